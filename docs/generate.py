@@ -1,7 +1,6 @@
-"""Writes every file that is made from the code: `make generate`. A test fails if one is stale.
+"""Writes every file and every part of a page that is generated from the code, and wraps the lines of all pages: `make generate`.
 
-These are the map of the packages, JSON schemas, settings, calls, alerts, outputs in tutorials, keys, findings, and the webhook
-configurations. This module also wraps the lines of other pages.
+A test fails if a generated file is stale.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 ROOT = Path(__file__).parent.parent
-# The kinds of cases that the tests compare with Kubernetes' own code.
+# What the tests compare with Kubernetes' own Go code: the first word of a recording's name, and the words for it in the README.
 COMPARED = {
     "allocate": "allocations",
     "cel": "CEL selectors",
@@ -35,11 +34,11 @@ COMPARED = {
     "validate": "objects validated",
     "yaml": "YAML documents",
 }
-# A row of the tables in docs/limits.md: the limited quantity, the limit, and the constant.
+# A row of the tables in docs/limits.md: the limited quantity, the limit, and the constant of the code.
 LIMIT = re.compile(r"^(\|[^|]+\| )[^|]*?( [KM]iB)?( \| `([\w.]+)` \|)$", re.MULTILINE)
 STEP_LIMITS = re.compile(r"(<!-- steps: .*? -->\n).*(<!-- end of steps -->)", re.DOTALL)
 UNITS = {" KiB": 1 << 10, " MiB": 1 << 20, "": 1}
-# Pages whose commands are run, with their output below them.
+# Pages whose commands are run; their output is written below each command.
 TYPED = (
     "tutorial-admin.md",
     "tutorial-developer.md",
@@ -49,7 +48,7 @@ TYPED = (
 
 
 def generated() -> Mapping[str, Callable[[], str]]:
-    """Return the files by their paths, each with the function that makes its text."""
+    """Return a function for each generated file, which returns its text."""
     from cluster import manifests
     from webhook import registration
     from webhook.registration import Registration, configurations
@@ -91,7 +90,7 @@ def text_at(name: str) -> str:
 
 
 def readme() -> str:
-    """Write into the README how many cases the tests compare with Kubernetes' own code."""
+    """Write into the README how many answers the tests compare with those of Kubernetes' own code."""
     from tests.referees import RECORDED, read
 
     counts = Counter[str]()
@@ -103,19 +102,19 @@ def readme() -> str:
 
 
 def configuration() -> str:
-    """List the settings, and the drivers whose parameters are known, in their page."""
+    """Write the settings, and the drivers with known parameters, into docs/configuration.md."""
     page = between(text_at("configuration.md"), "<!-- fields -->", "<!-- end of fields -->", settings.listed())
     return laid_out(between(page, "<!-- drivers -->", "<!-- end of drivers -->", drivers()))
 
 
 def key_page() -> str:
-    """List the keys of every system, and the fields of a row, in their page."""
+    """Write the keys of every system, and the fields of a key, into docs/keys.md."""
     page = between(text_at("keys.md"), "<!-- keys -->", "<!-- end of keys -->", keys.listed())
     return laid_out(between(page, "<!-- row -->", "<!-- end of row -->", settings.of_rows()))
 
 
 def limits() -> str:
-    """Write the figures of the code into the page of limits."""
+    """Write the values of the code's constants into docs/limits.md."""
     from dra import step_limits
 
     def row(found: re.Match[str]) -> str:
@@ -134,7 +133,7 @@ def limits() -> str:
 
 
 def bridge() -> str:
-    """List the calls of the allocator's ports for stock schedulers and for tools in their page."""
+    """Write the HTTP calls of the allocator (extender protocol, and API for tools) into docs/bridge.md."""
     from allocator.service.queries import API_ENDPOINTS
     from allocator.service.schedulers.extender import EXTENDER_ENDPOINTS
 
@@ -146,7 +145,7 @@ def bridge() -> str:
 
 
 def drivers() -> str:
-    """List the drivers whose parameters are known; drivers with the same parameters are one item."""
+    """List the drivers with known parameters; drivers with the same parameters share an item."""
     from dra.validation.parameters.entries import DRIVERS
 
     names: dict[str, list[str]] = {}
@@ -158,7 +157,7 @@ def drivers() -> str:
 
 
 def operating() -> str:
-    """List the alert rules (severity, problem and action) and the metrics in their page."""
+    """Write the alert rules (severity, problem and action) and the metrics into docs/operating.md."""
     from cluster import manifests
 
     source = (ROOT / "manifests/monitoring/alerts.yaml").read_text(encoding="utf-8")
@@ -172,13 +171,13 @@ def operating() -> str:
 
 
 def between(text: str, start: str, end: str, new: str) -> str:
-    """Replace the text between two marks of a page; all other text is written by hand."""
+    """Replace the text between two markers of a page; the text outside of markers is written by hand."""
     before, _, rest = text.partition(start)
     return f"{before}{start}\n\n{new}\n\n{rest[rest.index(end) :]}"
 
 
 def commands() -> str:
-    """Write the output of commands into their page, and the repairs of doctor."""
+    """Write the output of commands, and the repairs of `drawbridge doctor`, into docs/commands.md."""
     from analysis.doctor import RULES
 
     repairs: list[str] = []
@@ -190,7 +189,7 @@ def commands() -> str:
 
 
 def of_code(_: list[str], row: list[str]) -> list[str]:
-    """Write the code, severity and meaning of a finding; for a refusal of the webhook also the remedy.
+    """Return the lines of a finding: code, severity and title; for a refusal of the webhook also the remedy.
 
     A user who sees a refusal in `kubectl` may not have `drawbridge explain`.
     """
@@ -200,7 +199,7 @@ def of_code(_: list[str], row: list[str]) -> list[str]:
 
 
 def printed(*words: str) -> str:
-    """Run a command of ours and return what it prints."""
+    """Run a `drawbridge` command, and return its standard output."""
     from click.testing import CliRunner
 
     from cli.main import main
@@ -212,7 +211,7 @@ def printed(*words: str) -> str:
 
 
 def narrow() -> Mapping[str, Callable[[], str]]:
-    """Return the pages that are written by hand, each with the function that wraps its lines."""
+    """Return a function for each page, which returns its text with wrapped lines."""
     pages = [*(ROOT / "docs").glob("*.md"), *ROOT.glob("[CRS]*.md"), ROOT / "e2e" / "README.md"]
     return {
         str(page.relative_to(ROOT)): lambda page=page: laid_out(page.read_text(encoding="utf-8"))  # type: ignore[misc]
@@ -222,7 +221,7 @@ def narrow() -> Mapping[str, Callable[[], str]]:
 
 
 def write() -> None:
-    """Write each file that is stale or has long lines, and print its name."""
+    """Write each file whose text has changed, and print its name."""
     for name, make in {**narrow(), **generated()}.items():
         path, text = ROOT / name, make()
         if not path.exists() or path.read_text(encoding="utf-8") != text:

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/keys.md from the rows that the webhook reads."""
+"""Writes the lists of keys in docs/keys.md from the tables of keys that the webhook reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def listed() -> str:
-    """List the keys of every system; keys with the same outcome for the same reason are one item, and left keys the last one."""
+    """List the keys of every system. Keys with the same outcome for the same reason share an item; the last item has the left keys."""
     return "\n\n".join(section(vocabulary.table) for vocabulary in VOCABULARIES)
 
 
@@ -33,7 +33,7 @@ def section(dialect: Dialect) -> str:
 
 
 def item(rows: Sequence[Row]) -> str:
-    """Write an item: keys, their kind, outcome, meaning and reason. The page describes the defaults of parts that an item omits."""
+    """Return an item: keys, and, unless they have the page's default, their place and unit; then outcome, meaning and reason."""
     first = rows[0]
     kind = [first.place] * (first.place != "resource") + [first.unit] * (first.unit != "count")
     what = f" ({', '.join(kind)})" if kind else ""
@@ -44,12 +44,12 @@ def item(rows: Sequence[Row]) -> str:
 
 
 def because(row: Row) -> str:
-    """Return the reason without the name of the device, so that devices without a driver share an entry."""
+    """Return the reason without the name of the device, so that devices for which no driver is known share an item."""
     return re.sub(r"(no DRA driver for) an? .+? (is known)", r"\1 it \2", row.because)
 
 
 def described(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield keys with their meaning; keys with the same meaning are together."""
+    """Yield the keys of each meaning, with the meaning."""
     meanings: dict[str, list[str]] = {}
     for row in rows:
         meanings.setdefault(row.meaning, []).append(f"`{row.name}`")
@@ -58,5 +58,5 @@ def described(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def sentence(text: str) -> str:
-    """Begin with a capital, unless the first word is a name."""
+    """Begin a text with a capital letter, unless its first word is a key or path (with a slash)."""
     return text if "/" in text.partition(" ")[0] else text[0].upper() + text[1:]

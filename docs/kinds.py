@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def listed() -> str:
-    """List the kinds by how their templates are handled."""
+    """List the kinds by what translation does with their pod templates."""
     left: list[str] = []
     rewritten: list[str] = []
     for (group, known), kinds in by_group(KINDS).items():
@@ -31,7 +31,7 @@ def listed() -> str:
 
 
 def by_group(kinds: Mapping[tuple[str, str], WorkloadKind]) -> Mapping[tuple[str, WorkloadKind], list[str]]:
-    """Group the kinds of an API group that are handled in the same way, in the order of their groups."""
+    """Group the kinds of an API group for which the table has the same entry, in the order of the API groups."""
     groups: dict[tuple[str, WorkloadKind], list[str]] = {}
     for (group, kind), known in sorted(kinds.items(), key=lambda entry: entry[0][0]):
         groups.setdefault((group, known), []).append(kind)

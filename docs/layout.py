@@ -1,6 +1,6 @@
-"""Lays pages out: `python -m docs.layout PAGE...` wraps lines at 120 characters and turns tables that are too wide into lists.
+"""Lays out pages: `python -m docs.layout PAGE...` wraps lines at 120 characters, and turns tables with longer rows into lists.
 
-Code is unchanged, and no code span or link is broken over two lines.
+Blocks of code stay unchanged. Code spans and links are never split over two lines.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WIDTH = 120
 ITEM = re.compile(r"(\s*)([-*]|\d+\.) +(?=\S)")
 WORD = re.compile(r"(?:`+[^`]*`+|\[[^\]]*\]\([^)]*\)|\S)+")
-MARKER = re.compile(r"[-+*>#=|]+|\d+[.)]")  # words that would begin a list or a heading at the start of a line
+MARKER = re.compile(r"[-+*>#=|]+|\d+[.)]")  # words that would begin a list or a heading if a line began with them
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def laid_out(text: str, item: Callable[[list[str], list[str]], Iterable[str]] | None = None) -> str:
-    """Wrap long lines, and turn tables with a long row into lists; with `item`, which writes a row, turn all tables into lists."""
+    """Wrap long lines, and turn tables with a long row into lists. If `item` is given, it writes a row, and all tables become lists."""
     lines: list[str] = []
     for kind, block in groupby(blocks(text), key=lambda one: one[0]):
         part = [line for _, line in block]
@@ -71,7 +71,7 @@ def items(lines: Sequence[str]) -> list[list[str]]:
 
 
 def wrapped(lines: Sequence[str]) -> list[str]:
-    """Wrap an item or a paragraph; later lines are indented to its first word."""
+    """Wrap an item or a paragraph; further lines are indented like its first word."""
     marker = ITEM.match(lines[0])
     first = marker[0] if marker else " " * (len(lines[0]) - len(lines[0].lstrip()))
     words = WORD.findall(" ".join([lines[0][len(first) :], *lines[1:]]))
@@ -89,13 +89,13 @@ def cells(row: str) -> list[str]:
 
 
 def items_of(table: Sequence[str], item: Callable[[list[str], list[str]], Iterable[str]]) -> list[str]:
-    """Write the rows of a table as items."""
+    """Return the rows of a table as list items."""
     names = cells(table[0])
     return [line for row in table[2:] for one in item(names, cells(row)) for line in wrapped([one])]
 
 
 def item_of(names: list[str], row: list[str]) -> Iterator[str]:
-    """Write the first cell of a row, and below it the others with the names of their columns."""
+    """Yield the first cell of a row as an item, and below it the other cells with the names of their columns."""
     first, *others = row
     name = first if first.startswith(("`", "[")) or not first else f"**{first}**"
     if len(others) == 1:

@@ -1,9 +1,9 @@
-"""Draws docs/architecture.svg from the imports as they are, for `make generate`.
+"""Draws docs/architecture.svg from the imports in the code, for `make generate`.
 
-A band is a package. It lies above the packages that it uses. A box is a folder with the number of its files, or the
-modules of one floor that lie directly in the package. The floors follow from left to right: a box lies one floor to the right of
-the last box that it uses. A line leads from it to each box that it uses, unless the other lines already lead there. Green boxes are
-pure; orange ones use I/O, the clock or random numbers. Imports for type checkers count, too, because readers of the code follow them.
+A band is a package; it lies above the packages that it uses. A box is a folder of the package, or all single modules of a column. A box
+lies in the column to the right of the last box that it uses, and a line leads from it to each box that it uses, unless other lines lead
+there. Green boxes are pure; orange boxes use I/O, the clock or random numbers. Imports for type checkers count, too, because readers of
+the code follow them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "architecture.svg"
-# The packages, those that use others first, in the order of .importlinter.
+# In the order of .importlinter: each package imports only packages after it.
 PACKAGES = (
     "cli",
     "dashboard",
@@ -34,12 +34,12 @@ PACKAGES = (
     "cluster",
     "dra",
 )
-# A module that imports one of these has effects.
+# A module that imports one of these is not pure.
 WORLD = frozenset(
     {"aiohttp", "asyncio", "kubernetes", "logging", "os", "random", "socket", "ssl", "time", "subprocess"}
 )
 LEGEND = (
-    "A band is a package, above those that it uses. A line leads to the left to what a folder uses. "
+    "A band is a package, above the packages that it uses. A line leads left from a folder to a folder that it uses. "
     '<tspan fill="#2f6b3c">Green is pure</tspan>; <tspan fill="#a85b12">orange has I/O, clock or chance</tspan>.'
 )
 LONGEST = 24  # characters of a title
@@ -50,7 +50,7 @@ BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 def statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield every statement of a module. Expressions are skipped: they are nine of ten nodes, and contain no import or class."""
+    """Yield every statement of a module, without its expressions: nine of ten nodes are expressions, which contain no import or class."""
     left: list[ast.AST] = [tree]
     while left:
         node = left.pop()
@@ -62,7 +62,7 @@ def statements(tree: ast.Module) -> Iterator[ast.AST]:
 
 @dataclass(frozen=True)
 class Place:
-    """A folder in a package, or modules directly in it."""
+    """A folder of a package, or modules directly in the package."""
 
     package: str
     title: str
@@ -70,7 +70,7 @@ class Place:
 
     @cached_property
     def imports(self) -> frozenset[str]:
-        """The dotted names of everything that is imported here."""
+        """The dotted names of all imports."""
         found = set[str]()
         for file in self.files:
             for node in statements(ast.parse(file.read_text(encoding="utf-8"))):
@@ -82,7 +82,7 @@ class Place:
 
     @property
     def modules(self) -> set[str]:
-        """The second word of the dotted names by which others import from here."""
+        """The second parts of the dotted names by which other code imports these files."""
         return {file.relative_to(ROOT / self.package).parts[0].removesuffix(".py") for file in self.files}
 
     @property
@@ -91,7 +91,7 @@ class Place:
 
 
 def places() -> list[Place]:
-    """Return the places of all packages, with their tracked Python files. The `__init__.py` of a package is left out."""
+    """Return the folders and modules of all packages, without the `__init__.py` of a package."""
     listed = subprocess.run(
         [
             "git",
@@ -126,7 +126,7 @@ def users(mine: list[Place]) -> dict[Place, set[Place]]:
 
 
 def gathered_files(uses: dict[Place, set[Place]]) -> list[Place]:
-    """Merge the single files of each floor into one place."""
+    """Merge the single modules of each column."""
     floor = floors(uses)
     single = [one for one in uses if one.files[0].parent == ROOT / one.package]
     merged = []
@@ -140,7 +140,7 @@ def gathered_files(uses: dict[Place, set[Place]]) -> list[Place]:
 
 
 def floors(uses: dict[Place, set[Place]]) -> dict[Place, int]:
-    """Return the floor of each folder: one above the highest that it uses. Folders that use each other in a circle share a floor."""
+    """Return the column of each folder: one more than the highest column that it uses. Folders that use each other share a column."""
     reach = {one: reachable(one, uses) for one in uses}
 
     def height(one: Place) -> int:
@@ -162,7 +162,7 @@ def reachable(start: Place, uses: dict[Place, set[Place]]) -> set[Place]:
 
 
 def direct(one: Place, uses: dict[Place, set[Place]]) -> list[Place]:
-    """Return the folders that a folder uses, without folders that it also uses through another one."""
+    """Return the folders that a folder uses, without those that it also reaches through another folder."""
     further = {
         target for other in uses[one] for target in reachable(other, uses) if other not in reachable(target, uses)
     }
@@ -175,7 +175,7 @@ def packages_used(package: str, folders: list[Place]) -> list[str]:
 
 
 def draw(folders: list[Place]) -> str:
-    """Return the whole picture as SVG text."""
+    """Return the picture as SVG text."""
     shapes: list[str] = []
     y, width = TOP, 0
     for package in PACKAGES:

@@ -1,4 +1,4 @@
-"""Lists every metric that the code makes in docs/operating.md, with its labels, its component and its help."""
+"""Lists every metric in docs/operating.md by component, with its labels and its help text. The source code is read, not run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class Metric(NamedTuple):
 
 
 def listed() -> str:
-    """Return a list of the metrics for each component."""
     found = sorted(metrics())
     lines: list[str] = []
     for component, title in COMPONENTS.items():
@@ -39,7 +38,7 @@ def listed() -> str:
 
 
 def metrics() -> Iterator[Metric]:
-    """Find the calls that make a metric; a family's names are those of its table."""
+    """Find the calls that create a metric. The names after a common prefix (`drawbridge_workers_`) are the keys of a table."""
     for component in COMPONENTS:
         for path in sorted((ROOT / component).rglob("*.py")):
             tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -67,7 +66,7 @@ def made(call: ast.Call, known: dict[str, object], component: str) -> Iterator[M
 
 
 def literal(node: ast.expr, known: dict[str, object] | None = None) -> object:
-    """Compute a constant of the source; names are looked up among the module's. None for anything else."""
+    """Evaluate a constant expression; names are looked up in `known`. Return None for any other expression."""
     if isinstance(node, ast.Name):
         return (known or {}).get(node.id)
     if isinstance(node, ast.Tuple):

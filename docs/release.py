@@ -1,6 +1,6 @@
-"""Makes the files of a release twice and compares them: `python -m docs.release FOLDER`. `--bump 0.2.0` changes the version instead.
+"""Builds the files of a release twice, and compares them: `python -m docs.release FOLDER`. `--bump 0.2.0` changes the version instead.
 
-Everything is made from the files of HEAD. The commit determines their order and times, so the same Python makes the same bytes.
+All files are built from HEAD, with the time of its commit and in a fixed order, so the same Python builds the same bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 NAMES = ROOT / "webhook" / "names.py"
-# The texts before the version, and the files in which commands or objects contain it.
+# The version with the text before it, and the files in which commands or objects contain it.
 SHOWN = re.compile(r"(drawbridge:|newTag: |tag: |tags/v|drawbridge-|tag `v)\d+\.\d+\.\d+(?!\d)")
 SHOWN_IN = (
     "docs/versions.md",
@@ -60,12 +60,12 @@ exec "$home/bin/kubectl-drawbridge" "$@"
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m docs.release", description=__doc__)
-    parser.add_argument("folder", nargs="?", type=Path, help="where the files go; it must not be there yet")
+    parser.add_argument("folder", nargs="?", type=Path, help="the folder for the files; it must not exist")
     parser.add_argument("--bump", metavar="VERSION", help="change the version in every place, and date the changelog")
     parser.add_argument(
         "--downloads",
         default=f"{repository()}/releases/download",
-        help="where a release's files are found",
+        help="the address from which the files are downloaded",
     )
     asked = parser.parse_args()
     if bool(asked.bump) == bool(asked.folder):
@@ -76,12 +76,12 @@ def main() -> None:
         bump(ROOT, asked.bump, datetime.now(UTC))
         return
     if asked.folder.exists():
-        parser.error(f"{asked.folder} is there already: name a folder that does not exist")
+        parser.error(f"{asked.folder} already exists: name a folder that does not exist")
     with tempfile.TemporaryDirectory() as scratch:
         first, second = (made(Path(scratch, name), asked.downloads) for name in ("first", "second"))
     differ = [name for name in first if first[name] != second.get(name)]
     if differ or first.keys() != second.keys():
-        sys.exit(f"made twice, and not the same: {', '.join(differ)}")
+        sys.exit(f"two builds of one commit differ in: {', '.join(differ)}")
     asked.folder.mkdir(parents=True)
     for name, content in first.items():
         (asked.folder / name).write_bytes(content)
@@ -124,7 +124,7 @@ def bump(root: Path, version: str, now: datetime) -> None:
 
 
 def made(scratch: Path, downloads: str) -> dict[str, bytes]:
-    """Make every file of a release from HEAD, by name."""
+    """Build every file of a release from HEAD; the keys are the names."""
     source = scratch / "source"
     source.mkdir(parents=True)
     packed = subprocess.run(
@@ -167,7 +167,7 @@ def made(scratch: Path, downloads: str) -> dict[str, bytes]:
 
 
 def archive(files: Mapping[str, bytes]) -> bytes:
-    """Pack files in the order of their names, without times and owners."""
+    """Return a .tar.gz of files in the order of their names, without times and owners."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name in sorted(files):
@@ -178,7 +178,7 @@ def archive(files: Mapping[str, bytes]) -> bytes:
 
 
 def krew(files: Mapping[str, bytes], downloads: str) -> dict[str, Any]:
-    """Describe the plugin for `kubectl krew`."""
+    """Return the manifest of the plugin for `kubectl krew`."""
     [name] = (name for name in files if name.startswith("kubectl-"))
     platform = {
         "selector": {"matchExpressions": [{"key": "os", "operator": "In", "values": ["linux", "darwin"]}]},
@@ -203,7 +203,7 @@ def krew(files: Mapping[str, bytes], downloads: str) -> dict[str, Any]:
 
 
 def sbom(source: Path, seconds: int, commit: str) -> dict[str, Any]:
-    """List the contents of the images (CycloneDX): the packages of the lock, and the Go modules of our scheduler."""
+    """List the contents of the images (CycloneDX): the Python packages of the lock file, and the Go modules of our scheduler."""
     parts = []
     lock = (source / "requirements.runtime.lock").read_text(encoding="utf-8")
     for name, version, rest in re.findall(r"^([\w.-]+)==([^ ;\\]+)((?:.*\\\n)*.*)", lock, re.MULTILINE):

@@ -1,6 +1,6 @@
-"""Runs the commands on a page and writes their current output below them, in tutorials and in the README's picture.
+"""Runs the commands of tutorials and of the README's picture, and writes their current output below them.
 
-In a block of code, each line that begins with `$ ` is run. A block whose first line is `# NAME.yaml` is saved under that name first.
+In a block of code, each line that begins with `$ ` is a command. A block whose first line is `# NAME.yaml` is saved under this name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NAMED = {
     "cluster.yaml": "why/dump.yaml",
     "fleet.yaml": "fleet/*.yaml",
 }
-# The size of a character in the picture in pixels, and the seconds until a command and each line of its output appear.
+# The size of a character in pixels, the characters of a line, and the seconds until a command and each line of its output appear.
 WIDE, HIGH, COLUMNS = 8.4, 18, 100
 TYPED, ANSWERED = 1.2, 0.06
 
@@ -47,14 +47,14 @@ def played(text: str) -> str:
 
 @contextlib.contextmanager
 def workshop() -> Iterator[Path]:
-    """Change into a temporary folder, with the examples at the same path as in a checkout."""
+    """Change into a temporary folder that has the examples at the same path as a checkout."""
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
         shutil.copytree(ROOT / "manifests" / "examples", Path(name) / "manifests" / "examples")
         yield Path(name)
 
 
 def answered(block: re.Match[str], folder: Path) -> str:
-    """Return a block with the current output of its commands; a block without commands is unchanged. A manifest is saved."""
+    """Return a block with the current output of its commands. A block without commands stays unchanged; a manifest is saved."""
     body = block["body"]
     if saved := SAVED.match(body):
         (folder / saved[1]).write_text(body, encoding="utf-8")
@@ -65,7 +65,7 @@ def answered(block: re.Match[str], folder: Path) -> str:
 
 
 def typed(line: str) -> str:
-    """Run a command, and return its output as a terminal shows it; `> FILE` at the end writes standard output to the file."""
+    """Run a command, and return its output as a terminal shows it. `> FILE` at the end writes standard output to the file instead."""
     from click.testing import CliRunner
 
     from cli.main import main

@@ -1,4 +1,4 @@
-"""Writes the list of settings in docs/configuration.md from the schema of the configuration file, which is made from its types."""
+"""Writes the list of settings in docs/configuration.md from the JSON schema of the configuration file."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     Schema = dict[str, Any]
 
 EACH_FILE = {"apiVersion", "kind", "metadata"}
-# Types with pages of their own: docs/keys.md, and Kubernetes' for a ResourceSlice.
+# Types that other pages describe: docs/keys.md, and Kubernetes' pages about ResourceSlices.
 ELSEWHERE = {"Dialect", "Target", "DeviceAttribute", "DeviceCapacity"}
 PAGE = re.compile(r"`?docs/([\w-]+\.md)(#[\w-]+)?`?")
 
 
 def listed() -> str:
-    """Write an item for each field, with those of its members below it."""
+    """List each field, and below it the fields of its type."""
     schema = schema_of(CONFIGURATION)
     fields = {name: field for name, field in schema["properties"].items() if name not in EACH_FILE}
     return "\n".join(items(fields, schema["definitions"]))
 
 
 def of_rows() -> str:
-    """Write an item for each field of a row of a table, for docs/keys.md."""
+    """List each field of a key, for docs/keys.md."""
     types = schema_of(CONFIGURATION)["definitions"]
     return "\n".join(items(types["Row"]["properties"], types, tuple(types["Row"]["required"])))
 
@@ -49,7 +49,7 @@ def items(fields: Schema, types: Schema, required: tuple[str, ...] = (), indent:
 
 
 def kind_of(field: Schema) -> tuple[str, str]:
-    """Return whether a field is a struct, a list, a map or a value, and the type of its parts if it is ours."""
+    """Return the kind of a field (struct, list, map, or "" for a value), and the name of the type of its parts, if they are structs."""
     if "anyOf" in field:
         return kind_of(field["anyOf"][0])
     if "$ref" in field:
@@ -61,7 +61,7 @@ def kind_of(field: Schema) -> tuple[str, str]:
 
 
 def values(field: Schema, kind: str) -> list[str]:
-    """List the values of a field, the default first; if the default does not show the type, its type."""
+    """List the values of a field, the default first. For a list or map, return only its kind."""
     choices = [*field.get("enum", ()), *(one for part in field.get("anyOf", ()) for one in part.get("enum", ()))]
     default = field.get("default")
     if kind:

@@ -1,4 +1,4 @@
-"""A hook of mkdocs (`make site`): adds the README as first page, names links by titles, and points links out of docs/ to the repository."""
+"""A hook of mkdocs (`make site`): adds the README as first page, and rewrites links between pages and to other files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INDEX = "README.md"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the README to the pages."""
+    """Add the README as a page."""
     from mkdocs.structure.files import File
 
     text = (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
@@ -29,7 +29,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Replace a link text that is a page's file name by the page's title, and point links to other files to the repository."""
+    """Replace a link text that is the file name of a page by the title of the page, and point links to other files to the repository."""
     first = page.file.src_uri == INDEX
 
     def led(link: re.Match[str]) -> str:
