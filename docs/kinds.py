@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def listed() -> str:
+def item_list() -> str:
     """List the kinds by what translation does with their pod templates."""
     left: list[str] = []
     rewritten: list[str] = []
-    for (group, known), kinds in by_group(KINDS).items():
+    for (group, entry), kinds in by_group(KINDS).items():
         names = ", ".join(kinds)
-        if known.reads or known.drops:
+        if entry.reads or entry.drops:
             left.append(group)
         else:
-            rewritten.append(f"{names} ({group}{since(known)})")
+            rewritten.append(f"{names} ({group}{remarks(entry)})")
     values = ", ".join(f"{', '.join(kinds)} ({group})" for (group, _), kinds in by_group(RENDERED).items())
     return "\n".join(
         [
@@ -33,13 +33,13 @@ def listed() -> str:
 def by_group(kinds: Mapping[tuple[str, str], WorkloadKind]) -> Mapping[tuple[str, WorkloadKind], list[str]]:
     """Group the kinds of an API group for which the table has the same entry, in the order of the API groups."""
     groups: dict[tuple[str, WorkloadKind], list[str]] = {}
-    for (group, kind), known in sorted(kinds.items(), key=lambda entry: entry[0][0]):
-        groups.setdefault((group, known), []).append(kind)
+    for (group, kind), entry in sorted(kinds.items(), key=lambda item: item[0][0]):
+        groups.setdefault((group, entry), []).append(kind)
     return groups
 
 
-def since(known: WorkloadKind) -> str:
-    release = f", since {known.published.since}" if known.published.since else ""
-    scheduler = f", scheduler {known.scheduler}" if known.scheduler else ""
-    note = f"; {known.note}" if known.note else ""
+def remarks(entry: WorkloadKind) -> str:
+    release = f", since {entry.published.since}" if entry.published.since else ""
+    scheduler = f", scheduler {entry.scheduler}" if entry.scheduler else ""
+    note = f"; {entry.note}" if entry.note else ""
     return f"{release}{scheduler}{note}"

@@ -23,20 +23,20 @@ MARKER = re.compile(r"[-+*>#=|]+|\d+[.)]")  # words that would begin a list or a
 def main() -> None:
     for name in sys.argv[1:]:
         page = Path(name)
-        page.write_text(laid_out(page.read_text(encoding="utf-8")), encoding="utf-8")
+        page.write_text(lay_out(page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-def laid_out(text: str, item: Callable[[list[str], list[str]], Iterable[str]] | None = None) -> str:
-    """Wrap long lines, and turn tables with a long row into lists. If `item` is given, it writes a row, and all tables become lists."""
+def lay_out(text: str, write_row: Callable[[list[str], list[str]], Iterable[str]] | None = None) -> str:
+    """Wrap long lines, and turn tables with a long row into lists. If `write_row` is given, it writes a row, and all tables become lists."""
     lines: list[str] = []
-    for kind, block in groupby(blocks(text), key=lambda one: one[0]):
-        part = [line for _, line in block]
-        if kind == "table" and (item or too_wide(part)):
-            lines += items_of(part, item or item_of)
+    for kind, block in groupby(blocks(text), key=lambda kind_and_line: kind_and_line[0]):
+        block_lines = [line for _, line in block]
+        if kind == "table" and (write_row or too_wide(block_lines)):
+            lines += rows_as_items(block_lines, write_row or row_as_item)
         elif kind == "prose":
-            lines += (line for item in items(part) for line in (wrapped(item) if too_wide(item) else item))
+            lines += (line for item in items(block_lines) for line in (wrap(item) if too_wide(item) else item))
         else:
-            lines += part
+            lines += block_lines
     return "\n".join(lines) + "\n"
 
 
@@ -46,12 +46,12 @@ def too_wide(lines: Sequence[str]) -> bool:
 
 def blocks(text: str) -> Iterator[tuple[str, str]]:
     """Yield each line with its kind: code, table, prose or other."""
-    code = False
+    in_code = False
     for line in text.splitlines():
         fence = line.lstrip().startswith("```")
-        if code or fence:
+        if in_code or fence:
             yield "code", line
-            code = code != fence
+            in_code = in_code != fence
         elif line.startswith("|"):
             yield "table", line
         elif not line.strip() or line.startswith(("#", "![")):
@@ -70,39 +70,41 @@ def items(lines: Sequence[str]) -> list[list[str]]:
     return parts
 
 
-def wrapped(lines: Sequence[str]) -> list[str]:
+def wrap(lines: Sequence[str]) -> list[str]:
     """Wrap an item or a paragraph; further lines are indented like its first word."""
     marker = ITEM.match(lines[0])
-    first = marker[0] if marker else " " * (len(lines[0]) - len(lines[0].lstrip()))
-    words = WORD.findall(" ".join([lines[0][len(first) :], *lines[1:]]))
-    made = [first + words[0]]
+    prefix = marker[0] if marker else " " * (len(lines[0]) - len(lines[0].lstrip()))
+    words = WORD.findall(" ".join([lines[0][len(prefix) :], *lines[1:]]))
+    wrapped_lines = [prefix + words[0]]
     for word in words[1:]:
-        if len(made[-1]) + 1 + len(word) <= WIDTH or MARKER.fullmatch(word):
-            made[-1] += f" {word}"
+        if len(wrapped_lines[-1]) + 1 + len(word) <= WIDTH or MARKER.fullmatch(word):
+            wrapped_lines[-1] += f" {word}"
         else:
-            made.append(" " * len(first) + word)
-    return made
+            wrapped_lines.append(" " * len(prefix) + word)
+    return wrapped_lines
 
 
 def cells(row: str) -> list[str]:
     return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", row.strip().strip("|"))]
 
 
-def items_of(table: Sequence[str], item: Callable[[list[str], list[str]], Iterable[str]]) -> list[str]:
+def rows_as_items(table: Sequence[str], write_row: Callable[[list[str], list[str]], Iterable[str]]) -> list[str]:
     """Return the rows of a table as list items."""
-    names = cells(table[0])
-    return [line for row in table[2:] for one in item(names, cells(row)) for line in wrapped([one])]
+    column_names = cells(table[0])
+    return [
+        line for row in table[2:] for item_line in write_row(column_names, cells(row)) for line in wrap([item_line])
+    ]
 
 
-def item_of(names: list[str], row: list[str]) -> Iterator[str]:
+def row_as_item(column_names: list[str], row: list[str]) -> Iterator[str]:
     """Yield the first cell of a row as an item, and below it the other cells with the names of their columns."""
-    first, *others = row
-    name = first if first.startswith(("`", "[")) or not first else f"**{first}**"
-    if len(others) == 1:
-        yield f"- {name}: {others[0]}" if others[0] else f"- {name}"
+    first_cell, *other_cells = row
+    name = first_cell if first_cell.startswith(("`", "[")) or not first_cell else f"**{first_cell}**"
+    if len(other_cells) == 1:
+        yield f"- {name}: {other_cells[0]}" if other_cells[0] else f"- {name}"
         return
     yield f"- {name}"
-    for column, cell in zip(names[1:], others, strict=True):
+    for column, cell in zip(column_names[1:], other_cells, strict=True):
         if cell:
             yield f"  - {column}: {cell}" if column else f"  - {cell}"
 

@@ -35,15 +35,15 @@ PACKAGES = (
     "dra",
 )
 # A module that imports one of these is not pure.
-WORLD = frozenset(
+IMPURE_MODULES = frozenset(
     {"aiohttp", "asyncio", "kubernetes", "logging", "os", "random", "socket", "ssl", "time", "subprocess"}
 )
 LEGEND = (
     "A band is a package, above the packages that it uses. A line leads left from a folder to a folder that it uses. "
     '<tspan fill="#2f6b3c">Green is pure</tspan>; <tspan fill="#a85b12">orange has I/O, clock or chance</tspan>.'
 )
-LONGEST = 24  # characters of a title
-STEP, BOX, GAP, TALL, LEFT, TOP = 176, 146, 14, 40, 156, 44
+MAX_TITLE = 24  # characters of a title
+COLUMN_WIDTH, BOX_WIDTH, GAP, BOX_HEIGHT, LEFT, TOP = 176, 146, 14, 40, 156, 44
 
 
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
@@ -51,17 +51,17 @@ BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 def statements(tree: ast.Module) -> Iterator[ast.AST]:
     """Yield every statement of a module, without its expressions: nine of ten nodes are expressions, which contain no import or class."""
-    left: list[ast.AST] = [tree]
-    while left:
-        node = left.pop()
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
         yield node
-        for block in BLOCKS:
-            if isinstance(inner := getattr(node, block, None), list):  # the body of a lambda is an expression
-                left += inner
+        for field in BLOCKS:
+            if isinstance(inner := getattr(node, field, None), list):  # the body of a lambda is an expression
+                pending += inner
 
 
 @dataclass(frozen=True)
-class Place:
+class Component:
     """A folder of a package, or modules directly in the package."""
 
     package: str
@@ -71,14 +71,14 @@ class Place:
     @cached_property
     def imports(self) -> frozenset[str]:
         """The dotted names of all imports."""
-        found = set[str]()
+        imported = set[str]()
         for file in self.files:
             for node in statements(ast.parse(file.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.ImportFrom) and node.module:
-                    found |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
+                    imported |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
                 elif isinstance(node, ast.Import):
-                    found |= {name.name for name in node.names}
-        return frozenset(found)
+                    imported |= {name.name for name in node.names}
+        return frozenset(imported)
 
     @property
     def modules(self) -> set[str]:
@@ -87,12 +87,12 @@ class Place:
 
     @property
     def has_effects(self) -> bool:
-        return any(name.split(".")[0] in WORLD for name in self.imports)
+        return any(name.split(".")[0] in IMPURE_MODULES for name in self.imports)
 
 
-def places() -> list[Place]:
+def components() -> list[Component]:
     """Return the folders and modules of all packages, without the `__init__.py` of a package."""
-    listed = subprocess.run(
+    listing = subprocess.run(
         [
             "git",
             "ls-files",
@@ -107,96 +107,109 @@ def places() -> list[Place]:
         check=True,
         text=True,
     )
-    gathered: dict[tuple[str, str], list[Path]] = {}
-    for name in sorted(filter(None, listed.stdout.split("\0"))):
-        package, first, *_ = name.split("/")
-        if (ROOT / name).is_file() and first != "__init__.py":
-            gathered.setdefault((package, first.removesuffix(".py")), []).append(ROOT / name)
-    return [Place(package, title, tuple(files)) for (package, title), files in gathered.items()]
+    files_by_component: dict[tuple[str, str], list[Path]] = {}
+    for name in sorted(filter(None, listing.stdout.split("\0"))):
+        package, folder, *_ = name.split("/")
+        if (ROOT / name).is_file() and folder != "__init__.py":
+            files_by_component.setdefault((package, folder.removesuffix(".py")), []).append(ROOT / name)
+    return [Component(package, title, tuple(files)) for (package, title), files in files_by_component.items()]
 
 
-def users(mine: list[Place]) -> dict[Place, set[Place]]:
+def uses_in_package(package_components: list[Component]) -> dict[Component, set[Component]]:
     """Return for each folder of a package the other folders that it imports from."""
-    owner = {f"{one.package}.{module}": one for one in mine for module in one.modules}
-    found: dict[Place, set[Place]] = {}
-    for one in mine:
-        targets = {owner.get(".".join(dotted.split(".")[:2])) for dotted in one.imports}
-        found[one] = {other for other in targets if other is not None and other != one}
-    return found
+    component_of_module = {
+        f"{component.package}.{module}": component for component in package_components for module in component.modules
+    }
+    uses: dict[Component, set[Component]] = {}
+    for component in package_components:
+        targets = {component_of_module.get(".".join(dotted.split(".")[:2])) for dotted in component.imports}
+        uses[component] = {other for other in targets if other is not None and other != component}
+    return uses
 
 
-def gathered_files(uses: dict[Place, set[Place]]) -> list[Place]:
+def merge_modules(uses: dict[Component, set[Component]]) -> list[Component]:
     """Merge the single modules of each column."""
-    floor = floors(uses)
-    single = [one for one in uses if one.files[0].parent == ROOT / one.package]
+    column_of = columns_of(uses)
+    modules = [component for component in uses if component.files[0].parent == ROOT / component.package]
     merged = []
-    for number in sorted({floor[one] for one in single}):
-        members = [one for one in single if floor[one] == number]
+    for column in sorted({column_of[component] for component in modules}):
+        members = [component for component in modules if column_of[component] == column]
         titles = [member.title for member in members]
-        whole = ", ".join(titles)
-        title = whole if len(whole) <= LONGEST else f"{titles[0]}, …"
-        merged.append(Place(members[0].package, title, tuple(file for member in members for file in member.files)))
-    return [*merged, *(one for one in uses if one not in single)]
+        all_titles = ", ".join(titles)
+        title = all_titles if len(all_titles) <= MAX_TITLE else f"{titles[0]}, …"
+        merged.append(Component(members[0].package, title, tuple(file for member in members for file in member.files)))
+    return [*merged, *(component for component in uses if component not in modules)]
 
 
-def floors(uses: dict[Place, set[Place]]) -> dict[Place, int]:
+def columns_of(uses: dict[Component, set[Component]]) -> dict[Component, int]:
     """Return the column of each folder: one more than the highest column that it uses. Folders that use each other share a column."""
-    reach = {one: reachable(one, uses) for one in uses}
+    reachable = {component: reachable_from(component, uses) for component in uses}
 
-    def height(one: Place) -> int:
-        below = [other for other in reach[one] if one not in reach[other]]
-        return max((1 + height(other) for other in below), default=0)
+    def column_of(component: Component) -> int:
+        used = [other for other in reachable[component] if component not in reachable[other]]
+        return max((1 + column_of(other) for other in used), default=0)
 
-    return {one: height(one) for one in uses}
+    return {component: column_of(component) for component in uses}
 
 
-def reachable(start: Place, uses: dict[Place, set[Place]]) -> set[Place]:
-    seen: set[Place] = set()
-    ahead = list(uses[start])
-    while ahead:
-        one = ahead.pop()
-        if one not in seen:
-            seen.add(one)
-            ahead.extend(uses[one])
+def reachable_from(start: Component, uses: dict[Component, set[Component]]) -> set[Component]:
+    seen: set[Component] = set()
+    pending = list(uses[start])
+    while pending:
+        component = pending.pop()
+        if component not in seen:
+            seen.add(component)
+            pending.extend(uses[component])
     return seen
 
 
-def direct(one: Place, uses: dict[Place, set[Place]]) -> list[Place]:
+def direct_uses(component: Component, uses: dict[Component, set[Component]]) -> list[Component]:
     """Return the folders that a folder uses, without those that it also reaches through another folder."""
-    further = {
-        target for other in uses[one] for target in reachable(other, uses) if other not in reachable(target, uses)
+    indirect = {
+        target
+        for other in uses[component]
+        for target in reachable_from(other, uses)
+        if other not in reachable_from(target, uses)
     }
-    return sorted(uses[one] - further, key=lambda other: other.title)
+    return sorted(uses[component] - indirect, key=lambda other: other.title)
 
 
-def packages_used(package: str, folders: list[Place]) -> list[str]:
-    names = {dotted.split(".")[0] for one in folders if one.package == package for dotted in one.imports}
+def packages_used(package: str, components: list[Component]) -> list[str]:
+    names = {
+        dotted.split(".")[0] for component in components if component.package == package for dotted in component.imports
+    }
     return [other for other in PACKAGES if other in names and other != package]
 
 
-def draw(folders: list[Place]) -> str:
+def draw(all_components: list[Component]) -> str:
     """Return the picture as SVG text."""
     shapes: list[str] = []
     y, width = TOP, 0
     for package in PACKAGES:
-        mine = gathered_files(users([one for one in folders if one.package == package]))
-        uses = users(mine)
-        floor = floors(uses)
-        columns: dict[int, list[Place]] = {}
-        for one in sorted(mine, key=lambda one: one.title):
-            columns.setdefault(floor[one], []).append(one)
-        tall = max(map(len, columns.values())) * (TALL + GAP) + GAP
-        place = {
-            one: (LEFT + column * STEP, y + GAP + row * (TALL + GAP))
+        components = merge_modules(
+            uses_in_package([component for component in all_components if component.package == package])
+        )
+        uses = uses_in_package(components)
+        column_of = columns_of(uses)
+        columns: dict[int, list[Component]] = {}
+        for component in sorted(components, key=lambda component: component.title):
+            columns.setdefault(column_of[component], []).append(component)
+        height = max(map(len, columns.values())) * (BOX_HEIGHT + GAP) + GAP
+        positions = {
+            component: (LEFT + column * COLUMN_WIDTH, y + GAP + row * (BOX_HEIGHT + GAP))
             for column, members in columns.items()
-            for row, one in enumerate(members)
+            for row, component in enumerate(members)
         }
-        width = max(width, *(x + STEP for x, _ in place.values()))
-        below = packages_used(package, folders)
-        shapes += band(package, y, tall, below)
-        shapes += [line(place[one], place[other]) for one in place for other in direct(one, uses)]
-        shapes += [box(one, *spot) for one, spot in place.items()]
-        y += tall + GAP
+        width = max(width, *(x + COLUMN_WIDTH for x, _ in positions.values()))
+        used_packages = packages_used(package, all_components)
+        shapes += band(package, y, height, used_packages)
+        shapes += [
+            line(positions[component], positions[other])
+            for component in positions
+            for other in direct_uses(component, uses)
+        ]
+        shapes += [box(component, *position) for component, position in positions.items()]
+        y += height + GAP
     width += GAP
     shapes = [shape.replace("@WIDTH@", str(width - 2 * GAP)) for shape in shapes]
     return "\n".join([*head(width, y + GAP), *shapes, "</svg>", ""])
@@ -212,11 +225,11 @@ def head(width: int, height: int) -> list[str]:
     ]
 
 
-def band(package: str, y: int, tall: int, below: list[str]) -> list[str]:
-    words = ["uses " + below[0], *below[1:]] if below else ["uses no other package"]
+def band(package: str, y: int, height: int, used_packages: list[str]) -> list[str]:
+    words = ["uses " + used_packages[0], *used_packages[1:]] if used_packages else ["uses no other package"]
     lines = [", ".join(words[number : number + 2]) for number in range(0, len(words), 2)]
     return [
-        f'<rect x="{GAP}" y="{y}" width="@WIDTH@" height="{tall}" rx="6" fill="#f0ede4" stroke="#d8d2c0"/>',
+        f'<rect x="{GAP}" y="{y}" width="@WIDTH@" height="{height}" rx="6" fill="#f0ede4" stroke="#d8d2c0"/>',
         f'<text x="{GAP + 10}" y="{y + 24}" font-size="16" font-weight="600" fill="#222">{package}/</text>',
         *(
             f'<text x="{GAP + 10}" y="{y + 42 + 13 * number}" font-size="10" fill="#666">{part}</text>'
@@ -225,18 +238,18 @@ def band(package: str, y: int, tall: int, below: list[str]) -> list[str]:
     ]
 
 
-def box(one: Place, x: int, y: int) -> str:
-    fill, stroke = ("#fdebd3", "#d59a57") if one.has_effects else ("#e3f1e4", "#86b58e")
-    files = f"{len(one.files)} file" + "s" * (len(one.files) != 1)
+def box(component: Component, x: int, y: int) -> str:
+    fill, stroke = ("#fdebd3", "#d59a57") if component.has_effects else ("#e3f1e4", "#86b58e")
+    files = f"{len(component.files)} file" + "s" * (len(component.files) != 1)
     return (
-        f'<rect x="{x}" y="{y}" width="{BOX}" height="{TALL}" rx="4" fill="{fill}" stroke="{stroke}"/>'
-        f'<text x="{x + 10}" y="{y + 17}" font-weight="600" font-size="{13 if len(one.title) < 20 else 10}" fill="#222">{one.title}</text>'
+        f'<rect x="{x}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="4" fill="{fill}" stroke="{stroke}"/>'
+        f'<text x="{x + 10}" y="{y + 17}" font-weight="600" font-size="{13 if len(component.title) < 20 else 10}" fill="#222">{component.title}</text>'
         f'<text x="{x + 10}" y="{y + 32}" font-size="11" fill="#555">{files}</text>'
     )
 
 
 def line(start: tuple[int, int], end: tuple[int, int]) -> str:
-    x1, y1 = start[0], start[1] + TALL // 2
-    x2, y2 = end[0] + BOX, end[1] + TALL // 2
+    x1, y1 = start[0], start[1] + BOX_HEIGHT // 2
+    x2, y2 = end[0] + BOX_WIDTH, end[1] + BOX_HEIGHT // 2
     bend = (x1 + x2) // 2
     return f'<path d="M{x1} {y1} C{bend} {y1} {bend} {y2} {x2} {y2}" fill="none" stroke="#8a8574"/>'

@@ -12,68 +12,72 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
-SUFFIX = {"counter": "_total"}
-FORMS = {"counter": "counter", "histogram": "histogram"}
+SUFFIXES = {"counter": "_total"}
+KINDS = {"counter": "counter", "histogram": "histogram"}
 COMPONENTS = {"webhook": "Webhook, controllers, authority", "allocator": "Allocator", "node": "Driver, adapter and node agent"}  # fmt: skip
 
 
 class Metric(NamedTuple):
     name: str  # as Prometheus shows it
-    form: str
+    kind: str
     labels: tuple[str, ...]
-    text: str
+    help_text: str
     component: str
 
 
-def listed() -> str:
-    found = sorted(metrics())
+def item_list() -> str:
+    all_metrics = sorted(find_metrics())
     lines: list[str] = []
     for component, title in COMPONENTS.items():
         lines += ["", f"### {title}", ""]
-        for one in found:
-            if one.component == component:
-                labels = f" by {', '.join(one.labels)}" if one.labels else ""
-                lines.append(f"- `{one.name}` ({one.form}{labels}): {one.text}")
+        for metric in all_metrics:
+            if metric.component == component:
+                labels = f" by {', '.join(metric.labels)}" if metric.labels else ""
+                lines.append(f"- `{metric.name}` ({metric.kind}{labels}): {metric.help_text}")
     return "\n".join(lines[1:])
 
 
-def metrics() -> Iterator[Metric]:
+def find_metrics() -> Iterator[Metric]:
     """Find the calls that create a metric. The names after a common prefix (`drawbridge_workers_`) are the keys of a table."""
     for component in COMPONENTS:
         for path in sorted((ROOT / component).rglob("*.py")):
             tree = ast.parse(path.read_text(encoding="utf-8"))
-            known: dict[str, object] = {"POD_DEVICE": POD_DEVICE}
-            for one in tree.body:
-                if isinstance(one, ast.Assign) and isinstance(name := one.targets[0], ast.Name):
-                    known[name.id] = literal(one.value, known)
+            constants: dict[str, object] = {"POD_DEVICE": POD_DEVICE}
+            for statement in tree.body:
+                if isinstance(statement, ast.Assign) and isinstance(name := statement.targets[0], ast.Name):
+                    constants[name.id] = evaluate(statement.value, constants)
             for call in ast.walk(tree):
                 if isinstance(call, ast.Call) and len(call.args) > 1:
-                    yield from made(call, known, component)
+                    yield from metrics_of_call(call, constants, component)
 
 
-def made(call: ast.Call, known: dict[str, object], component: str) -> Iterator[Metric]:
-    maker = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    given = [*call.args[2:3], *(keyword.value for keyword in call.keywords if keyword.arg == "labels")]
-    labels = next((found for one in given if isinstance(found := literal(one, known), tuple)), ())
-    name, text = literal(call.args[0]), literal(call.args[1])
-    rows = [(name, text)]
-    if isinstance(call.args[0], ast.JoinedStr) and isinstance(start := call.args[0].values[0], ast.Constant):
-        family = known["WORKERS"] if start.value == "drawbridge_workers_" else {}
-        rows = [(f"{start.value}{what}", said) for what, said in family.items()] if isinstance(family, dict) else []
-    for one, said in rows:
-        if isinstance(one, str) and one.startswith("drawbridge_") and isinstance(said, str):
-            yield Metric(one + SUFFIX.get(maker, ""), FORMS.get(maker, "gauge"), labels, said, component)
+def metrics_of_call(call: ast.Call, constants: dict[str, object], component: str) -> Iterator[Metric]:
+    constructor = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    label_arguments = [*call.args[2:3], *(keyword.value for keyword in call.keywords if keyword.arg == "labels")]
+    labels = next(
+        (value for argument in label_arguments if isinstance(value := evaluate(argument, constants), tuple)), ()
+    )
+    name, help_text = evaluate(call.args[0]), evaluate(call.args[1])
+    rows = [(name, help_text)]
+    if isinstance(call.args[0], ast.JoinedStr) and isinstance(prefix := call.args[0].values[0], ast.Constant):
+        texts = constants["WORKERS"] if prefix.value == "drawbridge_workers_" else {}
+        rows = [(f"{prefix.value}{suffix}", text) for suffix, text in texts.items()] if isinstance(texts, dict) else []
+    for metric, text in rows:
+        if isinstance(metric, str) and metric.startswith("drawbridge_") and isinstance(text, str):
+            yield Metric(
+                metric + SUFFIXES.get(constructor, ""), KINDS.get(constructor, "gauge"), labels, text, component
+            )
 
 
-def literal(node: ast.expr, known: dict[str, object] | None = None) -> object:
-    """Evaluate a constant expression; names are looked up in `known`. Return None for any other expression."""
+def evaluate(node: ast.expr, constants: dict[str, object] | None = None) -> object:
+    """Evaluate a constant expression; names are looked up in `constants`. Return None for any other expression."""
     if isinstance(node, ast.Name):
-        return (known or {}).get(node.id)
+        return (constants or {}).get(node.id)
     if isinstance(node, ast.Tuple):
         parts: list[object] = []
-        for elt in node.elts:
-            found = literal(elt.value if isinstance(elt, ast.Starred) else elt, known)
-            parts += found if isinstance(found, tuple) else [found]
+        for element in node.elts:
+            value = evaluate(element.value if isinstance(element, ast.Starred) else element, constants)
+            parts += value if isinstance(value, tuple) else [value]
         return tuple(parts)
     try:
         return ast.literal_eval(node)

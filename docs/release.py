@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 NAMES = ROOT / "webhook" / "names.py"
 # The version with the text before it, and the files in which commands or objects contain it.
-SHOWN = re.compile(r"(drawbridge:|newTag: |tag: |tags/v|drawbridge-|tag `v)\d+\.\d+\.\d+(?!\d)")
-SHOWN_IN = (
+VERSION_TEXT = re.compile(r"(drawbridge:|newTag: |tag: |tags/v|drawbridge-|tag `v)\d+\.\d+\.\d+(?!\d)")
+FILES_WITH_VERSION = (
     "docs/versions.md",
     "docs/install.md",
     "docs/tutorial-admin.md",
@@ -67,25 +67,25 @@ def main() -> None:
         default=f"{repository()}/releases/download",
         help="the address from which the files are downloaded",
     )
-    asked = parser.parse_args()
-    if bool(asked.bump) == bool(asked.folder):
+    options = parser.parse_args()
+    if bool(options.bump) == bool(options.folder):
         parser.error("name a folder, or a version with --bump")
-    if "/OWNER/" in asked.downloads:
+    if "/OWNER/" in options.downloads:
         print("pyproject.toml: project.urls.Repository has no owner: set it, and run `make generate`", file=sys.stderr)
-    if asked.bump:
-        bump(ROOT, asked.bump, datetime.now(UTC))
+    if options.bump:
+        bump(ROOT, options.bump, datetime.now(UTC))
         return
-    if asked.folder.exists():
-        parser.error(f"{asked.folder} already exists: name a folder that does not exist")
+    if options.folder.exists():
+        parser.error(f"{options.folder} already exists: name a folder that does not exist")
     with tempfile.TemporaryDirectory() as scratch:
-        first, second = (made(Path(scratch, name), asked.downloads) for name in ("first", "second"))
+        first, second = (build(Path(scratch, name), options.downloads) for name in ("first", "second"))
     differ = [name for name in first if first[name] != second.get(name)]
     if differ or first.keys() != second.keys():
         sys.exit(f"two builds of one commit differ in: {', '.join(differ)}")
-    asked.folder.mkdir(parents=True)
+    options.folder.mkdir(parents=True)
     for name, content in first.items():
-        (asked.folder / name).write_bytes(content)
-    print((asked.folder / "SHA256SUMS").read_text(), end="")
+        (options.folder / name).write_bytes(content)
+    print((options.folder / "SHA256SUMS").read_text(), end="")
 
 
 def repository() -> str:
@@ -95,7 +95,7 @@ def repository() -> str:
     return address
 
 
-def addressed(text: str) -> str:
+def with_owner(text: str) -> str:
     """Replace the owner in each address of the repository in a text."""
     site, owner, name = repository().rsplit("/", 2)
     return re.sub(rf"({re.escape(site)}/|uses: |--repo )[\w.-]+/{name}\b", rf"\g<1>{owner}/{name}", text)
@@ -118,33 +118,35 @@ def bump(root: Path, version: str, now: datetime) -> None:
     names.write_text(
         names.read_text(encoding="utf-8").replace(f'VERSION = "{old[1]}"', f'VERSION = "{version}"'), encoding="utf-8"
     )
-    for name in SHOWN_IN:
+    for name in FILES_WITH_VERSION:
         page = root / name
-        page.write_text(SHOWN.sub(rf"\g<1>{version}", page.read_text(encoding="utf-8")), encoding="utf-8")
+        page.write_text(VERSION_TEXT.sub(rf"\g<1>{version}", page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-def made(scratch: Path, downloads: str) -> dict[str, bytes]:
+def build(scratch: Path, downloads: str) -> dict[str, bytes]:
     """Build every file of a release from HEAD; the keys are the names."""
     source = scratch / "source"
     source.mkdir(parents=True)
-    packed = subprocess.run(
+    archive_of_head = subprocess.run(
         ["git", "archive", "--format=tar", "HEAD"], cwd=ROOT, capture_output=True, check=True
     ).stdout
-    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+    with tarfile.open(fileobj=io.BytesIO(archive_of_head)) as tar:
         tar.extraction_filter = getattr(
             tarfile, "data_filter", lambda member, _: member
         )  # Python 3.11.3 and older have no data_filter
         tar.extractall(source)
-    told = subprocess.run(["git", "log", "-1", "--format=%ct %H"], cwd=ROOT, capture_output=True, text=True, check=True)
-    seconds, commit = told.stdout.split()
+    commit_log = subprocess.run(
+        ["git", "log", "-1", "--format=%ct %H"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    seconds, commit = commit_log.stdout.split()
     environment = os.environ | {"SOURCE_DATE_EPOCH": seconds, "PYTHONDONTWRITEBYTECODE": "1"}
     out = scratch / "out"
-    for words in (
+    for arguments in (
         ["hatchling", "build", "-t", "wheel", "-t", "sdist", "-d", str(out)],
         ["cli.main", "manifests", "-q", "--helm", str(scratch / "drawbridge")],
     ):
         subprocess.run(
-            [sys.executable, "-m", *words],
+            [sys.executable, "-m", *arguments],
             cwd=source,
             env=environment,
             stdout=subprocess.DEVNULL,
@@ -168,13 +170,13 @@ def made(scratch: Path, downloads: str) -> dict[str, bytes]:
 
 def archive(files: Mapping[str, bytes]) -> bytes:
     """Return a .tar.gz of files in the order of their names, without times and owners."""
-    plain = io.BytesIO()
-    with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+    tar_bytes = io.BytesIO()
+    with tarfile.open(fileobj=tar_bytes, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name in sorted(files):
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(files[name]), 0o755 if files[name].startswith(b"#!") else 0o644
             tar.addfile(entry, io.BytesIO(files[name]))
-    return gzip.compress(plain.getvalue(), mtime=0)
+    return gzip.compress(tar_bytes.getvalue(), mtime=0)
 
 
 def krew(files: Mapping[str, bytes], downloads: str) -> dict[str, Any]:
@@ -186,7 +188,7 @@ def krew(files: Mapping[str, bytes], downloads: str) -> dict[str, Any]:
         "sha256": hashlib.sha256(files[name]).hexdigest(),
         "bin": "kubectl-drawbridge",
     }
-    said = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["description"]
+    description = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["description"]
     return {
         "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
         "kind": "Plugin",
@@ -195,7 +197,7 @@ def krew(files: Mapping[str, bytes], downloads: str) -> dict[str, Any]:
             "version": f"v{VERSION}",
             "homepage": downloads.removesuffix("/releases/download"),
             "shortDescription": "Move pods from device plugins to DRA",
-            "description": f"{said}\nSurvey a cluster, translate and check manifests, explain why pods wait.\n",
+            "description": f"{description}\nSurvey a cluster, translate and check manifests, explain why pods wait.\n",
             "caveats": "Needs Python 3.11 or newer; its packages are installed when it is called first.\n",
             "platforms": [platform],
         },
@@ -206,25 +208,25 @@ def sbom(source: Path, seconds: int, commit: str) -> dict[str, Any]:
     """List the contents of the images (CycloneDX): the Python packages of the lock file, and the Go modules of our scheduler."""
     parts = []
     lock = (source / "requirements.runtime.lock").read_text(encoding="utf-8")
-    for name, version, rest in re.findall(r"^([\w.-]+)==([^ ;\\]+)((?:.*\\\n)*.*)", lock, re.MULTILINE):
-        hashes = [{"alg": "SHA-256", "content": one} for one in re.findall(r"sha256:([0-9a-f]{64})", rest)]
+    for name, version, lock_lines in re.findall(r"^([\w.-]+)==([^ ;\\]+)((?:.*\\\n)*.*)", lock, re.MULTILINE):
+        hashes = [{"alg": "SHA-256", "content": digest} for digest in re.findall(r"sha256:([0-9a-f]{64})", lock_lines)]
         parts.append(component(name, version, "pypi") | {"hashes": hashes})
     modules = (source / "bridge" / "go.sum").read_text(encoding="utf-8")
     parts += [
         component(name, version, "golang") for name, version in re.findall(r"^(\S+) (v\S+) h1:", modules, re.MULTILINE)
     ]
-    own = component(
+    application = component(
         tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"], VERSION, "pypi"
     )
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
-        "serialNumber": uuid.uuid5(uuid.NAMESPACE_URL, f"{own['purl']}#{commit}").urn,
+        "serialNumber": uuid.uuid5(uuid.NAMESPACE_URL, f"{application['purl']}#{commit}").urn,
         "version": 1,
         "metadata": {
             "timestamp": datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "component": own | {"type": "application", "licenses": [{"license": {"id": "Apache-2.0"}}]},
+            "component": application | {"type": "application", "licenses": [{"license": {"id": "Apache-2.0"}}]},
         },
         "components": parts,
     }

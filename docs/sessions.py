@@ -20,96 +20,98 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
-SAVED = re.compile(r"# (\S+\.yaml)\n")
+FILE_NAME = re.compile(r"# (\S+\.yaml)\n")
 
 # The commands that the picture in the README shows.
-SHOWN = (
+README_COMMANDS = (
     "drawbridge translate -f app.yaml -o report",
     "drawbridge check -f big.yaml --inventory fleet.yaml",
     "drawbridge free -f cluster.yaml",
 )
-NAMED = {
+README_FILES = {
     "app.yaml": "pods/nvidia-training.yaml",
     "big.yaml": "pods/never-too-many.yaml",
     "cluster.yaml": "why/dump.yaml",
     "fleet.yaml": "fleet/*.yaml",
 }
 # The size of a character in pixels, the characters of a line, and the seconds until a command and each line of its output appear.
-WIDE, HIGH, COLUMNS = 8.4, 18, 100
-TYPED, ANSWERED = 1.2, 0.06
+CHARACTER_WIDTH, LINE_HEIGHT, COLUMNS = 8.4, 18, 100
+COMMAND_SECONDS, OUTPUT_SECONDS = 1.2, 0.06
 
 
-def played(text: str) -> str:
+def with_outputs(text: str) -> str:
     """Return a page with the current output of its commands."""
-    with workshop() as folder:
-        return BLOCK.sub(lambda block: answered(block, folder), text)
+    with example_folder() as folder:
+        return BLOCK.sub(lambda block: block_with_outputs(block, folder), text)
 
 
 @contextlib.contextmanager
-def workshop() -> Iterator[Path]:
+def example_folder() -> Iterator[Path]:
     """Change into a temporary folder that has the examples at the same path as a checkout."""
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
         shutil.copytree(ROOT / "manifests" / "examples", Path(name) / "manifests" / "examples")
         yield Path(name)
 
 
-def answered(block: re.Match[str], folder: Path) -> str:
+def block_with_outputs(block: re.Match[str], folder: Path) -> str:
     """Return a block with the current output of its commands. A block without commands stays unchanged; a manifest is saved."""
     body = block["body"]
-    if saved := SAVED.match(body):
-        (folder / saved[1]).write_text(body, encoding="utf-8")
+    if file_name := FILE_NAME.match(body):
+        (folder / file_name[1]).write_text(body, encoding="utf-8")
     if not body.startswith("$ "):
         return block[0]
     lines = [line for line in body.splitlines() if line.startswith("$ ")]
-    return f"```{block['kind']}\n" + "".join(f"{line}\n{typed(line[2:])}" for line in lines) + "```"
+    return f"```{block['kind']}\n" + "".join(f"{line}\n{output_of(line[2:])}" for line in lines) + "```"
 
 
-def typed(line: str) -> str:
+def output_of(line: str) -> str:
     """Run a command, and return its output as a terminal shows it. `> FILE` at the end writes standard output to the file instead."""
     from click.testing import CliRunner
 
     from cli.main import main
 
-    program, *words = shlex.split(line, comments=True)
+    program, *arguments = shlex.split(line, comments=True)
     if program != "drawbridge":
         raise ValueError(f"a page has the command {program}: only `drawbridge` is run here")
     file = None
-    if ">" in words:
-        words, (_, file) = words[:-2], words[-2:]
-    done = CliRunner().invoke(main, words)
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    if "this is a bug in drawbridge" in done.output:
-        raise RuntimeError(f"`{line}` breaks, so no page is written: {done.output}")
+    if ">" in arguments:
+        arguments, (_, file) = arguments[:-2], arguments[-2:]
+    result = CliRunner().invoke(main, arguments)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    if "this is a bug in drawbridge" in result.output:
+        raise RuntimeError(f"`{line}` breaks, so no page is written: {result.output}")
     if file is None:
-        return done.output
-    Path(file).write_text(done.stdout, encoding="utf-8")
-    return done.stderr
+        return result.output
+    Path(file).write_text(result.stdout, encoding="utf-8")
+    return result.stderr
 
 
 def picture() -> str:
     """Return an SVG in which commands and their output appear one after another."""
-    with workshop() as folder:
-        for name, example in NAMED.items():
+    with example_folder() as folder:
+        for name, example in README_FILES.items():
             parts = sorted((folder / "manifests/examples").glob(example))
             (folder / name).write_text(
                 "---\n".join(part.read_text(encoding="utf-8") for part in parts), encoding="utf-8"
             )
-        shown = "".join(f"$ {line}\n{typed(line)}\n" for line in SHOWN)
+        transcript = "".join(f"$ {line}\n{output_of(line)}\n" for line in README_COMMANDS)
     rows: list[str] = []
-    moment = 0.0
-    for line in shown.splitlines():
-        moment += TYPED if line.startswith("$ ") else ANSWERED
+    seconds = 0.0
+    for line in transcript.splitlines():
+        seconds += COMMAND_SECONDS if line.startswith("$ ") else OUTPUT_SECONDS
         for part in textwrap.wrap(line, COLUMNS, subsequent_indent=" " * 6) or [""]:
-            place = f'x="12" y="{(len(rows) + 1) * HIGH + 6}" style="animation-delay:{moment:.2f}s"'
-            rows.append(f'<text class="{"typed" if line.startswith("$ ") else "told"}" {place}>{escape(part)}</text>')
-    width, height = round(COLUMNS * WIDE + 24), (len(rows) + 1) * HIGH
+            position = f'x="12" y="{(len(rows) + 1) * LINE_HEIGHT + 6}" style="animation-delay:{seconds:.2f}s"'
+            rows.append(
+                f'<text class="{"typed" if line.startswith("$ ") else "told"}" {position}>{escape(part)}</text>'
+            )
+    width, height = round(COLUMNS * CHARACTER_WIDTH + 24), (len(rows) + 1) * LINE_HEIGHT
     style = (
         "text{font:14px ui-monospace,Menlo,Consolas,monospace;white-space:pre;fill:#d0d7de;animation:show .1s backwards}"
         ".typed{fill:#fff;font-weight:bold}"
         "@keyframes show{from{opacity:0}}@media(prefers-reduced-motion:reduce),print{text{animation:none}}"
     )
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img"'
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img"'
     title = "<title>drawbridge translates a manifest, checks it, and explains a refusal</title>"
-    back = '<rect width="100%" height="100%" rx="8" fill="#161b22"/>'
-    return f"{head}>{title}<style>{style}</style>{back}\n" + "\n".join(rows) + "\n</svg>\n"
+    background = '<rect width="100%" height="100%" rx="8" fill="#161b22"/>'
+    return f"{opening}>{title}<style>{style}</style>{background}\n" + "\n".join(rows) + "\n</svg>\n"

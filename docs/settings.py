@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
     Schema = dict[str, Any]
 
-EACH_FILE = {"apiVersion", "kind", "metadata"}
+OBJECT_FIELDS = {"apiVersion", "kind", "metadata"}
 # Types that other pages describe: docs/keys.md, and Kubernetes' pages about ResourceSlices.
-ELSEWHERE = {"Dialect", "Target", "DeviceAttribute", "DeviceCapacity"}
+DESCRIBED_ELSEWHERE = {"Dialect", "Target", "DeviceAttribute", "DeviceCapacity"}
 PAGE = re.compile(r"`?docs/([\w-]+\.md)(#[\w-]+)?`?")
 
 
-def listed() -> str:
+def item_list() -> str:
     """List each field, and below it the fields of its type."""
     schema = schema_of(CONFIGURATION)
-    fields = {name: field for name, field in schema["properties"].items() if name not in EACH_FILE}
+    fields = {name: field for name, field in schema["properties"].items() if name not in OBJECT_FIELDS}
     return "\n".join(items(fields, schema["definitions"]))
 
 
-def of_rows() -> str:
+def key_field_list() -> str:
     """List each field of a key, for docs/keys.md."""
     types = schema_of(CONFIGURATION)["definitions"]
     return "\n".join(items(types["Row"]["properties"], types, tuple(types["Row"]["required"])))
@@ -35,15 +35,15 @@ def items(fields: Schema, types: Schema, required: tuple[str, ...] = (), indent:
     for name, field in fields.items():
         kind, owner = kind_of(field)
         struct = types.get(owner, {})
-        members = {} if owner in ELSEWHERE else struct.get("properties", {})
+        members = {} if owner in DESCRIBED_ELSEWHERE else struct.get("properties", {})
         if kind == "struct" and not members and "enum" not in struct:  # a dialect without options
             continue
         choice = {"enum": struct["enum"]} if "enum" in struct else {}
-        said = ", ".join(["required"] * (name in required) + values(field | choice, "" if choice else kind))
-        text = PAGE.sub(linked, field.get("description", ""))
+        details = ", ".join(["required"] * (name in required) + values(field | choice, "" if choice else kind))
+        text = PAGE.sub(as_link, field.get("description", ""))
         if names := field.get("propertyNames"):
-            text += f" Names: {', '.join(f'`{one}`' for one in names['examples'])}."
-        yield f"{indent}- `{name}`{f' ({said})' if said else ''}{f': {text}' if text else ''}"
+            text += f" Names: {', '.join(f'`{example}`' for example in names['examples'])}."
+        yield f"{indent}- `{name}`{f' ({details})' if details else ''}{f': {text}' if text else ''}"
         if not members.keys() <= fields.keys():  # a recursive type has the same fields
             yield from items(members, types, tuple(struct.get("required", ())), f"{indent}  ")
 
@@ -62,18 +62,18 @@ def kind_of(field: Schema) -> tuple[str, str]:
 
 def values(field: Schema, kind: str) -> list[str]:
     """List the values of a field, the default first. For a list or map, return only its kind."""
-    choices = [*field.get("enum", ()), *(one for part in field.get("anyOf", ()) for one in part.get("enum", ()))]
+    choices = [*field.get("enum", ()), *(value for part in field.get("anyOf", ()) for value in part.get("enum", ()))]
     default = field.get("default")
     if kind:
         return [kind] * (kind != "struct")
-    first = ["not set"] if "anyOf" in field else [] if default in (None, "") else [written(default)]
-    return first + [written(choice) for choice in choices if choice != default]
+    first = ["not set"] if "anyOf" in field else [] if default in (None, "") else [as_code(default)]
+    return first + [as_code(choice) for choice in choices if choice != default]
 
 
-def written(value: object) -> str:
+def as_code(value: object) -> str:
     return f"`{value}`" if isinstance(value, str) else str(value).lower()
 
 
-def linked(found: re.Match[str]) -> str:
-    page, place = found[1], found[2] or ""
-    return f"[below]({place})" if page == "configuration.md" else f"[{page}]({page}{place})"
+def as_link(match: re.Match[str]) -> str:
+    page, anchor = match[1], match[2] or ""
+    return f"[below]({anchor})" if page == "configuration.md" else f"[{page}]({page}{anchor})"

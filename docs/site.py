@@ -30,12 +30,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Replace a link text that is the file name of a page by the title of the page, and point links to other files to the repository."""
-    first = page.file.src_uri == INDEX
+    is_readme = page.file.src_uri == INDEX
 
-    def led(link: re.Match[str]) -> str:
+    def rewritten(link: re.Match[str]) -> str:
         label, path, anchor = link[1], link[2], link[3] or ""
-        places = [folder / path for folder in ((ROOT / "docs", ROOT) if first else (ROOT / "docs",))]
-        target = next((place.resolve() for place in places if place.exists()), None)
+        candidates = [folder / path for folder in ((ROOT / "docs", ROOT) if is_readme else (ROOT / "docs",))]
+        target = next((candidate.resolve() for candidate in candidates if candidate.exists()), None)
         if target is None:
             return link[0]
         if label == target.name and target.suffix == ".md":
@@ -46,16 +46,16 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
             path = f"{SOURCE}{target.relative_to(ROOT)}"
         return f"[{label}]({path}{anchor})"
 
-    return LINK.sub(led, nested(markdown))
+    return LINK.sub(rewritten, double_indentation(markdown))
 
 
-def nested(markdown: str) -> str:
+def double_indentation(markdown: str) -> str:
     """Double the indentation of lines outside code: mkdocs recognises a nested list by four spaces, and the pages use two."""
-    inside = False
+    in_code = False
     lines = markdown.split("\n")
     for number, line in enumerate(lines):
         if line.lstrip().startswith("```"):
-            inside = not inside
-        elif not inside:
+            in_code = not in_code
+        elif not in_code:
             lines[number] = line[: len(line) - len(line.lstrip(" "))] + line
     return "\n".join(lines)

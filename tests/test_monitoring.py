@@ -11,7 +11,7 @@ from docs import metrics
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "manifests" / "monitoring"
-MADE = {metric.name: metric for metric in metrics.metrics()}
+MADE = {metric.name: metric for metric in metrics.find_metrics()}
 OF_TARGETS = {"namespace", "pod", "instance"}  # Prometheus adds these labels
 RULES = [rule for group in yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"] for rule in group["rules"]]
 PANELS = json.loads((FOLDER / "grafana.json").read_text())["panels"]
@@ -21,7 +21,7 @@ QUERIES = [rule["expr"] for rule in RULES] + [target["expr"] for panel in PANELS
 def measured(name):
     """The metric of a series."""
     for suffix in ("_bucket", "_sum", "_count"):
-        if MADE.get(name.removesuffix(suffix), MADE["drawbridge_leader"]).form == "histogram":
+        if MADE.get(name.removesuffix(suffix), MADE["drawbridge_leader"]).kind == "histogram":
             return MADE[name.removesuffix(suffix)]
     return MADE.get(name)
 
@@ -41,7 +41,7 @@ def test_every_series_is_recorded_with_the_labels_in_queries(query):
     queried = {label for by in re.findall(r"by \(([^)]*)\)", query) for label in by.split(", ")}
     queried |= set(re.findall(r"(\w+)!?=~?\"", query))
     for family in families:
-        of_its_own = {"le"} if family.form == "histogram" else set()
+        of_its_own = {"le"} if family.kind == "histogram" else set()
         assert queried - OF_TARGETS <= set(family.labels) | of_its_own, family.name
 
 

@@ -23,7 +23,7 @@ WORKFLOW = (ROOT / ".github/workflows/release.yml").read_text()
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    return release.made(tmp_path_factory.mktemp("release") / "once", "https://example.org/download")
+    return release.build(tmp_path_factory.mktemp("release") / "once", "https://example.org/download")
 
 
 def test_the_repository_address_is_defined_once():
@@ -33,9 +33,9 @@ def test_the_repository_address_is_defined_once():
         "https://github.com/{}/drawbridge/security",
     ]
     site, owner, _ = release.repository().rsplit("/", 2)
-    assert [release.addressed(text.format("others")) for text in texts] == [text.format(owner) for text in texts]
+    assert [release.with_owner(text.format("others")) for text in texts] == [text.format(owner) for text in texts]
     stays = f"{site}/others/kueue, uses: actions/checkout@v5, drawbridge/drawbridge"
-    assert release.addressed(stays) == stays
+    assert release.with_owner(stays) == stays
     named = subprocess.run(["git", "grep", "-hoE", f"{site}/[A-Za-z0-9_.-]+/drawbridge"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)  # fmt: skip
     assert set(named.stdout.split()) == {release.repository()}
 
@@ -97,7 +97,7 @@ def test_the_sbom_lists_every_pin_and_every_go_module(files):
 
 
 def test_a_release_that_is_not_reproducible_is_not_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(release, "made", lambda scratch, _: {"SHA256SUMS": scratch.name.encode()})
+    monkeypatch.setattr(release, "build", lambda scratch, _: {"SHA256SUMS": scratch.name.encode()})
     monkeypatch.setattr("sys.argv", ["release", str(tmp_path / "out")])
     with pytest.raises(SystemExit, match="two builds of one commit differ in: SHA256SUMS"):
         release.main()
@@ -106,7 +106,7 @@ def test_a_release_that_is_not_reproducible_is_not_written(tmp_path, monkeypatch
 
 @pytest.fixture
 def checkout(tmp_path):
-    for name in (*release.SHOWN_IN, "webhook/names.py", "CHANGELOG.md"):
+    for name in (*release.FILES_WITH_VERSION, "webhook/names.py", "CHANGELOG.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
@@ -117,7 +117,7 @@ def test_a_bump_changes_the_version_in_every_place(checkout):
     assert 'VERSION = "7.8.9"' in (checkout / "webhook/names.py").read_text()
     log = (checkout / "CHANGELOG.md").read_text()
     assert f"## 7.8.9 (unreleased)\n\n## {VERSION} (2030-01-02)\n" in log
-    for name in release.SHOWN_IN:
+    for name in release.FILES_WITH_VERSION:
         text = (checkout / name).read_text()
         assert "7.8.9" in text, name
         assert f"drawbridge:{VERSION}" not in text
@@ -125,7 +125,7 @@ def test_a_bump_changes_the_version_in_every_place(checkout):
         ["git", "grep", "-lE", rf"drawbridge:{re.escape(VERSION)}|ag: {re.escape(VERSION)}"],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
-    assert set(listing.stdout.split()) <= set(release.SHOWN_IN)
+    assert set(listing.stdout.split()) <= set(release.FILES_WITH_VERSION)
 
 
 @pytest.mark.parametrize("version", ["0.0.1", VERSION, "1.0", "1.0.0rc1", "v1.0.0", ""])

@@ -243,7 +243,7 @@ def test_where_to_begin_reading_names_existing_places():
 
 
 def test_every_metric_that_the_documents_name_has_the_queried_labels():
-    made = {metric.name: metric for metric in metrics.metrics()}
+    made = {metric.name: metric for metric in metrics.find_metrics()}
     named = [
         (name, set(re.findall(r"(\w+)!?=~?\"", labels)))
         for document in tracked("docs/*.md")

@@ -8,7 +8,7 @@ from pathlib import Path
 from cluster import manifests
 from cluster.embedded import Embedded
 from cluster.kubernetes import Kubernetes
-from docs.site import nested
+from docs.site import double_indentation
 from tests.cli.running import run
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,10 @@ def test_the_first_lines_are_those_of_the_page_of_commands():
 
 
 def test_a_nested_list_stays_nested_on_the_site():
-    assert nested("- a\n  - b\n    c\n```\n  - d\n```\n  - e") == "- a\n    - b\n        c\n```\n  - d\n```\n    - e"
+    assert (
+        double_indentation("- a\n  - b\n    c\n```\n  - d\n```\n  - e")
+        == "- a\n    - b\n        c\n```\n  - d\n```\n    - e"
+    )
 
 
 def test_each_command_works_after_the_commands_before_it(tmp_path, monkeypatch):
