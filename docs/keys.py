@@ -30,7 +30,13 @@ def section(dialect: Dialect) -> str:
     title = f"### {capitalized(dialect.title)} ({dialect.name})"
     left_names = ", ".join(dict.fromkeys(f"`{row.name}`" for row in left))
     return "\n".join(
-        [title, "", *scope, *(item(rows) for rows in groups.values()), *[f"- Left: {left_names}"] * bool(left)]
+        [
+            title,
+            "",
+            *scope,
+            *(item(rows) for rows in groups.values()),
+            *[f"- Not translated: {left_names}"] * bool(left),
+        ]
     )
 
 
