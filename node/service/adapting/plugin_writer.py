@@ -10,13 +10,13 @@ from node.plugins import PluginFault, answer_from_spec, identify, spec_of_answer
 from node.service.prepared_store import SpecUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from node.checkpoint import Prepared
     from node.messages import Edits, PreparedClaim
     from node.service.adapting.plugin_host import PluginHost
 
-SECONDS = 40.0  # the longest wait for each plugin's answer; the kubelet waits for 45
+SECONDS = 40.0  # the longest wait for the answers of all plugins of a claim; the kubelet waits for 45
 
 
 class PluginWriter:
@@ -33,7 +33,6 @@ class PluginWriter:
             with suppress(PluginFault):
                 answer_from_spec(self._driver, record, current)
                 return current
-        edits: dict[str, Edits] = {}
         # The ids to allocate, by resource and request.
         plugin_devices = identify(self._host.plugins())
         ids_by_resource: dict[str, dict[str, list[str]]] = {}
@@ -52,19 +51,23 @@ class PluginWriter:
             ids_by_resource.setdefault(plugin_device.resource, {}).setdefault(prepared_device.request_name, []).append(
                 plugin_device.id
             )
+        allocation = asyncio.run_coroutine_threadsafe(self._allocate(ids_by_resource), self._loop)
         try:
-            for resource, devices in ids_by_resource.items():
-                allocation = asyncio.run_coroutine_threadsafe(self._host.allocate(resource, devices), self._loop)
-                try:
-                    edits |= allocation.result(SECONDS)
-                except TimeoutError:
-                    allocation.cancel()
-                    raise SpecUnavailable(
-                        f"the device plugin of {resource} has not answered in {SECONDS:.0f} s"
-                    ) from None
+            edits = allocation.result(SECONDS)
         except PluginFault as fault:
             raise SpecUnavailable(str(fault)) from None
+        except TimeoutError:
+            allocation.cancel()
+            resources = " and ".join(ids_by_resource)
+            raise SpecUnavailable(f"{resources}: the device plugin has not answered in {SECONDS:.0f} s") from None
         return spec_of_answers(self._driver, record, edits)
+
+    async def _allocate(self, ids_by_resource: Mapping[str, Mapping[str, Sequence[str]]]) -> dict[str, Edits]:
+        """Return the edits of each request."""
+        edits: dict[str, Edits] = {}
+        for resource, devices in ids_by_resource.items():
+            edits |= await self._host.allocate(resource, devices)
+        return edits
 
     def metadata(self, record: Prepared) -> Mapping[str, bytes]:
         """Return no files: the plugins' own edits describe the devices to containers."""
