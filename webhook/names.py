@@ -20,38 +20,39 @@ QUOTA = f"{NAME}-quota"
 # The Service at which the audit agents of nodes read the allocator's reservations.
 RESERVATIONS = f"{NAME}-reservations"
 
-# On namespaces: the mode. On pods: "true" makes the webhook skip the pod.
+# MODE_LABEL is on namespaces and names the mode. SKIP_LABEL is on pods: with the value "true", the webhook skips the pod.
 MODE_LABEL = f"{DOMAIN}/mode"
 SKIP_LABEL = f"{DOMAIN}/skip"
 BYPASS_HINT = f"to bypass drawbridge, label the pod {SKIP_LABEL}=true"
 
-# On pods whose template does not exist yet: the template controller watches only these. Anyone can set it.
+# On pods whose ResourceClaimTemplate does not exist yet. The template controller watches only pods with this label. Anyone can set the label.
 WAITS_LABEL = f"{DOMAIN}/awaits-template"
 
-# On translated pods: the validating webhook checks them again for keys that another webhook restored. Anyone can set it.
+# On translated pods. The validating webhook checks pods with this label for keys that another webhook restored. Anyone can set the label.
 TRANSLATED_LABEL = f"{DOMAIN}/translated"
 
-# On pods: the original requests, the decisions, the signed specs, and device counts for tools that read the old keys.
+# Annotations of translated pods: the original requests, the decisions, the signed specs of the claims, and device counts for tools that read
+# the old keys.
 ORIGINAL = f"{DOMAIN}/original"
 DECISION = f"{DOMAIN}/decision"
 TEMPLATES = f"{DOMAIN}/templates"
 DEVICES = f"{DOMAIN}/devices"
 ANNOTATIONS = (ORIGINAL, DECISION, DEVICES, TEMPLATES)
 
-# On pods, set by their authors: whether Kubernetes or a claim serves extended resources of DeviceClasses.
+# An annotation that a pod's author can set: whether Kubernetes serves the extended resources of DeviceClasses itself, or claims replace them.
 EXTENDED_RESOURCES = f"{DOMAIN}/extended-resources"
 
-# On devices: the taint that reserves them for the bridge's scheduler.
+# The key of the fence: a device taint that reserves devices for the scheduler of the bridge (drawbridge's allocator for schedulers).
 FENCE = f"{DOMAIN}/fence"
 
 # The folder of the kubelet's socket for device plugins. A pod that mounts it is a device plugin.
 PLUGIN_FOLDER = "/var/lib/kubelet/device-plugins"
 
-# Prefix of the claims' names on a pod, and of templates; and the labels of templates.
+# The prefix of the names that claims have in a pod, and of templates' names. The labels of templates.
 PREFIX = f"{NAME}-"
 LABELS = {"app.kubernetes.io/managed-by": NAME}
 
 
 def class_remedy(target: str) -> str:
     """Return the remedy for a target whose DeviceClass was not found."""
-    return f"if it has another name, an administrator can set `classes: {{{target}: NAME}}` ({CONFIGURATION_PAGE})"
+    return f"if the DeviceClass has another name, an administrator can set `classes: {{{target}: NAME}}` ({CONFIGURATION_PAGE})"

@@ -1,7 +1,8 @@
 """The codes of refusals.
 
-A code never changes its meaning. R003 and R009 are retired and are not assigned again. If no claim, but perhaps a device plugin
-can serve a pod, the webhook leaves the keys and does not refuse the pod. A pod whose devices are in use is not refused either: it waits.
+A code never changes its meaning. R003 and R009 are retired and are not assigned again. If no claim can
+serve a pod but a device plugin may serve it, the webhook does not refuse the pod, and the keys stay on it. It does not refuse a pod whose
+devices are in use either: such a pod waits.
 """
 
 from __future__ import annotations
@@ -31,11 +32,10 @@ class Code(StrEnum):
     OBJECT = "R030"
 
 
-# Every code of a refusal.
 REFUSALS = frozenset[str](Code)
-# An amount that is not a quantity: the API server cannot decode the pod, so it calls no webhook.
+# For an amount that is not a quantity. The API server cannot decode such a pod, so it calls no webhook.
 UNREADABLE: Final = "D001"
-# An amount that is a placeholder of a template engine.
+# For an amount that is a placeholder of a template engine.
 UNFILLED: Final = "D011"
 # Codes of objects that the API server refuses too.
 INVALID = frozenset[str]((Code.AMOUNT, UNREADABLE, UNFILLED))
@@ -46,7 +46,10 @@ EVEN_IF_FREE: Final = ", even with all devices free"
 
 
 def none_could(nodes: int, subject: str, *, reached: bool = False) -> str:
-    """Return the beginning of a refusal: no node, or none of the nodes that the pod can run on, can serve it."""
+    """Return the beginning of a refusal's message: none of `nodes` nodes can serve the subject.
+
+    `reached` means that only nodes that the subject can run on were counted.
+    """
     which, pronoun = (f" that this {subject} can run on", "it") if reached else ("", f"this {subject}")
     no_node = f"the only node{which} cannot" if nodes == 1 else f"none of the {nodes} nodes{which} can"
     return f"{no_node} serve {pronoun}{EVEN_IF_FREE}"

@@ -2,10 +2,10 @@
 
 With `matchConditions` the API server sends only pods with an accelerator key, a claim, an annotation of drawbridge, or CPUs that claims
 could serve (`cpuClaims`). An outage of the webhook does not affect other pods. A condition must not fail, because with failurePolicy Fail
-the API server would refuse the pod: every access to a field of the object is optional (`.?`). A condition tests only the domains of
-resource names, to stay within the API server's cost limit with 800 containers. So it also matches some names that no dialect knows, which
-cost one review each. The names come from all dialects, including the administrator's own. `tests/webhook/test_conditions.py` limits the
-cost of the expressions, and compares them with a simple form.
+the API server would refuse the pod. So every access to a field of the object is optional (`.?`). A condition tests only the domains of
+resource names, to stay within the API server's cost limit with 800 containers. So it also matches pods with some names that no dialect (a
+table of one system's keys) has; each of these pods costs one review. The names come from all dialects, including the administrator's own.
+`tests/webhook/test_conditions.py` limits the cost of the expressions, and compares them with a simple form.
 
 Mirrors k8s.io/api/admissionregistration/v1 and apiserver/pkg/admission/plugin/webhook/matchconditions.
 """
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 NAME = names.NAME
 NO_CPUS = CPUClaims()
 TIMEOUT_SECONDS = 3
-# The fields that name resources. The API server adds a request for each limit of a pod before it calls webhooks, but not in templates of
-# workloads.
+# The fields with resource names that a condition reads. In pods, `requests` is enough, because the API server adds a request for each limit
+# before it calls webhooks. It does not do so in the pod templates of workloads.
 _OF_PODS = ("requests",)
 _OF_TEMPLATES = ("limits", "requests")
-# Resources of almost all containers. A condition tests them first, because most pods have no others.
+# Resources of almost all containers. A condition tests them first, because most pods request nothing else.
 _CPU = "cpu"
 _COMMON_RESOURCES = (_CPU, "memory", "ephemeral-storage")
-# Roles of keys that request something by themselves; all others refine a request.
+# Roles of keys that request devices by themselves. Keys with other roles refine a request.
 _AMOUNTS = frozenset(
     (
         *(Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES, Role.SHARES, Role.PROFILE, Role.COMBINED),
@@ -55,13 +55,14 @@ class Registration(NamedTuple):
 
     namespace: str = names.NAMESPACE
     service: str = "drawbridge"
-    # URL instead of the Service, for a webhook outside the cluster, as in tests.
+    # The URL of a webhook outside of the cluster, as in tests. It replaces the Service.
     url: str = ""
-    # The CA bundle if the administrator maintains it, or the Certificate for cert-manager; otherwise drawbridge's authority maintains it.
+    # The CA bundle, if the administrator maintains it, or the Certificate from which cert-manager injects the bundle. If both are empty,
+    # drawbridge's own certificate authority maintains the bundle.
     ca_bundle: str = ""
     inject_ca_from: str = ""
-    # For pods with accelerator keys while the webhook is down. Ignore: they are created unchanged, and stay pending if no device plugin
-    # serves them. Fail: they are refused, and their controllers retry.
+    # What the API server does with pods with accelerator keys while the webhook is down. Ignore: it creates them unchanged, and a pod stays
+    # pending if no device plugin serves it. Fail: it refuses them, and their controllers retry.
     failure_policy: str = "Ignore"
     # Whether only namespaces with a mode label are included.
     opt_in: bool = False
@@ -89,11 +90,12 @@ def mutating(dialects: Sequence[Dialect], options: Registration) -> Json:
 
 
 def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
-    """Generate the ValidatingWebhookConfiguration. The administrator's failurePolicy is for pods only; it is Ignore for all other kinds."""
+    """Generate the ValidatingWebhookConfiguration. The administrator's failurePolicy applies to pods only; all other kinds have Ignore."""
     pods = _webhook(f"pods.validate.{names.DOMAIN}", "/validate", options) | {
         "failurePolicy": options.failure_policy,
         "rules": [_rule("", "v1", ("pods",), "CREATE")],
-        # The API server tests the selector before the conditions, so other pods cost nothing. The webhook labels each translated pod.
+        # The mutating webhook labels each translated pod. The API server tests this selector before the conditions, so pods without the label
+        # cost nothing.
         "objectSelector": {**_not_skipped(), "matchLabels": {names.TRANSLATED_LABEL: "true"}},
         "matchConditions": [{"name": "names-an-accelerator-again", "expression": on_validate(dialects)}],
     }
@@ -116,7 +118,8 @@ def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
         }
         webhooks.append(workloads)
     if options.claims:
-        # The webhook has judged a claim from a template with its pod. A refusal of the claim would only leave the pod pending.
+        # Claims that Kubernetes generates from a template are excluded. The webhook has judged them with their pod, and the refusal of such a
+        # claim would only keep the pod pending.
         generated = f"'{POD_CLAIM_NAME}' in object.?metadata.?annotations.orValue({{}})"
         claims = _webhook(f"claims.validate.{names.DOMAIN}", "/validate", options) | {
             "failurePolicy": "Ignore",
@@ -140,7 +143,7 @@ def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
 def quota_configuration(options: Registration) -> Json:
     """Generate the ValidatingWebhookConfiguration of quota admission, for claims and for pods that have or may get claims.
 
-    The allocator answers these reviews and remembers the objects that it allowed: only dry runs have no side effects. Labels of pods, modes
+    The allocator answers these reviews and remembers the objects that it allowed, so only dry runs have no side effects. Labels of pods, modes
     of namespaces and opt-in have no effect on quotas. Claims that Kubernetes creates are reviewed too, because the template of a pod may be
     created or replaced after the pod was counted.
     """
@@ -163,10 +166,11 @@ def quota_configuration(options: Registration) -> Json:
 
 
 def on_mutate(dialects: Sequence[Dialect], cpus: CPUClaims = NO_CPUS) -> str:
-    """Return the condition of the mutating webhook: new pods with keys, claims or annotations of ours, and updates of translated pods.
+    """Return the condition of the mutating webhook: new pods with a key of a dialect, a claim or an annotation of drawbridge, and updates of
+    translated pods.
 
     Pods with claims of their own are included for two reasons. The webhook judges these claims. And if another webhook adds a key later, the API
-    server calls this webhook again only after a first call.
+    server calls this webhook again only if it has called it before.
     """
     asks = _pod("object", dialects, _OF_PODS)
     if cpus.anywhere:
@@ -178,7 +182,8 @@ def on_mutate(dialects: Sequence[Dialect], cpus: CPUClaims = NO_CPUS) -> str:
 def on_validate(dialects: Sequence[Dialect]) -> str:
     """Return the condition of the validating webhook: translated pods that have a resource key again.
 
-    Only a later webhook can have added the key, and the pod would request its devices twice. The mutating review has judged the claims.
+    Only a later webhook can have added the key, and the pod would request its devices twice. The condition does not test for claims, because the
+    mutating review has judged them.
     """
     return _names_resources("object", dialects, _OF_PODS)
 
@@ -200,11 +205,11 @@ def _pod(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:
 
 
 def _has_claims(root: str) -> str:
-    return f"{root}.?spec.?resourceClaims.hasValue()"  # the API server drops an empty list
+    return f"{root}.?spec.?resourceClaims.hasValue()"  # the API server removes an empty list
 
 
 def _has_whole_cpus(cpus: CPUClaims) -> str:
-    """Return the CEL test for a container whose limit and request are the same whole CPUs: its pod may be Guaranteed.
+    """Return the CEL test for a container whose limit and request are the same whole number of CPUs: its pod may be Guaranteed.
 
     The API server normalizes amounts, and writes fractions of a CPU with the suffix m.
     """
@@ -223,7 +228,7 @@ def _has_whole_cpus(cpus: CPUClaims) -> str:
 
 def _names_resources(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:
     # `all` costs less than `exists`. The common names are tested first, because a test of the domain costs more.
-    # A name is foreign if no dialect has its domain or, without a domain, the name itself.
+    # A name is foreign if no dialect has its domain. A name without a domain is foreign if no dialect has the name.
     resource_names = _names(dialects, Position.RESOURCE)
     domains = _domains(resource_names) | {IMPLICIT.rstrip("/")}
     known = f"k.split('/')[0] in {_list(sorted(domains))}"
@@ -241,7 +246,7 @@ def _not_all_containers(root: str, test: str) -> str:
 
 
 def names_not_sent(now: Configuration, generated_for: Configuration) -> list[str]:
-    """Return the resource domains and other keys of pods that webhook configurations generated for another file do not match."""
+    """Return the resource domains and other keys of `now` that webhook configurations do not match if they were generated for `generated_for`."""
     known, named = (
         _domains(_names(configuration.dialects, Position.RESOURCE)) for configuration in (generated_for, now)
     )
@@ -254,7 +259,10 @@ def names_not_sent(now: Configuration, generated_for: Configuration) -> list[str
 
 
 def names_not_sent_by(condition: str, configuration: Configuration) -> list[str]:
-    """Return the resource domains and other keys of pods that an installed condition of any drawbridge version does not match."""
+    """Return the resource domains and other keys of a configuration that an installed condition does not match.
+
+    The condition may come from any version of drawbridge.
+    """
     cpus = configuration.file.cpu_claims
     unsent = {_CPU} if cpus.anywhere and f" || {_has_whole_cpus(cpus)}) : (" not in condition else set()
     if "k.split('/')" in condition:  # without this test, the condition matches all domains
@@ -276,7 +284,7 @@ def _domains(names: Iterable[str]) -> set[str]:
 def _names(dialects: Iterable[Dialect], position: Position) -> set[str]:
     """Return the keys in a position that can request devices: all resource names, and other keys with a role that requests something.
 
-    Keys that are always left are excluded, because the webhook has nothing to do for them.
+    Keys with the outcome `left` always stay on the pod. They are excluded, because the webhook has nothing to do for them.
     """
     return {
         row.name
@@ -317,7 +325,7 @@ def _webhook(name: str, path: str, options: Registration) -> dict[str, Json]:
 
 
 def _namespaces(options: Registration, *, every_mode: bool = False) -> Json:
-    # drawbridge's own namespace is always excluded: the webhook's own pods must start while no webhook answers.
+    # drawbridge's own namespace is always excluded: its pods must be able to start while no webhook answers.
     others = [name for name in options.exclude if name != options.namespace]
     out = [options.namespace, *others]
     operator = "NotIn"
@@ -346,7 +354,7 @@ def _rule(group: str, version: str, plurals: Sequence[str], *operations: str) ->
 
 
 def _configuration(kind: str, webhooks: Sequence[dict[str, Json]], options: Registration, name: str = NAME) -> Json:
-    """Return a webhook configuration. Without a CA bundle its rules are in an annotation, and the API server does not call the webhooks yet.
+    """Return a webhook configuration. Without a CA bundle, its rules are only in an annotation, so the API server does not call the webhooks yet.
 
     `certs.inject` writes the rules into the webhooks together with the bundle. Applying the manifest again does not remove them.
     """

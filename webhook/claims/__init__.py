@@ -1,4 +1,4 @@
-"""Turns demands into claims and templates, and decides which container uses which claim."""
+"""Turns demands (device requests read from a pod's keys) into claims and templates, and decides which container uses which claim."""
 
 from webhook.claims import template, template_lifecycle
 from webhook.claims.maker import ClaimMaker, ServedDemand, claim_maker, make_template

@@ -1,6 +1,6 @@
-"""Writes the CEL selectors of a demand.
+"""Writes the CEL selectors for a demand (a device request read from a pod's keys).
 
-Text of users appears only in string literals. Each attribute that a device may lack is guarded, because an unguarded access fails the
+Text that users write appears only in string literals. Each attribute that a device may lack is guarded, because an unguarded access fails the
 allocation of the whole claim. The cost is estimated as the API server does it.
 """
 
@@ -45,13 +45,14 @@ class _Filters(msgspec.Struct, frozen=True, gc=False):
     attributes: tuple[Selection, ...]
 
 
-# Containers of a pod differ mostly in amounts, and estimating the cost of an expression is slow.
+# The selectors are cached, because estimating the cost of an expression is slow. Containers of a pod mostly differ only in amounts, which are
+# not part of the filters.
 _WRITTEN: Cache[tuple[tuple[str, ...] | None]] = Cache(8 << 20)
 
 
 def selectors(demand: Demand, supply: Supply) -> tuple[str, ...] | None:
     """Write the selectors of a demand; None if one would be too long or too costly."""
-    # Flags of network devices; a flag that no driver publishes cannot be required.
+    # Attributes that must be true. A flag for RDMA that no driver publishes cannot be required.
     flags = list(supply.target.true)
     flags += [supply.target.virtual_flag] if demand.virtual_function and supply.target.virtual_flag else []
     flags += supply.served.known_by(supply.target.rdma_flags) if demand.rdma else []
@@ -84,7 +85,7 @@ def selectors(demand: Demand, supply: Supply) -> tuple[str, ...] | None:
 
 def _write(filters: _Filters) -> tuple[str, ...] | None:
     driver = literal(filters.driver)
-    # Comparisons with one text are cheap; the cost of expressions that grow with a pod's lists is estimated.
+    # Comparisons with one text are cheap. The cost is estimated only for expressions that grow with a pod's lists.
     texts, costly = [f"{_attribute(filters.driver, name)} == {literal(value)}" for name, value in filters.where], []
     texts += filters.selectors
     name, profile = filters.profile
@@ -115,7 +116,7 @@ def _write(filters: _Filters) -> tuple[str, ...] | None:
 
 
 def add_root(texts: tuple[str, ...], supply: Supply) -> tuple[str, ...]:
-    """Add a test that the PCIe root is not empty, if some devices publish an empty one."""
+    """Add a test that the PCIe root is not empty, if some devices publish an empty root."""
     if not supply.served.rootless and not supply.target.rootless:
         return texts
     domain, _, name = PCIE_ROOT.partition("/")
@@ -135,8 +136,8 @@ def _named(full: str) -> str:
 def _contains(filters: _Filters, words: tuple[str, ...]) -> str:
     """Return a test that the product name contains one of the words, ignoring case.
 
-    A word may include the vendor's name, which legacy systems prepend to names that lack it. The name is guarded by `has`
-    and not by `orValue`, because the API server cannot estimate the length of an `orValue` result, and so the cost.
+    A word may include the vendor's name, which legacy systems prepend to product names that lack it. The name is guarded by
+    `has` and not by `orValue`. The API server cannot estimate the length of an `orValue` result, so it could not estimate the cost.
     """
     domain, _, id_ = filters.product.partition("/")
     name = f"device.attributes[{literal(domain)}].{id_}"
@@ -155,7 +156,7 @@ def _lower(word: str) -> str:
 
 
 def _selected(selection: Selection) -> str:
-    """Return the test for a requirement on an attribute. As in label selectors, NotIn also holds without the attribute."""
+    """Return the test for a requirement on an attribute. As in label selectors, NotIn also holds for a device without the attribute."""
     domain, _, name = selection.key.partition("/")
     attributes = f"device.attributes[{literal(domain)}]"
     known = f"{literal(name)} in {attributes}"

@@ -1,7 +1,7 @@
-"""Makes the claims for demands, by one configuration and one fleet, and caches them by demand.
+"""Makes the claims for demands (device requests read from a pod's keys), and caches them.
 
-Most demands repeat (all pods of a Deployment), so the claims of a demand and the template of a spec are cached.
-Configuration and fleet are immutable; a new value of either gets a new `ClaimMaker`.
+Most demands repeat, for example in all pods of a Deployment. So the claims for each demand and the template of each spec are cached.
+A `ClaimMaker` is for one configuration and one fleet, which are immutable. A new configuration or fleet gets a new `ClaimMaker`.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 # Bytes of each cache.
 _DEMANDS = 16 << 20
 _TEMPLATES = 16 << 20
-_NAME_STEPS = 100  # for a model or UUID in a selector, whose cost is estimated
+_NAME_STEPS = 100  # of the budget for each model or UUID, because the cost of its selector is estimated
 
 
 class ServedDemand(msgspec.Struct, frozen=True, gc=False):
-    """Claims, and the supplies that serve them."""
+    """The claims for a demand, and the supply (target and DeviceClass) of each kind of device in them."""
 
     claims: Claims
     supply: Supply  # of the primary devices
-    supplies: tuple[Supply, ...]  # of each kind of device
+    supplies: tuple[Supply, ...]
     classes: tuple[str, ...]
     moved: bool  # whether devices are moved from the host's network namespace to the pod's
 
@@ -85,7 +85,7 @@ class ClaimMaker:
                 else:
                     claims = claim_specs.build_claims(demand, supply, self._sizes(supply))
                     made = ServedDemand.combine(claims, supply) if isinstance(claims, Claims) else claims
-        # Estimate the bytes in the cache: the lists of models and UUIDs may be long, and the claims with them.
+        # Estimate the bytes in the cache: the lists of models and UUIDs may be long, and so may the claims that contain them.
         weight = 2_000 + sum(60 + len(name) for name in listed)
         if isinstance(made, ServedDemand):
             for spec in made.claims.specs:
@@ -122,7 +122,7 @@ class ClaimMaker:
         return ServedDemand.combine(claims, first, second) if isinstance(claims, Claims) else claims
 
     def _choose(self, demand: Demand) -> Supply | Impossible:
-        """Return the supply of the demand's target, or of another target that serves it better (`virtual`, `instead`)."""
+        """Return the supply of the demand's target, or of another target that serves the demand better (`virtual`, `instead`)."""
         target = self.configuration.targets[demand.target]
         supply = self._supplies[demand.target]
         if demand.virtual_function and target.virtual and isinstance(supply, Impossible):
@@ -138,7 +138,7 @@ class ClaimMaker:
         return other if lacks and other.served.publishes(demand.same) else supply
 
     def _supply(self, name: str) -> Supply | Impossible:
-        """Return the supply of a target, or why it has none and what an administrator can declare."""
+        """Return the supply of a target. If there is none, return the reason and what an administrator can declare."""
         target = self.configuration.targets[name]
         declared = self.configuration.file.classes.get(name, "")
         parameters = self.configuration.file.parameters.get(name)
@@ -160,7 +160,10 @@ class ClaimMaker:
         return Supply(target, existing, parameters)
 
     def _sizes(self, supply: Supply) -> dict[str, tuple[int, ...]]:
-        """Return the amounts of memory by product: the declared one, or the one that most nodes publish, and others in a tie."""
+        """Return the amounts of memory by product: the declared amount, or else the amount that most nodes publish.
+
+        If equally many nodes publish several amounts, all of these are returned.
+        """
         sizes: dict[str, tuple[int, ...]] = {name: (size,) for name, size in self.configuration.sizes.items()}
         for product in supply.served.products:
             sizes.setdefault(product.name, (product.memory, *product.others))
@@ -174,7 +177,7 @@ def claim_maker(configuration: Configuration, fleet: Inventory) -> ClaimMaker:
 
 
 _TEMPLATES_BY_TEXT: Cache[tuple[str, Json]] = Cache(_TEMPLATES)
-# Templates by the identity of the spec, which the cache keeps alive: a claim maker returns the same spec object for equal demands.
+# Templates by the identity of the spec object, which the cache keeps alive. A claim maker returns the same object for equal demands.
 _OF_SPECS: Cache[tuple[ResourceClaimSpec, tuple[str, Json]]] = Cache(4 << 20)
 
 

@@ -5,10 +5,10 @@ needs together with the sidecars before it. A claim lasts as long as the pod. So
 container holds anyway; otherwise the pod would need more devices than before.
 
 Whole devices are numbered. Each sidecar and then each regular container has a span of numbers of its own. The span of an init container begins
-after those of the sidecars that start before it. The ends of all spans cut the numbers into pieces, and each piece is one claim, so that
-containers use whole claims only. (A container could also name single requests of a claim. But its list of claims is keyed by the claim name
-alone, which breaks server-side apply.) Shares cannot be cut into pieces: an init container uses another container's claim if that covers its
-demand, else it gets a claim of its own.
+after the spans of the sidecars that start before it. The ends of all spans cut the numbers into pieces, and each piece is one claim, so that
+containers use whole claims only. (A container could also name single requests of a claim in `resources.claims`. But the list is
+keyed by the claim's name alone, so several entries for one claim break server-side apply.) Shares of devices cannot be cut into pieces. An init
+container uses another container's claim if that claim covers its demand. Otherwise it gets a claim of its own.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from dra.objects import DeviceRequest
 
-_COMPARED = 10  # steps of the budget for a container, before it is compared with others
+_COMPARED = 10  # steps of the budget for a container; each comparison with another container costs one more
 
 
 class ContainerDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One demand of one container, and the claims for it. `order` is the container's position in starting order."""
+    """One demand of one container, and the claims for the demand. `order` is the container's position in starting order."""
 
     container: str
     demand: AnyDemand
     claims: Claims
     separable: bool
     order: int
-    init: bool = False  # ends before the containers after it begin
+    init: bool = False  # whether the container ends before the next container starts
     sidecar: bool = False
 
 
@@ -62,7 +62,7 @@ class SharedClaims(msgspec.Struct, frozen=True, gc=False):
 
 def share(requests: tuple[ContainerDemand, ...], make: Callable[[Demand], Claims], budget: Budget) -> SharedClaims:
     """Return the grants for the demands of containers. `make` returns the claims for another number of the same devices."""
-    # Whole devices are numbered if an init container requests the same kind.
+    # Whole devices of a kind are numbered if an init container requests devices of this kind.
     numbered: dict[Demand, list[ContainerDemand]] = {}
     any_init = False
     for requested in requests:
@@ -91,7 +91,7 @@ def _make_grants(requested: ContainerDemand, users: tuple[str, ...]) -> list[Gra
 
 
 def _single_device(requested: ContainerDemand) -> Demand | None:
-    """Return the demand for one of the devices; None if they cannot be numbered."""
+    """Return the demand for one of the requested devices; None if these cannot be numbered."""
     demand = requested.demand
     if not isinstance(demand, Demand) or not requested.separable or demand.partial or demand.same or demand.everything:
         return None
@@ -102,7 +102,7 @@ def _single_device(requested: ContainerDemand) -> Demand | None:
 
 
 class _DeviceSpan(msgspec.Struct, frozen=True, gc=False):
-    """The devices from `low` up to, but excluding, `high`, which a container uses."""
+    """The numbers of the devices that a container uses: from `low` up to, but excluding, `high`."""
 
     requested: ContainerDemand
     low: int
@@ -123,7 +123,7 @@ def _number_devices(
         if not requested.init:
             lasting.append(_DeviceSpan(requested, total, total + _count(requested)))
             total += _count(requested)
-    # The span of an init container begins after those of the sidecars that start before it.
+    # The span of an init container begins after the spans of the sidecars that start before it.
     passing: list[_DeviceSpan] = []
     started = 0
     for requested in sorted(requests, key=lambda request: request.order):
@@ -132,7 +132,7 @@ def _number_devices(
         elif requested.init:
             passing.append(_DeviceSpan(requested, started, started + _count(requested)))
     longest = max(passing, key=lambda span: span.high)
-    if longest.high > total:  # only init containers need this many
+    if longest.high > total:  # an init container needs more devices, with the sidecars before it
         lasting.append(_DeviceSpan(longest.requested, total, longest.high))
     ends = sorted({end for span in passing for end in (span.low, span.high)})
     grants: list[Grant] = []
@@ -153,16 +153,18 @@ def _number_devices(
     return grants
 
 
-# Everything else
+# Devices that are not numbered
 
 
 class _Host(msgspec.Struct, gc=False):
+    """A demand that gets claims of its own, and the containers that use these claims."""
+
     requested: ContainerDemand
     users: list[str]
 
 
 def _share_claims(requests: list[ContainerDemand], budget: Budget) -> tuple[list[Grant], list[tuple[str, str]]]:
-    """Let init containers use claims that cover their demands; the others get their own."""
+    """Let an init container use another container's claims if they cover its demand. All other demands get claims of their own."""
     remarks: list[tuple[str, str]] = []
     hosts = [_Host(requested, [requested.container]) for requested in requests if not requested.init]
     by_kind: dict[AnyDemand, list[_Host]] = {}
@@ -191,9 +193,9 @@ def _share_claims(requests: list[ContainerDemand], budget: Budget) -> tuple[list
 
 
 def _may_host(host: ContainerDemand, other: ContainerDemand) -> bool:
-    """Return whether an init container may use another container's claim: for the same kind, with amounts that are large enough.
+    """Return whether the init container `other` may use the claim of `host`: the claim's amounts must be large enough.
 
-    It cannot use the claim of a sidecar that already runs.
+    Both demands are for the same kind of device. An init container cannot use the claim of a sidecar that already runs.
     """
     if host.container == other.container or (host.sidecar and host.order < other.order):
         return False
@@ -221,7 +223,7 @@ def _without_amounts(demand: AnyDemand) -> AnyDemand:
 
 
 def pass_fence(shared: SharedClaims) -> SharedClaims:
-    """Add the toleration of drawbridge's device taint to all claims."""
+    """Let all claims tolerate the fence: drawbridge's device taint, by which only the bridge's scheduler allocates the devices."""
     grants: list[Grant] = []
     for grant in shared.grants:
         devices = grant.spec.devices

@@ -1,8 +1,8 @@
-"""Builds ResourceClaim specs from demands, with the features that each needs.
+"""Builds ResourceClaim specs from demands (device requests read from a pod's keys), and lists the features that each spec needs.
 
-A demand becomes one spec, or several if it is too large for one and no constraint ties its devices together (a claim
-holds 32 requests, 32 constraints and 32 results). Defaults of the API server are written out, so that the stored spec
-equals the one that was hashed. The CEL selectors are in `webhook.claims.device_selectors`.
+A claim holds 32 requests, 32 constraints and 32 results. A demand becomes one spec, or several if it is too large for one claim
+and no constraint ties its devices together. Defaults of the API server are written out, so that the stored spec equals the hashed
+spec. The CEL selectors are in `webhook.claims.device_selectors`.
 """
 
 from __future__ import annotations
@@ -63,35 +63,35 @@ Sizes: TypeAlias = "Mapping[str, tuple[int, ...]]"
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of a device's memory in bytes. If the product has several sizes, `size` is the memory of the device."""
+    """A part of a device's memory, in bytes. If the product has several sizes, `size` is the memory of the whole device."""
 
     amount: int
     size: int = 0
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Claim specs, the features they need, and remarks for the user."""
+    """Claim specs, the features that they need, and remarks for the user."""
 
     specs: tuple[ResourceClaimSpec, ...]
     needs: tuple[Need, ...]
-    base: str  # prefix of its request names: gpu, mig, nic
+    base: str  # prefix of the request names: gpu, mig, nic
     remarks: tuple[str, ...] = ()  # approximations
     models: tuple[str, ...] = ()
 
 
 class Impossible(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Why no claim can express a demand. The configuration decides whether the key is left or refused, so it is no Finding."""
+    """Why no claim can express a demand. This is no Finding, because the configuration decides whether the key stays or the pod is refused."""
 
     reason: str
     unresolved: bool = False  # only because device sizes are unknown
-    tie: str = ""  # the attribute that the devices must share, if the only problem is that it is not published
+    tie: str = ""  # the attribute that the devices must share, if the only problem is that nodes do not publish it
 
 
 _TOO_LONG = Impossible(reason="the list of models or UUIDs is too long or too costly for a CEL expression")
 
 
 def build_claims(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
-    """Build the claims for one demand. `sizes` are the amounts of memory of each product, for percentages."""
+    """Build the claims for one demand. `sizes` are the amounts of memory of each product, from which percentages are computed."""
     claims = _claims_of(demand, supply, sizes)
     if isinstance(claims, Impossible) or supply.parameters is None:
         return claims
@@ -103,7 +103,10 @@ def build_claims(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impos
 
 
 def _config(supply: Supply, names: tuple[str, ...], first: int = 0) -> tuple[DeviceClaimConfiguration, ...]:
-    """Write the driver's parameters: one entry for all requests, or one for each if they contain its number."""
+    """Return the claim's entries with the driver's parameters: one entry for all requests.
+
+    If the parameters contain the number of a device, each request gets an entry of its own; `first` is the first number.
+    """
     parameters = supply.parameters
     if parameters is None:
         return ()
@@ -119,13 +122,13 @@ def _config(supply: Supply, names: tuple[str, ...], first: int = 0) -> tuple[Dev
 
 
 def _unnumbered(supply: Supply) -> Impossible:
-    reason = f"the `parameters` of target {supply.target.name!r} number each device, and one request asks for several"
+    reason = f"the `parameters` of target {supply.target.name!r} contain the number of a device, and one request asks for several devices"
     return Impossible(reason=reason)
 
 
 def _claims_of(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
     if demand.count > POD_LIMIT:
-        return Impossible(reason=f"{demand.count} devices are more than {POD_LIMIT} for one pod")
+        return Impossible(reason=f"{demand.count} devices are requested, and a pod can have {POD_LIMIT} at most")
     if demand.same and not supply.served.publishes(demand.same):
         reason = f"most nodes do not publish {demand.same} on every device of class {supply.served.name}"
         return Impossible(reason=reason, tie=demand.same)
@@ -158,7 +161,7 @@ def _claims_of(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossi
 
 
 def _whole_devices(demand: Demand, supply: Supply) -> Claims | Impossible:
-    """Return claims with one request each for whole devices, or for all devices of a node; a claim holds at most 32 devices."""
+    """Return claims for whole devices, or for all devices of a node. Each claim has one request, for at most 32 devices."""
     texts = selectors(demand, supply)
     if texts is None:
         return _TOO_LONG
@@ -181,7 +184,10 @@ def _whole_devices(demand: Demand, supply: Supply) -> Claims | Impossible:
 
 
 def _shared_access(demand: Demand, supply: Supply) -> Claims | Impossible:
-    """Request all devices, as from the device plugin, if most nodes publish devices that pods can share; else one whole device."""
+    """Request all devices of the node, as the device plugin gives them, if most nodes publish devices that pods can share.
+
+    Otherwise request one whole device.
+    """
     if not supply.served.parted:
         whole = _whole_devices(demand, supply)
         remark = _WHOLE_DEVICE
@@ -189,7 +195,7 @@ def _shared_access(demand: Demand, supply: Supply) -> Claims | Impossible:
         return _unnumbered(supply)
     else:
         whole = _whole_devices(msgspec.structs.replace(demand, everything=True), supply)
-        remark = "all devices of the node that match, shared with other pods"
+        remark = "all matching devices of the node, shared with other pods"
     if isinstance(whole, Impossible):
         return whole
     needs = (CLAIMS, SHARES) if supply.served.parted else (CLAIMS,)
@@ -197,9 +203,9 @@ def _shared_access(demand: Demand, supply: Supply) -> Claims | Impossible:
 
 
 def _cpu_claims(demand: Demand, number: int, supply: Supply) -> Claims | Impossible:
-    """Request CPUs as most nodes publish them: a capacity of a device that is a group of CPUs, or one device for each.
+    """Request CPUs in the form in which most nodes publish them: a device is a group of CPUs with a capacity, or one CPU.
 
-    More CPUs than a group has are requested from as few groups as possible.
+    If a group has too few CPUs, they are requested from as few groups as possible.
     """
     served, name = supply.served, supply.target.request
     capacity = served.spelling(supply.target.cores)
@@ -220,7 +226,7 @@ def _cpu_claims(demand: Demand, number: int, supply: Supply) -> Claims | Impossi
     for request_name, part in zip(_request_names(name, len(parts)), parts, strict=True):
         amount_of_one = CapacityRequirements(requests={capacity: Quantity.from_int(part)})
         requests.append(_request(request_name, supply, texts, capacity=amount_of_one))
-    remark = f"of {len(parts)} devices, as most hold {served.cpus} CPUs"
+    remark = f"from {len(parts)} devices, because most devices hold {served.cpus} CPUs"
     return Claims(
         specs=(_spec(tuple(requests), ()),),
         needs=(CLAIMS, SHARES),
@@ -230,7 +236,7 @@ def _cpu_claims(demand: Demand, number: int, supply: Supply) -> Claims | Impossi
 
 
 def split_evenly(count: int, most: int) -> list[int]:
-    """Split a number into as few parts of at most `most` as possible, of nearly equal size: equal parts share a template."""
+    """Split a count into as few parts as possible, of at most `most` each. Their sizes are nearly equal, because equal parts share a template."""
     parts = -(-count // most)
     return [count // parts + (i < count % parts) for i in range(parts)]
 
@@ -256,7 +262,8 @@ def _smallest_profile(demand: Demand, supply: Supply) -> Claims | Impossible:
     profiles = ", ".join(name for _, name in enough)
     remark = f"a MIG device of the first available profile of {profiles}"
     if len(holding) > len(enough):
-        remark += f"; {len(holding) - len(enough)} rarer profiles left out: firstAvailable holds {_MAX_ALTERNATIVES}"
+        rarer = len(holding) - len(enough)
+        remark += f"; {rarer} rarer profiles are left out, because firstAvailable holds {_MAX_ALTERNATIVES}"
     return Claims(
         specs=(_spec(requests, ()),),
         needs=(CLAIMS, ALTERNATIVES),
@@ -302,8 +309,8 @@ def _by_size(
 ) -> _Devices | Impossible:
     """Return requests with an alternative (firstAvailable) for each amount that the percentage can be, the smallest first.
 
-    If there are too many, declared products and then the most frequent ones are kept. If equally many nodes publish different sizes of a
-    product, each alternative selects devices of its size, so that a wrong size on one node affects no other node.
+    If there are too many amounts, those of declared products are kept first, then those of the most frequent products. If equally many nodes
+    publish different sizes of a product, each alternative selects devices of one size, so that a wrong size on one node affects no other node.
     """
     percent = demand.memory_percent or 0
     percent_text = f"{float(percent):g} %"
@@ -347,7 +354,8 @@ def _by_size(
         f"nodes publish {product.sizes} sizes of {product.name}: the most frequent is used" for product in disputed
     ]
     if len(amounts) > len(shown_amounts):
-        remarks.append(f"{len(amounts) - len(shown_amounts)} sizes left out: firstAvailable holds {_MAX_ALTERNATIVES}")
+        left_out = len(amounts) - len(shown_amounts)
+        remarks.append(f"{left_out} sizes are left out, because firstAvailable holds {_MAX_ALTERNATIVES}")
     return _Devices(
         requests=tuple(DeviceRequest(name=name, first_available=tuple(alternatives)) for name in names),
         constraints=constraints,
@@ -365,7 +373,7 @@ def _by_bandwidth(
     published = supply.served.bandwidths
     if not published:
         reason = f"most nodes publish no shared devices of class {supply.served.name} with a bandwidth"
-        return Impossible(reason=f"{percent} % of a network device is unknown: {reason} (request a whole one)")
+        return Impossible(reason=f"{percent} % of a network device is unknown: {reason} (request a whole device)")
     name = supply.served.spelling("bandwidth")
     shown_bandwidths = sorted(published[:_MAX_ALTERNATIVES])
     alternatives, remarks = [], []
@@ -376,9 +384,8 @@ def _by_bandwidth(
         alternatives.append(_alternative(f"bandwidth-{i}", supply, chosen, capacity))
         remarks.append(f"{percent} % is {share} of {bandwidth} bits a second")
     if len(published) > len(shown_bandwidths):
-        remarks.append(
-            f"{len(published) - len(shown_bandwidths)} bandwidths left out: firstAvailable holds {_MAX_ALTERNATIVES}"
-        )
+        left_out = len(published) - len(shown_bandwidths)
+        remarks.append(f"{left_out} bandwidths are left out, because firstAvailable holds {_MAX_ALTERNATIVES}")
     return _Devices(
         requests=tuple([DeviceRequest(name=name, first_available=tuple(alternatives)) for name in names]),
         constraints=_distinct_devices(names, supply),
@@ -388,7 +395,7 @@ def _by_bandwidth(
 
 
 def _amounts(percent: int | Fraction, sizes: Sizes) -> dict[Part, list[str]]:
-    """Group products by the percentage of their memory, rounded down to MiB as HAMi does it.
+    """Group products by the amount that the percentage of their memory is, rounded down to MiB as in HAMi.
 
     The first size of every product comes before further sizes of any product.
     """
@@ -409,7 +416,7 @@ def _amounts(percent: int | Fraction, sizes: Sizes) -> dict[Part, list[str]]:
 
 
 def _is_wanted(product: str, demand: Demand, target: Target) -> bool:
-    """Return whether the demand's filters allow a product. The selectors check this too; here it saves alternatives."""
+    """Return whether the demand's filters allow a product. The selectors check this too; checking it here saves alternatives."""
     name = product.lower()
     for word in demand.not_models:
         if word.lower() in name:
@@ -451,7 +458,7 @@ def _capacity(demand: Demand, supply: Supply, memory: int | None) -> CapacityReq
 
 
 def amount(memory: int) -> Quantity:
-    """Write an amount of memory in MiB if it is a whole number, else in bytes."""
+    """Write an amount of memory in MiB if it is a whole number of MiB, else in bytes."""
     return Quantity.parse(f"{memory // MIB}Mi" if memory % MIB == 0 else str(memory))
 
 
@@ -465,7 +472,7 @@ def _distinct_devices(names: tuple[str, ...], supply: Supply) -> tuple[DeviceCon
 def build_pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Claims | Impossible:
     """Build the claims for devices of two kinds that share the value of an attribute, group by group or all together."""
     if joint.primary.count + joint.secondary.count > POD_LIMIT:
-        reason = f"{joint.primary.count} and {joint.secondary.count} devices are more than {POD_LIMIT} for one pod"
+        reason = f"{joint.primary.count} and {joint.secondary.count} devices are requested, and a pod can have {POD_LIMIT} at most"
         return Impossible(reason=reason)
     attribute, remark = _common_attribute(joint.attribute, first, second)
     if not attribute:
@@ -499,9 +506,9 @@ def build_pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Cl
 def _pair_claim(
     joint: Pairs, first: Supply, second: Supply, sizes: Sizes, *, attribute: str, count: int, made: int
 ) -> _Devices | Impossible:
-    """Build one claim for `count` primaries, each with its secondaries; without `each`, all devices share one value.
+    """Build one claim for `count` primary devices, each with its secondary devices. Without `joint.each`, all devices share one value.
 
-    `made` is the number of primaries in earlier claims, from which numbering continues.
+    `made` is the number of primary devices in earlier claims, from which the numbers of the devices continue.
     """
     a, b = first.target.request, second.target.request
     b = f"{b}-beside" if a == b else b
@@ -562,7 +569,7 @@ def combine(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str)
     if twice:
         return Impossible(reason=f"devices that must share {common}: two requests have the name {twice[0]}")
     if max(len(names), count_devices(spec)) > LIMIT or any(len(part.specs) > 1 for part in parts):
-        return Impossible(reason=f"devices that must share {common}: they do not fit one claim ({LIMIT})")
+        return Impossible(reason=f"devices that must share {common} do not fit one claim ({LIMIT})")
     tie = DeviceConstraint(requests=names, match_attribute=common)
     return Claims(
         specs=(_spec(requests, (*constraints, tie), config),),
@@ -579,7 +586,7 @@ def count_devices(spec: ResourceClaimSpec) -> int:
 
 
 def _common_attribute(wanted: str, *supplies: Supply) -> tuple[str, str]:
-    """Choose an attribute that all supplies publish, the PCIe root before a NUMA node; the second text explains the choice."""
+    """Choose an attribute that the devices of all supplies have: the PCIe root, or else a NUMA node. The second text explains the choice."""
     candidates = (PCIE_ROOT, NUMA_NODE, DRANET_NUMA_NODE) if wanted == AUTO else (wanted,)
     lacking: list[str] = []
     for candidate in candidates:

@@ -6,9 +6,9 @@ therefore share one template, and a template whose content does not match its na
 The pod carries the specs in `drawbridge.dev/templates`, signed by an HMAC with a key that only drawbridge has. The signature
 covers the specs and what identifies the pod and cannot change after admission: its namespace, its name (or
 `generateName`, from which the name is made later), its service account, and its original request
-(`drawbridge.dev/original`). On any other pod it is invalid.
+(`drawbridge.dev/original`). On any other pod the signature is invalid.
 
-It cannot cover the UID, which no pod has during admission, nor the owner, which adoption changes: pods of one controller
+The signature cannot cover the UID, which no pod has during admission, nor the owner, which adoption changes. So pods of one controller
 can carry each other's signature, but they have the same requests. A signature proves what was allowed once, not what is allowed now;
 `webhook.claims.template_lifecycle` checks that again before it creates a template.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 DIGITS = 32
 _VERSION = "v2"
-# The Secret's key is never used directly: each purpose has its own key, derived by the purpose's name.
+# The Secret's key is never used directly: each purpose has its own key, derived with the purpose's name.
 _PURPOSE = f"{names.TEMPLATES}/{_VERSION}".encode()
 
 # Encodes a template spec for hashing: with sorted keys and without blanks.
@@ -113,7 +113,7 @@ def signature_of(body: bytes, key: bytes, pod: SignedPod) -> str:
 def verify(value: str, pod: SignedPod, *keys: bytes) -> dict[str, Json]:
     """Read a value that `sign` wrote for this pod with one of the keys; raise TemplatesError for any other value.
 
-    There are several keys during a rotation. Every name must match its content.
+    There are several keys during a rotation. The name of each template must match its content.
     """
     version, _, rest = value.partition(" ")
     code, _, body = rest.partition(" ")

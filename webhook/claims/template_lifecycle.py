@@ -1,4 +1,4 @@
-"""Decides which templates are created, replaced, kept or deleted. Pure; `webhook.service.template_controller` does the writing.
+"""Decides which templates are created, replaced, kept or deleted. `webhook.service.template_controller` writes them.
 
 A pod names its templates, and its signed annotation `drawbridge.dev/templates` proves that the webhook chose them (`webhook.claims.template`).
 The signature proves only that the webhook allowed this pod at admission. `objection` checks whether the webhook would allow the pod now,
@@ -7,7 +7,7 @@ because a pod's author must not get the permissions of the controller. The signa
 | signed and allowed now | stored template | action |
 |---|---|---|
 | yes | none | create it |
-| yes | same content | none, whoever wrote it |
+| yes | same content | none, whoever created it |
 | yes | other content, our label | replace it, with a warning in the log: the name is the hash of the right content |
 | yes | other content and no label of ours, or deleted and kept by a finalizer | only a warning; the webhook refuses pods that need this name |
 | no | our label, content that does not match its name, used by no pod | delete it |
@@ -161,7 +161,7 @@ def due(wanted: Json, stored: ResourceClaimTemplate | None) -> Due:
 
 def asks_the_same(wanted: Json, stored: ResourceClaimSpec) -> bool:
     wanted_spec = read_claim_spec(wanted)
-    # A stored template has the API server's defaults, so both are compared with them. Usually nothing is missing.
+    # A stored template has the API server's defaults, so both specs are compared with defaults. Usually the stored spec lacks none.
     return wanted_spec == stored or wanted_spec == claim_spec(stored)
 
 
@@ -248,7 +248,7 @@ class TemplateUsers:
     def put(
         self, source: Hashable, templates: Mapping[TemplateKey, Json], uses: Iterable[TemplateKey] = ()
     ) -> set[TemplateKey]:
-        """Set the templates that a source needs, with their specs, or uses; return the templates whose state for this source changed."""
+        """Set the templates that a source needs (with their specs) and those that it only uses. Return the templates whose entry changed."""
         now = {**dict.fromkeys(uses), **templates}
         before = self._sources.pop(source, {})
         if now:
@@ -264,7 +264,7 @@ class TemplateUsers:
         return {key for key in before.keys() | now.keys() if before.get(key, ...) != now.get(key, ...)}
 
     def spec(self, key: TemplateKey) -> Json:
-        """Return the spec of a template that a source needs; None if none does."""
+        """Return the spec of a template that a source needs; None if no source needs it."""
         return next((spec for spec in self._holders.get(key, {}).values() if spec is not None), None)
 
     def in_use(self) -> frozenset[TemplateKey]:

@@ -1,17 +1,18 @@
-"""Chooses the nodes of a mixed fleet that serve a pod: the preferred nodes, unless only the others can. Pure.
+"""Chooses the nodes of a mixed fleet that serve a pod: the preferred nodes, unless only the other nodes can.
 
 | preferred nodes | other nodes | chosen nodes |
 |---|---|---|
-| one has enough free devices, or it is unknown | any | the preferred nodes |
-| suitable devices, too few of them free | one has enough free devices | the others |
-| suitable devices, too few of them free | any other case | the preferred nodes, where the pod waits |
-| cannot serve the pod even if idle | can if idle, or it is unknown | the others |
-| cannot serve the pod even if idle | cannot either | the preferred nodes |
+| a node has enough free devices, or this is unknown | any | the preferred nodes |
+| have suitable devices, but too few are free | a node has enough free devices | the other nodes |
+| have suitable devices, but too few are free | any other case | the preferred nodes, where the pod waits |
+| could not serve the pod even if idle | a node could if idle, or this is unknown | the other nodes |
+| could not serve the pod even if idle | could not either | the preferred nodes |
 
-The choice is among the nodes that the pod can run on (`webhook.mixed_fleet.reach`), by their devices. CPU and memory count only if a node
-has too little even when idle. If none of these nodes has such devices, cordoned and unready nodes are considered, and then nodes that an
-autoscaler can create. If none of the considered nodes has a driver, device plugins serve the pod. The choice is made once, when the pod is
-created. The template of a DaemonSet on several nodes is left unchanged, because the choice is made for each pod.
+Only nodes that the pod can run on are considered (`webhook.mixed_fleet.reach`), and their devices decide. A lack of CPU or memory excludes a
+node only if the node has too little of it even when idle. If none of these nodes has suitable devices, cordoned and unready nodes are
+considered, and then nodes that an autoscaler can create. If none of the considered nodes has a driver, device plugins serve the pod. The choice
+is made once, when the pod is created. The pod template of a DaemonSet that can run on several nodes stays unchanged, because the choice is made
+for each of its pods.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ if TYPE_CHECKING:
 class BestOffer(IntEnum):
     """The best that nodes offer a pod."""
 
-    NEVER = 0  # no suitable devices, even if idle
-    BUSY = 1  # suitable devices, too few of them free
+    NEVER = 0  # no suitable devices, even if all are free
+    BUSY = 1  # suitable devices, but too few are free
     UNKNOWN = 2
     FREE = 3
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """Whether claims serve a pod, on nodes with a driver, or device plugins, on the other nodes; and why."""
+    """Whether claims serve a pod (on nodes with a driver) or device plugins serve it (on the other nodes), and why."""
 
     by_claims: bool
     why: str
@@ -66,7 +67,7 @@ class _Nodes(NamedTuple):
     plugin: frozenset[str]
     driver: frozenset[str]
     stock: Stock | None
-    # What pods use on each node; None if unknown.
+    # What the pods of each node request; None if this is unknown.
     uses: Mapping[str, Mapping[str, int]] | None
 
     @property
@@ -75,7 +76,10 @@ class _Nodes(NamedTuple):
 
 
 def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State, budget: Budget) -> Choice | None:
-    """Choose the nodes for a pod, which gets these claims on nodes with a driver; None if no reachable node has a device plugin for it."""
+    """Choose the nodes that serve a pod; None if no node that the pod can run on has a device plugin for it.
+
+    `claims` are the claims that the pod gets on nodes with a driver.
+    """
     by_claims, why = preference.by_claims, preference.why
     try:
         nodes = _reachable(preference, claims, state, budget)
@@ -119,7 +123,10 @@ def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State
 
 
 def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: State, budget: Budget) -> _Nodes | None:
-    """Return the nodes that can serve a pod: open nodes, else temporarily closed nodes, else nodes that an autoscaler can create."""
+    """Return the nodes that the pod can run on and that have its devices.
+
+    If there are none, nodes that are closed only by temporary taints count, and then nodes that an autoscaler can create.
+    """
     inventory = state.fleet
     plugin = frozenset.intersection(*[inventory.handed_out_anywhere.get(key, frozenset()) for key in preference.needs])
     prospects = state.prospects
@@ -127,7 +134,7 @@ def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: S
         return None
     reach = node_index(inventory).reach(preference.constraints, budget)
     stock = state.stock
-    # For each request, the nodes that publish devices of its class.
+    # For each request, the nodes that publish devices of its DeviceClass.
     publishing: list[frozenset[str]] = []
     for claim in claims:
         for request in claim.spec.devices.requests:
@@ -163,7 +170,7 @@ def _best_offer(
     *,
     by_claims: bool,
 ) -> _NodeOffer:
-    """Find a node on which the claims fit (`by_claims`), or whose device plugins have enough left."""
+    """Find the best offer of the nodes with drivers for the claims (`by_claims`), or of the nodes with device plugins for the pod."""
     stock = nodes.stock
     assert stock is not None
     if not by_claims:
@@ -189,7 +196,7 @@ def _best_offer(
 
 
 def _best_by_plugin(nodes: _Nodes, stock: Stock, preference: Preference, budget: Budget) -> _NodeOffer:
-    """Return the node whose device plugins offer the most, after the requests of the node's pods."""
+    """Return the best offer of device plugins on one node. Amounts that the node's pods request are not available."""
     best = _NodeOffer(BestOffer.NEVER)
     uses = nodes.uses
     highest = BestOffer.UNKNOWN if uses is None else BestOffer.FREE
@@ -208,7 +215,10 @@ def _best_by_plugin(nodes: _Nodes, stock: Stock, preference: Preference, budget:
 
 
 def _has(node: Node, amounts: Mapping[str, int], used: Mapping[str, int] | None = None) -> bool:
-    """Return whether a node has these amounts besides the used ones. A native resource (cpu) that it does not report counts as enough."""
+    """Return whether a node has these amounts in addition to the used ones.
+
+    If the node does not report a native resource such as cpu, it counts as having enough.
+    """
     have = node.status.allocatable
     for name, amount in amounts.items():
         if name in have:

@@ -1,8 +1,8 @@
-"""Groups the nodes by how they serve a resource: by a device plugin, by a driver, or by both. Pure.
+"""Groups the nodes by how they serve a resource: by a device plugin, by a driver, or by both.
 
-A node has a device plugin for a resource if `status.allocatable` has more than zero of it, and a driver if a complete pool
-publishes its devices there. A node with both is dangerous, because two pods could get one device. While a node migrates, it has neither,
-and `status.allocatable` still has the resource with amount zero.
+A node has a device plugin for a resource if its `status.allocatable` has more than zero of the resource. It has a driver if a complete pool
+publishes such devices on the node. A node with both is dangerous, because two pods could get the same device. While a node migrates, it has
+neither, and its `status.allocatable` still has the resource with amount zero.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ class NodesOfName(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     plugin: tuple[str, ...] = ()  # by a device plugin
     driver: tuple[str, ...] = ()  # by a driver
     both: tuple[str, ...] = ()  # by both at once
-    plugin_without_devices: tuple[str, ...] = ()  # not at all; its amount in status.allocatable is zero
-    neither: tuple[str, ...] = ()  # not at all
+    plugin_without_devices: tuple[str, ...] = ()  # by neither; status.allocatable has the resource with amount zero
+    neither: tuple[str, ...] = ()  # by neither; all other nodes
 
 
 def group_nodes(nodes: Iterable[Node], fleet: Inventory, configuration: Configuration) -> tuple[NodesOfName, ...]:
-    """Group the nodes for each resource that a DeviceClass serves and that is allocatable on a node or named in `mixed`."""
+    """Group the nodes for each resource that a DeviceClass serves.
+
+    The resources are those that classes serve by name, those that are allocatable on a node, and those in `mixed`.
+    """
     by_name = {node.metadata.name: node for node in nodes}
     ordered = [by_name[name] for name in sorted(by_name)]
     keys = {name for name in fleet.extended if not name.startswith(IMPLICIT)} | configuration.file.mixed.keys()
@@ -57,7 +60,7 @@ def group_nodes(nodes: Iterable[Node], fleet: Inventory, configuration: Configur
             elif amount is None or any(
                 quantity.nano > 0 for name, quantity in allocatable.items() if name.startswith(vendor)
             ):
-                # A plugin that partitions its GPUs has other resources of the vendor, and zero of this one.
+                # A device plugin that partitions its GPUs reports zero of this resource, and other resources of the vendor.
                 group = "neither"
             else:
                 group = "plugin_without_devices"
@@ -71,7 +74,7 @@ def _publishing(key: str, fleet: Inventory, configuration: Configuration) -> fro
     class_name = fleet.extended.get(key)
     if class_name is not None:
         return fleet.classes[class_name].nodes
-    # If several dialects have the key, its target is what a unit means if nothing shows another meaning (`BareKey`).
+    # If several dialects have the key, its target is the kind of device that a unit is if nothing shows another meaning (`BareKey`).
     counting = [known for known in configuration.resource(key) if known.row.role is Role.COUNT]
     names = [known.row.target or known.dialect.target for known in counting]
     for known in counting:

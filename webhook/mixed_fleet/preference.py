@@ -1,7 +1,7 @@
-"""Reads which nodes of a mixed fleet the configuration prefers for a pod (`mixed`). Pure.
+"""Reads which nodes of a mixed fleet the configuration prefers for a pod (`mixed`).
 
-A policy is for a resource that both device plugins and a DeviceClass serve; without one, claims are preferred. Which nodes
-can serve the pod and have free devices is decided in `webhook.mixed_fleet.choice`.
+A policy in `mixed` is for one resource, which device plugins serve on some nodes and a DeviceClass on others. Without a policy, claims are
+preferred. `webhook.mixed_fleet.choice` decides which nodes can serve the pod and have free devices.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _WITH_DRIVER, _WITH_PLUGIN = "nodes with a driver", "nodes with a device plugin"
 
 
 class Preference(Wire, frozen=True, kw_only=True):
-    """The preferred nodes of a pod, and what it needs on the others."""
+    """The nodes that a pod prefers, and what a node must have for the pod."""
 
     by_claims: bool  # prefers nodes with a driver, on which claims get the devices; else nodes with a device plugin
     why: str
-    # What device plugins must have on one node, in nano-units.
+    # The resources that device plugins must have on one node, in billionths.
     needs: dict[str, int]
-    # What else a node must have.
+    # The other resources that a node must have, in billionths.
     other_requests: dict[str, int]
     # The pod's constraints on its node (`node_constraints`).
     constraints: dict[str, Any]
@@ -39,7 +39,10 @@ class Preference(Wire, frozen=True, kw_only=True):
 
 
 def read_preference(pod: Mapping[str, Json], owner: PodOwner, keys: Collection[str], state: State) -> Preference | None:
-    """Read which nodes are preferred for a pod whose keys would become claims; None if only claims can serve it, or if it is malformed."""
+    """Read which nodes are preferred for a pod whose `keys` would become claims.
+
+    None if only claims can serve the pod, if it requests none of the keys, or if it is malformed.
+    """
     policies = state.configuration.file.mixed
     try:
         read = convert(dict(pod), Pod)
@@ -57,7 +60,7 @@ def read_preference(pod: Mapping[str, Json], owner: PodOwner, keys: Collection[s
     raw = pod["spec"]
     assert isinstance(raw, dict)
     constraints = node_constraints(raw)
-    by_claims, why = True, "claims are preferred without a policy in `mixed`"
+    by_claims, why = True, "without a policy in `mixed`, claims are preferred"
     if policies.keys() >= needs.keys():
         first = next(iter(needs))
         by_claims, why = _prefers_claims(policies[first], owner, constraints)
@@ -83,8 +86,8 @@ def _prefers_claims(policy: MixedFleet, owner: PodOwner, constraints: Mapping[st
     if nodes.percent is not None:
         by_claims = owner.within(nodes.percent)
         included = "is" if by_claims else "is not"
-        return by_claims, f"{where}{nodes.percent}% of workloads prefer {_WITH_DRIVER}, and this {included} one of them"
-    # The labels with a single value that the pod requires, in its node selector or a required affinity with one term.
+        return by_claims, f"{where}{nodes.percent}% of workloads prefer {_WITH_DRIVER}, and this workload {included} one of them"
+    # The labels for which the pod requires a single value: in its node selector, or in a required node affinity with one term.
     demanded = dict(constraints.get("nodeSelector", {}))
     try:
         terms = convert(constraints.get("required", {}), NodeSelector).node_selector_terms

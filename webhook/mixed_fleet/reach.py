@@ -1,7 +1,7 @@
-"""The nodes that a pod can run on: by nodeName, nodeSelector, required node affinity, and tolerated taints. Pure.
+"""The nodes that a pod can run on: by nodeName, nodeSelector, required node affinity, and tolerated taints.
 
-The scheduler checks each node. Here nodes are indexed by label values, once for a fleet, so that a selector costs a few set
-operations. As for the scheduler, a term that Kubernetes cannot parse matches no node.
+The scheduler checks each node for each pod. This module instead indexes the nodes of a fleet once by their label values, so that a selector
+costs only a few set operations. As in the scheduler, a term that Kubernetes cannot parse matches no node.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.state import Configuration, Inventory, NodeTemplate, State
 
-# Tolerates every taint, because taints may be removed.
+# A toleration of every taint, because taints may be removed.
 _ANY_TAINT: list[Json] = [{"operator": "Exists"}]
 # Prefixes of the taints for node conditions and cordons, which are temporary.
 _TEMPORARY = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
@@ -37,7 +37,7 @@ _REQUIRED = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringE
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """The nodes that a pod can run on now, and nodes that only temporary taints close to it."""
+    """The nodes that a pod can run on now, and the nodes that are closed to it only by temporary taints (`closed`)."""
 
     nodes: frozenset[str]
     closed: frozenset[str] = frozenset()
@@ -68,7 +68,7 @@ class NodeIndex:
         # By label key: the nodes of each value.
         self._labels: Cache[dict[str, set[str]]] = Cache(24 << 20)
         self._found: Cache[Reach] = Cache(4 << 20)
-        # Each set of taints with its nodes; made when it is first needed.
+        # Each set of taints with its nodes; computed when it is first needed.
         self._tainted: list[tuple[NodeSpec, frozenset[str]]] | None = None
 
     def reach(self, constraints: Mapping[str, Json], budget: Budget | None = None) -> Reach:
@@ -168,7 +168,10 @@ def node_index(fleet: Inventory) -> NodeIndex:
 
 
 def reach_ignoring_taints(constraints: Mapping[str, Json], state: State, budget: Budget) -> frozenset[str]:
-    """Return the nodes that fit a pod's constraints apart from taints: existing and declared ones, and all nodes newer than the inventory."""
+    """Return the nodes that fit a pod's constraints if taints are ignored.
+
+    They are existing nodes, nodes that an autoscaler can create, and all nodes that are newer than the inventory.
+    """
     bare = {**constraints, "tolerations": _ANY_TAINT}
     nodes = node_index(state.fleet).reach(bare, budget).nodes
     if state.stock is not None:
@@ -179,7 +182,7 @@ def reach_ignoring_taints(constraints: Mapping[str, Json], state: State, budget:
 
 
 def reach_templates(constraints: Mapping[str, Json], configuration: Configuration) -> list[NodeTemplate]:
-    """Return the declared nodes, which an autoscaler can create, that fit a pod's constraints."""
+    """Return the declared templates of nodes that an autoscaler can create, if such a node would fit a pod's constraints."""
     templates = {template.name: template for template in configuration.file.node_templates}
     nodes = {name: Node(metadata=ObjectMeta(name=name, labels=template.labels)) for name, template in templates.items()}
     return [templates[name] for name in sorted(NodeIndex(nodes).reach(constraints).nodes)]

@@ -107,7 +107,7 @@ def test_rarer_profiles_that_no_request_holds_are_reported():
     fleet = replace(fleet, classes={**fleet.classes, "mig.nvidia.com": replace(served, profiles=profiles)})
     done = verdict_of(hami({"vgpu_mode": "mig"}, gpumem=8000), fleet=fleet)
     assert len(devices(done)["requests"][0]["firstAvailable"]) == 8
-    assert any("2 rarer profiles left out" in decision.detail for decision in done.decisions)
+    assert any("2 rarer profiles are left out" in decision.detail for decision in done.decisions)
 
 
 @pytest.mark.parametrize("limits", [{"gpumem": 30000}, {"gpu": 1}, {"gpumem_percentage": 50}])

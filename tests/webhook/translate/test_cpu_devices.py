@@ -47,7 +47,7 @@ def test_a_gpu_and_cpus_get_separate_claims():
     assert (
         "c0",
         Outcome.LEFT,
-        "the cluster has no DeviceClass dra.cpu; if it has another name, an administrator can set `classes: {cpu: NAME}` (docs/configuration.md)",
+        "the cluster has no DeviceClass dra.cpu; if the DeviceClass has another name, an administrator can set `classes: {cpu: NAME}` (docs/configuration.md)",
     ) in outcomes_of(without_class)
     without_node = verdict_of(value, given=fleet(CLASS, *nodes, *gpus("b")), meanings={"nvidia.com/gpu": "whole"})
     assert [request["class"] for request in exactly_of(without_node)] == ["gpu.nvidia.com"]
@@ -77,7 +77,7 @@ def test_more_cpus_than_a_group_holds_span_groups():
         {"dra.cpu/cpu": "17"},
         {"dra.cpu/cpu": "16"},
     ]
-    assert "of 3 devices, as most hold 24 CPUs" in done.warnings[0]
+    assert "from 3 devices, because most devices hold 24 CPUs" in done.warnings[0]
     assert untouched(verdict_of(pod({"cpu": 10**15, "memory": "1Gi"}), given=cpus_on("a")))
 
 
