@@ -1,8 +1,8 @@
-"""Reads dialects that consist of a table only: each key requests its number of the devices of its target.
+"""Reads dialects that consist of a table only: each key requests a number of devices of its target.
 
-Memory and compute keys apply to each device of the container's count key; without a count key, to one device. Annotations, labels and node
+Memory and compute keys apply to each device of the container's count key, or without a count key to one device. Annotations, labels and node
 selectors of the pod, and environment variables of a container, only refine the requests of resource keys; they request nothing themselves.
-If several of them have one role, the resource key wins over the variable, and the variable over the pod.
+If several keys have the same role, a resource key takes precedence over a variable, and a variable over a key of the pod.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 _NETWORK = (Role.NIC, Role.RDMA)
 _DEVICE = (Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES)
 _TEXTS = (Role.PROFILE, Role.MODELS, Role.NOT_MODELS, Role.UUIDS, Role.NOT_UUIDS)
-# Roles that refine a request. A table may have one key of each role on the pod, and one on the container (`rules._wrong_shaping`).
+# Roles that refine a request. A table may have one key of each role on the pod, and one among the variables of a container
+# (`rules._wrong_shaping`).
 SHAPING = (*_DEVICE, *_TEXTS)
 _AWAY = (Role.PLACED, Role.OPT_OUT, Role.CLAIMED)
 # The roles that this reader supports, by the position of the key. Resources have numbers; other keys refine a request, or
@@ -138,7 +139,7 @@ def read(
 def _read_hints(
     container: ContainerAmounts, hints: Mapping[Role, Hint], expressions: Expressions
 ) -> _HintValues | Stop:
-    """Read the keys that refine the container's requests; a resource key of the same role wins."""
+    """Read the keys that refine the container's requests; a resource key of the same role takes precedence."""
     if not any(amount.row.role in _DEVICE for amount in container.amounts):
         return _HintValues()
     amounts: list[Amount] = []
@@ -151,7 +152,7 @@ def _read_hints(
             return Untranslated(hint.key, hint.row.because)
         nearer = container.amount_of(role)
         if nearer:
-            notes.append(Note(hint.key, Outcome.TRANSLATED, f"{nearer.key} on the container sets it"))
+            notes.append(Note(hint.key, Outcome.TRANSLATED, f"has no effect, because {nearer.key} on the container takes precedence"))
             continue
         read_ = number_of(hint, expressions) if role in _DEVICE else texts_of(hint, expressions)
         if isinstance(read_, Stop):
@@ -210,7 +211,7 @@ def _demand_devices(container: ContainerAmounts, hinted: _HintValues, table: Dia
     if len(asking) > 1:
         if sizes or texts:
             reason = (
-                f"requested together with {asking[0].key}: unclear which of the two the other keys' sizes belong to"
+                f"requested together with {asking[0].key}: it is unclear which of the two the other keys refine"
             )
             return Untranslated(asking[1].key, reason)
         return [
@@ -368,5 +369,5 @@ def _is_unknown(hint: Hint) -> bool:
 
 def _unknown(hint: Hint) -> Untranslated:
     return Untranslated(
-        hint.key, "its value is not known before the container starts, or differs between the nodes it allows"
+        hint.key, "its value is not known before the container starts, or differs between the nodes that it allows"
     )

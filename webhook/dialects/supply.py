@@ -1,4 +1,4 @@
-"""The DeviceClass that serves a target on a cluster, and what its devices publish. `webhook.state` makes these values."""
+"""The DeviceClass that serves a target (a kind of device) on a cluster, and what its devices publish. `webhook.state` makes these values."""
 
 from __future__ import annotations
 
@@ -22,45 +22,48 @@ class Product(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
-    """The devices in usable pools that the selectors of one DeviceClass match."""
+    """One DeviceClass, and the devices in usable pools that its selectors match."""
 
     name: str
     extended_resource: str = ""
     driver: str = ""
     devices: int = 0
-    # The nodes that publish them.
+    # The nodes that publish these devices.
     nodes: frozenset[str] = frozenset()
-    # For a class with several kinds of device: the nodes that publish each target.
+    # For a class with several kinds of device, by target: the nodes that publish devices of the target.
     kinds: Mapping[str, frozenset[str]] = {}
     # The nodes with at least one device that a claim without amounts gets as a whole.
     whole: frozenset[str] = frozenset()
-    # Models and MIG profiles, those that the most nodes publish first.
+    # Models, and MIG profiles. Those that the most nodes publish come first.
     products: tuple[Product, ...] = ()
     profiles: tuple[Product, ...] = ()
-    # How many nodes publish an attribute on some device, and on every device.
+    # By attribute: how many nodes publish it on some device, and how many publish it on every device.
     attributes: Mapping[str, int] = {}
     everywhere: Mapping[str, int] = {}
-    # How many nodes publish a capacity, by its name as published.
+    # By capacity, as nodes name it: how many nodes publish it.
     capacities: Mapping[str, int] = {}
     shared: int = 0  # devices with allowMultipleAllocations
     # Bandwidths of shared devices, the most frequent first; empty unless most nodes publish one.
     bandwidths: tuple[int, ...] = ()
     # CPUs of the largest shared device of a node, as most nodes publish it; 0 if they publish none.
     cpus: int = 0
-    # Whether claims count as CPUs of the node too, on most nodes (nodeAllocatableResources).
+    # Whether most nodes publish CPUs whose claims also count as requests for CPUs of the node (nodeAllocatableResources).
     counts_cpus: bool = False
     # Whether claims for whole devices must avoid shared devices, because a claim without amounts gets only a part of a shared device.
     parted: bool = False
-    rootless: int = 0  # devices whose pcieRoot is the empty text, which equals every other empty root
+    rootless: int = 0  # number of devices whose pcieRoot is the empty text; a constraint treats all empty roots as equal
     # Why some devices of the class may be missing here, so that no pod is refused for a lack of them; "" if none are missing.
     doubt: str = ""
 
     def publishes(self, attribute: str) -> bool:
-        """Return whether most nodes publish an attribute on every device; a constraint on it excludes all other devices."""
+        """Return whether most nodes publish an attribute on every device; a constraint on the attribute excludes devices without it."""
         return self.everywhere.get(attribute, 0) * 2 > len(self.nodes)
 
     def known_by(self, names: tuple[str, ...]) -> list[str]:
-        """Return the names of one property that nodes publish, without those on at most half as many nodes as the most frequent name."""
+        """Return those of several names for one property that nodes publish.
+
+        A name that at most half as many nodes publish as the most frequent name does not count.
+        """
         nodes = {name: self.attributes.get(f"{self.driver}/{name}", 0) for name in names}
         most = max(nodes.values(), default=0)
         return [name for name, count in nodes.items() if count and count * 2 > most]
@@ -90,7 +93,7 @@ class Supply(msgspec.Struct, frozen=True, gc=False):
 
 
 def assumed(target: Target, served: Served) -> Served:
-    """Return a class without known devices as if it had one device, with the attributes that the driver's source publishes."""
+    """Return a class without known devices as if one node had one device, with the attributes that the driver publishes by its source code."""
     return msgspec.structs.replace(
         served,
         name=served.name or (target.classes[0] if target.classes else ""),

@@ -1,4 +1,4 @@
-"""A dialect is a table of keys, each with its unit, its meaning, and what becomes of it.
+"""A dialect is a table of the keys of one system or device plugin: the unit and the meaning of each key, and what becomes of it.
 
 The tables of this package are Python values. An administrator writes further tables of the same form as YAML, under `dialects` in the
 DrawbridgeConfiguration; `drawbridge dialects` prints both. `webhook.dialects.plain` reads dialects that consist of a table only. Other
@@ -28,7 +28,7 @@ class Outcome(StrEnum):
     APPROXIMATED = "approximated"
     SERVED = "served"  # by Kubernetes itself, with devices of a DeviceClass
     PARTLY = "partly"  # for a pod or a workload whose keys have different outcomes
-    LEFT = "left"
+    LEFT = "left"  # the key stays on the pod, and no claim replaces it
     UNKNOWN = "unknown"  # no table has the key
     REFUSED = "refused"
 
@@ -117,14 +117,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     place: Position = Position.RESOURCE
     # The part of a request that the key sets; a key without a role is known but requests nothing.
     role: Role = Role.NONE
-    # What becomes of the key. If it is `left`, the container stays as it is.
+    # What becomes of the key. If the outcome is `left`, the container stays as it is.
     outcome: Outcome = Outcome.TRANSLATED
-    # What an approximation loses, or why a key is left or refused.
+    # What an approximation loses, or why the key stays or is refused.
     because: str = ""
-    # Whether other systems use the name too, so that the key alone does not show the pod's system: other keys of the pod or
-    # `meanings` decide.
+    # Whether other systems use the name too. Then the key alone does not show which system a pod was written for: other keys of
+    # the pod or `meanings` decide.
     common: bool = False
-    # The smallest valid number; any amount but a whole number from `least` to `most` is refused.
+    # The smallest valid number. An amount that is not a whole number from `least` to `most` is refused.
     least: int = 0
     # The largest valid number; no limit if not set.
     most: int | None = None
@@ -137,7 +137,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
 
     @property
     def is_dropped(self) -> bool:
-        """Return whether the translation drops the key: it is approximated, and no part of a demand comes from it."""
+        """Return whether claims ignore the key: its outcome is `approximated`, and it sets no part of a demand."""
         return self.outcome is Outcome.APPROXIMATED and self.role is Role.NONE
 
     @property
@@ -170,19 +170,19 @@ def left(name: str, meaning: str, because: str, place: Position = Position.RESOU
 
 
 def placed(name: str, writer: str, place: Position = Position.ANNOTATION) -> Row:
-    """Return the row of a key that a system writes. As an annotation it shows that the pod has been placed already."""
+    """Return the row of a key that a system writes. An annotation of this kind shows that the pod has been placed already."""
     because = f"written by {writer}: the pod has been placed already and stays as it is"
     return left(name, "an output", because, place, role=Role.PLACED if place is Position.ANNOTATION else Role.NONE)
 
 
 def dropped(name: str, meaning: str, because: str, **more: Any) -> Row:
-    """Return the row of an annotation that a claim cannot express, with what is lost."""
+    """Return the row of an annotation that a claim cannot express. `because` says what is lost."""
     place = Position.ANNOTATION
     return row(name, meaning, place=place, because=dropped_detail(because), outcome=Outcome.APPROXIMATED, **more)
 
 
 def dropped_detail(because: str) -> str:
-    """Return the detail of a decision about a key that is dropped."""
+    """Return the detail of a decision about a key that claims ignore."""
     return because if because.startswith(_DROPPED) else f"{_DROPPED}{because}"
 
 
@@ -242,9 +242,9 @@ class Dialect(
     target: str = "gpu"
     # Whether it has its own scheduler that accounts for all devices of a pod: a pod with keys of two such systems stays as it is.
     system: bool = False
-    # Its own schedulers: a fully translated pod that names one is assigned to `targetScheduler`.
+    # Its own schedulers. A pod that names one of them is assigned to `targetScheduler` if all its keys are translated.
     schedulers: tuple[str, ...] = ()
-    # Whether common keys of a pod that names its scheduler are in this dialect.
+    # Whether common keys are read by this dialect if the pod names one of its schedulers.
     scheduler_is_evidence: bool = False
     # Whether its keys are translated even if other keys of the container stay.
     independent: bool = msgspec.field(name="apart", default=False)

@@ -1,7 +1,7 @@
 """Targets: the kinds of device that a dialect can request, with the names that their drivers use.
 
 The data comes from the drivers' releases. It selects the DeviceClass of a target and names attributes and capacities in claims. What a
-driver publishes on the cluster (`webhook.state.inventory`) wins over the data here. An administrator adds targets of the same form under
+driver publishes on the cluster (`webhook.state.inventory`) takes precedence over this data. An administrator adds targets of the same form under
 `targets` in the configuration.
 """
 
@@ -33,7 +33,8 @@ class Target(
     title: str = ""  # for messages
     classes: tuple[str, ...] = ()  # the DeviceClasses of the vendor's chart, the preferred one first
     type: str = ""  # value of the driver's `type` attribute, if the driver publishes several kinds
-    # Attributes of the driver's domain, with the values that all devices of the target have, if the class selects other kinds too.
+    # Attributes of the driver's domain, with the values that all devices of the target have. They are necessary if the class selects other
+    # kinds of device too.
     where: Mapping[str, str] = {}
     true: tuple[str, ...] = ()  # attributes of the driver's domain that must be true
     # CEL selectors of its devices, as in a DeviceClass; attributes that a device may lack are guarded.
@@ -45,20 +46,20 @@ class Target(
     cores: str = "cores"  # capacity for shares of the compute
     # The devices of a container may be spread over several claims.
     separable: bool = True
-    # The attributes that the driver publishes by its source, if no slices are known.
+    # The attributes that the driver publishes by its source code. They count if no slices are known.
     attributes: tuple[str, ...] = ()
     request: str = "gpu"  # prefix of the request names in claims
-    # Another target that may serve whole devices, if it serves them better.
+    # Another target for whole devices. It is requested if it serves them better.
     instead: str = ""
-    # The target of virtual functions, if the cluster has no class for this one.
+    # The target that serves virtual functions if the cluster has no class for this target.
     virtual: str = ""
     # Attribute that is true for a virtual function.
     virtual_flag: str = ""
-    # Attributes that are true for a network device with RDMA; only those that are published are required.
+    # Attributes that are true for a network device with RDMA. Claims require only those that nodes publish.
     rdma_flags: tuple[str, ...] = ()
-    # The legacy system puts its vendor's name before a product name that lacks it, so words of users may include it.
+    # The vendor's name. The legacy system puts it before a product name that lacks it, so users may write it in the words that select models.
     vendor: str = ""
-    # Several shares of one container must be on cards of one product, because the driver numbers limits in no fixed order.
+    # Several shares of one container must be on cards of one product, because the driver numbers the limits of the cards in no fixed order.
     one_product: bool = False
     # The PCIe root may be published as the empty text, which equals every other empty root.
     rootless: bool = False

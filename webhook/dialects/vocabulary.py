@@ -1,6 +1,6 @@
 """A vocabulary describes one dialect completely; this module also has the arguments and the results of its reader.
 
-A dialect is one module with a `VOCABULARY`, and one line in `webhook.dialects`. No other module names it: the vocabulary defines its options
+A dialect is one module with a `VOCABULARY`, and one line in `webhook.dialects`. No other module names the dialect: the vocabulary defines its options
 in the configuration file, its schedulers, its keys for the webhook configurations, and the meaning of its vendor's node labels. CONTRIBUTING.md
 describes how to add one.
 
@@ -42,7 +42,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cpus: int | None = None  # exclusive CPUs of one container; more than one device may provide them
     bandwidth_percent: int | None = None  # percent of each device's bandwidth, which the fleet publishes
     profile: str = ""  # MIG profile, with its plus sign
-    profile_memory: int | None = None  # bytes: the smallest MIG profile with as much memory is requested
+    profile_memory: int | None = None  # bytes: the smallest MIG profile with at least this memory is requested
     resource: str = ""  # the pool name that a network device publishes (k8s.cni.cncf.io/resourceName)
     models: tuple[str, ...] = ()  # the product name contains one of these, ignoring case
     not_models: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ def kinds(demand: AnyDemand) -> tuple[Demand, ...]:
 
 
 class KeyedDemand(NamedTuple):
-    """A demand, the key that reports name for it, and the keys of its other kinds of device."""
+    """A demand, the key that reports name for it, and the keys of the demand's other kinds of device."""
 
     key: str
     demand: AnyDemand
@@ -116,11 +116,11 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     detail: str = ""
     about: Role = Role.NONE  # the part of the demand that the note is about, if a reader has to find the note again
     code: str = ""  # the code of a finding, which is a warning whatever `approximations` says
-    is_dropped: bool = False  # no claim expresses the key, so it is removed; the container's other keys become claims
+    is_dropped: bool = False  # no claim expresses the key, and the container's other keys become claims nevertheless
 
     @classmethod
     def of_dropped(cls, key: str, because: str) -> Note:
-        """Return the note of a key that is dropped, with what is lost."""
+        """Return the note of a key that no claim expresses. `because` says what is lost."""
         return cls(key, Outcome.APPROXIMATED, dropped_detail(because), is_dropped=True)
 
 
@@ -153,7 +153,7 @@ class DialectAnswer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     containers: tuple[str, ...] = ()
 
 
-Stop = Refusal | Untranslated  # the result of a reader that refuses the pod or leaves it
+Stop = Refusal | Untranslated  # the result of a reader that refuses the pod or leaves it unchanged
 
 
 def several(count: int, noun: str) -> str:
@@ -238,14 +238,17 @@ class Selection(NamedTuple):
 
 
 class Selected(NamedTuple):
-    """A pod's requirements on node labels: a node must meet all of `always`, and all of at least one term."""
+    """A pod's requirements on node labels: a node must meet all requirements of `always`, and all of at least one of the `terms`."""
 
     always: tuple[Selection, ...] = ()
     terms: tuple[tuple[Selection, ...], ...] = ()
 
 
 class ContainerAmounts(msgspec.Struct, frozen=True, gc=False):
-    """The amounts of one container in a dialect. An `ordinary_init` container ends before the next container starts; a sidecar does not."""
+    """The amounts of one container in a dialect.
+
+    `init` is true for sidecars too; an `ordinary_init` container ends before the next container starts.
+    """
 
     name: str
     amounts: tuple[Amount, ...]
@@ -264,14 +267,17 @@ class ContainerAmounts(msgspec.Struct, frozen=True, gc=False):
 
 
 class Meaning(msgspec.Struct, frozen=True, gc=False):
-    """The meaning of one unit of a key that several systems use: a whole device, a MIG device of a profile, a replica, or unclear."""
+    """The meaning of one unit of a key that several systems use: a whole device, a MIG device of a profile, or a replica.
+
+    If the meaning is unclear, or if no claim can express it, `left` says why the key stays.
+    """
 
     profile: str = ""
     replica: bool = False
     left: Untranslated | None = None
     basis: str = ""  # what shows this meaning, as text for a message
     assumed: bool = False  # nothing shows this meaning; it is the usual one
-    # Whether the key is left only because the meaning is uncertain; the administrator can declare it (`meanings`).
+    # Whether the key stays only because the meaning is uncertain; the administrator can declare the meaning (`meanings`).
     doubt: bool = False
 
 
@@ -297,9 +303,9 @@ KeyAnswer = tuple[Demand, Outcome, str]  # the demand of one key, the outcome of
 def read_each(
     request: DialectRequest[O], ask: Callable[[Amount, DialectRequest[O]], KeyAnswer | Stop]
 ) -> DialectAnswer | Stop:
-    """Read one container whose keys are independent: `ask` returns the demand of each key with an amount above 0.
+    """Read one container whose keys are independent of each other: `ask` returns the demand of each key with an amount above 0.
 
-    If one of these keys is left, the whole container is left.
+    If one of these keys stays on the container, all of them stay.
     """
     demands: list[KeyedDemand] = []
     notes: list[Note] = []

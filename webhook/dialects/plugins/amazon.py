@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dra.finding import Finding
     from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
 
-_GROUPS = (4, 8, 16)  # connected devices that the driver publishes an attribute for
+_GROUPS = (4, 8, 16)  # sizes of the groups of connected devices for which the driver publishes an attribute
 
 DIALECT = Dialect(
     name="amazon",
@@ -61,7 +61,7 @@ DIALECT = Dialect(
 class AmazonOptions(Options, frozen=True, kw_only=True):
     """How the Neuron nodes are set up."""
 
-    # Cores of each device, which depend on instance type and logical core size; 0 leaves containers that request cores.
+    # Cores of each device, which depend on instance type and logical core size. With 0, containers that request cores stay as they are.
     cores_per_device: int = 0
     # Whether the driver publishes groups of connected devices (`resource.aws.com/devicegroup4_id` and so on).
     device_groups: bool = False
@@ -69,7 +69,7 @@ class AmazonOptions(Options, frozen=True, kw_only=True):
     def mistakes(self) -> Iterable[Finding]:
         if not 0 <= self.cores_per_device <= 64:
             reason = f"{self.cores_per_device} is not a number of cores"
-            yield mistake("/coresPerDevice", reason, "write 1 to 64, or 0 to leave such keys")
+            yield mistake("/coresPerDevice", reason, "write 1 to 64, or 0 to keep these keys on pods")
 
 
 def ask(amount: Amount, request: DialectRequest[AmazonOptions]) -> KeyAnswer | Untranslated:
@@ -81,7 +81,7 @@ def ask(amount: Amount, request: DialectRequest[AmazonOptions]) -> KeyAnswer | U
     text = several(value, "whole device")
     if row.role is Role.CORES:
         count, outcome = -(-value // cores), Outcome.APPROXIMATED
-        text = f"{value} cores are {count} whole devices of {cores} (`amazon.coresPerDevice`)"
+        text = f"{value} cores are {count} whole devices of {cores} cores each (`amazon.coresPerDevice`)"
     elif not options.device_groups and value > 1:
         outcome = Outcome.APPROXIMATED
         text = f"{text}; the claim does not require them to be connected (`amazon.deviceGroups`)"

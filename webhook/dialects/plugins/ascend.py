@@ -48,7 +48,7 @@ _WHOLE = TARGETS["ascendNpu"]
 _ANY_910 = "Ascend910"
 # The chip names of Huawei's driver for the cards that its plugin counts as Ascend910.
 _CHIPS = (_ANY_910, "Ascend910B", "Ascend910A3")
-_UUID = "HAMi names a card by the id of its chip, the driver's public source (dc1db52) by node and number"
+_UUID = "HAMi names a card by the id of its chip; the driver (public source at dc1db52) names it by node and number"
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -94,7 +94,7 @@ DIALECT = Dialect(
             "huawei.com/Ascend<model>",
             "distinct cards of the model: whole ones unless another key requests less",
             Role.COUNT,
-            because="left if neither HAMi's chart nor `ascend.products` has the driver's name of the model, as for "
+            because="the key stays if neither HAMi's chart nor `ascend.products` has the driver's name of the model, as for "
             "Ascend910C (pairs of chips) and Ascend310P-2c (a part of a card that was created before)",
         ),
         row(
@@ -104,11 +104,11 @@ DIALECT = Dialect(
             unit=Unit.MIB,
             most=MAX_MIB - 1,
             outcome=Outcome.APPROXIMATED,
-            because="the template's AI cores become a percentage of the card's time; not rounded under hami-core or with -core",
+            because="the template's AI cores become a percentage of the card's time; the amount is not rounded with hami-core or -core",
         ),
         row(
             "huawei.com/Ascend<model>-core",
-            "compute of each card in percent (hami-core); above 100 is 100; absent is unreserved",
+            "compute of each card in percent (hami-core); more than 100 counts as 100; without it, no compute is reserved",
             Role.CORES,
         ),
         left(
@@ -121,7 +121,7 @@ DIALECT = Dialect(
             "with hami-core, parts are limits instead of templates, as in the target driver",
             Role.MODE,
             Position.ANNOTATION,
-            because="with any other mode the container is left",
+            because="with any other mode the container stays as it is",
         ),
         *(
             left(
@@ -222,7 +222,7 @@ def _limit_notes(count: Amount, memory: Amount | None, cores: int, mode: Hint | 
         text = f"{memory.value} MiB of each card" if memory.value else "0 is the whole memory"
         yield Note(memory.key, Outcome.TRANSLATED, text)
         if memory.value and not cores:
-            text = "no compute is requested: cores 0, unreserved and unlimited"
+            text = "no compute is requested: cores are 0, and compute is neither reserved nor limited"
             yield Note(count.key, Outcome.APPROXIMATED, text)
 
 
@@ -239,9 +239,9 @@ def _template(
         return Refusal(memory.key, f"a card of {name} has {most} MiB", f"ask for {most} at most", Code.RANGE)
     part = min(fitting, key=lambda template: template.memory)
     if part.cores == 100:
-        return None, Note(memory.key, Outcome.TRANSLATED, "no template is that large: the whole card")
+        return None, Note(memory.key, Outcome.TRANSLATED, "the whole card, because no template is that large")
     if count.value > 1:
-        reason = f"a template is a part of one card, and {count.value} are requested"
+        reason = f"a template is a part of one card, and {count.value} cards are requested"
         remedy = "ask for whole cards, or set huawei.com/vnpu-mode to hami-core"
         return Refusal(memory.key, reason, remedy)
     text = f"a template of {part.memory} MiB: its AI cores become {part.cores} % of the card's time"

@@ -65,7 +65,7 @@ def read_selected(selected: Selected) -> Meaning | None:
 
 
 class _Unit(IntEnum):
-    """What labels show about a unit. Of two that hold at once, the later one wins."""
+    """What labels show about a unit. Of two members that hold at once, the later one counts."""
 
     DOUBTFUL = 0
     SOME_MIG = 1

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
 
 _QAT = "qat.intel.com/"
-# The services of a QAT physical function: the plugin's name, and the driver's.
+# By the plugin's name for the services of a QAT physical function: the driver's name for them.
 _SERVICES = {
     "cy": "sym;asym",
     "dc": "dc",
@@ -25,7 +25,7 @@ _SERVICES = {
     "sym-dc": "sym;dc",
     "asym-dc": "asym;dc",
 }
-_NAMED = "the driver's class serves it if its extendedResourceName is this name: no claim is needed"
+_NAMED = "the driver's DeviceClass serves it if the class has this extendedResourceName: no claim is needed"
 
 DIALECT = Dialect(
     name="intel",
@@ -52,7 +52,7 @@ DIALECT = Dialect(
             left(
                 f"gpu.intel.com/{name}",
                 "sees all GPUs of the node, for telemetry",
-                "this needs a claim with adminAccess in a namespace labelled for it: write it by hand",
+                "this needs a claim with adminAccess in a namespace labelled for such claims: write the claim by hand",
             )
             for name in ("monitoring", "i915_monitoring", "xe_monitoring")
         ),
@@ -83,7 +83,7 @@ DIALECT = Dialect(
         left(
             f"{_QAT}generic",
             "QAT functions whose services the plugin could not determine",
-            "their generation is unknown, and the driver publishes only the fourth",
+            "their generation is unknown, and the driver publishes only functions of the fourth generation",
         ),
         *(
             left(

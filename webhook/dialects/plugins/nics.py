@@ -1,7 +1,7 @@
 """Network devices by resource name: shared RDMA devices, SR-IOV pools, EFA.
 
 - A handle of the shared RDMA plugin gives a container all HCAs of the pool, shared with other pods. No released driver publishes devices that
-  pods can share. So the key is left, or becomes one whole device of the target that `nics.targets` names.
+  pods can share. So the key stays, or becomes one whole device of the target that `nics.targets` names.
 - A pool of virtual functions becomes devices that publish the pool's name (`nics.pools`), or devices of a target with the same selectors as
   the plugin's pool (`nics.targets`). The SR-IOV driver publishes the name in Multus mode. Multus then attaches the networks of the pod's
   annotation, which stays.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
 
 _UNDECLARED = "it is not declared whether the driver publishes this pool (Multus mode)"
-_SHARED = "devices that the plugin shares among pods cannot be claimed, so it keeps serving them"
+_SHARED = "devices that the plugin shares among pods cannot be claimed, so the plugin keeps serving them"
 _POOLS = (
     ("openshift.io/<pool>", "network devices of a pool (SR-IOV network operator)"),
     ("intel.com/<pool>", "network devices of a pool (SR-IOV device plugin)"),
@@ -55,7 +55,7 @@ DIALECT = Dialect(
             Role.RDMA,
             outcome=Outcome.APPROXIMATED,
             target="nic",
-            because=f"one whole device of the target under `nics.targets`; else left: {_SHARED}",
+            because=f"one whole device of the target under `nics.targets`; otherwise the key stays: {_SHARED}",
         ),
         row(
             "vpc.amazonaws.com/efa",
@@ -70,7 +70,7 @@ DIALECT = Dialect(
                 name,
                 text,
                 Role.NIC,
-                because=f"devices that publish the pool's name (`nics.pools`) or of the target under `nics.targets`; else left: {_UNDECLARED}",
+                because=f"devices that publish the pool's name (`nics.pools`), or devices of the target under `nics.targets`; otherwise the key stays: {_UNDECLARED}",
             )
             for name, text in _POOLS
         ),
@@ -133,11 +133,13 @@ def ask(amount: Amount, request: DialectRequest[NicOptions]) -> KeyAnswer | Untr
 
 def _why_left(amount: Amount, devices: str) -> str:
     if amount.row.role is Role.RDMA and devices:
-        return f"all pods share {devices}, while a claim gives a device to one: an administrator can declare what `drawbridge survey` prints"
+        return f"all pods share {devices}, while a claim gives a device to one pod: an administrator can declare what `drawbridge survey` prints"
     if amount.row.role is Role.RDMA:
         return _SHARED
-    why = f"its plugin selects {devices}: as `drawbridge survey` prints it" if devices else f"{_UNDECLARED}: if so"
-    return f"{why}, an administrator can declare `nics: {{pools: [{amount.key}]}}` ({CONFIGURATION_PAGE})"
+    declaration = f"`nics: {{pools: [{amount.key}]}}` ({CONFIGURATION_PAGE})"
+    if devices:
+        return f"its plugin selects {devices}: an administrator can declare the target that `drawbridge survey` prints, or {declaration} if the driver publishes the name of the pool"
+    return f"{_UNDECLARED}: if it does, an administrator can declare {declaration}"
 
 
 VOCABULARY = Vocabulary(table=DIALECT, read=lambda request: read_each(request, ask), options=NicOptions)

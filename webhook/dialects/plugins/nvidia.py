@@ -1,7 +1,7 @@
 """The NVIDIA device plugin: whole GPUs, time-sliced and MPS replicas, MIG devices; and GFD's node labels.
 
 `nvidia.com/gpu: 1` is a GPU, a replica or a MIG device, depending on the setup of the node, and the pod does not show which.
-`webhook.translate.owner` decides that before this reader runs, by the pod's node selectors and the labels of nodes (`BareKey`). Rows follow
+`webhook.translate.owner` decides which it is before this reader runs, by the pod's node selectors and the labels of nodes (`BareKey`). Rows follow
 NVIDIA/k8s-device-plugin: api/config/v1, internal/rm, cmd/mps-control-daemon, docs/gpu-feature-discovery.
 """
 
@@ -45,7 +45,7 @@ DIALECT = Dialect(
             "replicas of a time-sliced or MPS-shared GPU",
             Role.SHARES,
             outcome=Outcome.APPROXIMATED,
-            because="one unit of the driver's `shares` capacity each, without limits, as under time-slicing. Left unless `nvidia.consumableShares` is declared. Also left if the pod selects nodes with MPS, which limits a replica",
+            because="each replica becomes one unit of the driver's `shares` capacity, without limits, as under time-slicing. The key stays unless `nvidia.consumableShares` is declared. It also stays if the pod selects nodes with MPS, which limits a replica",
         ),
         row("nvidia.com/mig-<profile>", "MIG devices of a profile (strategy mixed)", Role.PROFILE),
         left(
@@ -73,12 +73,12 @@ DIALECT = Dialect(
             Position.ENV,
             unit=Unit.LIST,
         ),
-        left("NVIDIA_MIG_CONFIG_DEVICES", "a setting of the container toolkit", "no request", Position.ENV),
-        left("NVIDIA_DRIVER_CAPABILITIES", "a setting of the container toolkit", "no request", Position.ENV),
+        left("NVIDIA_MIG_CONFIG_DEVICES", "a setting of the container toolkit", "it requests nothing", Position.ENV),
+        left("NVIDIA_DRIVER_CAPABILITIES", "a setting of the container toolkit", "it requests nothing", Position.ENV),
         left(
             "cloud.google.com/gke-gpu-sharing-strategy",
             "the node's GPUs are shared: nvidia.com/gpu is a replica",
-            "a claim cannot request a replica of a shared device; the container is left as it is",
+            "a claim cannot request a replica of a shared device; the container stays as it is",
             Position.NODE_SELECTOR,
             role=Role.MODE,
         ),
@@ -146,7 +146,7 @@ class NvidiaOptions(Options, frozen=True, kw_only=True):
 
 
 def read(request: DialectRequest[NvidiaOptions]) -> DialectAnswer | Stop:
-    """Return the demands of one container, one for each key; if one key is left, the container is left."""
+    """Return the demands of one container, one for each key. If one key stays, all keys of the container stay."""
     demands: list[KeyedDemand] = []
     notes: list[Note] = []
     stays: Untranslated | None = None
@@ -180,13 +180,13 @@ def read(request: DialectRequest[NvidiaOptions]) -> DialectAnswer | Stop:
 
 
 def _no_replica(count: int, request: DialectRequest[NvidiaOptions]) -> str:
-    """Return why a request for replicas is left; "" if a unit of the driver's `shares` can replace it."""
+    """Return why a request for replicas stays; "" if a unit of the driver's `shares` can replace it."""
     if not request.options.consumable_shares:
         return f"a claim cannot request a replica of a shared device; if the driver publishes shares, an administrator can declare `nvidia: {{consumableShares: true}}` ({CONFIGURATION_PAGE})"
     for role in (Role.MODE, Role.POLICY):
         hint = request.hints.get(role)
         if hint is not None and "mps" in hint.text.split(", "):
-            return f"selector {hint.key}={hint.text} asks for MPS, whose limits a unit of `shares` does not have, and the driver refuses MPS with them"
+            return f"selector {hint.key}={hint.text} asks for MPS, whose limits a unit of `shares` does not have, and the driver refuses MPS together with shares"
     if count > 1:
         return f"{count} replicas give no more compute than one, and need not be on one GPU: ask for 1"
     return ""

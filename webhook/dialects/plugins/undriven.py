@@ -1,8 +1,8 @@
-"""Keys of devices without a DRA driver, or whose driver cannot serve these keys. All of them stay on the pod, with the reason.
+"""Keys of devices without a DRA driver, or whose driver cannot serve these keys. All of these keys stay on the pod, and the row of each says why.
 
 Most keys are HAMi's, for devices of other vendors. The device plugin keeps serving these containers, and the pod keeps its scheduler.
 Keys follow Project-HAMi/HAMi: pkg/device; plain counts follow the vendors' own plugins. Hygon's whole cards and Ascend's cards have
-drivers, and modules of their own.
+drivers; their keys are in modules of their own.
 """
 
 from __future__ import annotations

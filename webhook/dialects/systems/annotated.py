@@ -1,8 +1,8 @@
 """Common parts of the systems whose pods request devices by annotation, without a resource key.
 
-The scheduler of such a system places pods by their annotations, and its webhook rewrites them. A claim would be a second request beside the
-annotations. So the pod stays as it is, unless an administrator has such pods translated: then the annotations are removed. Labels stay,
-because selectors of controllers may use them.
+The scheduler of such a system places pods by their annotations, and its webhook rewrites the pods. A claim would be a second request beside
+the annotations. So the pod stays as it is, unless an administrator has such pods translated (`fractions: translate`). Then a claim replaces the
+annotations. Labels stay, because selectors of controllers may use them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def opt_in(name: str) -> str:
 
 
 def leave_unserved(texts: Mapping[str, Hint], reasons: Iterable[tuple[str, str, str]]) -> Untranslated | None:
-    """Return why a pod is left: the first of `reasons` (name, value or "" for any, text) that applies; None if none does."""
+    """Return why a pod stays as it is, by the first of `reasons` that applies: annotation, value ("" for any) and text. None if none applies."""
     for name, value, why in reasons:
         if (hint := texts.get(name)) and value in ("", hint.text):
             return Untranslated(hint.key, why)

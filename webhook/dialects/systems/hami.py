@@ -1,7 +1,7 @@
 """HAMi on NVIDIA devices: a container requests a number of distinct GPUs, and memory and compute of each.
 
 The arithmetic is that of HAMi's webhook and scheduler (Project-HAMi/HAMi: pkg/device/nvidia/device.go, pkg/scheduler/webhook.go), including
-its special cases: whether an absent key means "all of it" depends on the other keys. The target is HAMi's own DRA driver. A demand always
+its special cases: the other keys decide whether an absent key means the whole amount. HAMi's own DRA driver serves the claims. A demand always
 states cores, because the driver's default is 100; only a demand for a whole, exclusive card states neither cores nor memory.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dra.finding import Finding
     from webhook.dialects.vocabulary import Amount, DialectRequest, Hint
 
-_PACKING = "a claim cannot express it; a pod that the bridge places gets the nearest strategy"
+_PACKING = "a claim cannot express it; if the bridge places the pod, it uses its nearest strategy"
 _KINDS = ["vgpu", "amd", "cambricon-mlu", "dcu", "enflame-gcu", "xpu", "metax-gpu", "metax-sgpu", "mthreads-vgpu"]
 
 DIALECT = Dialect(
@@ -70,7 +70,7 @@ DIALECT = Dialect(
         ),
         row(
             "nvidia.com/gpucores",
-            "compute of each GPU in percent; 100 is exclusive; more counts as 100; absent: none is reserved",
+            "compute of each GPU in percent; 100 is exclusive; more than 100 counts as 100; without it, no compute is reserved",
             Role.CORES,
         ),
         row(
@@ -110,7 +110,7 @@ DIALECT = Dialect(
             "how the GPU is divided: hami-core, mig or mps",
             Role.MODE,
             Position.ANNOTATION,
-            because="the target divides as hami-core does; mig alone requests the smallest published profile with enough memory; mps alone is not translated",
+            because="the driver divides GPUs as hami-core does; mig alone requests the smallest published profile with enough memory; mps alone is not translated",
         ),
         dropped("hami.io/node-scheduler-policy", "binpack or spread over nodes", _PACKING),
         row(
@@ -276,7 +276,7 @@ def _notes(by_role: Mapping[Role, Amount], first: Amount, share: _GpuShare) -> l
     if cores and cores.value > 100:
         notes.append(Note(cores.key, Outcome.TRANSLATED, f"{cores.value} is clamped to 100, as HAMi does"))
     elif cores and not share.cores:
-        text = "cores 0: unreserved, and unlike in HAMi, a card without free cores can be chosen"
+        text = "cores are 0: no compute is reserved, and unlike in HAMi, a card without free cores can be chosen"
         notes.append(Note(cores.key, Outcome.APPROXIMATED, text))
     elif cores:
         notes.append(Note(cores.key, Outcome.TRANSLATED, f"{share.cores} % of each GPU"))
@@ -332,7 +332,7 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> De
             Note(
                 policy.key,
                 Outcome.APPROXIMATED,
-                "mutex: the claim reserves the whole card; HAMi only checks that it is idle",
+                "mutex: the claim reserves the whole card; HAMi only checks that the card is idle",
             )
         )
     elif policy and not exclusive:

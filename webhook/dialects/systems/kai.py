@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from webhook.dialects.vocabulary import AnnotatedPod
 
 _FRACTION = f"KAI places the pod, and never on a node whose DRA driver publishes GPUs; {opt_in('kai')}"
-_SHARING = "stays with the fraction: pods with claims of their own take turns on a GPU; for MPS write one claim with `GpuConfig` for its consumers"
+_SHARING = "stays with the fraction: pods with claims of their own take turns on a GPU; for MPS, write one claim with `GpuConfig` that all these pods use"
 _QUEUE = "another scheduler places the pod, and the queue no longer counts it"
 _KAI_OUTPUTS = ("runai/shared-gpu-configmap", "received-resource-type", "runai-gpu-group")
 
@@ -67,7 +67,7 @@ KAI = Dialect(
         ),
         asks(
             "nvidia.com/container.<container>.gpu-memory.limit",
-            "limit of a GPU's memory for the container; alone, also its share (NvFractions)",
+            "limit of a GPU's memory for the container; without a request, also its share (NvFractions)",
             _FRACTION,
         ),
         modifier("nvidia.com/container.<container>.gpus.devices", "an output", because=OUTPUT),
@@ -77,7 +77,7 @@ KAI = Dialect(
         modifier("mps", "run with MPS"),
         modifier(
             "kai.scheduler/gpu-compute-sharing-mode",
-            "time-slicing (without it) or sm-sharing, which is MPS: how the pods on one GPU share its compute",
+            "how the pods on one GPU share its compute: time-slicing (the default), or sm-sharing, which is MPS",
             because=_SHARING,
         ),
         left(
@@ -107,7 +107,7 @@ KAI = Dialect(
 )
 _PLACED = "KAI has prepared or placed the pod already, and it stays as it is"
 _BURST = "a claim has one amount and no limit above it, up to which memory may burst"
-# Keys that no claim can express, with the reason why the pod is left.
+# Keys that no claim can express, with the reason why the pod stays as it is.
 _UNSERVED = (
     *((name, "", _PLACED) for name in _KAI_OUTPUTS),
     *((name, "", _BURST) for name in ("RUNAI_GPU_MEMORY_LIMIT", "gpu-fraction-limit")),

@@ -1,9 +1,10 @@
 """The rail webhook of openshift-psap (llm-d): one key for pairs of a GPU and a network device.
 
 The numbers of the pod's containers are summed up, and each of these containers gets all pairs. The devices of a pair are under one PCIe root.
-All pairs are on one NUMA node, unless the pod allows several or requests as many as a node has. That webhook also chooses a rail for each
-pair and pins the pod to a node; with claims, the scheduler chooses both. Keys and limits follow openshift-psap/dra-rail-admission-webhook:
-internal/webhook/constants.go, validator.go, claim_builder.go, mutator.go; the targets are those of its values.
+All pairs are on one NUMA node, unless the pod allows several NUMA nodes or requests as many pairs as a node has. That webhook also chooses a
+rail for each pair and pins the pod to a node; with claims, the scheduler chooses rail and node. Keys and limits follow
+openshift-psap/dra-rail-admission-webhook: internal/webhook/constants.go, validator.go, claim_builder.go, mutator.go; the targets are those of
+its values.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def read(request: DialectRequest[LlmdOptions]) -> DialectAnswer | Stop:
         return Refusal(key, f"{count} pairs in one pod, {most} is the maximum", remedy, Code.RANGE)
     allowed = request.hints.get(Role.NUMA_BIND)
     if together < count < most and not allowed:
-        reason = f"{count} pairs are more than a NUMA node has, which is {together}"
+        reason = f"{count} pairs are requested, and a NUMA node has {together}"
         name = next(row.name for row in request.table.keys if row.role is Role.NUMA_BIND)
         remedy = f"ask for {together} or {most}, or allow several NUMA nodes by annotation {name}: 'true'"
         return Refusal(key, reason, remedy)

@@ -127,9 +127,9 @@ def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> DialectAnswer 
     if count and count.value:
         key, other_amount = count.key, memory or cores
         if other_amount and other_amount.value:
-            reason = f"whole GPUs and {other_amount.key} in one pod are two modes of a node"
+            reason = f"the pod also requests {other_amount.key}, and a node serves either whole GPUs or shares"
             return Refusal(key, reason, "keep one of them")
-        note = Note(key, Outcome.TRANSLATED, f"{several(count.value, 'whole GPU')} that the asking containers see")
+        note = Note(key, Outcome.TRANSLATED, f"{several(count.value, 'whole GPU')} that the requesting containers see")
         return DialectAnswer(demands=(KeyedDemand(key, Demand(target="gpu", count=count.value)),), notes=(note,))
     if memory is None or not memory.value:
         key = sums.amounts[0].key

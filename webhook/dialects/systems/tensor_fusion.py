@@ -111,11 +111,11 @@ class TensorFusionOptions(ShareOptions, frozen=True, kw_only=True):
             if not model or not most > 0:
                 path = f"/tflops/{escape(model)}"
                 yield mistake(
-                    path, f"{most:g} TFLOPS of {model!r} make no GPU", "write more than 0, such as H100: 989.5"
+                    path, f"{most:g} TFLOPS for model {model!r} describe no GPU", "write more than 0, such as H100: 989.5"
                 )
 
 
-# Annotations that no claim can express, with the value ("" for any) and the reason why the pod is left.
+# Annotations that no claim can express, with the value ("" for any) and the reason why the pod stays as it is.
 _UNSERVED = (
     *((name, "", "Tensor Fusion has prepared or placed the pod already, and it stays as it is") for name in _OUTPUTS),
     ("is-local-gpu", "false", "a remote GPU is on another node, which a claim of the pod cannot use"),
@@ -225,7 +225,10 @@ _SHARES = (*_MEMORY, *_COMPUTE)
 
 
 def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) -> _KeyedRequest | Stop:
-    """Return the key, the demand and the notes of a request for parts of GPUs. Claims have the limits, because the driver enforces claimed amounts."""
+    """Return the key, the demand and the notes of a request for parts of GPUs.
+
+    The claim requests the limits, because the driver enforces claimed amounts.
+    """
     amounts: dict[str, Fraction] = {}
     for name in _SHARES:
         hint = texts.get(name)
@@ -251,11 +254,11 @@ def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) 
         if not named and len(options.tflops) == 1:
             (named,) = options.tflops
         if not named and options.tflops:
-            reason = f"how much of a GPU it is depends on the model: add {_TF}gpu-model"
+            reason = f"how much of a GPU this is depends on the model: add {_TF}gpu-model"
             return Untranslated(texts[compute].key, reason)
         if named not in options.tflops:
             entry = f"{{{named[:SHOWN] or 'MODEL'}: TFLOPS}}"
-            reason = f"how much of a GPU it is depends on the model: an administrator can declare `tensorfusion: {{tflops: {entry}}}` ({CONFIGURATION_PAGE})"
+            reason = f"how much of a GPU this is depends on the model: an administrator can declare `tensorfusion: {{tflops: {entry}}}` ({CONFIGURATION_PAGE})"
             return Untranslated(texts[compute].key, reason)
         percent = percent * 100 / Fraction(str(options.tflops[named]))
     if percent > 100:

@@ -1,7 +1,7 @@
 """Volcano's vGPU: a number of distinct GPUs for a container, with amounts of memory and compute of each.
 
-It comes from HAMi and differs in three points: the percentage wins over the amount; without a compute key the compute is 0, and never the
-whole card; GPUs of init containers are not counted. Rows and arithmetic follow volcano-sh/volcano:
+It comes from HAMi and differs in three points. The percentage takes precedence over the amount. Without a compute key the compute is 0, and
+never the whole card. GPUs of init containers are not counted. Rows and arithmetic follow volcano-sh/volcano:
 pkg/scheduler/api/devices/nvidia/vgpu, and Project-HAMi/volcano-vgpu-device-plugin: doc.
 """
 
@@ -56,18 +56,18 @@ DIALECT = Dialect(
         ),
         row(
             "volcano.sh/vgpu-memory-percentage",
-            "memory of each GPU in percent; wins over vgpu-memory",
+            "memory of each GPU in percent; takes precedence over vgpu-memory",
             Role.MEMORY_PERCENT,
             most=100,
             because="computed from the sizes of the GPUs in the fleet, or from the declared `models`; 0 is refused, because it reserves nothing",
         ),
-        row("volcano.sh/vgpu-cores", "compute of each GPU in percent; absent is unreserved", Role.CORES, most=100),
+        row("volcano.sh/vgpu-cores", "compute of each GPU in percent; without it, no compute is reserved", Role.CORES, most=100),
         row(
             "volcano.sh/vgpu-mode",
             "how the GPU is divided: hami-core or mig",
             Role.MODE,
             Position.ANNOTATION,
-            because="the target divides as hami-core does; mig is left",
+            because="the driver divides GPUs as hami-core does; with mig, the container stays as it is",
         ),
         row("volcano.sh/vgpu-use-gpuuuid", "only these GPUs", Role.UUIDS, Position.ANNOTATION),
         row("volcano.sh/vgpu-nouse-gpuuuid", "none of these GPUs", Role.NOT_UUIDS, Position.ANNOTATION),
@@ -140,7 +140,7 @@ def read(request: DialectRequest[VolcanoOptions]) -> DialectAnswer | Stop:
     # The demand always has cores, because the driver's default is all of them.
     count, cores = container.number(Role.COUNT, 1), container.number(Role.CORES)
     demand = Demand(target="vgpu", count=count, cores=cores)
-    compute = f"{cores} % of compute" if cores else "no compute is requested: cores 0, unreserved and unlimited"
+    compute = f"{cores} % of compute" if cores else "no compute is requested: cores are 0, and compute is neither reserved nor limited"
     if cores == 100:
         compute = "all compute, but a later share of 0 cores still fits on the card"
     notes = [Note(key, Outcome.APPROXIMATED, f"{several(count, 'distinct GPU')}; {compute}")]

@@ -119,7 +119,7 @@ class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
     partition: PartitionSpec | None
     topology: TopologySpec | None
     binding: ResourceSpec | None
-    names: Mapping[Role, str]  # of the annotations
+    names: Mapping[Role, str]  # the names of the annotations
     host: Mapping[str, int]
     options: KoordinatorOptions
 
@@ -133,7 +133,7 @@ class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(request: DialectRequest[KoordinatorOptions]) -> PodRequest | Refusal | Untranslated:
-    """Return the pod's amounts and annotations, or why the pod is left or refused. A malformed annotation is refused."""
+    """Return the pod's amounts and annotations, or why the pod stays as it is or is refused. A malformed annotation is refused."""
     hints = request.hints
     for container in request.containers:
         for amount in container.amounts:
@@ -226,7 +226,7 @@ def _after_webhook(amounts: dict[Role, int]) -> dict[Role, int]:
         return amounts
     rewritten = {**amounts}
     both = rewritten.get(GPU)
-    # With other numbers, `gpu` stays, and the scheduler does not accept the combination.
+    # If core or ratio differ from `gpu`, `gpu` stays, and the scheduler does not accept the combination.
     if both is not None and rewritten.get(CORE, both) == both == rewritten.get(RATIO, both):
         del rewritten[GPU]
         rewritten[CORE] = rewritten[RATIO] = both

@@ -1,7 +1,7 @@
 """Koordinator: percentages and bytes for the pod as a whole, spread over a number of GPUs that all its containers see.
 
-The steps are those of Koordinator: its webhook changes each app container (`gpu` becomes core and memory ratio, a missing `gpu.shared` is
-filled in); the amounts are summed up over the pod; the combination must be an accepted one; the sums are divided by `gpu.shared`. A pod that
+The steps are those of Koordinator. Its webhook changes each app container: `gpu` becomes core and memory ratio, and a missing `gpu.shared` is
+filled in. Then the amounts are summed up over the pod, the combination of keys must be accepted, and the sums are divided by `gpu.shared`. A pod that
 has passed Koordinator's webhook gets the same demands as one that has not. Rows and arithmetic follow koordinator-sh/koordinator:
 apis/extension/device_share.go, pkg/webhook/pod/mutating/device_resource_spec.go, pkg/scheduler/plugins/deviceshare.
 """
@@ -73,14 +73,14 @@ ACCEPTED: Final = frozenset(
 SCOPES: Final = {"NUMANode": NUMA_NODE, "PCIe": PCIE_ROOT}
 ANYWHERE: Final = ("", "Node")
 PARTITIONS: Final = (1, 2, 4, 8)  # GPUs of the partitions that drivers publish
-BEST_SCORE: Final = "Restricted"  # the partition policy that allows only the best score; others only prefer it
+BEST_SCORE: Final = "Restricted"  # the partition policy that allows only the best score; other policies only prefer it
 
 ONE_NODE: Final = "SingleNUMANode"
 FEWEST_NODES: Final = "Restricted"
 REQUIRED: Final = "Required"  # pods on one NUMA node and pods across several must not share a NUMA node
 CPU: Final = "cpu"
 
-_REMEDY = "an administrator can declare `koordinator.hostResources` where a driver gives CPUs out"
+_REMEDY = "if a driver allocates CPUs, an administrator can declare `koordinator.hostResources`"
 _NAMED = 4  # types of hints without a request that a note names
 
 
@@ -126,7 +126,7 @@ def ask_gpus(draft: Draft) -> Stop | None:
         listed = ", ".join(sorted(request.keys[part] for part in sums if part in request.keys)) or key
         missing = "; gpu-core needs gpu-memory or gpu-memory-ratio" if sums.keys() <= {CORE, SHARED} else ""
         return Refusal(key, f"Koordinator does not accept this combination in one pod: {listed}{missing}")
-    both = sums.get(GPU, 0)  # of init containers, or of all containers if Koordinator's webhook is off
+    both = sums.get(GPU, 0)  # only init containers still have `gpu`, or all containers if Koordinator's webhook is off
     core, ratio, memory = sums.get(CORE, both), sums.get(RATIO, both), sums.get(MEMORY, 0)
     count = sums.get(SHARED, 0)
     if COUNT in sums:
@@ -135,7 +135,7 @@ def ask_gpus(draft: Draft) -> Stop | None:
     elif not count:
         for percent in (core, ratio):
             if percent > 100 and percent % 100:
-                return Refusal(key, f"{percent} is above 100 and not a multiple of it", "ask for whole GPUs")
+                return Refusal(key, f"{percent} is above 100 and not a multiple of 100", "ask for whole GPUs")
         count = max(1, ratio // 100)
     for percent in (core, ratio):
         each, rest = divmod(percent, count)
@@ -151,7 +151,7 @@ def ask_gpus(draft: Draft) -> Stop | None:
     else:
         gpus = Demand(target="vgpu", count=count, memory=memory or None, memory_percent=ratio or None, cores=core)
         if not core:
-            draft.note(key, Outcome.APPROXIMATED, "no compute share is requested: cores 0, unreserved")
+            draft.note(key, Outcome.APPROXIMATED, "no compute is requested: cores are 0, and no compute is reserved")
         if ratio:
             draft.note(key, Outcome.APPROXIMATED, f"{count} x {ratio} % of a GPU's memory, by the sizes in the cluster")
         elif memory % MIB:
@@ -214,7 +214,7 @@ def ask_networks(draft: Draft) -> Stop | None:
         networks, text = single.times(value), f"{several(value, 'network device')}, whole"
         outcome = Outcome.TRANSLATED if hint.exclusive_policy == "DeviceLevel" else Outcome.APPROXIMATED
     elif value > 100:
-        return Refusal(key, f"{value} is above 100 and not a multiple of it", "ask for whole devices")
+        return Refusal(key, f"{value} is above 100 and not a multiple of 100", "ask for whole devices")
     elif virtual:
         networks, text = single, f"{of_one} becomes one virtual function, whose bandwidth the driver decides"
     elif request.options.whole_nic_for_share:
@@ -223,7 +223,7 @@ def ask_networks(draft: Draft) -> Stop | None:
         networks, outcome, text = (
             replace(single, bandwidth_percent=value),
             Outcome.TRANSLATED,
-            f"{of_one}, of its bandwidth",
+            f"{of_one}'s bandwidth",
         )
     draft.networks = networks
     draft.demands.append(KeyedDemand(request.key(RDMA), networks))
@@ -247,11 +247,11 @@ def pair(draft: Draft) -> Stop | None:
         draft.note(key, Outcome.TRANSLATED, "without effect: ApplyForAll takes all network devices")
         return None
     if joint.required_scope != "SamePCIe":
-        text = "no scope is required: placing them near each other is lost"
+        text = "no scope is required, so the preference for devices near each other is lost"
         draft.note(key, Outcome.APPROXIMATED, text, Role.JOINT)
         return None
     if gpus.same:
-        return Untranslated(key, f"can't be restricted together with a tie on {gpus.same}")
+        return Untranslated(key, f"can't be combined with GPUs that must share {gpus.same}")
     if gpus.count in (1, networks.count):
         each = networks.count // gpus.count
         text = f"{gpus.count} x (1 GPU + {each} network) under one PCIe switch, stricter than Koordinator's comparison of sets"
@@ -274,7 +274,7 @@ def pair(draft: Draft) -> Stop | None:
 
 
 def ask_host(draft: Draft) -> Stop | None:
-    """Add the demands for CPUs and huge pages under `hostResources`, if the pod ties them to a NUMA node or binds CPUs."""
+    """Add the demands for CPUs and huge pages of `hostResources`, if the pod requires one NUMA node or a CPU bind policy."""
     request = draft.request
     if request.topology is None and request.binding is None:
         return None
@@ -302,7 +302,7 @@ def ask_host(draft: Draft) -> Stop | None:
             return tied
         draft.demands = [tied]
     counted = (
-        f"{', '.join(given)} by claim as well; the pod's own request stays, and is what its node and its quotas count"
+        f"{', '.join(given)} by claim as well; the pod's own request stays, and node and quotas count only this request"
     )
     if request.topology is not None:
         key, policy = request.names[Role.NUMA_BIND], request.topology.policy
@@ -328,9 +328,9 @@ def ask_host(draft: Draft) -> Stop | None:
         if not policy:
             draft.note(key, Outcome.TRANSLATED, "it requires nothing")
         elif CPU in given:
-            draft.note(key, Outcome.APPROXIMATED, f"{counted}; that it is {shorten(policy)} is left to the driver")
+            draft.note(key, Outcome.APPROXIMATED, f"{counted}; the driver decides whether the CPUs are {shorten(policy)}")
         else:
-            draft.note(key, Outcome.APPROXIMATED, f"{shorten(policy)} is lost: CPUs stay the kubelet's ({_REMEDY})")
+            draft.note(key, Outcome.APPROXIMATED, f"{shorten(policy)} is lost: the kubelet keeps assigning the CPUs ({_REMEDY})")
     return None
 
 

@@ -25,7 +25,7 @@ _AMOUNTS = (
         "RDMA network devices; 100 is one",
         Role.NIC,
         unit=PERCENT,
-        because="below 100: a virtual function if `vfSelector` selects one, a whole device if `koordinator.wholeNICForShare` is set, else a share of the bandwidth if the driver publishes shares, else left",
+        because="a value below 100 becomes a virtual function if `vfSelector` selects one, or a whole device if `koordinator.wholeNICForShare` is set. Otherwise it becomes a share of the bandwidth; if the driver publishes no shares, the pod stays as it is",
     ),
     left(
         "koordinator.sh/fpga", "FPGAs; 100 is one", "no DRA driver for FPGAs is known", role=Role.POLICY, unit=PERCENT
@@ -94,7 +94,7 @@ _WISHES = (
         Role.HINT,
         ANNOTATION,
         outcome=APPROXIMATED,
-        because="ApplyForAll fails if a matching device is in use; label selectors need `koordinator.deviceLabels`, else the pod is left; scopes PCIe and NUMANode apply to several whole GPUs",
+        because="ApplyForAll fails if a matching device is in use; label selectors need `koordinator.deviceLabels`, otherwise the pod stays as it is; scopes PCIe and NUMANode apply to several whole GPUs",
     ),
     row(
         "scheduling.koordinator.sh/gpu-partition-spec",
@@ -102,7 +102,7 @@ _WISHES = (
         Role.PARTITION,
         ANNOTATION,
         outcome=APPROXIMATED,
-        because="left unless the driver publishes partitions; also left with ringBusBandwidth",
+        because="the pod stays as it is unless the driver publishes partitions; it also stays with ringBusBandwidth",
     ),
     row(
         "scheduling.koordinator.sh/numa-topology-spec",
@@ -111,7 +111,7 @@ _WISHES = (
         ANNOTATION,
         unit=JSON,
         outcome=APPROXIMATED,
-        because="with `koordinator.hostResources`, SingleNUMANode applies to devices, CPUs and huge pages; without, it is lost",
+        because="with `koordinator.hostResources`, SingleNUMANode applies to devices, CPUs and huge pages; without this setting, it is lost",
     ),
     row(
         "scheduling.koordinator.sh/resource-spec",
@@ -135,7 +135,7 @@ _OUTPUTS = (
     placed("scheduling.koordinator.sh/bind-timestamp", _SCHEDULER),
     left(
         "scheduling.koordinator.sh/device-allocated",
-        "an output; written by a user, a designated allocation",
+        "an output; if a user writes it, a designated allocation",
         "it names devices and bypasses every scheduler",
         ANNOTATION,
         role=Role.MODE,
