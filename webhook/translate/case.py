@@ -1,6 +1,6 @@
 """A case: the keys of one dialect on one container, or on the whole pod, and their outcome.
 
-`make_cases` calls the dialect's rule, which turns the keys into demands; `webhook.translate.checks` finds the claims that serve the
+`make_cases` calls the dialect's reader, which turns the keys into demands; `webhook.translate.checks` finds the claims that serve the
 demands. At each step a case may be refused, or left untranslated. Cases are not used outside of this package.
 """
 
@@ -75,7 +75,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     quiet: bool = False
     # Whether the keys are still to be translated. A case without demands is open if another case has its demands (`joint`).
     open: bool = False
-    # Whether a demand of this case belongs to another case (`joint`): both cases are translated, or neither.
+    # Whether a demand is a pair with a demand of another case (`joint`): both cases are translated, or neither.
     joined: bool = False
     # Whether the keys stay on the containers in addition to the claims.
     keeps: bool = False
@@ -118,7 +118,7 @@ def make_cases(
     configuration: Configuration,
     fleet: Inventory,
 ) -> list[Case]:
-    """Return a case for each dialect and container: group the keys, and call each dialect's rule."""
+    """Return a case for each dialect and container: group the keys, and call each dialect's reader."""
     grouped: dict[tuple[str, int], tuple[Dialect, list[_SlotKeys]]] = {}
     for order, (slot, legacy_keys) in new_keys.items():
         by_dialect: dict[str, tuple[Dialect, list[LegacyKey]]] = {}
@@ -150,7 +150,7 @@ def make_cpu_cases(
     namespace: str,
     written: WrittenRecord,
 ) -> list[Case]:
-    """Make a case for each container that gets CPUs of its own, unless an earlier round made one; `others` are the pod's other cases."""
+    """Make a case for each container with exclusive CPUs, unless an earlier round made a claim for them. `others` are the pod's other cases."""
     served = {
         name
         for name, devices in written.devices.items()
@@ -170,7 +170,7 @@ def make_cpu_cases(
     init_notes: list[Note] = []
     init_names = [slot.name for slot in pod.slots if slot.order in pod.cpus and slot.init]
     if init_names:
-        text = f"init container {init_names[0]} has no CPUs alone: a claim serves one container, for as long as the pod lives"
+        text = f"init container {init_names[0]} gets no exclusive CPUs: a claim serves one container, for as long as the pod lives"
         init_notes.append(Note(CPU, Outcome.APPROXIMATED, text))
     cases: list[Case] = []
     for slot in slots:
@@ -187,7 +187,7 @@ def make_cpu_cases(
 
 
 def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Configuration) -> Case:
-    """Return the case of annotations or labels that request devices. The case is left if the dialect's own system serves the pod."""
+    """Return the case of annotations or labels that request devices. The keys stay if the dialect's own system serves the pod."""
     case = Case(dialect=dialect, slot_keys=(), keys=(hint.key,))
     read, pod = configuration.vocabularies[dialect.name].read_pod, owners.pod
     if hint.row.outcome is Outcome.LEFT or read is None or pod is None:
@@ -313,7 +313,7 @@ def _find_replicas(legacy_keys: Iterable[LegacyKey], fleet: Inventory, owners: O
         is_profile = legacy_key.known[0].row.role is Role.PROFILE and number(legacy_key) != 0
         shared = shared_by_plugin(legacy_key.key, fleet, owners) if is_profile else None
         if shared:
-            reason = f"{shared}: replicas of MIG devices have no counterpart; translate it once that is switched off"
+            reason = f"{shared}: replicas of MIG devices have no counterpart; translate the key once sharing is switched off"
             return Untranslated(legacy_key.key, reason)
     return None
 
@@ -347,7 +347,7 @@ def _stop(case: Case, why: Stop) -> Case:
 
 
 def _find_obstacle(key: str, dialect: Dialect, owners: Owners) -> Stop | None:
-    """Return why the keys are left or refused before their amounts are read: by a placing system or by a hint; None if neither."""
+    """Return why the keys stay or are refused, whatever their amounts: because a system places the pod, or because of a hint. None otherwise."""
     hints = owners.hints.get(dialect.name, {})
     for system, hint in owners.placing_systems:
         if not dialect.independent:
@@ -361,7 +361,7 @@ def _find_obstacle(key: str, dialect: Dialect, owners: Owners) -> Stop | None:
         return Untranslated(key, f"it is requested together with label {claimed.key}: {claimed.row.because}")
     if dialect.refuses_privileged and owners.privileged:
         reason = f"{dialect.title} takes no pod with a privileged container ({owners.privileged})"
-        return Refusal(key, reason, "shares are not enforced on it", Code.RULE)
+        return Refusal(key, reason, "make it unprivileged: shares are not enforced on a privileged container", Code.RULE)
     return None
 
 

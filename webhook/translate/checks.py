@@ -1,7 +1,7 @@
-"""Checks the cases of a pod: pairs keys that belong together, finds the claims, and closes cases that claims would not serve.
+"""Checks the cases of a pod (each has the keys of one dialect): pairs keys, finds the claims, and closes cases that claims would not serve.
 
 A check is a step, `(Case, Context) -> Case`, that leaves or refuses an open case, or returns it with claims or notes added. The order of the
-steps gives the plainest reason: Kubernetes serves the key itself, the fleet cannot serve it, the administrator excludes it, or a quota or the
+steps gives the plainest reason first: Kubernetes serves the key itself, the fleet cannot serve it, the administrator excludes it, or a quota or the
 scheduler prevents it. Either all cases of a container stay open, or none (`_keep_containers_whole`). An open case has the claims that serve it.
 """
 
@@ -81,7 +81,7 @@ class Context(NamedTuple):
     namespace: str
     quota: frozenset[str]  # keys that a ResourceQuota of the namespace limits
     limit_range: frozenset[str]  # keys that a LimitRange of the namespace has
-    queue: str  # Kueue's, of the pod or its workload
+    queue: str  # the Kueue queue of the pod or of its workload
     # Whether the pod, or its workload, needs the scheduler that it names.
     scheduled: bool
     # Why an autoscaler ignores the pod's claims; "" if it considers them, or if there is no autoscaler.
@@ -296,7 +296,7 @@ def _pair_keys(cases: Sequence[Case], joint: Joint) -> list[Case]:
         j, secondary = partner
         each, rest = divmod(secondary.count, primary.count)
         if rest or not each:
-            reason = f"{primary.count} and {secondary.count} {other} do not pair"
+            reason = f"{secondary.count} {other} cannot be divided evenly among {primary.count} {key}"
             if joint.otherwise == "refuse":
                 remedy = f"ask for {primary.count} {other}, or for a multiple of it"
                 paired[i] = paired[i].refuse(key, reason, remedy, Code.JOINT)
@@ -371,7 +371,7 @@ def leave_served_by_core(case: Case, context: Context) -> Case:
         return case
     reason = served_by(context.fleet.extended[keys[0]])
     if fenced:
-        reason = f"{reason}, but bridge.fence keeps kube-scheduler from {fenced}: let the webhook translate the pod"
+        reason = f"{reason}, but `bridge.fence` reserves the devices of {fenced} for another scheduler: let the webhook translate the pod"
         return case.leave(keys[0], reason, code="D218")
     return case.leave(keys[0], reason, quiet=True, served=True)
 
@@ -418,7 +418,7 @@ def make_claims(case: Case, context: Context) -> Case:
         made = context.claim_maker.make(demand, context.budget)
         droppable = numa_may_be_dropped and isinstance(demand, Demand)
         if isinstance(made, Impossible) and made.tie == NUMA_NODE and droppable:
-            text = f"{made.reason}: they may lie on different NUMA nodes"
+            text = f"{made.reason}: the devices may be on different NUMA nodes"
             notes.append(Note(key, Outcome.APPROXIMATED, text))
             assert isinstance(demand, Demand)
             demand = replace(demand, same="")
@@ -430,10 +430,10 @@ def make_claims(case: Case, context: Context) -> Case:
                 remedy = "an administrator can declare the sizes under `models`"
                 return case.refuse(key, made.reason, remedy, Code.SIZES)
             if context.confirmed and not made.unresolved and made.tie == NUMA_NODE and file.numa_bind == "refuse":
-                return case.refuse(key, made.reason, "drop the annotation", Code.INEXPRESSIBLE)
+                return case.refuse(key, made.reason, "remove the annotation", Code.INEXPRESSIBLE)
             return case.leave(key, made.reason)
         if made.moved and context.pod.spec.get("hostNetwork") is True:
-            return case.leave(key, "the driver moves the device into the pod's network, and hostNetwork pods have none")
+            return case.leave(key, "the driver moves the device into the pod's network, and a pod with hostNetwork has none of its own")
         demands.append(keyed_demand if demand is keyed_demand.demand else keyed_demand._replace(demand=demand))
         served.append(made)
         for i, note in enumerate(notes):
@@ -449,7 +449,7 @@ def make_claims(case: Case, context: Context) -> Case:
 
 
 def leave_approximations(case: Case, context: Context) -> Case:
-    """Leave keys that claims could only approximate, if the administrator excludes that. A dropped hint does not count."""
+    """Leave keys that claims could only approximate, if the administrator excludes that. A key that no claim expresses does not count."""
     if context.configuration.file.approximations == "leave":
         for note in case.notes:
             if note.outcome is Outcome.APPROXIMATED and not note.is_dropped:
@@ -458,7 +458,7 @@ def leave_approximations(case: Case, context: Context) -> Case:
 
 
 def respect_quotas(case: Case, context: Context) -> Case:
-    """Leave keys that a ResourceQuota limits and would not count as claims; warn if the mapped key does not count these claims."""
+    """Leave keys that a ResourceQuota limits if it would not count their claims. Warn if the key that `quotas` maps them to does not either."""
     by_name = context.features.enabled(server.EXTENDED)
     for key, serving in () if case.keeps else _serving(case).items():
         if f"requests.{key}" not in context.quota:
@@ -484,7 +484,7 @@ def respect_quotas(case: Case, context: Context) -> Case:
 
 
 def _serving(case: Case) -> dict[str, list[Served]]:
-    """Return the classes whose claims replace each key; those of a key that only modifies requests are all of the case."""
+    """Return the classes whose claims replace each key. For a key that only modifies requests, these are all primary classes of the case."""
     serving: dict[str, list[Served]] = {}
     for demand, made in zip(case.demands, case.made, strict=True):
         for key, supply in zip((demand.key, *demand.other_keys), made.supplies, strict=False):
@@ -496,7 +496,7 @@ def _serving(case: Case) -> dict[str, list[Served]]:
 
 
 def respect_limit_ranges(case: Case, context: Context) -> Case:
-    """Leave keys of a LimitRange: it would refuse a pod without the key, or add the key again."""
+    """Leave keys of a LimitRange, because the LimitRange would refuse a pod without the key, or add the key again."""
     for key in () if case.keeps else case.keys:
         if key in context.limit_range:
             return case.leave(key, "a LimitRange bounds it or fills it in, and would refuse a pod without it")
@@ -514,8 +514,8 @@ def respect_queue(case: Case, context: Context) -> Case:
     if unmapped:
         names = ", ".join(unmapped)
         mapping_of = f"deviceClassMappings: [{{name: {key}, deviceClassNames: [{names}]}}]"
-        reason = f"Kueue counts it in queue {context.queue}; if an administrator sets `resources: {{{mapping_of}}}` in Kueue's configuration"
-        return case.leave(key, f"{reason}, its feature gate for DRA, and `kueue.deviceClasses` here it is translated")
+        reason = f"Kueue counts it in queue {context.queue}; it is translated if an administrator sets `resources: {{{mapping_of}}}`"
+        return case.leave(key, f"{reason} and the feature gate for DRA in Kueue, and `kueue.deviceClasses` in drawbridge")
     if any(ALTERNATIVES in made.claims.needs for made in case.made):
         return case.leave(key, f"queue {context.queue}: Kueue does not count claims with alternatives (firstAvailable)")
     return case

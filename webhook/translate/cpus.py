@@ -1,8 +1,8 @@
-"""Claims for CPUs of Guaranteed pods: for the CPUs that the kubelet's static CPU manager would give one container alone.
+"""Claims for CPUs of Guaranteed pods: for the CPUs that the kubelet's static CPU manager would give to one container exclusively.
 
-The webhook makes them only if the administrator enables them (`cpuClaims`). The request stays, because scheduler, quotas and kubelet
-count it; the claim determines the CPUs. No pod is refused, because the kubelet also serves the request without a claim. A claim of the CPU
-driver belongs to one container for the life of the pod, so init containers get none.
+The webhook makes such claims only if the administrator enables them (`cpuClaims`). The request for CPUs stays, because scheduler, quotas and
+kubelet count it; the claim determines which CPUs the container gets. No pod is refused, because the kubelet also serves the request without a
+claim. A claim of the CPU driver belongs to one container for the life of the pod, so init containers get no claim.
 
 Mirrors kubernetes:pkg/apis/core/v1/helper/qos and pkg/kubelet/cm/cpumanager/policy_static.go (guaranteedCPUs), on a pod with the API
 server's defaults or without them.
@@ -44,7 +44,7 @@ _OWN = "the pod requests CPUs through its own claim, {}"
 
 
 def whole_cpus(pod: PodView) -> dict[int, int]:
-    """Count the CPUs that the static CPU manager gives each container alone, by its order; {} unless the pod is Guaranteed."""
+    """Count the CPUs that the static CPU manager gives to each container exclusively, by container order; {} unless the pod is Guaranteed."""
     whole = mapping(pod.spec.get("resources"))
     limits, requested = mapping(whole.get("limits")), mapping(whole.get("requests"))
     by_pod = any(name in (CPU, MEMORY) or name.startswith("hugepages-") for name in (*limits, *requested))
@@ -104,7 +104,7 @@ def with_cpus(pod: PodView, configuration: Configuration, namespace: str) -> Pod
 def claim_for_cpus(pod: PodView, state: State, namespace: str, written: WrittenRecord) -> str:
     """Return the reason if the author's pod has a claim that is or may be for CPUs; "" otherwise."""
     unknown = ""
-    # Entries of an earlier round. In files no signature shows which templates are ours.
+    # The names of claims from an earlier round. In files no signature shows which templates are ours.
     ours = {entry for slot in pod.slots if slot.name in written.record.containers for entry in slot.claims}
     for entry in items(pod.spec, "resourceClaims"):
         name, template = str(entry.get("name")), str(entry.get("resourceClaimTemplateName") or "")
@@ -148,7 +148,7 @@ def check_nodes(cases: Sequence[Case], context: Context) -> Sequence[Case]:
         return cases
     served = cpu_cases[0].made[0].supply.served
     if served.counts_cpus:  # always False for a server without DRANodeAllocatableResources
-        reason = f"class {served.name} counts its CPUs as the node's own, so they would count twice, with the request"
+        reason = f"class {served.name} counts its CPUs as CPUs of the node, so claim and request would count them twice"
         return leave_cpus(cases, reason)
     reach = node_index(context.fleet).reach(node_constraints(context.pod.spec))
     nodes = reach.nodes or reach.closed

@@ -1,7 +1,7 @@
 """JSON Patch (RFC 6902) operations for a raw object.
 
 A missing or null parent is created once, with all its new members. Lists are only appended to, so indices stay valid. A
-`test` operation on a container's name comes first, so that a patch of another object fails and changes no wrong container.
+`test` operation on a container's name comes first, so that the patch fails on another object instead of changing a wrong container.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def remove_keys(
 ) -> list[dict[str, Json]]:
     """Remove keys of a map, and the map itself if nothing remains.
 
-    A `coarse` removal replaces the map by its remaining keys if they are not more than the removed ones: one operation is faster.
+    A `coarse` removal replaces the map by its remaining keys if these are not more than the removed keys: one operation is faster.
     """
     removed = [key for key in keys if key in mapping]
     if not removed:
@@ -59,7 +59,7 @@ def append(path: str, items: Json, values: Sequence[Json]) -> list[dict[str, Jso
 def apply_own(obj: Object, operations: Iterable[Mapping[str, Json]]) -> Object:
     """Apply operations that this module could have made for `obj`. The result shares the values that did not change.
 
-    jsonpatch copies the whole object first. For a pod of 4 kB it takes 116 µs of CPU instead of 20, and a decision takes 500.
+    The library jsonpatch copies the whole object first. For a pod of 4 kB it takes 116 µs of CPU, and this function 20; a whole decision takes 500.
     """
     for operation in operations:
         if operation["op"] != "test":

@@ -1,4 +1,4 @@
-"""Looks up known keys: the nearest one to a misspelt key, and those in a text."""
+"""Looks up known keys: the key that is nearest to a misspelt key, and the keys in a text."""
 
 from __future__ import annotations
 

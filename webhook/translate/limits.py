@@ -1,4 +1,4 @@
-"""Limits on the work for one pod. A pod that exceeds a limit stays as it is, with the reason, before any further work.
+"""Limits on the work for one pod. A pod that exceeds a limit stays as it is, and the reason is reported. No further work is done for it.
 
 The API server accepts pods with thousands of containers or keys and 256 KiB of product names. A pod that can be served is far below
 these limits (docs/translation.md lists them).
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from webhook.translate.pod_view import PodView
 
 CONTAINERS = 256  # containers with device requests: a pod has 128 devices at most
-KEYS = 16  # of one container: a GPU has seven MIG profiles
-POD_KEYS = 1_024  # keys of all containers
-LETTERS = 64  # of an amount: 2^63 has 19 digits
-ENTRIES = 256  # of a list: a CEL expression holds about 130 products
-BYTES = 16 * 1024  # of an annotation: most of it becomes part of a CEL expression, which holds 10 KiB
+KEYS = 16  # device keys of one container: a GPU has seven MIG profiles
+POD_KEYS = 1_024  # device keys of all containers
+LETTERS = 64  # letters of an amount: 2^63 has 19 digits
+ENTRIES = 256  # entries of a list: a CEL expression holds about 130 products
+BYTES = 16 * 1024  # bytes of an annotation: most of it becomes part of a CEL expression, which holds 10 KiB
 
 
 def exceeded_limit(pod: PodView, configuration: Configuration) -> Untranslated | None:
@@ -35,10 +35,10 @@ def exceeded_limit(pod: PodView, configuration: Configuration) -> Untranslated |
     if asking > CONTAINERS:
         return Untranslated(first, f"{asking} containers ask for devices, {CONTAINERS} is the maximum")
     if key_count > POD_KEYS:
-        return Untranslated(first, f"the pod has {key_count} such keys, {POD_KEYS} is the maximum")
+        return Untranslated(first, f"the pod has {key_count} device keys, {POD_KEYS} is the maximum")
     for slot in pod.slots:
         if len(slot.legacy_keys) > KEYS:
-            reason = f"container {slot.name} has {len(slot.legacy_keys)} such keys, {KEYS} is the maximum"
+            reason = f"container {slot.name} has {len(slot.legacy_keys)} device keys, {KEYS} is the maximum"
             return Untranslated(slot.legacy_keys[0].key, reason)
         for entry in slot.legacy_keys:
             if _is_long(entry.limit) or (entry.request not in (None, entry.limit) and _is_long(entry.request)):

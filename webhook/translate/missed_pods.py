@@ -1,4 +1,4 @@
-"""Finds the reason why a pending pod can never be scheduled. Pure.
+"""Finds the reason why a pending pod can never be scheduled.
 
 Either the pod was created without claims, because the webhook was down or had no inventory; or it requests a resource that no table, node or
 class has. The resources of a pod cannot change, so another pod must replace it.

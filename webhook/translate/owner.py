@@ -4,19 +4,19 @@ The first row that applies to a pod gives the system that it was written for:
 
 | on the pod | its system |
 |---|---|
-| a resource key of one system only, now or before an earlier round removed it | that system; with keys of two systems, the pod is left |
-| an annotation or label of a system | that system; if several have the key, the one whose scheduler the pod names, else the first |
+| a resource key that only one system has, now or before an earlier round removed it | that system; with such keys of two systems, the pod stays |
+| an annotation or label of a system | that system; if several systems have the key, the one whose scheduler the pod names, else the first |
 | a scheduler that only this system has (`scheduler_is_evidence`) | that system |
 
-A key that several dialects have is then read by the first of these that has it:
+If several dialects have a key, the first of these dialects that has it reads it:
 
 | dialect | because |
 |---|---|
-| the administrator's own, or that of a system if the key is not `common` in it | the key belongs to this dialect |
-| that of a system with a key of its own in the same container | the key is a part of that system's request |
-| the declared one (`meanings`) | the administrator decides |
-| that of the pod's system | the table above |
-| that of the device plugin | the pod has no system with this key; `unit_meaning` decides what a unit is |
+| the administrator's own dialect, or that of a system in whose table the key is not `common` | the key belongs to this dialect |
+| the dialect of a system that has a key of its own in the same container | the key is a part of that system's request |
+| the dialect that `meanings` declares | the administrator decides |
+| the dialect of the pod's system | the table above |
+| the dialect of the device plugin | the pod has no system with this key; `unit_meaning` decides what a unit is |
 
 A system places the pod itself, whatever its containers request, if the pod has a key of the system with `Role.ASKS` and one of these is
 true: this key is a label; the pod names the system's scheduler; the pod has a key of the system with `Role.SCHEDULED`.
@@ -51,17 +51,18 @@ class Owners(msgspec.Struct, frozen=True):
     """The dialects with keys on a pod, and their keys outside of containers (hints)."""
 
     hints: Mapping[str, Mapping[Role, Hint]]  # by dialect
-    without_role: tuple[tuple[str, Hint], ...]  # known keys that feed no demand, by dialect
+    without_role: tuple[tuple[str, Hint], ...]  # known keys that set no part of a demand, each with its dialect
     system: Dialect | None = None
     # The system whose own keys are in a container, by the container's order.
     container_systems: Mapping[int, Dialect] = {}
-    mixed: Untranslated | None = None  # keys of two systems: neither is served
+    mixed: Untranslated | None = None  # why the pod stays as it is: it has keys of two systems
     privileged: str = ""  # the first privileged container
     selected: Selected = Selected()  # the pod's requirements on node labels
     scheduled: Hint | None = None  # a group, queue or quota that only the pod's scheduler knows
     # Systems that place the pod by a key outside of containers, each with that key.
     placing_systems: tuple[tuple[Dialect, Hint], ...] = ()
-    # By dialect: the key of a device that the pod's system allocates too. A key of the system in the same container may be its size.
+    # By dialect: why its keys stay. The pod's system allocates these devices too, and a key of the system in the same container may be the size
+    # of such a device.
     shared_sizes: Mapping[str, Untranslated] = {}
     pod: PodView | None = None
 
@@ -112,7 +113,7 @@ def find_owners(pod: PodView, configuration: Configuration, written: WrittenReco
                     systems[dialect.name] = dialect, legacy_key.key
     if len(systems) > 1:
         (first, key), (other, other_key), *_ = systems.values()
-        reason = f"belongs to {first.title}, {other_key} to {other.title}: both would allocate the same devices"
+        reason = f"belongs to {first.title}, and {other_key} belongs to {other.title}: both would allocate the same devices"
         return Owners(hints, without_role, mixed=Untranslated(key, reason))
     system = None
     if container_systems:
@@ -181,7 +182,7 @@ def _find_shared_sizes(pod: PodView, system: Dialect) -> dict[str, Untranslated]
 def _hints(
     pod: PodView, selected: Selected, configuration: Configuration
 ) -> tuple[dict[str, dict[Role, Hint]], tuple[tuple[str, Hint], ...], Dialect | None]:
-    """Read the keys of every dialect outside of containers, and find the system that they are evidence for."""
+    """Read each dialect's keys outside of containers (hints), and find the system that these keys are evidence for."""
     places = {Position.ANNOTATION: pod.annotations, Position.LABEL: pod.labels}
     if selected.always or selected.terms:
         places[Position.NODE_SELECTOR] = _labels(selected)
@@ -243,15 +244,15 @@ def text_of(value: Json) -> str:
 def unit_meaning(key: str, dialect: Dialect, configuration: Configuration, fleet: Inventory, owners: Owners) -> Meaning:
     """Decide what a unit of a common key means, and what shows that.
 
-    A declaration `leave` (`meanings`) decides first. Otherwise the pod's node selectors decide unless they leave doubt, then another
-    declaration, then the nodes of the cluster.
+    A declaration `leave` (`meanings`) decides first. Otherwise the pod's node selectors decide if they leave no doubt. After them come other
+    declarations, and then the nodes of the cluster.
     """
     bare = configuration.vocabularies[dialect.name].bare
     if bare is None:
         return Meaning()
     declared = configuration.file.meanings.get(key, "")
     if declared == "leave":
-        return Meaning(left=Untranslated(key, "declared to be left (`meanings`)"))
+        return Meaning(left=Untranslated(key, "`meanings` declares that it stays"))
     selected = owners.selected
     selected_meaning = bare.pod(selected) if selected.always or selected.terms else None
     if selected_meaning and not selected_meaning.doubt:
@@ -274,12 +275,12 @@ def unit_meaning(key: str, dialect: Dialect, configuration: Configuration, fleet
 
 
 def _replica(key: str, shared: Replicated, bare: BareKey) -> Meaning:
-    """Return the meaning of a replica of a shared device; the key is left with MPS, or if its dialect has no meaning `shared`."""
+    """Return the meaning of a replica of a shared device. The key stays with MPS, and if its dialect has no meaning `shared`."""
     if shared.sharing.strategy == "MPS" or not bare.declared("shared"):
         return Meaning(
             left=Untranslated(
                 key,
-                f"{shared}: a claim cannot request a replica of a shared device; translate it once that is switched off",
+                f"{shared}: a claim cannot request a replica of a shared device; translate the key once sharing is switched off",
             )
         )
     return Meaning(replica=True, basis=str(shared))
@@ -321,7 +322,7 @@ def _leave_part_pools(
     reached = reachable[0]
     node = min(reached)
     reason = (
-        f"all {len(reached)} nodes that the pod can run on hand out parts, such as {node}, labelled {labelled[node]}"
+        f"all {len(reached)} nodes that the pod can run on hand out parts of devices; {node} is labelled {labelled[node]}"
     )
     return Meaning(left=Untranslated(key, reason))
 
@@ -346,7 +347,7 @@ def _judge_by_nodes(
         reason = f"no DeviceClass of a {target.title} exists, such as {' or '.join(target.classes)}"
         return Meaning(left=Untranslated(key, f"{reason}; {class_remedy(target.name)}"))
     if not served.devices:
-        where = " on the nodes and of the drivers that count (`evidence`)" if fleet.chosen else ""
+        where = " among the nodes and drivers that count (`evidence`)" if fleet.chosen else ""
         why = f": {served.doubt}" if served.doubt else ""
         return _leave_unclear(key, f"class {served.name} selects no device of a complete pool{where}{why}")
     votes = _count_votes(key, dialect, bare, served, target, configuration=configuration, fleet=fleet, owners=owners)
@@ -388,7 +389,7 @@ def _count_votes(
     fleet: Inventory,
     owners: Owners,
 ) -> _Votes:
-    """Count the nodes that publish whole devices against all others; only nodes that the pod can run on, if any of them shows something."""
+    """Find the nodes that publish whole devices, and all other nodes. If the pod can run on some of these nodes, only those count."""
     labelled, shared = fleet.labelled.get(dialect.name, {}), fleet.shared.get(key, {})
     # In a mixed fleet of this key, nodes with a device plugin are no evidence for the meaning of a unit.
     handing = frozenset() if key in configuration.file.mixed else fleet.handed_out.get(key, frozenset())
@@ -420,14 +421,14 @@ def _explain(key: str, votes: _Votes, target: Target, served: Served, fleet: Inv
     if votes.pinned and not whole and others.isdisjoint(votes.labelled.keys() | votes.shared.keys() | votes.parts):
         reason = f"0 of {count} {where} serve claims, and node {node} serves it by a device plugin"
         return Meaning(left=Untranslated(key, reason))
-    # Such as: "6 of 9 nodes show no whole GPU, such as n0, which publishes parts of devices alone".
+    # Such as: "6 of 9 nodes show no whole GPU, such as n0, which publishes only parts of devices".
     how = "still serves it through a device plugin"
     if node in votes.shared:
         how = f"runs what {votes.shared[node]}"
     elif node in votes.labelled:
         how = f"is labelled {votes.labelled[node]}"
     elif node in votes.parts:
-        how = "publishes parts of devices alone"
+        how = "publishes only parts of devices"
     reason = f"{len(others)} of {count} {where} show no {target.title}, such as {node}, which {how}"
     if whole and node in votes.handing:
         reason = f"{reason}; set which nodes are preferred under `mixed`"

@@ -1,4 +1,4 @@
-"""Finds the bridge's strategy that is nearest to a pod's annotations about packing and spreading, for HAMi's or Volcano's scheduler.
+"""Finds the strategy of the bridge (drawbridge's allocator) that is nearest to how a pod's annotations ask HAMi or Volcano to pack or spread.
 
 A claim cannot express packing. By default HAMi's scheduler packs nodes and spreads pods over the GPUs of a node; annotations change both
 (`hami.io/node-scheduler-policy`, `hami.io/gpu-scheduler-policy`). Of the policies in the second annotation, the first known one is used.
@@ -18,7 +18,8 @@ DEVICES: Final = "hami.io/gpu-scheduler-policy"
 GROUP: Final = "volcano.sh/vgpu-podgroup-policy"
 _PACK, _SPREAD = "binpack", "spread"
 _NEAR = ("topology-aware", "numa")
-# By the policies for nodes and for devices. The first strategy chooses devices; the score of a node is the weighted mean of all.
+# By the policies for nodes and for devices. The first strategy of a text chooses the devices; the score of a node is the weighted mean of all
+# strategies of the text.
 _STRATEGIES: Final = {
     (_PACK, _PACK): "CompactFirst",
     (_PACK, _SPREAD): "NodeCompactGPULowLoad",

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from dra.wire import Json
 
-# Fields of an object without pod templates.
+# Fields of an object that never have pod templates.
 _ABOUT = frozenset(("apiVersion", "kind", "metadata", "status"))
-# Groups of Kubernetes and of drawbridge, whose kinds request no devices unless a table has them.
+# API groups of Kubernetes and of drawbridge. Their kinds request no devices, unless the table KINDS has the kind.
 OWN_GROUP = re.compile(r"[a-z]*|.*\.k8s\.io|drawbridge\.dev")
-# The controller between a workload and its pods.
+# By kind of workload: the kind of the controller between the workload and its pods.
 _BETWEEN: Mapping[str, str] = {"Deployment": "ReplicaSet", "CronJob": "Job"}
 
 

@@ -1,6 +1,6 @@
 """A typed view of a raw pod: a field with an unexpected type is empty here, and is not changed on the pod.
 
-The pod stays JSON, because it may have newer fields, and a pod in a file may have malformed fields. The API server reports these.
+The pod stays JSON, because it may have newer fields, and a pod in a file may have malformed fields. The API server reports malformed fields.
 Containers come in starting order, each with the keys that a dialect knows.
 """
 
@@ -37,7 +37,7 @@ _PLACEHOLDER = re.compile(
     r"\$\{[^{}\n]+\}|\{\{(?>[^{}\n]|\{(?!\{)|\}(?!\}))*+\}\}|<[A-Za-z][\w .:/-]*>|^(?:\$.*|\(.*\)|\[\[.*\]\]|@.*@|%.*%|#\{.*\}#|<.*>|__.*__|PLACEHOLDER.*|(?:FILLED|CHANGE|REPLACE|INSERT|YOUR|TODO)[ _-]?[A-Z].*|(?=.*\{\{).*)$"
 )
 PLACEHOLDER = "this looks like a placeholder: fill it in first (envsubst, helm template, kustomize build)"
-_WHOLE = "ask for whole ones"
+_WHOLE = "ask for a whole number"
 _PARTS = (Role.MEMORY, Role.CORES)
 # The maximum of requirements on node labels. One more is read, so that `limits` can report the excess.
 SELECTIONS = 1_024
@@ -54,6 +54,8 @@ class LegacyKey(msgspec.Struct, frozen=True, gc=False):
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A container of a pod, and its position."""
+
     list: str
     index: int
     order: int  # among all containers, in starting order
@@ -211,7 +213,7 @@ def _entry_names(entries: Json) -> tuple[str, ...]:
 
 
 def number(entry: LegacyKey, configuration: Configuration | None = None) -> int | Refusal:
-    """Return the whole number of an entry of limits and requests, or why the API server would refuse it as an extended resource."""
+    """Return the whole number of an entry of limits and requests, or why the API server would refuse the amount of an extended resource."""
     limit = request = None
     try:
         if entry.limit is not None:
@@ -219,7 +221,7 @@ def number(entry: LegacyKey, configuration: Configuration | None = None) -> int 
     except QuantityError as error:
         return _unreadable(entry, f"its limit: {error}", entry.limit)
     try:
-        # In most pods both are equal, because the API server copies the limit if there is no request.
+        # In most pods limit and request are equal, because the API server copies the limit if there is no request.
         if type(entry.request) is type(entry.limit) and entry.request == entry.limit:
             request = limit
         elif entry.request is not None:
@@ -266,7 +268,7 @@ def requests(pod: PodView, names_: Iterable[str]) -> dict[str, int]:
     """Sum a pod's requests of some resources in billionths, as schedulers do; a value that is not a quantity counts as 0.
 
     The result is the larger of two sums: containers and sidecars, or an init container and the sidecars before it. A request of the pod
-    as a whole (`spec.resources`) replaces it.
+    as a whole (`spec.resources`) replaces this result.
     """
     whole = inside(pod.spec, "resources", "requests")
     requested: dict[str, int] = {}
@@ -328,4 +330,4 @@ def equal(left: Json, right: Json) -> bool:
 
 
 def _text(value: Json) -> str:
-    return value.strip(" ") if isinstance(value, str) else repr(value)  # as Go does before it reads
+    return value.strip(" ") if isinstance(value, str) else repr(value)  # Go removes these spaces before it parses

@@ -45,7 +45,7 @@ class Original(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     scheduler_name: str | None = None
     # The new scheduler, so that a replay needs no configuration.
     scheduled_by: str | None = None
-    # Of the annotations `decision` and `devices`.
+    # The digest of the annotations `decision` and `devices`.
     digest: str = ""
 
     @property
@@ -53,7 +53,7 @@ class Original(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         return {key: keys[key] for keys in self.containers.values() for key in self.annotations if key in keys}
 
     def join(self, later: Original) -> Original:
-        """Add the record of a later round; of a key in both, the first amount stays."""
+        """Add the record of a later round. If both records have a key, the first amount stays."""
         containers = {**later.containers, **self.containers}
         for name in self.containers.keys() & later.containers.keys():
             containers[name] = {**later.containers[name], **self.containers[name]}
@@ -116,7 +116,7 @@ def verified_record(
 def annotate(
     pod: PodView, before: WrittenRecord, now: WrittenRecord, *, namespace: str, key: bytes | None
 ) -> dict[str, Json] | None:
-    """Return our annotations: the record of an earlier round (`before`) joined with that of this round (`now`).
+    """Return our annotations: the record of an earlier round (`before`) joined with the record of this round (`now`).
 
     None if the pod's annotations would be larger than the API server accepts.
     """

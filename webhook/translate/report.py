@@ -69,7 +69,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename
 
 
 def decides_outcome(decision: Decision) -> bool:
-    """Return whether a decision counts for the outcome of a pod. Selectors, variables and annotations that stay do not count."""
+    """Return whether a decision counts for the outcome of a pod. Decisions about selectors, variables and annotations that stay do not count."""
     if decision.outcome not in (Outcome.LEFT, Outcome.UNKNOWN) or decision.key.startswith("/"):  # a field of the object
         return True
     # A dialect's decision may be about the whole pod, without a container.
@@ -77,7 +77,10 @@ def decides_outcome(decision: Decision) -> bool:
 
 
 def outcome_of(decisions: Iterable[Decision]) -> Outcome | None:
-    """Return the outcome of a pod, or of an object's pods: that of its keys, `partly` if claims replace only some; None without keys."""
+    """Return the outcome of a pod, or of an object's pods, by the outcomes of its keys; None without keys.
+
+    It is `partly` if claims replace only some of the keys.
+    """
     every = tuple(decisions)
     requests = [decision for decision in every if decides_outcome(decision)]
     outcomes = {

@@ -1,4 +1,4 @@
-"""The JSON Patch for one pod: removes keys, adds claims, writes the record. On an update, the recorded removal is applied again."""
+"""Writes the JSON Patch for one pod: it removes keys, adds claims and writes the record. On an update of the pod, it removes recorded keys again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Operation = dict[str, "Json"]
 _Entry = dict[str, str]  # of the pod's resourceClaims
 _References = dict[str, list["Json"]]  # by container
 _Labels = dict[str, "Json"]
-_LABEL = 63
+_LABEL = 63  # the longest name of a claim: a DNS label
 _SHOWN = 3  # keys and containers that a message names
 # With the first label, the API server sends the pod to the validating webhook. With both, the template controller watches the pod.
 _TRANSLATED: _Labels = {names.TRANSLATED_LABEL: "true"}
@@ -58,7 +58,7 @@ class PodClaim(msgspec.Struct, frozen=True):
     claim: str = ""
     # For a claim that the scheduler creates for extended resources: their names and amounts, in billionths. A device plugin may serve them.
     extended_resources: Mapping[str, int] = {}
-    # The other fields are for such a claim only.
+    # The following fields are for such a claim only.
     requesters: Mapping[str, str] = {}  # container by request
     requested_names: tuple[tuple[str, str], ...] = ()  # containers, each with a name that it requests
     scheduler: str = ""
@@ -66,7 +66,7 @@ class PodClaim(msgspec.Struct, frozen=True):
 
     @property
     def requester(self) -> str:
-        """Name the containers and the keys of the first, because the pod's author does not know the claim."""
+        """Name the containers that use the claim, and the keys of the first one, because the pod's author does not know the claim."""
         if not self.users:
             return "the pod"
         # Sorted, as the API server stores them; files have any order.
@@ -98,7 +98,7 @@ class Round(NamedTuple):
     namespace: str
     path: str
     key: bytes | None  # of the signature; a file has none
-    # What the earlier round removed, by container, and another webhook put back.
+    # Keys that the earlier round removed and another webhook put back, by container.
     returned_keys: Mapping[str, tuple[str, ...]] = {}
     returned_annotations: Sequence[str] = ()
 
@@ -199,7 +199,7 @@ class _Patch:
             self.operations.append({"op": "remove", "path": f"{self._path}/metadata/annotations/{escape(name)}"})
 
     def tolerate(self, keys: Iterable[str]) -> None:
-        """Add the tolerations that pods of a template lose with their keys: the ExtendedResourceToleration plugin would have added them."""
+        """Add the tolerations that the ExtendedResourceToleration plugin would have added to pods of a template for their removed keys."""
         existing = members(self._pod.spec.get("tolerations"))
         wanted: list[Json] = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
         self.append("tolerations", [toleration for toleration in wanted if toleration not in existing])
@@ -227,7 +227,10 @@ def clean_annotations(pod: PodView, written: WrittenRecord, path: str = "") -> t
 
 
 def remove_recorded(pod: PodView, record: Original) -> tuple[Operation, ...]:
-    """Return the operations that remove recorded keys that are back with their amounts, and set the recorded new scheduler if the old one is back."""
+    """Return the operations that remove recorded keys again if they are back with the recorded amounts.
+
+    If the old scheduler is back, they also set the recorded new scheduler.
+    """
     operations: list[Operation] = []
     for slot in pod.slots:
         removed = record.containers.get(slot.name, {})

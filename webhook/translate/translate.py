@@ -1,4 +1,4 @@
-"""Translates a pod, or the pod templates of an object: claims replace the keys of device plugins. No clock, no client.
+"""Translates a pod, or the pod templates of an object: claims replace the keys of device plugins.
 
     pod_view.view_pod         the keys on the containers
     owner.find_owners         the dialect of each key
@@ -6,10 +6,10 @@
     checks.judge              the claims for them (`webhook.claims.maker`, `sharing`), and why some keys stay or are refused
     rewrite.rewrite           the JSON Patch (`json_patch`), with the annotations (`record`)
 
-A container is translated with all its keys or not at all. It is left unchanged, with a reason, if a claim would not serve it: without a
-DeviceClass, with a scheduler that does not support claims, with a ResourceQuota that would no longer count it, or with an approximation that the
-administrator excludes. The pod is refused unchanged if the device plugin or the API server would refuse it. Annotations record the removed keys,
-so a second translation changes nothing.
+A container is translated with all its keys or not at all. It stays unchanged, with a reason, if there is no DeviceClass for it, if its scheduler
+does not support claims, if a ResourceQuota would no longer count it, or if a claim could only approximate a key and the administrator excludes
+approximations. The pod is refused if the device plugin or the API server would refuse it. Annotations record the removed keys, so a second
+translation changes nothing.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def translate(
 
     `sign` adds the annotation of signed templates, with the state's first key; in files there is no such annotation. `origin` is what
     the pods of a template get from its workload. Decisions name the object `name`, or else the pod. `cpus_left` is the reason why the
-    kubelet, and no claim, assigns the CPUs; "" if claims may.
+    kubelet, and no claim, assigns the CPUs; "" if claims may do so.
     """
     configuration = state.configuration
     view = view_pod(pod, configuration)
@@ -245,7 +245,7 @@ def _split_keys(
 
 
 def _returned_annotations(pod: PodView, record: Original, report: PodReport) -> tuple[str, ...]:
-    """List the annotations that were removed and that another webhook put back."""
+    """List the annotations that an earlier round removed and another webhook put back."""
     removed = record.removed_annotations
     returned = [key for key in record.annotations if key in pod.annotations and key in removed]
     for key in returned:
@@ -280,7 +280,7 @@ def translate_template(
 ) -> Verdict:
     """Translate the pod template at `path` of an object, or a pod.
 
-    The template of an unknown kind stays, unless `rewrite_unknown`: its controller may read the keys.
+    The template of an unknown kind stays, because its controller may read the keys; with `rewrite_unknown` it is translated nevertheless.
     """
     pod = resolve_pointer(obj, path)
     version = str(obj.get("apiVersion", "")).rpartition("/")[2]
@@ -304,7 +304,7 @@ def translate_template(
         stays = f"drawbridge does not know how {obj.get('kind') or 'an object without a kind'} uses it"
     if verdict.changed and stays:
         # Keep the decisions: the webhook makes the same decisions for the pods of this template.
-        warning = f"the template stays: {stays}; its pods are translated at the webhook"
+        warning = f"the template stays: {stays}; the webhook translates its pods"
         verdict = replace(verdict, operations=(), templates={}, notes=(warning, *verdict.notes), stays=stays)
     # Claims that the author wrote into the template.
     spec = inside(pod, "spec")

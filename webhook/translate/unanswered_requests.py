@@ -1,7 +1,7 @@
 """Decisions that the translation of a pod does not make. Nothing on the pod changes.
 
-They are about keys that look like requests for devices, about node selectors that no node meets, and about keys that stay although no node
-that the pod can run on has them. A key looks like a request if a table has it or nearly the same name, if its domain is a vendor's, if its
+These decisions are about keys that look like requests for devices, about node selectors that no node meets, and about keys that stay although
+no node that the pod can run on has them. A key looks like a request if a table has it or nearly the same name, if its domain is a vendor's, if its
 name contains a word such as gpu, or if a node or a DeviceClass offers it.
 """
 
@@ -69,7 +69,7 @@ _OURS = {
     Position.LABEL: (SKIP_LABEL, WAITS_LABEL, TRANSLATED_LABEL),
     Position.ANNOTATION: (*ANNOTATIONS, EXTENDED_RESOURCES, STRATEGY),
 }
-_SKIPPED = Decision("", "", "", SKIP_LABEL, Outcome.LEFT, "the pod's label tells drawbridge to skip it")
+_SKIPPED = Decision("", "", "", SKIP_LABEL, Outcome.LEFT, "the pod's label tells drawbridge to skip the pod")
 _BOUND = "nodeName is set: no scheduler would allocate a claim for the pod"
 
 
@@ -314,7 +314,7 @@ def _judge_own_key(key: str, position: Position) -> Decision | None:
     if key == MODE_LABEL:
         detail = "it is read on Namespaces, not on pods"
     elif others:
-        detail = f"it has no effect as {position}, it is read as {others[0]}"
+        detail = f"it has no effect as {position}, drawbridge reads it only as {others[0]}"
     elif meant:
         detail = f"did you mean {meant}?"
     else:
@@ -334,7 +334,7 @@ def _find_unmatched_selectors(view: PodView, state: State) -> Iterator[Decision]
         values = {labels[key] for labels in nodes if key in labels}
         if not isinstance(value, str) or value in values:
             continue  # the API server refuses values that are not strings
-        have = f"there is {', '.join(sorted(values)[:8])}" if values else "no node has this label"
+        have = f"nodes have {', '.join(sorted(values)[:8])}" if values else "no node has this label"
         consequence = PLACEHOLDER if find_placeholder(value) else "the pod waits until one does"
         detail = f"no node has {key}={value}: {consequence}; {have}"
         is_reported = True

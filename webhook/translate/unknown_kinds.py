@@ -54,7 +54,7 @@ _PARTS = ("limits", "requests")
 _CUSTOM = "/custom"  # in Yatai's and Dynamo's kinds, below limits and requests: resources without a field of their own
 _GPU, _GPU_TYPE = "gpu", "gpuType"
 _NODES = "it describes nodes, and requests nothing"
-_INJECTED = "pods on this network get the key from the network resources injector, and are decided on at the webhook"
+_INJECTED = "pods on this network get the key from the network resources injector, and the webhook decides about these pods"
 _KUEUE = "it counts the key: map the DeviceClass to a resource in Kueue's configuration"
 _NO_CLAIMS = "it counts the key, and does not count claims"
 # Kinds that name a pool without a domain; the operator adds the domain.
@@ -98,7 +98,7 @@ _FIELD = re.compile(
     r"|[-_]?per[-_]?(?:worker|replica|pod|task|process|container))?",
     re.IGNORECASE,
 )
-# Names of fields with an object, or a list of objects, that describe devices, and of the fields in them with their number.
+# Names of fields with one or more objects that describe devices, and names of fields of such an object with the number of devices.
 _OBJECT = re.compile(rf"{_DEVICES}(?:memory|portion|fraction|devices|resources)?", re.IGNORECASE)
 _NUMBERS = ("count", "number", "quantity", "value")
 _SOME = re.compile(r"0*(?:\.0*)?[1-9].*")
@@ -113,7 +113,7 @@ _OF_CHARTS = ("argoproj.io", "helm.toolkit.fluxcd.io")
 # Kinds with arbitrary texts. A text that contains a part of a pod has limits or requests.
 _OF_TEXTS = (("", "ConfigMap"), ("", "Secret"))
 _OF_POD = re.compile(r"\b(?:limits|requests)\b")
-# Maps of names of nodes and objects, which request nothing.
+# Paths of maps with labels, selectors and annotations, whose names request nothing.
 _LABELS = re.compile(r"(?:label|selector|annotation|affinity)[^/]*(?:/|$)", re.IGNORECASE)
 _NO_LABEL = re.compile(r"[^a-z0-9]+")
 _LONGEST = 63  # letters of a container's name
@@ -131,7 +131,7 @@ _NAMED_IN_TEXT = re.compile(r"""\b(?:name|resourceType)["']?[ \t]*:[ \t]*["']?([
 class Mention(NamedTuple):
     """A key outside of pod templates, and the pointer to its map.
 
-    `beyond` is set if this and all further keys are not checked, with the reason. `text` is the member of the map whose text contains the key.
+    `beyond` is the reason if this key and all further keys are not checked. `text` is the member of the map whose text contains the key.
     """
 
     where: str
@@ -191,7 +191,7 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
                 "metadata": {"name": label, "namespace": namespace_of(obj)},
                 "spec": {"containers": [container]},
             }
-            stays = f"{shown_path} stays: it is read by {reader}; the pods are translated at the webhook"
+            stays = f"{shown_path} stays: it is read by {reader}; the webhook translates the pods"
             verdicts.append(Verdict(notes=(stays,)))
     done = merge(verdicts)
     once = tuple(dict.fromkeys(done.decisions))  # a key may be among limits and requests

@@ -1,4 +1,4 @@
-"""The verdict on a pod, or on the pods of an object. Data only."""
+"""The verdict on a pod, or on the pods of an object."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     decisions: tuple[Decision, ...] = ()
     operations: tuple[Operation, ...] = ()
-    # Operations that `warn` applies too: they remove forged annotations of drawbridge, and keys that an update brings back. If no key is
-    # translated, `operations` has no others.
+    # Operations that mode `warn` applies too. They remove forged annotations of drawbridge, and keys that an update brings back. If no key is
+    # translated, `operations` has only these.
     cleaning: tuple[Operation, ...] = ()
     # Specs of ResourceClaimTemplates, by name.
     templates: Mapping[str, Json] = {}
     # Claims that the webhook puts on the pod, now or in an earlier round.
     added_claims: tuple[PodClaim, ...] = ()
-    # Whether some of these are for CPUs. If no node can serve all claims, the pod is translated again without claims for CPUs.
+    # Whether some of these claims are for CPUs. If no node can serve all claims, the pod is translated again without claims for CPUs.
     claims_cpus: bool = False
     refusals: tuple[Finding, ...] = ()
     # Warnings that the pod has to wait or was not checked. The log records these warnings as problems.

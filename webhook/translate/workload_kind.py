@@ -1,6 +1,6 @@
 """Workload kinds of other projects: which controller reads the keys in their pod templates, and which scheduler and queue their pods get.
 
-If a controller reads a key (KubeRay passes the number of GPUs to Ray), the template keeps it, and the webhook translates the pods. All
+If a controller reads a key (KubeRay passes the number of GPUs to Ray), the template keeps the key, and the webhook translates the pods. All
 other templates are translated. The table states what the projects have published.
 """
 
@@ -293,9 +293,9 @@ def marks_of(obj: Mapping[str, Json]) -> frozenset[str]:
 
 
 def origin_of(obj: Mapping[str, Json], configuration: Configuration, *, is_defined: bool = False) -> Provenance:
-    """Return what the pods of an object's templates get from it; `is_defined` if the CRD of its kind is known.
+    """Return what the pods of an object's templates get from the object; `is_defined` if the CRD of its kind is known.
 
-    If Kueue counts the keys in the templates, these stay, and the webhook translates the pods.
+    If Kueue counts the keys in the templates, the templates stay, and the webhook translates the pods.
     """
     kind = kind_of(obj)
     scheduler = scheduler_of(obj)
@@ -307,7 +307,7 @@ def origin_of(obj: Mapping[str, Json], configuration: Configuration, *, is_defin
     drops = ""
     if kind and not is_defined and str(obj.get("apiVersion", "")).rpartition("/")[2] in kind.drops:
         since = f"before {kind.published.since}" if kind.published.since else f"({kind.published.version})"
-        drops = f"its CRD drops claims {since}; with the CRD in the inventory its schema decides"
+        drops = f"its CRD drops claims {since}; if the inventory has the CRD, the schema of the CRD decides"
     stays = f"the keys in it are read by {kind.reads}" if kind and kind.reads else drops
     for name in mapping(metadata.get("annotations")) if obj.get("kind") != "Pod" else ():
         if name in READ_BY_OTHERS:

@@ -87,6 +87,6 @@ def test_items_of_a_list_are_decided_like_single_objects(file):
     assert ", 0 rewritten: 1 translated" in report
     typed = {"apiVersion": "kubeflow.org/v1", "kind": "NotebookList", "items": [NOTEBOOK]}
     assert (
-        "its pods are translated at the webhook"
+        "the webhook translates its pods"
         in run("translate", "-f", file(typed, crd(DROPS)), *FLEET, "-o", "report").stdout
     )

@@ -9,7 +9,7 @@ from tests.webhook.pods import pod
 NOTEBOOK, MPI, JOBSET = ("kubeflow.org", "Notebook"), ("kubeflow.org", "MPIJob"), ("jobset.x-k8s.io", "JobSet")
 STRANGE = ("example.com", "Training")
 WHOLE = {"meanings": {GPU: "whole"}}
-AT_WEBHOOK = "its pods are translated at the webhook"
+AT_WEBHOOK = "the webhook translates its pods"
 POD = {"spec": pod({GPU: 1})["spec"]}
 TPUS = {"spec": pod({"google.com/tpu": 4})["spec"]}
 # By place of the pod template: a spec, and a function from the schema of a pod's spec to the schema of that spec.

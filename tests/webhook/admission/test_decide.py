@@ -99,7 +99,7 @@ def test_a_refusal_names_container_key_and_remedy():
     _, outcome = mutated(gpu_pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"}))
     response = answer(outcome)
     assert (response["allowed"], response["status"]["code"]) == (False, 422)
-    for part in ("container main", "nvidia.com/gpumem", "1500m", "ask for whole ones", "[R001]", "skip=true"):
+    for part in ("container main", "nvidia.com/gpumem", "1500m", "ask for a whole number", "[R001]", "skip=true"):
         assert part in response["status"]["message"]
 
 

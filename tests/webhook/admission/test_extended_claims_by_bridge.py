@@ -41,7 +41,7 @@ def test_a_fenced_pod_is_warned_unless_the_bridge_claims():
     left = pod_asking_for(1, annotations={"drawbridge.dev/extended-resources": "leave"})
     tainted, warning = at_webhook(left, state)["warnings"]
     assert tainted.startswith("no node can serve this pod now")
-    assert f"but bridge.fence keeps kube-scheduler from {DRIVER}" in warning
+    assert f"but `bridge.fence` reserves the devices of {DRIVER} for another scheduler" in warning
     left["spec"]["schedulerName"] = "drawbridge"
     assert "warnings" not in at_webhook(left, state)
     assert "warnings" not in at_webhook(pod_asking_for(1), state)

@@ -16,7 +16,7 @@ def refusal(item) -> str:
 def test_a_refused_fraction_names_the_keys_for_shares():
     text = refusal(pod_in_n({GPU: 0.5}))
     assert "request a part of a device with nvidia.com/gpumem (MiB) or nvidia.com/gpucores (percent)" in text
-    assert "0.5 is not a whole number (ask for whole ones)" in refusal(pod_in_n({"nvidia.com/gpumem": "0.5"}))
+    assert "0.5 is not a whole number (ask for a whole number)" in refusal(pod_in_n({"nvidia.com/gpumem": "0.5"}))
 
 
 @pytest.mark.parametrize(

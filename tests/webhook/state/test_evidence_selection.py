@@ -71,7 +71,7 @@ def test_an_unnamed_driver_is_not_evidence():
     assert facts.classes[HAMI].devices == 0
     done = verdict_of(GPU, fleet=believed(evidence={"drivers": ["dra.net"]}))
     assert untouched(done)
-    assert "on the nodes and of the drivers that count (`evidence`)" in done.warnings[0]
+    assert "among the nodes and drivers that count (`evidence`)" in done.warnings[0]
 
 
 @pytest.mark.parametrize(("drivers", "heard"), [((), False), (("dra.net",), True)])

@@ -57,12 +57,12 @@ def test_a_node_is_evidence_only_for_its_own_kind(key, nodes, basis):
         (
             "amd.com/gpu",
             (PART,),
-            "1 of 1 nodes show no whole AMD GPU, such as n0, which publishes parts of devices alone",
+            "1 of 1 nodes show no whole AMD GPU, such as n0, which publishes only parts of devices",
         ),
         (
             "amd.com/gpu",
             (WHOLE, PART),
-            "1 of 2 nodes show no whole AMD GPU, such as n1, which publishes parts of devices alone",
+            "1 of 2 nodes show no whole AMD GPU, such as n1, which publishes only parts of devices",
         ),
     ],
 )
@@ -101,7 +101,7 @@ ONE, ALL, PLAIN = {"default": "1"}, {"default": "4"}, {}
 def test_a_partitioned_gpu_is_not_a_whole_one():
     done = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=gpus(ONE))
     assert untouched(done)
-    assert "n0, which publishes parts of devices alone" in done.warnings[0]
+    assert "n0, which publishes only parts of devices" in done.warnings[0]
 
 
 @pytest.mark.parametrize("policy", [ALL, None])

@@ -180,7 +180,7 @@ def test_an_init_container_gets_a_warning_and_no_cpu_claim():
     value = pod(TWO, init=(container("first", TWO), container("beside", TWO, **SIDECAR)))
     done = verdict_of(value)
     assert users(value, done) == ["beside", "c0"]
-    assert "init container first has no CPUs alone" in done.warnings[0]
+    assert "init container first gets no exclusive CPUs" in done.warnings[0]
     assert untouched(verdict_of(value, approximations="leave"))
     assert untouched(verdict_of(pod({"cpu": "500m", "memory": "1Gi"}, init=(container("first", TWO),))))
 

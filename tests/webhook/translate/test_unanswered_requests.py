@@ -207,7 +207,7 @@ OURS = [
     ("labels", {"drawbridge.dev/skip": "yes"}, "drawbridge.dev/skip", 'only the value "true" makes drawbridge skip the pod'),
     ("labels", {"drawbridge.dev/skipp": "true"}, "drawbridge.dev/skipp", "did you mean drawbridge.dev/skip?"),
     ("labels", {"drawbridge.dev/mode": "off"}, "drawbridge.dev/mode", "it is read on Namespaces, not on pods"),
-    ("annotations", {"drawbridge.dev/skip": "true"}, "drawbridge.dev/skip", "it has no effect as annotation, it is read as label"),
+    ("annotations", {"drawbridge.dev/skip": "true"}, "drawbridge.dev/skip", "it has no effect as annotation, drawbridge reads it only as label"),
     ("annotations", {"drawbridge.dev/stratgey": "x"}, "drawbridge.dev/stratgey", "did you mean drawbridge.dev/strategy?"),
 ]  # fmt: skip
 

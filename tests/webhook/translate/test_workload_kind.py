@@ -68,7 +68,7 @@ def test_a_template_read_by_its_controller_is_left(obj):
     done = done_with(obj)
     assert untouched(done)
     assert outcomes(done) == {"nvidia.com/gpu": "translated"}
-    assert "its pods are translated at the webhook" in done.warnings[0]
+    assert "the webhook translates its pods" in done.warnings[0]
 
 
 @pytest.mark.parametrize("obj", FREE.values(), ids=FREE)
@@ -113,7 +113,7 @@ def test_each_row_of_the_table_states_the_outcome(both):
     for version in ("v7", *kind.drops):
         done = done_beside(some(both, version))
         assert done.changed is not bool(kind.reads or version in kind.drops)
-        assert ("its pods are translated at the webhook" in " ".join(done.warnings)) is not done.changed
+        assert ("the webhook translates its pods" in " ".join(done.warnings)) is not done.changed
         assert bool(done.stays) is not done.changed
         if kind.published.keeps not in SHAPES:
             continue
