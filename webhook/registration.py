@@ -282,7 +282,7 @@ def _domains(names: Iterable[str]) -> set[str]:
 
 
 def _names(dialects: Iterable[Dialect], position: Position) -> set[str]:
-    """Return the keys in a position that can request devices: all resource names, and other keys with a role that requests something.
+    """Return the keys of one position on pods that can request devices: all resource names, and other keys with a role that requests devices.
 
     Keys with the outcome `left` always stay on the pod. They are excluded, because the webhook has nothing to do for them.
     """

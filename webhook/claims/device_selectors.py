@@ -51,7 +51,7 @@ _WRITTEN: Cache[tuple[tuple[str, ...] | None]] = Cache(8 << 20)
 
 
 def selectors(demand: Demand, supply: Supply) -> tuple[str, ...] | None:
-    """Write the selectors of a demand; None if one would be too long or too costly."""
+    """Write the selectors of a demand; None if a selector would be too long or too costly."""
     # Attributes that must be true. A flag for RDMA that no driver publishes cannot be required.
     flags = list(supply.target.true)
     flags += [supply.target.virtual_flag] if demand.virtual_function and supply.target.virtual_flag else []

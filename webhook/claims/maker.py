@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Bytes of each cache.
 _DEMANDS = 16 << 20
 _TEMPLATES = 16 << 20
-_NAME_STEPS = 100  # of the budget for each model or UUID, because the cost of its selector is estimated
+_NAME_STEPS = 100  # steps of the budget for each model or UUID, because the cost of its selector is estimated
 
 
 class ServedDemand(msgspec.Struct, frozen=True, gc=False):

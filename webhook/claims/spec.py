@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
 
 LIMIT = 32  # requests, constraints and results of one claim
-_MAX_ALTERNATIVES = 8  # of one request (firstAvailable)
-_MAX_PRODUCTS = 32  # in the selector of one alternative
+_MAX_ALTERNATIVES = 8  # alternatives of one request (firstAvailable)
+_MAX_PRODUCTS = 32  # products in the selector of one alternative
 
 
 _WHOLE_DEVICE = "one whole device, for this container alone: fewer pods fit on a node"
@@ -83,7 +83,7 @@ class Impossible(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Why no claim can express a demand. This is no Finding, because the configuration decides whether the key stays or the pod is refused."""
 
     reason: str
-    unresolved: bool = False  # only because device sizes are unknown
+    unresolved: bool = False  # whether the only problem is that device sizes are unknown
     tie: str = ""  # the attribute that the devices must share, if the only problem is that nodes do not publish it
 
 
@@ -205,7 +205,7 @@ def _shared_access(demand: Demand, supply: Supply) -> Claims | Impossible:
 def _cpu_claims(demand: Demand, number: int, supply: Supply) -> Claims | Impossible:
     """Request CPUs in the form in which most nodes publish them: a device is a group of CPUs with a capacity, or one CPU.
 
-    If a group has too few CPUs, they are requested from as few groups as possible.
+    If a group has too few CPUs, the CPUs are requested from as few groups as possible.
     """
     served, name = supply.served, supply.target.request
     capacity = served.spelling(supply.target.cores)

@@ -51,7 +51,7 @@ class Due(Enum):
     NOTHING = "nothing"
     CREATE = "create"
     REPLACE = "replace"
-    TAKEN = "taken"  # another writer's template has the name, or a finalizer keeps a deleted one with other content
+    TAKEN = "taken"  # another writer's template has the name, or a finalizer keeps a deleted template with other content
 
 
 def templates_of(pod: Pod) -> frozenset[TemplateKey]:
@@ -186,7 +186,7 @@ def _read(wanted: bytes) -> ResourceClaimSpec:
 
 
 def name_conflicts(templates: Mapping[str, Json], namespace: str, state: State) -> tuple[str, ...]:
-    """Return a message for each template that a pod needs and that exists with other content, with its likely owner."""
+    """Return a message for each template that a pod needs and that exists with other content. The message names the template's likely owner."""
     problems = []
     for name, wanted in templates.items():
         stored = state.templates.get((namespace, name))

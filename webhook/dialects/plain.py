@@ -84,7 +84,7 @@ def vocabulary_of(table: Dialect, targets: Mapping[str, Target] = TARGETS) -> Vo
 
 
 class _HintValues(msgspec.Struct, frozen=True):
-    """Amounts and texts that refine a container's requests from outside of its resources."""
+    """Amounts and texts that refine a container's requests: from its variables, and from annotations, labels and selectors of the pod."""
 
     amounts: tuple[Amount, ...] = ()
     texts: Mapping[Role, tuple[str, ...]] = {}
@@ -218,7 +218,7 @@ def _demand_devices(container: ContainerAmounts, hinted: _HintValues, table: Dia
             KeyedDemand(requested.key, Demand(target=requested.row.target or table.target, count=requested.value))
             for requested in asking
         ]
-    # Of two count keys, one with 0 is ignored: the other one requests the devices.
+    # Of two count keys, a key with 0 is ignored, and the other key requests the devices.
     own = list(filter(_counts, own)) or own
     parts = ContainerAmounts(container.name, tuple(filter(_counts, every)))
     target = table.target

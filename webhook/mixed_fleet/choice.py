@@ -196,7 +196,7 @@ def _best_offer(
 
 
 def _best_by_plugin(nodes: _Nodes, stock: Stock, preference: Preference, budget: Budget) -> _NodeOffer:
-    """Return the best offer of device plugins on one node. Amounts that the node's pods request are not available."""
+    """Return the best offer of device plugins on one node. Amounts that the node's pods request are not free."""
     best = _NodeOffer(BestOffer.NEVER)
     uses = nodes.uses
     highest = BestOffer.UNKNOWN if uses is None else BestOffer.FREE

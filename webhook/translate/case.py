@@ -366,7 +366,7 @@ def _find_obstacle(key: str, dialect: Dialect, owners: Owners) -> Stop | None:
 
 
 def _variables(slot: Slot, rows: Mapping[str, Row]) -> dict[Role, Hint]:
-    """Read a container's environment variables as hints. If two have the same name, the last one counts, as for the kubelet."""
+    """Read a container's environment variables as hints. If two variables have the same name, the last one counts, as for the kubelet."""
     hints: dict[Role, Hint] = {}
     for variable in items(slot.raw, "env"):
         name = str(variable.get("name"))
@@ -385,7 +385,7 @@ def _variables(slot: Slot, rows: Mapping[str, Row]) -> dict[Role, Hint]:
 
 
 def _out_of_range(legacy_key: LegacyKey, row: Row, value: int) -> Refusal:
-    """Refuse a number outside of the bounds of its row: its system refuses it, too."""
+    """Refuse a number outside of the bounds of its row: the legacy system refuses it, too."""
     remedy = f"write a whole number of {row.unit}, {row.bounds}"
     converted = value // row.unit.size
     if converted != value and row.takes(converted):

@@ -77,7 +77,7 @@ class Context(NamedTuple):
     features: Features
     claim_maker: ClaimMaker
     confirmed: bool  # whether the inventory is complete enough to refuse a pod for it
-    scheduler: str  # the pod's, or the one that a translated pod gets
+    scheduler: str  # the pod's scheduler, or the scheduler that a translated pod gets
     namespace: str
     quota: frozenset[str]  # keys that a ResourceQuota of the namespace limits
     limit_range: frozenset[str]  # keys that a LimitRange of the namespace has
@@ -90,7 +90,7 @@ class Context(NamedTuple):
     misspelt: Mapping[int, Untranslated]
     # Prefixes of the keys that another program reads, each with the reason.
     read_by_others: Mapping[str, str]
-    # Keys that an earlier round removed, by container.
+    # Keys that an earlier round (an earlier call of the webhook for this pod) removed, by container.
     recorded: Mapping[str, Mapping[str, Json]]
     budget: Budget
 
@@ -162,11 +162,11 @@ def _read_by_others(pod: PodView, origin: Provenance, budget: Budget) -> dict[st
 
 
 class CheckedPod(NamedTuple):
-    """The checked cases, the claims of those that stayed open, and how the pod is placed."""
+    """The checked cases, the claims of the cases that stayed open, and how the pod is placed."""
 
     cases: tuple[Case, ...]
     shared: SharedClaims = SharedClaims(())
-    scheduler: str = ""  # the pod's new one, "" if it keeps its own
+    scheduler: str = ""  # the pod's new scheduler, "" if the pod keeps its own
     strategy: str = ""  # the bridge's strategy for the pod, "" if other settings decide
     # Annotations that the strategy replaces, each with its dialect and the detail for the report.
     packed: Mapping[str, tuple[str, str]] = {}
@@ -317,7 +317,7 @@ def _pair_keys(cases: Sequence[Case], joint: Joint) -> list[Case]:
 
 
 def leave_latecomers(case: Case, context: Context) -> Case:
-    """Leave keys that were added after other keys of their dialect were translated: alone they mean something else."""
+    """Leave keys that were added after other keys of their dialect were translated: without those, they mean something else."""
     containers = (case.container,) if case.container else tuple(context.recorded)
     for name in containers:
         for key in context.recorded.get(name, ()):
@@ -382,7 +382,7 @@ def leave_unclear_to_core(case: Case, context: Context) -> Case:
         return case
     name = context.fleet.extended.get(case.bare, "") if context.features.enabled(server.EXTENDED) else ""
     served = context.fleet.classes.get(name)
-    if served is None or not served.devices:  # or none of a driver that counts (`evidence`)
+    if served is None or not served.devices:  # or no device of a driver that counts (`evidence`)
         return case
     # If a device plugin makes replicas of a device, the meaning of a unit is known.
     if case.bare in context.fleet.shared or set(case.asking_keys()) != {case.bare}:

@@ -34,7 +34,7 @@ _COMPARED = 2_000  # steps of the budget to compare one name with all known name
 
 
 class MissedPod(msgspec.Struct, frozen=True):
-    """A pod's resources that no node has and for which it has no claim, and the controller that would replace the pod."""
+    """A pod's resources that no node has and for which the pod has no claim, and the controller that would replace the pod."""
 
     keys: tuple[str, ...]
     owner: OwnerReference | None
@@ -93,7 +93,7 @@ def find_unknown(pod: Pod, state: State, budget: Budget | None = None) -> dict[s
         if not is_extended(key) or amount.nano <= 0 or state.configuration.resource(key) or state.offers(key):
             continue
         if any(key in status.allocatable or key in status.capacity for status in statuses):
-            continue  # its plugin may be starting
+            continue  # the device plugin may be starting
         if len(unknown) == MAX_KEYS:
             break
         if budget is not None:

@@ -1,6 +1,7 @@
 """Decides which dialect reads each key on a pod, and what a unit of a common key such as `nvidia.com/gpu` means.
 
-The first row that applies to a pod gives the system that it was written for:
+The first row that applies to a pod gives the system that it was written for. A round is one call of the webhook for a pod; the API server
+calls it again if another webhook changes the pod:
 
 | on the pod | its system |
 |---|---|
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 class Owners(msgspec.Struct, frozen=True):
     """The dialects with keys on a pod, and their keys outside of containers (hints)."""
 
-    hints: Mapping[str, Mapping[Role, Hint]]  # by dialect
+    hints: Mapping[str, Mapping[Role, Hint]]  # by dialect and role
     without_role: tuple[tuple[str, Hint], ...]  # known keys that set no part of a demand, each with its dialect
     system: Dialect | None = None
     # The system whose own keys are in a container, by the container's order.
@@ -158,9 +159,9 @@ def find_owners(pod: PodView, configuration: Configuration, written: WrittenReco
 
 
 def _find_shared_sizes(pod: PodView, system: Dialect) -> dict[str, Untranslated]:
-    """Return, by dialect, the key of another vendor's device that the pod's system allocates too, with the reason to leave that key.
+    """Return, by dialect, the key of another vendor's device that the pod's system allocates too, and the reason why the key stays.
 
-    Only keys in a container with a key of the system's own count, because that key may be the size of the device.
+    Only containers that also have a key of the system itself count, because that key may be the size of the device.
     """
     shared_sizes: dict[str, Untranslated] = {}
     for slot in pod.slots:
@@ -208,7 +209,7 @@ def _hints(
     return hints, tuple(without_role), evidence
 
 
-_SHOWN_LABELS = 4  # labels of a selector that are named
+_SHOWN_LABELS = 4  # labels of a selector that a message names
 # Operators of a selector that exclude values of the label, and how a message names them.
 _EXCLUSIONS = {"NotIn": "not", "Gt": "above", "Lt": "below"}
 
@@ -287,7 +288,7 @@ def _replica(key: str, shared: Replicated, bare: BareKey) -> Meaning:
 
 
 def shared_by_plugin(key: str, fleet: Inventory, owners: Owners) -> Replicated | None:
-    """Return how the device plugin makes replicas on most nodes that the pod can use; None if it does not.
+    """Return how the device plugin makes replicas on most nodes that the pod can use; None if it makes none.
 
     Without nodes, the configuration that the pod's node selectors choose counts, or else the default one.
     """
@@ -375,7 +376,7 @@ class _Votes(NamedTuple):
     parts: frozenset[str]  # publishes only parts of devices
     labelled: Mapping[str, str]  # has this label, by which its device plugin shares devices
     shared: Mapping[str, Replicated]  # runs this configuration, by which its device plugin shares devices
-    handing: frozenset[str]  # has a device plugin for the key
+    handing: frozenset[str]  # hands out devices for the key by a device plugin
 
 
 def _count_votes(
@@ -441,7 +442,7 @@ _NodeSets = tuple[frozenset[str], frozenset[str]]
 def _reachable_nodes(
     some: frozenset[str], others: frozenset[str], owners: Owners, fleet: Inventory
 ) -> _NodeSets | None:
-    """Find which of these nodes the pod can reach, now or once they are ready; None if it reaches none."""
+    """Find which of these nodes the pod can reach, now or once they are ready; None if the pod reaches none."""
     reach = node_index(fleet).reach(node_constraints(owners.pod.spec if owners.pod else {}))
     # Devices without a node and unknown nodes may serve the pod as well.
     unknown = (some | others) - fleet.nodes.keys()
@@ -470,12 +471,12 @@ def _leave_unclear(key: str, reason: str) -> Meaning:
     )
 
 
-# Unknown keys of a pod that are compared with known ones.
+# The maximum of unknown keys of a pod that are compared with known keys.
 MAX_COMPARED = 64
 
 
 def find_misspelt(pod: PodView, configuration: Configuration, fleet: Inventory) -> Mapping[int, Untranslated]:
-    """Find containers with a misspelt key, by their order: a key that is nearly a known one and that no node offers."""
+    """Find containers with a misspelt key, by container order: a key that is nearly a known key and that no node offers."""
     misspelt: dict[int, Untranslated] = {}
     budget = MAX_COMPARED
     for slot in pod.slots:

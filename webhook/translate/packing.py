@@ -18,8 +18,8 @@ DEVICES: Final = "hami.io/gpu-scheduler-policy"
 GROUP: Final = "volcano.sh/vgpu-podgroup-policy"
 _PACK, _SPREAD = "binpack", "spread"
 _NEAR = ("topology-aware", "numa")
-# By the policies for nodes and for devices. The first strategy of a text chooses the devices; the score of a node is the weighted mean of all
-# strategies of the text.
+# By the policies for nodes and for devices. The first strategy of a value chooses the devices; the score of a node is the weighted mean of all
+# strategies of the value.
 _STRATEGIES: Final = {
     (_PACK, _PACK): "CompactFirst",
     (_PACK, _SPREAD): "NodeCompactGPULowLoad",
@@ -39,7 +39,7 @@ class Packing(NamedTuple):
 
 
 def packing_of(annotations: Mapping[str, Json]) -> Packing | None:
-    """Return the strategy nearest to a pod's annotations; None if it has none of them."""
+    """Return the strategy nearest to a pod's annotations; None if the pod has no such annotation."""
     nodes = str(annotations.get(NODES, "")).strip()
     policies = [policy.strip() for policy in str(annotations.get(DEVICES, "")).split(",")]
     devices = next((policy for policy in policies if policy in (_PACK, _SPREAD, *_NEAR)), "")

@@ -50,7 +50,7 @@ class LegacyKey(msgspec.Struct, frozen=True, gc=False):
     known: tuple[KnownRow, ...]
     limit: Json = None
     request: Json = None
-    raw: Json = None  # the limit, or the request where there is none
+    raw: Json = None  # the limit, or the request where there is no limit
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -80,12 +80,12 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str  # or generateName with an asterisk
     generate_name: str
     scheduler: str  # as written, "" if the pod names none
-    claims: tuple[str, ...]  # names of its entries in resourceClaims
+    claims: tuple[str, ...]  # names of the pod's entries in resourceClaims
     slots: tuple[Slot, ...]
     asks_for_devices: bool  # whether a container, an annotation or a label may request devices
-    marked: bool  # whether it has an annotation with a name of ours
-    selected: Selected  # its requirements on node labels
-    # CPUs that claims are made for, by the container's order (`cpus`).
+    marked: bool  # whether the pod has an annotation with a name of ours
+    selected: Selected  # the pod's requirements on node labels
+    # The CPUs for which claims are made, by the container's order (`webhook.translate.cpus`).
     cpus: Mapping[int, int] = {}
 
     @property
@@ -94,7 +94,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def bound(self) -> bool:
-        """Return whether it has a node already, as a mirror pod has."""
+        """Return whether the pod has a node already, as a mirror pod has."""
         return bool(self.spec.get("nodeName")) or MIRROR in self.annotations
 
 

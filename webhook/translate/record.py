@@ -8,7 +8,7 @@
 | `templates` | the signed specs of the claims (`webhook.claims.template`) |
 
 The signature covers the text of `original`, which holds a digest of `decision` and `devices`. Pod authors can write all four: a record
-that does not verify is removed and never read. A verified record counts only if each of its containers uses a claim of ours, because
+that does not verify is removed and never read. A verified record counts only if each container in it uses a claim of ours, because
 annotations can be copied between pods of one workload. Files have no signature; there the claims alone decide.
 """
 

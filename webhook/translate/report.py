@@ -112,7 +112,7 @@ class PodReport:
         self.refusals: list[Finding] = []
 
     def add(self, verdict: CheckedPod, owners: Owners) -> None:
-        """Report every case, and the known keys that are dropped."""
+        """Report every case, and the known keys that no claim expresses."""
         dialects = set()
         for case in verdict.cases:
             if case.left:
@@ -207,7 +207,7 @@ class PodReport:
         self.decisions.append(Decision(self._object, container, dialect, key, outcome, detail, **more))
 
     def _warn_of_loss(self, subject: str, detail: str, *, is_dropped: bool = False) -> None:
-        """Warn of an approximation. With `approximations: leave`, only dropped keys can be in a translated request."""
+        """Warn of an approximation. With `approximations: leave`, only keys that no claim expresses can be on a translated container."""
         if self._approximations == "warn" or (is_dropped and self._approximations == "leave"):
             self._warn(f"{subject}: approximated: {detail}")
 

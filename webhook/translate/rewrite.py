@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from webhook.translate.report import Decision
 
 Operation = dict[str, "Json"]
-_Entry = dict[str, str]  # of the pod's resourceClaims
-_References = dict[str, list["Json"]]  # by container
+_Entry = dict[str, str]  # an entry of the pod's resourceClaims
+_References = dict[str, list["Json"]]  # references to claims, by container
 _Labels = dict[str, "Json"]
 _LABEL = 63  # the longest name of a claim: a DNS label
 _SHOWN = 3  # keys and containers that a message names
@@ -59,10 +59,10 @@ class PodClaim(msgspec.Struct, frozen=True):
     # For a claim that the scheduler creates for extended resources: their names and amounts, in billionths. A device plugin may serve them.
     extended_resources: Mapping[str, int] = {}
     # The following fields are for such a claim only.
-    requesters: Mapping[str, str] = {}  # container by request
+    requesters: Mapping[str, str] = {}  # by request of the claim, the container that needs it
     requested_names: tuple[tuple[str, str], ...] = ()  # containers, each with a name that it requests
     scheduler: str = ""
-    pod: Pod | None = None  # that requests the resources
+    pod: Pod | None = None  # the pod that requests the resources
 
     @property
     def requester(self) -> str:
@@ -97,7 +97,7 @@ class Round(NamedTuple):
     written: WrittenRecord
     namespace: str
     path: str
-    key: bytes | None  # of the signature; a file has none
+    key: bytes | None  # the key of the signature; None in a file
     # Keys that the earlier round removed and another webhook put back, by container.
     returned_keys: Mapping[str, tuple[str, ...]] = {}
     returned_annotations: Sequence[str] = ()

@@ -178,7 +178,7 @@ def _find_unanswered(view: PodView, state: State, *, is_rewritten: bool, bare_na
 
 
 def _find_dropped(container: dict[str, Json]) -> Iterator[tuple[str, str]]:
-    """Yield the keys under a misspelt field of a container or of its resources, which the API server drops, with the mistake."""
+    """Yield the keys that the API server drops, because they are under a misspelt field of a container or of its resources, with the mistake."""
     for field, amounts in mapping(container.get("resources")).items():
         meant = "" if field in _FIELDS else shape.nearest_name(field, list(_FIELDS))
         for key in mapping(amounts) if meant else ():
@@ -323,7 +323,7 @@ def _judge_own_key(key: str, position: Position) -> Decision | None:
 
 
 def _find_unmatched_selectors(view: PodView, state: State) -> Iterator[Decision]:
-    """Yield a decision for each label of the node selector that no node has; without any, a decision if no node meets all requirements."""
+    """Yield a decision for each label of the node selector that no node has. If there is none, yield one if no node meets all requirements."""
     if state.stock is None or not state.stock.nodes:
         return
     is_reported = False
@@ -348,7 +348,7 @@ def _find_unmatched_selectors(view: PodView, state: State) -> Iterator[Decision]
 def _find_missing_plugins(
     view: PodView, state: State, decided: tuple[Decision, ...], *, is_template: bool
 ) -> Iterator[Decision]:
-    """Yield a decision for each key that stays and that no node has, or only nodes that the pod cannot run on.
+    """Yield a decision for each key that stays although no node has it, or only nodes that the pod cannot run on have it.
 
     The API server may add a toleration of the key to the pods of a template (ExtendedResourceToleration) before it calls webhooks.
     """

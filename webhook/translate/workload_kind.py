@@ -42,11 +42,11 @@ class Published(NamedTuple):
 class WorkloadKind(NamedTuple):
     published: Published
     reads: str = ""  # the controller that reads the keys in its templates, and for what
-    scheduler: str = ""  # the default of its own `schedulerName`, if it has this field
+    scheduler: str = ""  # the default of the kind's own `schedulerName`, if the kind has this field
     group: str = ""  # the annotation by which its operator puts its pods into one group
     drops: tuple[str, ...] = ()  # its versions whose CRD drops claims, at least in releases that are in use
     note: str = ""  # a further remark for the page
-    gpu: str = ""  # the resource that its own `gpu`, among limits and requests, becomes in its pods
+    gpu: str = ""  # the resource that the kind's own `gpu`, among limits and requests, becomes in its pods
     profile: str = ""  # the pointer to the name of a profile with the devices of its pods
 
 

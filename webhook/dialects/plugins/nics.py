@@ -90,7 +90,7 @@ DIALECT = Dialect(
 class NicOptions(Options, frozen=True, kw_only=True):
     """How network drivers are set up."""
 
-    # Pools whose name the SR-IOV driver, in Multus mode, publishes as `k8s.cni.cncf.io/resourceName` of their devices.
+    # Pools whose name the SR-IOV driver, in Multus mode, publishes as `k8s.cni.cncf.io/resourceName` of the pool's devices.
     pools: tuple[str, ...] = ()
     # Pool: the target with its devices (docs/configuration.md#pools-of-network-devices).
     targets: dict[str, str] = {}

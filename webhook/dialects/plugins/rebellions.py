@@ -14,7 +14,7 @@ from webhook.dialects.vocabulary import Demand, Options, Vocabulary, read_each, 
 if TYPE_CHECKING:
     from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
 
-# Key: the prefix of its product names.
+# By key: the prefix of the product names of its devices.
 _FAMILIES = {"rebellions.ai/ATOM": "RBLN-CA", "rebellions.ai/REBEL": "RBLN-CR"}
 
 DIALECT = Dialect(

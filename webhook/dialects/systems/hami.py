@@ -255,8 +255,8 @@ def read(request: DialectRequest[HamiOptions]) -> DialectAnswer | Stop:
 class _GpuShare(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The memory and compute that HAMi would reserve on each GPU."""
 
-    memory_bytes: int  # 0 is all of it
-    percent: int | None  # of the memory, if the key is a percentage
+    memory_bytes: int  # 0 is the whole memory
+    percent: int | None  # percent of the memory, if the key is a percentage
     cores: int
     injected: bool  # whether HAMi's webhook added the cores
 

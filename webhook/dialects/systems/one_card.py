@@ -109,7 +109,7 @@ ALIYUN = Dialect(
 class AliyunOptions(Options, frozen=True, kw_only=True):
     """How Aliyun's device plugin is set up."""
 
-    memory_unit: str = "GiB"  # Its flag `memory-unit`: GiB or MiB.
+    memory_unit: str = "GiB"  # The plugin's flag `memory-unit`: GiB or MiB.
 
     def mistakes(self) -> Iterable[Finding]:
         if self.memory_unit not in ("GiB", "MiB"):

@@ -31,11 +31,11 @@ _OF_GPUS: Final = frozenset((GPU, CORE, MEMORY, RATIO, SHARED))
 class KoordinatorOptions(Options, frozen=True, kw_only=True):
     """How Koordinator is set up."""
 
-    # Whether its mutating webhook rewrites every app container (feature DisableDeviceResourceSpec off, the default).
+    # Whether Koordinator's mutating webhook rewrites every app container (feature DisableDeviceResourceSpec off, the default).
     webhook: bool = True
     # Whether a share of a network device becomes a whole device, for drivers without shares.
     whole_nic_for_share: bool = msgspec.field(name="wholeNICForShare", default=False)
-    # `cpu` or `hugepages-SIZE`: the target of the claims that request it, for pods that require one NUMA node or a CPU bind policy
+    # `cpu` or `hugepages-SIZE`: the target of the claims that request this resource, for pods that require one NUMA node or a CPU bind policy
     # (docs/configuration.md#cpus-and-huge-pages-by-claim).
     host_resources: dict[str, str] = {}
     # Device label in a hint's selector: the string attribute that a driver publishes for it, such as example.com/model.
@@ -104,7 +104,7 @@ _OPERATORS = {
     "NotIn": True,
     "Exists": False,
     "DoesNotExist": False,
-}  # of label selectors: whether they need values
+}  # by operator of a label selector: whether it needs values
 _SHOWN = 40  # letters of a user's text in a message
 
 
@@ -112,7 +112,7 @@ class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A pod's amounts and annotations, summed and parsed."""
 
     containers: tuple[ContainerAmounts, ...]
-    sums: Mapping[Role, int]  # only those above 0
+    sums: Mapping[Role, int]  # only sums above 0
     keys: Mapping[Role, str]
     joint: JointAllocate | None
     hints: Mapping[str, DeviceHint]
@@ -124,7 +124,7 @@ class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
     options: KoordinatorOptions
 
     def key(self, *parts: Role) -> str:
-        """Return the pod's key for the first of these parts that it has."""
+        """Return the pod's key for the first of these parts that the pod requests."""
         return next(self.keys[part] for part in parts if part in self.keys)
 
     def hint(self, device_type: str) -> DeviceHint:

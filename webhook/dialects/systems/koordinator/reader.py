@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from webhook.dialects.vocabulary import DialectRequest
 
-# The combinations of amounts above 0 that the scheduler accepts. It never schedules a pod with another one.
+# The combinations of amounts above 0 that the scheduler accepts. It never schedules a pod with another combination.
 ACCEPTED: Final = frozenset(
     frozenset(parts)
     for parts in (
@@ -81,7 +81,7 @@ REQUIRED: Final = "Required"  # pods on one NUMA node and pods across several mu
 CPU: Final = "cpu"
 
 _REMEDY = "if a driver allocates CPUs, an administrator can declare `koordinator.hostResources`"
-_NAMED = 4  # types of hints without a request that a note names
+_NAMED = 4  # device types with a hint and without a request that a note names
 
 
 class Draft(msgspec.Struct):
@@ -426,7 +426,7 @@ def note_amounts(draft: Draft) -> None:
                 draft.note(amount.key, Outcome.TRANSLATED, text)
 
 
-# Each step adds demands and notes to the draft, or returns why the pod is left or refused.
+# Each step adds demands and notes to the draft, or returns why the pod stays as it is or is refused.
 STEPS: Final[tuple[Callable[[Draft], Stop | None], ...]] = (
     ask_gpus,
     ask_networks,
