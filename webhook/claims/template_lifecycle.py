@@ -51,7 +51,9 @@ class Due(Enum):
     NOTHING = "nothing"
     CREATE = "create"
     REPLACE = "replace"
-    TAKEN = "taken"  # another writer's template has the name, or a finalizer keeps a deleted template with other content
+    TAKEN = (
+        "taken"  # another writer's template has the name, or a finalizer keeps a deleted template with other content
+    )
 
 
 def templates_of(pod: Pod) -> frozenset[TemplateKey]:

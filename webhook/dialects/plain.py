@@ -152,7 +152,13 @@ def _read_hints(
             return Untranslated(hint.key, hint.row.because)
         nearer = container.amount_of(role)
         if nearer:
-            notes.append(Note(hint.key, Outcome.TRANSLATED, f"has no effect, because {nearer.key} on the container takes precedence"))
+            notes.append(
+                Note(
+                    hint.key,
+                    Outcome.TRANSLATED,
+                    f"has no effect, because {nearer.key} on the container takes precedence",
+                )
+            )
             continue
         read_ = number_of(hint, expressions) if role in _DEVICE else texts_of(hint, expressions)
         if isinstance(read_, Stop):
@@ -210,9 +216,7 @@ def _demand_devices(container: ContainerAmounts, hinted: _HintValues, table: Dia
     texts = hinted.texts
     if len(asking) > 1:
         if sizes or texts:
-            reason = (
-                f"requested together with {asking[0].key}: it is unclear which of the two the other keys refine"
-            )
+            reason = f"requested together with {asking[0].key}: it is unclear which of the two the other keys refine"
             return Untranslated(asking[1].key, reason)
         return [
             KeyedDemand(requested.key, Demand(target=requested.row.target or table.target, count=requested.value))

@@ -86,7 +86,10 @@ def _prefers_claims(policy: MixedFleet, owner: PodOwner, constraints: Mapping[st
     if nodes.percent is not None:
         by_claims = owner.within(nodes.percent)
         included = "is" if by_claims else "is not"
-        return by_claims, f"{where}{nodes.percent}% of workloads prefer {_WITH_DRIVER}, and this workload {included} one of them"
+        return (
+            by_claims,
+            f"{where}{nodes.percent}% of workloads prefer {_WITH_DRIVER}, and this workload {included} one of them",
+        )
     # The labels for which the pod requires a single value: in its node selector, or in a required node affinity with one term.
     demanded = dict(constraints.get("nodeSelector", {}))
     try:

@@ -313,7 +313,9 @@ def _find_replicas(legacy_keys: Iterable[LegacyKey], fleet: Inventory, owners: O
         is_profile = legacy_key.known[0].row.role is Role.PROFILE and number(legacy_key) != 0
         shared = shared_by_plugin(legacy_key.key, fleet, owners) if is_profile else None
         if shared:
-            reason = f"{shared}: replicas of MIG devices have no counterpart; translate the key once sharing is switched off"
+            reason = (
+                f"{shared}: replicas of MIG devices have no counterpart; translate the key once sharing is switched off"
+            )
             return Untranslated(legacy_key.key, reason)
     return None
 
@@ -361,7 +363,9 @@ def _find_obstacle(key: str, dialect: Dialect, owners: Owners) -> Stop | None:
         return Untranslated(key, f"it is requested together with label {claimed.key}: {claimed.row.because}")
     if dialect.refuses_privileged and owners.privileged:
         reason = f"{dialect.title} takes no pod with a privileged container ({owners.privileged})"
-        return Refusal(key, reason, "make it unprivileged: shares are not enforced on a privileged container", Code.RULE)
+        return Refusal(
+            key, reason, "make it unprivileged: shares are not enforced on a privileged container", Code.RULE
+        )
     return None
 
 

@@ -433,7 +433,10 @@ def make_claims(case: Case, context: Context) -> Case:
                 return case.refuse(key, made.reason, "remove the annotation", Code.INEXPRESSIBLE)
             return case.leave(key, made.reason)
         if made.moved and context.pod.spec.get("hostNetwork") is True:
-            return case.leave(key, "the driver moves the device into the pod's network, and a pod with hostNetwork has none of its own")
+            return case.leave(
+                key,
+                "the driver moves the device into the pod's network, and a pod with hostNetwork has none of its own",
+            )
         demands.append(keyed_demand if demand is keyed_demand.demand else keyed_demand._replace(demand=demand))
         served.append(made)
         for i, note in enumerate(notes):
@@ -515,7 +518,9 @@ def respect_queue(case: Case, context: Context) -> Case:
         names = ", ".join(unmapped)
         mapping_of = f"deviceClassMappings: [{{name: {key}, deviceClassNames: [{names}]}}]"
         reason = f"Kueue counts it in queue {context.queue}; it is translated if an administrator sets `resources: {{{mapping_of}}}`"
-        return case.leave(key, f"{reason} and the feature gate for DRA in Kueue, and `kueue.deviceClasses` in drawbridge")
+        return case.leave(
+            key, f"{reason} and the feature gate for DRA in Kueue, and `kueue.deviceClasses` in drawbridge"
+        )
     if any(ALTERNATIVES in made.claims.needs for made in case.made):
         return case.leave(key, f"queue {context.queue}: Kueue does not count claims with alternatives (firstAvailable)")
     return case

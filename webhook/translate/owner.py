@@ -114,7 +114,9 @@ def find_owners(pod: PodView, configuration: Configuration, written: WrittenReco
                     systems[dialect.name] = dialect, legacy_key.key
     if len(systems) > 1:
         (first, key), (other, other_key), *_ = systems.values()
-        reason = f"belongs to {first.title}, and {other_key} belongs to {other.title}: both would allocate the same devices"
+        reason = (
+            f"belongs to {first.title}, and {other_key} belongs to {other.title}: both would allocate the same devices"
+        )
         return Owners(hints, without_role, mixed=Untranslated(key, reason))
     system = None
     if container_systems:
@@ -322,9 +324,7 @@ def _leave_part_pools(
         return None
     reached = reachable[0]
     node = min(reached)
-    reason = (
-        f"all {len(reached)} nodes that the pod can run on hand out parts of devices; {node} is labelled {labelled[node]}"
-    )
+    reason = f"all {len(reached)} nodes that the pod can run on hand out parts of devices; {node} is labelled {labelled[node]}"
     return Meaning(left=Untranslated(key, reason))
 
 

@@ -54,7 +54,9 @@ _PARTS = ("limits", "requests")
 _CUSTOM = "/custom"  # in Yatai's and Dynamo's kinds, below limits and requests: resources without a field of their own
 _GPU, _GPU_TYPE = "gpu", "gpuType"
 _NODES = "it describes nodes, and requests nothing"
-_INJECTED = "pods on this network get the key from the network resources injector, and the webhook decides about these pods"
+_INJECTED = (
+    "pods on this network get the key from the network resources injector, and the webhook decides about these pods"
+)
 _KUEUE = "it counts the key: map the DeviceClass to a resource in Kueue's configuration"
 _NO_CLAIMS = "it counts the key, and does not count claims"
 # Kinds that name a pool without a domain; the operator adds the domain.

@@ -111,7 +111,9 @@ class TensorFusionOptions(ShareOptions, frozen=True, kw_only=True):
             if not model or not most > 0:
                 path = f"/tflops/{escape(model)}"
                 yield mistake(
-                    path, f"{most:g} TFLOPS for model {model!r} describe no GPU", "write more than 0, such as H100: 989.5"
+                    path,
+                    f"{most:g} TFLOPS for model {model!r} describe no GPU",
+                    "write more than 0, such as H100: 989.5",
                 )
 
 

@@ -61,7 +61,12 @@ DIALECT = Dialect(
             most=100,
             because="computed from the sizes of the GPUs in the fleet, or from the declared `models`; 0 is refused, because it reserves nothing",
         ),
-        row("volcano.sh/vgpu-cores", "compute of each GPU in percent; without it, no compute is reserved", Role.CORES, most=100),
+        row(
+            "volcano.sh/vgpu-cores",
+            "compute of each GPU in percent; without it, no compute is reserved",
+            Role.CORES,
+            most=100,
+        ),
         row(
             "volcano.sh/vgpu-mode",
             "how the GPU is divided: hami-core or mig",
@@ -140,7 +145,11 @@ def read(request: DialectRequest[VolcanoOptions]) -> DialectAnswer | Stop:
     # The demand always has cores, because the driver's default is all of them.
     count, cores = container.number(Role.COUNT, 1), container.number(Role.CORES)
     demand = Demand(target="vgpu", count=count, cores=cores)
-    compute = f"{cores} % of compute" if cores else "no compute is requested: cores are 0, and compute is neither reserved nor limited"
+    compute = (
+        f"{cores} % of compute"
+        if cores
+        else "no compute is requested: cores are 0, and compute is neither reserved nor limited"
+    )
     if cores == 100:
         compute = "all compute, but a later share of 0 cores still fits on the card"
     notes = [Note(key, Outcome.APPROXIMATED, f"{several(count, 'distinct GPU')}; {compute}")]

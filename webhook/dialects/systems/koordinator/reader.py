@@ -328,9 +328,15 @@ def ask_host(draft: Draft) -> Stop | None:
         if not policy:
             draft.note(key, Outcome.TRANSLATED, "it requires nothing")
         elif CPU in given:
-            draft.note(key, Outcome.APPROXIMATED, f"{counted}; the driver decides whether the CPUs are {shorten(policy)}")
+            draft.note(
+                key, Outcome.APPROXIMATED, f"{counted}; the driver decides whether the CPUs are {shorten(policy)}"
+            )
         else:
-            draft.note(key, Outcome.APPROXIMATED, f"{shorten(policy)} is lost: the kubelet keeps assigning the CPUs ({_REMEDY})")
+            draft.note(
+                key,
+                Outcome.APPROXIMATED,
+                f"{shorten(policy)} is lost: the kubelet keeps assigning the CPUs ({_REMEDY})",
+            )
     return None
 
 
