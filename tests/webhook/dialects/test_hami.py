@@ -147,7 +147,7 @@ def test_sizes_above_the_limit_of_alternatives_are_left_out_with_a_warning():
     done = verdict_of(hami(gpumem_percentage=50), models=models)
     (request,) = devices(done)["requests"]
     assert len(request["firstAvailable"]) == 8
-    assert any("3 sizes left out" in warning for warning in done.warnings)
+    assert any("3 sizes are left out" in warning for warning in done.warnings)
 
 
 def test_two_shares_become_requests_on_distinct_devices():

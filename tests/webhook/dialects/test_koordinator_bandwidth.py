@@ -72,7 +72,7 @@ def test_bandwidths_beyond_the_limit_of_alternatives_are_reported():
     done = koordinator({"rdma": 30}, fleet=nics(*(f"{number}G" for number in range(10, 110, 10))))
     [request] = devices(done)["requests"]
     assert len(request["firstAvailable"]) == 8
-    assert any("2 bandwidths left out" in warning for warning in done.warnings)
+    assert any("2 bandwidths are left out" in warning for warning in done.warnings)
 
 
 @pytest.mark.parametrize("fleet", [nics("100G", shared=False), nics(missing=1)])

@@ -143,11 +143,11 @@ def test_numbered_devices_are_requested_individually():
     assert [entry["name"] for _, entry in interfaces_of(done)[0]] == ["net0", "net1", "net2"]
     many = verdict_of(pod({EFA: 33}), parameters={"efa": NIC})
     assert untouched(many)
-    assert "number each device" in many.warnings[0]
+    assert "contain the number of a device" in many.warnings[0]
     joint = [{"primary": "nvidia.com/gpu", "secondary": EFA}]
     pairs = verdict_of(pod({"nvidia.com/gpu": 1, EFA: 2}), joint=joint, parameters={"efa": NIC}, **WHOLE)
     assert untouched(pairs)
-    assert "number each device" in pairs.warnings[0]
+    assert "contain the number of a device" in pairs.warnings[0]
 
 
 def test_parameters_of_one_target_are_not_set_on_other_targets():

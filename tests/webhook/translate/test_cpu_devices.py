@@ -94,7 +94,7 @@ def test_cpus_counted_by_both_node_and_claim_are_not_claimed():
     counted = [group("cpudevnuma000", 0, 24, nodeAllocatableResources=mapping)]
     done = verdict_of(pod(TWO), given=cpus_on("a", "b", made=counted))
     assert untouched(done)
-    assert "would count twice" in outcomes_of(done)[0][2]
+    assert "would count them twice" in outcomes_of(done)[0][2]
 
 
 def test_the_example_of_the_driver_serves_cpus_by_claim():
