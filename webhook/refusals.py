@@ -50,8 +50,8 @@ def none_could(nodes: int, subject: str, *, reached: bool = False) -> str:
 
     `reached` means that only nodes that the subject can run on were counted.
     """
-    which, pronoun = (f" that this {subject} can run on", "it") if reached else ("", f"this {subject}")
-    no_node = f"the only node{which} cannot" if nodes == 1 else f"none of the {nodes} nodes{which} can"
+    qualifier, pronoun = (f" that this {subject} can run on", "it") if reached else ("", f"this {subject}")
+    no_node = f"the only node{qualifier} cannot" if nodes == 1 else f"none of the {nodes} nodes{qualifier} can"
     return f"{no_node} serve {pronoun}{EVEN_IF_FREE}"
 
 

@@ -100,11 +100,11 @@ def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
         "matchConditions": [{"name": "names-an-accelerator-again", "expression": on_validate(dialects)}],
     }
     webhooks = [pods]
-    by_hand = "object.?metadata.?ownerReferences.orValue([]).size() == 0"
+    without_owner = "object.?metadata.?ownerReferences.orValue([]).size() == 0"
     if options.workloads:
-        plain = _pod("object.?spec.?template.orValue({})", dialects, _OF_TEMPLATES)
-        cron = _pod("object.?spec.?jobTemplate.?spec.?template.orValue({})", dialects, _OF_TEMPLATES)
-        expression = f"request.resource.resource == 'cronjobs' ? ({cron}) : ({plain})"
+        template_test = _pod("object.?spec.?template.orValue({})", dialects, _OF_TEMPLATES)
+        cron_template_test = _pod("object.?spec.?jobTemplate.?spec.?template.orValue({})", dialects, _OF_TEMPLATES)
+        expression = f"request.resource.resource == 'cronjobs' ? ({cron_template_test}) : ({template_test})"
         workloads = _webhook(f"workloads.validate.{names.DOMAIN}", "/validate", options) | {
             "failurePolicy": "Ignore",
             "rules": [
@@ -112,7 +112,7 @@ def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
                 for (group, version), kinds in groupby(WORKLOADS, attrgetter("group", "version"))
             ],
             "matchConditions": [
-                {"name": "made-by-a-person", "expression": by_hand},
+                {"name": "made-by-a-person", "expression": without_owner},
                 {"name": "names-an-accelerator", "expression": expression},
             ],
         }
@@ -149,8 +149,8 @@ def quota_configuration(options: Registration) -> Json:
     """
     quota_options = options._replace(service=names.QUOTA)
     # Whether a pod has claims, or an extended resource that a DeviceClass could serve.
-    no_name = "c.?resources.?requests.orValue({}).all(k, !k.contains('/'))"
-    may_have_claims = f"{_has_claims('object')} || {_not_all_containers('object', no_name)}"
+    no_extended_resource = "c.?resources.?requests.orValue({}).all(k, !k.contains('/'))"
+    may_have_claims = f"{_has_claims('object')} || {_not_all_containers('object', no_extended_resource)}"
     pods = _webhook(f"pods.quota.{names.DOMAIN}", "/quota", quota_options) | {
         "rules": [_rule("", "v1", ("pods",), "CREATE")],
         "matchConditions": [{"name": "has-claims", "expression": may_have_claims}],
@@ -172,11 +172,11 @@ def on_mutate(dialects: Sequence[Dialect], cpus: CPUClaims = NO_CPUS) -> str:
     Pods with claims of their own are included for two reasons. The webhook judges these claims. And if another webhook adds a key later, the API
     server calls this webhook again only if it has called it before.
     """
-    asks = _pod("object", dialects, _OF_PODS)
+    requests_devices = _pod("object", dialects, _OF_PODS)
     if cpus.anywhere:
-        asks = f"{asks} || {_has_whole_cpus(cpus)}"
-    replay = f"'{names.ORIGINAL}' in object.?metadata.?annotations.orValue({{}})"
-    return f"oldObject == null ? ({asks}) : ({replay})"
+        requests_devices = f"{requests_devices} || {_has_whole_cpus(cpus)}"
+    is_translated = f"'{names.ORIGINAL}' in object.?metadata.?annotations.orValue({{}})"
+    return f"oldObject == null ? ({requests_devices}) : ({is_translated})"
 
 
 def on_validate(dialects: Sequence[Dialect]) -> str:
@@ -213,17 +213,19 @@ def _has_whole_cpus(cpus: CPUClaims) -> str:
 
     The API server normalizes amounts, and writes fractions of a CPU with the suffix m.
     """
-    chosen = [
+    listed_namespaces = [
         name
         for name, serving in sorted(cpus.namespaces.items())
         if (serving == "translate") != (cpus.default == "translate")
     ]
-    where = f"request.namespace in {_list(chosen)}"
-    where = f"!({where})" if cpus.default == "translate" else where
+    namespace_test = f"request.namespace in {_list(listed_namespaces)}"
+    namespace_test = f"!({namespace_test})" if cpus.default == "translate" else namespace_test
     cpu = "c.?resources.?{}.?cpu"
-    none = f"{cpu.format('limits')}.orValue('0m').endsWith('m') || {cpu.format('limits')} != {cpu.format('requests')}"
-    condition = f"({_not_all_containers('object', none)})"
-    return f"{where} && {condition}" if chosen else condition
+    no_whole_cpus = (
+        f"{cpu.format('limits')}.orValue('0m').endsWith('m') || {cpu.format('limits')} != {cpu.format('requests')}"
+    )
+    container_test = f"({_not_all_containers('object', no_whole_cpus)})"
+    return f"{namespace_test} && {container_test}" if listed_namespaces else container_test
 
 
 def _names_resources(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:
@@ -231,12 +233,12 @@ def _names_resources(root: str, dialects: Sequence[Dialect], maps: Sequence[str]
     # A name is foreign if no dialect has its domain. A name without a domain is foreign if no dialect has the name.
     resource_names = _names(dialects, Position.RESOURCE)
     domains = _domains(resource_names) | {IMPLICIT.rstrip("/")}
-    known = f"k.split('/')[0] in {_list(sorted(domains))}"
+    known_domain = f"k.split('/')[0] in {_list(sorted(domains))}"
     if any("<" in domain for domain in domains):
-        known = f"k.contains('/') || k in {_list(sorted(name for name in resource_names if '/' not in name))}"
-    foreign = f"k in {_list(name for name in _COMMON_RESOURCES if name not in resource_names)} || !({known})"
-    none = " && ".join([f"c.?resources.?{part}.orValue({{}}).all(k, {foreign})" for part in maps])
-    return _not_all_containers(root, none)
+        known_domain = f"k.contains('/') || k in {_list(sorted(name for name in resource_names if '/' not in name))}"
+    foreign = f"k in {_list(name for name in _COMMON_RESOURCES if name not in resource_names)} || !({known_domain})"
+    all_foreign = " && ".join([f"c.?resources.?{part}.orValue({{}}).all(k, {foreign})" for part in maps])
+    return _not_all_containers(root, all_foreign)
 
 
 def _not_all_containers(root: str, test: str) -> str:
@@ -245,15 +247,17 @@ def _not_all_containers(root: str, test: str) -> str:
     return " || ".join([f"!{root}.?spec.?{containers}.orValue([]).all(c, {test})" for containers in lists])
 
 
-def names_not_sent(now: Configuration, generated_for: Configuration) -> list[str]:
-    """Return the resource domains and other keys of `now` that webhook configurations do not match if they were generated for `generated_for`."""
-    known, named = (
-        _domains(_names(configuration.dialects, Position.RESOURCE)) for configuration in (generated_for, now)
+def names_not_sent(current: Configuration, generated_for: Configuration) -> list[str]:
+    """Return the resource domains and other keys of `current` that webhook configurations do not match if they were generated for `generated_for`."""
+    sent_domains, current_domains = (
+        _domains(_names(configuration.dialects, Position.RESOURCE)) for configuration in (generated_for, current)
     )
-    unsent = set() if any("<" in domain for domain in known) else named - known
-    unsent |= _requesting_keys(now) - _requesting_keys(generated_for)
-    cpus, before = now.file.cpu_claims, generated_for.file.cpu_claims
-    if any(cpus.wanted(name) and not before.wanted(name) for name in ("", *cpus.namespaces, *before.namespaces)):
+    unsent = set() if any("<" in domain for domain in sent_domains) else current_domains - sent_domains
+    unsent |= _requesting_keys(current) - _requesting_keys(generated_for)
+    cpus, cpus_before = current.file.cpu_claims, generated_for.file.cpu_claims
+    if any(
+        cpus.wanted(name) and not cpus_before.wanted(name) for name in ("", *cpus.namespaces, *cpus_before.namespaces)
+    ):
         unsent.add(_CPU)
     return sorted(unsent)
 
@@ -327,13 +331,13 @@ def _webhook(name: str, path: str, options: Registration) -> dict[str, Json]:
 def _namespaces(options: Registration, *, every_mode: bool = False) -> Json:
     # drawbridge's own namespace is always excluded: its pods must be able to start while no webhook answers.
     others = [name for name in options.exclude if name != options.namespace]
-    out = [options.namespace, *others]
+    excluded = [options.namespace, *others]
     operator = "NotIn"
     modes = ["off"]
     if options.opt_in:
         operator = "In"
         modes = ["observe", "warn", "enforce"]
-    expressions: list[Json] = [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": out}]
+    expressions: list[Json] = [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": excluded}]
     if not every_mode:
         expressions.append({"key": names.MODE_LABEL, "operator": operator, "values": modes})
     return {"matchExpressions": expressions}
@@ -362,9 +366,9 @@ def _configuration(kind: str, webhooks: Sequence[dict[str, Json]], options: Regi
     if options.ca_bundle:
         metadata["annotations"] = {BUNDLE_KEEPER: "other"}
     else:
-        waiting = {str(webhook["name"]): webhook["rules"] for webhook in webhooks}
+        rules_by_webhook = {str(webhook["name"]): webhook["rules"] for webhook in webhooks}
         keeper = {CERT_MANAGER: options.inject_ca_from} if options.inject_ca_from else {}
-        rules = json.dumps(waiting, separators=(",", ":"))
+        rules = json.dumps(rules_by_webhook, separators=(",", ":"))
         metadata["annotations"] = keeper | {RULES: rules}
         webhooks = [{key: value for key, value in webhook.items() if key != "rules"} for webhook in webhooks]
     return {

@@ -74,7 +74,7 @@ def not_translated(observed: DoctorInput) -> Iterator[Finding]:
             for key, meant in find_unknown(pod, enforcing).items():
                 unserved[key, why_unknown(meant)].append(meta.key)
             continue
-        mode = mode_of(state, workload(meta.namespace, template_lifecycle.known_at_admission(pod)))
+        mode = mode_of(state, workload(meta.namespace, template_lifecycle.metadata_at_admission(pod)))
         why, first = "it was created while the webhook was down or slices of its devices were missing", ""
         if labels != meta.labels:
             why, first = f"its label {names.SKIP_LABEL} keeps it from the webhook", "remove the label; then "

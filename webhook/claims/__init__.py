@@ -4,7 +4,7 @@ from webhook.claims import template, template_lifecycle
 from webhook.claims.maker import ClaimMaker, ServedDemand, claim_maker, make_template
 from webhook.claims.sharing import ContainerDemand, Grant, SharedClaims, pass_fence, share, taint_rule
 from webhook.claims.spec import Impossible, count_devices
-from webhook.claims.template_lifecycle import Due, TemplateKey, known_at_admission
+from webhook.claims.template_lifecycle import Due, TemplateKey, metadata_at_admission
 
 __all__ = [
     "ClaimMaker",
@@ -17,8 +17,8 @@ __all__ = [
     "TemplateKey",
     "claim_maker",
     "count_devices",
-    "known_at_admission",
     "make_template",
+    "metadata_at_admission",
     "pass_fence",
     "share",
     "taint_rule",

@@ -66,53 +66,53 @@ def selectors(demand: Demand, supply: Supply) -> tuple[str, ...] | None:
         profile=(supply.target.profile, demand.profile),
         resource=demand.resource,
         flags=tuple(flags),
-        shared=demand.shared_access if supply.served.parted and not demand.partial else None,
+        shared=demand.shared_access if supply.served.divisible and not demand.partial else None,
         models=demand.models,
         not_models=demand.not_models,
         uuids=demand.uuids,
         not_uuids=demand.not_uuids,
         attributes=demand.attributes,
     )
-    written = _WRITTEN.get(filters)
-    if written is None:
-        written = (_write(filters),)
-        words = [*filters.models, *filters.not_models, *filters.uuids, *filters.not_uuids]
+    cached = _WRITTEN.get(filters)
+    if cached is None:
+        cached = (_write(filters),)
+        filter_values = [*filters.models, *filters.not_models, *filters.uuids, *filters.not_uuids]
         for attribute in filters.attributes:
-            words += (attribute.key, *attribute.values)
-        _WRITTEN.put(filters, written, 1_000 + sum(2 * len(word) + 200 for word in words))
-    return written[0]
+            filter_values += (attribute.key, *attribute.values)
+        _WRITTEN.put(filters, cached, 1_000 + sum(2 * len(word) + 200 for word in filter_values))
+    return cached[0]
 
 
 def _write(filters: _Filters) -> tuple[str, ...] | None:
     driver = literal(filters.driver)
     # Comparisons with one text are cheap. The cost is estimated only for expressions that grow with a pod's lists.
-    texts, costly = [f"{_attribute(filters.driver, name)} == {literal(value)}" for name, value in filters.where], []
-    texts += filters.selectors
+    cheap, costly = [f"{_attribute(filters.driver, name)} == {literal(value)}" for name, value in filters.where], []
+    cheap += filters.selectors
     name, profile = filters.profile
     if profile:
-        texts.append(f"{_attribute(filters.driver, name)} == {literal(profile)}")
+        cheap.append(f"{_attribute(filters.driver, name)} == {literal(profile)}")
     if filters.resource:
         domain, _, name = NETWORK_RESOURCE.partition("/")
-        texts.append(f'device.attributes[{literal(domain)}].?{name}.orValue("") == {literal(filters.resource)}')
-    texts += [f"device.attributes[{driver}].?{name}.orValue(false)" for name in filters.flags]
+        cheap.append(f'device.attributes[{literal(domain)}].?{name}.orValue("") == {literal(filters.resource)}')
+    cheap += [f"device.attributes[{driver}].?{name}.orValue(false)" for name in filters.flags]
     if filters.shared is not None:
-        texts.append(f"{'' if filters.shared else '!'}device.allowMultipleAllocations")
+        cheap.append(f"{'' if filters.shared else '!'}device.allowMultipleAllocations")
     if filters.models:
         costly.append(_contains(filters, filters.models))
     if filters.not_models:
         costly.append(f"!({_contains(filters, filters.not_models)})")
     if filters.uuids:
-        costly.append(f"{_named(filters.unique)} in {_list(filters.uuids)}")
+        costly.append(f"{_attribute_by_full_name(filters.unique)} in {_list(filters.uuids)}")
     if filters.not_uuids:
-        costly.append(f"!({_named(filters.unique)} in {_list(filters.not_uuids)})")
+        costly.append(f"!({_attribute_by_full_name(filters.unique)} in {_list(filters.not_uuids)})")
     if filters.attributes:
-        costly.append(" && ".join(map(_selected, filters.attributes)))
-    every = (*texts, *costly)
-    if any(len(text.encode()) > _MAX_EXPRESSION for text in every):
+        costly.append(" && ".join(map(_selection_test, filters.attributes)))
+    expressions = (*cheap, *costly)
+    if any(len(text.encode()) > _MAX_EXPRESSION for text in expressions):
         return None
     if any(cel.compile(text, cel.NEW).max_cost > cel.MAX_COST for text in costly):
         return None
-    return every
+    return expressions
 
 
 def add_root(texts: tuple[str, ...], supply: Supply) -> tuple[str, ...]:
@@ -128,8 +128,8 @@ def _attribute(driver: str, name: str) -> str:
     return f"device.attributes[{literal(driver)}].?{name}.orValue({literal('')})"
 
 
-def _named(full: str) -> str:
-    domain, _, name = full.partition("/")
+def _attribute_by_full_name(full_name: str) -> str:
+    domain, _, name = full_name.partition("/")
     return _attribute(domain, name)
 
 
@@ -139,8 +139,8 @@ def _contains(filters: _Filters, words: tuple[str, ...]) -> str:
     A word may include the vendor's name, which legacy systems prepend to product names that lack it. The name is guarded by
     `has` and not by `orValue`. The API server cannot estimate the length of an `orValue` result, so it could not estimate the cost.
     """
-    domain, _, id_ = filters.product.partition("/")
-    name = f"device.attributes[{literal(domain)}].{id_}"
+    domain, _, attribute = filters.product.partition("/")
+    name = f"device.attributes[{literal(domain)}].{attribute}"
     vendor = filters.vendor
     tests = [f"{name}.lowerAscii().contains({literal(_lower(word))})" for word in words]
     for word in words:
@@ -155,22 +155,24 @@ def _lower(word: str) -> str:
     return "".join(c.lower() if c.isascii() else c for c in word)
 
 
-def _selected(selection: Selection) -> str:
+def _selection_test(selection: Selection) -> str:
     """Return the test for a requirement on an attribute. As in label selectors, NotIn also holds for a device without the attribute."""
     domain, _, name = selection.key.partition("/")
     attributes = f"device.attributes[{literal(domain)}]"
-    known = f"{literal(name)} in {attributes}"
-    listed = f"({known} && {attributes}[{literal(name)}] in {_list(selection.values)})"
-    return {"In": listed, "NotIn": f"!{listed}", "Exists": known, "DoesNotExist": f"!({known})"}[selection.operator]
+    has_attribute = f"{literal(name)} in {attributes}"
+    is_listed = f"({has_attribute} && {attributes}[{literal(name)}] in {_list(selection.values)})"
+    return {"In": is_listed, "NotIn": f"!{is_listed}", "Exists": has_attribute, "DoesNotExist": f"!({has_attribute})"}[
+        selection.operator
+    ]
 
 
 def product_is(supply: Supply, products: list[str]) -> str:
-    return f"{_named(supply.target.product)} in {_list(tuple(products))}"
+    return f"{_attribute_by_full_name(supply.target.product)} in {_list(tuple(products))}"
 
 
 def capacity_is(supply: Supply, name: str, amount: int) -> str:
-    domain, _, id_ = name.rpartition("/")
-    capacity = f"device.capacity[{literal(domain or supply.driver)}].?{id_}"
+    domain, _, capacity_name = name.rpartition("/")
+    capacity = f"device.capacity[{literal(domain or supply.driver)}].?{capacity_name}"
     return f'{capacity}.orValue(quantity("0")).compareTo(quantity({literal(str(amount))})) == 0'
 
 

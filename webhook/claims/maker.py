@@ -52,15 +52,15 @@ class ClaimMaker:
     def __init__(self, configuration: Configuration, fleet: Inventory) -> None:
         self.configuration = configuration
         self.fleet = fleet
-        self._made: Cache[ServedDemand | Impossible] = Cache(_DEMANDS)
+        self._results: Cache[ServedDemand | Impossible] = Cache(_DEMANDS)
         self._supplies = {name: self._supply(name) for name in configuration.targets}
 
     def make(self, demand: AnyDemand, budget: Budget) -> ServedDemand | Impossible:
         """Return the claims for a demand, or why there are none."""
-        made = self._made.get(demand)
-        if made is not None:
-            return made
-        listed = [
+        result = self._results.get(demand)
+        if result is not None:
+            return result
+        filter_values = [
             name
             for kind in kinds(demand)
             for names in (
@@ -72,42 +72,42 @@ class ClaimMaker:
             )
             for name in names
         ]
-        budget.charge_whole(_NAME_STEPS * len(listed))
+        budget.charge_whole(_NAME_STEPS * len(filter_values))
         match demand:
             case TiedDemands():
-                made = self._tied(demand, budget)
+                result = self._tied(demand, budget)
             case Pairs():
-                made = self._pairs(demand)
+                result = self._pairs(demand)
             case Demand():
                 supply = self._choose(demand)
                 if isinstance(supply, Impossible):
-                    made = supply
+                    result = supply
                 else:
                     claims = claim_specs.build_claims(demand, supply, self._sizes(supply))
-                    made = ServedDemand.combine(claims, supply) if isinstance(claims, Claims) else claims
+                    result = ServedDemand.combine(claims, supply) if isinstance(claims, Claims) else claims
         # Estimate the bytes in the cache: the lists of models and UUIDs may be long, and so may the claims that contain them.
-        weight = 2_000 + sum(60 + len(name) for name in listed)
-        if isinstance(made, ServedDemand):
-            for spec in made.claims.specs:
+        weight = 2_000 + sum(60 + len(name) for name in filter_values)
+        if isinstance(result, ServedDemand):
+            for spec in result.claims.specs:
                 weight += 4 * len(wire.encode(spec))
-        self._made.put(demand, made, weight)
-        return made
+        self._results.put(demand, result, weight)
+        return result
 
     def claims(self, demand: Demand, budget: Budget) -> Claims:
         """Return the claims for a demand that is known to have claims."""
-        made = self.make(demand, budget)
-        assert isinstance(made, ServedDemand)
-        return made.claims
+        result = self.make(demand, budget)
+        assert isinstance(result, ServedDemand)
+        return result.claims
 
     def _tied(self, tied: TiedDemands, budget: Budget) -> ServedDemand | Impossible:
         parts: list[Claims] = []
         supplies: list[Supply] = []
         for member in tied.members:
-            made = self.make(member, budget)
-            if isinstance(made, Impossible):
-                return made
-            parts.append(made.claims)
-            supplies += made.supplies
+            result = self.make(member, budget)
+            if isinstance(result, Impossible):
+                return result
+            parts.append(result.claims)
+            supplies += result.supplies
         claims = claim_specs.combine(parts, supplies, tied.attribute)
         return ServedDemand.combine(claims, *supplies) if isinstance(claims, Claims) else claims
 
@@ -129,35 +129,35 @@ class ClaimMaker:
             return self._supplies[target.virtual]
         if demand.partial or not target.instead:
             return supply
-        other = self._supplies[target.instead]
-        if isinstance(other, Impossible):
+        alternative = self._supplies[target.instead]
+        if isinstance(alternative, Impossible):
             return supply
         if isinstance(supply, Impossible):
-            return other
-        lacks = demand.same and not supply.served.publishes(demand.same)
-        return other if lacks and other.served.publishes(demand.same) else supply
+            return alternative
+        lacks_attribute = demand.same_attribute and not supply.served.publishes(demand.same_attribute)
+        return alternative if lacks_attribute and alternative.served.publishes(demand.same_attribute) else supply
 
     def _supply(self, name: str) -> Supply | Impossible:
         """Return the supply of a target. If there is none, return the reason and what an administrator can declare."""
         target = self.configuration.targets[name]
-        declared = self.configuration.file.classes.get(name, "")
+        declared_class = self.configuration.file.classes.get(name, "")
         parameters = self.configuration.file.parameters.get(name)
         if not self.fleet.known:
-            served = assumed(target, Served(name=declared))
+            served = assumed(target, Served(name=declared_class))
             if not served.name:
                 reason = f"no DeviceClass is configured: an administrator can set `classes: {{{name}: NAME}}` ({CONFIGURATION_PAGE})"
                 return Impossible(reason=reason)
             return Supply(target, served, parameters)
-        existing = self.fleet.find_class(target, declared)
-        if existing is None:
-            wanted = declared or " or ".join(target.classes) or f"for target {name!r}"
-            return Impossible(reason=f"the cluster has no DeviceClass {wanted}; {class_remedy(name)}")
-        if not existing.devices:
-            return Supply(target, assumed(target, existing), parameters)
-        if existing.driver != target.driver:
-            reason = f"class {existing.name} selects devices of driver {existing.driver}, but target {name!r} is for {target.driver}"
+        device_class = self.fleet.find_class(target, declared_class)
+        if device_class is None:
+            class_names = declared_class or " or ".join(target.classes) or f"for target {name!r}"
+            return Impossible(reason=f"the cluster has no DeviceClass {class_names}; {class_remedy(name)}")
+        if not device_class.devices:
+            return Supply(target, assumed(target, device_class), parameters)
+        if device_class.driver != target.driver:
+            reason = f"class {device_class.name} selects devices of driver {device_class.driver}, but target {name!r} is for {target.driver}"
             return Impossible(reason=f"{reason} (an administrator can add a target under `targets`)")
-        return Supply(target, existing, parameters)
+        return Supply(target, device_class, parameters)
 
     def _sizes(self, supply: Supply) -> dict[str, tuple[int, ...]]:
         """Return the amounts of memory by product: the declared amount, or else the amount that most nodes publish.
@@ -183,14 +183,14 @@ _OF_SPECS: Cache[tuple[ResourceClaimSpec, tuple[str, Json]]] = Cache(4 << 20)
 
 def make_template(spec: ResourceClaimSpec) -> tuple[str, Json]:
     """Make the template of a claim: its name and its spec, which is shared and must not be changed."""
-    known = _OF_SPECS.get(id(spec))
-    if known is not None:
-        return known[1]
+    cached = _OF_SPECS.get(id(spec))
+    if cached is not None:
+        return cached[1]
     text = wire.encode(spec)
-    made = _TEMPLATES_BY_TEXT.get(text)
-    if made is None:
+    named_template = _TEMPLATES_BY_TEXT.get(text)
+    if named_template is None:
         content = {"spec": msgspec.json.decode(text)}
-        made = template.name_of(content), content
-        _TEMPLATES_BY_TEXT.put(text, made, 6 * len(text))
-    _OF_SPECS.put(id(spec), (spec, made), 4 * len(text))
-    return made
+        named_template = template.name_of(content), content
+        _TEMPLATES_BY_TEXT.put(text, named_template, 6 * len(text))
+    _OF_SPECS.put(id(spec), (spec, named_template), 4 * len(text))
+    return named_template

@@ -65,35 +65,41 @@ def share(requests: tuple[ContainerDemand, ...], make: Callable[[Demand], Claims
     # Whole devices of a kind are numbered if an init container requests devices of this kind.
     numbered: dict[Demand, list[ContainerDemand]] = {}
     any_init = False
-    for requested in requests:
-        if requested.init:
+    for container_demand in requests:
+        if container_demand.init:
             any_init = True
-            if kind := _single_device(requested):
+            if kind := _single_device(container_demand):
                 numbered[kind] = []
     grants: list[Grant] = []
     if not any_init:
-        for requested in requests:
-            grants += _make_grants(requested, (requested.container,))
+        for container_demand in requests:
+            grants += _make_grants(container_demand, (container_demand.container,))
         return SharedClaims(tuple(grants))
-    rest: list[ContainerDemand] = []
-    for requested in requests:
-        kind = _single_device(requested)
-        (numbered.get(kind, rest) if kind else rest).append(requested)
+    unnumbered: list[ContainerDemand] = []
+    for container_demand in requests:
+        kind = _single_device(container_demand)
+        (numbered.get(kind, unnumbered) if kind else unnumbered).append(container_demand)
     for kind in sorted(numbered, key=repr):
         grants += _number_devices(kind, numbered[kind], make, budget)
-    joined, remarks = _share_claims(rest, budget)
-    return SharedClaims((*grants, *joined), tuple(remarks))
+    shared_grants, remarks = _share_claims(unnumbered, budget)
+    return SharedClaims((*grants, *shared_grants), tuple(remarks))
 
 
-def _make_grants(requested: ContainerDemand, users: tuple[str, ...]) -> list[Grant]:
-    claims = requested.claims
-    return [Grant(spec=spec, owner=requested.container, base=claims.base, users=users) for spec in claims.specs]
+def _make_grants(container_demand: ContainerDemand, users: tuple[str, ...]) -> list[Grant]:
+    claims = container_demand.claims
+    return [Grant(spec=spec, owner=container_demand.container, base=claims.base, users=users) for spec in claims.specs]
 
 
-def _single_device(requested: ContainerDemand) -> Demand | None:
+def _single_device(container_demand: ContainerDemand) -> Demand | None:
     """Return the demand for one of the requested devices; None if these cannot be numbered."""
-    demand = requested.demand
-    if not isinstance(demand, Demand) or not requested.separable or demand.partial or demand.same or demand.everything:
+    demand = container_demand.demand
+    if (
+        not isinstance(demand, Demand)
+        or not container_demand.separable
+        or demand.partial
+        or demand.same_attribute
+        or demand.everything
+    ):
         return None
     return demand.times(1)
 
@@ -104,52 +110,58 @@ def _single_device(requested: ContainerDemand) -> Demand | None:
 class _DeviceSpan(msgspec.Struct, frozen=True, gc=False):
     """The numbers of the devices that a container uses: from `low` up to, but excluding, `high`."""
 
-    requested: ContainerDemand
+    container_demand: ContainerDemand
     low: int
     high: int
 
 
-def _count(requested: ContainerDemand) -> int:
-    return requested.demand.count if isinstance(requested.demand, Demand) else 0
+def _count(container_demand: ContainerDemand) -> int:
+    return container_demand.demand.count if isinstance(container_demand.demand, Demand) else 0
 
 
 def _number_devices(
     kind: Demand, requests: list[ContainerDemand], make: Callable[[Demand], Claims], budget: Budget
 ) -> list[Grant]:
     """Number whole devices of one kind, and return a grant for each piece of numbers that the same containers use."""
-    lasting: list[_DeviceSpan] = []
+    lasting_spans: list[_DeviceSpan] = []
     total = 0
-    for requested in sorted(requests, key=lambda request: (not request.sidecar, request.order)):
-        if not requested.init:
-            lasting.append(_DeviceSpan(requested, total, total + _count(requested)))
-            total += _count(requested)
+    for container_demand in sorted(requests, key=lambda request: (not request.sidecar, request.order)):
+        if not container_demand.init:
+            lasting_spans.append(_DeviceSpan(container_demand, total, total + _count(container_demand)))
+            total += _count(container_demand)
     # The span of an init container begins after the spans of the sidecars that start before it.
-    passing: list[_DeviceSpan] = []
-    started = 0
-    for requested in sorted(requests, key=lambda request: request.order):
-        if requested.sidecar:
-            started += _count(requested)
-        elif requested.init:
-            passing.append(_DeviceSpan(requested, started, started + _count(requested)))
-    longest = max(passing, key=lambda span: span.high)
-    if longest.high > total:  # an init container needs more devices, with the sidecars before it
-        lasting.append(_DeviceSpan(longest.requested, total, longest.high))
-    ends = sorted({end for span in passing for end in (span.low, span.high)})
+    init_spans: list[_DeviceSpan] = []
+    sidecar_devices = 0
+    for container_demand in sorted(requests, key=lambda request: request.order):
+        if container_demand.sidecar:
+            sidecar_devices += _count(container_demand)
+        elif container_demand.init:
+            init_spans.append(
+                _DeviceSpan(container_demand, sidecar_devices, sidecar_devices + _count(container_demand))
+            )
+    last_init_span = max(init_spans, key=lambda span: span.high)
+    if last_init_span.high > total:  # an init container needs more devices, with the sidecars before it
+        lasting_spans.append(_DeviceSpan(last_init_span.container_demand, total, last_init_span.high))
+    cuts = sorted({end for span in init_spans for end in (span.low, span.high)})
     grants: list[Grant] = []
-    for span in lasting:
-        requested = span.requested
+    for span in lasting_spans:
+        container_demand = span.container_demand
         # Cut the span at the ends of the init containers' spans, and so that no claim has more than LIMIT devices.
         edges = [span.low]
-        for edge in (*(end for end in ends if span.low < end < span.high), span.high):
+        for edge in (*(end for end in cuts if span.low < end < span.high), span.high):
             edges += range(edges[-1] + LIMIT, edge, LIMIT)
             edges.append(edge)
         for low, high in pairwise(edges):
-            budget.charge(_COMPARED + len(passing))
-            users = [] if requested.init else [requested.container]
-            users += [other.requested.container for other in passing if other.low <= low and high <= other.high]
+            budget.charge(_COMPARED + len(init_spans))
+            users = [] if container_demand.init else [container_demand.container]
+            users += [
+                other.container_demand.container for other in init_spans if other.low <= low and high <= other.high
+            ]
             spec = make(kind.times(high - low)).specs[0]
-            unique = tuple(dict.fromkeys(users))
-            grants.append(Grant(spec=spec, owner=requested.container, base=requested.claims.base, users=unique))
+            user_names = tuple(dict.fromkeys(users))
+            grants.append(
+                Grant(spec=spec, owner=container_demand.container, base=container_demand.claims.base, users=user_names)
+            )
     return grants
 
 
@@ -159,57 +171,66 @@ def _number_devices(
 class _Host(msgspec.Struct, gc=False):
     """A demand that gets claims of its own, and the containers that use these claims."""
 
-    requested: ContainerDemand
+    container_demand: ContainerDemand
     users: list[str]
 
 
 def _share_claims(requests: list[ContainerDemand], budget: Budget) -> tuple[list[Grant], list[tuple[str, str]]]:
     """Let an init container use another container's claims if they cover its demand. All other demands get claims of their own."""
     remarks: list[tuple[str, str]] = []
-    hosts = [_Host(requested, [requested.container]) for requested in requests if not requested.init]
+    hosts = [
+        _Host(container_demand, [container_demand.container])
+        for container_demand in requests
+        if not container_demand.init
+    ]
     by_kind: dict[AnyDemand, list[_Host]] = {}
     for host in hosts:
-        by_kind.setdefault(_without_amounts(host.requested.demand), []).append(host)
+        by_kind.setdefault(_without_amounts(host.container_demand.demand), []).append(host)
     any_lasting = bool(hosts)
-    for requested in sorted([requested for requested in requests if requested.init], key=lambda request: request.order):
-        candidates = by_kind.setdefault(_without_amounts(requested.demand), [])
+    for container_demand in sorted(
+        [container_demand for container_demand in requests if container_demand.init], key=lambda request: request.order
+    ):
+        candidates = by_kind.setdefault(_without_amounts(container_demand.demand), [])
         budget.charge(_COMPARED + len(candidates))
-        shared_host = next((host for host in candidates if _may_host(host.requested, requested)), None)
+        shared_host = next((host for host in candidates if _may_host(host.container_demand, container_demand)), None)
         if shared_host is None:
-            host = _Host(requested, [requested.container])
+            host = _Host(container_demand, [container_demand.container])
             hosts.append(host)
             candidates.append(host)
             if any_lasting:
                 remarks.append(
-                    (requested.container, "the devices of an init container stay allocated until the pod ends")
+                    (container_demand.container, "the devices of an init container stay allocated until the pod ends")
                 )
             continue
-        shared_host.users.append(requested.container)
-        if shared_host.requested.demand != requested.demand:
+        shared_host.users.append(container_demand.container)
+        if shared_host.container_demand.demand != container_demand.demand:
             remarks.append(
-                (requested.container, f"uses the larger claim of container {shared_host.requested.container}")
+                (
+                    container_demand.container,
+                    f"uses the larger claim of container {shared_host.container_demand.container}",
+                )
             )
-    return [grant for host in hosts for grant in _make_grants(host.requested, tuple(host.users))], remarks
+    return [grant for host in hosts for grant in _make_grants(host.container_demand, tuple(host.users))], remarks
 
 
-def _may_host(host: ContainerDemand, other: ContainerDemand) -> bool:
+def _may_host(host: ContainerDemand, init_demand: ContainerDemand) -> bool:
     """Return whether the init container `other` may use the claim of `host`: the claim's amounts must be large enough.
 
     Both demands are for the same kind of device. An init container cannot use the claim of a sidecar that already runs.
     """
-    if host.container == other.container or (host.sidecar and host.order < other.order):
+    if host.container == init_demand.container or (host.sidecar and host.order < init_demand.order):
         return False
-    if not (isinstance(host.demand, Demand) and isinstance(other.demand, Demand)):
-        return host.demand == other.demand
-    large, small = host.demand, other.demand
+    if not (isinstance(host.demand, Demand) and isinstance(init_demand.demand, Demand)):
+        return host.demand == init_demand.demand
+    large, small = host.demand, init_demand.demand
     if large.count < small.count:
         return False
     if not large.partial:
         return True
     if not small.partial or large.memory_percent != small.memory_percent:
         return False
-    memory = large.memory is None or (small.memory is not None and small.memory <= large.memory)
-    return memory and (large.cores or 0) >= (small.cores or 0)
+    enough_memory = large.memory is None or (small.memory is not None and small.memory <= large.memory)
+    return enough_memory and (large.cores or 0) >= (small.cores or 0)
 
 
 def _without_amounts(demand: AnyDemand) -> AnyDemand:

@@ -129,9 +129,9 @@ def _unnumbered(supply: Supply) -> Impossible:
 def _claims_of(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
     if demand.count > POD_LIMIT:
         return Impossible(reason=f"{demand.count} devices are requested, and a pod can have {POD_LIMIT} at most")
-    if demand.same and not supply.served.publishes(demand.same):
-        reason = f"most nodes do not publish {demand.same} on every device of class {supply.served.name}"
-        return Impossible(reason=reason, tie=demand.same)
+    if demand.same_attribute and not supply.served.publishes(demand.same_attribute):
+        reason = f"most nodes do not publish {demand.same_attribute} on every device of class {supply.served.name}"
+        return Impossible(reason=reason, tie=demand.same_attribute)
     if (demand.models or demand.not_models) and not supply.target.product:
         return Impossible(reason=f"target {supply.target.name!r} has no `product` attribute to select models by")
     if demand.cpus is not None:
@@ -149,8 +149,8 @@ def _claims_of(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossi
     if isinstance(devices, Impossible):
         return devices
     constraints = devices.constraints
-    if demand.same and len(names) > 1:
-        constraints = (*constraints, DeviceConstraint(requests=names, match_attribute=demand.same))
+    if demand.same_attribute and len(names) > 1:
+        constraints = (*constraints, DeviceConstraint(requests=names, match_attribute=demand.same_attribute))
     return Claims(
         specs=(_spec(devices.requests, constraints),),
         needs=devices.needs,
@@ -166,10 +166,12 @@ def _whole_devices(demand: Demand, supply: Supply) -> Claims | Impossible:
     if texts is None:
         return _TOO_LONG
     name = supply.target.request
-    if demand.count > LIMIT and demand.same:
-        reason = f"{demand.count} devices that share {demand.same} do not fit one claim ({LIMIT})"
+    if demand.count > LIMIT and demand.same_attribute:
+        reason = f"{demand.count} devices that share {demand.same_attribute} do not fit one claim ({LIMIT})"
         return Impossible(reason=reason)
-    constraints = (DeviceConstraint(requests=(name,), match_attribute=demand.same),) if demand.same else ()
+    constraints = (
+        (DeviceConstraint(requests=(name,), match_attribute=demand.same_attribute),) if demand.same_attribute else ()
+    )
     if demand.everything:
         every = ExactDeviceRequest(device_class_name=supply.served.name, selectors=_cel(texts), allocation_mode="All")
         requests: tuple[DeviceRequest, ...] = (DeviceRequest(name=name, exactly=every),)
@@ -188,7 +190,7 @@ def _shared_access(demand: Demand, supply: Supply) -> Claims | Impossible:
 
     Otherwise request one whole device.
     """
-    if not supply.served.parted:
+    if not supply.served.divisible:
         whole = _whole_devices(demand, supply)
         remark = _WHOLE_DEVICE
     elif supply.numbered:
@@ -198,7 +200,7 @@ def _shared_access(demand: Demand, supply: Supply) -> Claims | Impossible:
         remark = "all matching devices of the node, shared with other pods"
     if isinstance(whole, Impossible):
         return whole
-    needs = (CLAIMS, SHARES) if supply.served.parted else (CLAIMS,)
+    needs = (CLAIMS, SHARES) if supply.served.divisible else (CLAIMS,)
     return msgspec.structs.replace(whole, needs=needs, remarks=(remark,))
 
 
@@ -224,8 +226,8 @@ def _cpu_claims(demand: Demand, number: int, supply: Supply) -> Claims | Impossi
         return _TOO_LONG
     requests: list[DeviceRequest] = []
     for request_name, part in zip(_request_names(name, len(parts)), parts, strict=True):
-        amount_of_one = CapacityRequirements(requests={capacity: Quantity.from_int(part)})
-        requests.append(_request(request_name, supply, texts, capacity=amount_of_one))
+        capacity_request = CapacityRequirements(requests={capacity: Quantity.from_int(part)})
+        requests.append(_request(request_name, supply, texts, capacity=capacity_request))
     remark = f"from {len(parts)} devices, because most devices hold {served.cpus} CPUs"
     return Claims(
         specs=(_spec(tuple(requests), ()),),
@@ -235,22 +237,22 @@ def _cpu_claims(demand: Demand, number: int, supply: Supply) -> Claims | Impossi
     )
 
 
-def split_evenly(count: int, most: int) -> list[int]:
+def split_evenly(count: int, limit: int) -> list[int]:
     """Split a count into as few parts as possible, of at most `most` each. Their sizes are nearly equal, because equal parts share a template."""
-    parts = -(-count // most)
+    parts = -(-count // limit)
     return [count // parts + (i < count % parts) for i in range(parts)]
 
 
 def _smallest_profile(demand: Demand, supply: Supply) -> Claims | Impossible:
     """Request alternatives (firstAvailable): the most frequent MIG profiles with enough memory, the smallest first."""
-    wanted = demand.profile_memory or 0
-    holding = [profile for profile in supply.served.profiles if profile.memory >= wanted]
-    enough = sorted((profile.memory, profile.name) for profile in holding[:_MAX_ALTERNATIVES])
-    if not enough:
-        reason = f"class {supply.served.name} publishes no MIG profile with {wanted // MIB} MiB"
+    wanted_memory = demand.profile_memory or 0
+    large_enough = [profile for profile in supply.served.profiles if profile.memory >= wanted_memory]
+    chosen_profiles = sorted((profile.memory, profile.name) for profile in large_enough[:_MAX_ALTERNATIVES])
+    if not chosen_profiles:
+        reason = f"class {supply.served.name} publishes no MIG profile with {wanted_memory // MIB} MiB"
         return Impossible(reason=reason)
     alternatives = []
-    for i, (_, name) in enumerate(enough):
+    for i, (_, name) in enumerate(chosen_profiles):
         texts = selectors(msgspec.structs.replace(demand, profile=name), supply)
         if texts is None:
             return _TOO_LONG
@@ -259,10 +261,10 @@ def _smallest_profile(demand: Demand, supply: Supply) -> Claims | Impossible:
     if len(names) > LIMIT:
         return Impossible(reason=f"{len(names)} MIG devices by size do not fit one claim ({LIMIT})")
     requests = tuple(DeviceRequest(name=name, first_available=tuple(alternatives)) for name in names)
-    profiles = ", ".join(name for _, name in enough)
+    profiles = ", ".join(name for _, name in chosen_profiles)
     remark = f"a MIG device of the first available profile of {profiles}"
-    if len(holding) > len(enough):
-        rarer = len(holding) - len(enough)
+    if len(large_enough) > len(chosen_profiles):
+        rarer = len(large_enough) - len(chosen_profiles)
         remark += f"; {rarer} rarer profiles are left out, because firstAvailable holds {_MAX_ALTERNATIVES}"
     return Claims(
         specs=(_spec(requests, ()),),
@@ -317,8 +319,8 @@ def _by_size(
     if not supply.target.product:
         reason = f"target {supply.target.name!r} has no `product` attribute, so the sizes of its devices are unknown"
         return Impossible(reason=reason, unresolved=True)
-    wanted = {name: size for name, size in sizes.items() if _is_wanted(name, demand, supply.target)}
-    amounts = _amounts(percent, wanted)
+    wanted_sizes = {name: size for name, size in sizes.items() if _is_wanted(name, demand, supply.target)}
+    amounts = _amounts(percent, wanted_sizes)
     if not amounts and supply.served.doubt:
         reason = f"{percent_text} of a device's memory is unknown: class {supply.served.name} was read only in part"
         return Impossible(reason=f"{reason}, {supply.served.doubt}")
@@ -333,10 +335,12 @@ def _by_size(
     memory = supply.served.spelling(supply.target.memory)
     alternatives: list[DeviceSubRequest] = []
     for i, (part, products) in enumerate(shown_amounts.items()):
-        chosen = (*texts, product_is(supply, products))
+        alternative_selectors = (*texts, product_is(supply, products))
         if part.size:
-            chosen = (*chosen, capacity_is(supply, memory, part.size))
-        alternatives.append(_alternative(f"size-{i}", supply, chosen, _capacity(demand, supply, part.amount)))
+            alternative_selectors = (*alternative_selectors, capacity_is(supply, memory, part.size))
+        alternatives.append(
+            _alternative(f"size-{i}", supply, alternative_selectors, _capacity(demand, supply, part.amount))
+        )
     constraints = _distinct_devices(names, supply)
     if len(names) > 1 and supply.target.one_product:
         constraints = (*constraints, DeviceConstraint(requests=names, match_attribute=supply.target.product))
@@ -345,13 +349,14 @@ def _by_size(
     for part, products in shown_amounts.items():
         size = f" of {part.size // MIB} MiB" if part.size else ""
         remarks.append(f"{percent_text} is {part.amount // MIB} MiB on {', '.join(products)}{size}")
-    disputed = [
+    ambiguous_products = [
         product
         for product in supply.served.products
         if product.sizes > 1 + len(product.others) and product.name in models
     ]
     remarks += [
-        f"nodes publish {product.sizes} sizes of {product.name}: the most frequent is used" for product in disputed
+        f"nodes publish {product.sizes} sizes of {product.name}: the most frequent is used"
+        for product in ambiguous_products
     ]
     if len(amounts) > len(shown_amounts):
         left_out = len(amounts) - len(shown_amounts)
@@ -370,21 +375,21 @@ def _by_bandwidth(
 ) -> _Devices | Impossible:
     """Return requests with an alternative (firstAvailable) for each bandwidth that shared devices publish, the smallest first."""
     percent = demand.bandwidth_percent or 0
-    published = supply.served.bandwidths
-    if not published:
+    bandwidths = supply.served.bandwidths
+    if not bandwidths:
         reason = f"most nodes publish no shared devices of class {supply.served.name} with a bandwidth"
         return Impossible(reason=f"{percent} % of a network device is unknown: {reason} (request a whole device)")
     name = supply.served.spelling("bandwidth")
-    shown_bandwidths = sorted(published[:_MAX_ALTERNATIVES])
+    shown_bandwidths = sorted(bandwidths[:_MAX_ALTERNATIVES])
     alternatives, remarks = [], []
     for i, bandwidth in enumerate(shown_bandwidths):
         share = -(-bandwidth * percent // 100)
         capacity = CapacityRequirements(requests={name: Quantity.from_int(share)})
-        chosen = (*texts, bandwidth_is(supply, name, bandwidth))
-        alternatives.append(_alternative(f"bandwidth-{i}", supply, chosen, capacity))
+        alternative_selectors = (*texts, bandwidth_is(supply, name, bandwidth))
+        alternatives.append(_alternative(f"bandwidth-{i}", supply, alternative_selectors, capacity))
         remarks.append(f"{percent} % is {share} of {bandwidth} bits a second")
-    if len(published) > len(shown_bandwidths):
-        left_out = len(published) - len(shown_bandwidths)
+    if len(bandwidths) > len(shown_bandwidths):
+        left_out = len(bandwidths) - len(shown_bandwidths)
         remarks.append(f"{left_out} bandwidths are left out, because firstAvailable holds {_MAX_ALTERNATIVES}")
     return _Devices(
         requests=tuple([DeviceRequest(name=name, first_available=tuple(alternatives)) for name in names]),
@@ -438,8 +443,8 @@ def _unshareable(demand: Demand, supply: Supply, count: int) -> Impossible | Non
     if served.devices and not served.shared:
         return Impossible(reason=f"class {served.name} publishes no shareable devices")
     target = supply.target
-    wanted = {target.memory: demand.memory, target.cores: demand.cores, "shares": demand.shares}
-    for name, value in wanted.items():
+    requested_capacities = {target.memory: demand.memory, target.cores: demand.cores, "shares": demand.shares}
+    for name, value in requested_capacities.items():
         if value is not None and served.capacities and served.spelling(name) not in served.capacities:
             return Impossible(reason=f"class {served.name} publishes no capacity {name!r}")
     return None
@@ -487,13 +492,15 @@ def build_pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Cl
     if second.numbered and (joint.each or joint.secondary.count) > 1:
         return _unnumbered(second)
     devices: list[_Devices] = []
-    made = 0
+    earlier_count = 0
     for part in split_evenly(count, per_claim):
-        claim_devices = _pair_claim(joint, first, second, sizes, attribute=attribute, count=part, made=made)
+        claim_devices = _pair_claim(
+            joint, first, second, sizes, attribute=attribute, count=part, earlier_count=earlier_count
+        )
         if isinstance(claim_devices, Impossible):
             return claim_devices
         devices.append(claim_devices)
-        made += part
+        earlier_count += part
     return Claims(
         specs=tuple([_spec(device.requests, device.constraints, device.config) for device in devices]),
         needs=devices[0].needs,
@@ -504,19 +511,19 @@ def build_pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Cl
 
 
 def _pair_claim(
-    joint: Pairs, first: Supply, second: Supply, sizes: Sizes, *, attribute: str, count: int, made: int
+    joint: Pairs, first: Supply, second: Supply, sizes: Sizes, *, attribute: str, count: int, earlier_count: int
 ) -> _Devices | Impossible:
     """Build one claim for `count` primary devices, each with its secondary devices. Without `joint.each`, all devices share one value.
 
-    `made` is the number of primary devices in earlier claims, from which the numbers of the devices continue.
+    `earlier_count` is the number of primary devices in earlier claims, from which the numbers of the devices continue.
     """
-    a, b = first.target.request, second.target.request
-    b = f"{b}-beside" if a == b else b
-    names = tuple(f"{a}-{i}" for i in range(count))
+    primary_base, secondary_base = first.target.request, second.target.request
+    secondary_base = f"{secondary_base}-beside" if primary_base == secondary_base else secondary_base
+    names = tuple(f"{primary_base}-{i}" for i in range(count))
     primaries = _devices(joint.primary, first, names, sizes)
     if isinstance(primaries, Impossible):
         return primaries
-    others = tuple(f"{b}-{i}" for i in range(count)) if joint.each else (b,)
+    secondary_names = tuple(f"{secondary_base}-{i}" for i in range(count)) if joint.each else (secondary_base,)
     demand = joint.secondary
     texts = selectors(demand, second)
     if texts is None:
@@ -526,28 +533,28 @@ def _pair_claim(
     if demand.bandwidth_percent is None:
         number = joint.each or demand.count
         secondaries = _Devices(
-            requests=tuple([_request(name, second, texts, count=number) for name in others]),
-            needs=(CLAIMS, SHARES) if demand.shared_access and second.served.parted else (CLAIMS,),
-            remarks=(_WHOLE_DEVICE,) if demand.shared_access and not second.served.parted else (),
+            requests=tuple([_request(name, second, texts, count=number) for name in secondary_names]),
+            needs=(CLAIMS, SHARES) if demand.shared_access and second.served.divisible else (CLAIMS,),
+            remarks=(_WHOLE_DEVICE,) if demand.shared_access and not second.served.divisible else (),
         )
-    elif problem := _unshareable(demand, second, len(others)):
+    elif problem := _unshareable(demand, second, len(secondary_names)):
         return problem
     else:
-        shares = _by_bandwidth(demand, second, others, texts)
+        shares = _by_bandwidth(demand, second, secondary_names, texts)
         if isinstance(shares, Impossible):
             return shares
         secondaries = shares
-    tied_names = [names + others]
+    tied_names = [names + secondary_names]
     requests = primaries.requests + secondaries.requests
     if joint.each:
-        tied_names = list(zip(names, others, strict=True))
+        tied_names = list(zip(names, secondary_names, strict=True))
         matched = zip(primaries.requests, secondaries.requests, strict=True)
         requests = tuple([request for pair in matched for request in pair])
     ties = [DeviceConstraint(requests=tied_name, match_attribute=attribute) for tied_name in tied_names]
     return _Devices(
         requests=requests,
         constraints=(*primaries.constraints, *ties),
-        config=(*_config(first, names, made), *_config(second, others, made)),
+        config=(*_config(first, names, earlier_count), *_config(second, secondary_names, earlier_count)),
         needs=tuple(dict.fromkeys((*primaries.needs, *secondaries.needs))),
         remarks=primaries.remarks + secondaries.remarks,
         models=primaries.models,
@@ -556,21 +563,23 @@ def _pair_claim(
 
 def combine(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str) -> Claims | Impossible:
     """Combine claims into one whose devices all share one value of an attribute."""
-    common, remark = _common_attribute(attribute, *supplies)
-    if not common:
+    shared_attribute, remark = _common_attribute(attribute, *supplies)
+    if not shared_attribute:
         return Impossible(reason=remark, tie=attribute)
-    joined = [spec.devices for part in parts for spec in part.specs]
-    requests = tuple([request for devices in joined for request in devices.requests])
-    constraints = tuple([constraint for devices in joined for constraint in devices.constraints])
-    config = tuple([entry for devices in joined for entry in devices.config])
+    claim_devices = [spec.devices for part in parts for spec in part.specs]
+    requests = tuple([request for devices in claim_devices for request in devices.requests])
+    constraints = tuple([constraint for devices in claim_devices for constraint in devices.constraints])
+    config = tuple([entry for devices in claim_devices for entry in devices.config])
     spec = _spec(requests, constraints)
     names = tuple([request.name for request in requests])
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        return Impossible(reason=f"devices that must share {common}: two requests have the name {twice[0]}")
+    duplicates = [name for name in names if names.count(name) > 1]
+    if duplicates:
+        return Impossible(
+            reason=f"devices that must share {shared_attribute}: two requests have the name {duplicates[0]}"
+        )
     if max(len(names), count_devices(spec)) > LIMIT or any(len(part.specs) > 1 for part in parts):
-        return Impossible(reason=f"devices that must share {common} do not fit one claim ({LIMIT})")
-    tie = DeviceConstraint(requests=names, match_attribute=common)
+        return Impossible(reason=f"devices that must share {shared_attribute} do not fit one claim ({LIMIT})")
+    tie = DeviceConstraint(requests=names, match_attribute=shared_attribute)
     return Claims(
         specs=(_spec(requests, (*constraints, tie), config),),
         needs=tuple(dict.fromkeys([need for part in parts for need in part.needs])),
@@ -588,16 +597,16 @@ def count_devices(spec: ResourceClaimSpec) -> int:
 def _common_attribute(wanted: str, *supplies: Supply) -> tuple[str, str]:
     """Choose an attribute that the devices of all supplies have: the PCIe root, or else a NUMA node. The second text explains the choice."""
     candidates = (PCIE_ROOT, NUMA_NODE, DRANET_NUMA_NODE) if wanted == AUTO else (wanted,)
-    lacking: list[str] = []
+    problems: list[str] = []
     for candidate in candidates:
-        absent = [supply.served.name for supply in supplies if not supply.served.publishes(candidate)]
-        if not absent:
-            reasons = "; ".join(lacking)
-            remark = f"{candidate} is used, because {reasons}" if lacking else ""
+        without_attribute = [supply.served.name for supply in supplies if not supply.served.publishes(candidate)]
+        if not without_attribute:
+            reasons = "; ".join(problems)
+            remark = f"{candidate} is used, because {reasons}" if problems else ""
             return candidate, remark
-        devices = " and ".join(absent)
-        lacking.append(f"most nodes do not publish {candidate} on every device of {devices}")
-    return "", "; ".join(lacking)
+        devices = " and ".join(without_attribute)
+        problems.append(f"most nodes do not publish {candidate} on every device of {devices}")
+    return "", "; ".join(problems)
 
 
 def _request_names(base: str, count: int) -> tuple[str, ...]:

@@ -120,9 +120,9 @@ def verify(value: str, pod: SignedPod, *keys: bytes) -> dict[str, Json]:
     if version != _VERSION:
         raise TemplatesError(f"unknown version {version[:16]!r} of the templates annotation")
     data = body.encode(errors="surrogatepass")
-    claimed = code.encode(errors="surrogatepass")
-    good = [hmac.compare_digest(signature_of(data, key, pod).encode(), claimed) for key in keys]
-    if not any(good):
+    claimed_signature = code.encode(errors="surrogatepass")
+    matches = [hmac.compare_digest(signature_of(data, key, pod).encode(), claimed_signature) for key in keys]
+    if not any(matches):
         raise TemplatesError(
             "the templates annotation was not written by this installation for this pod, or was changed afterwards"
         )

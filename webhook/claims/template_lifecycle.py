@@ -88,25 +88,25 @@ def objection(pod: Pod, specs: Iterable[Json], state: State) -> str:
     if pod.metadata.labels.get(names.SKIP_LABEL) == "true":
         return f"the pod is labelled {names.SKIP_LABEL}=true"
     namespace = pod.metadata.namespace
-    mode = mode_of(state, workload(namespace, known_at_admission(pod)))
+    mode = mode_of(state, workload(namespace, metadata_at_admission(pod)))
     if mode is not Mode.ENFORCE:
         if reasons := why_rules_unknown(state, namespace):
             return f"the rules of its namespace could not be read: {' and '.join(reasons)}"
         return f"the mode is {mode}"
-    limited = state.quotas.get(namespace, frozenset())
-    ranged = state.limit_ranges.get(namespace, frozenset())
-    old = sorted(_legacy_keys(pod)) if limited or ranged else []
-    charged = {*state.configuration.file.quotas, *_charged_keys(specs, state)} if limited else set[str]()
-    for key in old:
-        if f"requests.{key}" in limited and key not in charged:
+    quota_resources = state.quotas.get(namespace, frozenset())
+    limit_range_resources = state.limit_ranges.get(namespace, frozenset())
+    legacy_keys = sorted(_legacy_keys(pod)) if quota_resources or limit_range_resources else []
+    charged_keys = {*state.configuration.file.quotas, *_charged_keys(specs, state)} if quota_resources else set[str]()
+    for key in legacy_keys:
+        if f"requests.{key}" in quota_resources and key not in charged_keys:
             return f"a ResourceQuota limits requests.{key}, which claims would bypass"
-    for key in old:
-        if key in ranged:
+    for key in legacy_keys:
+        if key in limit_range_resources:
             return f"a LimitRange limits {key}, which claims would bypass"
     return ""
 
 
-def known_at_admission(pod: Pod) -> dict[str, Json]:
+def metadata_at_admission(pod: Pod) -> dict[str, Json]:
     """Return a pod's metadata as admission saw it: without a name if the API server generated the name later."""
     metadata = pod.metadata
     generated = metadata.generate_name and metadata.name.startswith(metadata.generate_name)
@@ -156,12 +156,12 @@ def wants_admin_access(spec: Json) -> bool:
 def due(wanted: Json, stored: ResourceClaimTemplate | None) -> Due:
     if stored is None:
         return Due.CREATE
-    if asks_the_same(wanted, stored.spec.spec):
+    if has_same_request(wanted, stored.spec.spec):
         return Due.NOTHING
     return Due.REPLACE if is_ours(stored) and not stored.metadata.deletion_timestamp else Due.TAKEN
 
 
-def asks_the_same(wanted: Json, stored: ResourceClaimSpec) -> bool:
+def has_same_request(wanted: Json, stored: ResourceClaimSpec) -> bool:
     wanted_spec = read_claim_spec(wanted)
     # A stored template has the API server's defaults, so both specs are compared with defaults. Usually the stored spec lacks none.
     return wanted_spec == stored or wanted_spec == claim_spec(stored)
@@ -169,9 +169,9 @@ def asks_the_same(wanted: Json, stored: ResourceClaimSpec) -> bool:
 
 def read_claim_spec(wanted: Json) -> ResourceClaimSpec:
     """Return the claim spec of a template spec of ours, with the API server's defaults."""
-    known = _CLAIMS.get(id(wanted))
-    if known is not None:
-        return known[1]
+    cached = _CLAIMS.get(id(wanted))
+    if cached is not None:
+        return cached[1]
     text = template.canonical(wanted)
     claim = _read(text)
     _CLAIMS.put(id(wanted), (wanted, claim), 10 * len(text))
@@ -192,7 +192,7 @@ def name_conflicts(templates: Mapping[str, Json], namespace: str, state: State) 
     problems = []
     for name, wanted in templates.items():
         stored = state.templates.get((namespace, name))
-        if stored is None or asks_the_same(wanted, stored):
+        if stored is None or has_same_request(wanted, stored):
             continue
         owner = state.template_owners.get((namespace, name), "its label says that drawbridge created it")
         problems.append(
@@ -224,16 +224,16 @@ def sweep(
 
     A template whose content does not match its name has no grace period, because the webhook would refuse the next pod that needs the name.
     """
-    remembered: dict[TemplateKey, float] = {}
-    over = []
+    still_unused: dict[TemplateKey, float] = {}
+    expired = []
     for stored_template in stored:
         key = stored_template.metadata.namespace, stored_template.metadata.name
         if key in in_use or not is_ours(stored_template) or stored_template.metadata.deletion_timestamp:
             continue
-        remembered[key] = unused_since.get(key, now)
-        if now - remembered[key] >= grace or not matches_name(stored_template):
-            over.append(stored_template)
-    return remembered, over
+        still_unused[key] = unused_since.get(key, now)
+        if now - still_unused[key] >= grace or not matches_name(stored_template):
+            expired.append(stored_template)
+    return still_unused, expired
 
 
 def matches_name(stored: ResourceClaimTemplate) -> bool:
@@ -251,19 +251,19 @@ class TemplateUsers:
         self, source: Hashable, templates: Mapping[TemplateKey, Json], uses: Iterable[TemplateKey] = ()
     ) -> set[TemplateKey]:
         """Set the templates that a source needs (with their specs) and those that it only uses. Return the templates whose entry changed."""
-        now = {**dict.fromkeys(uses), **templates}
-        before = self._sources.pop(source, {})
-        if now:
-            self._sources[source] = now
-        for key in before.keys() - now.keys():
+        current = {**dict.fromkeys(uses), **templates}
+        previous = self._sources.pop(source, {})
+        if current:
+            self._sources[source] = current
+        for key in previous.keys() - current.keys():
             holders = self._holders[key]
             del holders[source]
             if not holders:
                 del self._holders[key]
-        for key, spec in now.items():
+        for key, spec in current.items():
             holders = self._holders.setdefault(key, {})
             holders[source] = spec
-        return {key for key in before.keys() | now.keys() if before.get(key, ...) != now.get(key, ...)}
+        return {key for key in previous.keys() | current.keys() if previous.get(key, ...) != current.get(key, ...)}
 
     def spec(self, key: TemplateKey) -> Json:
         """Return the spec of a template that a source needs; None if no source needs it."""

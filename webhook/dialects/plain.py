@@ -33,7 +33,7 @@ from webhook.dialects.vocabulary import (
     Stop,
     Untranslated,
     Vocabulary,
-    several,
+    count_of,
 )
 from webhook.refusals import Code
 
@@ -50,12 +50,12 @@ _TEXTS = (Role.PROFILE, Role.MODELS, Role.NOT_MODELS, Role.UUIDS, Role.NOT_UUIDS
 # Roles that refine a request. A table may have one key of each role on the pod, and one among the variables of a container
 # (`rules._wrong_shaping`).
 SHAPING = (*_DEVICE, *_TEXTS)
-_AWAY = (Role.PLACED, Role.OPT_OUT, Role.CLAIMED)
+_KEEPING_ROLES = (Role.PLACED, Role.OPT_OUT, Role.CLAIMED)
 # The roles that this reader supports, by the position of the key. Resources have numbers; other keys refine a request, or
 # keep the pod as it is.
 ROLES: Mapping[Position, tuple[Role, ...]] = {
     Position.RESOURCE: (*_DEVICE, *_NETWORK),
-    **dict.fromkeys((Position.ANNOTATION, Position.LABEL, Position.NODE_SELECTOR), (*SHAPING, *_AWAY)),
+    **dict.fromkeys((Position.ANNOTATION, Position.LABEL, Position.NODE_SELECTOR), (*SHAPING, *_KEEPING_ROLES)),
     Position.ENV: SHAPING,
 }
 
@@ -67,7 +67,7 @@ _LETTERS = 64  # the longest text of an amount
 _SAMPLES = ("1" * cel.MAX_TEXT, "," * cel.MAX_TEXT, "a1," * (cel.MAX_TEXT // 3))
 
 
-def expected(role: Role) -> tuple[str, ...]:
+def cel_types(role: Role) -> tuple[str, ...]:
     """Return the CEL types that an expression for a role may return; () for a role without a value."""
     if role in _DEVICE or role in _NETWORK:
         return ("int",)
@@ -97,23 +97,23 @@ def read(
     """Return the demands of one container, or of the whole pod for pod scope, by the table alone."""
     table = request.table
     containers: list[ContainerAmounts] = []
-    for asking in request.containers:
-        for amount in asking.amounts:
+    for requesting in request.containers:
+        for amount in requesting.amounts:
             if amount.row.outcome is Outcome.LEFT and amount.value:
                 return Untranslated(amount.key, amount.row.because)
-    for asking in request.containers:
+    for requesting in request.containers:
         amounts: list[Amount] = []
-        for amount in asking.amounts:
+        for amount in requesting.amounts:
             number = convert(amount, expressions)
             if not isinstance(number, Amount):
                 return number
             amounts.append(number)
-        containers.append(msgspec.structs.replace(asking, amounts=tuple(amounts)))
+        containers.append(msgspec.structs.replace(requesting, amounts=tuple(amounts)))
     container = containers[0] if len(containers) == 1 else total(tuple(containers))
-    hinted = _read_hints(container, request.hints, expressions)
-    if not isinstance(hinted, _HintValues):
-        return hinted
-    demands = _demand_devices(container, hinted, table)
+    hint_values = _read_hints(container, request.hints, expressions)
+    if not isinstance(hint_values, _HintValues):
+        return hint_values
+    demands = _demand_devices(container, hint_values, table)
     if not isinstance(demands, list):
         return demands
     notes: list[Note] = []
@@ -123,7 +123,7 @@ def read(
         if row.is_dropped:
             notes.append(Note.of_dropped(amount.key, row.because))
         else:
-            notes.append(Note(amount.key, row.outcome, several(amount.value, "device") if counted else row.because))
+            notes.append(Note(amount.key, row.outcome, count_of(amount.value, "device") if counted else row.because))
         if row.role in _NETWORK and amount.value:
             # A driver that publishes pools by name gets the resource name as the name of the pool.
             target = targets[row.target or table.target]
@@ -132,7 +132,7 @@ def read(
             nic = Demand(target=target.name, count=amount.value, resource=pool, rdma=rdma)
             demands.append(KeyedDemand(amount.key, nic))
     if demands:
-        notes += hinted.notes
+        notes += hint_values.notes
     return DialectAnswer(demands=tuple(demands), notes=tuple(notes))
 
 
@@ -150,23 +150,23 @@ def _read_hints(
             continue
         if hint.row.outcome is Outcome.LEFT:
             return Untranslated(hint.key, hint.row.because)
-        nearer = container.amount_of(role)
-        if nearer:
+        resource_amount = container.amount_of(role)
+        if resource_amount:
             notes.append(
                 Note(
                     hint.key,
                     Outcome.TRANSLATED,
-                    f"has no effect, because {nearer.key} on the container takes precedence",
+                    f"has no effect, because {resource_amount.key} on the container takes precedence",
                 )
             )
             continue
-        read_ = number_of(hint, expressions) if role in _DEVICE else texts_of(hint, expressions)
-        if isinstance(read_, Stop):
-            return read_
-        if isinstance(read_, Amount):
-            amounts.append(read_)
+        value = number_of(hint, expressions) if role in _DEVICE else texts_of(hint, expressions)
+        if isinstance(value, Stop):
+            return value
+        if isinstance(value, Amount):
+            amounts.append(value)
         else:
-            texts[role] = read_
+            texts[role] = value
         notes.append(Note(hint.key, hint.row.outcome, hint.row.because))
     return _HintValues(tuple(amounts), texts, tuple(notes))
 
@@ -179,11 +179,11 @@ def total(containers: tuple[ContainerAmounts, ...]) -> ContainerAmounts:
         for amount in container.amounts:
             key = amount.key
             if container.ordinary_init:
-                before = passing.get(key)
-                passing[key] = _larger(amount, before)
+                earlier = passing.get(key)
+                passing[key] = _larger(amount, earlier)
             else:
-                before = lasting.get(key)
-                value = amount.value + (before.value if before else 0)
+                earlier = lasting.get(key)
+                value = amount.value + (earlier.value if earlier else 0)
                 lasting[key] = msgspec.structs.replace(amount, value=value)
     sums = dict(lasting)
     for key, amount in passing.items():
@@ -198,35 +198,35 @@ def _larger(amount: Amount, other: Amount | None) -> Amount:
 def _demand_devices(container: ContainerAmounts, hinted: _HintValues, table: Dialect) -> list[KeyedDemand] | Stop:
     """Return the demands of a container's keys; the container stays as it is if two keys contradict each other."""
     own = [amount for amount in container.amounts if amount.row.role in _DEVICE]
-    every = (*own, *hinted.amounts)
-    counts = [amount for amount in every if amount.row.role is Role.COUNT]
-    asking = [amount for amount in counts if amount.value]
+    amounts = (*own, *hinted.amounts)
+    counts = [amount for amount in amounts if amount.row.role is Role.COUNT]
+    effective_counts = [amount for amount in counts if amount.value]
     if not own:
         return []
-    if counts and not asking:
-        if any(amount.value for amount in every):
+    if counts and not effective_counts:
+        if any(amount.value for amount in amounts):
             return Untranslated(counts[0].key, "a count of 0 requests no device, whatever the other keys say")
         return []
     sizes: dict[Role, Amount] = {}
-    for amount in every:
+    for amount in amounts:
         if amount.row.role is not Role.COUNT and amount.value:
             other = sizes.setdefault(amount.row.role, amount)
             if other.key != amount.key:
                 return Untranslated(amount.key, f"sets the {amount.row.role} of a device, as does {other.key}")
     texts = hinted.texts
-    if len(asking) > 1:
+    if len(effective_counts) > 1:
         if sizes or texts:
-            reason = f"requested together with {asking[0].key}: it is unclear which of the two the other keys refine"
-            return Untranslated(asking[1].key, reason)
+            reason = f"requested together with {effective_counts[0].key}: it is unclear which of the two the other keys refine"
+            return Untranslated(effective_counts[1].key, reason)
         return [
             KeyedDemand(requested.key, Demand(target=requested.row.target or table.target, count=requested.value))
-            for requested in asking
+            for requested in effective_counts
         ]
     # Of two count keys, a key with 0 is ignored, and the other key requests the devices.
-    own = list(filter(_counts, own)) or own
-    parts = ContainerAmounts(container.name, tuple(filter(_counts, every)))
+    own = list(filter(_is_effective, own)) or own
+    parts = ContainerAmounts(container.name, tuple(filter(_is_effective, amounts)))
     target = table.target
-    for amount in (*own, *asking):
+    for amount in (*own, *effective_counts):
         target = amount.row.target or target
     memory, cores = parts.amount_of(Role.MEMORY), parts.amount_of(Role.CORES)
     bytes_ = memory.value * memory.row.unit.size if memory else 0
@@ -248,7 +248,7 @@ def _demand_devices(container: ContainerAmounts, hinted: _HintValues, table: Dia
     return [KeyedDemand(own[0].key, demand)]
 
 
-def _counts(amount: Amount) -> bool:
+def _is_effective(amount: Amount) -> bool:
     """Return whether an amount is not a count of 0."""
     return bool(amount.value) or amount.row.role is not Role.COUNT
 
@@ -307,12 +307,12 @@ def convert(amount: Amount, expressions: Expressions) -> Amount | Stop:
     row = amount.row
     if not row.expression:
         return amount
-    made = evaluate(amount.key, expressions[row.expression], str(amount.value))
-    if isinstance(made, Untranslated):
-        return made
-    if type(made) is not int or not 0 <= made <= MAX:
-        return Untranslated(amount.key, f"its expression makes {made!r} of {amount.value}, which is not an amount")
-    return Amount(amount.key, row, made, amount.part)
+    result = evaluate(amount.key, expressions[row.expression], str(amount.value))
+    if isinstance(result, Untranslated):
+        return result
+    if type(result) is not int or not 0 <= result <= MAX:
+        return Untranslated(amount.key, f"its expression makes {result!r} of {amount.value}, which is not an amount")
+    return Amount(amount.key, row, result, amount.part)
 
 
 def number_of(hint: Hint, expressions: Expressions) -> Amount | Stop:
@@ -321,10 +321,10 @@ def number_of(hint: Hint, expressions: Expressions) -> Amount | Stop:
     if _is_unknown(hint):
         return _unknown(hint)
     if row.expression:
-        made = evaluate(hint.key, expressions[row.expression], hint.text)
-        if isinstance(made, Untranslated):
-            return made
-        number = made if type(made) is int else -1
+        result = evaluate(hint.key, expressions[row.expression], hint.text)
+        if isinstance(result, Untranslated):
+            return result
+        number = result if type(result) is int else -1
     else:
         # A quantity such as 8Gi is accepted only for the unit bytes.
         number, text = -1, hint.text.strip()
@@ -338,8 +338,8 @@ def number_of(hint: Hint, expressions: Expressions) -> Amount | Stop:
         reason = f"{hint.text[:40]!r} is not a whole number of {row.unit}"
         return Refusal(hint.key, reason, f"write a whole number, {row.bounds}", Code.RANGE)
     if not row.takes(number):
-        read = f"{hint.text[:40]} is out of range"
-        return Refusal(hint.key, read, f"write a whole number of {row.unit}, {row.bounds}", Code.RANGE)
+        problem = f"{hint.text[:40]} is out of range"
+        return Refusal(hint.key, problem, f"write a whole number of {row.unit}, {row.bounds}", Code.RANGE)
     return Amount(hint.key, row, number)
 
 
@@ -351,10 +351,10 @@ def texts_of(hint: Hint, expressions: Expressions) -> tuple[str, ...] | Untransl
         text = hint.text.strip()
         return hint.entries or ((text,) if text else ())
     expression = expressions[hint.row.expression]
-    made = evaluate(hint.key, expression, hint.text)
-    if isinstance(made, Untranslated):
-        return made
-    entries = made if isinstance(made, list) else [made]
+    result = evaluate(hint.key, expression, hint.text)
+    if isinstance(result, Untranslated):
+        return result
+    entries = result if isinstance(result, list) else [result]
     texts = [entry for entry in entries if isinstance(entry, str)]
     if len(texts) < len(entries) or len(texts) > MAX_ENTRIES:
         reason = f"its expression makes no list of at most {MAX_ENTRIES} texts of {hint.text[:40]!r}"

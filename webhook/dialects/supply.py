@@ -50,7 +50,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     # Whether most nodes publish CPUs whose claims also count as requests for CPUs of the node (nodeAllocatableResources).
     counts_cpus: bool = False
     # Whether claims for whole devices must avoid shared devices, because a claim without amounts gets only a part of a shared device.
-    parted: bool = False
+    divisible: bool = False
     rootless: int = (
         0  # number of devices whose pcieRoot is the empty text; a constraint treats all empty roots as equal
     )

@@ -49,7 +49,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     uuids: tuple[str, ...] = ()
     not_uuids: tuple[str, ...] = ()
     attributes: tuple[Selection, ...] = ()  # requirements on attributes, by full name
-    same: str = ""  # attribute with the same value on all the devices
+    same_attribute: str = ""  # attribute with the same value on all the devices
     virtual_function: bool = False
     rdma: bool = False
     everything: bool = False  # all matching devices of the node (allocationMode All)
@@ -156,7 +156,7 @@ class DialectAnswer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 Stop = Refusal | Untranslated  # the result of a reader that refuses the pod or leaves it unchanged
 
 
-def several(count: int, noun: str) -> str:
+def count_of(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' if count > 1 else ''}"
 
 
@@ -301,7 +301,7 @@ KeyAnswer = tuple[Demand, Outcome, str]  # the demand of one key, the outcome of
 
 
 def read_each(
-    request: DialectRequest[O], ask: Callable[[Amount, DialectRequest[O]], KeyAnswer | Stop]
+    request: DialectRequest[O], read_key: Callable[[Amount, DialectRequest[O]], KeyAnswer | Stop]
 ) -> DialectAnswer | Stop:
     """Read one container whose keys are independent of each other: `ask` returns the demand of each key with an amount above 0.
 
@@ -314,7 +314,7 @@ def read_each(
             continue
         if amount.row.outcome is Outcome.LEFT:
             return Untranslated(amount.key, amount.row.because)
-        answer = ask(amount, request)
+        answer = read_key(amount, request)
         if isinstance(answer, Stop):
             return answer
         demand, outcome, text = answer
@@ -346,11 +346,11 @@ class BareKey(msgspec.Struct, frozen=True, gc=False):
     # The texts that an administrator may declare under `meanings`, for a message.
     choices: str
     # Returns the meaning of such a text other than `whole`; None if it is not one of the choices.
-    part: Callable[[str], Meaning | None] = lambda _: None
+    declared_part: Callable[[str], Meaning | None] = lambda _: None
     # Returns the meaning that the pod's requirements on node labels show; None if they show none.
-    pod: Callable[[Selected], Meaning | None] = lambda _: None
+    selected_meaning: Callable[[Selected], Meaning | None] = lambda _: None
     # Returns the label by which a node shows that its units are not whole devices; "" if none does.
-    node: Callable[[Mapping[str, str]], str] = lambda _: ""
+    sharing_label: Callable[[Mapping[str, str]], str] = lambda _: ""
     # The targets of keys whose target is not `target`.
     targets: Mapping[str, str] = {}
     # Whether a node that publishes devices of the class, but none of the target, is evidence that a unit is a part of a device.
@@ -358,7 +358,7 @@ class BareKey(msgspec.Struct, frozen=True, gc=False):
 
     def declared(self, text: str) -> Meaning | None:
         """Return the meaning that a text under `meanings` declares; None if it is not one of the choices."""
-        return WHOLE if text == "whole" else self.part(text)
+        return WHOLE if text == "whole" else self.declared_part(text)
 
 
 class Vocabulary(msgspec.Struct, Generic[O], frozen=True, kw_only=True):

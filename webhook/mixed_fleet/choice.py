@@ -94,32 +94,32 @@ def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State
             return Choice(by_claims=False, why=why, preferred=False)
         if nodes.stock is None:
             return Choice(by_claims, f"{counts}; {why}; free devices are not known", preferred=True)
-        preferred = _best_offer(nodes, preference, claims, state, budget, by_claims=by_claims)
-        other = _NodeOffer(BestOffer.UNKNOWN)
-        if preferred.offer in (BestOffer.BUSY, BestOffer.NEVER):
-            other = _best_offer(nodes, preference, claims, state, budget, by_claims=not by_claims)
+        preferred_offer = _best_offer(nodes, preference, claims, state, budget, by_claims=by_claims)
+        other_offer = _NodeOffer(BestOffer.UNKNOWN)
+        if preferred_offer.offer in (BestOffer.BUSY, BestOffer.NEVER):
+            other_offer = _best_offer(nodes, preference, claims, state, budget, by_claims=not by_claims)
     except OutOfBudget:
         return Choice(by_claims, f"{why}; timed out looking for free devices", preferred=True)
-    if preferred.offer in (BestOffer.FREE, BestOffer.UNKNOWN):
+    if preferred_offer.offer in (BestOffer.FREE, BestOffer.UNKNOWN):
         return Choice(by_claims, f"{counts}; {why}", preferred=True)
-    is_better = other.offer is BestOffer.FREE
-    if preferred.offer is BestOffer.NEVER:
-        is_better = other.offer is not BestOffer.NEVER
+    is_better = other_offer.offer is BestOffer.FREE
+    if preferred_offer.offer is BestOffer.NEVER:
+        is_better = other_offer.offer is not BestOffer.NEVER
     if not is_better:
-        neither = "no reachable node has enough free devices"
-        if other.offer is BestOffer.UNKNOWN:
-            neither = "no reachable node is known to have enough free devices"
-        return Choice(by_claims, f"{counts}; {why}; {neither}", preferred=True)
-    has, others_have = ("a driver", "a device plugin") if by_claims else ("a device plugin", "a driver")
-    node = f"node {other.node}, with {others_have},"
-    if preferred.offer is BestOffer.BUSY:
-        instead = f"no node with {has} has enough free devices; {node} has enough"
-    elif other.offer is BestOffer.FREE:
-        instead = f"no node with {has} could serve this pod; {node} has enough free devices"
+        reason = "no reachable node has enough free devices"
+        if other_offer.offer is BestOffer.UNKNOWN:
+            reason = "no reachable node is known to have enough free devices"
+        return Choice(by_claims, f"{counts}; {why}; {reason}", preferred=True)
+    preferred_source, other_source = ("a driver", "a device plugin") if by_claims else ("a device plugin", "a driver")
+    node = f"node {other_offer.node}, with {other_source},"
+    if preferred_offer.offer is BestOffer.BUSY:
+        comparison = f"no node with {preferred_source} has enough free devices; {node} has enough"
+    elif other_offer.offer is BestOffer.FREE:
+        comparison = f"no node with {preferred_source} could serve this pod; {node} has enough free devices"
     else:
-        could = "might" if other.offer is BestOffer.UNKNOWN else "could"
-        instead = f"no node with {has} could serve this pod; {node} {could}"
-    return Choice(not by_claims, f"{counts}; {why}, but {instead}", preferred=False)
+        could = "might" if other_offer.offer is BestOffer.UNKNOWN else "could"
+        comparison = f"no node with {preferred_source} could serve this pod; {node} {could}"
+    return Choice(not by_claims, f"{counts}; {why}, but {comparison}", preferred=False)
 
 
 def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: State, budget: Budget) -> _Nodes | None:
@@ -138,11 +138,11 @@ def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: S
     publishing: list[frozenset[str]] = []
     for claim in claims:
         for request in claim.spec.devices.requests:
-            served = [
+            classes = [
                 inventory.classes.get(alternative.device_class_name) for alternative in request.alternatives.values()
             ]
             publishing.append(
-                frozenset().union(*[device_class.nodes for device_class in served if device_class is not None])
+                frozenset().union(*[device_class.nodes for device_class in classes if device_class is not None])
             )
     driver = frozenset.intersection(*publishing) if publishing else frozenset()
     if stock is not None and plugin and stock.pages_on.get(""):
@@ -155,10 +155,10 @@ def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: S
             return _Nodes(plugin & names, driver & names, stock, state.uses)
     if prospects is None:
         return None
-    reached = NodeIndex(prospects.nodes).reach(preference.constraints, budget).nodes
+    reachable = NodeIndex(prospects.nodes).reach(preference.constraints, budget).nodes
     answers = fleet(prospects, claims, options=Options(steps=step_limits.VERDICT, budget=budget), idle=True)
-    plugin = frozenset([name for name in reached if _has(prospects.nodes[name], preference.needs)])
-    return _Nodes(plugin, reached.intersection(answers.feasible), prospects, {})
+    plugin = frozenset([name for name in reachable if _has(prospects.nodes[name], preference.needs)])
+    return _Nodes(plugin, reachable.intersection(answers.feasible), prospects, {})
 
 
 def _best_offer(
@@ -176,7 +176,7 @@ def _best_offer(
     if not by_claims:
         return _best_by_plugin(nodes, stock, preference, budget)
     for idle in (False, True):
-        unsure = None
+        unknown_offer = None
         answers = fleet(
             stock, claims, options=Options(steps=step_limits.VERDICT, budget=budget), idle=idle, memo=state.memo
         )
@@ -189,9 +189,9 @@ def _best_offer(
                 continue
             if verdict is Verdict.FEASIBLE:
                 return _NodeOffer(BestOffer.BUSY if idle else BestOffer.FREE, name)
-            unsure = _NodeOffer(BestOffer.UNKNOWN, name)
-        if unsure is not None:
-            return unsure
+            unknown_offer = _NodeOffer(BestOffer.UNKNOWN, name)
+        if unknown_offer is not None:
+            return unknown_offer
     return _NodeOffer(BestOffer.NEVER)
 
 

@@ -75,16 +75,16 @@ def _publishing(key: str, fleet: Inventory, configuration: Configuration) -> fro
     if class_name is not None:
         return fleet.classes[class_name].nodes
     # If several dialects have the key, its target is the kind of device that a unit is if nothing shows another meaning (`BareKey`).
-    counting = [known for known in configuration.resource(key) if known.row.role is Role.COUNT]
-    names = [known.row.target or known.dialect.target for known in counting]
-    for known in counting:
+    count_rows = [known for known in configuration.resource(key) if known.row.role is Role.COUNT]
+    target_names = [known.row.target or known.dialect.target for known in count_rows]
+    for known in count_rows:
         if bare := configuration.vocabularies[known.dialect.name].bare:
-            names = [bare.targets.get(key, bare.target)]
+            target_names = [bare.targets.get(key, bare.target)]
             break
-    target = configuration.targets.get(names[0]) if names else None
+    target = configuration.targets.get(target_names[0]) if target_names else None
     if target is None:
         return None
-    served = fleet.find_class(target, configuration.file.classes.get(target.name, ""))
-    if served is None:
+    device_class = fleet.find_class(target, configuration.file.classes.get(target.name, ""))
+    if device_class is None:
         return frozenset() if key in configuration.file.mixed else None
-    return served.kinds.get(target.name, served.nodes)
+    return device_class.kinds.get(target.name, device_class.nodes)

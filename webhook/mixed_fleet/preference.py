@@ -45,53 +45,53 @@ def read_preference(pod: Mapping[str, Json], owner: PodOwner, keys: Collection[s
     """
     policies = state.configuration.file.mixed
     try:
-        read = convert(dict(pod), Pod)
-        pod_requests = requests(read)
+        typed_pod = convert(dict(pod), Pod)
+        pod_requests = requests(typed_pod)
     except (WireError, QuantityError):
         return None
     needs = {key: pod_requests[key] for key in sorted(keys) if pod_requests.get(key)}
     if not needs:
         return None
-    if read.spec.resource_claims:
+    if typed_pod.spec.resource_claims:
         return None  # its own claims need migrated nodes
     other_requests = {
         key: amount for key, amount in pod_requests.items() if key not in needs and key not in state.fleet.extended
     }
-    raw = pod["spec"]
-    assert isinstance(raw, dict)
-    constraints = node_constraints(raw)
+    spec = pod["spec"]
+    assert isinstance(spec, dict)
+    constraints = node_constraints(spec)
     by_claims, why = True, "without a policy in `mixed`, claims are preferred"
     if policies.keys() >= needs.keys():
-        first = next(iter(needs))
-        by_claims, why = _prefers_claims(policies[first], owner, constraints)
-        why = f"{why} (`mixed`, {first})"
-    each = owner.kind == "DaemonSet"
+        first_key = next(iter(needs))
+        by_claims, why = _prefers_claims(policies[first_key], owner, constraints)
+        why = f"{why} (`mixed`, {first_key})"
+    on_each_node = owner.kind == "DaemonSet"
     return Preference(
         by_claims=by_claims,
         why=why,
         needs=needs,
         other_requests=other_requests,
         constraints=constraints,
-        on_each_node=each,
+        on_each_node=on_each_node,
     )
 
 
 def _prefers_claims(policy: MixedFleet, owner: PodOwner, constraints: Mapping[str, Any]) -> tuple[bool, str]:
-    own = policy.namespaces.get(owner.namespace)
-    nodes: PreferredNodes = own or policy
-    where = f"in namespace {owner.namespace} " if own else ""
+    own_policy = policy.namespaces.get(owner.namespace)
+    nodes: PreferredNodes = own_policy or policy
+    namespace_text = f"in namespace {owner.namespace} " if own_policy else ""
     if nodes.prefer is not None:
         by_claims = nodes.prefer == "dra"
-        return by_claims, f"{where}{_WITH_DRIVER if by_claims else _WITH_PLUGIN} are preferred"
+        return by_claims, f"{namespace_text}{_WITH_DRIVER if by_claims else _WITH_PLUGIN} are preferred"
     if nodes.percent is not None:
         by_claims = owner.within(nodes.percent)
         included = "is" if by_claims else "is not"
         return (
             by_claims,
-            f"{where}{nodes.percent}% of workloads prefer {_WITH_DRIVER}, and this workload {included} one of them",
+            f"{namespace_text}{nodes.percent}% of workloads prefer {_WITH_DRIVER}, and this workload {included} one of them",
         )
     # The labels for which the pod requires a single value: in its node selector, or in a required node affinity with one term.
-    demanded = dict(constraints.get("nodeSelector", {}))
+    required_labels = dict(constraints.get("nodeSelector", {}))
     try:
         terms = convert(constraints.get("required", {}), NodeSelector).node_selector_terms
     except WireError:
@@ -99,7 +99,7 @@ def _prefers_claims(policy: MixedFleet, owner: PodOwner, constraints: Mapping[st
     if len(terms) == 1:
         for expression in terms[0].match_expressions:
             if expression.operator == "In" and len(expression.values) == 1:
-                demanded[expression.key] = expression.values[0]
-    by_claims = nodes.node_selector.items() <= demanded.items()
+                required_labels[expression.key] = expression.values[0]
+    by_claims = nodes.node_selector.items() <= required_labels.items()
     labels = ", ".join([f"{key}={value}" for key, value in nodes.node_selector.items()])
-    return by_claims, f"{where}the pod {'requires' if by_claims else 'does not require'} a node with {labels}"
+    return by_claims, f"{namespace_text}the pod {'requires' if by_claims else 'does not require'} a node with {labels}"

@@ -67,21 +67,21 @@ class NodeIndex:
         self._every = frozenset(nodes)
         # By label key: the nodes of each value.
         self._labels: Cache[dict[str, set[str]]] = Cache(24 << 20)
-        self._found: Cache[Reach] = Cache(4 << 20)
+        self._reaches: Cache[Reach] = Cache(4 << 20)
         # Each set of taints with its nodes; computed when it is first needed.
         self._tainted: list[tuple[NodeSpec, frozenset[str]]] | None = None
 
     def reach(self, constraints: Mapping[str, Json], budget: Budget | None = None) -> Reach:
         """Find the nodes that fit a pod's constraints; all nodes if the constraints are malformed or too many."""
         key = msgspec.json.encode(constraints)
-        reachable = self._found.get(key)
+        reachable = self._reaches.get(key)
         if reachable is None:
             try:
                 reachable = self._find(convert(dict(constraints), _NodeConstraints), budget)
             except WireError:
                 reachable = Reach(self._every)
             set_size = 0 if reachable.nodes is self._every else 64 * (len(reachable.nodes) + len(reachable.closed))
-            self._found.put(key, reachable, 200 + len(key) + set_size)
+            self._reaches.put(key, reachable, 200 + len(key) + set_size)
         return reachable
 
     def _find(self, constraints: _NodeConstraints, budget: Budget | None) -> Reach:
@@ -101,7 +101,9 @@ class NodeIndex:
             for name, node in self._nodes.items():
                 if node.spec.taints or node.spec.unschedulable:
                     groups.setdefault((node.spec.taints, node.spec.unschedulable), []).append(name)
-            self._tainted = [(self._nodes[same[0]].spec, frozenset(same)) for same in groups.values()]
+            self._tainted = [
+                (self._nodes[tainted_names[0]].spec, frozenset(tainted_names)) for tainted_names in groups.values()
+            ]
         closed = frozenset[str]()
         for spec, names in self._tainted:
             if budget is not None:
@@ -139,25 +141,27 @@ class NodeIndex:
         if not (term.match_expressions or term.match_fields):
             return frozenset()
         for field in term.match_fields:
-            named = self._every & set(field.values) if field.key == "metadata.name" else frozenset[str]()
-            nodes = nodes & named if field.operator == "In" else nodes - named
+            named_nodes = self._every & set(field.values) if field.key == "metadata.name" else frozenset[str]()
+            nodes = nodes & named_nodes if field.operator == "In" else nodes - named_nodes
         for expression in term.match_expressions:
             values = self._of_label(expression.key, budget)
-            chosen = frozenset[str]().union(
-                *[values[value] for value in _chosen(expression, values) if value in values]
+            selected_nodes = frozenset[str]().union(
+                *[values[value] for value in _selected_values(expression, values) if value in values]
             )
-            nodes = nodes - chosen if expression.operator in ("NotIn", "DoesNotExist") else nodes & chosen
+            nodes = (
+                nodes - selected_nodes if expression.operator in ("NotIn", "DoesNotExist") else nodes & selected_nodes
+            )
         return nodes
 
 
-def _chosen(requirement: NodeSelectorRequirement, known: Iterable[str]) -> Iterable[str]:
+def _selected_values(requirement: NodeSelectorRequirement, values: Iterable[str]) -> Iterable[str]:
     """Find the values of a label that a requirement selects (In, Exists, Gt, Lt) or excludes (NotIn, DoesNotExist)."""
     if requirement.operator in ("Exists", "DoesNotExist"):
-        return known
+        return values
     if requirement.operator in ("In", "NotIn"):
         return requirement.values
     bound = int(requirement.values[0])
-    numbers = [value for value in known if (number := int64(value)) is not None and number != bound]
+    numbers = [value for value in values if (number := int64(value)) is not None and number != bound]
     return [value for value in numbers if (int(value) > bound) == (requirement.operator == "Gt")]
 
 
@@ -172,12 +176,12 @@ def reach_ignoring_taints(constraints: Mapping[str, Json], state: State, budget:
 
     They are existing nodes, nodes that an autoscaler can create, and all nodes that are newer than the inventory.
     """
-    bare = {**constraints, "tolerations": _ANY_TAINT}
-    nodes = node_index(state.fleet).reach(bare, budget).nodes
+    ignoring_taints = {**constraints, "tolerations": _ANY_TAINT}
+    nodes = node_index(state.fleet).reach(ignoring_taints, budget).nodes
     if state.stock is not None:
         nodes |= state.stock.nodes.keys() - state.fleet.nodes.keys()
     if state.prospects is not None:
-        nodes |= NodeIndex(state.prospects.nodes).reach(bare, budget).nodes
+        nodes |= NodeIndex(state.prospects.nodes).reach(ignoring_taints, budget).nodes
     return nodes
 
 

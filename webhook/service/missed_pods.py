@@ -23,7 +23,7 @@ from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.texts import list_first
 from webhook import names
-from webhook.claims import known_at_admission
+from webhook.claims import metadata_at_admission
 from webhook.service.pod_survey import EVERYWHERE, PodSurvey
 from webhook.state import Mode, mode_of, workload
 from webhook.translate import find_missed, find_unknown, find_unserved, why_unknown
@@ -142,7 +142,7 @@ class MissedPods:
         state, metadata = self._state(), pod.metadata
         if metadata.labels.get(names.SKIP_LABEL) == "true":
             return ""
-        if mode_of(state, workload(metadata.namespace, known_at_admission(pod))) not in (Mode.ENFORCE, Mode.WARN):
+        if mode_of(state, workload(metadata.namespace, metadata_at_admission(pod))) not in (Mode.ENFORCE, Mode.WARN):
             return ""
         unknown = {
             key: meant for key, meant in find_unknown(pod, state, Budget(step_limits.MISSED_POD)).items() if meant

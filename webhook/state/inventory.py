@@ -110,7 +110,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 continue
             # With a GPUCluster no feature discovery updates NVIDIA's labels, so they count only on nodes with a device plugin.
             stale = vocabulary.table.name == "nvidia" and installed.gpu_operator.runs_driver_alone
-            shown = {node.metadata.name: bare.node(node.metadata.labels) for node in nodes}
+            shown = {node.metadata.name: bare.sharing_label(node.metadata.labels) for node in nodes}
             labelled[vocabulary.table.name] = {
                 name: label for name, label in shown.items() if label and (not stale or name in with_plugin)
             }
@@ -275,7 +275,7 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         cpus=max(sorted(cpus), key=cpus.__getitem__, default=0),
         counts_cpus=len(counting) * 2 > len(nodes),
         # A claim cannot choose between devices that are allocated in parts and whole ones, so the majority of nodes decides.
-        parted=len(parts) > len(undivided),
+        divisible=len(parts) > len(undivided),
         rootless=sum(number for group, number in device_counts.items() if group.rootless),
         doubt=doubt,
     )

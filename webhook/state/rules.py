@@ -516,7 +516,7 @@ def _wrong_role(row: Row, table: Dialect, path: str) -> Iterator[Finding]:
 def _wrong_expression(row: Row, path: str) -> Iterator[Finding]:
     """Find an expression that does not compile, returns a type that the role cannot use, or costs too much."""
     path = f"{path}/expression"
-    expected_types = plain.expected(row.role)
+    expected_types = plain.cel_types(row.role)
     if not expected_types:
         yield mistake(path, "nothing reads the value of this key", "leave it out, or give the key a role")
         return

@@ -193,7 +193,7 @@ def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Confi
     if hint.row.outcome is Outcome.LEFT or read is None or pod is None:
         return case.leave(hint.key, hint.row.because)
     rows = {(row.place, row.name): row for row in dialect.keys}
-    former = {now: name for name, now in configuration.file.keys.get(dialect.name, {}).items()}
+    original_names = {now: name for name, now in configuration.file.keys.get(dialect.name, {}).items()}
     variables: dict[str, Json] = {}
     for slot in pod.slots:
         for variable in items(slot.raw, "env"):
@@ -203,7 +203,7 @@ def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Confi
     for (position, name), row in rows.items():
         value = places.get(position, {}).get(name)
         if value is not None and row.when in ("", value):
-            texts[former.get(name, name)] = Hint.from_row(name, row, text_of(value))
+            texts[original_names.get(name, name)] = Hint.from_row(name, row, text_of(value))
     for row in [row for row in dialect.keys if "<" in row.name]:
         for name, value in places.get(row.place, {}).items():
             if pattern(row.name)(name):
@@ -226,13 +226,13 @@ def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Confi
     if not isinstance(answer, DialectAnswer):
         return _stop(case, answer)
     # Annotations that a claim replaces are removed, so that their system does not serve them as well.
-    read_by = {hint.key: hint.row for hint in texts.values() if hint.row.place is Position.ANNOTATION}
+    rows_by_key = {hint.key: hint.row for hint in texts.values() if hint.row.place is Position.ANNOTATION}
     # A dropped annotation has no counterpart, and stays on the pod.
-    taken = {note.key for note in answer.notes if note.outcome in REPLACED and not note.is_dropped}
+    replaced_names = {note.key for note in answer.notes if note.outcome in REPLACED and not note.is_dropped}
     replaced_keys = [
         LegacyKey(key, (KnownRow(dialect, row),), raw=pod.annotations[key])
-        for key, row in read_by.items()
-        if key in taken
+        for key, row in rows_by_key.items()
+        if key in replaced_names
     ]
     slots = [slot for slot in pod.slots if slot.name in answer.containers]
     return replace(
@@ -331,8 +331,8 @@ def _make_request(
     options = configuration.options[name]
     host_targets = options.host_targets()
     host = requests(owners.pod, host_targets) if host_targets and owners.pod else {}
-    known = fleet.installed.network.pools
-    pools = {key: str(known[key]) for key in case.keys if key in known} if known else {}
+    network_pools = fleet.installed.network.pools
+    pools = {key: str(network_pools[key]) for key in case.keys if key in network_pools} if network_pools else {}
     return DialectRequest(
         table=case.dialect,
         containers=tuple(containers),

@@ -219,10 +219,10 @@ def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
     bridge = context.configuration.file.bridge
     if bridge is not None and bridge.scheduler_name == (scheduler or context.scheduler):
         shared = pass_fence(shared)  # even without a fence: a fence that is created later must not block pending pods
-        own = context.pod.annotations.get(STRATEGY)
-        cases, strategy = _place_close(cases, own)
+        own_strategy = context.pod.annotations.get(STRATEGY)
+        cases, strategy = _place_close(cases, own_strategy)
         if not strategy:
-            cases, strategy, packed = _pack_nodes(cases, context.pod.annotations, own)
+            cases, strategy, packed = _pack_nodes(cases, context.pod.annotations, own_strategy)
     for container, text in shared.remarks:
         noted: list[Case] = []
         for case in cases:
@@ -234,7 +234,7 @@ def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
 
 def _run_steps(cases: Sequence[Case], steps: Sequence[Step], context: Context) -> tuple[Case, ...]:
     """Run the steps on each case until one closes it, then close the other cases of that case's container."""
-    taken = []
+    stepped = []
     is_open = True
     for case in cases:
         for step in steps:
@@ -242,25 +242,25 @@ def _run_steps(cases: Sequence[Case], steps: Sequence[Step], context: Context) -
                 break
             context.budget.charge(_CHECK)
             case = step(case, context)  # noqa: PLW2901  the case goes on as the step returns it
-        taken.append(case)
+        stepped.append(case)
         is_open = is_open and case.open
-    return tuple(taken) if is_open else _keep_containers_whole(taken)
+    return tuple(stepped) if is_open else _keep_containers_whole(stepped)
 
 
 def _keep_containers_whole(cases: list[Case]) -> tuple[Case, ...]:
     """Close the other cases of a container that has a closed one."""
-    stuck: dict[int, Untranslated] = {}
+    closed_containers: dict[int, Untranslated] = {}
     for case in cases:
         if case.left and not case.independent:
             for slot, _ in case.slot_keys:
-                stuck[slot.order] = case.left
-    spreading = bool(stuck)
+                closed_containers[slot.order] = case.left
+    spreading = bool(closed_containers)
     while spreading:
         spreading = False
         for i, case in enumerate(cases):
             if not case.open or case.independent:
                 continue
-            causes = [stuck[slot.order] for slot, _ in case.slot_keys if slot.order in stuck]
+            causes = [closed_containers[slot.order] for slot, _ in case.slot_keys if slot.order in closed_containers]
             if not causes:
                 continue
             reason = f"{causes[0].key} of the same container stays"
@@ -268,7 +268,7 @@ def _keep_containers_whole(cases: list[Case]) -> tuple[Case, ...]:
             cases[i] = staying
             assert staying.left
             for slot, _ in case.slot_keys:
-                stuck[slot.order] = staying.left
+                closed_containers[slot.order] = staying.left
             spreading = True
     return tuple(cases)
 
@@ -304,8 +304,8 @@ def _pair_keys(cases: Sequence[Case], joint: Joint) -> list[Case]:
                 paired[i] = paired[i].leave(key, reason)
             continue
         pairs = Pairs(primary=primary, secondary=secondary.times(each), attribute=joint.attribute, each=each)
-        left = tuple([keyed_demand for keyed_demand in paired[j].demands if keyed_demand.key != other])
-        paired[j] = replace(paired[j], demands=left, joined=True)
+        remaining = tuple([keyed_demand for keyed_demand in paired[j].demands if keyed_demand.key != other])
+        paired[j] = replace(paired[j], demands=remaining, joined=True)
         pair = KeyedDemand(key, pairs, (other,))
         demands = tuple([pair if keyed_demand.key == key else keyed_demand for keyed_demand in paired[i].demands])
         joined = replace(paired[i], demands=demands, joined=True)
@@ -331,9 +331,9 @@ def leave_read_by_others(case: Case, context: Context) -> Case:
     """Leave keys that another program reads on the pod after our webhook."""
     for key in case.keys:
         context.budget.charge(len(context.read_by_others))
-        for begin, what_for in context.read_by_others.items():
-            if key.startswith(begin):
-                return case.leave(key, what_for)
+        for prefix, reason in context.read_by_others.items():
+            if key.startswith(prefix):
+                return case.leave(key, reason)
     return case
 
 
@@ -421,7 +421,7 @@ def make_claims(case: Case, context: Context) -> Case:
             text = f"{made.reason}: the devices may be on different NUMA nodes"
             notes.append(Note(key, Outcome.APPROXIMATED, text))
             assert isinstance(demand, Demand)
-            demand = replace(demand, same="")
+            demand = replace(demand, same_attribute="")
             made = context.claim_maker.make(demand, context.budget)
         if isinstance(made, Impossible):
             # Refuse a demand that no claim can express only if the configuration requires it and the inventory is complete.
@@ -551,10 +551,12 @@ def _choose_scheduler(cases: tuple[Case, ...], context: Context) -> tuple[tuple[
     # If a key needs the old scheduler, the pod keeps it.
     checked = _run_steps(cases, (check_scheduler,), context)
     name = context.scheduler
-    holding = [case for case in cases if (case.demands or case.left) and not case.open and _needs_scheduler(case, name)]
-    if not holding:
+    cases_of_scheduler = [
+        case for case in cases if (case.demands or case.left) and not case.open and _needs_scheduler(case, name)
+    ]
+    if not cases_of_scheduler:
         return checked, ""
-    key = holding[0].keys[0]
+    key = cases_of_scheduler[0].keys[0]
     reason = f"{key} keeps the pod with scheduler {name!r}, which is not known to serve such claims"
     final = [
         case.leave(case.keys[0], reason) if case.open and not after.open and name in case.dialect.schedulers else after
@@ -577,8 +579,8 @@ def _target_scheduler(cases: tuple[Case, ...], context: Context) -> str:
     if not any_open or context.scheduled:
         return ""
     if file.bridge and (own or name == file.target_scheduler):
-        made_of = [made for case in cases if case.open for made in case.made]
-        drivers = {supply.driver for made in made_of for supply in made.supplies}
+        open_claims = [made for case in cases if case.open for made in case.made]
+        drivers = {supply.driver for made in open_claims for supply in made.supplies}
         if not drivers.isdisjoint(file.bridge.drivers):
             return file.bridge.scheduler_name
     if own and file.target_scheduler != name:
@@ -586,7 +588,7 @@ def _target_scheduler(cases: tuple[Case, ...], context: Context) -> str:
     return ""
 
 
-def _place_close(cases: tuple[Case, ...], own: Json) -> tuple[tuple[Case, ...], str]:
+def _place_close(cases: tuple[Case, ...], own_strategy: Json) -> tuple[tuple[Case, ...], str]:
     """Choose the bridge's strategy for near devices if the pod prefers them: a claim cannot express the preference, a strategy can.
 
     A strategy that the pod names itself (`own`) stays.
@@ -598,7 +600,7 @@ def _place_close(cases: tuple[Case, ...], own: Json) -> tuple[tuple[Case, ...], 
         for i, note in enumerate(notes):
             if case.open and note.about is Role.JOINT:
                 text = f"no scope is required: the pod's own {STRATEGY} says where its devices are"
-                if own is None:
+                if own_strategy is None:
                     strategy = _NEAREST
                     text = f"no scope is required: the bridge prefers devices that are near ({STRATEGY}: {strategy})"
                 notes[i] = replace(note, detail=text)
@@ -607,15 +609,15 @@ def _place_close(cases: tuple[Case, ...], own: Json) -> tuple[tuple[Case, ...], 
 
 
 def _pack_nodes(
-    cases: tuple[Case, ...], annotations: Mapping[str, Json], own: Json
+    cases: tuple[Case, ...], annotations: Mapping[str, Json], own_strategy: Json
 ) -> tuple[tuple[Case, ...], str, dict[str, tuple[str, str]]]:
     """Return the bridge's strategy nearest to the pod's annotations for another scheduler; "" if the pod names its `own`."""
     packing = packing_of(annotations)
     if packing is None or not any(case.open and case.dialect.name == packing.dialect for case in cases):
         return cases, "", {}
-    strategy = packing.strategy if own is None else ""
+    strategy = packing.strategy if own_strategy is None else ""
     text = f"the bridge's nearest strategy is {strategy} ({STRATEGY})"
-    if own is not None:
+    if own_strategy is not None:
         text = f"the pod's own {STRATEGY} says how it is placed"
     placed: list[Case] = []
     for case in cases:
@@ -640,8 +642,8 @@ def _share_claims(cases: tuple[Case, ...], context: Context) -> SharedClaims:
     for case in cases:
         for keyed_demand, made in zip(case.demands, case.made, strict=True) if case.open else ():
             if case.dialect.scope is Scope.POD:
-                seen_by = context.pod.slots if case.dialect.seen_by_all else [slot for slot, _ in case.slot_keys]
-                users = tuple([slot.name for slot in seen_by])
+                slots = context.pod.slots if case.dialect.seen_by_all else [slot for slot, _ in case.slot_keys]
+                users = tuple([slot.name for slot in slots])
                 base = made.claims.base
                 common += [Grant(spec=spec, owner="", base=base, users=users) for spec in made.claims.specs]
                 continue

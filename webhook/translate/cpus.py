@@ -45,8 +45,8 @@ _OWN = "the pod requests CPUs through its own claim, {}"
 
 def whole_cpus(pod: PodView) -> dict[int, int]:
     """Count the CPUs that the static CPU manager gives to each container exclusively, by container order; {} unless the pod is Guaranteed."""
-    whole = mapping(pod.spec.get("resources"))
-    limits, requested = mapping(whole.get("limits")), mapping(whole.get("requests"))
+    pod_resources = mapping(pod.spec.get("resources"))
+    limits, requested = mapping(pod_resources.get("limits")), mapping(pod_resources.get("requests"))
     by_pod = any(name in (CPU, MEMORY) or name.startswith("hugepages-") for name in (*limits, *requested))
     if by_pod:
         of_containers = {name for slot in pod.slots for name in (*slot.limits, *slot.requests)}
@@ -156,9 +156,9 @@ def check_nodes(cases: Sequence[Case], context: Context) -> Sequence[Case]:
         for made in case.made if case.open and not case.keeps else ():
             with_devices = made.supply.served.nodes & context.fleet.nodes.keys()
             nodes = nodes & with_devices if with_devices else nodes
-    giving = nodes & served.nodes
+    publishing = nodes & served.nodes
     of_no_node = any(" " in name for name in served.nodes)  # slices without a nodeName count under `driver NAME`
-    if of_no_node or len(giving) * 2 > len(nodes):
+    if of_no_node or len(publishing) * 2 > len(nodes):
         return cases
-    reason = f"{len(giving)} of {len(nodes)} nodes that the pod can run on publish CPUs of class {served.name}: more than half have to"
+    reason = f"{len(publishing)} of {len(nodes)} nodes that the pod can run on publish CPUs of class {served.name}: more than half have to"
     return leave_cpus(cases, reason)

@@ -25,17 +25,19 @@ BYTES = 16 * 1024  # bytes of an annotation: most of it becomes part of a CEL ex
 
 def exceeded_limit(pod: PodView, configuration: Configuration) -> Untranslated | None:
     """Return the limit that a pod exceeds; None if it exceeds none."""
-    first = ""
-    asking = key_count = 0
+    first_key = ""
+    requesting_containers = key_count = 0
     for slot in pod.slots:
         if slot.legacy_keys:
-            first = first or slot.legacy_keys[0].key
-            asking += 1
+            first_key = first_key or slot.legacy_keys[0].key
+            requesting_containers += 1
             key_count += len(slot.legacy_keys)
-    if asking > CONTAINERS:
-        return Untranslated(first, f"{asking} containers ask for devices, {CONTAINERS} is the maximum")
+    if requesting_containers > CONTAINERS:
+        return Untranslated(
+            first_key, f"{requesting_containers} containers ask for devices, {CONTAINERS} is the maximum"
+        )
     if key_count > POD_KEYS:
-        return Untranslated(first, f"the pod has {key_count} device keys, {POD_KEYS} is the maximum")
+        return Untranslated(first_key, f"the pod has {key_count} device keys, {POD_KEYS} is the maximum")
     for slot in pod.slots:
         if len(slot.legacy_keys) > KEYS:
             reason = f"container {slot.name} has {len(slot.legacy_keys)} device keys, {KEYS} is the maximum"
@@ -44,9 +46,9 @@ def exceeded_limit(pod: PodView, configuration: Configuration) -> Untranslated |
             if _is_long(entry.limit) or (entry.request not in (None, entry.limit) and _is_long(entry.request)):
                 return Untranslated(entry.key, f"an amount of more than {LETTERS} letters is not read")
     always, terms = pod.selected
-    if (terms or always) and first and len(always) + sum(map(len, terms)) > SELECTIONS:
+    if (terms or always) and first_key and len(always) + sum(map(len, terms)) > SELECTIONS:
         reason = f"the pod has more than {SELECTIONS} requirements on node labels, which is the maximum"
-        return Untranslated(first, reason)
+        return Untranslated(first_key, reason)
     for key in sorted(pod.annotations):
         text, rows = pod.annotations[key], configuration.word(Position.ANNOTATION, key)
         if not isinstance(text, str) or all(known.row.role is Role.NONE for known in rows):

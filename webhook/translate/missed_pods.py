@@ -13,7 +13,7 @@ import msgspec
 from dra.objects import OwnerReference, is_extended
 from dra.wire import builtins
 from webhook import names
-from webhook.claims import known_at_admission
+from webhook.claims import metadata_at_admission
 from webhook.dialects import Outcome
 from webhook.state import Mode, mode_of, workload
 from webhook.translate.translate import translate
@@ -56,22 +56,22 @@ def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> MissedP
 
     An unschedulable pod was missed if it is not translated, would be translated now, and requests a resource that no node and no class offers.
     """
-    done = _translate_again(pod, state, budget)
-    if done is None or not done.changed or done.refusals:
+    verdict = _translate_again(pod, state, budget)
+    if verdict is None or not verdict.changed or verdict.refusals:
         return None
-    lacking = _not_offered((decision.key for decision in done.decisions if decision.outcome in _TRANSLATED), state)
+    unoffered = _not_offered((decision.key for decision in verdict.decisions if decision.outcome in _TRANSLATED), state)
     owner = next(
         (owner_reference for owner_reference in pod.metadata.owner_references if owner_reference.controller), None
     )
-    return MissedPod(lacking, owner) if lacking else None
+    return MissedPod(unoffered, owner) if unoffered else None
 
 
 def find_unserved(pod: Pod, state: State, budget: Budget | None = None) -> dict[str, str]:
     """Return the keys of an unschedulable pod that nothing offers, each with the reason why no claim can serve it."""
-    done = _translate_again(pod, state, budget)
+    verdict = _translate_again(pod, state, budget)
     reasons = (
-        {decision.key: decision.detail for decision in done.decisions if decision.outcome is Outcome.LEFT}
-        if done is not None
+        {decision.key: decision.detail for decision in verdict.decisions if decision.outcome is Outcome.LEFT}
+        if verdict is not None
         else {}
     )
     return {key: reasons[key] for key in _not_offered(reasons, state)}
@@ -117,7 +117,7 @@ def _translate_again(pod: Pod, state: State, budget: Budget | None = None) -> Ve
     if names.ORIGINAL in metadata.annotations or not state.confirmed or state.unseen:
         return None
     namespace = metadata.namespace or "default"
-    if mode_of(state, workload(namespace, known_at_admission(pod))) is not Mode.ENFORCE:
+    if mode_of(state, workload(namespace, metadata_at_admission(pod))) is not Mode.ENFORCE:
         return None
     return translate(builtins(pod), state, namespace=namespace, budget=budget)
 

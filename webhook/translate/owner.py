@@ -206,8 +206,8 @@ def _hints(
                 of_dialect[known.row.role] = hint
                 # A node selector is not evidence for a system.
                 if evidence is None and known.dialect.system and position is not Position.NODE_SELECTOR:
-                    named = [row for row in rows if pod.scheduler in row.dialect.schedulers]
-                    evidence = known.dialect if known is (named or rows)[0] else None
+                    rows_of_scheduler = [row for row in rows if pod.scheduler in row.dialect.schedulers]
+                    evidence = known.dialect if known is (rows_of_scheduler or rows)[0] else None
     return hints, tuple(without_role), evidence
 
 
@@ -257,7 +257,7 @@ def unit_meaning(key: str, dialect: Dialect, configuration: Configuration, fleet
     if declared == "leave":
         return Meaning(left=Untranslated(key, "`meanings` declares that it stays"))
     selected = owners.selected
-    selected_meaning = bare.pod(selected) if selected.always or selected.terms else None
+    selected_meaning = bare.selected_meaning(selected) if selected.always or selected.terms else None
     if selected_meaning and not selected_meaning.doubt:
         return _with_key(selected_meaning, key)
     if declared_meaning := bare.declared(declared):
@@ -269,10 +269,10 @@ def unit_meaning(key: str, dialect: Dialect, configuration: Configuration, fleet
         )
         return parts or replace(declared_meaning, basis=f"declared to be {declared} (`meanings`)")
     if selected_meaning:
-        chosen = fleet.installed.chosen_by(selected)
-        if chosen is None:
+        plugin_configuration = fleet.installed.chosen_by(selected)
+        if plugin_configuration is None:
             return _with_key(selected_meaning, key)
-        if replica := chosen.replicated(key):
+        if replica := plugin_configuration.replicated(key):
             return _replica(key, replica, bare)
     return _judge_by_nodes(key, dialect, bare, configuration, fleet, owners=owners)
 
@@ -295,14 +295,14 @@ def shared_by_plugin(key: str, fleet: Inventory, owners: Owners) -> Replicated |
     Without nodes, the configuration that the pod's node selectors choose counts, or else the default one.
     """
     if not fleet.nodes:
-        chosen = fleet.installed.chosen_by(owners.selected)
-        return chosen.replicated(key) if chosen else fleet.installed.usually(key)
+        plugin_configuration = fleet.installed.chosen_by(owners.selected)
+        return plugin_configuration.replicated(key) if plugin_configuration else fleet.installed.usually(key)
     nodes = fleet.shared.get(key, {})
     if not nodes:
         return None
     rest = fleet.handed_out.get(key, frozenset()) - nodes.keys()
-    parted, others = _reachable_nodes(frozenset(nodes), rest, owners, fleet) or (frozenset(nodes), rest)
-    return nodes[min(parted)] if len(parted) > len(others) else None
+    sharing, others = _reachable_nodes(frozenset(nodes), rest, owners, fleet) or (frozenset(nodes), rest)
+    return nodes[min(sharing)] if len(sharing) > len(others) else None
 
 
 def _with_key(meaning: Meaning, key: str) -> Meaning:
@@ -313,10 +313,10 @@ def _leave_part_pools(
     key: str, labelled: Mapping[str, str], target: Target, fleet: Inventory, owners: Owners
 ) -> Meaning | None:
     """Leave the key if every node that serves it to the pod is labelled as handing out parts of devices."""
-    handing = fleet.handed_out.get(key, frozenset())
+    plugin_nodes = fleet.handed_out.get(key, frozenset())
     served = fleet.find_class(target)
-    of_parts = handing & labelled.keys()
-    others = (handing | (served.nodes if served else frozenset())) - of_parts
+    of_parts = plugin_nodes & labelled.keys()
+    others = (plugin_nodes | (served.nodes if served else frozenset())) - of_parts
     if not of_parts or not others:
         return None
     reachable = _reachable_nodes(of_parts, others, owners, fleet)
@@ -376,7 +376,7 @@ class _Votes(NamedTuple):
     parts: frozenset[str]  # publishes only parts of devices
     labelled: Mapping[str, str]  # has this label, by which its device plugin shares devices
     shared: Mapping[str, Replicated]  # runs this configuration, by which its device plugin shares devices
-    handing: frozenset[str]  # hands out devices for the key by a device plugin
+    plugin_nodes: frozenset[str]  # hands out devices for the key by a device plugin
 
 
 def _count_votes(
@@ -393,11 +393,11 @@ def _count_votes(
     """Find the nodes that publish whole devices, and all other nodes. If the pod can run on some of these nodes, only those count."""
     labelled, shared = fleet.labelled.get(dialect.name, {}), fleet.shared.get(key, {})
     # In a mixed fleet of this key, nodes with a device plugin are no evidence for the meaning of a unit.
-    handing = frozenset() if key in configuration.file.mixed else fleet.handed_out.get(key, frozenset())
-    shown = served.kinds.get(target.name, served.nodes) & served.whole
-    parts = served.nodes - (shown if bare.parts else served.whole)
-    others = handing | labelled.keys() | shared.keys() | parts
-    whole = shown - others
+    plugin_nodes = frozenset() if key in configuration.file.mixed else fleet.handed_out.get(key, frozenset())
+    publishing_whole = served.kinds.get(target.name, served.nodes) & served.whole
+    parts = served.nodes - (publishing_whole if bare.parts else served.whole)
+    others = plugin_nodes | labelled.keys() | shared.keys() | parts
+    whole = publishing_whole - others
     pinned = False
     if whole and others:
         reached = _reachable_nodes(whole, others, owners, fleet) or _reachable_templates(
@@ -405,7 +405,7 @@ def _count_votes(
         )
         pinned = reached is not None and reached != (whole, others)
         whole, others = reached or (whole, others)
-    return _Votes(whole, others, pinned, parts, labelled, shared, handing)
+    return _Votes(whole, others, pinned, parts, labelled, shared, plugin_nodes)
 
 
 def _explain(key: str, votes: _Votes, target: Target, served: Served, fleet: Inventory) -> Meaning:
@@ -423,15 +423,15 @@ def _explain(key: str, votes: _Votes, target: Target, served: Served, fleet: Inv
         reason = f"0 of {count} {where} serve claims, and node {node} serves it by a device plugin"
         return Meaning(left=Untranslated(key, reason))
     # Such as: "6 of 9 nodes show no whole GPU, such as n0, which publishes only parts of devices".
-    how = "still serves it through a device plugin"
+    evidence = "still serves it through a device plugin"
     if node in votes.shared:
-        how = f"runs what {votes.shared[node]}"
+        evidence = f"runs what {votes.shared[node]}"
     elif node in votes.labelled:
-        how = f"is labelled {votes.labelled[node]}"
+        evidence = f"is labelled {votes.labelled[node]}"
     elif node in votes.parts:
-        how = "publishes only parts of devices"
-    reason = f"{len(others)} of {count} {where} show no {target.title}, such as {node}, which {how}"
-    if whole and node in votes.handing:
+        evidence = "publishes only parts of devices"
+    reason = f"{len(others)} of {count} {where} show no {target.title}, such as {node}, which {evidence}"
+    if whole and node in votes.plugin_nodes:
         reason = f"{reason}; set which nodes are preferred under `mixed`"
     return _leave_unclear(key, reason)
 
@@ -440,26 +440,26 @@ _NodeSets = tuple[frozenset[str], frozenset[str]]
 
 
 def _reachable_nodes(
-    some: frozenset[str], others: frozenset[str], owners: Owners, fleet: Inventory
+    first: frozenset[str], second: frozenset[str], owners: Owners, fleet: Inventory
 ) -> _NodeSets | None:
     """Find which of these nodes the pod can reach, now or once they are ready; None if the pod reaches none."""
     reach = node_index(fleet).reach(node_constraints(owners.pod.spec if owners.pod else {}))
     # Devices without a node and unknown nodes may serve the pod as well.
-    unknown = (some | others) - fleet.nodes.keys()
+    unknown = (first | second) - fleet.nodes.keys()
     for names in (reach.nodes | unknown, reach.nodes | reach.closed | unknown):
-        if not names.isdisjoint(some | others):
-            return some & names, others & names
+        if not names.isdisjoint(first | second):
+            return first & names, second & names
     return None
 
 
 def _reachable_templates(key: str, driver: str, configuration: Configuration, owners: Owners) -> _NodeSets | None:
     """Find the node templates of an autoscaler that fit the pod: those with devices of the driver, and those with the key."""
     reached = reach_templates(node_constraints(owners.pod.spec if owners.pod else {}), configuration)
-    new = frozenset(
+    with_driver = frozenset(
         [template.name for template in reached if any(entry.driver == driver for entry in template.devices)]
     )
-    old = frozenset([template.name for template in reached if key in template.allocatable])
-    return (new, old) if new or old else None
+    with_plugin = frozenset([template.name for template in reached if key in template.allocatable])
+    return (with_driver, with_plugin) if with_driver or with_plugin else None
 
 
 def _leave_unclear(key: str, reason: str) -> Meaning:

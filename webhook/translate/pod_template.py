@@ -71,10 +71,10 @@ def resolve_pointer(obj: Json, path: str) -> Json:
 
 def lost_claims(obj: Json, pruned: Json, path: str) -> str:
     """Name the field of the pod template at `path` in which claims are lost when the API server prunes an object to `pruned`; "" if none are."""
-    entries, left = (resolve_pointer(version, f"{path}/spec/resourceClaims") for version in (obj, pruned))
-    if entries != left:
+    entries, kept = (resolve_pointer(version, f"{path}/spec/resourceClaims") for version in (obj, pruned))
+    if entries != kept:
         # Before Kubernetes 1.31 an entry had the name of its template under `source`.
-        return "resourceClaims[].resourceClaimTemplateName" if left else "spec.resourceClaims"
+        return "resourceClaims[].resourceClaimTemplateName" if kept else "spec.resourceClaims"
     for part in ("containers", "initContainers"):
         containers = resolve_pointer(obj, f"{path}/spec/{part}")
         for index in range(len(containers) if isinstance(containers, list) else 0):
@@ -91,18 +91,18 @@ def _is_pod(value: Json) -> bool:
 def _search(value: Json, path: str) -> list[str]:
     """Find every value with `spec.containers`: the pod templates of RayCluster, Volcano Job, JobSet and others."""
     pointers: list[str] = []
-    waiting = [(path, value)]
-    while waiting:
-        where, current = waiting.pop()
+    unvisited = [(path, value)]
+    while unvisited:
+        pointer, current = unvisited.pop()
         if _is_pod(current):
-            pointers.append(where)
+            pointers.append(pointer)
             continue
         below: list[tuple[str, Json]] = []
         if isinstance(current, list):
-            below = [(f"{where}/{index}", item) for index, item in enumerate(current) if _has_members(item)]
+            below = [(f"{pointer}/{index}", item) for index, item in enumerate(current) if _has_members(item)]
         elif isinstance(current, dict):
-            below = [(f"{where}/{escape(name)}", member) for name, member in current.items() if _has_members(member)]
-        waiting += reversed(below)
+            below = [(f"{pointer}/{escape(name)}", member) for name, member in current.items() if _has_members(member)]
+        unvisited += reversed(below)
     return pointers
 
 

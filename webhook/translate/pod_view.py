@@ -147,8 +147,8 @@ def view_pod(pod: Json, configuration: Configuration) -> PodView:
 
 def _selected(spec: dict[str, Json]) -> Selected:
     """Read nodeSelector, and required node affinity term by term."""
-    named = islice(mapping(spec.get("nodeSelector")).items(), SELECTIONS + 1)
-    always = [Selection(key, "In", (str(value),)) for key, value in named]
+    selector_items = islice(mapping(spec.get("nodeSelector")).items(), SELECTIONS + 1)
+    always = [Selection(key, "In", (str(value),)) for key, value in selector_items]
     required = inside(spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
     alternatives = members(required.get("nodeSelectorTerms"))
     room = SELECTIONS + 1 - len(always)
@@ -270,17 +270,17 @@ def requests(pod: PodView, names_: Iterable[str]) -> dict[str, int]:
     The result is the larger of two sums: containers and sidecars, or an init container and the sidecars before it. A request of the pod
     as a whole (`spec.resources`) replaces this result.
     """
-    whole = inside(pod.spec, "resources", "requests")
+    pod_requests = inside(pod.spec, "resources", "requests")
     requested: dict[str, int] = {}
     for name in names_:
-        lasting = most = 0
+        lasting = init_peak = 0
         for slot in pod.slots:
             amount = _nano(slot.requests.get(name, slot.limits.get(name, 0)))
             if slot.init:
-                most = max(most, lasting + amount)
+                init_peak = max(init_peak, lasting + amount)
             else:
                 lasting += amount
-        requested[name] = _nano(whole[name]) if name in whole else max(lasting, most)
+        requested[name] = _nano(pod_requests[name]) if name in pod_requests else max(lasting, init_peak)
     return requested
 
 
@@ -314,8 +314,8 @@ def _remedy_for_a_part(entry: LegacyKey, configuration: Configuration) -> str:
             is_part = row.place is Position.RESOURCE and row.role in _PARTS
             if is_part and row.name.startswith(f"{domain}/"):
                 parts[f"{row.name} ({row.unit})"] = None
-    by = " or ".join(list(parts)[:2]) or "its own key, see `drawbridge dialects`"
-    return f"{_WHOLE}; request a part of a device with {by}"
+    part_keys = " or ".join(list(parts)[:2]) or "its own key, see `drawbridge dialects`"
+    return f"{_WHOLE}; request a part of a device with {part_keys}"
 
 
 def _invalid(entry: LegacyKey, reason: str, remedy: str) -> Refusal:

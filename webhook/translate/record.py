@@ -124,8 +124,8 @@ def annotate(
     decisions = (*before.decisions, *now.decisions)
     decision = _text({"version": names.VERSION, "decisions": decisions})
     devices = _text({**before.devices, **now.devices})
-    sum_of_both = "" if key is None else digest(decision, devices)
-    original = _text(replace(record, digest=sum_of_both))
+    digest_text = "" if key is None else digest(decision, devices)
+    original = _text(replace(record, digest=digest_text))
     annotations: dict[str, Json] = {
         names.DECISION: decision,
         names.DEVICES: devices,
@@ -138,8 +138,8 @@ def annotate(
         templates = {**before.templates, **now.templates}
         annotations[names.TEMPLATES] = template.sign(templates, key, signed_pod)
     # The API server counts bytes (apimachinery: ValidateAnnotationsSize). A character has at most four.
-    together = {**pod.annotations, **annotations}
-    texts = [*together, *map(str, together.values())]
+    all_annotations = {**pod.annotations, **annotations}
+    texts = [*all_annotations, *map(str, all_annotations.values())]
     if 4 * sum(map(len, texts)) <= LARGEST:
         return annotations
     size = sum([len(text.encode(errors="surrogatepass")) for text in texts])
@@ -167,8 +167,8 @@ def removed_annotations(pod: PodView, written: WrittenRecord) -> tuple[str, ...]
 
 def digest(decision: Json, devices: Json) -> str:
     """Hash the two annotations that the signature covers only through this digest."""
-    both = f"{decision}\0{devices}".encode(errors="surrogatepass")
-    return hashlib.sha256(both).hexdigest()[:_DIGITS]
+    text = f"{decision}\0{devices}".encode(errors="surrogatepass")
+    return hashlib.sha256(text).hexdigest()[:_DIGITS]
 
 
 _read = msgspec.json.Decoder(Original).decode

@@ -81,17 +81,17 @@ def outcome_of(decisions: Iterable[Decision]) -> Outcome | None:
 
     It is `partly` if claims replace only some of the keys.
     """
-    every = tuple(decisions)
-    requests = [decision for decision in every if decides_outcome(decision)]
+    all_decisions = tuple(decisions)
+    requests = [decision for decision in all_decisions if decides_outcome(decision)]
     outcomes = {
         request.outcome
-        for request in requests or every
+        for request in requests or all_decisions
         if request.key or request.potential_outcome or request.outcome is Outcome.REFUSED
     }
     if Outcome.REFUSED in outcomes:
         return Outcome.REFUSED
-    moving = outcomes.intersection(REPLACED)
-    if moving and len(moving) < len(outcomes):
+    replaced = outcomes.intersection(REPLACED)
+    if replaced and len(replaced) < len(outcomes):
         return Outcome.PARTLY
     for outcome in (Outcome.APPROXIMATED, Outcome.TRANSLATED, Outcome.UNKNOWN, Outcome.LEFT, Outcome.SERVED):
         if outcome in outcomes:
@@ -139,10 +139,10 @@ class PodReport:
 
     def _add_translated(self, case: Case) -> None:
         dialect = case.dialect.name
-        silent = dict.fromkeys(case.keys)  # keys without a note
+        keys_without_note = dict.fromkeys(case.keys)  # keys without a note
         for note in case.notes:
             key, outcome = note.key, note.outcome
-            silent.pop(key, None)
+            keys_without_note.pop(key, None)
             unit = case.unit if key == case.bare else WHOLE
             decision = Decision(self._object, case.container, dialect, key, outcome, note.detail, code=note.code)
             if unit is not WHOLE:
@@ -152,7 +152,7 @@ class PodReport:
                 self._warn_of_loss(f"{_subject(case.container)}{key}", note.detail, is_dropped=note.is_dropped)
             elif note.code:
                 self._warn(f"{_subject(case.container)}{key}: {note.detail}")
-        for key in silent:
+        for key in keys_without_note:
             self._decide(case.container, dialect, key, Outcome.TRANSLATED, "")
 
     def _add_left(self, case: Case) -> None:

@@ -116,7 +116,7 @@ def rewrite(
     """
     pod, written, namespace, path, key, returned_keys, returned_annotations = current
     removed, replaced_annotations, devices = _replaced_keys(verdict.cases)
-    entries, references, given = _entries(verdict.shared.grants, pod, removed, budget)
+    entries, references, added_claims = _entries(verdict.shared.grants, pod, removed, budget)
     patch = _Patch(pod, path)
     for slot in pod.slots:
         keys = (*removed.get(slot.name, ()), *returned_keys.get(slot.name, ()))
@@ -133,7 +133,9 @@ def rewrite(
         record = replace(record, scheduler_name=pod.spec.get("schedulerName"), scheduled_by=verdict.scheduler)
     if path:
         patch.tolerate(sorted(set().union(*removed.values()).difference(replaced_annotations)))
-    templates = {entry["resourceClaimTemplateName"]: claim.spec for entry, claim in zip(entries, given, strict=True)}
+    templates = {
+        entry["resourceClaimTemplateName"]: claim.spec for entry, claim in zip(entries, added_claims, strict=True)
+    }
     new_record = WrittenRecord(
         record=record,
         decisions=tuple([_recorded(decision) for decision in decisions]),
@@ -148,10 +150,10 @@ def rewrite(
         patch.remove_annotations([name for name in foreign_annotations(pod, written) if name not in annotations])
     patch.annotate(annotations)
     if key is not None:  # after the annotations, which create missing metadata
-        missing = [name for name in templates if (namespace, name) not in existing_templates]
-        patch.label(_AWAITING if missing else _TRANSLATED)
+        missing_templates = [name for name in templates if (namespace, name) not in existing_templates]
+        patch.label(_AWAITING if missing_templates else _TRANSLATED)
     cpus = bool(pod.cpus) and any(case.keeps and case.open for case in verdict.cases)
-    return Rewrite(tuple(patch.operations), templates, tuple(given), cpus=cpus)
+    return Rewrite(tuple(patch.operations), templates, tuple(added_claims), cpus=cpus)
 
 
 def _recorded(decision: Decision) -> dict[str, Json]:
@@ -201,8 +203,8 @@ class _Patch:
     def tolerate(self, keys: Iterable[str]) -> None:
         """Add the tolerations that the ExtendedResourceToleration plugin would have added to pods of a template for their removed keys."""
         existing = members(self._pod.spec.get("tolerations"))
-        wanted: list[Json] = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
-        self.append("tolerations", [toleration for toleration in wanted if toleration not in existing])
+        tolerations: list[Json] = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
+        self.append("tolerations", [toleration for toleration in tolerations if toleration not in existing])
 
     def annotate(self, annotations: dict[str, Json]) -> None:
         metadata = self._pod.raw.get("metadata")
@@ -213,11 +215,11 @@ class _Patch:
             self.operations.append({"op": "add", "path": path, "value": {"annotations": annotations}})
 
     def label(self, labels: _Labels) -> None:
-        own = self._pod.labels
-        if not own:
+        existing = self._pod.labels
+        if not existing:
             self.operations.append({"op": "add", "path": "/metadata/labels", "value": dict(labels)})
             return
-        self.operations += [_MARKS[name] for name, value in labels.items() if own.get(name) != value]
+        self.operations += [_MARKS[name] for name, value in labels.items() if existing.get(name) != value]
 
 
 def clean_annotations(pod: PodView, written: WrittenRecord, path: str = "") -> tuple[Operation, ...]:
@@ -253,18 +255,18 @@ def _entries(
     taken = dict.fromkeys(pod.claims, 1)
     entries: list[_Entry] = []
     references: _References = {}
-    given: list[PodClaim] = []
+    added_claims: list[PodClaim] = []
     for grant in grants:
         budget.charge(len(grant.users))
         template_name, content = make_template(grant.spec)
         owner = grant.owner or "pod"
         name = _free_name(f"{names.PREFIX}{owner}-{grant.base}", taken)
         entries.append({"name": name, "resourceClaimTemplateName": template_name})
-        given.append(PodClaim(name, content, grant.users, _first_amounts(grant.users, removed)))
+        added_claims.append(PodClaim(name, content, grant.users, _first_amounts(grant.users, removed)))
         reference = {"name": name}
         for container in grant.users:
             references.setdefault(container, []).append(reference)
-    return entries, references, given
+    return entries, references, added_claims
 
 
 def _first_amounts(users: Sequence[str], amounts: Mapping[str, Mapping[str, Json]]) -> Mapping[str, Json]:
@@ -275,7 +277,7 @@ def _first_amounts(users: Sequence[str], amounts: Mapping[str, Mapping[str, Json
 
 
 def claims_on_pod(pod: PodView, written: WrittenRecord) -> tuple[PodClaim, ...]:
-    given: list[PodClaim] = []
+    claims: list[PodClaim] = []
     for entry in items(pod.spec, "resourceClaims"):
         name = str(entry.get("name"))
         template = str(entry.get("resourceClaimTemplateName"))
@@ -283,8 +285,8 @@ def claims_on_pod(pod: PodView, written: WrittenRecord) -> tuple[PodClaim, ...]:
         if spec is None:
             continue
         users = tuple([slot.name for slot in pod.slots if name in slot.claims])
-        given.append(PodClaim(name, spec, users, _first_amounts(users, written.record.containers)))
-    return tuple(given)
+        claims.append(PodClaim(name, spec, users, _first_amounts(users, written.record.containers)))
+    return tuple(claims)
 
 
 def _free_name(wanted: str, taken: dict[str, int]) -> str:
@@ -320,11 +322,11 @@ def _replaced_keys(
                     annotations[legacy_key.key] = None
         for keyed_demand, made in zip(case.demands, case.made, strict=True):
             keys = (keyed_demand.key, *keyed_demand.other_keys)
-            given: list[Json] = []
+            entries: list[Json] = []
             for key, kind, name in zip(keys, kinds(keyed_demand.demand), made.classes, strict=True):
-                given.append({"key": key, "class": name, "count": kind.count})
+                entries.append({"key": key, "class": name, "count": kind.count})
             if made.claims.models:
-                given[0]["models"] = list(made.claims.models)
+                entries[0]["models"] = list(made.claims.models)
             for slot, _ in case.slot_keys:
-                devices[slot.name] = [*devices.get(slot.name, ()), *given]
+                devices[slot.name] = [*devices.get(slot.name, ()), *entries]
     return removed, tuple(annotations), devices

@@ -103,20 +103,20 @@ def translate(
         written = read_record(view, namespace, state.keys, offline=not sign)
         cleaning = clean_annotations(view, written, path)
         if cleaning and not is_offline_record(view):
-            foreign = ", ".join(foreign_annotations(view, written))
-            report.warnings.append(f"{foreign}: not written by drawbridge for this pod, and removed")
+            foreign_names = ", ".join(foreign_annotations(view, written))
+            report.warnings.append(f"{foreign_names}: not written by drawbridge for this pod, and removed")
     change = UNCHANGED
     if view.asks_for_devices and not view.bound:
         key = state.keys[0] if sign and state.keys else None
         current = Round(view, written, namespace, path, key)
         change = _translate_keys(current, state, report, budget, origin=origin, cpus_left=cpus_left)
-    earlier = claims_on_pod(view, written) if written.templates else ()
+    earlier_claims = claims_on_pod(view, written) if written.templates else ()
     return Verdict(
         decisions=tuple(report.decisions),
         operations=change.operations or (() if report.refusals else cleaning),
         cleaning=cleaning,
         templates=change.templates,
-        added_claims=(*earlier, *change.added_claims),
+        added_claims=(*earlier_claims, *change.added_claims),
         claims_cpus=change.cpus,
         refusals=tuple(report.refusals),
         notes=tuple(report.warnings),
@@ -229,16 +229,16 @@ def _split_keys(
         if not removed:
             new_keys[slot.order] = slot, slot.legacy_keys
             continue
-        unseen: list[LegacyKey] = []
+        new: list[LegacyKey] = []
         returned: list[str] = []
         for legacy_key in slot.legacy_keys:
             if legacy_key.key in removed:
                 returned.append(legacy_key.key)
                 report.add_returned_key(slot.name, legacy_key.key, legacy_key.raw, removed[legacy_key.key])
             else:
-                unseen.append(legacy_key)
-        if unseen:
-            new_keys[slot.order] = slot, tuple(unseen)
+                new.append(legacy_key)
+        if new:
+            new_keys[slot.order] = slot, tuple(new)
         if returned:
             returned_keys[slot.name] = tuple(returned)
     return new_keys, returned_keys
@@ -284,8 +284,8 @@ def translate_template(
     """
     pod = resolve_pointer(obj, path)
     version = str(obj.get("apiVersion", "")).rpartition("/")[2]
-    defined = () if template_site(obj) else state.custom_kinds.get(group_kind(obj), ())
-    definitions = [kind for kind in defined if version in kind.served]
+    kinds_of_name = () if template_site(obj) else state.custom_kinds.get(group_kind(obj), ())
+    definitions = [kind for kind in kinds_of_name if version in kind.served]
     origin = origin_of(obj, state.configuration, is_defined=bool(definitions))
     verdict = translate(
         pod,
@@ -299,7 +299,7 @@ def translate_template(
     )
     stays = origin.stays
     if verdict.changed and not stays and definitions:
-        stays = _dropped(apply_own(obj, verdict.operations), path, version, definitions)
+        stays = _why_dropped(apply_own(obj, verdict.operations), path, version, definitions)
     if not stays and is_unknown_kind(obj) and not rewrite_unknown:
         stays = f"drawbridge does not know how {obj.get('kind') or 'an object without a kind'} uses it"
     if verdict.changed and stays:
@@ -308,14 +308,14 @@ def translate_template(
         verdict = replace(verdict, operations=(), templates={}, notes=(warning, *verdict.notes), stays=stays)
     # Claims that the author wrote into the template.
     spec = inside(pod, "spec")
-    if spec.get(CLAIMS) and (lost := origin.drops or _dropped(obj, path, version, definitions)):
+    if spec.get(CLAIMS) and (lost := origin.drops or _why_dropped(obj, path, version, definitions)):
         decision = Decision(name_of(obj), "", "", CLAIMS, Outcome.UNKNOWN, lost, code="D002", remedy=_LOST)
         warning = str(stated(decision.code, f"{CLAIMS}: {lost}", _LOST))
         verdict = replace(verdict, decisions=(*verdict.decisions, decision), notes=(*verdict.notes, warning))
     return verdict
 
 
-def _dropped(obj: dict[str, Json], path: str, version: str, definitions: Iterable[CustomKind]) -> str:
+def _why_dropped(obj: dict[str, Json], path: str, version: str, definitions: Iterable[CustomKind]) -> str:
     """Return the reason if the API server drops claims of the template at `path`, because a CRD lacks the field; "" otherwise."""
     for kind in definitions:
         if lost := lost_claims(obj, kind.prune(obj), path):

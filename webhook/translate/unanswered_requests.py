@@ -117,16 +117,16 @@ def find_unrequested_access(container: dict[str, Json], spec: dict[str, Json], s
     for variable in items(container, "env"):
         values[str(variable.get("name"))] = variable.get("value")
     for name in _VARIABLES:
-        if lets_devices_in(name, value := values.get(name)):
+        if adds_devices(name, value := values.get(name)):
             return name, str(value)
     runtime = spec.get(_RUNTIME)
     declared = state.fleet.installed.runtimes.get(runtime) if isinstance(runtime, str) else None
     is_disabled = any(name in values for name in _VARIABLES)  # by a value that adds no device
-    adds_devices = (declared.handler if declared else runtime) in _RUNTIMES
-    return (_RUNTIME, str(runtime)) if adds_devices and not is_disabled else ("", "")
+    runtime_adds_devices = (declared.handler if declared else runtime) in _RUNTIMES
+    return (_RUNTIME, str(runtime)) if runtime_adds_devices and not is_disabled else ("", "")
 
 
-def lets_devices_in(name: Json, value: Json) -> bool:
+def adds_devices(name: Json, value: Json) -> bool:
     """Return whether a vendor's container runtime adds devices to a container with this variable and value."""
     return name in _VARIABLES and isinstance(value, str) and value not in _NO_DEVICE
 
@@ -134,7 +134,7 @@ def lets_devices_in(name: Json, value: Json) -> bool:
 def _find_unanswered(view: PodView, state: State, *, is_rewritten: bool, bare_names: bool) -> Iterator[Decision]:
     configuration = state.configuration
     for slot in view.slots:
-        for key, detail in _find_dropped(slot.raw):
+        for key, detail in _find_misplaced_keys(slot.raw):
             if configuration.resource(key):
                 yield _decision(Outcome.UNKNOWN, key, detail, slot.name, code="D211")
         for key in {**slot.limits, **slot.requests}:
@@ -177,7 +177,7 @@ def _find_unanswered(view: PodView, state: State, *, is_rewritten: bool, bare_na
                 yield decision
 
 
-def _find_dropped(container: dict[str, Json]) -> Iterator[tuple[str, str]]:
+def _find_misplaced_keys(container: dict[str, Json]) -> Iterator[tuple[str, str]]:
     """Yield the keys that the API server drops, because they are under a misspelt field of a container or of its resources, with the mistake."""
     for field, amounts in mapping(container.get("resources")).items():
         meant = "" if field in _FIELDS else shape.nearest_name(field, list(_FIELDS))
@@ -213,10 +213,10 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
     name = state.fleet.extended.get(key)
     if name and not unserved:
         return _decision(Outcome.SERVED, key, served_by(name), container)
-    givers = state.fleet.handed_out.get(key)
-    if givers and "/" in key:
-        first = min(givers)
-        where = first if len(givers) == 1 else f"{len(givers)} nodes, such as {first}"
+    plugin_nodes = state.fleet.handed_out.get(key)
+    if plugin_nodes and "/" in key:
+        first = min(plugin_nodes)
+        where = first if len(plugin_nodes) == 1 else f"{len(plugin_nodes)} nodes, such as {first}"
         detail = f"not understood; left to the device plugin that serves it on {where}"
         return _decision(Outcome.LEFT, key, detail, container)
     if name:
@@ -334,9 +334,9 @@ def _find_unmatched_selectors(view: PodView, state: State) -> Iterator[Decision]
         values = {labels[key] for labels in nodes if key in labels}
         if not isinstance(value, str) or value in values:
             continue  # the API server refuses values that are not strings
-        have = f"nodes have {', '.join(sorted(values)[:8])}" if values else "no node has this label"
+        nodes_text = f"nodes have {', '.join(sorted(values)[:8])}" if values else "no node has this label"
         consequence = PLACEHOLDER if find_placeholder(value) else "the pod waits until one does"
-        detail = f"no node has {key}={value}: {consequence}; {have}"
+        detail = f"no node has {key}={value}: {consequence}; {nodes_text}"
         is_reported = True
         yield _decision(Outcome.LEFT, key, detail, code="D212")
     constraints = node_constraints(view.spec)
@@ -372,20 +372,20 @@ def _find_missing_plugins(
             if statuses and not any(key in status.allocatable or key in status.capacity for status in statuses):
                 yield replace(decision, detail=NO_NODE + decision.detail, code="D222")
             continue
-        givers = fleet.handed_out_anywhere.get(key)
+        plugin_nodes = fleet.handed_out_anywhere.get(key)
         # A class may serve the key on other nodes, and an autoscaler may create a node with it.
-        if not givers or key in fleet.extended or key in coming:
+        if not plugin_nodes or key in fleet.extended or key in coming:
             continue
-        if _reaches_any(constraints, givers, state):
+        if _reaches_any(constraints, plugin_nodes, state):
             continue
-        detail = f"only nodes that the pod cannot run on have it, such as {min(givers)}: the pod waits until another node has it"
+        detail = f"only nodes that the pod cannot run on have it, such as {min(plugin_nodes)}: the pod waits until another node has it"
         toleration = {"key": key, "operator": "Exists", "effect": "NoSchedule"}
         if _reaches_any(
-            constraints | {"tolerations": [*members(constraints.get("tolerations")), toleration]}, givers, state
+            constraints | {"tolerations": [*members(constraints.get("tolerations")), toleration]}, plugin_nodes, state
         ):
             if is_template:
                 continue
-            detail = f"the nodes that have it, such as {min(givers)}, have taint {key}, which the pod does not tolerate: it waits unless the API server adds the toleration (ExtendedResourceToleration)"
+            detail = f"the nodes that have it, such as {min(plugin_nodes)}, have taint {key}, which the pod does not tolerate: it waits unless the API server adds the toleration (ExtendedResourceToleration)"
         yield _decision(Outcome.LEFT, key, detail, decision.container, code="D221")
 
 

@@ -29,10 +29,10 @@ from webhook.translate.report import Decision
 from webhook.translate.unanswered_requests import (
     BEYOND,
     MAX_KEYS,
+    adds_devices,
     is_about_devices,
     is_own,
     judge_resource,
-    lets_devices_in,
     not_understood,
 )
 from webhook.translate.verdict import Verdict, merge
@@ -103,7 +103,7 @@ _FIELD = re.compile(
 # Names of fields with one or more objects that describe devices, and names of fields of such an object with the number of devices.
 _OBJECT = re.compile(rf"{_DEVICES}(?:memory|portion|fraction|devices|resources)?", re.IGNORECASE)
 _NUMBERS = ("count", "number", "quantity", "value")
-_SOME = re.compile(r"0*(?:\.0*)?[1-9].*")
+_POSITIVE = re.compile(r"0*(?:\.0*)?[1-9].*")
 _ANNOTATIONS = "/metadata/annotations"
 # Fields of tests whose content is only compared with objects of the cluster.
 _COMPARED = {"chainsaw.kyverno.io": ("assert", "error")}
@@ -195,9 +195,9 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
             }
             stays = f"{shown_path} stays: it is read by {reader}; the webhook translates the pods"
             verdicts.append(Verdict(notes=(stays,)))
-    done = merge(verdicts)
-    once = tuple(dict.fromkeys(done.decisions))  # a key may be among limits and requests
-    return UnknownKindDecision(replace(done, decisions=once), pods, reader)
+    merged = merge(verdicts)
+    unique_decisions = tuple(dict.fromkeys(merged.decisions))  # a key may be among limits and requests
+    return UnknownKindDecision(replace(merged, decisions=unique_decisions), pods, reader)
 
 
 def counts_keys(obj: Object) -> bool:
@@ -225,19 +225,19 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
     is_own = OWN_GROUP.fullmatch(full_kind[0]) and full_kind not in _COUNTING and known is None
     if is_own or template_site(obj) is not None:
         return  # such kinds have device requests only in pod templates
-    named = resolve_pointer(obj, known.profile) if known and known.profile and not inside else None
-    if known and named and str(named).partition(":")[0] != "cpu":  # KubeAI's profile without devices
+    profile_name = resolve_pointer(obj, known.profile) if known and known.profile and not inside else None
+    if known and profile_name and str(profile_name).partition(":")[0] != "cpu":  # KubeAI's profile without devices
         parent, _, profile = known.profile.rpartition("/")
         yield Mention(parent, profile)
     pool = resolve_pointer(obj, "/spec/resourceName") if full_kind in _POOLS else None
     if isinstance(pool, str) and "/" not in pool:
         domain, _ = _POOLS[full_kind]
         yield Mention("/spec", f"{domain}/{pool}")
-    waiting: list[_Member] = [("", {name: obj[name] for name in bodies(obj)})]
+    unvisited: list[_Member] = [("", {name: obj[name] for name in bodies(obj)})]
     compared = _COMPARED.get(full_kind[0], ())
     value_count = mention_count = 0
-    while waiting:
-        where, value = waiting.pop()
+    while unvisited:
+        where, value = unvisited.pop()
         if where in inside:
             continue
         if value_count >= VALUES:
@@ -258,7 +258,7 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
                 mention_count += 1
                 yield mention
         below = [(f"{where}/{escape(name)}", member) for name, member in members if isinstance(member, dict | list)]
-        waiting += reversed(below)
+        unvisited += reversed(below)
 
 
 def amounts_in(text: str) -> Iterator[tuple[str, int]]:
@@ -281,9 +281,9 @@ def _in_annotations(obj: Object, state: State, templates: Collection[str]) -> It
             yield Mention(_ANNOTATIONS, name)
 
 
-def _is_some(value: Json) -> bool:
+def _is_positive(value: Json) -> bool:
     if isinstance(value, str):
-        return bool(_SOME.fullmatch(value))
+        return bool(_POSITIVE.fullmatch(value))
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
@@ -291,13 +291,13 @@ def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Me
     """Return the key in a member of a map or a list: its name, its value, or a part of its text. None if it has no key."""
     name, value = member
     if is_named and isinstance(value, dict | list) and _OBJECT.fullmatch(name):
-        described = [mapping(one) for one in (value[:MAX_KEYS] if isinstance(value, list) else [value])]
-        if not any("/" in str(one.get(field)) for one in described for field in _NAMES):
-            counted = any(_is_some(one.get(field)) for one in described for field in _NUMBERS)
-            return Mention(where, name) if counted else None
-    if is_named and lets_devices_in(name, value):
+        described = [mapping(item) for item in (value[:MAX_KEYS] if isinstance(value, list) else [value])]
+        if not any("/" in str(entry.get(field)) for entry in described for field in _NAMES):
+            has_count = any(_is_positive(entry.get(field)) for entry in described for field in _NUMBERS)
+            return Mention(where, name) if has_count else None
+    if is_named and adds_devices(name, value):
         return Mention(where, name)
-    if isinstance(value, dict) and lets_devices_in(value.get("name"), value.get("value")):
+    if isinstance(value, dict) and adds_devices(value.get("name"), value.get("value")):
         return Mention(f"{where}/{escape(name)}", str(value["name"]))
     if is_named and name == "path" and isinstance(value, str) and "~1" in value:  # of a JSON patch
         key = _resource(value.rpartition("/")[2].replace("~1", "/"), state)
@@ -312,7 +312,7 @@ def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Me
         elif where.rpartition("/")[2] in _PARTS:
             key = _resource(name, state)
         elif _FIELD.fullmatch(name):
-            key = name if _is_some(value) else ""
+            key = name if _is_positive(value) else ""
         if key:
             return Mention(where, key)
     if not isinstance(value, str) or "/" not in value or _LABELS.search(where):
@@ -365,8 +365,8 @@ def _unknown_use(obj: Object) -> tuple[str, str]:
     group, kind = full_kind = group_kind(obj)
     if full_kind in RENDERED:
         return RENDERED[full_kind].reads, _RENDER if group in _OF_CHARTS else _REMEDY
-    if right := right_kind(obj):
-        return f"{group} has no kind {kind}, it is called {right}", f"write `kind: {right}`"
+    if right_name := right_kind(obj):
+        return f"{group} has no kind {kind}, it is called {right_name}", f"write `kind: {right_name}`"
     reason = f"drawbridge does not know how {kind or 'an object without a kind'} uses it"
     return reason, _BY_HAND if full_kind in _OF_TEXTS else _REMEDY
 

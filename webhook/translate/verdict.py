@@ -85,13 +85,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         decisions = list(self.decisions)
         for doubt in doubts:
             outcome = doubt.outcome
-            for at, decision in enumerate(decisions):
+            for index, decision in enumerate(decisions):
                 if (decision.container, decision.key) != (doubt.container, doubt.key):
                     continue
                 outcome = decision.outcome
                 if not decision.code:
                     detail = "; ".join(filter(None, (decision.detail, doubt.detail)))
-                    decisions[at] = replace(decision, code=doubt.code, remedy=doubt.remedy, detail=detail)
+                    decisions[index] = replace(decision, code=doubt.code, remedy=doubt.remedy, detail=detail)
                     break
             else:
                 decisions.append(replace(doubt, outcome=outcome))
@@ -99,9 +99,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     def leave(self, reason: str, warnings: Iterable[Warned]) -> Verdict:
         """Return the verdict that leaves the pods unchanged, because a device plugin serves them."""
-        left = {"outcome": Outcome.LEFT, "detail": reason}
+        changes = {"outcome": Outcome.LEFT, "detail": reason}
         decisions = [
-            replace(decision, **left) if decision.outcome in REPLACED else decision for decision in self.decisions
+            replace(decision, **changes) if decision.outcome in REPLACED else decision for decision in self.decisions
         ]
         return Verdict(
             decisions=tuple(decisions),
@@ -114,9 +114,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING: Final = Verdict()
 
 
-def merge(several: Iterable[Verdict]) -> Verdict:
+def merge(parts: Iterable[Verdict]) -> Verdict:
     """Merge the verdicts on an object's templates: if one is refused, none is translated."""
-    verdicts = tuple(several)
+    verdicts = tuple(parts)
     if len(verdicts) < 2:
         return verdicts[0] if verdicts else NOTHING
     templates: dict[str, Json] = {}

@@ -283,8 +283,8 @@ def scheduler_of(obj: Mapping[str, Json]) -> str:
     kind = kind_of(obj)
     if kind is None or not kind.scheduler:
         return ""
-    own = mapping(obj.get("spec")).get("schedulerName")
-    return str(own or kind.scheduler)
+    own_scheduler = mapping(obj.get("spec")).get("schedulerName")
+    return str(own_scheduler or kind.scheduler)
 
 
 def marks_of(obj: Mapping[str, Json]) -> frozenset[str]:
@@ -314,8 +314,8 @@ def origin_of(obj: Mapping[str, Json], configuration: Configuration, *, is_defin
             stays = stays or f"by annotation {name}, {READ_BY_OTHERS[name][1]}"
     if not queue or counts_claims or group_kind(obj) in _BY_POD:
         return Provenance(queue, scheduler, stays, marks, drops)
-    kueue = f"the keys in it are read by Kueue, which counts them in queue {queue} (it counts claims of classes under `kueue.deviceClasses`)"
-    return Provenance("", scheduler, stays or kueue, marks, drops)
+    kueue_reason = f"the keys in it are read by Kueue, which counts them in queue {queue} (it counts claims of classes under `kueue.deviceClasses`)"
+    return Provenance("", scheduler, stays or kueue_reason, marks, drops)
 
 
 def group_kind(obj: Mapping[str, Json]) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, left, node_label, row
-from webhook.dialects.vocabulary import Demand, Options, Untranslated, Vocabulary, mistake, read_each, several
+from webhook.dialects.vocabulary import Demand, Options, Untranslated, Vocabulary, count_of, mistake, read_each
 from webhook.names import CONFIGURATION_PAGE
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def ask(amount: Amount, request: DialectRequest[AmazonOptions]) -> KeyAnswer | U
     if row.role is Role.CORES and not cores:
         return Untranslated(amount.key, row.because)
     count, outcome = value, Outcome.TRANSLATED
-    text = several(value, "whole device")
+    text = count_of(value, "whole device")
     if row.role is Role.CORES:
         count, outcome = -(-value // cores), Outcome.APPROXIMATED
         text = f"{value} cores are {count} whole devices of {cores} cores each (`amazon.coresPerDevice`)"
@@ -86,8 +86,8 @@ def ask(amount: Amount, request: DialectRequest[AmazonOptions]) -> KeyAnswer | U
         outcome = Outcome.APPROXIMATED
         text = f"{text}; the claim does not require them to be connected (`amazon.deviceGroups`)"
     grouped = options.device_groups and count in _GROUPS
-    same = f"resource.aws.com/devicegroup{count}_id" if grouped else ""
-    return Demand(target="neuron", count=count, same=same), outcome, text
+    same_attribute = f"resource.aws.com/devicegroup{count}_id" if grouped else ""
+    return Demand(target="neuron", count=count, same_attribute=same_attribute), outcome, text
 
 
 VOCABULARY = Vocabulary(table=DIALECT, read=lambda request: read_each(request, ask), options=AmazonOptions)

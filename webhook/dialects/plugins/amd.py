@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, left, node_label, row
-from webhook.dialects.vocabulary import BareKey, Demand, Meaning, Options, Untranslated, Vocabulary, read_each, several
+from webhook.dialects.vocabulary import BareKey, Demand, Meaning, Options, Untranslated, Vocabulary, count_of, read_each
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,7 +81,7 @@ def ask(amount: Amount, request: DialectRequest[Options]) -> KeyAnswer:
     profile = key.partition("/")[2] if row.role is Role.PROFILE else request.unit.profile
     target = "amdPartition" if profile else "amdGpu"
     demand = Demand(target=target, count=amount.value, profile=profile)
-    text = f"{several(amount.value, 'partition')} {profile}" if profile else several(amount.value, "whole GPU")
+    text = f"{count_of(amount.value, 'partition')} {profile}" if profile else count_of(amount.value, "whole GPU")
     return demand, Outcome.TRANSLATED, text
 
 
@@ -121,9 +121,9 @@ VOCABULARY = Vocabulary(
     bare=BareKey(
         target="amdGpu",
         choices="whole, partition:<profile>",
-        part=read_part,
-        pod=read_selected,
-        node=partition_label,
+        declared_part=read_part,
+        selected_meaning=read_selected,
+        sharing_label=partition_label,
         parts=True,
     ),
 )

@@ -32,8 +32,8 @@ from webhook.dialects.vocabulary import (
     Stop,
     Untranslated,
     Vocabulary,
+    count_of,
     mistake,
-    several,
 )
 from webhook.refusals import Code
 
@@ -187,23 +187,23 @@ def read(request: DialectRequest[AscendOptions]) -> DialectAnswer | Stop:
     if product is None and name == _ANY_910 and len(container.amounts) == 1 and not mode:
         chips = Selection(_WHOLE.product, "In", _CHIPS)
         demand = Demand(target=_WHOLE.name, count=count.value, attributes=(chips,))
-        note = Note(count.key, Outcome.TRANSLATED, f"{several(count.value, 'card')} of any Ascend 910")
+        note = Note(count.key, Outcome.TRANSLATED, f"{count_of(count.value, 'card')} of any Ascend 910")
         return DialectAnswer(demands=(KeyedDemand(count.key, demand),), notes=(note,))
     if product is None:
         reason = f"`ascend.products` has no product name for {name}"
         return Untranslated(first.key, reason)
     part: Template | None = None
-    notes = [Note(count.key, Outcome.TRANSLATED, f"{several(count.value, 'card')}, {product}")]
+    notes = [Note(count.key, Outcome.TRANSLATED, f"{count_of(count.value, 'card')}, {product}")]
     if cores or (mode and mode.text):
         # Without limits the demand is for whole cards. Without a memory limit a share has all memory, so no other pod fits.
         memory_value = memory.value if memory else 0
         part = Template(memory=memory_value, cores=min(cores, 100)) if memory_value or 0 < cores < 100 else None
         notes += _limit_notes(count, memory, cores, mode)
     elif memory:
-        chosen = _template(count, memory, name, (_TEMPLATES | options.templates).get(name, ()))
-        if isinstance(chosen, Stop):
-            return chosen
-        part, note = chosen
+        template_choice = _template(count, memory, name, (_TEMPLATES | options.templates).get(name, ()))
+        if isinstance(template_choice, Stop):
+            return template_choice
+        part, note = template_choice
         notes.append(note)
     demand = Demand(
         target=_TARGET.name,
@@ -235,8 +235,8 @@ def _template(
         return Untranslated(memory.key, reason)
     fitting = [template for template in templates if memory.value <= template.memory]
     if not fitting:
-        most = max(template.memory for template in templates)
-        return Refusal(memory.key, f"a card of {name} has {most} MiB", f"ask for {most} at most", Code.RANGE)
+        largest = max(template.memory for template in templates)
+        return Refusal(memory.key, f"a card of {name} has {largest} MiB", f"ask for {largest} at most", Code.RANGE)
     part = min(fitting, key=lambda template: template.memory)
     if part.cores == 100:
         return None, Note(memory.key, Outcome.TRANSLATED, "the whole card, because no template is that large")

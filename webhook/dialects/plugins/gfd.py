@@ -59,8 +59,8 @@ def read_selected(selected: Selected) -> Meaning | None:
         return always and always.meaning()
     first, *others = (_strongest([always, *map(_read, term)]) for term in selected.terms)
     if any(not _are_equal(first, other) for other in others):
-        shown = next(reading.shown for reading in (first, *others) if reading)
-        return _Reading(_Unit.UNCLEAR, f"the pod's affinity terms disagree ({shown})").meaning()
+        basis = next(reading.basis for reading in (first, *others) if reading)
+        return _Reading(_Unit.UNCLEAR, f"the pod's affinity terms disagree ({basis})").meaning()
     return first and first.meaning()
 
 
@@ -86,15 +86,15 @@ class _Reading(NamedTuple):
     """What a label shows about a unit."""
 
     unit: _Unit
-    shown: str
+    basis: str
     profile: str = ""
 
     def meaning(self) -> Meaning:
         if self.unit is _Unit.PROFILE:
-            return Meaning(profile=self.profile, basis=self.shown)
+            return Meaning(profile=self.profile, basis=self.basis)
         # The caller adds the key (`owner._with_key`).
-        left = Untranslated("", f"{_TEXTS[self.unit]}, because {self.shown}")
-        return Meaning(left=left, basis=self.shown, doubt=self.unit is _Unit.DOUBTFUL)
+        left = Untranslated("", f"{_TEXTS[self.unit]}, because {self.basis}")
+        return Meaning(left=left, basis=self.basis, doubt=self.unit is _Unit.DOUBTFUL)
 
 
 def _are_equal(reading: _Reading | None, other: _Reading | None) -> bool:
@@ -114,7 +114,7 @@ def _strongest(readings: Iterable[_Reading | None]) -> _Reading | None:
         if reading is None:
             continue
         if best and reading.profile and best.profile and reading.profile != best.profile:
-            return _Reading(_Unit.UNCLEAR, f"{best.shown} and {reading.shown}")
+            return _Reading(_Unit.UNCLEAR, f"{best.basis} and {reading.basis}")
         if best is None or reading.unit > best.unit:
             best = reading
     return best
@@ -122,18 +122,18 @@ def _strongest(readings: Iterable[_Reading | None]) -> _Reading | None:
 
 def _read(selection: Selection) -> _Reading | None:
     key, operator, values = selection
-    shown = f"the pod selects {key} {operator} {', '.join(values[:4])}".rstrip()
+    basis = f"the pod selects {key} {operator} {', '.join(values[:4])}".rstrip()
     match operator:
         case "In":
             return _read_in(key, values)
         case "Exists" if key in _ONLY_SHARED:
-            return _Reading(_Unit.REPLICA, shown)
+            return _Reading(_Unit.REPLICA, basis)
         case "Exists" if key in _ONLY_MIG:
-            return _Reading(_Unit.SOME_MIG, shown)
+            return _Reading(_Unit.SOME_MIG, basis)
         case "NotIn":
-            return _read_not_in(key, values, shown)
+            return _read_not_in(key, values, basis)
         case "Gt" if key in _FACTORS and values and _number(values[0]) >= 1:
-            return _Reading(_Unit.REPLICA, shown)
+            return _Reading(_Unit.REPLICA, basis)
     return None
 
 
@@ -148,45 +148,45 @@ def _read_in(key: str, values: tuple[str, ...]) -> _Reading | None:
     return first
 
 
-def _read_not_in(key: str, values: tuple[str, ...], shown: str) -> _Reading | None:
+def _read_not_in(key: str, values: tuple[str, ...], basis: str) -> _Reading | None:
     """Return the meaning of the values that a NotIn requirement still allows."""
     if key in _STRATEGIES and "none" in values:
-        return _Reading(_Unit.REPLICA, shown)
+        return _Reading(_Unit.REPLICA, basis)
     if key in _FACTORS and "1" in values:
-        return _Reading(_Unit.REPLICA, shown)
+        return _Reading(_Unit.REPLICA, basis)
     if key == _MIG_STRATEGY and "none" in values:
-        return _Reading(_Unit.SOME_MIG if "mixed" in values else _Unit.UNCLEAR, shown)
+        return _Reading(_Unit.SOME_MIG if "mixed" in values else _Unit.UNCLEAR, basis)
     if key == _MIG_CONFIG and "all-disabled" in values:
-        return _Reading(_Unit.UNCLEAR, shown)
+        return _Reading(_Unit.UNCLEAR, basis)
     return None
 
 
 def _of_value(key: str, value: str) -> _Reading | None:
-    shown = f"the pod selects {key}={value}"
+    basis = f"the pod selects {key}={value}"
     if value in _STRATEGIES.get(key, ()) or (key == _MPS and value == "true"):
-        return _Reading(_Unit.REPLICA, shown)
+        return _Reading(_Unit.REPLICA, basis)
     if key in _FACTORS and _number(value) > 1:
-        return _Reading(_Unit.REPLICA, shown)
+        return _Reading(_Unit.REPLICA, basis)
     if key == _PRODUCT:
         if value.endswith(_SHARED):
-            return _Reading(_Unit.REPLICA, shown)
+            return _Reading(_Unit.REPLICA, basis)
         _, mig, suffix = value.rpartition(_MIG)
-        return _mig(suffix, shown) if mig else None
+        return _mig(suffix, basis) if mig else None
     if key == _GKE_PARTITION:
-        return _mig(value, shown)
+        return _mig(value, basis)
     if key == _MIG_CONFIG and value not in _WHOLE_CONFIGURATIONS:
         before, _, profile = value.partition("all-")
-        return _mig(profile, shown) if not before and profile_of(profile) else _Reading(_Unit.UNCLEAR, shown)
+        return _mig(profile, basis) if not before and profile_of(profile) else _Reading(_Unit.UNCLEAR, basis)
     if (key == _MIG_STRATEGY and value == "single") or key in _ONLY_MIG:
-        return _Reading(_Unit.SOME_MIG, shown)
+        return _Reading(_Unit.SOME_MIG, basis)
     if key == _PLUGIN_CONFIG and value not in ("", "default"):
-        return _Reading(_Unit.DOUBTFUL, shown)
+        return _Reading(_Unit.DOUBTFUL, basis)
     return None
 
 
-def _mig(suffix: str, shown: str) -> _Reading:
+def _mig(suffix: str, basis: str) -> _Reading:
     profile = profile_of(suffix)
-    return _Reading(_Unit.PROFILE, shown, profile) if profile else _Reading(_Unit.SOME_MIG, shown)
+    return _Reading(_Unit.PROFILE, basis, profile) if profile else _Reading(_Unit.SOME_MIG, basis)
 
 
 def _number(text: str) -> int:

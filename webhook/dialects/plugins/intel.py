@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Dialect, Outcome, Position, Role, left, placed, row
-from webhook.dialects.vocabulary import BareKey, Demand, Options, Vocabulary, read_each, several
+from webhook.dialects.vocabulary import BareKey, Demand, Options, Vocabulary, count_of, read_each
 
 if TYPE_CHECKING:
     from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
@@ -25,7 +25,7 @@ _SERVICES = {
     "sym-dc": "sym;dc",
     "asym-dc": "asym;dc",
 }
-_NAMED = "the driver's DeviceClass serves it if the class has this extendedResourceName: no claim is needed"
+_SERVED_BY_NAME = "the driver's DeviceClass serves it if the class has this extendedResourceName: no claim is needed"
 
 DIALECT = Dialect(
     name="intel",
@@ -103,7 +103,7 @@ DIALECT = Dialect(
         ),
         *(placed(name, "GPU Aware Scheduling") for name in ("gas-container-cards", "gas-container-tiles", "gas-ts")),
         *(
-            left(f"intel.com/{name}", text, _NAMED)
+            left(f"intel.com/{name}", text, _SERVED_BY_NAME)
             for name, text in (
                 ("gpu", "GPUs of Intel's driver"),
                 ("gaudi", "Gaudi accelerators of Intel's driver"),
@@ -118,7 +118,7 @@ def ask(amount: Amount, _: DialectRequest[Options]) -> KeyAnswer:
     key, row = amount.key, amount.row
     services = _SERVICES.get(key.removeprefix(_QAT), "")
     demand = Demand(target=row.target, count=amount.value, profile=services)
-    text = several(amount.value, "function" if services else "whole device")
+    text = count_of(amount.value, "function" if services else "whole device")
     return demand, row.outcome, f"{text} for {services}; {row.because}" if services else text
 
 

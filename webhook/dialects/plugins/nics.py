@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from dra.pointer import escape
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, left, pattern, row
-from webhook.dialects.vocabulary import Demand, Options, Untranslated, Vocabulary, mistake, read_each, several
+from webhook.dialects.vocabulary import Demand, Options, Untranslated, Vocabulary, count_of, mistake, read_each
 from webhook.names import CONFIGURATION_PAGE
 
 if TYPE_CHECKING:
@@ -96,9 +96,9 @@ class NicOptions(Options, frozen=True, kw_only=True):
     targets: dict[str, str] = {}
 
     def mistakes(self) -> Iterable[Finding]:
-        places = {f"/pools/{i}": name for i, name in enumerate(self.pools)}
-        places |= {f"/targets/{escape(name)}": name for name in self.targets}
-        for path, name in places.items():
+        names_by_path = {f"/pools/{i}": name for i, name in enumerate(self.pools)}
+        names_by_path |= {f"/targets/{escape(name)}": name for name in self.targets}
+        for path, name in names_by_path.items():
             if "/" not in name:
                 yield mistake(path, f"{name!r} is not a resource name", f"write its prefix too: openshift.io/{name}")
             elif path.startswith("/targets") and not any(pattern(key.name)(name) for key in DIALECT.keys):
@@ -114,19 +114,19 @@ def ask(amount: Amount, request: DialectRequest[NicOptions]) -> KeyAnswer | Untr
     key, count = amount.key, amount.value
     target = request.options.targets.get(key, "")
     if amount.row.target == "efa":
-        text = f"{several(count, 'adapter')}, moved into the pod's network namespace"
+        text = f"{count_of(count, 'adapter')}, moved into the pod's network namespace"
         return Demand(target="efa", count=count), Outcome.APPROXIMATED, text
     if target and amount.row.role is Role.RDMA:
         text = "a claim in place of the plugin's handles"
         return Demand(target=target, rdma=True, shared_access=True), Outcome.APPROXIMATED, text
     if target:
-        text = f"{several(count, 'device')} of target {target}"
+        text = f"{count_of(count, 'device')} of target {target}"
         if Role.HINT not in request.hints:
             return Demand(target=target, count=count), Outcome.TRANSLATED, text
         text += f", which Multus attaches only where the driver publishes the name {key}"
         return Demand(target=target, count=count), Outcome.APPROXIMATED, text
     if key in request.options.pools:
-        text = f"{several(count, 'device')} published as {key}"
+        text = f"{count_of(count, 'device')} published as {key}"
         return Demand(target="vf", count=count, resource=key), Outcome.TRANSLATED, text
     return Untranslated(key, _why_left(amount, request.pools.get(key, "")))
 

@@ -22,7 +22,7 @@ from webhook.dialects.vocabulary import (
     Stop,
     Untranslated,
     Vocabulary,
-    several,
+    count_of,
 )
 from webhook.names import CONFIGURATION_PAGE
 
@@ -149,14 +149,14 @@ def read(request: DialectRequest[NvidiaOptions]) -> DialectAnswer | Stop:
     """Return the demands of one container, one for each key. If one key stays, all keys of the container stay."""
     demands: list[KeyedDemand] = []
     notes: list[Note] = []
-    stays: Untranslated | None = None
+    obstacle: Untranslated | None = None
     for amount in request.containers[0].amounts:
         key, row, unit, count = amount.key, amount.row, request.unit, amount.value
         if not count:
             continue
         profile = profile_of(amount.part) if row.role is Role.PROFILE else unit.profile
         outcome = Outcome.TRANSLATED
-        demand, text = Demand(target="gpu", count=count), several(count, "whole GPU")
+        demand, text = Demand(target="gpu", count=count), count_of(count, "whole GPU")
         reason = ""
         if row.outcome is Outcome.LEFT:
             reason = row.because
@@ -170,13 +170,13 @@ def read(request: DialectRequest[NvidiaOptions]) -> DialectAnswer | Stop:
             text = "one unit of `shares` of one GPU; no limits, as under time-slicing"
         elif profile:
             demand = Demand(target="mig", count=count, profile=profile)
-            text = f"{several(count, 'MIG device')} of profile {profile}"
+            text = f"{count_of(count, 'MIG device')} of profile {profile}"
         if reason:
-            stays = stays or Untranslated(key, reason)
+            obstacle = obstacle or Untranslated(key, reason)
             continue
         demands.append(KeyedDemand(key, demand))
         notes.append(Note(key, outcome, text))
-    return stays or DialectAnswer(demands=tuple(demands), notes=tuple(notes))
+    return obstacle or DialectAnswer(demands=tuple(demands), notes=tuple(notes))
 
 
 def _no_replica(count: int, request: DialectRequest[NvidiaOptions]) -> str:
@@ -206,8 +206,8 @@ VOCABULARY = Vocabulary(
     bare=BareKey(
         target="gpu",
         choices="whole, shared, mig:<profile>",
-        part=read_part,
-        pod=read_selected,
-        node=sharing_label,
+        declared_part=read_part,
+        selected_meaning=read_selected,
+        sharing_label=sharing_label,
     ),
 )

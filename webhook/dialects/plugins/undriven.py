@@ -66,13 +66,13 @@ _VENDORS = {
     "devices.kubevirt.io": ("KubeVirt host device", ("<device>",), ()),
     "vke.volcengine.com": ("Volcengine RDMA NIC", ("rdma",), ()),
 }
-_YOUNG = "DRA driver is unknown to drawbridge: a dialect of your own (`dialects:`, `targets:`) can describe it"
+_UNKNOWN_DRIVER = "DRA driver is unknown to drawbridge: a dialect of your own (`dialects:`, `targets:`) can describe it"
 # By domain: why an existing driver does not serve these keys.
-_DRIVEN = {
+_REASONS = {
     "hygon.com": "Hygon's DRA driver counts a share's compute in units, not in percent, and gives a card to four claims at most: its plugin keeps serving it",
-    "enflame.com": f"HAMi's Enflame {_YOUNG}",
-    **dict.fromkeys(("furiosa.ai", "tenstorrent.com", "ibm.com"), f"its vendor's {_YOUNG}"),
-    "nvidia.com": f"vgpu-manager's {_YOUNG}",
+    "enflame.com": f"HAMi's Enflame {_UNKNOWN_DRIVER}",
+    **dict.fromkeys(("furiosa.ai", "tenstorrent.com", "ibm.com"), f"its vendor's {_UNKNOWN_DRIVER}"),
+    "nvidia.com": f"vgpu-manager's {_UNKNOWN_DRIVER}",
 }
 _OTHERS = {
     "mthreads.ai/use-gpuuuid": "Moore Threads GPU",
@@ -94,7 +94,7 @@ def _rows() -> Iterator[Row]:
     for domain, (device, keys, hints) in _VENDORS.items():
         article = "an" if device[0] in "AEIOU" else "a"
         undriven = f"no DRA driver for {article} {device} is known: its device plugin keeps serving it"
-        reason = _DRIVEN.get(domain) or undriven
+        reason = _REASONS.get(domain) or undriven
         for key in keys:
             name = f"{domain}/{key}"
             yield left(name, f"{device}: {key.rpartition('>')[2] or key}", reason, common=name in _COMMON)

@@ -25,8 +25,8 @@ from webhook.dialects.vocabulary import (
     Stop,
     Untranslated,
     Vocabulary,
+    count_of,
     mistake,
-    several,
 )
 
 if TYPE_CHECKING:
@@ -239,8 +239,8 @@ def read(request: DialectRequest[HamiOptions]) -> DialectAnswer | Stop:
     if as_mig:
         # HAMi creates the smallest profile with enough memory, which also fixes the compute. The MIG devices may be on the same card.
         demand = Demand(target="mig", count=number, profile_memory=memory_bytes)
-        counted = Note(key, Outcome.TRANSLATED, several(number, "MIG device"))
-        notes = [counted, *(note for note in notes if note.about not in (Role.CORES, Role.COUNT))]
+        count_note = Note(key, Outcome.TRANSLATED, count_of(number, "MIG device"))
+        notes = [count_note, *(note for note in notes if note.about not in (Role.CORES, Role.COUNT))]
         if cores:
             notes.append(Note(key, Outcome.APPROXIMATED, f"{cores} % of compute: it comes with the profile"))
     elif share.exclusive:
@@ -272,7 +272,7 @@ def _notes(by_role: Mapping[Role, Amount], first: Amount, share: _GpuShare) -> l
     cores, priority = by_role.get(Role.CORES), by_role.get(Role.PRIORITY)
     notes: list[Note] = []
     if count:
-        notes.append(Note(count.key, Outcome.TRANSLATED, several(count.value, "distinct GPU"), Role.COUNT))
+        notes.append(Note(count.key, Outcome.TRANSLATED, count_of(count.value, "distinct GPU"), Role.COUNT))
     if cores and cores.value > 100:
         notes.append(Note(cores.key, Outcome.TRANSLATED, f"{cores.value} is clamped to 100, as HAMi does"))
     elif cores and not share.cores:
@@ -340,13 +340,13 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> De
     if exclusive:
         demand = Demand(target=demand.target, count=demand.count)
     bind = hints.get(Role.NUMA_BIND)
-    same = ""
+    same_attribute = ""
     if bind and bind.text.strip() in _TRUE and demand.count > 1:
-        same = NUMA_NODE
+        same_attribute = NUMA_NODE
         notes.append(Note(bind.key, Outcome.APPROXIMATED, "all GPUs of the container on one NUMA node"))
     elif bind and bind.text.strip() in _TRUE:
         notes.append(Note(bind.key, Outcome.TRANSLATED, "one GPU is always on one NUMA node"))
-    return msgspec.structs.replace(demand, same=same, **filters)
+    return msgspec.structs.replace(demand, same_attribute=same_attribute, **filters)
 
 
 VOCABULARY = Vocabulary(

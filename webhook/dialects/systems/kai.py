@@ -40,7 +40,7 @@ from webhook.dialects.vocabulary import (
     Refusal,
     Stop,
     Untranslated,
-    several,
+    count_of,
 )
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ _UNSERVED = (
     *((name, "", _BURST) for name in ("RUNAI_GPU_MEMORY_LIMIT", "gpu-fraction-limit")),
 )
 _OF_CONTAINER = re.compile(r"nvidia\.com/container\.(.+)\.gpu-memory\.(?:request|limit)").fullmatch
-_GIVEN = ".gpus.devices"
+_ASSIGNED_GPUS = ".gpus.devices"
 # Keys without effect once another scheduler places the pod, with the note about the loss.
 _LOST_TO_KAI = {
     "kai.scheduler/queue": _QUEUE,
@@ -145,7 +145,7 @@ def read_kai(pod: AnnotatedPod[ShareOptions]) -> DialectAnswer | Stop:
     if stays := leave_unserved(texts, _UNSERVED):
         return stays
     for key in texts:
-        if key.endswith(_GIVEN):  # KAI has given GPUs to a container
+        if key.endswith(_ASSIGNED_GPUS):  # KAI has given GPUs to a container
             return Untranslated(texts[key].key, _PLACED)
     if memory and fraction:
         return Refusal(memory.key, f"requested together with {fraction.key}", "keep one of them")
@@ -160,8 +160,8 @@ def read_kai(pod: AnnotatedPod[ShareOptions]) -> DialectAnswer | Stop:
     container = _container(pod, of_containers)
     if isinstance(container, Stop):
         return container
-    counted = texts.get("gpu-fraction-num-devices")
-    count = number_of_gpus(counted)
+    count_hint = texts.get("gpu-fraction-num-devices")
+    count = number_of_gpus(count_hint)
     if isinstance(count, Stop):
         return count
     amount = _of_container(of_containers) if of_containers else _memory(memory) if memory else _portion(first)
@@ -177,10 +177,10 @@ def read_kai(pod: AnnotatedPod[ShareOptions]) -> DialectAnswer | Stop:
     enforced = text if of_containers else f"{text}, enforced from now on"
     notes = [Note(first.key, Outcome.APPROXIMATED, f"{enforced}; {UNLIMITED}")]
     notes += [Note(hint.key, Outcome.TRANSLATED, text) for hint in of_containers[1:]]
-    if counted:
-        notes.append(Note(counted.key, Outcome.TRANSLATED, several(count, "distinct GPU")))
-    if named := texts.get("gpu-fraction-container-name"):
-        notes.append(Note(named.key, Outcome.TRANSLATED, f"the claim is container {container}'s"))
+    if count_hint:
+        notes.append(Note(count_hint.key, Outcome.TRANSLATED, count_of(count, "distinct GPU")))
+    if container_hint := texts.get("gpu-fraction-container-name"):
+        notes.append(Note(container_hint.key, Outcome.TRANSLATED, f"the claim is container {container}'s"))
     for name, by_value in _COMPUTE_SHARING.items():
         if (hint := texts.get(name)) and (note := by_value.get(hint.text, by_value.get(""))):
             notes.append(Note(hint.key, *note))
@@ -190,18 +190,18 @@ def read_kai(pod: AnnotatedPod[ShareOptions]) -> DialectAnswer | Stop:
 
 def _container(pod: AnnotatedPod[ShareOptions], of_containers: Sequence[Hint]) -> str | Stop:
     """Return the container that gets the GPUs: the named container or init container, or else the first container."""
-    named = pod.texts.get("gpu-fraction-container-name")
+    container_hint = pod.texts.get("gpu-fraction-container-name")
     prefix = "nvidia.com/container."
-    wanted = {hint.key: hint.key.removeprefix(prefix).rpartition(".gpu-memory.")[0] for hint in of_containers}
-    if named:
-        wanted[named.key] = named.text
-    if not wanted:
+    container_names = {hint.key: hint.key.removeprefix(prefix).rpartition(".gpu-memory.")[0] for hint in of_containers}
+    if container_hint:
+        container_names[container_hint.key] = container_hint.text
+    if not container_names:
         return pod.containers[0] if pod.containers else Untranslated("containers", "the pod has none")
-    key, name = next(iter(wanted.items()))
-    for other, another in wanted.items():
-        if another != name:
-            reason = f"names container {another[:SHOWN]!r}, and {key} another one"
-            return Refusal(other, reason, "ask for one container of the pod")
+    key, name = next(iter(container_names.items()))
+    for other_key, other_name in container_names.items():
+        if other_name != name:
+            reason = f"names container {other_name[:SHOWN]!r}, and {key} another one"
+            return Refusal(other_key, reason, "ask for one container of the pod")
     if name in (*pod.init_containers, *pod.containers):
         return name
     reason = f"the pod has no container {name[:SHOWN]!r}"

@@ -27,8 +27,8 @@ from webhook.dialects.vocabulary import (
     TiedDemands,
     Untranslated,
     Vocabulary,
+    count_of,
     mistake,
-    several,
 )
 from webhook.names import CONFIGURATION_PAGE
 from webhook.refusals import Code
@@ -101,26 +101,26 @@ def read(request: DialectRequest[LlmdOptions]) -> DialectAnswer | Stop:
                 return Untranslated(key, "requested in an init container, which that webhook does not read")
             count += amount.value
     options = request.options
-    most, together = options.pairs_per_node, options.pairs_per_numa_node
-    if count > most:
-        remedy = f"ask for {most} at most; an administrator can declare `llmd: {{pairsPerNode: {count}}}` ({CONFIGURATION_PAGE})"
-        return Refusal(key, f"{count} pairs in one pod, {most} is the maximum", remedy, Code.RANGE)
-    allowed = request.hints.get(Role.NUMA_BIND)
-    if together < count < most and not allowed:
-        reason = f"{count} pairs are requested, and a NUMA node has {together}"
+    max_pairs, max_on_numa_node = options.pairs_per_node, options.pairs_per_numa_node
+    if count > max_pairs:
+        remedy = f"ask for {max_pairs} at most; an administrator can declare `llmd: {{pairsPerNode: {count}}}` ({CONFIGURATION_PAGE})"
+        return Refusal(key, f"{count} pairs in one pod, {max_pairs} is the maximum", remedy, Code.RANGE)
+    cross_numa_hint = request.hints.get(Role.NUMA_BIND)
+    if max_on_numa_node < count < max_pairs and not cross_numa_hint:
+        reason = f"{count} pairs are requested, and a NUMA node has {max_on_numa_node}"
         name = next(row.name for row in request.table.keys if row.role is Role.NUMA_BIND)
-        remedy = f"ask for {together} or {most}, or allow several NUMA nodes by annotation {name}: 'true'"
+        remedy = f"ask for {max_on_numa_node} or {max_pairs}, or allow several NUMA nodes by annotation {name}: 'true'"
         return Refusal(key, reason, remedy)
     gpus, networks = Demand(target="gpu", count=count), Demand(target="nic", count=1, rdma=True)
     pairs = Pairs(primary=gpus, secondary=networks, attribute=PCIE_ROOT)
     demand: AnyDemand = pairs
-    where = ""
-    if 1 < count < most and not allowed:
-        demand, where = TiedDemands(members=(pairs,), attribute=NUMA_NODE), ", all on one NUMA node"
-    text = f"{several(count, 'pair')} of a GPU and a network device, each under one PCIe root{where}; {_RAILS}"
+    placement = ""
+    if 1 < count < max_pairs and not cross_numa_hint:
+        demand, placement = TiedDemands(members=(pairs,), attribute=NUMA_NODE), ", all on one NUMA node"
+    text = f"{count_of(count, 'pair')} of a GPU and a network device, each under one PCIe root{placement}; {_RAILS}"
     notes = [Note(key, Outcome.APPROXIMATED, text)]
-    if allowed:
-        notes.append(Note(allowed.key, Outcome.TRANSLATED, "nothing ties the pairs to one NUMA node"))
+    if cross_numa_hint:
+        notes.append(Note(cross_numa_hint.key, Outcome.TRANSLATED, "nothing ties the pairs to one NUMA node"))
     return DialectAnswer(demands=(KeyedDemand(key, demand, (key,)),), notes=tuple(notes))
 
 

@@ -23,8 +23,8 @@ from webhook.dialects.vocabulary import (
     Stop,
     Untranslated,
     Vocabulary,
+    count_of,
     mistake,
-    several,
 )
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> DialectAnswer 
         if other_amount and other_amount.value:
             reason = f"the pod also requests {other_amount.key}, and a node serves either whole GPUs or shares"
             return Refusal(key, reason, "keep one of them")
-        note = Note(key, Outcome.TRANSLATED, f"{several(count.value, 'whole GPU')} that the requesting containers see")
+        note = Note(key, Outcome.TRANSLATED, f"{count_of(count.value, 'whole GPU')} that the requesting containers see")
         return DialectAnswer(demands=(KeyedDemand(key, Demand(target="gpu", count=count.value)),), notes=(note,))
     if memory is None or not memory.value:
         key = sums.amounts[0].key

@@ -37,8 +37,8 @@ from webhook.dialects.vocabulary import (
     Refusal,
     Stop,
     Untranslated,
+    count_of,
     mistake,
-    several,
 )
 from webhook.names import CONFIGURATION_PAGE
 
@@ -165,20 +165,20 @@ def read_tensor_fusion(pod: AnnotatedPod[TensorFusionOptions]) -> DialectAnswer 
     containers = _injected(pod, texts.get("inject-container"))
     if isinstance(containers, Stop):
         return containers
-    counted = texts.get("gpu-count")
-    count = number_of_gpus(counted, _MAX)
+    count_hint = texts.get("gpu-count")
+    count = number_of_gpus(count_hint, _MAX)
     if isinstance(count, Stop):
         return count
     answer = _whole(texts, count) or _share(texts, count, pod.options)
     if isinstance(answer, Stop):
         return answer
     key, demand, notes = answer
-    lost = "Tensor Fusion's webhook must skip the pod (docs/migrate.md), and its quota no longer counts it"
-    notes = [Note(enabled.key, Outcome.APPROXIMATED, lost), *notes]
-    if counted:
-        notes.append(Note(counted.key, Outcome.TRANSLATED, several(count, "distinct GPU")))
-    if named := texts.get("inject-container"):
-        notes.append(Note(named.key, Outcome.TRANSLATED, f"the claim is visible to {', '.join(containers)}"))
+    loss = "Tensor Fusion's webhook must skip the pod (docs/migrate.md), and its quota no longer counts it"
+    notes = [Note(enabled.key, Outcome.APPROXIMATED, loss), *notes]
+    if count_hint:
+        notes.append(Note(count_hint.key, Outcome.TRANSLATED, count_of(count, "distinct GPU")))
+    if container_hint := texts.get("inject-container"):
+        notes.append(Note(container_hint.key, Outcome.TRANSLATED, f"the claim is visible to {', '.join(containers)}"))
     noted = {note.key for note in notes}
     for name in ("gpu-model", "isolation", "is-local-gpu", "sidecar-worker", "vendor", "dedicated-gpu"):
         if name in texts and texts[name].key not in noted:
@@ -191,13 +191,13 @@ _KeyedRequest = tuple[str, Demand, list[Note]]
 
 
 def _injected(pod: AnnotatedPod[TensorFusionOptions], named: Hint | None) -> tuple[str, ...] | Stop:
-    wanted = [name.strip() for name in named.text.split(",")] if named and named.text else []
-    if not wanted and len(pod.containers) == 1:
+    container_names = [name.strip() for name in named.text.split(",")] if named and named.text else []
+    if not container_names and len(pod.containers) == 1:
         return pod.containers
-    if not wanted:
+    if not container_names:
         reason = "it does not name the container that gets the GPU"
         return Refusal(f"{_TF}inject-container", reason, "name it in this annotation")
-    containers = tuple([name for name in pod.containers if name in wanted])
+    containers = tuple([name for name in pod.containers if name in container_names])
     if not containers and named:
         return Untranslated(named.key, "names no container of the pod, so Tensor Fusion skips it")
     return containers
@@ -207,18 +207,18 @@ def _whole(texts: Mapping[str, Hint], count: int) -> _KeyedRequest | Stop | None
     """Return the key, the demand and the notes of a request for whole GPUs; None if parts are requested."""
     dedicated, isolation, model = texts.get("dedicated-gpu"), texts.get("isolation"), texts.get("gpu-model")
     is_dedicated = dedicated is not None and dedicated.text == "true"
-    asking = dedicated if is_dedicated else isolation
-    if asking is None or not (is_dedicated or asking.text == "shared"):
+    whole_hint = dedicated if is_dedicated else isolation
+    if whole_hint is None or not (is_dedicated or whole_hint.text == "shared"):
         return None
     if is_dedicated and (model is None or not model.text):
-        return Refusal(asking.key, "a whole GPU without a model", f"name the model in {_TF}gpu-model")
+        return Refusal(whole_hint.key, "a whole GPU without a model", f"name the model in {_TF}gpu-model")
     demand = Demand(target="gpu", count=count, models=(model.text,) if model and model.text else ())
-    notes = [Note(asking.key, Outcome.TRANSLATED, several(count, "whole GPU"))]
+    notes = [Note(whole_hint.key, Outcome.TRANSLATED, count_of(count, "whole GPU"))]
     notes += [Note(model.key, Outcome.APPROXIMATED, f"the product name contains {model.text[:SHOWN]}")] if model else []
     for name in _SHARES:
         if name in texts:
             notes.append(Note(texts[name].key, Outcome.TRANSLATED, "the whole GPU is claimed"))
-    return asking.key, demand, notes
+    return whole_hint.key, demand, notes
 
 
 _MEMORY = ("vram-limit", "vram-request")
@@ -250,19 +250,19 @@ def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) 
         reason = f"no memory is requested: add {_TF}vram-limit, or a claim would take all of it"
         return Untranslated(texts["enabled"].key, reason)
     model = texts.get("gpu-model")
-    named = model.text if model else ""
+    model_name = model.text if model else ""
     percent = amounts.get(compute, Fraction(0))
     if compute.startswith("tflops"):
-        if not named and len(options.tflops) == 1:
-            (named,) = options.tflops
-        if not named and options.tflops:
+        if not model_name and len(options.tflops) == 1:
+            (model_name,) = options.tflops
+        if not model_name and options.tflops:
             reason = f"how much of a GPU this is depends on the model: add {_TF}gpu-model"
             return Untranslated(texts[compute].key, reason)
-        if named not in options.tflops:
-            entry = f"{{{named[:SHOWN] or 'MODEL'}: TFLOPS}}"
+        if model_name not in options.tflops:
+            entry = f"{{{model_name[:SHOWN] or 'MODEL'}: TFLOPS}}"
             reason = f"how much of a GPU this is depends on the model: an administrator can declare `tensorfusion: {{tflops: {entry}}}` ({CONFIGURATION_PAGE})"
             return Untranslated(texts[compute].key, reason)
-        percent = percent * 100 / Fraction(str(options.tflops[named]))
+        percent = percent * 100 / Fraction(str(options.tflops[model_name]))
     if percent > 100:
         return Untranslated(texts[compute].key, f"{float(percent):g} % is more than a GPU has")
     memory, cores = ceil(amounts[memory_key]), ceil(percent)
@@ -272,20 +272,22 @@ def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) 
     ]
     if compute:
         exact = percent == cores and compute.startswith("compute")
-        of_model = f" by the TFLOPS of {named[:SHOWN]}" if compute.startswith("tflops") else ""
+        of_model = f" by the TFLOPS of {model_name[:SHOWN]}" if compute.startswith("tflops") else ""
         text = f"{cores} % of each GPU{of_model}"
         notes.append(Note(texts[compute].key, Outcome.TRANSLATED if exact else Outcome.APPROXIMATED, text))
     else:
         notes.append(Note(texts[memory_key].key, Outcome.APPROXIMATED, UNLIMITED))
     for name in _SHARES:
         if name in texts and name not in (memory_key, compute):
-            more = amounts.get(name, Fraction(0)) < amounts.get(name.replace("request", "limit"), Fraction(0))
-            text = "the claim is for the limit, so more is reserved" if more else "another amount applies"
-            notes.append(Note(texts[name].key, Outcome.APPROXIMATED if more else Outcome.TRANSLATED, text))
-    if named:
-        text = f"the product name contains {named[:SHOWN]}"
+            limit_is_larger = amounts.get(name, Fraction(0)) < amounts.get(
+                name.replace("request", "limit"), Fraction(0)
+            )
+            text = "the claim is for the limit, so more is reserved" if limit_is_larger else "another amount applies"
+            notes.append(Note(texts[name].key, Outcome.APPROXIMATED if limit_is_larger else Outcome.TRANSLATED, text))
+    if model_name:
+        text = f"the product name contains {model_name[:SHOWN]}"
         notes.append(Note(model.key if model else texts[compute].key, Outcome.APPROXIMATED, text))
-    demand = Demand(target="vgpu", count=count, memory=memory, cores=cores, models=(named,) if named else ())
+    demand = Demand(target="vgpu", count=count, memory=memory, cores=cores, models=(model_name,) if model_name else ())
     return texts[memory_key].key, demand, notes
 
 

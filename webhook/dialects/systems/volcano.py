@@ -24,7 +24,7 @@ from webhook.dialects.vocabulary import (
     Stop,
     Untranslated,
     Vocabulary,
-    several,
+    count_of,
 )
 
 if TYPE_CHECKING:
@@ -131,17 +131,17 @@ def read(request: DialectRequest[VolcanoOptions]) -> DialectAnswer | Stop:
     first = container.amounts[0]
     if container.init or container.ordinary_init:
         return Untranslated(first.key, "Volcano counts no GPUs of init containers")
-    counted, memory, percent = (
+    count_amount, memory, percent = (
         container.amount_of(Role.COUNT),
         container.amount_of(Role.MEMORY),
         container.amount_of(Role.MEMORY_PERCENT),
     )
-    if not (counted.value if counted else container.number(Role.MEMORY)):
+    if not (count_amount.value if count_amount else container.number(Role.MEMORY)):
         return Untranslated(first.key, "requests no GPU without vgpu-number or vgpu-memory")
     mode = request.hints.get(Role.MODE)
     if mode and mode.text not in ("", "hami-core"):
         return Untranslated(mode.key, f"mode {mode.text[:40]!r} has no counterpart")
-    key = counted.key if counted else first.key
+    key = count_amount.key if count_amount else first.key
     # The demand always has cores, because the driver's default is all of them.
     count, cores = container.number(Role.COUNT, 1), container.number(Role.CORES)
     demand = Demand(target="vgpu", count=count, cores=cores)
@@ -152,7 +152,7 @@ def read(request: DialectRequest[VolcanoOptions]) -> DialectAnswer | Stop:
     )
     if cores == 100:
         compute = "all compute, but a later share of 0 cores still fits on the card"
-    notes = [Note(key, Outcome.APPROXIMATED, f"{several(count, 'distinct GPU')}; {compute}")]
+    notes = [Note(key, Outcome.APPROXIMATED, f"{count_of(count, 'distinct GPU')}; {compute}")]
     if percent and options.percentage:
         notes.append(Note(percent.key, Outcome.TRANSLATED, f"{percent.value} % of each GPU's memory"))
         if memory:
@@ -184,20 +184,24 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> De
         if hint and hint.entries:
             filters[field] = hint.entries
             notes.append(Note(hint.key, Outcome.TRANSLATED, f"{len(hint.entries)} of the GPUs"))
-    wanted = hints.get(Role.MODELS)
-    others = hints.get(Role.NOT_MODELS)
-    if wanted:
-        models = tuple(wanted.text.split(","))
+    models_hint = hints.get(Role.MODELS)
+    not_models_hint = hints.get(Role.NOT_MODELS)
+    if models_hint:
+        models = tuple(models_hint.text.split(","))
         filters["models"] = () if "" in models else models
-        notes.append(Note(wanted.key, Outcome.TRANSLATED, "the product name contains one of them"))
-    if wanted and others:
-        notes.append(Note(others.key, Outcome.TRANSLATED, f"has no effect together with {wanted.key}, as in Volcano"))
-    elif others:
-        models = tuple(others.text.split(","))
+        notes.append(Note(models_hint.key, Outcome.TRANSLATED, "the product name contains one of them"))
+    if models_hint and not_models_hint:
+        notes.append(
+            Note(
+                not_models_hint.key, Outcome.TRANSLATED, f"has no effect together with {models_hint.key}, as in Volcano"
+            )
+        )
+    elif not_models_hint:
+        models = tuple(not_models_hint.text.split(","))
         if "" in models:
-            return Refusal(others.key, "an empty entry excludes every GPU", "remove the empty entry")
+            return Refusal(not_models_hint.key, "an empty entry excludes every GPU", "remove the empty entry")
         filters["not_models"] = models
-        notes.append(Note(others.key, Outcome.TRANSLATED, "the product name contains none of them"))
+        notes.append(Note(not_models_hint.key, Outcome.TRANSLATED, "the product name contains none of them"))
     return msgspec.structs.replace(demand, **filters)
 
 

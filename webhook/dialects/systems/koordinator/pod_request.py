@@ -139,17 +139,17 @@ def parse(request: DialectRequest[KoordinatorOptions]) -> PodRequest | Refusal |
         for amount in container.amounts:
             if amount.row.outcome is Outcome.LEFT and amount.value:
                 return Untranslated(amount.key, amount.row.because)
-    selected = hints.get(Role.MODELS)
-    if selected is not None:
-        vendor = selected.text.lower()
+    vendor_hint = hints.get(Role.MODELS)
+    if vendor_hint is not None:
+        vendor = vendor_hint.text.lower()
         # The text of a selector with NotIn begins with "not".
-        excludes_others = selected.text.startswith("not ") and "nvidia" not in vendor
+        excludes_others = vendor_hint.text.startswith("not ") and "nvidia" not in vendor
         if vendor not in ("", "nvidia") and not excludes_others:
-            text = f"the pod is for GPUs of {shorten(selected.text)}, which no target describes"
-            return Untranslated(selected.key, text)
-    designated = hints.get(Role.MODE)
-    if designated is not None:
-        return Untranslated(designated.key, designated.row.because)
+            text = f"the pod is for GPUs of {shorten(vendor_hint.text)}, which no target describes"
+            return Untranslated(vendor_hint.key, text)
+    allocation_hint = hints.get(Role.MODE)
+    if allocation_hint is not None:
+        return Untranslated(allocation_hint.key, allocation_hint.row.because)
     parsed: dict[Role, Any] = {}
     for role, type_ in _ANNOTATIONS.items():
         hint = hints.get(role)
@@ -207,7 +207,7 @@ def select(request: PodRequest, device_type: str) -> tuple[Selection, ...] | Ref
 def total(containers: tuple[ContainerAmounts, ...], *, webhook: bool) -> dict[Role, int]:
     """Sum up the pod: containers and sidecars together, or an init container with the sidecars before it if that is more."""
     lasting: Counter[Role] = Counter()
-    most: Counter[Role] = Counter()
+    init_peak: Counter[Role] = Counter()
     for container in containers:
         amounts = {part: amount.value for part in _PARTS if (amount := container.amount_of(part)) is not None}
         if webhook and not container.init:
@@ -216,8 +216,8 @@ def total(containers: tuple[ContainerAmounts, ...], *, webhook: bool) -> dict[Ro
             lasting.update(amounts)
             continue
         for part, value in amounts.items():
-            most[part] = max(most[part], lasting[part] + value)
-    return {part: value for part, value in (lasting | most).items() if value}
+            init_peak[part] = max(init_peak[part], lasting[part] + value)
+    return {part: value for part, value in (lasting | init_peak).items() if value}
 
 
 def _after_webhook(amounts: dict[Role, int]) -> dict[Role, int]:
@@ -225,11 +225,11 @@ def _after_webhook(amounts: dict[Role, int]) -> dict[Role, int]:
     if not amounts.keys() & _OF_GPUS:
         return amounts
     rewritten = {**amounts}
-    both = rewritten.get(GPU)
+    combined = rewritten.get(GPU)
     # If core or ratio differ from `gpu`, `gpu` stays, and the scheduler does not accept the combination.
-    if both is not None and rewritten.get(CORE, both) == both == rewritten.get(RATIO, both):
+    if combined is not None and rewritten.get(CORE, combined) == combined == rewritten.get(RATIO, combined):
         del rewritten[GPU]
-        rewritten[CORE] = rewritten[RATIO] = both
+        rewritten[CORE] = rewritten[RATIO] = combined
     if SHARED not in rewritten:
         basis = rewritten.get(RATIO, rewritten.get(CORE, 0))
         several = basis > 100 and basis % 100 == 0

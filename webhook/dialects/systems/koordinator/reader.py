@@ -44,8 +44,8 @@ from webhook.dialects.vocabulary import (
     TiedDemands,
     Untranslated,
     Vocabulary,
+    count_of,
     kinds,
-    several,
 )
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ REQUIRED: Final = "Required"  # pods on one NUMA node and pods across several mu
 CPU: Final = "cpu"
 
 _REMEDY = "if a driver allocates CPUs, an administrator can declare `koordinator.hostResources`"
-_NAMED = 4  # device types with a hint and without a request that a note names
+_SHOWN_TYPES = 4  # device types with a hint and without a request that a note names
 
 
 class Draft(msgspec.Struct):
@@ -126,8 +126,10 @@ def ask_gpus(draft: Draft) -> Stop | None:
         listed = ", ".join(sorted(request.keys[part] for part in sums if part in request.keys)) or key
         missing = "; gpu-core needs gpu-memory or gpu-memory-ratio" if sums.keys() <= {CORE, SHARED} else ""
         return Refusal(key, f"Koordinator does not accept this combination in one pod: {listed}{missing}")
-    both = sums.get(GPU, 0)  # only init containers still have `gpu`, or all containers if Koordinator's webhook is off
-    core, ratio, memory = sums.get(CORE, both), sums.get(RATIO, both), sums.get(MEMORY, 0)
+    combined = sums.get(
+        GPU, 0
+    )  # only init containers still have `gpu`, or all containers if Koordinator's webhook is off
+    core, ratio, memory = sums.get(CORE, combined), sums.get(RATIO, combined), sums.get(MEMORY, 0)
     count = sums.get(SHARED, 0)
     if COUNT in sums:
         key, count = request.key(COUNT), sums[COUNT]
@@ -147,7 +149,7 @@ def ask_gpus(draft: Draft) -> Stop | None:
     core, ratio, memory = core // count, ratio // count, memory // count
     if ratio == 100:
         gpus = Demand(target="gpu", count=count)
-        draft.note(key, Outcome.TRANSLATED, f"{several(count, 'whole GPU')} that all containers see")
+        draft.note(key, Outcome.TRANSLATED, f"{count_of(count, 'whole GPU')} that all containers see")
     else:
         gpus = Demand(target="vgpu", count=count, memory=memory or None, memory_percent=ratio or None, cores=core)
         if not core:
@@ -175,13 +177,13 @@ def _tie_gpus(request: PodRequest, gpus: Demand) -> Demand | Stop:
         return Refusal(request.names[Role.HINT], f"several shared GPUs can't be restricted to scope {shorten(scope)}")
     if request.partition is None:
         tie = SCOPES.get(scope, "") if gpus.count > 1 else ""
-        return replace(gpus, same=tie)
+        return replace(gpus, same_attribute=tie)
     key = request.names[Role.PARTITION]
     if request.partition.ring_bus_bandwidth is not None:
         return Untranslated(key, "ringBusBandwidth is a hard filter that no driver publishes")
     if gpus.count not in PARTITIONS:
         return Untranslated(key, f"no driver publishes partitions of {gpus.count} GPUs: ask for 1, 2, 4 or 8")
-    return replace(gpus, same=f"gpu.nvidia.com/partition{gpus.count}")
+    return replace(gpus, same_attribute=f"gpu.nvidia.com/partition{gpus.count}")
 
 
 # Network devices
@@ -203,7 +205,7 @@ def ask_networks(draft: Draft) -> Stop | None:
     of_one = f"{value} % of a network device"
     outcome = Outcome.APPROXIMATED
     if not rest and (whole > 1 or not strategy):
-        networks, outcome, text = single.times(whole), Outcome.TRANSLATED, f"{several(whole, 'network device')}, whole"
+        networks, outcome, text = single.times(whole), Outcome.TRANSLATED, f"{count_of(whole, 'network device')}, whole"
     elif strategy == "ApplyForAll":
         key = request.names[Role.HINT]
         networks, text = (
@@ -211,7 +213,7 @@ def ask_networks(draft: Draft) -> Stop | None:
             "all matching devices of the node, whole: fails if one of them is in use",
         )
     elif strategy == "RequestsAsCount":
-        networks, text = single.times(value), f"{several(value, 'network device')}, whole"
+        networks, text = single.times(value), f"{count_of(value, 'network device')}, whole"
         outcome = Outcome.TRANSLATED if hint.exclusive_policy == "DeviceLevel" else Outcome.APPROXIMATED
     elif value > 100:
         return Refusal(key, f"{value} is above 100 and not a multiple of 100", "ask for whole devices")
@@ -250,8 +252,8 @@ def pair(draft: Draft) -> Stop | None:
         text = "no scope is required, so the preference for devices near each other is lost"
         draft.note(key, Outcome.APPROXIMATED, text, Role.JOINT)
         return None
-    if gpus.same:
-        return Untranslated(key, f"can't be combined with GPUs that must share {gpus.same}")
+    if gpus.same_attribute:
+        return Untranslated(key, f"can't be combined with GPUs that must share {gpus.same_attribute}")
     if gpus.count in (1, networks.count):
         each = networks.count // gpus.count
         text = f"{gpus.count} x (1 GPU + {each} network) under one PCIe switch, stricter than Koordinator's comparison of sets"
@@ -280,7 +282,7 @@ def ask_host(draft: Draft) -> Stop | None:
         return None
     on_one_node = request.topology is not None and request.topology.policy == ONE_NODE
     bound = request.binding is not None and request.binding.required
-    given: list[str] = []
+    claimed_resources: list[str] = []
     for resource, target in request.options.host_resources.items():
         requested = request.host.get(resource, 0)
         # A required bind policy concerns CPUs only.
@@ -295,15 +297,13 @@ def ask_host(draft: Draft) -> Stop | None:
         if resource == CPU:
             demand = Demand(target=target, cores=amount)
         draft.demands.append(KeyedDemand(resource, demand))
-        given.append(resource)
+        claimed_resources.append(resource)
     if draft.demands and on_one_node and request.options.host_resources:
         tied = _tie_to_node(draft.demands, request.names[Role.NUMA_BIND])
         if isinstance(tied, Untranslated):
             return tied
         draft.demands = [tied]
-    counted = (
-        f"{', '.join(given)} by claim as well; the pod's own request stays, and node and quotas count only this request"
-    )
+    claims_text = f"{', '.join(claimed_resources)} by claim as well; the pod's own request stays, and node and quotas count only this request"
     if request.topology is not None:
         key, policy = request.names[Role.NUMA_BIND], request.topology.policy
         outcome = Outcome.APPROXIMATED
@@ -319,7 +319,7 @@ def ask_host(draft: Draft) -> Stop | None:
         elif not draft.demands:
             outcome, text = Outcome.TRANSLATED, "it applies to nothing that the pod requests"
         else:
-            text = f"all devices on one NUMA node{f'; {counted}' if given else ''}"
+            text = f"all devices on one NUMA node{f'; {claims_text}' if claimed_resources else ''}"
         draft.note(key, outcome, text)
         if request.topology.exclusive == REQUIRED:
             draft.note(key, Outcome.APPROXIMATED, f"singleNUMANodeExclusive {REQUIRED} is lost")
@@ -327,9 +327,9 @@ def ask_host(draft: Draft) -> Stop | None:
         key, policy = request.names[Role.CPUS], request.binding.required
         if not policy:
             draft.note(key, Outcome.TRANSLATED, "it requires nothing")
-        elif CPU in given:
+        elif CPU in claimed_resources:
             draft.note(
-                key, Outcome.APPROXIMATED, f"{counted}; the driver decides whether the CPUs are {shorten(policy)}"
+                key, Outcome.APPROXIMATED, f"{claims_text}; the driver decides whether the CPUs are {shorten(policy)}"
             )
         else:
             draft.note(
@@ -340,12 +340,12 @@ def ask_host(draft: Draft) -> Stop | None:
     return None
 
 
-def _tie_to_node(every: list[KeyedDemand], key: str) -> KeyedDemand | Untranslated:
+def _tie_to_node(demands: list[KeyedDemand], key: str) -> KeyedDemand | Untranslated:
     """Return one demand with all devices on one NUMA node; a single device needs no constraint."""
     members: list[Demand | Pairs] = []
     keys: list[str] = []
     number = 0
-    for keyed_demand in every:
+    for keyed_demand in demands:
         assert not isinstance(keyed_demand.demand, TiedDemands)
         members.append(keyed_demand.demand)
         keys += (keyed_demand.key, *keyed_demand.other_keys)
@@ -354,7 +354,7 @@ def _tie_to_node(every: list[KeyedDemand], key: str) -> KeyedDemand | Untranslat
             if kind.everything:
                 return Untranslated(key, f"ApplyForAll and {ONE_NODE} can't both be applied")
     if number == 1:
-        return every[0]
+        return demands[0]
     return KeyedDemand(keys[0], TiedDemands(members=tuple(members), attribute=NUMA_NODE), tuple(keys[1:]))
 
 
@@ -391,7 +391,7 @@ def note_hints(draft: Draft) -> None:
                 f"{name}: labels by attributes {', '.join(sorted({attribute.key for attribute in demand.attributes}))}"
             )
         if gpus is not None and scope:
-            tied = bool(gpus.same) and draft.request.partition is None
+            tied = bool(gpus.same_attribute) and draft.request.partition is None
             if tied or gpus.count == 1 or scope in ANYWHERE:
                 effects.append(f"gpu.requiredTopologyScope {shorten(scope)} holds")
             else:
@@ -413,7 +413,7 @@ def note_hints(draft: Draft) -> None:
             if scope:
                 effects.append("rdma.requiredTopologyScope has no effect, as in Koordinator")
     if others:
-        effects.append(f"the pod requests nothing of type {', '.join(others[:_NAMED])}")
+        effects.append(f"the pod requests nothing of type {', '.join(others[:_SHOWN_TYPES])}")
     if lost or effects:
         outcome = Outcome.APPROXIMATED if lost else Outcome.TRANSLATED
         draft.note(draft.request.names[Role.HINT], outcome, "; ".join((*lost, *effects)))
