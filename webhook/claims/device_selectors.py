@@ -161,9 +161,8 @@ def _selection_test(selection: Selection) -> str:
     attributes = f"device.attributes[{literal(domain)}]"
     has_attribute = f"{literal(name)} in {attributes}"
     is_listed = f"({has_attribute} && {attributes}[{literal(name)}] in {_list(selection.values)})"
-    return {"In": is_listed, "NotIn": f"!{is_listed}", "Exists": has_attribute, "DoesNotExist": f"!({has_attribute})"}[
-        selection.operator
-    ]
+    tests = {"In": is_listed, "NotIn": f"!{is_listed}", "Exists": has_attribute, "DoesNotExist": f"!({has_attribute})"}
+    return tests[selection.operator]
 
 
 def product_is(supply: Supply, products: list[str]) -> str:

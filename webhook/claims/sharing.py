@@ -187,9 +187,8 @@ def _share_claims(requests: list[ContainerDemand], budget: Budget) -> tuple[list
     for host in hosts:
         by_kind.setdefault(_without_amounts(host.container_demand.demand), []).append(host)
     any_lasting = bool(hosts)
-    for container_demand in sorted(
-        [container_demand for container_demand in requests if container_demand.init], key=lambda request: request.order
-    ):
+    init_demands = [container_demand for container_demand in requests if container_demand.init]
+    for container_demand in sorted(init_demands, key=lambda request: request.order):
         candidates = by_kind.setdefault(_without_amounts(container_demand.demand), [])
         budget.charge(_COMPARED + len(candidates))
         shared_host = next((host for host in candidates if _may_host(host.container_demand, container_demand)), None)
@@ -204,12 +203,8 @@ def _share_claims(requests: list[ContainerDemand], budget: Budget) -> tuple[list
             continue
         shared_host.users.append(container_demand.container)
         if shared_host.container_demand.demand != container_demand.demand:
-            remarks.append(
-                (
-                    container_demand.container,
-                    f"uses the larger claim of container {shared_host.container_demand.container}",
-                )
-            )
+            text = f"uses the larger claim of container {shared_host.container_demand.container}"
+            remarks.append((container_demand.container, text))
     return [grant for host in hosts for grant in _make_grants(host.container_demand, tuple(host.users))], remarks
 
 

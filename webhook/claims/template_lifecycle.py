@@ -51,9 +51,8 @@ class Due(Enum):
     NOTHING = "nothing"
     CREATE = "create"
     REPLACE = "replace"
-    TAKEN = (
-        "taken"  # another writer's template has the name, or a finalizer keeps a deleted template with other content
-    )
+    # Another writer's template has the name, or a finalizer keeps a deleted template with other content.
+    TAKEN = "taken"
 
 
 def templates_of(pod: Pod) -> frozenset[TemplateKey]:

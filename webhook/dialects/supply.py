@@ -51,9 +51,8 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     counts_cpus: bool = False
     # Whether claims for whole devices must avoid shared devices, because a claim without amounts gets only a part of a shared device.
     divisible: bool = False
-    rootless: int = (
-        0  # number of devices whose pcieRoot is the empty text; a constraint treats all empty roots as equal
-    )
+    # The number of devices whose pcieRoot is the empty text; a constraint treats all empty roots as equal.
+    rootless: int = 0
     # Why some devices of the class may be missing here, so that no pod is refused for a lack of them; "" if none are missing.
     doubt: str = ""
 

@@ -79,9 +79,8 @@ class LlmdOptions(Options, frozen=True, kw_only=True):
     """The limits in that webhook's ConfigMap."""
 
     pairs_per_numa_node: int = 4  # The webhook's `maxPairsPerNUMA`.
-    pairs_per_node: int = (
-        8  # The webhook's `maxPairsPerNode`: the maximum for a pod whose pairs may be on several NUMA nodes.
-    )
+    # The webhook's `maxPairsPerNode`: the maximum for a pod whose pairs may be on several NUMA nodes.
+    pairs_per_node: int = 8
 
     def mistakes(self) -> Iterable[Finding]:
         if not 1 <= self.pairs_per_node <= _MAX:

@@ -126,9 +126,8 @@ def ask_gpus(draft: Draft) -> Stop | None:
         listed = ", ".join(sorted(request.keys[part] for part in sums if part in request.keys)) or key
         missing = "; gpu-core needs gpu-memory or gpu-memory-ratio" if sums.keys() <= {CORE, SHARED} else ""
         return Refusal(key, f"Koordinator does not accept this combination in one pod: {listed}{missing}")
-    combined = sums.get(
-        GPU, 0
-    )  # only init containers still have `gpu`, or all containers if Koordinator's webhook is off
+    # Only init containers still have `gpu`, or all containers if Koordinator's webhook is off.
+    combined = sums.get(GPU, 0)
     core, ratio, memory = sums.get(CORE, combined), sums.get(RATIO, combined), sums.get(MEMORY, 0)
     count = sums.get(SHARED, 0)
     if COUNT in sums:
