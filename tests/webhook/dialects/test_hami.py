@@ -100,6 +100,13 @@ def test_the_factor_and_defaults_of_the_config_map_apply():
     assert exactly(done) == [{"class": HAMI, "count": 1, "capacity": {"memory": "2000Mi", "cores": "10"}}] * 3
 
 
+@pytest.mark.parametrize(("default", "outcome", "detail"), [(0, "approximated", "unlimited"), (10, "translated", "10")])
+def test_default_cores_are_reserved_so_only_0_cores_are_unlimited(default, outcome, detail):
+    done = verdict_of(hami(gpumem=1000), hami={"defaultCores": default})
+    decisions = [decision for decision in done.decisions if "gpucores is absent" in decision.detail]
+    assert [(str(decision.outcome), decision.detail.endswith(detail)) for decision in decisions] == [(outcome, True)]
+
+
 def test_a_default_memory_is_not_a_whole_card():
     done = verdict_of(pod({"nvidia.com/gpu": 1}, scheduler="hami-scheduler"), hami={"defaultMemory": 5000})
     assert exactly(done) == [{"class": HAMI, "count": 1, "capacity": {"memory": "5000Mi", "cores": "100"}}]

@@ -295,8 +295,13 @@ def _notes(by_role: Mapping[Role, Amount], first: Amount, share: _GpuShare) -> l
         notes.append(Note(percent.key, Outcome.TRANSLATED, text))
     if cores is None and not share.injected:
         about = memory or percent or count or first
-        text = f"gpucores is absent: cores {share.cores}, unreserved and unlimited"
-        notes.append(Note(about.key, Outcome.APPROXIMATED, text, Role.CORES))
+        if share.cores:
+            note = Note(about.key, Outcome.TRANSLATED, f"gpucores is absent: the default is {share.cores}", Role.CORES)
+        else:
+            note = Note(
+                about.key, Outcome.APPROXIMATED, "gpucores is absent: cores 0, unreserved and unlimited", Role.CORES
+            )
+        notes.append(note)
     elif share.cores == 100 and share.memory_bytes:
         about = cores or memory or first
         text = "all compute, but a later share of 0 cores still fits on the card"
