@@ -1,8 +1,9 @@
 """Allocation on every node of a fleet: nodes with equal fingerprints are searched once; after a change, only changed nodes are searched.
 
-A fingerprint covers each page of the node's pools: the attributes that the claims read (columns), everything else about the devices
-(bodies), and the positions of the devices in use. Nodes with equal fingerprints share one result, which names devices by position.
-Device names are filled in when the answer for one node is read. Pools that reach beyond one node are compared by identity.
+A fingerprint covers each page of the node's pools. A page is a ResourceSlice as the allocator reads it. The fingerprint contains the
+attributes that the claims read (columns), everything else about the devices (bodies), and the positions of the devices in use. Nodes
+with equal fingerprints share one result, which refers to devices by position. Device names are filled in when the answer for one node
+is read. A pool that several nodes can use is compared by identity.
 
 Callers with repeated questions pass a `FleetMemo`, which keeps results from one stock to the next.
 """
@@ -46,11 +47,11 @@ _PIECE = 32  # nodes, at 5 to 10 microseconds each, between two calls of the cal
 _UNSEEN = NodeResult(Verdict.UNDECIDED, error="the caller stopped waiting before this node was checked")
 _FINGERPRINTS = 4096  # fingerprints kept for a question, or twice the number of nodes if that is more
 _TEXTS = 4 << 20  # bytes of encoded claims
-_CONCLUSIONS = 4 << 20  # bytes of callers' conclusions
+_CONCLUSIONS = 4 << 20  # bytes of what callers derive from the answers
 _SLICES_PER_STEP = 4  # slices without a node name that a search checks in one step, for one node
 _SELECTION_BYTES = 32 << 20  # bytes of cached node selections
-_QUESTIONS = 64  # the most that a memo keeps
-_SIZE = 1 << 18  # entries in the tables of all questions, beyond which the oldest questions are dropped
+_QUESTIONS = 64  # the maximum that a memo keeps
+_SIZE = 1 << 18  # entries in the tables of all questions; if there are more, the memo drops its oldest questions
 
 
 class FleetAnswer(Mapping[str, Answer]):
@@ -101,12 +102,12 @@ class FleetAnswer(Mapping[str, Answer]):
         return {node: result.verdict for node, result in results if result.verdict is not Verdict.FEASIBLE}
 
     def samples(self) -> dict[str, Answer]:
-        """Compose one answer for each group of equal nodes, by the name of the group's first node."""
+        """Compose one answer for each group of nodes that share a result. The key is the name of the group's first node."""
         first = {id(result): node for node, result in reversed(self._results.items())}
         return {node: self[node] for node in first.values()}
 
     def equal_nodes(self) -> list[list[str]]:
-        """Group the nodes that share one result: a refusal on one of them holds for all, for the same reasons."""
+        """Group the nodes that share one result: if one node of a group refuses, all do, for the same reasons."""
         groups: dict[int, list[str]] = {}
         for node, result in self._results.items():
             groups.setdefault(id(result), []).append(node)
@@ -114,7 +115,10 @@ class FleetAnswer(Mapping[str, Answer]):
 
 
 class _NodeSelection:
-    """The nodes that a slice without a node name selects, as a whole or for each device. Only labels and name of a node matter."""
+    """The nodes that a slice without a node name selects, once for the slice or once for each device.
+
+    The selection depends only on a node's labels and name.
+    """
 
     def __init__(self, page: Page) -> None:
         spec = page.slice.spec
@@ -129,17 +133,17 @@ class _NodeSelection:
             labels.add("")  # the name of the node
         self.labels = tuple(sorted(labels))
         self.known: dict[tuple[str | None, ...], object] = {}
-        # Costs in steps: of reading all selectors once, and of matching one node. A lookup among many values costs more, because the values
-        # are not in the processor's caches.
+        # Steps for reading all selectors once, and for matching one node. A lookup among many values costs more, because the values are not
+        # in the processor's caches.
         sizes = [len(expression.values) for expression in expressions]
         self.read_steps = sum(sizes) // 2
         self.match_steps = (len(places) + len(expressions) + sum(size.bit_length() // 4 for size in sizes)) // 2
 
 
 class FleetMemo:
-    """Results kept from one question and one stock to the next; owned by the caller.
+    """Results kept from one question and one stock (snapshot) to the next; owned by the caller.
 
-    It keeps the results of the latest questions, the columns of pages that they read, and the caller's conclusions from the answers.
+    A memo keeps the results of the latest questions, the columns that these questions read, and what the caller derives from the answers.
     """
 
     def __init__(self) -> None:
@@ -157,7 +161,6 @@ class FleetMemo:
         return len(self._queries)
 
     def clear(self) -> None:
-        """Forget everything."""
         self._queries.clear()
         self.pages = PageCache()
         self._selections.clear()
@@ -167,14 +170,13 @@ class FleetMemo:
         self._concluded_from = None
 
     def conclusions(self, stock: Stock) -> Cache[Any]:
-        """Return a cache for the caller's conclusions about this stock; conclusions about another stock are dropped."""
+        """Return a cache for what the caller derives from the answers about this stock. It is emptied when the stock changes."""
         if stock is not self._concluded_from:
             self._conclusions.clear()
             self._concluded_from = stock
         return self._conclusions
 
     def texts(self, claims: Sequence[ResourceClaim]) -> tuple[bytes, ...]:
-        """Return the encoded specs of claims."""
         texts: list[bytes] = []
         for claim in claims:
             known = self._texts.get(id(claim.spec))
@@ -200,7 +202,7 @@ class FleetMemo:
         if kept_query is None or is_new:
             kept_query = _Query(self, stock, claims, idle=idle)
         self._queries[key] = kept_query
-        if is_new or stock is not self._stock:  # a known query adds few entries for the same stock
+        if is_new or stock is not self._stock:  # a kept query adds few entries while the stock is the same
             self._stock = stock
             size = sum(query.size for query in self._queries.values())
             while len(self._queries) > 1 and (size > _SIZE or len(self._queries) > _QUESTIONS):
@@ -213,7 +215,7 @@ class FleetMemo:
         return kept_query
 
     def selection(self, page: Page, budget: Budget) -> _NodeSelection:
-        """Return the node selection of a slice. Reading it is charged once."""
+        """Return the node selection of a slice. Only the first call charges the steps for reading the slice's selectors."""
         selection_of_page = self._selections.get(page)
         if selection_of_page is None:
             selection_of_page = _NodeSelection(page)
@@ -237,7 +239,6 @@ class FleetMemo:
         return known
 
     def pools(self, stock: Stock, node: str, budget: Budget) -> list[Pool]:
-        """Return the pools that a node can use."""
         shared = stock.pages_on.get("", ())
         budget.charge(len(shared) // _SLICES_PER_STEP)
         node_object = stock.nodes[node]
@@ -253,7 +254,7 @@ def fleet(
     memo: FleetMemo | None = None,
     within: Collection[str] | None = None,
 ) -> FleetAnswer:
-    """Return the answers for claims on all nodes, or on some; with `idle`, as if no device were in use."""
+    """Return the answer for each node, or for each node in `within`. With `idle`, answer as if no device were in use."""
     known = memo if memo is not None else FleetMemo()
     query = known.query(stock, claims, options, idle=idle)
     query.update(stock, options)
@@ -269,7 +270,7 @@ def best_verdict(
     memo: FleetMemo,
     within: Collection[str] | None = None,
 ) -> Verdict:
-    """Return the best verdict of these nodes, all by default: feasible, else undecided, else infeasible. An error counts as infeasible."""
+    """Return the best verdict of all nodes, or of those in `within`: feasible, else undecided, else infeasible (or an error)."""
     query = memo.query(stock, claims, options, idle=idle)
     query.update(stock, options)
     undecided = False
@@ -283,7 +284,7 @@ def best_verdict(
 
 
 class _Query:
-    """One question about successive stocks: the results, by fingerprint and by node."""
+    """One question about successive stocks, with its results by fingerprint and by node."""
 
     def __init__(
         self,
@@ -315,7 +316,6 @@ class _Query:
 
     @property
     def size(self) -> int:
-        """The number of entries kept."""
         return self.cache.size + len(self.by_fingerprint) + len(self.results)
 
     def update(self, stock: Stock, options: Options) -> None:
@@ -335,7 +335,8 @@ class _Query:
             self.by_fingerprint.clear()
             self.pinned.clear()
         changed = stock.changed_since(self.answered_stock) if self.answered_stock is not None else None
-        # Nodes with the most devices come last: all nodes share one budget, and a node that publishes false devices must not use it up.
+        # Nodes with the most devices come last. All nodes share one budget, and a node that publishes false devices must not use it up
+        # before other nodes are searched.
         due = sorted(
             nodes if changed is None else changed | self.unanswered,
             key=lambda name: sum(len(page.devices) for page in stock.pages_on.get(name, ())),
@@ -381,7 +382,6 @@ class _Query:
         self.unanswered = frozenset(unanswered)
 
     def _search(self, stock: Stock, node: Node, options: Options) -> NodeResult:
-        """Search one node."""
         try:
             pools = self.memo.pools(stock, node.metadata.name, budget_of(options))
         except NodeSelectorError as error:
@@ -422,7 +422,7 @@ class _Query:
     # ---- fingerprints
 
     def _fingerprint_node(self, stock: Stock, name: str, node: Node, options: Options) -> object:
-        """Fingerprint a node for this question; equal fingerprints get equal answers, by position."""
+        """Fingerprint a node for this question. Nodes with equal fingerprints get devices at the same positions."""
         own = stock.pages_on.get(name, ())
         shared = stock.pages_on.get("", ())
         if not shared and len(own) == 1 and _is_complete(own, stock.pages_of[own[0].pool]):
@@ -447,7 +447,7 @@ class _Query:
             if pool not in multi_node_pools:
                 fingerprints.append(self._fingerprint_local_pool(stock, pages, node, columns))
                 continue
-            # A pool with devices on other nodes equals only itself.
+            # A pool that other nodes can use, too, is equal only to itself.
             known = (*pages, stock.pages_of[pool], FREE if self.idle else stock.use(pool))
             self.pinned.update((id(pinned_object), pinned_object) for pinned_object in known)
             skips = any(page.slice.spec.skip_node_operations for page in pages)
@@ -477,7 +477,7 @@ class _Query:
         return columns
 
     def _fingerprint_local_pool(self, stock: Stock, pages: Sequence[Page], node: Node, columns: Columns) -> object:
-        """Fingerprint a pool that is on this node alone, by content."""
+        """Fingerprint the content of a pool that only this node can use."""
         first = pages[0]
         in_use: object = None
         if not self.idle:

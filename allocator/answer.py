@@ -32,7 +32,7 @@ class Verdict(StrEnum):
 
 
 class Stage(StrEnum):
-    """The stages at which devices are lost, in the order of the allocator."""
+    """The checks that can rule out a device, in the order in which the allocator makes them."""
 
     NODE = "node"
     POOL = "pool"
@@ -61,7 +61,7 @@ class Cause(StrEnum):
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """The number of devices that a stage rejected for one request, of the `total` that reached it."""
+    """The number of devices that a stage rejected for one request, of the `total` that reached this stage."""
 
     stage: Stage
     claim: str = ""
@@ -86,7 +86,7 @@ class Answer(msgspec.Struct, frozen=True):
     allocations: tuple[Granted, ...] = ()
     reasons: tuple[Reason, ...] = ()
     error: str | None = None
-    node_only: bool = False  # the error concerns this node alone; tests compare this field with Kubernetes
+    node_only: bool = False  # the error concerns only this node; tests compare this field with Kubernetes
     steps: int = 0
     cause: Cause | None = None  # of the error
     explained: bool = True  # False if the budget was too small to find the reasons

@@ -1,4 +1,4 @@
-"""Allocation on one node, from objects to an answer."""
+"""Allocation on one node, from API objects to an answer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NodeResult(msgspec.Struct, frozen=True):
     verdict: Verdict
     chosen: tuple[tuple[Leaf, Candidate], ...] = ()
     at: tuple[int, ...] = ()  # the positions of the chosen devices in the node's list of candidates
-    selected: tuple[Leaf, ...] = ()  # for each request, the alternative that is served
+    selected: tuple[Leaf, ...] = ()  # for each request, the alternative for which the devices were chosen
     error: str | None = None
     node_only: bool = False
     steps: int = 0
@@ -74,7 +74,6 @@ def budget_of(options: Options) -> Budget:
 def search_node(
     cache: CompileCache, node: Node, pools: Sequence[Pool], use: Callable[[PoolId], PoolUse], options: Options
 ) -> NodeResult:
-    """Search one node."""
     budget = budget_of(options)
     judge = DeviceJudge(cache.question, node, budget)
     walk: Walk | None = None
@@ -118,7 +117,7 @@ def search_node(
 
 
 def decide(stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Options) -> Answer:
-    """Allocate claims on one node of a stock, without reasons for a refusal."""
+    """Allocate claims on one node of a stock (a snapshot of the cluster's devices and claims). A refusal gets no reasons."""
     target = stock.nodes.get(node)
     if target is None:
         return Answer(Verdict.ERROR, error=f"Node/{node} does not exist", cause=Cause.MISSING_OBJECT)
@@ -138,9 +137,9 @@ def explain(
     claims: Sequence[ResourceClaim],
     options: Options,
 ) -> Answer:
-    """Return a refusal with the reasons why devices were lost; other answers are returned unchanged.
+    """Return a refusal with the reasons why its devices were rejected; return any other answer unchanged.
 
-    `explained` is False if the budget was too small for that.
+    `explained` is False if the budget was too small to find the reasons.
     """
     if refused.verdict is not Verdict.INFEASIBLE:
         return refused
@@ -171,7 +170,7 @@ def compose(question: Question, node: Node, result: NodeResult) -> Answer:
 
 
 def _count_steps(walk: Walk | None) -> int:
-    """Charge the steps of a finished search that are not charged yet, and return the number of all steps."""
+    """Charge those steps of a finished search that are not charged yet. Return the number of all its steps."""
     if walk is None:
         return 0
     with suppress(OutOfBudget):

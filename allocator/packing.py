@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class BitFields:
-    """A growing row of fields; `guards` has the guard bit of each."""
+    """A growing row of fields; `guards` has the guard bit of each field."""
 
     __slots__ = ("guards", "width")
 
@@ -41,7 +41,10 @@ def spans(guards: int) -> Iterator[tuple[int, int]]:
 
 
 def side_by_side(parts: list[tuple[int, int]]) -> tuple[int, int]:
-    """Join (value, width) pairs into one, the first at the bottom. Pairs are joined in rounds, so that many parts stay cheap."""
+    """Join (value, width) pairs into one pair, with the first value in the lowest bits.
+
+    Neighbours are joined in rounds, so that joining many pairs stays cheap.
+    """
     if not parts:
         return 0, 0
     while len(parts) > 1:

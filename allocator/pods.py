@@ -1,7 +1,7 @@
-"""The order of pending pods, their claims, and the filters of kube-scheduler other than devices.
+"""The order of pending pods, their claims, and those filters of kube-scheduler that do not concern devices.
 
-The filters cover unschedulable nodes, taints, nodeSelector, required node affinity, and the free part of `status.allocatable`. They
-leave out inter-pod affinity, topology spread, volumes and ports on purpose.
+The filters cover unschedulable nodes, taints, nodeSelector, required node affinity, and the free part of `status.allocatable`.
+Inter-pod affinity, topology spread, volumes and ports are left out on purpose.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def waits(pod: Pod) -> bool:
 def claims_by_entry(
     pod: Pod, claims: Mapping[str, ResourceClaim]
 ) -> Iterator[tuple[PodResourceClaim, ResourceClaim | None]]:
-    """Yield the entries of a pod that need a claim, each with its claim (None if it does not exist). `claims` are by namespace/name."""
+    """Yield the entries of a pod that need a claim, each with its claim, or None if that does not exist. The keys are namespace/name."""
     namespace = pod.metadata.namespace or "default"
     for entry in pod.spec.resource_claims:
         name = claim_name(pod, entry)
@@ -72,7 +72,7 @@ def claims_by_entry(
 
 
 class FutureClaims(msgspec.Struct, frozen=True):
-    """The claims that a pod has or will have, each once, and messages about missing objects."""
+    """The claims that a pod has or will have, without repetition, and messages about missing objects."""
 
     claims: tuple[ResourceClaim, ...]
     missing: tuple[str, ...]
@@ -81,7 +81,7 @@ class FutureClaims(msgspec.Struct, frozen=True):
 def future_claims(
     pod: Pod, templates: Mapping[str, ResourceClaimTemplate], claims: Mapping[str, ResourceClaim]
 ) -> FutureClaims:
-    """Return the claims of a pod; claims that do not exist are made from templates. Both mappings are by namespace/name."""
+    """Return the claims of a pod. A claim that does not exist is made from its template. The keys of both mappings are namespace/name."""
     claims_by_name: dict[str, ResourceClaim] = {}
     missing: list[str] = []
     namespace = pod.metadata.namespace or "default"
@@ -122,9 +122,9 @@ def refusal(pod: Pod, node: Node, used: Mapping[str, int], ignored: Collection[s
 
 
 def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
-    """Return a function that lists the reasons why the pod cannot run on a node: kube-scheduler's words, and a detail.
+    """Return a function that lists why the pod cannot run on a node. Each reason has kube-scheduler's words, and may have a detail.
 
-    Its arguments are a node and the requests of the node's pods. `ignored` are resources that devices serve.
+    The function's arguments are a node and the sum of its pods' requests. `ignored` are resources that claims provide.
     """
     wanted = pod.spec.node_name
     amounts = [(name, amount) for name, amount in requests(pod).items() if amount and name not in ignored]
@@ -172,7 +172,10 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
 
 
 def barriers_by_name(pod: Pod, served: Collection[str]) -> Barriers:
-    """Return the `barriers` of a pod with requests by name: a node's device plugin serves the names it offers; devices serve the others."""
+    """Return the `barriers` of a pod that requests extended resources.
+
+    A node's device plugin serves the resources that it offers; claims provide the others.
+    """
     made: dict[frozenset[str], Barriers] = {}
 
     def reasons_on(node: Node, used: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
@@ -185,7 +188,7 @@ def barriers_by_name(pod: Pod, served: Collection[str]) -> Barriers:
 
 
 def requests(pod: Pod) -> Amounts:
-    """Return a pod's effective requests: of its containers and sidecars, or of an init container that requests more."""
+    """Return a pod's effective requests: those of its containers and sidecars together, or of an init container that requests more."""
     total: Amounts = {"pods": 10**9}
     start: Amounts = {}
     for container in pod.spec.init_containers:
@@ -201,31 +204,37 @@ def requests(pod: Pod) -> Amounts:
 
 
 def requested_devices(pod: Pod) -> Amounts:
-    """Return a pod's requests of devices by name, including names in `kubernetes.io/` (Koordinator's), which are not extended resources."""
+    """Return a pod's requests for devices by resource name. They include Koordinator's names in `kubernetes.io/`.
+
+    Those are not extended resources.
+    """
     return {name: amount for name, amount in requests(pod).items() if amount and "/" in name}
 
 
 def requests_by_name(pod: Pod, serving: Mapping[str, str]) -> Amounts:
-    """Return a pod's requests of extended resources that classes serve."""
+    """Return a pod's requests for extended resources that DeviceClasses serve."""
     amounts = requests(pod)
     return {name: amounts[name] for name in served_resources(pod, serving)}
 
 
 def hands_out(node: Node, name: str) -> bool:
-    """Whether a device plugin serves a name on a node. kube-scheduler then allocates no device for it there, even if the plugin is full."""
+    """Whether a device plugin offers a resource on a node.
+
+    If so, kube-scheduler allocates no DRA device for this resource there, even if all of the plugin's devices are in use.
+    """
     amount = node.status.allocatable.get(name)
     return amount is not None and bool(amount.nano)
 
 
 def plugin_may_serve(by_name: Mapping[str, int], node: Node, used: Mapping[str, int] = MappingProxyType({})) -> bool:
-    """Whether device plugins on a node have enough for a pod's requests by name; devices may serve the other names."""
+    """Whether a node's device plugins have enough of the requested resources that they offer. At least one plugin must offer one."""
     handed_out = [name for name in by_name if hands_out(node, name)]
     have = node.status.allocatable
     return bool(handed_out) and all(have[name].nano - used.get(name, 0) >= by_name[name] for name in handed_out)
 
 
 def plugin_could_serve(by_name: Mapping[str, int], node: Node) -> bool:
-    """Whether `plugin_may_serve` is true of a node once all its devices are healthy and free."""
+    """Whether `plugin_may_serve` will be true of a node once all its devices are healthy and free."""
     handed_out = [name for name in by_name if hands_out(node, name)]
     return bool(handed_out) and all(most_of(node, name) >= by_name[name] for name in handed_out)
 
@@ -239,7 +248,7 @@ def most_of(node: Node, name: str) -> int:
 
 
 def reaches(pod: Pod, *, tainted: bool = True) -> Callable[[Node], bool]:
-    """Return a function that returns whether a pod may run on an empty node; unless `tainted`, it ignores taints."""
+    """Return a function that returns whether a pod may run on an empty node. With `tainted=False` the function ignores taints."""
     if not tainted:
         pod = replace(pod, spec=replace(pod.spec, tolerations=(Toleration(operator="Exists"),)))
     reasons_on = barriers(pod, requests(pod))
@@ -252,7 +261,7 @@ def _add(total: Amounts, container: Container) -> None:
 
 
 def untolerated(tolerations: Iterable[Toleration], spec: NodeSpec) -> list[Taint]:
-    """Return the taints that keep a pod off a node, a cordon first."""
+    """Return the taints that keep a pod off a node. The taint of a cordoned node comes first."""
     taints = [taint for taint in spec.taints if taint.effect in ("NoSchedule", "NoExecute")]
     if spec.unschedulable:
         taints = [_CORDON, *(taint for taint in taints if taint.key != _CORDON.key)]

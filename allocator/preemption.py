@@ -2,16 +2,16 @@
 
 The caller passes a function, `suffices`, which returns whether the pod fits once certain victims have released everything that they hold:
 devices, shares, counters, quota. So no victim is named for a pod that would still not fit. `suffices` raises `Enough` to end the search;
-then the best choice so far counts. A set of victims disrupts less than another if it
+the result is then the best choice so far. A set of victims disrupts less than another if it
 
 1. violates fewer PodDisruptionBudgets,
 2. has a lower highest priority,
 3. has fewer pods,
-4. and has younger pods.
+4. or has younger pods. An earlier criterion outweighs all later ones.
 
-On each node, all lower-priority pods are removed and then reprieved one after another: first those that a budget protects, then the others,
-each in order of priority, as kube-scheduler does (pkg/scheduler/framework/preemption). Then less disruptive sets are tried, the least
-disruptive first, up to a limit. If a set of victims is not enough, no subset of it is, so its subsets are not tried.
+On each node, all lower-priority pods are victims at first. They are then reprieved one after another: first the pods that a budget
+protects, then the others, both in order of priority, as kube-scheduler does (pkg/scheduler/framework/preemption). Then less disruptive sets
+are tried, the least disruptive first, up to a limit. If a set of victims is not enough, no subset is enough, so subsets are not tried.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 NEVER = "Never"
 MAX_NODES = 100  # candidate nodes compared, the minimum of kube-scheduler
-MAX_TRIALS = 512  # less disruptive sets that are tried on one node: all sets of nine pods
+MAX_TRIALS = 512  # less disruptive sets that are tried on one node; nine pods have 512 sets
 
 # Timestamps have a fixed width, so nine minus each digit sorts the younger pod first.
 _REVERSED = str.maketrans("0123456789", "9876543210", "-:.TZ")
 Choice: TypeAlias = tuple[Pod, ...]
-Suffices: TypeAlias = "Callable[[Victims], bool]"  # whether the pod fits without these pods
+Suffices: TypeAlias = "Callable[[Victims], bool]"  # whether the pod fits once these victims are gone
 Disruption: TypeAlias = tuple[int, int, int, tuple[str, ...]]
 _Guards = tuple[PodDisruptionBudget, ...]
 
@@ -53,11 +53,11 @@ class Victims(msgspec.Struct, frozen=True):
 
 
 class Enough(Exception):  # noqa: N818  not an error
-    """Raised by `suffices` to end the search; the best choice so far counts."""
+    """Raised by `suffices` to end the search with the best choice so far."""
 
 
 class PotentialVictims(msgspec.Struct, frozen=True):
-    """The pods whose devices or resources a node could use, the highest priority first. `leaving` are being deleted already."""
+    """The pods that hold devices or resources of a node, the highest priority first. The pods in `leaving` are already being deleted."""
 
     node: str
     staying: Choice
@@ -68,12 +68,12 @@ class PotentialVictims(msgspec.Struct, frozen=True):
         return bool(self.staying or self.leaving)
 
     def and_leaving(self, choice: Choice) -> Victims:
-        """Return these pods and those being deleted."""
+        """Return this choice together with the pods that are being deleted."""
         return Victims(self.node, (*choice, *self.leaving))
 
 
 class Holders(msgspec.Struct, frozen=True):
-    """The lower-priority pods, by the pools of their devices and by node, and the budgets that protect them."""
+    """The lower-priority pods, by the pools of their devices and by node, and the PodDisruptionBudgets that protect these pods."""
 
     by_pool: dict[PoolId, list[Pod]]
     by_node: dict[str, list[Pod]]
@@ -81,7 +81,6 @@ class Holders(msgspec.Struct, frozen=True):
     _guards: dict[str, _Guards] = {}  # the results of `guards`, by uid of the pod
 
     def pods(self) -> Choice:
-        """List all of the pods."""
         return tuple(pod for group in self.by_node.values() for pod in group)
 
     def potential_victims(self, nodes: Sequence[str], stock: Stock) -> PotentialVictims:
@@ -123,7 +122,7 @@ class Holders(msgspec.Struct, frozen=True):
         return sum(max(0, -allowed) for allowed in left.values())
 
     def protected(self, pods: Iterable[Pod]) -> list[Pod]:
-        """List the pods whose eviction alone violates a budget."""
+        """List the pods whose eviction would violate a budget even if no other pod were evicted."""
         return [pod for pod in pods if self._violations((pod,))]
 
 
@@ -133,19 +132,18 @@ def priority(pod: Pod) -> int:
 
 
 def importance(pod: Pod) -> tuple[int, str, str]:
-    """Return the sort key of a pod: the highest priority first, among equals the oldest."""
+    """Return the sort key of a pod: the highest priority comes first, and among equal priorities the oldest pod."""
     return -priority(pod), pod.metadata.creation_timestamp, pod.metadata.uid
 
 
 def may_preempt(pod: Pod) -> bool:
-    """Whether a pod may preempt others."""
     return pod.spec.preemption_policy != NEVER
 
 
 def holders_below(
     pod: Pod, others: Iterable[Pod], stock: Stock, budgets: Iterable[PodDisruptionBudget] = ()
 ) -> Holders:
-    """Find the running pods of lower priority than a pod, and what they hold."""
+    """Find the running pods with a lower priority than `pod`, and the pools whose devices they hold."""
     by_pool: dict[PoolId, list[Pod]] = {}
     by_node: dict[str, list[Pod]] = {}
     limit = priority(pod)
@@ -168,9 +166,10 @@ def holders_below(
 def make_room(
     nodes: Iterable[str], holders: Holders, stock: Stock, suffices: Suffices, *, together: bool = False
 ) -> Victims | None:
-    """Choose a node and its victims: first any sufficient set on each node, then less disruptive ones while the caller permits.
+    """Choose a node and its victims: first find a sufficient set on each node, then less disruptive sets until `suffices` ends the search.
 
-    With `together`, the nodes are one choice: each pod of a group gets one of them, and the first node stands for all.
+    With `together`, the victims are chosen on all nodes at once, for a group of pods that get one node each. The result then names the
+    first of the nodes.
     """
     looked: list[tuple[Disruption, Victims, PotentialVictims]] = []
     with suppress(Enough):
@@ -196,7 +195,10 @@ def make_room(
 
 
 def fewest_to_end(nodes: Iterable[str], holders: Holders, stock: Stock, suffices: Suffices) -> PotentialVictims | None:
-    """Return the node with the fewest pods on which the pod fits once all of them have ended; None if the end of one of them is enough."""
+    """Find the node with the fewest lower-priority pods on which the pod would fit once all of these pods have ended.
+
+    Return None if the pod would fit there once a single one of them has ended, or if there is no such node.
+    """
     candidates = [holders.potential_victims((node,), stock) for node in nodes]
     candidates.sort(key=lambda candidate: len(candidate.staying))
     with suppress(Enough):
@@ -208,7 +210,7 @@ def fewest_to_end(nodes: Iterable[str], holders: Holders, stock: Stock, suffices
 
 
 def without_pods(stock: Stock, pods: Iterable[Pod]) -> Stock:
-    """Return the stock without some pods: claims that no other pod has reserved are deallocated."""
+    """Return the stock as if these pods were gone: claims that no other pod has reserved are deallocated."""
     leaving: set[str] = set()
     keys: set[str] = set()
     for pod in pods:
@@ -226,9 +228,10 @@ def without_pods(stock: Stock, pods: Iterable[Pod]) -> Stock:
 
 
 def without_unused_claims(stock: Stock, keys: Iterable[str], pods: Mapping[tuple[str, str], Pod]) -> Stock:
-    """Return the stock without the allocations of claims whose pods are all deleted or finished: these claims need no eviction.
+    """Return the stock without the allocations of claims whose pods are all deleted or finished.
 
-    `pods` are by namespace and name. The claim controller deallocates the claims a moment after their pods end.
+    The claim controller deallocates such a claim a moment after its pods end, so nothing needs to be evicted for its devices. The keys of
+    `pods` are namespace and name.
     """
     free: list[ResourceClaim] = []
     for key in keys:
@@ -247,14 +250,14 @@ def without_unused_claims(stock: Stock, keys: Iterable[str], pods: Mapping[tuple
 
 
 def claims_in_reach(node: str, stock: Stock) -> set[str]:
-    """Return the claims that hold devices a node could use."""
+    """Return the keys of the claims that hold devices of the node's pools."""
     return {key for pool in stock.pools(node) for key in stock.results.get(pool.id, ())}
 
 
 def make_room_on(potential: PotentialVictims, holders: Holders, suffices: Suffices) -> Victims | None:
-    """Choose the victims on a node; None if the pod would not fit even without all of them.
+    """Choose the victims on a node. Return None if the pod would not fit even if all potential victims were gone.
 
-    Pods being deleted cost nothing, and every choice counts them as gone.
+    Every choice includes the pods that are already being deleted; these do not count as disruption.
     """
     staying = potential.staying
     if not suffices(potential.and_leaving(staying)):
@@ -264,8 +267,8 @@ def make_room_on(potential: PotentialVictims, holders: Holders, suffices: Suffic
     protected = holders.protected(staying)
     others = [pod for pod in staying if pod not in protected]
     victims = staying
-    # Reprieve half of the pods at a time. This is faster, because usually few of many pods have to be evicted. The result is the same as
-    # one by one.
+    # Reprieve half of the pods at a time. This is faster than one pod at a time, because usually few of many pods have to be evicted. The
+    # result is the same.
     waiting = [others, protected]
     while waiting:
         back = waiting.pop()
@@ -282,9 +285,9 @@ def make_room_on(potential: PotentialVictims, holders: Holders, suffices: Suffic
 def _less_disruptive(
     potential: PotentialVictims, holders: Holders, most: Disruption, suffices: Suffices
 ) -> Victims | None:
-    """Return the least disruptive set of victims that suffices, if it disrupts less than `most`; else None.
+    """Return the least disruptive set of victims that suffices, or None if it would not disrupt less than `most`.
 
-    After each set, the search tries its extensions by one pod of lower priority or younger age. These disrupt more, so the first
+    After each set, the search tries all sets with one more pod of lower priority or younger age. Such a set disrupts more, so the first
     sufficient set is the least disruptive.
     """
     staying = potential.staying

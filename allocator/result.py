@@ -1,4 +1,4 @@
-"""Converts a solution into allocations: results, configuration and node selector, as the in-tree allocator composes them
+"""Converts a solution of the search into allocations: results, configuration and node selector, as the in-tree allocator composes them
 (end of `Allocate` and `createNodeSelector` in allocator_experimental.go).
 """
 
@@ -36,7 +36,10 @@ def grant(
     selected: Sequence[Leaf],
     node: str,
 ) -> tuple[Granted, ...]:
-    """Return one allocation for each claim."""
+    """Return one allocation for each claim.
+
+    A leaf is an exact request, or one alternative of a firstAvailable request. `selected` has the leaf that is used for each request.
+    """
     by_claim: list[list[tuple[Leaf, Candidate]]] = [[] for _ in question.claims]
     for leaf, candidate in chosen:
         by_claim[leaf.claim].append((leaf, candidate))
