@@ -1,7 +1,7 @@
-"""Decisions for a scheduler: what a pod waits for, which nodes can serve its claims, and what it gets on one of them.
+"""Decisions for a scheduler: which objects a pod waits for, which nodes can serve its claims, and which devices it gets on one node.
 
-These are pure functions of a pod and a stock. `allocator.reservations` and `allocator.service` reserve and write. Only devices are
-considered; the scheduler checks cpu, taints and affinity.
+These are functions of a pod and a stock (an immutable snapshot of devices and claims). Others reserve devices (`allocator.reservations`)
+and write to the API server (`allocator.service`). Only devices are considered; the scheduler checks cpu, taints and affinity.
 """
 
 from allocator.decisions.advice import advice

@@ -1,4 +1,4 @@
-"""The smallest change that would help a pod that fits on no node, tried first on the node that is nearest to a fit."""
+"""Finds the smallest change that would help a pod that fits on no node. The nodes that are nearest to a fit are tried first."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 TRIES = 32
-NODES = 4  # hindrances that are considered, in their order; one node is tried for each
+NODES = 4  # nodes that are tried: the first node of each of the first hindrances
 
 
 def advice(pod: Pod, stock: Stock, hindrances: Sequence[Hindrance]) -> str:
-    """Return a change after which a refused pod would fit; "" if none was found within the budget."""
+    """Describe a change after which a refused pod would fit; return "" if no such change was found within the budget."""
     claims = find_claims(pod, stock)
     candidates = [stock.nodes[hindrance.nodes[0]] for hindrance in hindrances[:NODES]]
     reachable = [

@@ -1,8 +1,9 @@
 """Shortens an answer about all nodes: the largest group of nodes with the same answer is not named.
 
-A group is all nodes that fit with the same score, or all nodes with the same reason. `rest` is the answer for all unnamed nodes. That is
-correct only if both sides know the same nodes, so the scheduler sends count and checksum of its nodes. If these differ from ours, the
-answer names every fitting node, and unnamed nodes do not fit. A scheduler of another version that sends no numbers gets that form, too.
+A group is all nodes that fit with the same score, or all nodes with the same reason. `rest` is the answer for all unnamed nodes. The
+short form is correct only if the scheduler and the allocator know the same nodes, so the scheduler sends count and checksum of its
+nodes. If these differ from the allocator's, the answer names every fitting node, and unnamed nodes do not fit. A scheduler of another
+version that sends no count and checksum gets this long form, too.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ LONGEST_REASONS = 16
 class KnownNodes(Wire, frozen=True, kw_only=True):
     """Count and checksum of a scheduler's nodes; the checksum is the sum of the names' CRC-32.
 
-    A scheduler computes it for each pod, so it is cheap and does not depend on the order. Different sets of nodes with equal sums (a
-    chance of 1 in 2^32) cost one refused reservation, on a node that does not exist here.
+    A scheduler computes the checksum for each pod, so a sum is used: it is cheap and does not depend on the order of the names. Different
+    sets of nodes have equal sums with a chance of 1 in 2^32. The scheduler may then choose a node that does not exist here, and the
+    reservation is refused.
     """
 
     count: int
@@ -45,13 +47,12 @@ class OtherNodes(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def known_nodes(names: Collection[str]) -> KnownNodes:
-    """Return count and checksum of nodes."""
     checks = map(crc32, map(str.encode, names))
     return KnownNodes(count=len(names), sum=sum(checks))
 
 
 def other_nodes(fleet_outlook: FleetOutlook, nodes: Collection[str]) -> OtherNodes | None:
-    """Return the answer for the largest group of nodes; None if some node has no answer."""
+    """Return the answer for the largest group of nodes, or None if some node has no answer."""
     scores = Counter(fleet_outlook.nodes.values())
     reasons: Counter[str] = Counter()
     for hindrance in fleet_outlook.hindrances:

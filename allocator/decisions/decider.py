@@ -3,7 +3,7 @@
 A `Decider` keeps answers between questions: if the stock has changed on a few nodes since the same question, only these nodes are searched
 again (`allocator.all_nodes`). So each caller keeps one `Decider` and passes it successive stocks.
 
-Every question has a budget. Nodes that it does not reach are undecided, which is neither a fit nor a refusal.
+Every question has a budget. Nodes that are not searched before the budget is used up are undecided: neither a fit nor a refusal.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Outlook(StrEnum):
 
     SKIP = "skip"  # the pod requests no devices
     FITS = "fits"
-    FULL = "full"  # no node fits now, but some node would if no device were in use
+    FULL = "full"  # no node fits now, but some node would fit if no device were in use
     NEVER = "never"  # no node fits even if no device were in use
     WAITING = "waiting"  # a claim or another object is missing
     UNDECIDED = "undecided"
@@ -72,7 +72,7 @@ class Hindrance(msgspec.Struct, frozen=True):
 
 
 class FleetOutlook(msgspec.Struct, frozen=True):
-    """Whether and where one pod fits, for all nodes of the fleet: the outlook of the pod, and the nodes."""
+    """Whether one pod fits in the cluster, on which nodes, and why not on others."""
 
     outlook: Outlook
     nodes: Mapping[str, int] = {}  # nodes that fit, with scores from 0 to 100
@@ -86,7 +86,7 @@ class FleetOutlook(msgspec.Struct, frozen=True):
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """What a pod gets on one node. `open` are the unallocated claims; `answer` has an allocation for each of them, in order."""
+    """The allocations that a pod gets on one node. `open` are the unallocated claims; `answer` has an allocation for each, in order."""
 
     claims: tuple[ResourceClaim, ...]
     open: tuple[ResourceClaim, ...]
@@ -116,10 +116,10 @@ class Decider:
         *,
         by_plugin: bool = False,
     ) -> FleetOutlook:
-        """Return which nodes can serve a pod. `excluded_nodes` has the reason for each node that must not be used, such as a limit of pods.
+        """Return which nodes can serve a pod. `excluded_nodes` maps each node that must not be used to the reason.
 
-        With `by_plugin`, consider only nodes whose device plugins offer the pod's extended resources, in use or not, and ignore the claim
-        for these resources.
+        With `by_plugin`, consider only nodes whose device plugins offer the pod's extended resources, even if these are in use, and ignore
+        the claim for these resources.
         """
         pod_claims = find_claims(pod, stock)
         if not pod_claims.want_devices:
@@ -138,7 +138,7 @@ class Decider:
         open_ = pod_claims.open
         obstacles = dict(excluded_nodes)
         if pod_claims.by_claim or len(open_) < len(pod_claims.claims):
-            # Reasons that exclude nodes before the open claims are considered.
+            # These reasons exclude a node whatever devices are free there.
             for name, node in stock.nodes.items():
                 if why := node_obstacle(pod_claims, node):
                     obstacles[name] = why
@@ -157,7 +157,7 @@ class Decider:
         barred: dict[str, str] = {}
         barriers_on = barriers(pod, pod_claims.by_claim)
         if not any(next(barriers_on(stock.nodes[name], {}), None) is None for name in fitting):
-            # The pod may not use any node with free devices, because of selectors or taints. So report the nodes that the pod may use.
+            # Selectors or taints keep the pod off every node with free devices. So report the nodes that the pod may use.
             for name, node in stock.nodes.items():
                 words = " and ".join(dict.fromkeys(first for first, *_ in barriers_on(node, {})))
                 if words and name not in obstacles:
@@ -182,7 +182,10 @@ class Decider:
         return FleetOutlook(outlook, {}, _summary(hindrances, len(stock.nodes)), hindrances)
 
     def may_fit(self, pod: Pod, stock: Stock, excluded_nodes: _ByNode = MappingProxyType({})) -> bool:
-        """Return whether some node that is not excluded may serve a pod now; True if the decision depends on more than its open claims."""
+        """Return whether some node that is not excluded may serve a pod now.
+
+        Return True as well if the decision depends on more than the pod's open claims.
+        """
         pod_claims = find_claims(pod, stock)
         if not demand_key(pod_claims):
             return True
@@ -193,9 +196,9 @@ class Decider:
     def serve(
         self, pod: Pod, node: str, stock: Stock, placement: Placement = BY_DEFAULT, *, uncached: Options | None = None
     ) -> Serving | str:
-        """Return what a pod gets on one node, or why it gets nothing now.
+        """Return the allocations that a pod gets on one node, or a message why it gets none now.
 
-        For a hypothetical stock, pass options in `uncached`, because its answer must not be cached.
+        For a hypothetical stock, pass options in `uncached`, because the answer for such a stock must not be cached.
         """
         pod_claims = find_claims(pod, stock)
         if pod_claims.waits_for:
@@ -274,7 +277,7 @@ class Decider:
         claims: Sequence[ResourceClaim],
         placement: Placement,
     ) -> dict[str, int]:
-        """Return a score for each fitting node. One node of each kind is scored: nodes that look equal to the strategies score the same."""
+        """Return a score for each fitting node. Nodes that look equal to the strategies form a kind; one node of each kind is scored."""
         fit = dict.fromkeys(fitting, 0)
         if _takes_the_first(placement, claims):
             return fit
@@ -283,7 +286,7 @@ class Decider:
         kinds: list[list[str]] = []
         budget = self._budget()
         pools = partial(self._memo.pools, stock, budget=budget)
-        with suppress(OutOfBudget):  # the nodes that are left score 0
+        with suppress(OutOfBudget):  # the remaining nodes score 0
             for nodes in answers.equal_nodes():
                 if fits := [name for name in nodes if name in fit]:
                     kinds += split_equal_nodes(pools, fits, looks_at, self._strategy_cache, budget)
@@ -295,14 +298,14 @@ class Decider:
 
 
 def demand_key(pod_claims: PodClaims) -> bytes:
-    """Return a key that is equal for pods with equal open claims; empty if the decision depends on more than the open claims."""
+    """Return a key that is equal for pods with equal open claims, or b"" if the decision depends on more than the open claims."""
     open_ = pod_claims.open
     is_individual = pod_claims.waits_for or len(open_) < len(pod_claims.claims)
     return b"" if is_individual else encode([claim.spec for claim in open_])
 
 
 def _takes_the_first(placement: Placement, claims: Iterable[ResourceClaim]) -> bool:
-    """Return whether the first devices that fit are chosen, so that the search of all nodes has the answer."""
+    """Return whether the placement takes the first devices that fit. The search of all nodes then already has the answer."""
     return placement.is_default and not any(
         request.first_available for claim in claims for request in claim.spec.devices.requests
     )
@@ -313,8 +316,8 @@ def _hindrances(
 ) -> tuple[Hindrance, ...]:
     """Return the reasons why nodes do not fit.
 
-    Reasons of nodes that the pod may use come first; among these, temporary reasons come first. Then the number of nodes decides.
-    Nodes without a detailed reason are counted, too.
+    Reasons of nodes that the pod may use come first, and temporary reasons before permanent ones. Among these, the reason with more
+    nodes comes first. Nodes without a detailed reason are counted, too.
     """
     may_go = frozenset(candidates)
     refusing: list[tuple[bool, list[str]]] = []
@@ -377,7 +380,7 @@ def _by_message(refusals: _ByNode) -> tuple[Hindrance, ...]:
 
 
 def _unaccounted(claims: Iterable[ResourceClaim], stock: Stock) -> str:
-    """Return a message about an allocated device that uses cpu or memory of the node; "" if there is none.
+    """Return a message about an allocated device that uses cpu or memory of its node; "" if there is no such device.
 
     Gate DRANodeAllocatableResources (KEP-5517, alpha): in-tree, DynamicResources adds these amounts to the pod's requests
     (nodeallocatabledynamicresources.go). drawbridge does not, so the node would get more pods than it has cpu for.

@@ -1,7 +1,7 @@
-"""How a pod is placed: which strategy applies, and which nodes are full.
+"""How a pod is placed: which strategy applies, and which nodes have reached the limit of pods.
 
-The strategy is named by the annotation of the pod, else of its Namespace, else by the configuration for the namespace, else by the
-default configuration.
+The first setting that exists names the strategy: the annotation of the pod, the annotation of its Namespace, the configuration for the
+namespace, the default configuration.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ class PlacementRules(msgspec.Struct, frozen=True):
     most_pods: int = 0  # the limit of pods with devices on a node; 0 for no limit
 
     def for_namespace(self, namespace: str) -> Placement:
-        """Return the placement of a namespace."""
-        return self.namespaces.get(namespace or "default", self.otherwise)
+            return self.namespaces.get(namespace or "default", self.otherwise)
 
 
 def placement_of(pod: Pod, namespace: Mapping[str, str], rules: PlacementRules) -> Placement:
-    """Return the placement of a pod; `namespace` are the annotations of its Namespace."""
+    """Return the placement of a pod. `namespace` has the annotations of its Namespace."""
     for owner, written in (
         ("the pod", pod.metadata.annotations),
         (f"Namespace {pod.metadata.namespace or 'default'}", namespace),
@@ -52,7 +51,7 @@ def placement_of(pod: Pod, namespace: Mapping[str, str], rules: PlacementRules) 
 def full_nodes(reserved: Iterable[tuple[str, str]], most: int, leaving: Collection[str]) -> dict[str, str]:
     """Return a message for each node that has reached the limit of pods with devices. Pods in `leaving` do not count.
 
-    `reserved` has the uid and the node of each pod; `most` is the limit of a node, 0 for no limit.
+    `reserved` has the uid and the node of each pod. `most` is the limit for a node; 0 means no limit.
     """
     pods = Counter(node for pod, node in reserved if pod not in leaving)
     return {

@@ -1,10 +1,10 @@
-"""The claims of a pod, or the objects that are still missing for a decision.
+"""The claims of a pod, or a message about an object that is still missing.
 
-Mirrors PreEnqueue and PreFilter of the in-tree plugin (pkg/scheduler/framework/plugins/dynamicresources): every claim exists,
-is not being deleted, belongs to the pod if a template made it, and names classes that exist.
+Mirrors PreEnqueue and PreFilter of the in-tree plugin (pkg/scheduler/framework/plugins/dynamicresources): every claim exists, is not
+being deleted, belongs to the pod if it was created from a template, and names classes that exist.
 
-A pod that requests an extended resource of a DeviceClass (KEP-5004) gets one more claim, which its scheduler creates. On a node whose
-device plugin offers the resource, the pod takes no device and needs no such claim.
+A pod that requests an extended resource of a DeviceClass (KEP-5004) gets one more claim, which the pod's scheduler creates. On a node
+whose device plugin offers the resource, the plugin serves the pod, which then needs no such claim.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from dra.objects import Node, Pod
     from dra.stock import Stock
 
-MAX_CONSUMERS = 256  # the API server accepts no more in reservedFor
+MAX_CONSUMERS = 256  # the API server accepts no more entries in reservedFor
 GROUP = "PodGroup"
 
 
 class PodClaims(msgspec.Struct, frozen=True):
-    """The claims of a pod, in the order of its spec. `waits_for` is a message about what is missing; "" if nothing is."""
+    """The claims of a pod, in the order of its spec. `waits_for` is a message about a missing object; "" if none is missing."""
 
     claims: tuple[ResourceClaim, ...] = ()
-    # The extended resources that a DeviceClass serves; the last of `claims` is the claim for these.
+    # The pod's extended resources that a DeviceClass serves. The last of `claims` is the claim for these resources.
     by_claim: tuple[str, ...] = ()
-    unmade: ExtendedClaim | None = None  # the claim for these if it does not exist yet
+    unmade: ExtendedClaim | None = None  # the claim for these resources if it does not exist yet
     waits_for: str = ""
 
     @property
@@ -56,7 +56,7 @@ class PodClaims(msgspec.Struct, frozen=True):
         return bool(self.claims or self.waits_for)
 
     def without_unmade(self) -> PodClaims:
-        """Return these claims without the one that does not exist yet, as on a node whose device plugins offer the resources."""
+        """Return the claims without the claim that does not exist yet. A node whose device plugins offer the resources needs none."""
         return self if self.unmade is None else PodClaims(self.claims[:-1], waits_for=self.waits_for)
 
     def on_node(self, node: Node) -> PodClaims:
@@ -66,7 +66,6 @@ class PodClaims(msgspec.Struct, frozen=True):
 
 
 def find_claims(pod: Pod, stock: Stock) -> PodClaims:
-    """Return the claims of a pod."""
     claims: dict[str, ResourceClaim] = {}
     for entry, claim in claims_by_entry(pod, stock.claims):
         if claim is None:
@@ -79,7 +78,7 @@ def find_claims(pod: Pod, stock: Stock) -> PodClaims:
 
 
 def _add_extended(pod: Pod, claims: tuple[ResourceClaim, ...], stock: Stock) -> PodClaims:
-    """Return the claims with the one for the pod's extended resources."""
+    """Add the claim for the pod's extended resources to the pod's other claims."""
     serving = stock.serving()
     named: set[str] = set()
     for container in pod.spec.all_containers:
@@ -99,7 +98,7 @@ def _add_extended(pod: Pod, claims: tuple[ResourceClaim, ...], stock: Stock) -> 
     wanted = extended_claim(pod, serving)
     if wanted is None:
         return PodClaims(claims)
-    # The name is derived from the pod, in place of a generated one.
+    # A name derived from the pod replaces the generated name.
     digest = sha256(pod.metadata.uid.encode()).hexdigest()[:10]
     name = f"{pod.metadata.name[:200].rstrip('-.')}-extended-resources-{digest}"
     metadata = replace(wanted.claim.metadata, name=name, generate_name="")
@@ -108,7 +107,7 @@ def _add_extended(pod: Pod, claims: tuple[ResourceClaim, ...], stock: Stock) -> 
 
 
 def plugin_nodes(pod: Pod, pod_claims: PodClaims, stock: Stock) -> tuple[str, ...]:
-    """Return the nodes that the pod may run on and whose device plugins offer its requests by name, in use or not."""
+    """Return the nodes that the pod may run on and whose device plugins offer its extended resources, even if these are in use."""
     if pod_claims.unmade is None:
         return ()
     amounts = requests(pod)
@@ -122,7 +121,7 @@ def plugin_nodes(pod: Pod, pod_claims: PodClaims, stock: Stock) -> tuple[str, ..
 
 
 def node_obstacle(pod_claims: PodClaims, node: Node) -> str:
-    """Return why a pod cannot use a node whatever devices are free there, in kube-scheduler's form of a reason; "" if it can."""
+    """Return a reason why a pod cannot use a node, whatever devices are free there; "" if it can. The reason begins with "node(s)"."""
     for name in pod_claims.by_claim:
         if hands_out(node, name):
             why = "and a claim replaces it" if pod_claims.unmade is None else "so no device is allocated for it"
@@ -131,7 +130,7 @@ def node_obstacle(pod_claims: PodClaims, node: Node) -> str:
 
 
 def _missing(pod: Pod, claim: ResourceClaim, stock: Stock, *, made_for_it: bool) -> str:
-    """Return why the pod cannot use a claim, or not yet; "" if it can."""
+    """Return why the pod cannot use a claim, or cannot use it yet; "" if it can."""
     name = claim.metadata.name
     if claim.metadata.deletion_timestamp:
         return f"waiting for claim {name}, which is being deleted"

@@ -1,8 +1,9 @@
 """Whether a pod may be bound to the devices of its claims: the binding conditions of their drivers (KEP-5007).
 
-Mirrors `isClaimReadyForBinding` and `isClaimTimeout` of the in-tree plugin: every result with binding conditions needs an entry in
-status.devices in which all of them are true, before a deadline after the allocation; one true failure condition is final. Entries are
-found by driver, pool and device alone. There is one difference: a failure counts even if an earlier device has no entry yet.
+Mirrors `isClaimReadyForBinding` and `isClaimTimeout` of the in-tree plugin. Every result with binding conditions needs an entry in
+status.devices in which all these conditions are true. There is a deadline, counted from the allocation. One true failure condition is
+final. An entry is found by driver, pool and device, without the share ID. There is one difference from the in-tree plugin: a failure
+counts even if a device before it has no entry yet.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class DeviceReadiness(msgspec.Struct, frozen=True):
-    """What keeps a pod from being bound: a final failure, or a condition that is still missing; both "" if nothing does."""
+    """Why a pod cannot be bound: a final failure, or conditions that are still missing. Both are "" if the pod can be bound."""
 
     failed: str = ""
     waits_for: str = ""
 
 
 def devices_ready(claims: Iterable[ResourceClaim]) -> DeviceReadiness:
-    """Return the first failure and the first missing condition of all devices."""
+    """Return the first failure of all devices; if none failed, the missing conditions of the first device that has any."""
     waits_for = ""
     for claim in claims:
         entries = {(entry.driver, entry.pool, entry.device): entry for entry in claim.status.devices}
@@ -50,7 +51,7 @@ def devices_ready(claims: Iterable[ResourceClaim]) -> DeviceReadiness:
 
 
 def latest_binding(claim: ResourceClaim, seconds: float) -> float:
-    """Return the deadline of devices that are not ready, in seconds since 1970."""
+    """Return the time by which a claim's devices must be ready, in seconds since 1970."""
     allocation = claim.status.allocation
     if allocation is None or not allocation.allocation_timestamp:
         return inf
@@ -62,7 +63,7 @@ def latest_binding(claim: ResourceClaim, seconds: float) -> float:
 
 
 def unusable(claim: ResourceClaim, now: float, seconds: float) -> str:
-    """Return why the allocation of a claim cannot become ready any more; "" if it is or may become ready."""
+    """Return why the devices of a claim will never be ready; "" if they are ready or may become ready."""
     readiness = devices_ready([claim])
     if readiness.failed:
         return f"claim {claim.metadata.key}: {readiness.failed}"

@@ -1,4 +1,4 @@
-"""Removes names from events: readers of a pod's events may only read its namespace, so objects of other namespaces are not named."""
+"""Removes names from events: whoever reads a pod's events may read only its namespace, so objects of other namespaces are not named."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def redact(sentence: str, stock: Stock, namespace: str) -> str:
 
 
 def name_pods(reader: Pod, pods: Iterable[Pod]) -> str:
-    """Return text about pods for an event of the pod `reader`: the names of pods of its namespace, and the number of others."""
+    """Describe pods in an event of the pod `reader`: name the pods of its namespace, and count the others."""
     own: list[str] = []
     strangers = 0
     for pod in pods:

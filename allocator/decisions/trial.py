@@ -1,4 +1,4 @@
-"""Trials: the stock after other pods are placed, and the nodes that could serve unallocated claims.
+"""Hypothetical answers: which nodes could serve unallocated claims, and the stock (snapshot) as it would be with other pods placed.
 
 Nothing is reserved: stocks are immutable.
 """
@@ -28,17 +28,20 @@ MAX_GROUPS = 32  # that get detailed reasons
 
 
 class NodeGroup(msgspec.Struct, frozen=True):
-    """Nodes with the same answer. A refusal has the number of devices lost at each stage."""
+    """Nodes with the same answer. For a refusal, `stages` has the number of devices that each check rejected."""
 
     verdict: Verdict
     nodes: tuple[str, ...]
     stages: tuple[Reason, ...] = ()
     error: str = ""
-    devices: tuple[str, ...] = ()  # that the first of the nodes would allocate
+    devices: tuple[str, ...] = ()  # that the claims would get on the first of the nodes
 
 
 def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] | None = None) -> tuple[NodeGroup, ...]:
-    """Try unallocated claims on all nodes, or some, and group the nodes by answer: feasible groups before the others, and the larger first."""
+    """Try unallocated claims on all nodes, or on the given ones, and group the nodes by answer.
+
+    Feasible groups come before the others, and larger groups before smaller ones.
+    """
     options = Options(budget=Budget(step_limits.TRIAL))
     answers = fleet(stock, claims, options=options)
     tried = set(answers if nodes is None else nodes)
@@ -65,7 +68,7 @@ def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] 
 
 
 def reaches_shared_pool(stock: Stock, node: str) -> bool:
-    """Return whether a node reaches devices that other nodes may reach as well."""
+    """Return whether a node can use devices of a pool that other nodes may use as well."""
     if node not in stock.nodes or not stock.pages_on.get(""):
         return False
     pages = (page for pool in stock.pools(node) for page in stock.pages_of.get(pool.id, ()))
@@ -73,7 +76,7 @@ def reaches_shared_pool(stock: Stock, node: str) -> bool:
 
 
 def with_pods(stock: Stock, node: str, pods: Sequence[Pod], options: Options = DEFAULTS) -> Stock:
-    """Return the stock after some pods got their claims allocated on a node; a pod that does not fit there gets nothing."""
+    """Return the stock as it would be after the claims of these pods were allocated on a node. A pod that does not fit gets nothing."""
     for pod in pods:
         wanted = find_claims(pod, stock).on_node(stock.nodes[node]).open if node in stock.nodes else ()
         answer = allocate(stock, node, wanted, options=options) if wanted else None
