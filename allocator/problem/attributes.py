@@ -1,7 +1,8 @@
-"""The attributes that a question reads, and the devices' values of them, by page.
+"""The attributes that a question reads, and their values on the devices of each page (a ResourceSlice as the allocator reads it).
 
-Devices with the same body and equal values of these attributes are equal for the question. An expression must be compiled to find the
-attributes that it reads. This is charged to the question, because a claim may hold a hundred expressions of 10 KiB, at some 20 ms each.
+Devices with the same body (everything but name and attributes) and equal values of these attributes are equal for the question. An
+expression must be compiled to find the attributes that it reads. The question's budget is charged for this, because a claim may hold a
+hundred expressions of 10 KiB, and each takes some 20 ms.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ Row = tuple[object, ...]  # one device's values of several attributes
 Column = tuple[object, ...]  # one attribute's values on the devices of a page
 _EVERYTHING: Name = ("", "")
 _MAX_CELLS = 1 << 21  # about 16 MiB of references
-_SAMPLE = 64  # pages sampled for attributes with a unique value on each device; smaller fleets are not sampled
-# The attributes that each expression reads, so that finding them is charged once. The cache of compiled expressions keeps its entries for a
-# shorter time, because they are 50 times larger.
+_SAMPLE = 64  # pages that are searched for attributes with a different value on each device; a fleet with fewer pages is not sampled
+# The attributes that each expression reads, so that only one question is charged for the compilation. The cache of compiled expressions
+# keeps its entries for a shorter time, because these are 50 times larger.
 _READ: Cache[frozenset[Name]] = Cache(8 << 20)
 
 
 class AttributesRead(NamedTuple):
-    """The attributes that a question reads, by reader."""
+    """The attributes that a question reads, grouped by what reads them."""
 
     selectors: dict[str, frozenset[Name]]  # of requests and classes, by their text
     constraints: frozenset[Name]
@@ -47,12 +48,15 @@ class AttributesRead(NamedTuple):
 
 
 def whole(names: frozenset[Name]) -> tuple[Name, ...]:
-    """Return the names in order; `_EVERYTHING` alone if it is among them."""
+    """Return the names in order. If `_EVERYTHING` is among them, return only that."""
     return (_EVERYTHING,) if _EVERYTHING in names else tuple(sorted(names))
 
 
 def attributes_read(question: Question, rules: Rules, budget: Budget) -> AttributesRead:
-    """Return the attributes that a question and the compatibility rules read. After OutOfBudget, a second call continues."""
+    """Return the attributes that a question and the compatibility rules read.
+
+    After OutOfBudget, the next call does not compile the same expressions again.
+    """
     others: set[Name] = set()
     for rule in rules.selectors():
         others |= _names(rule.reads)
@@ -72,7 +76,7 @@ def attributes_read(question: Question, rules: Rules, budget: Budget) -> Attribu
 
 
 class Signature(NamedTuple):
-    """How devices are compared for a question: devices that are equal in all of these fields are equal for the question.
+    """How devices are compared for a question: devices that are equal in all these respects are equal for the question.
 
     An attribute with a different value on almost every node (a UUID) would make every node different. So a selector that reads such an
     attribute is compared by its results, and a constraint's attribute by which devices of the node have equal values.
@@ -104,7 +108,7 @@ def signature_of(reads: AttributesRead, pages: Collection[Page], cache: PageCach
 
 
 def answers(page: Page, selectors: Sequence[str], budget: Budget) -> list[Column]:
-    """Return each selector's result on each device; a device on which it fails is compared by all its attributes."""
+    """Return each selector's result on each device. If a selector fails on a device, the result is all attributes of the device."""
     views = [cel.view_of(page.pool[0], device) for device in page.devices]
     columns: list[Column] = []
     for text in selectors:
@@ -120,7 +124,7 @@ def answers(page: Page, selectors: Sequence[str], budget: Budget) -> list[Column
 
 
 def numbered(columns: Sequence[Column], numbers: dict[object, int]) -> list[Column]:
-    """Replace each single value by a number, in order of first occurrence. Lists stay, because lists may overlap."""
+    """Replace each single value by a number, in order of first occurrence. Lists are not replaced, because lists may overlap."""
     return [
         tuple(
             numbers.setdefault(value, len(numbers))
@@ -133,9 +137,9 @@ def numbered(columns: Sequence[Column], numbers: dict[object, int]) -> list[Colu
 
 
 class PageCache:
-    """The attribute values of pages, kept between questions: by attribute, and by the combinations asked for.
+    """The attribute values of pages, kept between questions, by attribute and by requested combination of attributes.
 
-    A page never changes, so entries stay valid. When there are too many, all are dropped.
+    A page never changes, so entries stay valid. When there are too many entries, all are dropped.
     """
 
     def __init__(self) -> None:
@@ -177,7 +181,7 @@ class PageCache:
         return rows
 
     def keep(self, pages: Collection[Page]) -> None:
-        """Drop all pages but these if the cache is too large."""
+        """If the cache has too many pages, drop all but these."""
         if len(self._columns) <= 2 * len(pages) + 64:
             return
         remaining = set(pages)
@@ -187,7 +191,7 @@ class PageCache:
 
 
 def _column(page: Page, name: Name) -> Column:
-    # Lists are faster here than generators, and a fleet has a row for every device.
+    # Lists are faster here than generators, which matters because a fleet has many devices.
     every = [device.attributes for device in page.devices]
     if name == _EVERYTHING:
         return tuple([tuple(sorted(attributes.items(), key=itemgetter(0))) for attributes in every])
@@ -195,7 +199,7 @@ def _column(page: Page, name: Name) -> Column:
     full = f"{domain}/{bare}" if domain else bare
     if domain != page.pool[0]:
         return tuple([attributes.get(full) for attributes in every])
-    # The full name wins if a device has both.
+    # If a device has both names, the full name wins.
     return tuple([attributes.get(full) or attributes.get(bare) for attributes in every])
 
 

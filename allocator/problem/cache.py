@@ -1,4 +1,4 @@
-"""What the problems of one question share across nodes: judgements by kind of device, and unit patterns.
+"""Results for one question that hold on all nodes: judgements by kind of device, and unit patterns (the layout of devices tied together).
 
 The cache only grows; its owner limits its `size`.
 """
@@ -34,7 +34,7 @@ Siblings = tuple[tuple[Sibling, ...], ...]  # the members of a unit, grouped by 
 
 
 class SingleUnit(msgspec.Struct, frozen=True):
-    """The unit of an independent device with no share in use."""
+    """The unit of an independent device of which no share is in use."""
 
     pattern: UnitPattern
     full: int
@@ -60,7 +60,7 @@ class CompileCache:
             claims.append(leaf.claim)
             admins.append(leaf.admin)
             attributes = tuple(question.constraints[at].attribute for at in leaf.constraints)
-            # Every device gets the same judgement for leaves with the same sign, except for names in messages.
+            # For leaves with the same sign, a device gets the same judgement, except for the names in messages.
             self._signs.append((leaf.ask.index, attributes, tuple(sorted(leaf.derived.items()))))
         self._leaves = Leaves(tuple(claims), tuple(admins))
         self._kinds: dict[object, int] = {}
@@ -70,18 +70,17 @@ class CompileCache:
 
     @property
     def size(self) -> int:
-        """The number of entries."""
         return len(self._kinds) + len(self._patterns) + len(self._full) + len(self._unfit)
 
     def reads(self, budget: Budget) -> AttributesRead:
-        """Return the attributes on which devices of one kind agree. The first call is charged to the budget."""
+        """Return the attributes that have equal values on all devices of one kind. Only the first call charges the budget."""
         if self._reads is None:
             self._reads = attributes_read(self.question, self.rules, budget)
             self._names = self._reads.names
         return self._reads
 
     def kinds(self, judge: DeviceJudge, candidates: Sequence[Candidate]) -> list[int]:
-        """Return the kind of each device, judging the first device of a kind for every leaf.
+        """Return the kind of each device. The first device of each kind is judged for every leaf.
 
         Devices of one kind may consume different counters, because counters belong to units.
         """
@@ -103,7 +102,7 @@ class CompileCache:
                         if sign not in by_sign:
                             by_sign[sign] = judge.ask(leaf, candidate)
                     judged = tuple([by_sign[sign] for sign in self._signs])
-                    # Only now, because OutOfBudget during judging must not leave a kind without a judgement.
+                    # The kind is added only now, because OutOfBudget during judging must not leave a kind without a judgement.
                     kind = self._kinds[key] = len(self.judged)
                     self.judged.append(judged)
                     self.takes.append(_takes(self.question, judged, shareable=candidate.multi))
@@ -111,7 +110,7 @@ class CompileCache:
         return kinds
 
     def _identity(self, candidate: Candidate) -> object:
-        """Return a unique key if a constrained value of the device equals no other value."""
+        """Return a unique key for a device with a constrained value that never equals another; None for other devices."""
         reading = self.question.reading
         driver = candidate.pool.id[0]
         for constraint in self.question.constraints:
@@ -121,7 +120,7 @@ class CompileCache:
         return None
 
     def pattern(self, unit: tuple[UnitMember, ...], budget: Budget) -> UnitPattern:
-        """Return the pattern of a unit. Every member reads the fields of all others, which is charged."""
+        """Return the pattern of a unit. The cost of a new pattern grows with the square of its members, so the budget is charged."""
         known = self._patterns.get(unit)
         if known is None:
             budget.charge(len(unit) * (1 + len(self._signs)) * (2 + len(unit) // 8))
@@ -178,7 +177,7 @@ class CompileCache:
 
 
 def _takes(question: Question, judged: _Judged, *, shareable: bool) -> Takes:
-    """Return the amounts that each leaf would take of a device."""
+    """Return the amounts of a device's capacities that each leaf would take."""
     amounts: list[Amounts | None] = []
     declared: dict[str, int] = {}
     faults: list[bool] = []

@@ -1,8 +1,8 @@
-"""Judges a device for one request, independently of all other requests: refused at a stage, a fault, or an offer.
+"""Judges a device for one leaf (an exact request, or one alternative of a firstAvailable request), independently of all other leaves.
 
-The checks have the order of the in-tree allocator, because the order decides which faults occur: class selectors, request selectors,
-node selection of the device, capacity, then taints and attributes. Judgements are cached by kind of device (its body and the
-attributes that the question reads), so that a thousand equal GPUs are judged once.
+A judgement is a refusal at a stage, a fault, or an offer. The checks have the order of the in-tree allocator, because the order decides
+which faults occur: class selectors, request selectors, node selection of the device, capacity, then taints and attributes. Judgements are
+cached by kind of device (its body and the attributes that the question reads), so that a thousand equal GPUs are judged once.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from dra.objects import Node
 
 Values = frozenset[tuple[str, object]]
-_JUDGED = 10  # steps of the budget to judge a device, without the selectors
-NODE_FEATURE = "DRAOptionalNodeOperations"  # what a node with skipNodeOperations has to declare
+_JUDGED = 10  # steps for judging a device, not counting the selectors
+NODE_FEATURE = "DRAOptionalNodeOperations"  # a node must declare this feature to use devices with skipNodeOperations
 
 
 class Candidate(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -81,10 +81,11 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """The device passes the selectors, the node selection and the capacity. `barred`, `missing` and `failing` may still exclude it."""
+    """The device passes the checks of selectors, node selection and capacity. `barred`, `missing` or `failing` may still exclude it."""
 
-    amounts: tuple[tuple[str, int, int], ...]  # capacity, taken, declared; in nano-units
-    # A refusal that the in-tree allocator finds only after it has checked whether the device is in use. The order matters for `All` only.
+    amounts: tuple[tuple[str, int, int], ...]  # for each capacity: its name, the amount taken, the declared amount (nano-units)
+    # A refusal that the in-tree allocator finds only after it has checked whether the device is in use. The order matters only for
+    # allocationMode All.
     barred: Refused | None = None
     values: tuple[Values, ...] = ()  # by covering constraint, up to `missing` or `failing`
     # The number of the covering constraint whose attribute is missing (`missing`) or cannot be derived (`failing`); -1 if there is none.
@@ -113,7 +114,6 @@ class DeviceJudge:
         self._selectors: dict[str, cel.Selector] = {}
 
     def ask(self, leaf: Leaf, candidate: Candidate) -> Judgement:
-        """Judge one device for one leaf."""
         self.budget.charge(_JUDGED)
         device = candidate.device
         if candidate.body.missing_gate == gates.BINDING:
@@ -204,7 +204,7 @@ def _with_type(value: bool | int | str | Version) -> tuple[str, object]:
 
 
 def never_matches(attribute: DeviceAttribute, reading: Reading) -> bool:
-    """Report whether an attribute is equal to no other: a list, if the allocator does not support lists."""
+    """Whether an attribute is never equal to another. This is true of a list if the allocator does not support lists."""
     if reading.enabled(gates.LISTS):
         return False
     scalars = attribute.int_, attribute.bool_, attribute.string, attribute.version
@@ -212,7 +212,7 @@ def never_matches(attribute: DeviceAttribute, reading: Reading) -> bool:
 
 
 def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | None:
-    """Return an attribute as constraints find it: by full name, then by bare name if the domain is the driver's."""
+    """Find an attribute as constraints do: by its full name or, if the domain is the driver's, by the name without the domain."""
     attribute = device.attributes.get(name)
     if attribute is None:
         domain, slash, bare = name.partition("/")

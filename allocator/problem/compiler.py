@@ -1,7 +1,7 @@
 """Compiles one question on one node into a problem, in the steps that `compile` lists.
 
-The layout of fields depends on devices and claims only, never on what is in use, so that results for one GPU serve all identical
-ones (`allocator.problem.cache`). Current use decides the initial state and the candidates dropped at the start.
+The layout of fields depends only on devices and claims, not on which devices are in use. So results for one GPU hold for all identical
+GPUs (`allocator.problem.cache`). The devices in use decide the initial state, and which candidates are dropped at the start.
 
 Every step iterates over the devices of a node, whose number drivers choose, so each step charges the budget first.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     Arrange = Callable[[list[Candidate]], list[Candidate]]
 
-# The costs of a device, in steps of a microsecond: for listing it and for finding its kind.
+# Steps (of a microsecond) for listing a device, and for finding its kind.
 _LISTED, _RECOGNISED = 1, 3
 _BATCH = 128  # devices per charge; a charge also ends the budget if time is up
 
@@ -56,7 +56,7 @@ def compile(  # noqa: A001  the verb for what it does
     lineup = _line_up(pools, judge, cache, budget, arrange)
     counts = _count(question, pools, lineup, cache, judge)
 
-    kinds: set[int] = set()  # kinds that some leaf may take, or fail on
+    kinds: set[int] = set()  # kinds of devices that some leaf may take, or on which it fails with an error
     for kind in lineup.by_kind:
         takes = cache.takes[kind]
         if any(amounts is not None for amounts in takes.amounts) or any(takes.faults):
@@ -153,7 +153,7 @@ def _count(
     cache: CompileCache,
     judge: DeviceJudge,
 ) -> list[int]:
-    """Return the count of each leaf; raise the faults that precede the search."""
+    """Return how many devices each leaf requires. Raise AllocateError for faults that the in-tree allocator finds before it searches."""
     counts: list[int] = []
     for leaf in question.leaves:
         if not leaf.all:

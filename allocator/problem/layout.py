@@ -33,7 +33,7 @@ _LAID_OUT = 3  # steps of a microsecond to lay out one device of a unit
 
 
 class UnitLayout(msgspec.Struct, frozen=True, eq=False):
-    """The units, and the position of each place in them."""
+    """The units, and the position of each place in its unit. A place is a device's position in the order in which devices are tried."""
 
     units: list[PlacedUnit]
     unit_of: list[tuple[int, int]]  # place → unit, member; (-1, -1) for places that no leaf may take
@@ -99,7 +99,7 @@ def _single_unit(
     cache: CompileCache,
     budget: Budget,
 ) -> SingleUnit:
-    """Return the unit of an independent device. Cached by kind, because this is the common case."""
+    """Return the unit of an independent device. Such units are the usual case, so they are cached by kind."""
     kind = lineup.kinds[place]
     ordered = place in lineup.ordered
     known = cache.single_units.get(kind)
@@ -117,7 +117,7 @@ def _single_unit(
 
 
 def _exchangeable(lineup: Lineup, place: int) -> int:
-    """Return a key that interchangeable devices share: the kind, or a unique key."""
+    """Return a key that interchangeable devices share: their kind. A device whose order matters gets a unique key."""
     return -1 - place if place in lineup.ordered else lineup.kinds[place]
 
 
@@ -175,7 +175,7 @@ def unit_members(
 def _member(
     candidate: Candidate, takes: Takes, state: PoolState, consumption: Consumption, incompatible: tuple[int, ...]
 ) -> UnitMember:
-    """Describe a device; a negative consumption, which no claim should have, adds to the declared value."""
+    """Describe a device. A negative consumption, which no claim should have, is added to the declared value."""
     used = state.use.used.get(candidate.name)
     declared = takes.declared
     if used and min(used.values()) < 0:
@@ -215,7 +215,7 @@ def initial_state(
 
 
 def held_share(pattern: UnitPattern, at: int, candidate: Candidate, use: PoolUse) -> int:
-    """Compute the used amounts of one member's own fields."""
+    """Compute what claims use of the fields of one member."""
     name = candidate.device.name
     if not candidate.multi:
         if name in use.dedicated:
@@ -244,9 +244,9 @@ def irregular_counters(
     turns: int,
     budget: Budget,
 ) -> int:
-    """Lay out counters that may be below zero, one field for each in the pools that have them, and return their state.
+    """Lay out one field for each counter that may be below zero, and return the initial state of these fields.
 
-    `turns` is how often one device may be charged.
+    `turns` is how often the consumption of one device may be charged.
     """
     ready = 0
     for state in occupancy.states.values():

@@ -1,4 +1,7 @@
-"""Matches leaves with places: the devices that each leaf may take, those it fails on, and the constrained values."""
+"""Matches leaves (requests or alternatives) with places (positions of devices).
+
+The result is the places that each leaf may take, the places on which it fails, and the values of constrained attributes.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +34,14 @@ class Matching(msgspec.Struct, frozen=True, eq=False):
     cache: CompileCache
 
     def offer(self, leaf: Leaf, place: int) -> Offer:
-        """Return what a place offers a leaf that may take it."""
+        """Return the offer of a place's device to a leaf that may take it."""
         offer = self.cache.judged[self.lineup.kinds[place]][leaf.index]
         assert isinstance(offer, Offer)
         return offer
 
 
 def match(matching: Matching, leaf: Leaf, count: int, budget: Budget) -> LeafDemand:
-    """Find the places that a leaf may take, and those that it fails on."""
+    """Find the places that a leaf may take, and the places on which it fails."""
     lineup, occupancy, cache = matching.lineup, matching.occupancy, matching.cache
     size = len(lineup.candidates)
     budget.charge(len(lineup.by_kind) + size // 8)
@@ -87,9 +90,9 @@ def _too_little(matching: Matching, leaf: Leaf, place: int) -> bool:
 
 
 def narrow_by_values(matching: Matching, demands: list[LeafDemand]) -> None:
-    """Drop candidates whose values of a matchAttribute are shared by fewer devices than requested.
+    """Drop candidates whose value of a matchAttribute occurs on fewer devices than requested.
 
-    The caller must exclude faults: the search would not find the fault of a dropped candidate.
+    Call this only if no leaf has faults, because the search would not find the fault of a dropped candidate.
     """
     question = matching.question
     size = len(matching.lineup.candidates)
@@ -141,7 +144,7 @@ def constrained_values(
     for leaf, demand in zip(question.leaves, demands, strict=True):
         if not leaf.constraints:
             continue
-        # The devices of mode All are checked in turn, whether or not they are free.
+        # For allocationMode All, the search checks every device, even if it is in use.
         reached: Iterable[int] = members(demand.candidates)
         if leaf.all:
             reached = [item.place for item in demand.items]

@@ -27,24 +27,24 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
     groups: dict[str, GroupState]
     irregular: bool  # some candidate may raise a counter
     overdrawn: bool  # a counter is below zero and no candidate can raise it
-    conflicts: dict[str, frozenset[str]]  # device → devices of this pool that must not be in use with it
-    across: dict[str, frozenset[DeviceId]]  # the same for devices of other pools
-    away: dict[str, tuple[DeviceId, ...]]  # the same for devices of other pools that are in use now
+    conflicts: dict[str, frozenset[str]]  # device → devices of this pool that must not be in use together with it
+    across: dict[str, frozenset[DeviceId]]  # device → devices of other pools that must not be in use together with it
+    away: dict[str, tuple[DeviceId, ...]]  # like `across`, but only the devices that are in use now
     goes_with_all: Callable[
         [Candidate], bool
     ]  # whether the device, if it declares no groups, is compatible with all others
 
     @property
     def is_untouched(self) -> bool:
-        """Return whether nothing in use affects a candidate."""
+        """Whether no device in use affects a candidate."""
         return not (self.use.dedicated or self.use.shared or self.overdrawn or self.away)
 
     def is_shared(self, candidate: Candidate) -> bool:
-        """Return whether a share of the device is in use. Further shares then consume no counters."""
+        """Whether a share of the device is in use. Further shares then consume no counters."""
         return candidate.multi and candidate.device.name in self.use.shared
 
     def blocks(self, candidate: Candidate) -> bool:
-        """Return whether counters, groups or rules exclude the device in every solution."""
+        """Whether counters, groups or rules exclude the device in every solution."""
         name = candidate.device.name
         if candidate.multi and name in self.use.shared:
             return False
@@ -72,7 +72,6 @@ class Vicinity(msgspec.Struct, frozen=True, eq=False):
 def pool_state(
     pool: Pool, vicinity: Vicinity, rules: Rules, candidates: Iterable[Candidate], budget: Budget
 ) -> PoolState:
-    """Compute the state of one pool."""
     budget.charge(sum(len(page.devices) for page in pool.pages()) // 2)
     use = vicinity.use(pool.id)
     across = vicinity.across.get(pool.id, {})
@@ -95,7 +94,7 @@ def pool_state(
 
 
 def incompatible_devices(candidate: Candidate, state: PoolState) -> Iterable[DeviceId]:
-    """Return the devices that must not be in use together with a device, in its pool and in others."""
+    """Yield the devices of this and other pools that must not be in use together with a device."""
     pool = candidate.pool.id
     for other in state.conflicts.get(candidate.name, ()):
         yield (*pool, other)
@@ -108,7 +107,7 @@ class Lineup(msgspec.Struct, frozen=True, eq=False):
     candidates: list[Candidate]
     kinds: list[int]  # by place
     by_kind: dict[int, list[int]]  # kind → places
-    # The places whose order matters: with mode All and constraints, it decides whether the search ends with an error.
+    # The places whose order matters. With allocationMode All and constraints, the order decides whether the search ends with an error.
     ordered: set[int]
 
 
@@ -130,7 +129,7 @@ def look_at_pools(
     *,
     budget: Budget,
 ) -> Occupancy:
-    """Compute the state of every pool with candidates, and the places that it excludes."""
+    """Compute the state of every pool with candidates, and the places that this state excludes."""
     by_pool: dict[PoolId, list[int]] = {}
     for place in wanted:
         by_pool.setdefault(lineup.candidates[place].pool.id, []).append(place)

@@ -2,11 +2,11 @@
 
 Devices become positions (in-tree order), requests become bit sets of positions, and the state that the search changes becomes two packed
 integers: `left` (tokens, counters, capacities, unused values of distinctAttribute) and `common` (groups, values of matchAttribute). The
-amounts that a leaf takes of a device are computed when first needed, so that a pool of a hundred thousand devices costs only the devices
-tried.
+amounts that a leaf takes of a device are computed when first needed. So in a pool of a hundred thousand devices, only those that are tried
+cost time.
 
-Counters that a device may *raise* (negative consumption, which the API server accepts) are separate: their fields may be below zero,
-only devices of their pool check them, and nothing is pruned by symmetry or proof (`irregular`).
+Some counters may be *raised* by a device (negative consumption, which the API server accepts). Their fields are separate and may be below
+zero, and only devices of the counter's pool check them. The search for such a problem (`irregular`) prunes nothing by symmetry or proof.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Item(msgspec.Struct, frozen=True):
     """A device that a leaf with allocationMode All requires."""
 
     place: int
-    refused: bool  # before constraints are checked
+    refused: bool  # by a check that comes before the constraints
     breaks_constraint: bool  # the attribute of a constraint is missing or cannot be derived
-    lacks_capacity: bool  # checked after constraints
+    lacks_capacity: bool  # found by the check that comes after the constraints
 
 
 class PlacedUnit(msgspec.Struct, eq=False):
@@ -52,9 +52,9 @@ class PlacedUnit(msgspec.Struct, eq=False):
 
 
 class LeafDemand(msgspec.Struct):
-    """The demand of one leaf on all places."""
+    """The places that one leaf may take, and how many it needs."""
 
-    candidates: int = 0  # places that may serve it
+    candidates: int = 0  # places that the leaf may take
     faulty: int = 0  # places at which the in-tree allocator ends with an error
     # Place → number of covering constraints before the constraint that fails there.
     failing: dict[int, int] = msgspec.field(default_factory=dict)
@@ -77,8 +77,6 @@ class SharedFields(msgspec.Struct, eq=False):
 
 
 class SearchInput(msgspec.Struct, eq=False):
-    """The input of a search."""
-
     question: Question
     places: list[Candidate]
     units: list[PlacedUnit]
@@ -109,7 +107,7 @@ class SearchInput(msgspec.Struct, eq=False):
         return bool(self.shared.counters)
 
     def pair(self, leaf: int, place: int) -> Pair:
-        """Return the amounts a leaf takes of a place: flag, cost and join while the flag is set, cost and join afterwards."""
+        """Return the amounts that a leaf takes of a place's device; see `Pair` in `allocator.problem.unit`."""
         pairs = self.pairs[leaf]
         known = pairs.get(place)
         if known is not None:
@@ -133,7 +131,7 @@ class SearchInput(msgspec.Struct, eq=False):
                 later += counters
             pairs[place] = 0, 0, 0, later, later_join
             return pairs[place]
-        # A second request with admin access consumes counters again, another share does not.
+        # A second request with admin access consumes the counters again. A further share does not.
         if dedicated and self.question.leaves[leaf].admin:
             later += counters
         first = (once << base) + cost + counters
@@ -156,7 +154,7 @@ class SearchInput(msgspec.Struct, eq=False):
         return bit + unit.base if bit >= 0 else -1
 
     def _global(self, leaf: int, place: int) -> tuple[int, int]:
-        """Return the amounts a leaf takes of the constraints' fields."""
+        """Return the amounts that a leaf takes of the fields of constraints."""
         kind = self.kinds[place]
         key = leaf, kind
         if key in self.globals:
@@ -185,7 +183,7 @@ def share_fields(
     left: BitFields,
     common: BitFields,
 ) -> tuple[SharedFields, int, int]:
-    """Lay out the fields of constraints, and return them with the initial state of both kinds of fields."""
+    """Lay out the fields of constraints. Return them, and the initial state of their `left` and `common` fields."""
     shared = SharedFields(values, {}, {})
     ready = opened = 0
     for at, constraint in enumerate(constraints):

@@ -32,7 +32,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True, eq=False):
-    """The requirements of leaves on a single device, apart from its use."""
+    """What leaves require of a single device, whether or not it is in use."""
 
     index: int
     checks: tuple[Check, ...]
@@ -89,7 +89,7 @@ class Question(msgspec.Struct, frozen=True, eq=False):
 
 
 def question_of(claims: Sequence[ResourceClaim], stock: Stock) -> Question:
-    """Return the question of claims, with the classes and the allocator version of a stock."""
+    """Make the question of claims, with the DeviceClasses and the allocator version of a stock."""
     return _QuestionReader(stock.classes, stock.reading).read(claims)
 
 

@@ -1,15 +1,15 @@
 """Units: devices tied together by counter sets or compatibility rules, typically the partitions of one physical device.
 
-A unit's fields are contiguous, so that isomorphic units have equal local integers and results for one of them serve all. A
-`UnitPattern` is everything about a unit that depends neither on its position nor on the use of its devices.
+A unit's fields are contiguous, so that isomorphic units have equal local integers and a result for one unit holds for all of them. A
+`UnitPattern` is everything about a unit that depends neither on its position nor on which of its devices are in use.
 
-Local fields: per device a token (dedicated devices), tokens per claim with admin access, a first-share flag (shareable
-devices that consume counters), remaining capacities, and a stand-off field for rules; then the counters of the unit's
-sets; and, among the common fields, one for the groups of each set.
+A device has these fields: a token (dedicated devices), a token for each claim with admin access, a first-share flag (shareable devices
+that consume counters), the remaining capacities, and an exclusion field for compatibility rules. They are followed by the counters of the
+unit's counter sets. Among the common fields, each counter set has one field for its groups.
 
-A (leaf, device) pair is (flag, cost, join, cost2, join2): the first version is paid while `flag` is set in the state, the
-second afterwards. This covers further shares (counters and groups are charged once) and admin access (the
-token is taken if it is still there).
+A (leaf, device) pair is (flag, cost, join, cost2, join2). Taking the device subtracts `cost` from the state and ANDs `join` with the common
+fields while `flag` is set in the state; afterwards `cost2` and `join2` apply. So further shares do not pay for counters and groups again,
+and a request with admin access takes the token only if the device is free.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import msgspec
 from allocator.packing import BitFields, spans
 from dra.stock import Consumption
 
-# flag, cost, join, cost2, join2: see above. A plain tuple, because the walk unpacks one for every candidate, and a named tuple
+# flag, cost, join, cost2, join2: see above. It is a plain tuple, because the search unpacks one for every candidate, and a named tuple
 # takes twice as long to unpack.
 Pair = tuple[int, int, int, int, int]
-Amounts = tuple[tuple[str, int], ...]  # what a share takes of each capacity, zero amounts left out
+Amounts = tuple[tuple[str, int], ...]  # what a share takes of each capacity, without amounts of zero
 
 
 _Scaled = tuple[int, int]  # start of a field, and the amount of one unit in it
@@ -42,15 +42,15 @@ class Takes(msgspec.Struct, frozen=True):
 
 
 class UnitMember(msgspec.Struct, frozen=True):
-    """One device of a unit, in terms that equal devices of other units share. Hashable, because patterns are cached by their members."""
+    """One device of a unit, described so that equal devices of other units are equal. Hashable: patterns are cached by their members."""
 
     multi: bool
-    # Per leaf: the amounts that it would take of the device's capacities (none for dedicated devices); None if it cannot have the device.
+    # Per leaf: the amounts that the leaf would take of the device's capacities (none for dedicated devices), or None if it cannot have it.
     takes: tuple[Amounts | None, ...]
     faults: tuple[bool, ...]
     capacity: Amounts  # the declared values of the capacities taken
     consumption: Consumption  # counter sets renamed to "0", "1", … in order of appearance; groups as admitted names
-    incompatible: tuple[int, ...]  # positions of the members it must not be in use with
+    incompatible: tuple[int, ...]  # positions of the members that must not be in use together with this one
 
 
 class Leaves(msgspec.Struct, frozen=True):
@@ -83,7 +83,6 @@ class UnitPattern(msgspec.Struct, frozen=True, eq=False):
 
 
 def pattern(id_: int, members: tuple[UnitMember, ...], leaves: Leaves) -> UnitPattern:
-    """Lay out the fields of a unit."""
     return _PatternBuilder(members, leaves).build(id_)
 
 
@@ -105,7 +104,7 @@ class _PatternBuilder:
 
     def build(self, id_: int) -> UnitPattern:
         own = [self._own_fields(member) for member in self.members]
-        # One field for each counter, wide enough for all members together; admin access may consume a device's counters again.
+        # Each counter has one field, wide enough for all members together. Admin access may consume a device's counters again.
         again = 1 + sum(self.leaves.admin)
         amounts: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         group_names: dict[str, dict[str, None]] = {}
@@ -187,7 +186,7 @@ class _PatternBuilder:
         return start
 
     def _pair(self, at: int, leaf: int, opened: int) -> Pair | None:
-        """Return the amounts a leaf takes of a member (see the module docstring)."""
+        """Return the amounts that a leaf takes of a member (see the module docstring)."""
         member = self.members[at]
         taken = member.takes[leaf]
         if taken is None:
@@ -210,7 +209,7 @@ class _PatternBuilder:
             share += amount // unit << begin
         first_time = share + once
         if member.incompatible:
-            # Empty the member's stand-off field, and take one from the field of each device that must not be used with the member.
+            # Empty the member's exclusion field, and subtract one from the field of each member that must not be in use together with it.
             first_time += len(member.incompatible) << self.exclusions[at]
             first_time += sum(1 << self.exclusions[other] for other in member.incompatible)
         if member.multi:
@@ -233,7 +232,7 @@ def _keeps(
     guards: int,
     common_guards: int,
 ) -> tuple[tuple[int, int], ...]:
-    """Return, for each member, the fields that later members read. Other fields of a partial state can be dropped."""
+    """Return, for each member, the fields that later members read. In a partial state, all other fields can be dropped."""
     left_fields = [(1 << end) - (1 << start) for start, end in spans(guards)]
     common_fields = [(1 << end) - (1 << start) for start, end in spans(common_guards)]
     keeps: list[tuple[int, int]] = []
