@@ -20,7 +20,7 @@ _Wanted: TypeAlias = "tuple[str, WantedClaim]"  # a priority class, and the requ
 
 
 class WantedClaim(msgspec.Struct, frozen=True, eq=False):
-    """A claim still to be created, one object for all pods with equal requests. A stored template takes precedence over `spec`."""
+    """A claim that is still to be created; pods with equal requests share one object. A stored template takes precedence over `spec`."""
 
     template: str  # the template's name
     spec: ResourceClaimSpec | None
@@ -33,7 +33,7 @@ class AdmittedObject(NamedTuple):
     uid: str
     priority_class: str
     claims: Mapping[str, WantedClaim]  # by the name of the pod's entry, or OWN
-    until: float  # when the admission expires; inf once the object is seen
+    until: float  # when the admission expires; inf once the object appears in a watch
 
 
 class UnallocatedClaim(NamedTuple):
@@ -44,7 +44,7 @@ class UnallocatedClaim(NamedTuple):
     classes: frozenset[str]
 
 
-OWN = ""  # the only key in `claims` of an admitted claim
+OWN = ""  # in `claims` of an admitted claim, the key of the claim itself
 
 
 class NamespaceUsage:
@@ -54,7 +54,7 @@ class NamespaceUsage:
         self.claims: dict[str, UnallocatedClaim] = {}  # by uid
         self.admitted: dict[str, AdmittedObject] = {}  # by uid
         self._entries: dict[str, Entry] = {}  # the pod's entry that a claim was created for, by the claim's uid
-        self._made: Counter[Entry] = Counter()  # claims created for each entry
+        self._made: Counter[Entry] = Counter()  # the number of claims created for each entry
         self._missing: Counter[_Wanted] = Counter()  # claims still to be created for pods
         self._unseen: Counter[_Wanted] = Counter()  # claims that were admitted but not seen yet
 
@@ -63,14 +63,13 @@ class NamespaceUsage:
         return not (self.admitted or self.claims or self._entries)
 
     def admit(self, new: AdmittedObject) -> None:
-        """Add an object, or replace the one with its uid."""
+        """Add an admitted object, or replace the object with the same uid."""
         self.forget(new.uid)
         self.admitted[new.uid] = new
         for counter, own in zip((self._missing, self._unseen), self._uncreated(new), strict=True):
             counter.update(own)
 
     def forget(self, uid: str) -> None:
-        """Remove an admitted object."""
         known = self.admitted.pop(uid, None)
         if known is not None:
             for counter, own in zip((self._missing, self._unseen), self._uncreated(known), strict=True):
@@ -100,9 +99,9 @@ class NamespaceUsage:
             self._count_entry(entry, 1)
 
     def missing(self, but: str = "", *, claims_only: bool = False) -> Iterator[tuple[str, WantedClaim, int]]:
-        """Yield the priority class, the claim and the number of claims that are not stored yet.
+        """Yield the claims that are not stored yet: the priority class, the claim, and how many there are of it.
 
-        Claims of the object with uid `but` do not count. With `claims_only`, only claims that were admitted themselves count.
+        Claims of the object with uid `but` do not count. With `claims_only`, claims that are still to be created for pods do not count.
         """
         known = self.admitted.get(but)
         own_missing, own_unseen = (
@@ -117,7 +116,7 @@ class NamespaceUsage:
                     yield *wanted, others
 
     def _uncreated(self, admitted: AdmittedObject) -> tuple[Counter[_Wanted], Counter[_Wanted]]:
-        """Return the claims still to be created for a pod, and the claim itself if the object is a claim that was not seen yet."""
+        """Return the claims that are still to be created for a pod. If the object is a claim itself, return it in the second counter."""
         missing, unseen = Counter[_Wanted](), Counter[_Wanted]()
         for entry, claim in admitted.claims.items():
             if (admitted.uid, entry) not in self._made:

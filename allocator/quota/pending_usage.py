@@ -5,7 +5,7 @@
     a claim       seen and unallocated, with or without a pod
 
 A claim with devices counts in the stock from the moment of its reservation. So everything counts once: a pod's template until its
-claim is created, the claim until it is allocated, and then the allocation. The count depends only on the last seen state of each
+claim is created, then the claim until it is allocated, and then the allocation. The count depends only on the last seen state of each
 object, not on the order of events. Unseen objects are remembered by uid, for a limited time.
 
 A claim may have a megabyte, and a client may create and delete thousands of different ones, so the memory of unseen objects is
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
     FindPod = Callable[[str, str], Pod | None]
 
-REMEMBERED = 30.0  # seconds for unseen objects: the longest timeout of a webhook, which may still refuse them
+REMEMBERED = 30.0  # seconds until an unseen object expires: the longest timeout of another webhook, which may still refuse the object
 DEFAULT = "default"  # the namespace of an object that names none
 MAX_UNSEEN = 16384
 UNSEEN_BYTES = 64 << 20
-SHARED_BYTES = 8 << 20  # of interned specs, and as much of shared claims
-_SMALLEST_SPEC = 2048  # bytes, with overhead
+SHARED_BYTES = 8 << 20  # for interned specs, and the same number for shared claims
+_SMALLEST_SPEC = 2048  # bytes, including overhead
 _EMPTY = NamespaceUsage()  # of a namespace without pending objects
 
 
@@ -62,14 +62,15 @@ class PendingUsage:
         # The size of each unseen object in bytes, by namespace and uid, the oldest first.
         self._unseen: dict[tuple[str, str], int] = {}
         self._unseen_bytes = 0
-        # Specs by their encoding, and claims by template and spec: equal ones are one object, so they are evaluated once.
+        # Specs by their encoding, and claims by template and spec. Equal specs are one object, as are equal claims, so each is evaluated
+        # only once.
         self._specs: Cache[_Interned] = Cache(SHARED_BYTES)
         self._wanted_claims: Cache[WantedClaim] = Cache(SHARED_BYTES)
 
     # ---- changes of objects
 
     def admit(self, new: NewObject, now: float) -> None:
-        """Remember an admitted object until it is seen."""
+        """Remember an admitted object until it appears in a watch or expires."""
         uid, namespace = new.uid, new.namespace or DEFAULT
         usage = self._namespace(namespace)
         known = usage.admitted.get(uid)
@@ -85,7 +86,7 @@ class PendingUsage:
             self._drop(*next(iter(self._unseen)))
 
     def expire(self, now: float) -> None:
-        """Forget objects that did not appear in time: the API server or another webhook refused them."""
+        """Forget the objects that did not appear in time, because the API server or another webhook refused them."""
         while self._unseen:
             namespace, uid = next(iter(self._unseen))
             known = self._namespace(namespace).admitted.get(uid)
@@ -113,7 +114,6 @@ class PendingUsage:
         self._forget(pod.metadata.namespace or DEFAULT, pod.metadata.uid)
 
     def see_claim(self, claim: ResourceClaim) -> None:
-        """Record a stored claim."""
         meta = claim.metadata
         namespace = meta.namespace or DEFAULT
         self._forget(namespace, meta.uid)  # it is no longer unseen
@@ -128,7 +128,6 @@ class PendingUsage:
         self._clear(namespace)
 
     def lose_claim(self, claim: ResourceClaim) -> None:
-        """Forget a deleted claim."""
         meta = claim.metadata
         namespace = meta.namespace or DEFAULT
         self._forget(namespace, meta.uid)
@@ -150,10 +149,10 @@ class PendingUsage:
         but: str = "",
         claims_only: bool = False,
     ) -> Amounts:
-        """Return the pending usage under a quota, without the object with uid `but`, which may be reviewed a second time.
+        """Return the pending usage under a quota. The object with uid `but` does not count, because it may be reviewed a second time.
 
-        With `claims_only`, claims that are still to be created for pods do not count.
-        Objects of classes that the quota does not name are skipped first, because a tenant may store any number of them.
+        With `claims_only`, claims that are still to be created for pods do not count. Objects without a class of the quota are skipped
+        first, because a tenant may store any number of them.
         """
         named = {limit.class_name for limit in limits_of(quota)}
         namespace = quota.metadata.namespace or DEFAULT
@@ -181,7 +180,7 @@ class PendingUsage:
         return total(parts)
 
     def _intern_claims(self, claims: Mapping[str, FutureClaim]) -> tuple[dict[str, WantedClaim], int]:
-        """Intern the claims, and return how many bytes are new."""
+        """Intern the claims. Return them, and the number of bytes that were added."""
         shared: dict[str, WantedClaim] = {}
         added = 0
         for entry, claim in claims.items():
@@ -198,7 +197,6 @@ class PendingUsage:
         return shared, added
 
     def _intern_spec(self, spec: ResourceClaimSpec) -> _Interned:
-        """Intern a spec."""
         text = encode(spec)
         known = self._specs.get(text)
         if known is None:
@@ -218,7 +216,7 @@ class PendingUsage:
             del self._namespaces[namespace]
 
     def _drop(self, namespace: str, uid: str) -> None:
-        """Forget an object that did not appear; if it was a claim, its pod's entry lacks a claim again."""
+        """Forget an object that did not appear. If it is a claim for a pod, that claim counts as still to be created again."""
         self._namespace(namespace).forget_claim(uid)
         self._forget(namespace, uid)
 

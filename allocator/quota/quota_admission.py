@@ -1,7 +1,7 @@
-"""What a new pod or claim would add to the lines of DeviceQuotas, on top of held and pending usage. Pure functions.
+"""What a new pod or claim would add to the limits of DeviceQuotas, on top of held and pending usage.
 
-`core_lines` adds the limits of core ResourceQuotas that count the same devices, so that a refusal names every limit at once.
-A ResourceQuota with scopes is left out: core's evaluator of ResourceClaims matches no scope
+`core_lines` adds the limits of ResourceQuotas that count the same devices, so that a refusal names every limit at once. ResourceQuotas with
+scopes are left out: the evaluator of ResourceClaims in Kubernetes matches no scope
 (k8s.io/kubernetes/pkg/quota/v1/evaluator/core/resource_claims.go), so such a quota counts no claims.
 """
 
@@ -40,18 +40,18 @@ MAX_LISTED = 5  # lines in one sentence
 
 
 class FutureClaim(msgspec.Struct, frozen=True):
-    """A claim that will be created: from a stored template, by name, or else with this spec if it is known already."""
+    """A claim that will be created from the stored template of this name or, if there is no such template, with `spec`."""
 
     template: str = ""
     spec: ResourceClaimSpec | None = None
 
 
-# The entry of the claim that kube-scheduler creates; not a valid name of a real entry.
+# The entry for the claim that kube-scheduler creates. No entry of a pod can have this name.
 EXTENDED = "<extended-resources>"
 
 
 class PodEntry(NamedTuple):
-    """A pod and its entry for which Kubernetes creates a claim; `pod` is the pod's name."""
+    """The uid of a pod, an entry of its `resourceClaims` for which Kubernetes creates a claim, and the name of the pod."""
 
     uid: str
     entry: str
@@ -59,12 +59,11 @@ class PodEntry(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str]:
-        """The pod's uid and its entry."""
         return self.uid, self.entry
 
 
 def entry_of(claim: ResourceClaim) -> PodEntry | None:
-    """Return the pod's entry that a claim is created for; None if a person creates it."""
+    """Return the pod's entry for which a claim was created; None if the claim was created by hand."""
     meta = claim.metadata
     entry = EXTENDED if meta.annotations.get(EXTENDED_CLAIM) == "true" else meta.annotations.get(POD_CLAIM_NAME)
     owners = owning_pods(claim)
@@ -86,7 +85,10 @@ def future_extended_claims(pod: Pod, stock: Stock) -> dict[str, FutureClaim]:
 
 
 class NewObject(msgspec.Struct, frozen=True):
-    """A pod or claim that is being created, and the claims that would be created for it; a claim contains itself under entry ""."""
+    """A pod that is being created and the claims that will be created for it, or a claim that is being created.
+
+    If the object is a claim, `claims` has it under the key "".
+    """
 
     uid: str
     namespace: str
@@ -94,8 +96,8 @@ class NewObject(msgspec.Struct, frozen=True):
     priority_class: str = ""
     claims: dict[str, FutureClaim] = {}  # by the pod's entry, without existing claims that a pod names
     dry_run: bool = False
-    pod: Pod | None = None  # the pod, if it requests extended resources, which are not in `claims` yet
-    # Set for a claim that Kubernetes creates for a pod: claims still to be created for pods do not count against this claim.
+    pod: Pod | None = None  # the pod, if it requests extended resources; the claim for these is not in `claims` yet
+    # Set for a claim that Kubernetes creates for a pod. Its review does not count claims that are still to be created for pods.
     entry: PodEntry | None = None
 
 
@@ -109,12 +111,12 @@ class QuotaQuestion(NamedTuple):
     find_spec: FindSpec
 
     def asked_by(self, new: NewObject) -> Amounts:
-        """Return the most that an object may get."""
+        """Return the largest amounts that the claims of an object may get."""
         specs = [self.find_spec(new.namespace, claim.template) or claim.spec for claim in new.claims.values()]
         return total(self.demand(spec) for spec in specs if spec is not None)
 
     def lines_for(self, new: NewObject, requested: Amounts) -> tuple[QuotaLine, ...]:
-        """Return what an object that requests this much would add to each limit."""
+        """Return what an object with these requested amounts would add to each limit."""
         return quota_lines(
             self.quotas, (new.namespace, new.priority_class), requested, self.used_by_claims, self.waiting
         )
@@ -135,7 +137,7 @@ def core_lines(
             continue
         for key, hard in spec.hard.items():
             if key in keys:
-                used = quota.status.used.get(key, "?")  # core has not counted yet
+                used = quota.status.used.get(key, "?")  # "?" until the quota controller has counted
                 texts.append(f"{quota.metadata.name}: {key} {used} of {hard} used")
     if not texts:
         return ""

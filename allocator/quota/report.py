@@ -1,4 +1,4 @@
-"""The report on a quota: used and pending amounts of each line, the claims that hold them, and keys without effect."""
+"""The report on a DeviceQuota: the used and pending amounts of each limit, the claims that hold devices, and keys without effect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class HolderOfLine(msgspec.Struct, frozen=True):
-    """A claim that counts against a limit, and the pods it is reserved for."""
+    """A claim that counts against a limit, and the pods for which the claim is reserved."""
 
     claim: str
     pods: tuple[str, ...]
@@ -39,9 +39,7 @@ class LineReport(msgspec.Struct, frozen=True):
 
 
 class QuotaReport(msgspec.Struct, frozen=True, rename="camel"):
-    """One quota, as namespace/name."""
-
-    quota: str
+    quota: str  # namespace/name
     lines: tuple[LineReport, ...]
     keys_without_effect: str  # which keys have no effect, and why; "" if every key has an effect
 
@@ -49,7 +47,7 @@ class QuotaReport(msgspec.Struct, frozen=True, rename="camel"):
 def report_quota(
     quota: DeviceQuota, claims: Iterable[ResourceClaim], stock: Stock, find_pod: FindPod, waiting: Waiting
 ) -> QuotaReport:
-    """Report each limit of a quota. `claims` are the claims of its namespace; holders are in their order."""
+    """Report each limit of a quota. `claims` are the claims of its namespace; the holders are listed in the order of `claims`."""
     counted = [claim for claim in claims if concerns(quota, claim, find_pod)]
     amounts = [amounts_of(claim, stock.pages_of) for claim in counted]
     used_by_claims = held_of_quota(quota, stock, find_pod)

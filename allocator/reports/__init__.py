@@ -1,7 +1,7 @@
-"""Reports about a stock for people and monitoring: the devices of pods, the free devices of nodes, the coverage of compatibility rules,
-the reservations on a node, and inconsistencies.
+"""Reports about a stock (a snapshot of devices and claims) for people and monitoring: the devices of pods, the free devices of nodes, the
+coverage of compatibility rules, the reservations on a node, and inconsistencies.
 
-These are pure functions of a stock, and none of them searches for an allocation.
+None of these functions searches for an allocation.
 """
 
 from allocator.reports.coverage import PageCoverage, coverage_of, rule_of, status_of

@@ -1,7 +1,7 @@
 """The status of a DeviceCompatibility: how many devices of the fleet it applies to, and what is wrong with it.
 
-Pages never change, so a caller that keeps the `PageCoverage` of each page evaluates only new pages. `drawbridge check` reports
-more about the rule's devices (`dra.validation.fleet`).
+A page (a ResourceSlice as the allocator reads it) never changes, so a caller that keeps the `PageCoverage` of each page evaluates only new
+pages. `drawbridge check` reports more about the rule's devices (`dra.validation.fleet`).
 """
 
 from __future__ import annotations
@@ -38,17 +38,16 @@ class PageCoverage(msgspec.Struct, frozen=True):
     permitted: dict[str, str]  # scope → a device that the rule applies to and permits
     refused: dict[str, str]  # scope → a device that the rule applies to and does not permit
     failing: str = ""  # the first device on which an expression failed, and the error
-    anywhere: str = ""  # the first device without a node, to which a rule of scope Node does not apply
+    anywhere: str = ""  # the first device that is not bound to one node; a rule of scope Node does not apply to such a device
 
 
 def rule_of(compatibility: DeviceCompatibility) -> Rule:
-    """Compile one rule."""
     [rules] = Rules([compatibility]).by_driver.values()
     return rules[0]
 
 
 def coverage_of(rule: Rule, page: Page) -> PageCoverage:
-    """Return the devices of a page that a rule applies to, permitted and refused."""
+    """Return the devices of a page to which a rule applies, and which of them it permits."""
     budget = Budget(step_limits.RULE_PAGE)
     driver = page.pool[0]
     carriers = 0
@@ -59,7 +58,7 @@ def coverage_of(rule: Rule, page: Page) -> PageCoverage:
         if rule.picks is not None:
             carried, problem = _ask(rule.picks, driver, device, budget)
             failing = failing or problem
-            if not carried and not problem:  # the rule applies to a device that cannot be evaluated
+            if not carried and not problem:  # if the selector fails on a device, the rule applies to the device
                 continue
         node = page.slice.spec.node_of(device)
         if not node and rule.scope == NODE:
@@ -129,7 +128,7 @@ def status_of(
 
 
 def _ask(selector: Selector | None, driver: str, device: Device, budget: Budget) -> tuple[bool, str]:
-    """Return the result of an expression on a device, and the error. An expression that does not compile is false here."""
+    """Return the result of an expression on a device, and the error. For an expression that does not compile, return False and no error."""
     if selector is None:
         return False, ""
     try:

@@ -1,6 +1,7 @@
 """Inconsistencies in a stock: overlapping allocations, reservations for deleted pods, and devices that are no longer published.
 
-The read-only allocator uses this. The leader has a ledger, too, and repairs with `allocator.reservations.sweep`.
+The read-only allocator uses this module. An allocator that reserves devices also has a ledger, and its leader repairs inconsistencies with
+`allocator.reservations.sweep`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Drift(msgspec.Struct, frozen=True):
     leading: bool = False
 
     def confirmed_by(self, later: Drift) -> Drift:
-        """Return the later inconsistencies, with leftovers only if both checks found them: cached pods may be older than the claims."""
+        """Return the later inconsistencies. Of `left_behind`, keep only what both checks found, because cached pods may be outdated."""
         confirmed = tuple(sentence for sentence in later.left_behind if sentence in self.left_behind)
         return Drift(later.overlapping, confirmed, later.leading)
 
@@ -48,7 +49,7 @@ def drift(stock: Stock, living: Collection[str]) -> Drift:
 
 
 def unpublished(stock: Stock) -> Iterator[tuple[str, str]]:
-    """Yield each device that a claim holds and its driver no longer publishes: the claim, as namespace/name, and the device."""
+    """Yield each device that a claim holds although its driver no longer publishes it: the claim, as namespace/name, and the device."""
     for pool, holders in stock.results.items():
         published = stock.devices(pool)
         for key, results in holders.items():

@@ -1,7 +1,7 @@
 """The devices of a node: the state, capacity and free capacity of each.
 
-A device is blocked if no claim holds it but other devices have consumed its counters, or its pool cannot be used. Held and blocked devices
-have no free capacity.
+A device is blocked if no claim holds it, but it cannot be allocated: other devices have consumed its counters, or its pool cannot be used.
+Held and blocked devices have no free capacity.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DeviceReport(msgspec.Struct, frozen=True):
 
 
 def device_reports(stock: Stock, node: str) -> tuple[DeviceReport, ...]:
-    """Report the devices that a node can reach. A device that several nodes can use is reported on each of them."""
+    """Report the devices that a node can use. A device that several nodes can use is reported for each of them."""
     devices: list[DeviceReport] = []
     for pool in stock.pools(node):
         driver, pool_name = pool.id

@@ -1,8 +1,8 @@
-"""The devices of each pod: pod, claim, device and share in one row, from allocations, reservations and slices.
+"""The devices of each pod. A row has the pod, the claim, the device and the share, from allocations, reservations and slices.
 
 Rows name no container, because the containers of a pod may share its claims. Results with admin access hold nothing and are left out.
-A device that is no longer published keeps its row, without a uuid. Reservations that are not written into claims are reported by
-`reserved_on` instead.
+A device that is no longer published keeps its row, without a uuid. `reserved_on` reports the reservations that are not yet written into
+claims.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Share(msgspec.Struct, frozen=True):
     device: str
     node: str = ""
     uuid: str = ""
-    share_id: str = msgspec.field(name="shareID", default="")  # "" if the device is held whole
+    share_id: str = msgspec.field(name="shareID", default="")  # "" if the claim holds the whole device
     amounts: dict[str, Quantity] = msgspec.field(name="share", default={})
 
 
 def shares(stock: Stock, pods: Iterable[Pod]) -> Iterator[Share]:
-    """Yield a row for each pod, each claim reserved for it, and each device of the claim."""
+    """Yield a row for each pod, each claim that is reserved for this pod, and each device of this claim."""
     pods_node = {pod.metadata.uid: pod.spec.node_name for pod in pods}
     published: dict[PoolId, PoolDevices] = {}
     for claim in stock.claims.values():
@@ -117,7 +117,7 @@ class UnwrittenClaim(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def reserved_on(ledger: Ledger, node: str) -> Iterator[UnwrittenClaim]:
-    """Yield the reservations for pods on a node that claims do not show yet."""
+    """Yield the reservations for the pods of a node that are not yet written into claims."""
     for uid in ledger.ahead:
         hold = ledger.holds.get(uid)
         if hold is None or hold.intent is None or hold.claim.status.allocation is not None:
