@@ -1,7 +1,7 @@
-"""Explains refusals as text, for one node and for many, nearest to a fit first.
+"""Explains refusals as text, for one node or for many nodes. The nodes that are nearest to a fit come first.
 
-Reads finished answers and does not allocate. `allocator.reasons.nearest` finds changes that would fit. Webhook, bridge and commands use
-the same text.
+This module reads finished answers and does not allocate. `allocator.reasons.nearest` finds changes with which claims would fit. The
+webhook, the bridge and the commands all use this text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from dra.objects import DeviceAttribute
 
 _ORDER = {stage: number for number, stage in enumerate(Stage)}
-# The text for devices lost at a stage: in a list of a request's losses, and after a number of nodes, as kube-scheduler writes its reasons.
+# The text for devices that a stage rejected, in two forms: after a number of devices, and after a number of nodes, as kube-scheduler writes
+# its reasons.
 _WORDS = {
     Stage.NODE: ("belong to other nodes", "node(s) had no devices"),
     Stage.POOL: ("are in a pool that cannot be used", "node(s) had a pool that cannot be used"),
@@ -55,7 +56,7 @@ _REMEDIES = {
 }
 
 _NEARNESS = (Verdict.FEASIBLE, Verdict.UNDECIDED, Verdict.INFEASIBLE, Verdict.ERROR)
-VALUES = 12  # the most values of an attribute in a list
+VALUES = 12  # the maximum of an attribute's values in a list
 _OBVIOUS = frozenset((Stage.CLASS, Stage.SELECTOR))
 
 
@@ -83,14 +84,17 @@ def equal_answers(answers: Mapping[str, Answer]) -> list[EqualAnswers]:
 
 
 def distance(answer: Answer) -> tuple[int, int, int, int]:
-    """Return a sort key for how near an answer is to a fit: verdict, failed requests, stage and number of the last losses."""
+    """Return a sort key for how near an answer is to a fit.
+
+    It compares the verdict, the number of failed requests, and the stage and number of the devices that were rejected last.
+    """
     last = _last_losses(answer.reasons)
     latest = min((_ORDER[reason.stage] for reason in last), default=0)
     return _NEARNESS.index(answer.verdict), len(last), -latest, -sum(reason.rejected for reason in last)
 
 
 def lines(answer: Answer) -> Iterator[str]:
-    """Yield a refusal as lines: for each request, the number of devices lost at each stage, with examples."""
+    """Yield the lines that explain a refusal: for each request, the number of devices that each stage rejected, with examples."""
     if answer.error:
         yield f"error: {answer.error}"
         if answer.cause is not None:
@@ -102,7 +106,7 @@ def lines(answer: Answer) -> Iterator[str]:
             count = f"{reason.rejected} of {reason.total}" if reason.total else ""
             yield f"  {count:>9}  {reason.stage:<13}  {reason.text or _WORDS[reason.stage][0]}".rstrip()
             margin = " " * 28
-            if reason.examples and reason.text:  # the cause is the same for all of them
+            if reason.examples and reason.text:  # all examples have the same cause, which `text` states
                 more = (
                     f" and {reason.rejected - len(reason.examples)} more"
                     if reason.rejected > len(reason.examples)
@@ -114,7 +118,7 @@ def lines(answer: Answer) -> Iterator[str]:
 
 
 def loss(reason: Reason) -> str:
-    """Return one stage's loss as a sentence. A class is named without its selectors: the author of a claim cannot change them."""
+    """Describe the devices that one stage rejected. A class is named without its selectors: the author of a claim cannot change them."""
     count = f"{reason.rejected} of {reason.total} devices " if reason.total else ""
     text = reason.text.partition(", selector #")[0] if reason.stage is Stage.CLASS else reason.text
     return f"{count}{_WORDS[reason.stage][0]}" + (f": {text}" if text else "")
@@ -123,7 +127,7 @@ def loss(reason: Reason) -> str:
 def sentence(answer: Answer) -> str:
     """Return one sentence about why the devices of each request do not fit, for admission messages and pod conditions.
 
-    Losses by class or selector are left out if there are others. Equal texts are given once.
+    Devices rejected by class or selector are not mentioned if another stage also rejected some. Equal texts are given once.
     """
     if answer.error:
         return answer.error
@@ -138,7 +142,7 @@ def sentence(answer: Answer) -> str:
 
 
 def attribute_text(value: DeviceAttribute) -> str:
-    """Return the value of an attribute as text; a list reads "a list"."""
+    """Return the value of an attribute as text. For a list this is "a list"."""
     for scalar in (value.string, value.version, value.int_):
         if scalar is not None:
             return str(scalar)
@@ -146,7 +150,6 @@ def attribute_text(value: DeviceAttribute) -> str:
 
 
 def listed(name: str, values: Sequence[str]) -> str:
-    """Return the published values of an attribute as text."""
     if not values:
         return f"no device publishes {name}"
     return f"published values of {name}: {list_first(values, VALUES)}"
@@ -161,7 +164,7 @@ def summary(answers: Mapping[str, Answer]) -> str:
 
 
 def tally(answers: Mapping[str, Answer]) -> str:
-    """Return text with the number of nodes for each reason, most frequent first."""
+    """Return text with the number of nodes for each reason, the most frequent reason first."""
     counts: dict[str, int] = {}
     for answer in answers.values():
         last = _last_losses(answer.reasons)
@@ -183,5 +186,5 @@ def _by_request(reasons: Iterable[Reason]) -> dict[tuple[str, str], list[Reason]
 
 
 def _last_losses(reasons: Sequence[Reason]) -> list[Reason]:
-    """Return, for each request, the stage at which its last devices were lost."""
+    """Return, for each request, the stage that rejected its last devices."""
     return [max(group, key=lambda reason: _ORDER[reason.stage]) for group in _by_request(reasons).values()]

@@ -1,6 +1,6 @@
 """Finds the first request that cannot be served, and why each device does not fit it, stage by stage.
 
-Claims, and within a claim requests, get their devices in order; the first request that gets none is explained. In another order
+Claims get their devices in order, and so do the requests of a claim. The first request that gets no devices is explained; in another order
 another request might fail. This module does not decide whether the claims fit: the search has already refused them.
 """
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = 3
 FEW = 4  # below this number of devices, attribute values are listed even if each device has another value
-_LOOKED_AT = 10  # steps of a microsecond to explain one device
+_LOOKED_AT = 10  # steps of a microsecond for explaining one device
 
 
 class _Loss(msgspec.Struct, frozen=True):
@@ -69,9 +69,9 @@ def losses(
     serve: Serve,
     budget: Budget,
 ) -> tuple[Reason, ...]:
-    """Return why claims do not fit on a node; `serve` calls the allocator with first-fit for that node.
+    """Return why claims do not fit on a node. `serve` calls the allocator with strategy first-fit for that node.
 
-    Raises OutOfBudget if the budget ends first.
+    Raises OutOfBudget if the budget is used up first.
     """
     now = stock
     claim_names = {
@@ -89,7 +89,7 @@ def losses(
 
 
 def _require_decision(answer: Answer) -> None:
-    """Raise OutOfBudget for an undecided answer, which proves nothing."""
+    """Raise OutOfBudget for an undecided answer, because it does not explain the refusal."""
     if answer.verdict is Verdict.UNDECIDED:
         raise OutOfBudget(answer.error or str(answer.verdict))
 
@@ -103,7 +103,7 @@ def _of_claim(
     serve: Serve,
     budget: Budget,
 ) -> Iterator[Reason]:
-    """Yield the reasons of the first request that gets no devices after its predecessors, found by bisection."""
+    """Find the first request that gets no devices after the requests before it (by bisection), and yield the reasons."""
     earlier_results: tuple[DeviceRequestAllocationResult, ...] = ()
     now = stock
     fitting = 0
@@ -164,7 +164,8 @@ class _RefusedRequest:
             pool.id: pool_state(pool, vicinity, rules, [p for p in self.candidates if p.pool is pool], budget)
             for pool in self.pools
         }
-        # Sorted by name, so that the text does not depend on the order of events. Claims of the question hold devices in this stock only.
+        # Sorted by name, so that the text does not depend on the order of events. The question's own claims hold devices only in this
+        # hypothetical stock.
         self.holders: dict[DeviceId, list[str]] = {}
         for pool in self.pools:
             for key, results in sorted(stock.results.get(pool.id, {}).items()):
@@ -177,7 +178,7 @@ class _RefusedRequest:
                     if key == claim.metadata.key:
                         name = f"given to request {result.request} of the same claim"
                     self.holders.setdefault((*pool.id, result.device), []).append(name)
-        # Per constraint: the values that the devices chosen so far have in common, or have used up.
+        # Per constraint: the values that all devices chosen so far have (matchAttribute), or that any of them has (distinctAttribute).
         self.agreed: dict[int, Values] = {}
         by_id = {candidate.id: candidate for candidate in self.candidates}
         leaves = {leaf.name: leaf for leaf in self.question.leaves}
@@ -196,7 +197,7 @@ class _RefusedRequest:
             yield from self._of_leaf(leaf)
 
     def _without_use(self, pool: Pool) -> tuple[int, str]:
-        """Return the number of devices in an unusable pool, and why it is unusable; "" if it can be used."""
+        """Return the number of devices in an unusable pool, and why the pool is unusable; "" if it can be used."""
         pages = self.stock.pages_of[pool.id]
         if pool.status is not PoolStatus.OK:
             return _count_devices(pages), f"is {pool.status.value}: {pool.reason}"
@@ -287,12 +288,12 @@ class _RefusedRequest:
     # ---- one device
 
     def _judge(self, leaf: Leaf, candidate: Candidate) -> Judgement:
-        """Judge a device by itself. Equal devices are judged once."""
+        """Judge a device independently of which devices are in use. Equal devices are judged once."""
         [kind] = self.cache.kinds(self.judge, [candidate])
         return self.cache.judged[kind][leaf.index]
 
     def _loss(self, leaf: Leaf, candidate: Candidate) -> _Loss | None:
-        """Return why a device does not match a leaf; None if the device matches, judged alone."""
+        """Return why a leaf (a request or alternative) cannot have a device; None if it could have this device by itself."""
         judged = self._judge(leaf, candidate)
         if isinstance(judged, Fault):
             return _Loss(Stage.SELECTOR, f"{judged.where}: {judged.problem}")
@@ -362,7 +363,7 @@ class _RefusedRequest:
             return _Loss(Stage.COUNTERS, "a counter of the pool is below zero, which blocks all its partitions")
         return None
 
-    # ---- which claims are in the way
+    # ---- the claims that hold devices
 
     def _holder(self, pool: PoolId, device: str) -> str:
         return list_first(self.holders.get((*pool, device), []), 3) or "in use"

@@ -1,7 +1,7 @@
 """The compatibility matrix: whether two devices of a pool can be in use together, and why not.
 
-The rules are those the search applies, in its order: groups, compatibleOnlyWith, counters. Each cell is about these two
-devices alone. Devices with equal counters and equal cells (the MIG slices of one size, say) share a row.
+The rules are the same as in the search, in the same order: groups, compatibleOnlyWith, counters. A cell considers only its two devices.
+Devices with equal counters and equal cells, such as MIG slices of one size, share a row.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """Whether two devices can be in use together. They can if there is no stage; else `rule` is the rule that forbids it."""
+    """Whether two devices can be in use together. They can if `stage` is None; otherwise `rule` is the rule that forbids it."""
 
     stage: Stage | None = None
     rule: str = ""
@@ -35,14 +35,14 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class MatrixRow(msgspec.Struct, frozen=True):
-    """Devices with equal cells: one cell per row of the matrix, this one included."""
+    """Devices with equal cells. There is one cell for each row of the matrix, including this row."""
 
     devices: tuple[str, ...]
     cells: tuple[Cell, ...]
 
 
 class Matrix(msgspec.Struct, frozen=True):
-    """All pairs of one pool. `notes` lists one-sided rules."""
+    """All pairs of devices of one pool. `notes` lists one-sided rules."""
 
     driver: str
     pool: str
@@ -60,7 +60,7 @@ def matrix(pool: Pool, rules: Rules, *, only: Sequence[str] = ()) -> Matrix:
     ]
     judge = _DevicePairs(pool, rules, peers)
     groups = judge.groups()
-    # One pair of devices represents all pairs of two groups; within a group, a pair of different devices if there are two.
+    # One pair of devices represents all pairs of two groups. Within a group it is a pair of different devices, if the group has two.
     rows = tuple(
         MatrixRow(
             tuple(peers[at].name for at in group),
@@ -84,7 +84,7 @@ class _DevicePairs:
         for device in devices:
             self.carried.append([rule for rule in restricting if rule.carried_by(driver, device)])
             self.wild.append(rules.wild(driver, device))
-        # The judgement of a candidate (second) while another device (first) is in use.
+        # Whether a device (second index) can be allocated while another device (first index) is in use.
         self.cells: list[list[Cell]] = []
         for used in range(len(devices)):
             self.cells.append([self._cell(used, at) for at in range(len(devices))])
@@ -101,7 +101,10 @@ class _DevicePairs:
         return groups
 
     def one_sided(self, groups: Sequence[Sequence[int]]) -> Iterator[str]:
-        """Report rules of a device that forbid a device whose own rules allow the pair: the driver should publish the rule on both."""
+        """Report each rule of one device that forbids a second device, although the second device's rules permit the first.
+
+        Such a rule should apply to both devices.
+        """
         reported: set[tuple[str, str]] = set()
         for first in groups:
             for second in groups:

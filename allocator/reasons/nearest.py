@@ -1,8 +1,9 @@
 """Finds the smallest changes with which refused claims would fit.
 
-Every hint was tried with the allocator. If the budget ends, hints are missing, but none is a guess. The budget counts steps, so a busy
-machine gives the same hints. The order is: another node, claims that end, fewer claims, a smaller request, a toleration, one constraint
-or selector fewer, another class. A hint is "never" if the claims do not fit even if nothing is in use.
+Every hint was tried with the allocator. If the budget is used up, some hints are missing, but no hint is a guess. The budget counts steps,
+so a busy machine gives the same hints. They come in this order: another node, claims that end, fewer claims, a smaller request, a
+toleration, one constraint or selector fewer, another class. There is a hint of kind "never" if the claims would not fit even if no device
+were in use.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
 TRIES = 400
 HOLDERS = 64  # claims that are tried one by one as the claim that has to end
-CLASSES = 12
-PIECES = range(2, 9)
+CLASSES = 12  # other DeviceClasses that are tried
+PIECES = range(2, 9)  # numbers of devices over which a capacity that is too large is split
 
 
 class Kind(StrEnum):
@@ -55,9 +56,9 @@ class Kind(StrEnum):
 class NearestFit(msgspec.Struct, frozen=True, omit_defaults=True):
     """One change with which the claims fit, or kind `never`.
 
-    `claims` of kind `release` are claims that would have to end, and of kind `claim` claims to leave out; if one of several is
-    enough, `text` joins them with "or". `value` is the value to request instead, the taint to tolerate, or the condition
-    to remove.
+    For kind `release`, `claims` are the claims that would have to end; for kind `claim`, they are the claims to leave out. If any one of
+    several claims is enough, `text` joins them with "or". `value` is the value to request instead, the taint to tolerate, or the
+    constraint or selector to remove.
     """
 
     kind: Kind
@@ -88,7 +89,7 @@ def nearest_fits(
 ) -> list[NearestFit]:
     """Return changes after which claims would fit on a node; `fits` calls the allocator for that node.
 
-    `elsewhere` names other nodes on which the claims fit as they stand.
+    `elsewhere` names other nodes on which the claims fit unchanged.
     """
     left = tries
 
@@ -120,7 +121,7 @@ class _Finder:
         self.node = node
         self.claims = claims
         self.fits = fits
-        # Equal requests of a claim get the same hint, so only the first of them gets it.
+        # Equal requests of a claim would get the same hint, so only the first of them is considered.
         equal: dict[tuple[int, bytes], RequestPosition] = {}
         every = list(relax.spots(claims))
         for spot in reversed(every):
@@ -149,14 +150,16 @@ class _Finder:
                 yield msgspec.structs.replace(hint, text=f"on an idle {self.node}: {hint.text}")
 
     def _releases(self) -> Iterator[NearestFit]:
-        """Yield hints about claims that would have to end: each claim that is enough alone, else one group without a superfluous claim."""
+        """Yield a hint about claims that would have to end.
+
+        These are all claims of which any one is enough or, if there is no such claim, one set of claims that must all end.
+        """
         result_counts: dict[str, int] = {}  # by claim: the number of devices that it holds in pools of this node
         for pool in self.stock.pools(self.node):
             for key, results in self.stock.results.get(pool.id, {}).items():
                 result_counts[key] = result_counts.get(key, 0) + len(results)
-        holders = sorted(
-            result_counts, key=lambda key: (result_counts[key], key)
-        )  # claims with the fewest devices first
+        # Claims with the fewest devices come first.
+        holders = sorted(result_counts, key=lambda key: (result_counts[key], key))
         sufficient = [
             key for key in islice(holders, HOLDERS) if self.fits(self.stock.without("ResourceClaim", key), self.claims)
         ]
@@ -185,7 +188,7 @@ class _Finder:
         yield NearestFit(Kind.RELEASE, f"would fit once {_all(self._names(freed))}{ends}", claims=tuple(freed))
 
     def _ends(self, keys: Iterable[str], ends: str, deleted: str) -> str:
-        """Return how claims end: with their pods, or by deletion if no pod uses them."""
+        """Describe how claims end: with their pods, or by deletion if no pod uses them."""
         used = {bool(self.stock.claims[key].status.reserved_for) for key in keys}
         if used == {False}:
             return f", used by no pod, {deleted}"
@@ -207,7 +210,7 @@ class _Finder:
             yield NearestFit(Kind.CLAIM, f"the other claims would fit without {_either(names)}", claims=tuple(names))
 
     def _smaller_amounts(self, stock: Stock, now: str) -> Iterator[NearestFit]:
-        """Yield hints about amounts and counts that fit in a stock. Their texts contain `now`, which is "" for an idle stock."""
+        """Yield hints about smaller amounts and counts that fit. Their texts contain `now`; for an idle stock it is ""."""
         for spot in self.spots:
             body = spot.body
             if body.capacity is not None:
@@ -295,7 +298,7 @@ class _Finder:
                 words = _all([f"{taint.key}{taint.value and f'={taint.value}'}:{taint.effect}" for taint in taints])
                 text = f"would fit if it tolerated {words}"
                 if self.claims[spot.claim].metadata.annotations.get(EXTENDED_CLAIM) == "true":
-                    # kube-scheduler creates this claim, and no field of the pod adds a toleration to it.
+                    # kube-scheduler creates this claim for an extended resource, and no field of the pod adds a toleration to the claim.
                     text = f"would fit without the taint {words}, which claims for resource names do not tolerate: write a claim"
                     if all(taint.key == FENCE_TOLERATION.key for taint in taints):
                         text = f"would fit if the webhook translated the pod (`extendedResources`), because its claims tolerate {words}"

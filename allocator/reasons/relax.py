@@ -1,7 +1,7 @@
 """Relaxes claims: each function returns the claims with one change, or the largest amount that fits.
 
-A spot is an exact request or one alternative of a firstAvailable request. `allocator.reasons.nearest` tries the
-changes with the allocator.
+A spot is an exact request, or one alternative of a firstAvailable request. `allocator.reasons.nearest` calls the allocator with the
+changed claims.
 """
 
 from __future__ import annotations
@@ -65,13 +65,12 @@ def asking(claims: Claims, spot: RequestPosition, **fields: object) -> Claims:
 
 
 def with_amount(claims: Claims, spot: RequestPosition, name: str, amount: Quantity) -> Claims:
-    """Return the claims with another amount of one capacity."""
+    """Return the claims with another requested amount of one capacity."""
     wanted = spot.body.capacity.requests if spot.body.capacity else {}
     return asking(claims, spot, capacity=CapacityRequirements(requests={**wanted, name: amount}))
 
 
 def without_constraint(claims: Claims, claim: int, number: int) -> Claims:
-    """Return the claims without one constraint."""
     spec = claims[claim].spec
     constraints = list(spec.devices.constraints)
     del constraints[number]
@@ -104,7 +103,7 @@ def largest(top: int, fits: Callable[[int], bool]) -> int:
 def largest_amount(
     claims: Claims, spot: RequestPosition, name: str, below: Quantity, fits: Callable[[Claims], bool]
 ) -> Quantity | None:
-    """Return the largest amount of a capacity, less than `below`, that a request could get; None if there is none."""
+    """Return the largest amount below `below` that a request could get of a capacity; None if it could get nothing."""
     step = grain(below)
 
     def amount_of(steps: int) -> Quantity:
