@@ -1,4 +1,4 @@
-"""The ledger: the devices reserved for each pod, the claims as last seen, and the next writes. It does no I/O and has no clock."""
+"""The ledger: the devices reserved for each pod, the last seen state of claims, and the next writes. It does no I/O and has no clock."""
 
 from allocator.reservations import effects, events
 from allocator.reservations.effects import FINALIZER

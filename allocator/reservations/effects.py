@@ -1,7 +1,7 @@
 """The effects of a step, which `LiveLedger.apply` carries out. Each write is a patch with the claim's resourceVersion.
 
-Each write results in one event for the ledger (`events`). A write contains complete lists, because a merge patch replaces lists. `Commits` adds `allocationTimestamp`,
-because the ledger has no wall clock.
+Each write results in one event for the ledger (`events`). A write contains complete lists, because a merge patch replaces lists. `Commits`
+adds `allocationTimestamp`, because the ledger has no wall clock.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 
 
 class PatchFinalizer(msgspec.Struct, frozen=True):
-    """Write `metadata.finalizers`: add ours before an allocation.
+    """Write `metadata.finalizers`: add our finalizer before an allocation, or remove it.
 
-    Removing it changes the claim's version, so that an allocation whose write got no answer cannot land any more.
+    The removal changes the claim's version. After that, an allocation whose write got no answer can no longer land.
     """
 
-    claim: ResourceClaim  # as it was seen: name, uid and the version to condition the write on
+    claim: ResourceClaim  # the last seen claim, with the version on which the write is conditioned
     finalizers: tuple[str, ...]
 
 
@@ -34,8 +34,6 @@ class PatchAllocation(msgspec.Struct, frozen=True):
 
 
 class PatchReservedFor(msgspec.Struct, frozen=True):
-    """Write `status.reservedFor`."""
-
     claim: ResourceClaim
     reserved_for: tuple[ResourceClaimConsumerReference, ...]
 
@@ -53,28 +51,28 @@ class Reread(msgspec.Struct, frozen=True):
 
 
 class RereadPod(msgspec.Struct, frozen=True):
-    """Read a pod; report `PodRead` or `PodGone`. Its devices are taken back only if it is not bound."""
+    """Read a pod; report `PodRead` or `PodGone`. The pod's devices are taken back only if it is not bound."""
 
     pod: str  # uid
     name: str  # namespace/name
 
 
 class OverlayClaim(msgspec.Struct, frozen=True):
-    """Use this version of a claim in decisions, in place of the informer's; None: use the informer's again."""
+    """Use this version of a claim in decisions instead of the informer's version. If `claim` is None, use the informer's version again."""
 
     uid: str
     claim: ResourceClaim | None
 
 
 class Declined(msgspec.Struct, frozen=True):
-    """The event `Assume` changed nothing, because its decision is outdated: decide again."""
+    """The event `Assume` changed nothing, because its decision is outdated. The caller should decide again."""
 
     token: str
     sentence: str
 
 
 class Exceeded(msgspec.Struct, frozen=True):
-    """The event `Assume` changed nothing, because the pod would exceed a line of a quota."""
+    """The event `Assume` changed nothing, because the pod would exceed a limit of a quota."""
 
     token: str
     line: QuotaLine
@@ -89,7 +87,7 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """A reservation ended before its pod was bound, or does not exist: decide again."""
+    """A reservation ended before its pod was bound, or does not exist. The caller should decide again."""
 
     token: str
     pod: str  # uid, "" if the token is not known
@@ -104,7 +102,7 @@ class PodEvent(msgspec.Struct, frozen=True):
 
 
 class Freed(msgspec.Struct, frozen=True):
-    """Capacity was freed in these pools: requeue the pods that wait for it."""
+    """Devices were freed in these pools: requeue the pods that wait for devices."""
 
     pools: frozenset[PoolId]
 

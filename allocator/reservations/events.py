@@ -1,8 +1,8 @@
 """The events of the ledger: from schedulers, the clock, the API server, and the election.
 
 Any event may come late, twice, or in another order. `ClaimSeen` and `PodSeen` come from informers; `ClaimRead` and `PodRead` answer the
-effects `Reread` and `RereadPod`. Every write (`allocator.reservations.effects`) ends in exactly one of `Written`, `Conflicted`,
-`Denied`, `Lost` or, if the claim is not there, `ClaimGone`.
+effects `Reread` and `RereadPod`. Every write (`allocator.reservations.effects`) results in exactly one of `Written`, `Conflicted`,
+`Denied`, `Lost` or, if the claim does not exist any more, `ClaimGone`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dra.policy import QuotaLine
 
 
 class ClaimPart(msgspec.Struct, frozen=True):
-    """A claim of a pod as the decision saw it, and the new allocation if the claim has none yet."""
+    """A claim of a pod in the state on which the decision was based, and the new allocation if the claim has none yet."""
 
     claim: ResourceClaim
     allocation: AllocationResult | None = None
 
 
 class Assume(msgspec.Struct, frozen=True):
-    """Reserve these claims for a pod on a node. The decision saw this `generation` of the ledger."""
+    """Reserve these claims for a pod on a node. `generation` is the ledger's generation on which the decision was based."""
 
     token: str
     pod: Pod
@@ -40,13 +40,13 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class CommitConfirmed(msgspec.Struct, frozen=True):
-    """The next answer to the scheduler is "committed", after which it may bind the pod."""
+    """The next answer to the scheduler is "committed". After this answer the scheduler may bind the pod."""
 
     token: str
 
 
 class TakeBack(msgspec.Struct, frozen=True):
-    """End the reservation of a pod without a node, because the allocated claims do not serve it. Deallocate the claims that no pod uses."""
+    """End the reservation of an unbound pod, because it cannot use its allocated claims. Deallocate those claims that no pod uses."""
 
     pod: str  # uid
     claims: tuple[str, ...]  # uids
@@ -61,7 +61,7 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class Conflicted(msgspec.Struct, frozen=True):
-    """A write did not land, because the claim has another resourceVersion by now."""
+    """A write did not land, because the claim now has another resourceVersion."""
 
     claim: str  # uid
     version: str
@@ -76,7 +76,7 @@ class Denied(msgspec.Struct, frozen=True):
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """A write has no answer: whether it landed, or still will, is unknown."""
+    """A write has no answer. It is unknown whether the write landed or may still land."""
 
     claim: str  # uid
     version: str
@@ -91,8 +91,6 @@ class ClaimRead(msgspec.Struct, frozen=True):
 
 
 class ClaimGone(msgspec.Struct, frozen=True):
-    """A claim does not exist any more."""
-
     key: str  # namespace/name
     claim: str  # uid
 
@@ -124,11 +122,11 @@ class Tick(msgspec.Struct, frozen=True):
 
 
 class BecameLeader(msgspec.Struct, frozen=True):
-    """This replica leads from now on."""
+    """From now on, this replica is the leader."""
 
 
 class BecameFollower(msgspec.Struct, frozen=True):
-    """This replica no longer leads."""
+    """This replica is no longer the leader."""
 
 
 Event = (

@@ -38,7 +38,7 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 class Busy(StrEnum):
-    """The request about a claim that has no answer yet."""
+    """The request about a claim to which the API server has not answered yet."""
 
     IDLE = ""
     WRITING = "writing"
@@ -56,11 +56,11 @@ class Hold(msgspec.Struct, frozen=True):
     busy: Busy = Busy.IDLE
     version: str = ""  # the resourceVersion in the last write
     since: float = 0  # when the current write or read began
-    is_ours: bool = False  # deallocate when no pod needs the claim: allocated or adopted by us, or in a `TakeBack`
+    is_ours: bool = False  # the ledger allocated or adopted the claim, or it was in a `TakeBack`: deallocate it when no pod needs it
     lost: bool = False  # a write at the version that was seen last has no answer, and may still land
-    rivals: frozenset[str] = frozenset()  # uids of claims that hold the same devices, where no claim can yield
+    rivals: frozenset[str] = frozenset()  # uids of claims that hold the same devices, if none of the claims can yield
     refusals: int = 0  # consecutive writes that the API server rejected
-    refusal: str = ""  # why; the claim is not written before `retry_at`
+    refusal: str = ""  # why the last write was rejected; the claim is not written before `retry_at`
     retry_at: float = 0
 
     @property
@@ -84,19 +84,17 @@ class Reservation(msgspec.Struct, frozen=True):
     token: str
     pod: str  # uid
     name: str  # namespace/name
-    node: str  # "" if the reservation was found in claims whose allocation names no node
+    node: str  # "" if the reservation was derived from claims whose allocation names no node
     claims: tuple[str, ...]  # uids
     state: ReservationState = ReservationState.PENDING
     until: float = inf
     awaited: bool = False  # a commit waits for RESERVED
     started: bool = False  # the pod was seen on the node
     planned_end: str = ""  # the signal that ends the reservation, unless `RereadPod` finds the pod bound
-    sentence: str = ""  # why it was released
+    sentence: str = ""  # why the reservation was released
 
 
 class PodFact(msgspec.Struct, frozen=True):
-    """The facts about a pod that the ledger needs."""
-
     name: str  # namespace/name
     node: str = ""
     done: bool = False
@@ -111,7 +109,7 @@ class Ledger(msgspec.Struct, eq=False):
     reservations: dict[str, Reservation] = {}  # by uid of the pod
     tokens: dict[str, str] = {}  # token → uid of the pod
     pods: dict[str, PodFact] = {}  # by uid
-    ahead: dict[str, ResourceClaim] = {}  # by uid: claims as intended, while the informer does not show them like this
+    ahead: dict[str, ResourceClaim] = {}  # by uid: claims in their intended state, while the informer's copy differs from it
     deleted: dict[str, float] = {}  # uid of a deleted object → time of the deletion
     changed: dict[str, int] = {}  # pool or namespace → generation of its last change
     generation: int = 0
@@ -119,12 +117,11 @@ class Ledger(msgspec.Struct, eq=False):
     terms: Terms = Terms()
 
     def reservation_of(self, pod: str) -> Reservation | None:
-        """Return the reservation of a pod, unless it is released."""
+        """Return the reservation of a pod; None if there is none, or if it is released."""
         reservation = self.reservations.get(pod)
         return None if reservation is None or reservation.state is ReservationState.RELEASED else reservation
 
     def unreleased(self) -> Iterator[Reservation]:
-        """Yield the reservations that are not released."""
         return filter(None, map(self.reservation_of, self.reservations))
 
     def needing(self, hold: Hold) -> Iterator[Reservation]:
@@ -138,7 +135,7 @@ class Ledger(msgspec.Struct, eq=False):
         return any(self.reservation_of(pod) for pod in hold.users)
 
     def as_intended(self, hold: Hold) -> ResourceClaim:
-        """Return a claim for decisions: with the intended allocation if a reservation needs it or a write may still land."""
+        """Return a claim as decisions see it: with the intended allocation if a reservation needs this or a write may still land."""
         claim = hold.claim
         status = claim.status
         if status.allocation is not None or hold.intent is None:

@@ -1,8 +1,8 @@
 """Finds claims whose allocations conflict, whichever program wrote them. The API server does not check this.
 
 Conflicts are: a device allocated twice, exceeded capacities and counters, incompatible devices, and disjoint compatibility groups.
-Results with admin access hold nothing. If a driver shrinks a pool, its claims can conflict in the same way and are treated the same:
-claims whose pods have not started yield.
+Results with admin access hold nothing. If a driver shrinks a pool, the pool's claims can conflict, too. In every conflict, claims whose
+pods have not started yield: they give up their devices.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _holdings_of(stock: Stock, pool: PoolId) -> dict[str, _ByDevice]:
 
 
 def _overused_devices(by_device: _ByDevice, published: _PublishedPool) -> Iterator[frozenset[str]]:
-    """Yield the holders of a device that one of them holds whole, or whose capacity they exceed together."""
+    """Yield the holders of a device if there are several and one of them holds the whole device, or if together they exceed a capacity."""
     for name, holdings in by_device.items():
         if len(holdings) < 2:
             continue
@@ -115,7 +115,7 @@ def _overused_devices(by_device: _ByDevice, published: _PublishedPool) -> Iterat
 
 
 def _overdrawn_counters(by_device: _ByDevice, published: _PublishedPool) -> Iterator[frozenset[str]]:
-    """Yield the holders of devices that exceed a counter together; a shared device counts once."""
+    """Yield the holders of devices that together exceed a counter. A device with several shares counts once."""
     drawn: defaultdict[_CounterKey, int] = defaultdict(int)
     drawers: defaultdict[_CounterKey, list[_Holding]] = defaultdict(list)
     for name, holdings in by_device.items():

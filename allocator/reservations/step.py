@@ -6,7 +6,7 @@
     update_overlay  pass the intended claims to decisions, and record which pools and namespaces have changed
 
 Only `handle` sees events, and only `write_claims` creates writes. So reservations and writes do not depend on which event brought a fact,
-how late, or how often. If a step raises, the ledger is unchanged.
+how late, or how often. If a step raises, the ledger is unchanged. The numbered rules are those of `allocator.reservations.table`.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ _WHY = {
 }
 # Limit for the transitions of a reservation in one step, so that contradictory facts cannot cause an endless loop.
 MAX_MOVES = 2 * len(ReservationState)
-_OF_THE_POD = {Signal.DONE}  # a reservation that reacts only to these does not depend on claims
-_SILENT = (Signal.UNRESERVE, Signal.DONE, Signal.FOLLOWED)  # released without an event about the pod
+_OF_THE_POD = {Signal.DONE}  # signals that do not depend on claims
+_SILENT = (Signal.UNRESERVE, Signal.DONE, Signal.FOLLOWED)  # signals that release a reservation without an event about the pod
 _BEING_WRITTEN = (ReservationState.COMMITTING, ReservationState.COMMITTED, ReservationState.DOUBT)
 
 
@@ -251,7 +251,7 @@ class _Transition:
         self.signal(pod, signal)
 
     def objection(self, event: Assume, old: Reservation | None) -> str:
-        """Return why an `Assume` is declined; "" if it is not."""
+        """Return why an `Assume` is declined; "" if it is accepted."""
         ledger = self.ledger
         if not ledger.leading:
             return "another replica leads"
@@ -324,7 +324,7 @@ class _Transition:
         self.signal(pod, Signal.COMMIT)
 
     def see_claim(self, claim: ResourceClaim, *, from_informer: bool = False) -> None:
-        """Record an observed claim, unless a later version is known."""
+        """Record an observed claim, unless a later version of it is known."""
         uid = claim.metadata.uid
         version = claim.metadata.resource_version
         if uid in self.ledger.deleted:
@@ -380,7 +380,7 @@ class _Transition:
         return True
 
     def reread_claim(self, uid: str) -> None:
-        """Read a claim, unless a later version than the version in our write is known already."""
+        """Read a claim, unless a version later than the one in our write is already known."""
         hold = self.ledger.holds[uid]
         if is_news(hold.last_version, hold.version):
             return
@@ -413,7 +413,7 @@ class _Transition:
         self.put_hold(replace(self.ledger.holds[uid], refusals=0, refusal="", retry_at=0))
 
     def forget_claim(self, key: str, uid: str) -> None:
-        """Remove a claim and remember its uid, which never comes back."""
+        """Remove a claim, and remember its uid so that late events about the claim are ignored."""
         if uid in self.ledger.deleted:
             return
         ledger = self.ledger
@@ -449,15 +449,16 @@ class _Transition:
         self.pods.add(pod)
 
     def forget_pod(self, pod: str) -> None:
-        """Remove a pod and remember its uid, which never comes back."""
+        """Remove a pod, and remember its uid so that late events about the pod are ignored."""
         self.change(self.ledger.pods, pod, None)
         self.change(self.ledger.deleted, pod, self.now)
         self.pods.add(pod)
 
     def resolve_overlap(self, claims: frozenset[str]) -> None:
-        """End the reservations of the claim that can yield and whose pods are least advanced; a claim not allocated yet yields first.
+        """Choose one of the conflicting claims that can yield, and end its reservations.
 
-        If no claim can yield, record the claims as rivals and write an event about their pods.
+        A claim that is not allocated yet is chosen first, then the claim whose pods are least advanced. If no claim can yield, record the
+        claims as rivals and write an event about their pods.
         """
         holds: list[Hold] = []
         for uid in sorted(claims):
@@ -488,7 +489,7 @@ class _Transition:
                 self.effects.append(PodEvent(user.pod, sentence))
 
     def can_yield(self, hold: Hold) -> bool:
-        """Return whether this allocator reserved a claim for all its pods, and none of the pods has started."""
+        """Return whether this allocator reserved the claim for all of its pods, and none of these pods has started."""
         users = list(self.ledger.needing(hold))
         strangers = hold.consumers - {user.pod for user in users}
         return bool(users) and not strangers and all(user.state in _BEFORE_BOUND for user in users)
@@ -551,7 +552,7 @@ class _Transition:
             self.signal(uid, Signal(reservation.planned_end))
 
     def become_leader(self) -> None:
-        """Derive all reservations except BOUND ones from claims and pods. Holds stay, because they record writes that may still land."""
+        """Derive all reservations except BOUND ones from claims and pods. Keep the holds, which record writes that may still land."""
         if self.ledger.leading:
             return
         self.ledger.leading = True
@@ -661,7 +662,7 @@ class _Transition:
             self.put_reservation(replace(reservation, until=until, awaited=False))
 
     def signal(self, pod: str, signal: Signal, sentence: str = "") -> None:
-        """Move a reservation along the table, and add the effects of the transition."""
+        """Apply a signal to a reservation as `TABLE` says, and add the effects of the transition."""
         old = self.ledger.reservations.get(pod)
         if old is None:
             return
@@ -739,7 +740,7 @@ class _Transition:
             self.put_hold(replace(hold, busy=Busy.WRITING, version=version, since=self.now, is_ours=is_ours))
 
     def next_write(self, hold: Hold) -> ClaimWrite | None:
-        """Return the next write to a claim: the difference between what its reservations need and what was seen.
+        """Return the next write to a claim: the difference between what its reservations need and its last seen state.
 
         A claim has at most one write at a time, conditioned on the version that was seen (rules 1 and 2 of `allocator.reservations.table`).
         """
@@ -771,7 +772,7 @@ class _Transition:
             return PatchAllocation(claim, hold.intent, reserved_for)
         if len(staying) < len(listed):
             if needed and not staying and FINALIZER in finalizers:
-                # The leaving pod stays in the list until a pod that needs the claim replaces it, or leaves too (rule 3).
+                # The leaving pod stays in the list until a pod that needs the claim replaces it, or that pod leaves, too (rule 3).
                 return None
             if staying or FINALIZER not in finalizers:
                 return PatchReservedFor(claim, staying)
@@ -783,7 +784,10 @@ class _Transition:
         return invalidate_lost_write(claim) if hold.lost else None
 
     def update_overlay(self) -> None:
-        """Emit `OverlayClaim` for claims whose intended state has changed, and `Freed`; record which pools and namespaces changed."""
+        """Emit `OverlayClaim` for claims whose intended state has changed, and `Freed` for pools in which devices were freed.
+
+        Record the pools and namespaces whose allocations have changed.
+        """
         ledger = self.ledger
         freed: set[PoolId] = set()
         changed: set[str] = set()
@@ -862,14 +866,14 @@ def signals(ledger: Ledger, reservation: Reservation) -> list[Signal]:
 
 
 def pod_fact(pod: Pod) -> PodFact:
-    """Return the facts of a pod. A pod that is being deleted and has no node is done: it will never run."""
+    """Return the facts about a pod. A pod that is being deleted and has no node is done, because it will never run."""
     return PodFact(pod.metadata.key, pod.spec.node_name, pod.is_done, tuple(claim_keys(pod)))
 
 
 def invalidate_lost_write(claim: ResourceClaim) -> PatchFinalizer | None:
-    """Return a write that changes the version of a claim, so that an allocation whose write has no answer cannot land any more.
+    """Return a write that changes the version of a claim, so that an allocation whose write has no answer can no longer land.
 
-    None if the allocation cannot land anyway.
+    Return None if no such allocation can land anyway.
     """
     if claim.status.allocation is not None or FINALIZER not in claim.metadata.finalizers:
         return None

@@ -1,8 +1,8 @@
 """Finds what any program left behind: reservations of deleted pods, and allocations that no pod reserves.
 
 Controllers and the ledger already remove these; the sweep runs every few minutes as a second line of defence. The cached pods may be older
-than a claim, and every deleted pod leaves its reservation for a moment. So a first finding is only a suspect; a suspect that the next
-sweep finds again is reported and repaired.
+than a claim, and the reservation of a deleted pod always remains for a moment. So a first finding is only a suspect. A suspect that the
+next sweep finds again is reported and repaired.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Sweep(msgspec.Struct, frozen=True):
 def sweep(ledger: Ledger, pods: Collection[str], before: Collection[Suspect] = ()) -> Sweep:
     """Return what was left behind. `pods` are the uids of all unfinished pods of all schedulers, `before` the suspects of the last sweep.
 
-    Consumers other than pods are kept, and so are claims that another program allocated in advance, without reserving them.
+    Consumers other than pods stay in `reservedFor`. Claims that another program allocated without a reservation stay allocated.
     """
     suspects: set[Suspect] = set()
     sentences: list[str] = []

@@ -2,10 +2,10 @@
 
 Theory of operation
 -------------------
-The API server has the truth; the ledger is a cache of it plus intents. A *reservation* belongs to one pod: a node, and the
-claims that the pod needs there. A *hold* (`allocator.reservations.ledger`) belongs to one claim: the claim as it was seen last, the
-allocation that we intend, and whether a write of ours may still land. Several reservations may need one claim: the first to
-commit writes the allocation, the others only add their pods to `reservedFor`.
+The API server has the truth. The ledger caches this truth and adds what the allocator intends. A *reservation* belongs to one pod: a node,
+and the claims that the pod needs there. A *hold* (`allocator.reservations.ledger`) belongs to one claim: the claim as it was seen last, the
+allocation that we intend, and whether a write of ours may still land. Several reservations may need one claim: the first of them to commit
+writes the allocation, the others only add their pods to `reservedFor`.
 
     PENDING ──ASSUME──▶ ASSUMED ──COMMIT──▶ COMMITTING ──ALLOCATED──▶ COMMITTED ──HELD──▶ RESERVED ──CONFIRMED──▶ BINDING ──PLACED──▶ BOUND
        ▲                   │                  │    ▲                      │                  │                      │                  │
@@ -16,9 +16,9 @@ commit writes the allocation, the others only add their pods to `reservedFor`.
        └────────CLEAN──────── RELEASED
 
 The input of the table is *signals*. Callers send some, such as ASSUME, COMMIT and UNRESERVE. All others are derived from facts about the
-claims (ALLOCATED), the pod (PLACED, DONE), the clock (EXPIRED) and the election (FOLLOWED); see `Signal`. The picture shows only DONE of
-the signals that lead to RELEASED.
-A signal without an entry for a state changes nothing. So events may come late, twice, in another order, or not at all.
+claims (ALLOCATED), the pod (PLACED, DONE), the clock (EXPIRED) and the election (FOLLOWED); see `Signal`. Many signals lead to RELEASED;
+the picture shows only DONE. A signal without an entry for a state changes nothing. So events may come late, twice, in another order, or not
+at all.
 
 Rules that the table rests on
 -----------------------------
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
 class ReservationState(StrEnum):
     PENDING = "pending"  # not in the ledger
     ASSUMED = "assumed"  # held in the ledger until it expires; nothing is written
-    COMMITTING = "committing"  # being written
+    COMMITTING = "committing"  # the claims are being written
     COMMITTED = "committed"  # every claim is allocated, but not every claim is reserved for the pod
     DOUBT = "doubt"  # a write has no answer, and the claims do not show its outcome yet
     RESERVED = "reserved"  # every claim is reserved for the pod; its scheduler has not got "committed" yet
     BINDING = "binding"  # the scheduler got "committed" and may bind the pod
     BOUND = "bound"  # the pod was seen on its node; its devices are not taken back any more
-    RELEASED = "released"  # ended; removed at CLEAN
+    RELEASED = "released"  # the reservation has ended; CLEAN removes it
 
 
 class Signal(StrEnum):
@@ -71,12 +71,12 @@ class Signal(StrEnum):
     # from the claims
     ALLOCATED = "allocated"  # every claim is allocated as intended
     HELD = "held"  # every claim is reserved for the pod
-    MOOT = "moot"  # a claim is gone, was deallocated or allocated differently, or does not list the pod and will not
+    MOOT = "moot"  # a claim is gone, was deallocated or allocated differently, or will never list the pod in `reservedFor`
     UNKNOWN = "unknown"  # a claim has a write without an answer
     KNOWN = "known"  # no claim has a write without an answer
     DENIED = "denied"  # the API server rejects a write
     CONTESTED = "contested"  # another claim holds the same devices
-    CLEAN = "clean"  # no claim is reserved for the pod or has a request without an answer; or the pod has started
+    CLEAN = "clean"  # no claim is reserved for the pod, and no claim has a request without an answer; or the pod has started
     FOUND = "found"  # claims are reserved for a pod without a reservation in the ledger
     # from the pod
     PLACED = "placed"  # the pod is on the reserved node
