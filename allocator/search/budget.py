@@ -1,7 +1,7 @@
-"""Limits a search: its steps are charged to a budget (`dra.budget`), and proofs are requested after refusals.
+"""Limits a search: its steps are charged to a budget (`dra.budget`), and proofs (`allocator.search.proof`) are tried after refusals.
 
-A search step is the attempt to place one device, about `MICROSECONDS`. Steps are charged to the budget in blocks of
-`_BLOCK`, because charging each one is too slow.
+A search step is the attempt to place one device, which takes about `MICROSECONDS`. Steps are charged to the budget in blocks of `_BLOCK`,
+because charging each step is too slow.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SearchSteps:
         return self._paid + self._unpaid
 
     def spend(self, steps: int) -> None:
-        """Charge work before it is done."""
+        """Charge steps that are about to be done."""
         self._unpaid += steps
         if self._unpaid >= _BLOCK:
             self.pay()
@@ -44,11 +44,11 @@ class SearchSteps:
 
 
 class ProofPatience:
-    """Decides when a search requests a proof, from the refusals of its candidates.
+    """Decides when a search tries a proof, from the number of failed candidates.
 
-    A search begins without proofs, because most fits are found without backtracking. After more than `refusals_allowed` refusals, the
-    search tries a proof that there is no fit. If the result is "maybe", each further candidate gets a proof. Once proofs refuse fewer
-    than about one in five failed candidates, only one candidate in 16 gets a proof.
+    A search begins without proofs, because most fits are found without backtracking. When more than `refusals_allowed` candidates have
+    failed, the search tries to prove that there is no fit. If the result is "maybe", a proof is tried for each further candidate. Once
+    proofs refuse fewer than about one in five failed candidates, a proof is tried only for one candidate in 16.
     """
 
     __slots__ = ("candidates", "caught", "refusals", "refusals_allowed")
@@ -65,13 +65,13 @@ class ProofPatience:
         return 0 <= self.refusals_allowed < self.refusals
 
     def is_worth_proof(self) -> bool:
-        """Return whether the next candidate is worth a proof."""
+        """Return whether to try a proof for the next candidate."""
         self.candidates += 1
         return self.refusals <= 32 + 5 * self.caught or self.candidates % 16 == 0
 
 
 class Recall:
-    """Decides whether to remember failed states within a request: not worthwhile if they rarely recur."""
+    """Decides whether to remember failed states within a request, which is not worthwhile if these states rarely recur."""
 
     __slots__ = ("looked_up", "recalled")
 

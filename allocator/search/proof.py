@@ -1,16 +1,16 @@
 """The proof: a relaxation of the remaining requests that returns "impossible" for most states without a solution.
 
-`allocator.search.supply` computes, for each unit, which count vectors (numbers of devices for each type of request) it can give in its
-present state. `allocator.search.vectors.covers` decides whether one vector per unit can sum up to the demand. This module computes the
-demand: the alternatives, their places, and the constraints that tie them together.
+A unit is a group of devices that share hardware. `allocator.search.supply` computes which count vectors (numbers of devices for each type
+of request) each unit can give in its present state. `allocator.search.vectors.covers` decides whether one vector of each unit can sum up to
+the demand. This module computes the demand: the alternatives, their places (positions of devices), and the constraints that tie them
+together.
 
-Constraints group units by the values of the constrained attribute. With distinctAttribute, a group gives no more covered devices than
-it has unused values. With a matchAttribute whose value is not fixed yet, all covered requests form a bundle, and one group must serve
-the whole bundle. So one pass per attribute decides all matchAttribute constraints on it.
+Constraints group units by the values of the constrained attribute. With distinctAttribute, a group gives the covered requests no more
+devices than it has unused values. With a matchAttribute whose value is not fixed yet, all covered requests form a bundle, and one group
+must serve the whole bundle. So one pass for an attribute decides all matchAttribute constraints on it.
 
-Errors are allowed in one direction only: "possible" may be wrong, "impossible" may not. So requests are merged, dropped or relaxed only
-where that makes more possible, and every limit ends in "possible". Requests with admin access come last within a unit, because that
-order allows the most.
+The result "possible" may be wrong, "impossible" may not. So requests are merged, dropped or relaxed only where that makes more possible,
+and a proof that exceeds a limit returns "possible". Requests with admin access come last within a unit, because that order allows the most.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_DEVICES = 2000  # devices in one demand, so that sums fit the fields of a ve
 
 
 class Portion(msgspec.Struct, frozen=True, gc=False):
-    """The number of devices that a leaf needs, and the places they can come from."""
+    """The number of devices that a leaf (a request or alternative) needs, and the places that it may take."""
 
     leaf: int
     count: int
@@ -119,7 +119,7 @@ class Proof:
     ) -> bool:
         """Return False only if the state has no solution: `wanted` more devices for the leaf from `start` on, then all later requests.
 
-        `leaf` is None if the request is not opened yet. `claim_devices` is the number of devices that its claim has so far.
+        `leaf` is None if no alternative of the request is tried yet. `claim_devices` is the number of devices that its claim has so far.
         """
         if self.too_large:
             return True
@@ -168,7 +168,7 @@ class Proof:
         return any(count > MAX_RESULTS for count in total.values())
 
     def _picks(self, ahead: list[tuple[Leaf, ...]]) -> Iterator[list[int]]:
-        """Yield choices of alternatives; among requests with equal alternatives, only the number that get each alternative matters."""
+        """Yield choices of alternatives. For requests with equal alternatives, it only matters how many of them get each alternative."""
         if not all(ahead):
             return
         single = [leaves[0].index for leaves in ahead if len(leaves) == 1]
@@ -199,7 +199,7 @@ class Proof:
     # ---- constraints
 
     def _group_units(self) -> Iterator[_Grouping]:
-        """Yield the grouping of single units, and one for each constrained attribute."""
+        """Yield the grouping in which each unit is a group, and one grouping for each constrained attribute."""
         problem = self.problem
         constraints = problem.question.constraints
         size = len(problem.places)
@@ -232,7 +232,7 @@ class Proof:
             yield _Grouping(name, tuple(merged), len(merged) > 1)
 
     def _fits(self, demand: list[Portion], left: int, common: int, taken: int) -> bool:
-        """Check a demand under every grouping of the units."""
+        """Return whether a demand can be met under every grouping of the units."""
         problem = self.problem
         if not demand or sum(portion.count for portion in demand) > MAX_DEVICES:
             return True
@@ -264,7 +264,7 @@ class Proof:
     def _narrow(
         self, demand: list[Portion], left: int, common: int, taken: int
     ) -> tuple[list[Portion] | None, dict[int, list[int]]]:
-        """Return the demand without places that constraints exclude, and the matchAttributes whose value is not fixed yet.
+        """Return the demand without places that constraints exclude, and the matchAttribute constraints whose value is not fixed yet.
 
         The demand is None if too few places remain.
         """
@@ -291,7 +291,7 @@ class Proof:
         return narrowed, loose
 
     def _enough_values(self, demand: list[Portion], left: int) -> bool:
-        """Return whether each distinctAttribute has at least as many unused values as it covers devices."""
+        """Return whether each distinctAttribute has at least as many unused values as its requests need devices."""
         problem = self.problem
         for constraint in problem.shared.distinct:
             reach = needed = 0

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from allocator.problem import PlacedUnit, SearchInput
     from allocator.search.budget import SearchSteps
 
-_COMBINED = 16  # combinations of two parts, as a multiple of a group's limit
-Cap = tuple[tuple[int, ...], int]  # dimensions, and the most devices that they may have together
+_COMBINED = 16  # the maximum of combinations when two sets of vectors are added, as a multiple of `ProofLimits.group`
+Cap = tuple[tuple[int, ...], int]  # dimensions, and the maximum of devices in all of them together
 Caps = tuple[Cap, ...]
 _Vectors = tuple[int, ...]
 _Bundle = tuple[tuple[int, int], ...]
@@ -86,7 +86,7 @@ class UnitSupply:
     def _enumerate(  # noqa: PLR0917 - the hot path passes its state as plain integers
         self, unit: PlacedUnit, types: list[RequestType], own: int, agreed: int, clip: int, split: tuple[int, ...]
     ) -> set[int] | None:
-        """Return the count vectors of a unit from all reachable states; None if there are too many states."""
+        """Return the count vectors of all states that a unit can reach; None if there are too many states."""
         pattern = unit.pattern
         guards = pattern.guards
         common_guards = pattern.common_guards
@@ -115,7 +115,7 @@ class UnitSupply:
                     if len(states) > 4 * self.limits.unit:
                         self.budget.spend(len(states) // 4)
                         return None
-            # Drop the fields that no later device reads: own tokens, finished counters.
+            # Drop the fields that no later device reads, such as tokens of this device and counters that only it consumes.
             keep, keep_common = pattern.keep[at]
             fill = opened & ~keep_common
             states = {(x & keep, y & keep_common | fill, vector) for x, y, vector in states}
@@ -127,7 +127,7 @@ class UnitSupply:
         return {vector for _, _, vector in states}
 
     def _estimate(self, unit: PlacedUnit, types: list[RequestType], own: int, split: tuple[int, ...]) -> int:
-        """Return an upper bound for a unit with too many states: by type, the number of cheapest devices within the sum of all fields."""
+        """Return an upper bound for a unit with too many states: by type, how many of the cheapest devices the sum of all fields allows."""
         pattern = unit.pattern
         devices = union(pattern.own)
         total = _sum(own & ~devices & ~pattern.guards, pattern.guards)
@@ -151,7 +151,7 @@ class UnitSupply:
         return vector
 
     def of_group(self, ids: tuple[int, ...], clip: int, guards: int, outer: Outer, caps: Caps) -> int:
-        """Return the index in `vectors` of the vectors that a group of units can give, in the outer dimensions."""
+        """Return the index in `vectors` of the vectors, in outer dimensions, that a group of units can give."""
         key = ids, clip, outer.key, caps
         known = self._options.get(key)
         if known is not None:
@@ -192,7 +192,7 @@ class UnitSupply:
         return known
 
     def weight(self, type_: RequestType) -> int:
-        """Return the size of a request: the counters and capacities that its first candidate takes. Any size keeps the bound valid."""
+        """Return the size of a request: the sum of the counters and capacities of its first candidate. The bound is valid for any size."""
         if not type_.bits:
             return 1
         lowest = type_.bits & -type_.bits
@@ -250,7 +250,7 @@ class Outer:
         return sum(count << at * WIDTH for at, count in enumerate(counts))
 
     def weights(self, sizes: list[int]) -> tuple[tuple[int, ...], ...]:
-        """Return up to two weightings for the bound: equal, and by size."""
+        """Return the weightings for the bound: all dimensions equal and, if their sizes differ, by size."""
         by_size = [sizes[at] for at in self.free]
         for bundle, _ in self.bundles:
             size = sum(sizes[at] * count for at, count in bundle)

@@ -1,8 +1,8 @@
-"""Twins: requests, and whole claims, that can be swapped without a change of the answer.
+"""Twins: requests, or whole claims, that can be swapped without a change of the answer.
 
-A request is swapped together with all requests that its constraints cover. In the first solution, twins have rising positions, because
-otherwise the swapped solution would come first. So the search starts the later twin after the earlier one's position, and sixteen
-requests for one device cost as much as one request for sixteen.
+A request is swapped together with all requests that its constraints cover. In the first solution, the later twin has the higher position,
+because otherwise the swapped solution would come first. So the search starts the later twin after the position of the earlier twin, and
+sixteen requests for one device cost as much as one request for sixteen devices.
 """
 
 from __future__ import annotations

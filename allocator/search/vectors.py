@@ -1,7 +1,7 @@
 """Vectors of small counts packed into integers, and whether vectors can sum up to a demand.
 
-A vector has one field of `WIDTH` bits a dimension, the top bit of each being a guard. `guards` arguments hold the guard
-bits of all dimensions.
+A vector has one field of `WIDTH` bits for each dimension. The top bit of a field is a guard. `guards` arguments hold the guard bits of all
+dimensions.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ _CHARGED = 1024  # comparisons between two charges of the budget
 
 
 def field(vector: int, dimension: int) -> int:
-    """Return one count."""
     return vector >> dimension * WIDTH & LOW
 
 
 def guard_bits(dimensions: int) -> int:
-    """Return the guard bits of a number of dimensions."""
     return sum(1 << n * WIDTH + WIDTH - 1 for n in range(dimensions))
 
 
@@ -70,7 +68,7 @@ def least(vectors: Iterable[int], guards: int) -> list[int]:
 
 
 def largest_within(counts: Sequence[int], top: int) -> Iterator[tuple[int, ...]]:
-    """Yield the largest vectors up to `counts` whose sum is at most `top`."""
+    """Yield the largest vectors that are nowhere larger than `counts` and whose sum is at most `top`."""
     if sum(counts) <= top:
         yield tuple(counts)
         return
@@ -91,10 +89,10 @@ def covers(
     work: int,
     spend: Callable[[int], None],
 ) -> bool:
-    """Return whether one vector from each bag can together reach a demand; True also if that takes too much work.
+    """Return whether a choice of one vector from each bag can sum up to a demand. Also return True if that takes too much work.
 
-    A depth-first search with a memo of failed remainders. The bound is the most that each dimension, and each weighting of the
-    dimensions, can still gain; it is valid for any non-negative weights.
+    This is a depth-first search with a memo of failed remainders. The bound is the maximum that each dimension, and each weighting of the
+    dimensions, can still gain. It is valid for any non-negative weights.
     """
     most, gains = _bounds(bags, demand, guards, weights)
     dimensions = range(0, guards.bit_length(), WIDTH)

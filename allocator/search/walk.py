@@ -1,13 +1,13 @@
-"""The search: in the order of the in-tree allocator, without its dead ends.
+"""The search, in the order of the in-tree allocator but without its dead ends.
 
 The in-tree depth-first search ends at the first *event*: a solution, or a fatal error. The answer stays the same if subtrees without
-an event are skipped. So this search keeps the order and only skips:
+an event are skipped. So this search keeps the order and skips only these:
 
   siblings   after a candidate fails, later candidates that are interchangeable with it are skipped
   memo       a state fails if it equals a failed state up to an exchange of interchangeable devices or identical units
   twins      requests that can be swapped take rising positions
-  counts     a request needs as many free candidates as its count
-  values     and as many candidates with a common value of an attribute that must match (checked when the problem is compiled)
+  counts     a request needs at least as many free candidates as devices
+  values     a request needs at least as many candidates with a common value of a matchAttribute (checked when the problem is compiled)
   proof      a relaxation (`allocator.search.proof`), tried once after `Cuts.patience` failed candidates; if the result is "maybe", the
              search starts again, with a proof before each step that `ProofPatience` considers worth one
 
@@ -50,7 +50,7 @@ class Solution(msgspec.Struct, frozen=True):
 
 
 class Cuts(msgspec.Struct, frozen=True):
-    """The cuts of a search. No setting changes an answer; tests run all settings."""
+    """What a search may skip (see the module docstring). No setting changes an answer; tests run all settings."""
 
     siblings: bool = True
     memo: bool = True
@@ -63,7 +63,7 @@ class Cuts(msgspec.Struct, frozen=True):
 
 
 class WalkOutcome(Enum):
-    """The outcome of a step of the search. None in its place means that the stack is a solution."""
+    """The outcome of a step of the search. None instead of an outcome means that the stack is a solution."""
 
     DOWN = 0  # the stack has another entry, which is the next to try
     FAILED = 1
@@ -83,7 +83,7 @@ class _Fork(msgspec.Struct, gc=False):
     left: int
     common: int
     taken: int
-    claim_devices: int  # devices the claim has so far
+    claim_devices: int  # devices that the claim has so far
     floor: int = 0  # lowest position for the first alternative that is tried: where the earlier twin's devices begin
 
 
@@ -207,7 +207,7 @@ class Walk:
         return Solution(slots, forks)
 
     def _open(self, request: int, left: int, common: int, taken: int, claim_devices: int) -> WalkOutcome | None:
-        """Open the next request; return None if there is none, so that the stack is a solution."""
+        """Open the next request. If there is none, the stack is a solution: return None."""
         requests = self.problem.question.requests
         if request == len(requests):
             return None
@@ -334,7 +334,7 @@ class Walk:
                 return step
 
     def _next(self, slot: _DeviceSlot) -> tuple[int, int, int] | None:
-        """Return the next candidate that fits, and the state with it. If a candidate before it is faulty, raise its fault, as in-tree."""
+        """Return the next candidate that fits, and the state with it. Like the in-tree search, raise the fault of a candidate before it."""
         problem, leaf = self.problem, self.problem.question.leaves[slot.leaf]
         demand, pairs = problem.leaves[slot.leaf], problem.pairs[slot.leaf]
         guards, common_guards, opened = problem.guards, problem.common_guards, problem.open
@@ -381,7 +381,7 @@ class Walk:
         return step
 
     def _worth_remembering(self, *, fresh: bool) -> bool:
-        """Return whether to remember failed states: always at the start of a request, within a request only if that pays."""
+        """Return whether to remember failed states: always at the start of a request, but within a request only if that pays."""
         return self.cuts.memo and (fresh or self.recall.pays())
 
     def _resume_all(self, slot: _DeviceSlot, step: WalkOutcome | None) -> WalkOutcome | None:
@@ -428,12 +428,12 @@ class Walk:
     # ---- checks and keys of a state
 
     def _below_zero(self, place: int, first: int, after: int) -> bool:
-        """Return whether an irregular counter of the device's pool is below zero; of a shareable device, only the first share counts."""
+        """Return whether an irregular counter of the device's pool is below zero. Only the first share of a shareable device counts."""
         guards = self.problem.shared.counter_guards.get(place, 0)
         return after & guards != guards and (bool(first) or not self.problem.places[place].multi)
 
     def _unit_state(self, unit: PlacedUnit, start: int, left: int, common: int) -> int:
-        """Return a number for a unit's state. States that differ only in the unit's position and in interchangeable devices share it."""
+        """Return a number for a unit's state. States that differ only in the position or in interchangeable devices share a number."""
         pattern, places = unit.pattern, unit.places
         own_left = left >> unit.base & (1 << pattern.size) - 1
         own_common = common >> unit.common_base & (1 << pattern.common) - 1

@@ -1,7 +1,7 @@
-"""A snapshot with nodes removed or added. Pure.
+"""A snapshot with nodes removed or added.
 
-The pods of a removed node become pending, as their owners would create them again; those of DaemonSets and static pods are removed
-with it. An added node is a healthy, idle copy of another node: its labels, allocatable resources and devices.
+The pods of a removed node become pending, because their owners would create them again. Pods of DaemonSets and static pods are removed with
+the node. An added node is a healthy, idle copy of another node, with the same labels, allocatable resources and devices.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STATE_OF_NODE: Final = "node.kubernetes.io/"
 
 
 def without_nodes(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
-    """Return the snapshot without some nodes and their devices; their pods become pending."""
+    """Return the snapshot without these nodes and their devices. The pods of these nodes become pending."""
     leaving: list[Pod] = []
     pods: list[Pod] = []
     for pod in snapshot.pods:
@@ -50,7 +50,7 @@ def without_nodes(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
 
 
 def with_more_nodes(snapshot: Snapshot, like: str, number: int) -> Snapshot:
-    """Return the snapshot with copies of a node."""
+    """Return the snapshot with `number` copies of the node `like`."""
     stock = snapshot.stock
     node = stock.nodes[like]
     pages = [page for page in stock.slices.values() if page.spec.node_name == like]

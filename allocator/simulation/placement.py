@@ -1,6 +1,6 @@
 """Places claims on a fleet, one pod after another, and searches a node again only when it has changed.
 
-A pod with the same requests as an earlier one reuses the answers of all unchanged nodes. A placement changes one node, so simulating
+A pod with the same requests as an earlier pod reuses the answers of all unchanged nodes. A placement changes one node, so simulating
 thousands of pods takes seconds.
 """
 
@@ -27,7 +27,7 @@ _QUESTIONS = 256  # questions whose answers are cached
 
 
 class _Rooms(msgspec.Struct, frozen=True):
-    """The free parts of the units of a pool, valid for one state of use."""
+    """The free parts of the units of a pool, while `use` is the pool's use."""
 
     use: PoolUse
     left: list[tuple[HardwareUnit, Room]]
@@ -47,10 +47,10 @@ class Placements:
         self._rooms: dict[PoolId, _Rooms] = {}
 
     def answers(self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None) -> dict[str, Chosen]:
-        """Return the answers of nodes, all by default; answers of unchanged nodes to equal claims are reused.
+        """Return the answers of these nodes, or of all nodes. Answers of unchanged nodes to equal claims are reused.
 
-        Answer and score depend on the node alone (`NodeView`). A reused allocation has the names of the claims that it was first made
-        for, in the same order.
+        An answer and its score depend only on the node (`NodeView`). A reused allocation has the names of the claims for which it was first
+        made, in the same order.
         """
         key = likeness(claims)
         known = self._answers.pop(key, {})
@@ -75,7 +75,7 @@ class Placements:
         return {node: known[node] for node in wanted}
 
     def hold(self, claims: Iterable[ResourceClaim], answer: Answer) -> None:
-        """Allocate the claims in the stock as the answer says."""
+        """Put the allocations of the answer into the stock."""
         for claim, granted in zip(claims, answer.allocations, strict=True):
             self.stock = self.stock.with_object(with_allocation(claim, granted.allocation))
 

@@ -1,9 +1,9 @@
 """Schedules the pending pods of a snapshot without a cluster: the node of each pod, or why no node fits.
 
-Pods are placed one after another by priority, creation time and name; the devices of each are in use for the next. A pod's claims are
-the claims that it names, the claims that are or will be generated from its templates, and one claim for the extended resources that a
-DeviceClass serves and no device plugin of the node offers. No pod is evicted, but the outcome of a refused pod names victims. Nodes are
-scored by devices alone, without kube-scheduler's other scores.
+Pods are placed one after another by priority, creation time and name. The devices of a pod are in use for the pods after it. The claims of
+a pod are the claims that it names, the claims that are or will be generated from its templates, and one claim for the extended resources
+that a DeviceClass serves and no device plugin of the node offers. No pod is evicted, but the outcome of a refused pod names victims. The
+score of a node depends only on devices and not on kube-scheduler's other scores.
 """
 
 from __future__ import annotations
@@ -44,13 +44,11 @@ if TYPE_CHECKING:
 
 
 MAX_TRIALS = 20_000  # sets of victims that are tried in a simulation; after that no victims are named
-REMEMBERED = 4096  # explained refusals that are cached
-EXPLAINED = 24  # refusing nodes that are explained for a pod; the others are only counted
+REMEMBERED = 4096  # explained refusals in the cache
+EXPLAINED = 24  # refusing nodes that are explained for a pod; other refusing nodes are only counted
 
 
 class PodOutcome(msgspec.Struct, frozen=True, rename="camel"):
-    """The result for one pod."""
-
     pod: str
     node: str | None
     devices: tuple[str, ...] = ()
@@ -61,7 +59,7 @@ class PodOutcome(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """The number of placed pods, and the use of the fleet afterwards."""
+    """The number of placed pods, and the use of the fleet after the last placement."""
 
     pods: int
     placed: int
@@ -96,9 +94,9 @@ def simulate(
     progress: Callable[[int, int], None] | None = None,
     unreported: frozenset[str] = frozenset(),
 ) -> Simulation:
-    """Schedule the pending pods of a snapshot; `ask` allocates claims on a node, `why` explains a refusal.
+    """Schedule the pending pods of a snapshot. `ask` allocates claims on a node, `why` explains a refusal.
 
-    Pods in `unreported` take devices from the pods that follow them, and are left out of the answer.
+    Pods in `unreported` get devices, which later pods cannot use, but are left out of the answer.
     """
     run = SnapshotRun(snapshot, ask, why)
     waiting = podfit.pending(snapshot.pods)
@@ -128,7 +126,7 @@ def simulate(
 
 
 class _KnownRefusal(msgspec.Struct, frozen=True):
-    """The explanation of a refusal, with the names of the claims that it was first made for."""
+    """The explanation of a refusal, with the names of the claims for which it was first made."""
 
     refused: Answer  # kept alive, because its identity is the key
     explained: Answer
@@ -136,7 +134,7 @@ class _KnownRefusal(msgspec.Struct, frozen=True):
 
 
 class SnapshotRun:
-    """Places pods of a snapshot one after the other; the devices of each are in use for the next."""
+    """Places pods of a snapshot one after another. The devices of a pod are in use for the pods after it."""
 
     def __init__(self, snapshot: Snapshot, ask: Ask, why: Why | None = None) -> None:
         self.fleet = Placements(snapshot.stock, ask)
@@ -154,7 +152,7 @@ class SnapshotRun:
         self.undecided = 0
 
     def schedule(self, pod: Pod, *, hold: bool = True) -> PodOutcome:
-        """Place one pod; unless `hold`, its devices stay free for the pods that follow."""
+        """Place one pod. With `hold=False`, its devices stay free for later pods."""
         pod_name = pod.metadata.key
         future = future_claims(pod, self.templates, self.claims)
         if future.missing:
@@ -214,7 +212,7 @@ class SnapshotRun:
     def _with_victims(
         self, refused: PodOutcome, pod: Pod, allocated: Sequence[ResourceClaim], free: Sequence[ResourceClaim]
     ) -> PodOutcome:
-        """Add to a refusal the pods whose eviction lets the pod fit, if there are such pods."""
+        """Add to a refusal the pods that would have to be evicted so that the pod fits, if there are such pods."""
         if not may_preempt(pod):
             return refused
         stock = self.fleet.stock
@@ -252,7 +250,7 @@ class SnapshotRun:
         return msgspec.structs.replace(refused, victims=victims, summary=summary)
 
     def _crossed(self, pod: Pod, claims: Sequence[ResourceClaim], answer: Answer, stock: Stock) -> QuotaLine | None:
-        """Return the line of a quota that this allocation would exceed."""
+        """Return the limit of a quota that this allocation would exceed; None if there is none."""
         given = as_granted(claims, answer)
         lines = lines_of_claims(
             self.quotas, pod, given, stock, lambda namespace, name: self.by_key.get(f"{namespace}/{name}")
@@ -308,7 +306,7 @@ class SnapshotRun:
         return found
 
     def _explain(self, why: Why, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
-        """Return a refusal with its reasons, cached by the identity of the answer, which pods with equal claims share.
+        """Return a refusal with its reasons. They are cached by the identity of the answer, which pods with equal claims share.
 
         Reasons whose text names a claim are not cached, because the claims of other pods have other names.
         """
@@ -336,13 +334,12 @@ class SnapshotRun:
     # ---- the claim for extended resources
 
     def _existing_extended_claim(self, pod: Pod) -> ResourceClaim | None:
-        """Return the existing claim for the extended resources of a pod, if any."""
         status = pod.status.extended_resource_claim_status
         name = status.resource_claim_name if status is not None else ""
         return self.claims.get(f"{pod.metadata.namespace or 'default'}/{name}")
 
     def _with_extended(self, pod: Pod, claims: Sequence[ResourceClaim], node: Node) -> Sequence[ResourceClaim]:
-        """Return the claims with one for the extended resources that the node has no device plugin for."""
+        """Add a claim for those extended resources for which the node has no device plugin."""
         made = (
             extended_claim(pod, self.serving, node.status.allocatable)
             if self._existing_extended_claim(pod) is None

@@ -1,4 +1,4 @@
-"""Strategies: which of the sufficient devices and nodes to choose."""
+"""Strategies: which devices and node to choose if several would do."""
 
 from allocator.strategies.choose import Chosen, best_node, choose_devices
 from allocator.strategies.hardware import (

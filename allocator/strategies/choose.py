@@ -1,4 +1,4 @@
-"""Choosing by strategy: among the allocations on a node, and among the nodes."""
+"""Chooses by strategy: one of the possible allocations on a node, and one of the nodes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """A strategy's choice on a node, and the node's score from 0 to 100."""
+    """The allocation that a strategy chose on a node, and the node's score from 0 to 100."""
 
     answer: Answer
     score: float = 0.0
@@ -46,7 +46,7 @@ def choose_devices(
     cache: StrategyCache | None = None,
     pools: Sequence[Pool] | None = None,
 ) -> Chosen:
-    """Allocate claims on one node by a strategy. A repeated caller passes a `StrategyCache`, and the pools if it has them."""
+    """Allocate claims on one node by a strategy. A caller with repeated questions passes a `StrategyCache`, and pools if it has them."""
     try:
         local_pools = stock.pools(node) if pools is None else pools
     except NodeSelectorError as error:
@@ -83,8 +83,6 @@ def choose_devices(
 
 
 class _NodeSearch:
-    """Searches on one node."""
-
     def __init__(self, stock: Stock, node: str, pools: Sequence[Pool], options: Options, cache: StrategyCache) -> None:
         self.stock = stock
         self.node = node
@@ -93,7 +91,7 @@ class _NodeSearch:
         self.cache = cache
 
     def solve(self, claims: Sequence[ResourceClaim], arrange: Arrange | None = None) -> Answer:
-        """Search with an order of devices; the search is exact in any order."""
+        """Search with the devices in the order that `arrange` makes. The search is exact in any order."""
         stock = self.stock
 
         def compile_question() -> CompileCache:
@@ -111,7 +109,7 @@ class _NodeSearch:
         return compose(cache.question, target, result)
 
     def one_by_one(self, claims: Sequence[ResourceClaim], strategy: str) -> Answer:
-        """Choose for one claim after another, with the devices of earlier claims in use."""
+        """Choose devices for one claim after another. The devices of earlier claims are then in use."""
         stock, steps = self.stock, 0
         granted: list[Granted] = []
         for claim in claims:
@@ -133,7 +131,7 @@ class _NodeSearch:
 
 
 def best_node(choices: Mapping[str, Chosen]) -> str | None:
-    """Return the node with the best score, the first among equals; None if no node can serve the claims."""
+    """Return the node with the best score, or the first of several; None if no node can serve the claims."""
     fitting = [node for node, chosen in choices.items() if chosen.answer.verdict is Verdict.FEASIBLE]
     return max(fitting, key=lambda node: choices[node].score, default=None)
 
@@ -154,7 +152,7 @@ def _preference(claims: Sequence[ResourceClaim], answer: Answer) -> float:
 
 
 def _narrow(claims: Sequence[ResourceClaim], answer: Answer) -> list[ResourceClaim]:
-    """Reduce each firstAvailable request to the alternative that first-fit chose: a strategy chooses devices only."""
+    """Reduce each firstAvailable request to the alternative that first-fit chose, because a strategy chooses only devices."""
     narrowed: list[ResourceClaim] = []
     for claim, granted in zip(claims, answer.allocations, strict=True):
         got = {result.request for result in granted.allocation.devices.results}

@@ -1,7 +1,7 @@
-"""Hardware units: what is free of each, and which of its partitions can still be allocated.
+"""Hardware units: how much of each unit is free, and which of its partitions can still be allocated.
 
-A unit is what an administrator calls one GPU: all devices that consume one counter set, or one device that consumes none. The
-allocator does not know units; strategies, reports and charts do, because packing is about keeping whole units free. Amounts
+A unit is what an administrator calls one GPU: all devices that consume one counter set, or one device that consumes none. The search for
+an allocation does not use these units. Strategies, reports and charts use them, because packing is about keeping whole units free. Amounts
 here are fractions for comparing plans, never for deciding whether a claim fits.
 """
 
@@ -42,7 +42,7 @@ class HardwareUnit(msgspec.Struct, frozen=True, eq=False):
 
 
 class Room(msgspec.Struct, frozen=True):
-    """The free part of a unit, from 0 to 1: of its amounts, and of its partitions (large ones count more)."""
+    """What is free of a unit, from 0 to 1: `free` of its amounts, `options` of its partitions (large partitions count more)."""
 
     free: float
     options: float
@@ -50,7 +50,7 @@ class Room(msgspec.Struct, frozen=True):
 
 
 def scale_of(pages: Iterable[Page]) -> Scale:
-    """Return the largest value of every counter and capacity, to compare units of different size."""
+    """Return the largest value of every counter and capacity, for comparing units of different size."""
     scale: Scale = {}
 
     def note(driver: str, name: str, amount: int) -> None:
@@ -110,7 +110,6 @@ def units_of(stock: Stock) -> dict[PoolId, tuple[HardwareUnit, ...]]:
 
 
 def room(unit: HardwareUnit, use: PoolUse) -> Room:
-    """Compute the free part of a unit."""
     busy = any(use.holds(part.device.name) for part in unit.parts)
     if not busy:
         return Room(1.0, 1.0, busy=False)
@@ -134,7 +133,7 @@ def room(unit: HardwareUnit, use: PoolUse) -> Room:
 
 
 def fragmentation(rooms: Iterable[tuple[HardwareUnit, Room]]) -> float:
-    """The part of the free capacity that is on units in use, so that it offers no whole unit."""
+    """The part of the free capacity that is on units in use, so that no whole unit can be allocated there."""
     free = broken = 0.0
     for unit, part_free in rooms:
         free += unit.weight * part_free.free

@@ -1,4 +1,4 @@
-"""A node as strategies see it: hardware units, their topology, what is free of each, and what a plan would leave free."""
+"""A node as strategies see it: its hardware units, their topology, how much of each unit is free, and how much a plan would leave free."""
 
 from __future__ import annotations
 
@@ -38,16 +38,17 @@ _WORST = sum(cost for cost, _ in LEVELS)
 
 
 class LooksAt(IntEnum):
-    """What a strategy reads of a node. Nodes that are equal in this are rated once."""
+    """What a strategy reads of a node. Only one of several nodes that are equal in this is rated."""
 
     USE = 1  # units and their use, which are the same on nodes with equal fingerprints
     SITES = 2  # also topology: buses, links, memory nodes
 
 
 class StrategyCache:
-    """Results shared by questions to successive stocks.
+    """Results that are shared by questions about successive stocks (snapshots).
 
-    The stocks must have the same classes and rules; pools and use may change. The latest results are kept, up to a number of entries.
+    The stocks must have the same DeviceClasses and DeviceCompatibilities; pools and devices in use may change. The latest results are kept,
+    up to a number of entries.
     """
 
     def __init__(self) -> None:
@@ -59,7 +60,7 @@ class StrategyCache:
         self._sites: dict[Page, tuple[Site, ...]] = {}
 
     def cache_for(self, key: bytes, begin: Callable[[], CompileCache]) -> CompileCache:
-        """Return the compile cache of a question, made by `begin` if there is none."""
+        """Return the compile cache of a question; if there is none, `begin` makes it."""
         compiled = self._compiled
         compile_cache = compiled.pop(key, None)
         if compile_cache is None or compile_cache.size > _ENTRIES:
@@ -83,7 +84,7 @@ class StrategyCache:
         return value
 
     def units(self, stock: Stock, pools: Sequence[Pool]) -> tuple[HardwareUnit, ...]:
-        """Group the devices of a node's pools into units, weighed by the scale of the whole fleet, so that nodes can be compared."""
+        """Group the devices of a node's pools into units. Weights are relative to the whole fleet, so that nodes can be compared."""
         if stock.pages is not self._pages:
             self._pages, before = stock.pages, self._scale
             self._scale = scale_of(stock.pages.values())
@@ -100,7 +101,6 @@ class StrategyCache:
         return tuple(gathered)
 
     def sites(self, page: Page) -> tuple[Site, ...]:
-        """Return the topology of the devices of a page."""
         sites = self._sites.get(page)
         if sites is None:
             if len(self._sites) > _ENTRIES:
@@ -110,7 +110,6 @@ class StrategyCache:
 
 
 def site_of(device: Device) -> Site:
-    """Return a device's topology."""
     by_name = {name.rpartition("/")[2].lower(): attribute for name, attribute in device.attributes.items()}
     return tuple(
         frozenset(value for name in names & by_name.keys() for _, value in values_of(by_name[name]))
@@ -124,12 +123,11 @@ def pair_cost(first: Site, second: Site) -> float:
 
 
 def spread(sites: Sequence[Site]) -> float:
-    """The total cost of all pairs."""
     return sum(pair_cost(first, second) for first, second in combinations(sites, 2))
 
 
 def highest_spread(sites: Sequence[Site]) -> float:
-    """The highest total cost for this number of devices."""
+    """The highest possible `spread` of this number of devices."""
     return _WORST * len(sites) * (len(sites) - 1) / 2
 
 
@@ -160,7 +158,7 @@ def split_equal_nodes(
 
 
 def _numbered(sites: Sequence[Site]) -> tuple[tuple[int, ...], ...]:
-    """Replace the values of buses and links by numbers, because values are compared within a node only."""
+    """Replace the values of buses and links by numbers, because they are compared only within a node."""
     numbers: dict[object, int] = {}
     rows: list[tuple[int, ...]] = []
     for site in sites:
@@ -173,8 +171,8 @@ def _numbered(sites: Sequence[Site]) -> tuple[tuple[int, ...], ...]:
 class NodeView:
     """One node's hardware for strategies: units, topology, and what is free now.
 
-    It shows only what a strategy declares in `looks_at`, because the caches compare nodes by nothing else. Of other nodes it shows only
-    the size of the largest hardware, because a simulation keeps a node's answer until that node changes.
+    A view shows only what the strategy declares in `looks_at`, because the caches compare nodes only by that. The only fact about other
+    nodes is the size of the largest hardware, because a simulation keeps a node's answer until that node changes.
     """
 
     def __init__(self, stock: Stock, pools: Sequence[Pool], cache: StrategyCache, looks_at: LooksAt) -> None:
@@ -209,7 +207,7 @@ class NodeView:
         return min((self.rooms[at].free for at in self.homes[id_]), default=0.0)
 
     def value(self, at: int, left: Room) -> float:
-        """The value of the options left on a unit; a unit of twice the size is worth four times as much."""
+        """The value of what can still be allocated on a unit. A unit of twice the size is worth four times as much."""
         return self.units[at].weight ** 2 * (left.options if left.busy else 1.0)
 
     def lost_value(self, id_: DeviceId) -> float:
@@ -235,7 +233,7 @@ class NodeView:
         return self._kept.lost_value(key, work_out)
 
     def after(self, results: Sequence[DeviceRequestAllocationResult]) -> dict[int, Room]:
-        """The free part of each unit that a plan uses, after the plan."""
+        """The free part of each unit that a plan uses, as it will be after the plan."""
         use = dict(self.use)
         touched: dict[int, None] = {}
         for result in results:

@@ -1,4 +1,4 @@
-"""The text form of strategies: one name, or several with weights, `topology=3,CompactFirst=1`.
+"""The text form of strategies: one name, or several names with weights, such as `topology=3,CompactFirst=1`.
 
 The first strategy chooses devices, and a node's score is the weighted mean of all scores.
 """
@@ -25,7 +25,7 @@ class Weighted(msgspec.Struct, frozen=True):
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """The strategies that place a pod; the first of them chooses devices."""
+    """The strategies that place a pod. The first strategy chooses the devices."""
 
     parts: tuple[Weighted, ...] = (Weighted(DEFAULT),)
 

@@ -1,9 +1,9 @@
-"""Strategies: which of the sufficient devices to allocate, and on which node.
+"""Strategies: which devices to allocate, and on which node, if several would do.
 
 A strategy proposes orders in which devices are tried, and rates the resulting plans; the search is exact in any order. First-fit
-decides whether claims fit at all. Only then are other plans tried, with the alternatives of firstAvailable that first-fit chose, and
-first-fit's own plan is always among those rated. So a strategy can neither find a fit where there is none nor lose one, and its
-choice is never worse by its own rating than first-fit's.
+decides whether claims fit at all. Only then are other plans tried, with the alternatives of firstAvailable that first-fit chose. The plan
+of first-fit is always among the rated plans. So a strategy can neither find a fit where there is none nor lose one, and by its own rating
+its choice is never worse than that of first-fit.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Strategy:
 
     name = DEFAULT
     summary = "the devices that Kubernetes' own allocator takes"
-    # Nodes that are equal in this are rated once; a `NodeView` shows nothing else.
+    # What the strategy reads of a node. Only one of several nodes that are equal in this is rated, and a `NodeView` shows nothing else.
     looks_at = LooksAt.USE
 
     def orders(self, view: NodeView) -> Iterator[Order]:  # noqa: ARG002
@@ -51,7 +51,7 @@ class Strategy:
         return iter(())
 
     def cost(self, view: NodeView, plan: DevicePlan) -> Cost:  # noqa: ARG002
-        """Rate a plan among others for the same node; the lowest wins, and among equals the earliest."""
+        """Rate a plan for a node. The plan with the lowest cost wins; among equal costs, the earliest."""
         return ()
 
     def score(self, view: NodeView, plan: DevicePlan) -> float:  # noqa: ARG002
@@ -107,7 +107,7 @@ class NodeCompactGPULowLoad(LowLoadFirst):
 class LeastFragmentation(Strategy):
     """Leaves 30 % (MIG) and 25 % (shares) more GPUs idle than first-fit on a random node; CompactFirst leaves 13 % and 15 % more.
 
-    `bench/allocator/fragmentation.py` measures it.
+    `bench/allocator/fragmentation.py` measures these numbers.
     """
 
     name = "least-fragmentation"
@@ -116,7 +116,7 @@ class LeastFragmentation(Strategy):
 
     def orders(self, view: NodeView) -> Iterator[Order]:
         lost: dict[DeviceId, float] = {}
-        # The free part of a device's neighbourhood; small if other devices there are in use.
+        # The free part of a device's neighbourhood is small if other devices there are in use.
         means = {site: sum(free) / len(free) for site, free in _neighbourhoods(view, view.rooms).items()}
         crowd: dict[DeviceId, float] = {}
         for id_, site in view.sites.items():
@@ -139,7 +139,7 @@ class LeastFragmentation(Strategy):
         most = sum(view.units[at].weight ** 2 for at in plan.rooms) or 1.0
         loss = _loss(view, plan) / most
         kept = 1 - min(1.0, max(0.0, loss))
-        # The mean loss of the neighbourhoods that the plan uses, from 0 (in use already, or none) to 1 (idle before, full after).
+        # The mean loss of the neighbourhoods that the plan uses, from 0 (already in use, or there are none) to 1 (idle before, full after).
         before = _neighbourhoods(view, view.rooms)
         rooms = [plan.rooms.get(at, room) for at, room in enumerate(view.rooms)]
         after = _neighbourhoods(view, rooms)
@@ -153,9 +153,9 @@ class LeastFragmentation(Strategy):
 
 
 class Topology(Strategy):
-    """Where two neighbours are free, every claim of two GPUs gets neighbours; with first-fit and CompactFirst, 49 % do.
+    """Where two neighbours are free, every claim of two GPUs gets neighbours; with first-fit and CompactFirst, 49 % of the claims do.
 
-    `bench/allocator/fragmentation.py` measures it. The webhook translates HAMi's and Koordinator's topology keys to this strategy.
+    `bench/allocator/fragmentation.py` measures this. The webhook translates HAMi's and Koordinator's topology keys to this strategy.
     """
 
     name = "topology"
@@ -196,7 +196,7 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 def _load(view: NodeView, plan: DevicePlan) -> float:
-    """The used part of the node's hardware after a plan, for the drivers of the plan."""
+    """The used part of the hardware of the plan's drivers on the node, as it will be after the plan."""
     drivers = {result.driver for result in plan.results}
     rooms = [
         (unit, plan.rooms.get(at, view.rooms[at])) for at, unit in enumerate(view.units) if unit.pool[0] in drivers
@@ -225,7 +225,7 @@ def _neighbourhoods(view: NodeView, rooms: Sequence[Room]) -> dict[_Level, list[
 
 
 def _neighbours(view: NodeView, plan: DevicePlan) -> Cost:
-    """Return how much a plan uses of idle neighbourhoods, which should stay idle."""
+    """Return a cost that is higher the more a plan uses of idle neighbourhoods, which should stay idle."""
     rooms = [plan.rooms.get(at, room) for at, room in enumerate(view.rooms)]
     groups = _neighbourhoods(view, rooms).values()
     return (-round(sum(map(_square_of_mean, groups)), 9),)
