@@ -5,8 +5,8 @@
     commit(token)         write the allocation and the reservation into the pod's claims
     release(token)        end the reservation
 
-Decisions are pure functions of a `Basis` (`allocator.service.questions`) and may take long, so the `QuestionRunner` computes them.
-State changes on the event loop only: an event is applied to the ledger, and `LiveLedger` carries out the resulting writes.
+Decisions are pure functions of a `Basis` (`allocator.service.questions`) and may take long, so the `QuestionRunner` computes them. State
+changes only on the event loop: `LiveLedger` applies an event to the ledger (the reserved devices) and carries out the resulting writes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 DEVICES_OF_ALL = 1000  # a request with allocationMode All counts as this number of devices
 MAX_TOKENS = 16384  # pods whose token is remembered
-MAX_POD_BYTES = 64 << 20  # memory of these pods
+MAX_POD_BYTES = 64 << 20  # memory for these pods
 MAX_DECISIONS = 3  # decisions for one call of reserve, if its basis changes meanwhile
 _HELD = re.compile(r"held by ([-a-z0-9.]+/[-a-z0-9.]*[a-z0-9])")
 
@@ -102,7 +102,7 @@ class Allocator:
     # ---- which nodes can serve a pod
 
     async def outlook(self, pod: Pod, token: str = "") -> tuple[str, FleetOutlook]:
-        """Return a token and the nodes that can serve a pod. The token is "" if the answer has no nodes and is not FULL."""
+        """Return a token and the nodes that can serve a pod. The token is "" if there are no such nodes and the outlook is not FULL."""
         self._lead.require_ready()
         pod = self._pods.newest(pod)
         namespace = pod.metadata.namespace
@@ -142,7 +142,7 @@ class Allocator:
         return token, fleet_outlook
 
     async def why_not_fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
-        """Return why a pod would not fit on a node with the pods of `add` and without the pods of `remove`; "" if it would."""
+        """Return why a pod would not fit on a node with the pods of `add` and without the pods of `remove`; "" if it would fit."""
         self._lead.require_ready()
         pod = self.pod_of(token)
         others = Others([self._pods.newest(added) for added in add], tuple(remove))
@@ -155,7 +155,7 @@ class Allocator:
         return self._pods.redact(pod, problem)
 
     def may_fit(self, pod: Pod) -> bool:
-        """Return whether a waiting pod may fit now; True also if the decision takes longer than a turn."""
+        """Return whether a waiting pod may fit now. Also return True if the decision takes longer than a turn."""
         pod = self._pods.newest(pod)
         namespace = pod.metadata.namespace
         if self._pods.turns.seconds_until(namespace):
@@ -172,7 +172,10 @@ class Allocator:
         self._ledger.run_in_background(self._pods.waiting.requeue_fitting(self.may_fit))
 
     def is_node_useful(self, pod: Pod, kept_node: KeptNode) -> bool:
-        """Return whether a pod would fit on its kept node without the awaited pods; False if the decision takes longer than a turn."""
+        """Return whether a pod would fit on the node that is kept for it once the awaited pods are gone.
+
+        Return False if the decision takes longer than a turn.
+        """
         stock = self._knowledge.stock
         basis = self.basis(pod)._replace(pods=self._holders([kept_node.node], stock))
         question = partial(questions.is_node_useful, pod, kept_node, basis)
@@ -194,14 +197,14 @@ class Allocator:
         )
 
     def _holders(self, nodes: Iterable[str], stock: Stock) -> dict[tuple[str, str], Pod]:
-        """Return the pods whose claims hold devices that these nodes can reach."""
+        """Return the pods whose claims hold devices that these nodes can use."""
         known = self._knowledge.pods.objects
         claims = [stock.claims[key] for node in nodes for key in claims_in_reach(node, stock) if key in stock.claims]
         keys = {(claim.metadata.namespace, consumer.name) for claim in claims for consumer in claim.status.reserved_for}
         return {key: known[key] for key in keys if key in known}
 
     def _missing(self, pod: Pod) -> str:
-        """Return what a pod needs before a decision is possible; "" if nothing. Also deallocate the pod's unusable claims."""
+        """Return what a pod needs before a decision is possible; "" if it needs nothing. Also deallocate the pod's unusable claims."""
         _, unknown_strategy = self._pods.placement_of(pod)
         if unknown_strategy and asks_for_devices(pod):
             return unknown_strategy
@@ -209,7 +212,7 @@ class Allocator:
         return self._take_back(pod, unusable_claims) if unusable_claims else ""
 
     def _siblings(self, pod: Pod) -> dict[str, str]:
-        """Return the names of assumed pods of the same PodGroup, by key of their claims."""
+        """Return the names of the pods of the same PodGroup that are assumed (reserved, not committed), by key of their claims."""
         namespace, group = pod.metadata.namespace, pod.spec.scheduling_group
         siblings: dict[str, str] = {}
         for reservation in self._ledger.state.reservations.values() if group is not None else ():
@@ -222,7 +225,7 @@ class Allocator:
         return siblings
 
     def _redact(self, pod: Pod, siblings: Mapping[str, str], sentence: str) -> str:
-        """Remove what readers of the pod's events may not read. Replace "held by" by "meant for" if a pod of its group has the device."""
+        """Remove what readers of the pod's events may not read. If a pod of the same group has a device, say "meant for", not "held by"."""
         redacted = self._pods.redact(pod, sentence)
         if not siblings:
             return redacted
@@ -231,12 +234,13 @@ class Allocator:
             redacted,
         )
 
-    # ---- deallocate claims that do not serve the pod
+    # ---- deallocate claims that the pod cannot use
 
     def take_back_elsewhere(self, pod: Pod, nodes: Iterable[str]) -> str:
-        """Deallocate claims that only this pod uses and whose allocation excludes one of these nodes; return why, "" if there are none.
+        """Deallocate the claims that only this pod uses and whose allocation excludes one of these nodes.
 
-        Called for a pod that fits on no node, with the nodes that every other plugin accepts.
+        Return the reason, or "" if there are no such claims. The caller passes a pod that fits on no node, and the nodes that every other
+        plugin accepts.
         """
         self._lead.require_ready()
         pod = self._pods.newest(pod)
@@ -250,7 +254,7 @@ class Allocator:
         return self._take_back(pod, why) if why else ""
 
     def _take_back(self, pod: Pod, why: Mapping[str, str]) -> str:
-        """Deallocate claims, given by uid with a reason each; return the first reason."""
+        """Deallocate the claims whose uids are the keys of `why`, and return the first reason."""
         sentence = next(iter(why.values()))
         if pod.metadata.uid not in self._ledger.state.pods:
             self._ledger.apply(events.PodSeen(pod))
@@ -291,7 +295,7 @@ class Allocator:
         raise self._conflict(pod, f"node {node} changed while it was decided on")
 
     def is_unready(self, token: str) -> bool:
-        """Return whether reserved devices have binding conditions that are not met yet (KEP-5007)."""
+        """Return whether any reserved device has binding conditions that are not met yet (KEP-5007)."""
         state = self._ledger.state
         reservation = state.reservations.get(state.tokens.get(token, ""))
         holds = [state.holds.get(uid) for uid in reservation.claims] if reservation is not None else []
@@ -322,7 +326,7 @@ class Allocator:
         return await self._wait_for_devices(token, until)
 
     def _obstacle(self, pod: Pod, node: str) -> str:
-        """Return what, other than a lack of devices, prevents a reservation on a node; "" if nothing does."""
+        """Return a reason, other than a lack of devices, that prevents a reservation on a node; "" if there is none."""
         _, unknown_strategy = self._pods.placement_of(pod)
         return (
             unknown_strategy
@@ -332,7 +336,7 @@ class Allocator:
         )
 
     def _assume(self, token: str, pod: Pod, node: str, serving: Serving, generation: int) -> str:
-        """Apply `Assume` to the ledger; return why the ledger declines, "" if it does not.
+        """Apply `Assume` to the ledger. Return why the ledger declines it, or "" if the ledger accepts it.
 
         `generation` is the ledger's generation at the time of the decision.
         """
@@ -356,7 +360,7 @@ class Allocator:
     async def _resolve_overlaps(self, token: str, until: float) -> bool:
         """Wait until the watch shows our write, then resolve conflicts with earlier allocations by other writers.
 
-        Return False if the watch does not show the write in time. The informer delivers claims in the order of their writes: once it has
+        Return False if the watch does not show the write in time. The informer delivers claims in the order of their writes. So once it has
         shown our write, it has shown every earlier write.
         """
         state = self._ledger.state
@@ -381,7 +385,7 @@ class Allocator:
         return True
 
     async def _wait_for_devices(self, token: str, until: float) -> Progress:
-        """Wait until the binding conditions of the devices are met (KEP-5007). Claims whose devices fail or are late are deallocated."""
+        """Wait until the binding conditions of the devices are met (KEP-5007). Deallocate claims whose devices fail or are late."""
         while True:
             changed = self._ledger.claims_changed
             reservation = self._reservation_of(token)
@@ -427,7 +431,6 @@ class Allocator:
         return True
 
     def pod_of(self, token: str) -> Pod:
-        """Return the pod of a token."""
         pod = self.pods_by_token.get(token)
         if pod is None:
             raise HttpError(HTTPStatus.GONE, "the token is no longer known", "decide again")
@@ -439,7 +442,7 @@ class Allocator:
         self._forget(token)
         while len(self.pods_by_token) >= MAX_TOKENS:
             self._forget(next(iter(self.pods_by_token)))
-        # A namespace whose pods exceed its share of the memory loses its own oldest tokens, not those of other namespaces.
+        # A namespace whose pods exceed its share of the memory loses its own oldest tokens, not the tokens of other namespaces.
         while not self._memory.take((namespace, token), namespace, size):
             earlier = (known for known, other in self.pods_by_token.items() if other.metadata.namespace == namespace)
             oldest = next(earlier, None)
@@ -455,7 +458,7 @@ class Allocator:
 
 
 async def _wait_until_set(event: asyncio.Event, until: float) -> bool:
-    """Wait until `until` for an event; return whether the event is set."""
+    """Wait for an event until the time `until`; return whether the event is set."""
     try:
         async with asyncio.timeout_at(until):
             return await event.wait()

@@ -29,7 +29,7 @@ BUG = "internal error, see the log of drawbridge"
 
 
 class App:
-    """The calls of one port, by method and path."""
+    """The calls that one port answers, by method and path."""
 
     def __init__(
         self, routes: Routes, *, token_file: str = "", names: Collection[str] = (), limits: Limits = LIMITS
@@ -118,13 +118,13 @@ def read_body(body: bytes, type_: type[Q]) -> Q:
 
 
 def nothing(_: Head, body: bytes) -> tuple[()]:
-    """Return no arguments, for an endpoint that takes none."""
+    """Return no arguments, for an endpoint without arguments."""
     del body
     return ()
 
 
 def query(head: Head, _: bytes) -> tuple[dict[str, str]]:
-    """Return the query as the argument of an endpoint; a repeated name has its last value."""
+    """Return the query parameters as the argument of an endpoint. If a parameter is repeated, its last value counts."""
     return ({name: values[-1] for name, values in parse_qs(head.query).items()},)
 
 
@@ -144,7 +144,7 @@ class Endpoint(NamedTuple):
 
 
 def routes(endpoints: Iterable[Endpoint], handler: object) -> Routes:
-    """Return the routes of endpoints. Their functions are methods of the class of `handler`, and are called with it."""
+    """Return the routes of endpoints. Each endpoint's function is a method of the class of `handler` and is called with `handler`."""
 
     def answered(endpoint: Endpoint) -> Answering:
         return lambda head, body: endpoint.answer(handler, *endpoint.read(head, body))
@@ -153,7 +153,6 @@ def routes(endpoints: Iterable[Endpoint], handler: object) -> Routes:
 
 
 def json(value: object, status: int = HTTPStatus.OK) -> Reply:
-    """Return an answer with a JSON body."""
     return Reply(int(status), encode(value), JSON)
 
 

@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.allocator")
 Outcome = events.Written | events.Conflicted | events.Denied | events.Lost | events.ClaimGone
-# The ValidatingAdmissionPolicy that lets only the Lease holder write. It sees a new holder a moment after the holder itself.
+# The ValidatingAdmissionPolicy that lets only the Lease holder write. It learns of a new holder a moment after the holder itself.
 HOLDER_POLICY = "drawbridge-allocator-holder"
 POLICY_PAUSE = 0.25  # seconds before the retry of a write that the policy rejected
-DRY_RUN_PAUSE = 0.05  # seconds between two dry runs of a new leader, which decides nothing meanwhile
-MAX_DRY_RUNS = 16  # claims that are tried for the dry run; a claim may have been deleted
+DRY_RUN_PAUSE = 0.05  # seconds between two dry runs; until these have ended, a new leader decides nothing
+MAX_DRY_RUNS = 16  # claims with which the dry run is tried, because a claim may have been deleted
 NO_CHANGE = Merge({"metadata": {"annotations": {f"drawbridge.dev/{HOLDER_POLICY}": None}}})
 MAX_WRITERS = 64  # writes at the same time
 DEADLINE = 10.0  # seconds for one write, including pauses that the API server requests
 # The API server's messages for a missing permission. Every other refusal is about one object.
 LACKS = re.compile(r'User ".*" cannot patch resource|requires resource="resourceclaims/binding", verb="patch"')
-# Answers that prove that the write is not carried out later.
+# Errors after which the API server certainly does not carry out the write later.
 ANSWERED = (Conflict, NotFound, Throttled, Forbidden, Unauthorized, Invalid, BadRequest)
-LACKING_SECONDS = 120.0  # a missing permission is reported this long after the last refusal
+LACKING_SECONDS = 120.0  # how long after the last refusal a missing permission is reported
 
 
 class Commits:
@@ -140,7 +140,7 @@ class Commits:
         )
 
     async def wait_for_policy(self, claims: Iterable[ResourceClaim], seconds: float = DEADLINE) -> None:
-        """Wait, at most `seconds`, until the policy has seen that we hold the Lease: then it rejects late writes of the former leader.
+        """Wait, at most `seconds`, until the policy has seen that we hold the Lease. From then on it rejects writes of the former leader.
 
         The test is a dry run: a patch without changes to the first of these claims that exists.
         """

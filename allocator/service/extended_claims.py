@@ -1,7 +1,8 @@
-"""Creates claims for pods that request devices as extended resources (KEP-5004), in place of DynamicResources, which is disabled.
+"""Creates claims for pods that request devices as extended resources (KEP-5004), because the plugin DynamicResources is disabled.
 
-The claim is created before the pod is decided on, and the pod's status names it for the kubelet. From then on it is a claim like any
-other. The claim's name is derived from the pod, so a process that is killed between the two writes leaves no second claim.
+The claim is created before nodes and devices are chosen for the pod, and the pod's status names the claim for the kubelet. From then on it
+is a claim like any other. The claim's name is derived from the pod. So if the process is killed between the two writes, the next attempt
+does not create a second claim.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class ExtendedClaims:
         self._making: dict[str, asyncio.Task[None]] = {}  # by uid of the pod
 
     def make(self, pod: Pod) -> None:
-        """Start to create the claim of a pod, unless that is under way. The pod is requeued when the informer shows the claim."""
+        """Start to create the claim of a pod, unless this has already started. The pod is requeued when the informer shows the claim."""
         uid = pod.metadata.uid
         if uid not in self._making:
             task = self._making[uid] = asyncio.get_running_loop().create_task(self._make_patiently(pod))
@@ -77,7 +78,7 @@ class ExtendedClaims:
         return uid in self._making
 
     async def _make_patiently(self, pod: Pod) -> None:
-        """Retry until the claim exists, the pod needs none or is gone, or another replica leads."""
+        """Retry until the claim exists, the pod needs no claim or is gone, or another replica leads."""
         failures = 0
         while True:
             pod = self._pods.newest(pod)
@@ -91,7 +92,7 @@ class ExtendedClaims:
                     await self._make(pod, wanted)
             except HttpError as error:
                 if not self._lead.leads:
-                    return  # the next leader makes it
+                    return  # the next leader creates the claim
                 problem = error
             except ApiError as error:
                 problem = error
@@ -127,7 +128,7 @@ class ExtendedClaims:
         return current.metadata.uid == meta.uid and not current.spec.node_name
 
     async def _make(self, pod: Pod, wanted: ExtendedClaim) -> None:
-        """Create the claim, unless it exists, and name it in the status of the pod."""
+        """Create the claim, unless it exists, and write its name into the status of the pod."""
         meta = pod.metadata
         name = wanted.claim.metadata.name
         try:

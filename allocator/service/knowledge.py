@@ -1,8 +1,8 @@
 """The allocator's view of the cluster: informers, the stock that decisions use, and whether this replica leads.
 
-`Knowledge.stock` is an immutable snapshot. It has claims as the ledger intends them (`overlay_claim`), before an informer shows the
-writes. Each change makes a new stock from the last one and keeps what has not changed, so that caches of earlier decisions stay valid. Of
-several replicas one leads (`Lead`): it decides and writes, and the others return an error.
+`Knowledge.stock` is an immutable snapshot. It has claims in the state that the ledger intends (`overlay_claim`), before an informer shows
+the writes. Each change makes a new stock from the last one and keeps what has not changed, so that caches of earlier decisions stay valid.
+Of several replicas one leads (`Lead`): it decides and writes, and the others return an error.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NEEDED = (
 
 
 def _ignore(*_: object) -> None:
-    """Do nothing: the default listener."""
+    """Do nothing. This is the default listener."""
 
 
 class Knowledge(ClusterView):
@@ -74,7 +74,7 @@ class Knowledge(ClusterView):
         self.namespaces = self.informer(resources.NAMESPACES)
         self.budgets = self.informer(resources.POD_DISRUPTION_BUDGETS)
         self._others: list[Informer[Any]] = [self.informer(kind) for kind in NEEDED]
-        # Claims as the ledger intends them, by uid, until the informer shows them in this state.
+        # By uid: claims in the state that the ledger intends, until the informer shows this state.
         self._ahead: dict[str, ResourceClaim] = {}
 
     async def run(self) -> None:
@@ -109,7 +109,7 @@ class Knowledge(ClusterView):
         return self.pods.objects.get((namespace, name))
 
     def overlay_claim(self, uid: str, claim: ResourceClaim | None) -> None:
-        """Use this version of a claim in the stock; None: use the informer's again."""
+        """Use this version of a claim in the stock. If `claim` is None, use the informer's version again."""
         if claim is not None:
             self._ahead[uid] = claim
             self.stock = self.stock.with_object(claim)
@@ -123,7 +123,7 @@ class Knowledge(ClusterView):
         self.stock = self.stock.with_all([seen for _, seen in latest if seen is not None], removed)
 
     def declare(self, declared: Declared) -> None:
-        """Use this declaration of the administrator where the server reports nothing."""
+        """Use the administrator's declaration for everything that the API server does not report."""
         self._declared = declared
         self._understand(self.server.minor, self.server.reported)
 
@@ -136,7 +136,7 @@ class Knowledge(ClusterView):
         self._understand(server.minor, server.gates)
 
     async def _rebuild_stock(self) -> None:
-        """When the API server's version or feature gates change, rebuild the stock in a thread. Decisions use the old stock until then."""
+        """When the API server's version or feature gates change, rebuild the stock in a thread. Meanwhile decisions use the old stock."""
         while True:
             await self._server_changed.wait()
             self._server_changed.clear()
@@ -149,7 +149,7 @@ class Knowledge(ClusterView):
             self.on_devices()
 
     async def _has(self, kind: resources.Resource[Any]) -> bool:
-        """Return whether the API server has a resource; retry until it answers."""
+        """Return whether the API server serves a resource. Retry until the API server answers."""
         while True:
             try:
                 await self._cluster.list(kind, limit=1)
@@ -183,7 +183,7 @@ class Knowledge(ClusterView):
                 self.on_quota()
             problem = misread(new) if new is not None else ""
             if problem:
-                raise ValueError(problem)  # so the object is quarantined; its valid lines still apply
+                raise ValueError(problem)  # the informer quarantines the object; its valid lines still apply
 
     def _take(self, batch: Batch[Any]) -> None:
         changes = [delta for delta in batch.deltas if not _is_idle(delta)]
@@ -195,7 +195,7 @@ class Knowledge(ClusterView):
 
 
 def _is_idle(delta: Delta[Any]) -> bool:
-    """Return whether a change does not concern decisions: kubelet heartbeats, and status that this allocator writes."""
+    """Return whether a change does not matter for decisions, such as a kubelet's heartbeat or a status that this allocator writes."""
     old, new = delta.old, delta.new
     if old is None or new is None or old.metadata.uid != new.metadata.uid:
         return False
@@ -234,6 +234,6 @@ class Lead:
             )
 
     def require_lead(self) -> None:
-        """Raise HttpError while another replica may lead."""
+        """Raise HttpError unless this replica certainly is the only leader."""
         if not self.may_write():
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "another replica may lead now", "wait; nothing is lost")

@@ -3,9 +3,9 @@
 How a commit works: `commit` applies `Commit`. Its effects are patches of claims, which `Commits.perform` sends. Each outcome is applied as
 an event, with further patches as effects. The last outcome has the effect `Ready` or `Dropped`, which ends `commit`.
 
-Events are applied on one event loop, one after the other. `Assume` names the generation of the ledger that the decision saw, and the
-ledger declines it if the devices changed since, so no device is given to two pods. The Lease, and the resourceVersion in every write,
-prevent that between two replicas.
+Events are applied on one event loop, one after the other. `Assume` names the generation of the ledger on which the decision was based. The
+ledger declines an `Assume` if the devices have changed since then, so one replica does not give a device to two pods. The Lease, and the
+resourceVersion in every write, prevent the same for two replicas.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ T = TypeVar("T")
 logger = logging.getLogger("drawbridge.allocator")
 PAUSE = 0.25  # seconds before a claim is read again after a write without an answer
 UNSEEN_SECONDS = 5.0  # if the watch has not shown our write after this time, claims are listed again
-PAGE = 2000  # claims that a new leader lists at once; it decides nothing meanwhile
+PAGE = 2000  # claims in one page when a new leader lists all claims; it decides nothing until it has them
 
 
 class LiveLedger:
@@ -65,10 +65,10 @@ class LiveLedger:
         self._clock = asyncio.get_running_loop().time
         self.state = Ledger(terms=Terms())
         self.commits = Commits(cluster, lead, metrics)
-        # One callback for each waiting call of `commit`. Each callback gets every Ready and Dropped, and ignores those of other tokens.
+        # One callback for each waiting call of `commit`. Each callback gets every Ready and Dropped, and ignores effects with other tokens.
         self._commit_callbacks: list[Callable[[effects.Ready | effects.Dropped], None]] = []
         self.claims_changed = asyncio.Event()  # set, and replaced by a new Event, when the informer shows a claim
-        # resourceVersion and time of each write of ours that the watch has not shown
+        # The resourceVersion and the time of each write of ours that the watch has not shown yet.
         self._written: deque[tuple[str, float]] = deque()
         self.unseen_seconds = UNSEEN_SECONDS
         self._backoff = Backoff(least=PAUSE, most=10.0)
@@ -110,7 +110,7 @@ class LiveLedger:
         return wanted
 
     def perform(self, effect: effects.ClaimWrite) -> None:
-        """Start to write a claim, for the ledger or for a sweep, and apply the outcome to the ledger."""
+        """Start to write a claim, for the ledger or for a sweep. The outcome is applied to the ledger."""
 
         def report(outcome: events.Event) -> None:
             if isinstance(outcome, events.Written):
@@ -120,9 +120,9 @@ class LiveLedger:
         self.run_in_background(self.commits.perform(effect, report))
 
     def unseen(self, factor: float = 2.0) -> str:
-        """Return a message if a write of ours was not in the watch for `factor` times `unseen_seconds`; else "".
+        """Return a message if the watch has not shown a write of ours for `factor` times `unseen_seconds`; else "".
 
-        A pod is bound only after the watch has shown the write.
+        This matters because a pod is bound only after the watch has shown the write.
         """
         claims = self._knowledge.claims
         while self._written and claims.version and not is_later(self._written[0][0], claims.version):
@@ -132,7 +132,7 @@ class LiveLedger:
         return f"{claims.resource.id}: the API server has not shown a write of ours for {age:.0f} s" if is_late else ""
 
     def check_watch(self) -> None:
-        """List claims again if their watch does not show our own writes."""
+        """List the claims again if their watch does not show our own writes."""
         problem = self.unseen(1.0)
         if problem and self._knowledge.claims.distrust_watch():
             logger.warning("a watch is stale; the collection is listed again", extra={"problem": problem})
@@ -183,7 +183,7 @@ class LiveLedger:
                 logger.warning("an object could not be read", extra=problem)
 
     async def catch_up(self) -> None:
-        """Wait until an earlier leader can write no more, then list all claims: the informer may lag behind that leader's last write."""
+        """Wait until an earlier leader can no longer write. Then list all claims, because the informer may lag behind its last write."""
         await self.commits.wait_for_policy([*self._knowledge.claims.objects.values()])
         async for page in pages(self._cluster, RESOURCE_CLAIMS, limit=PAGE):
             for claim in page.items:
@@ -203,18 +203,18 @@ class LiveLedger:
         self.claims_changed = asyncio.Event()
 
     def full_nodes(self, pod: Pod, leaving: Iterable[Pod] = ()) -> dict[str, str]:
-        """Return a message for each node that has reached its limit of pods, not counting this pod and the pods of `leaving`."""
+        """Return a message for each node that has reached its limit of pods. This pod and the pods of `leaving` do not count."""
         uids = {excluded.metadata.uid for excluded in (pod, *leaving)}
         return full_nodes(self.reserved_nodes(), self._pods.rules.most_pods, uids)
 
     def reserved_nodes(self) -> tuple[tuple[str, str], ...]:
-        """Return uid and node of each pod with a reservation; nothing if the number of pods per node is not limited."""
+        """Return uid and node of each pod with a reservation, or nothing if the number of pods per node has no limit."""
         if not self._pods.rules.most_pods:
             return ()
         return tuple((reservation.pod, reservation.node) for reservation in self.state.unreleased())
 
     def unwritten(self) -> Iterable[ResourceClaim]:
-        """Return the claims, as the ledger intends them, whose intended state is not written yet."""
+        """Return, in their intended state, the claims that are not yet written in this state."""
         return self.state.ahead.values()
 
     async def record_event(self, pod: Pod, sentence: str) -> None:
