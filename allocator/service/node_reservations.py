@@ -1,4 +1,4 @@
-"""Answers the audit agents of nodes: each agent gets the reservations on its own node only.
+"""Answers the audit agents of nodes: each agent gets only the reservations on its own node.
 
 An agent sends a service account token for the audience `AUDIENCE`. A TokenReview returns the account and the node of the agent's pod.
 """
@@ -28,8 +28,6 @@ _MOUNTED = f"send Authorization: Bearer and a token of the audience {AUDIENCE} (
 
 
 class NodeReservations:
-    """Answers the audit agents."""
-
     def __init__(self, ledger: Ledger, lead: Lead, accounts: TokenReviews, agent: str) -> None:
         """Only the account `agent` gets answers."""
         self._ledger = ledger

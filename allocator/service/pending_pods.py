@@ -1,4 +1,4 @@
-"""The pods of our schedulers: what each waits for, its placement strategy, and when its scheduler should requeue it."""
+"""The pods of our schedulers: what each pod waits for, its placement strategy, and when its scheduler should requeue it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PendingPods:
         return pod is not None and not pod.spec.node_name
 
     def newest(self, pod: Pod) -> Pod:
-        """Return the later version of a pod: from the scheduler's request or from the informer."""
+        """Return the later version of a pod: the one from the scheduler's request, or the one from the informer."""
         watched = self.by_uid.get(pod.metadata.uid)
         later = watched is not None and is_later(watched.metadata.resource_version, pod.metadata.resource_version)
         return watched if watched is not None and later else pod
@@ -76,14 +76,15 @@ class PendingPods:
         return changes
 
     def _forget(self, uid: str) -> None:
-        """Forget what a pod waits for: it is gone, or has a node."""
+        """Forget what a pod waits for, because it is gone or has a node."""
         self.waiting.pop(uid)
         self.nominations.forget(uid)
 
     def note(self, pod: Pod, outlook: Outlook, *, is_current: bool) -> None:
         """Record what a pod waits for after an answer.
 
-        `is_current` is whether the stock is unchanged since the decision. A later change did not requeue the pod: it was not waiting yet.
+        `is_current` is whether the stock is unchanged since the decision. If it has changed, this did not requeue the pod, because the pod
+        was not waiting yet.
         """
         if outlook is Outlook.WAITING:
             self.waiting.put(pod, WaitReason.OBJECTS)
@@ -99,16 +100,16 @@ class PendingPods:
         self.waiting.put(pod, WaitReason.ROOM, demand_key(find_claims(pod, self._knowledge.stock)))
 
     def devices_changed(self) -> None:
-        """Requeue every pod that waits for devices or objects: devices, classes or nodes have changed."""
+        """Requeue the pods that wait for room or devices, and those that lack no object now: devices, classes or nodes have changed."""
         self.waiting.requeue(self.waiting.pods_waiting_for(WaitReason.ROOM, WaitReason.DEVICES))
         self.objects_changed()
 
     def room_changed(self) -> None:
-        """Requeue every pod that waits for room: a quota or the placement rules have changed."""
+        """Requeue every pod that waits for room, because a quota or the placement rules have changed."""
         self.waiting.requeue(self.waiting.pods_waiting_for(WaitReason.ROOM))
 
     def objects_changed(self, namespace: str = "") -> None:
-        """Requeue the pods of one namespace, or of all, that waited for an object and now lack none."""
+        """Requeue the pods that waited for an object and now lack none, in one namespace or in all namespaces."""
         pods = [
             pod
             for pod in self.waiting.pods_waiting_for(WaitReason.OBJECTS)
@@ -142,7 +143,7 @@ class PendingPods:
         return [claims[key] for key in claim_keys(pod) if key in claims and claims[key].status.allocation is not None]
 
     def unusable_claims(self, pod: Pod) -> dict[str, str]:
-        """Return by uid why allocated claims of a pod cannot be used any more: their devices failed or are late."""
+        """Return the allocated claims of a pod that cannot be used any more, by uid, with the reason: their devices failed or are late."""
         reasons: dict[str, str] = {}
         for claim in self.allocated_claims(pod):
             if why := unusable(claim, time(), self._binding_seconds):
@@ -150,14 +151,14 @@ class PendingPods:
         return reasons
 
     def place_by(self, rules: PlacementRules) -> None:
-        """Use other placement rules from the next decision on, and requeue the pods that the old rules refused or kept waiting."""
+        """Use these placement rules from the next decision on, and requeue the pods that the old rules refused or kept waiting."""
         if rules != self.rules:
             self.rules = rules
             self.room_changed()
             self.objects_changed()
 
     def placement_of(self, pod: Pod) -> tuple[Placement, str]:
-        """Return the placement of a pod. If it or its namespace names an unknown strategy, return the rules' placement, with a message."""
+        """Return the placement of a pod. If the pod or its Namespace names an unknown strategy, return the configured one and a message."""
         namespace = self._knowledge.namespaces.objects.get(("", pod.metadata.namespace or "default"))
         annotations = namespace.metadata.annotations if namespace is not None else {}
         try:

@@ -1,7 +1,7 @@
-"""Periodic checks of the leader: for claims that hold the same device, and for what was left behind.
+"""Periodic checks of the leader: for claims that hold the same device (overlaps), and for reservations that were left behind (the sweep).
 
 A pool is checked for overlaps shortly after one of its claims changed, and all pools are checked with each sweep. The ledger decides which
-claim yields. The sweep is a second line of defence: it repairs what two sweeps in a row have found.
+claim gives up the device. The sweep is a second line of defence: it repairs what two sweeps in a row have found.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from runtime.informers import Batch
 
 logger = logging.getLogger("drawbridge.allocator")
-_REMEMBERED = 256  # overlaps that are not logged a second time
+_REMEMBERED = 256  # the latest overlaps, which are not logged a second time
 
 
 class PeriodicChecks:
@@ -42,7 +42,7 @@ class PeriodicChecks:
         knowledge.claims.listen(self._notice)
 
     def begin(self) -> None:
-        """Check all pools the next time, because an earlier leader may have left overlaps in any pool."""
+        """Let the next check look at all pools, because an earlier leader may have left overlaps in any pool."""
         self._sweep_at = -inf
         self._suspects = frozenset()
 

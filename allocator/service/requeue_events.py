@@ -1,6 +1,6 @@
-"""The pods that a scheduler should requeue: numbered events, read by long polls. No event is lost between two polls.
+"""The pods that a scheduler should requeue, as numbered events for long polls. No event is lost between two polls.
 
-A caller that missed more events than are kept, or sends a number of an earlier process, gets an event for all pods.
+A caller that missed more events than are kept, or that sends a number from an earlier process, gets an event for all pods.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REMEMBERED = 256
 
 
 class RequeueEvent(msgspec.Struct, frozen=True):
-    """The pods, by namespace/name, to requeue; or all pods. `seq` is the number of the event."""
+    """The pods that should be requeued, as namespace/name, or all pods. `seq` is the number of the event."""
 
     seq: int
     pods: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class RequeueEvents:
         self._added = asyncio.Event()
 
     def add(self, pods: Iterable[str] = (), *, all_pods: bool = False) -> None:
-        """Add an event for some pods or for all; none if `pods` is empty."""
+        """Add an event for these pods, or for all pods. Without pods, add none."""
         named = tuple(sorted(set(pods)))
         if not named and not all_pods:
             return
@@ -45,7 +45,7 @@ class RequeueEvents:
         self._added = asyncio.Event()
 
     async def after(self, seq: int, seconds: float) -> RequeueEvent:
-        """Wait up to `seconds` for an event after `seq`, and return all events after `seq` as one; an empty event if there are none."""
+        """Wait up to `seconds` for an event after `seq`. Return all events after `seq` as one event, which is empty if there are none."""
         if seq == self.seq:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):

@@ -1,7 +1,7 @@
-"""The table of waiting pods. The reason in a pod's row decides which events requeue it. Waking a pod adds a `RequeueEvent` for it.
+"""The table of waiting pods. The reason in a pod's row decides which changes requeue the pod: they add a `RequeueEvent` for it.
 
-A pod enters the table when an answer makes it wait, and leaves when it has a node, is gone, or gets another answer. Events wake it at
-once; `PendingPods.tick` wakes pods whose event may be missing.
+A pod enters the table when an answer makes it wait, and leaves the table when it has a node, is gone, or gets another answer. A change
+requeues the pod at once; `PendingPods.tick` requeues pods for which no change was noticed.
 
 If another plugin gates a pod, as DefaultPreemption does while it evicts, the scheduler drops the pod's requeue event. So a requeued pod
 stays in the table, and the event is repeated every `CHECK_SECONDS` until the scheduler tries the pod again.
@@ -37,15 +37,13 @@ class WaitReason(StrEnum):
     """What a pod waits for."""
 
     ROOM = "room"  # a free device, or a change of devices, nodes, quotas or placement rules
-    DEVICES = "devices"  # a change of devices or nodes; the pod would fit on no node even if all devices were free
+    DEVICES = "devices"  # a change of devices or nodes, because the pod would fit on no node even if all devices were free
     OBJECTS = "objects"  # a missing claim or other object
-    TURN = "turn"  # the turn of its namespace
+    TURN = "turn"  # the next turn of its namespace (`NamespaceTurns`)
     SCHEDULER = "scheduler"  # its scheduler, which has not tried the pod since the requeue event
 
 
 class WaitingPod(msgspec.Struct, frozen=True):
-    """A row of the table."""
-
     pod: Pod
     since: float
     checked_at: float
@@ -53,8 +51,6 @@ class WaitingPod(msgspec.Struct, frozen=True):
 
 
 class WaitingPods:
-    """The table."""
-
     def __init__(self, events: RequeueEvents, clock: Callable[[], float]) -> None:
         self._events = events
         self._clock = clock
@@ -76,7 +72,7 @@ class WaitingPods:
         return popped[0] if popped else None
 
     def note_attempt(self, uid: str) -> None:
-        """Remove a pod that its scheduler tries again, unless the pod waits for room: it may still wait although some node fits."""
+        """Remove a pod that its scheduler tries again. A pod that waits for room stays, because it may still wait although a node fits."""
         if not self.waits_for(WaitReason.ROOM, uid):
             self.pop(uid)
 
@@ -96,11 +92,14 @@ class WaitingPods:
             self.put(pod, WaitReason.SCHEDULER)
 
     def requeued_before(self, time: float) -> list[Pod]:
-        """Return the pods that were requeued before or at `time` and that their scheduler has not tried since."""
+        """Return the pods that were requeued before or at `time` and that their scheduler has not tried since then."""
         return [row.pod for row in self._rows[WaitReason.SCHEDULER].values() if row.checked_at <= time]
 
     def due(self, reason: WaitReason, is_seen: Callable[[str], bool]) -> list[Pod]:
-        """Return up to `MAX_CHECKED` pods with this reason, last checked `CHECK_SECONDS` ago or earlier; remove pods that count as gone."""
+        """Return up to `MAX_CHECKED` pods with this reason whose last check was at least `CHECK_SECONDS` ago.
+
+        Pods that count as gone are removed.
+        """
         now = self._clock()
         rows = takewhile(lambda row: now - row.checked_at >= CHECK_SECONDS, self._rows[reason].values())
         due_pods: list[Pod] = []
@@ -116,7 +115,7 @@ class WaitingPods:
         self._freed = True
 
     async def requeue_fitting(self, may_fit: Callable[[Pod], bool]) -> None:
-        """Requeue the pods that may fit, if a device became free since the last check. Pods with equal requests share one check."""
+        """If a device became free since the last check, requeue the pods that may fit. Pods with equal requests share one check."""
         if self.is_checking:
             return
         self.is_checking = True
