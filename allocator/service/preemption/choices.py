@@ -1,7 +1,7 @@
 """Choose the victims of a preemption. These functions change nothing; `evictions` evicts the pods that they return.
 
-`allocator.preemption` searches for sets of victims. This module tests whether the pods fit once a set is gone, by devices,
-quota and the limit of pods on a node.
+`allocator.preemption` searches for sets of victims. This module tests whether the pods fit once such a set is gone: whether there are
+enough devices, and whether quotas and the limit of pods on a node allow it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 
-# Pods with a node each: one pod with each of its candidate nodes, or the members of a group in the order in which they are placed.
+# Pairs of a pod and a node: one pod with each of its candidate nodes, or the members of a group in the order in which they are placed.
 Places: TypeAlias = "Sequence[tuple[Pod, str]]"
 
 
@@ -62,7 +62,7 @@ class Scene(NamedTuple):
     occupied: Sequence[tuple[str, str]]  # uid and node of each pod that counts towards `most_pods`
 
     def current_pods(self) -> Iterator[Pod]:
-        """Yield the pods, corrected by what this process did itself: evicted pods are being deleted, pods being bound have their node."""
+        """Yield the pods, corrected by what this process did itself: evicted pods are being deleted, and reserved pods have their node."""
         for pod in self.pods.values():
             meta = pod.metadata
             since = self.evicted.get(meta.uid)
@@ -78,7 +78,7 @@ class Scene(NamedTuple):
         return [pod for pod in self.current_pods() if pod.metadata.deletion_timestamp]
 
     def without_ended(self) -> Stock:
-        """Return the stock in which deleted and finished pods hold nothing."""
+        """Return the stock as if deleted and finished pods held nothing."""
         return without_unused_claims(self.stock, self.stock.claims, self.pods)
 
     def holders_below(self, pod: Pod, stock: Stock) -> Holders:
@@ -88,15 +88,15 @@ class Scene(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The victims, or the pods whose deletion to await; neither if no eviction would let the pods fit."""
+    """The victims, or the pods that are already being deleted and must be awaited. Both are empty if no eviction would help."""
 
     victims: Victims | None = None
     leaving: tuple[Pod, ...] = ()
-    give_way: tuple[Pod, ...] = ()  # pods refused because nominated pods have the devices
+    give_way: tuple[Pod, ...] = ()  # pods that do not fit because nominated pods get the devices
 
 
 def choose(places: Places, awaited: Places, scene: Scene, decider: Decider, *, together: bool) -> Choice:
-    """Choose the victims on one of the nodes, or on all of them `together`. `awaited` are the pods that already have a nominated node."""
+    """Choose the victims on one of the nodes, or on all nodes `together`. `awaited` are the pods that already have a nominated node."""
     pod = places[0][0]
     stock = scene.without_ended()
     holders = scene.holders_below(pod, stock)
@@ -112,9 +112,9 @@ def choose(places: Places, awaited: Places, scene: Scene, decider: Decider, *, t
 
 
 def fewest(pod: Pod, scene: Scene, decider: Decider) -> PotentialVictims | None:
-    """Among nodes where a pod fits once all pods of at most its priority end, return the node with the fewest of these pods.
+    """Among the nodes where a pod fits once all pods of the same or a lower priority end, return the node with the fewest of these pods.
 
-    None if there is no such node, or if the end of one pod is enough there: then no node has to be kept.
+    Return None if there is no such node. Also return None if the end of one pod is enough there, because then no node has to be kept.
     """
     more = replace(
         pod, spec=replace(pod.spec, priority=priority(pod) + 1)
@@ -135,7 +135,8 @@ def still_suffice(
 ) -> tuple[list[bool], tuple[Pod, ...]]:
     """Check choices of victims against the current state.
 
-    Return whether the pods fit without each choice and without the pods being deleted, and the pods that give way.
+    For each choice, return whether the pods fit once its victims and the pods that are being deleted are gone. Also return the pods that
+    give way to nominated pods.
     """
     nodes = tuple(dict.fromkeys(node for _, node in places))
     if any(node not in scene.stock.nodes for node in nodes):
@@ -164,7 +165,7 @@ def stock_and_preemptable(pod: Pod, scene: Scene) -> tuple[Stock, Holders]:
 def stock_with_room(
     pod_and_node: tuple[Pod, str], stock: Stock, holders: Holders, scene: Scene, decider: Decider
 ) -> Stock:
-    """Return the stock without the victims of a pod on a node; unchanged if the pod would not fit even then."""
+    """Return the stock without the victims of a pod on a node, or the unchanged stock if the pod would not fit even without them."""
     trial = Trial([pod_and_node], stock, scene, decider)
     try:
         victims = make_room_on(holders.potential_victims((pod_and_node[1],), stock), holders, trial.suffices)
@@ -174,7 +175,7 @@ def stock_with_room(
 
 
 class Trial:
-    """Checks whether pods fit without certain victims: one pod on the victims' node, or all pods `together`."""
+    """Checks whether pods fit once certain victims are gone: one pod on the victims' node, or all pods `together`."""
 
     def __init__(
         self,
@@ -197,7 +198,7 @@ class Trial:
         self.give_way: dict[str, Pod] = {}  # by uid
 
     def suffices(self, victims: Victims) -> bool:
-        """Return whether the pods fit without these victims; raise Enough when the time is over."""
+        """Return whether the pods fit once these victims are gone; raise Enough when the time is over."""
         if self._decider.is_abandoned():
             raise Enough
         scene = self._scene

@@ -1,11 +1,11 @@
 """Evict the victims that `allocator.service.preemption.choices` chose for a pod.
 
-A victim is evicted as kube-scheduler does it: first the condition DisruptionTarget, which Jobs read, then a deletion with the uid of
-the pod that was seen. Nothing is reserved for the preempting pod: its node is nominated instead (`nominations`).
+A victim is evicted as kube-scheduler does it. First the victim gets the condition DisruptionTarget, which Jobs read. Then it is deleted, if
+it still has the uid that was seen. Nothing is reserved for the preempting pod: its node is nominated instead (`nominations`).
 
 Preemptions run one at a time. Before each eviction, the choice is checked again: while the API server handles an eviction, devices can
-vanish or become free, so that the choice no longer suffices or is no longer needed. A crash between two evictions needs no recovery:
-the next leader counts the pods that are being deleted as free and evicts only what else is needed.
+vanish or become free, so that the choice no longer suffices or is no longer needed. A crash between two evictions needs no recovery. The
+next leader counts the devices of pods that are being deleted as free, and evicts only the pods that are still needed.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.allocator")
 MANAGER = "drawbridge-allocator"
-LOOK_SECONDS = 2.0  # for the victims of one pod; the scheduler waits five seconds
-KEEP_SECONDS = 0.5  # for the node to keep for a starved pod
-TRUSTED = 60.0  # the most seconds since the last update for which a cached object is used
-REMEMBERED = 1024  # evictions that the status of budgets may not count yet
+LOOK_SECONDS = 2.0  # for the search for one pod's victims; the scheduler waits five seconds
+KEEP_SECONDS = 0.5  # for the search for a node that is kept for a starved pod
+TRUSTED = 60.0  # no pod is evicted if a cached collection was not confirmed for this many seconds
+REMEMBERED = 1024  # the latest evictions, which the status of budgets may not count yet
 TARGET = "DisruptionTarget"
 REASON = "PreemptionByScheduler"
 NO_ROOM = "evicting lower-priority pods would not free enough devices"
 
 
 class Preemption(msgspec.Struct, frozen=True):
-    """The nodes on which pods will fit once their victims are gone; no places, and the reason, if no eviction helps."""
+    """The nodes on which pods will fit once their victims are gone. If no eviction helps, `places` is empty and `message` says why."""
 
     places: tuple[tuple[Pod, str], ...] = ()
     victims: tuple[Pod, ...] = ()
@@ -72,7 +72,7 @@ class Preemption(msgspec.Struct, frozen=True):
 
 
 class _Evicted(msgspec.Struct, frozen=True):
-    """An evicted pod, and the versions of its budgets at that time. The status of a budget with a newer version counts the eviction."""
+    """An evicted pod, and the versions of its budgets at that time. Once a budget has a newer version, its status counts the eviction."""
 
     uid: str
     at: str  # wall-clock time
@@ -106,7 +106,7 @@ class Evictions:
         self._evicted: deque[_Evicted] = deque(maxlen=REMEMBERED)
 
     async def make_room(self, places: Places, *, together: bool = False) -> Preemption:
-        """Choose the victims on one of the nodes of a pod, or for a group whose members have a node each, and evict them."""
+        """Choose and evict the victims: for a pod, on one of its candidate nodes; for a group, on the nodes of its members."""
         async with self._one_at_a_time:
             places = [(self._pods.newest(pod), node) for pod, node in places]
             choice = await self._choose(places, together=together)
@@ -118,7 +118,10 @@ class Evictions:
             return preemption
 
     async def advise(self, pod: Pod, nodes: Iterable[str]) -> str:
-        """Return a sentence that names the victims for a pod; "" if no eviction would help or victims are being deleted. Evicts none."""
+        """Return a sentence that names the victims for a pod, without evicting them.
+
+        Return "" if no eviction would help, or if victims are already being deleted.
+        """
         async with self._one_at_a_time:
             choice = await self._choose([(pod, node) for node in nodes], together=False)
         if isinstance(choice, Preemption) or not choice.pods:
@@ -128,9 +131,9 @@ class Evictions:
         return f"would fit on {choice.node} if lower-priority {name_pods(pod, choice.pods)} were evicted; no pod is evicted (--extender-preemption)"
 
     async def _choose(self, places: Places, *, together: bool) -> Preemption | Victims:
-        """Choose the victims on one of the nodes, or on all of them `together`; or return why there are none."""
+        """Choose the victims on one of the nodes, or on all nodes `together`. If there are no victims, return the reason."""
         self._lead.require_ready()
-        # With an outdated cache, pods could be evicted in spite of a budget, or for devices that are free already.
+        # With an outdated cache, pods could be evicted in spite of a budget, or for devices that are already free.
         if silent := self._knowledge.silent_for(TRUSTED):
             problem = f"no pod is evicted: there was no update about {silent} for {TRUSTED:.0f} s"
             remedy = "check the API server and the allocator's rights"
@@ -189,7 +192,7 @@ class Evictions:
         )
 
     def _current_budgets(self) -> list[PodDisruptionBudget]:
-        """Return the budgets, reduced by the evictions that their status does not count yet."""
+        """Return the budgets with their allowed disruptions reduced by the evictions that their status does not count yet."""
         budgets: list[PodDisruptionBudget] = []
         for budget in self._knowledge.budgets.objects.values():
             key, version = budget.metadata.key, budget.metadata.resource_version
@@ -204,7 +207,7 @@ class Evictions:
         pod = places[0][0]
         nominations = self._pods.nominations
         evicted: list[Pod] = []
-        # Also the pods being deleted count as awaited: devices that they free may be reachable from these nodes.
+        # The pods that are being deleted are awaited, too: these nodes may be able to use the devices that they free.
         leaving = [
             leaving_pod for leaving_pod in self.scene(places).leaving_pods() if priority(leaving_pod) < priority(pod)
         ]

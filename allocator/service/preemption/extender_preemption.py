@@ -1,8 +1,8 @@
 """Preemption for the pods of a stock scheduler, which does not call its extender's preempt verb for devices.
 
 Each filter call names the nodes that all other plugins accept, so this module knows the pods that lack only devices. Depending on
-`--extender-preemption`, an event names the victims, or they are evicted. Pods are handled one at a time, the highest priority first,
-each followed by a pause of the same length. The state can be lost: the scheduler calls again.
+`--extender-preemption`, an event names the victims, or they are evicted. Pods are handled one at a time, the highest priority first. After
+each pod there is a pause as long as the pod took. The state may be lost, because the scheduler calls again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ROOM_MAY_HELP = (Outlook.FULL, Outlook.FITS)
 
 
 class _QueuedPod(msgspec.Struct, frozen=True):
-    """A pod, and the nodes that all plugins but ours accept."""
+    """A pod, and the nodes that all plugins of the scheduler accept for it."""
 
     pod: Pod
     nodes: tuple[str, ...]
@@ -87,7 +87,7 @@ class ExtenderPreemption:
                 self._added.clear()
                 continue
             begun = self._clock()
-            # The highest priority first, among equals the oldest.
+            # The highest priority comes first, and among equal priorities the oldest pod.
             pods = (queued.pod for queued in self._queued.values())
             order = [(-priority(pod), pod.metadata.creation_timestamp, pod.metadata.uid) for pod in pods]
             queued = self._queued[min(order)[-1]]

@@ -1,8 +1,9 @@
 """Nominated nodes: devices that become free on a pod's nominated node go to no pod of lower priority, for a limited time.
 
-A scheduler nominates a node in the pod's status, as core does. This module nominates nodes in two more cases: when it evicts, because the
-status may lag behind; and for a starved pod, so that smaller pods of its priority do not pass it forever. Only one starved pod at a time
-has a nomination, for at most `LONGEST`. A pod that was refused because of a nomination is requeued when a nomination ends.
+A scheduler nominates a node in the pod's status, as kube-scheduler does. This module nominates nodes in two more cases. When the allocator
+evicts pods, it nominates the node itself, because the status may lag behind. And it nominates a node for a starved pod (one that has waited
+for room too long), so that smaller pods of the same priority do not pass this pod forever. Only one starved pod at a time has a nomination,
+for at most `LONGEST`. A pod that was refused because of a nomination is requeued when a nomination ends.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ if TYPE_CHECKING:
 
 OUTBID = "node(s) had free devices reserved for a nominated pod of the same or a higher priority"
 SECONDS = 60.0  # how long a nomination lasts; schedulers retry sooner
-RETRY_FACTOR = 5  # after a search, the pod's wait for a node starts again this many starvation times later
-LONGEST = 600.0  # the most seconds that a node is kept for a starved pod, before another starved pod gets one
-IDLE = 30.0  # seconds; if no awaited pod has ended for this time, another starved pod gets a node
+RETRY_FACTOR = 5  # after a search for a node, the pod's next wait begins after this many starvation times
+LONGEST = 600.0  # the maximum of seconds that a node is kept for a starved pod before another starved pod gets a node
+IDLE = 30.0  # if no awaited pod has ended for this many seconds, another starved pod gets a node
 
 
 class KeptNode(msgspec.Struct, frozen=True):
-    """A node that is kept for a pod, and the pods whose devices that pod awaits."""
+    """A node that is kept for a pod, and the pods whose devices this pod awaits."""
 
     node: str
     until: float
     awaited: tuple[Pod, ...]
-    starved: bool = False  # kept for a starved pod: no pod is evicted
+    starved: bool = False  # the node is kept for a starved pod, and no pod is evicted
     progress_at: float = 0.0  # when an awaited pod ended last
 
 
@@ -62,7 +63,7 @@ class Nominations:
         self._ours[pod.metadata.uid] = KeptNode(node, self._clock() + SECONDS, tuple(awaited))
 
     def give_up(self, pod: Pod) -> None:
-        """End the nomination of a pod. A starved pod then need not wait `2 * LONGEST` for its next kept node."""
+        """End the nomination of a pod. A starved pod then need not wait `2 * LONGEST` for another kept node."""
         self._kept_at.pop(pod.metadata.uid, None)
         if self._ours.pop(pod.metadata.uid, None) is not None:
             self._requeue_refused()
@@ -73,9 +74,9 @@ class Nominations:
             self._full.setdefault(pod.metadata.uid, (self._clock(), devices))
 
     def next_starved_pod(self, helps: Callable[[Pod, KeptNode], bool]) -> Pod | None:
-        """Return the pod to find a node for.
+        """Return the pod for which a node should be searched.
 
-        This is the starved pod whose kept node no longer helps it, or else the starved pod that requests most devices.
+        This is the starved pod whose kept node no longer helps it or, if there is none, the starved pod that requests most devices.
         """
         starved_uid = next((uid for uid, kept in self._ours.items() if kept.starved), "")
         now = self._clock()
@@ -97,19 +98,19 @@ class Nominations:
             return None
         uid = starved_uid or max(due, key=lambda candidate: self._full[candidate][1])
         _, devices = self._full.pop(uid, (now, 0))
-        # In case no node helps, other pods are tried first.
+        # If no node is found for this pod, the other pods are tried before it is tried again.
         self._full[uid] = now + RETRY_FACTOR * self._starved, devices
         return self._pods.get(uid)
 
     def keep_node(self, pod: Pod, node: str, awaited: Iterable[Pod]) -> None:
-        """Keep a node for a starved pod. A second node is kept no longer than the first would have been."""
+        """Keep a node for a starved pod. A second node for the same pod is kept no longer than the first would have been."""
         uid, now = pod.metadata.uid, self._clock()
         until = self._ours[uid].until if uid in self._ours else now + LONGEST
         self._ours[uid] = KeptNode(node, until, tuple(awaited), starved=True, progress_at=now)
         self._kept_at[uid] = now
 
     def kept_for_others(self, pod: Pod, ledger: Ledger) -> list[tuple[Pod, KeptNode]]:
-        """List the nodes kept for other pods of the same or a higher priority."""
+        """List the nodes that are kept for other pods of the same or a higher priority."""
         ahead = [rival.metadata.uid for pods in self.rivals(pod, ledger).values() for rival in pods]
         now = self._clock()
         return [
@@ -117,7 +118,7 @@ class Nominations:
         ]
 
     def node_of(self, pod: Pod) -> str:
-        """Return the nominated node of a pod, by this module or by its scheduler; "" if none."""
+        """Return the node that this module or the pod's scheduler nominated for a pod; "" if there is none."""
         nomination = self._ours.get(pod.metadata.uid)
         return (
             nomination.node
@@ -126,7 +127,7 @@ class Nominations:
         )
 
     def rivals(self, pod: Pod, ledger: Ledger, group: Collection[str] = ()) -> dict[str, list[Pod]]:
-        """Return the nominated pods of the same or a higher priority by their node, without reserved pods and pods of the same group."""
+        """Return the nominated pods of the same or a higher priority, by node. Reserved pods and pods of the same group are left out."""
         least = priority(pod)
         by_node: dict[str, list[Pod]] = {}
         for uid in self._ours | self._stored:
@@ -141,11 +142,11 @@ class Nominations:
         return by_node
 
     def give_way(self, pod: Pod) -> None:
-        """Note that a pod was refused because of a nomination, so that it is requeued when one ends."""
+        """Note that a pod was refused because of a nomination. It is requeued when a nomination ends."""
         self._giving_way[pod.metadata.uid] = pod
 
     def awaited_by(self, pod: Pod | None) -> str:
-        """Return the nominated node of an unbound pod; "" if none."""
+        """Return the nominated node of an unbound pod; "" if there is none, or if the pod is bound or None."""
         return self.node_of(pod) if pod is not None and not pod.spec.node_name else ""
 
     def note_end(self, pod: Pod) -> None:
@@ -156,7 +157,7 @@ class Nominations:
                 self._ours[waiting] = replace(kept_node, progress_at=now)
 
     def follow(self, before: str, pod: Pod | None) -> None:
-        """Note the nominated node of a changed pod; if the pod lost `before`, its node so far, requeue the pods that gave way."""
+        """Note the nominated node of a changed pod. If this is no longer the node `before`, requeue the pods that gave way."""
         awaited = self.awaited_by(pod)
         if pod is not None and awaited and pod.metadata.uid in self._pods:
             self._stored[pod.metadata.uid] = None
@@ -164,7 +165,6 @@ class Nominations:
             self._requeue_refused()
 
     def forget(self, uid: str) -> None:
-        """Drop everything about a pod that is gone or bound."""
         for by_uid in (self._ours, self._stored, self._giving_way, self._full, self._kept_at):
             by_uid.pop(uid, None)
 

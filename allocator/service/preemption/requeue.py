@@ -1,9 +1,9 @@
 """Requeue pods of a stock scheduler when devices have become free for them.
 
-A stock scheduler watches claims, but not slices, taint rules or quotas. If it sees a change before the allocator does, the allocator
-answers its filter call from the old state, and no further event follows. In both cases the pod would wait until the scheduler flushes
-its queue after five minutes. So the allocator annotates one of the pod's claims, if the pod was requeued (`WaitingPods`) and the scheduler
-has not tried it again within a second. For the scheduler the annotation is an event, and at any event it retries all pods that an
+A stock scheduler watches claims, but not slices, taint rules or quotas. And if the scheduler sees a change before the allocator does, the
+allocator answers the filter call from the old state, and no further event follows. In both cases the pod would wait until the scheduler
+flushes its queue after five minutes. So if a pod was requeued (`WaitingPods`) and the scheduler has not tried it again within a second, the
+allocator annotates one of the pod's claims. The annotation is an event for the scheduler, and at any event it retries all pods that an
 extender has refused. So one annotation is enough for all these pods.
 """
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.allocator")
 ANNOTATION = "drawbridge.dev/tried-again"
-PATIENCE = 1.0  # seconds in which a scheduler that saw the change retries by itself
+PATIENCE = 1.0  # seconds in which a scheduler that has seen the change retries by itself
 POLL = 600.0
-REFUSALS = 8  # claims that the API server rejects before the backoff begins
+REFUSALS = 8  # the backoff begins after the API server has rejected the annotation of this many claims
 
 
 class ExtenderRequeue:
@@ -61,7 +61,7 @@ class ExtenderRequeue:
         self._clock = asyncio.get_running_loop().time
 
     async def run(self) -> None:
-        """Requeue pods until cancelled, at most once in `patience`. An exception must not end the leadership, so it is logged."""
+        """Requeue pods until cancelled, at most once in `patience` seconds. An exception is logged and does not end the leadership."""
         events = self._events
         seq = events.seq
         failures = 0
@@ -72,7 +72,7 @@ class ExtenderRequeue:
             try:
                 await self._annotate_claim(noticed_at)
             except (ApiError, HttpError) as error:
-                # Retried with the same events, because no other event may follow for long. The loop is cancelled when leadership ends.
+                # Retry with the same events, because it may take long until another event follows. The end of the leadership ends the loop.
                 self._count("Failed")
                 logger.warning("a pod could not be requeued", extra={"problem": error.message})
                 failures += 1
@@ -83,7 +83,7 @@ class ExtenderRequeue:
             failures = 0
 
     async def _annotate_claim(self, noticed_at: float) -> None:
-        """Annotate a claim of a pod that was requeued before `noticed_at` and that its scheduler has not tried since."""
+        """Annotate a claim of a pod that was requeued before `noticed_at` and that its scheduler has not tried since then."""
         refusals = 0
         claims = self._knowledge.stock.claims
         for pod in self._pods.waiting.requeued_before(noticed_at):

@@ -1,8 +1,8 @@
-"""Where the members of a group would be placed if all pods of lower priority were gone. Nothing is reserved and no pod is evicted.
+"""Where the members of a PodGroup would be placed if all pods of lower priority were gone. Nothing is reserved and no pod is evicted.
 
-A scheduler that cannot place a group simulates the placement once more, with all of its plugins but without the pods of lower priority.
-The result is a node for each member, for which victims are then chosen. The scheduler places one group at a time, so only the latest
-supposition is stored.
+A scheduler that cannot place a group simulates the placement once more, with all of its plugins but without the pods of lower priority. The
+result is a node for each member. Victims are then chosen on these nodes. The scheduler places one group at a time, so only the latest
+simulation (a supposition) is stored.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ MAX_SCORE = 100  # the highest score of the scheduler framework
 class Supposed(NamedTuple):
     """Two stocks with the members placed so far, and the pods of lower priority."""
 
-    emptied: Stock  # without any pod of lower priority
-    now: Stock  # without only the victims of the members placed so far
+    emptied: Stock  # without all pods of lower priority
+    now: Stock  # with the pods of lower priority, except the victims of the members placed so far
     holders: Holders
     removed: tuple[Pod, ...] = ()
 
@@ -63,7 +63,7 @@ class Supposition:
         self._before: dict[str, Supposed] = {}  # the state before a member was placed, by the member's token
 
     async def outlook(self, pod: Pod, name: str, below: int) -> tuple[str, FleetOutlook]:
-        """Return a token for the next member, and the nodes that could serve it; nodes that need no further victim score highest."""
+        """Return a token for the next member, and the nodes that could serve it. Nodes that need no further victim score highest."""
         self._lead.require_ready()
         pod = self._pods.newest(pod)
         scene = self._evictions.scene([(pod, "")])
@@ -96,7 +96,7 @@ class Supposition:
         self._supposed = placed
 
     def release(self, token: str) -> None:
-        """Undo the placement of a member and of all members placed after it; a scheduler undoes the last one first."""
+        """Undo the placement of a member and of all members placed after it. A scheduler undoes the last placement first."""
         if (before := self._before.pop(token, None)) is not None:
             self._supposed = before
 
