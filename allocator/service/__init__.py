@@ -1,6 +1,6 @@
 """The allocator's processes: the allocator for schedulers, the read-only allocator, and the scheduler of `drawbridge standalone`.
 
-Each name is imported when it is first used, because the help of a command needs only the settings.
+A module is imported when one of its names is first used, because the help of a command needs only the settings.
 """
 
 from typing import TYPE_CHECKING

@@ -28,13 +28,11 @@ if TYPE_CHECKING:
 # kube-state-metrics replaces these characters in the name of a resource.
 _UNSAFE = re.compile(r"[^a-zA-Z0-9_]")
 _NOTHING = Stock.of()
-MAX_SERIES = 20_000  # per metric of pods and devices
+MAX_SERIES = 20_000  # for each metric with pods and devices
 BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 
 class Metrics(MetricsPort):
-    """The metrics of one process."""
-
     def __init__(self) -> None:
         super().__init__()
         self.writes = self.counter(
@@ -137,7 +135,10 @@ class ResourceSeries(Collector):
 
 
 def pod_devices(stock: Callable[[], Stock], pods: Callable[[], Iterable[Pod]]) -> DeviceSeries:
-    """Return metrics that show each pod's devices and the claims that hold them. Claims without a pod in reservedFor are left out."""
+    """Return metrics that show the devices of each pod, and the claims that hold these devices.
+
+    Claims without a pod in reservedFor are left out.
+    """
 
     def rows() -> Iterator[tuple[tuple[str, ...], Mapping[str, Quantity]]]:
         for share in shares(stock(), pods()):

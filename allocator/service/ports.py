@@ -1,6 +1,6 @@
-"""The ports of one process: unix sockets, and addresses with TLS if files for it are configured. A client CA makes it mutual TLS.
+"""The ports of one process: unix sockets and addresses. An address uses TLS if files for it are configured, with a client CA mutual TLS.
 
-The command line accepts an address without TLS only on loopback: callers can reserve devices, and agents send tokens.
+The command line accepts an address without TLS only on loopback, because callers can reserve devices, and agents send tokens.
 """
 
 from __future__ import annotations

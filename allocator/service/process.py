@@ -69,7 +69,7 @@ class Service:
         settings: Settings,
         reviewing: Reviewing | None = None,
     ) -> None:
-        """With `reviewing` and the `quota` setting, quotas are checked when pods and claims are created."""
+        """With `reviewing` and the setting `quota`, the process checks quotas when pods and claims are created."""
         self._settings = settings
         self.metrics = metrics = Metrics()
         self.ports = Ports(settings, metrics)
@@ -206,7 +206,7 @@ class Service:
             await self.ledger.close()
 
     def configure(self, rules: PlacementRules, declared: Declared) -> None:
-        """Use these placement rules, and the administrator's declaration where the API server reports nothing itself."""
+        """Use these placement rules. Use the administrator's declaration for everything that the API server does not report."""
         self.pods.place_by(rules)
         self.knowledge.declare(declared)
 
@@ -215,7 +215,7 @@ class Service:
         plugin = App(routes(PLUGIN_ENDPOINTS, self._plugin), token_file=settings.token_file, names=names)
         extender = App(routes(EXTENDER_ENDPOINTS, self._extender), names=names)
         api = App(api_routes(self._queries), token_file=settings.token_file, names=names)
-        # `names` does not apply to API servers and agents: agents authenticate each call with a token.
+        # `names` does not apply to the calls of API servers and agents. Agents authenticate each call with a token.
         reservations = App({("GET", "/reservations"): self._node_reservations.answer}, limits=AGENT_LIMITS)
         quota = None
         if self._reviews is not None:
@@ -234,7 +234,7 @@ class Service:
         await self.election.run(self._lead)
 
     def tick(self) -> None:
-        """Expire reservations and requeue waiting pods. An exception in the requeueing must not end the leadership, so it is logged."""
+        """Expire reservations and requeue waiting pods. An exception in the requeueing is logged and does not end the leadership."""
         self.ledger.apply(events.Tick())
         self.ledger.check_watch()
         try:
@@ -270,9 +270,9 @@ class Service:
             self.requeue_events.add(all_pods=True)
 
     async def _update_statuses(self) -> None:
-        """Update the status of quotas and compatibility rules, and the node kept for a starved pod, at each tick.
+        """At each tick, update the status of quotas and compatibility rules, and the node that is kept for a starved pod.
 
-        An exception must not end the leadership, so it is logged.
+        An exception is logged and does not end the leadership.
         """
         works: dict[str, Callable[[], Awaitable[None]]] = {
             "keeping the status of DeviceQuotas": lambda: self.quotas.keep(

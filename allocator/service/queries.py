@@ -1,7 +1,7 @@
 """The read-only HTTP API: which claim has which devices, quotas, the assumed server, and drift.
 
-A call may take long, so it is answered in a worker: a forked process, which is killed when its time is over. Schedulers do not wait
-behind these calls.
+A call may take long, so it is answered in a worker: a forked process, which is killed when its time is over. So schedulers do not wait for
+these calls.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Queries:
         is_written: Callable[[ResourceClaim], bool] = lambda _: True,
         seconds: float = ANSWER_SECONDS,
     ) -> None:
-        """`drift` returns the last drift found; `quotas` the rows of the quota report; `is_written` whether a claim's allocation is stored.
+        """`drift` returns the inconsistencies that were found last, and `quotas` the rows of the quota report.
 
-        A worker that needs more than `seconds` for an answer is killed.
+        `is_written` returns whether a claim's allocation is stored. A worker that needs more than `seconds` for an answer is killed.
         """
         self._knowledge = knowledge
         self._drift = drift
@@ -80,7 +80,6 @@ class Queries:
         return ask
 
     def close(self) -> None:
-        """Stop the workers."""
         self._pool.close()
 
     def claims(self) -> Reply:
@@ -103,7 +102,7 @@ class Queries:
         return json({"claims": rows})
 
     def drift(self) -> Reply:
-        """Return devices that several claims hold, and reservations left behind. Followers do not search for these."""
+        """Return the claims that hold a device together with another claim, and what was left behind. Followers search for neither."""
         inconsistencies = self._drift()
         rows = {"overlapping": list(inconsistencies.overlapping), "leftBehind": list(inconsistencies.left_behind)}
         return json(rows | {"leading": inconsistencies.leading})
@@ -123,7 +122,7 @@ class Queries:
         return json(rows)
 
     def quota(self) -> Reply:
-        """Return the usage of each quota line, written and assumed."""
+        """Return the usage of each quota line: the usage that is written in claims, and the usage that is only reserved."""
         return json({"quotas": self._quotas()})
 
 

@@ -1,10 +1,11 @@
 """Computes questions that may take long. A question is a function of a `Decider` and immutable values; it changes nothing.
 
-The event loop computes a question first. If that takes longer than a turn, the question's budget ends the attempt, and a thread computes
-the whole question again. The loop and each thread have their own `Decider`, because its caches are not thread-safe.
+A question is first computed on the event loop. If that takes longer than a turn, the question's budget ends the attempt, and a thread
+computes the whole question again. The loop and each thread have their own `Decider`, because its caches are not thread-safe.
 
-At most two questions are computed in threads: a scheduling question and a search for victims. Each kind has a queue (`_Lane`): the question
-whose namespace owes the least time (`NamespaceTurns`) is computed next. A search pauses while a scheduling question waits or runs.
+At most two questions are computed in threads at the same time: one scheduling question and one search for victims. Each kind has a queue
+(`_Lane`). The question whose namespace owes the least time (`NamespaceTurns`) is computed next. A search pauses while a scheduling question
+waits or runs.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from allocator.service.namespace_turns import NamespaceTurns
 
 T = TypeVar("T")
-MILLISECONDS = 20  # CPU time of a question on the event loop; one uninterruptible call may exceed it
+MILLISECONDS = 20  # CPU time of a question on the event loop; a single uninterruptible call may exceed this
 TURN = MILLISECONDS / 1000
-SWITCH_SECONDS = 0.001  # interpreter switch interval: how long a thread may keep the event loop waiting
-REST = 2.5  # seconds that a search may pause in total, so that pauses and search end before the scheduler's timeout
-SECONDS = 4.5  # for a question in the thread; a scheduler waits for five
+SWITCH_SECONDS = 0.001  # the interpreter's switch interval: how long a thread may keep the event loop waiting
+REST = 2.5  # seconds that a search may pause in total, so that it ends before the scheduler's timeout
+SECONDS = 4.5  # for a question in the thread; a scheduler waits five seconds for the answer
 _LATE: Final = object()
 
 
@@ -104,7 +105,7 @@ class QuestionRunner:
             self._no_question.clear()
 
     def _compute(self, lane: _Lane, question: _LongQuestion) -> None:
-        """Compute a question; runs in the lane's thread."""
+        """Compute a question, in the lane's thread."""
         begun, rested = monotonic(), 0.0
 
         def is_abandoned() -> bool:
@@ -127,7 +128,7 @@ class QuestionRunner:
             self._loop.call_soon_threadsafe(self._end, lane, question)
 
     def _end(self, lane: _Lane, question: _LongQuestion) -> None:
-        """Answer the caller of a computed question and start the next one; runs on the event loop."""
+        """Answer the caller of a computed question, and start the next question. This runs on the event loop."""
         lane.running = None
         self._turns.owe(question.namespace, question.took, question.worked)
         if not question.answer.done():
@@ -139,7 +140,7 @@ class QuestionRunner:
 
 
 class _LongQuestion:
-    """A question that waits for a thread or runs in it."""
+    """A question that waits for a thread or runs in one."""
 
     def __init__(
         self, namespace: str, compute: Callable[[Decider], Any], seconds: float, answer: asyncio.Future[Any]

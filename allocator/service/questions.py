@@ -32,13 +32,13 @@ class Basis(NamedTuple):
 
     stock: Stock
     placement: Placement
-    full: Mapping[str, str]  # a message for each node that has reached its limit of pods
+    full: Mapping[str, str]  # a message for each node that has reached the limit of pods
     rivals: Mapping[str, Sequence[Pod]]  # nominated pods of the same or a higher priority, by nominated node
     kept_nodes: Sequence[tuple[Pod, KeptNode]]  # nodes kept for pods of the same or a higher priority
-    pods: Mapping[tuple[str, str], Pod]  # by namespace and name: pods that hold devices which the kept nodes can reach
+    pods: Mapping[tuple[str, str], Pod]  # by namespace and name: pods that hold devices which the kept nodes can use
 
     def is_valid_on(self, node: str, later: Basis) -> bool:
-        """Return whether a decision about a node is still valid with the basis `later`. The ledger compares the allocations."""
+        """Return whether a decision about a node is still valid with the basis `later`. Claims are not compared: the ledger does that."""
         is_same = self.stock is later.stock or _seen_from(node, self.stock) == _seen_from(node, later.stock)
         return is_same and (
             (self.placement, self.full.get(node), self.rivals, self.kept_nodes)
@@ -54,12 +54,12 @@ class Others(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """The answer to a scheduler, and what `Allocator.outlook` has to do."""
+    """The answer to a scheduler, and what `Allocator.outlook` must do besides."""
 
     fleet_outlook: FleetOutlook
     lacks_claim: bool = False  # the claim for the pod's extended resources has to be created
-    gives_way: bool = False  # some node is refused in favour of another pod, which is nominated or has a kept node
-    may_be_refused: bool = False  # the pod gets nodes with device plugins because no devices are free
+    gives_way: bool = False  # some node is refused in favour of another pod, which is nominated there or for which the node is kept
+    may_be_refused: bool = False  # the answer has nodes with device plugins, because no DRA devices are free; the plugins may be full
 
 
 def judge(pod: Pod, basis: Basis, decider: Decider) -> Judgement:
@@ -89,7 +89,7 @@ def judge(pod: Pod, basis: Basis, decider: Decider) -> Judgement:
 
 
 def serve(pod: Pod, node: str, basis: Basis, decider: Decider) -> Serving | str:
-    """Return what a pod gets on a node, or why it gets nothing."""
+    """Return the allocations that a pod gets on a node, or why it gets none."""
     stock = _with_nominated(basis, decider)
     serving = decider.serve(pod, node, stock, basis.placement)
     if not isinstance(serving, str) and _is_outbid(node, serving.allocated_claims(), basis, stock, decider):
@@ -104,23 +104,23 @@ def why_not_fits(pod: Pod, node: str, stock: Stock, decider: Decider) -> str:
 
 
 def why_not_fits_beside(pod: Pod, node: str, stock: Stock, others: Others, decider: Decider) -> str:
-    """Return why a pod would not fit on a node after `others.added` joined it and `others.removed` left it; "" if it would."""
+    """Return why a pod would not fit on a node with the pods `others.added` and without the pods `others.removed`; "" if it would fit."""
     stock = with_pods(without_pods(stock, others.removed), node, others.added, decider.options())
     return why_not_fits(pod, node, stock, decider)
 
 
 def is_node_useful(pod: Pod, kept_node: KeptNode, basis: Basis, decider: Decider) -> bool:
-    """Return whether a pod would fit on the node that is kept for it, once the pods it waits for are gone."""
+    """Return whether a pod would fit on the node that is kept for it, once the awaited pods are gone."""
     return _would_fit(pod, kept_node.node, _stock_once_ended(kept_node, basis, basis.stock), decider)
 
 
 def nominated_in_shared_pools(rivals: Mapping[str, Sequence[Pod]], stock: Stock) -> dict[str, Sequence[Pod]]:
-    """Return the nominated pods whose node can use pools that other nodes share."""
+    """Return the nominated pods whose nominated node can use a pool of several nodes."""
     return {node: others for node, others in rivals.items() if reaches_shared_pool(stock, node)}
 
 
 def _with_nominated(basis: Basis, decider: Decider) -> Stock:
-    """Return the stock in which pods nominated to nodes with shared pools have their devices.
+    """Return the stock as if the pods that are nominated to nodes with shared pools had their devices.
 
     `_without_outbid_nodes` handles the other nominated pods.
     """
@@ -131,9 +131,9 @@ def _with_nominated(basis: Basis, decider: Decider) -> Stock:
 
 
 def _by_plugins(pod: Pod, basis: Basis, stock: Stock, decider: Decider) -> FleetOutlook | None:
-    """Return the nodes whose device plugins may serve a pod's extended resources; None without such a node, or if DRA devices are free.
+    """Return the nodes whose device plugins may serve a pod's extended resources; None if there is no such node or DRA devices are free.
 
-    Once a claim for the resources exists, the pod cannot use these nodes. The scheduler checks what the plugins have left.
+    Once a claim for the resources exists, the pod cannot use these nodes. The scheduler checks how much the plugins have left.
     """
     plugins = decider.outlook(pod, stock, basis.placement, basis.full, by_plugin=True)
     if not plugins.nodes:
@@ -148,7 +148,10 @@ def _by_plugins(pod: Pod, basis: Basis, stock: Stock, decider: Decider) -> Fleet
 def _without_outbid_nodes(
     pod: Pod, fleet_outlook: FleetOutlook, basis: Basis, stock: Stock, decider: Decider
 ) -> Judgement:
-    """Remove the nodes where this pod would take devices of nominated pods, or of pods with a kept node, of at least its priority."""
+    """Remove the nodes where this pod would take devices that are meant for a nominated pod or for a pod with a kept node.
+
+    Only pods of the same or a higher priority count.
+    """
     in_stock = nominated_in_shared_pools(basis.rivals, basis.stock)
     taken = {
         node
@@ -169,7 +172,7 @@ def _without_outbid_nodes(
 
 
 def _is_outbid(node: str, given: Sequence[ResourceClaim], basis: Basis, stock: Stock, decider: Decider) -> bool:
-    """Return whether the claims `given` on a node hold devices that a pod with a kept node needs, once the pods it waits for are gone."""
+    """Return whether the claims `given` on a node would keep a pod from fitting on its kept node, once the pods that it awaits are gone."""
     for other, kept_node in basis.kept_nodes:
         if node != kept_node.node and not reaches_shared_pool(stock, kept_node.node):
             continue
@@ -182,19 +185,19 @@ def _is_outbid(node: str, given: Sequence[ResourceClaim], basis: Basis, stock: S
 
 
 def _stock_once_ended(kept_node: KeptNode, basis: Basis, stock: Stock) -> Stock:
-    """Return the stock without the pods that a kept node waits for, and without the allocations of claims that only these pods use."""
+    """Return the stock without the pods that are awaited on a kept node, and without the allocations of claims whose pods have ended."""
     later = without_pods(stock, kept_node.awaited)
     return without_unused_claims(later, claims_in_reach(kept_node.node, later), basis.pods)
 
 
 def _would_fit(pod: Pod, node: str, stock: Stock, decider: Decider) -> bool:
-    """Return whether a pod is found to fit within a small budget: keeping a node must not delay other pods' questions."""
+    """Return whether a pod is found to fit with a small budget, because keeping a node must not delay the questions of other pods."""
     options = Options(steps=step_limits.KEPT_NODE, budget=Budget(step_limits.KEPT_NODE, decider.is_abandoned))
     return not isinstance(decider.serve(pod, node, stock, uncached=options), str)
 
 
 def _seen_from(node: str, stock: Stock) -> tuple[object, ...]:
-    """Return identities of all objects that decide what a node offers, except claims."""
+    """Return the identities of all objects, except claims, that decide which devices a node offers."""
     pages = (*stock.pages_on.get(node, ()), *stock.pages_on.get("", ()))
     pools = [stock.pages_of[page.pool] for page in pages]
     return tuple(map(id, (stock.nodes.get(node), stock.classes, stock.compatibilities, stock.reading, *pages, *pools)))

@@ -36,7 +36,7 @@ class Preempting(StrEnum):
 
 
 class LeaderIdentity(NamedTuple):
-    """How a follower verifies the leader: CA file and certificate name. Without a CA file: plain HTTP. `seconds` limits a call."""
+    """How a follower verifies the leader: CA file and certificate name. Without a CA file it uses plain HTTP. `seconds` limits a call."""
 
     authorities: str = ""
     name: str = ""
@@ -121,9 +121,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ]
     # The policy that lets only the Lease holder write compares the holder with the pod's name, so the identity is exactly that name.
     identity: Annotated[str, Flag("Our identity in the Lease. Default: our pod's name.", "NAME", absent=own_name)]
-    answer: float = ANSWER_SECONDS  # the most seconds for an API call
-    starved: float = STARVED_SECONDS  # a node is kept for a pod that has waited for room this long
-    quota_place: str = ""  # the address at which other replicas reach `quota`; by default the address itself
+    answer: float = ANSWER_SECONDS  # the maximum of seconds for an API call
+    starved: float = STARVED_SECONDS  # a node is kept for a pod that has waited for room for this many seconds
+    quota_place: str = ""  # the address at which other replicas reach the port `quota`; by default the address of the port
     quota_trust: LeaderIdentity = LeaderIdentity()
     look: float = LOOK_SECONDS
     lease: str = LEASE
