@@ -1,8 +1,8 @@
 """Quotas at creation: the leading replica admits pods and claims, or returns the quota line that they would exceed.
 
-The first evaluation of a new claim spec checks all devices: a third of a second on 5,000 nodes. It runs in slices of a few
-milliseconds (`in_turns`), and the event loop answers other calls in between. When a review has taken `PATIENCE`, the rest is not
-evaluated: the remaining requests count with the amounts in the claim itself.
+The first evaluation of a new claim spec checks all devices, which takes a third of a second on 5,000 nodes. The evaluation runs in turns of
+a few milliseconds (`in_turns`), and the event loop answers other calls in between. When a review has taken `PATIENCE` seconds, the rest is
+not evaluated: the remaining requests count with the amounts in the claim itself.
 
 Admitted objects without devices are counted from the stored objects, so every replica knows them (`allocator.quota.PendingUsage`). Only
 the leader knows the objects that it just admitted and that are not stored yet. A dry run uses the same counts and adds nothing.
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class LoopTurns:
-    """Shares the event loop between long reviews: namespaces take turns, so many reviews of one namespace do not delay another."""
+    """Shares the event loop between long reviews. Namespaces take turns, so many reviews of one namespace do not delay other namespaces."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -81,7 +81,7 @@ class Unfinished(Exception):  # noqa: N818 - not an error
 
 
 class QuotaAdmission:
-    """Admits pods and claims."""
+    """Admits pods and claims, or refuses them because of a quota."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class QuotaAdmission:
             group.create_task(self._core.run())
 
     def admit(self, new: NewObject) -> str:
-        """Admit an object and count it; or return the reason why not.
+        """Admit an object and count it, and return "". If it is not admitted, return the reason.
 
         Raise HttpError if this replica cannot answer now, and Unfinished if the evaluation takes more than one turn.
         """
@@ -127,7 +127,7 @@ class QuotaAdmission:
             raise Unfinished(new.namespace) from None
 
     async def in_turns(self, namespace: str, ask: Callable[[Callable[[NewObject], str]], T]) -> T:
-        """Call `ask` once per turn until it finishes; after `patience`, call it with a cheap estimate in place of the evaluation."""
+        """Call `ask` once per turn until it finishes. After `patience` seconds, call it with a cheap estimate instead of the evaluation."""
         until = self._clock() + self.patience
         while self._clock() < until:
             await self._turns.wait(namespace)
@@ -138,9 +138,9 @@ class QuotaAdmission:
         return ask(partial(self._ask, demand_in=self._demands.at_hand))
 
     def _ask(self, new: NewObject, demand_in: Callable[..., Amounts]) -> str:
-        """Check an object against quotas, and count it if it is admitted; return why it is refused, "" if it is not.
+        """Check an object against quotas, and count it if it is admitted. Return why it is refused; "" if it is admitted.
 
-        `demand_in` returns the most that a claim with a given spec may hold in a stock.
+        `demand_in` returns the largest amounts that a claim with a given spec may hold in a stock.
         """
         self._lead.require_ready()
         self._lead.require_lead()

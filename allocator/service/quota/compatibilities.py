@@ -1,6 +1,6 @@
-"""The leader writes the status of DeviceCompatibilities: how many devices a rule matches, and what is wrong with the rule.
+"""The leader writes the status of DeviceCompatibilities: how many devices a rule applies to, and what is wrong with the rule.
 
-Drivers publish all day, and the number of devices changes with that. So a change of only the number is written at most twice a minute.
+Drivers publish slices all day, which changes the number of devices. If only this number has changed, it is written at most twice a minute.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Compatibilities:
         self._written: dict[str, float] = {}  # the time of the last write, by name
 
     async def keep(self, stock: Stock, lead: Lead) -> None:
-        """Write `status` where it differs from the stored one. A failed write is repeated in a later round."""
+        """Write each status that differs from the stored one. A failed write is repeated in a later round."""
         rules = tuple(self._followed.objects.values())
         for deleted in self._evaluations.keys() - {rule.metadata.name for rule in rules}:
             del self._evaluations[deleted]
@@ -66,10 +66,10 @@ class Compatibilities:
 
 
 class _Evaluation(msgspec.Struct, frozen=True, eq=False):
-    """The coverage of a rule by page of its driver, and the resulting status."""
+    """For a rule, its coverage by page (slice) of its driver, and the resulting status."""
 
     compatibility: DeviceCompatibility
-    pages: object  # of the stock
+    pages: object  # `Stock.pages` at the time of the evaluation
     coverage_by_page: dict[Page, PageCoverage]
     status: DeviceCompatibilityStatus
 

@@ -1,6 +1,6 @@
-"""DeviceQuotas: the lines of a namespace, how much of each is used, and `status.used`, which the leader writes.
+"""DeviceQuotas: the lines (limits) of a namespace, how much of each line is used, and `status.used`, which the leader writes.
 
-A line counts reservations before they are written into claims. Reports show written and unwritten usage apart.
+A line counts reservations before they are written into claims. Reports show written and unwritten usage separately.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from dra.raw import Object
     from dra.stock import Stock
 
-    # Returns the quota lines of a pod with what its newly allocated claims add to them.
+    # Returns the quota lines of a pod, with what the pod's newly allocated claims would add to each line.
     QuotaLines = Callable[[Pod, Iterable[ResourceClaim], Stock], tuple[QuotaLine, ...]]
 
 logger = logging.getLogger("drawbridge.allocator")
 
 
 class StatusWriter:
-    """Writes the status of objects of one kind, on the version that was seen. An error is logged once, not at each repetition."""
+    """Writes the status of objects of one kind if they still have the version that was seen. A repeated error is logged only once."""
 
     def __init__(self, cluster: Cluster, kind: Resource[Any]) -> None:
         self._cluster = cluster
@@ -42,7 +42,7 @@ class StatusWriter:
         self._denied = ""
 
     async def write(self, meta: ObjectMeta, status: Object) -> bool:
-        """Write a status and return whether that succeeded. An object that has changed meanwhile is handled in the next round."""
+        """Write a status, and return whether the write succeeded. An object that has changed meanwhile is handled in the next round."""
         patch = Merge({"metadata": {"resourceVersion": meta.resource_version}, "status": status})
         try:
             await self._cluster.patch(self._kind, meta.name, patch, meta.namespace or None, subresource="status")
@@ -66,7 +66,7 @@ class Quotas:
         self._knowledge = knowledge
 
     def unknown(self, namespace: str) -> str:
-        """Return an error if a namespace has more quotas than the allocator keeps in memory for one namespace; "" if all are known."""
+        """Return a message if a namespace has more quotas than the allocator keeps in memory for one namespace; "" if all are known."""
         quotas = self._knowledge.quotas
         if (namespace, "") not in quotas.set_aside:
             return ""
@@ -79,7 +79,7 @@ class Quotas:
         return lines_of_claims(self._knowledge.quotas.objects.values(), pod, given, stock, self._knowledge.pod)
 
     def lines_among(self, pods: Mapping[tuple[str, str], Pod]) -> QuotaLines:
-        """Return `lines` for a snapshot: the current quotas, and these pods by namespace and name."""
+        """Return a function like `lines`, for the current quotas and for these pods (by namespace and name)."""
 
         def find(namespace: str, name: str) -> Pod | None:
             return pods.get((namespace, name))
@@ -87,7 +87,7 @@ class Quotas:
         return partial(lines_of_claims, tuple(self._knowledge.quotas.objects.values()), find_pod=find)
 
     def report(self, stock: Stock, unwritten: Iterable[ResourceClaim] = ()) -> list[Object]:
-        """Return a row for each line, with the usage that is written in claims and the usage that is only assumed yet.
+        """Return a row for each line, with the usage that is written in claims (used) and the usage that is only reserved yet (assumed).
 
         `unwritten` are the claims whose allocation in the stock is not written to the API server yet.
         """
@@ -128,7 +128,7 @@ class Quotas:
     def _uses(
         self, quota: DeviceQuota, assumed: Mapping[str, list[ResourceClaim]], stock: Stock
     ) -> Iterator[tuple[Limit, Quantity, Quantity]]:
-        """Yield each limit of a quota with what claims hold in the API server, and what is only assumed yet."""
+        """Yield each limit of a quota, with the usage that is written in claims, and the usage that is only reserved yet."""
         find_pod = self._knowledge.pod
         claims = assumed.get(quota.metadata.namespace or "default", ())
         held = held_of_quota(quota, stock, find_pod)
@@ -141,7 +141,7 @@ class Quotas:
 
 
 def _assumed(unwritten: Iterable[ResourceClaim], stock: Stock) -> dict[str, list[ResourceClaim]]:
-    """Return the claims of a stock that are not written yet, by namespace."""
+    """Return the claims of a stock whose allocation is not written yet, by namespace."""
     by_namespace: dict[str, list[ResourceClaim]] = {}
     for claim in unwritten:
         meta = claim.metadata

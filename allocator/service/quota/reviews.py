@@ -1,8 +1,8 @@
-"""Reviews of `/quota`: the leading replica answers them; a follower forwards them to the leader and returns its answer.
+"""Reviews of `/quota`: the leading replica answers them; a follower forwards them to the leader and returns the leader's answer.
 
-An API server calls once and does not retry. If followers answered with an error, objects would be refused, or admitted uncounted,
-whenever the Service picks a follower. An annotation of the Lease holds the address of the leader. A replica that receives a forwarded
-review and no longer leads does not forward it again but answers with an error, and the failurePolicy decides.
+An API server calls once and does not retry. If followers answered with an error, objects would be refused, or admitted without being
+counted, whenever the Service picks a follower. An annotation of the Lease holds the address of the leader. A replica that receives a
+forwarded review, but no longer leads, does not forward the review again. It answers with an error, and the failurePolicy decides.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class QuotaReviews:
         self._session: aiohttp.ClientSession | None = None
 
     def answer(self, head: Head, body: bytes) -> Reply | Coroutine[None, None, Reply]:
-        """Answer a review if this replica leads, else forward it to the leader."""
+        """Answer a review if this replica leads; otherwise forward it to the leader."""
         election = self._election
         if not election.is_sure():
             address = election.holders_notes.get(PLACE)

@@ -1,1 +1,1 @@
-"""The allocator beside another scheduler: it explains waiting pods, reports drift and shares, and writes nothing but events."""
+"""The allocator beside another scheduler: it explains waiting pods, reports inconsistencies and held devices, and writes only events."""

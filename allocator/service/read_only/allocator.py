@@ -1,7 +1,7 @@
 """The process behind `drawbridge allocator --read-only`: it runs beside any scheduler and writes no claim.
 
-It has no ledger and no lease, and its role allows it to write events only. One replica is enough; a second one would write the same
-events.
+The process has no ledger and no Lease, and its role allows it to write only events. One replica is enough; a second replica would write the
+same events.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ReadOnlyAllocator:
             self._queries.close()
 
     def configure(self, _rules: PlacementRules, declared: Declared) -> None:
-        """Use the declaration as `Service` does. Ignore the placement rules, because another scheduler places the pods."""
+        """Use the administrator's declaration, as `Service` does. Ignore the placement rules, because another scheduler places the pods."""
         self.knowledge.declare(declared)
 
     async def _run_checks(self, listening: Callable[[Listening], None]) -> None:

@@ -1,7 +1,7 @@
-"""Explains waiting pods of another scheduler: one event per pod, kept up to date, with the reason and what would help.
+"""Explains waiting pods of another scheduler. Each pod has one event, which is kept up to date and names the reason and what would help.
 
-A pod is checked when it is created and again when the stock changes, but at most once in ten seconds. A round takes at most a fifth of
-a second and writes at most sixteen events. A pod for which devices fit, or that is undecided, gets no event.
+A pod is checked when it is created and again when the stock changes, but at most once in ten seconds. A round of checks takes at most a
+fifth of a second and writes at most sixteen events. A pod that would get devices on some node, or that is undecided, gets no event.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class Explanations:
         grace: float = GRACE,
         again: float = CHECK_SECONDS,
     ) -> None:
-        """`keep` replaces the event of a pod by a new sentence, and returns whether the write succeeded."""
+        """`keep` writes a new sentence into the event of a pod, and returns whether the write succeeded."""
         self._decider = decider
         self._clock = clock
         self._keep = keep
         self._grace = grace
         self._again = again
-        self._waiting: OrderedDict[str, _Watched] = OrderedDict()  # by uid; the pod checked last is last
+        self._waiting: OrderedDict[str, _Watched] = OrderedDict()  # by uid, in the order of the last check
 
     def see(self, old: Pod | None, new: Pod | None) -> None:
         """Handle a change of a pod."""
@@ -79,7 +79,7 @@ class Explanations:
         known.pod = new
 
     async def explain_waiting(self, stock: Stock) -> None:
-        """Check the pods that are due, and write the events that have changed."""
+        """Check the pods that are due, and write the events whose text has changed."""
         begun = self._clock()
         written = 0
         for uid, watched in tuple(self._waiting.items()):
@@ -103,7 +103,7 @@ class Explanations:
 
 
 def explain(decider: Decider, pod: Pod, stock: Stock) -> str:
-    """Return why a pod gets no devices and what would help; "" if it fits or the answer is unknown."""
+    """Return why a pod gets no devices and what would help; "" if the pod fits or the answer is unknown."""
     asking = pod
     pod_claims = find_claims(pod, stock)
     if pod_claims.unmade is not None and all(node_obstacle(pod_claims, node) for node in stock.nodes.values()):

@@ -1,9 +1,9 @@
 """The HTTP extender of a stock kube-scheduler (k8s.io/kube-scheduler/extender/v1), nodeCacheCapable, with DynamicResources off.
 
-The answer of filter covers all nodes with one decision. Bind reserves the devices, writes the claims and binds the pod, in one call. Filter
-reports refused nodes as "unresolvable", because the scheduler's own preemption does not see devices. The field names are those of the Go
-structs, which have no JSON tags. If the allocator cannot decide (another replica leads, or the cluster is not read yet), the answer is an
-`Error`, and the scheduler retries the pod by itself.
+One decision answers a filter call for all nodes. A bind call reserves the devices, writes the claims and binds the pod. Filter reports
+refused nodes as "unresolvable", because the scheduler's own preemption does not see devices. The field names are those of the Go structs,
+which have no JSON tags. If the allocator cannot decide (another replica leads, or the cluster is not read yet), the answer is an `Error`,
+and the scheduler retries the pod by itself.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 # Filter answers whose scores are kept for prioritize. A scheduler handles one pod at a time and calls prioritize right after filter.
 MAX_REMEMBERED = 64
 MAX_SCORE = 10  # the highest score of an extender
-# Nothing is reserved between filter and bind: members that fit one by one need not fit together, so some would be bound without the rest.
+# Nothing is reserved between filter and bind. So members of a PodGroup that fit one by one may not fit together, and only some would be
+# bound.
 GROUPED = "node(s) excluded: the pod belongs to PodGroup {}, which an extender could place only in part: use the plugin's scheduler or the default one"
-# Outcomes of bind. After a conflict (another pod got the devices or the quota since filter) the scheduler decides again.
+# Outcomes of bind. After a conflict (another pod got the devices or the quota since filter) the scheduler schedules the pod again.
 BOUND, CONFLICT, FAILED = "bound", "conflict", "failed"
-WRITING_SECONDS = 60.0  # for writing the claims; waiting for devices comes on top
+WRITING_SECONDS = 60.0  # for writing the claims, in addition to the wait for devices
 
 
 class ExtenderArgs(Wire, frozen=True, kw_only=True):
@@ -51,7 +52,7 @@ class NamedPod(Wire, frozen=True, kw_only=True):
 
 
 class ScoreArgs(Wire, frozen=True, kw_only=True):
-    """The fields of a prioritize call that the answer needs; filter has read the pod."""
+    """The fields of a prioritize call that the answer needs. The whole pod was in the filter call."""
 
     pod: NamedPod = msgspec.field(name="Pod")
     node_names: tuple[str, ...] = msgspec.field(name="NodeNames", default=())
@@ -127,7 +128,7 @@ class Extender:
         return json(scores)
 
     def preempt(self) -> Reply:
-        """Offer no node: the scheduler does not see that evicting a pod frees devices. `preemption.extender_preemption` chooses victims."""
+        """Offer no node, because the scheduler does not know that an eviction frees devices. `ExtenderPreemption` chooses victims."""
         return json({"NodeNameToMetaVictims": {}})
 
     async def bind(self, args: BindingArgs) -> Reply:
@@ -147,7 +148,7 @@ class Extender:
         return json({"Error": problem})
 
     async def _bind(self, args: BindingArgs) -> None:
-        """Reserve, write the claims, wait for the devices, and bind; release the reservation if a step fails."""
+        """Reserve devices, write the claims, wait for the devices, and bind the pod. Release the reservation if a step fails."""
         token = _token(args.pod_uid)
         self._scores.pop(args.pod_uid, None)
         pod = self._pods.find(args.pod_uid)

@@ -1,11 +1,11 @@
 """The HTTP calls of the scheduler plugin (`bridge/plugin`, paths `/plugin/v1/...`): JSON in, one call of the `Allocator`, JSON out.
 
-For a pod the plugin calls prefilter, reserve and commit, or unreserve. The answer of prefilter lists as few nodes as possible; see
-`allocator.decisions.compact_answer`.
+For a pod the plugin calls prefilter, reserve and commit, or unreserve to give up. The answer of prefilter lists as few nodes as possible;
+see `allocator.decisions.compact_answer`.
 
-A prefilter with `suppose` is a step of preemption for a PodGroup. It answers as if pods of lower priority held no devices; `below` limits
-this to pods of a priority below that number. A reserve with the token of this answer changes only the supposition that `suppose` names,
-not the ledger. In the answer, a node scores 100 if no further pod has to be evicted there.
+A prefilter with `suppose` is a step of preemption for a PodGroup. The answer is as if pods of lower priority held no devices; with `below`,
+only pods with a priority below this number. In the answer, a node scores 100 if no further pod has to be evicted there. A reserve with the
+token of this answer changes only the simulation that `suppose` names, not the ledger.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Plugin:
         return json(self._answers.answer(token, fleet_outlook, question.nodes, self._knowledge.stock.nodes))
 
     def _issuer(self, token: str) -> Allocator | Supposition:
-        """Return the part that issued a token. Both parts have `why_not_fits`, `reserve` and `release`."""
+        """Return the object that issued a token. Both kinds have `why_not_fits`, `reserve` and `release`."""
         return self._supposition if token.startswith(SUPPOSED) else self._allocator
 
     async def filter(self, question: FilterQuestion) -> Reply:
@@ -104,7 +104,7 @@ class Plugin:
         )
 
     def unreserve(self, question: ReservationQuestion) -> Reply:
-        # The id of a reservation is the token of its prefilter. After a reserve without an answer the plugin knows only the token.
+        # The id of a reservation is the token of its prefilter. If a reserve call got no answer, the plugin knows only the token.
         token = question.reservation or question.token
         self._issuer(token).release(token)
         return json({})

@@ -11,7 +11,7 @@ class PodQuestion(Wire, frozen=True, kw_only=True):
     pod: Pod
     nodes: KnownNodes | None = None  # count and checksum of the nodes that the scheduler knows
     suppose: str = ""
-    below: int = 1 << 31  # more than a priority can be
+    below: int = 1 << 31  # by default above every priority
 
 
 class FilterQuestion(Wire, frozen=True, kw_only=True):

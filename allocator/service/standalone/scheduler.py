@@ -1,11 +1,13 @@
 """A small scheduler for a cluster that has none (`drawbridge standalone`): one pod at a time, devices first.
 
-For each pod: find the first node by name that serves its claims (`_choose`, with the allocator's `Decider`), write them (`_write`), bind.
-Each claim is written in two patches: the finalizer, then allocation, reservation and timestamp together. After a kill between two writes,
-the next start finds the allocation and uses it. This scheduler does not replace kube-scheduler and is not part of the deployment.
+For each pod, the scheduler finds the first node by name that can serve the pod's claims (`_choose`, with the allocator's `Decider`), writes
+the claims (`_write`), and binds the pod. Each claim is written in two patches: the finalizer, then allocation, reservation and timestamp
+together. If the process is killed between two writes, the next start finds the allocation and uses it. This scheduler does not replace
+kube-scheduler and is not part of the deployment.
 
-After each write, the scheduler waits until its informer shows the write, so the next pod gets neither the same devices nor the same cpu.
-A failed attempt is repeated after a pause, each longer than the last: after a conflict our view of the cluster is outdated.
+After each write, the scheduler waits until its informer shows the write, so the next pod gets neither the same devices nor the same cpu. A
+failed attempt is repeated after a pause, and each pause is longer than the last. After a conflict, for example, our view of the cluster is
+outdated.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ logger = logging.getLogger("drawbridge.allocator")
 WITHOUT_CLAIMS = "ClaimsMissing"
 UNSCHEDULABLE = "Unschedulable"
 SEEN_SECONDS = 5.0  # an informer shows a write sooner, unless another writer has made the object unreadable
-USUAL_FAILURES = 5  # from this number of consecutive API errors for a pod, they are logged as warnings
+USUAL_FAILURES = 5  # from this number of consecutive API errors for a pod on, each is logged as a warning
 
 
 class _Pause(NamedTuple):
@@ -115,7 +117,7 @@ class Scheduler:
                 logger.exception("a pod cannot be placed now", extra=note)
 
     async def _bind(self, pod: Pod, node: str, serving: Serving) -> None:
-        """Write what a pod gets on a node, and bind the pod."""
+        """Write the claims of a pod with their allocations on a node, and bind the pod."""
         meta = pod.metadata
         for claim, granted in zip(serving.open, serving.allocated_claims(), strict=True):
             await self._write(claim, granted.status.allocation, pod)
@@ -127,7 +129,7 @@ class Scheduler:
         logger.info("pod placed", extra={"pod": meta.name, "node": node})
 
     def _choose(self, pod: Pod) -> tuple[str, Serving] | _WaitReason:
-        """Return the first node, by name, that can serve a pod, and what the pod gets there; or why there is none.
+        """Return the first node, by name, that can serve a pod, and the allocations there; or why there is no such node.
 
         If the cluster changes before the writes, the writes conflict.
         """
@@ -137,7 +139,7 @@ class Scheduler:
         for name, node in stock.nodes.items():
             if refusal := podfit.refusal(pod, node, used.get(name, {})):
                 refusals[name] = refusal
-        # No controller creates claims for extended resources here, so device plugins have to serve these.
+        # No controller creates claims for extended resources here, so device plugins must serve these resources.
         by_plugin = find_claims(pod, stock).unmade is not None
         found = self._decider.outlook(pod, stock, excluded_nodes=refusals, by_plugin=by_plugin)
         nodes = list(found.nodes)
@@ -154,7 +156,7 @@ class Scheduler:
         return _WaitReason(serving) if isinstance(serving, str) else (node_name, serving)
 
     async def _write(self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> None:
-        """Add a pod to the reservedFor of a claim; write `allocation` too, unless the claim has one."""
+        """Add a pod to the reservedFor of a claim. Also write `allocation`, unless it is None because the claim already has one."""
         meta = pod.metadata
         consumer = ResourceClaimConsumerReference(resource="pods", name=meta.name, uid=meta.uid)
         consumers = (*claim.status.reserved_for, consumer)
