@@ -146,7 +146,7 @@ def _node_selector(
         if len(terms) > 1:
             raise AllocateError(
                 f"ResourceClaim/{claim.metadata.key}",
-                f"the node selector of {candidate} has {len(terms)} terms, and only one can be passed on",
+                f"the node selector of {candidate} has {len(terms)} terms, but an allocation can have only one",
             )
         for term in terms:
             _add(fields, term.match_fields)

@@ -395,6 +395,6 @@ def _unaccounted(claims: Iterable[ResourceClaim], stock: Stock) -> str:
             if taken:
                 return (
                     f"device {result.driver}/{result.pool}/{result.device} uses {taken} of the node "
-                    "(nodeAllocatableResources, alpha), which is not counted here: leave the pod to the default scheduler"
+                    "(nodeAllocatableResources, alpha), which this scheduler does not count: let the default scheduler place the pod"
                 )
     return ""

@@ -124,7 +124,7 @@ def node_obstacle(pod_claims: PodClaims, node: Node) -> str:
     """Return a reason why a pod cannot use a node, whatever devices are free there; "" if it can. The reason begins with "node(s)"."""
     for name in pod_claims.by_claim:
         if hands_out(node, name):
-            why = "and a claim replaces it" if pod_claims.unmade is None else "so no device is allocated for it"
+            why = "but the pod already has a claim for it" if pod_claims.unmade is None else "so no device is allocated for it"
             return f"node(s) had a device plugin for {name}, {why}"
     return claim_obstacle(pod_claims.claims, node)
 
@@ -141,8 +141,8 @@ def _missing(pod: Pod, claim: ResourceClaim, stock: Stock, *, made_for_it: bool)
         if not groups:
             return f"claim {name} was not created for this pod"
         return (
-            f"claim {name} was created for {GROUP} {groups[0]}, whose templates are not supported here: "
-            "refer to a claim by name in the group"
+            f"claim {name} was created from a template of {GROUP} {groups[0]}, which is not supported: "
+            "create the claim yourself, and name it in the group"
         )
     if is_reserved_for(claim, uid):
         return ""

@@ -182,8 +182,8 @@ def _count(
         fewest = min(counts[leaf.index] for leaf in request.leaves)
         if fewest > MAX_RESULTS - so_far:
             where = request.leaves[0].where
-            limit = f"the limit of {MAX_RESULTS} devices a claim"
-            raise AllocateError(where, f"{fewest} devices on top of {so_far} exceed {limit}", Cause.TOO_MANY_DEVICES)
+            limit = f"the limit of {MAX_RESULTS} devices per claim"
+            raise AllocateError(where, f"{fewest} devices after {so_far} others exceed {limit}", Cause.TOO_MANY_DEVICES)
         least[request.claim] = so_far + fewest
     if any(total < 0 for total in least.values()):
         raise AllocateError("ResourceClaim", "requests a negative number of devices")

@@ -142,4 +142,4 @@ def core_lines(
     if not texts:
         return ""
     more = " and more" if len(texts) > MAX_LISTED else ""
-    return f"ResourceQuota also counts: {', '.join(texts[:MAX_LISTED])}{more}"
+    return f"ResourceQuotas count the same devices: {', '.join(texts[:MAX_LISTED])}{more}"

@@ -27,14 +27,14 @@ _WORDS = {
     Stage.GATE: ("need a feature gate that is off", "node(s) had devices whose feature gate is off"),
     Stage.CLASS: ("are not of the class", "node(s) had no device of the class"),
     Stage.SELECTOR: ("are not what the request selects", "node(s) had no device that matches the selectors"),
-    Stage.TAINT: ("are tainted, and the request does not tolerate it", "node(s) had tainted devices"),
+    Stage.TAINT: ("have a taint that the request does not tolerate", "node(s) had tainted devices"),
     Stage.IN_USE: ("are in use", "node(s) had all suitable devices in use"),
     Stage.GROUPS: (
         "share hardware with devices in another compatibility group",
         "node(s) had devices excluded by compatibility groups",
     ),
     Stage.COMPATIBILITY: (
-        "cannot be used with devices in use, by a compatibleOnlyWith rule",
+        "cannot be used beside devices in use because of a compatibleOnlyWith rule",
         "node(s) had devices excluded by compatibleOnlyWith",
     ),
     Stage.COUNTERS: ("are on hardware that other devices have used up", "node(s) had no hardware left for the devices"),
@@ -42,7 +42,7 @@ _WORDS = {
     Stage.CONSTRAINT: ("do not meet the claim's constraints", "node(s) had no devices that meet the constraints"),
     Stage.SEARCH: (
         "are free, but no combination of them serves every request at once",
-        "node(s) had too few devices at once",
+        "node(s) had too few devices that can be used together",
     ),
 }
 

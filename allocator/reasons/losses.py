@@ -251,7 +251,7 @@ class _RefusedRequest:
             return
         are = f"{left} {'is' if left == 1 else 'are'} left"
         if leaf.all:
-            text = f"{are}, but all that match are requested"
+            text = f"{are}, but the request needs all matching devices"
         elif left < leaf.count:
             text = f"{left} of the {leaf.count} devices requested {'is' if left == 1 else 'are'} left"
         elif leaf.count > 1:

@@ -117,7 +117,7 @@ class _DevicePairs:
                     rule_names = ", ".join(rule.name for rule in self.carried[b])
                     yield (
                         f"one-sided: DeviceCompatibility/{objecting.name} keeps {self.devices[b].name} away from "
-                        f"{self.devices[a].name}, while the rules of {self.devices[b].name} ({rule_names}) would permit it"
+                        f"{self.devices[a].name}, while the rules of {self.devices[b].name} ({rule_names}) would permit the pair"
                     )
 
     def _cell(self, used: int, candidate: int) -> Cell:
@@ -149,7 +149,7 @@ class _DevicePairs:
             for name, counter in requested.counters.items():
                 if consumed.get(name, 0) + counter.value.nano > declared[name]:
                     left = (declared[name] - consumed.get(name, 0)) / 10**9
-                    text = f"{other.name} needs {counter.value} {name} of {requested.counter_set}, next to {in_use_device.name} {left:g} are left"
+                    text = f"{other.name} needs {counter.value} {name} of {requested.counter_set}, but {left:g} are left next to {in_use_device.name}"
                     return Cell(Stage.COUNTERS, f"{name} of {requested.counter_set}", text)
         return Cell()
 
@@ -161,7 +161,7 @@ class _DevicePairs:
             return None
         text = (
             f"{self.devices[used].name} {_groups(in_use)}, {self.devices[candidate].name} {_groups(requested)}: "
-            f"nothing in common on counter set {requested.counter_set}"
+            f"they have no group in common on counter set {requested.counter_set}"
         )
         return Cell(Stage.GROUPS, f"groups on {requested.counter_set}", text)
 

@@ -139,7 +139,7 @@ class _Finder:
             yield from _decided(self._releases())
         elif ever is False:
             unusable = ["/".join(pool.id) for pool in self.stock.pools(self.node) if pool.status is not PoolStatus.OK]
-            text = f"no free device would help: not even an idle {self.node} could satisfy it"
+            text = f"no free device would help: the claims would not fit even on an idle {self.node}"
             yield NearestFit(Kind.NEVER, f"{text} (unusable pools: {_all(unusable)})" if unusable else text)
         yield from _decided(self._fewer_claims())
         smaller = list(self._smaller_amounts(self.stock, " now"))
@@ -296,12 +296,12 @@ class _Finder:
             )
             if self.fits(stock, relax.asking(self.claims, spot, tolerations=(*tolerated, *tolerations))):
                 words = _all([f"{taint.key}{taint.value and f'={taint.value}'}:{taint.effect}" for taint in taints])
-                text = f"would fit if it tolerated {words}"
+                text = f"would fit if the request tolerated {words}"
                 if self.claims[spot.claim].metadata.annotations.get(EXTENDED_CLAIM) == "true":
                     # kube-scheduler creates this claim for an extended resource, and no field of the pod adds a toleration to the claim.
-                    text = f"would fit without the taint {words}, which claims for resource names do not tolerate: write a claim"
+                    text = f"would fit without the taint {words}, which claims for extended resources cannot tolerate: write a ResourceClaim"
                     if all(taint.key == FENCE_TOLERATION.key for taint in taints):
-                        text = f"would fit if the webhook translated the pod (`extendedResources`), because its claims tolerate {words}"
+                        text = f"would fit if the webhook translated the pod (`extendedResources`), because the webhook's claims tolerate {words}"
                 yield NearestFit(Kind.TAINT, text, spot.claim_name, spot.name, words)
                 return
 

@@ -116,8 +116,8 @@ def status_of(
     if torn := sorted(permitted.keys() & refused.keys()):
         welcome, unwelcome = permitted[torn[0]], refused[torn[0]]
         text = (
-            f"it contradicts itself: the rule applies to {welcome!r} and to {unwelcome!r} of {torn[0]}, but permits "
-            f"only {welcome!r} beside others: {unwelcome!r} can be used with none of them"
+            f"the rule contradicts itself: it applies to {welcome!r} and to {unwelcome!r} of {torn[0]}, but permits "
+            f"only {welcome!r} beside others, so {unwelcome!r} can be used with none of them"
         )
         findings.append(_finding("D501", _RULE_PATH, text))
     return DeviceCompatibilityStatus(

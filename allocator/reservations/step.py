@@ -483,7 +483,7 @@ class _Transition:
             others = [other.claim.metadata.key for other in holds if other is not hold]
             name = hold.claim.metadata.key
             sentence = (
-                f"claim {name} holds the same devices as {', '.join(others)}; none of these pods can give them up"
+                f"claim {name} holds the same devices as {', '.join(others)}; no pod of these claims can give the devices up"
             )
             for user in self.ledger.needing(hold):
                 self.effects.append(PodEvent(user.pod, sentence))

@@ -196,7 +196,7 @@ class Walk:
         if step is None:
             return self._solution()
         if step is WalkOutcome.EXCEEDED:
-            problem = f"needs more than {MAX_RESULTS} devices in any case"
+            problem = f"needs more than {MAX_RESULTS} devices, whatever alternatives are chosen"
             raise AllocateError("ResourceClaim", problem, Cause.TOO_MANY_DEVICES)
         return None
 

@@ -250,7 +250,7 @@ class Allocator:
         for claim in self._pods.allocated_claims(pod):
             is_exclusive = all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
             if is_exclusive and any(claim_obstacle([claim], node) for node in candidates):
-                why[claim.metadata.uid] = f"claim {claim.metadata.key} is allocated where the pod cannot go"
+                why[claim.metadata.uid] = f"claim {claim.metadata.key} is allocated on a node where the pod cannot run"
         return self._take_back(pod, why) if why else ""
 
     def _take_back(self, pod: Pod, why: Mapping[str, str]) -> str:
@@ -292,7 +292,7 @@ class Allocator:
                 return
             if basis.stock is self._knowledge.stock:
                 raise self._conflict(pod, declined)
-        raise self._conflict(pod, f"node {node} changed while it was decided on")
+        raise self._conflict(pod, f"node {node} changed during the decision")
 
     def is_unready(self, token: str) -> bool:
         """Return whether any reserved device has binding conditions that are not met yet (KEP-5007)."""
@@ -322,7 +322,7 @@ class Allocator:
         if isinstance(outcome, effects.Dropped):
             raise self._conflict(self.pods_by_token.get(token), outcome.sentence or "the reservation has ended")
         if not await self._resolve_overlaps(token, until):
-            return Progress(False, "waits to see its allocation in the watch")
+            return Progress(False, "waits until the watch shows the allocation")
         return await self._wait_for_devices(token, until)
 
     def _obstacle(self, pod: Pod, node: str) -> str:
@@ -380,7 +380,7 @@ class Allocator:
             self._ledger.apply(overlap)
         if self._reservation_of(token).planned_end:
             raise HttpError(
-                HTTPStatus.CONFLICT, "the same devices were just allocated to another claim", "decide again"
+                HTTPStatus.CONFLICT, "the same devices were just allocated to another claim", "schedule the pod again"
             )
         return True
 
@@ -409,7 +409,7 @@ class Allocator:
         state = self._ledger.state
         reservation = state.reservations.get(state.tokens.get(token, ""))
         if reservation is None:
-            raise HttpError(HTTPStatus.CONFLICT, "the reservation has ended", "decide again")
+            raise HttpError(HTTPStatus.CONFLICT, "the reservation has ended", "schedule the pod again")
         if reservation.state is ReservationState.RELEASED:
             raise self._conflict(self.pods_by_token.get(token), reservation.sentence)
         return reservation
@@ -417,7 +417,7 @@ class Allocator:
     def _conflict(self, pod: Pod | None, problem: str) -> HttpError:
         """Return the error 409, after which the scheduler schedules the pod again."""
         redacted = self._pods.redact(pod, problem) if pod is not None else problem
-        return HttpError(HTTPStatus.CONFLICT, redacted, "decide again")
+        return HttpError(HTTPStatus.CONFLICT, redacted, "schedule the pod again")
 
     # ---- tokens
 
@@ -433,7 +433,7 @@ class Allocator:
     def pod_of(self, token: str) -> Pod:
         pod = self.pods_by_token.get(token)
         if pod is None:
-            raise HttpError(HTTPStatus.GONE, "the token is no longer known", "decide again")
+            raise HttpError(HTTPStatus.GONE, "the token is no longer known", "schedule the pod again")
         return self._pods.newest(pod)
 
     def _remember(self, token: str, pod: Pod) -> None:

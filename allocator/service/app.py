@@ -60,7 +60,7 @@ class App:
             return _error_reply(status, f"{head.method} {head.path[:80]} is not supported here", "see docs/bridge.md")
         most = self.limits.body
         if head.length > most:
-            return _error_reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {most} bytes", "send less")
+            return _error_reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body may have at most {most} bytes", "send a smaller body")
         return None
 
     def answer(self, head: Head, body: bytes) -> Reply | Coroutine[None, None, Reply]:
@@ -74,7 +74,7 @@ class App:
 
         if count_members(body) > MAX_MEMBERS:
             return _error_reply(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {MAX_MEMBERS} members", "send less"
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body may have at most {MAX_MEMBERS} JSON members", "send a smaller body"
             )
         try:
             reply = self._routes[head.method, head.path](head, body)

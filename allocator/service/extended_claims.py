@@ -136,7 +136,7 @@ class ExtendedClaims:
         except AlreadyExists:
             existing = await self._cluster.get(RESOURCE_CLAIMS, name, meta.namespace)
             if not any(owner.uid == meta.uid and owner.controller for owner in existing.metadata.owner_references):
-                raise Conflict(f"claim {name} was created for something else: delete it") from None
+                raise Conflict(f"claim {name} does not belong to the pod: delete the claim") from None
         status = PodExtendedResourceClaimStatus(request_mappings=wanted.mappings, resource_claim_name=name)
         body = {"metadata": {"uid": meta.uid}, "status": {"extendedResourceClaimStatus": builtins(status)}}
         await self._cluster.patch(PODS, meta.name, Merge(body), meta.namespace, subresource="status")

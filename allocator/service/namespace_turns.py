@@ -51,7 +51,7 @@ class NamespaceTurns:
         seconds = self.seconds_until(namespace)
         if not seconds:
             return ""
-        return f"the selectors of namespace {namespace} take long to evaluate: its next pod is decided in {seconds:.0f} s, so that others do not wait"
+        return f"the selectors of namespace {namespace} take long to evaluate, so its next pod is checked in {seconds:.0f} s, and other namespaces need not wait"
 
     def next_pods(self, waiting: Iterable[Pod]) -> list[Pod]:
         """Return the first waiting pods of each namespace whose debt does not exceed `MAX_DEBT`."""

@@ -46,11 +46,11 @@ class NodeReservations:
             why = str(error) or "too many requests at once"
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, f"the token could not be reviewed: {why}", RETRY) from None
         if not account.name:
-            raise HttpError(HTTPStatus.UNAUTHORIZED, f"the token is not valid, or for another audience than {AUDIENCE}", _MOUNTED)  # fmt: skip
+            raise HttpError(HTTPStatus.UNAUTHORIZED, f"the token is not valid, or is for another audience than {AUDIENCE}", _MOUNTED)  # fmt: skip
         if account.name != self._agent:
-            raise HttpError(HTTPStatus.FORBIDDEN, f"{account.name} is not {self._agent}", "only audit agents are answered here")  # fmt: skip
+            raise HttpError(HTTPStatus.FORBIDDEN, f"{account.name} is not {self._agent}", "only audit agents may send this request")  # fmt: skip
         if not account.node:
-            raise HttpError(HTTPStatus.FORBIDDEN, "the token belongs to no pod on a node", "let the kubelet mount it")
+            raise HttpError(HTTPStatus.FORBIDDEN, "the token belongs to no pod on a node", "let the kubelet mount the token")
         problem = self._lead.unready() or ("" if self._lead.may_write() else "the lease was not renewed in time")
         if problem:
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, RETRY)

@@ -49,7 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     read_only: Annotated[
         bool,
         Flag(
-            "Run beside another scheduler: explain waiting pods in events, report drift, and show held devices as metrics."
+            "Run beside another scheduler: explain waiting pods in events, report inconsistencies, and show held devices as metrics."
         ),
     ] = False
     plugin: Annotated[Place, Flag("Listen here for the scheduler's plugin; beyond loopback only with mutual TLS.")] = (
@@ -101,7 +101,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     preempting: Annotated[
         Preempting,
         Flag(
-            "For pods of --extender that would fit without lower-priority pods: name those in an event, or evict them.",
+            "If a pod of --extender would fit without lower-priority pods: name these in an event, or evict them.",
             name="extender-preemption",
         ),
     ] = Preempting.ADVISE

@@ -244,7 +244,7 @@ class SnapshotRun:
             return refused
         victims = tuple(victim.metadata.key for victim in chosen.pods)
         condition = (
-            f"if lower-priority {', '.join(victims)} were evicted" if victims else "once pods being deleted are gone"
+            f"if lower-priority {', '.join(victims)} were evicted" if victims else "once the pods that are being deleted are gone"
         )
         summary = f"{refused.summary}; would fit on {chosen.node} {condition}"
         return msgspec.structs.replace(refused, victims=victims, summary=summary)

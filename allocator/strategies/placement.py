@@ -41,7 +41,7 @@ def read_placement(text: str) -> Placement:
         name, equals, weight = part.strip().partition("=")
         if name not in STRATEGIES:
             known = ", ".join(sorted(STRATEGIES))
-            raise UnknownStrategy(f"there is no strategy {name[:_LONGEST]!r}; there are {known}")
+            raise UnknownStrategy(f"there is no strategy {name[:_LONGEST]!r}; the strategies are {known}")
         if name in (known.strategy for known in parts):
             raise UnknownStrategy(f"strategy {name} is named twice")
         number = 1
@@ -50,7 +50,7 @@ def read_placement(text: str) -> Placement:
             number = int(weight) if digits else 0
             if not 1 <= number <= MAX_WEIGHT:
                 raise UnknownStrategy(
-                    f"the weight of {name} is {weight[:_LONGEST]!r}, and has to be a whole number from 1 to {MAX_WEIGHT}"
+                    f"the weight of {name} is {weight[:_LONGEST]!r}, but must be a whole number from 1 to {MAX_WEIGHT}"
                 )
         parts.append(Weighted(name, number))
     if len(parts) == 1:

@@ -73,8 +73,8 @@ func TestAFailedCallIsToldToThePod(t *testing.T) {
 	}{
 		"hangs up":    {stub.Hangup, fwk.UnschedulableAndUnresolvable, "waits for the drawbridge allocator: it cannot be reached", false, false},
 		"not leading": {stub.Refusal(503, "not leading", "wait"), fwk.UnschedulableAndUnresolvable, "waits for the drawbridge allocator: not leading: wait", false, false},
-		"moved on":    {stub.Refusal(409, "taken", ""), fwk.Unschedulable, "to be decided again: taken", true, true},
-		"forgotten":   {stub.Refusal(410, "unknown token", ""), fwk.Unschedulable, "to be decided again: unknown token", true, true},
+		"moved on":    {stub.Refusal(409, "taken", ""), fwk.Unschedulable, "the pod is scheduled again: taken", true, true},
+		"forgotten":   {stub.Refusal(410, "unknown token", ""), fwk.Unschedulable, "the pod is scheduled again: unknown token", true, true},
 		"a fault":     {stub.Refusal(500, "a bug", ""), fwk.Error, "the drawbridge allocator: a bug", true, false},
 		"nonsense":    {stub.Text("?"), fwk.Error, "cannot be used", true, false},
 		"too much":    {stub.Flood, fwk.Error, "longer than", true, false},

@@ -232,7 +232,7 @@ def test_after_a_refused_bind_the_next_claim_is_bound(world, ours):
     world.line.let_go.set()
     world.cluster.until("the API server has answered", lambda: world.line.late, 20)
     assert b" 40" in world.line.late.partition(b"\r\n")[0]
-    again = "to be decided again"
+    again = "the pod is scheduled again"
     world.cluster.until(again, lambda: any(again in event for event in world.cluster.events(ours, "a")))
     world.cluster.until("nothing is held", lambda: not world.holders(ours) and not world.reservations(), 10)
     world.cluster.until("the claim is gone", lambda: world.cluster.read(claim("a", ours)) is None)

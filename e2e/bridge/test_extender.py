@@ -173,7 +173,7 @@ def test_a_namespace_sets_the_placement_strategy_and_unknown_strategies_wait(con
     odd = wanting("odd", ours, using("odd"))
     odd["metadata"]["annotations"] = unknown
     control_plane.create(claim("odd", ours, request("gpu", CLASS)), odd)
-    until_told(control_plane, ours, "odd", "there is no strategy 'best'; there are CompactFirst")
+    until_told(control_plane, ours, "odd", "there is no strategy 'best'; the strategies are CompactFirst")
     control_plane.patch(f"/api/v1/namespaces/{ours}/pods/odd", {"metadata": {"annotations": strategy}})
     control_plane.wait_scheduled(ours, "odd")
 

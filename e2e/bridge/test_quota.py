@@ -144,7 +144,7 @@ def test_a_refusal_names_core_resourcequotas_of_the_same_devices(control_plane, 
     meta = {"name": "core", "namespace": team}
     created({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": {key: 100, "pods": 100}}})
     much = labelled(claim("much", team, request("gpu", CLASS, LINE + 1)), DOORS[0])
-    words = f"ResourceQuota also counts: core: {key} 0 of 100 used"
+    words = f"ResourceQuotas count the same devices: core: {key} 0 of 100 used"
     control_plane.until("it is told", lambda: refusal(control_plane, much, dryRun="All").endswith(words), 60)
 
 
@@ -187,7 +187,7 @@ def test_a_scoped_core_quota_counts_no_claim_and_is_omitted(control_plane, bridg
     expected = {f"plain: {key} {amount} of 100 used" for key, amount in amounts.items()}
 
     def lines():
-        _, _, named = refusal(control_plane, much, dryRun="All").partition("ResourceQuota also counts: ")
+        _, _, named = refusal(control_plane, much, dryRun="All").partition("ResourceQuotas count the same devices: ")
         return set(named.split(", "))
 
     control_plane.until("it is told", lambda: lines() == expected, 60)

@@ -55,7 +55,7 @@ def test_the_report_has_a_row_per_device_kind_with_reasons():
     text = shown(*example("classes", "groups"))
     assert "pool gpu-node of driver gpu.example.com" in text
     assert all(f"gpu-0-{name}" in text for name in KINDS)
-    assert "gpu-0-fractioning-0 is in fractioning, mps, gpu-0-mig-0 is in mig: nothing in common" in text
+    assert "gpu-0-fractioning-0 is in fractioning, mps, gpu-0-mig-0 is in mig: they have no group in common" in text
 
 
 def test_a_rule_that_only_one_side_declares_is_reported():

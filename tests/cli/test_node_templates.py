@@ -48,7 +48,7 @@ def test_simulate_names_the_declared_node_that_would_fit(fleet, config, tmp_path
     summaries = {pod["pod"]: pod["summary"] for pod in answer["pods"]}
     before = {pod["pod"]: pod["summary"] for pod in plain["pods"]}
     assert before["default/a"].startswith("refused: the only node cannot serve this pod, even with all devices free")
-    assert summaries["default/a"].startswith("0/1 nodes: 1 node(s) had too few devices at once")
+    assert summaries["default/a"].startswith("0/1 nodes: 1 node(s) had too few devices that can be used together")
     assert summaries["default/a"].endswith("; a node of template big could serve it (`nodeTemplates`)")
     assert summaries["default/b"] == before["default/b"]
     assert answer["totals"] == plain["totals"]

@@ -128,7 +128,7 @@ class Evictions:
             self._metrics.preemptions.labels(choice.outcome if isinstance(choice, Preemption) else "waits").inc()
             return ""
         self._metrics.preemptions.labels("advised").inc()
-        return f"would fit on {choice.node} if lower-priority {name_pods(pod, choice.pods)} were evicted; no pod is evicted (--extender-preemption)"
+        return f"would fit on {choice.node} if lower-priority {name_pods(pod, choice.pods)} were evicted; --extender-preemption is advise, so no pod is evicted"
 
     async def _choose(self, places: Places, *, together: bool) -> Preemption | Victims:
         """Choose the victims on one of the nodes, or on all nodes `together`. If there are no victims, return the reason."""

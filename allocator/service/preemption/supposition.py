@@ -91,7 +91,7 @@ class Supposition:
         question = partial(_place, pod, node, before, self._evictions.scene([(pod, node)]))
         placed = await self._runner.answer(pod.metadata.namespace, question)
         if isinstance(placed, str):
-            raise HttpError(HTTPStatus.CONFLICT, placed, "decide again")
+            raise HttpError(HTTPStatus.CONFLICT, placed, "schedule the pod again")
         self._before[token] = before
         self._supposed = placed
 
@@ -102,7 +102,7 @@ class Supposition:
 
     def _pod_of(self, token: str) -> Pod:
         if self._last_attempt is None or self._last_attempt[0] != token:
-            raise HttpError(HTTPStatus.GONE, "the token is no longer known", "decide again")
+            raise HttpError(HTTPStatus.GONE, "the token is no longer known", "schedule the pod again")
         return self._last_attempt[1]
 
 

@@ -61,7 +61,7 @@ class QuotaReviews:
             address = election.holders_notes.get(PLACE)
             if address in (None, election.notes.get(PLACE)) or FORWARDED in head.headers:
                 raise HttpError(
-                    HTTPStatus.SERVICE_UNAVAILABLE, "no leader is known that could count this", "retry in a moment"
+                    HTTPStatus.SERVICE_UNAVAILABLE, "no leader is known that could count the object", "retry in a moment"
                 )
             return self._forward(address, body)
 

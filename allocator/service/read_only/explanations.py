@@ -114,7 +114,7 @@ def explain(decider: Decider, pod: Pod, stock: Stock) -> str:
         return ""
     parts = [fleet_outlook.message]
     if fleet_outlook.outlook is Outlook.NEVER:
-        parts.append("no node could serve it even if nothing were in use")
+        parts.append("no node could serve the pod even if no device were in use")
     if help_ := advice(asking, stock, fleet_outlook.hindrances):
         parts.append(help_)
     return redact("; ".join(parts), stock, pod.metadata.namespace or "default")

@@ -87,7 +87,7 @@ class Extender:
     async def filter(self, args: ExtenderArgs) -> Reply:
         names, pod = args.node_names, args.pod
         if names is None:
-            return _filter_reply(error="the extender has to be configured with nodeCacheCapable: true")
+            return _filter_reply(error="configure the extender with nodeCacheCapable: true")
         uid = pod.metadata.uid
         try:
             _, fleet_outlook = await self._allocator.outlook(pod, token=_token(uid))
@@ -155,7 +155,7 @@ class Extender:
         if pod is None:  # the informer may not have shown the pod yet
             pod = await self._cluster.get(PODS, args.pod_name, args.pod_namespace)
             if pod.metadata.uid != args.pod_uid:
-                raise HttpError(HTTPStatus.CONFLICT, "the pod has been replaced by another of the same name")
+                raise HttpError(HTTPStatus.CONFLICT, "another pod of the same name has replaced the pod")
         if self._allocator.adopt(token, pod):
             await self._allocator.reserve(token, args.node)
             try:

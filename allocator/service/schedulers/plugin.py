@@ -176,7 +176,7 @@ PLUGIN_ENDPOINTS = (
         "POST",
         "/plugin/v1/unreserve",
         Plugin.unreserve,
-        "takes reservation, or token and node; an unknown one is no error",
+        "takes reservation, or token and node; an unknown reservation is no error",
         read_as(ReservationQuestion),
     ),
     Endpoint(

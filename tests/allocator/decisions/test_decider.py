@@ -229,7 +229,7 @@ def test_devices_are_ready_when_all_binding_conditions_are_true():
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [("PodGroup", "claim made was created for PodGroup pair, whose templates are not supported here"), ("Pod", "claim made was not created for this pod")],
+    [("PodGroup", "claim made was created from a template of PodGroup pair, which is not supported"), ("Pod", "claim made was not created for this pod")],
 )  # fmt: skip
 def test_a_template_claim_of_another_owner_is_reported(kind, words):
     raw = sidecar.claim("made")

@@ -32,13 +32,13 @@ def test_a_strategy_is_a_name_or_several_with_weights():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("CompactLast", "there is no strategy 'CompactLast'; there are CompactFirst, LowLoadFirst,"),
+        ("CompactLast", "there is no strategy 'CompactLast'; the strategies are CompactFirst, LowLoadFirst,"),
         ("", "there is no strategy ''"),
         ("topology=0", "from 1 to 100"),
         ("topology=1e9", "from 1 to 100"),
         ("topology=\u0661", "from 1 to 100"),
         ("topology,topology", "named twice"),
-        ("x" * 10_000, "x" * 60 + "'; there are"),
+        ("x" * 10_000, "x" * 60 + "'; the strategies are"),
     ],
 )
 def test_an_invalid_strategy_is_refused_with_a_short_explanation(text, words):

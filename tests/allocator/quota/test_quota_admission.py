@@ -30,7 +30,7 @@ def core_quota(name, hard, used=None, namespace="team", **spec):
 )
 def test_each_core_quota_key_is_named_with_its_usage(key):
     text = core_lines([core_quota("core", {key: 4}, {key: 3})], "team", WANTED, CLASSES)
-    assert text == f"ResourceQuota also counts: core: {key} 3 of 4 used"
+    assert text == f"ResourceQuotas count the same devices: core: {key} 3 of 4 used"
     assert core_lines([core_quota("core", {key: 4})], "team", WANTED, CLASSES).endswith(f"{key} ? of 4 used")
 
 

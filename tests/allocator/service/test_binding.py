@@ -74,7 +74,7 @@ async def test_a_failed_device_is_freed_and_the_pod_decided_again():
         commit = await start_commit(sidecar, "p")
         await set_conditions(sidecar.cluster, "a", Failed="True")
         status, said = await commit
-        assert (status, said["remedy"]) == (409, "decide again")
+        assert (status, said["remedy"]) == (409, "schedule the pod again")
         assert "reports Failed" in said["error"]
         await until_free(sidecar, "a")
         assert (await sidecar.claim("a")).status.devices == ()
@@ -86,7 +86,7 @@ async def test_a_failed_device_is_freed_and_the_pod_decided_again():
 async def test_devices_that_are_not_ready_in_time_are_taken_back():
     async with running(attachable(claim("a"), pod("p", "a")), binding=0.2) as sidecar:
         status, said = await sidecar.place("p")
-        assert (status, said["remedy"]) == (409, "decide again")
+        assert (status, said["remedy"]) == (409, "schedule the pod again")
         assert "waits for device gpu-0 of gpu.example.com to report Attached, for more than 0.2 s" in said["error"]
         await until_free(sidecar, "a")
 
@@ -189,14 +189,14 @@ async def test_an_allocation_on_an_unusable_node_is_removed(consumers):
         assert "allocated" not in answer["message"]
         _, answer = await sidecar.plugin("postfilter", {"pod": await sidecar.pod("p"), "nodes": ["n1"]})
         if not consumers:
-            assert answer["message"] == "claim default/a is allocated where the pod cannot go"
+            assert answer["message"] == "claim default/a is allocated on a node where the pod cannot run"
             await until_free(sidecar, "a")
         elif consumers == ("p",):
-            assert answer["message"] == "claim default/a is allocated where the pod cannot go"
+            assert answer["message"] == "claim default/a is allocated on a node where the pod cannot run"
             reservation = sidecar.bridge.ledger.state.reservations["pod-p"]
             assert reservation.until <= asyncio.get_running_loop().time() + sidecar.bridge.ledger.state.terms.grace
         else:
-            assert "cannot go" not in answer["message"]
+            assert "cannot run" not in answer["message"]
             assert await sidecar.held("a")
 
 

@@ -79,7 +79,7 @@ async def test_a_reservation_of_changed_devices_is_refused():
         await cluster.delete(resources.RESOURCE_SLICES, "n0-gpus")
         await until(lambda: not client.bridge.knowledge.stock.slices)
         status, refused = await client.plugin("reserve", {"token": answer["token"], "node": "n0"})
-        assert (status, refused["remedy"]) == (409, "decide again")
+        assert (status, refused["remedy"]) == (409, "schedule the pod again")
         assert not client.bridge.ledger.state.reservations
 
 

@@ -151,7 +151,7 @@ async def test_nodes_serve_extended_resources_by_plugin_or_by_devices():
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         assert [place["name"] for place in answer["nodes"]] == ["n0"]
         assert (
-            "node(s) had a device plugin for example.com/gpu, and a claim replaces it"
+            "node(s) had a device plugin for example.com/gpu, but the pod already has a claim for it"
             in answer["reasons"][0]["message"]
         )
         assert (await sidecar.place("p", "n0"))[0] == 200
@@ -220,6 +220,6 @@ async def test_an_existing_claim_is_used_unless_another_object_owns_it():
     cluster = loaded(SERVED, node("n0"), gpus("n0", 2), pod_by_name("q"), claim(name))
     async with running(cluster) as sidecar:
         await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
-        words = f"claim {name} cannot be created: claim {name} was created for something else: delete it"
+        words = f"claim {name} cannot be created: claim {name} does not belong to the pod: delete the claim"
         await until_event(cluster, words)
         assert "extendedResourceClaimStatus" not in (await sidecar.pod("q")).get("status", {})

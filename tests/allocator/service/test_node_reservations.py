@@ -206,7 +206,7 @@ async def test_the_reservations_endpoint_refuses_a_request_body():
     """Agents send only a token, and the server reads nothing else."""
     async with serving(*fleet(1, 1)) as sidecar, aiohttp.ClientSession() as session:
         async with session.get(f"http://{sidecar.listening.reservations}/reservations", data=b"x") as answer:
-            assert (answer.status, (await answer.json())["error"]) == (413, "a body has at most 0 bytes")
+            assert (answer.status, (await answer.json())["error"]) == (413, "the body may have at most 0 bytes")
         assert (await sidecar.reservations_of("n0"))[0] == 200
 
 

@@ -72,7 +72,7 @@ async def test_a_commit_after_another_schedulers_allocation_gets_a_conflict():
         assert not placing.done()
         cluster.flowing.set()
         status, answer = await placing
-        assert (status, answer["remedy"]) == (409, "decide again")
+        assert (status, answer["remedy"]) == (409, "schedule the pod again")
         await until_free(sidecar, "a")
         assert await sidecar.held("theirs") == ["n0/gpu-0"]
 

@@ -42,7 +42,7 @@ async def test_a_pod_with_an_unknown_strategy_waits_until_it_changes():
     async with running(cluster, tick=3600.0) as sidecar:  # no tick wakes the pod
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         assert answer["verdict"] == "waiting"
-        assert "of Namespace default: there is no strategy 'best'; there are CompactFirst" in answer["message"]
+        assert "of Namespace default: there is no strategy 'best'; the strategies are CompactFirst" in answer["message"]
         seq = sidecar.bridge.requeue_events.seq
         await cluster.patch(resources.NAMESPACES, "default", Merge({"metadata": {"annotations": {KEY: "topology"}}}))
         await until(lambda: sidecar.bridge.requeue_events.seq > seq)

@@ -31,8 +31,8 @@ async def test_reserved_devices_are_not_given_to_another_pod_until_released():
             (200, first),
         )
         status, refused = await sidecar.plugin("reserve", {"token": outlooks["q"]["token"], "node": "n0"})
-        assert (status, refused["remedy"]) == (409, "decide again")
-        assert "decide again" not in refused["error"]
+        assert (status, refused["remedy"]) == (409, "schedule the pod again")
+        assert "schedule the pod again" not in refused["error"]
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
         assert (answer["verdict"], answer["nodes"]) == ("full", [])
         assert answer["token"], "preemption asks with it what would be if a pod went"
@@ -60,8 +60,8 @@ async def test_a_node_rule_also_applies_to_reserved_devices():
         status, held = await sidecar.plugin("reserve", {"token": outlooks["p"]["token"], "node": "n0"})
         assert status == 200
         status, refused = await sidecar.plugin("reserve", {"token": outlooks["q"]["token"], "node": "n0"})
-        assert (status, refused["remedy"]) == (409, "decide again")
-        assert "decide again" not in refused["error"]
+        assert (status, refused["remedy"]) == (409, "schedule the pod again")
+        assert "schedule the pod again" not in refused["error"]
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
         assert answer["verdict"] == "full"
         assert "DeviceCompatibility/alone keeps it apart from gpu-0 of pool n0 (held by default/a)" in answer["message"]

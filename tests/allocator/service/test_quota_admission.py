@@ -62,7 +62,7 @@ async def test_a_refusal_names_resourcequotas_that_count_the_same_devices():
         "metadata": {"name": "core", "namespace": "default"},
         "spec": {"hard": {key: 9}},
     }
-    words = f"ResourceQuota also counts: core: {key} ? of 9 used"
+    words = f"ResourceQuotas count the same devices: core: {key} ? of 9 used"
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=1), core)
     async with running(cluster, **QUOTA_LISTENER) as sidecar, asyncio.timeout(PATIENCE):
         while words not in await refusal(sidecar, claim("much", 2)):

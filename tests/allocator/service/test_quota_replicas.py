@@ -39,7 +39,7 @@ async def test_a_follower_forwards_a_review_to_the_leader_once():
         assert "2 of 2 used" in await refusal(follower, using("q", "two"))
         body = json.dumps(review_of(using("q", "two")))
         status, answer = await post(follower.listening.quota, body, **{"X-Drawbridge-Forwarded": "one"})
-        assert (status, answer["error"]) == (503, "no leader is known that could count this")
+        assert (status, answer["error"]) == (503, "no leader is known that could count the object")
 
 
 @pytest.mark.parametrize("size", [2000, 2 << 20])

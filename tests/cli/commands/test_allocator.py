@@ -45,7 +45,7 @@ def test_an_unknown_strategy_is_reported_with_file_and_line(tmp_path):
     done = run("allocator", "--api", "127.0.0.1:0", "--config", file)
     assert done.exit_code == 2
     assert f"{file}:6" in done.stderr
-    assert "there is no strategy 'best'; there are CompactFirst" in done.stderr
+    assert "there is no strategy 'best'; the strategies are CompactFirst" in done.stderr
 
 
 @pytest.mark.parametrize(
