@@ -35,7 +35,7 @@ func emulateServer(command *cobra.Command) {
 				return fmt.Errorf("--%s is not given, and the API server's version cannot be read: %w", emulated, err)
 			}
 			if minor := toEmulate(info); minor != "" {
-				klog.InfoS("Working as a scheduler of the API server's version", "version", minor)
+				klog.InfoS("Emulating the version of the API server", "version", minor)
 				if err := flags.Set(emulated, minor); err != nil {
 					return err
 				}
@@ -45,7 +45,7 @@ func emulateServer(command *cobra.Command) {
 	}
 }
 
-// toEmulate returns the server's minor version if it is older than this program's, else "".
+// toEmulate returns the server's minor version if it is older than this program's version, else "".
 func toEmulate(info *apiversion.Info) string {
 	told := fmt.Sprintf("%s.%s", info.Major, info.Minor)
 	if info.EmulationMajor != "" {

@@ -26,7 +26,7 @@ type Args struct {
 
 	// Socket is the path of the allocator's unix socket. Default: DefaultSocket, if there is no address.
 	Socket string `json:"socket,omitempty"`
-	// Address is host:port, in place of a socket. Without tls, the host must be a loopback IP address; with tls, it may be a name.
+	// Address is host:port, instead of a socket. Without tls, the host must be a loopback IP address; with tls, it may be a name.
 	Address string `json:"address,omitempty"`
 	// TokenFile holds the bearer token for the address. It is read for each call.
 	TokenFile string `json:"tokenFile,omitempty"`
@@ -133,7 +133,7 @@ func (a *Args) tlsProblems() field.ErrorList {
 	}
 	for name, file := range map[string]string{"caFile": a.TLS.CAFile, "certFile": a.TLS.CertFile, "keyFile": a.TLS.KeyFile} {
 		if file == "" {
-			problems = append(problems, field.Required(path.Child(name), "both sides show a certificate"))
+			problems = append(problems, field.Required(path.Child(name), "mutual TLS needs caFile, certFile and keyFile"))
 		} else if !filepath.IsAbs(file) {
 			problems = append(problems, field.Invalid(path.Child(name), file, "must be an absolute path"))
 		}
@@ -149,7 +149,7 @@ func addressProblems(address string, encrypted bool) field.ErrorList {
 	}
 	// Unencrypted traffic must not leave the node.
 	if ip := net.ParseIP(host); !encrypted && (ip == nil || !ip.IsLoopback()) {
-		words := "must be a loopback address such as 127.0.0.1 or [::1], or tls be given"
+		words := "must be a loopback address such as 127.0.0.1 or [::1], unless tls is given"
 		return field.ErrorList{field.Invalid(path, address, words)}
 	}
 	return nil

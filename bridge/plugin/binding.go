@@ -28,14 +28,14 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	return nil
 }
 
-// Unreserve releases the reservation. If Reserve got no answer, the allocator finds the reservation by token and node. If the call
-// fails, the reservation expires.
+// Unreserve releases the reservation. If Reserve got no answer, the allocator finds the reservation by token and node. If the call to
+// the allocator fails, the reservation expires later.
 func (p *Plugin) Unreserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) {
 	attempt := cycleOf(state)
 	if attempt == nil || !attempt.held.attempted {
 		return
 	}
-	// The attempt's context may be cancelled; this call must still be made.
+	// The attempt's context may be cancelled, but this call must still be made.
 	ctx = context.WithoutCancel(ctx)
 	var err error
 	if attempt.held.reservation != "" {
@@ -62,8 +62,8 @@ func (p *Plugin) PreBindPreFlight(
 	return &fwk.PreBindPreFlightResult{AllowParallel: true}, nil
 }
 
-// PreBind lets the allocator write the claims and waits for the binding conditions of their devices. Pods whose devices have no
-// binding conditions are committed in Bind.
+// PreBind lets the allocator write the claims, and waits until the binding conditions of their devices are met. If the devices have
+// no binding conditions, Bind lets the allocator write the claims instead.
 func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	attempt := cycleOf(state)
 	if attempt == nil || !attempt.held.unready {
@@ -72,7 +72,7 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	return p.commit(ctx, attempt, pod, node)
 }
 
-// Bind lets the allocator write the claims, unless PreBind did so. Skip leaves the binding itself to the next plugin.
+// Bind lets the allocator write the claims, unless PreBind did so. It returns Skip, so that the next plugin binds the pod.
 func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	attempt := cycleOf(state)
 	if attempt != nil && !attempt.held.committed {
@@ -83,7 +83,7 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 	return fwk.NewStatus(fwk.Skip)
 }
 
-// commit calls the allocator until the claims are written and their devices are ready, at most for the binding timeout.
+// commit calls the allocator until the claims are written and their devices are ready, for at most the binding timeout.
 func (p *Plugin) commit(ctx context.Context, attempt *cycle, pod *v1.Pod, node string) *fwk.Status {
 	if attempt.held.reservation == "" {
 		return fwk.AsStatus(fmt.Errorf("pod %s/%s has no reservation on node %s", pod.Namespace, pod.Name, node))

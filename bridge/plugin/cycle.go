@@ -17,24 +17,24 @@ import (
 const stateKey fwk.StateKey = Name
 
 // cycle is the plugin's state for one attempt to schedule a pod. PreFilter writes it into the scheduler's CycleState, and all
-// later extension points read it from there. Pods that do not need the allocator have none.
+// later extension points read it from there. For a pod that does not need the allocator there is no such state.
 type cycle struct {
 	answer *sidecar.Answer
 	scores map[string]int64  // by name of a node that fits
-	reason map[string]string // why a node does not fit, by its name
+	reason map[string]string // why a node does not fit, by the node's name
 
-	// Pods that the scheduler assumes to be added to or removed from a node. AddPod and RemovePod fill the lists of one clone.
+	// Pods that the scheduler assumes to be added to or removed from a node. AddPod and RemovePod change the lists of one clone.
 	added, removed []*v1.Pod
-	// ignoreDevices makes Filter accept all nodes, so that PostFilter gets the result of the other plugins alone.
+	// ignoreDevices makes Filter accept all nodes, so that PostFilter gets the result of only the other plugins.
 	ignoreDevices bool
 
-	// Shared by all clones.
+	// All clones share this.
 	held *held
 }
 
-// held is what the allocator holds for the pod, from Reserve to the end of its binding.
+// held is the state of the pod's reservation, from Reserve to the end of the binding.
 type held struct {
-	broken      atomic.Bool // a call of Filter in this attempt failed; further calls are not made
+	broken      atomic.Bool // a call of Filter in this attempt failed, so Filter makes no further calls
 	attempted   bool        // Reserve was called, so the allocator may hold devices even if no answer came
 	reservation string      // "" if Reserve has not succeeded
 	unready     bool        // devices have to be made ready before the binding
@@ -68,7 +68,7 @@ func (p *Plugin) PreFilter(
 	if conflict := p.conflicting(); conflict != "" {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, conflict)
 	}
-	// Only the scheduler beside the leading allocator places pods, pods without claims included.
+	// Only the scheduler beside the leading allocator places pods, including pods without claims.
 	if health := p.waitForHealth(ctx); !health.Usable {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, waits(health.Message))
 	}
@@ -91,7 +91,7 @@ func (p *Plugin) PreFilter(
 }
 
 // waitForHealth returns the state of the allocator. While another replica leads or may lead, it waits up to p.standby for a
-// change. Each pod that PreFilter rejects gets an event, and the scheduler beside the leader places these pods meanwhile.
+// change: each pod that PreFilter rejects gets an event, although the scheduler beside the leader may place the pod meanwhile.
 func (p *Plugin) waitForHealth(ctx context.Context) sidecar.Health {
 	health := p.follower.Health()
 	for end := time.Now().Add(p.standby); !health.Usable && health.Quiet && time.Now().Before(end) && ctx.Err() == nil; {
@@ -131,14 +131,14 @@ func (c *cycle) preFilterResult(infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fw
 		}
 	default:
 		if nowhere {
-			// Preemption may help and needs the state of the other plugins, so PreFilter continues.
+			// Preemption may help, and needs the state of the other plugins. After Unschedulable, the scheduler still calls their PreFilter.
 			return nil, fwk.NewStatus(fwk.Unschedulable, message)
 		}
 	}
 	return result, nil
 }
 
-// othersFit reports whether the nodes that the answer does not list fit.
+// othersFit reports whether the nodes that the answer does not name fit.
 func (c *cycle) othersFit() bool { return c.answer.Rest != nil && c.answer.Rest.Fit }
 
 // everywhere reports whether the pod fits on all nodes, so that PreFilter need not list them.
@@ -195,7 +195,7 @@ func messageOf(answer *sidecar.Answer) string {
 	if len(answer.Reasons) > 0 && answer.Reasons[0].Message != "" {
 		return sidecar.Shorten(answer.Reasons[0].Message)
 	}
-	return "no node has the devices that the pod asks for"
+	return "no node has the devices that the pod requests"
 }
 
 func scoresOf(answer *sidecar.Answer) map[string]int64 {
@@ -249,8 +249,8 @@ func moveBetween(pod *v1.Pod, from, to []*v1.Pod) (newFrom, newTo []*v1.Pod) {
 	return from, append(to, pod)
 }
 
-// Filter looks up the node in the answer of PreFilter. It calls the allocator only if the scheduler assumes that pods are added or
-// removed: nominated pods, and victims of preemption.
+// Filter looks up the node in the answer that PreFilter got. It calls the allocator only if the scheduler assumes that pods are added
+// (nominated pods) or removed (victims of preemption).
 func (p *Plugin) Filter(ctx context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	attempt := cycleOf(state)
 	if attempt == nil || attempt.ignoreDevices {
@@ -266,12 +266,12 @@ func (p *Plugin) Filter(ctx context.Context, state fwk.CycleState, _ *v1.Pod, in
 	return fwk.NewStatus(fwk.Unschedulable, attempt.why(node))
 }
 
-// filterWithPods asks the allocator about one node with the added and without the removed pods.
+// filterWithPods asks the allocator whether the pod fits on a node with the added pods and without the removed pods.
 func (p *Plugin) filterWithPods(ctx context.Context, attempt *cycle, node string) *fwk.Status {
 	if attempt.answer.Token == "" { // the verdict is neither fits nor full
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, messageOf(attempt.answer))
 	}
-	// Preemption may filter a hundred nodes within one deadline, so after a failure there are no calls for the other nodes.
+	// Preemption may filter a hundred nodes within one deadline. So after a failed call there are no calls for the other nodes.
 	if attempt.held.broken.Load() {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, notChecked(p.follower.Health().Message))
 	}
@@ -292,7 +292,7 @@ func (p *Plugin) filterWithPods(ctx context.Context, attempt *cycle, node string
 	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, notChecked(err.Error()))
 }
 
-// notChecked returns the reason for one node. It begins with "node(s)", because the scheduler writes the number of nodes before it.
+// notChecked returns why one node was not checked. The text begins with "node(s)", because the scheduler writes a number before it.
 func notChecked(why string) string {
 	return "node(s) not checked: " + waits(why)
 }
@@ -314,7 +314,7 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info 
 	return attempt.score(info.Node().Name), nil
 }
 
-// ScoreExtensions returns the plugin itself.
+// ScoreExtensions returns the plugin itself, for NormalizeScore.
 func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
 
 // NormalizeScore scales the scores so that the best node has the maximum.

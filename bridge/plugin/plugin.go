@@ -2,9 +2,9 @@
 //
 // The path of a pod, with the allocator's endpoint that each extension point calls (allocator/service/schedulers/plugin.py):
 //
-//	PreEnqueue     none: waits in the queue until its claims exist and the allocator is in service
+//	PreEnqueue     none: the pod waits in the queue until its claims exist and the allocator is in service
 //	PreFilter      prefilter: one call for all nodes; the answer has a token for the pod
-//	Filter, Score  none: look up the node in that answer
+//	Filter, Score  none: the node is looked up in the answer to prefilter
 //	Reserve        reserve: the allocator holds devices on the chosen node
 //	PreBind, Bind  commit: the allocator writes the claims; the scheduler's binder binds the pod
 //	Unreserve      unreserve: the allocator releases the devices
@@ -15,12 +15,12 @@
 //
 // How failures affect a pod:
 //
-//	allocator is starting       waits, without a message for some seconds
-//	allocator out of service    waits with the allocator's message; all waiting pods are requeued when it is back
-//	no answer before a deadline error, retried after backoff: it may be the fault of this pod
-//	the cluster changed (409)   waits with the allocator's message, retried after backoff
-//	any other bad answer        error, retried after backoff
-//	does not fit now            waits for an event that may help, or until the allocator requeues it
+//	the allocator is starting       the pod waits; for some seconds it gets no event
+//	the allocator is out of service the pod waits with the allocator's message; all waiting pods are requeued when the allocator is back
+//	no answer before a deadline     the attempt fails and is retried after backoff, because this pod may be the cause
+//	the cluster changed (409)       the pod waits with the allocator's message and is retried after backoff
+//	any other bad answer            the attempt fails and is retried after backoff
+//	the pod does not fit now        the pod waits for an event that may help, or until the allocator requeues it
 package plugin
 
 import (
@@ -59,7 +59,7 @@ type Plugin struct {
 	profile  string
 	client   *sidecar.Client
 	follower *sidecar.Follower
-	binding  time.Duration // limit for the devices of a pod to become ready
+	binding  time.Duration // how long the devices of a pod may take to become ready
 	pause    time.Duration // between two calls of commit
 	standby  time.Duration // how long PreFilter waits, while another replica leads, before it rejects a pod
 
@@ -94,7 +94,7 @@ var (
 	_ fwk.SignPlugin               = &Plugin{}
 )
 
-// New is the factory that kube-scheduler calls for each profile with the plugin. The allocator need not be running yet.
+// New is the factory that kube-scheduler calls for each profile that enables the plugin. The allocator need not be running yet.
 func New(ctx context.Context, object runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 	plugin, err := build(ctx, object, handle)
 	if err != nil {
@@ -146,8 +146,8 @@ func (*Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk
 	return nil, nil
 }
 
-// conflicting returns what is wrong with the profile, or "". With DynamicResources, two allocators would allocate the same devices.
-// If another plugin binds first, the claims are never written.
+// conflicting returns what is wrong with the profile, or "". If DynamicResources is enabled, two allocators would allocate the same
+// devices. If another plugin binds first, the claims are never written.
 func (p *Plugin) conflicting() string {
 	p.conflictOnce.Do(func() {
 		profile, ok := p.handle.(interface {
@@ -158,13 +158,13 @@ func (p *Plugin) conflicting() string {
 		}
 		for _, plugin := range profile.ListPlugins().Filter.Enabled {
 			if plugin.Name == "DynamicResources" {
-				p.conflict = fmt.Sprintf("profile %s has DynamicResources enabled beside %s, and both would allocate: "+
+				p.conflict = fmt.Sprintf("profile %s has DynamicResources enabled beside %s, and both would allocate devices: "+
 					"disable DynamicResources under plugins.multiPoint", p.profile, Name)
 			}
 		}
 		if binders := profile.ListPlugins().Bind.Enabled; p.conflict == "" && (len(binders) == 0 || binders[0].Name != Name) {
-			p.conflict = fmt.Sprintf("profile %s binds pods before %s has their claims written: name %s under plugins.bind, "+
-				"as manifests/bridge/plugin/scheduler.yaml does", p.profile, Name, Name)
+			p.conflict = fmt.Sprintf("profile %s binds pods before their claims are written: name %s under plugins.bind, "+
+				"as manifests/bridge/plugin/scheduler.yaml does", p.profile, Name)
 		}
 	})
 	return p.conflict
@@ -177,9 +177,9 @@ func (p *Plugin) outcome(ctx context.Context, pod *v1.Pod, err error) *fwk.Statu
 		p.follower.Missed(err)
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, waits(err.Error()))
 	case sidecar.Outdated(err):
-		// Activate requeues a pod that is in flight: the scheduler retries it as soon as its backoff is over.
+		// The pod is still being scheduled. After Activate, the scheduler retries it as soon as its backoff is over.
 		p.handle.Activate(klog.FromContext(ctx), map[string]*v1.Pod{string(pod.UID): pod})
-		return fwk.NewStatus(fwk.Unschedulable, "node(s) to be decided again: "+sidecar.Shorten(err.Error()))
+		return fwk.NewStatus(fwk.Unschedulable, "the pod is scheduled again: "+sidecar.Shorten(err.Error()))
 	default:
 		return fwk.AsStatus(fmt.Errorf("the drawbridge allocator: %w", err))
 	}

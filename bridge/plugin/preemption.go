@@ -19,14 +19,14 @@ import (
 )
 
 // PostFilter asks the allocator to make room on one of the nodes on which only devices are missing. The allocator deallocates claims
-// of the pod that are allocated elsewhere, or chooses and evicts victims. If this cannot help, PostFilter returns Unschedulable, so
-// that DefaultPreemption runs next. If the allocator gave no answer, UnschedulableAndUnresolvable keeps DefaultPreemption from
-// running: the allocator may have evicted pods already, or decided against any eviction.
+// of the pod that are allocated elsewhere, or chooses and evicts victims. If it can do neither, PostFilter returns Unschedulable, so
+// that DefaultPreemption runs next. If the allocator gave no answer, PostFilter returns UnschedulableAndUnresolvable, so that
+// DefaultPreemption does not run: the allocator may have evicted pods already, or decided against any eviction.
 func (p *Plugin) PostFilter(
 	ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader,
 ) (*fwk.PostFilterResult, *fwk.Status) {
 	if !p.follower.Health().Usable {
-		// DefaultPreemption would clear nominatedNodeName, in which the next leader reads for which pod devices were freed.
+		// DefaultPreemption would clear nominatedNodeName. The next leader needs this field to learn for which pod devices were freed.
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
 	}
 	attempt := cycleOf(state)
@@ -63,9 +63,9 @@ func (p *Plugin) PostFilter(
 }
 
 // PodGroupPostFilter asks the allocator to make room for a group. The scheduler places the group again, with all its plugins,
-// while p.supposition tells the allocator to answer as if pods below a priority held no devices; the allocator reserves nothing.
-// A binary search finds the lowest such priority. Then every member has a node on which only devices are missing, and the
-// allocator chooses the victims.
+// while p.supposition tells the allocator to answer as if pods below a priority held no devices. The allocator reserves nothing.
+// A binary search finds the lowest priority with which the group fits. Then every member has a node on which only devices are
+// missing, and the allocator chooses the victims.
 func (p *Plugin) PodGroupPostFilter(
 	ctx context.Context, _ fwk.PodGroupCycleState, group fwk.PodGroupInfo, schedule fwk.PodGroupSchedulingFunc,
 ) (*fwk.PodGroupPostFilterResult, *fwk.Status) {
@@ -132,8 +132,8 @@ func (p *Plugin) isAllocated(pod *v1.Pod) bool {
 	})
 }
 
-// lesserPriorities lists the priorities, below the pod's own, of all running pods with claims. It looks at all nodes, because a
-// device may be reachable from several.
+// lesserPriorities lists the priorities of all running pods with claims, if they are below the pod's own priority. It looks at all
+// nodes, because several nodes may be able to use a device.
 func lesserPriorities(pod *v1.Pod, infos []fwk.NodeInfo) []int32 {
 	priority := corev1helpers.PodPriority(pod)
 	priorities := sets.New[int32]()
@@ -162,7 +162,7 @@ func (p *Plugin) lackingOnlyDevices(
 		info := infos[index]
 		name := info.Node().Name
 		if withoutDevices.fits(name) {
-			return // devices are there, so something else is missing
+			return // the node has the devices, so something else is missing
 		}
 		if !p.handle.RunFilterPlugins(ctx, others, pod, info).IsSuccess() {
 			return

@@ -18,8 +18,8 @@ import (
 
 // indexNames are the names of the plugin's indices over all pods. Profiles share one informer, so each name contains the profile.
 type indexNames struct {
-	claim   string // pods of the profile by namespace/name of a claim they use
-	waiting string // pods of the profile without a node
+	claim   string // the profile's pods without a node, by namespace/name of the claims that they use
+	waiting string // the profile's pods without a node
 }
 
 func indexNamesOf(profile string) indexNames {
@@ -80,7 +80,8 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	return nil
 }
 
-// warnGated writes an event about a gated pod, once for each message: the scheduler reports nothing about pods that it does not try.
+// warnGated writes an event about a gated pod, once for each message, because the scheduler writes no event about a pod that it does
+// not try.
 func (p *Plugin) warnGated(pod *v1.Pod, sentence string) {
 	p.gatedMutex.Lock()
 	repeated := p.gated[pod.UID] == sentence
@@ -100,7 +101,7 @@ func (p *Plugin) claimsOf(pod *v1.Pod) ([]*resourcev1.ResourceClaim, error) {
 		if err != nil {
 			return nil, err
 		}
-		if name == nil { // its template requests nothing
+		if name == nil { // the template requests nothing, so there is no claim
 			continue
 		}
 		claim, err := p.claims.ResourceClaims(pod.Namespace).Get(*name)
@@ -123,7 +124,7 @@ func (p *Plugin) claimsOf(pod *v1.Pod) ([]*resourcev1.ResourceClaim, error) {
 	return claims, nil
 }
 
-// wake requeues the pods with these keys, or all pods of the profile without a node. The follower calls it.
+// wake requeues the pods with these keys (namespace/name), or all pods of the profile without a node. The follower calls it.
 func (p *Plugin) wake(logger klog.Logger, keys []string, all bool) {
 	if all {
 		p.gatedMutex.Lock()
@@ -166,9 +167,9 @@ func (p *Plugin) waitingPods(keys []string, all bool) []*v1.Pod {
 	return pods
 }
 
-// EventsToRegister lists the events that may help a pod that the plugin rejected. Released devices are not among them: the
-// allocator requeues the pods that can use them. The scheduler sees the released claim a few milliseconds before the allocator
-// does, so a retry on that event would reject all waiting pods once more.
+// EventsToRegister lists the events that may help a pod that the plugin rejected. The release of devices is not among them, because
+// the allocator requeues the pods that can use the devices. The scheduler sees the released claim a few milliseconds before the
+// allocator does, so if that event caused a retry, all waiting pods would be rejected once more.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
 		{
@@ -248,7 +249,7 @@ func statusChanged(before, after *resourcev1.ResourceClaim) bool {
 func (p *Plugin) afterOwnUpdate(_ klog.Logger, _ *v1.Pod, _, after any) (fwk.QueueingHint, error) {
 	pod, ok := after.(*v1.Pod)
 	if !ok {
-		return fwk.Queue, fmt.Errorf("unexpected object %T in place of a pod", after)
+		return fwk.Queue, fmt.Errorf("unexpected object %T instead of a pod", after)
 	}
 	_, err := p.claimsOf(pod)
 	return hint(err == nil), nil

@@ -9,8 +9,8 @@ import (
 )
 
 // concerns reports whether a pod needs the allocator: it has claims, or requests an extended resource of a DeviceClass.
-// With DynamicResources disabled, the allocator creates the claim for such a resource, and NodeResourcesFit ignores it,
-// so without the allocator the pod could be bound to a node without a device for it.
+// With DynamicResources disabled, the allocator creates the claim for such a resource, and NodeResourcesFit ignores the
+// resource. So without the allocator the pod could be bound to a node that has no device for it.
 func (p *Plugin) concerns(pod *v1.Pod) bool {
 	if len(pod.Spec.ResourceClaims) > 0 {
 		return true
@@ -25,8 +25,8 @@ func (p *Plugin) concerns(pod *v1.Pod) bool {
 	return slices.ContainsFunc(requested(pod), served)
 }
 
-// hasClaims reports whether a pod can hold devices: by the claims that it names, or by the claim for its extended
-// resources.
+// hasClaims reports whether a pod can hold devices: through the claims that it names, or through the claim for its
+// extended resources.
 func hasClaims(pod *v1.Pod) bool {
 	return len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil
 }
@@ -49,7 +49,7 @@ func requested(pod *v1.Pod) []v1.ResourceName {
 	return slices.Compact(names)
 }
 
-// standsFor reports whether a class serves one of the resources, by its extendedResourceName or its implicit name.
+// standsFor reports whether a class serves one of the resources, by the class's extendedResourceName or implicit name.
 func standsFor(class *resourcev1.DeviceClass, resources []v1.ResourceName) bool {
 	own := v1.ResourceName(resourcev1.ResourceDeviceClassPrefix + class.Name)
 	if slices.Contains(resources, own) {

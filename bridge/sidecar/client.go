@@ -48,25 +48,24 @@ type Timeouts struct {
 	State  time.Duration
 }
 
-// Client calls the allocator. It is safe for concurrent use and keeps connections open.
+// Client calls the allocator. It keeps connections open, and is safe for concurrent use.
 type Client struct {
 	place    Place
 	timeouts Timeouts
 	base     string
-	// Calls of the scheduling cycle do not queue behind commits; thousands of commits may be in progress.
+	// Two clients, so that calls of the scheduling cycle do not queue behind commits. Thousands of commits may be in progress.
 	questions *http.Client
 	commits   *http.Client
-	// For the long poll, without kept connections: net/http repeats a GET when a kept connection breaks, which would
+	// For the long poll. It keeps no connections, because net/http repeats a GET when a kept connection breaks. That would
 	// hide that the allocator was restarted.
 	polls *http.Client
 }
 
-// New returns a client. It connects with the first call.
+// New returns a client, which connects at the first call.
 func New(place Place, timeouts Timeouts) *Client {
 	dialer := &net.Dialer{Timeout: timeouts.Call}
 	transport := &http.Transport{
-		// No proxy from the environment.
-		Proxy:              nil,
+		Proxy:              nil, // not even a proxy that the environment names
 		DialContext:        dialer.DialContext,
 		IdleConnTimeout:    time.Minute,
 		DisableCompression: true,
@@ -111,22 +110,22 @@ func (c *Client) State(ctx context.Context) (*State, error) {
 	return answer, c.do(ctx, call{name: "state", timeout: c.timeouts.State}, answer)
 }
 
-// PreFilter requests the verdict about a pod on all nodes of the census. A supposition is set only for a member of a group
-// for which pods may be evicted.
+// PreFilter requests the verdict about a pod on all nodes. The census identifies the nodes that the scheduler knows. A
+// supposition is set only for a member of a group for which pods may be evicted.
 func (c *Client) PreFilter(ctx context.Context, pod *v1.Pod, nodes Census, suppose Supposition) (*Answer, error) {
 	answer := &Answer{}
 	request := call{name: "prefilter", question: podQuestion{pod, nodes, suppose}, timeout: c.timeouts.Call, repeat: true}
 	return answer, c.do(ctx, request, answer)
 }
 
-// Filter repeats an earlier question for one node, with pods added or removed.
+// Filter repeats the question of a PreFilter for one node, as if pods were added or removed.
 func (c *Client) Filter(ctx context.Context, token, node string, add, remove []*v1.Pod) (*Fit, error) {
 	answer := &Fit{}
 	question := filterQuestion{Token: token, Node: node, Add: orEmpty(add), Remove: orEmpty(remove)}
 	return answer, c.do(ctx, call{name: "filter", question: question, timeout: c.timeouts.Call, repeat: true}, answer)
 }
 
-// Reserve reserves the devices that an earlier answer found on a node.
+// Reserve reserves devices on a node for the pod of an earlier answer.
 func (c *Client) Reserve(ctx context.Context, token, node string) (*Reservation, error) {
 	answer := &Reservation{}
 	request := call{name: "reserve", question: nodeQuestion{token, node}, timeout: c.timeouts.Call, repeat: true}
@@ -139,13 +138,13 @@ func (c *Client) Unreserve(ctx context.Context, reservation string) error {
 	return c.do(ctx, call{name: "unreserve", question: question, timeout: c.timeouts.Call, repeat: true}, &nothing{})
 }
 
-// UnreserveUnknown releases the devices that a Reserve whose answer was lost may have reserved.
+// UnreserveUnknown releases the devices that a call of Reserve without an answer may have reserved.
 func (c *Client) UnreserveUnknown(ctx context.Context, token, node string) error {
 	question := nodeQuestion{token, node}
 	return c.do(ctx, call{name: "unreserve", question: question, timeout: c.timeouts.Call, repeat: true}, &nothing{})
 }
 
-// Commit writes a reservation into the claims. The caller repeats it until all binding conditions are met.
+// Commit writes a reservation into the claims. The caller repeats this call until all binding conditions are met.
 func (c *Client) Commit(ctx context.Context, reservation string) (*Commit, error) {
 	answer := &Commit{}
 	request := call{name: "commit", question: reservationQuestion{reservation}, timeout: c.timeouts.Commit, repeat: true}
@@ -160,7 +159,8 @@ func (c *Client) PostFilter(ctx context.Context, pod *v1.Pod, nodes []string) (*
 	return answer, c.do(ctx, request, answer)
 }
 
-// PostFilterGroup does the same for a group whose members have a node each. The client never repeats this call either.
+// PostFilterGroup makes the allocator choose and evict victims for a group, each member of which has a node. The client never
+// repeats this call either.
 func (c *Client) PostFilterGroup(ctx context.Context, group []Member) (*Preemption, error) {
 	answer := &Preemption{}
 	request := call{name: "postfilter", question: groupQuestion{group}, timeout: c.timeouts.Call}
@@ -179,7 +179,7 @@ type call struct {
 	question any // nil for a GET
 	timeout  time.Duration
 	through  *http.Client // nil for the client for questions
-	repeat   bool         // the call may be sent twice; not needed for a GET, which is polled
+	repeat   bool         // the call may be sent twice; a GET does not need this, because it is polled
 }
 
 type checked interface{ check() error }
@@ -216,7 +216,7 @@ func (c *Client) once(ctx context.Context, client *http.Client, name string, bod
 	if err != nil {
 		return failure(ctx, name, err)
 	}
-	// The rest of a body is not read: the connection is closed instead.
+	// If a body is longer than the limit, its rest is not read, and the connection is closed.
 	defer func() { _ = response.Body.Close() }()
 	limit := int64(maxAnswer)
 	if response.StatusCode >= http.StatusMultipleChoices {
@@ -254,7 +254,7 @@ func (c *Client) request(ctx context.Context, name string, body []byte) (*http.R
 		request.Header.Set("Content-Type", "application/json")
 	}
 	if c.place.TokenFile != "" {
-		// Read each time, because the token may be renewed.
+		// The file is read for each call, because the token may be renewed.
 		token, err := os.ReadFile(c.place.TokenFile)
 		if err != nil {
 			return nil, &Unreachable{fmt.Errorf("its token cannot be read: %w", err)}
@@ -273,7 +273,7 @@ func failure(ctx context.Context, name string, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	// The URL before the cause is of no use in an event.
+	// url.Error writes the URL before the cause, which is of no use in an event.
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err

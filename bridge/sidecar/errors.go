@@ -58,7 +58,7 @@ func MayRecover(err error) bool {
 	return errors.As(err, &unreachable)
 }
 
-// Outdated reports whether the cluster has changed since the question, so that the pod must be decided again.
+// Outdated reports whether the cluster has changed since the question, so that the pod must be scheduled again.
 func Outdated(err error) bool {
 	var refusal *Refusal
 	if !errors.As(err, &refusal) {

@@ -9,29 +9,29 @@ import (
 // Health is the state of the allocator, with a message for people.
 type Health struct {
 	Usable  bool
-	Quiet   bool   // not usable, but not a problem yet: another replica leads, or the allocator is starting or ending
+	Quiet   bool   // the allocator is not usable, but this is no problem yet: another replica leads, or it is starting or ending
 	Message string // why the allocator is not usable
 	leader  string
 }
 
 // Follower watches the allocator: whether it is usable, and which pods it requeues.
 //
-// Nothing that happens while the allocator is away is lost: whenever it becomes usable again, or a long poll breaks,
-// all waiting pods are requeued. An allocator that starts or ends gets some time before it is reported as a problem: it starts
-// together with its scheduler, and when it ends, another replica places the pods.
+// No event is lost while the allocator is away: whenever it becomes usable again, or a long poll breaks, all waiting pods are
+// requeued. An allocator that starts or ends is not reported as a problem for some time, because it starts together with its
+// scheduler, and when it ends, another replica places the pods.
 type Follower struct {
 	client   *Client
 	interval time.Duration
-	grace    time.Duration // how long an allocator may be not ready before this counts as a problem
+	grace    time.Duration // how long the allocator may be not ready before this counts as a problem
 	woken    func(pods []string, all bool)
 
 	mutex  sync.Mutex
 	health Health
 	seen   time.Time // when the allocator was ready last, or this follower was created
-	judged bool      // whether the last state came after the grace period, so that the pods' events show it
+	judged bool      // whether the last state was ready or came after the grace period, so that the pods' events show it
 }
 
-// NewFollower returns a follower that passes pods to `woken`, which may be called from two goroutines at once.
+// NewFollower returns a follower that passes the pods to requeue to `woken`. Two goroutines may call `woken` at the same time.
 func NewFollower(client *Client, interval, grace time.Duration, woken func(pods []string, all bool)) *Follower {
 	unknown := Health{Quiet: true, Message: "it has not been asked yet"}
 	return &Follower{
@@ -76,8 +76,8 @@ func (f *Follower) Look(ctx context.Context) {
 	}
 }
 
-// note reports whether waiting pods must be requeued: the allocator has become usable, another replica leads than before, or
-// the allocator was not ready in time and the pods' events do not show this yet.
+// note records a state and reports whether waiting pods must be requeued: the allocator has become usable, another replica
+// leads than before, or the allocator was not ready in time and the pods' events do not show this yet.
 func (f *Follower) note(state *State, err error) bool {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
@@ -136,7 +136,7 @@ func (f *Follower) watchWake(ctx context.Context) {
 			f.woken(wake.Pods, all)
 		}
 		after, broken = wake.Seq, false
-		// Limits the rate if the allocator answers at once every time.
+		// This limits the rate of calls if the allocator answers each of them at once.
 		pause(ctx, f.interval/50)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// State is whether the allocator is usable.
+// State tells whether the allocator is usable.
 type State struct {
 	Leading  bool   `json:"leading"`
 	Ready    bool   `json:"ready"`
@@ -24,10 +24,10 @@ type Verdict string
 
 // The verdicts of the protocol.
 const (
-	Fits      Verdict = "fits"      // on the nodes of the answer
-	Full      Verdict = "full"      // it would fit if devices in use were free
-	Never     Verdict = "never"     // it would not fit even if all devices were free
-	Skip      Verdict = "skip"      // no claim of the pod concerns the allocator
+	Fits      Verdict = "fits"      // the pod fits on the nodes of the answer
+	Full      Verdict = "full"      // the pod would fit if devices in use were free
+	Never     Verdict = "never"     // the pod would not fit even if all devices were free
+	Skip      Verdict = "skip"      // the pod requests no devices
 	Undecided Verdict = "undecided" // the allocator ran out of time
 	Waiting   Verdict = "waiting"   // an object that the claims need does not exist yet
 )
@@ -38,14 +38,14 @@ type Node struct {
 	Score int64  `json:"score"`
 }
 
-// Reason is why some nodes do not fit.
+// Reason tells why some nodes do not fit.
 type Reason struct {
 	Message string   `json:"message"`
 	Nodes   []string `json:"nodes"`
 	Count   int      `json:"count"`
 }
 
-// Rest applies to all nodes that an answer does not name: they fit with this score, or do not fit for this reason.
+// Rest applies to all nodes that an answer does not name. They all fit with this score, or none of them fits for this reason.
 type Rest struct {
 	Fit     bool   `json:"fit"`
 	Score   int64  `json:"score"`
@@ -107,7 +107,7 @@ func CensusOf(names iter.Seq[string]) Census {
 	return census
 }
 
-// Fit is the answer for one node with other pods added or removed.
+// Fit is the answer for one node, as if other pods were added or removed.
 type Fit struct {
 	Fits    bool   `json:"fits"`
 	Message string `json:"message"`
@@ -129,7 +129,7 @@ func (r *Reservation) check() error {
 	return nil
 }
 
-// Commit reports whether the claims are written and ready for binding; if not, Message is what they wait for.
+// Commit reports whether the claims are written and their devices are ready. If not, Message says what the commit waits for.
 type Commit struct {
 	Committed bool   `json:"committed"`
 	Message   string `json:"message"`
@@ -181,7 +181,7 @@ type nothing struct{}
 
 func (*nothing) check() error { return nil }
 
-// Supposition assumes that pods below a priority are deleted; its zero value assumes none.
+// Supposition makes the allocator answer as if pods below a priority were deleted. The zero value supposes nothing.
 type Supposition struct {
 	Suppose string `json:"suppose,omitempty"` // a unique name of the supposition
 	Below   *int64 `json:"below,omitempty"`

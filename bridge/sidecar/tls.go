@@ -15,7 +15,7 @@ type TLS struct {
 	CAFile     string // the CAs of the allocator's certificate
 	CertFile   string // the scheduler's client certificate
 	KeyFile    string
-	ServerName string // in place of the address's host
+	ServerName string // the name in the allocator's certificate; by default the host of the address
 }
 
 func (t *TLS) dial(dialer *net.Dialer) func(context.Context, string, string) (net.Conn, error) {

@@ -16,13 +16,13 @@ import (
 // Answer writes the allocator's answer to one call.
 type Answer func(http.ResponseWriter, *http.Request)
 
-// Asked is one call that arrived.
+// Asked is one call that the stub received.
 type Asked struct {
 	Call string
 	Body map[string]any
 }
 
-// Server is a running stub. A call without an answer of the test gets 404, as from an allocator that does not support the call.
+// Server is a running stub. A call for which the test has set no answer gets 404, as from an allocator that does not support the call.
 type Server struct {
 	Socket string
 
@@ -84,14 +84,14 @@ func (s *Server) Stop() {
 	}
 }
 
-// On sets the answer to a call, by the last part of its path.
+// On sets the answer to a call. `call` is the last part of the call's path.
 func (s *Server) On(call string, answer Answer) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.answers[call] = answer
 }
 
-// Asked returns the calls of one kind so far.
+// Asked returns the calls of one kind that the stub has received so far.
 func (s *Server) Asked(call string) []Asked {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
