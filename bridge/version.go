@@ -34,7 +34,7 @@ func emulateServer(command *cobra.Command) {
 			if err != nil {
 				return fmt.Errorf("--%s is not given, and the API server's version cannot be read: %w", emulated, err)
 			}
-			if minor := toEmulate(info); minor != "" {
+			if minor := versionToEmulate(info); minor != "" {
 				klog.InfoS("Emulating the version of the API server", "version", minor)
 				if err := flags.Set(emulated, minor); err != nil {
 					return err
@@ -45,13 +45,13 @@ func emulateServer(command *cobra.Command) {
 	}
 }
 
-// toEmulate returns the server's minor version if it is older than this program's version, else "".
-func toEmulate(info *apiversion.Info) string {
-	told := fmt.Sprintf("%s.%s", info.Major, info.Minor)
+// versionToEmulate returns the server's minor version if it is older than this program's version, else "".
+func versionToEmulate(info *apiversion.Info) string {
+	reported := fmt.Sprintf("%s.%s", info.Major, info.Minor)
 	if info.EmulationMajor != "" {
-		told = fmt.Sprintf("%s.%s", info.EmulationMajor, info.EmulationMinor)
+		reported = fmt.Sprintf("%s.%s", info.EmulationMajor, info.EmulationMinor)
 	}
-	server, err := version.ParseGeneric(told) // a provider may write "35+"
+	server, err := version.ParseGeneric(reported) // a provider may write "35+"
 	own := version.MustParse(ownversion.DefaultKubeBinaryVersion)
 	if err != nil || !server.LessThan(own) {
 		return ""
@@ -62,7 +62,7 @@ func toEmulate(info *apiversion.Info) string {
 // serverVersion returns the version of the API server that the scheduler's configuration file or kubeconfig names.
 func serverVersion(config, kubeconfig string) (*apiversion.Info, error) {
 	if config != "" {
-		var told struct {
+		var schedulerConfig struct {
 			ClientConnection struct {
 				Kubeconfig string `json:"kubeconfig"`
 			} `json:"clientConnection"`
@@ -71,10 +71,10 @@ func serverVersion(config, kubeconfig string) (*apiversion.Info, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := yaml.Unmarshal(text, &told); err != nil {
+		if err := yaml.Unmarshal(text, &schedulerConfig); err != nil {
 			return nil, fmt.Errorf("%s: %w", config, err)
 		}
-		kubeconfig = told.ClientConnection.Kubeconfig
+		kubeconfig = schedulerConfig.ClientConnection.Kubeconfig
 	}
 	client, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -86,13 +86,13 @@ func serverVersion(config, kubeconfig string) (*apiversion.Info, error) {
 		return nil, err
 	}
 	var info *apiversion.Info
-	var last error
+	var lastErr error
 	err = wait.PollUntilContextTimeout(context.Background(), time.Second, versionPatience, true, func(context.Context) (bool, error) {
-		info, last = server.ServerVersion()
-		return last == nil, nil
+		info, lastErr = server.ServerVersion()
+		return lastErr == nil, nil
 	})
 	if err != nil {
-		return nil, last
+		return nil, lastErr
 	}
 	return info, nil
 }

@@ -15,9 +15,9 @@ import (
 )
 
 func TestOnlyAnOlderServerIsEmulated(t *testing.T) {
-	for _, one := range []struct {
-		told apiversion.Info
-		want string
+	for _, row := range []struct {
+		reported apiversion.Info
+		want     string
 	}{
 		{apiversion.Info{Major: "1", Minor: "34"}, "1.34"},
 		{apiversion.Info{Major: "1", Minor: "35+"}, "1.35"},
@@ -27,14 +27,14 @@ func TestOnlyAnOlderServerIsEmulated(t *testing.T) {
 		{apiversion.Info{Major: "1", Minor: "38", EmulationMajor: "1", EmulationMinor: "38"}, ""},
 		{apiversion.Info{}, ""},
 	} {
-		if got := toEmulate(&one.told); got != one.want {
-			t.Errorf("%+v: %q, want %q", one.told, got, one.want)
+		if got := versionToEmulate(&row.reported); got != row.want {
+			t.Errorf("%+v: %q, want %q", row.reported, got, row.want)
 		}
 	}
 }
 
 // The version comes from the server that the scheduler's configuration names. With an explicit version, there is no request.
-func TestTheVersionIsThatOfTheConfiguredServer(t *testing.T) {
+func TestTheVersionOfTheConfiguredServerIsEmulated(t *testing.T) {
 	asked := 0
 	server := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, _ *http.Request) {
 		asked++
@@ -46,7 +46,7 @@ func TestTheVersionIsThatOfTheConfiguredServer(t *testing.T) {
 	kubeconfig, config := filepath.Join(folder, "kubeconfig"), filepath.Join(folder, "scheduler.yaml")
 	write(t, kubeconfig, "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: "+server.URL+"}}]\n")
 	write(t, config, "clientConnection: {kubeconfig: "+kubeconfig+"}\n")
-	for _, one := range []struct {
+	for _, row := range []struct {
 		flags string
 		want  string
 		asked int
@@ -59,14 +59,14 @@ func TestTheVersionIsThatOfTheConfiguredServer(t *testing.T) {
 		command := app.NewSchedulerCommand()
 		command.PersistentPreRunE = func(*cobra.Command, []string) error { return nil } // sets gates of the whole process
 		emulateServer(command)
-		if err := command.ParseFlags(strings.Fields(one.flags)); err != nil {
+		if err := command.ParseFlags(strings.Fields(row.flags)); err != nil {
 			t.Fatal(err)
 		}
 		if err := command.PersistentPreRunE(command, nil); err != nil {
 			t.Fatal(err)
 		}
-		if got := command.Flags().Lookup(emulated).Value.String(); !strings.Contains(got, one.want) || asked != one.asked {
-			t.Errorf("%s: %q after %d questions, want %q after %d", one.flags, got, asked, one.want, one.asked)
+		if got := command.Flags().Lookup(emulated).Value.String(); !strings.Contains(got, row.want) || asked != row.asked {
+			t.Errorf("%s: %q after %d questions, want %q after %d", row.flags, got, asked, row.want, row.asked)
 		}
 	}
 }

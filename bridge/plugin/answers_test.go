@@ -12,9 +12,9 @@ import (
 	"drawbridge.dev/bridge/sidecar"
 )
 
-// told is one answer of the allocator in two forms: with all node names, and without the names of the largest group of nodes.
+// answerForms is one answer of the allocator in two forms: with all node names, and without the names of the largest group of nodes.
 // tests/allocator/service/test_answers.py writes and verifies the file.
-type told struct {
+type answerForms struct {
 	Nodes []string       `json:"nodes"`
 	Named sidecar.Answer `json:"named"`
 	Short sidecar.Answer `json:"short"`
@@ -27,12 +27,12 @@ type outcome struct {
 	nodes   string
 }
 
-func TestAnAnswerThatLeavesNodesUnnamedMeansTheSameForEachOfThem(t *testing.T) {
+func TestAShortAnswerHasTheSameOutcomeForEachNodeAsAnAnswerWithAllNames(t *testing.T) {
 	text, err := os.ReadFile("testdata/answers.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var answers []told
+	var answers []answerForms
 	if err := json.Unmarshal(text, &answers); err != nil {
 		t.Fatal(err)
 	}
@@ -43,8 +43,8 @@ func TestAnAnswerThatLeavesNodesUnnamedMeansTheSameForEachOfThem(t *testing.T) {
 		for _, name := range answer.Nodes {
 			infos = append(infos, node(name))
 		}
-		named, _ := learned(t, plugin, w, server, answer.Named, infos)
-		short, all := learned(t, plugin, w, server, answer.Short, infos)
+		named, _ := outcomeOf(t, plugin, w, server, answer.Named, infos)
+		short, all := outcomeOf(t, plugin, w, server, answer.Short, infos)
 		if named != short {
 			t.Errorf("answer %d: with all names %+v, without %+v", at, named, short)
 		}
@@ -57,8 +57,8 @@ func TestAnAnswerThatLeavesNodesUnnamedMeansTheSameForEachOfThem(t *testing.T) {
 	}
 }
 
-// learned returns what the scheduler learns from an answer, and whether PreFilter keeps all nodes without a list.
-func learned(
+// outcomeOf returns what the scheduler learns from an answer, and whether PreFilter keeps all nodes without a list.
+func outcomeOf(
 	t *testing.T, plugin *Plugin, w *world, server *stub.Server, answer sidecar.Answer, infos []fwk.NodeInfo,
 ) (outcome, bool) {
 	t.Helper()
@@ -78,7 +78,7 @@ func learned(
 	return outcome{status.Code(), status.Message(), nodes}, all
 }
 
-func TestTheQuestionSaysWhichNodesTheSchedulerKnowsInAnyOrder(t *testing.T) {
+func TestTheCensusInAQuestionDoesNotDependOnTheOrderOfNodes(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
 	w.addClaims(t, claim("gpu", "gpus"))
 	server.On("prefilter", stub.JSON(full))
@@ -93,17 +93,17 @@ func TestTheQuestionSaysWhichNodesTheSchedulerKnowsInAnyOrder(t *testing.T) {
 	}
 }
 
-func TestNodesThatAreNotNamedAreNarrowedDownToWithTheOthers(t *testing.T) {
+func TestPreFilterKeepsUnnamedNodesThatFit(t *testing.T) {
 	infos := []fwk.NodeInfo{node("n1"), node("n2"), node("n3"), node("n4")}
 	but := []sidecar.Reason{{Message: "no free GPU", Nodes: []string{"n3"}, Count: 1}}
 	for name, row := range map[string]struct {
 		answer sidecar.Answer
 		nodes  []string // nil: all nodes
 	}{
-		"all equal":    {sidecar.Answer{Rest: &sidecar.Rest{Fit: true, Score: 7}}, nil},
-		"all but one":  {sidecar.Answer{Rest: &sidecar.Rest{Fit: true}, Reasons: but}, []string{"n1", "n2", "n4"}},
-		"one alone":    {sidecar.Answer{Rest: &sidecar.Rest{Message: "full"}, Nodes: fits.Nodes[:1]}, []string{"n1"}},
-		"liked better": {sidecar.Answer{Rest: &sidecar.Rest{Fit: true}, Nodes: fits.Nodes}, nil},
+		"all nodes are equal":    {sidecar.Answer{Rest: &sidecar.Rest{Fit: true, Score: 7}}, nil},
+		"all nodes but one fit":  {sidecar.Answer{Rest: &sidecar.Rest{Fit: true}, Reasons: but}, []string{"n1", "n2", "n4"}},
+		"only one node fits":     {sidecar.Answer{Rest: &sidecar.Rest{Message: "full"}, Nodes: fits.Nodes[:1]}, []string{"n1"}},
+		"two nodes score higher": {sidecar.Answer{Rest: &sidecar.Rest{Fit: true}, Nodes: fits.Nodes}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plugin, w, server := newWorld(t, "")

@@ -77,13 +77,13 @@ func (a *Args) complete() {
 	if a.Socket == "" && a.Address == "" {
 		a.Socket = DefaultSocket
 	}
-	for timeout, otherwise := range map[*metav1.Duration]time.Duration{
+	for timeout, defaultTimeout := range map[*metav1.Duration]time.Duration{
 		&a.Timeout:        5 * time.Second,
 		&a.CommitTimeout:  30 * time.Second,
 		&a.BindingTimeout: 10 * time.Minute,
 	} {
 		if timeout.Duration == 0 {
-			timeout.Duration = otherwise
+			timeout.Duration = defaultTimeout
 		}
 	}
 }
@@ -155,9 +155,9 @@ func addressProblems(address string, encrypted bool) field.ErrorList {
 	return nil
 }
 
-func timeoutProblems(name string, timeout metav1.Duration, most time.Duration) field.ErrorList {
-	if timeout.Duration < 100*time.Millisecond || timeout.Duration > most {
-		words := fmt.Sprintf("must be from 100ms to %s", most)
+func timeoutProblems(name string, timeout metav1.Duration, limit time.Duration) field.ErrorList {
+	if timeout.Duration < 100*time.Millisecond || timeout.Duration > limit {
+		words := fmt.Sprintf("must be from 100ms to %s", limit)
 		return field.ErrorList{field.Invalid(field.NewPath(name), timeout.Duration.String(), words)}
 	}
 	return nil

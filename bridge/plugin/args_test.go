@@ -9,7 +9,7 @@ import (
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 )
 
-func TestWithoutArgumentsThePluginAsksAtTheUsualSocket(t *testing.T) {
+func TestWithoutArgumentsThePluginUsesTheDefaultSocket(t *testing.T) {
 	for name, object := range map[string]runtime.Object{"none": nil, "empty": &runtime.Unknown{}} {
 		args, err := argsOf(object)
 		if err != nil {
@@ -38,8 +38,8 @@ func TestArgumentsAreReadAsJSONAndAsYAML(t *testing.T) {
 	}
 }
 
-func TestAWrongArgumentIsNamed(t *testing.T) {
-	for text, says := range map[string]string{
+func TestTheErrorNamesTheInvalidArgument(t *testing.T) {
+	for text, message := range map[string]string{
 		`{"sockets": "/run/s"}`:                                                                    `unknown field "sockets"`,
 		`{"timeout": 5}`:                                                                           "Drawbridge args",
 		`{"timeout": "soon"}`:                                                                      "Drawbridge args",
@@ -64,7 +64,7 @@ func TestAWrongArgumentIsNamed(t *testing.T) {
 		`{"socket": "s", "timeout": "1h", "commitTimeout": "1h"}`:                                  "commitTimeout: Invalid value",
 	} {
 		_, err := argsOf(&runtime.Unknown{Raw: []byte(text)})
-		if err == nil || !strings.Contains(err.Error(), says) {
+		if err == nil || !strings.Contains(err.Error(), message) {
 			t.Errorf("%s: got %v", text, err)
 		}
 	}
@@ -72,11 +72,11 @@ func TestAWrongArgumentIsNamed(t *testing.T) {
 
 func TestArgumentsOfAnotherPluginAreRefused(t *testing.T) {
 	if _, err := argsOf(&schedulerconfig.DynamicResourcesArgs{}); err == nil {
-		t.Error("they were taken")
+		t.Error("the arguments were accepted")
 	}
 }
 
-func TestWithCertificatesOnBothSidesAnAddressMayBeAnywhereAndNeedsNoToken(t *testing.T) {
+func TestWithMutualTLSAnAddressNeedNotBeLoopbackAndNeedsNoToken(t *testing.T) {
 	text := `{"address":"allocator.example:9443","tls":{"caFile":"/ca","certFile":"/c","keyFile":"/k","serverName":"n"}}`
 	args, err := argsOf(&runtime.Unknown{Raw: []byte(text)})
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"drawbridge.dev/bridge/sidecar"
 )
 
-func TestAPodIsReservedForCommittedAndLetGoByOneReservation(t *testing.T) {
+func TestReserveCommitAndUnreserveUseTheSameReservation(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
-	state := begun(t, plugin, w, server, fits)
+	state := stateAfterPreFilter(t, plugin, w, server, fits)
 	server.On("reserve", stub.JSON(sidecar.Reservation{ID: "r1", ExpiresSeconds: 30}))
 	server.On("commit", stub.JSON(sidecar.Commit{Committed: true}))
 	server.On("unreserve", stub.JSON(struct{}{}))
@@ -46,7 +46,7 @@ func TestAPodIsReservedForCommittedAndLetGoByOneReservation(t *testing.T) {
 	}
 }
 
-func TestAPodThatDoesNotConcernTheAllocatorIsBoundWithoutIt(t *testing.T) {
+func TestAPodWithoutClaimsIsBoundWithoutACallToTheAllocator(t *testing.T) {
 	plugin, _, server := newWorld(t, "")
 	ctx, me, state := t.Context(), pod("p"), &cycleState{}
 	if _, status := plugin.PreBindPreFlight(ctx, state, me, "n1"); !status.IsSkip() {
@@ -68,9 +68,9 @@ func TestAPodThatDoesNotConcernTheAllocatorIsBoundWithoutIt(t *testing.T) {
 	}
 }
 
-func TestAReservationWhoseAnswerWasLostIsGivenBack(t *testing.T) {
+func TestUnreserveReleasesAReservationWhoseAnswerWasLost(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
-	state := begun(t, plugin, w, server, fits)
+	state := stateAfterPreFilter(t, plugin, w, server, fits)
 	server.On("reserve", stub.Hangup)
 	server.On("unreserve", stub.JSON(struct{}{}))
 	me := pod("p", "gpu")
@@ -87,9 +87,9 @@ func TestAReservationWhoseAnswerWasLostIsGivenBack(t *testing.T) {
 	}
 }
 
-func TestAReservationThatIsRefusedHasThePodDecidedAgain(t *testing.T) {
+func TestAPodIsRequeuedIfItsReservationIsRefused(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
-	state := begun(t, plugin, w, server, fits)
+	state := stateAfterPreFilter(t, plugin, w, server, fits)
 	w.woken()
 	server.On("reserve", stub.Refusal(409, "gpu-0 of n2 was taken meanwhile", ""))
 	status := plugin.Reserve(t.Context(), state, pod("p", "gpu"), "n2")
@@ -97,32 +97,32 @@ func TestAReservationThatIsRefusedHasThePodDecidedAgain(t *testing.T) {
 		t.Errorf("got %v %q", status.Code(), status.Message())
 	}
 	if !slices.Equal(w.woken(), []string{"p"}) {
-		t.Error("nothing will have the pod tried again")
+		t.Error("the pod was not requeued")
 	}
 }
 
-func TestAnAllocatorThatIsGoneDoesNotHoldUpUnreserve(t *testing.T) {
+func TestUnreserveEndsEvenIfTheAllocatorIsGone(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
-	state := begun(t, plugin, w, server, fits)
+	state := stateAfterPreFilter(t, plugin, w, server, fits)
 	server.On("reserve", stub.JSON(sidecar.Reservation{ID: "r1"}))
 	me := pod("p", "gpu")
 	plugin.Reserve(t.Context(), state, me, "n2")
 	server.Stop()
 	plugin.Unreserve(t.Context(), state, me, "n2")
 	if attempt := cycleOf(state); attempt.held.attempted || attempt.held.reservation != "" {
-		t.Error("it would be given back again")
+		t.Error("the reservation would be released a second time")
 	}
 }
 
-func TestWithoutAReservationNothingIsBound(t *testing.T) {
+func TestBindFailsWithoutAReservation(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
-	state := begun(t, plugin, w, server, fits)
+	state := stateAfterPreFilter(t, plugin, w, server, fits)
 	if status := plugin.Bind(t.Context(), state, pod("p", "gpu"), "n2"); !status.IsError() {
 		t.Errorf("got %v", status.Code())
 	}
 }
 
-func TestTheOutcomeOfACommitDecidesAboutTheBinding(t *testing.T) {
+func TestTheAnswerToCommitDecidesTheStatusOfBind(t *testing.T) {
 	yes, notYet := stub.JSON(sidecar.Commit{Committed: true}), stub.Status(202, sidecar.Commit{Message: "waits for the fabric"})
 	for name, row := range map[string]struct {
 		answer  stub.Answer
@@ -139,12 +139,12 @@ func TestTheOutcomeOfACommitDecidesAboutTheBinding(t *testing.T) {
 		"to be decided again":   {stub.Refusal(409, "the claim was deleted", ""), fwk.Unschedulable, "the claim was deleted", 1},
 		"forbidden":             {stub.Refusal(403, "may not patch claims", "bind the role"), fwk.Error, "bind the role", 1},
 		"nonsense":              {stub.Text("yes"), fwk.Error, "cannot be used", 1},
-		"half a yes":            {stub.Text(`{"committed":tru`), fwk.Error, "cannot be used", 1},
+		"half an answer":        {stub.Text(`{"committed":tru`), fwk.Error, "cannot be used", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plugin, w, server := newWorld(t, "")
 			plugin.pause = 0
-			state := begun(t, plugin, w, server, fits)
+			state := stateAfterPreFilter(t, plugin, w, server, fits)
 			server.On("reserve", stub.JSON(sidecar.Reservation{ID: "r1"}))
 			server.On("commit", row.answer)
 			plugin.Reserve(t.Context(), state, pod("p", "gpu"), "n2")
@@ -159,10 +159,10 @@ func TestTheOutcomeOfACommitDecidesAboutTheBinding(t *testing.T) {
 	}
 }
 
-func TestDevicesThatDoNotBecomeReadyEndTheWait(t *testing.T) {
+func TestPreBindFailsIfDevicesAreNotReadyWithinTheBindingTimeout(t *testing.T) {
 	plugin, w, server := newWorld(t, `, "bindingTimeout": "1s"`)
 	plugin.pause = 0
-	state := begun(t, plugin, w, server, fits)
+	state := stateAfterPreFilter(t, plugin, w, server, fits)
 	server.On("reserve", stub.JSON(sidecar.Reservation{ID: "r1", Unready: true}))
 	server.On("commit", stub.Status(202, sidecar.Commit{Message: "waits for the fabric"}))
 	plugin.Reserve(t.Context(), state, pod("p", "gpu"), "n2")
@@ -172,10 +172,10 @@ func TestDevicesThatDoNotBecomeReadyEndTheWait(t *testing.T) {
 	}
 }
 
-func TestABindingThatIsGivenUpIsNotASuccess(t *testing.T) {
+func TestBindFailsIfItsContextIsCancelled(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
 	plugin.pause = 0
-	state := begun(t, plugin, w, server, fits)
+	state := stateAfterPreFilter(t, plugin, w, server, fits)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	server.On("reserve", stub.JSON(sidecar.Reservation{ID: "r1"}))
 	waits := stub.Status(202, sidecar.Commit{Message: "waits"})
@@ -188,9 +188,9 @@ func TestABindingThatIsGivenUpIsNotASuccess(t *testing.T) {
 	}
 }
 
-func TestDevicesThatHaveToBeMadeReadyAreWaitedForBeforeTheBinding(t *testing.T) {
+func TestPreBindWaitsForDevicesThatHaveToBeMadeReady(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
-	state := begun(t, plugin, w, server, fits)
+	state := stateAfterPreFilter(t, plugin, w, server, fits)
 	server.On("reserve", stub.JSON(sidecar.Reservation{ID: "r1", Unready: true}))
 	server.On("commit", stub.JSON(sidecar.Commit{Committed: true}))
 	ctx, me := t.Context(), pod("p", "gpu")

@@ -118,7 +118,7 @@ func censusOf(infos []fwk.NodeInfo) sidecar.Census {
 // preFilterResult translates the allocator's verdict into the result of PreFilter.
 func (c *cycle) preFilterResult(infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	result := &fwk.PreFilterResult{}
-	if !c.everywhere() {
+	if !c.fitsEverywhere() {
 		result.NodeNames = c.fitting(infos)
 	}
 	nowhere := result.NodeNames != nil && len(result.NodeNames) == 0
@@ -141,8 +141,8 @@ func (c *cycle) preFilterResult(infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fw
 // othersFit reports whether the nodes that the answer does not name fit.
 func (c *cycle) othersFit() bool { return c.answer.Rest != nil && c.answer.Rest.Fit }
 
-// everywhere reports whether the pod fits on all nodes, so that PreFilter need not list them.
-func (c *cycle) everywhere() bool { return c.othersFit() && len(c.reason) == 0 }
+// fitsEverywhere reports whether the pod fits on all nodes, so that PreFilter need not list them.
+func (c *cycle) fitsEverywhere() bool { return c.othersFit() && len(c.reason) == 0 }
 
 // fitting returns the names of the nodes that fit.
 func (c *cycle) fitting(infos []fwk.NodeInfo) sets.Set[string] {
@@ -176,8 +176,8 @@ func (c *cycle) score(node string) int64 {
 	return c.answer.Rest.Score
 }
 
-// why returns why a node does not fit.
-func (c *cycle) why(node string) string {
+// reasonFor returns why a node does not fit.
+func (c *cycle) reasonFor(node string) string {
 	reason := c.reason[node]
 	if _, named := c.reason[node]; !named && c.answer.Rest != nil {
 		reason = sidecar.Shorten(c.answer.Rest.Message)
@@ -242,9 +242,9 @@ func (p *Plugin) RemovePod(
 
 // moveBetween removes a pod from one list. If the list does not contain the pod, it appends the pod to the other list.
 func moveBetween(pod *v1.Pod, from, to []*v1.Pod) (newFrom, newTo []*v1.Pod) {
-	is := func(other *v1.Pod) bool { return other.UID == pod.UID }
-	if slices.ContainsFunc(from, is) {
-		return slices.DeleteFunc(from, is), to
+	isSame := func(other *v1.Pod) bool { return other.UID == pod.UID }
+	if slices.ContainsFunc(from, isSame) {
+		return slices.DeleteFunc(from, isSame), to
 	}
 	return from, append(to, pod)
 }
@@ -263,7 +263,7 @@ func (p *Plugin) Filter(ctx context.Context, state fwk.CycleState, _ *v1.Pod, in
 	if attempt.fits(node) {
 		return nil
 	}
-	return fwk.NewStatus(fwk.Unschedulable, attempt.why(node))
+	return fwk.NewStatus(fwk.Unschedulable, attempt.reasonFor(node))
 }
 
 // filterWithPods asks the allocator whether the pod fits on a node with the added pods and without the removed pods.

@@ -30,7 +30,7 @@ var fits = sidecar.Answer{
 
 var full = sidecar.Answer{Verdict: sidecar.Full, Token: "t", Message: "all GPUs are in use"}
 
-func TestAVerdictDecidesHowTheAttemptGoesOn(t *testing.T) {
+func TestTheVerdictDecidesTheStatusOfPreFilter(t *testing.T) {
 	for name, row := range map[string]struct {
 		answer  sidecar.Answer
 		code    fwk.Code
@@ -63,21 +63,21 @@ func TestAVerdictDecidesHowTheAttemptGoesOn(t *testing.T) {
 	}
 }
 
-func TestAFailedCallIsToldToThePod(t *testing.T) {
+func TestTheErrorOfACallDecidesTheStatusOfPreFilter(t *testing.T) {
 	for name, row := range map[string]struct {
-		answer  stub.Answer
-		code    fwk.Code
-		message string
-		usable  bool
-		again   bool
+		answer   stub.Answer
+		code     fwk.Code
+		message  string
+		usable   bool
+		requeued bool
 	}{
-		"hangs up":    {stub.Hangup, fwk.UnschedulableAndUnresolvable, "waits for the drawbridge allocator: it cannot be reached", false, false},
-		"not leading": {stub.Refusal(503, "not leading", "wait"), fwk.UnschedulableAndUnresolvable, "waits for the drawbridge allocator: not leading: wait", false, false},
-		"moved on":    {stub.Refusal(409, "taken", ""), fwk.Unschedulable, "the pod is scheduled again: taken", true, true},
-		"forgotten":   {stub.Refusal(410, "unknown token", ""), fwk.Unschedulable, "the pod is scheduled again: unknown token", true, true},
-		"a fault":     {stub.Refusal(500, "a bug", ""), fwk.Error, "the drawbridge allocator: a bug", true, false},
-		"nonsense":    {stub.Text("?"), fwk.Error, "cannot be used", true, false},
-		"too much":    {stub.Flood, fwk.Error, "longer than", true, false},
+		"hangs up":              {stub.Hangup, fwk.UnschedulableAndUnresolvable, "waits for the drawbridge allocator: it cannot be reached", false, false},
+		"not leading":           {stub.Refusal(503, "not leading", "wait"), fwk.UnschedulableAndUnresolvable, "waits for the drawbridge allocator: not leading: wait", false, false},
+		"the devices are taken": {stub.Refusal(409, "taken", ""), fwk.Unschedulable, "the pod is scheduled again: taken", true, true},
+		"the token is unknown":  {stub.Refusal(410, "unknown token", ""), fwk.Unschedulable, "the pod is scheduled again: unknown token", true, true},
+		"an internal error":     {stub.Refusal(500, "a bug", ""), fwk.Error, "the drawbridge allocator: a bug", true, false},
+		"nonsense":              {stub.Text("?"), fwk.Error, "cannot be used", true, false},
+		"too long an answer":    {stub.Flood, fwk.Error, "longer than", true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plugin, w, server := newWorld(t, "")
@@ -92,17 +92,17 @@ func TestAFailedCallIsToldToThePod(t *testing.T) {
 			if usable := plugin.follower.Health().Usable; usable != row.usable {
 				t.Errorf("the allocator is usable: %v", usable)
 			}
-			if again := slices.Equal(w.woken(), []string{"p"}); again != row.again {
-				t.Errorf("tried again: %v", again)
+			if requeued := slices.Equal(w.woken(), []string{"p"}); requeued != row.requeued {
+				t.Errorf("requeued: %v", requeued)
 			}
 			if cycleOf(state) != nil {
-				t.Error("something was kept of a failed call")
+				t.Error("a failed call left a state")
 			}
 		})
 	}
 }
 
-func TestALateAnswerHoldsOnlyItsPod(t *testing.T) {
+func TestALateAnswerFailsOnlyItsPod(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
 	w.addClaims(t, claim("gpu", "gpus"))
 	server.On("prefilter", stub.Never)
@@ -113,7 +113,7 @@ func TestALateAnswerHoldsOnlyItsPod(t *testing.T) {
 		t.Errorf("got %v %q", status.Code(), status.Message())
 	}
 	if !plugin.follower.Health().Usable {
-		t.Error("one question that takes too long stops all pods")
+		t.Error("after one late answer the allocator counts as unusable")
 	}
 }
 
@@ -121,18 +121,18 @@ func TestWithoutTheAllocatorNoPodIsScheduledAndNoCallIsMade(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
 	w.addClaims(t, claim("gpu", "gpus"))
 	plugin.follower.Missed(fmt.Errorf("it cannot be reached: gone"))
-	for _, one := range []*v1.Pod{pod("with", "gpu"), pod("without")} {
-		_, status := plugin.PreFilter(t.Context(), &cycleState{}, one, nil)
+	for _, waiting := range []*v1.Pod{pod("with", "gpu"), pod("without")} {
+		_, status := plugin.PreFilter(t.Context(), &cycleState{}, waiting, nil)
 		if status.Code() != fwk.UnschedulableAndUnresolvable || !strings.Contains(status.Message(), "gone") {
-			t.Errorf("%s: got %v %q", one.Name, status.Code(), status.Message())
+			t.Errorf("%s: got %v %q", waiting.Name, status.Code(), status.Message())
 		}
 	}
 	if len(server.Asked("prefilter")) != 0 {
-		t.Error("it was asked")
+		t.Error("the server was called")
 	}
 }
 
-func TestOnlyPodsThatConcernTheAllocatorAreAskedAbout(t *testing.T) {
+func TestTheAllocatorIsCalledOnlyForPodsThatNeedIt(t *testing.T) {
 	gpus := &resourcev1.DeviceClass{}
 	for name, row := range map[string]struct {
 		pod   *v1.Pod
@@ -140,11 +140,11 @@ func TestOnlyPodsThatConcernTheAllocatorAreAskedAbout(t *testing.T) {
 	}{
 		"a claim":                        {pod("p", "gpu"), true},
 		"nothing":                        {pod("p"), false},
-		"cpu":                            {asking(pod("p"), "cpu", "1"), false},
-		"a device plugin's resource":     {asking(pod("p"), "vendor.example/nic", "1"), false},
-		"a class's resource":             {asking(pod("p"), "vendor.example/gpu", "1"), true},
-		"none of a class's resource":     {asking(pod("p"), "vendor.example/gpu", "0"), false},
-		"a class's resource after other": {asking(asking(pod("p"), "cpu", "1"), "vendor.example/gpu", "2"), true},
+		"cpu":                            {withRequest(pod("p"), "cpu", "1"), false},
+		"a device plugin's resource":     {withRequest(pod("p"), "vendor.example/nic", "1"), false},
+		"a class's resource":             {withRequest(pod("p"), "vendor.example/gpu", "1"), true},
+		"none of a class's resource":     {withRequest(pod("p"), "vendor.example/gpu", "0"), false},
+		"a class's resource after other": {withRequest(withRequest(pod("p"), "cpu", "1"), "vendor.example/gpu", "2"), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plugin, w, server := newWorld(t, "")
@@ -159,7 +159,7 @@ func TestOnlyPodsThatConcernTheAllocatorAreAskedAbout(t *testing.T) {
 	}
 }
 
-func TestAPodThatRunsIsLeftAlone(t *testing.T) {
+func TestPreFilterSkipsARunningPod(t *testing.T) {
 	plugin, _, server := newWorld(t, "")
 	running := pod("p", "gpu")
 	running.Spec.NodeName = "n1"
@@ -167,7 +167,7 @@ func TestAPodThatRunsIsLeftAlone(t *testing.T) {
 		t.Errorf("got %v", status.Code())
 	}
 	if len(server.Asked("prefilter")) != 0 {
-		t.Error("it was asked about")
+		t.Error("the allocator was asked about the pod")
 	}
 }
 
@@ -191,8 +191,8 @@ func TestAProfileThatBindsBeforeTheClaimsAreWrittenSchedulesNothing(t *testing.T
 	}
 }
 
-// begun returns the state of an attempt after PreFilter got an answer.
-func begun(t *testing.T, plugin *Plugin, w *world, server *stub.Server, answer sidecar.Answer) *cycleState {
+// stateAfterPreFilter returns the state of an attempt after PreFilter got an answer.
+func stateAfterPreFilter(t *testing.T, plugin *Plugin, w *world, server *stub.Server, answer sidecar.Answer) *cycleState {
 	t.Helper()
 	w.addClaims(t, claim("gpu", "gpus"))
 	server.On("prefilter", stub.JSON(answer))
@@ -203,12 +203,12 @@ func begun(t *testing.T, plugin *Plugin, w *world, server *stub.Server, answer s
 	return state
 }
 
-func TestFilterLooksTheAnswerUp(t *testing.T) {
+func TestFilterUsesTheAnswerOfPreFilter(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
-	state := begun(t, plugin, w, server, fits)
-	for name, says := range map[string]string{"n1": "", "n2": "", "n3": "no free GPU", "n4": "no free GPU"} {
+	state := stateAfterPreFilter(t, plugin, w, server, fits)
+	for name, message := range map[string]string{"n1": "", "n2": "", "n3": "no free GPU", "n4": "no free GPU"} {
 		status := plugin.Filter(t.Context(), state, pod("p", "gpu"), node(name))
-		if status.Message() != says || status.IsSuccess() != (says == "") {
+		if status.Message() != message || status.IsSuccess() != (message == "") {
 			t.Errorf("%s: got %v %q", name, status.Code(), status.Message())
 		}
 	}
@@ -216,13 +216,13 @@ func TestFilterLooksTheAnswerUp(t *testing.T) {
 		t.Error("the allocator was asked again")
 	}
 	if status := plugin.Filter(t.Context(), &cycleState{}, pod("p"), node("n9")); !status.IsSuccess() {
-		t.Errorf("a pod that does not concern us: %v", status.Message())
+		t.Errorf("a pod that does not need the allocator: %v", status.Message())
 	}
 }
 
-func TestPodsThatComeAndGoArePartOfTheQuestion(t *testing.T) {
+func TestFilterSendsAddedAndRemovedPods(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
-	state := begun(t, plugin, w, server, full)
+	state := stateAfterPreFilter(t, plugin, w, server, full)
 	server.On("filter", stub.JSON(sidecar.Fit{Fits: true}))
 	ctx, me, victim, nominated := t.Context(), pod("p", "gpu"), pod("v", "c1"), pod("n", "c2")
 
@@ -238,7 +238,7 @@ func TestPodsThatComeAndGoArePartOfTheQuestion(t *testing.T) {
 		t.Errorf("asked %v", asked)
 	}
 	if status := plugin.Filter(ctx, state, me, node("n1")); status.IsSuccess() {
-		t.Error("what was supposed in a clone is true outside of it")
+		t.Error("a change of a clone affects the original state")
 	}
 	// A pod that is removed and added again changes nothing.
 	plugin.AddPod(ctx, supposed, me, podInfo{pod: victim}, node("n1"))
@@ -252,26 +252,26 @@ func TestPodsThatComeAndGoArePartOfTheQuestion(t *testing.T) {
 }
 
 func names(pods any) string {
-	var found []string
-	for _, one := range pods.([]any) {
-		found = append(found, one.(map[string]any)["metadata"].(map[string]any)["name"].(string))
+	var podNames []string
+	for _, object := range pods.([]any) {
+		podNames = append(podNames, object.(map[string]any)["metadata"].(map[string]any)["name"].(string))
 	}
-	return strings.Join(found, " ")
+	return strings.Join(podNames, " ")
 }
 
-func TestADryRunOfPreemptionEndsWithTheAllocator(t *testing.T) {
+func TestFilterMakesNoMoreCallsAfterTheAllocatorHasFailed(t *testing.T) {
 	for name, row := range map[string]struct {
 		answer stub.Answer
 		calls  int
 	}{
-		"does not fit": {stub.JSON(sidecar.Fit{Message: "still not"}), 3},
-		"hangs up":     {stub.Hangup, 2}, // one call, sent twice
-		"a fault":      {stub.Refusal(500, "a bug", ""), 1},
-		"forgotten":    {stub.Refusal(410, "unknown token", ""), 3},
+		"does not fit":         {stub.JSON(sidecar.Fit{Message: "still not"}), 3},
+		"hangs up":             {stub.Hangup, 2}, // one call, sent twice
+		"an internal error":    {stub.Refusal(500, "a bug", ""), 1},
+		"the token is unknown": {stub.Refusal(410, "unknown token", ""), 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plugin, w, server := newWorld(t, "")
-			state := begun(t, plugin, w, server, full)
+			state := stateAfterPreFilter(t, plugin, w, server, full)
 			server.On("filter", row.answer)
 			me := pod("p", "gpu")
 			for _, name := range []string{"n1", "n2", "n3"} {
@@ -288,9 +288,9 @@ func TestADryRunOfPreemptionEndsWithTheAllocator(t *testing.T) {
 	}
 }
 
-func TestAnAnswerWithoutATokenIsNotAskedAboutAgain(t *testing.T) {
+func TestFilterMakesNoCallWithoutAToken(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
-	state := begun(t, plugin, w, server, sidecar.Answer{Verdict: sidecar.Full, Message: "in use"})
+	state := stateAfterPreFilter(t, plugin, w, server, sidecar.Answer{Verdict: sidecar.Full, Message: "in use"})
 	plugin.RemovePod(t.Context(), state, pod("p", "gpu"), podInfo{pod: pod("v", "c1")}, node("n1"))
 	status := plugin.Filter(t.Context(), state, pod("p", "gpu"), node("n1"))
 	if !status.IsRejected() || len(server.Asked("filter")) != 0 {
@@ -298,12 +298,12 @@ func TestAnAnswerWithoutATokenIsNotAskedAboutAgain(t *testing.T) {
 	}
 }
 
-func TestTheBestNodeHasTheHighestScore(t *testing.T) {
+func TestNormalizeScoreGivesTheBestNodeTheMaximum(t *testing.T) {
 	for name, row := range map[string]struct{ scores, wanted []int64 }{
-		"stretched": {[]int64{40, 80, 0}, []int64{50, 100, 0}},
-		"all equal": {[]int64{7, 7}, []int64{100, 100}},
-		"all zero":  {[]int64{0, 0}, []int64{0, 0}},
-		"none":      {nil, nil},
+		"stretched":           {[]int64{40, 80, 0}, []int64{50, 100, 0}},
+		"all nodes are equal": {[]int64{7, 7}, []int64{100, 100}},
+		"all zero":            {[]int64{0, 0}, []int64{0, 0}},
+		"none":                {nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var list fwk.NodeScoreList
@@ -322,7 +322,7 @@ func TestTheBestNodeHasTheHighestScore(t *testing.T) {
 
 func TestScoresComeFromTheAnswer(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
-	state := begun(t, plugin, w, server, fits)
+	state := stateAfterPreFilter(t, plugin, w, server, fits)
 	if status := plugin.PreScore(t.Context(), state, pod("p", "gpu"), nil); !status.IsSuccess() {
 		t.Errorf("got %v", status.Code())
 	}
@@ -332,11 +332,11 @@ func TestScoresComeFromTheAnswer(t *testing.T) {
 		}
 	}
 	if status := plugin.PreScore(t.Context(), &cycleState{}, pod("p"), nil); !status.IsSkip() {
-		t.Errorf("a pod that does not concern us is scored: %v", status.Code())
+		t.Errorf("a pod that does not need the allocator is scored: %v", status.Code())
 	}
 }
 
-func TestPodsWithClaimsAreNotScheduledByExample(t *testing.T) {
+func TestPodsWithClaimsGetNoSignature(t *testing.T) {
 	if _, status := (&Plugin{}).SignPod(t.Context(), pod("p", "gpu")); !status.IsRejected() {
 		t.Error("a pod with claims has a signature")
 	}
@@ -345,7 +345,7 @@ func TestPodsWithClaimsAreNotScheduledByExample(t *testing.T) {
 	}
 }
 
-func TestManyAttemptsAtTheSameTimeKeepToThemselves(t *testing.T) {
+func TestConcurrentAttemptsDoNotAffectEachOther(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
 	w.addClaims(t, claim("gpu", "gpus"))
 	server.On("prefilter", stub.JSON(fits))
@@ -365,14 +365,14 @@ func TestManyAttemptsAtTheSameTimeKeepToThemselves(t *testing.T) {
 			if _, status := plugin.PreFilter(t.Context(), state, me, nil); !status.IsSuccess() {
 				t.Errorf("PreFilter: %v", status.Message())
 			}
-			attempt(t.Context(), t, plugin, state, me)
+			finishAttempt(t.Context(), t, plugin, state, me)
 			plugin.wake(w.logger(), nil, true)
 		})
 	}
 	group.Wait()
 }
 
-func attempt(ctx context.Context, t *testing.T, plugin *Plugin, state fwk.CycleState, me *v1.Pod) {
+func finishAttempt(ctx context.Context, t *testing.T, plugin *Plugin, state fwk.CycleState, me *v1.Pod) {
 	t.Helper()
 	parallelizer{}.Until(ctx, 8, func(int) {
 		supposed := state.Clone()

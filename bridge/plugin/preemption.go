@@ -45,20 +45,20 @@ func (p *Plugin) PostFilter(
 	if len(nodes) == 0 {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
-	found, err := p.client.PostFilter(ctx, pod, nodes)
+	preemption, err := p.client.PostFilter(ctx, pod, nodes)
 	if err != nil {
 		if sidecar.MayRecover(err) {
 			p.follower.Missed(err)
 		}
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, waits(err.Error()))
 	}
-	if found.NominatedNode == "" {
-		return nil, fwk.NewStatus(fwk.Unschedulable, sidecar.Shorten(found.Message))
+	if preemption.NominatedNode == "" {
+		return nil, fwk.NewStatus(fwk.Unschedulable, sidecar.Shorten(preemption.Message))
 	}
 	logger := klog.FromContext(ctx)
 	logger.V(2).Info("The allocator makes room", "plugin", Name, "pod", klog.KObj(pod),
-		"node", found.NominatedNode, "victims", found.Victims)
-	nominated := &fwk.NominatingInfo{NominatedNodeName: found.NominatedNode, NominatingMode: fwk.ModeOverride}
+		"node", preemption.NominatedNode, "victims", preemption.Victims)
+	nominated := &fwk.NominatingInfo{NominatedNodeName: preemption.NominatedNode, NominatingMode: fwk.ModeOverride}
 	return &fwk.PostFilterResult{NominatingInfo: nominated}, nil
 }
 
@@ -78,22 +78,22 @@ func (p *Plugin) PodGroupPostFilter(
 		return nil, fwk.AsStatus(err)
 	}
 	priorities := lesserPriorities(pods[0], infos)
-	var placed *fwk.PodGroupAssignments // with the lowest priority that suffices
-	sort.Search(len(priorities), func(at int) bool {
-		below := int64(priorities[at]) + 1
+	var assignments *fwk.PodGroupAssignments // with the lowest priority that suffices
+	sort.Search(len(priorities), func(index int) bool {
+		below := int64(priorities[index]) + 1
 		p.supposition = sidecar.Supposition{Suppose: string(uuid.NewUUID()), Below: &below}
 		found, status := schedule(ctx)
 		if status.IsSuccess() {
-			placed = found
+			assignments = found
 		}
 		return status.IsSuccess()
 	})
 	p.supposition = sidecar.Supposition{}
-	if placed == nil {
+	if assignments == nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
 	var members []sidecar.Member
-	for _, assignment := range placed.ProposedAssignments {
+	for _, assignment := range assignments.ProposedAssignments {
 		members = append(members, sidecar.Member{Pod: assignment.GetPod(), Node: assignment.GetNodeName()})
 	}
 	found, err := p.client.PostFilterGroup(ctx, members)

@@ -15,10 +15,10 @@ import (
 	"drawbridge.dev/bridge/sidecar"
 )
 
-// crowded adds three nodes with pods of lower priority; something other than devices keeps the pod off n2.
-func crowded(w *world) {
+// addLowPriorityPods adds three nodes with pods of lower priority; something other than devices keeps the pod off n2.
+func addLowPriorityPods(w *world) {
 	for _, name := range []string{"n1", "n2", "n3"} {
-		w.nodes = append(w.nodes, node(name, prioritized(pod("low-"+name, "c"), 0)))
+		w.nodes = append(w.nodes, node(name, withPriority(pod("low-"+name, "c"), 0)))
 	}
 	w.others = func(_ *v1.Pod, name string) *fwk.Status {
 		if name == "n2" {
@@ -28,13 +28,13 @@ func crowded(w *world) {
 	}
 }
 
-func TestRoomIsMadeWhereOnlyDevicesAreMissing(t *testing.T) {
+func TestPostFilterMakesRoomOnNodesWhereOnlyDevicesAreMissing(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
-	crowded(w)
-	state := begun(t, plugin, w, server, full)
+	addLowPriorityPods(w)
+	state := stateAfterPreFilter(t, plugin, w, server, full)
 	victims := []sidecar.Victim{{Namespace: "team", Name: "low-n3", UID: "u"}}
 	server.On("postfilter", stub.JSON(sidecar.Preemption{NominatedNode: "n3", Victims: victims}))
-	result, status := plugin.PostFilter(t.Context(), state, prioritized(pod("p", "gpu"), 10), nil)
+	result, status := plugin.PostFilter(t.Context(), state, withPriority(pod("p", "gpu"), 10), nil)
 	if !status.IsSuccess() || result.NominatedNodeName != "n3" || result.Mode() != fwk.ModeOverride {
 		t.Errorf("got %+v, %v", result, status.Message())
 	}
@@ -43,20 +43,20 @@ func TestRoomIsMadeWhereOnlyDevicesAreMissing(t *testing.T) {
 		t.Errorf("asked %v", asked)
 	}
 	if status := plugin.Filter(t.Context(), state, pod("p", "gpu"), node("n1")); status.IsSuccess() {
-		t.Error("the attempt itself looks away from devices now")
+		t.Error("the attempt itself ignores devices now")
 	}
 }
 
-func TestAPodWithADeviceByAnExtendedResourceMayBeAVictim(t *testing.T) {
+func TestAPodWithAClaimForAnExtendedResourceMayBeAVictim(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
-	low := prioritized(pod("low"), 0)
+	low := withPriority(pod("low"), 0)
 	low.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "made"}
 	w.nodes = append(w.nodes, node("n1", low))
 	w.others = func(*v1.Pod, string) *fwk.Status { return nil }
-	state := begun(t, plugin, w, server, full)
+	state := stateAfterPreFilter(t, plugin, w, server, full)
 	server.On("postfilter", stub.JSON(sidecar.Preemption{NominatedNode: "n1"}))
 	server.On("filter", stub.JSON(sidecar.Fit{Fits: true}))
-	if _, status := plugin.PostFilter(t.Context(), state, prioritized(pod("p", "gpu"), 10), nil); !status.IsSuccess() {
+	if _, status := plugin.PostFilter(t.Context(), state, withPriority(pod("p", "gpu"), 10), nil); !status.IsSuccess() {
 		t.Errorf("got %v %q", status.Code(), status.Message())
 	}
 	plugin.RemovePod(t.Context(), state, pod("p", "gpu"), podInfo{pod: low}, node("n1"))
@@ -68,10 +68,10 @@ func TestAPodWithADeviceByAnExtendedResourceMayBeAVictim(t *testing.T) {
 
 func TestANodeThatHasTheDevicesNeedsNoVictims(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
-	crowded(w)
-	state := begun(t, plugin, w, server, fits) // n1 and n2 have the devices, so something else is missing there
+	addLowPriorityPods(w)
+	state := stateAfterPreFilter(t, plugin, w, server, fits) // n1 and n2 have the devices, so something else is missing there
 	server.On("postfilter", stub.JSON(sidecar.Preemption{Message: "no pod may be evicted"}))
-	_, status := plugin.PostFilter(t.Context(), state, prioritized(pod("p", "gpu"), 10), nil)
+	_, status := plugin.PostFilter(t.Context(), state, withPriority(pod("p", "gpu"), 10), nil)
 	if status.Code() != fwk.Unschedulable || status.Message() != "no pod may be evicted" {
 		t.Errorf("got %v %q", status.Code(), status.Message())
 	}
@@ -80,31 +80,31 @@ func TestANodeThatHasTheDevicesNeedsNoVictims(t *testing.T) {
 	}
 }
 
-func TestVictimsAreOnlyAskedForWhenTheyMayHelp(t *testing.T) {
+func TestPostFilterCallsTheAllocatorOnlyIfVictimsMayHelp(t *testing.T) {
 	never := v1.PreemptNever
-	humble := prioritized(pod("p", "gpu"), 10)
-	humble.Spec.PreemptionPolicy = &never
-	important := prioritized(pod("p", "gpu"), 10)
+	neverPreempts := withPriority(pod("p", "gpu"), 10)
+	neverPreempts.Spec.PreemptionPolicy = &never
+	important := withPriority(pod("p", "gpu"), 10)
 	for name, row := range map[string]struct {
 		answer sidecar.Answer
 		pod    *v1.Pod
 		nodes  []fwk.NodeInfo
 	}{
-		"no device would ever do":     {sidecar.Answer{Verdict: sidecar.Never}, important, nil},
-		"something does not exist":    {sidecar.Answer{Verdict: sidecar.Waiting}, important, nil},
-		"the pod may not preempt":     {full, humble, nil},
-		"no pod has less priority":    {full, prioritized(pod("p", "gpu"), 0), nil},
-		"a lesser pod has no claims":  {full, important, []fwk.NodeInfo{node("n1", prioritized(pod("low"), 0))}},
-		"everything else is missing":  {full, important, []fwk.NodeInfo{node("n2", prioritized(pod("low", "c"), 0))}},
-		"the pod does not concern us": {sidecar.Answer{Verdict: sidecar.Skip}, important, nil},
+		"no device would ever do":             {sidecar.Answer{Verdict: sidecar.Never}, important, nil},
+		"something does not exist":            {sidecar.Answer{Verdict: sidecar.Waiting}, important, nil},
+		"the pod may not preempt":             {full, neverPreempts, nil},
+		"no pod has less priority":            {full, withPriority(pod("p", "gpu"), 0), nil},
+		"a lesser pod has no claims":          {full, important, []fwk.NodeInfo{node("n1", withPriority(pod("low"), 0))}},
+		"something else is missing, too":      {full, important, []fwk.NodeInfo{node("n2", withPriority(pod("low", "c"), 0))}},
+		"the pod does not need the allocator": {sidecar.Answer{Verdict: sidecar.Skip}, important, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plugin, w, server := newWorld(t, "")
-			crowded(w)
+			addLowPriorityPods(w)
 			if row.nodes != nil {
 				w.nodes = row.nodes
 			}
-			state := begun(t, plugin, w, server, row.answer)
+			state := stateAfterPreFilter(t, plugin, w, server, row.answer)
 			_, status := plugin.PostFilter(t.Context(), state, row.pod, nil)
 			if status.Code() != fwk.Unschedulable || len(server.Asked("postfilter")) > 0 {
 				t.Errorf("got %v, asked %v", status.Code(), server.Asked("postfilter"))
@@ -113,24 +113,24 @@ func TestVictimsAreOnlyAskedForWhenTheyMayHelp(t *testing.T) {
 	}
 }
 
-func TestAPodsOtherAllocationsAreAskedAboutForEveryVictim(t *testing.T) {
+func TestPostFilterCallsTheAllocatorForAllocatedClaimsEvenIfVictimsCannotHelp(t *testing.T) {
 	never := v1.PreemptNever
-	humble := prioritized(pod("p", "gpu"), 10)
-	humble.Spec.PreemptionPolicy = &never
+	neverPreempts := withPriority(pod("p", "gpu"), 10)
+	neverPreempts.Spec.PreemptionPolicy = &never
 	nowhere := sidecar.Answer{Verdict: sidecar.Never, Message: "0 of 2 nodes can serve the claims: 2 node(s) didn't match claim team/gpu, which is allocated on another node"}
 	for name, row := range map[string]struct {
 		answer sidecar.Answer
 		pod    *v1.Pod
 	}{
-		"the pod may not preempt":    {full, humble},
-		"no pod has less priority":   {full, prioritized(pod("p", "gpu"), 0)},
-		"its node does not exist":    {nowhere, humble},
-		"it fits where it cannot go": {fits, humble},
+		"the pod may not preempt":                   {full, neverPreempts},
+		"no pod has less priority":                  {full, withPriority(pod("p", "gpu"), 0)},
+		"the node of the allocation does not exist": {nowhere, neverPreempts},
+		"the pod fits where it cannot run":          {fits, neverPreempts},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plugin, w, server := newWorld(t, "")
-			crowded(w)
-			state := begun(t, plugin, w, server, row.answer)
+			addLowPriorityPods(w)
+			state := stateAfterPreFilter(t, plugin, w, server, row.answer)
 			if err := w.factory.Resource().V1().ResourceClaims().Informer().GetIndexer().Update(allocated(claim("gpu"))); err != nil {
 				t.Fatal(err)
 			}
@@ -146,36 +146,36 @@ func TestAPodsOtherAllocationsAreAskedAboutForEveryVictim(t *testing.T) {
 	}
 }
 
-func TestNoOtherPluginPreemptsWhereTheAllocatorGaveNoAnswer(t *testing.T) {
+func TestNoOtherPluginPreemptsIfTheAllocatorGaveNoAnswer(t *testing.T) {
 	for name, answer := range map[string]stub.Answer{
-		"hangs up": stub.Hangup, "a fault": stub.Refusal(500, "a bug", ""), "nonsense": stub.Text("?"),
+		"hangs up": stub.Hangup, "an internal error": stub.Refusal(500, "a bug", ""), "nonsense": stub.Text("?"),
 		"not leading": stub.Refusal(503, "not leading", ""),
 	} {
 		t.Run(name, func(t *testing.T) {
 			plugin, w, server := newWorld(t, "")
-			crowded(w)
-			state := begun(t, plugin, w, server, full)
+			addLowPriorityPods(w)
+			state := stateAfterPreFilter(t, plugin, w, server, full)
 			server.On("postfilter", answer)
-			result, status := plugin.PostFilter(t.Context(), state, prioritized(pod("p", "gpu"), 10), nil)
+			result, status := plugin.PostFilter(t.Context(), state, withPriority(pod("p", "gpu"), 10), nil)
 			if result != nil || status.Code() != fwk.UnschedulableAndUnresolvable || status.Message() == "" {
 				t.Errorf("got %v, %v %q", result, status.Code(), status.Message())
 			}
 			if calls := len(server.Asked("postfilter")); calls != 1 {
 				t.Errorf("asked %d times", calls)
 			}
-			if usable := plugin.follower.Health().Usable; usable != slices.Contains([]string{"a fault", "nonsense"}, name) {
+			if usable := plugin.follower.Health().Usable; usable != slices.Contains([]string{"an internal error", "nonsense"}, name) {
 				t.Errorf("the allocator is usable: %v", usable)
 			}
 		})
 	}
 }
 
-func TestANominationOutlivesTheAllocator(t *testing.T) {
+func TestPostFilterKeepsTheNominationWhileTheAllocatorIsAway(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
-	crowded(w)
-	state := begun(t, plugin, w, server, full)
+	addLowPriorityPods(w)
+	state := stateAfterPreFilter(t, plugin, w, server, full)
 	plugin.follower.Missed(errors.New("it cannot be reached: gone"))
-	result, status := plugin.PostFilter(t.Context(), state, prioritized(pod("p", "gpu"), 10), nil)
+	result, status := plugin.PostFilter(t.Context(), state, withPriority(pod("p", "gpu"), 10), nil)
 	if result != nil || status.Code() != fwk.UnschedulableAndUnresolvable || len(server.Asked("postfilter")) > 0 {
 		t.Errorf("got %v, %v, asked %v", result, status.Code(), server.Asked("postfilter"))
 	}
@@ -200,12 +200,12 @@ type assignment struct {
 func (a assignment) GetPod() *v1.Pod     { return a.pod }
 func (a assignment) GetNodeName() string { return a.node }
 
-func TestRoomIsMadeForAGroupWhereTheSchedulerPlacesItInThought(t *testing.T) {
+func TestRoomIsMadeForAGroupOnTheNodesOfTheSimulatedPlacement(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
-	crowded(w)
+	addLowPriorityPods(w)
 	w.addClaims(t, claim("gpu", "gpus"))
 	server.On("prefilter", stub.JSON(fits))
-	member := prioritized(pod("p", "gpu"), 10)
+	member := withPriority(pod("p", "gpu"), 10)
 	schedule := func(ctx context.Context) (*fwk.PodGroupAssignments, *fwk.Status) {
 		plugin.PreFilter(ctx, &cycleState{}, member, nil)
 		return &fwk.PodGroupAssignments{ProposedAssignments: []fwk.ProposedAssignment{assignment{pod: member, node: "n3"}}}, nil
@@ -227,46 +227,46 @@ func TestRoomIsMadeForAGroupWhereTheSchedulerPlacesItInThought(t *testing.T) {
 	}
 }
 
-func TestNoMoreImportantPodsAreSupposedToBeGoneForAGroupThanHaveTo(t *testing.T) {
-	for enough, want := range map[int32]string{1: "n1", 3: "n3", 5: "n5", 7: "n7"} {
+func TestPodsBelowTheLowestSufficientPriorityAreSupposedToBeGone(t *testing.T) {
+	for lowest, want := range map[int32]string{1: "n1", 3: "n3", 5: "n5", 7: "n7"} {
 		plugin, w, server := newWorld(t, "")
 		for _, priority := range []int32{7, 3, 1, 5, 3, 10} {
-			w.nodes = append(w.nodes, node("", prioritized(pod("low", "c"), priority)))
+			w.nodes = append(w.nodes, node("", withPriority(pod("low", "c"), priority)))
 		}
 		schedule := func(context.Context) (*fwk.PodGroupAssignments, *fwk.Status) {
 			below := *plugin.supposition.Below
-			if below <= int64(enough) {
+			if below <= int64(lowest) {
 				return nil, fwk.NewStatus(fwk.Unschedulable)
 			}
-			here := assignment{pod: pod("p"), node: fmt.Sprintf("n%d", below-1)}
-			return &fwk.PodGroupAssignments{ProposedAssignments: []fwk.ProposedAssignment{here}}, nil
+			placement := assignment{pod: pod("p"), node: fmt.Sprintf("n%d", below-1)}
+			return &fwk.PodGroupAssignments{ProposedAssignments: []fwk.ProposedAssignment{placement}}, nil
 		}
 		server.On("postfilter", stub.JSON(sidecar.Preemption{}))
-		plugin.PodGroupPostFilter(t.Context(), nil, gang{pods: []*v1.Pod{prioritized(pod("p", "gpu"), 10)}}, schedule)
+		plugin.PodGroupPostFilter(t.Context(), nil, gang{pods: []*v1.Pod{withPriority(pod("p", "gpu"), 10)}}, schedule)
 		member := server.Asked("postfilter")[0].Body["group"].([]any)[0].(map[string]any)
 		if member["node"] != want || plugin.supposition.Below != nil {
-			t.Errorf("enough is %d: %v", enough, member["node"])
+			t.Errorf("lowest sufficient priority %d: %v", lowest, member["node"])
 		}
 	}
 }
 
-func TestNoRoomIsAskedForWhereAGroupWouldNotFitOrMayNotPreempt(t *testing.T) {
+func TestNoRoomIsMadeForAGroupThatWouldNotFitOrMayNotPreempt(t *testing.T) {
 	never := v1.PreemptNever
-	humble := prioritized(pod("p", "gpu"), 10)
-	humble.Spec.PreemptionPolicy = &never
+	neverPreempts := withPriority(pod("p", "gpu"), 10)
+	neverPreempts.Spec.PreemptionPolicy = &never
 	for name, row := range map[string]struct {
 		pod     *v1.Pod
 		asked   bool // the scheduler is asked to place the group
 		answers *fwk.Status
 	}{
-		"something else is missing":   {prioritized(pod("p", "gpu"), 10), true, fwk.NewStatus(fwk.Unschedulable)},
-		"the pod may not preempt":     {humble, false, nil},
-		"no pod has less priority":    {prioritized(pod("p", "gpu"), 0), false, nil},
-		"no member asks for a device": {prioritized(pod("p"), 10), false, nil},
+		"something else is missing":   {withPriority(pod("p", "gpu"), 10), true, fwk.NewStatus(fwk.Unschedulable)},
+		"the pod may not preempt":     {neverPreempts, false, nil},
+		"no pod has less priority":    {withPriority(pod("p", "gpu"), 0), false, nil},
+		"no member asks for a device": {withPriority(pod("p"), 10), false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plugin, w, server := newWorld(t, "")
-			crowded(w)
+			addLowPriorityPods(w)
 			asked := false
 			schedule := func(context.Context) (*fwk.PodGroupAssignments, *fwk.Status) {
 				asked = true

@@ -21,49 +21,49 @@ import (
 
 func (w *world) logger() klog.Logger { return klog.Background() }
 
-func TestAPodIsQueuedOnceItsClaimsAreThere(t *testing.T) {
-	made := "made"
-	owner := templated("p", &made)
+func TestPreEnqueueAdmitsAPodOnceItsClaimsExist(t *testing.T) {
+	claimName := "made"
+	templatedPod := podWithTemplate("p", &claimName)
 	for name, row := range map[string]struct {
-		pod    *v1.Pod
-		claims []*resourcev1.ResourceClaim
-		says   string // "": the pod is queued
+		pod     *v1.Pod
+		claims  []*resourcev1.ResourceClaim
+		message string // "": the pod is queued
 	}{
-		"no claims":              {pod("p"), nil, ""},
-		"a claim":                {pod("p", "gpu"), []*resourcev1.ResourceClaim{claim("gpu")}, ""},
-		"no such claim":          {pod("p", "gpu"), nil, `resourceclaim "gpu" does not exist`},
-		"one of two":             {pod("p", "gpu", "nic"), []*resourcev1.ResourceClaim{claim("gpu")}, `resourceclaim "nic" does not exist`},
-		"a claim that leaves":    {pod("p", "gpu"), []*resourcev1.ResourceClaim{leaving(claim("gpu"))}, `resourceclaim "gpu" is being deleted`},
-		"not made yet":           {templated("p", nil), nil, "not created"},
-		"made, but not seen yet": {owner, nil, `resourceclaim "made" does not exist`},
-		"made for it":            {owner, []*resourcev1.ResourceClaim{ownedBy(claim("made"), owner)}, ""},
-		"made for another pod":   {owner, []*resourcev1.ResourceClaim{ownedBy(claim("made"), pod("q"))}, "was not created for"},
-		"without an owner":       {owner, []*resourcev1.ResourceClaim{claim("made")}, "was not created for"},
+		"no claims":                       {pod("p"), nil, ""},
+		"a claim":                         {pod("p", "gpu"), []*resourcev1.ResourceClaim{claim("gpu")}, ""},
+		"no such claim":                   {pod("p", "gpu"), nil, `resourceclaim "gpu" does not exist`},
+		"one of two claims":               {pod("p", "gpu", "nic"), []*resourcev1.ResourceClaim{claim("gpu")}, `resourceclaim "nic" does not exist`},
+		"a claim that is being deleted":   {pod("p", "gpu"), []*resourcev1.ResourceClaim{beingDeleted(claim("gpu"))}, `resourceclaim "gpu" is being deleted`},
+		"a claim that is not created yet": {podWithTemplate("p", nil), nil, "not created"},
+		"a claim that is created, but not in the cache": {templatedPod, nil, `resourceclaim "made" does not exist`},
+		"a claim that was created for the pod":          {templatedPod, []*resourcev1.ResourceClaim{ownedBy(claim("made"), templatedPod)}, ""},
+		"a claim that was created for another pod":      {templatedPod, []*resourcev1.ResourceClaim{ownedBy(claim("made"), pod("q"))}, "was not created for"},
+		"a claim without an owner":                      {templatedPod, []*resourcev1.ResourceClaim{claim("made")}, "was not created for"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plugin, w, _ := newWorld(t, "")
 			w.addClaims(t, row.claims...)
 			status := plugin.PreEnqueue(t.Context(), row.pod)
-			if status.IsSuccess() != (row.says == "") || !strings.Contains(status.Message(), row.says) {
+			if status.IsSuccess() != (row.message == "") || !strings.Contains(status.Message(), row.message) {
 				t.Errorf("got %v %q", status.Code(), status.Message())
 			}
-			if said := w.events(); len(said) > 0 {
-				t.Errorf("events %q: what makes claims says itself what is wrong", said)
+			if messages := w.events(); len(messages) > 0 {
+				t.Errorf("events %q: the controller that creates claims reports this itself", messages)
 			}
 		})
 	}
 }
 
-func TestATemplateThatAsksForNothingNeedsNoClaim(t *testing.T) {
+func TestATemplateWithoutRequestsNeedsNoClaim(t *testing.T) {
 	plugin, _, _ := newWorld(t, "")
-	none := templated("p", nil)
-	none.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "gpu"}}
-	if status := plugin.PreEnqueue(t.Context(), none); !status.IsSuccess() {
+	podWithoutClaim := podWithTemplate("p", nil)
+	podWithoutClaim.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "gpu"}}
+	if status := plugin.PreEnqueue(t.Context(), podWithoutClaim); !status.IsSuccess() {
 		t.Errorf("got %q", status.Message())
 	}
 }
 
-func TestPodsWaitWithOneEventWhileTheAllocatorIsAway(t *testing.T) {
+func TestAGatedPodGetsOneEventWhileTheAllocatorIsAway(t *testing.T) {
 	plugin, w, _ := newWorld(t, "")
 	w.addPods(t, pod("p"), pod("q"))
 	followWithoutGrace(t, plugin, w)
@@ -76,8 +76,8 @@ func TestPodsWaitWithOneEventWhileTheAllocatorIsAway(t *testing.T) {
 		}
 	}
 	want := "Warning FailedScheduling waits for the drawbridge allocator: it cannot be reached: no such file"
-	if said := w.events(); !slices.Equal(said, []string{want}) {
-		t.Errorf("events %q", said)
+	if messages := w.events(); !slices.Equal(messages, []string{want}) {
+		t.Errorf("events %q", messages)
 	}
 	plugin.follower.Look(t.Context()) // the allocator is back
 	if woken := w.woken(); !slices.Equal(woken, []string{"p", "q"}) {
@@ -88,12 +88,12 @@ func TestPodsWaitWithOneEventWhileTheAllocatorIsAway(t *testing.T) {
 	}
 	plugin.follower.Missed(errors.New("it cannot be reached: no such file"))
 	plugin.PreEnqueue(t.Context(), pod("p"))
-	if said := w.events(); len(said) != 1 {
-		t.Errorf("the second time it said %q", said)
+	if messages := w.events(); len(messages) != 1 {
+		t.Errorf("the second time: events %q", messages)
 	}
 }
 
-func TestASchedulerThatStandsByKeepsQuiet(t *testing.T) {
+func TestAStandbySchedulerWritesNoEvent(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
 	server.On("state", stub.JSON(sidecar.State{Ready: true, Message: "a-1 leads"}))
 	plugin.follower.Look(t.Context())
@@ -101,32 +101,32 @@ func TestASchedulerThatStandsByKeepsQuiet(t *testing.T) {
 	if status.Code() != fwk.UnschedulableAndUnresolvable || !strings.Contains(status.Message(), "a-1 leads") {
 		t.Errorf("got %v %q", status.Code(), status.Message())
 	}
-	if said := w.events(); len(said) > 0 {
-		t.Errorf("events %q", said)
+	if messages := w.events(); len(messages) > 0 {
+		t.Errorf("events %q", messages)
 	}
 }
 
-func TestAnAllocatorThatWasNeverThereIsToldToPodsThatWaitAlready(t *testing.T) {
+func TestWaitingPodsGetAnEventIfTheAllocatorWasNeverReachable(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
 	server.Stop()
 	w.addPods(t, pod("p"))
 	w.woken()
 	plugin.follower = withoutGrace(plugin, w)
 	plugin.PreEnqueue(t.Context(), pod("p"))
-	if said := w.events(); len(said) > 0 {
-		t.Errorf("before a pod has asked: %q", said)
+	if messages := w.events(); len(messages) > 0 {
+		t.Errorf("before the first state: events %q", messages)
 	}
 	plugin.follower.Look(t.Context())
 	if woken := w.woken(); !slices.Equal(woken, []string{"p"}) {
 		t.Errorf("woken %v", woken)
 	}
 	plugin.PreEnqueue(t.Context(), pod("p"))
-	if said := w.events(); len(said) != 1 {
-		t.Errorf("events %q", said)
+	if messages := w.events(); len(messages) != 1 {
+		t.Errorf("events %q", messages)
 	}
 }
 
-func TestOnlyPodsOfTheProfileThatWaitAreWoken(t *testing.T) {
+func TestWakeRequeuesOnlyWaitingPodsOfTheProfile(t *testing.T) {
 	plugin, w, _ := newWorld(t, "")
 	bound, foreign, gone := pod("bound"), pod("foreign"), pod("gone")
 	bound.Spec.NodeName = "n1"
@@ -145,7 +145,7 @@ func TestOnlyPodsOfTheProfileThatWaitAreWoken(t *testing.T) {
 	}
 }
 
-func TestAnEventAboutAClaimIsHeardByThePodsThatUseIt(t *testing.T) {
+func TestAnEventAboutAClaimConcernsOnlyThePodsThatUseIt(t *testing.T) {
 	plugin, w, _ := newWorld(t, "")
 	w.addPods(t, pod("mine", "gpu"), pod("other", "nic"))
 	for name, row := range map[string]struct {
@@ -165,70 +165,70 @@ func TestAnEventAboutAClaimIsHeardByThePodsThatUseIt(t *testing.T) {
 			if err != nil || result.AllPods != row.all {
 				t.Fatalf("got %+v, %v", result, err)
 			}
-			var heard []string
-			for _, one := range result.Pods {
-				heard = append(heard, one.Name)
+			var podNames []string
+			for _, affected := range result.Pods {
+				podNames = append(podNames, affected.Name)
 			}
-			if strings.Join(heard, " ") != row.pods {
-				t.Errorf("heard by %v", heard)
+			if strings.Join(podNames, " ") != row.pods {
+				t.Errorf("affected pods: %v", podNames)
 			}
 		})
 	}
 }
 
-func TestAPodIsTriedAgainWhenAnEventMayHelpIt(t *testing.T) {
+func TestAPodIsRequeuedIfAnEventMayHelpIt(t *testing.T) {
 	me := pod("p", "gpu")
 	reserved := allocated(claim("gpu", "gpus"))
 	reserved.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{UID: "u"}}
 	labelled := claim("gpu", "gpus")
 	labelled.Labels = map[string]string{"a": "b"}
 	class := func(name, resource string) *resourcev1.DeviceClass {
-		made := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		deviceClass := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if resource != "" {
-			made.Spec.ExtendedResourceName = &resource
+			deviceClass.Spec.ExtendedResourceName = &resource
 		}
-		return made
+		return deviceClass
 	}
-	chooses := claim("choice")
-	chooses.Spec.Devices.Requests = []resourcev1.DeviceRequest{
+	withAlternatives := claim("choice")
+	withAlternatives.Spec.Devices.Requests = []resourcev1.DeviceRequest{
 		{FirstAvailable: []resourcev1.DeviceSubRequest{{DeviceClassName: "big"}, {DeviceClassName: "small"}}},
 	}
-	asksByName := asking(pod("named"), "vendor.example/gpu", "1")
-	asksByClass := asking(pod("named"), "deviceclass.resource.kubernetes.io/gpus", "1")
+	asksByName := withRequest(pod("named"), "vendor.example/gpu", "1")
+	asksByClass := withRequest(pod("named"), "deviceclass.resource.kubernetes.io/gpus", "1")
 	for name, row := range map[string]struct {
 		pod           *v1.Pod
 		hint          func(*Plugin) fwk.QueueingHintFn
 		before, after any
 		queue         bool
 	}{
-		"its claim is made":                      {me, claims, nil, claim("gpu", "gpus"), true},
-		"its claim is deallocated":               {me, claims, allocated(claim("gpu", "gpus")), claim("gpu", "gpus"), true},
-		"its claim has one user less":            {me, claims, reserved, allocated(claim("gpu", "gpus")), true},
-		"its claim has another label":            {me, claims, claim("gpu", "gpus"), labelled, false},
-		"another claim is made":                  {me, claims, nil, claim("more", "gpus"), false},
-		"another claim is allocated":             {me, claims, claim("held", "gpus"), allocated(claim("held", "gpus")), false},
-		"a deletion was not watched":             {me, claims, cache.DeletedFinalStateUnknown{}, nil, false},
-		"another claim gives a device back":      {me, claims, allocated(claim("held", "gpus")), claim("held", "gpus"), false},
-		"its claim is deleted":                   {me, claims, claim("gpu", "gpus"), nil, false},
-		"another claim of it is missing":         {pod("q", "gpu", "none"), claims, nil, claim("gpu", "gpus"), false},
-		"its status names its claim":             {me, updates, me, me, true},
-		"its status names a missing claim":       {me, updates, me, pod("p", "none"), false},
-		"something that is not a pod":            {me, updates, me, nil, true},
-		"its class is made":                      {me, classes, nil, class("gpus", ""), true},
-		"its class is changed":                   {me, classes, class("gpus", ""), class("gpus", ""), true},
-		"another class is made":                  {me, classes, nil, class("nics", ""), false},
-		"a class of an alternative is made":      {pod("p", "choice"), classes, nil, class("small", ""), true},
-		"a class no longer stands for its words": {asksByName, classes, class("gpus", "vendor.example/gpu"), class("gpus", ""), true},
-		"a class that stands for others":         {asksByName, classes, class("gpus", "vendor.example/nic"), nil, false},
-		"a class it asks for by name is gone":    {asksByClass, classes, class("gpus", ""), nil, true},
-		"devices are published":                  {me, devices, nil, &resourcev1.ResourceSlice{}, true},
-		"... and it asks for them by a name":     {asksByName, devices, nil, &resourcev1.ResourceSlice{}, true},
-		"... and it has no claims":               {pod("plain"), devices, nil, &resourcev1.ResourceSlice{}, false},
+		"its claim is made":                                           {me, claims, nil, claim("gpu", "gpus"), true},
+		"its claim is deallocated":                                    {me, claims, allocated(claim("gpu", "gpus")), claim("gpu", "gpus"), true},
+		"its claim has one user less":                                 {me, claims, reserved, allocated(claim("gpu", "gpus")), true},
+		"its claim has another label":                                 {me, claims, claim("gpu", "gpus"), labelled, false},
+		"another claim is made":                                       {me, claims, nil, claim("more", "gpus"), false},
+		"another claim is allocated":                                  {me, claims, claim("held", "gpus"), allocated(claim("held", "gpus")), false},
+		"a deletion was not watched":                                  {me, claims, cache.DeletedFinalStateUnknown{}, nil, false},
+		"another claim gives a device back":                           {me, claims, allocated(claim("held", "gpus")), claim("held", "gpus"), false},
+		"its claim is deleted":                                        {me, claims, claim("gpu", "gpus"), nil, false},
+		"another claim of it is missing":                              {pod("q", "gpu", "none"), claims, nil, claim("gpu", "gpus"), false},
+		"its status names its claim":                                  {me, updates, me, me, true},
+		"its status names a missing claim":                            {me, updates, me, pod("p", "none"), false},
+		"something that is not a pod":                                 {me, updates, me, nil, true},
+		"its class is made":                                           {me, classes, nil, class("gpus", ""), true},
+		"its class is changed":                                        {me, classes, class("gpus", ""), class("gpus", ""), true},
+		"another class is made":                                       {me, classes, nil, class("nics", ""), false},
+		"a class of an alternative is made":                           {pod("p", "choice"), classes, nil, class("small", ""), true},
+		"a class no longer serves its extended resource":              {asksByName, classes, class("gpus", "vendor.example/gpu"), class("gpus", ""), true},
+		"a class serves another extended resource":                    {asksByName, classes, class("gpus", "vendor.example/nic"), nil, false},
+		"a class that it requests by its implicit name is deleted":    {asksByClass, classes, class("gpus", ""), nil, true},
+		"devices are published":                                       {me, devices, nil, &resourcev1.ResourceSlice{}, true},
+		"devices are published, and it requests an extended resource": {asksByName, devices, nil, &resourcev1.ResourceSlice{}, true},
+		"devices are published, and it has no claims":                 {pod("plain"), devices, nil, &resourcev1.ResourceSlice{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plugin, w, _ := newWorld(t, "")
 			w.classes = map[v1.ResourceName]*resourcev1.DeviceClass{"vendor.example/gpu": class("gpus", "vendor.example/gpu")}
-			w.addClaims(t, claim("gpu", "gpus"), claim("held", "gpus"), chooses)
+			w.addClaims(t, claim("gpu", "gpus"), claim("held", "gpus"), withAlternatives)
 			got, err := row.hint(plugin)(w.logger(), row.pod, row.before, row.after)
 			if err != nil && got == fwk.QueueSkip {
 				t.Error(err)
@@ -245,21 +245,21 @@ func updates(p *Plugin) fwk.QueueingHintFn { return p.afterOwnUpdate }
 func classes(p *Plugin) fwk.QueueingHintFn { return p.afterClass }
 func devices(p *Plugin) fwk.QueueingHintFn { return p.afterDevices }
 
-func TestEveryEventButThatOfANodeIsJudged(t *testing.T) {
+func TestEveryEventExceptThatOfANodeHasAQueueingHint(t *testing.T) {
 	registered, err := (&Plugin{}).EventsToRegister(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, one := range registered {
-		if one.QueueingHintFn == nil && one.Event.Resource != fwk.Node {
-			t.Errorf("%s has every pod tried again", one.Event.Label())
+	for _, event := range registered {
+		if event.QueueingHintFn == nil && event.Event.Resource != fwk.Node {
+			t.Errorf("%s requeues every pod", event.Event.Label())
 		}
 	}
 }
 
-func TestAPodOfTheQueueIsNotRefusedAtOnceWhileAnotherReplicaLeadsOrMay(t *testing.T) {
+func TestPreFilterWaitsWhileAnotherReplicaLeadsOrMayLead(t *testing.T) {
 	standby := stub.JSON(sidecar.State{Ready: true, Message: "a-1 leads"})
-	for name, lose := range map[string]func(*Plugin, *stub.Server){
+	for name, loseLead := range map[string]func(*Plugin, *stub.Server){
 		"another leads": func(plugin *Plugin, server *stub.Server) {
 			server.On("state", standby)
 			plugin.follower.Look(t.Context())
@@ -271,11 +271,11 @@ func TestAPodOfTheQueueIsNotRefusedAtOnceWhileAnotherReplicaLeadsOrMay(t *testin
 		t.Run(name, func(t *testing.T) {
 			plugin, _, server := newWorld(t, "")
 			plugin.standby = 100 * time.Millisecond
-			lose(plugin, server)
-			begun := time.Now()
+			loseLead(plugin, server)
+			start := time.Now()
 			_, status := plugin.PreFilter(t.Context(), &cycleState{}, pod("p"), nil)
-			if status.Code() != fwk.UnschedulableAndUnresolvable || time.Since(begun) < plugin.standby {
-				t.Errorf("got %v after %v", status.Code(), time.Since(begun))
+			if status.Code() != fwk.UnschedulableAndUnresolvable || time.Since(start) < plugin.standby {
+				t.Errorf("got %v after %v", status.Code(), time.Since(start))
 			}
 			plugin.standby = time.Minute
 			server.On("state", stub.JSON(sidecar.State{Leading: true, Ready: true, Identity: "a"}))
@@ -287,7 +287,7 @@ func TestAPodOfTheQueueIsNotRefusedAtOnceWhileAnotherReplicaLeadsOrMay(t *testin
 	}
 }
 
-func TestAPodOfTheQueueIsRefusedAtOnceWhileTheAllocatorIsAway(t *testing.T) {
+func TestPreFilterRejectsAtOnceWhileTheAllocatorIsAway(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
 	plugin.standby = time.Minute
 	server.Stop()

@@ -150,11 +150,11 @@ type cycleState struct {
 }
 
 func (s *cycleState) Read(key fwk.StateKey) (fwk.StateData, error) {
-	found, ok := s.data.Load(key)
+	value, ok := s.data.Load(key)
 	if !ok {
 		return nil, fwk.ErrNotFound
 	}
-	return found.(fwk.StateData), nil
+	return value.(fwk.StateData), nil
 }
 
 func (s *cycleState) Write(key fwk.StateKey, value fwk.StateData) { s.data.Store(key, value) }
@@ -169,7 +169,7 @@ func (s *cycleState) Clone() fwk.CycleState {
 }
 
 // newWorld returns a plugin in its own world, with an allocator that leads.
-func newWorld(t *testing.T, more string) (*Plugin, *world, *stub.Server) {
+func newWorld(t *testing.T, moreArgs string) (*Plugin, *world, *stub.Server) {
 	t.Helper()
 	server := stub.Serve(t)
 	server.On("state", stub.JSON(sidecar.State{Leading: true, Ready: true, Identity: "a"}))
@@ -178,7 +178,7 @@ func newWorld(t *testing.T, more string) (*Plugin, *world, *stub.Server) {
 		recorder: events.NewFakeRecorder(1000),
 		binders:  []string{Name, "DefaultBinder"},
 	}
-	args := fmt.Sprintf(`{"socket": %q, "timeout": "1m", "commitTimeout": "1m"%s}`, server.Socket, more)
+	args := fmt.Sprintf(`{"socket": %q, "timeout": "1m", "commitTimeout": "1m"%s}`, server.Socket, moreArgs)
 	plugin, err := build(t.Context(), &runtime.Unknown{Raw: []byte(args)}, w)
 	if err != nil {
 		t.Fatal(err)
@@ -207,79 +207,79 @@ func (w *world) addClaims(t *testing.T, claims ...*resourcev1.ResourceClaim) {
 }
 
 func (w *world) events() []string {
-	var said []string
+	var messages []string
 	for {
 		select {
-		case one := <-w.recorder.Events:
-			said = append(said, one)
+		case message := <-w.recorder.Events:
+			messages = append(messages, message)
 		default:
-			return said
+			return messages
 		}
 	}
 }
 
 // pod returns a waiting pod that uses claims by name.
 func pod(name string, claims ...string) *v1.Pod {
-	made := &v1.Pod{
+	created := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID("uid-" + name)},
 		Spec:       v1.PodSpec{SchedulerName: profile},
 	}
 	for _, claim := range claims {
 		entry := v1.PodResourceClaim{Name: claim, ResourceClaimName: &claim}
-		made.Spec.ResourceClaims = append(made.Spec.ResourceClaims, entry)
+		created.Spec.ResourceClaims = append(created.Spec.ResourceClaims, entry)
 	}
-	return made
+	return created
 }
 
-// templated returns a pod whose claim comes from a template, and the name the claim got, if it exists.
-func templated(name string, claim *string) *v1.Pod {
-	made := pod(name)
-	from := "template"
-	made.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: &from}}
+// podWithTemplate returns a pod whose claim comes from a template, and the name the claim got, if it exists.
+func podWithTemplate(name string, claim *string) *v1.Pod {
+	created := pod(name)
+	templateName := "template"
+	created.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: &templateName}}
 	if claim != nil {
-		made.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: claim}}
+		created.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: claim}}
 	}
-	return made
+	return created
 }
 
-func asking(made *v1.Pod, resource v1.ResourceName, amount string) *v1.Pod {
+func withRequest(pod *v1.Pod, resource v1.ResourceName, amount string) *v1.Pod {
 	requests := v1.ResourceList{resource: quantity(amount)}
 	container := v1.Container{Resources: v1.ResourceRequirements{Requests: requests}}
-	made.Spec.Containers = append(made.Spec.Containers, container)
-	return made
+	pod.Spec.Containers = append(pod.Spec.Containers, container)
+	return pod
 }
 
-func prioritized(made *v1.Pod, priority int32) *v1.Pod {
-	made.Spec.Priority = &priority
-	return made
+func withPriority(pod *v1.Pod, priority int32) *v1.Pod {
+	pod.Spec.Priority = &priority
+	return pod
 }
 
 // claim returns a claim that requests devices of classes.
 func claim(name string, classes ...string) *resourcev1.ResourceClaim {
-	made := &resourcev1.ResourceClaim{
+	created := &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID("uid-" + name)},
 	}
 	for index, class := range classes {
 		exactly := &resourcev1.ExactDeviceRequest{DeviceClassName: class}
 		request := resourcev1.DeviceRequest{Name: fmt.Sprint("r", index), Exactly: exactly}
-		made.Spec.Devices.Requests = append(made.Spec.Devices.Requests, request)
+		created.Spec.Devices.Requests = append(created.Spec.Devices.Requests, request)
 	}
-	return made
+	return created
 }
 
-func allocated(made *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
-	made = made.DeepCopy()
-	made.Status.Allocation = &resourcev1.AllocationResult{}
-	return made
+func allocated(claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
+	claim = claim.DeepCopy()
+	claim.Status.Allocation = &resourcev1.AllocationResult{}
+	return claim
 }
 
-func ownedBy(made *resourcev1.ResourceClaim, owner *v1.Pod) *resourcev1.ResourceClaim {
-	made.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, v1.SchemeGroupVersion.WithKind("Pod"))}
-	return made
+func ownedBy(claim *resourcev1.ResourceClaim, owner *v1.Pod) *resourcev1.ResourceClaim {
+	claim.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, v1.SchemeGroupVersion.WithKind("Pod"))}
+	return claim
 }
 
-func leaving(made *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
+func beingDeleted(claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
 	now := metav1.Now()
-	made.DeletionTimestamp = &now
-	return made
+	claim.DeletionTimestamp = &now
+	return claim
 }

@@ -82,20 +82,20 @@ func New(place Place, timeouts Timeouts) *Client {
 		}
 	}
 	client := &Client{place: place, timeouts: timeouts, base: base}
-	client.questions = over(transport, questionConnections)
-	client.commits = over(transport, commitConnections)
-	once := transport.Clone()
-	once.DisableKeepAlives = true
-	client.polls = over(once, 1)
+	client.questions = newHTTPClient(transport, questionConnections)
+	client.commits = newHTTPClient(transport, commitConnections)
+	withoutKeepAlive := transport.Clone()
+	withoutKeepAlive.DisableKeepAlives = true
+	client.polls = newHTTPClient(withoutKeepAlive, 1)
 	return client
 }
 
-func over(like *http.Transport, connections int) *http.Client {
-	transport := like.Clone()
+func newHTTPClient(template *http.Transport, connections int) *http.Client {
+	transport := template.Clone()
 	transport.MaxConnsPerHost = connections
 	transport.MaxIdleConnsPerHost = connections
-	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &http.Client{Transport: transport, CheckRedirect: stay}
+	useNoRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &http.Client{Transport: transport, CheckRedirect: useNoRedirect}
 }
 
 // Close drops idle connections.
@@ -198,16 +198,16 @@ func (c *Client) do(ctx context.Context, request call, answer checked) error {
 	if request.through != nil {
 		client = request.through
 	}
-	err := c.once(ctx, client, request.name, body, answer)
+	err := c.callOnce(ctx, client, request.name, body, answer)
 	var unreachable *Unreachable
 	if request.repeat && errors.As(err, &unreachable) && ctx.Err() == nil {
 		// An allocator that was restarted has closed the kept connection.
-		err = c.once(ctx, client, request.name, body, answer)
+		err = c.callOnce(ctx, client, request.name, body, answer)
 	}
 	return err
 }
 
-func (c *Client) once(ctx context.Context, client *http.Client, name string, body []byte, answer checked) error {
+func (c *Client) callOnce(ctx context.Context, client *http.Client, name string, body []byte, answer checked) error {
 	request, err := c.request(ctx, name, body)
 	if err != nil {
 		return err

@@ -37,7 +37,7 @@ func isA[T error](err error) bool {
 	return errors.As(err, &wanted)
 }
 
-func TestAnAnswerIsReadAsItWasWritten(t *testing.T) {
+func TestAnAnswerIsDecodedAndUnknownFieldsAreIgnored(t *testing.T) {
 	server := stub.Serve(t)
 	server.On("prefilter", stub.Text(`{"verdict":"fits","token":"t","nodes":[{"name":"n1","score":40}],
 		"message":"one node","reasons":[{"message":"no device","nodes":["n2"],"count":1}],"later":"unknown fields are fine"}`))
@@ -80,13 +80,13 @@ func TestAnAnswerThatBreaksTheProtocolIsAnError(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			if calls := len(server.Asked("prefilter")); calls != 1 {
-				t.Errorf("a bad answer was asked for %d times", calls)
+				t.Errorf("after a bad answer there were %d calls", calls)
 			}
 		})
 	}
 }
 
-func TestAReservationAndAPreemptionAreChecked(t *testing.T) {
+func TestAnInvalidReservationOrPreemptionIsAnError(t *testing.T) {
 	server := stub.Serve(t)
 	server.On("reserve", stub.Text(`{}`))
 	server.On("postfilter", stub.Text(`{"victims":[{"name":"v"}]}`))
@@ -99,7 +99,7 @@ func TestAReservationAndAPreemptionAreChecked(t *testing.T) {
 	}
 }
 
-func TestNoAnswerBeforeTheDeadlineIsLate(t *testing.T) {
+func TestACallWithoutAnAnswerBeforeTheDeadlineIsLate(t *testing.T) {
 	for name, answer := range map[string]stub.Answer{"silence": stub.Never, "half an answer": stub.Trickle} {
 		t.Run(name, func(t *testing.T) {
 			server := stub.Serve(t)
@@ -115,7 +115,7 @@ func TestNoAnswerBeforeTheDeadlineIsLate(t *testing.T) {
 	}
 }
 
-func TestACallerThatGivesUpIsNotKept(t *testing.T) {
+func TestACallEndsWhenItsContextIsCancelled(t *testing.T) {
 	server := stub.Serve(t)
 	gone := errors.New("enough nodes were found")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -135,11 +135,11 @@ func TestAnAllocatorThatIsNotThereIsUnreachable(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if strings.Contains(err.Error(), "http://") {
-		t.Errorf("a made-up URL is in what people read: %v", err)
+		t.Errorf("the message contains an artificial URL: %v", err)
 	}
 }
 
-func TestABrokenConnectionIsTriedOnceMore(t *testing.T) {
+func TestACallIsRepeatedOnceIfTheConnectionBreaks(t *testing.T) {
 	server := stub.Serve(t)
 	client := clientOf(t, Place{Socket: server.Socket}, patient)
 	calls := map[string]func() error{
@@ -170,7 +170,7 @@ func TestABrokenConnectionIsTriedOnceMore(t *testing.T) {
 	}
 }
 
-func TestVictimsAreNeverAskedForTwice(t *testing.T) {
+func TestPostFilterIsNeverRepeated(t *testing.T) {
 	server := stub.Serve(t)
 	server.On("postfilter", stub.Hangup)
 	_, err := clientOf(t, Place{Socket: server.Socket}, patient).PostFilter(t.Context(), pod, []string{"n1"})
@@ -182,11 +182,11 @@ func TestVictimsAreNeverAskedForTwice(t *testing.T) {
 	}
 }
 
-func TestARefusalIsToldInTheAllocatorsWords(t *testing.T) {
+func TestARefusalHasTheAllocatorsMessageAndRemedy(t *testing.T) {
 	long := strings.Repeat("ä", 5000)
 	for name, row := range map[string]struct {
 		answer             stub.Answer
-		says               string
+		message            string
 		recovers, outdated bool
 	}{
 		"in words":          {stub.Refusal(503, "not leading", "ask a-1"), "not leading: ask a-1", true, false},
@@ -203,7 +203,7 @@ func TestARefusalIsToldInTheAllocatorsWords(t *testing.T) {
 			server := stub.Serve(t)
 			server.On("reserve", row.answer)
 			_, err := clientOf(t, Place{Socket: server.Socket}, patient).Reserve(t.Context(), "t", "n1")
-			if !isA[*Refusal](err) || err.Error() != row.says {
+			if !isA[*Refusal](err) || err.Error() != row.message {
 				t.Errorf("got %v", err)
 			}
 			if MayRecover(err) != row.recovers || Outdated(err) != row.outdated {
@@ -213,7 +213,7 @@ func TestARefusalIsToldInTheAllocatorsWords(t *testing.T) {
 	}
 }
 
-func TestARefusalWithoutEndIsNotRead(t *testing.T) {
+func TestAnEndlessRefusalIsNotReadToTheEnd(t *testing.T) {
 	server := stub.Serve(t)
 	server.On("reserve", func(response http.ResponseWriter, request *http.Request) {
 		response.WriteHeader(http.StatusInternalServerError)
@@ -225,12 +225,12 @@ func TestARefusalWithoutEndIsNotRead(t *testing.T) {
 	}
 }
 
-func TestAnAddressGetsTheTokenOfTheFileAsItIsNow(t *testing.T) {
+func TestTheTokenFileIsReadForEachCall(t *testing.T) {
 	var mutex sync.Mutex
-	var seen []string
+	var authorizations []string
 	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
 		mutex.Lock()
-		seen = append(seen, request.Header.Get("Authorization"))
+		authorizations = append(authorizations, request.Header.Get("Authorization"))
 		mutex.Unlock()
 		_, _ = response.Write([]byte(`{"leading":true,"ready":true}`))
 	}))
@@ -249,12 +249,12 @@ func TestAnAddressGetsTheTokenOfTheFileAsItIsNow(t *testing.T) {
 			t.Errorf("got %v, %v", state, err)
 		}
 	}
-	if len(seen) != 2 || seen[0] != "Bearer first" || seen[1] != "Bearer second" {
-		t.Errorf("seen %q", seen)
+	if len(authorizations) != 2 || authorizations[0] != "Bearer first" || authorizations[1] != "Bearer second" {
+		t.Errorf("seen %q", authorizations)
 	}
 }
 
-func TestAProxyOfTheEnvironmentIsNotAsked(t *testing.T) {
+func TestAProxyOfTheEnvironmentIsNotUsed(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://192.0.2.1:1")
 	t.Setenv("http_proxy", "http://192.0.2.1:1")
 	transport := New(Place{Address: "127.0.0.1:1"}, patient).questions.Transport.(*http.Transport)
@@ -277,7 +277,7 @@ func TestOneConnectionServesManyCalls(t *testing.T) {
 	}
 }
 
-func TestCallsAtTheSameTimeGetTheirOwnAnswers(t *testing.T) {
+func TestConcurrentCallsGetTheirOwnAnswers(t *testing.T) {
 	server := stub.Serve(t)
 	server.On("reserve", func(response http.ResponseWriter, _ *http.Request) {
 		stub.JSON(Reservation{ID: "r"})(response, nil)
@@ -305,7 +305,7 @@ func TestCallsAtTheSameTimeGetTheirOwnAnswers(t *testing.T) {
 	}
 }
 
-func TestThousandsOfCommitsLeaveRoomForQuestions(t *testing.T) {
+func TestAQuestionDoesNotQueueBehindCommits(t *testing.T) {
 	server := stub.Serve(t)
 	release := make(chan struct{})
 	waiting := make(chan struct{}, 1000)

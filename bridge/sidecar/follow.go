@@ -55,10 +55,10 @@ func (f *Follower) Missed(err error) {
 
 // Run polls the state, and waits for pods to requeue, until the context ends.
 func (f *Follower) Run(ctx context.Context) {
-	var both sync.WaitGroup
-	both.Go(func() { f.watchState(ctx) })
-	both.Go(func() { f.watchWake(ctx) })
-	both.Wait()
+	var loops sync.WaitGroup
+	loops.Go(func() { f.watchState(ctx) })
+	loops.Go(func() { f.watchWake(ctx) })
+	loops.Wait()
 }
 
 func (f *Follower) watchState(ctx context.Context) {
@@ -89,12 +89,12 @@ func (f *Follower) note(state *State, err error) bool {
 		f.health.Quiet, f.judged = true, false
 		return false
 	}
-	first := !f.judged
+	notShownYet := !f.judged
 	f.judged = true
 	if f.health.Usable {
 		return !before.Usable || before.leader != f.health.leader
 	}
-	return first && !f.health.Quiet
+	return notShownYet && !f.health.Quiet
 }
 
 func healthOf(state *State, err error) Health {

@@ -25,13 +25,13 @@ func TestTheHealthOfTheAllocatorFollowsFromItsStates(t *testing.T) {
 		wakes         bool
 	}
 	for name, steps := range map[string][]step{
-		"leads from the start":        {{leads, nil, true, false, true}, {leads, nil, true, false, false}},
-		"is away and comes back":      {{leads, nil, true, false, true}, {nil, broken, false, false, false}, {leads, nil, true, false, true}},
-		"another one took over":       {{leads, nil, true, false, true}, {other, nil, true, false, true}},
-		"stands by, then leads":       {{standby, nil, false, true, false}, {leads, nil, true, false, true}},
-		"stands by and dies":          {{standby, nil, false, true, false}, {nil, broken, false, false, false}},
-		"was never there: pods learn": {{nil, broken, false, false, true}, {nil, broken, false, false, false}},
-		"is not ready yet":            {{warming, nil, false, false, true}, {leads, nil, true, false, true}},
+		"leads from the start":                      {{leads, nil, true, false, true}, {leads, nil, true, false, false}},
+		"is away and comes back":                    {{leads, nil, true, false, true}, {nil, broken, false, false, false}, {leads, nil, true, false, true}},
+		"another replica took over":                 {{leads, nil, true, false, true}, {other, nil, true, false, true}},
+		"stands by, then leads":                     {{standby, nil, false, true, false}, {leads, nil, true, false, true}},
+		"stands by and dies":                        {{standby, nil, false, true, false}, {nil, broken, false, false, false}},
+		"was never reachable, so pods get an event": {{nil, broken, false, false, true}, {nil, broken, false, false, false}},
+		"is not ready yet":                          {{warming, nil, false, false, true}, {leads, nil, true, false, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			follower := NewFollower(nil, time.Second, 0, nil)
@@ -52,7 +52,7 @@ func TestTheHealthOfTheAllocatorFollowsFromItsStates(t *testing.T) {
 	}
 }
 
-func TestAMissedCallHasTheNextGoodStateWakeAllPods(t *testing.T) {
+func TestTheFirstGoodStateAfterAMissedCallWakesAllPods(t *testing.T) {
 	leads := &State{Leading: true, Ready: true, Identity: "a"}
 	follower := NewFollower(nil, time.Second, time.Hour, nil)
 	follower.note(leads, nil)
@@ -65,7 +65,7 @@ func TestAMissedCallHasTheNextGoodStateWakeAllPods(t *testing.T) {
 	}
 }
 
-func TestAnAllocatorThatIsOnlyBeingStartedIsGivenTime(t *testing.T) {
+func TestAStartingAllocatorIsNotReportedBeforeTheGracePeriodEnds(t *testing.T) {
 	broken := errors.New("it cannot be reached: no such file")
 	reading := &State{Message: "reads the cluster"}
 	follower := NewFollower(nil, time.Second, time.Hour, nil)
@@ -74,7 +74,7 @@ func TestAnAllocatorThatIsOnlyBeingStartedIsGivenTime(t *testing.T) {
 		err   error
 	}{{nil, broken}, {reading, nil}, {nil, broken}} {
 		if follower.note(answer.state, answer.err) {
-			t.Error("pods were woken to be told")
+			t.Error("pods were woken during the grace period")
 		}
 		if health := follower.Health(); health.Usable || !health.Quiet || health.Message == "" {
 			t.Errorf("while it starts: %+v", health)
@@ -82,17 +82,17 @@ func TestAnAllocatorThatIsOnlyBeingStartedIsGivenTime(t *testing.T) {
 	}
 	follower.seen = time.Now().Add(-2 * time.Hour)
 	if !follower.note(nil, broken) {
-		t.Error("it has had its time, and no pod was woken to be told")
+		t.Error("after the grace period no pod was woken")
 	}
 	if health := follower.Health(); health.Quiet {
-		t.Errorf("after its time: %+v", health)
+		t.Errorf("after the grace period: %+v", health)
 	}
 	if follower.note(nil, broken) {
 		t.Error("pods were woken a second time")
 	}
 }
 
-func TestAnAllocatorThatWasReadyAndIsGoneIsToldOfOnceAnotherReplicaHadTimeToLead(t *testing.T) {
+func TestALostAllocatorIsReportedOnlyAfterTheGracePeriod(t *testing.T) {
 	for name, state := range map[string]*State{
 		"led":      {Leading: true, Ready: true, Identity: "a"},
 		"stood by": {Ready: true, Message: "a-1 leads"},
@@ -101,12 +101,12 @@ func TestAnAllocatorThatWasReadyAndIsGoneIsToldOfOnceAnotherReplicaHadTimeToLead
 			follower := NewFollower(nil, time.Second, time.Hour, nil)
 			follower.note(state, nil)
 			gone := errors.New("it cannot be reached: no such file")
-			if told := follower.note(nil, gone); told || follower.Health().Usable || !follower.Health().Quiet {
-				t.Errorf("at once: %v %+v", told, follower.Health())
+			if mustWake := follower.note(nil, gone); mustWake || follower.Health().Usable || !follower.Health().Quiet {
+				t.Errorf("at once: %v %+v", mustWake, follower.Health())
 			}
 			follower.seen = time.Now().Add(-2 * time.Hour)
-			if told := follower.note(nil, gone); !told || follower.Health().Quiet {
-				t.Errorf("after its time: %v %+v", told, follower.Health())
+			if mustWake := follower.note(nil, gone); !mustWake || follower.Health().Quiet {
+				t.Errorf("after the grace period: %v %+v", mustWake, follower.Health())
 			}
 		})
 	}
@@ -117,50 +117,50 @@ type woken struct {
 	all  bool
 }
 
-// following runs a follower against a stub; the pods that the follower requeues arrive in the channel.
-func following(t *testing.T, server *stub.Server) <-chan woken {
+// runFollower runs a follower against a stub; the pods that the follower requeues arrive in the channel.
+func runFollower(t *testing.T, server *stub.Server) <-chan woken {
 	t.Helper()
-	heard := make(chan woken, 1000)
+	wakes := make(chan woken, 1000)
 	client := clientOf(t, Place{Socket: server.Socket}, patient)
 	follower := NewFollower(client, 10*time.Millisecond, 0, func(pods []string, all bool) {
 		select {
-		case heard <- woken{pods, all}:
+		case wakes <- woken{pods, all}:
 		default:
 		}
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	over := make(chan struct{})
-	go func() { defer close(over); follower.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-over })
-	return heard
+	done := make(chan struct{})
+	go func() { defer close(done); follower.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return wakes
 }
 
-func await(t *testing.T, heard <-chan woken, wanted func(woken) bool) {
+func await(t *testing.T, wakes <-chan woken, wanted func(woken) bool) {
 	t.Helper()
-	limit := time.After(time.Minute)
+	deadline := time.After(time.Minute)
 	for {
 		select {
-		case one := <-heard:
-			if wanted(one) {
+		case wake := <-wakes:
+			if wanted(wake) {
 				return
 			}
-		case <-limit:
-			t.Fatal("not heard within a minute")
+		case <-deadline:
+			t.Fatal("no such wake-up within a minute")
 		}
 	}
 }
 
-func wakesAll(one woken) bool { return one.all }
+func wakesAll(wake woken) bool { return wake.all }
 
 func TestPodsThatTheAllocatorNamesAreWoken(t *testing.T) {
 	server := stub.Serve(t)
 	server.On("state", stub.JSON(State{Leading: true, Ready: true}))
 	server.On("wake", stub.InTurn(stub.JSON(Wake{Seq: 7, Pods: []string{"team/train"}}), stub.Never))
-	heard := following(t, server)
-	await(t, heard, func(one woken) bool { return slices.Equal(one.pods, []string{"team/train"}) })
+	wakes := runFollower(t, server)
+	await(t, wakes, func(wake woken) bool { return slices.Equal(wake.pods, []string{"team/train"}) })
 }
 
-func TestTheLongPollGoesOnFromWhatWasHeard(t *testing.T) {
+func TestTheLongPollContinuesAfterTheLastSequenceNumber(t *testing.T) {
 	server := stub.Serve(t)
 	server.On("state", stub.JSON(State{Leading: true, Ready: true}))
 	var after atomic.Value
@@ -172,23 +172,23 @@ func TestTheLongPollGoesOnFromWhatWasHeard(t *testing.T) {
 		}
 		stub.JSON(Wake{Seq: 7, Pods: []string{"team/first"}})(response, request)
 	})
-	await(t, following(t, server), func(one woken) bool { return slices.Contains(one.pods, "team/second") })
+	await(t, runFollower(t, server), func(wake woken) bool { return slices.Contains(wake.pods, "team/second") })
 	if asked := after.Load(); asked != "7" && asked != "8" {
-		t.Errorf("asked for what came after %v", asked)
+		t.Errorf("asked for events after %v", asked)
 	}
 }
 
-func TestASequenceThatBeganAnewWakesAllPods(t *testing.T) {
+func TestASequenceThatStartsAgainWakesAllPods(t *testing.T) {
 	server := stub.Serve(t)
 	server.On("state", stub.JSON(State{Leading: true, Ready: true}))
-	heardFirst := stub.JSON(Wake{Seq: 70, Pods: []string{"team/first"}})
-	server.On("wake", stub.InTurn(heardFirst, stub.JSON(Wake{Seq: 2}), stub.Never))
-	heard := following(t, server)
-	await(t, heard, func(one woken) bool { return len(one.pods) == 1 })
-	await(t, heard, wakesAll)
+	firstWake := stub.JSON(Wake{Seq: 70, Pods: []string{"team/first"}})
+	server.On("wake", stub.InTurn(firstWake, stub.JSON(Wake{Seq: 2}), stub.Never))
+	wakes := runFollower(t, server)
+	await(t, wakes, func(wake woken) bool { return len(wake.pods) == 1 })
+	await(t, wakes, wakesAll)
 }
 
-func TestABrokenLongPollWakesAllPods(t *testing.T) {
+func TestAFailedLongPollWakesAllPods(t *testing.T) {
 	server := stub.Serve(t)
 	server.On("state", stub.JSON(State{Leading: true, Ready: true}))
 	server.On("wake", stub.InTurn(
@@ -197,19 +197,19 @@ func TestABrokenLongPollWakesAllPods(t *testing.T) {
 		stub.JSON(Wake{Seq: 3}),
 		stub.Never,
 	))
-	heard := following(t, server)
-	await(t, heard, func(one woken) bool { return len(one.pods) == 1 })
-	await(t, heard, wakesAll)
+	wakes := runFollower(t, server)
+	await(t, wakes, func(wake woken) bool { return len(wake.pods) == 1 })
+	await(t, wakes, wakesAll)
 }
 
-func TestALongPollThatIsCutWakesAllPodsThoughEveryStateWasGood(t *testing.T) {
+func TestALongPollWhoseConnectionBreaksWakesAllPods(t *testing.T) {
 	server := stub.Serve(t)
 	server.On("state", stub.JSON(State{Leading: true, Ready: true}))
 	// If the second poll used a kept connection, net/http would repeat it, and the follower would not see the break.
 	server.On("wake", stub.InTurn(stub.JSON(Wake{Seq: 1, Pods: []string{"team/first"}}), stub.Hangup, stub.Never))
-	heard := following(t, server)
-	await(t, heard, func(one woken) bool { return len(one.pods) == 1 })
-	await(t, heard, wakesAll)
+	wakes := runFollower(t, server)
+	await(t, wakes, func(wake woken) bool { return len(wake.pods) == 1 })
+	await(t, wakes, wakesAll)
 }
 
 func TestAnAllocatorThatComesBackWakesAllPods(t *testing.T) {
@@ -220,10 +220,10 @@ func TestAnAllocatorThatComesBackWakesAllPods(t *testing.T) {
 		polled <- struct{}{}
 		stub.Never(response, request)
 	})
-	heard := following(t, server)
-	await(t, heard, wakesAll)
+	wakes := runFollower(t, server)
+	await(t, wakes, wakesAll)
 	<-polled
 	server.Stop()
 	server.Start(t)
-	await(t, heard, wakesAll)
+	await(t, wakes, wakesAll)
 }

@@ -72,21 +72,21 @@ func (a *Answer) check() error {
 	if (others || len(a.Nodes) > 0) && a.Token == "" {
 		return fmt.Errorf("it has nodes without a token to reserve them with")
 	}
-	if others && outside(a.Rest.Score) {
+	if others && outOfRange(a.Rest.Score) {
 		return fmt.Errorf("its other nodes have the score %d, which is not from 0 to 100", a.Rest.Score)
 	}
 	for _, node := range a.Nodes {
 		if node.Name == "" {
 			return fmt.Errorf("one of its nodes has no name")
 		}
-		if outside(node.Score) {
+		if outOfRange(node.Score) {
 			return fmt.Errorf("node %s has the score %d, which is not from 0 to 100", node.Name, node.Score)
 		}
 	}
 	return nil
 }
 
-func outside(score int64) bool { return score < 0 || score > 100 }
+func outOfRange(score int64) bool { return score < 0 || score > 100 }
 
 // Census identifies the nodes that the scheduler knows by their number and the sum of their names' CRC-32. If the
 // allocator knows the same nodes, its answer need not name all of them.

@@ -39,14 +39,14 @@ func (t *TLS) config() (*tls.Config, error) {
 	if !trusted.AppendCertsFromPEM(authorities) {
 		return nil, fmt.Errorf("%s contains no PEM certificate", t.CAFile)
 	}
-	mine, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+	clientCertificate, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("%s and %s: %w", t.CertFile, t.KeyFile, err)
 	}
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS12,
 		RootCAs:      trusted,
-		Certificates: []tls.Certificate{mine},
+		Certificates: []tls.Certificate{clientCertificate},
 		ServerName:   t.ServerName,
 	}, nil
 }

@@ -32,7 +32,7 @@ func issue(t *testing.T, name string, by *signer) *signer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made := &x509.Certificate{
+	template := &x509.Certificate{
 		SerialNumber:          big.NewInt(time.Now().UnixNano()),
 		Subject:               pkix.Name{CommonName: name},
 		NotBefore:             time.Now().Add(-time.Hour),
@@ -43,11 +43,11 @@ func issue(t *testing.T, name string, by *signer) *signer {
 		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
 		DNSNames:              []string{name},
 	}
-	parent := &signer{made, key}
+	parent := &signer{template, key}
 	if by != nil {
 		parent = by
 	}
-	der, err := x509.CreateCertificate(rand.Reader, made, parent.certificate, &key.PublicKey, parent.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, parent.certificate, &key.PublicKey, parent.key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func issue(t *testing.T, name string, by *signer) *signer {
 
 func (s *signer) write(t *testing.T, certificate, key string) {
 	t.Helper()
-	put(t, certificate, &pem.Block{Type: "CERTIFICATE", Bytes: s.certificate.Raw})
+	writePEM(t, certificate, &pem.Block{Type: "CERTIFICATE", Bytes: s.certificate.Raw})
 	if key == "" {
 		return
 	}
@@ -68,99 +68,99 @@ func (s *signer) write(t *testing.T, certificate, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, key, &pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	writePEM(t, key, &pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-func put(t *testing.T, path string, block *pem.Block) {
+func writePEM(t *testing.T, path string, block *pem.Block) {
 	t.Helper()
 	if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// secured is an allocator that requires a client certificate, and the files of a scheduler with such a certificate.
-type secured struct {
-	place     Place
-	authority *signer
-	shown     atomic.Value // the name in the certificate of the last client
-	server    *httptest.Server
+// tlsAllocator is an allocator that requires a client certificate, and the files of a scheduler with such a certificate.
+type tlsAllocator struct {
+	place      Place
+	authority  *signer
+	clientName atomic.Value // the name in the certificate of the last client
+	server     *httptest.Server
 }
 
-func serveTLS(t *testing.T) *secured {
+func serveTLS(t *testing.T) *tlsAllocator {
 	t.Helper()
 	folder := t.TempDir()
 	authority := issue(t, "authority", nil)
-	mine := issue(t, "allocator", authority)
-	made := &secured{authority: authority}
-	made.server = httptest.NewUnstartedServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
-		made.shown.Store(request.TLS.PeerCertificates[0].Subject.CommonName)
+	serverCertificate := issue(t, "allocator", authority)
+	allocator := &tlsAllocator{authority: authority}
+	allocator.server = httptest.NewUnstartedServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		allocator.clientName.Store(request.TLS.PeerCertificates[0].Subject.CommonName)
 		_, _ = response.Write([]byte(`{"leading":true,"ready":true}`))
 	}))
 	trusted := x509.NewCertPool()
 	trusted.AddCert(authority.certificate)
-	made.server.TLS = &tls.Config{
-		Certificates: []tls.Certificate{{Certificate: [][]byte{mine.certificate.Raw}, PrivateKey: mine.key}},
+	allocator.server.TLS = &tls.Config{
+		Certificates: []tls.Certificate{{Certificate: [][]byte{serverCertificate.certificate.Raw}, PrivateKey: serverCertificate.key}},
 		ClientAuth:   tls.RequireAndVerifyClientCert,
 		ClientCAs:    trusted,
 	}
-	made.server.StartTLS()
-	t.Cleanup(made.server.Close)
-	made.place = Place{Address: made.server.Listener.Addr().String(), TLS: &TLS{
+	allocator.server.StartTLS()
+	t.Cleanup(allocator.server.Close)
+	allocator.place = Place{Address: allocator.server.Listener.Addr().String(), TLS: &TLS{
 		CAFile:   filepath.Join(folder, "ca"),
 		CertFile: filepath.Join(folder, "cert"),
 		KeyFile:  filepath.Join(folder, "key"),
 	}}
-	authority.write(t, made.place.TLS.CAFile, "")
-	made.show(t, "scheduler", authority)
-	return made
+	authority.write(t, allocator.place.TLS.CAFile, "")
+	allocator.issueClientCertificate(t, "scheduler", authority)
+	return allocator
 }
 
-func (s *secured) show(t *testing.T, name string, by *signer) {
+func (s *tlsAllocator) issueClientCertificate(t *testing.T, name string, by *signer) {
 	t.Helper()
 	issue(t, name, by).write(t, s.place.TLS.CertFile, s.place.TLS.KeyFile)
 }
 
-func TestBothSidesShowACertificate(t *testing.T) {
+func TestTheClientPresentsItsCertificate(t *testing.T) {
 	allocator := serveTLS(t)
 	client := clientOf(t, allocator.place, patient)
 	if _, err := client.State(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if allocator.shown.Load() != "scheduler" {
-		t.Errorf("asked by %v", allocator.shown.Load())
+	if allocator.clientName.Load() != "scheduler" {
+		t.Errorf("asked by %v", allocator.clientName.Load())
 	}
 }
 
-func TestARenewedCertificateIsShownByTheNextConnection(t *testing.T) {
+func TestTheNextConnectionUsesARenewedCertificate(t *testing.T) {
 	allocator := serveTLS(t)
 	client := clientOf(t, allocator.place, patient)
 	if _, err := client.State(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	allocator.show(t, "renewed", allocator.authority)
+	allocator.issueClientCertificate(t, "renewed", allocator.authority)
 	allocator.server.CloseClientConnections()
 	client.Close()
 	if _, err := client.State(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if allocator.shown.Load() != "renewed" {
-		t.Errorf("asked by %v", allocator.shown.Load())
+	if allocator.clientName.Load() != "renewed" {
+		t.Errorf("asked by %v", allocator.clientName.Load())
 	}
 }
 
-func TestAServerThatIsNotTheAllocatorIsNotAsked(t *testing.T) {
+func TestAServerWithACertificateOfAnotherAuthorityGetsNoRequest(t *testing.T) {
 	allocator := serveTLS(t)
 	issue(t, "another", nil).write(t, allocator.place.TLS.CAFile, "")
 	_, err := clientOf(t, allocator.place, patient).State(t.Context())
 	if !isA[*Unreachable](err) || !strings.Contains(err.Error(), "unknown authority") {
 		t.Errorf("got %v", err)
 	}
-	if allocator.shown.Load() != nil {
-		t.Error("it was asked")
+	if allocator.clientName.Load() != nil {
+		t.Error("the server was called")
 	}
 }
 
-func TestTheServersNameIsWhatTheCertificateIsFor(t *testing.T) {
+func TestTheServerNameMustMatchTheCertificate(t *testing.T) {
 	allocator := serveTLS(t)
 	for name, fits := range map[string]bool{"allocator": true, "": true, "webhook": false} {
 		allocator.place.TLS.ServerName = name
@@ -171,16 +171,16 @@ func TestTheServersNameIsWhatTheCertificateIsFor(t *testing.T) {
 	}
 }
 
-func TestWithoutACertificateThatIsBelievedNothingIsAnswered(t *testing.T) {
+func TestAClientWithACertificateOfAnotherAuthorityIsRejected(t *testing.T) {
 	allocator := serveTLS(t)
-	allocator.show(t, "scheduler", issue(t, "another", nil))
+	allocator.issueClientCertificate(t, "scheduler", issue(t, "another", nil))
 	_, err := clientOf(t, allocator.place, patient).State(t.Context())
 	if !isA[*Unreachable](err) || !MayRecover(err) {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestAFileThatCannotBeUsedIsNamedAndThePodWaits(t *testing.T) {
+func TestTheErrorNamesAnUnusableTLSFile(t *testing.T) {
 	for _, kind := range []string{"ca", "cert", "key"} {
 		for content, words := range map[string]string{"": "", "nonsense": "PEM"} {
 			allocator := serveTLS(t)

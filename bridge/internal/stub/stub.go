@@ -95,13 +95,13 @@ func (s *Server) On(call string, answer Answer) {
 func (s *Server) Asked(call string) []Asked {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	var found []Asked
-	for _, one := range s.asked {
-		if one.Call == call {
-			found = append(found, one)
+	var calls []Asked
+	for _, received := range s.asked {
+		if received.Call == call {
+			calls = append(calls, received)
 		}
 	}
-	return found
+	return calls
 }
 
 // Connections returns the number of connections opened so far.
@@ -113,10 +113,10 @@ func (s *Server) Connections() int {
 
 func (s *Server) serve(response http.ResponseWriter, request *http.Request) {
 	call := strings.TrimPrefix(request.URL.Path, "/plugin/v1/")
-	one := Asked{Call: call}
-	_ = json.NewDecoder(request.Body).Decode(&one.Body)
+	received := Asked{Call: call}
+	_ = json.NewDecoder(request.Body).Decode(&received.Body)
 	s.mutex.Lock()
-	s.asked = append(s.asked, one)
+	s.asked = append(s.asked, received)
 	answer := s.answers[call]
 	s.mutex.Unlock()
 	if answer == nil {
