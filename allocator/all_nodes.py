@@ -22,10 +22,10 @@ from allocator.problem import (
     CompileCache,
     PageCache,
     Signature,
-    answers,
     candidates_of,
     numbered,
     question_of,
+    selector_results,
     signature_of,
 )
 from dra.cache import Cache
@@ -122,22 +122,24 @@ class _NodeSelection:
 
     def __init__(self, page: Page) -> None:
         spec = page.slice.spec
-        places: tuple[ResourceSliceSpec | Device, ...] = (
+        selecting_objects: tuple[ResourceSliceSpec | Device, ...] = (
             (spec, *page.devices) if spec.per_device_node_selection else (spec,)
         )
-        selectors = [selecting.node_selector for selecting in places if selecting.node_selector is not None]
+        selectors = [selecting.node_selector for selecting in selecting_objects if selecting.node_selector is not None]
         terms = [term for selector in selectors for term in selector.node_selector_terms]
         expressions = [requirement for term in terms for requirement in (*term.match_expressions, *term.match_fields)]
         labels = {match_expression.key for term in terms for match_expression in term.match_expressions}
-        if any(selecting.node_name for selecting in places) or any(term.match_fields for term in terms):
+        if any(selecting.node_name for selecting in selecting_objects) or any(term.match_fields for term in terms):
             labels.add("")  # the name of the node
         self.labels = tuple(sorted(labels))
-        self.known: dict[tuple[str | None, ...], object] = {}
+        self.reach_by_labels: dict[tuple[str | None, ...], object] = {}
         # Steps for reading all selectors once, and for matching one node. A lookup among many values costs more, because the values are not
         # in the processor's caches.
         sizes = [len(expression.values) for expression in expressions]
         self.read_steps = sum(sizes) // 2
-        self.match_steps = (len(places) + len(expressions) + sum(size.bit_length() // 4 for size in sizes)) // 2
+        self.match_steps = (
+            len(selecting_objects) + len(expressions) + sum(size.bit_length() // 4 for size in sizes)
+        ) // 2
 
 
 class FleetMemo:
@@ -179,11 +181,11 @@ class FleetMemo:
     def texts(self, claims: Sequence[ResourceClaim]) -> tuple[bytes, ...]:
         texts: list[bytes] = []
         for claim in claims:
-            known = self._texts.get(id(claim.spec))
-            if known is None:
-                known = claim.spec, encode(claim.spec)
-                self._texts.put(id(claim.spec), known, 4 * len(known[1]))
-            texts.append(known[1])
+            entry = self._texts.get(id(claim.spec))
+            if entry is None:
+                entry = claim.spec, encode(claim.spec)
+                self._texts.put(id(claim.spec), entry, 4 * len(entry[1]))
+            texts.append(entry[1])
         return tuple(texts)
 
     def query(self, stock: Stock, claims: Sequence[ResourceClaim], options: Options, *, idle: bool) -> _Query:
@@ -231,12 +233,12 @@ class FleetMemo:
         selection = self.selection(page, budget)
         labels, name = node.metadata.labels, node.metadata.name
         key = tuple([labels.get(label) if label else name for label in selection.labels])
-        known = selection.known.get(key)
-        if known is None:
+        reachable = selection.reach_by_labels.get(key)
+        if reachable is None:
             budget.charge(selection.match_steps)
-            known = selection.known[key] = targets(page, node) and _reach(page, node)
+            reachable = selection.reach_by_labels[key] = targets(page, node) and _reach(page, node)
             self._selection_bytes += 200 + len(page.devices)
-        return known
+        return reachable
 
     def pools(self, stock: Stock, node: str, budget: Budget) -> list[Pool]:
         shared = stock.pages_on.get("", ())
@@ -255,8 +257,8 @@ def fleet(
     within: Collection[str] | None = None,
 ) -> FleetAnswer:
     """Return the answer for each node, or for each node in `within`. With `idle`, answer as if no device were in use."""
-    known = memo if memo is not None else FleetMemo()
-    query = known.query(stock, claims, options, idle=idle)
+    used_memo = memo if memo is not None else FleetMemo()
+    query = used_memo.query(stock, claims, options, idle=idle)
     query.update(stock, options)
     return FleetAnswer(query, stock, claims, options, within)
 
@@ -337,7 +339,7 @@ class _Query:
         changed = stock.changed_since(self.answered_stock) if self.answered_stock is not None else None
         # Nodes with the most devices come last. All nodes share one budget, and a node that publishes false devices must not use it up
         # before other nodes are searched.
-        due = sorted(
+        due_names = sorted(
             nodes if changed is None else changed | self.unanswered,
             key=lambda name: sum(len(page.devices) for page in stock.pages_on.get(name, ())),
         )
@@ -349,7 +351,7 @@ class _Query:
             self.signature = signature
         unanswered: set[str] = set()
         abandoned = False
-        for number, name in enumerate(due):
+        for number, name in enumerate(due_names):
             if options.budget is not None and number % _PIECE == 0:
                 abandoned = abandoned or options.budget.is_abandoned()
             node = nodes.get(name)
@@ -370,8 +372,8 @@ class _Query:
                 if result is None:
                     result = self._search(stock, node, options)
                     # The result is not kept if the caller's budget is used up: with more time it may differ.
-                    out = options.budget is not None and options.budget.is_out
-                    if result.verdict is Verdict.UNDECIDED and out:
+                    budget_is_out = options.budget is not None and options.budget.is_out
+                    if result.verdict is Verdict.UNDECIDED and budget_is_out:
                         unanswered.add(name)
                     elif fingerprint is not None:
                         self.by_fingerprint[fingerprint] = result
@@ -410,14 +412,15 @@ class _Query:
             return compose(question, stock.nodes[name], result)
         leaves = question.leaves
         candidates = candidates_of(stock.pools(name))
-        named = msgspec.structs.replace(
+        with_device_names = msgspec.structs.replace(
             result,
             chosen=tuple(
-                (leaves[leaf.index], candidates[at]) for (leaf, _), at in zip(result.chosen, result.at, strict=True)
+                (leaves[leaf.index], candidates[index])
+                for (leaf, _), index in zip(result.chosen, result.at, strict=True)
             ),
             selected=tuple(leaves[leaf.index] for leaf in result.selected),
         )
-        return compose(question, stock.nodes[name], named)
+        return compose(question, stock.nodes[name], with_device_names)
 
     # ---- fingerprints
 
@@ -448,11 +451,11 @@ class _Query:
                 fingerprints.append(self._fingerprint_local_pool(stock, pages, node, columns))
                 continue
             # A pool that other nodes can use, too, is equal only to itself.
-            known = (*pages, stock.pages_of[pool], FREE if self.idle else stock.use(pool))
-            self.pinned.update((id(pinned_object), pinned_object) for pinned_object in known)
+            identities = (*pages, stock.pages_of[pool], FREE if self.idle else stock.use(pool))
+            self.pinned.update((id(pinned_object), pinned_object) for pinned_object in identities)
             skips = any(page.slice.spec.skip_node_operations for page in pages)
-            feature = skips and NODE_FEATURE in node.status.declared_features
-            fingerprints.append((tuple(map(id, known)), tuple(map(reach.get, pages)), feature))
+            has_feature = skips and NODE_FEATURE in node.status.declared_features
+            fingerprints.append((tuple(map(id, identities)), tuple(map(reach.get, pages)), has_feature))
         return tuple(fingerprints)
 
     def _columns(self, options: Options, *, exclusive: bool = True) -> Columns:
@@ -470,7 +473,7 @@ class _Query:
             within = page_cache.columns(page, signature.within)
             return [
                 *page_cache.columns(page, signature.names),
-                *answers(page, signature.selectors, budget),
+                *selector_results(page, signature.selectors, budget),
                 *(numbered(within, numbers) if exclusive else within),
             ]
 
@@ -486,13 +489,13 @@ class _Query:
                 in_use = tuple(
                     (
                         number,
-                        at,
+                        index,
                         device.name in use.dedicated,
                         device.name in use.shared,
                         tuple(sorted(use.used.get(device.name, {}).items())),
                     )
                     for number, page in enumerate(pages)
-                    for at, device in enumerate(page.devices)
+                    for index, device in enumerate(page.devices)
                     if use.holds(device.name)
                 )
         if len(pages) == 1:

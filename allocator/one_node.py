@@ -80,7 +80,7 @@ def search_node(
     try:
         problem = compile(cache, node, pools, use, budget=budget, arrange=options.arrange, narrow=options.cuts.values)
 
-        def fault(leaf: Leaf, place: int) -> AllocateError:
+        def fault_at(leaf: Leaf, place: int) -> AllocateError:
             """Return the error with which the in-tree allocator stops at this device."""
             device = problem.places[place]
             judgement = judge.ask(leaf, device)
@@ -90,7 +90,7 @@ def search_node(
                 return judgement.failure.as_fatal()
             return AllocateError(leaf.where, f"requests all devices, but a constraint excludes {device}")
 
-        walk = Walk(problem, options.cuts, budget, fault)
+        walk = Walk(problem, options.cuts, budget, fault_at)
         solution = walk.solve()
     except AllocateError as error:
         return NodeResult(Verdict.ERROR, error=str(error), steps=_count_steps(walk), cause=error.cause)
@@ -110,9 +110,9 @@ def search_node(
         )
     invalid = next((pool for pool in pools if pool.status is PoolStatus.INVALID), None)
     if invalid is not None:
-        why = f"pool {'/'.join(invalid.id)} is invalid: {invalid.reason}"
+        problem_text = f"pool {'/'.join(invalid.id)} is invalid: {invalid.reason}"
         node_only = not cache.question.reading.oldest
-        return NodeResult(Verdict.ERROR, error=why, node_only=node_only, steps=steps, cause=Cause.INVALID_POOL)
+        return NodeResult(Verdict.ERROR, error=problem_text, node_only=node_only, steps=steps, cause=Cause.INVALID_POOL)
     return NodeResult(Verdict.INFEASIBLE, steps=steps)
 
 
@@ -143,14 +143,14 @@ def explain(
     """
     if refused.verdict is not Verdict.INFEASIBLE:
         return refused
-    whole = budget_of(options)
-    asking = msgspec.structs.replace(options, budget=whole)
+    whole_budget = budget_of(options)
+    options_with_budget = msgspec.structs.replace(options, budget=whole_budget)
 
-    def serve(now: Stock, some: Sequence[ResourceClaim]) -> Answer:
-        return decide(now, node, some, asking)
+    def decide_claims(changed_stock: Stock, claim_subset: Sequence[ResourceClaim]) -> Answer:
+        return decide(changed_stock, node, claim_subset, options_with_budget)
 
     try:
-        reasons = losses(stock, node, claims, serve=serve, budget=whole)
+        reasons = losses(stock, node, claims, serve=decide_claims, budget=whole_budget)
     except OutOfBudget as error:
         reason = Reason(Stage.SEARCH, text=f"the reason is not known: {error}")
         return msgspec.structs.replace(refused, reasons=(reason,), explained=False)

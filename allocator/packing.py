@@ -77,10 +77,10 @@ def members(bits: int) -> Iterator[int]:
             yield (bits & -bits).bit_length() - 1
             bits &= bits - 1
         return
-    for at, byte in enumerate(bits.to_bytes(bits.bit_length() // 8 + 1, "little")):
+    for index, byte in enumerate(bits.to_bytes(bits.bit_length() // 8 + 1, "little")):
         remaining = byte
         while remaining:
-            yield at * 8 + (remaining & -remaining).bit_length() - 1
+            yield index * 8 + (remaining & -remaining).bit_length() - 1
             remaining &= remaining - 1
 
 

@@ -97,8 +97,8 @@ def future_claims(
         elif template_name:
             missing.append(f"ResourceClaimTemplate {namespace}/{template_name} does not exist")
         else:
-            named = f"{namespace}/{stored}" if (stored := claim_name(pod, entry)) else f"of entry {entry.name}"
-            missing.append(f"ResourceClaim {named} does not exist")
+            claim_text = f"{namespace}/{stored}" if (stored := claim_name(pod, entry)) else f"of entry {entry.name}"
+            missing.append(f"ResourceClaim {claim_text} does not exist")
     return FutureClaims(tuple(claims_by_name.values()), tuple(missing))
 
 
@@ -126,7 +126,7 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
 
     The function's arguments are a node and the sum of its pods' requests. `ignored` are resources that claims provide.
     """
-    wanted = pod.spec.node_name
+    required_node = pod.spec.node_name
     amounts = [(name, amount) for name, amount in requests(pod).items() if amount and name not in ignored]
     affinity = pod.spec.affinity
     required = affinity.value() if affinity is not None else None
@@ -141,8 +141,8 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
             unreadable = str(error)
 
     def reasons_on(node: Node, used: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
-        if wanted and wanted != node.metadata.name:
-            yield "node(s) didn't match the requested node name", wanted
+        if required_node and required_node != node.metadata.name:
+            yield "node(s) didn't match the requested node name", required_node
         for taint in untolerated(pod.spec.tolerations, node.spec):
             value = f"={taint.value}" if taint.value else ""
             reason = ("node(s) had untolerated taint(s)", f"{taint.key}{value}:{taint.effect}")
@@ -160,29 +160,29 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
             yield _OTHER_LABELS, str(error)
         allocatable = node.status.allocatable
         for name, amount in amounts:
-            have = allocatable[name].nano if name in allocatable else None
+            available = allocatable[name].nano if name in allocatable else None
             # A missing amount counts as 0. The exceptions are optional resources, and, if the node reports no allocatable amounts at all,
             # resources that are not extended: their amount is unknown, so the pod passes.
-            if have is None and (name in _OPTIONAL or not (allocatable or is_extended(name))):
+            if available is None and (name in _OPTIONAL or not (allocatable or is_extended(name))):
                 continue
-            if amount > (have or 0) - used.get(name, 0):
+            if amount > (available or 0) - used.get(name, 0):
                 yield ("Too many pods" if name == "pods" else f"Insufficient {name}",)
 
     return reasons_on
 
 
-def barriers_by_name(pod: Pod, served: Collection[str]) -> Barriers:
+def barriers_by_name(pod: Pod, resources: Collection[str]) -> Barriers:
     """Return the `barriers` of a pod that requests extended resources.
 
     A node's device plugin serves the resources that it offers; claims provide the others.
     """
-    made: dict[frozenset[str], Barriers] = {}
+    barriers_by_ignored: dict[frozenset[str], Barriers] = {}
 
     def reasons_on(node: Node, used: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
-        ignored = frozenset([name for name in served if not hands_out(node, name)])
-        if ignored not in made:
-            made[ignored] = barriers(pod, ignored)
-        return made[ignored](node, used)
+        ignored = frozenset([name for name in resources if not plugin_offers(node, name)])
+        if ignored not in barriers_by_ignored:
+            barriers_by_ignored[ignored] = barriers(pod, ignored)
+        return barriers_by_ignored[ignored](node, used)
 
     return reasons_on
 
@@ -190,17 +190,17 @@ def barriers_by_name(pod: Pod, served: Collection[str]) -> Barriers:
 def requests(pod: Pod) -> Amounts:
     """Return a pod's effective requests: those of its containers and sidecars together, or of an init container that requests more."""
     total: Amounts = {"pods": 10**9}
-    start: Amounts = {}
+    init_requests: Amounts = {}
     for container in pod.spec.init_containers:
         if container.restart_policy == "Always":
             _add(total, container)
             continue
         for name, amount in requests_of(container).items():
-            start[name] = max(start.get(name, 0), total.get(name, 0) + amount.nano)
+            init_requests[name] = max(init_requests.get(name, 0), total.get(name, 0) + amount.nano)
     for container in pod.spec.containers:
         _add(total, container)
     # Keep the order of the requests, because reasons list resources in this order.
-    return {name: max(total.get(name, 0), start.get(name, 0)) for name in total | start}
+    return {name: max(total.get(name, 0), init_requests.get(name, 0)) for name in total | init_requests}
 
 
 def requested_devices(pod: Pod) -> Amounts:
@@ -217,7 +217,7 @@ def requests_by_name(pod: Pod, serving: Mapping[str, str]) -> Amounts:
     return {name: amounts[name] for name in served_resources(pod, serving)}
 
 
-def hands_out(node: Node, name: str) -> bool:
+def plugin_offers(node: Node, name: str) -> bool:
     """Whether a device plugin offers a resource on a node.
 
     If so, kube-scheduler allocates no DRA device for this resource there, even if all of the plugin's devices are in use.
@@ -228,28 +228,28 @@ def hands_out(node: Node, name: str) -> bool:
 
 def plugin_may_serve(by_name: Mapping[str, int], node: Node, used: Mapping[str, int] = MappingProxyType({})) -> bool:
     """Whether a node's device plugins have enough of the requested resources that they offer. At least one plugin must offer one."""
-    handed_out = [name for name in by_name if hands_out(node, name)]
-    have = node.status.allocatable
-    return bool(handed_out) and all(have[name].nano - used.get(name, 0) >= by_name[name] for name in handed_out)
+    offered = [name for name in by_name if plugin_offers(node, name)]
+    allocatable = node.status.allocatable
+    return bool(offered) and all(allocatable[name].nano - used.get(name, 0) >= by_name[name] for name in offered)
 
 
 def plugin_could_serve(by_name: Mapping[str, int], node: Node) -> bool:
     """Whether `plugin_may_serve` will be true of a node once all its devices are healthy and free."""
-    handed_out = [name for name in by_name if hands_out(node, name)]
-    return bool(handed_out) and all(most_of(node, name) >= by_name[name] for name in handed_out)
+    offered = [name for name in by_name if plugin_offers(node, name)]
+    return bool(offered) and all(most_of(node, name) >= by_name[name] for name in offered)
 
 
 def most_of(node: Node, name: str) -> int:
     """Return the amount of a resource that a node's device plugin has when all devices are healthy; 0 if the plugin may be starting."""
-    if not hands_out(node, name):
+    if not plugin_offers(node, name):
         return 0
-    have = node.status.allocatable[name]
-    return max(have, node.status.capacity.get(name, have)).nano
+    healthy_amount = node.status.allocatable[name]
+    return max(healthy_amount, node.status.capacity.get(name, healthy_amount)).nano
 
 
-def reaches(pod: Pod, *, tainted: bool = True) -> Callable[[Node], bool]:
-    """Return a function that returns whether a pod may run on an empty node. With `tainted=False` the function ignores taints."""
-    if not tainted:
+def reaches(pod: Pod, *, respect_taints: bool = True) -> Callable[[Node], bool]:
+    """Return a function that returns whether a pod may run on an empty node. With `respect_taints=False` the function ignores taints."""
+    if not respect_taints:
         pod = replace(pod, spec=replace(pod.spec, tolerations=(Toleration(operator="Exists"),)))
     reasons_on = barriers(pod, requests(pod))
     return lambda node: next(reasons_on(node, {}), None) is None

@@ -114,12 +114,12 @@ class Holders(msgspec.Struct, frozen=True):
 
     def _violations(self, pods: Iterable[Pod]) -> int:
         """Count the evictions that violate a budget."""
-        left: dict[str, int] = {}
+        allowed_by_budget: dict[str, int] = {}
         for pod in pods:
             for guard in self.guards(pod):
                 key = guard.metadata.key
-                left[key] = left.get(key, guard.status.disruptions_allowed) - 1
-        return sum(max(0, -allowed) for allowed in left.values())
+                allowed_by_budget[key] = allowed_by_budget.get(key, guard.status.disruptions_allowed) - 1
+        return sum(max(0, -allowed) for allowed in allowed_by_budget.values())
 
     def protected(self, pods: Iterable[Pod]) -> list[Pod]:
         """List the pods whose eviction would violate a budget even if no other pod were evicted."""
@@ -171,26 +171,26 @@ def make_room(
     With `together`, the victims are chosen on all nodes at once, for a group of pods that get one node each. The result then names the
     first of the nodes.
     """
-    looked: list[tuple[Disruption, Victims, PotentialVictims]] = []
+    sufficient: list[tuple[Disruption, Victims, PotentialVictims]] = []
     with suppress(Enough):
-        for places in [tuple(nodes)] if together else ((node,) for node in nodes):
-            potential = holders.potential_victims(places, stock)
+        for node_group in [tuple(nodes)] if together else ((node,) for node in nodes):
+            potential = holders.potential_victims(node_group, stock)
             victims = make_room_on(potential, holders, suffices)
             if victims is not None:
                 cost = holders.disruption(victims.pods)
-                looked.append((cost, victims, potential))
-            if len(looked) >= MAX_NODES:
+                sufficient.append((cost, victims, potential))
+            if len(sufficient) >= MAX_NODES:
                 break
-    looked.sort(key=itemgetter(0))
-    if not looked:
+    sufficient.sort(key=itemgetter(0))
+    if not sufficient:
         return None
-    most, chosen, _ = looked[0]
+    lowest_disruption, chosen, _ = sufficient[0]
     with suppress(Enough):
-        for _, _, potential in looked if chosen.pods else ():
-            better = _less_disruptive(potential, holders, most, suffices)
+        for _, _, potential in sufficient if chosen.pods else ():
+            better = _less_disruptive(potential, holders, lowest_disruption, suffices)
             if better is not None:
                 chosen = better
-                most = holders.disruption(better.pods)
+                lowest_disruption = holders.disruption(better.pods)
     return chosen
 
 
@@ -216,15 +216,15 @@ def without_pods(stock: Stock, pods: Iterable[Pod]) -> Stock:
     for pod in pods:
         leaving.add(pod.metadata.uid)
         keys.update(claim_keys(pod))
-    free: list[ResourceClaim] = []
+    freed_claims: list[ResourceClaim] = []
     for key in sorted(keys):
         claim = stock.claims.get(key)
         if claim is None or claim.status.allocation is None:
             continue
         consumers = {consumer.uid for consumer in claim.status.reserved_for}
         if consumers and consumers <= leaving:
-            free.append(_deallocated(claim))
-    return stock.with_all(free) if free else stock
+            freed_claims.append(_deallocated(claim))
+    return stock.with_all(freed_claims) if freed_claims else stock
 
 
 def without_unused_claims(stock: Stock, keys: Iterable[str], pods: Mapping[tuple[str, str], Pod]) -> Stock:
@@ -233,7 +233,7 @@ def without_unused_claims(stock: Stock, keys: Iterable[str], pods: Mapping[tuple
     The claim controller deallocates such a claim a moment after its pods end, so nothing needs to be evicted for its devices. The keys of
     `pods` are namespace and name.
     """
-    free: list[ResourceClaim] = []
+    freed_claims: list[ResourceClaim] = []
     for key in keys:
         claim = stock.claims.get(key)
         if claim is None or claim.status.allocation is None:
@@ -245,8 +245,8 @@ def without_unused_claims(stock: Stock, keys: Iterable[str], pods: Mapping[tuple
                 break
         else:
             if claim.status.reserved_for:
-                free.append(_deallocated(claim))
-    return stock.with_all(free) if free else stock
+                freed_claims.append(_deallocated(claim))
+    return stock.with_all(freed_claims) if freed_claims else stock
 
 
 def claims_in_reach(node: str, stock: Stock) -> set[str]:
@@ -265,27 +265,27 @@ def make_room_on(potential: PotentialVictims, holders: Holders, suffices: Suffic
     if not staying or suffices(potential.and_leaving(())):
         return Victims(potential.node, ())
     protected = holders.protected(staying)
-    others = [pod for pod in staying if pod not in protected]
+    unprotected = [pod for pod in staying if pod not in protected]
     victims = staying
     # Reprieve half of the pods at a time. This is faster than one pod at a time, because usually few of many pods have to be evicted. The
     # result is the same.
-    waiting = [others, protected]
+    waiting = [unprotected, protected]
     while waiting:
-        back = waiting.pop()
-        spared = _uids(back)
-        left = tuple(pod for pod in victims if pod.metadata.uid not in spared)
-        if not back or suffices(potential.and_leaving(left)):
-            victims = left
-        elif len(back) > 1:
-            middle = len(back) // 2
-            waiting += [back[middle:], back[:middle]]
+        batch = waiting.pop()
+        spared = _uids(batch)
+        remaining = tuple(pod for pod in victims if pod.metadata.uid not in spared)
+        if not batch or suffices(potential.and_leaving(remaining)):
+            victims = remaining
+        elif len(batch) > 1:
+            middle = len(batch) // 2
+            waiting += [batch[middle:], batch[:middle]]
     return Victims(potential.node, victims)
 
 
 def _less_disruptive(
-    potential: PotentialVictims, holders: Holders, most: Disruption, suffices: Suffices
+    potential: PotentialVictims, holders: Holders, limit: Disruption, suffices: Suffices
 ) -> Victims | None:
-    """Return the least disruptive set of victims that suffices, or None if it would not disrupt less than `most`.
+    """Return the least disruptive set of victims that suffices, or None if it would not disrupt less than `limit`.
 
     After each set, the search tries all sets with one more pod of lower priority or younger age. Such a set disrupts more, so the first
     sufficient set is the least disruptive.
@@ -296,22 +296,22 @@ def _less_disruptive(
     for _ in range(MAX_TRIALS):
         if not waiting:
             return None
-        _, places = heappop(waiting)
-        chosen = tuple(staying[at] for at in places)
+        _, positions = heappop(waiting)
+        chosen = tuple(staying[index] for index in positions)
         uids = _uids(chosen)
         if not _is_within(uids, insufficient):
             if suffices(potential.and_leaving(chosen)):
                 return Victims(potential.node, chosen)
             insufficient.append(uids)
-        first = places[-1] + 1 if places else 0
+        first = positions[-1] + 1 if positions else 0
         for at in range(first, len(staying)):
-            after = _uids(staying[at:])
-            if _is_within(uids | after, insufficient):
+            later_uids = _uids(staying[at:])
+            if _is_within(uids | later_uids, insufficient):
                 break
-            more = (*chosen, staying[at])
-            cost = holders.disruption(more)
-            if cost < most:
-                heappush(waiting, (cost, (*places, at)))
+            extended = (*chosen, staying[at])
+            cost = holders.disruption(extended)
+            if cost < limit:
+                heappush(waiting, (cost, (*positions, at)))
     return None
 
 

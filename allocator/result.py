@@ -48,15 +48,15 @@ def grant(
             claim.metadata.key,
             AllocationResult(
                 devices=DeviceAllocationResult(
-                    results=tuple(_result(claim, chosen, question.reading) for chosen in by_claim[at]),
-                    config=_config(claim, [leaf for leaf in selected if leaf.claim == at], question.reading),
+                    results=tuple(_result(claim, choice, question.reading) for choice in by_claim[index]),
+                    config=_config(claim, [leaf for leaf in selected if leaf.claim == index], question.reading),
                 ),
                 node_selector=_node_selector(
-                    claim, [candidate for _, candidate in by_claim[at]], node, question.reading
+                    claim, [candidate for _, candidate in by_claim[index]], node, question.reading
                 ),
             ),
         )
-        for at, claim in enumerate(question.claims)
+        for index, claim in enumerate(question.claims)
     )
 
 
@@ -94,12 +94,12 @@ def _config(claim: ResourceClaim, selected: list[Leaf], reading: Reading) -> tup
     entries: list[DeviceAllocationConfiguration] = []
     classes: dict[str, DeviceClass] = {}
     names_of: dict[str, list[str]] = {}
-    known: set[str] = set()
+    request_names: set[str] = set()
     for leaf in selected:
         class_name = leaf.class_.metadata.name
         classes[class_name] = leaf.class_
         names_of.setdefault(class_name, []).append(leaf.name)
-        known.update(_names(leaf))
+        request_names.update(_names(leaf))
     for class_name, class_ in classes.items():
         requests = tuple(names_of[class_name])
         entries += [_entry("FromClass", requests, of_class) for of_class in class_.spec.config]
@@ -107,13 +107,13 @@ def _config(claim: ResourceClaim, selected: list[Leaf], reading: Reading) -> tup
         times = 1
         if config.requests and not reading.since(37):  # older allocators write an entry once for each of its requests
             times = sum(1 for leaf in selected if set(_names(leaf)).intersection(config.requests))
-        if not config.requests or known.intersection(config.requests):
+        if not config.requests or request_names.intersection(config.requests):
             entries += [_entry("FromClaim", config.requests, config)] * times
     if reading.since(37):
         # A list of all requests is written as an empty list, which has the same meaning.
-        for at, entry in enumerate(entries):
+        for index, entry in enumerate(entries):
             if entry.requests and all(set(_names(leaf)).intersection(entry.requests) for leaf in selected):
-                entries[at] = DeviceAllocationConfiguration(source=entry.source, opaque=entry.opaque)
+                entries[index] = DeviceAllocationConfiguration(source=entry.source, opaque=entry.opaque)
     return tuple(entries)
 
 
@@ -157,12 +157,12 @@ def _node_selector(
     return NodeSelector(node_selector_terms=(term,))
 
 
-def _add(have: list[NodeSelectorRequirement], more: tuple[NodeSelectorRequirement, ...]) -> None:
-    for requirement in more:
+def _add(requirements: list[NodeSelectorRequirement], added: tuple[NodeSelectorRequirement, ...]) -> None:
+    for requirement in added:
         if not any(
-            requirement.key == other.key
-            and requirement.operator == other.operator
-            and set(requirement.values) == set(other.values)
-            for other in have
+            requirement.key == existing.key
+            and requirement.operator == existing.operator
+            and set(requirement.values) == set(existing.values)
+            for existing in requirements
         ):
-            have.append(requirement)
+            requirements.append(requirement)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from allocator.one_node import Options, explain, options_within
-from allocator.pods import hands_out, pending, requests
+from allocator.pods import pending, plugin_offers, requests
 from allocator.simulation import PodOutcome, Snapshot, SnapshotRun, simulate
 from allocator.strategies import DEFAULT, StrategyCache, choose_devices
 from analysis.arrivals import Arrivals, arrivals
@@ -147,7 +147,7 @@ class _Notes:
         requested = requests(pod)
         shared = {**shared_by_labels(node.metadata.labels), **self._installed.shared_on(node.metadata.labels)}
         return "; ".join(
-            f"{key}: {replicas}" for key, replicas in shared.items() if requested.get(key) and hands_out(node, key)
+            f"{key}: {replicas}" for key, replicas in shared.items() if requested.get(key) and plugin_offers(node, key)
         )
 
 

@@ -111,7 +111,7 @@ def foretell_in(
             continue
         with suppress(WireError):  # an invalid object has findings of its own
             for path, new, replicas in _arrivals(obj, number, known.get(name(obj)), state):
-                amounts = question.asked_by(new)
+                amounts = question.requested_by(new)
                 lines = question.lines_for(new, _times(amounts, replicas))
                 if not lines:
                     continue

@@ -41,8 +41,8 @@ def advice(pod: Pod, stock: Stock, hindrances: Sequence[Hindrance]) -> str:
     for name in reachable:
         distances[name] = distance(allocate(stock, name, claims.open, options=options))
 
-    def fits(node: str, tried: Stock, some: Sequence[ResourceClaim]) -> bool | None:
-        return allocate(tried, node, some, options=options).decided
+    def fits(node: str, tried: Stock, claims_subset: Sequence[ResourceClaim]) -> bool | None:
+        return allocate(tried, node, claims_subset, options=options).decided
 
     for node in sorted(reachable, key=distances.__getitem__):
         for hint in nearest_fits(stock, node, claims.open, fits=partial(fits, node), tries=TRIES):

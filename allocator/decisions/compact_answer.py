@@ -58,12 +58,12 @@ def other_nodes(fleet_outlook: FleetOutlook, nodes: Collection[str]) -> OtherNod
     for hindrance in fleet_outlook.hindrances:
         are_named = map(nodes.__contains__, hindrance.nodes)
         reasons[hindrance.message] += sum(are_named)
-    judged = scores.total() + reasons.total()
-    if not nodes or judged != len(nodes):
+    answered_nodes = scores.total() + reasons.total()
+    if not nodes or answered_nodes != len(nodes):
         return None
-    score, liked = _largest(scores, 0)
-    message, refused = _largest(reasons, "")
-    if liked >= refused:
+    score, fitting_count = _largest(scores, 0)
+    message, refusing_count = _largest(reasons, "")
+    if fitting_count >= refusing_count:
         return OtherNodes(fit=True, score=score)
     return OtherNodes(fit=False, message=message)
 
@@ -72,27 +72,31 @@ class CompactAnswers:
     """Converts a FleetOutlook to JSON. The checksum of the nodes is kept until the nodes change."""
 
     def __init__(self) -> None:
-        self._counted: Collection[str] = ()
-        self._known = known_nodes(())
+        self._nodes: Collection[str] = ()
+        self._own_nodes = known_nodes(())
 
     def answer(
-        self, token: str, fleet_outlook: FleetOutlook, known: KnownNodes | None, nodes: Collection[str]
+        self, token: str, fleet_outlook: FleetOutlook, scheduler_nodes: KnownNodes | None, nodes: Collection[str]
     ) -> dict[str, Any]:
-        """Return the answer for a scheduler that knows the nodes `known`; `nodes` are all nodes of the stock."""
-        if nodes is not self._counted:  # the stock makes a new mapping when a node changes
-            self._counted, self._known = nodes, known_nodes(nodes)
-        rest = other_nodes(fleet_outlook, nodes) if known == self._known else None
-        liked = rest.score if rest is not None and rest.fit else None
+        """Return the answer for a scheduler that knows the nodes `scheduler_nodes`; `nodes` are all nodes of the stock."""
+        if nodes is not self._nodes:  # the stock makes a new mapping when a node changes
+            self._nodes, self._own_nodes = nodes, known_nodes(nodes)
+        rest = other_nodes(fleet_outlook, nodes) if scheduler_nodes == self._own_nodes else None
+        common_score = rest.score if rest is not None and rest.fit else None
         common_message = rest.message if rest is not None and not rest.fit else None
-        hindrances = fleet_outlook.hindrances if liked is not None else fleet_outlook.hindrances[:LONGEST_REASONS]
+        hindrances = (
+            fleet_outlook.hindrances if common_score is not None else fleet_outlook.hindrances[:LONGEST_REASONS]
+        )
         reasons: list[dict[str, Any]] = []
         for hindrance in hindrances:
-            named = () if hindrance.message == common_message else hindrance.nodes
-            reasons.append({"message": hindrance.message, "nodes": named, "count": hindrance.count})
+            named_nodes = () if hindrance.message == common_message else hindrance.nodes
+            reasons.append({"message": hindrance.message, "nodes": named_nodes, "count": hindrance.count})
         answer: dict[str, Any] = {
             "verdict": str(fleet_outlook.outlook),
             "token": token,
-            "nodes": [{"name": name, "score": score} for name, score in fleet_outlook.nodes.items() if score != liked],
+            "nodes": [
+                {"name": name, "score": score} for name, score in fleet_outlook.nodes.items() if score != common_score
+            ],
             "message": fleet_outlook.message,
             "reasons": reasons,
         }

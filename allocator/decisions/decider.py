@@ -131,7 +131,7 @@ class Decider:
             why = f"node(s) had no device plugin for {', '.join(pod_claims.by_claim)}"
             by_plugin_nodes = frozenset(plugins)
             excluded_nodes = {**{name: why for name in stock.nodes if name not in by_plugin_nodes}, **excluded_nodes}
-            pod_claims = pod_claims.without_unmade()
+            pod_claims = pod_claims.without_uncreated()
         may_fit_later = bool(excluded_nodes or plugins)
         if pod_claims.waits_for:
             return FleetOutlook(Outlook.WAITING, message=pod_claims.waits_for)
@@ -278,9 +278,9 @@ class Decider:
         placement: Placement,
     ) -> dict[str, int]:
         """Return a score for each fitting node. Nodes that look equal to the strategies form a kind; one node of each kind is scored."""
-        fit = dict.fromkeys(fitting, 0)
+        scores = dict.fromkeys(fitting, 0)
         if _takes_the_first(placement, claims):
-            return fit
+            return scores
         looks_at = max(STRATEGIES[part.strategy].looks_at for part in placement.parts)
         self._forget_other_classes(stock)
         kinds: list[list[str]] = []
@@ -288,13 +288,13 @@ class Decider:
         pools = partial(self._memo.pools, stock, budget=budget)
         with suppress(OutOfBudget):  # the remaining nodes score 0
             for nodes in answers.equal_nodes():
-                if fits := [name for name in nodes if name in fit]:
+                if fits := [name for name in nodes if name in scores]:
                     kinds += split_equal_nodes(pools, fits, looks_at, self._strategy_cache, budget)
         kinds.sort(key=len, reverse=True)
         for nodes in kinds[:MAX_SCORED]:
             chosen = self._choose_on(nodes[0], stock, claims, placement, budget)
-            fit.update(dict.fromkeys(nodes, round(chosen.score)))
-        return fit
+            scores.update(dict.fromkeys(nodes, round(chosen.score)))
+        return scores
 
 
 def demand_key(pod_claims: PodClaims) -> bytes:
@@ -312,35 +312,35 @@ def _takes_the_first(placement: Placement, claims: Iterable[ResourceClaim]) -> b
 
 
 def _hindrances(
-    answers: FleetAnswer, idle: FleetAnswer, candidates: Sequence[str], others: Iterable[_ByNode]
+    answers: FleetAnswer, idle: FleetAnswer, candidates: Sequence[str], other_reasons: Iterable[_ByNode]
 ) -> tuple[Hindrance, ...]:
     """Return the reasons why nodes do not fit.
 
     Reasons of nodes that the pod may use come first, and temporary reasons before permanent ones. Among these, the reason with more
     nodes comes first. Nodes without a detailed reason are counted, too.
     """
-    may_go = frozenset(candidates)
+    candidate_names = frozenset(candidates)
     refusing: list[tuple[bool, list[str]]] = []
     for nodes in answers.equal_nodes():
-        left = [name for name in nodes if name in may_go]
-        if left and answers.verdict(left[0]) is not Verdict.FEASIBLE:
-            is_hopeless = idle.verdict(left[0]) not in _HOPEFUL
-            refusing.append((is_hopeless, left))
+        candidate_group = [name for name in nodes if name in candidate_names]
+        if candidate_group and answers.verdict(candidate_group[0]) is not Verdict.FEASIBLE:
+            is_hopeless = idle.verdict(candidate_group[0]) not in _HOPEFUL
+            refusing.append((is_hopeless, candidate_group))
     refusing.sort(key=lambda kind: (kind[0], -len(kind[1])))
     refusals: dict[str, str] = {}
     hopeless: dict[str, bool] = {}
-    for at, (is_hopeless, nodes) in enumerate(refusing):
+    for rank, (is_hopeless, nodes) in enumerate(refusing):
         first = nodes[0]
         verdict = answers.verdict(first)
         message = _verdict_message(verdict)
-        if at < MAX_EXPLAINED and verdict is not Verdict.UNDECIDED:
+        if rank < MAX_EXPLAINED and verdict is not Verdict.UNDECIDED:
             message = _cannot_serve(sentence(answers[first]))
         refusals |= dict.fromkeys(nodes, message)
         hopeless.setdefault(message, is_hopeless)
     # If time ran out, equal nodes may be in separate groups; `_by_message` merges groups with the same message.
     by_claims = sorted(_by_message(refusals), key=lambda hindrance: (hopeless[hindrance.message], -hindrance.count))
     other_hindrances: list[Hindrance] = []
-    for by_node in others:
+    for by_node in other_reasons:
         other_hindrances += _by_message(by_node)
     other_hindrances.sort(key=lambda hindrance: -hindrance.count)
     return (*by_claims, *other_hindrances)
@@ -366,8 +366,8 @@ def _summary(hindrances: Sequence[Hindrance], nodes: int) -> str:
     if not hindrances:
         return "there are no nodes"
     parts = [f"{hindrance.count} {hindrance.message}" for hindrance in hindrances[:MAX_EXPLAINED]]
-    if rest := sum(hindrance.count for hindrance in hindrances[MAX_EXPLAINED:]):
-        parts.append(f"{rest} node(s) for other reasons")
+    if remaining_nodes := sum(hindrance.count for hindrance in hindrances[MAX_EXPLAINED:]):
+        parts.append(f"{remaining_nodes} node(s) for other reasons")
     return f"0 of {nodes} nodes can serve the claims: {'; '.join(parts)}"
 
 
@@ -391,10 +391,10 @@ def _unaccounted(claims: Iterable[ResourceClaim], stock: Stock) -> str:
         node = node_of(allocation)
         for result in allocation.devices.results:
             published = stock.devices((result.driver, result.pool)).find(result.device, node)
-            taken = ", ".join(sorted(published[1].node_allocatable_resources)) if published is not None else ""
-            if taken:
+            node_resources = ", ".join(sorted(published[1].node_allocatable_resources)) if published is not None else ""
+            if node_resources:
                 return (
-                    f"device {result.driver}/{result.pool}/{result.device} uses {taken} of the node "
+                    f"device {result.driver}/{result.pool}/{result.device} uses {node_resources} of the node "
                     "(nodeAllocatableResources, alpha), which this scheduler does not count: let the default scheduler place the pod"
                 )
     return ""

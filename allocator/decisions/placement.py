@@ -25,21 +25,21 @@ STRATEGY = "drawbridge.dev/strategy"
 class PlacementRules(msgspec.Struct, frozen=True):
     """The configured placement of pods without an annotation."""
 
-    otherwise: Placement = Placement()
+    default: Placement = Placement()
     namespaces: Mapping[str, Placement] = {}
     most_pods: int = 0  # the limit of pods with devices on a node; 0 for no limit
 
     def for_namespace(self, namespace: str) -> Placement:
-            return self.namespaces.get(namespace or "default", self.otherwise)
+        return self.namespaces.get(namespace or "default", self.default)
 
 
 def placement_of(pod: Pod, namespace: Mapping[str, str], rules: PlacementRules) -> Placement:
     """Return the placement of a pod. `namespace` has the annotations of its Namespace."""
-    for owner, written in (
+    for owner, owner_annotations in (
         ("the pod", pod.metadata.annotations),
         (f"Namespace {pod.metadata.namespace or 'default'}", namespace),
     ):
-        text = written.get(STRATEGY)
+        text = owner_annotations.get(STRATEGY)
         if text is not None:
             try:
                 return read_placement(text)
@@ -48,14 +48,14 @@ def placement_of(pod: Pod, namespace: Mapping[str, str], rules: PlacementRules) 
     return rules.for_namespace(pod.metadata.namespace)
 
 
-def full_nodes(reserved: Iterable[tuple[str, str]], most: int, leaving: Collection[str]) -> dict[str, str]:
+def full_nodes(reserved: Iterable[tuple[str, str]], limit: int, leaving: Collection[str]) -> dict[str, str]:
     """Return a message for each node that has reached the limit of pods with devices. Pods in `leaving` do not count.
 
-    `reserved` has the uid and the node of each pod. `most` is the limit for a node; 0 means no limit.
+    `reserved` has the uid and the node of each pod. `limit` is the limit for a node; 0 means no limit.
     """
-    pods = Counter(node for pod, node in reserved if pod not in leaving)
+    pods_by_node = Counter(node for pod, node in reserved if pod not in leaving)
     return {
-        node: f"node(s) reached the limit of pods with devices: {count} of {most}"
-        for node, count in pods.items()
-        if node and count >= most > 0
+        node: f"node(s) reached the limit of pods with devices: {count} of {limit}"
+        for node, count in pods_by_node.items()
+        if node and count >= limit > 0
     }

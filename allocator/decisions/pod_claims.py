@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.pods import claim_obstacle, claims_by_entry, hands_out, plugin_may_serve, reaches, requests
+from allocator.pods import claim_obstacle, claims_by_entry, plugin_may_serve, plugin_offers, reaches, requests
 from dra import server
 from dra.objects import (
     IMPLICIT,
@@ -42,7 +42,7 @@ class PodClaims(msgspec.Struct, frozen=True):
     claims: tuple[ResourceClaim, ...] = ()
     # The pod's extended resources that a DeviceClass serves. The last of `claims` is the claim for these resources.
     by_claim: tuple[str, ...] = ()
-    unmade: ExtendedClaim | None = None  # the claim for these resources if it does not exist yet
+    uncreated: ExtendedClaim | None = None  # the claim for these resources if it does not exist yet
     waits_for: str = ""
 
     @property
@@ -55,14 +55,14 @@ class PodClaims(msgspec.Struct, frozen=True):
         """Whether the pod requests devices at all."""
         return bool(self.claims or self.waits_for)
 
-    def without_unmade(self) -> PodClaims:
+    def without_uncreated(self) -> PodClaims:
         """Return the claims without the claim that does not exist yet. A node whose device plugins offer the resources needs none."""
-        return self if self.unmade is None else PodClaims(self.claims[:-1], waits_for=self.waits_for)
+        return self if self.uncreated is None else PodClaims(self.claims[:-1], waits_for=self.waits_for)
 
     def on_node(self, node: Node) -> PodClaims:
         """Return the claims that the pod needs on one node."""
-        by_plugin = self.unmade is not None and all(hands_out(node, name) for name in self.by_claim)
-        return self.without_unmade() if by_plugin else self
+        is_served_by_plugin = self.uncreated is not None and all(plugin_offers(node, name) for name in self.by_claim)
+        return self.without_uncreated() if is_served_by_plugin else self
 
 
 def find_claims(pod: Pod, stock: Stock) -> PodClaims:
@@ -70,7 +70,7 @@ def find_claims(pod: Pod, stock: Stock) -> PodClaims:
     for entry, claim in claims_by_entry(pod, stock.claims):
         if claim is None:
             return PodClaims(tuple(claims.values()), waits_for=f"waiting for claim {entry.name} to be created")
-        if waits_for := _missing(pod, claim, stock, made_for_it=bool(entry.resource_claim_template_name)):
+        if waits_for := _missing(pod, claim, stock, from_template=bool(entry.resource_claim_template_name)):
             return PodClaims(tuple(claims.values()), waits_for=waits_for)
         claims[claim.metadata.name] = claim
     existing = tuple(claims.values())
@@ -80,42 +80,46 @@ def find_claims(pod: Pod, stock: Stock) -> PodClaims:
 def _add_extended(pod: Pod, claims: tuple[ResourceClaim, ...], stock: Stock) -> PodClaims:
     """Add the claim for the pod's extended resources to the pod's other claims."""
     serving = stock.serving()
-    named: set[str] = set()
+    requested_resources: set[str] = set()
     for container in pod.spec.all_containers:
-        named.update(requests_of(container))
-    for name in sorted(named - serving.keys()):
-        missing = name.removeprefix(IMPLICIT)
-        if name.startswith(IMPLICIT) and missing not in stock.classes and stock.reading.enabled(server.EXTENDED):
-            waits_for = f"waiting for DeviceClass {missing}, which the pod names"
+        requested_resources.update(requests_of(container))
+    for name in sorted(requested_resources - serving.keys()):
+        class_name = name.removeprefix(IMPLICIT)
+        if name.startswith(IMPLICIT) and class_name not in stock.classes and stock.reading.enabled(server.EXTENDED):
+            waits_for = f"waiting for DeviceClass {class_name}, which the pod names"
             return PodClaims(claims, waits_for=waits_for)
     names = tuple(served_resources(pod, serving))
-    made = pod.status.extended_resource_claim_status
-    if made is not None:
-        claim = stock.claims.get(f"{pod.metadata.namespace or 'default'}/{made.resource_claim_name}")
+    status_entry = pod.status.extended_resource_claim_status
+    if status_entry is not None:
+        claim = stock.claims.get(f"{pod.metadata.namespace or 'default'}/{status_entry.resource_claim_name}")
         if claim is not None:
-            waits_for = _missing(pod, claim, stock, made_for_it=True)
+            waits_for = _missing(pod, claim, stock, from_template=True)
             return PodClaims(claims if waits_for else (*claims, claim), by_claim=names, waits_for=waits_for)
-    wanted = extended_claim(pod, serving)
-    if wanted is None:
+    new_claim = extended_claim(pod, serving)
+    if new_claim is None:
         return PodClaims(claims)
     # A name derived from the pod replaces the generated name.
     digest = sha256(pod.metadata.uid.encode()).hexdigest()[:10]
     name = f"{pod.metadata.name[:200].rstrip('-.')}-extended-resources-{digest}"
-    metadata = replace(wanted.claim.metadata, name=name, generate_name="")
-    claim = replace(wanted.claim, metadata=metadata)
-    return PodClaims((*claims, claim), by_claim=names, unmade=wanted._replace(claim=claim))
+    metadata = replace(new_claim.claim.metadata, name=name, generate_name="")
+    claim = replace(new_claim.claim, metadata=metadata)
+    return PodClaims((*claims, claim), by_claim=names, uncreated=new_claim._replace(claim=claim))
 
 
 def plugin_nodes(pod: Pod, pod_claims: PodClaims, stock: Stock) -> tuple[str, ...]:
     """Return the nodes that the pod may run on and whose device plugins offer its extended resources, even if these are in use."""
-    if pod_claims.unmade is None:
+    if pod_claims.uncreated is None:
         return ()
     amounts = requests(pod)
-    by_name = {name: amounts[name] for name in pod_claims.by_claim}
-    may_go = reaches(pod)
+    requested_amounts = {name: amounts[name] for name in pod_claims.by_claim}
+    may_run = reaches(pod)
     nodes: list[str] = []
     for name, node in stock.nodes.items():
-        if all(hands_out(node, name) for name in by_name) and plugin_may_serve(by_name, node) and may_go(node):
+        if (
+            all(plugin_offers(node, name) for name in requested_amounts)
+            and plugin_may_serve(requested_amounts, node)
+            and may_run(node)
+        ):
             nodes.append(name)
     return tuple(nodes)
 
@@ -123,20 +127,24 @@ def plugin_nodes(pod: Pod, pod_claims: PodClaims, stock: Stock) -> tuple[str, ..
 def node_obstacle(pod_claims: PodClaims, node: Node) -> str:
     """Return a reason why a pod cannot use a node, whatever devices are free there; "" if it can. The reason begins with "node(s)"."""
     for name in pod_claims.by_claim:
-        if hands_out(node, name):
-            why = "but the pod already has a claim for it" if pod_claims.unmade is None else "so no device is allocated for it"
+        if plugin_offers(node, name):
+            why = (
+                "but the pod already has a claim for it"
+                if pod_claims.uncreated is None
+                else "so no device is allocated for it"
+            )
             return f"node(s) had a device plugin for {name}, {why}"
     return claim_obstacle(pod_claims.claims, node)
 
 
-def _missing(pod: Pod, claim: ResourceClaim, stock: Stock, *, made_for_it: bool) -> str:
+def _missing(pod: Pod, claim: ResourceClaim, stock: Stock, *, from_template: bool) -> str:
     """Return why the pod cannot use a claim, or cannot use it yet; "" if it can."""
     name = claim.metadata.name
     if claim.metadata.deletion_timestamp:
         return f"waiting for claim {name}, which is being deleted"
     uid = pod.metadata.uid
     owners = claim.metadata.owner_references
-    if made_for_it and not any(owner.uid == uid and owner.controller for owner in owners):
+    if from_template and not any(owner.uid == uid and owner.controller for owner in owners):
         groups = [owner.name for owner in owners if owner.kind == GROUP]
         if not groups:
             return f"claim {name} was not created for this pod"

@@ -44,11 +44,11 @@ def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] 
     """
     options = Options(budget=Budget(step_limits.TRIAL))
     answers = fleet(stock, claims, options=options)
-    tried = set(answers if nodes is None else nodes)
+    candidate_nodes = set(answers if nodes is None else nodes)
     fitting: list[_Names] = []
     refusing: list[_Names] = []
     for names in answers.equal_nodes():
-        group = tuple(name for name in names if name in tried)
+        group = tuple(name for name in names if name in candidate_nodes)
         if not group:
             continue
         fits = answers.verdict(group[0]) is Verdict.FEASIBLE
@@ -56,9 +56,9 @@ def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] 
     fitting.sort(key=len, reverse=True)
     refusing.sort(key=len, reverse=True)
     groups: list[NodeGroup] = []
-    for at, group in enumerate((*fitting, *refusing)):
+    for index, group in enumerate((*fitting, *refusing)):
         first = group[0]
-        if at >= MAX_GROUPS:
+        if index >= MAX_GROUPS:
             groups.append(NodeGroup(answers.verdict(first), group))
             continue
         answer = answers[first]
@@ -78,8 +78,8 @@ def reaches_shared_pool(stock: Stock, node: str) -> bool:
 def with_pods(stock: Stock, node: str, pods: Sequence[Pod], options: Options = DEFAULTS) -> Stock:
     """Return the stock as it would be after the claims of these pods were allocated on a node. A pod that does not fit gets nothing."""
     for pod in pods:
-        wanted = find_claims(pod, stock).on_node(stock.nodes[node]).open if node in stock.nodes else ()
-        answer = allocate(stock, node, wanted, options=options) if wanted else None
-        for claim, granted in zip(wanted, answer.allocations if answer else (), strict=False):
+        open_claims = find_claims(pod, stock).on_node(stock.nodes[node]).open if node in stock.nodes else ()
+        answer = allocate(stock, node, open_claims, options=options) if open_claims else None
+        for claim, granted in zip(open_claims, answer.allocations if answer else (), strict=False):
             stock = stock.with_object(with_allocation(claim, granted.allocation))
     return stock

@@ -37,8 +37,8 @@ def open_claims(observed: DoctorInput) -> Iterator[OpenClaim]:
         # A missing claim that the pod names has another finding.
         without_claims = replace(pod, spec=replace(pod.spec, resource_claims=()))
         pod_claims = find_claims(without_claims, observed.reading.stock)
-        if pod_claims.unmade is not None and not plugin_nodes(without_claims, pod_claims, observed.reading.stock):
-            yield OpenClaim(f"Pod/{pod.metadata.key}", pod_claims.unmade.claim.spec.devices.requests)
+        if pod_claims.uncreated is not None and not plugin_nodes(without_claims, pod_claims, observed.reading.stock):
+            yield OpenClaim(f"Pod/{pod.metadata.key}", pod_claims.uncreated.claim.spec.devices.requests)
 
 
 def classes_named(observed: DoctorInput) -> Iterator[tuple[str, str]]:

@@ -184,15 +184,15 @@ def test_an_extended_resource_is_decided_like_its_claim(starting, containers, ea
     thought = typed_pod("p", initContainers=init, containers=main)
     before = find_claims(thought, stock)
     fleet_outlook = Decider().outlook(thought, stock)
-    if before.unmade is None:
+    if before.uncreated is None:
         assert fleet_outlook.outlook is Outlook.SKIP
         return
-    made, mappings = before.unmade
+    made, mappings = before.uncreated
     made = replace(made, metadata=replace(made.metadata, uid="u"))
     status = PodExtendedResourceClaimStatus(request_mappings=mappings, resource_claim_name=made.metadata.name)
     there = replace(thought, status=replace(thought.status, extended_resource_claim_status=status))
     after = find_claims(there, stock.with_object(made))
-    assert (after.claims, after.unmade, after.waits_for) == ((made,), None, "")
+    assert (after.claims, after.uncreated, after.waits_for) == ((made,), None, "")
     later = Decider().outlook(there, stock.with_object(made))
     assert (later.outlook, later.nodes) == (fleet_outlook.outlook, fleet_outlook.nodes)
     assert (fleet_outlook.outlook is Outlook.FITS) == (most_at_once(init, main) <= each)
@@ -253,7 +253,7 @@ def test_a_device_that_consumes_node_cpu_is_refused():
     refusal = Decider().serve(typed_pod("p", "a"), "n0", stock.with_object(changed))
     assert isinstance(refusal, str)
     assert "device gpu.example.com/n0/gpu-0 uses cpu of the node" in refusal
-    assert "leave the pod to the default scheduler" in refusal
+    assert "let the default scheduler place the pod" in refusal
 
 
 # ---- the views of strategies

@@ -50,7 +50,7 @@ def test_an_invalid_strategy_is_refused_with_a_short_explanation(text, words):
 
 def test_the_strategy_of_a_pod_precedes_namespace_and_configuration():
     ours = PlacementRules(read_placement("topology"), {"elsewhere": read_placement("CompactFirst")})
-    assert placement_of(annotated({}), {}, ours) is ours.otherwise
+    assert placement_of(annotated({}), {}, ours) is ours.default
     assert names(placement_of(annotated({}), {KEY: "LowLoadFirst"}, ours)) == [("LowLoadFirst", 1)]
     assert names(placement_of(annotated({KEY: "CompactFirst"}), {KEY: "LowLoadFirst"}, ours)) == [("CompactFirst", 1)]
     with pytest.raises(UnknownStrategy, match="of Namespace default: there is no strategy"):
