@@ -1,6 +1,6 @@
 """Compiles claims, devices and their use into integers for the search."""
 
-from allocator.problem.attributes import PageCache, Signature, answers, numbered, signature_of
+from allocator.problem.attributes import PageCache, Signature, numbered, selector_results, signature_of
 from allocator.problem.cache import CompileCache
 from allocator.problem.candidates import (
     NODE_FEATURE,
@@ -38,12 +38,12 @@ __all__ = [
     "Value",
     "Values",
     "Vicinity",
-    "answers",
     "candidates_of",
     "compile",
     "numbered",
     "pool_state",
     "question_of",
+    "selector_results",
     "signature_of",
     "values_of",
 ]

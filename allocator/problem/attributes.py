@@ -44,10 +44,10 @@ class AttributesRead(NamedTuple):
     @property
     def names(self) -> tuple[Name, ...]:
         """Return the names of all attributes read."""
-        return whole(self.constraints.union(self.others, *self.selectors.values()))
+        return sorted_names(self.constraints.union(self.others, *self.selectors.values()))
 
 
-def whole(names: frozenset[Name]) -> tuple[Name, ...]:
+def sorted_names(names: frozenset[Name]) -> tuple[Name, ...]:
     """Return the names in order. If `_EVERYTHING` is among them, return only that."""
     return (_EVERYTHING,) if _EVERYTHING in names else tuple(sorted(names))
 
@@ -57,12 +57,12 @@ def attributes_read(question: Question, rules: Rules, budget: Budget) -> Attribu
 
     After OutOfBudget, the next call does not compile the same expressions again.
     """
-    others: set[Name] = set()
+    other_names: set[Name] = set()
     for rule in rules.selectors():
-        others |= _names(rule.reads)
+        other_names |= _names(rule.reads)
     for leaf in question.leaves:
         for expression in leaf.derived.values():
-            others |= _of_expression(expression, budget, derived=True)
+            other_names |= _of_expression(expression, budget, derived=True)
     selectors = {
         check.expression: _of_expression(check.expression, budget, derived=False)
         for ask in question.asks
@@ -72,7 +72,7 @@ def attributes_read(question: Question, rules: Rules, budget: Budget) -> Attribu
     for constraint in question.constraints:
         domain, slash, name = constraint.attribute.partition("/")
         constraints.add((domain, name) if slash else ("", constraint.attribute))
-    return AttributesRead(selectors, frozenset(constraints), frozenset(others))
+    return AttributesRead(selectors, frozenset(constraints), frozenset(other_names))
 
 
 class Signature(NamedTuple):
@@ -93,32 +93,34 @@ def signature_of(reads: AttributesRead, pages: Collection[Page], cache: PageCach
     if len(sample) < _SAMPLE:
         return Signature(reads.names)
     all_names = reads.constraints.union(*reads.selectors.values())
-    scattered = {
+    scattered_names = {
         name
         for name in all_names - reads.others
         if len({cache.columns(page, (name,))[0] for page in sample}) > len(sample) // 2
     }
-    evaluated = [text for text, names in reads.selectors.items() if names & scattered]
-    by_value = reads.others.union(*(names for text, names in reads.selectors.items() if text not in evaluated))
+    evaluated_selectors = [text for text, names in reads.selectors.items() if names & scattered_names]
+    names_by_value = reads.others.union(
+        *(names for text, names in reads.selectors.items() if text not in evaluated_selectors)
+    )
     return Signature(
-        whole(by_value | (reads.constraints - scattered)),
-        tuple(evaluated),
-        tuple(sorted(reads.constraints & scattered)),
+        sorted_names(names_by_value | (reads.constraints - scattered_names)),
+        tuple(evaluated_selectors),
+        tuple(sorted(reads.constraints & scattered_names)),
     )
 
 
-def answers(page: Page, selectors: Sequence[str], budget: Budget) -> list[Column]:
+def selector_results(page: Page, selectors: Sequence[str], budget: Budget) -> list[Column]:
     """Return each selector's result on each device. If a selector fails on a device, the result is all attributes of the device."""
     views = [cel.view_of(page.pool[0], device) for device in page.devices]
     columns: list[Column] = []
     for text in selectors:
         selector = cel.compile(text, budget=budget)
         column: list[object] = []
-        for at, view in enumerate(views):
+        for index, view in enumerate(views):
             try:
                 column.append(selector.matches(view, budget))
             except SelectorError:
-                column.append(_column(page, _EVERYTHING)[at])
+                column.append(_column(page, _EVERYTHING)[index])
         columns.append(tuple(column))
     return columns
 
@@ -149,26 +151,26 @@ class PageCache:
 
     def columns(self, page: Page, names: tuple[Name, ...]) -> list[Column]:
         """Return the devices' values, by attribute."""
-        of_page = self._columns.get(page)
-        if of_page is None:
+        columns_by_name = self._columns.get(page)
+        if columns_by_name is None:
             if self.cells > _MAX_CELLS:
                 self._columns.clear()
                 self._rows.clear()
                 self.cells = 0
-            of_page = self._columns[page] = {}
+            columns_by_name = self._columns[page] = {}
         columns: list[Column] = []
         for name in names:
-            column = of_page.get(name)
+            column = columns_by_name.get(name)
             if column is None:
-                column = of_page[name] = _column(page, name)
+                column = columns_by_name[name] = _column(page, name)
                 self.cells += len(column)
             columns.append(column)
         return columns
 
     def rows(self, page: Page, names: tuple[Name, ...]) -> tuple[Row, ...]:
         """Return the values of all the attributes, by device."""
-        of_page = self._rows.setdefault(page, {})
-        rows = of_page.get(names)
+        rows_by_names = self._rows.setdefault(page, {})
+        rows = rows_by_names.get(names)
         if rows is not None:
             return rows
         columns = self.columns(page, names)
@@ -177,7 +179,7 @@ class PageCache:
         if columns:
             rows = tuple(zip(*columns, strict=True))
         self.cells += size * (1 + len(names))
-        of_page[names] = rows
+        rows_by_names[names] = rows
         return rows
 
     def keep(self, pages: Collection[Page]) -> None:
@@ -192,15 +194,15 @@ class PageCache:
 
 def _column(page: Page, name: Name) -> Column:
     # Lists are faster here than generators, which matters because a fleet has many devices.
-    every = [device.attributes for device in page.devices]
+    attributes_by_device = [device.attributes for device in page.devices]
     if name == _EVERYTHING:
-        return tuple([tuple(sorted(attributes.items(), key=itemgetter(0))) for attributes in every])
-    domain, bare = name
-    full = f"{domain}/{bare}" if domain else bare
+        return tuple([tuple(sorted(attributes.items(), key=itemgetter(0))) for attributes in attributes_by_device])
+    domain, short_name = name
+    full_name = f"{domain}/{short_name}" if domain else short_name
     if domain != page.pool[0]:
-        return tuple([attributes.get(full) for attributes in every])
+        return tuple([attributes.get(full_name) for attributes in attributes_by_device])
     # If a device has both names, the full name wins.
-    return tuple([attributes.get(full) or attributes.get(bare) for attributes in every])
+    return tuple([attributes.get(full_name) or attributes.get(short_name) for attributes in attributes_by_device])
 
 
 def _of_expression(expression: str, budget: Budget, *, derived: bool) -> frozenset[Name]:

@@ -87,14 +87,14 @@ class CompileCache:
         self.reads(judge.budget)
         knows_lists = self.question.reading.enabled(LISTS)
         kinds: list[int] = []
-        for page, some in groupby(candidates, attrgetter("page")):
+        for page, page_candidates in groupby(candidates, attrgetter("page")):
             spec = page.slice.spec
             rows = self.pages.rows(page, self._names)
-            closed = bool(spec.skip_node_operations) and not judge.allows_skipping
+            needs_node_feature = bool(spec.skip_node_operations) and not judge.allows_skipping
             node = judge.node.metadata.name if spec.per_device_node_selection else None
-            for candidate in some:
+            for candidate in page_candidates:
                 identity = None if knows_lists else self._identity(candidate)
-                key = candidate.body.plain, page.pool[0], rows[candidate.at], closed, node, identity
+                key = candidate.body.plain, page.pool[0], rows[candidate.at], needs_node_feature, node, identity
                 kind = self._kinds.get(key)
                 if kind is None:
                     by_sign: dict[object, Judgement] = {}
@@ -114,18 +114,18 @@ class CompileCache:
         reading = self.question.reading
         driver = candidate.pool.id[0]
         for constraint in self.question.constraints:
-            read = attribute_of(candidate.device, driver, constraint.attribute)
-            if read is not None and never_matches(read, reading):
+            attribute = attribute_of(candidate.device, driver, constraint.attribute)
+            if attribute is not None and never_matches(attribute, reading):
                 return candidate.id
         return None
 
     def pattern(self, unit: tuple[UnitMember, ...], budget: Budget) -> UnitPattern:
         """Return the pattern of a unit. The cost of a new pattern grows with the square of its members, so the budget is charged."""
-        known = self._patterns.get(unit)
-        if known is None:
+        cached_pattern = self._patterns.get(unit)
+        if cached_pattern is None:
             budget.charge(len(unit) * (1 + len(self._signs)) * (2 + len(unit) // 8))
-            known = self._patterns[unit] = pattern(len(self._patterns), unit, self._leaves)
-        return known
+            cached_pattern = self._patterns[unit] = pattern(len(self._patterns), unit, self._leaves)
+        return cached_pattern
 
     def interchangeable(self, unit: UnitPattern, kinds: tuple[int, ...]) -> tuple[int, Siblings]:
         """Return a number that identical units share, and the unit's members grouped by interchangeability.
@@ -133,34 +133,34 @@ class CompileCache:
         Members are interchangeable if only the positions of their own fields differ.
         """
         key = unit.id, kinds
-        known = self._full.get(key)
-        if known is not None:
-            return known
+        cached_groups = self._full.get(key)
+        if cached_groups is not None:
+            return cached_groups
         groups: dict[object, list[Sibling]] = {}
-        for at, own in enumerate(unit.own):
+        for index, own in enumerate(unit.own):
             start = (own & -own).bit_length() - 1 if own else 0
             row: list[object] = []
-            for pair in unit.rows[at]:
+            for pair in unit.rows[index]:
                 if pair is None:
                     row.append(None)
                     continue
                 flag, once, join, again, join_again = pair
                 costs = tuple([(bits & ~own, (bits & own) >> start) for bits in (flag, once, again)])
                 row.append((costs, join, join_again))
-            groups.setdefault((tuple(row), kinds[at], own >> start), []).append((at, own, start))
-        numbered = self._full[key] = len(self._full), tuple(map(tuple, groups.values()))
-        return numbered
+            groups.setdefault((tuple(row), kinds[index], own >> start), []).append((index, own, start))
+        result = self._full[key] = len(self._full), tuple(map(tuple, groups.values()))
+        return result
 
     def unfit(self, unit: UnitPattern, left: int, common: int) -> _Unfit:
         """List, for each leaf, the unit members that cannot be taken in this initial state."""
         key = unit.id, left, common
-        known = self._unfit.get(key)
-        if known is not None:
-            return known
-        lost: list[tuple[int, ...]] = []
+        cached_unfit = self._unfit.get(key)
+        if cached_unfit is not None:
+            return cached_unfit
+        unfit_members: list[tuple[int, ...]] = []
         for leaf in range(len(unit.rows[0])):
-            out: list[int] = []
-            for at, row in enumerate(unit.rows):
+            members: list[int] = []
+            for index, row in enumerate(unit.rows):
                 pair = row[leaf]
                 if pair is None:
                     continue
@@ -170,9 +170,9 @@ class CompileCache:
                 left_after = (left - cost) & unit.guards
                 open_after = ((common & join) + unit.open) & unit.common_guards
                 if left_after != unit.guards or open_after != unit.common_guards:
-                    out.append(at)
-            lost.append(tuple(out))
-        self._unfit[key] = tuple(lost)
+                    members.append(index)
+            unfit_members.append(tuple(members))
+        self._unfit[key] = tuple(unfit_members)
         return self._unfit[key]
 
 

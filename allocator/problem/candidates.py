@@ -83,7 +83,9 @@ class Fault(msgspec.Struct, frozen=True):
 class Offer(msgspec.Struct, frozen=True):
     """The device passes the checks of selectors, node selection and capacity. `barred`, `missing` or `failing` may still exclude it."""
 
-    amounts: tuple[tuple[str, int, int], ...]  # for each capacity: its name, the amount taken, the declared amount (nano-units)
+    amounts: tuple[
+        tuple[str, int, int], ...
+    ]  # for each capacity: its name, the amount taken, the declared amount (nano-units)
     # A refusal that the in-tree allocator finds only after it has checked whether the device is in use. The order matters only for
     # allocationMode All.
     barred: Refused | None = None
@@ -129,10 +131,10 @@ class DeviceJudge:
                         self._selectors[check.expression] = selector
                     selected = self._selected[check.expression] = selector.matches(view, self.budget)
             except SelectorError as error:
-                return _fault(leaf.blame(check), candidate, error)
+                return _fault(leaf.selector_label(check), candidate, error)
             if not selected:
                 stage = Stage.CLASS if check.of_class else Stage.SELECTOR
-                return Refused(stage, f"{leaf.blame(check)}: {check.expression}")
+                return Refused(stage, f"{leaf.selector_label(check)}: {check.expression}")
         try:
             if candidate.page.slice.spec.per_device_node_selection and not reaches(device, self.node):
                 return Refused(Stage.NODE)

@@ -15,7 +15,7 @@ from allocator.packing import BitFields, bitset, side_by_side
 from allocator.problem.candidates import DeviceJudge, Fault, Offer, candidates_of
 from allocator.problem.layout import irregular_counters, units_of
 from allocator.problem.matching import Matching, constrained_values, match, narrow_by_values, number_equal
-from allocator.problem.occupancy import Lineup, Vicinity, look_at_pools
+from allocator.problem.occupancy import Lineup, Vicinity, occupancy_of
 from allocator.problem.problem import SearchInput, share_fields
 from dra.stock import PoolStatus
 
@@ -61,12 +61,12 @@ def compile(  # noqa: A001  the verb for what it does
         takes = cache.takes[kind]
         if any(amounts is not None for amounts in takes.amounts) or any(takes.faults):
             kinds.add(kind)
-    wanted = [place for place, kind in enumerate(lineup.kinds) if kind in kinds]
-    budget.charge(len(wanted))
+    relevant_places = [place for place, kind in enumerate(lineup.kinds) if kind in kinds]
+    budget.charge(len(relevant_places))
     rules = cache.rules
     across = rules.conflicts_across(pools, node.metadata.name, budget)
-    occupancy = look_at_pools(lineup, wanted, pools, Vicinity(use, across), rules, budget=budget)
-    layout = units_of(lineup, wanted, occupancy, cache, budget)
+    occupancy = occupancy_of(lineup, relevant_places, pools, Vicinity(use, across), rules, budget=budget)
+    layout = units_of(lineup, relevant_places, occupancy, cache, budget)
 
     left, common = BitFields(), BitFields()
     units = layout.units
@@ -87,8 +87,8 @@ def compile(  # noqa: A001  the verb for what it does
     shared, ready, agreed = share_fields(question.constraints, values, left, common)
     ready |= left.guards >> local_bits << local_bits
     guards = left.guards
-    turns = 1 + sum(leaf.admin for leaf in question.leaves)
-    ready |= irregular_counters(lineup, wanted, occupancy, shared, left, turns=turns, budget=budget)
+    charges = 1 + sum(leaf.admin for leaf in question.leaves)
+    ready |= irregular_counters(lineup, relevant_places, occupancy, shared, left, turns=charges, budget=budget)
 
     dedicated = (at for at, candidate in enumerate(lineup.candidates) if not candidate.multi)
     return SearchInput(
@@ -130,18 +130,18 @@ def _line_up(
         candidates = arrange(candidates)
     kinds: list[int] = []
     for first in range(0, len(candidates), _BATCH):
-        some = candidates[first : first + _BATCH]
-        budget.charge(_RECOGNISED * len(some))
-        kinds += cache.kinds(judge, some)
+        batch = candidates[first : first + _BATCH]
+        budget.charge(_RECOGNISED * len(batch))
+        kinds += cache.kinds(judge, batch)
     by_kind: dict[int, list[int]] = {}
     for place, kind in enumerate(kinds):
         by_kind.setdefault(kind, []).append(place)
-    strict = [leaf.index for leaf in judge.question.leaves if leaf.all and leaf.constraints]
+    ordered_leaves = [leaf.index for leaf in judge.question.leaves if leaf.all and leaf.constraints]
     ordered: set[int] = set()
-    if strict:
+    if ordered_leaves:
         for kind, places in by_kind.items():
             judged = cache.judged[kind]
-            if any(isinstance(judged[leaf], Offer) for leaf in strict):
+            if any(isinstance(judged[leaf], Offer) for leaf in ordered_leaves):
                 ordered.update(places)
     return Lineup(candidates, kinds, by_kind, ordered)
 
@@ -176,15 +176,17 @@ def _count(
             if isinstance(judged, Offer):
                 count += len(places)
         counts.append(count)
-    least: dict[int, int] = {}
+    least_by_claim: dict[int, int] = {}
     for request in question.requests:
-        so_far = least.get(request.claim, 0)
-        fewest = min(counts[leaf.index] for leaf in request.leaves)
-        if fewest > MAX_RESULTS - so_far:
+        earlier = least_by_claim.get(request.claim, 0)
+        minimum = min(counts[leaf.index] for leaf in request.leaves)
+        if minimum > MAX_RESULTS - earlier:
             where = request.leaves[0].where
             limit = f"the limit of {MAX_RESULTS} devices per claim"
-            raise AllocateError(where, f"{fewest} devices after {so_far} others exceed {limit}", Cause.TOO_MANY_DEVICES)
-        least[request.claim] = so_far + fewest
-    if any(total < 0 for total in least.values()):
+            raise AllocateError(
+                where, f"{minimum} devices after {earlier} others exceed {limit}", Cause.TOO_MANY_DEVICES
+            )
+        least_by_claim[request.claim] = earlier + minimum
+    if any(total < 0 for total in least_by_claim.values()):
         raise AllocateError("ResourceClaim", "requests a negative number of devices")
     return counts

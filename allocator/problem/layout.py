@@ -72,8 +72,8 @@ def units_of(
             if state.use.dedicated or state.use.shared:
                 left -= held_share(pattern, 0, first, state.use)
         else:
-            described, sets = unit_members(group, candidates, takes, occupancy.states)
-            pattern = cache.pattern(described, budget)
+            members, sets = unit_members(group, candidates, takes, occupancy.states)
+            pattern = cache.pattern(members, budget)
             exchangeable = [_exchangeable(lineup, place) for place in group]
             full, siblings = cache.interchangeable(pattern, tuple(exchangeable))
             left, common = initial_state(pattern, sets, group, candidates, occupancy.states)
@@ -102,12 +102,12 @@ def _single_unit(
     """Return the unit of an independent device. Such units are the usual case, so they are cached by kind."""
     kind = lineup.kinds[place]
     ordered = place in lineup.ordered
-    known = cache.single_units.get(kind)
-    if known is not None and not ordered:
-        return known
+    cached_unit = cache.single_units.get(kind)
+    if cached_unit is not None and not ordered:
+        return cached_unit
     takes = cache.takes[kind]
-    described, _ = unit_members([place], lineup.candidates, lambda _: takes, occupancy.states)
-    pattern = cache.pattern(described, budget)
+    members, _ = unit_members([place], lineup.candidates, lambda _: takes, occupancy.states)
+    pattern = cache.pattern(members, budget)
     exchangeable = _exchangeable(lineup, place)
     full, siblings = cache.interchangeable(pattern, (exchangeable,))
     single_unit = SingleUnit(pattern, full, siblings)
@@ -124,24 +124,24 @@ def _exchangeable(lineup: Lineup, place: int) -> int:
 def group_tied(places: Sequence[Candidate], wanted: list[int], states: dict[PoolId, PoolState]) -> list[list[int]]:
     """Group the wanted places that share a counter set or a rule, in place order."""
     sets = Disjoint()
-    drawing: dict[object, int] = {}  # counter set → the first place that consumes it
-    by_name: dict[object, int] = {}
-    loose = True
+    first_consumers: dict[object, int] = {}  # counter set → the first place that consumes it
+    place_by_id: dict[object, int] = {}
+    all_independent = True
     for place in wanted:
-        where = places[place]
-        for use in where.body.consumption:
-            sets.join(place, drawing.setdefault((where.pool.id, use.counter_set), place))
-            loose = False
-        state = states[where.pool.id]
+        candidate = places[place]
+        for use in candidate.body.consumption:
+            sets.join(place, first_consumers.setdefault((candidate.pool.id, use.counter_set), place))
+            all_independent = False
+        state = states[candidate.pool.id]
         if not state.conflicts and not state.across:
             continue
-        loose = False
-        by_name[where.id] = place
-        for other in incompatible_devices(where, state):
-            at = by_name.get(other)
-            if at is not None:
-                sets.join(place, at)
-    return [[place] for place in wanted] if loose else sets.groups(wanted)
+        all_independent = False
+        place_by_id[candidate.id] = place
+        for other in incompatible_devices(candidate, state):
+            other_place = place_by_id.get(other)
+            if other_place is not None:
+                sets.join(place, other_place)
+    return [[place] for place in wanted] if all_independent else sets.groups(wanted)
 
 
 def unit_members(
@@ -154,7 +154,7 @@ def unit_members(
     first = places[group[0]]
     if len(group) == 1 and not first.body.consumption:
         return (_member(first, takes(group[0]), states[first.pool.id], (), ()),), []
-    position = {places[number].id: at for at, number in enumerate(group)}
+    position = {places[number].id: index for index, number in enumerate(group)}
     sets: dict[SetId, str] = {}
     members: list[UnitMember] = []
     for number in group:
@@ -163,10 +163,10 @@ def unit_members(
         state = states[pool]
         consumption: list[CounterUse] = []
         for use in candidate.body.consumption:
-            renamed = sets.setdefault((pool, use.counter_set), str(len(sets)))
+            set_number = sets.setdefault((pool, use.counter_set), str(len(sets)))
             counters = () if state.irregular else use.counters
             groups = use.groups or (() if state.goes_with_all(candidate) else tuple(NO_GROUPS))
-            consumption.append(CounterUse(renamed, counters, groups))
+            consumption.append(CounterUse(set_number, counters, groups))
         incompatible = sorted(position[other] for other in incompatible_devices(candidate, state) if other in position)
         members.append(_member(candidate, takes(number), state, tuple(consumption), tuple(incompatible)))
     return tuple(members), list(sets)
@@ -192,16 +192,16 @@ def initial_state(
 ) -> tuple[int, int]:
     """Compute a unit's initial state from the devices in use."""
     left = pattern.ready
-    for at, number in enumerate(group):
+    for index, number in enumerate(group):
         candidate = places[number]
         use = states[candidate.pool.id].use
         if use.dedicated or use.shared:
-            left -= held_share(pattern, at, candidate, use)
-    for (counter_set, name), (begin, unit, most) in pattern.counters.items():
+            left -= held_share(pattern, index, candidate, use)
+    for (counter_set, name), (begin, unit, highest) in pattern.counters.items():
         pool, set_name = sets[int(counter_set)]
         remaining = states[pool].left[set_name][name]
         whole_units = max(0, remaining // unit)
-        left |= min(most, whole_units) << begin
+        left |= min(highest, whole_units) << begin
     common = pattern.open
     for counter_set, (begin, names) in pattern.groups.items():
         pool, set_name = sets[int(counter_set)]
@@ -254,18 +254,18 @@ def irregular_counters(
             continue
         consumers = [place for place in wanted if lineup.candidates[place].pool is state.pool]
         budget.charge(4 * len(consumers))
-        moved: dict[tuple[str, str], int] = {}
+        moved_amounts: dict[tuple[str, str], int] = {}
         for place in consumers:
             for use in lineup.candidates[place].body.consumption:
                 budget.charge(len(use.counters))
                 for counter, amount in use.counters:
                     key = use.counter_set, counter
-                    moved[key] = moved.get(key, 0) + abs(amount)
+                    moved_amounts[key] = moved_amounts.get(key, 0) + abs(amount)
         starts: dict[tuple[str, str], int] = {}
         guards = 0
         for name, counters in state.left.items():
             for counter, value in counters.items():
-                width = (abs(value) + moved.get((name, counter), 0) * turns + 1).bit_length()
+                width = (abs(value) + moved_amounts.get((name, counter), 0) * turns + 1).bit_length()
                 starts[name, counter] = left.add(width)
                 guard = 1 << (left.width - 1)
                 guards |= guard

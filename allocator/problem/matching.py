@@ -60,11 +60,11 @@ def match(matching: Matching, leaf: Leaf, count: int, budget: Budget) -> LeafDem
     if not leaf.admin and occupancy.dedicated:
         faulty = [place for place in faulty if place not in occupancy.dedicated]
         candidates = [place for place in candidates if place not in occupancy.dedicated]
-    lost = occupancy.blocked
+    excluded = occupancy.blocked
     if matching.unfit:
-        lost = lost | matching.unfit[leaf.index]
-    if lost or occupancy.used:
-        candidates = [place for place in candidates if place not in lost and not _too_little(matching, leaf, place)]
+        excluded = excluded | matching.unfit[leaf.index]
+    if excluded or occupancy.used:
+        candidates = [place for place in candidates if place not in excluded and not _too_little(matching, leaf, place)]
     if leaf.all:
         for place, kind in enumerate(lineup.kinds):
             judgement = cache.judged[kind][leaf.index]
@@ -104,16 +104,16 @@ def narrow_by_values(matching: Matching, demands: list[LeafDemand]) -> None:
             constraint = question.constraints[at]
             if not constraint.match or count < 2:
                 continue
-            having: dict[Value, list[int]] = {}
+            places_by_value: dict[Value, list[int]] = {}
             for place in members(demand.candidates):
                 offer = matching.offer(leaf, place)
                 for value in offer.values[number]:
-                    having.setdefault(value, []).append(place)
-            enough: set[int] = set()
-            for places in having.values():
+                    places_by_value.setdefault(value, []).append(place)
+            common_places: set[int] = set()
+            for places in places_by_value.values():
                 if len(places) >= count:
-                    enough.update(places)
-            demand.candidates = bitset(enough, size)
+                    common_places.update(places)
+            demand.candidates = bitset(common_places, size)
 
 
 def number_equal(matching: Matching, demands: list[LeafDemand]) -> None:
@@ -145,10 +145,10 @@ def constrained_values(
         if not leaf.constraints:
             continue
         # For allocationMode All, the search checks every device, even if it is in use.
-        reached: Iterable[int] = members(demand.candidates)
+        checked_places: Iterable[int] = members(demand.candidates)
         if leaf.all:
-            reached = [item.place for item in demand.items]
-        for place in reached:
+            checked_places = [item.place for item in demand.items]
+        for place in checked_places:
             offer = matching.offer(leaf, place)
             budget.charge(2 * len(offer.values))
             for at, values in zip(leaf.constraints, offer.values, strict=False):

@@ -55,9 +55,9 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
             return False
         if self.overdrawn:
             return True
-        wild = self.goes_with_all(candidate)
+        goes_with_all = self.goes_with_all(candidate)
         for use in consumption:
-            if not admits(self.groups.get(use.counter_set), own_state(use.groups, wild=wild)):
+            if not admits(self.groups.get(use.counter_set), own_state(use.groups, wild=goes_with_all)):
                 return True
         return False
 
@@ -120,7 +120,7 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
     used: dict[int, dict[str, int]]  # the amounts of a device's capacities that shares consume
 
 
-def look_at_pools(
+def occupancy_of(
     lineup: Lineup,
     wanted: list[int],
     pools: Sequence[Pool],

@@ -109,9 +109,9 @@ class SearchInput(msgspec.Struct, eq=False):
     def pair(self, leaf: int, place: int) -> Pair:
         """Return the amounts that a leaf takes of a place's device; see `Pair` in `allocator.problem.unit`."""
         pairs = self.pairs[leaf]
-        known = pairs.get(place)
-        if known is not None:
-            return known
+        cached_pair = pairs.get(place)
+        if cached_pair is not None:
+            return cached_pair
         if len(pairs) * self.weight > _CACHED:
             pairs.clear()
         number, member = self.unit_of[place]
@@ -186,15 +186,15 @@ def share_fields(
     """Lay out the fields of constraints. Return them, and the initial state of their `left` and `common` fields."""
     shared = SharedFields(values, {}, {})
     ready = opened = 0
-    for at, constraint in enumerate(constraints):
-        if constraint.match and values[at]:
-            start = common.add(len(values[at]))
-            opened |= ((1 << len(values[at])) - 1) << start
+    for index, constraint in enumerate(constraints):
+        if constraint.match and values[index]:
+            start = common.add(len(values[index]))
+            opened |= ((1 << len(values[index])) - 1) << start
             shared.match_guards |= 1 << (common.width - 1)
-            shared.match[at] = start, len(values[at]), {value: start + n for n, value in enumerate(values[at])}
+            shared.match[index] = start, len(values[index]), {value: start + n for n, value in enumerate(values[index])}
         elif not constraint.match:
-            tokens = {value: left.add(1) for value in values[at]}
-            shared.distinct[at] = tokens
+            tokens = {value: left.add(1) for value in values[index]}
+            shared.distinct[index] = tokens
             for start in tokens.values():
                 ready |= 1 << start
                 shared.distinct_guards |= 2 << start

@@ -64,7 +64,7 @@ class Leaf(msgspec.Struct, frozen=True, eq=False):
     constraints: tuple[int, ...]  # the constraints that cover this leaf, in list order
     derived: dict[str, str]  # attribute → expression
 
-    def blame(self, check: Check) -> str:
+    def selector_label(self, check: Check) -> str:
         """Return the selector's name for messages."""
         owner = f"DeviceClass/{self.class_.metadata.name}" if check.of_class else self.where
         return f"{owner}, selector #{check.number}"
@@ -105,20 +105,20 @@ class _QuestionReader:
     def read(self, claims: Sequence[ResourceClaim]) -> Question:
         for index, claim in enumerate(claims):
             where = f"ResourceClaim/{claim.metadata.key}"
-            first = len(self.constraints)
+            first_constraint = len(self.constraints)
             devices = claim.spec.devices
-            for given in devices.constraints:
-                match = given.match_attribute is not None
-                attribute = given.match_attribute if match else given.distinct_attribute
+            for constraint in devices.constraints:
+                match = constraint.match_attribute is not None
+                attribute = constraint.match_attribute if match else constraint.distinct_attribute
                 self.constraints.append(Constraint(index, match, attribute or ""))
             for request in devices.requests:
-                self._request(index, where, request, devices.constraints, first)
-            for number, given in enumerate(devices.constraints):
-                if given.match_attribute is None and given.distinct_attribute is None:
+                self._request(index, where, request, devices.constraints, first_constraint)
+            for number, constraint in enumerate(devices.constraints):
+                if constraint.match_attribute is None and constraint.distinct_attribute is None:
                     raise AllocateError(
                         f"{where}, constraint #{number}", "has neither matchAttribute nor distinctAttribute"
                     )
-                if given.match_attribute is None and self.reading.stable:
+                if constraint.match_attribute is None and self.reading.stable:
                     raise _gate_error(f"{where}, constraint #{number}", "has distinctAttribute", gates.CAPACITY)
         return Question(
             tuple(claims),
@@ -153,9 +153,9 @@ class _QuestionReader:
                 raise _gate_error(label, "has derivedAttributes", gates.DERIVED)
             if admin_access is not None and not reading.enabled(gates.ADMIN_ACCESS):
                 raise _gate_error(label, "has adminAccess", gates.ADMIN_ACCESS)
-            for at, selector in enumerate(body.selectors):
+            for index, selector in enumerate(body.selectors):
                 if selector.cel is None:
-                    raise AllocateError(label, f"selector #{at} has no CEL expression")
+                    raise AllocateError(label, f"selector #{index} has no CEL expression")
             if not body.device_class_name:
                 raise AllocateError(label, "deviceClassName is missing")
             class_ = self.classes.get(body.device_class_name)
@@ -163,7 +163,7 @@ class _QuestionReader:
                 raise AllocateError(label, f"DeviceClass/{body.device_class_name} does not exist", Cause.MISSING_OBJECT)
             if body.allocation_mode not in ("ExactCount", "All"):
                 raise AllocateError(label, f"allocationMode {body.allocation_mode!r} is neither ExactCount nor All")
-            covering = tuple(
+            covering_constraints = tuple(
                 first + at
                 for at, constraint in enumerate(constraints)
                 if not constraint.requests or name in constraint.requests or request.name in constraint.requests
@@ -184,7 +184,7 @@ class _QuestionReader:
                 body.count,
                 class_,
                 body.tolerations,
-                covering,
+                covering_constraints,
                 derived if reading.enabled(gates.DERIVED) else {},
             )
             self.leaves.append(leaf)
@@ -199,13 +199,13 @@ class _QuestionReader:
                 expression = selector.cel.expression if selector.cel else ""
                 checks.append(Check(expression, number, of_class))
         capacity = body.capacity
-        wanted = capacity.requests if capacity and self.reading.enabled(gates.CAPACITY) else {}
-        amounts = sorted((name, str(amount), amount.format) for name, amount in wanted.items())
+        requested = capacity.requests if capacity and self.reading.enabled(gates.CAPACITY) else {}
+        amounts = sorted((name, str(amount), amount.format) for name, amount in requested.items())
         expressions = tuple((check.expression, check.of_class) for check in checks)
         key = expressions, body.tolerations, tuple(amounts)
         ask = self.asks.get(key)
         if ask is None:
-            ask = self.asks[key] = Ask(len(self.asks), tuple(checks), body.tolerations, wanted)
+            ask = self.asks[key] = Ask(len(self.asks), tuple(checks), body.tolerations, requested)
         return ask
 
 

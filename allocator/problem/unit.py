@@ -116,8 +116,8 @@ class _PatternBuilder:
         for key, all_amounts in amounts.items():
             unit = gcd(*all_amounts)
             if unit:
-                most = sum(all_amounts) // unit * again
-                self.counters[key] = self.left.add(most.bit_length()), unit, most
+                highest = sum(all_amounts) // unit * again
+                self.counters[key] = self.left.add(highest.bit_length()), unit, highest
         for counter_set, names in group_names.items():
             groups = tuple(names)
             if groups not in ((), ("",)):

@@ -177,9 +177,9 @@ class Proof:
             if len(leaves) > 1:
                 kind: list[object] = []
                 for leaf in leaves:
-                    taken = self.problem.leaves[leaf.index]
+                    demand = self.problem.leaves[leaf.index]
                     claim = leaf.claim if leaf.constraints or self.limited else -1
-                    kind.append((taken.likeness, taken.count, leaf.all, claim, leaf.constraints))
+                    kind.append((demand.likeness, demand.count, leaf.all, claim, leaf.constraints))
                 several.setdefault(tuple(kind), []).append(leaves)
         combinations = 1
         for requests in several.values():
@@ -311,13 +311,13 @@ class Proof:
         fields = common if match else left
         state = fields >> start & (1 << width) - 1
         key = constraint, state
-        known = self.open.get(key)
-        if known is not None:
-            return known
+        cached = self.open.get(key)
+        if cached is not None:
+            return cached
         bits = shared.match[constraint][2] if match else shared.distinct[constraint]
         having = [places for value, places in self.value_bits[constraint].items() if state >> bits[value] - start & 1]
-        known = self.open[key] = _Open(having)
-        return known
+        cached = self.open[key] = _Open(having)
+        return cached
 
     # ---- packing
 

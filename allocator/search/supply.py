@@ -73,15 +73,15 @@ class UnitSupply:
         own = left >> unit.base & (1 << pattern.size) - 1
         agreed = common >> unit.common_base & (1 << pattern.common) - 1
         key = pattern.id, own, agreed, split, sign
-        known = self._options.get(key)
-        if known is None:
+        index = self._options.get(key)
+        if index is None:
             rich = pattern.id, sign
             vectors = None if rich in self._rich else self._enumerate(unit, types, own, agreed, clip, split)
             if vectors is None:
                 self._rich.add(rich)
                 vectors = {self._estimate(unit, types, own, split)}
-            known = self._options[key] = self._store(undominated(vectors, guards, self.budget.spend))
-        return known
+            index = self._options[key] = self._store(undominated(vectors, guards, self.budget.spend))
+        return index
 
     def _enumerate(  # noqa: PLR0917 - the hot path passes its state as plain integers
         self, unit: PlacedUnit, types: list[RequestType], own: int, agreed: int, clip: int, split: tuple[int, ...]
@@ -153,25 +153,25 @@ class UnitSupply:
     def of_group(self, ids: tuple[int, ...], clip: int, guards: int, outer: Outer, caps: Caps) -> int:
         """Return the index in `vectors` of the vectors, in outer dimensions, that a group of units can give."""
         key = ids, clip, outer.key, caps
-        known = self._options.get(key)
-        if known is not None:
-            return known
+        index = self._options.get(key)
+        if index is not None:
+            return index
         spend = self.budget.spend
         limit = self.limits.group
         sums: tuple[int, ...] = (0,)
         for id_ in ids:
             options = self.vectors[id_]
             combined = len(sums) * len(options)
-            bearable = combined <= _COMBINED * limit
-            if bearable:
+            is_affordable = combined <= _COMBINED * limit
+            if is_affordable:
                 spend(combined >> 4)
                 added = {smaller_of_each(left + right, clip, guards) for left in sums for right in options}
                 sums = undominated(added, guards, spend)
-            if not bearable or len(sums) > limit:
+            if not is_affordable or len(sums) > limit:
                 everything = outer.everything(clip)
-                known = self._store((everything,))
-                self._options[key] = known
-                return known
+                index = self._store((everything,))
+                self._options[key] = index
+                return index
         for dimensions, top in caps:
             capped: set[int] = set()
             for vector in sums:
@@ -187,9 +187,9 @@ class UnitSupply:
             spend(len(capped) >> 4)
             sums = undominated(capped, guards, spend)
         translated = outer.translate(sums, guards)
-        known = self._store(undominated(translated, outer.guards, spend))
-        self._options[key] = known
-        return known
+        index = self._store(undominated(translated, outer.guards, spend))
+        self._options[key] = index
+        return index
 
     def weight(self, type_: RequestType) -> int:
         """Return the size of a request: the sum of the counters and capacities of its first candidate. The bound is valid for any size."""
@@ -209,17 +209,17 @@ class UnitSupply:
 
     def split(self, bits: int) -> list[int]:
         """Convert a set of places to each unit's own numbering."""
-        known = self._splits.get(bits)
-        if known is None:
-            known = []
+        split = self._splits.get(bits)
+        if split is None:
+            split = []
             for unit in self.problem.units:
                 places = unit.places
                 if len(places) == 1:
-                    known.append(bits >> places[0] & 1)
+                    split.append(bits >> places[0] & 1)
                 else:
-                    known.append(sum(1 << at for at, place in enumerate(places) if bits >> place & 1))
-            self._splits[bits] = known
-        return known
+                    split.append(sum(1 << at for at, place in enumerate(places) if bits >> place & 1))
+            self._splits[bits] = split
+        return split
 
     def _store(self, vectors: tuple[int, ...]) -> int:
         known = self._numbers.get(vectors)

@@ -42,29 +42,29 @@ def undominated(vectors: Iterable[int], guards: int, spend: Callable[[int], None
     distinct = set(vectors)
     if len(distinct) < 2:
         return tuple(distinct)
-    out: list[int] = []
+    maximal: list[int] = []
     compared = 0
     for vector in sorted(distinct, reverse=True):
-        compared += len(out)
+        compared += len(maximal)
         if compared > _CHARGED:
             spend(compared >> 4)
             compared = 0
-        for other in out:
+        for other in maximal:
             if (other | guards) - vector & guards == guards:
                 break
         else:
-            out.append(vector)
+            maximal.append(vector)
     spend(compared >> 4)
-    return tuple(sorted(out))
+    return tuple(sorted(maximal))
 
 
 def least(vectors: Iterable[int], guards: int) -> list[int]:
     """Return the minimal vectors: those that are not at least as large as another vector in every dimension."""
-    out: list[int] = []
+    minimal: list[int] = []
     for vector in sorted(vectors):
-        if not any((vector | guards) - other & guards == guards for other in out):
-            out.append(vector)
-    return out
+        if not any((vector | guards) - other & guards == guards for other in minimal):
+            minimal.append(vector)
+    return minimal
 
 
 def largest_within(counts: Sequence[int], top: int) -> Iterator[tuple[int, ...]]:

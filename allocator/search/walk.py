@@ -231,10 +231,10 @@ class Walk:
                 fork.exceeded = fork.exceeded and step is WalkOutcome.EXCEEDED
             if fork.next == len(request.leaves):
                 self.stack.pop()
-                begins = at == 0 or self.problem.question.requests[at - 1].claim != request.claim
+                is_first_of_claim = at == 0 or self.problem.question.requests[at - 1].claim != request.claim
                 # The limit is per claim: the search continues with other devices for the earlier claims.
-                passes_on = fork.exceeded and not (begins and request.claim > 0)
-                return WalkOutcome.EXCEEDED if passes_on else WalkOutcome.FAILED
+                ends_claim = fork.exceeded and not (is_first_of_claim and request.claim > 0)
+                return WalkOutcome.EXCEEDED if ends_claim else WalkOutcome.FAILED
             leaf = request.leaves[fork.next]
             demand = self.problem.leaves[leaf.index]
             floor = fork.floor if first else 0
@@ -340,10 +340,10 @@ class Walk:
         guards, common_guards, opened = problem.guards, problem.common_guards, problem.open
         left, common = slot.left, slot.common
         bits, wanted = slot.bits, slot.wanted
-        looked = 0
+        examined = 0
         while bits:
-            looked += 1
-            if looked & 127 == 0:
+            examined += 1
+            if examined & 127 == 0:
                 self.steps.spend(16 * self.weight)
             if slot.exact and bits.bit_count() < wanted:
                 break
@@ -444,8 +444,8 @@ class Walk:
         else:
             below = bisect_left(places, start)
         key = unit.full, own_left, own_common, below
-        known = self.canonical.get(key)
-        if known is None:
+        number = self.canonical.get(key)
+        if number is None:
             parts: list[object] = []
             single_left = own_left
             for group in unit.groups:
@@ -456,8 +456,8 @@ class Walk:
                 elif group[0][0] < below:
                     parts.append(group[0][0])
             whole = unit.full, single_left, own_common, tuple(parts)
-            known = self.canonical[key] = self.canonical.setdefault(whole, len(self.canonical))
-        return known
+            number = self.canonical[key] = self.canonical.setdefault(whole, len(self.canonical))
+        return number
 
     def _key(self, slot: _DeviceSlot, *, fresh: bool) -> object:
         """Return a key that equivalent states share."""

@@ -36,7 +36,7 @@ def without_nodes(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
             leaving.append(pod)
     stock = without_pods(snapshot.stock, leaving)
     removed = [stock.nodes[name] for name in names if name in stock.nodes]
-    pages = [page for page in stock.slices.values() if page.spec.node_name in names]
+    slices = [slice_ for slice_ in stock.slices.values() if slice_.spec.node_name in names]
     for pod in leaving:
         meta = pod.metadata
         of_daemon_set = any(owner.kind == "DaemonSet" for owner in meta.owner_references)
@@ -46,28 +46,28 @@ def without_nodes(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
         status = replace(pod.status, phase="Pending", extended_resource_claim_status=None)
         pods.append(replace(pod, spec=spec, status=status))
     claims = tuple(stock.claims.get(claim.metadata.key, claim) for claim in snapshot.claims)
-    return replace(snapshot, stock=stock.with_all((), removed=(*removed, *pages)), pods=tuple(pods), claims=claims)
+    return replace(snapshot, stock=stock.with_all((), removed=(*removed, *slices)), pods=tuple(pods), claims=claims)
 
 
-def with_more_nodes(snapshot: Snapshot, like: str, number: int) -> Snapshot:
-    """Return the snapshot with `number` copies of the node `like`."""
+def with_more_nodes(snapshot: Snapshot, template: str, number: int) -> Snapshot:
+    """Return the snapshot with `number` copies of the node `template`."""
     stock = snapshot.stock
-    node = stock.nodes[like]
-    pages = [page for page in stock.slices.values() if page.spec.node_name == like]
-    free = (name for at in count(1) if (name := f"{like}-{at}") not in stock.nodes)
+    node = stock.nodes[template]
+    slices = [slice_ for slice_ in stock.slices.values() if slice_.spec.node_name == template]
+    free_names = (name for suffix in count(1) if (name := f"{template}-{suffix}") not in stock.nodes)
     taints = tuple(taint for taint in node.spec.taints if not taint.key.startswith(_STATE_OF_NODE))
     healthy = replace(node.spec, taints=taints, unschedulable=False)
     added: list[Node | ResourceSlice] = []
-    for name in islice(free, number):
+    for name in islice(free_names, number):
         labels = node.metadata.labels
         if _HOSTNAME in labels:
             labels = labels | {_HOSTNAME: name}
         metadata = replace(node.metadata, name=name, uid="", labels=labels)
         added.append(replace(node, metadata=metadata, spec=healthy))
-        for page in pages:
+        for page in slices:
             spec = page.spec
             old = spec.pool.name
-            pool = replace(spec.pool, name=name if old == like else f"{old}-of-{name}")
+            pool = replace(spec.pool, name=name if old == template else f"{old}-of-{name}")
             metadata = replace(page.metadata, name=f"{page.metadata.name}-of-{name}", uid="")
             spec = replace(spec, node_name=name, pool=pool)
             added.append(replace(page, metadata=metadata, spec=spec))

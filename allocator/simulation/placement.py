@@ -53,26 +53,26 @@ class Placements:
         made, in the same order.
         """
         key = likeness(claims)
-        known = self._answers.pop(key, {})
-        self._answers[key] = known
+        answers_by_node = self._answers.pop(key, {})
+        self._answers[key] = answers_by_node
         if len(self._answers) > _QUESTIONS:  # drop the least recently used question
             oldest = next(iter(self._answers))
             for by_question in (self._answers, self._seen, self._asked):
                 by_question.pop(oldest, None)
-        earlier = self._seen.get(key)
-        changed = self.stock.changed_since(earlier) if earlier is not None else None
+        last_stock = self._seen.get(key)
+        changed = self.stock.changed_since(last_stock) if last_stock is not None else None
         if changed is None:
-            known.clear()
+            answers_by_node.clear()
         else:
             for node in changed:
-                known.pop(node, None)
+                answers_by_node.pop(node, None)
         self._seen[key] = self.stock
         same_claims = self._asked.setdefault(key, claims)  # the same objects each time, so that they are compiled once
-        wanted = self.nodes if nodes is None else nodes
-        for node in wanted:
-            if node not in known:
-                known[node] = self.ask(self.stock, node, same_claims)
-        return {node: known[node] for node in wanted}
+        wanted_nodes = self.nodes if nodes is None else nodes
+        for node in wanted_nodes:
+            if node not in answers_by_node:
+                answers_by_node[node] = self.ask(self.stock, node, same_claims)
+        return {node: answers_by_node[node] for node in wanted_nodes}
 
     def hold(self, claims: Iterable[ResourceClaim], answer: Answer) -> None:
         """Put the allocations of the answer into the stock."""
@@ -83,9 +83,9 @@ class Placements:
         """Yield the free part of every unit of the fleet."""
         for pool, units in self._units.items():
             use = self.stock.use(pool)
-            known = self._rooms.get(pool)
-            if known is not None and known.use is use:
-                yield from known.left
+            cached = self._rooms.get(pool)
+            if cached is not None and cached.use is use:
+                yield from cached.left
                 continue
             left = [(unit, room(unit, use)) for unit in units]
             self._rooms[pool] = _Rooms(use, left)

@@ -159,14 +159,14 @@ class SnapshotRun:
             return PodOutcome(
                 pod_name, None, summary=future.missing[0], reasons=(Reason(Stage.CLASS, text=future.missing[0]),)
             )
-        made = self._existing_extended_claim(pod)
-        wanted = future.claims if made is None else (*future.claims, made)
+        existing_claim = self._existing_extended_claim(pod)
+        wanted = future.claims if existing_claim is None else (*future.claims, existing_claim)
         allocated = [claim for claim in wanted if claim.status.allocation is not None]
-        free = [claim for claim in wanted if claim.status.allocation is None]
+        open_claims = [claim for claim in wanted if claim.status.allocation is None]
         resources = served_resources(pod, self.serving)
         barriers_on = podfit.barriers_by_name(pod, resources)
-        by_lacking: dict[tuple[str, ...], Sequence[ResourceClaim]] = {}
-        unfit: dict[str, str] = {}
+        claims_by_lacking: dict[tuple[str, ...], Sequence[ResourceClaim]] = {}
+        excluded: dict[str, str] = {}
         claims_by_node: dict[str, Sequence[ResourceClaim]] = {}
         for name, node in self.fleet.stock.nodes.items():
             allocatable = node.status.allocatable
@@ -174,28 +174,28 @@ class SnapshotRun:
             used = self.used.get(name, {})
             why = " and ".join(map(": ".join, barriers_on(node, used))) or podfit.claim_obstacle(allocated, node)
             if why:
-                unfit[name] = why
+                excluded[name] = why
             else:
-                if lacking not in by_lacking:
-                    by_lacking[lacking] = self._with_extended(pod, free, node)
-                claims_by_node[name] = by_lacking[lacking]
+                if lacking not in claims_by_lacking:
+                    claims_by_lacking[lacking] = self._with_extended(pod, open_claims, node)
+                claims_by_node[name] = claims_by_lacking[lacking]
         choices: dict[str, Chosen] = {}
-        different = {id(claims): claims for claims in claims_by_node.values()}
-        for claims in different.values():
+        distinct = {id(claims): claims for claims in claims_by_node.values()}
+        for claims in distinct.values():
             nodes = [node for node, claims_there in claims_by_node.items() if claims_there is claims]
             choices |= self.fleet.answers(claims, nodes)
         chosen = best_node(choices)
         if chosen is None:
-            refused = self._refuse(pod_name, unfit, choices, claims_by_node)
-            return self._with_victims(refused, pod, allocated, free)
+            refused = self._refuse(pod_name, excluded, choices, claims_by_node)
+            return self._with_victims(refused, pod, allocated, open_claims)
         answer = choices[chosen].answer
-        taken = claims_by_node[chosen]
-        crossed = self._crossed(pod, taken, answer, self.fleet.stock)
-        if crossed is not None:
-            refused = PodOutcome(pod_name, None, summary=str(crossed), exceeded_quota=crossed.facts())
-            return self._with_victims(refused, pod, allocated, free)
+        placed_claims = claims_by_node[chosen]
+        exceeded_line = self._exceeded_line(pod, placed_claims, answer, self.fleet.stock)
+        if exceeded_line is not None:
+            refused = PodOutcome(pod_name, None, summary=str(exceeded_line), exceeded_quota=exceeded_line.facts())
+            return self._with_victims(refused, pod, allocated, open_claims)
         if hold:
-            self._hold(pod, chosen, taken, answer)
+            self._hold(pod, chosen, placed_claims, answer)
         devices = [f"{result.driver}/{result.pool}/{result.device}" for result in answer.results]
         return PodOutcome(pod_name, chosen, tuple(devices))
 
@@ -236,7 +236,7 @@ class SnapshotRun:
                 return False
             claims = self._with_extended(pod, free, node)
             answer = self.fleet.ask(after, victims.node, claims).answer
-            return answer.feasible and self._crossed(pod, claims, answer, after) is None
+            return answer.feasible and self._exceeded_line(pod, claims, answer, after) is None
 
         reachable = [node for node in stock.nodes if holders.potential_victims((node,), stock).has_pods]
         chosen = make_room(reachable, holders, stock, suffices)
@@ -244,16 +244,20 @@ class SnapshotRun:
             return refused
         victims = tuple(victim.metadata.key for victim in chosen.pods)
         condition = (
-            f"if lower-priority {', '.join(victims)} were evicted" if victims else "once the pods that are being deleted are gone"
+            f"if lower-priority {', '.join(victims)} were evicted"
+            if victims
+            else "once the pods that are being deleted are gone"
         )
         summary = f"{refused.summary}; would fit on {chosen.node} {condition}"
         return msgspec.structs.replace(refused, victims=victims, summary=summary)
 
-    def _crossed(self, pod: Pod, claims: Sequence[ResourceClaim], answer: Answer, stock: Stock) -> QuotaLine | None:
+    def _exceeded_line(
+        self, pod: Pod, claims: Sequence[ResourceClaim], answer: Answer, stock: Stock
+    ) -> QuotaLine | None:
         """Return the limit of a quota that this allocation would exceed; None if there is none."""
-        given = as_granted(claims, answer)
+        allocated = as_granted(claims, answer)
         lines = lines_of_claims(
-            self.quotas, pod, given, stock, lambda namespace, name: self.by_key.get(f"{namespace}/{name}")
+            self.quotas, pod, allocated, stock, lambda namespace, name: self.by_key.get(f"{namespace}/{name}")
         )
         return next((line for line in lines if line.exceeded), None)
 
@@ -293,17 +297,17 @@ class SnapshotRun:
 
         Searches with the same error and the same claims are repeated once. The claims may differ between nodes.
         """
-        own: dict[tuple[str, ...], Answer] = {}
-        found: dict[str, Answer] = {}
+        repeated: dict[tuple[str, ...], Answer] = {}
+        result: dict[str, Answer] = {}
         for node, answer in answers.items():
-            found[node] = answer
+            result[node] = answer
             if answer.error:
                 claims = claims_by_node[node]
                 question = (answer.error, *(claim.metadata.key for claim in claims))
-                if question not in own:
-                    own[question] = self.fleet.ask(self.fleet.stock, node, claims).answer
-                found[node] = own[question]
-        return found
+                if question not in repeated:
+                    repeated[question] = self.fleet.ask(self.fleet.stock, node, claims).answer
+                result[node] = repeated[question]
+        return result
 
     def _explain(self, why: Why, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
         """Return a refusal with its reasons. They are cached by the identity of the answer, which pods with equal claims share.
@@ -311,14 +315,14 @@ class SnapshotRun:
         Reasons whose text names a claim are not cached, because the claims of other pods have other names.
         """
         names = [claim.metadata.key for claim in claims]
-        known = self.explained.get(id(refused))
-        if known is not None:
-            own = dict(zip(known.names, names, strict=True))
+        cached = self.explained.get(id(refused))
+        if cached is not None:
+            own_names = dict(zip(cached.names, names, strict=True))
             reasons: list[Reason] = []
-            for known_reason in known.explained.reasons:
-                claim_of_this = own.get(known_reason.claim, known_reason.claim)
+            for known_reason in cached.explained.reasons:
+                claim_of_this = own_names.get(known_reason.claim, known_reason.claim)
                 reasons.append(msgspec.structs.replace(known_reason, claim=claim_of_this))
-            return msgspec.structs.replace(known.explained, reasons=tuple(reasons))
+            return msgspec.structs.replace(cached.explained, reasons=tuple(reasons))
         explained = why(self.fleet.stock, node, claims, refused)
         texts: list[str] = []
         for reason in explained.reasons:
@@ -340,9 +344,9 @@ class SnapshotRun:
 
     def _with_extended(self, pod: Pod, claims: Sequence[ResourceClaim], node: Node) -> Sequence[ResourceClaim]:
         """Add a claim for those extended resources for which the node has no device plugin."""
-        made = (
+        new_claim = (
             extended_claim(pod, self.serving, node.status.allocatable)
             if self._existing_extended_claim(pod) is None
             else None
         )
-        return claims if made is None else [*claims, made.claim]
+        return claims if new_claim is None else [*claims, new_claim.claim]

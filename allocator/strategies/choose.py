@@ -51,17 +51,17 @@ def choose_devices(
         local_pools = stock.pools(node) if pools is None else pools
     except NodeSelectorError as error:
         return Chosen(fail(error))
-    ask = _NodeSearch(stock, node, local_pools, options or Options(), cache or StrategyCache())
-    first = ask.solve(claims)
+    search = _NodeSearch(stock, node, local_pools, options or Options(), cache or StrategyCache())
+    first = search.solve(claims)
     if not first.feasible:
         return Chosen(first)
     if strategy == DEFAULT:
         return Chosen(first, _preference(claims, first))
     chosen = STRATEGIES[strategy]
-    view = NodeView(stock, local_pools, ask.cache, chosen.looks_at)
+    view = NodeView(stock, local_pools, search.cache, chosen.looks_at)
     narrowed = _narrow(claims, first)
     answers = [first]
-    budget = budget_of(ask.options)
+    budget = budget_of(search.options)
     with suppress(OutOfBudget):  # the best of the plans so far is taken
         for key in chosen.orders(view):
 
@@ -69,10 +69,10 @@ def choose_devices(
                 return key(candidate.id)
 
             budget.charge(2 * len(view.homes))
-            answers.append(ask.solve(narrowed, partial(sorted, key=order)))
-    admin = any(result.admin_access for result in first.results)
-    if len(claims) > 1 and not admin:
-        answers.append(ask.one_by_one(narrowed, strategy))
+            answers.append(search.solve(narrowed, partial(sorted, key=order)))
+    has_admin_access = any(result.admin_access for result in first.results)
+    if len(claims) > 1 and not has_admin_access:
+        answers.append(search.one_by_one(narrowed, strategy))
     plans = [DevicePlan(answer, answer.results, view.after(answer.results)) for answer in answers if answer.feasible]
     best = min(plans, key=lambda plan: chosen.cost(view, plan))
     score = min(100.0, max(0.0, chosen.score(view, best)))
@@ -140,12 +140,12 @@ def _preference(claims: Sequence[ResourceClaim], answer: Answer) -> float:
     """Rate an answer by the order of alternatives: 100 if every request got its first alternative."""
     ranks: list[float] = []
     for claim, granted in zip(claims, answer.allocations, strict=True):
-        got = {result.request for result in granted.allocation.devices.results}
+        chosen_requests = {result.request for result in granted.allocation.devices.results}
         for request in claim.spec.devices.requests:
             subs = request.first_available
-            for at, sub in enumerate(subs):
-                if f"{request.name}/{sub.name}" in got:
-                    ranks.append(at / len(subs))
+            for index, sub in enumerate(subs):
+                if f"{request.name}/{sub.name}" in chosen_requests:
+                    ranks.append(index / len(subs))
     if not ranks:
         return 0.0
     return 100 * (1 - sum(ranks) / len(ranks))
@@ -155,10 +155,12 @@ def _narrow(claims: Sequence[ResourceClaim], answer: Answer) -> list[ResourceCla
     """Reduce each firstAvailable request to the alternative that first-fit chose, because a strategy chooses only devices."""
     narrowed: list[ResourceClaim] = []
     for claim, granted in zip(claims, answer.allocations, strict=True):
-        got = {result.request for result in granted.allocation.devices.results}
+        chosen_requests = {result.request for result in granted.allocation.devices.results}
         requests: list[DeviceRequest] = []
         for request in claim.spec.devices.requests:
-            chosen_alternatives = tuple(sub for sub in request.first_available if f"{request.name}/{sub.name}" in got)
+            chosen_alternatives = tuple(
+                sub for sub in request.first_available if f"{request.name}/{sub.name}" in chosen_requests
+            )
             # The chosen alternative has no results if it needs no devices. Then all alternatives stay.
             requests.append(replace(request, first_available=chosen_alternatives or request.first_available))
         devices = replace(claim.spec.devices, requests=tuple(requests))

@@ -54,8 +54,8 @@ def scale_of(pages: Iterable[Page]) -> Scale:
     scale: Scale = {}
 
     def note(driver: str, name: str, amount: int) -> None:
-        most = scale.get((driver, name), 0)
-        scale[driver, name] = max(amount, most)
+        largest = scale.get((driver, name), 0)
+        scale[driver, name] = max(amount, largest)
 
     for page in {page.content: page for page in pages}.values():  # a fleet has many equal slices
         driver = page.pool[0]
@@ -85,16 +85,16 @@ def units(pool: Pool, scale: Scale | None = None) -> tuple[HardwareUnit, ...]:
                 parts.setdefault((True, name), []).append(part)
     units: list[HardwareUnit] = []
     driver = pool.id[0]
-    for (counted, name), of_unit in parts.items():
-        counters = pool.counters[name] if counted else {}
+    for (has_counters, name), unit_parts in parts.items():
+        counters = pool.counters[name] if has_counters else {}
         sizes = counters
         if not sizes:
-            capacities = of_unit[0].device.capacity
+            capacities = unit_parts[0].device.capacity
             sizes = {key: capacity.value.nano for key, capacity in capacities.items()}
-        top = {key: scale.get((driver, key), 0) for key in sizes}
-        weight = _mean(sizes, top) if any(top.values()) else 1.0
-        shape = tuple((part.size, *sorted(part.needs.items())) for part in of_unit)
-        units.append(HardwareUnit(pool.id, name, tuple(of_unit), counters, weight, shape))
+        largest = {key: scale.get((driver, key), 0) for key in sizes}
+        weight = _mean(sizes, largest) if any(largest.values()) else 1.0
+        shape = tuple((part.size, *sorted(part.needs.items())) for part in unit_parts)
+        units.append(HardwareUnit(pool.id, name, tuple(unit_parts), counters, weight, shape))
     return tuple(units)
 
 
@@ -125,11 +125,11 @@ def room(unit: HardwareUnit, use: PoolUse) -> Room:
             shares.append(part.size * _share_left(part.device, use))
         elif all(left[name] >= amount for name, amount in part.needs.items()):
             options.append(part.size**2)
-    counted = _mean(left, unit.declared) if unit.declared else 0.0
-    free = min(1.0, counted + sum(shares))
+    free_of_counters = _mean(left, unit.declared) if unit.declared else 0.0
+    free = min(1.0, free_of_counters + sum(shares))
     obtainable = sum(options) + sum(share**2 for share in shares)
-    best = sum(part.size**2 for part in unit.parts) or 1.0
-    return Room(free, obtainable / best, busy=True)
+    all_options = sum(part.size**2 for part in unit.parts) or 1.0
+    return Room(free, obtainable / all_options, busy=True)
 
 
 def fragmentation(rooms: Iterable[tuple[HardwareUnit, Room]]) -> float:

@@ -90,15 +90,15 @@ class StrategyCache:
             self._scale = scale_of(stock.pages.values())
             if self._scale != before:
                 self._units.clear()
-        gathered: list[HardwareUnit] = []
+        all_units: list[HardwareUnit] = []
         for pool in pools:
             pages = pool.pages()
             if pages not in self._units:
                 if len(self._units) > _ENTRIES:
                     self._units.clear()
                 self._units[pages] = units(pool, self._scale)
-            gathered += self._units[pages]
-        return tuple(gathered)
+            all_units += self._units[pages]
+        return tuple(all_units)
 
     def sites(self, page: Page) -> tuple[Site, ...]:
         sites = self._sites.get(page)

@@ -40,14 +40,14 @@ def read_placement(text: str) -> Placement:
     for part in text.split(","):
         name, equals, weight = part.strip().partition("=")
         if name not in STRATEGIES:
-            known = ", ".join(sorted(STRATEGIES))
-            raise UnknownStrategy(f"there is no strategy {name[:_LONGEST]!r}; the strategies are {known}")
+            names = ", ".join(sorted(STRATEGIES))
+            raise UnknownStrategy(f"there is no strategy {name[:_LONGEST]!r}; the strategies are {names}")
         if name in (known.strategy for known in parts):
             raise UnknownStrategy(f"strategy {name} is named twice")
         number = 1
         if equals:
-            digits = weight.isascii() and weight.isdigit() and len(weight) <= len(str(MAX_WEIGHT))
-            number = int(weight) if digits else 0
+            is_number = weight.isascii() and weight.isdigit() and len(weight) <= len(str(MAX_WEIGHT))
+            number = int(weight) if is_number else 0
             if not 1 <= number <= MAX_WEIGHT:
                 raise UnknownStrategy(
                     f"the weight of {name} is {weight[:_LONGEST]!r}, but must be a whole number from 1 to {MAX_WEIGHT}"

@@ -136,9 +136,9 @@ class LeastFragmentation(Strategy):
         return _loss(view, plan), *_neighbours(view, plan)
 
     def score(self, view: NodeView, plan: DevicePlan) -> float:
-        most = sum(view.units[at].weight ** 2 for at in plan.rooms) or 1.0
-        loss = _loss(view, plan) / most
-        kept = 1 - min(1.0, max(0.0, loss))
+        total = sum(view.units[at].weight ** 2 for at in plan.rooms) or 1.0
+        loss = _loss(view, plan) / total
+        kept_part = 1 - min(1.0, max(0.0, loss))
         # The mean loss of the neighbourhoods that the plan uses, from 0 (already in use, or there are none) to 1 (idle before, full after).
         before = _neighbourhoods(view, view.rooms)
         rooms = [plan.rooms.get(at, room) for at, room in enumerate(view.rooms)]
@@ -149,7 +149,7 @@ class LeastFragmentation(Strategy):
             if free != left:
                 lost.append(_square_of_mean(free) - _square_of_mean(left))
         breakage = sum(lost) / len(lost) if lost else 0.0
-        return 60 * kept + 30 * (1 - breakage) + 10 * _load(view, plan)
+        return 60 * kept_part + 30 * (1 - breakage) + 10 * _load(view, plan)
 
 
 class Topology(Strategy):
