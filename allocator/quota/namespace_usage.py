@@ -66,14 +66,14 @@ class NamespaceUsage:
         """Add an admitted object, or replace the object with the same uid."""
         self.forget(new.uid)
         self.admitted[new.uid] = new
-        for counter, own in zip((self._missing, self._unseen), self._uncreated(new), strict=True):
-            counter.update(own)
+        for counter, uncreated in zip((self._missing, self._unseen), self._uncreated(new), strict=True):
+            counter.update(uncreated)
 
     def forget(self, uid: str) -> None:
-        known = self.admitted.pop(uid, None)
-        if known is not None:
-            for counter, own in zip((self._missing, self._unseen), self._uncreated(known), strict=True):
-                for wanted, count in own.items():
+        admitted = self.admitted.pop(uid, None)
+        if admitted is not None:
+            for counter, uncreated in zip((self._missing, self._unseen), self._uncreated(admitted), strict=True):
+                for wanted, count in uncreated.items():
                     _add(counter, wanted, -count)
 
     def record_claim(self, uid: str, entry: Entry | None) -> None:
@@ -98,14 +98,14 @@ class NamespaceUsage:
             del self._made[entry]
             self._count_entry(entry, 1)
 
-    def missing(self, but: str = "", *, claims_only: bool = False) -> Iterator[tuple[str, WantedClaim, int]]:
+    def missing(self, except_uid: str = "", *, claims_only: bool = False) -> Iterator[tuple[str, WantedClaim, int]]:
         """Yield the claims that are not stored yet: the priority class, the claim, and how many there are of it.
 
-        Claims of the object with uid `but` do not count. With `claims_only`, claims that are still to be created for pods do not count.
+        Claims of the object with uid `except_uid` do not count. With `claims_only`, claims that are still to be created for pods do not count.
         """
-        known = self.admitted.get(but)
+        excluded = self.admitted.get(except_uid)
         own_missing, own_unseen = (
-            self._uncreated(known) if known is not None else (Counter[_Wanted](), Counter[_Wanted]())
+            self._uncreated(excluded) if excluded is not None else (Counter[_Wanted](), Counter[_Wanted]())
         )
         counters = (
             [(self._unseen, own_unseen)] if claims_only else [(self._unseen, own_unseen), (self._missing, own_missing)]

@@ -73,8 +73,8 @@ class PendingUsage:
         """Remember an admitted object until it appears in a watch or expires."""
         uid, namespace = new.uid, new.namespace or DEFAULT
         usage = self._namespace(namespace)
-        known = usage.admitted.get(uid)
-        if known is not None and known.until == inf:
+        earlier = usage.admitted.get(uid)
+        if earlier is not None and earlier.until == inf:
             return
         claims, weight = self._intern_claims(new.claims)
         usage.admit(AdmittedObject(uid, new.priority_class, claims, now + self._remembered))
@@ -89,8 +89,8 @@ class PendingUsage:
         """Forget the objects that did not appear in time, because the API server or another webhook refused them."""
         while self._unseen:
             namespace, uid = next(iter(self._unseen))
-            known = self._namespace(namespace).admitted.get(uid)
-            if known is not None and known.until > now:
+            oldest = self._namespace(namespace).admitted.get(uid)
+            if oldest is not None and oldest.until > now:
                 return
             self._drop(namespace, uid)
 
@@ -101,12 +101,12 @@ class PendingUsage:
             return
         meta = pod.metadata
         entries = [entry for entry in pod.spec.resource_claims if entry.name in claims]
-        wanted = {entry.name: claims[entry.name] for entry in entries if claim_name(pod, entry) is not None}
+        future_claims = {entry.name: claims[entry.name] for entry in entries if claim_name(pod, entry) is not None}
         if EXTENDED in claims:
-            wanted[EXTENDED] = claims[EXTENDED]
-        shared, _ = self._intern_claims(wanted)
+            future_claims[EXTENDED] = claims[EXTENDED]
+        interned_claims, _ = self._intern_claims(future_claims)
         namespace = meta.namespace or DEFAULT
-        self._namespace(namespace).admit(AdmittedObject(meta.uid, pod.spec.priority_class_name, shared, inf))
+        self._namespace(namespace).admit(AdmittedObject(meta.uid, pod.spec.priority_class_name, interned_claims, inf))
         self._unseen_bytes -= self._unseen.pop((namespace, meta.uid), 0)
 
     def lose_pod(self, pod: Pod) -> None:
@@ -123,8 +123,8 @@ class PendingUsage:
         if claim.status.allocation is not None:
             usage.claims.pop(meta.uid, None)
         elif meta.uid not in usage.claims:
-            same = self._intern_spec(claim.spec)
-            usage.claims[meta.uid] = UnallocatedClaim(meta.key, same.spec, same.classes)
+            interned = self._intern_spec(claim.spec)
+            usage.claims[meta.uid] = UnallocatedClaim(meta.key, interned.spec, interned.classes)
         self._clear(namespace)
 
     def lose_claim(self, claim: ResourceClaim) -> None:
@@ -146,28 +146,28 @@ class PendingUsage:
         demand: Demand,
         find_pod: FindPod,
         find_spec: FindSpec,
-        but: str = "",
+        except_uid: str = "",
         claims_only: bool = False,
     ) -> Amounts:
-        """Return the pending usage under a quota. The object with uid `but` does not count, because it may be reviewed a second time.
+        """Return the pending usage under a quota. The object with uid `except_uid` does not count, because it may be reviewed a second time.
 
         With `claims_only`, claims that are still to be created for pods do not count. Objects without a class of the quota are skipped
         first, because a tenant may store any number of them.
         """
-        named = {limit.class_name for limit in limits_of(quota)}
+        class_names = {limit.class_name for limit in limits_of(quota)}
         namespace = quota.metadata.namespace or DEFAULT
         usage = self._namespaces.get(namespace, _EMPTY)
         counts: Counter[int] = Counter()
         specs: dict[int, ResourceClaimSpec] = {}
-        for priority_class, missing, count in usage.missing(but, claims_only=claims_only):
-            stored = find_spec(namespace, missing.template)
-            spec = stored if stored is not None else missing.spec
-            classes = _classes(stored) if stored is not None else missing.classes
-            if spec is not None and _names(named, classes) and in_scope(quota, priority_class):
+        for priority_class, wanted_claim, count in usage.missing(except_uid, claims_only=claims_only):
+            template_spec = find_spec(namespace, wanted_claim.template)
+            spec = template_spec if template_spec is not None else wanted_claim.spec
+            classes = _classes(template_spec) if template_spec is not None else wanted_claim.classes
+            if spec is not None and _names(class_names, classes) and in_scope(quota, priority_class):
                 counts[id(spec)] += count
                 specs[id(spec)] = spec
         for uid, pending_claim in usage.claims.items():
-            if uid == but or not _names(named, pending_claim.classes):
+            if uid == except_uid or not _names(class_names, pending_claim.classes):
                 continue
             claim = stock.claims.get(pending_claim.key)
             if claim is not None and claim.status.allocation is None and concerns(quota, claim, find_pod):
@@ -175,8 +175,8 @@ class PendingUsage:
                 specs[id(pending_claim.spec)] = pending_claim.spec
         parts: list[Amounts] = []
         for number, count in counts.items():
-            most = demand(specs[number])
-            parts.append({key: amount * count for key, amount in most.items()})
+            largest = demand(specs[number])
+            parts.append({key: amount * count for key, amount in largest.items()})
         return total(parts)
 
     def _intern_claims(self, claims: Mapping[str, FutureClaim]) -> tuple[dict[str, WantedClaim], int]:
@@ -188,21 +188,21 @@ class PendingUsage:
                 (None, _SMALLEST_SPEC, frozenset[str]()) if claim.spec is None else self._intern_spec(claim.spec)
             )
             key = claim.template, id(spec)  # the cached claim keeps its spec alive
-            known = self._wanted_claims.get(key)
-            if known is None:
-                known = WantedClaim(claim.template, spec, classes)
-                self._wanted_claims.put(key, known, weight)
+            wanted_claim = self._wanted_claims.get(key)
+            if wanted_claim is None:
+                wanted_claim = WantedClaim(claim.template, spec, classes)
+                self._wanted_claims.put(key, wanted_claim, weight)
                 added += weight
-            shared[entry] = known
+            shared[entry] = wanted_claim
         return shared, added
 
     def _intern_spec(self, spec: ResourceClaimSpec) -> _Interned:
         text = encode(spec)
-        known = self._specs.get(text)
-        if known is None:
-            known = _Interned(spec, _SMALLEST_SPEC + 2 * len(text), _classes(spec))
-            self._specs.put(text, known, known.weight)
-        return known
+        interned = self._specs.get(text)
+        if interned is None:
+            interned = _Interned(spec, _SMALLEST_SPEC + 2 * len(text), _classes(spec))
+            self._specs.put(text, interned, interned.weight)
+        return interned
 
     # ---- namespaces
 
@@ -236,5 +236,5 @@ def _classes(spec: ResourceClaimSpec) -> frozenset[str]:
     return frozenset(classes)
 
 
-def _names(named: set[str], classes: frozenset[str]) -> bool:
-    return ALL_CLASSES in named or not named.isdisjoint(classes)
+def _names(class_names: set[str], classes: frozenset[str]) -> bool:
+    return ALL_CLASSES in class_names or not class_names.isdisjoint(classes)

@@ -75,13 +75,13 @@ def future_extended_claims(pod: Pod, stock: Stock) -> dict[str, FutureClaim]:
     if pod.spec.node_name and pod.status.extended_resource_claim_status is None:
         return {}
     serving = stock.serving()
-    made = extended_claim(pod, serving)
-    if made is None:
+    new_claim = extended_claim(pod, serving)
+    if new_claim is None:
         return {}
-    by_name, may_go = requests_by_name(pod, serving), reaches(pod, tainted=False)
-    if any(plugin_may_serve(by_name, node) and may_go(node) for node in stock.nodes.values()):
+    requested, may_run = requests_by_name(pod, serving), reaches(pod, respect_taints=False)
+    if any(plugin_may_serve(requested, node) and may_run(node) for node in stock.nodes.values()):
         return {}
-    return {EXTENDED: FutureClaim(spec=made.claim.spec)}
+    return {EXTENDED: FutureClaim(spec=new_claim.claim.spec)}
 
 
 class NewObject(msgspec.Struct, frozen=True):
@@ -110,7 +110,7 @@ class QuotaQuestion(NamedTuple):
     demand: Demand
     find_spec: FindSpec
 
-    def asked_by(self, new: NewObject) -> Amounts:
+    def requested_by(self, new: NewObject) -> Amounts:
         """Return the largest amounts that the claims of an object may get."""
         specs = [self.find_spec(new.namespace, claim.template) or claim.spec for claim in new.claims.values()]
         return total(self.demand(spec) for spec in specs if spec is not None)
@@ -141,5 +141,5 @@ def core_lines(
                 texts.append(f"{quota.metadata.name}: {key} {used} of {hard} used")
     if not texts:
         return ""
-    more = " and more" if len(texts) > MAX_LISTED else ""
-    return f"ResourceQuotas count the same devices: {', '.join(texts[:MAX_LISTED])}{more}"
+    ellipsis = " and more" if len(texts) > MAX_LISTED else ""
+    return f"ResourceQuotas count the same devices: {', '.join(texts[:MAX_LISTED])}{ellipsis}"

@@ -48,25 +48,25 @@ def report_quota(
     quota: DeviceQuota, claims: Iterable[ResourceClaim], stock: Stock, find_pod: FindPod, waiting: Waiting
 ) -> QuotaReport:
     """Report each limit of a quota. `claims` are the claims of its namespace; the holders are listed in the order of `claims`."""
-    counted = [claim for claim in claims if concerns(quota, claim, find_pod)]
-    amounts = [amounts_of(claim, stock.pages_of) for claim in counted]
+    counted_claims = [claim for claim in claims if concerns(quota, claim, find_pod)]
+    amounts = [amounts_of(claim, stock.pages_of) for claim in counted_claims]
     used_by_claims = held_of_quota(quota, stock, find_pod)
     pending_amounts = waiting(quota)
     lines: list[LineReport] = []
     for limit in limits_of(quota):
         used = amount_of(limit, used_by_claims)
-        coming = amount_of(limit, pending_amounts)
+        pending = amount_of(limit, pending_amounts)
         holders: list[HolderOfLine] = []
-        for claim, has in zip(counted, amounts, strict=True):
-            if amount := amount_of(limit, has):
+        for claim, amounts_of_claim in zip(counted_claims, amounts, strict=True):
+            if amount := amount_of(limit, amounts_of_claim):
                 pods = tuple(consumer.name for consumer in claim.status.reserved_for if consumer.is_pod)
                 holders.append(HolderOfLine(claim.metadata.key, pods, write_amount(limit.key, amount)))
         line = LineReport(
             limit.key,
             str(limit.hard),
             write_amount(limit.key, used),
-            write_amount(limit.key, coming),
-            write_amount(limit.key, max(0, limit.hard.nano - used - coming)),
+            write_amount(limit.key, pending),
+            write_amount(limit.key, max(0, limit.hard.nano - used - pending)),
             tuple(holders),
         )
         lines.append(line)

@@ -14,14 +14,13 @@ from allocator.reasons.explain import (
 from allocator.reasons.losses import losses
 from allocator.reasons.matrix import Matrix, MatrixRow, matrix
 from allocator.reasons.nearest import Kind, NearestFit, nearest_fits
-from allocator.reasons.relax import asking, spots
+from allocator.reasons.relax import request_positions, with_fields
 
 __all__ = [
     "Kind",
     "Matrix",
     "MatrixRow",
     "NearestFit",
-    "asking",
     "attribute_text",
     "distance",
     "equal_answers",
@@ -31,8 +30,9 @@ __all__ = [
     "losses",
     "matrix",
     "nearest_fits",
+    "request_positions",
     "sentence",
-    "spots",
     "summary",
     "tally",
+    "with_fields",
 ]

@@ -75,12 +75,12 @@ def equal_answers(answers: Mapping[str, Answer]) -> list[EqualAnswers]:
         key_parts = [(reason.stage, reason.claim, reason.request, reason.rejected, reason.total) for reason in reasons]
         key = answer.verdict, answer.error, tuple(key_parts)
         groups.setdefault(key, []).append(node)
-    equal: list[EqualAnswers] = []
+    result: list[EqualAnswers] = []
     for nodes in groups.values():
         answer = answers[nodes[0]]
-        equal.append(EqualAnswers(tuple(nodes), answer))
-    equal.sort(key=lambda group: (*distance(group.answer), -len(group.nodes)))
-    return equal
+        result.append(EqualAnswers(tuple(nodes), answer))
+    result.sort(key=lambda group: (*distance(group.answer), -len(group.nodes)))
+    return result
 
 
 def distance(answer: Answer) -> tuple[int, int, int, int]:
@@ -88,9 +88,14 @@ def distance(answer: Answer) -> tuple[int, int, int, int]:
 
     It compares the verdict, the number of failed requests, and the stage and number of the devices that were rejected last.
     """
-    last = _last_losses(answer.reasons)
-    latest = min((_ORDER[reason.stage] for reason in last), default=0)
-    return _NEARNESS.index(answer.verdict), len(last), -latest, -sum(reason.rejected for reason in last)
+    last_losses = _last_losses(answer.reasons)
+    latest_stage = min((_ORDER[reason.stage] for reason in last_losses), default=0)
+    return (
+        _NEARNESS.index(answer.verdict),
+        len(last_losses),
+        -latest_stage,
+        -sum(reason.rejected for reason in last_losses),
+    )
 
 
 def lines(answer: Answer) -> Iterator[str]:
@@ -107,12 +112,12 @@ def lines(answer: Answer) -> Iterator[str]:
             yield f"  {count:>9}  {reason.stage:<13}  {reason.text or _WORDS[reason.stage][0]}".rstrip()
             margin = " " * 28
             if reason.examples and reason.text:  # all examples have the same cause, which `text` states
-                more = (
+                rest = (
                     f" and {reason.rejected - len(reason.examples)} more"
                     if reason.rejected > len(reason.examples)
                     else ""
                 )
-                yield f"{margin}{', '.join(reason.examples)}{more}"
+                yield f"{margin}{', '.join(reason.examples)}{rest}"
             else:
                 yield from (f"{margin}{example}" for example in reason.examples)
 
@@ -134,11 +139,15 @@ def sentence(answer: Answer) -> str:
     requests: list[str] = []
     for (_, request), reasons in _by_request(answer.reasons).items():
         specific = [reason for reason in reasons if reason.stage not in _OBVIOUS] or reasons
-        lost = [reason.text if reason.stage is Stage.SEARCH and reason.text else loss(reason) for reason in specific]
-        text = ", ".join(lost)
+        loss_texts = [
+            reason.text if reason.stage is Stage.SEARCH and reason.text else loss(reason) for reason in specific
+        ]
+        text = ", ".join(loss_texts)
         requests.append(f"request {request}: {text}" if request else text)
-    together = "no devices serve all requests at once" if answer.verdict is Verdict.INFEASIBLE else str(answer.verdict)
-    return "; ".join(dict.fromkeys(requests)) or together
+    default_text = (
+        "no devices serve all requests at once" if answer.verdict is Verdict.INFEASIBLE else str(answer.verdict)
+    )
+    return "; ".join(dict.fromkeys(requests)) or default_text
 
 
 def attribute_text(value: DeviceAttribute) -> str:
@@ -167,15 +176,15 @@ def tally(answers: Mapping[str, Answer]) -> str:
     """Return text with the number of nodes for each reason, the most frequent reason first."""
     counts: dict[str, int] = {}
     for answer in answers.values():
-        last = _last_losses(answer.reasons)
-        text = _WORDS[last[-1].stage][1] if last else "node(s) had no suitable devices"
+        last_losses = _last_losses(answer.reasons)
+        text = _WORDS[last_losses[-1].stage][1] if last_losses else "node(s) had no suitable devices"
         if answer.verdict is Verdict.ERROR:
             text = f"node(s) had an error: {answer.error}"
         elif answer.verdict is Verdict.UNDECIDED:
             text = "node(s) were not decided within the step limit"
         counts[text] = counts.get(text, 0) + 1
-    commonest = sorted(counts, key=lambda text: (-counts[text], text))
-    return ", ".join(f"{counts[text]} {text}" for text in commonest)
+    most_frequent = sorted(counts, key=lambda text: (-counts[text], text))
+    return ", ".join(f"{counts[text]} {text}" for text in most_frequent)
 
 
 def _by_request(reasons: Iterable[Reason]) -> dict[tuple[str, str], list[Reason]]:

@@ -73,18 +73,18 @@ def losses(
 
     Raises OutOfBudget if the budget is used up first.
     """
-    now = stock
+    stock_so_far = stock
     claim_names = {
         claim.metadata.key: claim.metadata.key if claim.metadata.namespace else claim.metadata.name for claim in claims
     }
     for claim in claims:
-        answer = serve(now, [claim])
+        answer = serve(stock_so_far, [claim])
         _require_decision(answer)
         if answer.verdict is Verdict.ERROR:
             return (Reason(Stage.SEARCH, claim.metadata.key, text=answer.error or ""),)
         if not answer.feasible:
-            return tuple(_of_claim(now, node, claim, claim_names, serve=serve, budget=budget))
-        now = now.with_object(with_allocation(claim, answer.allocations[0].allocation))
+            return tuple(_of_claim(stock_so_far, node, claim, claim_names, serve=serve, budget=budget))
+        stock_so_far = stock_so_far.with_object(with_allocation(claim, answer.allocations[0].allocation))
     return (Reason(Stage.SEARCH, text="each claim fits after the others, but not all of them at once"),)
 
 
@@ -105,26 +105,28 @@ def _of_claim(
 ) -> Iterator[Reason]:
     """Find the first request that gets no devices after the requests before it (by bisection), and yield the reasons."""
     earlier_results: tuple[DeviceRequestAllocationResult, ...] = ()
-    now = stock
-    fitting = 0
-    failing = len(claim.spec.devices.requests)
+    stock_so_far = stock
+    fitting_count = 0
+    failing_count = len(claim.spec.devices.requests)
     refusal = Answer(Verdict.INFEASIBLE)
-    while failing - fitting > 1:
-        number = (fitting + failing) // 2
-        some = _first_requests(claim, number)
-        answer = serve(stock, [some])
+    while failing_count - fitting_count > 1:
+        number = (fitting_count + failing_count) // 2
+        partial_claim = _first_requests(claim, number)
+        answer = serve(stock, [partial_claim])
         _require_decision(answer)
         if answer.feasible:
-            fitting = number
+            fitting_count = number
             allocation = answer.allocations[0].allocation
             earlier_results = allocation.devices.results
-            now = stock.with_object(with_allocation(some, allocation))
+            stock_so_far = stock.with_object(with_allocation(partial_claim, allocation))
         else:
-            failing = number
+            failing_count = number
             refusal = answer
     if refusal.verdict is Verdict.INFEASIBLE:
-        some = _first_requests(claim, failing)
-        yield from _RefusedRequest(now, node, some, earlier_results, claim_names, budget=budget).reasons()
+        partial_claim = _first_requests(claim, failing_count)
+        yield from _RefusedRequest(
+            stock_so_far, node, partial_claim, earlier_results, claim_names, budget=budget
+        ).reasons()
     else:
         yield Reason(Stage.SEARCH, claim.metadata.key, text=refusal.error or str(refusal.verdict))
 
@@ -188,15 +190,17 @@ class _RefusedRequest:
             if not isinstance(offer, Offer):
                 continue
             for at, values in zip(leaf.constraints, offer.values, strict=False):
-                before = self.agreed.get(at, values)
-                self.agreed[at] = before & values if self.question.constraints[at].match else before | values
+                earlier_values = self.agreed.get(at, values)
+                self.agreed[at] = (
+                    earlier_values & values if self.question.constraints[at].match else earlier_values | values
+                )
 
     def reasons(self) -> Iterator[Reason]:
         """Return the losses of every alternative of the request."""
         for leaf in self.question.requests[-1].leaves:
             yield from self._of_leaf(leaf)
 
-    def _without_use(self, pool: Pool) -> tuple[int, str]:
+    def _unusable_devices(self, pool: Pool) -> tuple[int, str]:
         """Return the number of devices in an unusable pool, and why the pool is unusable; "" if it can be used."""
         pages = self.stock.pages_of[pool.id]
         if pool.status is not PoolStatus.OK:
@@ -205,34 +209,34 @@ class _RefusedRequest:
             return 0, ""
         # A driver creates the new slices of a pool before it deletes the old ones, so the update may be under way.
         local_pages = [page for page in pages if targets(page, self.node)]
-        lost = _count_devices(local_pages)
-        if not lost:
+        lost_devices = _count_devices(local_pages)
+        if not lost_devices:
             return 0, ""
         newest = max(page.generation for page in local_pages)
-        return lost, f"has no devices in generation {newest}, which replaces older ones"
+        return lost_devices, f"has no devices in generation {newest}, which replaces older ones"
 
     def _of_leaf(self, leaf: Leaf) -> Iterator[Reason]:
         key = self.claim.metadata.key
         can_be_used = True
         for pool in self.pools:
-            lost, why = self._without_use(pool)
+            lost, why = self._unusable_devices(pool)
             if why:
                 can_be_used = False
                 yield Reason(Stage.POOL, key, leaf.name, lost, lost, text=f"pool {'/'.join(pool.id)} {why}")
         if can_be_used and not self.candidates:
-            elsewhere = _count_devices(self.stock.pages.values())
-            text = "no ResourceSlice offers this node a device" if elsewhere else "there are no devices at all"
-            yield Reason(Stage.NODE, key, leaf.name, elsewhere, elsewhere, text=text)
+            devices_elsewhere = _count_devices(self.stock.pages.values())
+            text = "no ResourceSlice offers this node a device" if devices_elsewhere else "there are no devices at all"
+            yield Reason(Stage.NODE, key, leaf.name, devices_elsewhere, devices_elsewhere, text=text)
         by_stage: dict[Stage, dict[str, list[str]]] = {}
-        left = 0
+        remaining_devices = 0
         self.budget.charge(_LOOKED_AT * len(self.candidates))
         for candidate in self.candidates:
             loss = self._loss(leaf, candidate)
             if loss is None:
-                left += 1
+                remaining_devices += 1
             else:
                 by_stage.setdefault(loss.stage, {}).setdefault(loss.cause, []).append(candidate.name)
-        of = len(self.candidates)
+        checked_devices = len(self.candidates)
         for stage in Stage:
             causes = by_stage.get(stage, {})
             lost = sum(map(len, causes.values()))
@@ -245,20 +249,20 @@ class _RefusedRequest:
                 examples = names[:EXAMPLES]
                 if stage is Stage.SELECTOR and (words := self._published(leaf, names)):
                     text = f"{words} ({text})"
-            yield Reason(stage, key, leaf.name, lost, of, tuple(examples), text)
-            of -= lost
-        if not left:
+            yield Reason(stage, key, leaf.name, lost, checked_devices, tuple(examples), text)
+            checked_devices -= lost
+        if not remaining_devices:
             return
-        are = f"{left} {'is' if left == 1 else 'are'} left"
+        remainder = f"{remaining_devices} {'is' if remaining_devices == 1 else 'are'} left"
         if leaf.all:
-            text = f"{are}, but the request needs all matching devices"
-        elif left < leaf.count:
-            text = f"{left} of the {leaf.count} devices requested {'is' if left == 1 else 'are'} left"
+            text = f"{remainder}, but the request needs all matching devices"
+        elif remaining_devices < leaf.count:
+            text = f"{remaining_devices} of the {leaf.count} devices requested {'is' if remaining_devices == 1 else 'are'} left"
         elif leaf.count > 1:
-            text = f"{are}, but no {leaf.count} of them can be allocated together"
+            text = f"{remainder}, but no {leaf.count} of them can be allocated together"
         else:
-            text = f"{are}, but none is compatible with the claim's other requests"
-        yield Reason(Stage.SEARCH, key, leaf.name, left, left, text=text)
+            text = f"{remainder}, but none is compatible with the claim's other requests"
+        yield Reason(Stage.SEARCH, key, leaf.name, remaining_devices, remaining_devices, text=text)
 
     def _published(self, leaf: Leaf, names: Sequence[str]) -> str:
         """Return published values of the attributes that a selector reads, for the author of the selector."""
@@ -310,28 +314,29 @@ class _RefusedRequest:
             return lost
         used = use.used.get(candidate.name, {})
         for name, amount, declared in judged.amounts:
-            left = declared - used.get(name, 0)
-            if amount > left:
+            free_amount = declared - used.get(name, 0)
+            if amount > free_amount:
                 whole = candidate.device.capacity[name].value
-                want = Quantity.from_nano(amount, whole.format)
-                have = Quantity.from_nano(max(0, left), whole.format)
+                requested = Quantity.from_nano(amount, whole.format)
+                available = Quantity.from_nano(max(0, free_amount), whole.format)
                 holder = self._holder(candidate.pool.id, candidate.name)
-                return _Loss(Stage.CAPACITY, f"{name}: {want} requested, {have} of {whole} left ({holder})")
+                return _Loss(Stage.CAPACITY, f"{name}: {requested} requested, {available} of {whole} left ({holder})")
         for number, at in enumerate(leaf.constraints):
             constraint = self.question.constraints[at]
-            kind = "matchAttribute" if constraint.match else "distinctAttribute"
+            constraint_kind = "matchAttribute" if constraint.match else "distinctAttribute"
             if number == judged.missing:
-                return _Loss(Stage.CONSTRAINT, f"lacks attribute {constraint.attribute} ({kind})")
-            agreed = self.agreed.get(at)
-            if number >= len(judged.values) or agreed is None:
+                return _Loss(Stage.CONSTRAINT, f"lacks attribute {constraint.attribute} ({constraint_kind})")
+            earlier_values = self.agreed.get(at)
+            if number >= len(judged.values) or earlier_values is None:
                 continue
             own_values = judged.values[number]
-            if constraint.match and not agreed & own_values:
-                text = f"{constraint.attribute} is {_values(own_values)}, not {_values(agreed)} ({kind})"
+            if constraint.match and not earlier_values & own_values:
+                text = f"{constraint.attribute} is {_values(own_values)}, not {_values(earlier_values)} ({constraint_kind})"
                 return _Loss(Stage.CONSTRAINT, text)
-            if not constraint.match and agreed & own_values:
+            if not constraint.match and earlier_values & own_values:
                 return _Loss(
-                    Stage.CONSTRAINT, f"{constraint.attribute} {_values(agreed & own_values)} is taken ({kind})"
+                    Stage.CONSTRAINT,
+                    f"{constraint.attribute} {_values(earlier_values & own_values)} is taken ({constraint_kind})",
                 )
         return None
 
@@ -340,11 +345,11 @@ class _RefusedRequest:
         state = self.states[candidate.pool.id]
         if state.is_shared(candidate):
             return None
-        wild = state.goes_with_all(candidate)
+        goes_with_all = state.goes_with_all(candidate)
         for name, _, groups in candidate.body.consumption:
-            if not admits(state.groups.get(name), own_state(groups, wild=wild)):
-                own = f"is in {', '.join(groups)}" if groups else "names no group"
-                return _Loss(Stage.GROUPS, f"{own}; on counter set {name} is {self._users_of_set(state, name)}")
+            if not admits(state.groups.get(name), own_state(groups, wild=goes_with_all)):
+                own_groups = f"is in {', '.join(groups)}" if groups else "names no group"
+                return _Loss(Stage.GROUPS, f"{own_groups}; on counter set {name} is {self._users_of_set(state, name)}")
         conflicts = conflicting(candidate.name, state.conflicts, state.use)
         incompatible = [*((*candidate.pool.id, name) for name in conflicts), *state.away.get(candidate.name, ())]
         if incompatible:
@@ -355,9 +360,9 @@ class _RefusedRequest:
             return _Loss(Stage.COMPATIBILITY, text)
         for name, counters, _ in candidate.body.consumption:
             for counter, amount in counters:
-                have = state.left[name][counter]
-                if amount > have:
-                    text = f"needs {_amount(amount)} {counter} of {name}, {_amount(max(0, have))} left"
+                available = state.left[name][counter]
+                if amount > available:
+                    text = f"needs {_amount(amount)} {counter} of {name}, {_amount(max(0, available))} left"
                     return _Loss(Stage.COUNTERS, f"{text} beside {self._users_of_set(state, name)}")
         if state.overdrawn and candidate.body.consumption:
             return _Loss(Stage.COUNTERS, "a counter of the pool is below zero, which blocks all its partitions")
@@ -373,7 +378,7 @@ class _RefusedRequest:
         holders: list[str] = []
         for page in state.pool.pages():
             for device in page.devices:
-                drawn = next(
+                consumption = next(
                     (
                         consumes_counter
                         for consumes_counter in device.consumes_counters
@@ -381,19 +386,23 @@ class _RefusedRequest:
                     ),
                     None,
                 )
-                if drawn is not None and state.use.holds(device.name):
-                    groups = f", in {', '.join(drawn.compatibility_groups)}" if drawn.compatibility_groups else ""
+                if consumption is not None and state.use.holds(device.name):
+                    groups = (
+                        f", in {', '.join(consumption.compatibility_groups)}"
+                        if consumption.compatibility_groups
+                        else ""
+                    )
                     holders.append(f"{device.name} ({self._holder(state.pool.id, device.name)}{groups})")
         return list_first(holders, 2)
 
 
 def _too_small(leaf: Leaf, candidate: Candidate) -> str:
-    for name, wanted in leaf.ask.capacity.items():
+    for name, requested in leaf.ask.capacity.items():
         capacity = candidate.device.capacity.get(name)
         if capacity is None:
             return f"has no capacity {name}"
-        if wanted > capacity.value:
-            return f"{name}: {wanted} requested, the device has {capacity.value}"
+        if requested > capacity.value:
+            return f"{name}: {requested} requested, the device has {capacity.value}"
     return "its request policy does not allow the requested amount"
 
 

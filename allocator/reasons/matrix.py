@@ -92,12 +92,12 @@ class _DevicePairs:
     def groups(self) -> list[list[int]]:
         """Group devices with equal counters and equal cells, in the order in which they are tried."""
         groups: list[list[int]] = []
-        for at in range(len(self.devices)):
-            home = next((group for group in groups if self._interchangeable(group[0], at)), None)
-            if home is None:
-                groups.append([at])
+        for index in range(len(self.devices)):
+            matching_group = next((group for group in groups if self._interchangeable(group[0], index)), None)
+            if matching_group is None:
+                groups.append([index])
             else:
-                home.append(at)
+                matching_group.append(index)
         return groups
 
     def one_sided(self, groups: Sequence[Sequence[int]]) -> Iterator[str]:
@@ -108,16 +108,20 @@ class _DevicePairs:
         reported: set[tuple[str, str]] = set()
         for first in groups:
             for second in groups:
-                a, b = first[0], second[0]
-                objecting = self._objection(a, b)
-                if objecting is None or not self.carried[b] or self._objection(b, a) is not None:
+                restricting, restricted = first[0], second[0]
+                objecting_rule = self._objection(restricting, restricted)
+                if (
+                    objecting_rule is None
+                    or not self.carried[restricted]
+                    or self._objection(restricted, restricting) is not None
+                ):
                     continue
-                if (objecting.name, self.carried[b][0].name) not in reported:
-                    reported.add((objecting.name, self.carried[b][0].name))
-                    rule_names = ", ".join(rule.name for rule in self.carried[b])
+                if (objecting_rule.name, self.carried[restricted][0].name) not in reported:
+                    reported.add((objecting_rule.name, self.carried[restricted][0].name))
+                    rule_names = ", ".join(rule.name for rule in self.carried[restricted])
                     yield (
-                        f"one-sided: DeviceCompatibility/{objecting.name} keeps {self.devices[b].name} away from "
-                        f"{self.devices[a].name}, while the rules of {self.devices[b].name} ({rule_names}) would permit the pair"
+                        f"one-sided: DeviceCompatibility/{objecting_rule.name} keeps {self.devices[restricted].name} away from "
+                        f"{self.devices[restricting].name}, while the rules of {self.devices[restricted].name} ({rule_names}) would permit the pair"
                     )
 
     def _cell(self, used: int, candidate: int) -> Cell:

@@ -91,17 +91,17 @@ def nearest_fits(
 
     `elsewhere` names other nodes on which the claims fit unchanged.
     """
-    left = tries
+    tries_left = tries
 
-    def try_once(tried: Stock, some: Claims) -> bool:
-        nonlocal left
-        if left <= 0:
+    def try_once(tried: Stock, tried_claims: Claims) -> bool:
+        nonlocal tries_left
+        if tries_left <= 0:
             raise _Spent
-        left -= 1
-        fitted = fits(tried, some)
-        if fitted is None:
+        tries_left -= 1
+        fit = fits(tried, tried_claims)
+        if fit is None:
             raise _NotDecided
-        return fitted
+        return fit
 
     hints = (
         [NearestFit(Kind.NODE, f"fits unchanged on {_join(elsewhere, 'and', 5)}", nodes=tuple(elsewhere))]
@@ -122,22 +122,22 @@ class _Finder:
         self.claims = claims
         self.fits = fits
         # Equal requests of a claim would get the same hint, so only the first of them is considered.
-        equal: dict[tuple[int, bytes], RequestPosition] = {}
-        every = list(relax.spots(claims))
-        for spot in reversed(every):
+        first_equal: dict[tuple[int, bytes], RequestPosition] = {}
+        all_spots = list(relax.request_positions(claims))
+        for spot in reversed(all_spots):
             encoded = msgspec.json.encode(spot.body, enc_hook=str)
-            equal[spot.claim, encoded] = spot
-        self.spots = list(equal.values())
+            first_equal[spot.claim, encoded] = spot
+        self.spots = list(first_equal.values())
         self.spots.reverse()
 
     def hints(self) -> Iterator[NearestFit]:
         idle = self.stock.idle()
-        ever: bool | None = None
+        fits_idle: bool | None = None
         with suppress(_NotDecided):
-            ever = self.fits(idle, self.claims)
-        if ever:
+            fits_idle = self.fits(idle, self.claims)
+        if fits_idle:
             yield from _decided(self._releases())
-        elif ever is False:
+        elif fits_idle is False:
             unusable = ["/".join(pool.id) for pool in self.stock.pools(self.node) if pool.status is not PoolStatus.OK]
             text = f"no free device would help: the claims would not fit even on an idle {self.node}"
             yield NearestFit(Kind.NEVER, f"{text} (unusable pools: {_all(unusable)})" if unusable else text)
@@ -145,7 +145,7 @@ class _Finder:
         smaller = list(self._smaller_amounts(self.stock, " now"))
         yield from smaller
         yield from _decided(self._conditions(self.stock))
-        if ever is False and not smaller:
+        if fits_idle is False and not smaller:
             for hint in self._smaller_amounts(idle, ""):
                 yield msgspec.structs.replace(hint, text=f"on an idle {self.node}: {hint.text}")
 
@@ -169,30 +169,30 @@ class _Finder:
                 Kind.RELEASE, f"would fit once {_either(self._names(sufficient))}{ends}", claims=tuple(sufficient)
             )
             return
-        freed, stock = [], self.stock
+        ended, stock = [], self.stock
         for key in holders:
             stock = stock.without("ResourceClaim", key)
-            freed.append(key)
+            ended.append(key)
             if self.fits(stock, self.claims):
                 break
         else:
             return
-        for key in tuple(freed):
-            fewer = [other for other in freed if other != key]
-            trial = self.stock
+        for key in tuple(ended):
+            fewer = [other for other in ended if other != key]
+            remaining_stock = self.stock
             for other in fewer:
-                trial = trial.without("ResourceClaim", other)
-            if self.fits(trial, self.claims):
-                freed = fewer
-        ends = self._ends(freed, "end", "are deleted")
-        yield NearestFit(Kind.RELEASE, f"would fit once {_all(self._names(freed))}{ends}", claims=tuple(freed))
+                remaining_stock = remaining_stock.without("ResourceClaim", other)
+            if self.fits(remaining_stock, self.claims):
+                ended = fewer
+        ends = self._ends(ended, "end", "are deleted")
+        yield NearestFit(Kind.RELEASE, f"would fit once {_all(self._names(ended))}{ends}", claims=tuple(ended))
 
     def _ends(self, keys: Iterable[str], ends: str, deleted: str) -> str:
         """Describe how claims end: with their pods, or by deletion if no pod uses them."""
-        used = {bool(self.stock.claims[key].status.reserved_for) for key in keys}
-        if used == {False}:
+        are_reserved = {bool(self.stock.claims[key].status.reserved_for) for key in keys}
+        if are_reserved == {False}:
             return f", used by no pod, {deleted}"
-        return f" {ends}" if used == {True} else f" {ends} or {deleted}"
+        return f" {ends}" if are_reserved == {True} else f" {ends} or {deleted}"
 
     def _names(self, keys: Iterable[str]) -> list[str]:
         return [holder_name(self.stock.claims[key]) for key in keys]
@@ -203,8 +203,8 @@ class _Finder:
             return
         names = [
             claim.metadata.key
-            for at, claim in enumerate(self.claims)
-            if self.fits(self.stock, (*self.claims[:at], *self.claims[at + 1 :]))
+            for index, claim in enumerate(self.claims)
+            if self.fits(self.stock, (*self.claims[:index], *self.claims[index + 1 :]))
         ]
         if names:
             yield NearestFit(Kind.CLAIM, f"the other claims would fit without {_either(names)}", claims=tuple(names))
@@ -220,20 +220,20 @@ class _Finder:
                 with suppress(_NotDecided):
 
                     def fits(count: int, spot: RequestPosition = spot) -> bool:
-                        return self.fits(stock, relax.asking(self.claims, spot, count=count))
+                        return self.fits(stock, relax.with_fields(self.claims, spot, count=count))
 
-                    if most := relax.largest(body.count - 1, fits):
-                        text = f"{most} of {body.count} devices would fit{now}"
-                        yield NearestFit(Kind.COUNT, text, spot.claim_name, spot.name, str(most))
+                    if largest := relax.largest(body.count - 1, fits):
+                        text = f"{largest} of {body.count} devices would fit{now}"
+                        yield NearestFit(Kind.COUNT, text, spot.claim_name, spot.name, str(largest))
 
     def _amount(
         self, stock: Stock, spot: RequestPosition, name: str, amount: Quantity, now: str
     ) -> Iterator[NearestFit]:
-        most = relax.largest_amount(self.claims, spot, name, amount, lambda claims: self.fits(stock, claims))
-        if most is None:
+        largest = relax.largest_amount(self.claims, spot, name, amount, lambda claims: self.fits(stock, claims))
+        if largest is None:
             return
-        text = f"the most {name} that fits{now} is {most}, not {amount}"
-        yield NearestFit(Kind.AMOUNT, text, spot.claim_name, spot.name, f"{name}={most}")
+        text = f"the most {name} that fits{now} is {largest}, not {amount}"
+        yield NearestFit(Kind.AMOUNT, text, spot.claim_name, spot.name, f"{name}={largest}")
         if spot.body.allocation_mode != "ExactCount" or spot.body.count != 1:
             return
         step = relax.grain(amount)
@@ -241,7 +241,7 @@ class _Finder:
             steps = -(-amount.nano // (pieces * step))  # rounded up
             piece = Quantity.from_nano(steps * step, amount.format)
             split = relax.with_amount(self.claims, spot, name, piece)
-            if self.fits(stock, relax.asking(split, spot, count=pieces)):
+            if self.fits(stock, relax.with_fields(split, spot, count=pieces)):
                 text = f"{pieces} devices with {piece} of {name} each fit{now}"
                 yield NearestFit(Kind.SPLIT, text, spot.claim_name, spot.name, f"{pieces} x {name}={piece}")
                 return
@@ -255,13 +255,13 @@ class _Finder:
                 if not self.fits(stock, relax.without_constraint(claims, at, number)):
                     continue
                 kind = "matchAttribute" if constraint.match_attribute else "distinctAttribute"
-                named = constraint.match_attribute or constraint.distinct_attribute or ""
-                text = f"would fit without the constraint {kind} {named}"
-                yield NearestFit(Kind.CONSTRAINT, text, claim=claim.metadata.key, value=named)
+                attribute = constraint.match_attribute or constraint.distinct_attribute or ""
+                text = f"would fit without the constraint {kind} {attribute}"
+                yield NearestFit(Kind.CONSTRAINT, text, claim=claim.metadata.key, value=attribute)
         for spot in self.spots:
             for number, selector in enumerate(spot.body.selectors):
-                others = tuple(selector for at, selector in enumerate(spot.body.selectors) if at != number)
-                if not self.fits(stock, relax.asking(claims, spot, selectors=others)):
+                other_selectors = tuple(selector for at, selector in enumerate(spot.body.selectors) if at != number)
+                if not self.fits(stock, relax.with_fields(claims, spot, selectors=other_selectors)):
                     continue
                 expression = selector.cel.expression if selector.cel else ""
                 text = f"would fit without the selector {expression}"
@@ -272,14 +272,14 @@ class _Finder:
             fitting = [
                 name
                 for name in islice(classes, CLASSES)
-                if self.fits(stock, relax.asking(claims, spot, device_class_name=name))
+                if self.fits(stock, relax.with_fields(claims, spot, device_class_name=name))
             ]
             if fitting:
                 text = f"would fit with the class {_either(fitting)} instead of {requested_class}"
                 yield NearestFit(Kind.CLASS, text, spot.claim_name, spot.name, fitting[0])
 
     def _taints(self, stock: Stock, spot: RequestPosition) -> Iterator[NearestFit]:
-        met: dict[tuple[str, str, str], DeviceTaint] = {}
+        blocking: dict[tuple[str, str, str], DeviceTaint] = {}
         tolerated = spot.body.tolerations
         for pool in stock.pools(self.node):
             for page in pool.accessible:
@@ -287,39 +287,44 @@ class _Finder:
                     for taint in device.taints:
                         key = taint.key, taint.value, taint.effect
                         if blocks(taint, tolerated):
-                            met.setdefault(key, taint)
-        every = list(met.values())
-        for taints in [*([taint] for taint in every), *([every] if len(every) > 1 else [])]:
+                            blocking.setdefault(key, taint)
+        blocking_taints = list(blocking.values())
+        for taints in [
+            *([taint] for taint in blocking_taints),
+            *([blocking_taints] if len(blocking_taints) > 1 else []),
+        ]:
             tolerations = tuple(
                 DeviceToleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
                 for taint in taints
             )
-            if self.fits(stock, relax.asking(self.claims, spot, tolerations=(*tolerated, *tolerations))):
-                words = _all([f"{taint.key}{taint.value and f'={taint.value}'}:{taint.effect}" for taint in taints])
-                text = f"would fit if the request tolerated {words}"
+            if self.fits(stock, relax.with_fields(self.claims, spot, tolerations=(*tolerated, *tolerations))):
+                taint_text = _all(
+                    [f"{taint.key}{taint.value and f'={taint.value}'}:{taint.effect}" for taint in taints]
+                )
+                text = f"would fit if the request tolerated {taint_text}"
                 if self.claims[spot.claim].metadata.annotations.get(EXTENDED_CLAIM) == "true":
                     # kube-scheduler creates this claim for an extended resource, and no field of the pod adds a toleration to the claim.
-                    text = f"would fit without the taint {words}, which claims for extended resources cannot tolerate: write a ResourceClaim"
+                    text = f"would fit without the taint {taint_text}, which claims for extended resources cannot tolerate: write a ResourceClaim"
                     if all(taint.key == FENCE_TOLERATION.key for taint in taints):
-                        text = f"would fit if the webhook translated the pod (`extendedResources`), because the webhook's claims tolerate {words}"
-                yield NearestFit(Kind.TAINT, text, spot.claim_name, spot.name, words)
+                        text = f"would fit if the webhook translated the pod (`extendedResources`), because the webhook's claims tolerate {taint_text}"
+                yield NearestFit(Kind.TAINT, text, spot.claim_name, spot.name, taint_text)
                 return
 
 
-def _decided(some: Iterator[NearestFit]) -> Iterator[NearestFit]:
+def _decided(hints: Iterator[NearestFit]) -> Iterator[NearestFit]:
     """Yield hints until an attempt is undecided."""
     with suppress(_NotDecided):
-        yield from some
+        yield from hints
 
 
 def _either(names: Sequence[str]) -> str:
-    return _join(names, "or", most=3)
+    return _join(names, "or", limit=3)
 
 
 def _all(names: Sequence[str]) -> str:
-    return _join(names, "and", most=8)
+    return _join(names, "and", limit=8)
 
 
-def _join(names: Sequence[str], word: str, most: int) -> str:
-    shown = [*names[:most], f"{len(names) - most} more"] if len(names) > most else list(names)
+def _join(names: Sequence[str], word: str, limit: int) -> str:
+    shown = [*names[:limit], f"{len(names) - limit} more"] if len(names) > limit else list(names)
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} {word} {shown[-1]}"

@@ -36,23 +36,23 @@ class RequestPosition(msgspec.Struct, frozen=True):
     name: str
 
 
-def spots(claims: Sequence[ResourceClaim]) -> Iterator[RequestPosition]:
+def request_positions(claims: Sequence[ResourceClaim]) -> Iterator[RequestPosition]:
     """Yield the position of every exact request and every alternative."""
-    for at, claim in enumerate(claims):
+    for index, claim in enumerate(claims):
         key = claim.metadata.key
         for number, request in enumerate(claim.spec.devices.requests):
             name = request.name
             exactly = request.exactly
             if exactly is not None:
-                yield RequestPosition(at, number, None, exactly, key, name)
-            for which, sub in enumerate(request.first_available):
-                yield RequestPosition(at, number, which, sub, key, f"{name}/{sub.name}")
+                yield RequestPosition(index, number, None, exactly, key, name)
+            for alternative, sub in enumerate(request.first_available):
+                yield RequestPosition(index, number, alternative, sub, key, f"{name}/{sub.name}")
 
 
-def asking(claims: Claims, spot: RequestPosition, **fields: object) -> Claims:
+def with_fields(claims: Claims, spot: RequestPosition, **fields: object) -> Claims:
     """Return the claims with these fields of one request replaced."""
-    old = claims[spot.claim].spec.devices
-    requests = list(old.requests)
+    old_devices = claims[spot.claim].spec.devices
+    requests = list(old_devices.requests)
     request = requests[spot.request]
     if spot.alternative is None:
         assert request.exactly is not None
@@ -61,13 +61,13 @@ def asking(claims: Claims, spot: RequestPosition, **fields: object) -> Claims:
         subs = list(request.first_available)
         subs[spot.alternative] = replace(subs[spot.alternative], **fields)
         requests[spot.request] = replace(request, first_available=tuple(subs))
-    return _with_devices(claims, spot.claim, replace(old, requests=tuple(requests)))
+    return _with_devices(claims, spot.claim, replace(old_devices, requests=tuple(requests)))
 
 
 def with_amount(claims: Claims, spot: RequestPosition, name: str, amount: Quantity) -> Claims:
     """Return the claims with another requested amount of one capacity."""
-    wanted = spot.body.capacity.requests if spot.body.capacity else {}
-    return asking(claims, spot, capacity=CapacityRequirements(requests={**wanted, name: amount}))
+    requested = spot.body.capacity.requests if spot.body.capacity else {}
+    return with_fields(claims, spot, capacity=CapacityRequirements(requests={**requested, name: amount}))
 
 
 def without_constraint(claims: Claims, claim: int, number: int) -> Claims:
@@ -113,11 +113,11 @@ def largest_amount(
         smaller = with_amount(claims, spot, name, amount_of(steps))
         return fits(smaller)
 
-    most = (below.nano - 1) // step
-    steps = largest(most, fits_with)
+    max_steps = (below.nano - 1) // step
+    steps = largest(max_steps, fits_with)
     return amount_of(steps) if steps else None
 
 
-def _with_devices(claims: Claims, at: int, devices: DeviceClaim) -> Claims:
-    changed = replace(claims[at], spec=replace(claims[at].spec, devices=devices))
-    return (*claims[:at], changed, *claims[at + 1 :])
+def _with_devices(claims: Claims, index: int, devices: DeviceClaim) -> Claims:
+    changed = replace(claims[index], spec=replace(claims[index].spec, devices=devices))
+    return (*claims[:index], changed, *claims[index + 1 :])

@@ -38,7 +38,9 @@ class PageCoverage(msgspec.Struct, frozen=True):
     permitted: dict[str, str]  # scope → a device that the rule applies to and permits
     refused: dict[str, str]  # scope → a device that the rule applies to and does not permit
     failing: str = ""  # the first device on which an expression failed, and the error
-    anywhere: str = ""  # the first device that is not bound to one node; a rule of scope Node does not apply to such a device
+    on_no_single_node: str = (
+        ""  # the first device that is not bound to one node; a rule of scope Node does not apply to such a device
+    )
 
 
 def rule_of(compatibility: DeviceCompatibility) -> Rule:
@@ -53,33 +55,33 @@ def coverage_of(rule: Rule, page: Page) -> PageCoverage:
     carriers = 0
     permitted: dict[str, str] = {}
     refused: dict[str, str] = {}
-    failing = anywhere = ""
+    failing = on_no_single_node = ""
     for device in page.devices:
         if rule.picks is not None:
-            carried, problem = _ask(rule.picks, driver, device, budget)
+            applies, problem = _ask(rule.picks, driver, device, budget)
             failing = failing or problem
-            if not carried and not problem:  # if the selector fails on a device, the rule applies to the device
+            if not applies and not problem:  # if the selector fails on a device, the rule applies to the device
                 continue
         node = page.slice.spec.node_of(device)
         if not node and rule.scope == NODE:
-            anywhere = anywhere or device.name
+            on_no_single_node = on_no_single_node or device.name
             continue
         carriers += 1
         if not rule.restricts:
             continue
-        welcome, problem = _ask(rule.permits, driver, device, budget)
+        is_permitted, problem = _ask(rule.permits, driver, device, budget)
         failing = failing or problem
-        places = [f"pool {page.pool[1]!r}"]
+        scopes = [f"pool {page.pool[1]!r}"]
         if rule.scope == NODE:
-            places = [f"node {node!r}"]
+            scopes = [f"node {node!r}"]
         elif rule.scope == COUNTER_SET:
-            places = [
-                f"counter set {consumes_counter.counter_set!r} of {places[0]}"
+            scopes = [
+                f"counter set {consumes_counter.counter_set!r} of {scopes[0]}"
                 for consumes_counter in device.consumes_counters
             ]
-        for scope in places:
-            (permitted if welcome else refused).setdefault(scope, device.name)
-    return PageCoverage(carriers, permitted, refused, failing, anywhere)
+        for scope in scopes:
+            (permitted if is_permitted else refused).setdefault(scope, device.name)
+    return PageCoverage(carriers, permitted, refused, failing, on_no_single_node)
 
 
 def status_of(
@@ -88,13 +90,15 @@ def status_of(
     """Return the status of a rule from the coverage of all pages of its driver."""
     spec = compatibility.spec
     carriers = 0
-    failing = anywhere = ""
+    failing = on_no_single_node = ""
     permitted: dict[str, str] = {}
     refused: dict[str, str] = {}
     for page, covered in coverage:
         carriers += covered.carriers
         failing = failing or covered.failing
-        anywhere = anywhere or (covered.anywhere and f"{covered.anywhere!r} of pool {page.pool[1]!r}")
+        on_no_single_node = on_no_single_node or (
+            covered.on_no_single_node and f"{covered.on_no_single_node!r} of pool {page.pool[1]!r}"
+        )
         permitted |= covered.permitted
         refused |= covered.refused
     value = {
@@ -108,16 +112,16 @@ def status_of(
     if not carriers:
         where = "/spec/selector" if spec.selector else "/spec/driver"
         findings.append(_finding("D503", where, f"no published device of {spec.driver!r} has the rule"))
-    if anywhere:
-        text = f"{anywhere} is on no single node, so the rule does not apply to it"
+    if on_no_single_node:
+        text = f"{on_no_single_node} is on no single node, so the rule does not apply to it"
         findings.append(_finding("D508", "/spec/scope", text))
     if failing:
         findings.append(_finding("D505", _RULE_PATH, f"it fails, which permits nothing: {failing}"))
-    if torn := sorted(permitted.keys() & refused.keys()):
-        welcome, unwelcome = permitted[torn[0]], refused[torn[0]]
+    if contradictory_scopes := sorted(permitted.keys() & refused.keys()):
+        permitted_device, refused_device = permitted[contradictory_scopes[0]], refused[contradictory_scopes[0]]
         text = (
-            f"the rule contradicts itself: it applies to {welcome!r} and to {unwelcome!r} of {torn[0]}, but permits "
-            f"only {welcome!r} beside others, so {unwelcome!r} can be used with none of them"
+            f"the rule contradicts itself: it applies to {permitted_device!r} and to {refused_device!r} of {contradictory_scopes[0]}, but permits "
+            f"only {permitted_device!r} beside others, so {refused_device!r} can be used with none of them"
         )
         findings.append(_finding("D501", _RULE_PATH, text))
     return DeviceCompatibilityStatus(

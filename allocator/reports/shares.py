@@ -77,7 +77,7 @@ def devices_by_resource(stock: Stock, pods: Iterable[Pod]) -> Counter[tuple[str,
 
     Claims that kube-scheduler created are left out, because their pods request the resource themselves.
     """
-    counted: Counter[tuple[str, str, str, str]] = Counter()
+    counts: Counter[tuple[str, str, str, str]] = Counter()
     pods_node = {pod.metadata.uid: pod.spec.node_name for pod in pods}
     for claim in stock.claims.values():
         if claim.metadata.annotations.get(EXTENDED_CLAIM) == "true":
@@ -87,14 +87,19 @@ def devices_by_resource(stock: Stock, pods: Iterable[Pod]) -> Counter[tuple[str,
             for name, alternative in request.alternatives.items():
                 classes[name] = alternative.device_class_name
         for result in results_of(claim):
-            served = stock.classes.get(classes.get(result.request, ""))
-            if served is None or not served.spec.extended_resource_name or result.share_id or result.admin_access:
+            device_class = stock.classes.get(classes.get(result.request, ""))
+            if (
+                device_class is None
+                or not device_class.spec.extended_resource_name
+                or result.share_id
+                or result.admin_access
+            ):
                 continue
             for consumer in claim.status.reserved_for:
                 if consumer.is_pod:
                     key = claim.metadata.namespace, consumer.name, pods_node.get(consumer.uid, "")
-                    counted[*key, served.spec.extended_resource_name] += 1
-    return counted
+                    counts[*key, device_class.spec.extended_resource_name] += 1
+    return counts
 
 
 class ReservedDevice(msgspec.Struct, frozen=True, rename="camel"):

@@ -94,11 +94,11 @@ class Door:
             demand=demand,
             find_pod=_no_pod,
             find_spec=_nothing,
-            but=new.uid,
+            except_uid=new.uid,
         )
         held = partial(held_of_quota, stock=stock, find_pod=_no_pod)
         question = QuotaQuestion(self._quotas, held, waiting, demand, _nothing)
-        lines = question.lines_for(new, question.asked_by(new))
+        lines = question.lines_for(new, question.requested_by(new))
         if not lines or not new.claims:
             return "no line of the quota is about it"
         crossed = [str(line) for line in lines if line.exceeded]

@@ -20,7 +20,17 @@ from msgspec.structs import replace
 from allocator import FleetMemo, Options, Stage, allocate, best_verdict, fleet
 from allocator import Verdict as SearchVerdict
 from allocator.answer import MAX_RESULTS
-from allocator.reasons import Kind, NearestFit, asking, attribute_text, distance, listed, nearest_fits, sentence, spots
+from allocator.reasons import (
+    Kind,
+    NearestFit,
+    attribute_text,
+    distance,
+    listed,
+    nearest_fits,
+    request_positions,
+    sentence,
+    with_fields,
+)
 from dra import cel, step_limits
 from dra.budget import Budget
 from dra.errors import OutOfBudget, SelectorError
@@ -417,8 +427,8 @@ class _Diagnosis(NamedTuple):
 
     def first(self, count: int) -> tuple[ResourceClaim, ...]:
         single = (_with_request(self.claims[0], 0),)
-        spot = next(spots(single))
-        return asking(single, spot, count=count)
+        spot = next(request_positions(single))
+        return with_fields(single, spot, count=count)
 
     def requester(self, reason: Reason) -> str:
         return _name_requester(reason.claim.rpartition("/")[2], reason.request, self.given)

@@ -111,7 +111,7 @@ class World:
             demand=lambda spec: Demands().upper_bound(spec, stock),
             find_pod=lambda namespace, name: known.get(name) if namespace == "team" else None,
             find_spec=lambda *_: None,
-            but=but,
+            except_uid=but,
         )
         return usage.get(("gpu", "devices"), 0) // 10**9
 

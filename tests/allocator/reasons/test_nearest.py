@@ -83,7 +83,7 @@ def test_a_taint_to_tolerate_is_named():
 
 @pytest.mark.parametrize(
     ("key", "helps"),
-    [("repair", "write a claim"), ("drawbridge.dev/fence", "extendedResources")],
+    [("repair", "write a ResourceClaim"), ("drawbridge.dev/fence", "extendedResources")],
     ids=["a taint", "the fence"],
 )
 def test_a_hint_for_extended_resources_is_about_the_limits(key, helps):
