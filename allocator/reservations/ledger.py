@@ -109,7 +109,9 @@ class Ledger(msgspec.Struct, eq=False):
     reservations: dict[str, Reservation] = {}  # by uid of the pod
     tokens: dict[str, str] = {}  # token → uid of the pod
     pods: dict[str, PodFact] = {}  # by uid
-    ahead: dict[str, ResourceClaim] = {}  # by uid: claims in their intended state, while the informer's copy differs from it
+    ahead: dict[
+        str, ResourceClaim
+    ] = {}  # by uid: claims in their intended state, while the informer's copy differs from it
     deleted: dict[str, float] = {}  # uid of a deleted object → time of the deletion
     changed: dict[str, int] = {}  # pool or namespace → generation of its last change
     generation: int = 0
@@ -168,8 +170,11 @@ def same_devices(first: AllocationResult | None, second: AllocationResult | None
     if first is second:
         return True
     results, other_results = (
-        [(result.request, result.driver, result.pool, result.device, result.share_id) for result in of.devices.results]
-        for of in (first, second)
+        [
+            (result.request, result.driver, result.pool, result.device, result.share_id)
+            for result in allocation.devices.results
+        ]
+        for allocation in (first, second)
     )
     return results == other_results
 
@@ -178,10 +183,10 @@ def with_consumers(
     consumers: tuple[ResourceClaimConsumerReference, ...], reservations: list[Reservation]
 ) -> tuple[ResourceClaimConsumerReference, ...]:
     """Return the consumers of a claim with the pods of reservations added."""
-    have = {consumer.uid for consumer in consumers}
-    more = [
+    listed = {consumer.uid for consumer in consumers}
+    added = [
         ResourceClaimConsumerReference(resource="pods", name=reservation.name.partition("/")[2], uid=reservation.pod)
         for reservation in reservations
-        if reservation.pod not in have
+        if reservation.pod not in listed
     ]
-    return (*consumers, *more) if more else consumers
+    return (*consumers, *added) if added else consumers

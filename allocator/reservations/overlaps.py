@@ -116,8 +116,8 @@ def _overused_devices(by_device: _ByDevice, published: _PublishedPool) -> Iterat
 
 def _overdrawn_counters(by_device: _ByDevice, published: _PublishedPool) -> Iterator[frozenset[str]]:
     """Yield the holders of devices that together exceed a counter. A device with several shares counts once."""
-    drawn: defaultdict[_CounterKey, int] = defaultdict(int)
-    drawers: defaultdict[_CounterKey, list[_Holding]] = defaultdict(list)
+    consumed: defaultdict[_CounterKey, int] = defaultdict(int)
+    consumers: defaultdict[_CounterKey, list[_Holding]] = defaultdict(list)
     for name, holdings in by_device.items():
         device = published.devices.get(name)
         if device is None:
@@ -125,12 +125,12 @@ def _overdrawn_counters(by_device: _ByDevice, published: _PublishedPool) -> Iter
         for consumption in device.consumes_counters:
             for counter, amount in consumption.counters.items():
                 key = (consumption.counter_set, counter)
-                drawn[key] += amount.value.nano
-                drawers[key] += holdings
-    for key, amount_drawn in drawn.items():
+                consumed[key] += amount.value.nano
+                consumers[key] += holdings
+    for key, amount_consumed in consumed.items():
         available = published.counters.get(key)
-        if available is not None and amount_drawn > available:
-            yield _claims(drawers[key])
+        if available is not None and amount_consumed > available:
+            yield _claims(consumers[key])
 
 
 def _incompatible_pairs(
@@ -157,8 +157,8 @@ def _pairs_across(
     by_device: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules
 ) -> Iterator[frozenset[str]]:
     """Yield the holders of two incompatible devices, one of this pool and one of another pool of the node."""
-    ruled = {rule.driver for rule in rules.about_nodes}
-    if pool[0] not in ruled:
+    restricted_drivers = {rule.driver for rule in rules.about_nodes}
+    if pool[0] not in restricted_drivers:
         return
     nodes = {node}
     if not node:  # slices without a node name: each device selects its nodes
@@ -176,8 +176,8 @@ def _pairs_across(
         across = rules.conflicts_across(stock.pools(node_name), node_name)
         rivals = conflicting_elsewhere(across, pool, stock.use)
         for name in sorted(rivals.keys() & by_device.keys()):
-            for driver, where, device in rivals[name]:
-                holdings_by_node = _holdings_of(stock, (driver, where))
+            for driver, other_pool, device in rivals[name]:
+                holdings_by_node = _holdings_of(stock, (driver, other_pool))
                 for publishing_node in (node_name, ""):
                     others = holdings_by_node.get(publishing_node, {}).get(device, [])
                     yield _claims(by_device[name] + others)

@@ -103,7 +103,11 @@ _WHY = {
 # Limit for the transitions of a reservation in one step, so that contradictory facts cannot cause an endless loop.
 MAX_MOVES = 2 * len(ReservationState)
 _OF_THE_POD = {Signal.DONE}  # signals that do not depend on claims
-_SILENT = (Signal.UNRESERVE, Signal.DONE, Signal.FOLLOWED)  # signals that release a reservation without an event about the pod
+_SILENT = (
+    Signal.UNRESERVE,
+    Signal.DONE,
+    Signal.FOLLOWED,
+)  # signals that release a reservation without an event about the pod
 _BEING_WRITTEN = (ReservationState.COMMITTING, ReservationState.COMMITTED, ReservationState.DOUBT)
 
 
@@ -214,8 +218,8 @@ class _Transition:
         pod = event.pod.metadata.uid
         old = self.ledger.reservations.get(pod)
         if old is not None and old.state in _BEFORE_BOUND:
-            again = old.token == event.token and old.node == event.node
-            if again:
+            is_repeated = old.token == event.token and old.node == event.node
+            if is_repeated:
                 return
         if objection := self.objection(event, old):
             self.effects.append(Declined(event.token, objection))
@@ -228,12 +232,12 @@ class _Transition:
             self.remove_reservation(old)
             old = None
         claims = tuple(part.claim.metadata.uid for part in event.parts)
-        fresh = Reservation(event.token, pod, event.pod.metadata.key, event.node, claims)
+        new_reservation = Reservation(event.token, pod, event.pod.metadata.key, event.node, claims)
         if old is not None:  # RESERVED or BINDING: the new reservation keeps the state
             self.change(self.ledger.tokens, old.token, None)
-            fresh = replace(fresh, state=old.state)
+            new_reservation = replace(new_reservation, state=old.state)
         self.change(self.ledger.tokens, event.token, pod)
-        self.put_reservation(fresh)
+        self.put_reservation(new_reservation)
         self.update_pod(pod, pod_fact(event.pod))
         reserved = True
         for part in event.parts:
@@ -282,8 +286,8 @@ class _Transition:
         if uid in ledger.deleted:
             return "is gone"
         hold = ledger.holds.get(uid) or hold_of(claim)
-        known = hold.claim
-        if known.metadata.deletion_timestamp and pod not in hold.consumers:
+        latest = hold.claim
+        if latest.metadata.deletion_timestamp and pod not in hold.consumers:
             return "is being deleted"
         if hold.unsettled and not ledger.needs(hold):
             return "is being released"
@@ -332,8 +336,8 @@ class _Transition:
         key = claim.metadata.key
         former = self.ledger.keys.get(key)
         if former is not None and former != uid:
-            known = self.ledger.holds[former]
-            if not is_news(version, known.last_version):
+            former_hold = self.ledger.holds[former]
+            if not is_news(version, former_hold.last_version):
                 return
             self.forget_claim(key, former)
             former = None
@@ -366,8 +370,8 @@ class _Transition:
             return
         if claim.metadata.resource_version != hold.last_version:
             return
-        guarded = FINALIZER in claim.metadata.finalizers
-        allocatable = guarded and claim.status.allocation is None
+        has_finalizer = FINALIZER in claim.metadata.finalizers
+        allocatable = has_finalizer and claim.status.allocation is None
         lost = hold.lost and allocatable
         self.put_hold(replace(hold, busy=Busy.IDLE, lost=lost))
 
@@ -433,8 +437,8 @@ class _Transition:
         for rival in sorted(hold.rivals):
             other = self.ledger.holds.get(rival)
             if other is not None:
-                left = other.rivals - {hold.uid}
-                self.put_hold(replace(other, rivals=left))
+                other_rivals = other.rivals - {hold.uid}
+                self.put_hold(replace(other, rivals=other_rivals))
 
     def update_pod(self, pod: str, fact: PodFact) -> None:
         """Record an observed pod. A finished pod stays finished, and a bound pod stays on its node."""
@@ -468,10 +472,10 @@ class _Transition:
             holds.append(hold)
         if any(hold.users and not self.ledger.needs(hold) for hold in holds):
             return  # one of the claims is being released
-        yielding = [hold for hold in holds if self.can_yield(hold)]
-        if yielding:
-            least = min(yielding, key=self.yield_order)
-            for reservation in list(self.ledger.needing(least)):
+        candidates = [hold for hold in holds if self.can_yield(hold)]
+        if candidates:
+            yielding_claim = min(candidates, key=self.yield_order)
+            for reservation in list(self.ledger.needing(yielding_claim)):
                 if not reservation.planned_end:
                     self.end_reservation(reservation, Signal.CONTESTED)
             return
@@ -482,9 +486,7 @@ class _Transition:
             self.put_hold(replace(hold, rivals=rivals))
             others = [other.claim.metadata.key for other in holds if other is not hold]
             name = hold.claim.metadata.key
-            sentence = (
-                f"claim {name} holds the same devices as {', '.join(others)}; no pod of these claims can give the devices up"
-            )
+            sentence = f"claim {name} holds the same devices as {', '.join(others)}; no pod of these claims can give the devices up"
             for user in self.ledger.needing(hold):
                 self.effects.append(PodEvent(user.pod, sentence))
 
@@ -495,8 +497,8 @@ class _Transition:
         return bool(users) and not strangers and all(user.state in _BEFORE_BOUND for user in users)
 
     def yield_order(self, hold: Hold) -> tuple[bool, int, str]:
-        furthest = max(_BEFORE_BOUND.index(user.state) for user in self.ledger.needing(hold))
-        return hold.claim.status.allocation is not None, furthest, hold.uid
+        most_advanced = max(_BEFORE_BOUND.index(user.state) for user in self.ledger.needing(hold))
+        return hold.claim.status.allocation is not None, most_advanced, hold.uid
 
     def tick(self) -> None:
         now = self.now
@@ -519,16 +521,16 @@ class _Transition:
 
     def retry_refused_writes(self) -> None:
         """Allow writes to claims again when the pause after a rejection is over, and requeue the pods of these claims."""
-        retried: set[str] = set()
+        retried_keys: set[str] = set()
         for hold in self.ledger.holds.values():
             if hold.refusal and self.now >= hold.retry_at:
                 self.put_hold(replace(hold, refusal=""))
-                retried.add(hold.claim.metadata.key)
-        if not retried:
+                retried_keys.add(hold.claim.metadata.key)
+        if not retried_keys:
             return
         facts = self.ledger.pods
-        waiting = (pod for pod in facts if not retried.isdisjoint(facts[pod].claims) and not facts[pod].node)
-        self.effects.append(Requeue(frozenset(waiting)))
+        waiting_pods = (pod for pod in facts if not retried_keys.isdisjoint(facts[pod].claims) and not facts[pod].node)
+        self.effects.append(Requeue(frozenset(waiting_pods)))
 
     def end_reservation(self, reservation: Reservation, signal: Signal) -> None:
         """End a reservation; if its pod may be bound by now, read the pod first (rule 4)."""
@@ -583,12 +585,12 @@ class _Transition:
     def apply_facts(self) -> None:
         """Send the signals that facts imply, until no reservation changes any more."""
         waiting = deque(sorted(self.pods | self.affected_pods(self.claims)))
-        left = dict.fromkeys(waiting, MAX_MOVES)
+        moves_left = dict.fromkeys(waiting, MAX_MOVES)
         while waiting:
             pod = waiting.popleft()
-            if not left.setdefault(pod, MAX_MOVES):
+            if not moves_left.setdefault(pod, MAX_MOVES):
                 continue
-            left[pod] -= 1
+            moves_left[pod] -= 1
             if pod not in self.ledger.reservations:
                 self.find_reservation(pod)
             before = self.ledger.reservations.get(pod)
@@ -731,11 +733,11 @@ class _Transition:
             return
         for uid in sorted(self.claims):
             hold = self.ledger.holds.get(uid)
-            wanted = self.next_write(hold) if hold is not None else None
-            if hold is None or wanted is None:
+            next_write = self.next_write(hold) if hold is not None else None
+            if hold is None or next_write is None:
                 continue
-            self.effects.append(wanted)
-            is_ours = hold.is_ours or isinstance(wanted, PatchAllocation)
+            self.effects.append(next_write)
+            is_ours = hold.is_ours or isinstance(next_write, PatchAllocation)
             version = hold.claim.metadata.resource_version
             self.put_hold(replace(hold, busy=Busy.WRITING, version=version, since=self.now, is_ours=is_ours))
 
@@ -747,22 +749,22 @@ class _Transition:
         if hold.busy or hold.refusal:
             return None
         claim = hold.claim
-        wanted: list[Reservation] = []
+        to_add: list[Reservation] = []
         leaving: set[str] = set()
-        needed = False
+        is_needed = False
         for pod in sorted(hold.users):
             user = self.ledger.reservations[pod]
             if user.state is not ReservationState.RELEASED:
-                needed = True
+                is_needed = True
             elif not user.started:
                 leaving.add(pod)
             if user.state in _BEING_WRITTEN and pod not in hold.consumers:
-                wanted.append(user)
-        listed = claim.status.reserved_for
-        staying = tuple(consumer for consumer in listed if consumer.uid not in leaving)
+                to_add.append(user)
+        consumers = claim.status.reserved_for
+        staying = tuple(consumer for consumer in consumers if consumer.uid not in leaving)
         finalizers = claim.metadata.finalizers
-        if wanted and not claim.metadata.deletion_timestamp:
-            reserved_for = with_consumers(staying, wanted)
+        if to_add and not claim.metadata.deletion_timestamp:
+            reserved_for = with_consumers(staying, to_add)
             if claim.status.allocation is not None:
                 return PatchReservedFor(claim, reserved_for)
             if hold.intent is None:
@@ -770,14 +772,14 @@ class _Transition:
             if FINALIZER not in finalizers:
                 return PatchFinalizer(claim, (*finalizers, FINALIZER))
             return PatchAllocation(claim, hold.intent, reserved_for)
-        if len(staying) < len(listed):
-            if needed and not staying and FINALIZER in finalizers:
+        if len(staying) < len(consumers):
+            if is_needed and not staying and FINALIZER in finalizers:
                 # The leaving pod stays in the list until a pod that needs the claim replaces it, or that pod leaves, too (rule 3).
                 return None
             if staying or FINALIZER not in finalizers:
                 return PatchReservedFor(claim, staying)
             return Unallocate(claim)
-        if needed:
+        if is_needed:
             return None
         if hold.is_ours and claim.status.allocation is not None and not staying:
             return Unallocate(claim)
@@ -797,25 +799,25 @@ class _Transition:
             if hold is not None and idle and hold.intent is not None and not ledger.needs(hold):
                 hold = replace(hold, intent=None)
                 self.put_hold(hold)
-            shown = ledger.ahead.get(uid)
+            overlay = ledger.ahead.get(uid)
             former_hold = self.former.get(uid, hold)
-            former_claim = shown or (former_hold.claim if former_hold is not None else None)
+            former_claim = overlay or (former_hold.claim if former_hold is not None else None)
             intended = ledger.as_intended(hold) if hold is not None else None
             is_current = hold is None or (intended is hold.claim and hold.informer_version == hold.last_version)
             ahead = None if is_current else intended
-            if ahead != shown:
+            if ahead != overlay:
                 self.change(ledger.ahead, uid, ahead)
                 self.effects.append(OverlayClaim(uid, ahead))
             claim = intended or former_claim
-            before = None if former_claim is None else former_claim.status.allocation
-            present = None if intended is None else intended.status.allocation
-            if claim is None or before is present or same_devices(before, present):
+            former_allocation = None if former_claim is None else former_claim.status.allocation
+            allocation = None if intended is None else intended.status.allocation
+            if claim is None or former_allocation is allocation or same_devices(former_allocation, allocation):
                 continue
-            had = pools_of(before)
-            has = pools_of(present)
-            freed |= had - has
+            former_pools = pools_of(former_allocation)
+            pools = pools_of(allocation)
+            freed |= former_pools - pools
             changed.add(claim.metadata.namespace or "default")
-            changed.update("/".join(pool) for pool in had | has)
+            changed.update("/".join(pool) for pool in former_pools | pools)
         if freed:
             self.effects.append(Freed(frozenset(freed)))
         if changed:
@@ -828,21 +830,21 @@ def signals(ledger: Ledger, reservation: Reservation) -> list[Signal]:
     """Return the signals that facts imply, the most important first. States ignore signals that are not in their row of `TABLE`."""
     pod = reservation.pod
     fact = ledger.pods.get(pod)
-    sent: list[Signal] = []
+    result: list[Signal] = []
     done = pod in ledger.deleted or (fact is not None and fact.done)
     if done:
-        sent.append(Signal.DONE)
+        result.append(Signal.DONE)
     holds = [ledger.holds.get(uid) for uid in reservation.claims]
     present = [hold for hold in holds if hold is not None]
-    whole = len(present) == len(holds)
-    has_all = whole and all(pod in hold.consumers for hold in present)
+    has_all_holds = len(present) == len(holds)
+    has_all = has_all_holds and all(pod in hold.consumers for hold in present)
     # DONE and PLACED together would move a reservation between RELEASED and BOUND forever, so a finished pod is not PLACED.
     if fact is not None and fact.node and not done:
         if reservation.node not in ("", fact.node):
-            sent.append(Signal.ASTRAY)
+            result.append(Signal.ASTRAY)
         elif has_all:
-            sent.append(Signal.PLACED)
-    moot = not whole
+            result.append(Signal.PLACED)
+    moot = not has_all_holds
     for hold in present:  # MOOT: the claim is not, and cannot become, what the reservation needs
         allocation = hold.claim.status.allocation
         must_list_pod = (
@@ -852,17 +854,17 @@ def signals(ledger: Ledger, reservation: Reservation) -> list[Signal]:
         moot = moot or (must_list_pod and pod not in hold.consumers) or hold.intent is None
         moot = moot or (allocation is not None and not same_devices(allocation, hold.intent))
     if moot:
-        sent.append(Signal.MOOT)
+        result.append(Signal.MOOT)
     if has_all:
-        sent.append(Signal.HELD)
-    sent.append(Signal.UNKNOWN if any(hold.lost for hold in present) else Signal.KNOWN)
-    if whole and all(hold.claim.status.allocation is not None for hold in present):
-        sent.append(Signal.ALLOCATED)
-    waited_for = any(hold.lost or hold.busy for hold in present)
-    listed = any(pod in hold.consumers for hold in present)
-    if reservation.started or not (waited_for or listed):
-        sent.append(Signal.CLEAN)
-    return sent
+        result.append(Signal.HELD)
+    result.append(Signal.UNKNOWN if any(hold.lost for hold in present) else Signal.KNOWN)
+    if has_all_holds and all(hold.claim.status.allocation is not None for hold in present):
+        result.append(Signal.ALLOCATED)
+    is_unsettled = any(hold.lost or hold.busy for hold in present)
+    is_listed = any(pod in hold.consumers for hold in present)
+    if reservation.started or not (is_unsettled or is_listed):
+        result.append(Signal.CLEAN)
+    return result
 
 
 def pod_fact(pod: Pod) -> PodFact:
@@ -877,5 +879,5 @@ def invalidate_lost_write(claim: ResourceClaim) -> PatchFinalizer | None:
     """
     if claim.status.allocation is not None or FINALIZER not in claim.metadata.finalizers:
         return None
-    left = tuple(name for name in claim.metadata.finalizers if name != FINALIZER)
-    return PatchFinalizer(claim, left)
+    other_finalizers = tuple(name for name in claim.metadata.finalizers if name != FINALIZER)
+    return PatchFinalizer(claim, other_finalizers)

@@ -43,21 +43,21 @@ def sweep(ledger: Ledger, pods: Collection[str], before: Collection[Suspect] = (
         reserved_for = claim.status.reserved_for
         names = {consumer.uid: consumer.name for consumer in reserved_for if consumer.is_pod}
         # Pods that neither exist nor are in the ledger.
-        missed = {pod for pod in names if pod not in pods and pod not in ledger.reservations}
-        ghosts = frozenset(missed)
+        missing_pods = {pod for pod in names if pod not in pods and pod not in ledger.reservations}
+        ghosts = frozenset(missing_pods)
         needed = ledger.needs(hold)
         if hold.is_ours and claim.status.allocation is not None and not reserved_for and not needed:
-            missed.add("")
-        if not missed:
+            missing_pods.add("")
+        if not missing_pods:
             continue
-        missing = {(uid, ghost) for ghost in missed}
-        suspects |= missing
-        known = missing & set(before)
-        for _, ghost in sorted(known):
+        found_suspects = {(uid, ghost) for ghost in missing_pods}
+        suspects |= found_suspects
+        confirmed = found_suspects & set(before)
+        for _, ghost in sorted(confirmed):
             problem = f"is reserved for pod {names[ghost]}, which no longer exists" if ghost else ""
             sentences.append(f"claim {claim.metadata.key} {problem or 'is allocated, and no pod reserves it'}")
-        if ledger.leading and hold.busy is Busy.IDLE and missing == known:
-            left = tuple(consumer for consumer in reserved_for if consumer.uid not in ghosts)
-            whole = left or needed or FINALIZER not in claim.metadata.finalizers
-            effects.append(PatchReservedFor(claim, left) if whole else Unallocate(claim))
+        if ledger.leading and hold.busy is Busy.IDLE and found_suspects == confirmed:
+            remaining = tuple(consumer for consumer in reserved_for if consumer.uid not in ghosts)
+            stays_allocated = remaining or needed or FINALIZER not in claim.metadata.finalizers
+            effects.append(PatchReservedFor(claim, remaining) if stays_allocated else Unallocate(claim))
     return Sweep(frozenset(suspects), tuple(sentences), tuple(effects))
