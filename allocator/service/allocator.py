@@ -165,7 +165,7 @@ class Allocator:
         def question(decider: Decider) -> bool:
             return decider.may_fit(pod, stock, full)
 
-        return self._runner.answer_within_turn(namespace, question, otherwise=True)
+        return self._runner.answer_within_turn(namespace, question, default=True)
 
     def requeue_fitting(self) -> None:
         """Requeue the pods that may fit, if a device became free since the last check."""
@@ -179,7 +179,7 @@ class Allocator:
         stock = self._knowledge.stock
         basis = self.basis(pod)._replace(pods=self._holders([kept_node.node], stock))
         question = partial(questions.is_node_useful, pod, kept_node, basis)
-        return self._runner.answer_within_turn(pod.metadata.namespace, question, otherwise=False)
+        return self._runner.answer_within_turn(pod.metadata.namespace, question, default=False)
 
     def basis(self, pod: Pod) -> Basis:
         """Gather the values that a decision about a pod depends on."""
@@ -198,10 +198,10 @@ class Allocator:
 
     def _holders(self, nodes: Iterable[str], stock: Stock) -> dict[tuple[str, str], Pod]:
         """Return the pods whose claims hold devices that these nodes can use."""
-        known = self._knowledge.pods.objects
+        pods = self._knowledge.pods.objects
         claims = [stock.claims[key] for node in nodes for key in claims_in_reach(node, stock) if key in stock.claims]
         keys = {(claim.metadata.namespace, consumer.name) for claim in claims for consumer in claim.status.reserved_for}
-        return {key: known[key] for key in keys if key in known}
+        return {key: pods[key] for key in keys if key in pods}
 
     def _missing(self, pod: Pod) -> str:
         """Return what a pod needs before a decision is possible; "" if it needs nothing. Also deallocate the pod's unusable claims."""
@@ -244,14 +244,16 @@ class Allocator:
         """
         self._lead.require_ready()
         pod = self._pods.newest(pod)
-        known = self._knowledge.stock.nodes
-        candidates = [known[name] for name in nodes if name in known]
-        why: dict[str, str] = {}
+        nodes_by_name = self._knowledge.stock.nodes
+        candidates = [nodes_by_name[name] for name in nodes if name in nodes_by_name]
+        reasons: dict[str, str] = {}
         for claim in self._pods.allocated_claims(pod):
             is_exclusive = all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
             if is_exclusive and any(claim_obstacle([claim], node) for node in candidates):
-                why[claim.metadata.uid] = f"claim {claim.metadata.key} is allocated on a node where the pod cannot run"
-        return self._take_back(pod, why) if why else ""
+                reasons[claim.metadata.uid] = (
+                    f"claim {claim.metadata.key} is allocated on a node where the pod cannot run"
+                )
+        return self._take_back(pod, reasons) if reasons else ""
 
     def _take_back(self, pod: Pod, why: Mapping[str, str]) -> str:
         """Deallocate the claims whose uids are the keys of `why`, and return the first reason."""
@@ -311,7 +313,7 @@ class Allocator:
         known_pod = self.pods_by_token.get(token)
         if known_pod is not None and token not in self._ledger.state.tokens:
             pod_claims = find_claims(self._pods.newest(known_pod), self._knowledge.stock)
-            if not pod_claims.without_unmade().claims and not pod_claims.waits_for:
+            if not pod_claims.without_uncreated().claims and not pod_claims.waits_for:
                 return Progress(committed=True)  # the pod has no claims to write
         until = self._clock() + seconds
         try:
@@ -344,10 +346,10 @@ class Allocator:
             return ""  # the pod has no claims
         if not all(claim.metadata.uid for claim in serving.claims):
             raise self._conflict(pod, f"waiting for claim {serving.claims[-1].metadata.name} to be created")
-        given = serving.allocated_claims()
-        allocations = {claim.metadata.uid: claim.status.allocation for claim in given}
+        allocated_claims = serving.allocated_claims()
+        allocations = {claim.metadata.uid: claim.status.allocation for claim in allocated_claims}
         parts = tuple(events.ClaimPart(claim, allocations.get(claim.metadata.uid)) for claim in serving.claims)
-        lines = self._quotas.lines(pod, given, self._knowledge.stock)
+        lines = self._quotas.lines(pod, allocated_claims, self._knowledge.stock)
         for effect in self._ledger.apply(events.Assume(token, pod, node, parts, generation, lines)):
             if isinstance(effect, effects.Declined):
                 return effect.sentence
@@ -400,8 +402,8 @@ class Allocator:
             if not waits_for:
                 self._ledger.apply(events.CommitConfirmed(token))
                 return Progress(True)
-            late = min((latest_binding(claim, self.binding_seconds) for claim in claims), default=inf)
-            time_left = max(late - now, 0) + PAUSE
+            ready_deadline = min((latest_binding(claim, self.binding_seconds) for claim in claims), default=inf)
+            time_left = max(ready_deadline - now, 0) + PAUSE
             if not await _wait_until_set(changed, min(until, self._clock() + time_left)) and self._clock() >= until:
                 return Progress(False, waits_for)
 
@@ -444,7 +446,11 @@ class Allocator:
             self._forget(next(iter(self.pods_by_token)))
         # A namespace whose pods exceed its share of the memory loses its own oldest tokens, not the tokens of other namespaces.
         while not self._memory.take((namespace, token), namespace, size):
-            earlier = (known for known, other in self.pods_by_token.items() if other.metadata.namespace == namespace)
+            earlier = (
+                known_token
+                for known_token, other in self.pods_by_token.items()
+                if other.metadata.namespace == namespace
+            )
             oldest = next(earlier, None)
             if oldest is None:
                 return

@@ -55,18 +55,20 @@ class App:
                 "send Authorization: Bearer ...",
             )
         if (head.method, head.path) not in self._routes:
-            known = any(path == head.path for _, path in self._routes)
-            status = HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND
+            is_known_path = any(path == head.path for _, path in self._routes)
+            status = HTTPStatus.METHOD_NOT_ALLOWED if is_known_path else HTTPStatus.NOT_FOUND
             return _error_reply(status, f"{head.method} {head.path[:80]} is not supported here", "see docs/bridge.md")
-        most = self.limits.body
-        if head.length > most:
-            return _error_reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body may have at most {most} bytes", "send a smaller body")
+        limit = self.limits.body
+        if head.length > limit:
+            return _error_reply(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body may have at most {limit} bytes", "send a smaller body"
+            )
         return None
 
     def answer(self, head: Head, body: bytes) -> Reply | Coroutine[None, None, Reply]:
         """Return the answer to a request, or a coroutine that returns it. An exception becomes an error answer to this request."""
 
-        async def later(answer: Coroutine[None, None, Reply]) -> Reply:
+        async def answer_later(answer: Coroutine[None, None, Reply]) -> Reply:
             try:
                 return await answer
             except Exception as error:  # noqa: BLE001  other requests must be answered
@@ -74,13 +76,15 @@ class App:
 
         if count_members(body) > MAX_MEMBERS:
             return _error_reply(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body may have at most {MAX_MEMBERS} JSON members", "send a smaller body"
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"the body may have at most {MAX_MEMBERS} JSON members",
+                "send a smaller body",
             )
         try:
             reply = self._routes[head.method, head.path](head, body)
         except Exception as error:  # noqa: BLE001  other requests must be answered
             return _refuse_error(head, error)
-        return reply if isinstance(reply, Reply) else later(reply)
+        return reply if isinstance(reply, Reply) else answer_later(reply)
 
 
 def _refuse_error(head: Head, error: Exception) -> Reply:

@@ -111,8 +111,8 @@ class Commits:
             logger.exception("a bug while writing; please report it", extra={"claim": claim.metadata.name})
         self._metrics.writes.labels(write_kind, type(outcome).__name__).inc()
         if isinstance(outcome, events.Denied):
-            refused = {"write": write_kind, "claim": effect.claim.metadata.key, "problem": outcome.sentence}
-            logger.error("a write was refused", extra=refused)
+            details = {"write": write_kind, "claim": effect.claim.metadata.key, "problem": outcome.sentence}
+            logger.error("a write was refused", extra=details)
         elif isinstance(outcome, events.Written):
             self._lacking.pop(write_kind, None)
         report(outcome)

@@ -82,7 +82,7 @@ class ExtendedClaims:
         failures = 0
         while True:
             pod = self._pods.newest(pod)
-            wanted = find_claims(pod, self._knowledge.stock).unmade
+            wanted = find_claims(pod, self._knowledge.stock).uncreated
             if wanted is None:
                 return
             problem: Exception

@@ -144,8 +144,8 @@ class Knowledge(ClusterView):
             server = self.server.server
             if earlier.reading.server == server:
                 continue
-            anew = await asyncio.to_thread(earlier.as_read_by, server)
-            self.stock = anew.caught_up(earlier, self.stock)
+            rebuilt = await asyncio.to_thread(earlier.as_read_by, server)
+            self.stock = rebuilt.caught_up(earlier, self.stock)
             self.on_devices()
 
     async def _has(self, kind: resources.Resource[Any]) -> bool:
@@ -188,9 +188,9 @@ class Knowledge(ClusterView):
     def _take(self, batch: Batch[Any]) -> None:
         changes = [delta for delta in batch.deltas if not _is_idle(delta)]
         if changes:
-            shown = [delta.new for delta in changes if delta.new is not None]
+            current = [delta.new for delta in changes if delta.new is not None]
             gone = [delta.old for delta in changes if delta.new is None and delta.old is not None]
-            self.stock = self.stock.with_all(shown, gone)
+            self.stock = self.stock.with_all(current, gone)
             self.on_devices()
 
 

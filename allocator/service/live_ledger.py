@@ -76,8 +76,8 @@ class LiveLedger:
 
     def apply(self, event: events.Event) -> tuple[effects.Effect, ...]:
         """Apply an event to the ledger, and carry out the effects."""
-        wanted = step(self.state, event, self._clock())
-        for effect in wanted:
+        resulting = step(self.state, event, self._clock())
+        for effect in resulting:
             match effect:
                 case effects.OverlayClaim(uid, claim):
                     self._knowledge.overlay_claim(uid, claim)
@@ -107,7 +107,7 @@ class LiveLedger:
                     pass  # `Allocator.reserve` reads these
                 case _:
                     assert_never(effect)
-        return wanted
+        return resulting
 
     def perform(self, effect: effects.ClaimWrite) -> None:
         """Start to write a claim, for the ledger or for a sweep. The outcome is applied to the ledger."""

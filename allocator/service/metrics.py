@@ -123,15 +123,15 @@ class ResourceSeries(Collector):
         self._stock, self._pods = stock, pods
 
     def collect(self) -> Iterator[Metric]:
-        shown = GaugeMetricFamily(
+        family = GaugeMetricFamily(
             "drawbridge_pod_extended_resource",
             "Whole devices that a pod has through claims, by the extended resource of their DeviceClass.",
             labels=("namespace", "pod", "node", "resource", "unit"),
         )
         counts = devices_by_resource(self._stock(), self._pods())
         for (namespace, pod, node, resource), number in islice(counts.items(), MAX_SERIES):
-            shown.add_metric((namespace, pod, node, _UNSAFE.sub("_", resource), "integer"), number)
-        yield shown
+            family.add_metric((namespace, pod, node, _UNSAFE.sub("_", resource), "integer"), number)
+        yield family
 
 
 def pod_devices(stock: Callable[[], Stock], pods: Callable[[], Iterable[Pod]]) -> DeviceSeries:

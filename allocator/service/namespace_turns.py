@@ -59,10 +59,10 @@ class NamespaceTurns:
         for namespace in [known for known, paid_at in self._paid_at.items() if paid_at <= now]:
             del self._paid_at[namespace]
         chosen: list[Pod] = []
-        count: Counter[str] = Counter()
+        chosen_count: Counter[str] = Counter()
         for pod in waiting:
             namespace = pod.metadata.namespace
-            if count[namespace] < AT_ONCE and not self.seconds_until(namespace):
-                count[namespace] += 1
+            if chosen_count[namespace] < AT_ONCE and not self.seconds_until(namespace):
+                chosen_count[namespace] += 1
                 chosen.append(pod)
         return chosen

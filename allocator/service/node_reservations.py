@@ -50,7 +50,9 @@ class NodeReservations:
         if account.name != self._agent:
             raise HttpError(HTTPStatus.FORBIDDEN, f"{account.name} is not {self._agent}", "only audit agents may send this request")  # fmt: skip
         if not account.node:
-            raise HttpError(HTTPStatus.FORBIDDEN, "the token belongs to no pod on a node", "let the kubelet mount the token")
+            raise HttpError(
+                HTTPStatus.FORBIDDEN, "the token belongs to no pod on a node", "let the kubelet mount the token"
+            )
         problem = self._lead.unready() or ("" if self._lead.may_write() else "the lease was not renewed in time")
         if problem:
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, RETRY)

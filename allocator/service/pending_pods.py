@@ -58,7 +58,7 @@ class PendingPods:
         changes: list[events.Event] = []
         if old is not None and (new is None or new.has_ended or new.metadata.uid != old.metadata.uid):
             self.nominations.note_end(old)
-        awaited = self.nominations.awaited_by(old)
+        awaited = self.nominations.nominated_node_of(old)
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             uid = old.metadata.uid
             self._forget(uid)
@@ -122,7 +122,7 @@ class PendingPods:
         newest = self.newest(pod)
         pod_claims = find_claims(newest, self._knowledge.stock)
         _, problem = self.placement_of(newest)
-        return pod_claims.unmade is not None, bool(pod_claims.waits_for or problem or self.unusable_claims(newest))
+        return pod_claims.uncreated is not None, bool(pod_claims.waits_for or problem or self.unusable_claims(newest))
 
     def tick(self, is_making: Callable[[str], bool]) -> None:
         """Requeue waiting pods that no event would requeue. `is_making` returns whether the claim of a pod is being created."""

@@ -49,20 +49,20 @@ class PeriodicChecks:
     def check_once(self) -> None:
         """Check once. An exception must not end the leadership, so it is logged and the next check tries again."""
         now = self._clock()
-        everything = now >= self._sweep_at
+        is_sweep = now >= self._sweep_at
         try:
-            if everything:
+            if is_sweep:
                 self._sweep_at = now + self._sweep_seconds
                 pods = self._knowledge.pods.objects.values()
                 alive = {pod.metadata.uid for pod in pods if not pod.has_ended}
-                swept = sweep(self._ledger.state, alive, self._suspects)
-                self._suspects = swept.suspects
-                self.left_behind = swept.sentences
-                for sentence in swept.sentences:
+                result = sweep(self._ledger.state, alive, self._suspects)
+                self._suspects = result.suspects
+                self.left_behind = result.sentences
+                for sentence in result.sentences:
                     logger.warning("left behind: %s", sentence)
-                for effect in swept.effects:
+                for effect in result.effects:
                     self._ledger.perform(effect)
-            self._check_overlaps(None if everything else self._touched)
+            self._check_overlaps(None if is_sweep else self._touched)
         except Exception:
             self._touched.clear()
             logger.exception("a bug while checking for overlaps; please report it")

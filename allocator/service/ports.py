@@ -45,8 +45,8 @@ class Ports:
         self._metrics = metrics
         metrics.checks["certificate"] = self.what_is_wrong
         metrics.notes["files of TLS"] = self.note
-        shown = (settings.tls, settings.quota_tls, settings.reservations_tls)
-        self.certificates = {files: Mutual(files) for files in shown if files}
+        configured = (settings.tls, settings.quota_tls, settings.reservations_tls)
+        self.certificates = {files: Mutual(files) for files in configured if files}
         self._listeners: list[tuple[Listener, Files | None]] = []
         if settings.tls:
             days = self.certificates[settings.tls].days
@@ -73,16 +73,16 @@ class Ports:
         """Reload the TLS files when they change, until cancelled."""
         while self.certificates:
             await asyncio.sleep(self._settings.look)
-            for files, shown in self.certificates.items():
-                before = shown.problem
-                if shown.reload():
-                    days = round(shown.days(dt.datetime.now(dt.UTC)))
+            for files, certificate in self.certificates.items():
+                before = certificate.problem
+                if certificate.reload():
+                    days = round(certificate.days(dt.datetime.now(dt.UTC)))
                     logger.info("TLS certificate reloaded", extra={"days": days})
                     for listener, listener_files in self._listeners:
                         if listener_files == files:
-                            listener.renew(shown.context)
-                elif shown.problem and shown.problem != before:
-                    problem = {"problem": shown.problem}
+                            listener.renew(certificate.context)
+                elif certificate.problem and certificate.problem != before:
+                    problem = {"problem": certificate.problem}
                     logger.warning("cannot load the TLS files; the last good ones stay in use", extra=problem)
 
     def what_is_wrong(self) -> str:

@@ -44,8 +44,8 @@ class QuestionRunner:
         self._no_question = Event()  # set while no scheduling question waits or runs
         self._no_question.set()
 
-    def answer_within_turn(self, namespace: str, question: Callable[[Decider], T], otherwise: T) -> T:
-        """Compute a question on the event loop; return `otherwise` if that takes longer than a turn."""
+    def answer_within_turn(self, namespace: str, question: Callable[[Decider], T], default: T) -> T:
+        """Compute a question on the event loop; return `default` if that takes longer than a turn."""
         begun, worked = monotonic(), thread_time()
         is_late = False
 
@@ -57,7 +57,7 @@ class QuestionRunner:
         self._on_loop.is_abandoned = is_abandoned
         answer = question(self._on_loop)
         self._turns.owe(namespace, monotonic() - begun, thread_time() - worked)
-        return otherwise if is_late else answer
+        return default if is_late else answer
 
     async def answer(self, namespace: str, question: Callable[[Decider], T], seconds: float = SECONDS) -> T:
         """Compute a question on the event loop or, if that takes longer than a turn, in the thread, for at most `seconds`.
@@ -106,23 +106,23 @@ class QuestionRunner:
 
     def _compute(self, lane: _Lane, question: _LongQuestion) -> None:
         """Compute a question, in the lane's thread."""
-        begun, rested = monotonic(), 0.0
+        begun, paused = monotonic(), 0.0
 
         def is_abandoned() -> bool:
-            nonlocal rested
+            nonlocal paused
             is_search = lane is self._searches
-            while is_search and rested < REST and not (question.answer.cancelled() or self._no_question.is_set()):
-                resting = monotonic()
-                self._no_question.wait(REST - rested)
-                rested += monotonic() - resting
-            return question.answer.cancelled() or monotonic() - begun - rested > question.seconds
+            while is_search and paused < REST and not (question.answer.cancelled() or self._no_question.is_set()):
+                pause_start = monotonic()
+                self._no_question.wait(REST - paused)
+                paused += monotonic() - pause_start
+            return question.answer.cancelled() or monotonic() - begun - paused > question.seconds
 
         lane.decider.is_abandoned = is_abandoned
         try:
             question.value = question.compute(lane.decider)
         except BaseException as error:  # noqa: BLE001  `_end` raises it in the caller
             question.error = error
-        question.took = monotonic() - begun - rested
+        question.took = monotonic() - begun - paused
         question.worked = thread_time()  # each question has a new thread
         with suppress(RuntimeError):  # the loop is closed: the process ends
             self._loop.call_soon_threadsafe(self._end, lane, question)

@@ -58,31 +58,35 @@ class Judgement(NamedTuple):
 
     fleet_outlook: FleetOutlook
     lacks_claim: bool = False  # the claim for the pod's extended resources has to be created
-    gives_way: bool = False  # some node is refused in favour of another pod, which is nominated there or for which the node is kept
-    may_be_refused: bool = False  # the answer has nodes with device plugins, because no DRA devices are free; the plugins may be full
+    gives_way: bool = (
+        False  # some node is refused in favour of another pod, which is nominated there or for which the node is kept
+    )
+    may_be_refused: bool = (
+        False  # the answer has nodes with device plugins, because no DRA devices are free; the plugins may be full
+    )
 
 
 def judge(pod: Pod, basis: Basis, decider: Decider) -> Judgement:
     """Return which nodes can serve a pod."""
-    known = basis.stock
+    current_stock = basis.stock
     stock = _with_nominated(basis, decider)
-    unmade = find_claims(pod, known).unmade
-    if unmade is not None:
+    uncreated = find_claims(pod, current_stock).uncreated
+    if uncreated is not None:
         if by_plugins := _by_plugins(pod, basis, stock, decider):
             return Judgement(by_plugins, may_be_refused=True)
-        waits_for = f"waiting for claim {unmade.claim.metadata.name} to be created"
+        waits_for = f"waiting for claim {uncreated.claim.metadata.name} to be created"
         return Judgement(FleetOutlook(Outlook.WAITING, message=waits_for), lacks_claim=True)
     fleet_outlook = decider.outlook(pod, stock, basis.placement, basis.full)
     if fleet_outlook.nodes:
         return _without_outbid_nodes(pod, fleet_outlook, basis, stock, decider)
-    if stock is known:
+    if stock is current_stock:
         return Judgement(fleet_outlook)
     # With the devices of the nominated pods in use, the pod fits nowhere. For nodes where the pod would fit without the nominated pods, the
     # message is `OUTBID`, and the pod is requeued when a nomination ends.
     hindrances: list[Hindrance] = []
     gives_way = False
     for hindrance in fleet_outlook.hindrances:
-        is_free = not why_not_fits(pod, hindrance.nodes[0], known, decider)
+        is_free = not why_not_fits(pod, hindrance.nodes[0], current_stock, decider)
         hindrances.append(replace(hindrance, message=OUTBID) if is_free else hindrance)
         gives_way = gives_way or is_free
     return Judgement(replace(fleet_outlook, hindrances=tuple(hindrances)), gives_way=gives_way)
@@ -139,8 +143,8 @@ def _by_plugins(pod: Pod, basis: Basis, stock: Stock, decider: Decider) -> Fleet
     if not plugins.nodes:
         return None
     devices = decider.outlook(pod, stock, basis.placement, basis.full)
-    may_go = reaches(pod)
-    if any(may_go(stock.nodes[name]) for name in devices.nodes):
+    may_run = reaches(pod)
+    if any(may_run(stock.nodes[name]) for name in devices.nodes):
         return None
     return replace(plugins, hindrances=devices.hindrances)
 
@@ -152,33 +156,33 @@ def _without_outbid_nodes(
 
     Only pods of the same or a higher priority count.
     """
-    in_stock = nominated_in_shared_pools(basis.rivals, basis.stock)
-    taken = {
+    handled_nodes = nominated_in_shared_pools(basis.rivals, basis.stock)
+    outbid_nodes = {
         node
-        for node in basis.rivals.keys() & fleet_outlook.nodes.keys() - in_stock.keys()
+        for node in basis.rivals.keys() & fleet_outlook.nodes.keys() - handled_nodes.keys()
         if why_not_fits(pod, node, with_pods(stock, node, basis.rivals[node], decider.options()), decider)
     }
-    for node in {kept_node.node for _, kept_node in basis.kept_nodes} & fleet_outlook.nodes.keys() - taken:
+    for node in {kept_node.node for _, kept_node in basis.kept_nodes} & fleet_outlook.nodes.keys() - outbid_nodes:
         serving = decider.serve(pod, node, stock, basis.placement, uncached=decider.options())
         if not isinstance(serving, str) and _is_outbid(node, serving.allocated_claims(), basis, stock, decider):
-            taken.add(node)
-    if not taken:
+            outbid_nodes.add(node)
+    if not outbid_nodes:
         return Judgement(fleet_outlook)
-    left = {name: score for name, score in fleet_outlook.nodes.items() if name not in taken}
-    hindrances = (*fleet_outlook.hindrances, Hindrance(OUTBID, tuple(sorted(taken))))
-    if left:
-        return Judgement(replace(fleet_outlook, nodes=left, hindrances=hindrances), gives_way=True)
+    remaining_nodes = {name: score for name, score in fleet_outlook.nodes.items() if name not in outbid_nodes}
+    hindrances = (*fleet_outlook.hindrances, Hindrance(OUTBID, tuple(sorted(outbid_nodes))))
+    if remaining_nodes:
+        return Judgement(replace(fleet_outlook, nodes=remaining_nodes, hindrances=hindrances), gives_way=True)
     return Judgement(FleetOutlook(Outlook.FULL, {}, OUTBID, hindrances), gives_way=True)
 
 
 def _is_outbid(node: str, given: Sequence[ResourceClaim], basis: Basis, stock: Stock, decider: Decider) -> bool:
     """Return whether the claims `given` on a node would keep a pod from fitting on its kept node, once the pods that it awaits are gone."""
-    for other, kept_node in basis.kept_nodes:
+    for other_pod, kept_node in basis.kept_nodes:
         if node != kept_node.node and not reaches_shared_pool(stock, kept_node.node):
             continue
         later = _stock_once_ended(kept_node, basis, stock)
-        if _would_fit(other, kept_node.node, later, decider) and not _would_fit(
-            other, kept_node.node, later.with_all(given), decider
+        if _would_fit(other_pod, kept_node.node, later, decider) and not _would_fit(
+            other_pod, kept_node.node, later.with_all(given), decider
         ):
             return True
     return False

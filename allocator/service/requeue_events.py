@@ -36,11 +36,11 @@ class RequeueEvents:
 
     def add(self, pods: Iterable[str] = (), *, all_pods: bool = False) -> None:
         """Add an event for these pods, or for all pods. Without pods, add none."""
-        named = tuple(sorted(set(pods)))
-        if not named and not all_pods:
+        keys = tuple(sorted(set(pods)))
+        if not keys and not all_pods:
             return
         self.seq += 1
-        self._events.append(RequeueEvent(self.seq, named, all_pods))
+        self._events.append(RequeueEvent(self.seq, keys, all_pods))
         self._added.set()
         self._added = asyncio.Event()
 

@@ -123,7 +123,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     identity: Annotated[str, Flag("Our identity in the Lease. Default: our pod's name.", "NAME", absent=own_name)]
     answer: float = ANSWER_SECONDS  # the maximum of seconds for an API call
     starved: float = STARVED_SECONDS  # a node is kept for a pod that has waited for room for this many seconds
-    quota_place: str = ""  # the address at which other replicas reach the port `quota`; by default the address of the port
+    quota_place: str = (
+        ""  # the address at which other replicas reach the port `quota`; by default the address of the port
+    )
     quota_trust: LeaderIdentity = LeaderIdentity()
     look: float = LOOK_SECONDS
     lease: str = LEASE

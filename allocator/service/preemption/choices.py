@@ -116,11 +116,11 @@ def fewest(pod: Pod, scene: Scene, decider: Decider) -> PotentialVictims | None:
 
     Return None if there is no such node. Also return None if the end of one pod is enough there, because then no node has to be kept.
     """
-    more = replace(
+    raised = replace(
         pod, spec=replace(pod.spec, priority=priority(pod) + 1)
     )  # so that pods of its own priority count too
     stock = scene.without_ended()
-    holders = scene.holders_below(more, stock)
+    holders = scene.holders_below(raised, stock)
     may_run = barriers(pod, [name for name in requests(pod) if "/" in name])
     trial = Trial([(pod, node) for node in stock.nodes], stock, scene, decider)
 
@@ -206,9 +206,9 @@ class Trial:
         chosen = self._places if self._together else [(pod, victims.node)]
         after = without_pods(self._stock, victims.pods)
         nodes = dict.fromkeys(node for _, node in chosen)
-        others = self._nominated_elsewhere | {node: scene.rivals.get(node, ()) for node in nodes}
-        for node, ahead in others.items():
-            after = with_pods(after, node, ahead, self._decider.options())
+        nominated = self._nominated_elsewhere | {node: scene.rivals.get(node, ()) for node in nodes}
+        for node, nominated_pods in nominated.items():
+            after = with_pods(after, node, nominated_pods, self._decider.options())
         leaving = {gone.metadata.uid for gone in (pod, *victims.pods)}
         full = full_nodes(scene.occupied, scene.most_pods, leaving)
         for member, node in chosen:
@@ -217,11 +217,11 @@ class Trial:
                 None if node in full else self._decider.serve(member, node, after, placement, uncached=self._options)
             )
             if serving is None or isinstance(serving, str):
-                if any(others.values()):
+                if any(nominated.values()):
                     self.give_way[member.metadata.uid] = member
                 return False
-            given = serving.allocated_claims()
-            if any(line.exceeded for line in scene.quota_lines(member, given, after)):
+            allocated = serving.allocated_claims()
+            if any(line.exceeded for line in scene.quota_lines(member, allocated, after)):
                 return False
-            after = after.with_all(given)
+            after = after.with_all(allocated)
         return True

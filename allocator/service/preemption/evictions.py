@@ -134,8 +134,8 @@ class Evictions:
         """Choose the victims on one of the nodes, or on all nodes `together`. If there are no victims, return the reason."""
         self._lead.require_ready()
         # With an outdated cache, pods could be evicted in spite of a budget, or for devices that are already free.
-        if silent := self._knowledge.silent_for(TRUSTED):
-            problem = f"no pod is evicted: there was no update about {silent} for {TRUSTED:.0f} s"
+        if silent_collections := self._knowledge.silent_for(TRUSTED):
+            problem = f"no pod is evicted: there was no update about {silent_collections} for {TRUSTED:.0f} s"
             remedy = "check the API server and the allocator's rights"
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, remedy)
         if not places:
@@ -215,14 +215,16 @@ class Evictions:
             nominations.nominate(member, node, (*chosen.pods, *leaving))
         for victim in chosen.pods:
             question = partial(choices.still_suffice, places, (chosen.pods, tuple(evicted)), self.scene(places))
-            (does, is_enough), give_way = await self._runner.search(pod.metadata.namespace, question, LOOK_SECONDS)
+            (still_suffices, already_fits), give_way = await self._runner.search(
+                pod.metadata.namespace, question, LOOK_SECONDS
+            )
             for refused_pod in give_way:
                 nominations.give_way(refused_pod)
-            if not does:
+            if not still_suffices:
                 for member, _ in places:
                     nominations.give_up(member)
                 return Preemption(message="devices changed during preemption; no other pod is evicted")
-            if is_enough:
+            if already_fits:
                 break
             await self._evict(victim, pod)
             evicted.append(victim)

@@ -69,9 +69,9 @@ class ExtenderPreemption:
         """Queue a pod that fits on none of the nodes that the other plugins accept."""
         pod = self._pods.newest(pod)
         uid = pod.metadata.uid
-        may = self._preempting is not Preempting.OFF and may_preempt(pod)
-        helps = fleet_outlook.outlook in _ROOM_MAY_HELP
-        if not (may and helps) or len(self._queued) >= MAX_QUEUED:
+        may_evict = self._preempting is not Preempting.OFF and may_preempt(pod)
+        room_may_help = fleet_outlook.outlook in _ROOM_MAY_HELP
+        if not (may_evict and room_may_help) or len(self._queued) >= MAX_QUEUED:
             return
         tried_at = self._tried_at.get(uid, -inf)
         if self._clock() < tried_at + self._again:

@@ -73,14 +73,14 @@ class Nominations:
         if pod.metadata.uid in self._pods and pod.spec.scheduling_group is None:
             self._full.setdefault(pod.metadata.uid, (self._clock(), devices))
 
-    def next_starved_pod(self, helps: Callable[[Pod, KeptNode], bool]) -> Pod | None:
+    def next_starved_pod(self, is_useful: Callable[[Pod, KeptNode], bool]) -> Pod | None:
         """Return the pod for which a node should be searched.
 
         This is the starved pod whose kept node no longer helps it or, if there is none, the starved pod that requests most devices.
         """
         starved_uid = next((uid for uid, kept in self._ours.items() if kept.starved), "")
         now = self._clock()
-        due = [
+        starved_uids = [
             uid
             for uid, (since, _) in self._full.items()
             if uid not in self._ours
@@ -89,14 +89,14 @@ class Nominations:
         ]
         if starved_uid:
             kept_node, starved = self._ours[starved_uid], self._pods.get(starved_uid)
-            if starved is not None and due and now - kept_node.progress_at >= IDLE:
+            if starved is not None and starved_uids and now - kept_node.progress_at >= IDLE:
                 self.give_up(starved)
                 starved_uid = ""
-            elif starved is None or helps(starved, kept_node):
+            elif starved is None or is_useful(starved, kept_node):
                 return None
-        if not due and not starved_uid:
+        if not starved_uids and not starved_uid:
             return None
-        uid = starved_uid or max(due, key=lambda candidate: self._full[candidate][1])
+        uid = starved_uid or max(starved_uids, key=lambda candidate: self._full[candidate][1])
         _, devices = self._full.pop(uid, (now, 0))
         # If no node is found for this pod, the other pods are tried before it is tried again.
         self._full[uid] = now + RETRY_FACTOR * self._starved, devices
@@ -128,11 +128,11 @@ class Nominations:
 
     def rivals(self, pod: Pod, ledger: Ledger, group: Collection[str] = ()) -> dict[str, list[Pod]]:
         """Return the nominated pods of the same or a higher priority, by node. Reserved pods and pods of the same group are left out."""
-        least = priority(pod)
+        own_priority = priority(pod)
         by_node: dict[str, list[Pod]] = {}
         for uid in self._ours | self._stored:
             other = self._pods.get(uid)
-            if other is None or other.spec.node_name or priority(other) < least:
+            if other is None or other.spec.node_name or priority(other) < own_priority:
                 continue
             node = self.node_of(other)
             if not node or ledger.reservation_of(uid) or uid == pod.metadata.uid or uid in group:
@@ -145,7 +145,7 @@ class Nominations:
         """Note that a pod was refused because of a nomination. It is requeued when a nomination ends."""
         self._giving_way[pod.metadata.uid] = pod
 
-    def awaited_by(self, pod: Pod | None) -> str:
+    def nominated_node_of(self, pod: Pod | None) -> str:
         """Return the nominated node of an unbound pod; "" if there is none, or if the pod is bound or None."""
         return self.node_of(pod) if pod is not None and not pod.spec.node_name else ""
 
@@ -158,7 +158,7 @@ class Nominations:
 
     def follow(self, before: str, pod: Pod | None) -> None:
         """Note the nominated node of a changed pod. If this is no longer the node `before`, requeue the pods that gave way."""
-        awaited = self.awaited_by(pod)
+        awaited = self.nominated_node_of(pod)
         if pod is not None and awaited and pod.metadata.uid in self._pods:
             self._stored[pod.metadata.uid] = None
         if before and awaited != before:

@@ -41,8 +41,8 @@ MAX_SCORE = 100  # the highest score of the scheduler framework
 class Supposed(NamedTuple):
     """Two stocks with the members placed so far, and the pods of lower priority."""
 
-    emptied: Stock  # without all pods of lower priority
-    now: Stock  # with the pods of lower priority, except the victims of the members placed so far
+    without_lower: Stock  # without all pods of lower priority
+    without_victims: Stock  # with the pods of lower priority, except the victims of the members placed so far
     holders: Holders
     removed: tuple[Pod, ...] = ()
 
@@ -81,7 +81,7 @@ class Supposition:
         """Return why a member does not fit on a node with the pods of `add` and without the pods of `remove`; "" if it fits."""
         pod = self._pod_of(token)
         others = Others([self._pods.newest(added) for added in add], tuple(remove))
-        question = partial(questions.why_not_fits_beside, pod, node, self._supposed.emptied, others)
+        question = partial(questions.why_not_fits_beside, pod, node, self._supposed.without_lower, others)
         return self._pods.redact(pod, await self._runner.answer(pod.metadata.namespace, question))
 
     async def reserve(self, token: str, node: str) -> None:
@@ -89,11 +89,11 @@ class Supposition:
         pod = self._pod_of(token)
         before = self._supposed
         question = partial(_place, pod, node, before, self._evictions.scene([(pod, node)]))
-        placed = await self._runner.answer(pod.metadata.namespace, question)
-        if isinstance(placed, str):
-            raise HttpError(HTTPStatus.CONFLICT, placed, "schedule the pod again")
+        result = await self._runner.answer(pod.metadata.namespace, question)
+        if isinstance(result, str):
+            raise HttpError(HTTPStatus.CONFLICT, result, "schedule the pod again")
         self._before[token] = before
-        self._supposed = placed
+        self._supposed = result
 
     def release(self, token: str) -> None:
         """Undo the placement of a member and of all members placed after it. A scheduler undoes the last placement first."""
@@ -118,8 +118,8 @@ def _outlook(
     leaving = {gone.metadata.uid for gone in (pod, *supposed.removed)}
     full = full_nodes(scene.occupied, scene.most_pods, leaving)
     placement = scene.placements[pod.metadata.uid]
-    fleet_outlook = decider.outlook(pod, supposed.emptied, placement, full)
-    now_fits = decider.outlook(pod, supposed.now, placement, full).nodes
+    fleet_outlook = decider.outlook(pod, supposed.without_lower, placement, full)
+    now_fits = decider.outlook(pod, supposed.without_victims, placement, full).nodes
     return supposed, replace(
         fleet_outlook, nodes={node: MAX_SCORE if node in now_fits else 0 for node in fleet_outlook.nodes}
     )
@@ -127,15 +127,17 @@ def _outlook(
 
 def _place(pod: Pod, node: str, supposed: Supposed, scene: Scene, decider: Decider) -> Supposed | str:
     placement = scene.placements[pod.metadata.uid]
-    now = supposed.now
+    now = supposed.without_victims
     serving = _serve(pod, node, now, placement, decider)
     if isinstance(serving, str):
         now = choices.stock_with_room((pod, node), now, supposed.holders, scene, decider)
         serving = _serve(pod, node, now, placement, decider)
     if isinstance(serving, str):
         return serving
-    given = serving.allocated_claims()
-    return supposed._replace(emptied=supposed.emptied.with_all(given), now=now.with_all(given))
+    allocated = serving.allocated_claims()
+    return supposed._replace(
+        without_lower=supposed.without_lower.with_all(allocated), without_victims=now.with_all(allocated)
+    )
 
 
 def _serve(pod: Pod, node: str, stock: Stock, placement: Placement, decider: Decider) -> Serving | str:

@@ -166,19 +166,19 @@ class QuotaAdmission:
             demand=demand,
             find_pod=knowledge.pod,
             find_spec=self._spec,
-            but=new.uid,
+            except_uid=new.uid,
             claims_only=new.entry is not None,
         )
         question = QuotaQuestion(knowledge.quotas.objects.values(), used_by_claims, waiting, demand, self._spec)
-        requested = question.asked_by(new)
+        requested = question.requested_by(new)
         lines = question.lines_for(new, requested)
-        crossed = [str(line) for line in lines if line.exceeded]
-        self._metrics.reviews.labels("refused" if crossed else "admitted").inc()
-        if lines and not crossed and not new.dry_run:
+        exceeded = [str(line) for line in lines if line.exceeded]
+        self._metrics.reviews.labels("refused" if exceeded else "admitted").inc()
+        if lines and not exceeded and not new.dry_run:
             self.pending.admit(new, self._clock())
-        if crossed:
-            crossed.append(core_lines(self._core.objects.values(), new.namespace, requested, stock.classes))
-        return "; ".join(filter(None, crossed))
+        if exceeded:
+            exceeded.append(core_lines(self._core.objects.values(), new.namespace, requested, stock.classes))
+        return "; ".join(filter(None, exceeded))
 
     def _spec(self, namespace: str, name: str) -> ResourceClaimSpec | None:
         template = self._templates.objects.get((namespace, name))

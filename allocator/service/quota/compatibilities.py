@@ -46,12 +46,14 @@ class Compatibilities:
         for rule in rules:
             if not lead.may_write():
                 return
-            name, was, now = rule.metadata.name, rule.status, self._clock()
+            name, stored, now = rule.metadata.name, rule.status, self._clock()
             evaluation = self._evaluations[name] = await _evaluate(rule, stock, self._evaluations.get(name))
             status = evaluation.status
             is_recent = now - self._written.get(name, -inf) < NUMBER_SECONDS
-            only_the_number = was.findings == status.findings and was.observed_generation == status.observed_generation
-            if was == status or (only_the_number and is_recent):
+            only_number_changed = (
+                stored.findings == status.findings and stored.observed_generation == status.observed_generation
+            )
+            if stored == status or (only_number_changed and is_recent):
                 continue
             written = {
                 "observedGeneration": status.observed_generation,
@@ -76,22 +78,22 @@ class _Evaluation(msgspec.Struct, frozen=True, eq=False):
 
 async def _evaluate(compatibility: DeviceCompatibility, stock: Stock, before: _Evaluation | None) -> _Evaluation:
     """Evaluate a rule on the pages that are new since the last evaluation."""
-    known: dict[Page, PageCoverage] = {}
+    known_coverage: dict[Page, PageCoverage] = {}
     if before is not None:
         former = before.compatibility
         same_spec = former.spec == compatibility.spec
         if same_spec and former.metadata.generation == compatibility.metadata.generation:
-            known = before.coverage_by_page
+            known_coverage = before.coverage_by_page
             if before.pages is stock.pages:
                 return before
     rule = rule_of(compatibility)
     coverage_by_page: dict[Page, PageCoverage] = {}
     pools = [pool for pool in stock.pages_of if pool[0] == compatibility.spec.driver]
-    for at, pool in enumerate(pools):
-        if at % _POOLS_A_TURN == 0:
+    for index, pool in enumerate(pools):
+        if index % _POOLS_A_TURN == 0:
             await asyncio.sleep(0)  # let other tasks run
         for page in stock.newest_pages(pool):
-            coverage = known.get(page)
+            coverage = known_coverage.get(page)
             coverage_by_page[page] = coverage_of(rule, page) if coverage is None else coverage
     status = status_of(compatibility, coverage_by_page.items())
     return _Evaluation(compatibility, stock.pages, coverage_by_page, status)

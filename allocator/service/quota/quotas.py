@@ -94,13 +94,13 @@ class Quotas:
         rows: list[Object] = []
         assumed = _assumed(unwritten, stock)
         for quota in self._knowledge.quotas.objects.values():
-            for limit, used, more in self._uses(quota, assumed, stock):
+            for limit, used, assumed_amount in self._uses(quota, assumed, stock):
                 row = {
                     "quota": limit.quota,
                     "key": limit.key,
                     "hard": str(limit.hard),
                     "used": str(used),
-                    "assumed": str(more),
+                    "assumed": str(assumed_amount),
                 }
                 rows.append(row)
         rows.sort(key=lambda row: (row["quota"], row["key"]))
@@ -132,12 +132,14 @@ class Quotas:
         find_pod = self._knowledge.pod
         claims = assumed.get(quota.metadata.namespace or "default", ())
         held = held_of_quota(quota, stock, find_pod)
-        meant = total(amounts_of(claim, stock.pages_of) for claim in claims if concerns(quota, claim, find_pod))
+        assumed_amounts = total(
+            amounts_of(claim, stock.pages_of) for claim in claims if concerns(quota, claim, find_pod)
+        )
         for limit in limits_of(quota):
-            more = amount_of(limit, meant)
-            used = amount_of(limit, held) - more
+            assumed_amount = amount_of(limit, assumed_amounts)
+            used = amount_of(limit, held) - assumed_amount
             unit = limit.hard.format
-            yield limit, Quantity.from_nano(used, unit), Quantity.from_nano(more, unit)
+            yield limit, Quantity.from_nano(used, unit), Quantity.from_nano(assumed_amount, unit)
 
 
 def _assumed(unwritten: Iterable[ResourceClaim], stock: Stock) -> dict[str, list[ResourceClaim]]:
@@ -145,7 +147,7 @@ def _assumed(unwritten: Iterable[ResourceClaim], stock: Stock) -> dict[str, list
     by_namespace: dict[str, list[ResourceClaim]] = {}
     for claim in unwritten:
         meta = claim.metadata
-        meant = stock.claims.get(meta.key)
-        if meant is not None and meant.metadata.uid == meta.uid:
-            by_namespace.setdefault(meta.namespace or "default", []).append(meant)
+        current = stock.claims.get(meta.key)
+        if current is not None and current.metadata.uid == meta.uid:
+            by_namespace.setdefault(meta.namespace or "default", []).append(current)
     return by_namespace

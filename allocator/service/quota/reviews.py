@@ -61,7 +61,9 @@ class QuotaReviews:
             address = election.holders_notes.get(PLACE)
             if address in (None, election.notes.get(PLACE)) or FORWARDED in head.headers:
                 raise HttpError(
-                    HTTPStatus.SERVICE_UNAVAILABLE, "no leader is known that could count the object", "retry in a moment"
+                    HTTPStatus.SERVICE_UNAVAILABLE,
+                    "no leader is known that could count the object",
+                    "retry in a moment",
                 )
             return self._forward(address, body)
 
@@ -74,8 +76,8 @@ class QuotaReviews:
 
         try:
             return ask(self._admission.admit)
-        except Unfinished as more:
-            return self._admission.in_turns(more.namespace, ask)
+        except Unfinished as unfinished:
+            return self._admission.in_turns(unfinished.namespace, ask)
 
     async def _forward(self, address: str, body: bytes) -> Reply:
         trust = self._trust
@@ -90,7 +92,7 @@ class QuotaReviews:
                 if self._context is None or bundle != self._bundle:
                     self._context = ssl.create_default_context(cafile=trust.authorities)
                     self._bundle = bundle
-            asking = self._session.post(
+            request = self._session.post(
                 f"{scheme}://{address}/quota",
                 data=body,
                 headers={"Content-Type": JSON, FORWARDED: self._election.identity},
@@ -98,10 +100,10 @@ class QuotaReviews:
                 server_hostname=trust.name or None,
                 allow_redirects=False,
             )
-            async with asking as response:
+            async with request as response:
                 answer = bytearray()
-                async for piece in response.content.iter_any():
-                    answer += piece
+                async for chunk in response.content.iter_any():
+                    answer += chunk
                     if len(answer) > LARGEST:
                         raise ValueError(f"its answer has more than {LARGEST} bytes")  # noqa: TRY301  reported below
                 return Reply(response.status, bytes(answer), JSON)

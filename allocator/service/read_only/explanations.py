@@ -70,13 +70,13 @@ class Explanations:
         if not (asks_for_devices(new) and waits(new)):
             self._waiting.pop(uid, None)
             return
-        known = self._waiting.get(uid)
-        if known is None:
+        watched = self._waiting.get(uid)
+        if watched is None:
             self._waiting[uid] = _Watched(new, self._clock() + self._grace)
             return
-        if known.pod.status.resource_claim_statuses != new.status.resource_claim_statuses:
-            known.judged = None
-        known.pod = new
+        if watched.pod.status.resource_claim_statuses != new.status.resource_claim_statuses:
+            watched.judged = None
+        watched.pod = new
 
     async def explain_waiting(self, stock: Stock) -> None:
         """Check the pods that are due, and write the events whose text has changed."""
@@ -104,17 +104,17 @@ class Explanations:
 
 def explain(decider: Decider, pod: Pod, stock: Stock) -> str:
     """Return why a pod gets no devices and what would help; "" if the pod fits or the answer is unknown."""
-    asking = pod
+    explained_pod = pod
     pod_claims = find_claims(pod, stock)
-    if pod_claims.unmade is not None and all(node_obstacle(pod_claims, node) for node in stock.nodes.values()):
+    if pod_claims.uncreated is not None and all(node_obstacle(pod_claims, node) for node in stock.nodes.values()):
         # On every node a device plugin serves the extended resources, so the explanation leaves them out.
-        asking = replace(pod, spec=replace(pod.spec, containers=(), init_containers=()))
-    fleet_outlook = decider.outlook(asking, stock)
+        explained_pod = replace(pod, spec=replace(pod.spec, containers=(), init_containers=()))
+    fleet_outlook = decider.outlook(explained_pod, stock)
     if fleet_outlook.outlook not in _WORTH_SAYING:
         return ""
     parts = [fleet_outlook.message]
     if fleet_outlook.outlook is Outlook.NEVER:
         parts.append("no node could serve the pod even if no device were in use")
-    if help_ := advice(asking, stock, fleet_outlook.hindrances):
-        parts.append(help_)
+    if change := advice(explained_pod, stock, fleet_outlook.hindrances):
+        parts.append(change)
     return redact("; ".join(parts), stock, pod.metadata.namespace or "default")

@@ -97,8 +97,8 @@ class Extender:
             return _filter_reply(names)
         group = pod.spec.scheduling_group
         if group is not None:
-            grouped = GROUPED.format(group.pod_group_name)
-            return _filter_reply((), dict.fromkeys(names, grouped))
+            group_reason = GROUPED.format(group.pod_group_name)
+            return _filter_reply((), dict.fromkeys(names, group_reason))
         if fleet_outlook.outlook is Outlook.UNDECIDED and not fleet_outlook.nodes:
             return _filter_reply(error=fleet_outlook.message)
         self._scores.pop(uid, None)
@@ -109,12 +109,12 @@ class Extender:
         fitting = [name for name in names if name in fleet_outlook.nodes]
         if fitting:
             return _filter_reply(fitting)  # if a node fits, the scheduler does not read the reasons of other nodes
-        if taken_back := self._allocator.take_back_elsewhere(pod, names):
-            return _filter_reply((), dict.fromkeys(names, f"node(s) excluded: {taken_back}"))
+        if deallocation_reason := self._allocator.take_back_elsewhere(pod, names):
+            return _filter_reply((), dict.fromkeys(names, f"node(s) excluded: {deallocation_reason}"))
         self._preemption.note(pod, names, fleet_outlook)
         by_node = {name: hindrance.message for hindrance in fleet_outlook.hindrances for name in hindrance.nodes}
-        otherwise = f"node(s) excluded: {fleet_outlook.message or 'no devices for the claims'}"
-        return _filter_reply((), {name: by_node.get(name, otherwise) for name in names})
+        default_reason = f"node(s) excluded: {fleet_outlook.message or 'no devices for the claims'}"
+        return _filter_reply((), {name: by_node.get(name, default_reason) for name in names})
 
     def prioritize(self, args: ScoreArgs) -> Reply:
         uid = args.pod.metadata.uid

@@ -112,8 +112,8 @@ class Plugin:
     async def postfilter(self, question: PreemptionQuestion) -> Reply:
         pod = question.pod
         if pod is not None:
-            if taken_back := self._allocator.take_back_elsewhere(pod, question.nodes):
-                return json({"nominatedNode": "", "victims": [], "message": taken_back})
+            if deallocation_reason := self._allocator.take_back_elsewhere(pod, question.nodes):
+                return json({"nominatedNode": "", "victims": [], "message": deallocation_reason})
             preemption = await self._evictions.make_room([(pod, node) for node in question.nodes])
         else:
             preemption = await self._evictions.make_room(

@@ -140,17 +140,17 @@ class Scheduler:
             if refusal := podfit.refusal(pod, node, used.get(name, {})):
                 refusals[name] = refusal
         # No controller creates claims for extended resources here, so device plugins must serve these resources.
-        by_plugin = find_claims(pod, stock).unmade is not None
-        found = self._decider.outlook(pod, stock, excluded_nodes=refusals, by_plugin=by_plugin)
-        nodes = list(found.nodes)
-        message = found.message
-        if found.outlook is Outlook.SKIP:
+        by_plugin = find_claims(pod, stock).uncreated is not None
+        fleet_outlook = self._decider.outlook(pod, stock, excluded_nodes=refusals, by_plugin=by_plugin)
+        nodes = list(fleet_outlook.nodes)
+        message = fleet_outlook.message
+        if fleet_outlook.outlook is Outlook.SKIP:
             nodes = [name for name in stock.nodes if name not in refusals]
             counts = Counter(refusals.values()).most_common()
             why = ", ".join(f"{number} {text}" for text, number in counts)
             message = f"0 of {len(refusals)} nodes: {why}" if refusals else "there are no nodes"
         if not nodes:
-            return _WaitReason(message, WITHOUT_CLAIMS if found.outlook is Outlook.WAITING else UNSCHEDULABLE)
+            return _WaitReason(message, WITHOUT_CLAIMS if fleet_outlook.outlook is Outlook.WAITING else UNSCHEDULABLE)
         node_name = min(nodes)
         serving = self._decider.serve(pod, node_name, stock)
         return _WaitReason(serving) if isinstance(serving, str) else (node_name, serving)
@@ -165,8 +165,8 @@ class Scheduler:
             effect: effects.ClaimWrite = effects.PatchReservedFor(claim, consumers)
         else:
             if FINALIZER not in finalizers:
-                guard = effects.PatchFinalizer(claim, (*finalizers, FINALIZER))
-                claim = await write(self._cluster, guard)
+                finalizer_patch = effects.PatchFinalizer(claim, (*finalizers, FINALIZER))
+                claim = await write(self._cluster, finalizer_patch)
             effect = effects.PatchAllocation(claim, allocation, consumers)
         written = await write(self._cluster, effect)
         version = written.metadata.resource_version
