@@ -101,7 +101,7 @@ class NamespaceUsage:
     def missing(self, except_uid: str = "", *, claims_only: bool = False) -> Iterator[tuple[str, WantedClaim, int]]:
         """Yield the claims that are not stored yet: the priority class, the claim, and how many there are of it.
 
-        Claims of the object with uid `except_uid` do not count. With `claims_only`, claims that are still to be created for pods do not count.
+        Claims of the object `except_uid` do not count. With `claims_only`, claims that are still to be created for pods do not count.
         """
         excluded = self.admitted.get(except_uid)
         own_missing, own_unseen = (

@@ -149,7 +149,7 @@ class PendingUsage:
         except_uid: str = "",
         claims_only: bool = False,
     ) -> Amounts:
-        """Return the pending usage under a quota. The object with uid `except_uid` does not count, because it may be reviewed a second time.
+        """Return the pending usage under a quota. The object `except_uid` does not count, because it may be reviewed a second time.
 
         With `claims_only`, claims that are still to be created for pods do not count. Objects without a class of the quota are skipped
         first, because a tenant may store any number of them.

@@ -93,7 +93,11 @@ def test_a_hint_for_extended_resources_is_about_the_limits(key, helps):
     wanted = claim("a", exactly("gpu"))
     by_name = replace(wanted, metadata=replace(wanted.metadata, annotations={EXTENDED_CLAIM: "true"}))
     hint = hints(stock, by_name)[Kind.TAINT]
-    assert (hint.value, helps in hint.text, "if the request tolerated" in hint.text) == (f"{key}:NoSchedule", True, False)
+    assert (hint.value, helps in hint.text, "if the request tolerated" in hint.text) == (
+        f"{key}:NoSchedule",
+        True,
+        False,
+    )
 
 
 def test_a_blocking_constraint_is_named():

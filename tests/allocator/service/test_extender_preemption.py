@@ -31,9 +31,7 @@ async def test_without_eviction_enabled_victims_are_reported_once_and_not_evicte
             looked = sidecar.service.extender_preemption.scans
             await extender_filter(sidecar, "urgent", "n0")
             await until(lambda before=looked: sidecar.service.extender_preemption.scans > before)
-        words = (
-            "would fit on n0 if lower-priority pod default/a were evicted; --extender-preemption is advise, so no pod is evicted"
-        )
+        words = "would fit on n0 if lower-priority pod default/a were evicted; --extender-preemption is advise, so no pod is evicted"
         assert await event_messages(cluster) == [words]
         assert await exists(sidecar, "a")
 

@@ -86,7 +86,10 @@ async def test_an_event_for_an_unservable_pod_names_the_nearest_fit():
     recorder = Recorder()
     recorder.explanations.see(None, typed_pod("p", "three"))
     [(_, sentence)] = await recorder.after(GRACE, stock_of(sidecar.claim("three", 3)))
-    assert "no node could serve the pod even if no device were in use; nearest is n0: 2 of 3 devices would fit now" in sentence
+    assert (
+        "no node could serve the pod even if no device were in use; nearest is n0: 2 of 3 devices would fit now"
+        in sentence
+    )
 
 
 async def test_pods_that_do_not_wait_for_devices_get_no_explanation():
