@@ -1,7 +1,7 @@
-"""How much work each decision may cost, in one table. docs/limits.md is generated from it.
+"""The limits of computation: the most steps that each kind of work may take. docs/limits.md lists them.
 
-A step is about a microsecond. A search for devices counts its own steps, of about eight microseconds each, and charges them
-to the budget of the whole question. Beyond a limit the answer is "undecided" (`dra.budget`).
+A step takes about a microsecond. A search for devices counts search steps, which take about eight microseconds each, and also charges
+them to the budget of the whole question. Beyond a limit the answer is "undecided" (`dra.budget`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Self
 
 
 class StepLimit(int):
-    """A number of steps, the work that it bounds, and what follows when they are spent."""
+    """A number of steps, the work that it bounds, and what happens when the steps are spent."""
 
     bounds: str
     beyond: str
@@ -27,13 +27,13 @@ _RETRIED = "the pod waits for the next scheduling attempt"
 
 # The webhook, and the commands that decide as it does.
 REVIEW = StepLimit(
-    1_000_000, "translating a pod or template; checking it against the fleet has the same limit", _UNDECIDED
+    1_000_000, "translating a pod or template, and as many for checking it against the fleet", _UNDECIDED
 )
 VERDICT = StepLimit(3_000, "checking claims against one kind of node (search steps)", "the claims are not refused")
 HINTS = StepLimit(500_000, "advice for refused claims", _NO_ADVICE)
 EXPRESSION = StepLimit(
     2_000,
-    "evaluating an expression of a rule on one value (compiling it: 20 times as many)",
+    "evaluating an expression of a rule on one value (20 times as many for compiling the expression)",
     "the key stays on the pod",
 )
 EXPRESSION_CALL = StepLimit(1_000, "one uninterruptible call in such an expression", "the key stays on the pod")
@@ -43,7 +43,7 @@ RULE_SELECTOR = StepLimit(
 CLASS_ON_GROUP = StepLimit(
     200,
     "evaluating the selectors of a class on a group of equal devices",
-    "further steps count towards the limit for all groups",
+    "further steps for the group count towards the limit for all groups",
 )
 CLASS_ON_FLEET = StepLimit(
     200_000, "evaluating the selectors of a class on all groups of devices", "some devices of the class are not counted"
@@ -52,7 +52,9 @@ MISSED_POD = StepLimit(
     50_000, "checking a pod that was created without the webhook", "the pod is not reported in this pass"
 )
 TEMPLATES_AHEAD = StepLimit(
-    1_000_000, "creating the templates of a workload before its pods", "the templates are created with the pods"
+    1_000_000,
+    "translating a workload, to create its templates before its pods",
+    "the templates are created after the pods",
 )
 # The allocator.
 NODE_SEARCH = StepLimit(120_000, "searching one node (search steps), if no other limit applies", _RETRIED)
@@ -64,12 +66,12 @@ KEPT_NODE = StepLimit(
     20_000, "checking whether a pod fits the node kept for it", "the node is no longer kept for the pod"
 )
 PREEMPTION = StepLimit(2_000_000, "choosing preemption victims for a pod", "no pod is evicted in this attempt")
-PREEMPTION_SEARCH = StepLimit(5_000, "checking one set of victims (search steps)", "the next set is checked")
+PREEMPTION_SEARCH = StepLimit(5_000, "checking one set of victims (search steps)", "the next set of victims is checked")
 QUOTA_PIECE = StepLimit(
     8_000, "counting a claim for a quota without a pause", "the count pauses while other reviews are answered"
 )
 COUNTED_CLAIM = StepLimit(
-    500_000, "counting the devices that a claim may get", "only the devices counted so far are used"
+    500_000, "counting the devices that a claim may get", "the claim counts with the amounts that it requests itself"
 )
 ADVICE = StepLimit(500_000, "advice for a pod that fits no node", _NO_ADVICE)
 RULE_PAGE = StepLimit(
