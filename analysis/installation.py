@@ -295,9 +295,13 @@ PARTS = {
         "driver",
         "Also our driver on labelled nodes; it reads a ConfigMap of yours, drawbridge-inventory (docs/node.md).",
     ),
-    "adapter": Part("adapter", "adapter", "Also device plugins as drivers, on labelled nodes (docs/node.md)."),
+    "adapter": Part(
+        "adapter",
+        "adapter",
+        "Also an adapter on labelled nodes, which serves the devices of device plugins as a DRA driver (docs/node.md).",
+    ),
     "guards": Part(
-        "guards", "guards", "Also policies about who may give devices, bind pods, publish slices (docs/security.md)."
+        "guards", "guards", "Also policies on who may allocate devices, bind pods or publish slices (docs/security.md)."
     ),
     "protected-claims": Part(
         "protected-claims",

@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 # By group, name: one line of help. The module with this name in `cli.commands` defines `command`.
 GROUPS = {
     "Look": {
-        "survey": "List workloads that request devices, and what becomes of each.",
-        "free": "List devices by node: free ones, and who holds the others.",
+        "survey": "List workloads that request devices, and the outcome for each.",
+        "free": "List the devices of nodes, and the pods that hold them.",
         "quota": "Show the use of DeviceQuotas, and the keys that limit nothing.",
         "doctor": "Find what is wrong in a cluster, and repair it on request.",
         "dashboard": "Show devices, their holders and waiting pods in a browser.",
-        "observed": "Sum up the webhook's decisions in each namespace, from its logs.",
+        "observed": "Count the webhook's decisions by namespace, from its logs.",
         "snapshot": "Save what these commands read of a cluster, without Secrets.",
     },
     "Change": {
         "translate": "Rewrite pods for device plugins into pods with ResourceClaims.",
         "check": "Find what the API server, the fleet or a driver would refuse.",
         "test": "Run test cases for rules and policies.",
-        "dialects": "List every legacy key that is understood, and its translation.",
+        "dialects": "List the known legacy keys, and how they are translated.",
     },
     "Ask about a pod": {
         "explain": "Explain the state of a pod, claim or device; explain a code.",
-        "simulate": "Show where pending pods go, or which devices claims get.",
+        "simulate": "Show where pending pods would go, or claims' devices.",
         "resize": "Show whether a workload would fit with other amounts.",
         "demo": "Send example pods through the webhook, without a cluster.",
     },

@@ -135,7 +135,7 @@ def files(*, required: bool = True, positional: bool = True, help: str = "") -> 
         ),
         option(
             "--exclude",
-            "Files in directories to skip, as .gitignore patterns. May be repeated.",
+            "Files to skip in directories, as a pattern of .gitignore. May be repeated.",
             metavar="PATTERN",
             multiple=True,
             remembered_as=EXCLUDED,
@@ -148,7 +148,7 @@ def inventory() -> Decorator:
     """Add `--inventory`."""
     return option(
         "--inventory",
-        "Classes, slices and nodes to decide on, such as a snapshot. May be repeated.",
+        "The fleet: classes, slices and nodes, for example a snapshot. May be repeated.",
         metavar="FILE|DIR",
         multiple=True,
     )
@@ -162,7 +162,7 @@ def server() -> Decorator:
         (
             option(
                 "--kubernetes",
-                f"The Kubernetes version to answer for, with its default feature gates: 1.{OLDEST} to 1.{NEWEST}.",
+                f"Answer for this Kubernetes version, 1.{OLDEST} to 1.{NEWEST}, with its default feature gates.",
                 metavar="1.N",
             ),
             option(
@@ -178,7 +178,7 @@ def cluster_access() -> Decorator:
     """Add `--kubeconfig` and `--context`."""
     return all_of(
         (
-            option("--kubeconfig", "Default: the cluster that drawbridge runs in, else kubectl's.", metavar="FILE"),
+            option("--kubeconfig", "Default: the cluster that drawbridge runs in, else kubectl's file.", metavar="FILE"),
             option("--context", "A context of the kubeconfig.", metavar="NAME"),
         )
     )
@@ -201,7 +201,7 @@ def mode_option() -> Decorator:
     """Add `--mode`."""
     return option(
         "--mode",
-        "Decide in this mode, instead of those of the namespaces and the configuration.",
+        "Decide in this mode, instead of the modes of namespaces and configuration.",
         type=click.Choice(("enforce", "warn", "observe", "off")),
     )
 

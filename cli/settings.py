@@ -1,6 +1,6 @@
-"""Makes the options of a server command from its settings struct, which declares their types, defaults and help.
+"""Makes the options of a server command from its settings struct, whose fields declare the types, defaults and help of the options.
 
-A field annotated with a `Flag` is an option; a field annotated with `OPTIONS` is a struct whose fields are options. The command
+A field annotated with a `Flag` becomes an option. A field annotated with `OPTIONS` is a struct whose fields become options. The command
 gets the settings as one value.
 """
 
@@ -28,7 +28,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class _Field(NamedTuple):
-    """A field that is an option; without a flag, a struct whose fields are options."""
+    """A field that becomes an option. Without a flag, the field is a struct whose fields become options."""
 
     name: str
     type: Any

@@ -63,7 +63,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     quota_certs: Annotated[
         str,
         Flag(
-            "The folder with tls.crt and tls.key for --quota, and ca.crt for other replicas; reloaded when they change.",
+            "The folder with tls.crt and tls.key for --quota, and ca.crt for other replicas; files are reloaded when they change.",
             "DIR",
         ),
     ] = ""
@@ -76,7 +76,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reservations_certs: Annotated[
         str,
         Flag(
-            "The folder with tls.crt and tls.key for --reservations; reloaded when they change.",
+            "The folder with tls.crt and tls.key for --reservations; files are reloaded when they change.",
             "DIR",
         ),
     ] = ""
@@ -101,7 +101,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     preempting: Annotated[
         Preempting,
         Flag(
-            "If a pod of --extender would fit without lower-priority pods: name these in an event, or evict them.",
+            "For a pod of --extender that would fit without lower-priority pods: name these pods in an event, or evict them.",
             name="extender-preemption",
         ),
     ] = Preempting.ADVISE

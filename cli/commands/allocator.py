@@ -1,8 +1,9 @@
 """`drawbridge allocator`: the service that allocates devices for schedulers, reserves them and writes the claims.
 
 It listens on one address for each kind of client: `--plugin` for our scheduler's plugin, `--extender` for a stock
-kube-scheduler, `--api` for people. Any client can reserve devices, so each is a unix socket, on loopback, or uses mutual TLS.
-With `--read-only` it works beside any scheduler: it allocates nothing, and writes events with the reasons why pods wait. SIGTERM drains.
+kube-scheduler, `--api` for people. Any client can reserve devices. So each address is a unix socket or on loopback, or requires mutual
+TLS. With `--read-only` the service works beside any scheduler: it allocates nothing, and writes events with the reasons why pods wait.
+On SIGTERM it finishes the calls in progress, then exits.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ ADDRESS_IN_USE = f"stop the process that uses this address, or choose another on
 
 
 def _check_usable(files: Files | None, remedy: str) -> None:
-    """Read TLS files, so that unusable ones fail at the start."""
+    """Read the TLS files now, so that the command fails at its start if they are unusable."""
     from certs import mutual
 
     try:

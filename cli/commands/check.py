@@ -21,7 +21,7 @@ _LEVELS = ("error", "warning", "info")
     examples=("drawbridge check deploy/", "drawbridge check -f pod.yaml --inventory fleet.yaml --fail-on warning"),
 )
 @options.files(required=False)
-@options.namespaced("The namespace of objects that name none; objects of other namespaces are not judged.")
+@options.namespaced("The namespace of objects without one; objects of other namespaces are not checked.")
 @options.inventory()
 @options.config()
 @options.mode_option()
@@ -47,8 +47,8 @@ def command(
 ) -> Exit:
     """Find what the API server, the fleet or a driver would refuse.
 
-    Objects are judged by the rules of the newest supported Kubernetes (or --kubernetes) and against each other. --inventory adds classes, slices and nodes that
-    are not judged themselves. Exit code 1: a finding at or above --fail-on; 2: the input cannot be read.
+    The objects are checked by the rules of the newest supported Kubernetes (or of --kubernetes), and against each other. --inventory adds
+    classes, slices and nodes that are not checked themselves. Exit code 1: a finding at or above --fail-on; 2: the input cannot be read.
     """
     if not files:
         raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")

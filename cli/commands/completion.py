@@ -16,7 +16,7 @@ _VARIABLE = "_DRAWBRIDGE_COMPLETE"
 def command(*, shell: str) -> Exit:
     """Print a script that completes drawbridge in a shell.
 
-    bash: `source <(drawbridge completion bash)`. zsh: the same with zsh. fish: `drawbridge completion fish | source`.
+    bash: `source <(drawbridge completion bash)`. zsh: `source <(drawbridge completion zsh)`. fish: `drawbridge completion fish | source`.
     """
     from cli.main import main
 

@@ -30,15 +30,15 @@ _READ_EVERY = 300.0  # seconds between readings for the history, with --login
 )
 @options.cluster_access()
 @options.config()
-@options.listen("--listen", _LISTEN, "The address of the pages, on loopback; port 0 chooses a free one.")
+@options.listen("--listen", _LISTEN, "The address of the pages, on loopback; port 0 chooses a free port.")
 @options.option(
     "--login",
-    "Require a bearer token of the cluster, and show of each namespace only what its account may list.",
+    "Require a bearer token of the cluster, and show in each namespace only what the token's account may list.",
 )
 @options.option("--tls-cert", "The serving certificate (PEM); reloaded when it changes.", metavar="FILE")
 @options.option("--tls-key", "The key of --tls-cert.", metavar="FILE")
 @options.option(
-    "--prometheus", "Show the history beyond a day from this Prometheus, which scrapes drawbridge.", metavar="URL"
+    "--prometheus", "A Prometheus that scrapes drawbridge, for the history of more than a day.", metavar="URL"
 )
 @options.option("--open", "Open the first page in the browser.", called="open_browser")
 def command(
@@ -56,8 +56,8 @@ def command(
 ) -> Exit:
     """Show devices, their holders, waiting pods with the reasons, and quotas as pages in a browser.
 
-    Without -f the live cluster is read when a page is requested, at most every ten seconds; nothing is written. Without
-    --login only this machine can open the pages. /api/v1 has the same as JSON. SIGINT ends the server.
+    Without -f the command reads the live cluster when a page is requested, at most every ten seconds. It writes nothing. Without
+    --login only this machine can open the pages. /api/v1 has their content as JSON. SIGINT ends the server.
     """
     from analysis.loading import SURVEY, Needs, read_dump, visit
     from analysis.survey import SurveyScope, overview

@@ -31,7 +31,7 @@ IGNORED = "ignored: the store does not know this kind or cannot read the object"
 @options.files(required=False, help="Your own pods instead of the examples. May be repeated.")
 @options.option("--fleet", "Nodes, classes and slices instead of the example fleet.", metavar="FILE|DIR", multiple=True)
 @options.config(
-    "A file with a DrawbridgeConfiguration. Default: the one in the input, else the built-in one; the example for the examples."
+    "A file with a DrawbridgeConfiguration. Default: for the example pods their own; else the one in the input, else the built-in one."
 )
 @options.option("--once", "Exit at the end, also on a terminal.")
 def command(
@@ -98,7 +98,7 @@ async def _demo(
         shown = [
             document for n, document in enumerate(documents) if n not in made and document.object.get("kind") != KIND
         ]
-        # Add other objects first: pods may depend on them, such as on the mode of a namespace, and files have any order.
+        # Add objects that are not pods first, whatever the order of the files: pods may depend on them, for example on the mode of a namespace.
         others = [document.object for document in shown if not brings_pods(document.object)]
         ignored = add_all(demo.cluster, others)
         outcomes = []

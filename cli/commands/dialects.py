@@ -1,4 +1,4 @@
-"""`drawbridge dialects`: every legacy key that is understood, its unit and its translation."""
+"""`drawbridge dialects`: every legacy key that drawbridge knows, its unit and its translation."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 @options.config("Show the keys as this DrawbridgeConfiguration names them.")
 @options.output("text", "json", "yaml", "markdown", "html", default="text")
 def command(names: tuple[str, ...], config: str, output: str) -> Exit:
-    """List the dialects and their keys: all, the named dialects, or the meaning of the named keys.
+    """List the legacy keys of all dialects or of the named dialects, or explain the named keys.
 
-    With `-o yaml` the output has the form of `dialects:` in a configuration.
+    A dialect is the keys of a device plugin or of a system with its own scheduler. With `-o yaml` the output has the form of
+    `dialects:` in a configuration.
     """
     from analysis.configuration import configuration_in_force, given_configuration
     from cluster import manifests

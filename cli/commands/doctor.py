@@ -1,6 +1,6 @@
 """`drawbridge doctor`: finds what is wrong in a cluster, with remedies; `--repair` asks, then repairs what it can.
 
-It reads a live cluster, or with `-f` a dump. A repair fails if its object changed since it was read.
+It reads a live cluster, or with `-f` a dump. A repair fails if the object has changed since the command read it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class RepairOutcome(NamedTuple):
-    """What `--repair` would do about a finding, if anything; whether it did so; and why it did not."""
+    """What `--repair` would do about a finding ("" for nothing), whether it did so, and why it did not."""
 
     repair: str = ""
     repaired: bool = False

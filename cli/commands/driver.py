@@ -1,7 +1,7 @@
 """`drawbridge driver`: a DRA driver for one node. Its devices come from a DeviceInventory, from sysfs, or from device plugins.
 
 It runs beside the kubelet, publishes the devices, prepares them for pods, and refuses requests that contradict the claim's
-status (docs/node.md). On SIGTERM it drains; prepared claims stay prepared.
+status (docs/node.md). On SIGTERM it finishes the calls in progress, then exits; prepared claims stay prepared.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ NAME = "plugins.drawbridge.dev"
     "--print", "With --inventory or --discover: print the inventory and exit; no node is needed.", called="show"
 )
 @options.option("--sysfs", "The sysfs of --discover and --adapt.", metavar="DIR", default="/sys")
-@options.option("--facts", "With --adapt: facts that plugins do not report, by device id.", metavar="FILE")
+@options.option(
+    "--facts", "With --adapt: a file with facts that device plugins do not report, by device id.", metavar="FILE"
+)
 @options.option("--driver-name", "With --adapt or --classes: the driver name.", metavar="NAME", default=NAME)
 @options.option(
     "--classes",

@@ -61,11 +61,11 @@ def command(
 ) -> Exit:
     """Explain a pod, workload, claim or device, or the meaning of codes; `all` lists every code.
 
-    For a pod: its requests, their translation, the state of its claims, what blocks them, and the component that acts next. For a
+    For a pod: its requests, their translation, the state of its claims, what blocks the claims, and the component that acts next. For a
     workload (deployment/NAME, job/NAME, any kind that owns pods): the same for its pods. For a device: the claims that hold it, since when,
-    and what could be added. Without -f the live cluster is read; nothing is written. The answer is for the server of --kubernetes and
-    --feature-gates, else for the cluster's version with every feature gate on. Codes: R (refused by the webhook), D (`drawbridge check`),
-    C (the configuration). Exit code 1: no object has this name.
+    how much of it is left, and the devices that can be in use beside it. Without -f the command reads the live cluster; it writes nothing.
+    It assumes the server of --kubernetes and --feature-gates, else the cluster's version with every feature gate on. Codes: R (refusals of
+    the webhook), D (`drawbridge check`), C (the configuration). Exit code 1: no object has this name.
     """
     from analysis import explain
 

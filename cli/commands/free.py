@@ -40,8 +40,8 @@ _NONE = "<none>"
 def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, context: str, output: str) -> Exit:
     """List the devices of nodes: which are free, and since when a pod or claim holds each of the others.
 
-    Devices of device plugins are listed by their resource name, in state `plugin`. Without -f the live cluster is read; nothing is
-    written. `-o wide` adds claim, share and model.
+    Devices of device plugins are listed by their resource name, in state `plugin`. Without -f the command reads the live cluster; it
+    writes nothing. `-o wide` adds claim, share and model.
     """
     from analysis.capacity import node_stories
     from analysis.loading import HELD, Needs, read_dump, visit

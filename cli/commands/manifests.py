@@ -105,7 +105,7 @@ _OF_PARTS = [
 @options.option("--image", "The image of drawbridge.", type=_IMAGE, metavar="REF")
 @options.option(
     "--level",
-    "readOnly means --read-only, bridge --bridge, and node --bridge --node-agent --reservations.",
+    "`readOnly` adds --read-only; `bridge` adds --bridge; `node` adds --bridge, --node-agent and --reservations.",
     type=click.Choice(["webhook", "readOnly", "bridge", "node"]),
     default="webhook",
 )
@@ -115,18 +115,18 @@ _OF_PARTS = [
 @options.option("--quota", "With --bridge: enforce DeviceQuotas at admission (docs/configuration.md#quotas).")
 @options.option(
     "--scheduler-image",
-    "With --bridge: the image of kube-scheduler in the cluster's version; with --plugin: of our scheduler.",
+    "With --bridge: the image of kube-scheduler in the cluster's version. With --plugin: the image of our scheduler.",
     type=_IMAGE,
     metavar="REF",
 )
 @options.all_of(_OF_PARTS)
 @options.option(
     "--reservations",
-    "With --bridge and --node-agent: show agents the reservations on their nodes (docs/node.md).",
+    "With --bridge and --node-agent: the allocator shows each agent the reservations on its node (docs/node.md).",
 )
 @options.option(
     "--api-server",
-    "Where the API server calls from; the NetworkPolicy then admits no other address. May be repeated.",
+    "An address from which the API server calls; the NetworkPolicy then admits no others. May be repeated.",
     metavar="CIDR",
     multiple=True,
     called="api_servers",
@@ -150,7 +150,7 @@ _OF_PARTS = [
 )
 @options.option(
     "--helm",
-    "Write a Helm chart for --config to this folder instead; the other options are its values.",
+    "Write a Helm chart for --config to this folder instead; set the other options as values of the chart.",
     metavar="DIR",
 )
 def command(

@@ -57,8 +57,8 @@ def command(
 ) -> Exit:
     """Compare the records of the kubelet, drivers and the cluster about this node's devices.
 
-    Contradictions become events, metrics and findings of `drawbridge doctor`. Devices held by a device plugin are marked, so that claims
-    do not get them.
+    Contradictions become events, metrics and findings of `drawbridge doctor`. The agent marks devices that pods hold from a device plugin,
+    so that claims do not get them.
     """
     check_node(settings.paths)
     if output == "json" and not once:

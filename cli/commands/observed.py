@@ -1,4 +1,4 @@
-"""`drawbridge observed`: sums up the decisions of running webhooks by namespace, from their logs."""
+"""`drawbridge observed`: counts the decisions of running webhooks by namespace, from their logs."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ _SHOWN = 5  # the most reasons of a namespace in a report
 @options.namespaced("Only this namespace.")
 @options.output("text", "json", "csv", "markdown", "html", default="text")
 def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
-    """Count the outcomes of each namespace's pods at the webhook, with reasons. In other modes, count what enforce would have done.
+    """Count the webhook's outcomes for the pods of each namespace, with the reasons.
 
-    Reads the logs of webhooks at level info, from files or standard input. Pods without an accelerator are not in them.
+    In a mode other than enforce, the outcomes are those that enforce would have had. The command reads the logs of webhooks at level
+    info, from files or standard input. The logs do not have pods without an accelerator.
     """
     from analysis.observations import summarise
 

@@ -24,9 +24,10 @@ _HOLDERS = 1000  # the most holders that are listed for one line of a quota
 @options.namespaced("Only quotas of this namespace.")
 @options.output("text", "wide", "json", "markdown", "html", default="text")
 def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace: str, output: str) -> Exit:
-    """Show for each line of each DeviceQuota how much is used, waits for devices, and is left.
+    """Show for each line of each DeviceQuota the amounts in use, of pods that wait for devices, and left.
 
-    Without -f the live cluster is read; nothing is written. `-o wide` lists the holders. With -n, rights in that namespace suffice.
+    Without -f the command reads the live cluster; it writes nothing. `-o wide` lists the pods and claims that use a quota. With -n, rights
+    in that namespace suffice.
     """
     from analysis.loading import KINDS, Needs, read_dump, visit
     from analysis.quota import necessary, report, tables

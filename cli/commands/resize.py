@@ -55,11 +55,11 @@ def command(
 ) -> Exit:
     """Show whether the pods of a workload would fit with other amounts, and what quotas allow.
 
-    Allocations are immutable, so other amounts need new pods. KEY is an extended resource of its containers, an amount among
-    its annotations that the configuration has translated, or a capacity in its claim
-    templates; each request for it gets AMOUNT. The answer has the placement of the new pods once the old ones have ended, for a Deployment also
-    whether one fits beside them, the quota lines that count them, and a diff to apply. Nothing is written. Exit code 1: a pod does not fit,
-    or a quota refuses it.
+    Allocations are immutable, so other amounts need new pods. KEY is an extended resource of the workload's containers, an amount in its
+    annotations that the webhook translates, or a capacity in its claim templates. Each request for KEY gets AMOUNT. The answer has the
+    placement of the new pods once the old pods have ended; for a Deployment also whether one new pod fits beside the old pods. It has the
+    quota lines that count the new pods, and a diff to apply. The command writes nothing. Exit code 1: a pod does not fit, or a quota
+    refuses it.
     """
     from analysis import explain
     from analysis.loading import OUTLOOK_KINDS, Needs, read_dump, visit

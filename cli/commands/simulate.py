@@ -70,9 +70,9 @@ def command(
 ) -> Exit:
     """Show where the pending pods of a snapshot would go. With --claims, show which devices its claims would get.
 
-    Pods without a node and the pods of workloads pass the webhook first, which translates or refuses them. Pods are placed by priority,
-    creation and name; the devices that a pod gets are not free for the next pod. With --claims, the unallocated claims are allocated
-    together on each node, in input order. If no node has devices for them, the command suggests changes. A snapshot is any set of Node,
+    The webhook's code first translates or refuses the pods without a node and the pods of workloads. Pods are placed in the order of
+    priority, creation and name; the devices that a pod gets are not free for the next pod. With --claims, the command tries on each node to
+    allocate all unallocated claims together, in input order. If no node has devices for them, it suggests changes. A snapshot is any set of Node,
     Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice, DeviceClass, DeviceTaintRule, DeviceCompatibility, DeviceQuota and
     PodDisruptionBudget objects.
     """

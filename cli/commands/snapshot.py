@@ -1,6 +1,6 @@
-"""`drawbridge snapshot`: saves the objects of a cluster that decide about devices in one file, for commands that read dumps.
+"""`drawbridge snapshot`: saves in one file the objects of a cluster that decide about devices, for commands that read dumps.
 
-It needs the rights of a survey. Kinds that may not be read are reported, the rest is saved, and the exit code is 3.
+It needs the rights of a survey. It reports kinds that it may not read, and saves the rest; then the exit code is 3.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ EMPTY: dict[str, object] = {
 @options.option("--force", "Overwrite the file.")
 @options.cluster_access()
 @click.option("-n", "--namespace", metavar="NAME", default="", help="Only this namespace, and cluster-scoped objects.")
-@options.config("A DrawbridgeConfiguration: the variables and keys of its dialects are kept.")
+@options.config("A DrawbridgeConfiguration; the snapshot keeps the variables and keys of its dialects.")
 @options.output("text", "json", default="text")
 def command(
     *, target: str, force: bool, kubeconfig: str, context: str, namespace: str, config: str, output: str
 ) -> Exit:
-    """Save the objects of a cluster that decide about devices in one file.
+    """Save in one file the objects of a cluster that decide about devices.
 
     The file is a List in JSON. The commands survey, explain, simulate, doctor, check and translate read it with -f, or as --inventory.
     The command reads no Secrets. It saves only fields that decide about devices: the settings of device plugins in ConfigMaps; the
-    environment variables, labels and annotations that a dialect or selector uses; the opaque parameters that a known driver reads; the
-    kubelet's folders among volumes; the arguments of device plugins and autoscalers. Commands, probes and messages are not saved.
+    environment variables, labels and annotations that a dialect or selector uses; the opaque parameters that a known driver reads;
+    volumes with the kubelet's folders; the arguments of device plugins and autoscalers. It does not save commands, probes and messages.
     """
     from analysis import loop, saved
 

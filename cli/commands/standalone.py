@@ -27,7 +27,9 @@ FREE = "127.0.0.1:0"
 @options.config(
     "A file with a DrawbridgeConfiguration; reloaded when it changes. Default: for the example fleet its own, else the built-in one."
 )
-@options.option("--data", "A file that keeps the store through restarts; -f is read only if it is new.", metavar="FILE")
+@options.option(
+    "--data", "A file that keeps the store between restarts; -f is read only if the file is new.", metavar="FILE"
+)
 @options.listen("--listen", FREE, "The address of the webhook (TLS); port 0 chooses a free one.")
 @options.metrics_listen(FREE)
 @options.listen("--pods-listen", FREE, "The address to post pods to.")

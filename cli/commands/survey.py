@@ -1,6 +1,6 @@
-"""`drawbridge survey`: the workloads that request devices in a cluster or a dump, what becomes of each, and obstacles.
+"""`drawbridge survey`: the workloads that request devices in a cluster or a dump, the outcome for each, and obstacles.
 
-Kinds that may not be read are reported and left out; if these are pods or workloads, the exit code is 3.
+The command reports kinds that it may not read, and leaves them out. If these are pods or workloads, the exit code is 3.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ def command(
     fail_on: str,
     output: str,
 ) -> Exit:
-    """List the workloads that request devices, what becomes of each, and the obstacles.
+    """List the workloads that request devices, the outcome for each, and obstacles to the move to claims.
 
-    Without -f the live cluster is read; nothing is written. A workload and its pods count once. Exit code 1: the outcome of a workload is as
-    in --fail-on or worse; 3: pods or a kind of workload could not be read.
+    Without -f the command reads the live cluster; it writes nothing. A workload and its pods count once. Exit code 1: the outcome of a
+    workload is that of --fail-on or worse; 3: pods or a kind of workload could not be read.
     """
     refuse_files_and_cluster(files, kubeconfig, context)
     if files and probe:

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 @click.argument("paths", nargs=-1, metavar="[FILE|DIR]...")
 @options.output("text", "json", "sarif", "github", "junit", "markdown", "html", default="text")
 def command(*, paths: tuple[str, ...], output: str) -> Exit:
-    """Run test cases: what becomes of pods under a configuration and an inventory.
+    """Run test cases, which compare the result for a pod under a configuration and an inventory with the expected result.
 
-    In directories (default: the working directory) the files named drawbridge-test.yaml are read. Each has `cases`: a `name`, a `pod` (a file
-    or an object), `inventory`, and `expect`: `outcome`, `code`, `devices`, `left`, `says`, `fits` (docs/commands.md). Exit code 1: a case
-    failed. With -q only failed cases are listed.
+    In directories (default: the working directory) the command reads the files named drawbridge-test.yaml. Each file has `cases`. A case has
+    a `name`, a `pod` (a file or an object), an `inventory`, and `expect` with `outcome`, `code`, `devices`, `left`, `says` and `fits`
+    (docs/commands.md). Exit code 1: a case failed. With -q only failed cases are listed.
     """
     from analysis.cases import FILE, run
     from cluster import manifests

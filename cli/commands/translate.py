@@ -1,7 +1,7 @@
 """`drawbridge translate`: rewrites manifests for device plugins into manifests with claims.
 
-It uses the webhook's code, so equal configuration and inventory give equal translations. Unlike the webhook it rewrites the
-pod templates of workloads, and puts the claim templates into the output and not on the pod.
+It uses the webhook's code, so with the same configuration and inventory it translates as the webhook does. Unlike the webhook it
+rewrites the pod templates of workloads, and puts the claim templates into the output and not into an annotation of the pod.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PASSING_THROUGH = ("yaml", "json", "patch")  # forms that print every object of
     ),
 )
 @options.files(required=False)
-@options.namespaced("The namespace of objects that name none; objects of other namespaces are not translated.")
+@options.namespaced("The namespace of objects without one; objects of other namespaces are not translated.")
 @options.inventory()
 @options.config()
 @options.mode_option()
@@ -56,7 +56,7 @@ _PASSING_THROUGH = ("yaml", "json", "patch")  # forms that print every object of
 @options.option("--check", "Like --dry-run, with exit code 1 if a file would change.")
 @options.option(
     "--changed",
-    "The files are those of a commit: with --in-place, edit the rest of their kustomizations, too; what cannot be edited is a warning.",
+    "For the changed files of a commit: with --in-place, also edit other files of their kustomizations; a file that cannot be edited is only a warning.",
 )
 @options.option("--undo", "Revert --in-place in these files; later edits stay.")
 @options.output(

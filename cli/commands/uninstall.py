@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 )
 @options.option("--yes", "Remove the objects. Without it they are only listed.")
 @options.option("--kinds", "Also remove CustomResourceDefinitions with objects, such as users' DeviceQuotas.")
-@options.option("--namespace", "Of several installations, only the one in this namespace.", metavar="NAME")
+@options.option("--namespace", "Remove only the installation in this namespace.", metavar="NAME")
 @options.cluster_access()
 @options.output("text", "json", default="text")
 def command(*, yes: bool, kinds: bool, namespace: str, kubeconfig: str, context: str, output: str) -> Exit:

@@ -1,8 +1,8 @@
 """`drawbridge webhook`: the admission webhook, its controllers and its certificate authority.
 
-The manifests run it as three Deployments with different rights: the webhook may only read; `--no-reviews --no-authority` manages
-templates; `--no-reviews --no-controllers --authority` manages certificates and the CA bundle. SIGTERM drains; a second signal
-exits at once.
+The manifests run this command in three Deployments with different rights: the webhook may only read; with `--no-reviews --no-authority` it
+manages templates; with `--no-reviews --no-controllers --authority` it manages certificates and the CA bundle. On SIGTERM the process
+finishes the requests in progress, then exits. A second signal ends it at once.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def test_an_outcome_bears_the_severity_of_its_code():
 
 
 def test_help_says_that_survey_writes_nothing():
-    assert "nothing is written" in run("survey", "--help").output.replace("\n  ", " ")
+    assert "it writes nothing" in run("survey", "--help").output.replace("\n  ", " ")
 
 
 def test_an_empty_survey_is_a_json_document(tmp_path):
