@@ -1,1 +1,1 @@
-"""Writes what commands found: text, JSON, CSV, Markdown, HTML, and the formats of code hosts. Decides nothing."""
+"""Writes the results of commands as text, JSON, CSV, Markdown and HTML, and in the formats of code hosts."""

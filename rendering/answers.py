@@ -1,4 +1,4 @@
-"""The answer of the running command in the form of `-o`, with the problems of the input."""
+"""Prints the answer of the running command in the format of `-o`, with the problems of its input."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class NotRead(Protocol):
     def reason(self) -> str: ...
 
 
-UNREAD, OUTCOME = f"{__name__}.unread", f"{__name__}.outcome"  # in `click.Context.meta`
+UNREAD, OUTCOME = f"{__name__}.unread", f"{__name__}.outcome"  # keys of `click.Context.meta`
 
 
 def report_unread(problems_: Iterable[InputProblem]) -> None:
-    """Print problems and continue: they are added to the JSON answer, and the exit code becomes 2."""
+    """Print problems of the input, and keep them for the JSON answer. The exit code will be 2."""
     errors = [as_dict(problem) for problem in problems_]
     print_errors(errors)
     errors_of(click.get_current_context()).extend(errors)
 
 
 def conclude(outcome: str) -> None:
-    """Set what the command did in spite of the reported problems; its last line counts them and ends with this text."""
+    """Set the end of the command's last line, which has the number of problems and then says what the command did despite them."""
     click.get_current_context().meta[OUTCOME] = outcome
 
 
@@ -87,10 +87,10 @@ def write(
     picture: Callable[[], str] = str,
     unread: Sequence[NotRead] | None = None,
 ) -> None:
-    """Write an answer in a form of `-o`. Only the argument that this form needs is called.
+    """Write an answer in a format of `-o`. Only the function that this format needs is called.
 
     Text, Markdown and HTML are made from the report, and JSON from the document. CSV is the table, or the report's only table. SARIF,
-    annotations and JUnit are made from the findings. SVG is the picture. `unread` are the kinds that the answer does not include.
+    annotations and JUnit are made from the findings. SVG is the picture. `unread` are the kinds that could not be read.
     """
     from rendering import formats
     from rendering.report import Rows, as_csv
@@ -118,7 +118,7 @@ def write(
 
 
 def print_report(report: Report) -> None:
-    """Print a report for people. A blank line is above a title, and above the summary of parts with titles."""
+    """Print a report for people, with a blank line above each title. If a part has a title, the summary has a blank line above it, too."""
     from rendering.report import as_text
 
     last, has_titles = "", False
@@ -134,7 +134,7 @@ def print_report(report: Report) -> None:
 
 
 def _write_page(form: str, report: Report, unread: Sequence[tuple[str, str]]) -> None:
-    """Print a report as `-o html` or `-o markdown`, with the unread input at its end."""
+    """Print a report as `-o html` or `-o markdown`, with a table of the unread input at its end."""
     from msgspec.structs import replace
 
     from rendering.report import Rows, as_html, as_markdown

@@ -1,4 +1,4 @@
-"""Findings for people, scripts, code hosts and test reports, and the meaning of their codes. Pure."""
+"""Writes findings for people, scripts, code hosts and test reports, and the meaning of their codes."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ if TYPE_CHECKING:
     Notes = Mapping[Finding, Sequence[str]]
 
 APPROXIMATED, STAYS, WAITS, AT_WEBHOOK = "M001", "M002", "M003", "M004"
-USUAL_MEANING: Final = "the usual meaning of the key"  # a basis: no object of the input defines the meaning of the key
-_SHOWN: Final = 3  # findings of one kind about one object that text output shows if there are at least two more
+# The basis of a decision if no object of the input defines the meaning of the key.
+USUAL_MEANING: Final = "the usual meaning of the key"
+# If an object has at least two more findings with one code, text output shows only so many of them.
+_SHOWN: Final = 3
 _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _SARIF_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 _GITHUB_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 
 
 class ObjectFindings(NamedTuple):
-    """An object that was looked at, the file it is in, and the findings about it. The file is "" if it was read from a server."""
+    """A checked object, its file ("" if the object was read from a server), and the findings about it."""
 
     object: str
     file: str
@@ -43,7 +45,7 @@ class ObjectFindings(NamedTuple):
 
 
 def _text(checked: Sequence[ObjectFindings], notes: Notes) -> list[str]:
-    """Write findings for a terminal, by object, and of many findings of one kind about one object the first `_SHOWN`."""
+    """Write findings for a terminal, by object. Of many findings with one code about one object, write the first `_SHOWN`."""
     lines: list[str] = []
     for one in checked:
         if not one.findings:
@@ -86,7 +88,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _before(finding: Finding) -> str:
-    """Name the place of a finding, if it is in a file."""
+    """Return a finding's file, line and column as the beginning of a line; "" if the object was read from a server."""
     return f"{finding.place}: " if finding.place.file else ""
 
 
@@ -172,7 +174,7 @@ def _property(value: str) -> str:
 
 
 def junit(checked: Sequence[ObjectFindings], command: str) -> str:
-    """Write a test report: one case an object (name and file), failed if it has errors."""
+    """Write a test report with a case for each object; a case fails if the object has errors."""
     failed = sum(any(finding.severity is Severity.ERROR for finding in one.findings) for one in checked)
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
@@ -246,7 +248,7 @@ def by_object(findings: Iterable[Finding]) -> list[ObjectFindings]:
 
 
 def choose_codes(wanted: str, also: tuple[str, ...] = ()) -> Mapping[str, FindingCode]:
-    """Return the codes in `wanted`, which are separated by blanks, or all; `also` are further words to suggest for a mistake."""
+    """Return the codes in `wanted`, which are separated by blanks, or all codes for `all`. `also` are further words to suggest for a misspelt code."""
     if wanted == "all":
         return CODES
     names = [name.strip("[],").upper() for name in wanted.split()]
@@ -265,8 +267,8 @@ _ABOUT: Final = (
     "`drawbridge explain CODE` prints the remedy, and so does each command that reports the finding.",
     "A code never changes its meaning.",
     "`drawbridge check` reports the codes D and R.",
-    "Among these, an error is what the API server of the newest supported Kubernetes (D) or the webhook (R) refuses.",
-    "A warning is what is accepted, but does not work as intended.",
+    "Among these, an error is an object that the API server of the newest supported Kubernetes (D) or the webhook (R) refuses.",
+    "A warning is an object that is accepted, but does not work as intended.",
     "The codes C are mistakes in the configuration; each command that reads the configuration reports them.",
     "The codes M are outcomes of `drawbridge translate` and `drawbridge survey` in the formats sarif, github and junit.",
     "`drawbridge doctor` reports the codes O, and `drawbridge survey` reports the codes S.",

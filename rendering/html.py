@@ -1,4 +1,4 @@
-"""HTML and SVG of values: every text goes through one escape, so that no name, label or message becomes markup. Pure.
+"""Writes values as HTML and SVG. One function escapes every text, so that no name, label or message becomes markup.
 
 The pages of the dashboard and the reports of commands share the style sheet and the drawings.
 """
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 _EMPTY: Final = frozenset({"input", "link", "meta", "rect", "br"})
 _CHART_WIDTH, _CHART_HEIGHT = 1000, 120
 _SQUARE, _GAP = 16, 3
-_WORD: Final = 32  # characters
-_NAME: Final = 40  # characters
+_WORD: Final = 32  # characters; longer words of a table may be broken
+_NAME: Final = 40  # characters; longer names of nodes are cut
 _LETTER, _MIN_WIDTH = 8, 360
 # The text in a square, so that colour is never the only sign.
 LETTERS: Final = {
@@ -41,7 +41,7 @@ STATE_TEXTS: Final = {
 
 
 class Html(str):
-    """Markup that was made here; any other text is escaped."""
+    """Markup that this module made; any other text is escaped."""
 
     __slots__ = ()
 
@@ -67,7 +67,7 @@ def link(text: object, *path: str, **query: str) -> Html:
 
 
 def lines(texts: Iterable[str]) -> Html:
-    """Write lines as on a terminal."""
+    """Write lines in a fixed-width font."""
     return el("pre", Html("\n".join(map(escaped, texts))))
 
 
@@ -150,7 +150,7 @@ def squares(devices: Sequence[tuple[str, str]]) -> Html:
 
 
 def fleet(nodes: Sequence[tuple[str, Sequence[tuple[str, str]]]], more: int) -> str:
-    """Draw nodes and their devices as a self-contained picture, which mentions the number of `more` nodes."""
+    """Draw nodes and their devices as a self-contained picture. `more` is the number of nodes that are not drawn; the picture has it as text."""
     names = [name if len(name) <= _NAME else f"{name[: _NAME - 1]}…" for name, _ in nodes]
     left = _LETTER * max(map(len, names), default=0) + _SQUARE
     drawn: list[Html] = []

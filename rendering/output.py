@@ -1,4 +1,4 @@
-"""Printing for commands: lines wrapped to the terminal and escaped, colour, progress.
+"""Prints lines of commands, wrapped, coloured and escaped for the terminal, and shows progress.
 
 `--quiet` and `--color` of the running command are read here, so that no command has to pass them on.
 """
@@ -54,7 +54,7 @@ def quiet() -> bool:
 
 
 def called() -> str:
-    """Return the command to show in examples: `drawbridge` if the shell finds it, else the path that was typed."""
+    """Return the program's name to show in examples: `drawbridge` if the shell finds it, else the path that the user typed."""
     import shutil
 
     typed = sys.argv[0]
@@ -83,7 +83,7 @@ class CommandContext(click.Context):
 def print_lines(lines: Iterable[str], *, styled: bool = False, err: bool = False) -> None:
     """Print lines for people; on a terminal long ones are wrapped and indented.
 
-    `styled` lines have their colours already, and foreign text in them is already escaped.
+    In `styled` lines the caller has already coloured the text, and escaped the parts that come from input.
     """
     columns, colour = width(err=err), colours(err=err)
     for text in lines:

@@ -1,7 +1,7 @@
-"""The report of a command: a value, written for a terminal, as one self-contained HTML file, as Markdown, or as CSV. Pure.
+"""The report of a command, as a value; and its text for a terminal, as one self-contained HTML file, as Markdown, or as CSV.
 
 The page has no scripts and loads no resources; a Content-Security-Policy forbids both. Equal reports give equal texts.
-A spreadsheet takes a CSV cell that begins with =, +, - or @ for a formula, and runs it. Such a cell is given an apostrophe.
+A spreadsheet takes a CSV cell that begins with =, +, - or @ for a formula, and runs it. An apostrophe before such a cell prevents this.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _MARKUP: Final = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _OPENING: Final = re.compile(r"^( *)(?:([#+=-])|(\d+)([.)]))")
 _FENCE: Final = re.compile("`{3,}")
-_REPEATED: Final = 1024  # cells
+_REPEATED: Final = 1024  # cells that are cached
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _BELOW: Final = " " * 6
 
 
 class Drawn(msgspec.Struct, frozen=True):
-    """A picture, and the same in words, which a terminal shows."""
+    """A picture, and the words that a terminal shows instead."""
 
     drawing: Html
     words: str = ""
@@ -92,8 +92,8 @@ Part = str | Own | Rows | Screen | Drawn
 class Report(msgspec.Struct, frozen=True):
     """The report of a command.
 
-    Pages begin with the summary, and a terminal ends with it. A terminal shows `full` instead of the parts, if there is any; pages show
-    it after them.
+    A page begins with the summary; on a terminal the summary is last. If `full` has lines, a terminal shows them instead of the parts, and
+    a page shows them after the parts.
     """
 
     title: str
@@ -245,7 +245,7 @@ def as_text(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
 
 
 def _aligned(part: Rows) -> Sequence[str]:
-    """Write a table without its pictures, with further texts of cells below their row. A table of names and pictures is omitted."""
+    """Write a table without its pictures. The second and further texts of a cell are below the row. Omit a table that has only names and pictures."""
     columns = list(zip(*part.rows, strict=True))
     shown = [at for at, column in enumerate(columns) if not isinstance(column[0], Drawn) and any(map(_first, column))]
     if len(shown) < min(len(columns), 2):

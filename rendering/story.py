@@ -1,7 +1,7 @@
-"""The progress of pods, for a person to read. Pure: values in, lines out.
+"""Writes the progress of pods in lines for people.
 
-One block per pod: what it requests, its claims, where it runs, or why it does not. All headings have the same width;
-colours only on a terminal.
+The block of a pod has its requests, its claims, and its node or why it has none. All headings have the same width. Lines are coloured only
+on a terminal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MIN_COLUMNS = 27  # columns of a text
 
 
 class End(Enum):
-    """How a pod ended, with the sign and the colour for it."""
+    """The result for a pod, with its sign and its colour."""
 
     PLACED = ("✓", "green")
     SERVED = ("·", "green")
@@ -44,11 +44,11 @@ class PodProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     end: End
-    shows: str = ""
+    shows: str = ""  # the comment of an example, and the number of the replica
     requested: tuple[str, ...] = ()
     outcome: str = ""  # for a pod without claims
     claims: tuple[str, ...] = ()
-    runs: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()  # the node, with its devices
     because: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -86,7 +86,7 @@ def lines(stories: Sequence[PodProgress], *, width: int | None, colour: bool) ->
 
 
 def total(stories: Sequence[PodProgress], seconds: float) -> str:
-    """Count the pods by how they ended, in one line."""
+    """Count the pods by their result, in one line."""
     counts = {end: sum(story.end is end for story in stories) for end in End}
     words = {
         End.PLACED: "placed",

@@ -1,4 +1,4 @@
-"""Text for terminals and pages: columns, wrapping, colour, and escaping. Pure.
+"""Prepares text for terminals and pages: aligns columns, wraps, colours and escapes.
 
 Names from a cluster or a file may contain terminal escape sequences and marks that change the direction of writing;
 these are printed as visible escapes.
@@ -70,7 +70,7 @@ def escaped(value: object) -> str:
 def aligned(rows: Sequence[Sequence[str]], numbers: Container[int] = ()) -> list[str]:
     """Write the rows of a table as lines with aligned columns; the columns in `numbers` are aligned to the right.
 
-    A cell that is wider than WIDEST moves the further cells of its own row only.
+    A cell that is wider than WIDEST displaces only the cells to its right.
     """
     widths = [min(max(map(columns_of, column)), WIDEST) for column in zip(*rows, strict=True)]
     return [
