@@ -1,1 +1,1 @@
-"""Benchmarks of drawbridge beside its peers, measured in the same run. Compare the ratios, not the absolute times."""
+"""Benchmarks of drawbridge and, in the same run, of comparable programs (peers). Compare the ratios, not the absolute times."""

@@ -1,7 +1,7 @@
-"""`make bench`: run the benchmarks named on the command line, or all of them, and print one table.
+"""`make bench`: run the benchmarks that the command line names, or all of them, and print one table.
 
-Each module of SUITES has `rows()`, which yields `bench.row.Row`s. The table names each suite, and shows the error of a suite that cannot
-run (no Go, no root).
+Each module of SUITES has `rows()`, which yields `bench.row.Row`s. If a suite cannot run, for example without Go or root, the table has
+its error.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main(names: list[str]) -> int:
     """Run the suites and print the table; return 1 if a suite failed, and 2 for an unknown name."""
     unknown = [name for name in names if name not in SUITES]
     if unknown:
-        print(f"bench: no suite named {', '.join(unknown)}; there are: {', '.join(SUITES)}", file=sys.stderr)
+        print(f"bench: no suite is named {', '.join(unknown)}; suites: {', '.join(SUITES)}", file=sys.stderr)
         return 2
     failed = 0
     print(f"{'what':<64} {'ours':>12} {'peer':>12} {'ratio':>7}  target")
@@ -57,7 +57,7 @@ def main(names: list[str]) -> int:
 
 
 def line(row: Row) -> str:
-    """Return a row of the table as text."""
+    """Write a row of the table."""
     theirs = "" if row.theirs is None else f"{figure(row.theirs)} {row.unit}"
     ratio = "" if row.ratio is None else f"{figure(row.ratio)}x"
     tail = "  ".join(part for part in (row.target, f"[{row.peer}]" if row.peer else "", row.note) if part)
@@ -65,7 +65,7 @@ def line(row: Row) -> str:
 
 
 def figure(value: float) -> str:
-    """Return a number with three significant digits and no exponent."""
+    """Write a number with three significant digits and without an exponent."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"

@@ -1,7 +1,7 @@
-"""Charts as SVG text, by hand: line charts and bar charts that stand alone in a file and in an <img>, light or dark.
+"""Draws line charts and bar charts as SVG text, which works in a file of its own and in an <img>.
 
-No scripts, no fonts, no libraries. Colours follow the reader's colour scheme; every line and bar has a <title> that a
-browser shows on hovering. Coordinates are rounded, so that equal data give equal files.
+The text has no scripts and loads no fonts. Colours follow the reader's colour scheme, light or dark. Every line and bar has a <title> that
+a browser shows on hovering. Coordinates are rounded, so that equal data give equal files.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ChartLine(msgspec.Struct, frozen=True):
 
 
 class Bars(msgspec.Struct, frozen=True):
-    """One named group of bars, a value for each series."""
+    """One named group of bars, with a value for each series."""
 
     name: str
     values: tuple[float, ...]

@@ -1,8 +1,8 @@
 """Measures the memory of drawbridge's processes when tenants, or a stolen node, fill the store with hostile objects.
 
-The objects are of every kind that a process of ours follows, in the shapes that grow most when they are decoded: parameters of empty
-objects, a hundred thousand labels, long lists of tolerations, workloads without replicas. A stub serves the objects, because a real API
-server takes minutes and gigabytes to store them (`e2e/webhook/test_memory.py` uses a real server, with fewer objects).
+There are hostile objects of every kind that a process of ours follows. They have the contents that need most memory when they are decoded:
+parameters of empty objects, a hundred thousand labels, long lists of tolerations, workloads without replicas. A stub serves the objects,
+because a real API server takes minutes and gigabytes to store them (`e2e/webhook/test_memory.py` uses a real server, with fewer objects).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 PATIENCE = 600.0
 TENANTS = 5
-# A process keeps more with a higher memory limit; this is the limit in manifests/, on every machine.
+# A process keeps more objects if its memory limit is higher. Without LIMITS it assumes the limit in manifests/, on every machine.
 AS_SHIPPED = "from cli import begin\nfrom runtime.informers import allotment\nallotment.LIMITS = ()\nbegin()"
 # By process name: its command, and its log message when it is ready.
 PROCESSES: dict[str, tuple[tuple[str, ...], bytes]] = {
@@ -47,7 +47,7 @@ def parameters(size: int) -> bytes:
 
 
 def labels(size: int) -> bytes:
-    """Return labels of about this total size, each as short as possible."""
+    """Return a JSON object of about this size, with labels that are as short as possible."""
     return b"{" + b",".join(b'"l%x":""' % number for number in range(size // 9)) + b"}"
 
 
@@ -124,7 +124,7 @@ def write(directory: Path, plural: str, size: int, *, beside: list[stub.Object] 
 
 @contextlib.contextmanager
 def stored(size: int) -> Iterator[Path]:
-    """Serve an honest cluster with `size` bytes of hostile objects, the same share of each kind."""
+    """Serve an honest cluster with `size` bytes of hostile objects, as many bytes of each kind."""
     with start.prepare(20) as directory:
         for plural in KINDS:
             honest = [start.slice_(number) for number in range(20)] if plural == "resourceslices" else []
@@ -182,7 +182,7 @@ def peak_of_command(directory: Path, *command: str) -> float:
 
 
 def peak_in(status: str) -> float:
-    """Return the highest resident memory in MiB that a process's status says."""
+    """Return the highest resident memory, in MiB, from the text of a process's `status` file."""
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) / 1024
 
 

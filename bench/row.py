@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """`ours` and `theirs` in the same unit; `target` is what docs/architecture.md promises, in words."""
+    """`what` was measured, for drawbridge (`ours`) and for a peer (`theirs`), in the same unit. `target` is the aim, in words."""
 
     what: str
     unit: str

@@ -1,8 +1,8 @@
-"""A stub of an API server, to measure a program without a real server's work.
+"""A stub of an API server, with which a program is measured without a real server's work.
 
-A collection is a file of watch events (`write_collection`). The stub lists it page by page, or streams it in a watch that then stays
-silent, like a real server. Clients may also create, read and patch single objects; a patch with another resourceVersion is a conflict.
-Watches do not show these objects, and nothing is validated.
+A collection is a file of watch events (`write_collection`). The stub lists a collection page by page, or streams it in a watch that then
+stays silent, like a real server. Clients may also create, read and patch single objects; a patch with another resourceVersion is a conflict.
+Watches do not show these single objects. The stub validates nothing.
 
     python -m bench.stub DIRECTORY prints its port.
 """
@@ -34,7 +34,7 @@ GROUPS = {"groups": [{"versions": [{"groupVersion": "resource.k8s.io/v1"}]}]}
 OUR_GROUP = {"groups": [*GROUPS["groups"], {"versions": [{"groupVersion": "drawbridge.dev/v1alpha1"}]}]}
 NOW = {"metadata": {"resourceVersion": "9"}}
 END = {"metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}
-PLAIN = 128 * 1024  # bytes; a server compresses only larger answers
+PLAIN = 128 * 1024  # bytes; an API server compresses only larger answers
 CHUNK = 1 << 16
 BEFORE, AFTER = b'{"type":"ADDED","object":', b"}\n"
 
@@ -69,7 +69,7 @@ def write_object(directory: Path, plural: str, name: str, obj: Object) -> None:
 
 
 def compiled(directory: Path) -> dict[str, str]:
-    """Return an environment as in the image, with compiled modules, which the first start creates for the others."""
+    """Return an environment with compiled modules, as in the image. The first process compiles them for all later ones."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return kept | {"PYTHONPYCACHEPREFIX": str(directory / "bytecode")}
 

@@ -1,4 +1,4 @@
-"""Traces the calls of an answer: their number, their functions and files, and how often consecutive calls are in different files."""
+"""Traces the calls that produce an answer: counts calls, functions and files, and how often consecutive calls are in different files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STORE = f"{ROOT / 'cluster' / 'embedded'}{os.sep}"  # replaces the API server, s
 
 
 class Way:
-    """Records calls, without comprehensions, the standard library and other packages."""
+    """Records the calls of drawbridge's own functions, except comprehensions."""
 
     def __init__(self) -> None:
         self.calls: list[CodeType] = []

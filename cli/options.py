@@ -178,7 +178,9 @@ def cluster_access() -> Decorator:
     """Add `--kubeconfig` and `--context`."""
     return all_of(
         (
-            option("--kubeconfig", "Default: the cluster that drawbridge runs in, else kubectl's file.", metavar="FILE"),
+            option(
+                "--kubeconfig", "Default: the cluster that drawbridge runs in, else kubectl's file.", metavar="FILE"
+            ),
             option("--context", "A context of the kubeconfig.", metavar="NAME"),
         )
     )

@@ -1,8 +1,9 @@
-"""The allocator beside the in-tree one, on the same objects in one run: hard questions, whole fleets, memory.
+"""Compares our allocator with the in-tree allocator on the same objects in one run: hard questions, whole fleets, memory.
 
-Our allocator is timed from a stock and claims to the answer, with the compilation of selectors. The in-tree allocator is timed from its
-slices to the answer, without reading objects; an earlier question may have compiled its selectors. On hard questions it is stopped at
-`DEADLINE_MS`; the ratio then is a lower bound. `python -m bench.allocator.allocation` draws the growth curves in docs/plots.
+A question is whether, and how, claims can be allocated on a node or on all nodes. The time of our allocator is that from a stock (a snapshot
+of the cluster) and claims to the answer; it includes the compilation of selectors. The time of the in-tree allocator is that from its slices
+to the answer. An earlier question may have compiled its selectors. On hard questions, the in-tree allocator is stopped after
+`DEADLINE_MS`; then the ratio is a lower bound. `python -m bench.allocator.allocation` draws the growth curves in docs/plots.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def question(oracle: Oracle, name: str, case: dict[str, Any], *, fits: bool) -> 
 
 
 def answering(case: dict[str, Any]) -> Callable[[], object]:
-    """Prepare a question, so that only answering it is timed."""
+    """Return a function that answers a question; only its call is timed, not the preparation."""
     stock, claims = stock_of(case), [convert(one, ResourceClaim) for one in case["claims"]]
     return lambda: allocate(stock, "n0", claims, options=Options())
 
@@ -132,7 +133,7 @@ def gpu(node: int, at: int, *, last: bool) -> dict[str, Any]:
 
 
 def read(case: dict[str, Any]) -> tuple[dict[str, Any], list[ResourceClaim]]:
-    """Turn a fleet's JSON into objects; the stock is built by the caller that times it."""
+    """Turn a fleet's JSON into objects. The caller builds the stock from them, because it times this."""
     objects = {
         "slices": [convert(one, ResourceSlice) for one in case["slices"]],
         "classes": [convert(one, DeviceClass) for one in case["classes"]],
@@ -142,15 +143,13 @@ def read(case: dict[str, Any]) -> tuple[dict[str, Any], list[ResourceClaim]]:
 
 
 def whole_fleet(oracle: Oracle) -> Iterator[Row]:
-    """Measure a question about all nodes of a large fleet: first, repeated, and after a change."""
+    """Measure a question about all nodes of a large fleet: the first time, after a change, and again without a change."""
     case = fleet_of(NODES)
     theirs = oracle.ask(**case, deadlineMs=20_000)["allocatorMs"]
     objects, claims = read(case)
     size = f"{NODES:,} nodes x {DEVICES} devices"
     first, changing, stock, memo = looks(objects, claims)
-    yield Row(
-        what=f"{size}: first look after ingest", unit="ms", ours=first, peer=IN_TREE, theirs=theirs, target="< 60 ms"
-    )
+    yield Row(what=f"{size}: first search", unit="ms", ours=first, peer=IN_TREE, theirs=theirs, target="< 60 ms")
     yield Row(
         what=f"{size}: after a claim was allocated",
         unit="ms",
@@ -160,10 +159,10 @@ def whole_fleet(oracle: Oracle) -> Iterator[Row]:
         target="< 1 ms",
     )
     again = median_seconds(lambda: fleet(stock, claims, memo=memo)) * 1e3
-    yield Row(what=f"{size}: nothing changed", unit="ms", ours=again, peer=IN_TREE, theirs=theirs)
+    yield Row(what=f"{size}: again, without a change", unit="ms", ours=again, peer=IN_TREE, theirs=theirs)
     fleet(stock, claims, idle=True, memo=memo)
     ever = median_seconds(lambda: fleet(stock, claims, idle=True, memo=memo)) * 1e3
-    yield Row(what=f"{size}: could it ever fit", unit="ms", ours=ever)
+    yield Row(what=f"{size}: would the claims fit if all devices were free", unit="ms", ours=ever)
     yield Row(
         what=f"{size}: building the stock", unit="ms", ours=median_seconds(lambda: Stock.of(**objects), runs=3) * 1e3
     )
@@ -182,7 +181,7 @@ def unique_values() -> Iterator[Row]:
 
 
 def looks(objects: dict[str, Any], claims: list[ResourceClaim]) -> tuple[float, float, Stock, FleetMemo]:
-    """Time a first look at a fleet, and looks after changes, in ms."""
+    """Time the first search on a fleet, and searches after changes, in ms. Return also the stock and the memo of the last search."""
     stocks = [Stock.of(**objects) for _ in range(4)]
     remaining = iter(stocks)
     first = median_seconds(lambda: fleet(next(remaining), claims), runs=3) * 1e3
@@ -212,7 +211,7 @@ def memory() -> Row:
     script = "from bench.allocator.allocation import resident; print(resident())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return Row(
-        what=f"{NODES:,} nodes x {DEVICES} devices held and looked at, whole process",
+        what=f"{NODES:,} nodes x {DEVICES} devices, memory of the process after a search",
         unit="MiB",
         ours=float(done.stdout),
         target="< 200 MiB",
@@ -220,7 +219,7 @@ def memory() -> Row:
 
 
 def resident(nodes: int = NODES) -> float:
-    """Build a stock from JSON text slice by slice, look at all nodes, and return the memory of the process in MiB."""
+    """Build a stock from JSON text slice by slice, search all nodes, and return the memory of the process in MiB."""
     from dra.wire import decode, encode
 
     classes = [convert(hard.class_("gpu", "g"), DeviceClass)]
@@ -273,7 +272,7 @@ CURVES: dict[str, tuple[str, str, tuple[int, ...], Callable[[int], dict[str, Any
 
 
 def growth(oracle: Oracle) -> Iterator[tuple[str, str]]:
-    """Measure the curves; yields file names and SVGs."""
+    """Measure the curves; yield file names and SVGs."""
     for key, (title, x, sizes, made) in CURVES.items():
         ours: list[tuple[float, float]] = []
         theirs: list[tuple[float, float]] = []
@@ -289,7 +288,7 @@ def growth(oracle: Oracle) -> Iterator[tuple[str, str]]:
 
 
 def nodes(oracle: Oracle) -> str:
-    """Measure the first look at fleets of growing size, and a look after one change."""
+    """Measure the first search on fleets of growing size, and a search after one change."""
     first: list[tuple[float, float]] = []
     change: list[tuple[float, float]] = []
     theirs: list[tuple[float, float]] = []

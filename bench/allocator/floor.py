@@ -1,9 +1,9 @@
-"""A scheduler that does not decide: the highest rate and lowest cost that any scheduler can reach with these writes.
+"""A scheduler that does not decide. It shows the highest rate and the lowest cost that any scheduler with the same writes can reach.
 
-It allocates devices in the order of a list that its plan contains. It does only what no pod can run without: one watch that shows pods and
-their claims, and three writes per pod: the claim's finalizer, its allocation with the reservation, and the binding. Claims that have the
-finalizer from their creation need two writes. It looks up, compares and checks nothing, and creates no events. Answers and watch contain
-only names. It cannot schedule anything else: it does not see other writers' allocations, nor what happens to its pods later.
+It allocates devices in the order of a list in its plan. It does only what every pod needs: one watch that shows pods and their claims, and
+three writes per pod: the claim's finalizer, its allocation with the reservation, and the binding. Claims that have the finalizer from their
+creation need two writes. The scheduler looks up, compares and checks nothing, and creates no events. It requests only the metadata of
+objects. It cannot replace a scheduler: it sees neither the allocations of other schedulers, nor what happens to its pods later.
 
     python bench/allocator/floor.py PLAN    (a file that `bench.allocator.scheduling` writes)
 """
@@ -29,7 +29,8 @@ NAME = "floor"  # the `schedulerName` of its pods
 FINALIZER = "resource.kubernetes.io/delete-protection"
 WRITERS = 16
 WATCH_SECONDS = 600
-TRIES, PAUSE = 10, 0.2  # attempts and seconds between them: a busy server, or one that still loads a policy, refuses
+# Attempts, and the seconds between them: a server that is busy, or still loads a policy, refuses requests.
+TRIES, PAUSE = 10, 0.2
 PLAIN = "application/json"
 ONLY_NAMES = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 TIMESTAMP = "2026-01-01T00:00:00Z"  # of every allocation: reading a clock would cost time
@@ -92,7 +93,7 @@ class Server:
         self.connection = http.client.HTTPSConnection(urlsplit(plan.url).netloc, context=context)
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> bytes:
-        """Send a request and return the answer; raise after repeated refusals. Then the pod is missing, and the run fails."""
+        """Send a request and return the answer. After TRIES refusals raise RuntimeError; then a pod has no node, and the run fails."""
         sent = msgspec.json.encode(body) if body is not None else None
         for _ in range(TRIES):
             self.connection.request(method, path, sent, self.headers | headers)
@@ -108,12 +109,12 @@ class Server:
         self.ask("PATCH", path, body, **{"Content-Type": "application/merge-patch+json"})
 
     def follow(self, path: str) -> Iterator[Metadata]:
-        """Yield the objects that exist, and those that are added later."""
+        """Yield the metadata of existing objects, and of objects that are added later."""
         page = msgspec.json.decode(self.ask("GET", path, Accept=PLAIN), type=Page)
         yield from (item.metadata for item in page.items)
         version = page.metadata["resourceVersion"]
         decoder = msgspec.json.Decoder(Event)
-        while True:  # watch after watch: the API server ends one whose reader is slow
+        while True:  # the API server ends a watch whose reader is slow; then the next watch starts
             query = urlencode({"watch": "true", "resourceVersion": version, "timeoutSeconds": WATCH_SECONDS})
             self.connection.request("GET", f"{path}?{query}", headers=self.headers)
             answer = self.connection.getresponse()
@@ -125,7 +126,7 @@ class Server:
 
 
 def place(server: Server, plan: Plan, work: Work) -> None:
-    """Make the three writes of a pod."""
+    """Make the three writes for a pod."""
     node, pool, device = work.device
     claim = f"{plan.claims}/{work.claim}"
     if not plan.protected:
@@ -145,7 +146,7 @@ def place(server: Server, plan: Plan, work: Work) -> None:
 
 
 def main() -> None:
-    """Allocate a device of the plan to each pod until none is left."""
+    """Allocate a device of the plan to each pod until no device is left."""
     plan = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Plan)
     waiting: queue.SimpleQueue[Work] = queue.SimpleQueue()
     for _ in range(WRITERS):

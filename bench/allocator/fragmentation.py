@@ -1,11 +1,11 @@
-"""Packing: how many more pods a fleet serves than with first-fit, and how many whole devices it keeps free for large pods.
+"""Compares how well strategies pack pods: how much hardware is in use, and how many whole devices stay free for large pods.
 
-The pods of generated workloads (bench/allocator/generate.py) arrive at 16 GPUs, in the same order for every strategy:
-  calm    they request 60% of the fleet: nearly every pod is served, so all fleets run the same pods. Strategies differ in the
-          mean number of wholly idle GPUs, which is the number of further pods of the largest size that would fit
-  crowded they request 130%: a pod that does not fit is dropped. Strategies differ in how much hardware is in use
-Two baselines: `first-fit` takes nodes in order, which packs to some degree; `in-tree` takes first-fit's devices on a random node,
-because kube-scheduler does not compare devices when it chooses among nodes.
+The pods of generated workloads (bench/allocator/generate.py) arrive at a fleet of 16 GPUs, in the same order for every strategy:
+  calm     The pods request 60% of the fleet. Nearly every pod is served, so all fleets run the same pods. Strategies differ in the
+           mean number of wholly idle GPUs, which is the number of further pods of the largest size that would fit.
+  crowded  The pods request 130% of the fleet. A pod that does not fit is dropped. Strategies differ in how much hardware is in use.
+There are two baselines. `first-fit` takes nodes in order, which packs to some degree. `in-tree` takes the devices of first-fit on a random
+node, because kube-scheduler does not compare devices when it chooses among nodes.
 `python -m bench.allocator.fragmentation` draws docs/plots/fragmentation.svg and prints the table (some minutes).
 """
 
@@ -43,14 +43,17 @@ if TYPE_CHECKING:
 
 NODES, PODS, SEEDS, CALM, CROWDED = 4, 240, 4, 0.6, 1.3
 DEVICES = 16
-PARTED = ("mig", "shares")  # workloads with devices that can be partly in use; `pairs` differ only when crowded
+PARTED = (
+    "mig",
+    "shares",
+)  # workloads whose devices can be partly in use; with `pairs`, strategies differ only when crowded
 BASELINE = "in-tree"
 PLOT = Path(__file__).parents[2] / "docs" / "plots" / "fragmentation.svg"
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Means over seeds: idle GPUs when calm, and hardware in use and pods served when crowded."""
+    """Means over all seeds: the idle GPUs with calm workloads; the share of hardware in use, and the pods served, with crowded ones."""
 
     idle: float
     in_use: float
@@ -95,9 +98,9 @@ def figures(kind: str, strategy: str, seeds: int = SEEDS) -> Figures:
 
 
 def together(strategy: str, trials: int = 400) -> float:
-    """Return how often a claim of two GPUs gets neighbours, on nodes of four PCIe roots with two GPUs each, some in use.
+    """Return the share of claims for two GPUs that get both GPUs of one PCIe root.
 
-    Only nodes count on which both GPUs of a root are free.
+    The node has four PCIe roots with two GPUs each. In each trial some GPUs are in use, but both GPUs of at least one root are free.
     """
     dice = random.Random("together")
     idle = KINDS["pairs"](dice.random, nodes=1, pods=0).stock
@@ -120,7 +123,7 @@ def together(strategy: str, trials: int = 400) -> float:
 
 
 def gain(ours: float, theirs: float) -> str:
-    """Write how much more ours is."""
+    """Write by how many percent our figure is higher."""
     return f"{ours / theirs - 1:+.1%}" if theirs else "any"
 
 
@@ -145,7 +148,7 @@ def _ask(strategy: str, dice: random.Random) -> Ask:
 
 
 def _idle(one: Replay) -> float:
-    """Return the mean share of the fleet that is wholly idle hardware, until at most one pod is left."""
+    """Return the mean share of wholly idle hardware in the fleet, over the time until at most one pod runs or waits."""
     last = next(sample.at for sample in reversed(one.samples) if sample.running + sample.pending > 1)
     spans = [(a, b.at - a.at) for a, b in pairwise(one.samples) if b.at <= last]
     whole = sum((1 - sample.utilisation) * (1 - sample.fragmentation) * span for sample, span in spans)

@@ -1,7 +1,8 @@
-"""Workloads to compare strategies on: fleets, and pods that arrive and end. Equal draws give equal workloads.
+"""Generates workloads for comparing strategies: a fleet, and pods that arrive and end.
 
-There are three kinds, like real requests for accelerators: partitions of GPUs by profile (MIG), shares of GPU memory, and GPUs with
-a NIC on the same PCIe root. Randomness comes from the caller, as a function that draws from [0, 1).
+There are three kinds of workloads, like real requests for accelerators: partitions of GPUs by profile (MIG), shares of GPU memory, and GPUs
+with a NIC on the same PCIe root. The caller passes the function that draws random numbers from [0, 1). With equal numbers the workloads are
+equal.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ KINDS: dict[str, Callable[..., Workload]] = {"mig": mig, "shares": shares, "pair
 
 
 class _Coming:
-    """The pods that arrive: the weight of each kind, its share of the hardware, and its claim."""
+    """The pods that arrive. Each kind of pod has a weight (how often it arrives), a share of the hardware, and a claim."""
 
     def __init__(self, mix: Mix, sizes: dict[str, float], claim: Callable[[str], Object], *, hardware: float) -> None:
         self.mix = mix
@@ -134,7 +135,7 @@ class _Coming:
         self.hardware = hardware
 
     def workload(self, draw: Draw, slices: Sequence[ResourceSlice], *, nodes: int, pods: int, load: float) -> Workload:
-        """Let pods arrive so often that they request `load` times the hardware on average; a pod runs for 100 time units on average."""
+        """Let pods arrive so often that the running pods would request `load` times the hardware. A pod runs for 100 time units on average."""
         classes = [
             convert(
                 {

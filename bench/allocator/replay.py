@@ -1,7 +1,7 @@
 """Replays a workload on a fleet under a strategy: pods arrive, wait, run and end.
 
 Time is simulated. A pod that does not fit waits. Whenever a pod ends, the waiting pods are tried again in the order of priority and
-arrival; a later pod that fits may pass an earlier pod that does not.
+arrival. A later pod that fits may be placed before an earlier pod that does not fit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """A pod that arrives at a time, and ends `lasts` after its placement; with None it never ends."""
+    """A pod that arrives at the time `at`. It ends after it has run for `lasts`; with None it never ends."""
 
     pod: str
     at: float
@@ -44,7 +44,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Replay(msgspec.Struct, frozen=True, rename="camel"):
-    """The result of a workload, with times in the workload's own unit, and averages weighted by time."""
+    """The result of a replay. Times are in the workload's own unit; averages are weighted by time."""
 
     strategy: str
     pods: int
@@ -148,7 +148,7 @@ class _Player:
         self.samples.append(Sample(now, self.running, len(self.waiting), utilisation(rooms), fragmentation(rooms)))
 
     def _average(self, value: Callable[[Sample], float]) -> float:
-        """Average a value over the time in which pods arrive; after that the fleet only empties."""
+        """Average a value over the time in which pods arrive. After that time the pods only end."""
         if not self.samples:
             return 0.0
         first = self.samples[0].at

@@ -1,14 +1,14 @@
-"""Measures pods with claims from creation to binding, in four ways: kube-scheduler alone, our scheduler with the plugin, a stock scheduler
-with our extender, and the floor.
+"""Measures how pods with claims are scheduled, from creation to binding, in four ways: by kube-scheduler alone, by our scheduler with the
+plugin, by a stock scheduler with our extender, and by the floor.
 
-The floor is a program that places pods without a decision (`bench.allocator.floor`). Its time is that of the API server,
-kube-controller-manager and the client with any scheduler. What another way takes beyond it is the price of the scheduler.
+The floor is a program that places pods without a decision (`bench.allocator.floor`). Its time is the time that API server,
+kube-controller-manager and client take with any scheduler. The additional time of another way is the cost of its scheduler.
 
-All four use one real control plane, in rounds that alternate. Nodes and devices are only objects of the API. Only the
-programs of the way that is measured run, because a scheduler without work reads every event, too. Schedulers are
-configured as manifests/bridge ships them, and kube-scheduler's client has the same limits; the webhooks are Kubernetes' defaults.
+All four ways use one real control plane, in alternating rounds. Nodes and devices exist only as objects of the API. Only the
+programs of the measured way run, because an idle scheduler also reads every event. Schedulers have the configuration of
+manifests/bridge, and the client of kube-scheduler has the same rate limits. Feature gates have Kubernetes' defaults.
 
-A busy machine changes rates more than the CPU time of a pod, so both are reported. What programs use at rest is subtracted.
+A busy machine changes the rates more than the CPU time of a pod, so both are reported. The CPU time that programs use at rest is subtracted.
 
     python -m bench.allocator.scheduling [--nodes 500] [--pods 400] [--taken 0] [--claims generated] [--rounds 2] [--protected] [WAY ...]
 
@@ -57,7 +57,7 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
 DRIVER = "scheduling.example.com"
 CLASS = "scheduling-gpu"
-HELD = "held"  # the namespace of claims that stay
+HELD = "held"  # the namespace of the claims that hold devices from the beginning
 TEMPLATE = "one"
 DEVICES = 8
 CREATORS = 8
@@ -65,7 +65,7 @@ WARMING = 8
 PATIENCE = 180.0
 IN_TREE, PLUGIN, EXTENDER, FLOOR = "in-tree", "plugin", "extender", "floor"
 ASKED_AS = {IN_TREE: "default-scheduler", PLUGIN: PLUGIN_SCHEDULER, EXTENDER: SCHEDULER, FLOOR: floor.NAME}
-PROTECTED = " protected"  # added to the name of a way that is measured with the policy
+PROTECTED = " protected"  # added to the name of a way that is measured with the policy of manifests/protected-claims
 POLICY = ROOT / "manifests/protected-claims/policy.yaml"
 WRITES = re.compile(
     r"""(?mx)^apiserver_request_total\{ (?= [^}]* code="2) (?:
@@ -99,9 +99,9 @@ class Run(NamedTuple):
     middle: float  # the median of the seconds from creation to binding
     late: float  # the 99th percentile of these seconds
     millis: Mapping[str, float]  # CPU milliseconds of each program for one pod
-    conflicts: float  # failed bindings of the extender: another pod took the devices after the extender was asked
-    writes: float  # to existing claims, and bindings, for one pod
-    pod_writes: float  # and to the pod, without bindings
+    conflicts: float  # failed bindings of the extender, because another pod got the devices first
+    writes: float  # writes to existing claims, and bindings, for one pod
+    pod_writes: float  # writes to a pod, without bindings
 
 
 class Metadata(msgspec.Struct):
@@ -152,20 +152,20 @@ def main() -> None:
     parser.add_argument("--taken", type=int, default=Scale().taken, choices=range(DEVICES))
     parser.add_argument("--claims", default="generated", choices=("generated", "by-hand"))
     parser.add_argument("--rounds", type=int, default=Scale().rounds)
-    parser.add_argument("--protected", action="store_true", help="each way also where claims have their finalizer")
-    parser.add_argument("ways", nargs="*", metavar="WAY", help=f"of {', '.join(ASKED_AS)}; all, if none is named")
+    parser.add_argument("--protected", action="store_true", help="also measure with manifests/protected-claims")
+    parser.add_argument("ways", nargs="*", metavar="WAY", help=f"some of {', '.join(ASKED_AS)}; default: all")
     asked = parser.parse_args()
     ways = asked.ways or list(ASKED_AS)
     if unknown := set(ways) - ASKED_AS.keys():
-        parser.error(f"there is no way {', '.join(sorted(unknown))}: name some of {', '.join(ASKED_AS)}")
+        parser.error(f"unknown way {', '.join(sorted(unknown))}; ways: {', '.join(ASKED_AS)}")
     if asked.protected and asked.claims != "generated":
-        parser.error("--protected says nothing of claims that no pod owns: leave --claims away")
+        parser.error("the policy of --protected affects only claims that a pod owns: leave out --claims")
     if asked.protected:
         ways = [f"{way}{policy}" for way in ways for policy in ("", PROTECTED)]
     scale = Scale(asked.nodes, asked.pods, asked.taken, asked.claims == "generated", asked.rounds)
     free = scale.nodes * (DEVICES - scale.taken)
     if scale.pods + WARMING > free:
-        parser.error(f"{scale.pods} pods and {WARMING} to warm up do not find room on {free} free devices")
+        parser.error(f"{scale.pods} pods, and {WARMING} pods to warm up, need more than the {free} free devices")
     print(f"{scale}, load {load()}")
     runs = in_turn(scale, ways)
     for way, some in runs.items():
@@ -177,7 +177,7 @@ def line_of(run: Run) -> str:
     """Format a run as a line."""
     spent_on = ", ".join(f"{name} {millis:.1f}" for name, millis in run.millis.items())
     times = f"{run.rate:.0f}/s, bound after {run.middle:.1f} s (p99 {run.late:.1f} s)"
-    return f"{times}, {run.writes:.2f} writes a pod and {run.pod_writes:.2f} into the pod, {run.conflicts:.0f} conflicts, CPU ms a pod: {spent_on}"
+    return f"{times}, per pod {run.writes:.2f} writes to claims and bindings, {run.pod_writes:.2f} writes to the pod; {run.conflicts:.0f} conflicts; CPU ms per pod: {spent_on}"
 
 
 def load() -> str:
@@ -199,7 +199,7 @@ def together(runs: Sequence[Run]) -> Run:
 
 
 def in_turn(scale: Scale, ways: Iterable[str] = ASKED_AS) -> dict[str, list[Run]]:
-    """Measure all ways in each round, every second round in reverse order, so that a change of the machine's speed affects all ways."""
+    """Measure all ways in each round. Every second round has the reverse order, so that a change of the machine's speed affects all ways."""
     taken: dict[str, list[Run]] = {way: [] for way in ways}
     with ControlPlane(name="bench-scheduling", feature_gates={}) as cluster:
         hall = Hall(cluster, scale)
@@ -277,7 +277,7 @@ class Hall:
             self.cluster.create(*policy)
         else:
             self.cluster.remove(*reversed(policy))
-        self.cluster.until("the API server has taken it in", lambda: self.is_protected() == on, PATIENCE)
+        self.cluster.until("the change of the policy is in force", lambda: self.is_protected() == on, PATIENCE)
         self.protected = on
 
     def is_protected(self) -> bool:
@@ -365,7 +365,7 @@ class Hall:
                 list(several.map(self.drop, (f"{path}/{name}" for name in names)))
         gone = [lambda path=path: not self.cluster.get(path, limit=1)["items"] for path in (PODS, CLAIMS)]
         for is_gone in gone:
-            self.cluster.until("everything is gone", is_gone, PATIENCE)
+            self.cluster.until("all pods and claims are deleted", is_gone, PATIENCE)
 
     def drop(self, path: str) -> None:
         with suppress(ApiError):  # it is already gone
@@ -406,7 +406,7 @@ class Burst:
             self.done.set()
 
     def follow(self, version: str) -> None:
-        """Watch pods. The API server ends a watch whose reader is slow; then start the next one."""
+        """Watch pods. The API server ends a watch whose reader is slow; then the next watch starts."""
         decoder = msgspec.json.Decoder(Event)
         host = urlsplit(self.cluster.url).netloc
         context = ssl.create_default_context(cafile=str(self.cluster.ca))

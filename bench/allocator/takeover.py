@@ -1,8 +1,8 @@
 """Measures the time from the death of a leader to the first answer of the standby, on 5,000 nodes of eight devices with 30,000 held claims.
 
 Both replicas are processes as installed (`drawbridge allocator`). The first replica is killed with SIGKILL once it leads and the other
-is ready. The time until the lease expires is reported separately, because only a shorter lease shortens it. The API server is a stub, so
-that its own work is not measured; its list pages are as long as a real server's, and compressed.
+replica is ready. The time until the lease expires is reported separately, because only a shorter lease shortens it. The API server is a
+stub, so that its own work is not measured. Its list pages are as long as those of a real server, and compressed.
 
     python -m bench.allocator.takeover [--nodes 5000] [--claims 30000] [--rounds 2]
 """
@@ -54,7 +54,7 @@ def rows() -> Iterator[Row]:
     """Measure twice and use the quicker run, as on a quiet machine."""
     best = min(take_overs(NODES, CLAIMS, ROUNDS))
     yield Row(
-        what=f"take-over to first decision, {NODES:,} nodes, {CLAIMS:,} claims held, by the clock",
+        what=f"take-over to first decision, {NODES:,} nodes, {CLAIMS:,} allocated claims, elapsed time",
         unit="s",
         ours=best.wall,
         target=f"< {TARGET:g} s",
@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     asked = parser.parse_args()
     for take_over in take_overs(asked.nodes, asked.claims, asked.rounds):
-        print(f"{take_over.wall:.2f} s by the clock, {line_of(take_over)}; load {os.getloadavg()[0]:.1f}", flush=True)
+        print(f"{take_over.wall:.2f} s elapsed, {line_of(take_over)}; load {os.getloadavg()[0]:.1f}", flush=True)
 
 
 def line_of(found: TakeOver) -> str:
@@ -134,7 +134,7 @@ class Replica:
         end = time.monotonic() + PATIENCE
         while words not in self.log.read_bytes():
             if self.process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"it never said {words!r}: {self.log.read_text()[-2000:]}")
+                raise RuntimeError(f"the log of the allocator has no {words!r}: {self.log.read_text()[-2000:]}")
             time.sleep(LOOK_SECONDS)
 
     def first_node(self) -> str:
@@ -174,7 +174,7 @@ def write_cluster(directory: Path, nodes: int, claims: int) -> None:
 
 
 def claim(number: int, nodes: int) -> stub.Object:
-    """A claim that a running pod has, as the API server stores it, managed fields included."""
+    """Return the claim of a running pod as the API server stores it, with managed fields."""
     node = f"node-{number % nodes:04}"
     index = number // nodes
     result = {"request": "gpu", "driver": DRIVER, "pool": node, "device": f"gpu-{index}"}

@@ -1,9 +1,9 @@
-"""How many calls answer a scheduler, in how many functions and files, and how often the way goes from one file into another.
+"""Counts the calls that answer a scheduler, their functions and files, and how often consecutive calls are in different files.
 
-    python -m bench.allocator.trace [all]     `all` also prints the way itself
+    python -m bench.allocator.trace [all]     `all` also prints the calls
 
-From the bytes on a unix socket to the bytes of the answer, a commit with all that its writes bring. Left out are comprehensions, the
-standard library, other packages, and what the cluster in this process does, which stands for an API server.
+The trace starts with the bytes on a unix socket and ends with the bytes of the answer; that of a commit includes the events of its writes.
+Comprehensions, the standard library and other packages do not count. Nor do calls in the embedded cluster, which replaces an API server.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from bench.way import Way
 from runtime.controllers import Term
 from tests.allocator.service import sidecar
 
-PODS = 8  # of which the last is followed
+PODS = 8  # only the calls for the last pod are kept
 
 
 async def ways() -> dict[str, Way]:
-    """Place pods one after the other, and follow the calls of the last."""
+    """Place pods one after the other; return the calls for the last pod, by the scheduler's call."""
     stand: Any = sidecar
     cluster = stand.loaded(*stand.fleet(nodes=20, each=8))
     found: dict[str, Way] = {}

@@ -27,7 +27,7 @@ EVENTS = 20_000
 
 
 def rows() -> Iterator[Row]:
-    """Measure decoding, then following, then the embedded store."""
+    """Measure the decoding of watches, an informer that follows a watch, and the embedded store."""
     yield decoding("pods of 8 kB", resources.PODS, "V1Pod", [pod(number) for number in range(1_000)], ">= 20x")
     yield decoding(
         "slices of 128 devices", resources.RESOURCE_SLICES, "V1ResourceSlice", [slice_(n) for n in range(200)]
@@ -51,7 +51,7 @@ def decoding(what: str, resource: Any, model: str, objects: list[Any], target: s
 
     async def client() -> Watch:
         watch: Watch = Watch()  # type: ignore[no-untyped-call]
-        watch._api_client = ApiClient(Configuration())  # noqa: SLF001  what its own stream() does
+        watch._api_client = ApiClient(Configuration())  # noqa: SLF001  as Watch.stream() does
         return watch
 
     watch = asyncio.run(client())
@@ -235,7 +235,7 @@ def pod(number: int, version: int = 1) -> dict[str, Any]:
 
 
 def slice_(number: int) -> dict[str, Any]:
-    """A full slice."""
+    """Return a slice with 128 devices, the most that a slice can have."""
     attributes: dict[str, Any] = {f"attribute-{n}": {"string": f"value-{n}-" + "z" * 16} for n in range(10)}
     attributes |= {"index": {"int": 7}, "healthy": {"bool": True}, "driverVersion": {"version": "1.2.3"}}
     device = {"attributes": attributes, "capacity": {"memory": {"value": "80Gi"}, "cores": {"value": "132"}}}

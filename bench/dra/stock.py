@@ -49,7 +49,7 @@ def decoding() -> Row:
 
 
 def stock() -> Iterator[Row]:
-    """Change one slice of a large fleet, next to building the stock anew."""
+    """Change one slice of a large stock, and compare the time with that of building the stock anew."""
     slices = [convert(slice_of(f"node-{number}", devices=8), ResourceSlice) for number in range(NODES)]
     built = Stock.of(slices=slices)
     old = slices[NODES // 2]

@@ -1,6 +1,6 @@
 """Measures how long the kubelet waits for NodePrepareResources, for a claim with eight devices, over a unix socket.
 
-The driver is complete: sockets, guard, checkpoint and CDI file with their fsyncs. The API server is the embedded store in the same process.
+The driver does all its work, with sockets, guard, checkpoint, CDI file and fsyncs. The API server is the embedded store in the same process.
 """
 
 from __future__ import annotations

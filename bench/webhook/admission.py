@@ -1,8 +1,8 @@
-"""Measures reviews per second over TLS of our webhook, HAMi-DRA's webhook, and a floor (aiohttp's server that allows everything).
+"""Measures reviews per second over TLS of our webhook, of HAMi-DRA's webhook, and of a floor: aiohttp's server, which allows everything.
 
-Rounds alternate. If the program of HAMi-DRA is not available (`bench.webhook.hami`), recorded figures of HAMi-DRA take its place. wrk
-makes the load if it is installed (Debian: `apt-get install wrk`). Otherwise a client of our own does. That client uses so much CPU that
-only the ratio to the floor is meaningful. Client, floor and webhook share the machine.
+The servers are measured in alternating rounds. If the program of HAMi-DRA is not available (`bench.webhook.hami`), recorded figures take its
+place. wrk sends the reviews if it is installed (Debian: `apt-get install wrk`). Otherwise a client of our own sends them. That client uses so
+much CPU that only the ratio to the floor is meaningful. Client, floor and webhook share the machine.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ CONNECTIONS = 8
 WHERE = {CONNECTIONS: f"{CONNECTIONS} connections", 1: "one connection"}
 SECONDS = 2
 ROUNDS = 5
-# HAMi-DRA on the same kind of machine, in rounds that alternated with ours: wrk, 8 TLS connections, a review of 5 kB. Its
-# rates, and its CPU microseconds per GPU review, without those of its API server.
+# Recorded figures of HAMi-DRA: its rates, and its CPU microseconds per GPU review, without the CPU time of its API server. They were measured
+# with wrk, 8 TLS connections and a review of 5 kB, on the same kind of machine, in rounds that alternated with ours.
 HAMI_GPU, HAMI_PLAIN = 520.0, 5850.0
 HAMI_CPU = 1070.0
 
 FLOOR = "floor: aiohttp over TLS, answers yes to everything"
 SAME = "GPU pod translated, the same each time (/mutate)"
-ANEW = "GPU pod translated, each asks for something else (/mutate)"
+ANEW = "GPU pod translated, each with another request (/mutate)"
 CHECKED = "GPU pod checked (/validate)"
 PLAIN = "pod without accelerators (/mutate)"
 THEIR_GPU, THEIR_PLAIN = "HAMi-DRA: GPU pod", "HAMi-DRA: pod without accelerators"
-# By kind of review: the peer, and the target: how many times faster than the peer ours has to be.
+# By kind of review: the peer, and how many times faster than the peer our webhook should be.
 PEERS = {
     SAME: (THEIR_GPU, "2.5x"),
     ANEW: (THEIR_GPU, "2.5x"),
@@ -69,7 +69,7 @@ class Load(NamedTuple):
 
 
 def rows() -> Iterator[Row]:
-    """Measure each kind of review on eight connections and on one, then decisions without a server."""
+    """Measure each kind of review on eight connections and on one connection, then decisions without a server."""
     with ExitStack() as stack:
         work = reviews_of(stack)
         note = with_hami(work, stack)
@@ -91,7 +91,7 @@ class Work(NamedTuple):
 
 
 def reviews_of(stack: ExitStack) -> dict[str, Work]:
-    """Start floor and webhook; return the reviews to send to each."""
+    """Start floor and webhook; return the reviews to send, by kind of review."""
     floor, webhook = (stack.enter_context(server(name)) for name in ("floor", "webhook"))
     gpu = review(pod(LIMITS))
     return {
@@ -111,19 +111,19 @@ def with_hami(work: dict[str, Work], stack: ExitStack) -> str:
         theirs = Server(*stack.enter_context(hami.running(path, _pair(), json.dumps(kubeconfig(api.url)).encode())))
         patch_object(work[SAME].body, ask(theirs.url, work[SAME].body))  # raises if it does not translate the pod
     except (hami.MissingError, OSError, KeyError) as error:
-        return f"recorded, for {error or type(error).__name__}"
+        return f"recorded, because {error or type(error).__name__}"
     work[THEIR_GPU] = Work(theirs, "/mutate", work[SAME].body)
     work[THEIR_PLAIN] = Work(theirs, "/mutate", work[PLAIN].body)
     return "beside ours"
 
 
 def costs(loads: dict[str, Load], note: str) -> Iterator[Row]:
-    """Format the servers' CPU: milliseconds for a thousand reviews are microseconds for one."""
+    """Yield rows with the CPU time of the servers. Milliseconds for a thousand reviews are microseconds for one review."""
     recorded = {THEIR_GPU: HAMI_CPU}
     for what, (peer, _) in PEERS.items():
         theirs = loads[peer].cpu if peer in loads else recorded.get(peer)
         yield Row(
-            what=f"CPU of a thousand: {what}",
+            what=f"CPU of a thousand reviews: {what}",
             unit="ms",
             ours=loads[what].cpu,
             peer=f"HAMi-DRA, {note}",
@@ -133,7 +133,7 @@ def costs(loads: dict[str, Load], note: str) -> Iterator[Row]:
 
 
 def in_process() -> Row:
-    """Translate and check one pod on a large fleet whose claims change all the time; no server, no network."""
+    """Translate and check one pod on a large fleet whose claims change all the time, without a server and a network."""
     from webhook.admission import review as admission
 
     world, template = large_world(5_000)
@@ -157,12 +157,12 @@ def in_process() -> Row:
         unit="ms",
         ours=took[len(took) * 99 // 100],
         target="p99 < 1 ms",
-        note=f"p50 {took[len(took) // 2]:.2f} ms; CPU time; a claim changes between every tenth",
+        note=f"p50 {took[len(took) // 2]:.2f} ms; CPU time; a claim changes before every tenth pod",
     )
 
 
 def large_world(nodes: int) -> tuple[Any, Callable[[int], Any]]:
-    """Return the example fleet with many more nodes that share GPUs, and a function that makes claims for a part of a GPU."""
+    """Return the example fleet with many more nodes with shared GPUs, and a function that makes a claim for a share of a GPU."""
     import copy
 
     from cli.commands.demo import EXAMPLES
@@ -203,7 +203,7 @@ def large_world(nodes: int) -> tuple[Any, Callable[[int], Any]]:
 
 
 def row(what: str, load: Load, loads: dict[str, Load], where: str, note: str) -> Row:
-    """Return a row with the time per review, so that its ratio has the same direction as in other rows."""
+    """Return a row with the time per review instead of the rate, so that a higher ratio is better, as in other rows."""
     recorded = {THEIR_GPU: HAMI_GPU, THEIR_PLAIN: HAMI_PLAIN} if where == WHERE[CONNECTIONS] else {}
     peer, target = PEERS.get(what, ("", ""))
     rate = loads[peer].rate if peer in loads else recorded.get(peer)
@@ -320,9 +320,10 @@ class Server(NamedTuple):
 
 @contextmanager
 def server(name: str, *, descriptors: int = 0, pieces: Path | None = None) -> Iterator[Server]:
-    """Run a server in its own process; its log is discarded, as by a fast collector.
+    """Run a server in its own process; its log is read and discarded.
 
-    `descriptors` limits its file descriptors; with `pieces` it is a webhook that records what its loop does (`bench.webhook.pieces`).
+    `descriptors` limits its file descriptors. With `pieces` it is a webhook that records in this file what its event loop does
+    (`bench.webhook.pieces`).
     """
     command = [
         sys.executable,
@@ -342,7 +343,7 @@ def server(name: str, *, descriptors: int = 0, pieces: Path | None = None) -> It
 
 
 def serve_floor() -> None:
-    """Allow everything with aiohttp's server, which only reads the body and finds the uid."""
+    """Serve the floor: aiohttp's server reads the body, finds the uid, and allows the object."""
     from aiohttp import web
 
     from webhook.admission import admission_review as reviews
@@ -364,7 +365,7 @@ def serve_floor() -> None:
 
 
 def serve_yes() -> None:
-    """Serve an API for HAMi-DRA that answers discovery, and every creation with the same claim."""
+    """Serve an API for HAMi-DRA, which answers discovery requests, and answers every creation with the same claim."""
     from aiohttp import web
 
     async def yes(request: web.BaseRequest) -> web.Response:
@@ -503,7 +504,7 @@ def _own(url: str, body: bytes, connections: int) -> Load:
 
 
 def profile() -> None:
-    """Print where deciding 3,000 different GPU pods spends its time: docs/profiles/admission.txt is such a print."""
+    """Print in which functions the decisions about 3,000 different GPU pods spend their time, as in docs/profiles/admission.txt."""
     import cProfile
     import pstats
 

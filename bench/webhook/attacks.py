@@ -2,8 +2,8 @@
 
 Each attack lasts some seconds. Meanwhile two processes send one small honest review after the other: one process on a persistent
 connection, the other on a new connection for each review. For each attack the program prints how many honest reviews were answered and
-lost, and how long they were delayed. It ends with 1 if a review was lost, if the webhook spent more than a tenth of a CPU second before
-it answered a review on the persistent connection, or if the webhook took more than 512 MiB. Delays on new connections are only reported.
+lost, and how long they were delayed. Its exit code is 1 if a review was lost, if the webhook spent more than a tenth of a CPU second before
+it answered a review on the persistent connection, or if the webhook took more than 512 MiB. Delays on new connections are only printed.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
     Attack = Callable[["Target"], Coroutine[None, None, str]]
 
 CROWD = 10_000  # silent connections
-HELLOS, OPEN = 2_000, 300  # hellos per second, and connections that stay open after their hello
+HELLOS, OPEN = 2_000, 300  # TLS ClientHellos per second, and connections that stay open after their hello
 # Loopback addresses; each is a peer of its own for the webhook.
 MANY = tuple(f"127.1.{number // 250}.{1 + number % 250}" for number in range(500))
 ONE = ("127.1.9.9",)
 HONEST = "127.0.0.1"  # the address of the honest callers
 NAMESPACES = 16
-HELD = 0.1
+HELD = 0.1  # CPU seconds of the webhook before it answers an honest review on the persistent connection
 MEMORY = 512  # MiB
 HANDSHAKE, DATA = 22, 23  # content types of TLS records
 KEY_UPDATE = b"\x18\0\0\1\1"  # update_requested: the peer has to update its keys, too
-GROUP = "prime256v1"  # the accepted group whose hello costs the webhook most CPU
+GROUP = "prime256v1"  # of the accepted groups, the one whose hello costs the webhook most CPU
 PATIENCE = 1.0  # seconds that an attacker waits for a read, a write or a handshake
 PAUSE = 0.1  # seconds after a refused connection, and between bursts of records
 
@@ -67,7 +67,7 @@ class Target(NamedTuple):
 
 
 def knock(target: Target, peer: str) -> socket.socket | None:
-    """Start to connect without waiting; None if there is no descriptor or port left."""
+    """Begin a connection without waiting for it; return None if no descriptor or port is left."""
     try:
         sock = socket.socket()
     except OSError:
@@ -86,7 +86,7 @@ def knock(target: Target, peer: str) -> socket.socket | None:
 
 
 def hello(group: str = GROUP) -> bytes:
-    """Return the first bytes of a peer that offers this group only."""
+    """Return the ClientHello of a peer that offers only this group."""
     said = ssl.MemoryBIO()
     context = trusting()
     context.set_ecdh_curve(group)
@@ -181,14 +181,14 @@ def greet(sock: socket.socket, said: bytes) -> bool:
 
 
 class Line(NamedTuple):
-    """A connection that may be written to."""
+    """A connection to the webhook."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
 
 async def lines(target: Target, peer: str, *, tls: bool = True, limit: int = 1 << 16) -> AsyncIterator[Line]:
-    """Yield one connection after the other until the attack is over; each ends when the next one starts."""
+    """Yield one connection after the other until the attack is over. The connection is aborted before the next one begins."""
     trust = trusting() if tls else None
     while not target.is_over:
         try:
@@ -227,7 +227,7 @@ def request(body: bytes) -> bytes:
 
 
 async def leave_bodies(target: Target) -> str:
-    """Send most of the largest accepted body, and never its end. When the server closes a connection, close it as late as possible."""
+    """Send most of the largest accepted body, and never its end. Close a connection only after the server has closed it."""
     begun, piece = 0, b" " * (1 << 20)
     whole = request(piece * 7)
     part = whole[: -len(piece)]
@@ -284,7 +284,7 @@ async def hang_up(target: Target, body: bytes) -> str:
 async def spread_over_namespaces(target: Target) -> str:
     """Send the review that costs most to decode, in 16 namespaces at once.
 
-    With one address, that address is also the sender of the honest reviews, like an API server.
+    If the attack has one address, it uses the address of the honest callers, as if one API server sent all reviews.
     """
     decided, skipped = 0, 0
     peers = (HONEST,) if target.peers == ONE else target.peers
@@ -303,7 +303,7 @@ async def spread_over_namespaces(target: Target) -> str:
                     await reader.readexactly(int(status.lower().partition(b"content-length: ")[2].split()[0]))
 
     await asyncio.gather(*map(one, range(NAMESPACES), cycle(peers)))
-    return f"{decided} answers, {skipped} of them refusals to decide"
+    return f"{decided} answers, {skipped} of them without a decision"
 
 
 async def pipeline(target: Target) -> str:
@@ -325,7 +325,7 @@ async def pipeline(target: Target) -> str:
 
 
 class Sealer:
-    """Encrypts the records of a connection. OpenSSL would choose their number and types itself."""
+    """Encrypts the TLS records of a connection, because OpenSSL does not let its caller choose their number and types."""
 
     def __init__(self, secret: bytes) -> None:
         """Begin with the secret of the client's application data."""
@@ -355,7 +355,7 @@ def _expand(secret: bytes, label: bytes, length: int) -> bytes:
 
 
 async def connect(target: Target, peer: str) -> tuple[socket.socket, Sealer] | None:
-    """Return a connection after its handshake; None if it was refused."""
+    """Return a connection after its TLS handshake; None if the webhook refused it."""
     loop, context = asyncio.get_running_loop(), trusting()
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     sock = knock(target, peer)
@@ -383,7 +383,7 @@ async def connect(target: Target, peer: str) -> tuple[socket.socket, Sealer] | N
 async def send_records(
     target: Target, record: Callable[[Sealer], bytes], *, number: int = 32, size: int = 128 << 10
 ) -> str:
-    """Send `size` bytes of records after the headers of a request with a large body, on several connections at once."""
+    """On `number` connections at once, send the headers of a request with a large body, then `size` bytes of records."""
     sent, loop = 0, asyncio.get_running_loop()
 
     async def send(line: tuple[socket.socket, Sealer], data: bytes) -> int:
@@ -430,7 +430,7 @@ ATTACKS: dict[str, Attack] = {
 
 
 def attack(where: Server, name: str, peers: tuple[str, ...], seconds: float) -> tuple[dict[str, Beside], float]:
-    """Run one attack and print its result. Return what honest callers saw, by kind of connection, and the webhook's memory."""
+    """Run one attack and print its result. Return the results of the honest callers, by kind of connection, and the webhook's memory."""
     host, _, port = where.url.removeprefix("https://").partition(":")
     with ExitStack() as stack:
         kept = stack.enter_context(beside(where))
@@ -439,10 +439,10 @@ def attack(where: Server, name: str, peers: tuple[str, ...], seconds: float) -> 
         said = asyncio.run(ATTACKS[name](target))
         held = sample(where.pid, 0.0)
         seen = {"kept": kept(), "new": new()}
-    print(f"{name}, from {len(peers)}: {said}; {held.memory:.0f} MiB, {held.descriptors} descriptors")
+    print(f"{name}, from {len(peers)} addresses: {said}; {held.memory:.0f} MiB, {held.descriptors} descriptors")
     for what, one in seen.items():
         lost = f"{len(one.lost)} lost {one.lost[:2]}"
-        print(f"    {what} connections: {one.asked} honest reviews, {lost}; by the clock {one.clock}; by the webhook's processor {one.processor}", flush=True)  # fmt: skip
+        print(f"    {what} connections: {one.asked} honest reviews, {lost}; elapsed time {one.clock}; CPU time of the webhook {one.processor}", flush=True)  # fmt: skip
     return seen, held.memory
 
 
@@ -455,7 +455,7 @@ def problems_of(name: str, seen: Mapping[str, Beside], memory: float) -> Iterato
             yield f"{name}: {len(one.lost)} honest reviews were lost"
     longest = seen["kept"].processor.longest
     if longest > HELD * 1e3:
-        yield f"{name}: an honest review was held for {longest:.0f} ms"
+        yield f"{name}: an honest review waited for {longest:.0f} ms of the webhook's CPU time"
 
 
 def main() -> int:
@@ -474,7 +474,7 @@ def main() -> int:
                 with server("webhook", descriptors=options.descriptors) as where:
                     seen, memory = attack(where, name, peers, options.seconds)
                 problems += problems_of(name, seen, memory)
-    print("\n".join(problems) or "no honest review was lost or held")
+    print("\n".join(problems) or "no honest review was lost or delayed")
     return 1 if problems else 0
 
 

@@ -1,9 +1,9 @@
-"""The least webhook that gives a pod its claims: it answers each review at once with the same bytes.
+"""The floor for webhooks: the simplest webhook that gives a pod its claims. It answers each review at once with the same bytes.
 
-Its registration is that of our webhook: the same objects, the same conditions, TLS. It knows a single pod: its patch removes the legacy
-keys of that pod and names an existing template. It decides, signs, logs and records nothing; no validating webhook checks its patch, and
-it follows no cluster. An API server spends at least this much with any webhook that translates. What it spends more with ours is the
-price of our webhook.
+It is registered like our webhook: for the same objects, with the same conditions, with TLS. It can answer reviews of one pod only: its patch
+removes the legacy keys of that pod and names an existing template. It decides, signs, logs and records nothing. No validating webhook checks
+its patch, and it does not follow a cluster. With any webhook that translates, an API server spends at least as much as with the floor. The
+difference between our webhook and the floor is the cost of our webhook.
 
     python -m bench.webhook.floor CERTIFICATE KEY PATCH PORT serves
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 NAME = "floor"
-# An API server sends both near the beginning, in this spelling.
+# An API server sends Content-Length near the beginning of the head, and the uid near the beginning of the body, in this form.
 LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)\r\n")
 UID = re.compile(rb'"uid": ?"([0-9a-f-]{36})"')
 END = b"\r\n\r\n"
@@ -52,13 +52,13 @@ def registration(url: str, bundle: bytes) -> dict[str, Any]:
     made: dict[str, Any] = json.loads(json.dumps(configurations(Configuration().dialects, options)[0]))
     made["metadata"]["name"] = NAME
     made["webhooks"][0]["timeoutSeconds"] = (
-        20  # as the webhook's beside it: no review fails because the machine is busy
+        20  # as in the registration of our webhook in this benchmark: no review fails because the machine is busy
     )
     return made
 
 
 class Peer(asyncio.Protocol):
-    """One connection. It does not check requests, because only the API server of the benchmark connects."""
+    """One connection. It does not validate requests, because only the API server of the benchmark connects."""
 
     def __init__(self, encoded: bytes) -> None:
         self.encoded = encoded
@@ -82,7 +82,7 @@ class Peer(asyncio.Protocol):
 
 
 def answers(operations: bytes) -> bytes:
-    """Return the answer up to the uid, with the HTTP head."""
+    """Return the HTTP head and the body of the answer, up to the uid."""
     body = BEFORE + base64.b64encode(operations)
     length = len(body) + len(AFTER) - len(b"%b") + UID_BYTES
     return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % length + body

@@ -1,10 +1,10 @@
-"""HAMi-DRA's webhook, for comparison with ours: a Go program in the cache, and the answers of a server that accepts its claims.
+"""HAMi-DRA's webhook, for comparison with ours: a Go program in the cache, and the answers of an API server that accepts its claims.
 
-`bench.webhook.admission` gives the webhook an API server that only creates claims, faster than a cluster would. So its figures do not
-include what an API server spends on these claims, which is twice what the webhook spends. The webhook's client has no rate limit.
+`bench.webhook.admission` gives HAMi-DRA's webhook an API server that only creates claims, faster than a real one. So the figures do not
+include the CPU time of an API server for these claims, which is twice the CPU time of the webhook. The webhook's client has no rate limit.
 
 The program is built on first use, from the source in HAMI_DRA_SOURCE, or else from the Go module. If neither is available, `program()`
-raises MissingError with the reason; admission then uses recorded figures.
+raises MissingError with the reason; then `bench.webhook.admission` uses recorded figures.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def program() -> Path:
     if path.exists():
         return path
     if shutil.which("go") is None:
-        raise MissingError("there is no Go to build it with")
+        raise MissingError("Go is not installed")
     with tempfile.TemporaryDirectory() as scratch:
         made = _built(Path(scratch))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,16 +99,16 @@ def _built(scratch: Path) -> Path:
     try:
         subprocess.run(command, cwd=where, env=environment, check=True, capture_output=True, text=True, timeout=BUILD_SECONDS)  # fmt: skip
     except subprocess.CalledProcessError as error:
-        last = error.stderr.strip().splitlines()[-1:] or ["go said nothing"]
-        raise MissingError(f"go could not build it: {last[0].strip()}") from error
+        last = error.stderr.strip().splitlines()[-1:] or ["go printed no error"]
+        raise MissingError(f"go could not build HAMi-DRA: {last[0].strip()}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise MissingError(f"go could not build it: {error}") from error
+        raise MissingError(f"go could not build HAMi-DRA: {error}") from error
     return made
 
 
 @contextmanager
 def running(path: Path, serving: Pair, api: bytes) -> Iterator[Running]:
-    """Run the webhook with a certificate, and with a kubeconfig for its API server."""
+    """Run the webhook with a certificate, and with the kubeconfig `api` for its API server."""
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(scratch)
         files = {
@@ -142,7 +142,7 @@ def running(path: Path, serving: Pair, api: bytes) -> Iterator[Running]:
 
 
 def registration(url: str, bundle: bytes) -> dict[str, Any]:
-    """Return its registration, as in its chart: for each created pod, without conditions."""
+    """Return the registration of HAMi-DRA, as in its chart: for each created pod, without conditions."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
     webhook = {
         "name": "pods.hami.bench.invalid",
@@ -170,4 +170,4 @@ def until_it_listens(port: int, process: subprocess.Popen[bytes]) -> None:
             time.sleep(0.05)
         else:
             return
-    raise MissingError(f"it did not listen after {START_SECONDS} s, or ended with {process.poll()}")
+    raise MissingError(f"HAMi-DRA did not listen within {START_SECONDS} s, or ended with {process.poll()}")

@@ -1,8 +1,8 @@
-"""Records what the webhook's event loop does, piece by piece, so that `make soak` can report what delayed an honest review for longest.
+"""Records the pieces of work of the webhook's event loop, so that `make soak` can report what delayed an honest review.
 
-`python -m bench.webhook.pieces FILE` is the server of `bench.webhook.admission`, with timers around the callbacks of the loop and their
-slow parts. A piece that took a millisecond of CPU or more is a line in the file. The rest of a delay is time in TLS and in the kernel,
-which Python cannot measure.
+`python -m bench.webhook.pieces FILE` is the webhook server of `bench.webhook.admission`, with timers around the callbacks of the event loop
+and around their slow parts. For each piece of work that took a millisecond of CPU or more, it writes a line into the file. The rest of a
+delay is time in TLS and in the kernel, which Python cannot measure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MIN = 0.001
 
 
 class Piece(NamedTuple):
-    """A piece of work: its name, its begin and end, its CPU seconds, and the number of pieces around it."""
+    """A piece of work: what was done, its begin and end, its CPU seconds, and the number of pieces that contain it."""
 
     what: str
     begun: float
@@ -75,18 +75,18 @@ class Recorder:
         send, value = work.send, None
         while True:
             try:
-                with self.piece(lambda: "the rest of a review that was decided later"):
+                with self.piece(lambda: "a step of a review that is answered later"):
                     waited_for = send(value)
             except StopIteration as end:
                 return end.value
             try:
                 send, value = work.send, (yield waited_for)
-            except BaseException as error:  # noqa: BLE001  whatever it is, it is the work's
+            except BaseException as error:  # noqa: BLE001  every exception belongs to the coroutine
                 send, value = work.throw, error
 
 
 def watch(recorder: Recorder) -> None:
-    """Record what the webhook's event loop calls."""
+    """Put timers around the functions that the webhook's event loop calls."""
     from runtime.http.connection import PeerConnection
     from runtime.http.fair_queue import FairQueue
     from runtime.http.listener import Listener

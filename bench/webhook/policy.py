@@ -1,6 +1,6 @@
-"""Measures what policy costs a pod: translation, judgement and quota, in process, on 5,000 nodes whose claims change all the time.
+"""Measures the CPU time for a pod of its translation, its check against the fleet, and its quota, on 5,000 nodes whose claims change.
 
-Without a server and a network: this is the CPU time of the pure functions behind `/mutate` and `/quota`, for one review after the other.
+There is no server and no network. The benchmark calls the pure functions behind `/mutate` and `/quota`, for one review after the other.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ NAMESPACE = "default"
 
 
 def rows() -> Iterator[Row]:
-    """Measure the two steps one by one and together."""
+    """Measure the two steps separately and together."""
     world, claim_of = large_world(NODES)
-    took: dict[str, list[float]] = {"translate and judge": [], "quota": [], "translate, judge + quota": []}
+    took: dict[str, list[float]] = {"translate and check": [], "quota": [], "translate, check + quota": []}
     body = review(pod(LIMITS))
     door = Door()
     for number in range(REVIEWS):
@@ -65,12 +65,12 @@ def one_pod(body: bytes, state: Any, door: Door, number: int) -> tuple[float, fl
     said = json.loads(review_quota(asked, partial(door.admit, stock=state.stock, now=float(number))))
     counted = time.process_time()
     if not said["response"]["allowed"] or not door.guests:
-        raise AssertionError(f"the quota was to be asked, and to let it in: {said}")
+        raise AssertionError(f"the quota did not count the pod, or refused it: {said}")
     return judged - begun, counted - sent
 
 
 class Door:
-    """Admits objects under a quota with room, as `allocator.service` does, without a clock."""
+    """Admits objects under a quota that is large enough, as `allocator.service` does, but without a clock."""
 
     def __init__(self) -> None:
         from allocator.quota import PendingUsage

@@ -1,8 +1,9 @@
-"""Measures what our registration costs a plain pod: a real API server's CPU time with and without the configurations, in turns.
+"""Measures the cost of our webhook configurations for a plain pod (a pod without devices): the CPU time of a real API server with and without
+the configurations, in alternating rounds.
 
-The configurations name no running webhook, and a plain pod matches no condition, so only the conditions are measured. Pods are created as
-dry runs, so that neither storage nor controllers add noise. The command line may name further configurations to compare. First the
-benchmark prints what Kubernetes' evaluator alone spends on each condition for pods; these figures vary little on a busy machine.
+The configurations name no running webhook, and a plain pod matches no condition. So only the evaluation of the conditions is measured. Pods
+are created as dry runs, so that neither storage nor controllers add noise. The command line may name further configurations to compare.
+First the benchmark prints the time that Kubernetes' evaluator spends on each condition; these figures vary little on a busy machine.
 
     python -m bench.webhook.registration [FORMER.yaml …]
 """
@@ -55,7 +56,7 @@ def main(former: Sequence[str]) -> None:
 
 
 def evaluated(cases: Mapping[str, Sequence[Any]]) -> None:
-    """Print time, allocations and cost of each condition for the pod, and of the condition `false` as a baseline."""
+    """Print the time, the allocations and the cost of each condition for a plain pod, and of the condition `false` as a baseline."""
     conditions = {"false": "false"}
     for name, made in cases.items():
         for webhook in (
@@ -86,7 +87,7 @@ def reachable(configuration: dict[str, Any]) -> dict[str, Any]:
 
 
 def cpu_of_pods(cluster: ControlPlane, namespace: str) -> float:
-    """Return the API server's CPU milliseconds for one plain pod."""
+    """Create plain pods; return the API server's CPU milliseconds per pod."""
     item = plain(namespace)
     for _ in range(20):  # until the configuration is in force
         cluster.create(item, dryRun="All")

@@ -1,13 +1,13 @@
 """`make soak`: a live webhook under honest and hostile reviews, for minutes and for at least 10,000 hostile reviews.
 
-Memory and descriptors must stay flat, and no honest review may be lost or delayed. Every review is different, so that no cache helps.
+Memory and descriptors must not grow, and no honest review may be lost or delayed. Every review is different, so that no cache helps.
 One more client opens connections, sends half a request on each, and closes it. A separate process sends one small honest review after
 the other and measures each delay in two ways. Elapsed time includes waiting for a processor on a busy machine. The CPU time of the
 webhook between request and answer shows how much other work came first. The program prints a line per sample, and what the webhook's
-loop did during the longest delays. It ends with 1 if a review was lost or delayed, or if memory or descriptors have grown.
+event loop did during the longest delays. Its exit code is 1 if a review was lost or delayed, or if memory or descriptors have grown.
 
-After that, each process that follows a cluster starts twice in a cluster with 1 GiB of hostile objects (`bench.hostile_store`). It has
-to become ready, and to stay under the same memory limit.
+After that, each process that follows a cluster starts twice in a cluster with 1 GiB of hostile objects (`bench.hostile_store`). The process
+has to become ready, and to stay below the same memory limit.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ MIB = 1 << 20
 CEILING = 512  # MiB, workers included
 CLIENTS = 32
 HOSTILE = 10_000
-# The most CPU seconds of the webhook by which hostile clients may delay an honest review: for 99 of 100 reviews, and for all. One review
-# takes 70 ms at most, and a turn of the loop less. `tests/runtime/http/test_fair_queue.py` tests how turns are shared.
+# The most CPU seconds of the webhook by which hostile clients may delay an honest review: for 99 of 100 reviews, and for all reviews. One
+# review takes 70 ms at most, and a turn of the event loop less. `tests/runtime/http/test_fair_queue.py` tests how clients share the turns.
 HELD_MOSTLY, HELD = 0.075, 0.1
-# The number of longest delays that are reported piece by piece.
+# For so many of the longest delays, the program prints what the event loop did.
 SLOWEST = 5
 PAUSE = 0.005
-# Growth that is no leak: allocators keep freed memory, and caches fill up to their bounds.
+# Growth by this factor is not a leak: allocators of memory keep freed memory, and caches fill up to their bounds.
 SLACK = 1.15
 
 
 class Sample(NamedTuple):
-    """The memory and descriptors of the server's processes at some time."""
+    """The memory and descriptors of the server's processes at a time."""
 
     second: float
     memory: float  # MiB: of the process and its workers
@@ -120,13 +120,13 @@ class Seen(NamedTuple):
             found.append(f"{len(self.beside.lost)} honest reviews were lost, the first: {self.beside.lost[0]}")
         held = self.beside.processor
         if held.longest > HELD * 1e3:
-            found.append(f"an honest review was held for {held.longest:.0f} ms of the webhook's processor")
+            found.append(f"an honest review waited for {held.longest:.0f} ms of the webhook's CPU time")
         if held.p99 > HELD_MOSTLY * 1e3:
-            found.append(f"one honest review of a hundred was held for {held.p99:.0f} ms of the webhook's processor")
+            found.append(f"one honest review of a hundred waited for {held.p99:.0f} ms of the webhook's CPU time")
         if max(sample.memory for sample in self.samples) > CEILING:
-            found.append(f"more than {CEILING} MiB")
+            found.append(f"the webhook took more than {CEILING} MiB")
         for what in ("memory", "descriptors"):
-            # Medians, because workers start and end; their memory is limited by the ceiling.
+            # Medians, because workers start and end; CEILING limits their memory.
             before, after = (median(getattr(one, what) for one in part) for part in (early, late))
             if after > before * SLACK + 8:
                 found.append(f"{what} grew from {before:.0f} to {after:.0f}")
@@ -134,14 +134,14 @@ class Seen(NamedTuple):
 
 
 def processes(pid: int) -> Iterator[int]:
-    """Return a process and its children."""
+    """Return the ids of a process and its children."""
     yield pid
     for task in Path(f"/proc/{pid}/task").iterdir():
         yield from map(int, (task / "children").read_text().split())
 
 
 def sample(pid: int, second: float) -> Sample:
-    """Measure the server; memory shared by a worker and its parent counts once."""
+    """Measure the server. Memory that a worker shares with its parent counts once."""
     memory = 0.0
     for process in processes(pid):
         try:
@@ -159,7 +159,7 @@ def honest(*, large: bool = False) -> bytes:
 
 
 def ask_beside(url: str, pid: int, *, fresh: bool = False, large: bool = False) -> Beside:
-    """Send one honest review after the other until standard input ends; with `fresh`, each on a new connection."""
+    """Send one honest review after the other until standard input ends. With `fresh` each review has a new connection."""
     host, _, port = url.removeprefix("https://").partition(":")
     connection = HTTPSConnection(host, int(port), timeout=30, context=trusting())
     connection.connect()
@@ -192,7 +192,7 @@ def ask_beside(url: str, pid: int, *, fresh: bool = False, large: bool = False) 
         clock.append(took)
         if why := what_is_lost(answer.status, text):
             lost.append(
-                f"{time.monotonic() - started:.1f} s: after {took:.2f} s and {held:.2f} s of the webhook's: {why}"
+                f"{time.monotonic() - started:.1f} s: after {took:.2f} s and {held:.2f} CPU seconds of the webhook: {why}"
             )
     return Beside(
         len(clock), lost, Held.of(clock), Held.of(one.seconds for one in worked), tuple(nlargest(SLOWEST, worked))
@@ -200,7 +200,7 @@ def ask_beside(url: str, pid: int, *, fresh: bool = False, large: bool = False) 
 
 
 def what_is_lost(status: int, text: bytes) -> str:
-    """Return the answer to an honest review that was not translated; "" if it was translated."""
+    """Return the answer to an honest review whose pod was not translated; "" if it was translated."""
     if status != 200:
         return f"{status}: {text[:200].decode(errors='replace')}"
     response = json.loads(text)["response"]
@@ -211,7 +211,7 @@ def what_is_lost(status: int, text: bytes) -> str:
 
 @contextmanager
 def beside(where: Server, *options: str) -> Iterator[Callable[[], Beside]]:
-    """Run a process that sends honest reviews inside the block; the yielded function stops it and returns its result."""
+    """Run a process that sends honest reviews. The yielded function stops the process and returns its result."""
     command = [sys.executable, "-m", "bench.webhook.soak", "--beside", where.url, str(where.pid), *options]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
@@ -229,7 +229,7 @@ def beside(where: Server, *options: str) -> Iterator[Callable[[], Beside]]:
 
 
 async def soak(where: Server, *, seconds: float, reviews: int, share: float, hostile: int = 0) -> Seen:
-    """Send reviews until the time is over or `reviews` are sent, but at least `hostile` hostile reviews."""
+    """Send reviews until the time is over or `reviews` reviews are sent, but at least `hostile` hostile reviews."""
     with beside(where) as told:
         seen = await _crowd(where, seconds=seconds, reviews=reviews, share=share, hostile=hostile)
         return seen._replace(beside=await asyncio.to_thread(told))
@@ -238,7 +238,7 @@ async def soak(where: Server, *, seconds: float, reviews: int, share: float, hos
 async def _crowd(where: Server, *, seconds: float, reviews: int, share: float, hostile: int) -> Seen:
     answers: dict[int, int] = {}
     lost, asked, sent, samples, started = 0, 0, 0, list[Sample](), time.monotonic()
-    # In a thread, because making them takes half a second, which would block the event loop.
+    # In a thread, because making the hostile reviews takes half a second, which would block the event loop.
     bad = [(path, await asyncio.to_thread(make)) for path, make in (REVIEWS | CORPUS).values()]
     good = honest()
     address = where.url.removeprefix("https://").split(":")
@@ -303,16 +303,16 @@ def filled(size: int) -> Iterator[str]:
 
 
 def main() -> int:
-    """Run; the arguments say how long."""
+    """Run the soak, or with --beside the process that sends honest reviews."""
     parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--reviews", type=int, default=1 << 40)
     parser.add_argument("--share", type=float, default=0.8, help="the share of hostile reviews")
-    parser.add_argument("--hostile", type=int, default=HOSTILE, help="so many hostile reviews at least")
-    parser.add_argument("--objects", type=int, default=1024, help="so many MiB of hostile objects; 0 for none")
-    parser.add_argument("--beside", nargs=2, metavar=("URL", "PID"), help="be the process beside the crowd")
-    parser.add_argument("--fresh", action="store_true", help="... on a new connection for each review")
-    parser.add_argument("--large", action="store_true", help="... with reviews of 70 KiB")
+    parser.add_argument("--hostile", type=int, default=HOSTILE, help="send at least so many hostile reviews")
+    parser.add_argument("--objects", type=int, default=1024, help="store so many MiB of hostile objects; 0 for none")
+    parser.add_argument("--beside", nargs=2, metavar=("URL", "PID"), help="only send honest reviews to this webhook")
+    parser.add_argument("--fresh", action="store_true", help="with --beside: on a new connection for each review")
+    parser.add_argument("--large", action="store_true", help="with --beside: send reviews of 70 KiB")
     options = parser.parse_args()
     if options.beside:
         url, pid = options.beside
@@ -327,12 +327,12 @@ def main() -> int:
     print(
         f"{sum(seen.answers.values())} answers, by status {dict(sorted(seen.answers.items()))}; {seen.hostile} hostile"
     )
-    print(f"{seen.beside.asked} honest reviews beside them: {seen.beside.clock}, by the clock")
-    print(f"    {seen.beside.processor}, by what the webhook's processor did meanwhile")
+    print(f"{seen.beside.asked} honest reviews beside them; elapsed time {seen.beside.clock}")
+    print(f"    CPU time of the webhook {seen.beside.processor}")
     for lost in seen.beside.lost:
         print(f"    lost at {lost}")
     for hold in seen.beside.slowest:
-        print(f"held for {hold.seconds * 1e3:.1f} ms, while the webhook's loop did:")
+        print(f"delayed by {hold.seconds * 1e3:.1f} ms of CPU time, in which the webhook's event loop did:")
         print("\n".join(pieces.between(done, hold.begun, hold.ended)))
     problems = seen.problems + (list(filled(options.objects)) if options.objects else [])
     print("flat" if not problems else "; ".join(problems))

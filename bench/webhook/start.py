@@ -1,4 +1,4 @@
-"""Measures the time from the start of a process until it is ready, on 5,000 nodes with eight GPUs each. A rolling update waits for this.
+"""Measures how long the webhook takes from its start until it is ready, on 5,000 nodes with eight GPUs each. A rolling update waits for this.
 
 The process is the webhook as installed (`drawbridge webhook --no-controllers`), with the content of its Secrets. The API server is a
 stub that streams prepared events as a real server does, so that its own work is not measured.
@@ -46,7 +46,7 @@ def rows() -> Iterator[Row]:
     quickest = min(starts)
     wall = min(start.wall for start in starts)
     yield Row(
-        what=f"start to ready, {NODES:,} nodes of {DEVICES} GPUs, by the clock",
+        what=f"start to ready, {NODES:,} nodes of {DEVICES} GPUs, elapsed time",
         unit="s",
         ours=wall,
         target=f"< {TARGET:g} s",
@@ -101,7 +101,7 @@ def _write_events(directory: Path, nodes: int) -> None:
 
 
 def node(number: int) -> stub.Object:
-    """Return a node as kubelets report it, with images."""
+    """Return a node as its kubelet reports it, with images."""
     name = f"node-{number:04}"
     amounts = {"cpu": "128", "memory": "1056Gi", "pods": "110", "ephemeral-storage": "1Ti"}
     images = [{"names": [f"registry.example.com/image-{n}@sha256:{n:064x}"], "sizeBytes": n} for n in range(20)]

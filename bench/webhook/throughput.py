@@ -1,18 +1,18 @@
-"""Compares pods on a real API server with drawbridge installed and the same pods without it, in rounds that alternate.
+"""Compares the creation of pods on a real API server with and without drawbridge, in alternating rounds.
 
-Seven ways use one control plane:
+Seven ways to create pods use one control plane:
 - plain pods without a webhook, and with drawbridge;
 - GPU pods without a webhook, whose claims kube-controller-manager creates from a template that was written by hand;
 - GPU pods without a webhook, whose claims the client creates;
-- the same GPU pods with legacy keys: with drawbridge, with the least webhook that could translate them (`bench.webhook.floor`), and, if it
-  is available, with HAMi-DRA.
+- the same GPU pods with legacy keys: with drawbridge, with the simplest webhook that could translate them (`bench.webhook.floor`), and, if
+  it is available, with HAMi-DRA.
 
-A GPU pod counts when its claim exists. The template exists before the first pod, as in a steady state. Nothing is scheduled, because
-scheduling is equal in all ways.
+A GPU pod counts as created when its claim exists. The template exists before the first pod, as in a steady state. No pod is scheduled,
+because scheduling is the same in all ways.
 
-A busy machine changes the rates most, the CPU time of a pod less, and what the API server allocates for a pod least. So all three are
-reported, with the CPU time of other programs. Rounds are short and many, and each ratio is the median of the ratios in each round. What
-the programs use while no client creates anything is subtracted; otherwise a slow way would be charged more of it.
+A busy machine changes the rates most, the CPU time of a pod less, and the memory that the API server allocates for a pod least. So all three
+are reported, with the CPU time of other programs. Rounds are short and many, and a ratio is the median of the ratios of all rounds. The CPU
+time that the programs use while no client creates pods is subtracted; otherwise a slow way would be charged more of it.
 
     python -m bench.webhook.throughput [ROUNDS [WAY ...]]
 """
@@ -63,7 +63,7 @@ OURS, THEIRS, MIN = "drawbridge", "HAMi-DRA", "floor"
 
 
 class Way(NamedTuple):
-    """A way to create pods: the objects that the client writes per pod, the installed webhook, and whether each pod gets a claim."""
+    """A way to create pods: the objects that the client creates for each pod, the installed webhook, and whether each pod gets a claim."""
 
     what: str
     items: Sequence[Object]
@@ -138,12 +138,12 @@ def by_hand() -> Object:
 
 
 def spec_of_both() -> Object:
-    """Return the request of the template and of the claim."""
+    """Return the request that the template and the claim have in common."""
     return request("gpu", fleet.HAMI, capacity={"requests": {"memory": "3000Mi", "cores": "30"}})
 
 
 def claim_and_pod() -> list[Object]:
-    """Return a claim, and the same pod that uses it. The client creates both; kube-controller-manager has nothing to do."""
+    """Return a claim, and a pod that uses it. The client creates both, so kube-controller-manager has nothing to do."""
     name = f"train-{MARK}"
     named = {"name": "by-hand", "resourceClaimName": name}
     user = claiming_pod()
@@ -170,9 +170,9 @@ WAYS = {
     "by-hand": Way("GPU pods, claims by hand, no webhook", [claiming_pod()], claims=True),
     "named": Way("GPU pods, each with a claim written beside it", claim_and_pod(), claims=True),
     "plain-ours": Way("plain pods, drawbridge installed", [plain_pod()], OURS),
-    "legacy": Way("GPU pods in legacy words, drawbridge", [legacy_pod()], OURS, claims=True),
-    "floor": Way("GPU pods in legacy words, the least webhook", [legacy_pod()], MIN, claims=True),
-    "hami": Way("GPU pods in legacy words, HAMi-DRA", [legacy_pod_with_name()], THEIRS, claims=True),
+    "legacy": Way("GPU pods with legacy keys, drawbridge", [legacy_pod()], OURS, claims=True),
+    "floor": Way("GPU pods with legacy keys, the floor", [legacy_pod()], MIN, claims=True),
+    "hami": Way("GPU pods with legacy keys, HAMi-DRA", [legacy_pod_with_name()], THEIRS, claims=True),
 }
 # The ways that are compared, and the targets.
 PAIRS = (
@@ -186,11 +186,11 @@ PAIRS = (
 
 
 FIGURES: dict[str, tuple[str, Callable[[Run], float]]] = {
-    "CPU of the API server a pod": ("ms", lambda run: run.millis[SERVER]),
+    "CPU of the API server per pod": ("ms", lambda run: run.millis[SERVER]),
     "CPU of all programs per pod": ("ms", lambda run: run.whole),
     "pods a second": ("/s", lambda run: run.rate),
-    "objects the API server allocates per pod": ("", lambda run: run.allocated.objects),
-    "... and how much": ("kB", lambda run: run.allocated.kilobytes),
+    "objects that the API server allocates per pod": ("", lambda run: run.allocated.objects),
+    "memory that the API server allocates per pod": ("kB", lambda run: run.allocated.kilobytes),
 }
 
 
@@ -230,7 +230,7 @@ def compare(name: str, ours: Sequence[Run], peer: str, theirs: Sequence[Run], ta
             peer=WAYS[peer].what,
             theirs=statistics.median(map(figure, theirs)),
             target=target,
-            note=f"{ratio:.2f}x theirs, median of {len(ours)} rounds; {others:.1f} cores were others'",
+            note=f"{ratio:.2f}x theirs, median of {len(ours)} rounds; other programs used {others:.1f} cores",
         )
 
 
@@ -312,10 +312,10 @@ class Installation:
         self.peer = []
         self.on = webhook
         # The API server calls a removed webhook for some moments, so the previous webhook may still translate a pod.
-        self.cluster.until("no webhook is called", lambda: not self.translates())
+        self.cluster.until("the API server calls no webhook", lambda: not self.translates())
         if webhook:
             {OURS: self.start_ours, THEIRS: self.start_theirs, MIN: self.start_least}[webhook]()
-            self.cluster.until("it is called", self.translates)
+            self.cluster.until("the API server calls the webhook", self.translates)
 
     def start_ours(self) -> None:
         """Start drawbridge as it is installed, and register it."""
@@ -325,7 +325,7 @@ class Installation:
         self.webhook.start_webhook()
 
     def start_least(self) -> None:
-        """Start the least webhook and register it."""
+        """Start the floor (`bench.webhook.floor`) and register it."""
         signer, serving = certificates()
         port = free_port()
         files = {
@@ -357,7 +357,7 @@ class Installation:
 
     def translates(self) -> bool:
         """Return whether a legacy pod is translated."""
-        # HAMi-DRA creates a claim for a dry run, too; the next claim of that name would be refused.
+        # HAMi-DRA creates a claim for a dry run, too. If the claim stayed, the next claim of that name would be refused.
         item = json.loads(json.dumps(legacy_pod_with_name()).replace(MARK, secrets.token_hex(8)))
         try:
             [answer] = self.cluster.create(item, dryRun="All")
@@ -388,7 +388,7 @@ def run(installation: Installation, way: Way) -> Run:
     cluster = installation.cluster
     create(cluster, way.items, WARMING)
     if way.claims:
-        cluster.until("the first claims are made", lambda: count(cluster, CLAIMS) == WARMING)
+        cluster.until("the first claims are created", lambda: count(cluster, CLAIMS) == WARMING)
     settle(cluster)
     pods = GPU_PODS if way.claims else PLAIN_PODS
     programs = installation.programs()
@@ -399,7 +399,7 @@ def run(installation: Installation, way: Way) -> Run:
     started = time.monotonic()
     create(cluster, way.items, pods)
     if way.claims:
-        cluster.until("all claims are made", lambda: count(cluster, CLAIMS) == pods + WARMING, 120)
+        cluster.until("all claims are created", lambda: count(cluster, CLAIMS) == pods + WARMING, 120)
     seconds = time.monotonic() - started
     after = seconds_of(programs)
     elsewhere = (others(programs) - elsewhere) / seconds
@@ -408,7 +408,9 @@ def run(installation: Installation, way: Way) -> Run:
     grown = allocated(cluster).since(allocated_before).since(asking)
     for path in (PODS, CLAIMS):
         cluster.delete(path, gracePeriodSeconds=0)
-    cluster.until("everything is gone", lambda: not count(cluster, PODS) and not count(cluster, CLAIMS), 120)
+    cluster.until(
+        "all pods and claims are deleted", lambda: not count(cluster, PODS) and not count(cluster, CLAIMS), 120
+    )
     millis = {}
     for name in programs:
         resting = (before[name] - rest[name]) * seconds / REST_SECONDS
@@ -473,12 +475,12 @@ def allocated(cluster: ControlPlane) -> Allocated:
     """Return what the API server has allocated so far."""
     code, answer = cluster.send("GET", "/metrics", None, {"Authorization": f"Bearer {cluster.token}"})
     if code != 200:
-        raise RuntimeError(f"the API server does not tell its metrics: {code}")
+        raise RuntimeError(f"the API server does not return its metrics: {code}")
     objects, octets = (
         re.search(rf"(?m)^go_memstats_{name}_total (\S+)".encode(), answer) for name in ("mallocs", "alloc_bytes")
     )
     if objects is None or octets is None:
-        raise RuntimeError("the API server does not tell what it allocates")
+        raise RuntimeError("the API server's metrics do not have its allocations")
     return Allocated(float(objects[1]), float(octets[1]) / 1000)
 
 

@@ -25,16 +25,16 @@ from webhook.service.metrics import WebhookMetrics
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-REVIEWS = 30  # of each case; only the trace of the last is kept
+REVIEWS = 30  # reviews of each case; only the trace of the last review is kept
 CASES: dict[str, Callable[[int], dict[str, str]]] = {
     "TLS bytes -> patch, new GPU pod": lambda number: LIMITS | {"memory": str(number)},
-    "the same, a share of a size that is new": lambda number: LIMITS | {"nvidia.com/gpumem": str(3000 + number)},
+    "the same, with a new size of the share": lambda number: LIMITS | {"nvidia.com/gpumem": str(3000 + number)},
     "pod without devices": lambda number: {"cpu": str(1 + number)},
 }  # fmt: skip
 
 
 async def ways() -> dict[str, Way]:
-    """Answer reviews of each case; return the trace of the last."""
+    """Answer reviews of each case; return the trace of the last review, by case."""
     world, _ = large_world(20)
     now = world.state(fresh=True)
     follower: Any = SimpleNamespace(state=lambda: now, fresh=lambda: True)

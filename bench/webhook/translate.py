@@ -1,4 +1,4 @@
-"""The translator in process: one pod at a time, and the facts about a large fleet."""
+"""Measures the translation of one pod at a time, in process, and the gathering of facts about a large fleet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JOINT = {"scheduling.koordinator.sh/device-joint-allocate": '{"deviceTypes":["gp
 
 
 def rows() -> Iterator[Row]:
-    """Time pods of about 5 kB, then the facts."""
+    """Time the translation of pods of about 5 kB, then the gathering of facts about the fleet."""
     from webhook.state import State
     from webhook.translate import translate
 
@@ -32,7 +32,7 @@ def rows() -> Iterator[Row]:
         "shares of two GPUs": pod(SHARE),
         "a percentage over the fleet's sizes": pod(PERCENT),
         "GPU and RDMA under one switch": pod({"koordinator.sh/gpu": 200, "koordinator.sh/rdma": 200}, JOINT),
-        "nothing of ours": pod({"cpu": "2"}),
+        "no devices": pod({"cpu": "2"}),
     }
     for what, value in pods.items():
         micros = cpu_micros(lambda: translate(value, state, namespace="n", sign=True))  # noqa: B023  called at once
@@ -45,12 +45,12 @@ def rows() -> Iterator[Row]:
         what=f"facts about {NODES:,} nodes x 8 devices",
         unit="ms",
         ours=cpu_micros(facts, runs=5) / 1e3,
-        note="CPU time, the first look",
+        note="CPU time, the first time",
     )
 
 
 def first_time() -> Row:
-    """Translate demands that are all different, so that no claim, template or selector comes from a cache."""
+    """Translate pods with requests that are all different, so that no claim, template or selector comes from a cache."""
     from webhook.state import State
     from webhook.translate import translate
 
@@ -62,7 +62,7 @@ def first_time() -> Row:
         translate(value, state, namespace="n", sign=True)
         spent.append(time.process_time() - started)
     return Row(
-        what="translate, a demand never seen before, with a selector",
+        what="translate, a new request with a selector",
         unit="us",
         ours=statistics.median(spent) * 1e6,
         note="CPU time; the selector is compiled to judge its cost",
@@ -70,7 +70,7 @@ def first_time() -> Row:
 
 
 def next_look() -> Row:
-    """Time the facts about a fleet after one of its slices has changed."""
+    """Time the gathering of facts about a fleet after one of its slices has changed."""
     from webhook.state.inventory import Inventory
 
     classes, slices, nodes = large_inventory(NODES)
@@ -90,7 +90,7 @@ def pod(limits: dict[str, Any], annotations: dict[str, str] | None = None) -> di
 
 
 def large_fleet(nodes: int) -> Callable[[], Any]:
-    """Return a function that gathers the facts about the fleet."""
+    """Return a function that gathers the facts about a fleet of this size."""
     from webhook.state.inventory import Inventory
 
     inventory = large_inventory(nodes)
@@ -122,7 +122,7 @@ def again(slice_: Any, number: int) -> Any:
 
 
 def cpu_micros(work: Callable[[], object], *, runs: int = 2_000) -> float:
-    """Return the median CPU microseconds of a call; unlike elapsed time, they do not include time of other processes."""
+    """Return the median CPU microseconds of a call. Unlike elapsed time, CPU time does not include the time of other processes."""
     work()
     spent = []
     for _ in range(runs):

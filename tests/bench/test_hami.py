@@ -18,7 +18,7 @@ def nothing_built(tmp_path, monkeypatch):
 
 def test_a_machine_without_go_says_so(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    with pytest.raises(hami.MissingError, match="no Go"):
+    with pytest.raises(hami.MissingError, match="Go is not installed"):
         hami.program()
 
 
@@ -42,12 +42,12 @@ def test_without_the_program_the_recorded_figures_are_the_yardstick(monkeypatch)
     with ExitStack() as stack:
         note = admission.with_hami(work, stack)
     assert work == {}
-    assert note == "recorded, for there is no Go to build it with"
+    assert note == "recorded, because Go is not installed"
     loads = {what: admission.Load(1000.0, 1.0, 2.0, 100.0) for what in (admission.FLOOR, *admission.PEERS)}
     line = admission.row(admission.SAME, loads[admission.SAME], loads, "8 connections", note)
     assert (line.peer, line.theirs) == (f"HAMi-DRA, {note}", 1e6 / admission.HAMI_GPU)
     theirs = {row.what: row.theirs for row in admission.costs(loads, note)}
-    plain = f"CPU of a thousand: {admission.PLAIN}"
+    plain = f"CPU of a thousand reviews: {admission.PLAIN}"
     assert theirs.pop(plain) is None
     assert set(theirs.values()) == {admission.HAMI_CPU}
     assert len(theirs) == len(admission.PEERS) - 1
@@ -70,7 +70,7 @@ def test_pods_through_an_api_server_are_measured_without_it_too(monkeypatch, cap
         "legacy",
         "floor",
     ]
-    assert capsys.readouterr().out == "   HAMi-DRA is left out: there is no Go to build it with\n"
+    assert capsys.readouterr().out == "   HAMi-DRA is left out: Go is not installed\n"
     assert {name for pair in throughput.PAIRS for name in pair[:2]} == throughput.WAYS.keys()
 
 

@@ -43,11 +43,11 @@ def test_held_and_lost_honest_reviews_are_reported():
     flat = [Sample(float(n), 100.0, 20) for n in range(60)]
     held = UNASKED._replace(processor=Held.of([0.001] * 200 + [0.4]))
     assert Seen({200: 1}, 0, flat, beside=held).problems == [
-        "an honest review was held for 400 ms of the webhook's processor"
+        "an honest review waited for 400 ms of the webhook's CPU time"
     ]
     often = UNASKED._replace(processor=Held.of([0.001] * 90 + [0.09] * 10))
     assert Seen({200: 1}, 0, flat, beside=often).problems == [
-        "one honest review of a hundred was held for 90 ms of the webhook's processor"
+        "one honest review of a hundred waited for 90 ms of the webhook's CPU time"
     ]
     lost = UNASKED._replace(lost=["3.1 s: 503", "4.0 s: 503"])
     assert Seen({200: 1}, 0, flat, beside=lost).problems == ["2 honest reviews were lost, the first: 3.1 s: 503"]
