@@ -57,7 +57,6 @@ def main(names: list[str]) -> int:
 
 
 def line(row: Row) -> str:
-    """Write a row of the table."""
     theirs = "" if row.theirs is None else f"{figure(row.theirs)} {row.unit}"
     ratio = "" if row.ratio is None else f"{figure(row.ratio)}x"
     tail = "  ".join(part for part in (row.target, f"[{row.peer}]" if row.peer else "", row.note) if part)

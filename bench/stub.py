@@ -58,7 +58,6 @@ def served(directory: Path) -> Iterator[None]:
 
 
 def write_collection(directory: Path, plural: str, objects: Iterable[Object]) -> None:
-    """Write a collection for the stub."""
     lines = [BEFORE + encoded(obj) + AFTER for obj in objects]
     (directory / plural).write_bytes(b"".join(lines))
 

@@ -139,7 +139,6 @@ def _of_pages(report: Report) -> Sequence[Part]:
 
 
 def part_as_html(part: Part) -> Html:
-    """Write a part of a page."""
     match part:
         case str():
             return el("p", part) if part else Html()

@@ -40,8 +40,6 @@ class End(Enum):
 
 
 class PodProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of one pod."""
-
     name: str
     end: End
     shows: str = ""  # the comment of an example, and the number of the replica

@@ -69,7 +69,6 @@ def referee() -> Iterator[Oracle]:
 
 
 def question(oracle: Oracle, name: str, case: dict[str, Any], *, fits: bool) -> Row:
-    """Measure one hard question."""
     ours = median_seconds(answering(case), runs=5) * 1e3
     theirs, timeout = in_tree(oracle, case)
     target = "< 50 ms" if fits else "< 1 ms" if name.startswith("32 of 31") else "< 3 ms of search"
@@ -118,7 +117,6 @@ def fleet_of(nodes: int) -> dict[str, Any]:
 
 
 def name(node: int) -> str:
-    """Name a node."""
     return f"n{node:05}"
 
 
@@ -317,7 +315,6 @@ def series(ours: list[tuple[float, float]], theirs: list[tuple[float, float]]) -
 
 
 def main() -> None:
-    """Draw the curves."""
     PLOTS.mkdir(parents=True, exist_ok=True)
     with referee() as oracle:
         for file, svg in growth(oracle):

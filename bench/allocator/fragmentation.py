@@ -156,7 +156,6 @@ def _idle(one: Replay) -> float:
 
 
 def main() -> int:
-    """Draw the plot and print the table."""
     names = [BASELINE, *STRATEGIES]
     print(f"{'workload':<8} {'strategy':<22} {'idle devices':>12} {'':>7} {'in use':>7} {'':>7} {'served':>7}")
     found: dict[str, dict[str, Figures]] = {}

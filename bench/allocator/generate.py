@@ -173,7 +173,6 @@ def _mig_counters(slices: range, multiprocessors: int) -> Object:
 
 
 def request(kind: str, selector: str = "", *, count: int = 1, capacity: Object | None = None) -> Object:
-    """Make a request."""
     exactly: Object = {"deviceClassName": kind, "allocationMode": "ExactCount", "count": count}
     if selector:
         exactly["selectors"] = [{"cel": {"expression": selector}}]

@@ -174,14 +174,12 @@ def main() -> None:
 
 
 def line_of(run: Run) -> str:
-    """Format a run as a line."""
     spent_on = ", ".join(f"{name} {millis:.1f}" for name, millis in run.millis.items())
     times = f"{run.rate:.0f}/s, bound after {run.middle:.1f} s (p99 {run.late:.1f} s)"
     return f"{times}, per pod {run.writes:.2f} writes to claims and bindings, {run.pod_writes:.2f} writes to the pod; {run.conflicts:.0f} conflicts; CPU ms per pod: {spent_on}"
 
 
 def load() -> str:
-    """Return the load of the machine."""
     return f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
 
 
@@ -320,7 +318,6 @@ class Hall:
         )
 
     def start_floor(self) -> Process:
-        """Start the floor."""
         cluster = self.cluster
         free = range(self.scale.taken, DEVICES)
         plan = floor.Plan(

@@ -63,7 +63,6 @@ def rows() -> Iterator[Row]:
 
 
 def main() -> None:
-    """Print the figures of each take-over."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--claims", type=int, default=CLAIMS)
@@ -130,7 +129,6 @@ class Replica:
         self.process.wait()
 
     def wait_for(self, words: bytes) -> None:
-        """Wait for a log message."""
         end = time.monotonic() + PATIENCE
         while words not in self.log.read_bytes():
             if self.process.poll() is not None or time.monotonic() > end:

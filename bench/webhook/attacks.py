@@ -62,7 +62,6 @@ class Target(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Report whether the attack is over."""
         return time.monotonic() > self.until
 
 
@@ -131,7 +130,6 @@ def without_the_gone(held: list[socket.socket]) -> list[socket.socket]:
 
 
 def close(held: Iterable[socket.socket]) -> None:
-    """Close all connections."""
     for sock in held:
         sock.close()
 
@@ -447,7 +445,6 @@ def attack(where: Server, name: str, peers: tuple[str, ...], seconds: float) -> 
 
 
 def problems_of(name: str, seen: Mapping[str, Beside], memory: float) -> Iterator[str]:
-    """Return the violations."""
     if memory > MEMORY:
         yield f"{name}: the webhook has {memory:.0f} MiB"
     for one in seen.values():
@@ -459,7 +456,6 @@ def problems_of(name: str, seen: Mapping[str, Beside], memory: float) -> Iterato
 
 
 def main() -> int:
-    """Run the attacks that the arguments select."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="how long each attack lasts")
     parser.add_argument("--only", default="", help="attacks whose name contains this")

@@ -36,8 +36,6 @@ class Piece(NamedTuple):
 
 
 class Recorder:
-    """Records pieces."""
-
     def __init__(self, file: TextIO) -> None:
         """Write the pieces to a file, one per line."""
         self._file = file
@@ -59,7 +57,6 @@ class Recorder:
                 self._file.write(json.dumps(one) + "\n")
 
     def stand_around(self, owner: Any, name: str, what: Callable[..., str]) -> None:
-        """Time each call of a function."""
         inner = getattr(owner, name)
 
         @wraps(inner)
@@ -137,7 +134,6 @@ def between(pieces: Iterable[Piece], begun: float, ended: float) -> Iterator[str
 
 
 def main() -> None:
-    """Serve, and record the pieces."""
     from bench.webhook.admission import serve_webhook
 
     with open(sys.argv[1], "w", buffering=1) as file:  # noqa: PTH123

@@ -112,7 +112,6 @@ class Seen(NamedTuple):
 
     @property
     def problems(self) -> list[str]:
-        """Return the violations."""
         settled = self.samples[len(self.samples) // 3 :]
         early, late = settled[: len(settled) // 2], settled[len(settled) // 2 :]
         found = [f"{self.lost} reviews were lost"] if self.lost else []

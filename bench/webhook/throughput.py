@@ -260,7 +260,6 @@ def main(rounds: int, names: Sequence[str]) -> None:
 
 
 def median(runs: Sequence[Run], program: str) -> float:
-    """Return the median CPU time of one program."""
     return statistics.median(run.millis[program] for run in runs)
 
 
@@ -356,7 +355,6 @@ class Installation:
         self.theirs.callback(self.cluster.remove, registered)
 
     def translates(self) -> bool:
-        """Return whether a legacy pod is translated."""
         # HAMi-DRA creates a claim for a dry run, too. If the claim stayed, the next claim of that name would be refused.
         item = json.loads(json.dumps(legacy_pod_with_name()).replace(MARK, secrets.token_hex(8)))
         try:
