@@ -16,7 +16,7 @@ from analysis.naming import refuse_unknown_node
 from analysis.outlook import arriving, beside
 from dra.texts import count_of
 from rendering.exits import Broken, MissingObject
-from rendering.html import Html, fleet, squares, words_of
+from rendering.html import Html, fleet, squares, text_of_counts
 from rendering.report import Drawn, Report, Rows, striped
 from webhook.names import API_VERSION
 from webhook.state import is_component
@@ -120,7 +120,7 @@ def report(simulation: Simulation, strategy: str, stock: Stock) -> Report:
     rows, more = _fleet(simulation, stock)
     drawn: list[tuple[str, Drawn]] = []
     for name, devices in rows:
-        words = words_of(Counter(state for state, _ in devices))
+        words = text_of_counts(Counter(state for state, _ in devices))
         drawn.append((name, Drawn(squares(devices), words)))
     if more:
         drawn.append((f"and {count_of(more, 'node')} more", Drawn(Html())))

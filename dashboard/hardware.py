@@ -8,7 +8,7 @@ import msgspec
 
 from allocator.strategies import room, scale_of, units
 from dashboard.colours import text_of
-from rendering.html import el, link, strip, table, together
+from rendering.html import concatenated, el, link, strip, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -113,7 +113,7 @@ def page_of(cards: Iterable[HardwareUsage]) -> Iterator[Html]:
     yield el("h2", "To scale")
     yield table(
         ("Plugged in at", "Hardware"),
-        [(location or "not published", together(cards)) for location, cards in rows.items()],
+        [(location or "not published", concatenated(cards)) for location, cards in rows.items()],
     )
     if len(shown) > _CARDS:
         yield el("p", f"and {len(shown) - _CARDS:,} more", class_="soft")

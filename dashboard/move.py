@@ -9,7 +9,7 @@ import msgspec
 
 from allocator.pods import requested_devices
 from analysis import survey
-from rendering.html import el, link, table, words_of
+from rendering.html import el, link, table, text_of_counts
 from rendering.report import Drawn, Rows, part_as_html
 from webhook import names
 from webhook.dialects import Outcome
@@ -94,7 +94,7 @@ def mechanisms_of(pods: Iterable[Pod]) -> dict[str, int]:
 def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]:
     """Yield the parts of a page about a survey; each table has at most MAX_ROWS rows."""
     rows = [
-        (link(namespace.namespace, "namespaces", namespace.namespace), namespace.mode or "not installed", words_of(namespace.workloads), words_of(namespace.potential_outcomes), namespace.pods_with_claims, namespace.pods)
+        (link(namespace.namespace, "namespaces", namespace.namespace), namespace.mode or "not installed", text_of_counts(namespace.workloads), text_of_counts(namespace.potential_outcomes), namespace.pods_with_claims, namespace.pods)
         for namespace in namespaces_of(overview)
     ]  # fmt: skip
     survey_report = survey.report(overview, whole=False)

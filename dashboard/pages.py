@@ -27,7 +27,7 @@ from dra.raw import moment
 from dra.texts import count_of, list_first
 from dra.wire import builtins
 from rendering.exits import MissingObject
-from rendering.html import STATE_TEXTS, Html, area, bar, el, lines, link, squares, table, together, words_of
+from rendering.html import STATE_TEXTS, Html, area, bar, concatenated, el, lines, link, squares, table, text_of_counts
 from rendering.report import part_as_html
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def what_if(view: DashboardView, question: WhatIfQuestion, answer: WhatIf | None
 
 def _lines(texts: Iterable[str]) -> Html:
     """Put each text on a separate line."""
-    return together(part for text in texts for part in (text, el("br")))
+    return concatenated(part for text in texts for part in (text, el("br")))
 
 
 def login(problem: str) -> Html:
@@ -256,7 +256,7 @@ def _nodes(nodes: Sequence[NodeStory], at: int, colours: Colours, query: Mapping
         for first in range(0, len(nodes), NODES_A_PAGE):
             number = first // NODES_A_PAGE + 1
             steps += [el("b", number) if first == at else link(number, "", **query, at=str(first)), " "]
-        yield el("p", f"{len(nodes):,} nodes, pages: ", together(steps))
+        yield el("p", f"{len(nodes):,} nodes, pages: ", concatenated(steps))
 
 
 def _title(device: DeviceHeld) -> str:
@@ -279,7 +279,7 @@ def node(view: DashboardView, name: str) -> Html | None:
             )
             share = "" if holder is None else ", ".join(f"{key}={amount}" for key, amount in holder.share.items())
             holder_links = "" if holder is None else _holder_links(holder.pods, holder.claim)
-            state = together((squares([(device.state, STATE_TEXTS.get(device.state, ""))]), " ", device.state))
+            state = concatenated((squares([(device.state, STATE_TEXTS.get(device.state, ""))]), " ", device.state))
             rows.append((device_link, state, holder_links, share, holder.since if holder else "", device.model))
         if len(device.holders) > _HOLDERS:
             rows.append(("", "", f"and {len(device.holders) - _HOLDERS:,} more", "", "", ""))
@@ -287,7 +287,7 @@ def node(view: DashboardView, name: str) -> Html | None:
     together_link = link("Which devices can be used together", "nodes", name, "together")
     body = (
         drawn,
-        el("p", words_of(count_devices([node_story])), ". ", together_link),
+        el("p", text_of_counts(count_devices([node_story])), ". ", together_link),
         table(("Device", "State", "Holder", "Share", "Since", "Model"), rows),
         *to_scale(hardware_of(view.reading.stock, name)),
     )
@@ -313,8 +313,8 @@ def _holder_links(pods: Sequence[str], claim: str) -> Html:
     if left := pods[_HOLDERS:]:
         links.append(el("span", f"{len(left):,} more"))
     if claim:
-        links.append(together(("claim ", link(claim, "claims", *claim.split("/", 1)))))
-    return together(part for at, holder in enumerate(links) for part in ((", ", holder) if at else (holder,)))
+        links.append(concatenated(("claim ", link(claim, "claims", *claim.split("/", 1)))))
+    return concatenated(part for at, holder in enumerate(links) for part in ((", ", holder) if at else (holder,)))
 
 
 def waiting(view: DashboardView) -> Html:

@@ -29,9 +29,9 @@ class NotRead(Protocol):
 UNREAD, OUTCOME = f"{__name__}.unread", f"{__name__}.outcome"  # keys of `click.Context.meta`
 
 
-def report_unread(problems_: Iterable[InputProblem]) -> None:
+def report_unread(problems: Iterable[InputProblem]) -> None:
     """Print problems of the input, and keep them for the JSON answer. The exit code will be 2."""
-    errors = [as_dict(problem) for problem in problems_]
+    errors = [as_dict(problem) for problem in problems]
     print_errors(errors)
     errors_of(click.get_current_context()).extend(errors)
 
@@ -78,7 +78,7 @@ def write_json(value: Any) -> None:
 
 
 def write(
-    form: str,
+    output_format: str,
     report: Callable[[], Report],
     document: Callable[[], Mapping[str, Any]],
     *,
@@ -95,24 +95,26 @@ def write(
     from rendering import formats
     from rendering.report import Rows, as_csv
 
-    if form not in ("json", "html", "markdown"):
-        for missing in unread or ():
-            warn(f"not read: {missing.kind}: {missing.reason}")
-    match form:
+    if output_format not in ("json", "html", "markdown"):
+        for unread_kind in unread or ():
+            warn(f"not read: {unread_kind.kind}: {unread_kind.reason}")
+    match output_format:
         case "json":
-            described = [{"kind": one.kind, "reason": one.reason} for one in unread or ()]
-            write_json({**document(), **({} if unread is None else {"unread": described})})
+            unread_kinds = [{"kind": unread_kind.kind, "reason": unread_kind.reason} for unread_kind in unread or ()]
+            write_json({**document(), **({} if unread is None else {"unread": unread_kinds})})
         case "csv":
-            [whole] = [table()] if table else [part for part in report().parts if isinstance(part, Rows)]
-            click.echo(as_csv(whole), nl=False)
+            [csv_table] = [table()] if table else [part for part in report().parts if isinstance(part, Rows)]
+            click.echo(as_csv(csv_table), nl=False)
         case "svg":
             click.echo(picture(), nl=False)
         case "sarif" | "github" | "junit":
             ctx = click.get_current_context()
-            if text := formats.for_hosts(form, findings(), str(ctx.info_name), errors_of(ctx)):
+            if text := formats.for_hosts(output_format, findings(), str(ctx.info_name), errors_of(ctx)):
                 click.echo(text)
         case "html" | "markdown":
-            _write_page(form, report(), [(one.kind, one.reason) for one in unread or ()])
+            _write_page(
+                output_format, report(), [(unread_kind.kind, unread_kind.reason) for unread_kind in unread or ()]
+            )
         case _:
             print_report(report())
 
@@ -133,7 +135,7 @@ def print_report(report: Report) -> None:
         last, has_titles = lines[-1], has_titles or bool(title)
 
 
-def _write_page(form: str, report: Report, unread: Sequence[tuple[str, str]]) -> None:
+def _write_page(output_format: str, report: Report, unread: Sequence[tuple[str, str]]) -> None:
     """Print a report as `-o html` or `-o markdown`, with a table of the unread input at its end."""
     from msgspec.structs import replace
 
@@ -146,11 +148,11 @@ def _write_page(form: str, report: Report, unread: Sequence[tuple[str, str]]) ->
         for error in errors_of(ctx)
     ]
     unreadable = Rows(("Where", "Problem"), [*unread, *places], "Not read, so this report may be incomplete")
-    whole = replace(report, parts=(*report.parts, unreadable))
-    if form == "html":
-        text = as_html(whole, f"Written by drawbridge {ctx.info_name}, version {VERSION}.")
+    with_unread = replace(report, parts=(*report.parts, unreadable))
+    if output_format == "html":
+        text = as_html(with_unread, f"Written by drawbridge {ctx.info_name}, version {VERSION}.")
     else:
-        text = as_markdown(whole)
+        text = as_markdown(with_unread)
     click.echo(text, nl=False)
 
 

@@ -47,22 +47,22 @@ class ObjectFindings(NamedTuple):
 def _text(checked: Sequence[ObjectFindings], notes: Notes) -> list[str]:
     """Write findings for a terminal, by object. Of many findings with one code about one object, write the first `_SHOWN`."""
     lines: list[str] = []
-    for one in checked:
-        if not one.findings:
+    for object_findings in checked:
+        if not object_findings.findings:
             continue
-        file = one.findings[0].place.file
-        lines.append(f"{one.findings[0].object}{f' ({file})' if file else ''}")
-        of_code = Counter(finding.code for finding in one.findings)
+        file = object_findings.findings[0].place.file
+        lines.append(f"{object_findings.findings[0].object}{f' ({file})' if file else ''}")
+        numbers_by_code = Counter(finding.code for finding in object_findings.findings)
         shown: Counter[str] = Counter()
-        for finding in one.findings:
+        for finding in object_findings.findings:
             shown[finding.code] += 1
-            more = of_code[finding.code] - _SHOWN
-            if more > 1 and shown[finding.code] > _SHOWN:
+            hidden = numbers_by_code[finding.code] - _SHOWN
+            if hidden > 1 and shown[finding.code] > _SHOWN:
                 if shown[finding.code] == _SHOWN + 1:
-                    lines.append(f"  ... and {more} more {finding.code}, which `-o json` lists")
+                    lines.append(f"  ... and {hidden} more {finding.code}, which `-o json` lists")
                 continue
             where = f" at {finding.path}" if finding.path else ""
-            lines.append(f"  {_before(finding)}{finding.severity.value} {finding.code}{where}: {finding.message}")
+            lines.append(f"  {_place_prefix(finding)}{finding.severity.value} {finding.code}{where}: {finding.message}")
             if finding.remedy:
                 lines.append(f"      {finding.remedy}")
             lines += [f"      {note}" for note in notes.get(finding, ())]
@@ -72,14 +72,14 @@ def _text(checked: Sequence[ObjectFindings], notes: Notes) -> list[str]:
 
 def summary_of(checked: Sequence[ObjectFindings], objects: int, skipped: int) -> str:
     """Count the objects, the files with device requests that were not checked, and the findings by severity."""
-    every = _severities(checked)
-    counted = ", ".join(_count(every[severity], severity.value) for severity in Severity)
+    severities = _severities(checked)
+    counted = ", ".join(_count(severities[severity], severity.value) for severity in Severity)
     unchecked = f", {_count(skipped, 'file')} with device requests not checked" if skipped else ""
     return f"{_count(objects, 'object')} checked{unchecked}: {counted}"
 
 
 def _severities(checked: Iterable[ObjectFindings]) -> Counter[Severity]:
-    return Counter(finding.severity for one in checked for finding in one.findings)
+    return Counter(finding.severity for object_findings in checked for finding in object_findings.findings)
 
 
 def _count(number: int, noun: str) -> str:
@@ -87,24 +87,24 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {plural}"
 
 
-def _before(finding: Finding) -> str:
+def _place_prefix(finding: Finding) -> str:
     """Return a finding's file, line and column as the beginning of a line; "" if the object was read from a server."""
     return f"{finding.place}: " if finding.place.file else ""
 
 
 def for_hosts(
-    form: str, checked: Sequence[ObjectFindings], command: str, unread: Iterable[Mapping[str, Any]] = ()
+    output_format: str, checked: Sequence[ObjectFindings], command: str, unread: Iterable[Mapping[str, Any]] = ()
 ) -> str:
     """Write findings for a code host or as a test report; `unread` are the problems of the input."""
-    findings = [finding for one in checked for finding in one.findings]
-    match form:
+    findings = [finding for object_findings in checked for finding in object_findings.findings]
+    match output_format:
         case "sarif":
             answer = msgspec.json.encode(sarif(findings))
             return escaped_in_json(msgspec.json.format(answer, indent=2).decode())
         case "junit":
             return junit(checked, command)
         case _:
-            return "\n".join(filter(None, (github(findings), *map(_unread, unread))))
+            return "\n".join(filter(None, (github(findings), *map(_unread_annotation, unread))))
 
 
 def sarif(findings: Sequence[Finding]) -> dict[str, Any]:
@@ -143,57 +143,61 @@ def sarif(findings: Sequence[Finding]) -> dict[str, Any]:
 def github(findings: Sequence[Finding]) -> str:
     """Write workflow commands that annotate the lines of a pull request."""
     return "\n".join(
-        f"::{_GITHUB_LEVELS[finding.severity]} {_at(finding.place)}title={_property(finding.code)}"
-        f"::{_data(f'{finding.object}{finding.path}: {finding.message}. {finding.remedy}')}"
+        f"::{_GITHUB_LEVELS[finding.severity]} {_annotation_place(finding.place)}title={_escaped_property(finding.code)}"
+        f"::{_escaped_data(f'{finding.object}{finding.path}: {finding.message}. {finding.remedy}')}"
         for finding in findings
     )
 
 
-def _unread(problem: Mapping[str, Any]) -> str:
+def _unread_annotation(problem: Mapping[str, Any]) -> str:
     """Annotate input that could not be read, because it makes the job fail."""
     file, line, column = (problem.get(key) for key in ("file", "line", "column"))
     message = f"{problem['message']}{f' ({remedy})' if (remedy := problem.get('remedy')) else ''}"
-    where = _at(Place(file=str(file or ""), line=int(line or 1), column=int(column or 1)))
+    where = _annotation_place(Place(file=str(file or ""), line=int(line or 1), column=int(column or 1)))
     # A folder of a kustomization, or an address, cannot be annotated; the text names it.
-    return f"::error {where}title=unreadable::{_data(message if where or not file else f'{file}: {message}')}"
+    return f"::error {where}title=unreadable::{_escaped_data(message if where or not file else f'{file}: {message}')}"
 
 
-def _at(place: Place) -> str:
+def _annotation_place(place: Place) -> str:
     """Return the place of an annotation; "" for input that is not a file in a pull request (standard input, addresses)."""
     path = Path(place.file)
-    return f"file={_property(path.as_posix())},line={place.line},col={place.column}," if path.is_file() else ""
+    return f"file={_escaped_property(path.as_posix())},line={place.line},col={place.column}," if path.is_file() else ""
 
 
-def _data(value: str) -> str:
+def _escaped_data(value: str) -> str:
     lines = map(printable, value.split("\n"))
     return "%0A".join(line.replace("%", "%25") for line in lines)
 
 
-def _property(value: str) -> str:
-    return _data(value).replace(":", "%3A").replace(",", "%2C")
+def _escaped_property(value: str) -> str:
+    return _escaped_data(value).replace(":", "%3A").replace(",", "%2C")
 
 
 def junit(checked: Sequence[ObjectFindings], command: str) -> str:
     """Write a test report with a case for each object; a case fails if the object has errors."""
-    failed = sum(any(finding.severity is Severity.ERROR for finding in one.findings) for one in checked)
+    failed = sum(
+        any(finding.severity is Severity.ERROR for finding in object_findings.findings) for object_findings in checked
+    )
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
         f'<testsuites tests="{len(checked)}" failures="{failed}">',
         f'  <testsuite name="drawbridge {command}" tests="{len(checked)}" failures="{failed}">',
     ]
-    for one in checked:
-        lines.append(f"    <testcase name={_attribute(one.object)} classname={_attribute(one.file)}>")
+    for object_findings in checked:
+        lines.append(
+            f"    <testcase name={_attribute(object_findings.object)} classname={_attribute(object_findings.file)}>"
+        )
         errors: list[str] = []
-        others: list[str] = []
-        for finding in one.findings:
-            at = f" {finding.path}" if finding.path else ""
-            line = f"{_before(finding)}{finding.code}{at}: {finding.message}. {finding.remedy}"
-            (errors if finding.severity is Severity.ERROR else others).append(line)
+        other_lines: list[str] = []
+        for finding in object_findings.findings:
+            path = f" {finding.path}" if finding.path else ""
+            line = f"{_place_prefix(finding)}{finding.code}{path}: {finding.message}. {finding.remedy}"
+            (errors if finding.severity is Severity.ERROR else other_lines).append(line)
         if errors:
             count = _attribute(_count(len(errors), "error"))
             lines.append(f"      <failure message={count}>{_xml(errors)}</failure>")
-        if others:
-            lines.append(f"      <system-out>{_xml(others)}</system-out>")
+        if other_lines:
+            lines.append(f"      <system-out>{_xml(other_lines)}</system-out>")
         lines.append("    </testcase>")
     lines += ["  </testsuite>", "</testsuites>"]
     return "\n".join(lines)
@@ -214,24 +218,24 @@ def _attribute(value: str) -> str:
 
 def as_json(checked: Sequence[ObjectFindings]) -> list[dict[str, Any]]:
     """Write findings as `-o json` lists them."""
-    return [msgspec.to_builtins(finding) for one in checked for finding in one.findings]
+    return [msgspec.to_builtins(finding) for object_findings in checked for finding in object_findings.findings]
 
 
 def report(title: str, checked: Sequence[ObjectFindings], summary: str, notes: Notes = MappingProxyType({})) -> Report:
     """Make the report of findings, in the order of the input; `notes` are lines below a finding."""
-    every = _severities(checked)
-    counts = {severity.value: every[severity] for severity in Severity if every[severity]}
+    severities = _severities(checked)
+    counts = {severity.value: severities[severity] for severity in Severity if severities[severity]}
     return Report(title, (striped(counts) if counts else "", table(checked, notes)), summary)
 
 
 def table(checked: Sequence[ObjectFindings], notes: Notes = MappingProxyType({}), title: str = "") -> Rows:
     """Make the table of findings in a report."""
     head = ["Severity", "Code", "Object", "Finding, and what to do"]
-    has_places = any(one.file for one in checked)
+    has_places = any(object_findings.file for object_findings in checked)
     head += ["Where"] if has_places else []
     head += ["Repair"] if notes else []
     rows: list[list[Cell]] = []
-    for finding in (finding for one in checked for finding in one.findings):
+    for finding in (finding for object_findings in checked for finding in object_findings.findings):
         row: list[Cell] = [Marked(finding.severity.value), finding.code, finding.object + finding.path]
         row.append(Why(finding.message, finding.remedy))
         row += [str(finding.place)] if has_places else []
@@ -243,21 +247,21 @@ def table(checked: Sequence[ObjectFindings], notes: Notes = MappingProxyType({})
 def by_object(findings: Iterable[Finding]) -> list[ObjectFindings]:
     """Group consecutive findings about one object, without files."""
     return [
-        ObjectFindings(name, "", list(found)) for name, found in groupby(findings, key=lambda finding: finding.object)
+        ObjectFindings(name, "", list(group)) for name, group in groupby(findings, key=lambda finding: finding.object)
     ]
 
 
-def choose_codes(wanted: str, also: tuple[str, ...] = ()) -> Mapping[str, FindingCode]:
+def choose_codes(requested: str, further_words: tuple[str, ...] = ()) -> Mapping[str, FindingCode]:
     """Return the codes in `wanted`, which are separated by blanks, or all codes for `all`. `also` are further words to suggest for a misspelt code."""
-    if wanted == "all":
+    if requested == "all":
         return CODES
-    names = [name.strip("[],").upper() for name in wanted.split()]
+    names = [name.strip("[],").upper() for name in requested.split()]
     for name in names:
         if name not in CODES:
-            similar = shape.nearest_name(name, [*also, *CODES])
-            meant = f"did you mean {similar}? " if similar else ""
-            objects = ", and `drawbridge explain KIND/NAME` explains an object" if also else ""
-            remedy = f"{meant}`drawbridge explain all` lists them{objects}"
+            similar = shape.nearest_name(name, [*further_words, *CODES])
+            suggestion = f"did you mean {similar}? " if similar else ""
+            objects = ", and `drawbridge explain KIND/NAME` explains an object" if further_words else ""
+            remedy = f"{suggestion}`drawbridge explain all` lists them{objects}"
             raise Broken(f"no finding and no refusal has the code {name!r}", remedy)
     return {name: CODES[name] for name in names}
 

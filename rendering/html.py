@@ -28,7 +28,7 @@ LETTERS: Final = {
     "blocked": "×",
     "unknown": "?",
     "given": "G",
-} | {f"k{at}": str(at) for at in range(1, 9)}
+} | {f"k{number}": str(number) for number in range(1, 9)}
 STATE_TEXTS: Final = {
     "free": "free",
     "shared": "shared, with room left",
@@ -53,17 +53,17 @@ def el(name: str, /, *content: object, **attributes: object) -> Html:
     )
     if name in _EMPTY:
         return Html(f"<{name}{attribute_text}>" if name != "rect" else f"<{name}{attribute_text}/>")
-    return Html(f"<{name}{attribute_text}>{together(content)}</{name}>")
+    return Html(f"<{name}{attribute_text}>{concatenated(content)}</{name}>")
 
 
-def together(content: Iterable[object]) -> Html:
-    return Html("".join(one if isinstance(one, Html) else escaped(one) for one in content))
+def concatenated(content: Iterable[object]) -> Html:
+    return Html("".join(part if isinstance(part, Html) else escaped(part) for part in content))
 
 
 def link(text: object, *path: str, **query: str) -> Html:
     """Link to a page; each part of the path and the query is escaped, so that it cannot lead to another path."""
-    where = "/" + "/".join(quote(one, safe="") for one in path)
-    return el("a", text, href=f"{where}?{urlencode(query)}" if query else where)
+    address = "/" + "/".join(quote(part, safe="") for part in path)
+    return el("a", text, href=f"{address}?{urlencode(query)}" if query else address)
 
 
 def lines(texts: Iterable[str]) -> Html:
@@ -79,99 +79,101 @@ def area(text: str, **attributes: object) -> Html:
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
     """Make a table with numbers aligned to the right. On a phone a row becomes a list, so each cell has the name of its column."""
-    listed = list(rows)
-    counts = [bool(listed) and isinstance(one, int) for one in (listed or [head])[0]]
-    cells: list[Html] = []
-    for row in listed:
-        columns: list[Html] = []
+    all_rows = list(rows)
+    numeric_columns = [bool(all_rows) and isinstance(cell, int) for cell in (all_rows or [head])[0]]
+    table_rows: list[Html] = []
+    for row in all_rows:
+        row_cells: list[Html] = []
         for heading, cell in zip(head, row, strict=True):
             if isinstance(cell, int):
-                columns.append(el("td", f"{cell:,}", class_="n", data_head=heading))
+                row_cells.append(el("td", f"{cell:,}", class_="n", data_head=heading))
                 continue
             # A short word is not broken.
             is_short_word = (
                 isinstance(cell, str) and not isinstance(cell, Html) and len(cell) <= _WORD and " " not in cell
             )
-            columns.append(el("td", cell, class_="w" if is_short_word else "", data_head=heading))
-        cells.append(el("tr", *columns))
+            row_cells.append(el("td", cell, class_="w" if is_short_word else "", data_head=heading))
+        table_rows.append(el("tr", *row_cells))
     headings = [
-        el("th", one, scope="col", class_="n" if is_count else "") if one else el("td")
-        for one, is_count in zip(head, counts, strict=True)
+        el("th", heading, scope="col", class_="n" if is_numeric else "") if heading else el("td")
+        for heading, is_numeric in zip(head, numeric_columns, strict=True)
     ]
-    top = el("thead", el("tr", *headings))
-    return el("div", el("table", top, el("tbody", *cells)), class_="wide", tabindex="0")
+    table_head = el("thead", el("tr", *headings))
+    return el("div", el("table", table_head, el("tbody", *table_rows)), class_="wide", tabindex="0")
 
 
-def words_of(counts: Mapping[str, int]) -> str:
+def text_of_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number:,} {state}" for state, number in counts.items()) or "none"
 
 
 def bar(counts: Mapping[str, int], label: str = "") -> Html:
     """Draw counts by state as one bar; without a `label`, the counts are the label."""
-    return strip([(number, state, "") for state, number in counts.items()], label or words_of(counts))
+    return strip([(number, state, "") for state, number in counts.items()], label or text_of_counts(counts))
 
 
 def strip(parts: Sequence[tuple[float, str, str]], label: str) -> Html:
     """Draw parts of a whole to scale, each by its state and with a title; `label` describes all of them."""
-    whole = sum(part for part, *_ in parts) or 1
-    drawn: list[Html] = []
-    at = 0.0
+    total = sum(part for part, *_ in parts) or 1
+    rectangles: list[Html] = []
+    offset = 0.0
     for part, state, title in parts:
-        width = 100 * part / whole
-        named = (el("title", title),) if title else ()
-        drawn.append(el("rect", *named, x=f"{at:.2f}%", width=f"{width:.2f}%", height="100%", class_=state))
-        at += width
-    return el("svg", *drawn, class_="bar", role="img", aria_label=label)
+        width = 100 * part / total
+        title_element = (el("title", title),) if title else ()
+        rectangles.append(
+            el("rect", *title_element, x=f"{offset:.2f}%", width=f"{width:.2f}%", height="100%", class_=state)
+        )
+        offset += width
+    return el("svg", *rectangles, class_="bar", role="img", aria_label=label)
 
 
-def chart(points: Sequence[tuple[float, float]], most: float, label: str) -> Html:
-    """Draw values over time as a stepped line from 0 to `most`."""
-    begin, span = points[0][0], points[-1][0] - points[0][0] or 1.0
-    drawn: list[str] = []
+def chart(points: Sequence[tuple[float, float]], maximum: float, label: str) -> Html:
+    """Draw values over time as a stepped line from 0 to `maximum`."""
+    first_time, span = points[0][0], points[-1][0] - points[0][0] or 1.0
+    path_steps: list[str] = []
     for time, value in points:
-        x, y = _CHART_WIDTH * (time - begin) / span, _CHART_HEIGHT * (1 - value / (most or 1))
-        drawn.append(f"{'H' if drawn else 'M'}{x:.1f}{f'V{y:.1f}' if drawn else f',{y:.1f}'}")
+        x, y = _CHART_WIDTH * (time - first_time) / span, _CHART_HEIGHT * (1 - value / (maximum or 1))
+        path_steps.append(f"{'H' if path_steps else 'M'}{x:.1f}{f'V{y:.1f}' if path_steps else f',{y:.1f}'}")
     box = f"0 -2 {_CHART_WIDTH} {_CHART_HEIGHT + 4}"
-    path = el("path", d="".join(drawn))
+    path = el("path", d="".join(path_steps))
     return el("svg", path, class_="chart", role="img", aria_label=label, viewBox=box, preserveAspectRatio="none")
 
 
 def squares(devices: Sequence[tuple[str, str]]) -> Html:
     """Draw devices, each by its state and with its name as a title."""
-    drawn: list[Html] = []
-    for at, (state, title) in enumerate(devices):
-        x = at * (_SQUARE + _GAP)
+    elements: list[Html] = []
+    for index, (state, title) in enumerate(devices):
+        x = index * (_SQUARE + _GAP)
         letter = el("text", LETTERS[state], x=x + _SQUARE / 2, y=12)
         mark = el("rect", x=x + 0.5, y=0.5, width=_SQUARE - 1, height=_SQUARE - 1, rx=3, class_=state)
-        drawn.append(el("g", el("title", title), mark, letter))
+        elements.append(el("g", el("title", title), mark, letter))
     width = len(devices) * (_SQUARE + _GAP)
     label = f"{len(devices)} devices"
-    return el("svg", *drawn, class_="squares", role="img", aria_label=label, width=width, height=_SQUARE)
+    return el("svg", *elements, class_="squares", role="img", aria_label=label, width=width, height=_SQUARE)
 
 
-def fleet(nodes: Sequence[tuple[str, Sequence[tuple[str, str]]]], more: int) -> str:
-    """Draw nodes and their devices as a self-contained picture. `more` is the number of nodes that are not drawn; the picture has it as text."""
+def fleet(nodes: Sequence[tuple[str, Sequence[tuple[str, str]]]], undrawn: int) -> str:
+    """Draw nodes and their devices as a self-contained picture. `undrawn` is the number of nodes that are not drawn; the picture has it as text."""
     names = [name if len(name) <= _NAME else f"{name[: _NAME - 1]}…" for name, _ in nodes]
-    left = _LETTER * max(map(len, names), default=0) + _SQUARE
-    drawn: list[Html] = []
-    down = _SQUARE
-    for name, (whole, devices) in zip(names, nodes, strict=True):
-        drawn.append(el("g", el("title", whole), el("text", name, x=8, y=down + 12)))
-        drawn.append(el("g", squares(devices), transform=f"translate({left},{down})"))
-        down += _SQUARE + 2 * _GAP
-    if more:
-        drawn.append(el("text", f"and {more:,} more nodes", x=8, y=down + 12))
-        down += _SQUARE + 2 * _GAP
+    label_width = _LETTER * max(map(len, names), default=0) + _SQUARE
+    elements: list[Html] = []
+    y = _SQUARE
+    for name, (full_name, devices) in zip(names, nodes, strict=True):
+        elements.append(el("g", el("title", full_name), el("text", name, x=8, y=y + 12)))
+        elements.append(el("g", squares(devices), transform=f"translate({label_width},{y})"))
+        y += _SQUARE + 2 * _GAP
+    if undrawn:
+        elements.append(el("text", f"and {undrawn:,} more nodes", x=8, y=y + 12))
+        y += _SQUARE + 2 * _GAP
     states = {state for _, devices in nodes for state, _ in devices}
-    for state in (one for one in STATE_TEXTS if one in states):
-        drawn.append(el("g", squares([(state, state)]), transform=f"translate(8,{down})"))
-        drawn.append(el("text", STATE_TEXTS[state], x=2 * _SQUARE, y=down + 12))
-        down += _SQUARE + 2 * _GAP
-    most = max((len(devices) for _, devices in nodes), default=0)
-    wide = max(left + most * (_SQUARE + _GAP), _MIN_WIDTH) + _SQUARE
+    for state in (known_state for known_state in STATE_TEXTS if known_state in states):
+        elements.append(el("g", squares([(state, state)]), transform=f"translate(8,{y})"))
+        elements.append(el("text", STATE_TEXTS[state], x=2 * _SQUARE, y=y + 12))
+        y += _SQUARE + 2 * _GAP
+    longest_row = max((len(devices) for _, devices in nodes), default=0)
+    picture_width = max(label_width + longest_row * (_SQUARE + _GAP), _MIN_WIDTH) + _SQUARE
     style = el("style", Html(f"{_COLOURS}{_MARKS}text{{font:12px system-ui,sans-serif;fill:var(--ink)}}"))
-    words = {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {wide} {down}", "role": "img"}
-    return el("svg", style, *drawn, width=wide, height=down, **words) + "\n"
+    attributes = {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {picture_width} {y}", "role": "img"}
+    return el("svg", style, *elements, width=picture_width, height=y, **attributes) + "\n"
 
 
 _COLOURS: Final = """

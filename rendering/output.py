@@ -40,12 +40,12 @@ def _columns() -> int:
 
 def colours(*, err: bool = False) -> bool:
     """Return whether lines may be coloured: by --color, else on a terminal unless NO_COLOR is set."""
-    wanted = _option(COLOUR)
-    if wanted in ("always", "never"):
-        return wanted == "always"
-    dumb = os.environ.get("TERM") == "dumb" or bool(os.environ.get("NO_COLOR"))
+    choice = _option(COLOUR)
+    if choice in ("always", "never"):
+        return choice == "always"
+    is_disabled = os.environ.get("TERM") == "dumb" or bool(os.environ.get("NO_COLOR"))
     stream = sys.stderr if err else sys.stdout
-    return stream.isatty() and not dumb
+    return stream.isatty() and not is_disabled
 
 
 def quiet() -> bool:
@@ -53,7 +53,7 @@ def quiet() -> bool:
     return bool(_option(QUIET))
 
 
-def called() -> str:
+def program_name() -> str:
     """Return the program's name to show in examples: `drawbridge` if the shell finds it, else the path that the user typed."""
     import shutil
 
@@ -119,22 +119,22 @@ def warn(text: str) -> None:
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
     """Show a progress line on a terminal for work that takes more than a second, and erase it at the end."""
-    shown = time.monotonic() + _PROGRESS_AFTER - _PROGRESS_EVERY
-    able = sys.stderr.isatty() and not quiet()
-    used = False
+    shown_at = time.monotonic() + _PROGRESS_AFTER - _PROGRESS_EVERY
+    is_enabled = sys.stderr.isatty() and not quiet()
+    is_shown = False
 
     def show(text: str) -> None:
-        nonlocal shown, used
+        nonlocal shown_at, is_shown
         now = time.monotonic()
-        if not able or now - shown < _PROGRESS_EVERY:
+        if not is_enabled or now - shown_at < _PROGRESS_EVERY:
             return
-        shown = now
-        used = True
+        shown_at = now
+        is_shown = True
         columns = _columns() - 1
         click.echo(f"\r{fit(printable(text), columns)}", nl=False, err=True)
 
     try:
         yield show
     finally:
-        if used:
+        if is_shown:
             click.echo("\r\x1b[K", nl=False, err=True, color=True)

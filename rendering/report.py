@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from dra.quantity import Quantity
-from rendering.html import STYLE, Html, bar, el, lines, table, together
+from rendering.html import STYLE, Html, bar, concatenated, el, lines, table
 from rendering.terminal import aligned, printable
 
 if TYPE_CHECKING:
@@ -104,9 +104,19 @@ class Report(msgspec.Struct, frozen=True):
 
 def amount_bar(hard: str, used: str, requested: str = "0") -> Drawn:
     """Draw the used and the additionally requested part of an amount as a bar."""
-    whole, taken, more = (Quantity.parse(one).nano for one in (hard, used, requested))
-    words = f"{used} of {hard} used{f', {requested} requested' if more else ''}"
-    return Drawn(bar({"held": taken, "given": more, "free": max(whole - taken - more, 0)}, words), words)
+    hard_amount, used_amount, requested_amount = (Quantity.parse(amount).nano for amount in (hard, used, requested))
+    words = f"{used} of {hard} used{f', {requested} requested' if requested_amount else ''}"
+    return Drawn(
+        bar(
+            {
+                "held": used_amount,
+                "given": requested_amount,
+                "free": max(hard_amount - used_amount - requested_amount, 0),
+            },
+            words,
+        ),
+        words,
+    )
 
 
 def striped(counts: Mapping[str, int]) -> Drawn:
@@ -119,7 +129,7 @@ def as_html(report: Report, source: str) -> str:
     body = el(
         "body",
         el("header", el("strong", "drawbridge")),
-        el("main", el("h1", report.title), *map(part_as_html, _of_pages(report))),
+        el("main", el("h1", report.title), *map(part_as_html, _page_parts(report))),
         el("footer", source),
     )
     head = el(
@@ -133,7 +143,7 @@ def as_html(report: Report, source: str) -> str:
     return f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
 
 
-def _of_pages(report: Report) -> Sequence[Part]:
+def _page_parts(report: Report) -> Sequence[Part]:
     full = (Screen(report.full, "In full"),) if report.full else ()
     return (report.summary, *report.parts, *full)
 
@@ -147,17 +157,17 @@ def part_as_html(part: Part) -> Html:
         case Drawn():
             return el("div", part.drawing, class_="wide", tabindex="0")
         case Screen():
-            return together((_title(part.title), lines(part.lines)))
+            return concatenated((_title(part.title), lines(part.lines)))
         case Rows():
-            body = [[_cell(one) for one in row] for row in part.rows]
-            return together((_title(part.title), table(part.head, body))) if body else Html()
+            body = [[_html_cell(cell) for cell in row] for row in part.rows]
+            return concatenated((_title(part.title), table(part.head, body))) if body else Html()
 
 
 def _title(title: str) -> Html:
     return el("h2", title) if title else Html()
 
 
-def _cell(cell: Cell) -> object:
+def _html_cell(cell: Cell) -> object:
     match cell:
         case Drawn():
             return cell.drawing
@@ -168,20 +178,20 @@ def _cell(cell: Cell) -> object:
         case Own():
             return cell.text
         case Why():
-            return together((cell.reason, el("br"), el("small", cell.remedy))) if cell.remedy else cell.reason
+            return concatenated((cell.reason, el("br"), el("small", cell.remedy))) if cell.remedy else cell.reason
         case tuple():
-            return together(part for text in filter(None, map(_words, cell)) for part in (text, el("br")))
+            return concatenated(part for text in filter(None, map(_text_of, cell)) for part in (text, el("br")))
         case _:
             return cell
 
 
 def as_markdown(report: Report) -> str:
     """Write Markdown for a pull request or a ticket; texts from input are escaped."""
-    parts = [f"# {inline(report.title)}", *filter(None, map(_markdown, _of_pages(report)))]
+    parts = [f"# {inline(report.title)}", *filter(None, map(_part_as_markdown, _page_parts(report)))]
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown(part: Part) -> str:
+def _part_as_markdown(part: Part) -> str:
     match part:
         case str():
             return inline(part)
@@ -191,14 +201,14 @@ def _markdown(part: Part) -> str:
             return inline(part.words)
         case Screen():
             shown = [printable(line) for line in part.lines]
-            longest = max((len(found) for line in shown for found in _FENCE.findall(line)), default=2)
+            longest = max((len(ticks) for line in shown for ticks in _FENCE.findall(line)), default=2)
             fence = "`" * (longest + 1)
             body = "\n".join([fence, *shown, fence])
         case Rows() if part.rows:
-            counts = [isinstance(one, int) for one in part.rows[0]]
-            head = [inline(one) or " " for one in part.head]
+            counts = [isinstance(cell, int) for cell in part.rows[0]]
+            head = [inline(heading) or " " for heading in part.head]
             rule = ["--:" if is_count else "---" for is_count in counts]
-            cells = [[_markdown_cell(one) for one in row] for row in part.rows]
+            cells = [[_markdown_cell(cell) for cell in row] for row in part.rows]
             body = "\n".join(f"| {' | '.join(row)} |" for row in [head, rule, *cells])
         case _:
             return ""
@@ -216,16 +226,16 @@ def _markdown_cell(cell: Cell) -> str:
         case Why():
             return _markdown_cell((cell.reason, cell.remedy))
         case tuple():
-            return "<br>".join(_markdown_cell(one) for one in cell if one)
+            return "<br>".join(_markdown_cell(text) for text in cell if text)
         case _:
-            return inline(_words(cell))
+            return inline(_text_of(cell))
 
 
 def inline(text: str) -> str:
     """Escape a text for one line of Markdown."""
     one_line = printable(text.replace("\r\n", " ").replace("\n", " ").strip())
-    harmless = _MARKUP.sub(r"\\\g<0>", escape(one_line, quote=False))
-    return _OPENING.sub(lambda found: f"{found[1]}{found[3] or ''}\\{found[2] or found[4]}", harmless)
+    escaped = _MARKUP.sub(r"\\\g<0>", escape(one_line, quote=False))
+    return _OPENING.sub(lambda match: f"{match[1]}{match[3] or ''}\\{match[2] or match[4]}", escaped)
 
 
 def as_text(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
@@ -239,48 +249,52 @@ def as_text(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
             case Drawn():
                 continue
             case _:
-                yield "", (_words(part),)
+                yield "", (_text_of(part),)
     yield "", (report.summary,)
 
 
 def _aligned(part: Rows) -> Sequence[str]:
     """Write a table without its pictures. The second and further texts of a cell are below the row. Omit a table that has only names and pictures."""
     columns = list(zip(*part.rows, strict=True))
-    shown = [at for at, column in enumerate(columns) if not isinstance(column[0], Drawn) and any(map(_first, column))]
-    if len(shown) < min(len(columns), 2):
+    shown_columns = [
+        index
+        for index, column in enumerate(columns)
+        if not isinstance(column[0], Drawn) and any(map(_first_text, column))
+    ]
+    if len(shown_columns) < min(len(columns), 2):
         return ()
-    numbers = {at for at in shown if isinstance(columns[at][0], int)}
+    numbers = {index for index in shown_columns if isinstance(columns[index][0], int)}
     lines = aligned(
         [
-            [part.head[at].upper() for at in shown],
-            *([_first(row[at]) for at in shown] for row in part.rows),
+            [part.head[index].upper() for index in shown_columns],
+            *([_first_text(row[index]) for index in shown_columns] for row in part.rows),
         ],
-        {place for place, at in enumerate(shown) if at in numbers},
+        {position for position, index in enumerate(shown_columns) if index in numbers},
     )
     head, *rest = lines
-    below = [[f"{_BELOW}{text}" for cell in row for text in _texts(cell)[1:] if text] for row in part.rows]
-    rows = [line for row, further in zip(rest, below, strict=True) for line in (row, *further)]
+    lines_below = [[f"{_BELOW}{text}" for cell in row for text in _texts_of(cell)[1:] if text] for row in part.rows]
+    rows = [line for row, lines_of_row in zip(rest, lines_below, strict=True) for line in (row, *lines_of_row)]
     return [head, *rows] if head.strip() else rows
 
 
-def _first(cell: Cell) -> str:
-    return printable(next(iter(_texts(cell)), ""))
+def _first_text(cell: Cell) -> str:
+    return printable(next(iter(_texts_of(cell)), ""))
 
 
-def _texts(cell: Cell) -> tuple[str, ...]:
+def _texts_of(cell: Cell) -> tuple[str, ...]:
     """Return the texts of a cell, one per line."""
     match cell:
         case tuple():
-            return tuple(map(_words, cell))
+            return tuple(map(_text_of, cell))
         case Why():
             return (cell.reason, cell.remedy)
         case int():
             return (f"{cell:,}",)
         case _:
-            return (_words(cell),)
+            return (_text_of(cell),)
 
 
-def _words(cell: str | Drawn | Marked | CodeSpan | Own) -> str:
+def _text_of(cell: str | Drawn | Marked | CodeSpan | Own) -> str:
     match cell:
         case str():
             return cell
@@ -307,5 +321,5 @@ def as_csv(table: Rows) -> str:
 def _harmless(cell: Cell) -> str:
     if cell == "" or isinstance(cell, int):
         return str(cell)
-    text = printable(cell if isinstance(cell, str) else "; ".join(filter(None, _texts(cell))))
+    text = printable(cell if isinstance(cell, str) else "; ".join(filter(None, _texts_of(cell))))
     return f"'{text}" if text.startswith(_FORMULA) else text

@@ -58,15 +58,15 @@ def lines(stories: Sequence[PodProgress], *, width: int | None, colour: bool) ->
         sign, code = story.end.value
         end = coloured(sign, code if colour else "")
         name = coloured(printable(story.name).ljust(longest), "bold" if colour else "")
-        begin = longest + 4
-        if width and width - begin < _MIN_COLUMNS:
-            begin = 4
+        text_column = longest + 4
+        if width and width - text_column < _MIN_COLUMNS:
+            text_column = 4
             yield f"{end} {name}".rstrip()
-        shows = list(wrapped(printable(story.shows), width and width - begin, 2))
-        for number, piece in enumerate(shows or [""]):
-            head = f"{end} {name}  " if number == 0 and begin > longest else " " * begin
+        example_lines = list(wrapped(printable(story.shows), width and width - text_column, 2))
+        for number, piece in enumerate(example_lines or [""]):
+            head = f"{end} {name}  " if number == 0 and text_column > longest else " " * text_column
             yield f"{head}{coloured(piece, 'dim' if colour else '')}".rstrip()
-        parts = {
+        sections = {
             "requests": story.requested,
             "outcome": (story.outcome,) if story.outcome else (),
             "claims": story.claims,
@@ -74,7 +74,7 @@ def lines(stories: Sequence[PodProgress], *, width: int | None, colour: bool) ->
             "because": story.because,
             "warnings": story.warnings,
         }
-        for heading, texts in parts.items():
+        for heading, texts in sections.items():
             head = heading
             for text in texts:
                 for piece in wrapped(printable(text), width and width - _HEADING - 5, 2):
@@ -100,16 +100,16 @@ def total(stories: Sequence[PodProgress], seconds: float) -> str:
 
 def describe_pod(pod: Mapping[str, object]) -> tuple[str, ...]:
     """Return what a pod's containers request beyond cpu and memory, one line per container."""
-    found = []
+    texts = []
     spec = mapping(pod.get("spec"))
     for container in containers_of(spec):
         resources = mapping(container.get("resources"))
         amounts = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
-        named = [f"{key} {amount}" for key, amount in amounts.items() if "/" in key]
-        if named:
-            asks_for = ", ".join(named)
-            found.append(f"{container.get('name')}: {asks_for}")
-    return tuple(found)
+        requested = [f"{key} {amount}" for key, amount in amounts.items() if "/" in key]
+        if requested:
+            asks_for = ", ".join(requested)
+            texts.append(f"{container.get('name')}: {asks_for}")
+    return tuple(texts)
 
 
 def describe_claim(claim: ResourceClaim) -> str:
@@ -119,15 +119,17 @@ def describe_claim(claim: ResourceClaim) -> str:
 
 def describe_requests(claim: ResourceClaim) -> list[str]:
     """Return the requests of a claim, and its constraints, each in a few words."""
-    counts = Counter([" or ".join(map(_one, request.alternatives.values())) for request in claim.spec.devices.requests])
-    found = [f"{count} x ({text})" if count > 1 else text for text, count in counts.items()]
-    ties: list[str] = []
+    counts = Counter(
+        [" or ".join(map(_describe_request, request.alternatives.values())) for request in claim.spec.devices.requests]
+    )
+    request_texts = [f"{count} x ({text})" if count > 1 else text for text, count in counts.items()]
+    constraint_texts: list[str] = []
     for constraint in claim.spec.devices.constraints:
         if constraint.match_attribute:
-            ties.append(f"same {constraint.match_attribute}")
+            constraint_texts.append(f"same {constraint.match_attribute}")
         else:
-            ties.append(f"each with its own {constraint.distinct_attribute}")
-    return [*found, *dict.fromkeys(ties)]
+            constraint_texts.append(f"each with its own {constraint.distinct_attribute}")
+    return [*request_texts, *dict.fromkeys(constraint_texts)]
 
 
 def describe_devices(results: Sequence[DeviceRequestAllocationResult]) -> str:
@@ -139,7 +141,7 @@ def describe_devices(results: Sequence[DeviceRequestAllocationResult]) -> str:
     return ", ".join(parts)
 
 
-def _one(request: ExactDeviceRequest | DeviceSubRequest) -> str:
+def _describe_request(request: ExactDeviceRequest | DeviceSubRequest) -> str:
     amounts = request.capacity.requests if request.capacity else {}
     part = "".join(f", {amount} {name}" for name, amount in amounts.items())
     count = "all" if request.allocation_mode == "All" else str(request.count or 1)

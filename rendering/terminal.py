@@ -40,14 +40,14 @@ _MARK = re.compile(rf"(?: *|.*?:\d+: ?)({'|'.join(chain.from_iterable(_MARKS.val
 def printable(text: str) -> str:
     """Escape characters that a terminal or the log of a CI job would interpret."""
     if "::" in text or "##" in text:
-        text = _COMMAND.sub(lambda found: f"{found[1]}\\x3a" if found[2] else "\\x23", text)
+        text = _COMMAND.sub(lambda match: f"{match[1]}\\x3a" if match[2] else "\\x23", text)
     if text.isascii() and text.isprintable():
         return text
     return _UNSEEN.sub(_escaped, text)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    number = ord(found.group())
+def _escaped(match: re.Match[str]) -> str:
+    number = ord(match.group())
     if number < 0x100:
         return f"\\x{number:02x}"
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
@@ -59,7 +59,7 @@ def escaped_in_json(document: str) -> str:
         return document
     import json
 
-    return _UNSEEN_IN_JSON.sub(lambda found: json.dumps(found.group())[1:-1], document)
+    return _UNSEEN_IN_JSON.sub(lambda match: json.dumps(match.group())[1:-1], document)
 
 
 def escaped(value: object) -> str:
@@ -76,8 +76,8 @@ def aligned(rows: Sequence[Sequence[str]], numbers: Container[int] = ()) -> list
     return [
         "  "
         + "  ".join(
-            cell.rjust(width) if at in numbers else cell + " " * (width - columns_of(cell))
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.rjust(width) if index in numbers else cell + " " * (width - columns_of(cell))
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
     ]
@@ -98,14 +98,14 @@ def _columns(character: str) -> int:
 
 def fit(text: str, columns: int) -> str:
     """Pad a text to a number of columns, or cut it."""
-    taken = columns_of(text)
-    if taken <= columns:
-        return text + " " * (columns - taken)
+    used = columns_of(text)
+    if used <= columns:
+        return text + " " * (columns - used)
     shown = ""
-    left = columns - 1
+    remaining = columns - 1
     for character in text:
-        left -= _columns(character)
-        if left < 0:
+        remaining -= _columns(character)
+        if remaining < 0:
             break
         shown += character
     return shown + _ELLIPSIS + " " * (columns - 1 - columns_of(shown))
@@ -133,12 +133,12 @@ def _visible_columns(text: str) -> int:
 
 def cut(text: str, columns: int) -> Iterator[str]:
     """Break a line after every `columns` columns, inside words, too."""
-    line, left = "", columns
+    line, remaining = "", columns
     for character in text:
-        left -= _columns(character)
-        if left < 0:
+        remaining -= _columns(character)
+        if remaining < 0:
             yield line
-            line, left = "", columns - _columns(character)
+            line, remaining = "", columns - _columns(character)
         line += character
     yield line
 
@@ -150,16 +150,16 @@ def coloured(text: str, colour: str) -> str:
 
 def marked(text: str, pieces: Iterable[str]) -> Iterator[str]:
     """Colour the severity or outcome at the start of a line (or after `file:line:`), in the line's wrapped pieces."""
-    found = _MARK.match(text)
+    mark = _MARK.match(text)
     for piece in pieces:
-        match = re.search(rf"(?<!\S){found[1]}\b", piece) if found else None
+        match = re.search(rf"(?<!\S){mark[1]}\b", piece) if mark else None
         if match is None:
             yield piece
             continue
         word = match.group()
         colour = next(colour for colour, words in _MARKS.items() if word in words)
         yield piece[: match.start()] + coloured(word, colour) + piece[match.end() :]
-        found = None
+        mark = None
 
 
 def colour_of_change(line: str) -> str:

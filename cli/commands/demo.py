@@ -16,7 +16,7 @@ from cli import options
 from cli.command import declare
 from dra.texts import count_of
 from rendering.exits import Exit
-from rendering.output import called, colours, print_lines, width
+from rendering.output import colours, print_lines, program_name, width
 
 if TYPE_CHECKING:
     from cli.playground import Playground
@@ -141,7 +141,7 @@ def count_by_kind(objects: list[dict[str, Any]], participle: str) -> list[str]:
 
 
 def _print_next_steps(demo: Playground, url: str, pages: str, mine: str) -> None:
-    program = called()
+    program = program_name()
     posted = shlex.quote(mine) if Path(mine).is_file() else "pod.yaml"
     mine = shlex.quote(mine)
     examples = EXAMPLES.relative_to(Path.cwd()) if EXAMPLES.is_relative_to(Path.cwd()) else EXAMPLES
