@@ -48,7 +48,7 @@ def main(names: list[str]) -> int:
         print(f"-- {name}")
         try:
             for row in import_module(SUITES[name]).rows():
-                print(line(row), flush=True)
+                print(row_text(row), flush=True)
         except Exception as error:  # noqa: BLE001  one broken suite must not hide the figures of the others
             failed += 1
             print(f"   {name} did not run: {type(error).__name__}: {error}")
@@ -56,14 +56,14 @@ def main(names: list[str]) -> int:
     return 1 if failed else 0
 
 
-def line(row: Row) -> str:
-    theirs = "" if row.theirs is None else f"{figure(row.theirs)} {row.unit}"
-    ratio = "" if row.ratio is None else f"{figure(row.ratio)}x"
+def row_text(row: Row) -> str:
+    theirs = "" if row.theirs is None else f"{three_digits(row.theirs)} {row.unit}"
+    ratio = "" if row.ratio is None else f"{three_digits(row.ratio)}x"
     tail = "  ".join(part for part in (row.target, f"[{row.peer}]" if row.peer else "", row.note) if part)
-    return f"{row.what:<64} {figure(row.ours) + ' ' + row.unit:>12} {theirs:>12} {ratio:>7}  {tail}"
+    return f"{row.what:<64} {three_digits(row.ours) + ' ' + row.unit:>12} {theirs:>12} {ratio:>7}  {tail}"
 
 
-def figure(value: float) -> str:
+def three_digits(value: float) -> str:
     """Write a number with three significant digits and without an exponent."""
     if value >= 100:
         return f"{value:,.0f}"

@@ -55,55 +55,57 @@ def lines(
     shown = [[point for point in line.points if not log or min(point) > 0] for line in series]
     xs = [x_value for points in shown for x_value, _ in points]
     ys = [y_value for points in shown for _, y_value in points]
-    across = _Axis(xs, _LEFT, WIDTH - _RIGHT, log=log)
-    up = _Axis(ys, HEIGHT - _BOTTOM, _TOP, log=log)
+    x_axis = _Axis(xs, _LEFT, WIDTH - _RIGHT, log=log)
+    y_axis = _Axis(ys, HEIGHT - _BOTTOM, _TOP, log=log)
     body = list(_frame(title, x, y))
-    body += _grid(across, up)
+    body += _grid(x_axis, y_axis)
     for number, (line, points) in enumerate(zip(series, shown, strict=True)):
         path = ""
         for x_value, y_value in points:
-            path += f"{'L' if path else 'M'}{_n(across.place(x_value))} {_n(up.place(y_value))}"
+            path += (
+                f"{'L' if path else 'M'}{_rounded(x_axis.coordinate(x_value))} {_rounded(y_axis.coordinate(y_value))}"
+            )
         body.append(f'<path class="l" stroke="{_colour(number)}" d="{path}"><title>{escape(line.name)}</title></path>')
     body += _legend([line.name for line in series])
     return _svg(title, body)
 
 
-def bars(title: str, names: Sequence[str], groups: Sequence[Bars], *, y: str) -> str:
+def bars(title: str, series_names: Sequence[str], groups: Sequence[Bars], *, y: str) -> str:
     """Draw groups of bars; `names` are the series."""
     heights = [0.0]
     for group in groups:
         heights += group.values
-    up = _Axis(heights, HEIGHT - _BOTTOM, _TOP)
-    base = up.place(0.0)
+    y_axis = _Axis(heights, HEIGHT - _BOTTOM, _TOP)
+    base = y_axis.coordinate(0.0)
     body = list(_frame(title, "", y))
-    body += _grid(None, up)
-    room = (WIDTH - _LEFT - _RIGHT) / max(1, len(groups))
-    wide = room * 0.8 / max(1, len(names))
-    width = _n(wide * 0.92)
-    for at, group in enumerate(groups):
-        start = _LEFT + at * room + room * 0.1
+    body += _grid(None, y_axis)
+    group_width = (WIDTH - _LEFT - _RIGHT) / max(1, len(groups))
+    bar_room = group_width * 0.8 / max(1, len(series_names))
+    width = _rounded(bar_room * 0.92)
+    for index, group in enumerate(groups):
+        group_left = _LEFT + index * group_width + group_width * 0.1
         for number, value in enumerate(group.values):
-            top = up.place(value)
-            left = _n(start + number * wide)
-            upper = _n(min(top, base))
-            height = _n(abs(base - top))
-            label = escape(f"{group.name}, {names[number]}: {value:g}")
-            place = f'x="{left}" y="{upper}" width="{width}" height="{height}"'
-            body.append(f'<rect {place} fill="{_colour(number)}"><title>{label}</title></rect>')
-        middle = _n(_LEFT + (at + 0.5) * room)
-        below = HEIGHT - _BOTTOM + 18
-        body.append(f'<text x="{middle}" y="{below}" text-anchor="middle">{escape(group.name)}</text>')
-    body += _legend(names)
+            top = y_axis.coordinate(value)
+            left = _rounded(group_left + number * bar_room)
+            upper = _rounded(min(top, base))
+            height = _rounded(abs(base - top))
+            label = escape(f"{group.name}, {series_names[number]}: {value:g}")
+            attributes = f'x="{left}" y="{upper}" width="{width}" height="{height}"'
+            body.append(f'<rect {attributes} fill="{_colour(number)}"><title>{label}</title></rect>')
+        middle = _rounded(_LEFT + (index + 0.5) * group_width)
+        label_y = HEIGHT - _BOTTOM + 18
+        body.append(f'<text x="{middle}" y="{label_y}" text-anchor="middle">{escape(group.name)}</text>')
+    body += _legend(series_names)
     return _svg(title, body)
 
 
 def stack(charts: Sequence[str]) -> str:
     """Put charts below each other into one picture."""
-    inner = "".join(
+    drawings = "".join(
         one.replace("<svg ", f'<svg x="0" y="{at * HEIGHT}" width="{WIDTH}" height="{HEIGHT}" ', 1)
         for at, one in enumerate(charts)
     )
-    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT * len(charts)}">\n{inner}</svg>\n'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT * len(charts)}">\n{drawings}</svg>\n'
 
 
 class _Axis:
@@ -134,7 +136,7 @@ class _Axis:
         steps = round((self.high - self.low) / step)
         self.ticks = [self.low + step * n for n in range(steps + 1)]
 
-    def place(self, value: float) -> float:
+    def coordinate(self, value: float) -> float:
         if self.log:
             share = log10(value / self.low) / log10(self.high / self.low)
         else:
@@ -142,13 +144,13 @@ class _Axis:
         return self.start + share * (self.end - self.start)
 
 
-def _grid(across: _Axis | None, up: _Axis) -> Iterator[str]:
-    for tick in up.ticks:
-        y = _n(up.place(tick))
+def _grid(x_axis: _Axis | None, y_axis: _Axis) -> Iterator[str]:
+    for tick in y_axis.ticks:
+        y = _rounded(y_axis.coordinate(tick))
         yield f'<line class="g" x1="{_LEFT}" y1="{y}" x2="{WIDTH - _RIGHT}" y2="{y}"/>'
-        yield f'<text x="{_LEFT - 6}" y="{_n(up.place(tick) + 4)}" text-anchor="end">{_label(tick)}</text>'
-    for tick in across.ticks if across else ():
-        x = _n(across.place(tick)) if across else ""
+        yield f'<text x="{_LEFT - 6}" y="{_rounded(y_axis.coordinate(tick) + 4)}" text-anchor="end">{_label(tick)}</text>'
+    for tick in x_axis.ticks if x_axis else ():
+        x = _rounded(x_axis.coordinate(tick)) if x_axis else ""
         yield f'<line class="g" x1="{x}" y1="{_TOP}" x2="{x}" y2="{HEIGHT - _BOTTOM}"/>'
         yield f'<text x="{x}" y="{HEIGHT - _BOTTOM + 18}" text-anchor="middle">{_label(tick)}</text>'
 
@@ -164,12 +166,12 @@ def _frame(title: str, x: str, y: str) -> Iterator[str]:
 def _legend(names: Sequence[str]) -> Iterator[str]:
     x, y = _LEFT, 26
     for number, name in enumerate(names):
-        wide = 30 + round(7.6 * len(name))
-        if x + wide > WIDTH and x > _LEFT:
+        entry_width = 30 + round(7.6 * len(name))
+        if x + entry_width > WIDTH and x > _LEFT:
             x, y = _LEFT, y + 15
         yield f'<rect x="{x}" y="{y}" width="10" height="10" fill="{_colour(number)}"/>'
         yield f'<text x="{x + 14}" y="{y + 9}">{escape(name)}</text>'
-        x += wide
+        x += entry_width
 
 
 def _svg(title: str, body: Sequence[str]) -> str:
@@ -189,5 +191,5 @@ def _label(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) and abs(value) >= 1000 else f"{value:.6g}"
 
 
-def _n(value: float) -> str:
+def _rounded(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")

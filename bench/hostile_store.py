@@ -25,7 +25,7 @@ MIB = 1 << 20
 PATIENCE = 600.0
 TENANTS = 5
 # A process keeps more objects if its memory limit is higher. Without LIMITS it assumes the limit in manifests/, on every machine.
-AS_SHIPPED = "from cli import begin\nfrom runtime.informers import allotment\nallotment.LIMITS = ()\nbegin()"
+WITH_SHIPPED_LIMIT = "from cli import begin\nfrom runtime.informers import allotment\nallotment.LIMITS = ()\nbegin()"
 # By process name: its command, and its log message when it is ready.
 PROCESSES: dict[str, tuple[tuple[str, ...], bytes]] = {
     "webhook": (("webhook", "--no-controllers", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0"), b'"msg":"ready"'),
@@ -104,20 +104,25 @@ def write(directory: Path, plural: str, size: int, *, beside: list[stub.Object] 
 
     Every second object has large labels instead of a large spec.
     """
-    namespaced, each, make = KINDS[plural]
-    body, crowded = make(each), labels(each)
+    namespaced, object_size, make_rest = KINDS[plural]
+    body, large_labels = make_rest(object_size), labels(object_size)
     written = number = 0
     with (directory / plural).open("wb") as file:
         for one in beside or []:
             file.write(stub.BEFORE + stub.encoded(one) + stub.AFTER)
         while written < size:
-            where = b'"namespace":"tenant-%d",' % (number % TENANTS) if namespaced else b""
-            head = b'"name":"x%d",%s"uid":"u%d","resourceVersion":"%d"' % (number, where, number, number + 10)
+            namespace_field = b'"namespace":"tenant-%d",' % (number % TENANTS) if namespaced else b""
+            metadata = b'"name":"x%d",%s"uid":"u%d","resourceVersion":"%d"' % (
+                number,
+                namespace_field,
+                number,
+                number + 10,
+            )
             if number % 2:
-                text = b'{"metadata":{' + head + b"}," + body + b"}"
+                object_json = b'{"metadata":{' + metadata + b"}," + body + b"}"
             else:
-                text = b'{"metadata":{' + head + b',"labels":' + crowded + b"}," + make(0) + b"}"
-            written += file.write(stub.BEFORE + text + stub.AFTER)
+                object_json = b'{"metadata":{' + metadata + b',"labels":' + large_labels + b"}," + make_rest(0) + b"}"
+            written += file.write(stub.BEFORE + object_json + stub.AFTER)
             number += 1
     return written
 
@@ -127,29 +132,29 @@ def stored(size: int) -> Iterator[Path]:
     """Serve an honest cluster with `size` bytes of hostile objects, as many bytes of each kind."""
     with start.prepare(20) as directory:
         for plural in KINDS:
-            honest = [start.slice_(number) for number in range(20)] if plural == "resourceslices" else []
-            write(directory, plural, size // len(KINDS), beside=honest)
+            honest_objects = [start.slice_(number) for number in range(20)] if plural == "resourceslices" else []
+            write(directory, plural, size // len(KINDS), beside=honest_objects)
         yield directory
 
 
 def run(directory: Path, name: str) -> Fared:
     """Start a process, wait until it is ready and has read everything, and measure it."""
-    command, ready = PROCESSES[name]
+    command, ready_message = PROCESSES[name]
     log = directory / f"{name}.log"
-    begun = time.monotonic()
-    with log.open("wb") as said:
+    started = time.monotonic()
+    with log.open("wb") as log_file:
         process = subprocess.Popen(
-            [sys.executable, "-c", AS_SHIPPED, *command, f"--kubeconfig={directory / 'kubeconfig'}"],
-            stdout=said,
-            stderr=said,
+            [sys.executable, "-c", WITH_SHIPPED_LIMIT, *command, f"--kubeconfig={directory / 'kubeconfig'}"],
+            stdout=log_file,
+            stderr=log_file,
             env=stub.compiled(directory),
         )
         try:
-            while ready not in log.read_bytes():
-                if process.poll() is not None or time.monotonic() - begun > PATIENCE:
+            while ready_message not in log.read_bytes():
+                if process.poll() is not None or time.monotonic() - started > PATIENCE:
                     raise RuntimeError(f"{name} is not ready: {log.read_text()[-2000:]}")
                 time.sleep(0.1)
-            seconds = time.monotonic() - begun
+            seconds = time.monotonic() - started
             return Fared(seconds, settled_peak(process.pid))
         finally:
             process.kill()

@@ -47,8 +47,8 @@ def median_seconds(work: Callable[[], object], *, runs: int = 7, warmup: int = 1
 
 def side_by_side(ours: Callable[[], object], theirs: Callable[[], object], *, runs: int = 7) -> tuple[float, float]:
     """Time two functions alternately, so that changes of the machine's speed affect both."""
-    mine, other = [], []
+    our_times, their_times = [], []
     for _ in range(runs):
-        mine.append(median_seconds(ours, runs=1, warmup=0))
-        other.append(median_seconds(theirs, runs=1, warmup=0))
-    return statistics.median(mine), statistics.median(other)
+        our_times.append(median_seconds(ours, runs=1, warmup=0))
+        their_times.append(median_seconds(theirs, runs=1, warmup=0))
+    return statistics.median(our_times), statistics.median(their_times)

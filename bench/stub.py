@@ -69,8 +69,8 @@ def write_object(directory: Path, plural: str, name: str, obj: Object) -> None:
 
 def compiled(directory: Path) -> dict[str, str]:
     """Return an environment with compiled modules, as in the image. The first process compiles them for all later ones."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return kept | {"PYTHONPYCACHEPREFIX": str(directory / "bytecode")}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return environment | {"PYTHONPYCACHEPREFIX": str(directory / "bytecode")}
 
 
 def kubeconfig(address: str) -> Object:
@@ -108,39 +108,37 @@ class Store:
 
     def page(self, plural: str, namespace: str, start: int, limit: int) -> bytes:
         """Return one page of a list, built once."""
-        found = self.pages.get((plural, namespace, start, limit))
-        if found is None:
+        body = self.pages.get((plural, namespace, start, limit))
+        if body is None:
             lines = self.events(plural).splitlines(keepends=True)
             if namespace:
                 lines = [line for line in lines if b'"namespace":"%s"' % namespace.encode() in line]
-            some = lines[start : start + limit] if limit else lines
-            items = b",".join(line.removeprefix(BEFORE).removesuffix(AFTER) for line in some)
+            page_lines = lines[start : start + limit] if limit else lines
+            items = b",".join(line.removeprefix(BEFORE).removesuffix(AFTER) for line in page_lines)
             more = str(start + limit) if limit and start + limit < len(lines) else ""
             meta = encoded({"resourceVersion": "9", "continue": more})
-            found = b'{"kind":"List","metadata":' + meta + b',"items":[' + items + b"]}"
-            found = self.pages[plural, namespace, start, limit] = (
-                found if len(found) <= PLAIN else gzip.compress(found, 1)
-            )
-        return found
+            body = b'{"kind":"List","metadata":' + meta + b',"items":[' + items + b"]}"
+            body = self.pages[plural, namespace, start, limit] = body if len(body) <= PLAIN else gzip.compress(body, 1)
+        return body
 
     def create(self, plural: str, obj: Object) -> tuple[int, Object]:
-        where = plural, obj["metadata"].get("name", "")
+        key = plural, obj["metadata"].get("name", "")
         with self.lock:
-            if where in self.objects:
+            if key in self.objects:
                 return 409, status(409, "AlreadyExists")
-            self.objects[where] = obj
+            self.objects[key] = obj
             return 201, self.stamped(obj)
 
     def patch(self, plural: str, name: str, body: Object) -> tuple[int, Object]:
         with self.lock:
-            found = self.objects.get((plural, name))
-            if found is None:
+            stored = self.objects.get((plural, name))
+            if stored is None:
                 return 404, status(404, "NotFound")
-            version = body.get("metadata", {}).get("resourceVersion", found["metadata"]["resourceVersion"])
-            if version != found["metadata"]["resourceVersion"]:
+            version = body.get("metadata", {}).get("resourceVersion", stored["metadata"]["resourceVersion"])
+            if version != stored["metadata"]["resourceVersion"]:
                 return 409, status(409, "Conflict")
-            found = self.objects[plural, name] = merged(found, body)
-            return 200, self.stamped(found)
+            stored = self.objects[plural, name] = merged(stored, body)
+            return 200, self.stamped(stored)
 
     def stamped(self, obj: Object) -> Object:
         obj["metadata"]["resourceVersion"] = str(next(self.versions))
@@ -181,19 +179,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def tell(self, found: tuple[int, Object]) -> None:
-        code, value = found
+    def answer_json(self, result: tuple[int, Object]) -> None:
+        code, value = result
         self.answer(code, encoded(value))
 
     def body(self) -> Object:
-        read: Object = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        return read
+        decoded: Object = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        return decoded
 
-    def words(self) -> list[str]:
+    def path_words(self) -> list[str]:
         """Return plural, name and subresource of a path."""
-        return self.place()[1]
+        return self.namespace_and_words()[1]
 
-    def place(self) -> tuple[str, list[str]]:
+    def namespace_and_words(self) -> tuple[str, list[str]]:
         """Return the namespace of a path, and what follows it."""
         path = self.path.partition("?")[0].strip("/").split("/")
         words = path[2:] if path[0] == "api" else path[3:]
@@ -201,32 +199,32 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.body()
-        if "dryRun" in self.path or "events" in self.words():
-            self.tell((201, body))
+        if "dryRun" in self.path or "events" in self.path_words():
+            self.answer_json((201, body))
         else:
-            self.tell(self.store.create(self.words()[0], body))
+            self.answer_json(self.store.create(self.path_words()[0], body))
 
     def do_PATCH(self) -> None:
-        plural, name, *_ = self.words()
+        plural, name, *_ = self.path_words()
         body = self.body()
         if "dryRun" in self.path:
-            self.tell((200, merged({"metadata": {"name": name}}, body)))
+            self.answer_json((200, merged({"metadata": {"name": name}}, body)))
         else:
-            self.tell(self.store.patch(plural, name, body))
+            self.answer_json(self.store.patch(plural, name, body))
 
     def do_GET(self) -> None:
         query = parse_qs(self.path.partition("?")[2])
         if self.path in ("/version", "/apis"):
             groups = OUR_GROUP if (self.store.directory / "devicequotas").exists() else GROUPS
-            self.tell((200, VERSION if self.path == "/version" else groups))
+            self.answer_json((200, VERSION if self.path == "/version" else groups))
             return
-        namespace, (plural, *names) = self.place()
+        namespace, (plural, *names) = self.namespace_and_words()
         if names:
-            found = self.store.objects.get((plural, names[0]))
-            self.tell((404, status(404, "NotFound")) if found is None else (200, found))
+            stored = self.store.objects.get((plural, names[0]))
+            self.answer_json((404, status(404, "NotFound")) if stored is None else (200, stored))
         elif "watch" in query:
-            first = self.store.events(plural) + bookmark(END) if "sendInitialEvents" in query else b""
-            self.stream(first, float(query.get("timeoutSeconds", ["60"])[0]))
+            events = self.store.events(plural) + bookmark(END) if "sendInitialEvents" in query else b""
+            self.stream(events, float(query.get("timeoutSeconds", ["60"])[0]))
         else:
             start, limit = (int(query.get(name, ["0"])[0]) for name in ("continue", "limit"))
             self.answer(200, self.store.page(plural, namespace, start, limit))

@@ -36,7 +36,7 @@ class Way:
     def _note(self, frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
         file = code.co_filename
-        if event == "call" and file.startswith(PACKAGES) and code.co_name[0] != "<" and not _below_the_store(frame):
+        if event == "call" and file.startswith(PACKAGES) and code.co_name[0] != "<" and not _is_called_by_store(frame):
             self.calls.append(code)
 
     def steps(self) -> str:
@@ -51,7 +51,7 @@ class Way:
         )
 
 
-def _below_the_store(frame: FrameType | None) -> bool:
+def _is_called_by_store(frame: FrameType | None) -> bool:
     while frame is not None and not frame.f_code.co_filename.startswith(STORE):
         frame = frame.f_back
     return frame is not None

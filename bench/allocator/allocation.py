@@ -47,16 +47,16 @@ SELECT = 'device.attributes["g"].model == "H100" && device.capacity["g"].memory.
 
 def rows() -> Iterator[Row]:
     """Measure everything once."""
-    with referee() as oracle:
-        for name, (made, fits) in HARD.items():
-            yield question(oracle, name, made(), fits=fits)
+    with in_tree_allocator() as oracle:
+        for name, (make_case, fits) in HARD.items():
+            yield question_row(oracle, name, make_case(), fits=fits)
         yield from whole_fleet(oracle)
     yield from unique_values()
     yield memory()
 
 
 @contextmanager
-def referee() -> Iterator[Oracle]:
+def in_tree_allocator() -> Iterator[Oracle]:
     """Run the in-tree allocator."""
     oracle = Oracle("allocate")
     try:
@@ -68,9 +68,9 @@ def referee() -> Iterator[Oracle]:
 # ---- one node
 
 
-def question(oracle: Oracle, name: str, case: dict[str, Any], *, fits: bool) -> Row:
-    ours = median_seconds(answering(case), runs=5) * 1e3
-    theirs, timeout = in_tree(oracle, case)
+def question_row(oracle: Oracle, name: str, case: dict[str, Any], *, fits: bool) -> Row:
+    ours = median_seconds(answer_function(case), runs=5) * 1e3
+    theirs, timeout = time_in_tree(oracle, case)
     target = "< 50 ms" if fits else "< 1 ms" if name.startswith("32 of 31") else "< 3 ms of search"
     return Row(
         what=name,
@@ -83,13 +83,13 @@ def question(oracle: Oracle, name: str, case: dict[str, Any], *, fits: bool) -> 
     )
 
 
-def answering(case: dict[str, Any]) -> Callable[[], object]:
+def answer_function(case: dict[str, Any]) -> Callable[[], object]:
     """Return a function that answers a question; only its call is timed, not the preparation."""
     stock, claims = stock_of(case), [convert(one, ResourceClaim) for one in case["claims"]]
     return lambda: allocate(stock, "n0", claims, options=Options())
 
 
-def in_tree(oracle: Oracle, case: dict[str, Any]) -> tuple[float, bool]:
+def time_in_tree(oracle: Oracle, case: dict[str, Any]) -> tuple[float, bool]:
     """Return the milliseconds of the in-tree allocator, and whether it was stopped."""
     answer = oracle.ask(**case, deadlineMs=DEADLINE_MS)
     if answer["verdict"] == "timeout":
@@ -106,17 +106,17 @@ def fleet_of(nodes: int) -> dict[str, Any]:
         hard.slice_(
             "g",
             [gpu(node, at, last=node == nodes - 1) for at in range(DEVICES)],
-            name(node),
-            node=name(node),
-            pool=name(node),
+            node_name(node),
+            node=node_name(node),
+            pool=node_name(node),
         )
         for node in range(nodes)
     ]
     case = hard.case(slices, [hard.claim("c", [hard.request("r", "gpu", 4, SELECT)])])
-    return {**case, "nodes": [{"metadata": {"name": name(node)}} for node in range(nodes)]}
+    return {**case, "nodes": [{"metadata": {"name": node_name(node)}} for node in range(nodes)]}
 
 
-def name(node: int) -> str:
+def node_name(node: int) -> str:
     return f"n{node:05}"
 
 
@@ -130,7 +130,7 @@ def gpu(node: int, at: int, *, last: bool) -> dict[str, Any]:
     return hard.device(f"gpu-{at}", attributes, capacity={"memory": {"value": "80Gi"}})
 
 
-def read(case: dict[str, Any]) -> tuple[dict[str, Any], list[ResourceClaim]]:
+def objects_of(case: dict[str, Any]) -> tuple[dict[str, Any], list[ResourceClaim]]:
     """Turn a fleet's JSON into objects. The caller builds the stock from them, because it times this."""
     objects = {
         "slices": [convert(one, ResourceSlice) for one in case["slices"]],
@@ -144,23 +144,23 @@ def whole_fleet(oracle: Oracle) -> Iterator[Row]:
     """Measure a question about all nodes of a large fleet: the first time, after a change, and again without a change."""
     case = fleet_of(NODES)
     theirs = oracle.ask(**case, deadlineMs=20_000)["allocatorMs"]
-    objects, claims = read(case)
+    objects, claims = objects_of(case)
     size = f"{NODES:,} nodes x {DEVICES} devices"
-    first, changing, stock, memo = looks(objects, claims)
+    first, after_change, stock, memo = time_searches(objects, claims)
     yield Row(what=f"{size}: first search", unit="ms", ours=first, peer=IN_TREE, theirs=theirs, target="< 60 ms")
     yield Row(
         what=f"{size}: after a claim was allocated",
         unit="ms",
-        ours=changing,
+        ours=after_change,
         peer=IN_TREE,
         theirs=theirs,
         target="< 1 ms",
     )
-    again = median_seconds(lambda: fleet(stock, claims, memo=memo)) * 1e3
-    yield Row(what=f"{size}: again, without a change", unit="ms", ours=again, peer=IN_TREE, theirs=theirs)
+    repeated = median_seconds(lambda: fleet(stock, claims, memo=memo)) * 1e3
+    yield Row(what=f"{size}: again, without a change", unit="ms", ours=repeated, peer=IN_TREE, theirs=theirs)
     fleet(stock, claims, idle=True, memo=memo)
-    ever = median_seconds(lambda: fleet(stock, claims, idle=True, memo=memo)) * 1e3
-    yield Row(what=f"{size}: would the claims fit if all devices were free", unit="ms", ours=ever)
+    when_idle = median_seconds(lambda: fleet(stock, claims, idle=True, memo=memo)) * 1e3
+    yield Row(what=f"{size}: would the claims fit if all devices were free", unit="ms", ours=when_idle)
     yield Row(
         what=f"{size}: building the stock", unit="ms", ours=median_seconds(lambda: Stock.of(**objects), runs=3) * 1e3
     )
@@ -172,20 +172,20 @@ def unique_values() -> Iterator[Row]:
         case = fleet_of(NODES)
         request = case["claims"][0]["spec"]["devices"]["requests"][0]["exactly"]
         request["selectors"] = [{"cel": {"expression": expression}}]
-        objects, claims = read(case)
+        objects, claims = objects_of(case)
         stocks = iter([Stock.of(**objects) for _ in range(4)])
         took = median_seconds(lambda: fleet(next(stocks), claims), runs=3) * 1e3  # noqa: B023  called at once
         yield Row(what=f"{NODES:,} nodes x {DEVICES} devices: uuid {name} …", unit="ms", ours=took, target="< 300 ms")
 
 
-def looks(objects: dict[str, Any], claims: list[ResourceClaim]) -> tuple[float, float, Stock, FleetMemo]:
+def time_searches(objects: dict[str, Any], claims: list[ResourceClaim]) -> tuple[float, float, Stock, FleetMemo]:
     """Time the first search on a fleet, and searches after changes, in ms. Return also the stock and the memo of the last search."""
     stocks = [Stock.of(**objects) for _ in range(4)]
-    remaining = iter(stocks)
-    first = median_seconds(lambda: fleet(next(remaining), claims), runs=3) * 1e3
+    unused_stocks = iter(stocks)
+    first = median_seconds(lambda: fleet(next(unused_stocks), claims), runs=3) * 1e3
     stock, memo = stocks[0], FleetMemo()
     fleet(stock, claims, memo=memo)
-    changes = iter([claim_on(node) for node in range(8)])
+    changes = iter([held_claim_on(node) for node in range(8)])
 
     def after_a_change() -> object:
         nonlocal stock
@@ -195,9 +195,11 @@ def looks(objects: dict[str, Any], claims: list[ResourceClaim]) -> tuple[float, 
     return first, median_seconds(after_a_change, runs=7) * 1e3, stock, memo
 
 
-def claim_on(node: int) -> ResourceClaim:
+def held_claim_on(node: int) -> ResourceClaim:
     """Make a claim that holds devices of a node."""
-    results = [{"request": "r", "driver": "g", "pool": name(node), "device": f"gpu-{at}"} for at in range(node % 3 + 1)]
+    results = [
+        {"request": "r", "driver": "g", "pool": node_name(node), "device": f"gpu-{at}"} for at in range(node % 3 + 1)
+    ]
     status = {"allocation": {"devices": {"results": results}}}
     return convert(
         {"metadata": {"name": f"h{node}", "namespace": "d", "uid": f"h{node}"}, "status": status}, ResourceClaim
@@ -226,14 +228,14 @@ def resident(nodes: int = NODES) -> float:
     def slices() -> Iterator[ResourceSlice]:
         for node in range(nodes):
             devices = [gpu(node, at, last=node == nodes - 1) for at in range(DEVICES)]
-            raw = encode(hard.slice_("g", devices, name(node), node=name(node), pool=name(node)))
+            raw = encode(hard.slice_("g", devices, node_name(node), node=node_name(node), pool=node_name(node)))
             yield decode(raw, ResourceSlice)
 
-    def members() -> Iterator[Node]:
-        return (convert({"metadata": {"name": name(node)}}, Node) for node in range(nodes))
+    def node_objects() -> Iterator[Node]:
+        return (convert({"metadata": {"name": node_name(node)}}, Node) for node in range(nodes))
 
-    stock = Stock.of(slices=slices(), classes=classes, nodes=members())
-    assert fleet(stock, claims).feasible == [name(nodes - 1)]
+    stock = Stock.of(slices=slices(), classes=classes, nodes=node_objects())
+    assert fleet(stock, claims).feasible == [node_name(nodes - 1)]
     return memory_of()
 
 
@@ -271,42 +273,42 @@ CURVES: dict[str, tuple[str, str, tuple[int, ...], Callable[[int], dict[str, Any
 
 def growth(oracle: Oracle) -> Iterator[tuple[str, str]]:
     """Measure the curves; yield file names and SVGs."""
-    for key, (title, x, sizes, made) in CURVES.items():
+    for key, (title, x, sizes, make_case) in CURVES.items():
         ours: list[tuple[float, float]] = []
         theirs: list[tuple[float, float]] = []
         stopped = False
         for size in sizes:
-            case = made(size)
-            ours.append((size, median_seconds(answering(case), runs=3) * 1e3))
+            case = make_case(size)
+            ours.append((size, median_seconds(answer_function(case), runs=3) * 1e3))
             if not stopped:
-                spent, stopped = in_tree(oracle, case)
-                theirs.append((size, spent))
-        yield f"allocator-{key}.svg", chart.lines(title, series(ours, theirs), x=x, y="ms", log=True)
-    yield "allocator-nodes.svg", nodes(oracle)
+                millis, stopped = time_in_tree(oracle, case)
+                theirs.append((size, millis))
+        yield f"allocator-{key}.svg", chart.lines(title, chart_lines(ours, theirs), x=x, y="ms", log=True)
+    yield "allocator-nodes.svg", nodes_chart(oracle)
 
 
-def nodes(oracle: Oracle) -> str:
+def nodes_chart(oracle: Oracle) -> str:
     """Measure the first search on fleets of growing size, and a search after one change."""
     first: list[tuple[float, float]] = []
-    change: list[tuple[float, float]] = []
+    after_change: list[tuple[float, float]] = []
     theirs: list[tuple[float, float]] = []
     for size in (10, 100, 1000, 5000, 10_000, 20_000):
         case = fleet_of(size)
         if size <= 10_000:
             theirs.append((size, oracle.ask(**case, deadlineMs=60_000)["allocatorMs"]))
-        objects, claims = read(case)
-        looked, changed, _, _ = looks(objects, claims)
-        first.append((size, looked))
-        change.append((size, changed))
+        objects, claims = objects_of(case)
+        first_millis, change_millis, _, _ = time_searches(objects, claims)
+        first.append((size, first_millis))
+        after_change.append((size, change_millis))
     lines = [
         chart.ChartLine("drawbridge, first look", tuple(first)),
-        chart.ChartLine("drawbridge, after a change", tuple(change)),
+        chart.ChartLine("drawbridge, after a change", tuple(after_change)),
         chart.ChartLine(IN_TREE, tuple(theirs)),
     ]
     return chart.lines(f"All nodes with {DEVICES} devices each, one fits", lines, x="nodes", y="ms", log=True)
 
 
-def series(ours: list[tuple[float, float]], theirs: list[tuple[float, float]]) -> list[chart.ChartLine]:
+def chart_lines(ours: list[tuple[float, float]], theirs: list[tuple[float, float]]) -> list[chart.ChartLine]:
     """Return the two lines with their names."""
     return [
         chart.ChartLine("drawbridge", tuple(ours)),
@@ -316,7 +318,7 @@ def series(ours: list[tuple[float, float]], theirs: list[tuple[float, float]]) -
 
 def main() -> None:
     PLOTS.mkdir(parents=True, exist_ok=True)
-    with referee() as oracle:
+    with in_tree_allocator() as oracle:
         for file, svg in growth(oracle):
             (PLOTS / file).write_text(svg, encoding="utf-8")
             print(f"wrote {PLOTS / file}")

@@ -62,21 +62,21 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     owner_references: tuple[Owner, ...] = ()
 
 
-class Named(msgspec.Struct, frozen=True):
+class NamedObject(msgspec.Struct, frozen=True):
     metadata: Metadata
 
 
 class Page(msgspec.Struct, frozen=True):
     metadata: dict[str, str]
-    items: tuple[Named, ...]
+    items: tuple[NamedObject, ...]
 
 
 class Event(msgspec.Struct, frozen=True):
     type: str
-    object: Named
+    object: NamedObject
 
 
-class Work(NamedTuple):
+class Placement(NamedTuple):
     """A pod, its claim, and its device."""
 
     pod: Owner
@@ -92,25 +92,25 @@ class Server:
         context = ssl.create_default_context(cafile=plan.ca)
         self.connection = http.client.HTTPSConnection(urlsplit(plan.url).netloc, context=context)
 
-    def ask(self, method: str, path: str, body: object = None, **headers: str) -> bytes:
+    def request(self, method: str, path: str, body: object = None, **headers: str) -> bytes:
         """Send a request and return the answer. After TRIES refusals raise RuntimeError; then a pod has no node, and the run fails."""
-        sent = msgspec.json.encode(body) if body is not None else None
+        content = msgspec.json.encode(body) if body is not None else None
         for _ in range(TRIES):
-            self.connection.request(method, path, sent, self.headers | headers)
+            self.connection.request(method, path, content, self.headers | headers)
             answer = self.connection.getresponse()
-            said = answer.read()
+            answer_body = answer.read()
             if answer.status < http.client.BAD_REQUEST:
-                return said
-            print(f"{method} {path}: {answer.status} {said.decode()[:500]}", flush=True)
+                return answer_body
+            print(f"{method} {path}: {answer.status} {answer_body.decode()[:500]}", flush=True)
             time.sleep(PAUSE)
         raise RuntimeError(f"{method} {path} was refused {TRIES} times")
 
     def patch(self, path: str, body: object) -> None:
-        self.ask("PATCH", path, body, **{"Content-Type": "application/merge-patch+json"})
+        self.request("PATCH", path, body, **{"Content-Type": "application/merge-patch+json"})
 
     def follow(self, path: str) -> Iterator[Metadata]:
         """Yield the metadata of existing objects, and of objects that are added later."""
-        page = msgspec.json.decode(self.ask("GET", path, Accept=PLAIN), type=Page)
+        page = msgspec.json.decode(self.request("GET", path, Accept=PLAIN), type=Page)
         yield from (item.metadata for item in page.items)
         version = page.metadata["resourceVersion"]
         decoder = msgspec.json.Decoder(Event)
@@ -125,7 +125,7 @@ class Server:
                     yield event.object.metadata
 
 
-def place(server: Server, plan: Plan, work: Work) -> None:
+def place_pod(server: Server, plan: Plan, work: Placement) -> None:
     """Make the three writes for a pod."""
     node, pool, device = work.device
     claim = f"{plan.claims}/{work.claim}"
@@ -148,20 +148,20 @@ def place(server: Server, plan: Plan, work: Work) -> None:
 def main() -> None:
     """Allocate a device of the plan to each pod until no device is left."""
     plan = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Plan)
-    waiting: queue.SimpleQueue[Work] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[Placement] = queue.SimpleQueue()
     for _ in range(WRITERS):
-        threading.Thread(target=work_off, args=(plan, waiting), daemon=True).start()
+        threading.Thread(target=place_pods, args=(plan, waiting), daemon=True).start()
     devices = iter(plan.devices)
-    for meta in Server(plan).follow(plan.claims if plan.generated else plan.pods):
-        pod = meta.owner_references[0] if plan.generated else Owner(meta.name, meta.uid)
-        waiting.put(Work(pod, meta.name, next(devices)))
+    for metadata in Server(plan).follow(plan.claims if plan.generated else plan.pods):
+        pod = metadata.owner_references[0] if plan.generated else Owner(metadata.name, metadata.uid)
+        waiting.put(Placement(pod, metadata.name, next(devices)))
 
 
-def work_off(plan: Plan, waiting: queue.SimpleQueue[Work]) -> None:
+def place_pods(plan: Plan, waiting: queue.SimpleQueue[Placement]) -> None:
     """Place one pod after the other."""
     server = Server(plan)
     while True:
-        place(server, plan, waiting.get())
+        place_pod(server, plan, waiting.get())
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 NODES, PODS, SEEDS, CALM, CROWDED = 4, 240, 4, 0.6, 1.3
 DEVICES = 16
-PARTED = (
+PARTLY_USED_KINDS = (
     "mig",
     "shares",
 )  # workloads whose devices can be partly in use; with `pairs`, strategies differ only when crowded
@@ -65,17 +65,21 @@ def rows() -> Iterator[Row]:
     yield Row(
         what="claims of two GPUs that get neighbours, topology",
         unit="%",
-        ours=100 * together("topology"),
-        theirs=100 * together("first-fit"),
+        ours=100 * share_of_neighbours("topology"),
+        theirs=100 * share_of_neighbours("first-fit"),
         peer="first-fit",
         note="where two neighbours are free",
     )
     for kind in KINDS:
-        found = {name: figures(kind, name, seeds=2) for name in (BASELINE, "first-fit", "least-fragmentation")}
-        ours = found["least-fragmentation"]
+        figures_by_strategy = {
+            name: figures(kind, name, seeds=2) for name in (BASELINE, "first-fit", "least-fragmentation")
+        }
+        ours = figures_by_strategy["least-fragmentation"]
         for name in (BASELINE, "first-fit"):
-            theirs = found[name]
-            more = f"{gain(ours.idle, theirs.idle)} room for whole devices when calm" if kind in PARTED else ""
+            theirs = figures_by_strategy[name]
+            more = (
+                f"{gain(ours.idle, theirs.idle)} room for whole devices when calm" if kind in PARTLY_USED_KINDS else ""
+            )
             yield Row(
                 what=f"{kind}: hardware put to use when crowded, least-fragmentation",
                 unit="%",
@@ -97,29 +101,29 @@ def figures(kind: str, strategy: str, seeds: int = SEEDS) -> Figures:
     )
 
 
-def together(strategy: str, trials: int = 400) -> float:
+def share_of_neighbours(strategy: str, trials: int = 400) -> float:
     """Return the share of claims for two GPUs that get both GPUs of one PCIe root.
 
     The node has four PCIe roots with two GPUs each. In each trial some GPUs are in use, but both GPUs of at least one root are free.
     """
-    dice = random.Random("together")
-    idle = KINDS["pairs"](dice.random, nodes=1, pods=0).stock
+    random_numbers = random.Random("together")
+    idle = KINDS["pairs"](random_numbers.random, nodes=1, pods=0).stock
     [node] = idle.nodes
-    wanted = convert(
+    claim = convert(
         {"metadata": {"name": "pair"}, "spec": {"devices": {"requests": [request("gpu", count=2)]}}}, ResourceClaim
     )
-    asked = joined = 0
-    while asked < trials:
-        used = dice.sample(range(8), dice.randrange(1, 6))
+    trials_done = neighbours = 0
+    while trials_done < trials:
+        used = random_numbers.sample(range(8), random_numbers.randrange(1, 6))
         if not any({at, at + 1}.isdisjoint(used) for at in range(0, 8, 2)):
             continue
-        asked += 1
+        trials_done += 1
         results = [{"request": "r", "driver": GPU, "pool": node, "device": f"gpu-{at}"} for at in used]
         status = {"allocation": {"devices": {"results": results}}}
         stock = idle.with_object(convert({"metadata": {"name": "used"}, "status": status}, ResourceClaim))
-        answer = choose_devices(stock, node, [wanted], strategy=strategy).answer
-        joined += len({int(result.device.removeprefix("gpu-")) // 2 for result in answer.results}) == 1
-    return joined / asked
+        answer = choose_devices(stock, node, [claim], strategy=strategy).answer
+        neighbours += len({int(result.device.removeprefix("gpu-")) // 2 for result in answer.results}) == 1
+    return neighbours / trials_done
 
 
 def gain(ours: float, theirs: float) -> str:
@@ -132,65 +136,75 @@ def _workload(kind: str, seed: int, load: float) -> Workload:
 
 
 def _replay(workload: Workload, strategy: str, seed: int, *, patience: float | None) -> Replay:
-    ask = _ask(strategy, random.Random(seed))
-    return replay(workload.stock, workload.arrivals, strategy=strategy, ask=ask, patience=patience)
+    choose = _ask(strategy, random.Random(seed))
+    return replay(workload.stock, workload.arrivals, strategy=strategy, ask=choose, patience=patience)
 
 
-def _ask(strategy: str, dice: random.Random) -> Ask:
-    kept = StrategyCache()
+def _ask(strategy: str, random_numbers: random.Random) -> Ask:
+    cache = StrategyCache()
 
     def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
         if strategy == BASELINE:
-            return replace(choose_devices(now, node, claims, cache=kept), score=dice.random())
-        return choose_devices(now, node, claims, strategy=strategy, cache=kept)
+            return replace(choose_devices(now, node, claims, cache=cache), score=random_numbers.random())
+        return choose_devices(now, node, claims, strategy=strategy, cache=cache)
 
     return ask
 
 
-def _idle(one: Replay) -> float:
+def _idle(replayed: Replay) -> float:
     """Return the mean share of wholly idle hardware in the fleet, over the time until at most one pod runs or waits."""
-    last = next(sample.at for sample in reversed(one.samples) if sample.running + sample.pending > 1)
-    spans = [(a, b.at - a.at) for a, b in pairwise(one.samples) if b.at <= last]
-    whole = sum((1 - sample.utilisation) * (1 - sample.fragmentation) * span for sample, span in spans)
-    return whole / sum(span for _, span in spans)
+    last = next(sample.at for sample in reversed(replayed.samples) if sample.running + sample.pending > 1)
+    spans = [(a, b.at - a.at) for a, b in pairwise(replayed.samples) if b.at <= last]
+    idle_area = sum((1 - sample.utilisation) * (1 - sample.fragmentation) * span for sample, span in spans)
+    return idle_area / sum(span for _, span in spans)
 
 
 def main() -> int:
     names = [BASELINE, *STRATEGIES]
     print(f"{'workload':<8} {'strategy':<22} {'idle devices':>12} {'':>7} {'in use':>7} {'':>7} {'served':>7}")
-    found: dict[str, dict[str, Figures]] = {}
+    figures_by_kind: dict[str, dict[str, Figures]] = {}
     for kind in KINDS:
-        found[kind] = {}
+        figures_by_kind[kind] = {}
         for name in names:
-            one = found[kind][name] = figures(kind, name)
-            base = found[kind][BASELINE]
-            idle = f"{one.idle:>12.2f} {gain(one.idle, base.idle):>7}" if kind in PARTED else f"{'-':>12} {'':>7}"
-            in_use = f"{one.in_use:>7.1%} {gain(one.in_use, base.in_use):>7}"
-            print(f"{kind:<8} {name:<22} {idle} {in_use} {one.served:>7.1f}", flush=True)
+            own_figures = figures_by_kind[kind][name] = figures(kind, name)
+            baseline = figures_by_kind[kind][BASELINE]
+            idle = (
+                f"{own_figures.idle:>12.2f} {gain(own_figures.idle, baseline.idle):>7}"
+                if kind in PARTLY_USED_KINDS
+                else f"{'-':>12} {'':>7}"
+            )
+            in_use = f"{own_figures.in_use:>7.1%} {gain(own_figures.in_use, baseline.in_use):>7}"
+            print(f"{kind:<8} {name:<22} {idle} {in_use} {own_figures.served:>7.1f}", flush=True)
     for name in STRATEGIES:
-        print(f"two GPUs on one PCIe root, {name}: {together(name):.0%}")
+        print(f"two GPUs on one PCIe root, {name}: {share_of_neighbours(name):.0%}")
     PLOT.parent.mkdir(parents=True, exist_ok=True)
-    PLOT.write_text(stack([_chart(found, names, *one) for one in _CHARTS]))
+    PLOT.write_text(stack([_chart(figures_by_kind, names, *one) for one in _CHARTS]))
     print(f"drawn: {PLOT.name}")
     return 0
 
 
 _CHARTS = (
-    ("Calm: wholly idle devices, % more than in-tree", "idle", PARTED),
+    ("Calm: wholly idle devices, % more than in-tree", "idle", PARTLY_USED_KINDS),
     ("Crowded: hardware put to use, % more than in-tree", "in_use", tuple(KINDS)),
 )
 
 
 def _chart(
-    found: dict[str, dict[str, Figures]], names: Sequence[str], title: str, field: str, kinds: Sequence[str]
+    figures_by_kind: dict[str, dict[str, Figures]], names: Sequence[str], title: str, field: str, kinds: Sequence[str]
 ) -> str:
-    shown = [name for name in names if name != BASELINE]
+    strategies = [name for name in names if name != BASELINE]
     groups = [
-        Bars(kind, tuple(100 * (getattr(by[name], field) / getattr(by[BASELINE], field) - 1) for name in shown))
-        for kind, by in found.items()
+        Bars(
+            kind,
+            tuple(
+                100 * (getattr(figures_by_strategy[name], field) / getattr(figures_by_strategy[BASELINE], field) - 1)
+                for name in strategies
+            ),
+        )
+        for kind, figures_by_strategy in figures_by_kind.items()
         if kind in kinds
     ]
-    return chart.bars(title, shown, groups, y="%")
+    return chart.bars(title, strategies, groups, y="%")
 
 
 if __name__ == "__main__":

@@ -77,8 +77,8 @@ def mig(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:
         return {"requests": [request("gpu", f'device.attributes["{GPU}"].profile == "{profile}"')]}
 
     sizes = {profile: memory / 8 for profile, (memory, _, _) in PROFILES.items()}
-    coming = _Coming(MIG_MIX, sizes, claim, hardware=nodes * 4)
-    return coming.workload(draw, slices, nodes=nodes, pods=pods, load=load)
+    arriving = _ArrivingPods(MIG_MIX, sizes, claim, hardware=nodes * 4)
+    return arriving.workload(draw, slices, nodes=nodes, pods=pods, load=load)
 
 
 def shares(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:
@@ -93,8 +93,8 @@ def shares(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:
         return {"requests": [request("gpu", capacity={"requests": {"memory": memory}})]}
 
     sizes = {name: parse(name).as_float() / parse("80Gi").as_float() for _, name in SHARES_MIX}
-    coming = _Coming(SHARES_MIX, sizes, claim, hardware=nodes * 4)
-    return coming.workload(draw, slices, nodes=nodes, pods=pods, load=load)
+    arriving = _ArrivingPods(SHARES_MIX, sizes, claim, hardware=nodes * 4)
+    return arriving.workload(draw, slices, nodes=nodes, pods=pods, load=load)
 
 
 def pairs(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:
@@ -118,14 +118,14 @@ def pairs(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:
         return {"requests": [gpu, request("nic")], "constraints": [{"matchAttribute": PCIE_ROOT}]}
 
     sizes = {"gpu": 1 / 12, "nic": 1 / 12, "pair": 2 / 12, "quad": 3 / 12}
-    coming = _Coming(PAIRS_MIX, sizes, claim, hardware=nodes)
-    return coming.workload(draw, slices, nodes=nodes, pods=pods, load=load)
+    arriving = _ArrivingPods(PAIRS_MIX, sizes, claim, hardware=nodes)
+    return arriving.workload(draw, slices, nodes=nodes, pods=pods, load=load)
 
 
 KINDS: dict[str, Callable[..., Workload]] = {"mig": mig, "shares": shares, "pairs": pairs}
 
 
-class _Coming:
+class _ArrivingPods:
     """The pods that arrive. Each kind of pod has a weight (how often it arrives), a share of the hardware, and a claim."""
 
     def __init__(self, mix: Mix, sizes: dict[str, float], claim: Callable[[str], Object], *, hardware: float) -> None:
@@ -147,15 +147,15 @@ class _Coming:
             for kind, driver in (("gpu", GPU), ("nic", NIC))
         ]
         node_objects = [convert({"metadata": {"name": f"node-{number:02}"}}, Node) for number in range(nodes)]
-        whole = sum(weight for weight, _ in self.mix)
-        mean_size = sum(weight * self.sizes[kind] for weight, kind in self.mix) / whole
-        between = 100 * mean_size / (load * self.hardware)
+        total_weight = sum(weight for weight, _ in self.mix)
+        mean_size = sum(weight * self.sizes[kind] for weight, kind in self.mix) / total_weight
+        mean_interval = 100 * mean_size / (load * self.hardware)
         arrivals: list[Arrival] = []
         now = 0.0
         for number in range(pods):
-            now += _exponential(draw, between)
+            now += _exponential(draw, mean_interval)
             pod = f"pod-{number:05}"
-            point = draw() * whole
+            point = draw() * total_weight
             chosen_kind = self.mix[-1][1]
             for weight, kind in self.mix:
                 point -= weight

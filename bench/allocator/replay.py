@@ -89,10 +89,10 @@ class _Player:
         self.running = self.peak = 0
         self.samples: list[Sample] = []
         for number, arrival in enumerate(self.arrivals):
-            self._until(arrival.at)
+            self._end_pods_until(arrival.at)
             insort(self.waiting, number, key=lambda n: (-self.arrivals[n].priority, n))
-            self._serve(arrival.at, [number])
-        self._until(float("inf"))
+            self._place_pods(arrival.at, [number])
+        self._end_pods_until(float("inf"))
 
     def report(self, strategy: str) -> Replay:
         waits = list(self.waited.values())
@@ -110,7 +110,7 @@ class _Player:
             tuple(self.samples),
         )
 
-    def _until(self, now: float) -> None:
+    def _end_pods_until(self, now: float) -> None:
         """End the pods that are due by `now`, and try the waiting pods after each end."""
         leaving = self.leaving
         while leaving and leaving[0][0] <= now:
@@ -123,12 +123,12 @@ class _Player:
                 self.running -= 1
             if self.patience is not None:
                 self.waiting = [number for number in self.waiting if at - self.arrivals[number].at <= self.patience]
-            self._serve(at, tuple(self.waiting))
+            self._place_pods(at, tuple(self.waiting))
 
-    def _serve(self, now: float, tried: Sequence[int]) -> None:
+    def _place_pods(self, now: float, numbers: Sequence[int]) -> None:
         """Place the pods that fit; skip a pod with the same claims as a pod that was just refused."""
         refused: set[bytes] = set()
-        for number in tried:
+        for number in numbers:
             arrival = self.arrivals[number]
             if self.likeness[number] in refused:
                 continue
