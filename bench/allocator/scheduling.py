@@ -61,10 +61,10 @@ HELD = "held"  # the namespace of the claims that hold devices from the beginnin
 TEMPLATE = "one"
 DEVICES = 8
 CREATORS = 8
-WARMING = 8
+WARM_UP_PODS = 8
 PATIENCE = 180.0
 IN_TREE, PLUGIN, EXTENDER, FLOOR = "in-tree", "plugin", "extender", "floor"
-ASKED_AS = {IN_TREE: "default-scheduler", PLUGIN: PLUGIN_SCHEDULER, EXTENDER: SCHEDULER, FLOOR: floor.NAME}
+SCHEDULER_NAMES = {IN_TREE: "default-scheduler", PLUGIN: PLUGIN_SCHEDULER, EXTENDER: SCHEDULER, FLOOR: floor.NAME}
 PROTECTED = " protected"  # added to the name of a way that is measured with the policy of manifests/protected-claims
 POLICY = ROOT / "manifests/protected-claims/policy.yaml"
 WRITES = re.compile(
@@ -78,8 +78,8 @@ POD_WRITES = re.compile(
     r"""(?mx)^apiserver_request_total\{ (?= [^}]* code="2)
         (?= [^}]* resource="pods") (?= [^}]* verb="(?:PUT|PATCH)") [^}]* \} \s (\S+)$"""
 )
-OURS = {PLUGIN, EXTENDER}  # ways in which the allocator runs
-SCHEDULES, ALLOCATES = "scheduler", "allocator"
+WAYS_WITH_ALLOCATOR = {PLUGIN, EXTENDER}  # ways in which the allocator runs
+SCHEDULER_PROGRAM, ALLOCATOR_PROGRAM = "scheduler", "allocator"
 
 
 class Scale(NamedTuple):
@@ -129,8 +129,8 @@ class Event(msgspec.Struct):
 
 def rows() -> Iterator[Row]:
     """Yield the figures of plugin and extender, each beside the in-tree scheduler."""
-    runs = {way: together(some) for way, some in in_turn(Scale()).items()}
-    theirs, least = runs[IN_TREE], runs[FLOOR]
+    runs = {way: median_run(some) for way, some in measure_alternately(Scale()).items()}
+    theirs, floor_run = runs[IN_TREE], runs[FLOOR]
     for way, target in ((PLUGIN, "2x"), (EXTENDER, "1.5x")):
         ours = runs[way]
         yield Row(
@@ -140,7 +140,7 @@ def rows() -> Iterator[Row]:
             peer="kube-scheduler",
             theirs=1000 / theirs.rate,
             target=target,
-            note=f"a pod; {line_of(ours)}; kube-scheduler {line_of(theirs)}; floor {line_of(least)}",
+            note=f"a pod; {line_of(ours)}; kube-scheduler {line_of(theirs)}; floor {line_of(floor_run)}",
         )
 
 
@@ -153,24 +153,26 @@ def main() -> None:
     parser.add_argument("--claims", default="generated", choices=("generated", "by-hand"))
     parser.add_argument("--rounds", type=int, default=Scale().rounds)
     parser.add_argument("--protected", action="store_true", help="also measure with manifests/protected-claims")
-    parser.add_argument("ways", nargs="*", metavar="WAY", help=f"some of {', '.join(ASKED_AS)}; default: all")
-    asked = parser.parse_args()
-    ways = asked.ways or list(ASKED_AS)
-    if unknown := set(ways) - ASKED_AS.keys():
-        parser.error(f"unknown way {', '.join(sorted(unknown))}; ways: {', '.join(ASKED_AS)}")
-    if asked.protected and asked.claims != "generated":
+    parser.add_argument("ways", nargs="*", metavar="WAY", help=f"some of {', '.join(SCHEDULER_NAMES)}; default: all")
+    arguments = parser.parse_args()
+    ways = arguments.ways or list(SCHEDULER_NAMES)
+    if unknown := set(ways) - SCHEDULER_NAMES.keys():
+        parser.error(f"unknown way {', '.join(sorted(unknown))}; ways: {', '.join(SCHEDULER_NAMES)}")
+    if arguments.protected and arguments.claims != "generated":
         parser.error("the policy of --protected affects only claims that a pod owns: leave out --claims")
-    if asked.protected:
+    if arguments.protected:
         ways = [f"{way}{policy}" for way in ways for policy in ("", PROTECTED)]
-    scale = Scale(asked.nodes, asked.pods, asked.taken, asked.claims == "generated", asked.rounds)
-    free = scale.nodes * (DEVICES - scale.taken)
-    if scale.pods + WARMING > free:
-        parser.error(f"{scale.pods} pods, and {WARMING} pods to warm up, need more than the {free} free devices")
-    print(f"{scale}, load {load()}")
-    runs = in_turn(scale, ways)
+    scale = Scale(arguments.nodes, arguments.pods, arguments.taken, arguments.claims == "generated", arguments.rounds)
+    free_devices = scale.nodes * (DEVICES - scale.taken)
+    if scale.pods + WARM_UP_PODS > free_devices:
+        parser.error(
+            f"{scale.pods} pods, and {WARM_UP_PODS} pods to warm up, need more than the {free_devices} free devices"
+        )
+    print(f"{scale}, load {machine_load()}")
+    runs = measure_alternately(scale, ways)
     for way, some in runs.items():
-        print(f"{way:20} {line_of(together(some))}; rates {' '.join(f'{run.rate:.0f}' for run in some)}")
-    print(f"load {load()}")
+        print(f"{way:20} {line_of(median_run(some))}; rates {' '.join(f'{run.rate:.0f}' for run in some)}")
+    print(f"load {machine_load()}")
 
 
 def line_of(run: Run) -> str:
@@ -179,11 +181,11 @@ def line_of(run: Run) -> str:
     return f"{times}, per pod {run.writes:.2f} writes to claims and bindings, {run.pod_writes:.2f} writes to the pod; {run.conflicts:.0f} conflicts; CPU ms per pod: {spent_on}"
 
 
-def load() -> str:
+def machine_load() -> str:
     return f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
 
 
-def together(runs: Sequence[Run]) -> Run:
+def median_run(runs: Sequence[Run]) -> Run:
     """Return the median of each figure."""
     millis = {name: statistics.median(run.millis[name] for run in runs) for name in runs[0].millis}
     rate, middle, late = (statistics.median(figures) for figures in zip(*(run[:3] for run in runs), strict=True))
@@ -196,21 +198,21 @@ def together(runs: Sequence[Run]) -> Run:
 # The rounds
 
 
-def in_turn(scale: Scale, ways: Iterable[str] = ASKED_AS) -> dict[str, list[Run]]:
+def measure_alternately(scale: Scale, ways: Iterable[str] = SCHEDULER_NAMES) -> dict[str, list[Run]]:
     """Measure all ways in each round. Every second round has the reverse order, so that a change of the machine's speed affects all ways."""
-    taken: dict[str, list[Run]] = {way: [] for way in ways}
+    runs_by_way: dict[str, list[Run]] = {way: [] for way in ways}
     with ControlPlane(name="bench-scheduling", feature_gates={}) as cluster:
-        hall = Hall(cluster, scale)
+        scheduling_cluster = SchedulingCluster(cluster, scale)
         try:
-            for turn in range(scale.rounds):
-                for way in taken if turn % 2 == 0 else reversed(taken):
-                    taken[way].append(hall.run(way))
+            for round_number in range(scale.rounds):
+                for way in runs_by_way if round_number % 2 == 0 else reversed(runs_by_way):
+                    runs_by_way[way].append(scheduling_cluster.run(way))
         finally:
-            hall.bridge.remove()
-    return taken
+            scheduling_cluster.bridge.remove()
+    return runs_by_way
 
 
-class Hall:
+class SchedulingCluster:
     """A control plane with a fleet, on which one way at a time schedules."""
 
     def __init__(self, cluster: ControlPlane, scale: Scale) -> None:
@@ -229,44 +231,50 @@ class Hall:
         if scale.taken:
             cluster.namespace(HELD)
             with ThreadPoolExecutor(CREATORS) as several:
-                list(several.map(self.hold, nodes))
+                list(several.map(self.allocate_held_claim, nodes))
 
-    def hold(self, node: str) -> None:
+    def allocate_held_claim(self, node: str) -> None:
         """Allocate devices of a node to a claim that stays until the end."""
-        wanted = request("gpu", CLASS, self.scale.taken)
-        [made] = self.cluster.create(claim(f"on-{node}", HELD, wanted))
+        device_request = request("gpu", CLASS, self.scale.taken)
+        [created] = self.cluster.create(claim(f"on-{node}", HELD, device_request))
         names = [f"gpu-{at}" for at in range(self.scale.taken)]
         results = [{"request": "gpu", "driver": DRIVER, "pool": f"{node}-fleet", "device": name} for name in names]
-        path = f"{self.cluster.path_of(made)}/status"
+        path = f"{self.cluster.path_of(created)}/status"
         self.cluster.patch(path, {"status": {"allocation": {"devices": {"results": results}}}})
 
     def run(self, way: str) -> Run:
         """Create a burst of pods for one way, measure it, and clean up."""
         way, policy, _ = way.partition(PROTECTED)
-        self.protect(on=bool(policy))
-        programs = self.start(way)
-        started = [*programs[SCHEDULES], *programs[ALLOCATES]]
+        self.set_policy(on=bool(policy))
+        programs = self.start_programs(way)
+        processes = [*programs[SCHEDULER_PROGRAM], *programs[ALLOCATOR_PROGRAM]]
         try:
-            self.schedule(self.pods_of(way, WARMING), started)
-            pods = self.pods_of(way, self.scale.pods)
+            self.schedule(self.make_pods(way, WARM_UP_PODS), processes)
+            pods = self.make_pods(way, self.scale.pods)
             settle(self.cluster)
             rest = seconds_of(programs)
             time.sleep(REST_SECONDS)
             before = seconds_of(programs)
-            written = self.written()
+            writes_before = self.count_writes()
             at_rest = {name: (before[name] - rest[name]) / REST_SECONDS for name in programs}
-            burst = self.schedule(pods, started)
+            measured_burst = self.schedule(pods, processes)
             after = seconds_of(programs)
-            writes, pod_writes = (now - earlier for now, earlier in zip(self.written(), written, strict=True))
-            conflicts = 0.0 if way not in OURS else self.bridge.count("drawbridge_extender_binds_total", "conflict")
+            writes, pod_writes = (
+                now - earlier for now, earlier in zip(self.count_writes(), writes_before, strict=True)
+            )
+            conflicts = (
+                0.0
+                if way not in WAYS_WITH_ALLOCATOR
+                else self.bridge.count("drawbridge_extender_binds_total", "conflict")
+            )
         finally:
-            for process in started:
+            for process in processes:
                 process.stop()
-        self.clear()
-        used = {name: after[name] - before[name] - at_rest[name] * burst.seconds for name in programs}
-        return burst.run(used, conflicts, writes, pod_writes)
+        self.delete_all()
+        used = {name: after[name] - before[name] - at_rest[name] * measured_burst.seconds for name in programs}
+        return measured_burst.run(used, conflicts, writes, pod_writes)
 
-    def protect(self, *, on: bool) -> None:
+    def set_policy(self, *, on: bool) -> None:
         """Turn the policy on or off."""
         if on == self.protected:
             return
@@ -275,36 +283,38 @@ class Hall:
             self.cluster.create(*policy)
         else:
             self.cluster.remove(*reversed(policy))
-        self.cluster.until("the change of the policy is in force", lambda: self.is_protected() == on, PATIENCE)
+        self.cluster.until("the change of the policy is in force", lambda: self.is_policy_in_force() == on, PATIENCE)
         self.protected = on
 
-    def is_protected(self) -> bool:
-        tried = claim("tried", NAMESPACE, request("gpu", CLASS))
+    def is_policy_in_force(self) -> bool:
+        probe = claim("tried", NAMESPACE, request("gpu", CLASS))
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "none", "uid": "none", "controller": True}
-        tried["metadata"]["ownerReferences"] = [owner]
-        [made] = self.cluster.create(tried, dryRun="All")
-        return "finalizers" in made["metadata"]
+        probe["metadata"]["ownerReferences"] = [owner]
+        [created] = self.cluster.create(probe, dryRun="All")
+        return "finalizers" in created["metadata"]
 
-    def written(self) -> tuple[float, float]:
+    def count_writes(self) -> tuple[float, float]:
         """Return the number of successful writes so far: those to claims and bindings, and those to pods."""
-        told = self.cluster.get("/metrics")
-        into_claims, into_pods = (sum(map(float, one.findall(told))) for one in (WRITES, POD_WRITES))
+        metrics = self.cluster.get("/metrics")
+        into_claims, into_pods = (sum(map(float, one.findall(metrics))) for one in (WRITES, POD_WRITES))
         return into_claims, into_pods
 
-    def start(self, way: str) -> dict[str, list[Process]]:
+    def start_programs(self, way: str) -> dict[str, list[Process]]:
         """Start the programs of a way; return all whose CPU is reported."""
         if way == IN_TREE:
-            shipped = shipped_configuration("scheduler.yaml")
-            theirs = {name: value for name, value in shipped.items() if name not in ("profiles", "extenders")}
-            schedules = self.cluster.start_scheduler(theirs, name="in-tree")
+            shipped_fields = shipped_configuration("scheduler.yaml")
+            in_tree_fields = {
+                name: value for name, value in shipped_fields.items() if name not in ("profiles", "extenders")
+            }
+            scheduler = self.cluster.start_scheduler(in_tree_fields, name="in-tree")
         elif way == FLOOR:
-            schedules = self.start_floor()
+            scheduler = self.start_floor()
         else:
             self.bridge.start()
-            schedules = self.bridge.start_scheduler() if way == EXTENDER else self.start_ours()
+            scheduler = self.bridge.start_scheduler() if way == EXTENDER else self.start_ours()
         return {
-            SCHEDULES: [schedules],
-            ALLOCATES: [process for process in self.bridge.processes.values() if process.alive],
+            SCHEDULER_PROGRAM: [scheduler],
+            ALLOCATOR_PROGRAM: [process for process in self.bridge.processes.values() if process.alive],
             SERVER: [self.cluster.apiserver],
             CONTROLLERS: [self.cluster.controller_manager],
             STORE: [process for process in self.cluster.processes if process.name == "etcd"],
@@ -334,7 +344,7 @@ class Hall:
         file = cluster.write_json("floor.json", msgspec.to_builtins(plan))
         return cluster.spawn(floor.NAME, [sys.executable, floor.__file__, file])
 
-    def pods_of(self, way: str, number: int) -> list[Object]:
+    def make_pods(self, way: str, number: int) -> list[Object]:
         """Return pods for a way. If their claims are not created from a template, create the claims."""
         names = [f"pod-{self.pods + at}" for at in range(number)]
         self.pods += number
@@ -343,28 +353,28 @@ class Hall:
         else:
             uses = {name: using(name) for name in names}
             self.cluster.create_many(claim(name, NAMESPACE, request("gpu", CLASS)) for name in names)
-        spec = {"schedulerName": ASKED_AS[way]}
+        spec = {"schedulerName": SCHEDULER_NAMES[way]}
         return [pod(name, NAMESPACE, resourceClaims=[uses[name]], **spec) for name in names]
 
-    def schedule(self, pods: Sequence[Object], schedules: Sequence[Process]) -> Burst:
+    def schedule(self, pods: Sequence[Object], programs: Sequence[Process]) -> Burst:
         """Create pods as fast as possible, and wait until each has a node. Fail if a program of the way ends."""
         burst = Burst(self.cluster, {one["metadata"]["name"] for one in pods})
-        with burst.followed(), ThreadPoolExecutor(CREATORS) as several:
-            list(several.map(burst.create, pods))
-            burst.wait(schedules)
+        with burst.watching(), ThreadPoolExecutor(CREATORS) as threads:
+            list(threads.map(burst.create, pods))
+            burst.wait(programs)
         return burst
 
-    def clear(self) -> None:
+    def delete_all(self) -> None:
         """Delete pods and claims one by one, so that no request takes long, and wait until they are gone."""
         for path in (PODS, CLAIMS):
             names = [item["metadata"]["name"] for item in self.cluster.get(path)["items"]]
             with ThreadPoolExecutor(CREATORS) as several:
-                list(several.map(self.drop, (f"{path}/{name}" for name in names)))
-        gone = [lambda path=path: not self.cluster.get(path, limit=1)["items"] for path in (PODS, CLAIMS)]
-        for is_gone in gone:
-            self.cluster.until("all pods and claims are deleted", is_gone, PATIENCE)
+                list(several.map(self.delete, (f"{path}/{name}" for name in names)))
+        emptiness_checks = [lambda path=path: not self.cluster.get(path, limit=1)["items"] for path in (PODS, CLAIMS)]
+        for is_empty in emptiness_checks:
+            self.cluster.until("all pods and claims are deleted", is_empty, PATIENCE)
 
-    def drop(self, path: str) -> None:
+    def delete(self, path: str) -> None:
         with suppress(ApiError):  # it is already gone
             self.cluster.delete(path, gracePeriodSeconds=0)
 
@@ -383,16 +393,16 @@ class Burst:
         self.created[item["metadata"]["name"]] = time.monotonic()
         self.cluster.post(PODS, item)
 
-    def wait(self, schedules: Sequence[Process]) -> None:
+    def wait(self, programs: Sequence[Process]) -> None:
         until = time.monotonic() + PATIENCE
         while not self.done.wait(1.0) and time.monotonic() < until:
-            for process in schedules:
+            for process in programs:
                 process.check()
         if self.waiting:
             raise RuntimeError(f"{len(self.waiting)} pods have no node after {PATIENCE:.0f} s")
 
     @contextmanager
-    def followed(self) -> Iterator[None]:
+    def watching(self) -> Iterator[None]:
         """Watch the pods while the context is active."""
         version = self.cluster.get(PODS, limit=1)["metadata"]["resourceVersion"]
         reader = threading.Thread(target=self.follow, args=(version,), daemon=True)
@@ -412,14 +422,14 @@ class Burst:
             connection = http.client.HTTPSConnection(host, context=context, timeout=PATIENCE)
             connection.request("GET", f"{PODS}?{query}", headers={"Authorization": f"Bearer {self.cluster.token}"})
             with closing(connection), suppress(http.client.IncompleteRead):
-                for line in lines(connection.getresponse()):
-                    found = decoder.decode(line).object
-                    version = found.metadata.version
-                    self.see(found)
+                for line in split_lines(connection.getresponse()):
+                    pod_ = decoder.decode(line).object
+                    version = pod_.metadata.version
+                    self.note_binding(pod_)
 
-    def see(self, found: Pod) -> None:
-        name = found.metadata.name
-        if found.spec.node and name in self.waiting:
+    def note_binding(self, pod_: Pod) -> None:
+        name = pod_.metadata.name
+        if pod_.spec.node and name in self.waiting:
             self.bound[name] = time.monotonic()
             self.waiting.remove(name)
             if not self.waiting:
@@ -432,19 +442,19 @@ class Burst:
     def run(self, used: Mapping[str, float], conflicts: float, writes: float, pod_writes: float) -> Run:
         """Return the figures of the burst; `used` are CPU seconds."""
         pods = len(self.bound)
-        waited = [self.bound[name] - self.created[name] for name in self.bound]
-        late = statistics.quantiles(waited, n=100)[-1]
+        waits = [self.bound[name] - self.created[name] for name in self.bound]
+        p99_wait = statistics.quantiles(waits, n=100)[-1]
         millis = {name: seconds / pods * 1000 for name, seconds in used.items()}
-        middle = statistics.median(waited)
-        return Run(pods / self.seconds, middle, late, millis, conflicts, writes / pods, pod_writes / pods)
+        median_wait = statistics.median(waits)
+        return Run(pods / self.seconds, median_wait, p99_wait, millis, conflicts, writes / pods, pod_writes / pods)
 
 
-def lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
+def split_lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
     """Split a streamed answer into lines."""
     rest = b""
     while chunk := response.read1(1 << 16):
-        *whole, rest = (rest + chunk).split(b"\n")
-        yield from whole
+        *complete_lines, rest = (rest + chunk).split(b"\n")
+        yield from complete_lines
 
 
 def devices_of(node: str) -> list[Object]:

@@ -67,15 +67,15 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--claims", type=int, default=CLAIMS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    asked = parser.parse_args()
-    for take_over in take_overs(asked.nodes, asked.claims, asked.rounds):
+    arguments = parser.parse_args()
+    for take_over in take_overs(arguments.nodes, arguments.claims, arguments.rounds):
         print(f"{take_over.wall:.2f} s elapsed, {line_of(take_over)}; load {os.getloadavg()[0]:.1f}", flush=True)
 
 
-def line_of(found: TakeOver) -> str:
+def line_of(figures: TakeOver) -> str:
     return (
-        f"{found.cpu:.2f} s of CPU, after {found.lease:.1f} s for the lease; "
-        f"{found.start:.1f} s of CPU to start, {found.memory:.0f} MiB"
+        f"{figures.cpu:.2f} s of CPU, after {figures.lease:.1f} s for the lease; "
+        f"{figures.start:.1f} s of CPU to start, {figures.memory:.0f} MiB"
     )
 
 
@@ -91,18 +91,20 @@ def take_overs(nodes: int, claims: int, rounds: int) -> Iterator[TakeOver]:
 def take_over(directory: Path) -> TakeOver:
     with Replica(directory, "a") as leader, contextlib.ExitStack() as stack:
         leader.wait_for(LEADING)
-        other = stack.enter_context(Replica(directory, "b"))
-        other.wait_for(READY)
-        started = cpu_of(other.process.pid)
+        standby = stack.enter_context(Replica(directory, "b"))
+        standby.wait_for(READY)
+        cpu_at_start = cpu_of(standby.process.pid)
         leader.kill()
-        killed = time.monotonic()
-        other.wait_for(LEADING)
-        leads, used = time.monotonic(), cpu_of(other.process.pid)
-        node = other.first_node()
-        decided = time.monotonic()
+        killed_at = time.monotonic()
+        standby.wait_for(LEADING)
+        leading_at, cpu_when_leading = time.monotonic(), cpu_of(standby.process.pid)
+        node = standby.first_node()
+        decided_at = time.monotonic()
         assert node
-        after, memory = cpu_of(other.process.pid), memory_of(other.process.pid)
-        return TakeOver(decided - leads, after - used, leads - killed, started, memory)
+        cpu_after, memory = cpu_of(standby.process.pid), memory_of(standby.process.pid)
+        return TakeOver(
+            decided_at - leading_at, cpu_after - cpu_when_leading, leading_at - killed_at, cpu_at_start, memory
+        )
 
 
 class Replica:
@@ -113,9 +115,9 @@ class Replica:
         folder.mkdir(exist_ok=True)
         self.socket, self.log = folder / "plugin.sock", folder / "log"
         options = [f"--plugin=unix:{self.socket}", f"--kubeconfig={directory / 'kubeconfig'}", f"--identity={name}"]
-        with self.log.open("wb") as said:
+        with self.log.open("wb") as log_file:
             self.process = subprocess.Popen(
-                [*COMMAND, *options], stdout=said, stderr=said, env=stub.compiled(directory)
+                [*COMMAND, *options], stdout=log_file, stderr=log_file, env=stub.compiled(directory)
             )
 
     def __enter__(self) -> Self:
@@ -139,13 +141,13 @@ class Replica:
         """Send a pod until the allocator has decided; return the pod's node."""
         body = json.dumps({"pod": waiting_pod()})
         while True:
-            code, said = self.ask("/plugin/v1/prefilter", body)
+            code, answer = self.post("/plugin/v1/prefilter", body)
             if code == 200:
-                return str(said["nodes"][0]["name"])
-            assert code == 503, said
+                return str(answer["nodes"][0]["name"])
+            assert code == 503, answer
             time.sleep(LOOK_SECONDS)
 
-    def ask(self, path: str, body: str) -> tuple[int, stub.Object]:
+    def post(self, path: str, body: str) -> tuple[int, stub.Object]:
         with contextlib.closing(http.client.HTTPConnection("allocator", timeout=PATIENCE)) as connection:
             connection.sock = socket.socket(socket.AF_UNIX)
             connection.sock.connect(str(self.socket))
@@ -186,11 +188,14 @@ def claim(number: int, nodes: int) -> stub.Object:
         },
         "reservedFor": [consumer],
     }
-    made = bare_claim(f"train-{number:05}-gpu", number)
-    meta = made["metadata"]
-    meta["finalizers"] = ["drawbridge.dev/allocation", "resource.kubernetes.io/delete-protection"]
-    meta["managedFields"] = [managed("kube-controller-manager", 6), managed("drawbridge", 10)]
-    return made | {"status": status}
+    claim_ = bare_claim(f"train-{number:05}-gpu", number)
+    metadata = claim_["metadata"]
+    metadata["finalizers"] = ["drawbridge.dev/allocation", "resource.kubernetes.io/delete-protection"]
+    metadata["managedFields"] = [
+        managed_fields_entry("kube-controller-manager", 6),
+        managed_fields_entry("drawbridge", 10),
+    ]
+    return claim_ | {"status": status}
 
 
 def bare_claim(name: str, number: int) -> stub.Object:
@@ -206,20 +211,23 @@ def bare_claim(name: str, number: int) -> stub.Object:
     return {"metadata": metadata, "spec": {"devices": {"requests": [request]}}}
 
 
-def managed(manager: str, fields: int) -> stub.Object:
-    held: stub.Object = {f"f:field-{at}": {"f:inner": {}, ".": {}} for at in range(fields)}
-    return {"manager": manager, "operation": "Update", "apiVersion": "resource.k8s.io/v1", "fieldsV1": held}
+def managed_fields_entry(manager: str, fields: int) -> stub.Object:
+    field_set: stub.Object = {f"f:field-{at}": {"f:inner": {}, ".": {}} for at in range(fields)}
+    return {"manager": manager, "operation": "Update", "apiVersion": "resource.k8s.io/v1", "fieldsV1": field_set}
 
 
 def pod(number: int, nodes: int) -> stub.Object:
     name = f"train-{number:05}"
-    made = bare_pod(name, number)
-    made["spec"]["nodeName"] = f"node-{number % nodes:04}"
-    named = [{"name": "gpu", "resourceClaimName": f"{name}-gpu"}]
+    pod_ = bare_pod(name, number)
+    pod_["spec"]["nodeName"] = f"node-{number % nodes:04}"
+    claim_statuses = [{"name": "gpu", "resourceClaimName": f"{name}-gpu"}]
     conditions = [{"type": kind, "status": "True"} for kind in ("Initialized", "Ready", "PodScheduled")]
-    made["status"] = {"phase": "Running", "resourceClaimStatuses": named, "conditions": conditions}
-    made["metadata"]["managedFields"] = [managed("kube-controller-manager", 20), managed("kubelet", 20)]
-    return made
+    pod_["status"] = {"phase": "Running", "resourceClaimStatuses": claim_statuses, "conditions": conditions}
+    pod_["metadata"]["managedFields"] = [
+        managed_fields_entry("kube-controller-manager", 20),
+        managed_fields_entry("kubelet", 20),
+    ]
+    return pod_
 
 
 def bare_pod(name: str, number: int) -> stub.Object:
@@ -235,25 +243,25 @@ def bare_pod(name: str, number: int) -> stub.Object:
     environment = [{"name": f"SETTING_{at}", "value": "x" * 40} for at in range(10)]
     container = {"name": "main", "image": "registry.example.com/train:1", "env": environment}
     resources = {"limits": limits, "requests": limits, "claims": [{"name": "gpu"}]}
-    uses = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+    claim_entries = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
     spec = {
         "schedulerName": "drawbridge",
         "containers": [container | {"resources": resources}],
-        "resourceClaims": uses,
+        "resourceClaims": claim_entries,
     }
     return {"metadata": metadata, "spec": spec}
 
 
 def waiting_pod() -> stub.Object:
-    made = bare_pod("waiting", 99_999)
-    made["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "waiting-gpu"}]
-    return made
+    pod_ = bare_pod("waiting", 99_999)
+    pod_["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "waiting-gpu"}]
+    return pod_
 
 
 def waiting_claim() -> stub.Object:
-    made = bare_claim("waiting-gpu", 99_999)
-    del made["metadata"]["annotations"]
-    return made
+    claim_ = bare_claim("waiting-gpu", 99_999)
+    del claim_["metadata"]["annotations"]
+    return claim_
 
 
 if __name__ == "__main__":

@@ -19,29 +19,29 @@ from tests.allocator.service import sidecar
 PODS = 8  # only the calls for the last pod are kept
 
 
-async def ways() -> dict[str, Way]:
+async def traces_by_call() -> dict[str, Way]:
     """Place pods one after the other; return the calls for the last pod, by the scheduler's call."""
-    stand: Any = sidecar
-    cluster = stand.loaded(*stand.fleet(nodes=20, each=8))
-    found: dict[str, Way] = {}
-    async with stand.running(cluster, tick=60.0, term=Term(retry=30.0)) as asked:
+    sidecar_module: Any = sidecar
+    cluster = sidecar_module.loaded(*sidecar_module.fleet(nodes=20, each=8))
+    traces: dict[str, Way] = {}
+    async with sidecar_module.running(cluster, tick=60.0, term=Term(retry=30.0)) as client:
         for number in range(PODS):
             name = f"p{number}"
-            cluster.load([stand.claim(name), stand.pod(name, name)])
+            cluster.load([sidecar_module.claim(name), sidecar_module.pod(name, name)])
             await asyncio.sleep(0.3)
-            found["prefilter"] = way = Way()
-            with way.followed():
-                _, outlook = await asked.plugin("prefilter", {"pod": await asked.pod(name)})
-            found["reserve"] = way = Way()
-            with way.followed():
-                _, reserved = await asked.plugin("reserve", {"token": outlook["token"], "node": "n7"})
-            found["commit"] = way = Way()
-            with way.followed():
-                await asked.plugin("commit", {"reservation": reserved["reservation"]})
-    return found
+            traces["prefilter"] = trace = Way()
+            with trace.followed():
+                _, outlook = await client.plugin("prefilter", {"pod": await client.pod(name)})
+            traces["reserve"] = trace = Way()
+            with trace.followed():
+                _, reserved = await client.plugin("reserve", {"token": outlook["token"], "node": "n7"})
+            traces["commit"] = trace = Way()
+            with trace.followed():
+                await client.plugin("commit", {"reservation": reserved["reservation"]})
+    return traces
 
 
-for question, followed in asyncio.run(ways()).items():
+for question, followed in asyncio.run(traces_by_call()).items():
     print(f"{question}: {followed}")
     if "all" in sys.argv:
         print(followed.steps())

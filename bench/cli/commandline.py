@@ -80,19 +80,19 @@ def _dump_rows(folder: Path) -> Iterator[Row]:
 
 def write_dump(file: Path, pods: int = DUMPED) -> None:
     """Write a List as kubectl does, in the form that the file's name says."""
-    pattern = _pod("@name", "@owner", "@team", "@uid", "@node")
+    pattern_pod = _pod("@name", "@owner", "@team", "@uid", "@node")
     if file.suffix == ".json":
-        head, tail, between = '{"apiVersion": "v1", "kind": "List", "items": [\n', "]}\n", ",\n"
-        text = json.dumps(pattern, indent=1)
+        head, tail, separator = '{"apiVersion": "v1", "kind": "List", "items": [\n', "]}\n", ",\n"
+        text = json.dumps(pattern_pod, indent=1)
     else:
-        listed = dump([{"apiVersion": "v1", "items": [pattern], "kind": "List"}])
+        listed = dump([{"apiVersion": "v1", "items": [pattern_pod], "kind": "List"}])
         head, text, tail = listed.partition("- apiVersion")[0], listed, "kind: List\n"
         text = text.removeprefix(head).removesuffix(tail)
-        between = ""
+        separator = ""
     with file.open("w") as out:
         out.write(head)
         for number in range(pods):
-            out.write(between if number else "")
+            out.write(separator if number else "")
             out.write(_filled(text, number))
         out.write(tail)
 

@@ -28,15 +28,15 @@ EVENTS = 20_000
 
 def rows() -> Iterator[Row]:
     """Measure the decoding of watches, an informer that follows a watch, and the embedded store."""
-    yield decoding("pods of 8 kB", resources.PODS, "V1Pod", [pod(number) for number in range(1_000)], ">= 20x")
-    yield decoding(
+    yield decoding_row("pods of 8 kB", resources.PODS, "V1Pod", [pod(number) for number in range(1_000)], ">= 20x")
+    yield decoding_row(
         "slices of 128 devices", resources.RESOURCE_SLICES, "V1ResourceSlice", [slice_(n) for n in range(200)]
     )
-    yield from following()
+    yield from following_row()
     yield from measure_embedded()
 
 
-def decoding(what: str, resource: Any, model: str, objects: list[Any], target: str = "") -> Row:
+def decoding_row(what: str, resource: Any, model: str, objects: list[Any], target: str = "") -> Row:
     """Decode the same watch with both clients: drawbridge from chunks of bytes, the official one from lines."""
     from kubernetes.aio.client import ApiClient, Configuration
     from kubernetes.aio.watch import Watch
@@ -55,22 +55,22 @@ def decoding(what: str, resource: Any, model: str, objects: list[Any], target: s
         return watch
 
     watch = asyncio.run(client())
-    some = lines[: max(20, len(lines) // 20)]  # the official client is slow, so it decodes a twentieth
+    sample_lines = lines[: max(20, len(lines) // 20)]  # the official client is slow, so it decodes a twentieth
 
     def theirs() -> None:
-        for line in some:
+        for line in sample_lines:
             watch.unmarshal_event(line.decode(), model)
 
-    mine, other = side_by_side(ours, theirs, runs=3)
-    rate = len(lines) / mine
+    our_seconds, their_seconds = side_by_side(ours, theirs, runs=3)
+    rate = len(lines) / our_seconds
     return Row(
         what=f"decode a watch of {what} ({len(data) // len(lines) // 1000} kB an event)",
         unit="µs",
-        ours=mine / len(lines) * 1e6,
+        ours=our_seconds / len(lines) * 1e6,
         peer="official client, aio",
-        theirs=other / len(some) * 1e6,
+        theirs=their_seconds / len(sample_lines) * 1e6,
         target=target,
-        note=f"{rate:,.0f} events/s, theirs {len(some) / other:,.0f}",
+        note=f"{rate:,.0f} events/s, theirs {len(sample_lines) / their_seconds:,.0f}",
     )
 
 
@@ -102,7 +102,7 @@ server.serve_forever()
 """
 
 
-def following() -> Iterator[Row]:
+def following_row() -> Iterator[Row]:
     """Run an informer against a server in another process that sends pods as fast as the informer reads them."""
     bodies = [pod(number % 500, version=number + 1) for number in range(EVENTS)]
     lines = b"".join(json.dumps({"type": "MODIFIED", "object": body}).encode() + b"\n" for body in bodies)
@@ -134,22 +134,22 @@ async def follow(config: str) -> tuple[float, float]:
 
     cluster = Kubernetes.connect(kubeconfig=config)
     informer = Informer(cluster, resources.PODS, stream=False)
-    heard = 0
-    begun = time.perf_counter(), time.process_time()
+    received = 0
+    started = time.perf_counter(), time.process_time()
     done = asyncio.Event()
 
     def listener(batch: Any) -> None:
-        nonlocal heard, begun
-        if heard == 0:
-            begun = time.perf_counter(), time.process_time()
-        heard += len(batch.deltas)
-        if heard == EVENTS:
+        nonlocal received, started
+        if received == 0:
+            started = time.perf_counter(), time.process_time()
+        received += len(batch.deltas)
+        if received == EVENTS:
             done.set()
 
     informer.listen(listener)
     task = asyncio.ensure_future(informer.run())
     await asyncio.wait_for(done.wait(), 60)
-    spent = time.perf_counter() - begun[0], time.process_time() - begun[1]
+    spent = time.perf_counter() - started[0], time.process_time() - started[1]
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
@@ -160,11 +160,11 @@ async def follow(config: str) -> tuple[float, float]:
 def measure_embedded() -> Iterator[Row]:
     """Measure writes of the embedded store: in memory, and into a file."""
     with tempfile.TemporaryDirectory() as directory:
-        places: tuple[tuple[str, Callable[[], Embedded]], ...] = (
+        stores: tuple[tuple[str, Callable[[], Embedded]], ...] = (
             ("in memory", Embedded),
             ("in a file", lambda: Embedded.open(Path(directory) / "store")),
         )
-        for what, make in places:
+        for what, make in stores:
             yield Row(what=f"embedded store, create and patch a pod of 8 kB {what}", unit="µs", ours=writes(make) * 1e6)
 
 
@@ -173,14 +173,14 @@ def writes(make: Callable[[], Embedded], number: int = 300) -> float:
 
     async def work() -> None:
         cluster = make()
-        for one in range(number):
-            body = pod(one)
+        for index in range(number):
+            body = pod(index)
             del body["metadata"]["resourceVersion"], body["metadata"]["namespace"]
-            made = await cluster.create(resources.PODS, body, "default")
-            version = {"resourceVersion": made.metadata.resource_version}
+            created = await cluster.create(resources.PODS, body, "default")
+            version = {"resourceVersion": created.metadata.resource_version}
             patch = Merge({"metadata": version | {"labels": {"a": "b"}}})
-            await cluster.patch(resources.PODS, made.metadata.name, patch, "default")
-            await cluster.delete(resources.PODS, made.metadata.name, "default")
+            await cluster.patch(resources.PODS, created.metadata.name, patch, "default")
+            await cluster.delete(resources.PODS, created.metadata.name, "default")
         await cluster.close()
 
     return median_seconds(lambda: asyncio.run(work()), runs=3) / number / 3

@@ -20,11 +20,11 @@ NODES = 5_000
 
 def rows() -> Iterator[Row]:
     """Measure decoding beside the official client's models, then changes of a stock."""
-    yield decoding()
-    yield from stock()
+    yield decoding_row()
+    yield from change_rows()
 
 
-def decoding() -> Row:
+def decoding_row() -> Row:
     """Decode one full slice."""
     from kubernetes.client import ApiClient
 
@@ -48,7 +48,7 @@ def decoding() -> Row:
     )
 
 
-def stock() -> Iterator[Row]:
+def change_rows() -> Iterator[Row]:
     """Change one slice of a large stock, and compare the time with that of building the stock anew."""
     slices = [convert(slice_of(f"node-{number}", devices=8), ResourceSlice) for number in range(NODES)]
     built = Stock.of(slices=slices)

@@ -55,15 +55,15 @@ async def _measure() -> tuple[list[float], list[float]]:
             prepare = UnaryUnaryMethod(channel, PLUGIN.format("Prepare"), PrepareRequest, PrepareResponse)
             unprepare = UnaryUnaryMethod(channel, PLUGIN.format("Unprepare"), PrepareRequest, UnprepareResponse)
             for _ in range(ROUNDS):
-                begun = time.perf_counter()
+                started = time.perf_counter()
                 answer = await prepare(request)
-                prepared.append(time.perf_counter() - begun)
+                prepared.append(time.perf_counter() - started)
                 [claim] = answer.claims.values()
                 if claim.error or len(claim.devices) != DEVICES:
                     raise RuntimeError(f"not prepared: {claim}")
-                begun = time.perf_counter()
+                started = time.perf_counter()
                 await unprepare(request)
-                unprepared.append(time.perf_counter() - begun)
+                unprepared.append(time.perf_counter() - started)
     return prepared, unprepared
 
 
@@ -94,8 +94,8 @@ async def _driver(folder: Path) -> AsyncIterator[tuple[str, PrepareRequest]]:
 async def _allocate(cluster: Embedded) -> ClaimReference:
     await cluster.create(NODES, {"metadata": {"name": NODE}})
     await cluster.create(NAMESPACES, {"metadata": {"name": "ns"}})
-    wanted = {"name": "r", "exactly": {"deviceClassName": "c", "count": DEVICES}}
-    spec = {"devices": {"requests": [wanted]}}
+    device_request = {"name": "r", "exactly": {"deviceClassName": "c", "count": DEVICES}}
+    spec = {"devices": {"requests": [device_request]}}
     stored = await cluster.create(RESOURCE_CLAIMS, {"metadata": {"name": "c", "namespace": "ns"}, "spec": spec}, "ns")
     results = [{"request": "r", "driver": DRIVER, "pool": NODE, "device": f"gpu-{number}"} for number in range(DEVICES)]
     status = {
