@@ -102,8 +102,8 @@ def bars(title: str, series_names: Sequence[str], groups: Sequence[Bars], *, y: 
 def stack(charts: Sequence[str]) -> str:
     """Put charts below each other into one picture."""
     drawings = "".join(
-        one.replace("<svg ", f'<svg x="0" y="{at * HEIGHT}" width="{WIDTH}" height="{HEIGHT}" ', 1)
-        for at, one in enumerate(charts)
+        picture.replace("<svg ", f'<svg x="0" y="{index * HEIGHT}" width="{WIDTH}" height="{HEIGHT}" ', 1)
+        for index, picture in enumerate(charts)
     )
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT * len(charts)}">\n{drawings}</svg>\n'
 

@@ -34,7 +34,7 @@ PROCESSES: dict[str, tuple[tuple[str, ...], bytes]] = {
 }  # fmt: skip
 
 
-class Fared(NamedTuple):
+class StartMeasurement(NamedTuple):
     """The seconds until a process was ready, and its highest resident memory in MiB."""
 
     seconds: float
@@ -108,8 +108,8 @@ def write(directory: Path, plural: str, size: int, *, beside: list[stub.Object] 
     body, large_labels = make_rest(object_size), labels(object_size)
     written = number = 0
     with (directory / plural).open("wb") as file:
-        for one in beside or []:
-            file.write(stub.BEFORE + stub.encoded(one) + stub.AFTER)
+        for obj in beside or []:
+            file.write(stub.BEFORE + stub.encoded(obj) + stub.AFTER)
         while written < size:
             namespace_field = b'"namespace":"tenant-%d",' % (number % TENANTS) if namespaced else b""
             metadata = b'"name":"x%d",%s"uid":"u%d","resourceVersion":"%d"' % (
@@ -137,7 +137,7 @@ def stored(size: int) -> Iterator[Path]:
         yield directory
 
 
-def run(directory: Path, name: str) -> Fared:
+def run(directory: Path, name: str) -> StartMeasurement:
     """Start a process, wait until it is ready and has read everything, and measure it."""
     command, ready_message = PROCESSES[name]
     log = directory / f"{name}.log"
@@ -155,7 +155,7 @@ def run(directory: Path, name: str) -> Fared:
                     raise RuntimeError(f"{name} is not ready: {log.read_text()[-2000:]}")
                 time.sleep(0.1)
             seconds = time.monotonic() - started
-            return Fared(seconds, settled_peak(process.pid))
+            return StartMeasurement(seconds, settled_peak(process.pid))
         finally:
             process.kill()
             process.wait()

@@ -43,7 +43,7 @@ BEFORE, AFTER = b'{"type":"ADDED","object":', b"}\n"
 
 
 @contextlib.contextmanager
-def served(directory: Path) -> Iterator[None]:
+def serving(directory: Path) -> Iterator[None]:
     """Serve a directory; its `kubeconfig` has the address."""
     command = [sys.executable, "-m", "bench.stub", str(directory)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

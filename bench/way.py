@@ -18,14 +18,14 @@ PACKAGES = tuple([f"{ROOT / package}{os.sep}" for package in ("allocator", "clus
 STORE = f"{ROOT / 'cluster' / 'embedded'}{os.sep}"  # replaces the API server, so its calls do not count
 
 
-class Way:
+class CallTrace:
     """Records the calls of drawbridge's own functions, except comprehensions."""
 
     def __init__(self) -> None:
         self.calls: list[CodeType] = []
 
     @contextmanager
-    def followed(self) -> Iterator[None]:
+    def recording(self) -> Iterator[None]:
         """Record each call within drawbridge."""
         sys.setprofile(self._note)
         try:
@@ -39,13 +39,13 @@ class Way:
         if event == "call" and file.startswith(PACKAGES) and code.co_name[0] != "<" and not _is_called_by_store(frame):
             self.calls.append(code)
 
-    def steps(self) -> str:
+    def listing(self) -> str:
         """List the calls in their order."""
         return "\n".join(f"  {Path(call.co_filename).relative_to(ROOT)} {call.co_name}" for call in self.calls)
 
     def __str__(self) -> str:
         files = [code.co_filename for code in self.calls]
-        changes = sum(one != other for one, other in itertools.pairwise(files))
+        changes = sum(file != next_file for file, next_file in itertools.pairwise(files))
         return (
             f"{len(files)} calls, {len(set(self.calls))} functions, {len(set(files))} files, {changes} changes of file"
         )

@@ -85,7 +85,7 @@ def question_row(oracle: Oracle, name: str, case: dict[str, Any], *, fits: bool)
 
 def answer_function(case: dict[str, Any]) -> Callable[[], object]:
     """Return a function that answers a question; only its call is timed, not the preparation."""
-    stock, claims = stock_of(case), [convert(one, ResourceClaim) for one in case["claims"]]
+    stock, claims = stock_of(case), [convert(claim, ResourceClaim) for claim in case["claims"]]
     return lambda: allocate(stock, "n0", claims, options=Options())
 
 
@@ -133,11 +133,11 @@ def gpu(node: int, at: int, *, last: bool) -> dict[str, Any]:
 def objects_of(case: dict[str, Any]) -> tuple[dict[str, Any], list[ResourceClaim]]:
     """Turn a fleet's JSON into objects. The caller builds the stock from them, because it times this."""
     objects = {
-        "slices": [convert(one, ResourceSlice) for one in case["slices"]],
-        "classes": [convert(one, DeviceClass) for one in case["classes"]],
-        "nodes": [convert(one, Node) for one in case["nodes"]],
+        "slices": [convert(slice_, ResourceSlice) for slice_ in case["slices"]],
+        "classes": [convert(class_, DeviceClass) for class_ in case["classes"]],
+        "nodes": [convert(node, Node) for node in case["nodes"]],
     }
-    return objects, [convert(one, ResourceClaim) for one in case["claims"]]
+    return objects, [convert(claim, ResourceClaim) for claim in case["claims"]]
 
 
 def whole_fleet(oracle: Oracle) -> Iterator[Row]:
@@ -174,8 +174,8 @@ def unique_values() -> Iterator[Row]:
         request["selectors"] = [{"cel": {"expression": expression}}]
         objects, claims = objects_of(case)
         stocks = iter([Stock.of(**objects) for _ in range(4)])
-        took = median_seconds(lambda: fleet(next(stocks), claims), runs=3) * 1e3  # noqa: B023  called at once
-        yield Row(what=f"{NODES:,} nodes x {DEVICES} devices: uuid {name} …", unit="ms", ours=took, target="< 300 ms")
+        millis = median_seconds(lambda: fleet(next(stocks), claims), runs=3) * 1e3  # noqa: B023  called at once
+        yield Row(what=f"{NODES:,} nodes x {DEVICES} devices: uuid {name} …", unit="ms", ours=millis, target="< 300 ms")
 
 
 def time_searches(objects: dict[str, Any], claims: list[ResourceClaim]) -> tuple[float, float, Stock, FleetMemo]:

@@ -142,7 +142,7 @@ def place_pod(server: Server, plan: Plan, work: Placement) -> None:
     server.patch(f"{claim}/status", {"status": {"allocation": allocation, "reservedFor": [pod]}})
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": work.pod.name}, "target": target}
-    server.ask("POST", f"{plan.pods}/{work.pod.name}/binding", binding)
+    server.request("POST", f"{plan.pods}/{work.pod.name}/binding", binding)
 
 
 def main() -> None:

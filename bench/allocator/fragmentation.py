@@ -96,8 +96,8 @@ def figures(kind: str, strategy: str, seeds: int = SEEDS) -> Figures:
     crowded = [_replay(_workload(kind, seed, CROWDED), strategy, seed, patience=0.0) for seed in range(seeds)]
     return Figures(
         mean(map(_idle, calm)) * DEVICES,
-        mean(one.utilisation for one in crowded),
-        mean(float(one.placed) for one in crowded),
+        mean(replayed.utilisation for replayed in crowded),
+        mean(float(replayed.placed) for replayed in crowded),
     )
 
 
@@ -178,7 +178,7 @@ def main() -> int:
     for name in STRATEGIES:
         print(f"two GPUs on one PCIe root, {name}: {share_of_neighbours(name):.0%}")
     PLOT.parent.mkdir(parents=True, exist_ok=True)
-    PLOT.write_text(stack([_chart(figures_by_kind, names, *one) for one in _CHARTS]))
+    PLOT.write_text(stack([_chart(figures_by_kind, names, *chart_arguments) for chart_arguments in _CHARTS]))
     print(f"drawn: {PLOT.name}")
     return 0
 

@@ -80,7 +80,7 @@ class _Player:
         patience: float | None,
     ) -> None:
         self.fleet = Placements(stock, ask)
-        self.arrivals = sorted(arrivals, key=lambda one: one.at)
+        self.arrivals = sorted(arrivals, key=lambda arrival: arrival.at)
         self.likeness = [likeness(arrival.claims) for arrival in self.arrivals]
         self.patience = patience
         self.waiting: list[int] = []  # numbers of arrivals, in the order in which they are tried

@@ -129,7 +129,7 @@ class Event(msgspec.Struct):
 
 def rows() -> Iterator[Row]:
     """Yield the figures of plugin and extender, each beside the in-tree scheduler."""
-    runs = {way: median_run(some) for way, some in measure_alternately(Scale()).items()}
+    runs = {way: median_run(way_runs) for way, way_runs in measure_alternately(Scale()).items()}
     theirs, floor_run = runs[IN_TREE], runs[FLOOR]
     for way, target in ((PLUGIN, "2x"), (EXTENDER, "1.5x")):
         ours = runs[way]
@@ -170,8 +170,8 @@ def main() -> None:
         )
     print(f"{scale}, load {machine_load()}")
     runs = measure_alternately(scale, ways)
-    for way, some in runs.items():
-        print(f"{way:20} {line_of(median_run(some))}; rates {' '.join(f'{run.rate:.0f}' for run in some)}")
+    for way, way_runs in runs.items():
+        print(f"{way:20} {line_of(median_run(way_runs))}; rates {' '.join(f'{run.rate:.0f}' for run in way_runs)}")
     print(f"load {machine_load()}")
 
 
@@ -230,8 +230,8 @@ class SchedulingCluster:
         cluster.create_many(slice_ for node in nodes for slice_ in devices_of(node))
         if scale.taken:
             cluster.namespace(HELD)
-            with ThreadPoolExecutor(CREATORS) as several:
-                list(several.map(self.allocate_held_claim, nodes))
+            with ThreadPoolExecutor(CREATORS) as threads:
+                list(threads.map(self.allocate_held_claim, nodes))
 
     def allocate_held_claim(self, node: str) -> None:
         """Allocate devices of a node to a claim that stays until the end."""
@@ -278,7 +278,7 @@ class SchedulingCluster:
         """Turn the policy on or off."""
         if on == self.protected:
             return
-        policy = [one.object for one in manifests.read([POLICY])]
+        policy = [document.object for document in manifests.read([POLICY])]
         if on:
             self.cluster.create(*policy)
         else:
@@ -296,7 +296,7 @@ class SchedulingCluster:
     def count_writes(self) -> tuple[float, float]:
         """Return the number of successful writes so far: those to claims and bindings, and those to pods."""
         metrics = self.cluster.get("/metrics")
-        into_claims, into_pods = (sum(map(float, one.findall(metrics))) for one in (WRITES, POD_WRITES))
+        into_claims, into_pods = (sum(map(float, pattern.findall(metrics))) for pattern in (WRITES, POD_WRITES))
         return into_claims, into_pods
 
     def start_programs(self, way: str) -> dict[str, list[Process]]:
@@ -358,7 +358,7 @@ class SchedulingCluster:
 
     def schedule(self, pods: Sequence[Object], programs: Sequence[Process]) -> Burst:
         """Create pods as fast as possible, and wait until each has a node. Fail if a program of the way ends."""
-        burst = Burst(self.cluster, {one["metadata"]["name"] for one in pods})
+        burst = Burst(self.cluster, {pod_["metadata"]["name"] for pod_ in pods})
         with burst.watching(), ThreadPoolExecutor(CREATORS) as threads:
             list(threads.map(burst.create, pods))
             burst.wait(programs)
@@ -368,8 +368,8 @@ class SchedulingCluster:
         """Delete pods and claims one by one, so that no request takes long, and wait until they are gone."""
         for path in (PODS, CLAIMS):
             names = [item["metadata"]["name"] for item in self.cluster.get(path)["items"]]
-            with ThreadPoolExecutor(CREATORS) as several:
-                list(several.map(self.delete, (f"{path}/{name}" for name in names)))
+            with ThreadPoolExecutor(CREATORS) as threads:
+                list(threads.map(self.delete, (f"{path}/{name}" for name in names)))
         emptiness_checks = [lambda path=path: not self.cluster.get(path, limit=1)["items"] for path in (PODS, CLAIMS)]
         for is_empty in emptiness_checks:
             self.cluster.until("all pods and claims are deleted", is_empty, PATIENCE)

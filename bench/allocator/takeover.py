@@ -84,7 +84,7 @@ def take_overs(nodes: int, claims: int, rounds: int) -> Iterator[TakeOver]:
         directory = Path(name)
         write_cluster(directory, nodes, claims)
         for _ in range(rounds):
-            with stub.served(directory):
+            with stub.serving(directory):
                 yield take_over(directory)
 
 

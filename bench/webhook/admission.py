@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 CONNECTIONS = 8
-WHERE = {CONNECTIONS: f"{CONNECTIONS} connections", 1: "one connection"}
+CONNECTIONS_TEXT = {CONNECTIONS: f"{CONNECTIONS} connections", 1: "one connection"}
 SECONDS = 2
 ROUNDS = 5
 # Recorded figures of HAMi-DRA: its rates, and its CPU microseconds per GPU review, without the CPU time of its API server. They were measured
@@ -43,19 +43,19 @@ HAMI_GPU, HAMI_PLAIN = 520.0, 5850.0
 HAMI_CPU = 1070.0
 
 FLOOR = "floor: aiohttp over TLS, answers yes to everything"
-SAME = "GPU pod translated, the same each time (/mutate)"
-ANEW = "GPU pod translated, each with another request (/mutate)"
+SAME_REQUEST = "GPU pod translated, the same each time (/mutate)"
+NEW_REQUEST = "GPU pod translated, each with another request (/mutate)"
 CHECKED = "GPU pod checked (/validate)"
 PLAIN = "pod without accelerators (/mutate)"
 THEIR_GPU, THEIR_PLAIN = "HAMi-DRA: GPU pod", "HAMi-DRA: pod without accelerators"
 # By kind of review: the peer, and how many times faster than the peer our webhook should be.
 PEERS = {
-    SAME: (THEIR_GPU, "2.5x"),
-    ANEW: (THEIR_GPU, "2.5x"),
+    SAME_REQUEST: (THEIR_GPU, "2.5x"),
+    NEW_REQUEST: (THEIR_GPU, "2.5x"),
     PLAIN: (THEIR_PLAIN, "1.3x"),
 }
 # Placeholder in an amount; each request has another number in its place.
-MARK = "@@@@@@@@"
+PLACEHOLDER = "@@@@@@@@"
 LIMITS = {"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}
 
 
@@ -71,18 +71,18 @@ class Load(NamedTuple):
 def rows() -> Iterator[Row]:
     """Measure each kind of review on eight connections and on one connection, then decisions without a server."""
     with ExitStack() as stack:
-        work = reviews_of(stack)
-        note = with_hami(work, stack)
-        for connections, where in WHERE.items():
-            loads = in_turn(work, connections)
+        loads_to_measure = start_servers(stack)
+        hami_note = with_hami(loads_to_measure, stack)
+        for connections, connections_text in CONNECTIONS_TEXT.items():
+            loads = measure_alternately(loads_to_measure, connections)
             for what, load in loads.items():
-                yield row(what, load, loads, where, note)
+                yield row(what, load, loads, connections_text, hami_note)
             if connections == CONNECTIONS:
-                yield from costs(loads, note)
+                yield from costs(loads, hami_note)
     yield in_process()
 
 
-class Work(NamedTuple):
+class ReviewLoad(NamedTuple):
     """The requests of one run, and their server."""
 
     server: Server
@@ -90,30 +90,34 @@ class Work(NamedTuple):
     body: bytes
 
 
-def reviews_of(stack: ExitStack) -> dict[str, Work]:
+def start_servers(stack: ExitStack) -> dict[str, ReviewLoad]:
     """Start floor and webhook; return the reviews to send, by kind of review."""
     floor, webhook = (stack.enter_context(server(name)) for name in ("floor", "webhook"))
     gpu = review(pod(LIMITS))
     return {
-        FLOOR: Work(floor, "/mutate", gpu),
-        SAME: Work(webhook, "/mutate", gpu),
-        ANEW: Work(webhook, "/mutate", review(pod(LIMITS | {"memory": MARK}))),
-        CHECKED: Work(webhook, "/validate", review(apply_answer(webhook.url, gpu))),
-        PLAIN: Work(webhook, "/mutate", review(pod({"cpu": "1"}))),
+        FLOOR: ReviewLoad(floor, "/mutate", gpu),
+        SAME_REQUEST: ReviewLoad(webhook, "/mutate", gpu),
+        NEW_REQUEST: ReviewLoad(webhook, "/mutate", review(pod(LIMITS | {"memory": PLACEHOLDER}))),
+        CHECKED: ReviewLoad(webhook, "/validate", review(translated_pod(webhook.url, gpu))),
+        PLAIN: ReviewLoad(webhook, "/mutate", review(pod({"cpu": "1"}))),
     }
 
 
-def with_hami(work: dict[str, Work], stack: ExitStack) -> str:
+def with_hami(loads_to_measure: dict[str, ReviewLoad], stack: ExitStack) -> str:
     """Add HAMi-DRA to the work if it is available; return a note about the source of its figures."""
     try:
         path = hami.program()
         api = stack.enter_context(server("yes"))
-        theirs = Server(*stack.enter_context(hami.running(path, _pair(), json.dumps(kubeconfig(api.url)).encode())))
-        patch_object(work[SAME].body, ask(theirs.url, work[SAME].body))  # raises if it does not translate the pod
+        hami_server = Server(
+            *stack.enter_context(hami.running(path, _pair(), json.dumps(kubeconfig(api.url)).encode()))
+        )
+        patched_object(
+            loads_to_measure[SAME_REQUEST].body, send_review(hami_server.url, loads_to_measure[SAME_REQUEST].body)
+        )  # raises if it does not translate the pod
     except (hami.MissingError, OSError, KeyError) as error:
         return f"recorded, because {error or type(error).__name__}"
-    work[THEIR_GPU] = Work(theirs, "/mutate", work[SAME].body)
-    work[THEIR_PLAIN] = Work(theirs, "/mutate", work[PLAIN].body)
+    loads_to_measure[THEIR_GPU] = ReviewLoad(hami_server, "/mutate", loads_to_measure[SAME_REQUEST].body)
+    loads_to_measure[THEIR_PLAIN] = ReviewLoad(hami_server, "/mutate", loads_to_measure[PLAIN].body)
     return "beside ours"
 
 
@@ -136,32 +140,32 @@ def in_process() -> Row:
     """Translate and check one pod on a large fleet whose claims change all the time, without a server and a network."""
     from webhook.admission import review as admission
 
-    world, template = large_world(5_000)
+    builder, template = large_state_builder(5_000)
     body = review(pod(LIMITS))
-    checked = review(patch_object(body, admission.decide_review("mutate", body, world.state(fresh=True)).body))
+    checked = review(patched_object(body, admission.decide_review("mutate", body, builder.state(fresh=True)).body))
     admission.decide_review(
-        "validate", checked, world.state(fresh=True)
+        "validate", checked, builder.state(fresh=True)
     )  # the first check of a fleet takes longer, and is measured elsewhere
-    took = []
+    millis = []
     for number in range(2_000):
         if number % 10 == 0:
-            world.update_objects([template(number)])
-        state = world.state(fresh=True)
+            builder.update_objects([template(number)])
+        state = builder.state(fresh=True)
         started = time.process_time()
         admission.decide_review("mutate", body, state)
         admission.decide_review("validate", checked, state)
-        took.append((time.process_time() - started) * 1e3)
-    took.sort()
+        millis.append((time.process_time() - started) * 1e3)
+    millis.sort()
     return Row(
         what="translate + check in process, 5 kB pod, 5,000 nodes, p99",
         unit="ms",
-        ours=took[len(took) * 99 // 100],
+        ours=millis[len(millis) * 99 // 100],
         target="p99 < 1 ms",
-        note=f"p50 {took[len(took) // 2]:.2f} ms; CPU time; a claim changes before every tenth pod",
+        note=f"p50 {millis[len(millis) // 2]:.2f} ms; CPU time; a claim changes before every tenth pod",
     )
 
 
-def large_world(nodes: int) -> tuple[Any, Callable[[int], Any]]:
+def large_state_builder(nodes: int) -> tuple[Any, Callable[[int], Any]]:
     """Return the example fleet with many more nodes with shared GPUs, and a function that makes a claim for a share of a GPU."""
     import copy
 
@@ -174,18 +178,18 @@ def large_world(nodes: int) -> tuple[Any, Callable[[int], Any]]:
     from webhook.state.builder import StateBuilder
     from webhook.state.configuration import Configuration
 
-    world = StateBuilder(Configuration(), keys=(b"k" * 32,))
+    builder = StateBuilder(Configuration(), keys=(b"k" * 32,))
     objects = [d.object for d in manifests.read([EXAMPLES / "fleet"])]
     for obj in objects:
         if resource := resource_of(obj):
-            world.update_objects([wire.convert(obj, resource.type)])
+            builder.update_objects([wire.convert(obj, resource.type)])
     shared = next(o for o in objects if o["kind"] == "ResourceSlice" and o["spec"]["driver"].startswith("hami"))
     for number in range(nodes):
-        one, name = copy.deepcopy(shared), f"node-{number}"
-        one["metadata"]["name"] = one["spec"]["nodeName"] = one["spec"]["pool"]["name"] = name
-        world.update_objects([wire.convert(one, ResourceSlice)])
-        world.update_objects([wire.convert({"metadata": {"name": name}}, Node)])
-    world.settle()
+        slice_copy, name = copy.deepcopy(shared), f"node-{number}"
+        slice_copy["metadata"]["name"] = slice_copy["spec"]["nodeName"] = slice_copy["spec"]["pool"]["name"] = name
+        builder.update_objects([wire.convert(slice_copy, ResourceSlice)])
+        builder.update_objects([wire.convert({"metadata": {"name": name}}, Node)])
+    builder.settle()
 
     def claim(number: int) -> ResourceClaim:
         result = {
@@ -199,23 +203,25 @@ def large_world(nodes: int) -> tuple[Any, Callable[[int], Any]]:
         status = {"allocation": {"devices": {"results": [result]}}}
         return wire.convert({"metadata": {"name": f"c-{number}", "namespace": "x"}, "status": status}, ResourceClaim)
 
-    return world, claim
+    return builder, claim
 
 
-def row(what: str, load: Load, loads: dict[str, Load], where: str, note: str) -> Row:
+def row(what: str, load: Load, loads: dict[str, Load], connections_text: str, note: str) -> Row:
     """Return a row with the time per review instead of the rate, so that a higher ratio is better, as in other rows."""
-    recorded = {THEIR_GPU: HAMI_GPU, THEIR_PLAIN: HAMI_PLAIN} if where == WHERE[CONNECTIONS] else {}
+    recorded = (
+        {THEIR_GPU: HAMI_GPU, THEIR_PLAIN: HAMI_PLAIN} if connections_text == CONNECTIONS_TEXT[CONNECTIONS] else {}
+    )
     peer, target = PEERS.get(what, ("", ""))
     rate = loads[peer].rate if peer in loads else recorded.get(peer)
     client = "wrk" if shutil.which("wrk") else "our own client"
     figures = f"{load.rate:,.0f}/s, p50 {load.p50:.2f} ms, p99 {load.p99:.2f} ms, {load.cpu:.0f} us of the server's CPU"
     return Row(
-        what=f"{what}, {where}",
+        what=f"{what}, {connections_text}",
         unit="us",
         ours=1e6 / load.rate,
         peer=f"HAMi-DRA, {note}" if rate else "",
         theirs=1e6 / rate if rate else None,
-        target=target if rate and where == WHERE[CONNECTIONS] else "",
+        target=target if rate and connections_text == CONNECTIONS_TEXT[CONNECTIONS] else "",
         note=f"{figures}, {load.rate / loads[FLOOR].rate:.0%} of the floor; load by {client}",
     )
 
@@ -273,33 +279,33 @@ def review(obj: dict[str, Any]) -> bytes:
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
 
 
-def apply_answer(url: str, body: bytes) -> dict[str, Any]:
+def translated_pod(url: str, body: bytes) -> dict[str, Any]:
     """Send a review; return its pod after the webhook's patch."""
-    return patch_object(body, ask(url, body))
+    return patched_object(body, send_review(url, body))
 
 
-def ask(url: str, body: bytes) -> bytes:
+def send_review(url: str, body: bytes) -> bytes:
     """Send one review for a pod's creation."""
     import urllib.request
 
     request = urllib.request.Request(f"{url}/mutate", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, context=trusting(), timeout=60) as response:
+    with urllib.request.urlopen(request, context=insecure_tls_context(), timeout=60) as response:
         answer: bytes = response.read()
     return answer
 
 
-def patch_object(body: bytes, answer: bytes) -> dict[str, Any]:
+def patched_object(body: bytes, answer: bytes) -> dict[str, Any]:
     """Return the object of a review after the patch of its answer."""
     import base64
 
     import jsonpatch
 
     obj, patch = json.loads(body)["request"]["object"], json.loads(answer)["response"]["patch"]
-    changed: dict[str, Any] = jsonpatch.apply_patch(obj, json.loads(base64.b64decode(patch)))
-    return changed
+    patched: dict[str, Any] = jsonpatch.apply_patch(obj, json.loads(base64.b64decode(patch)))
+    return patched
 
 
-def trusting() -> ssl.SSLContext:
+def insecure_tls_context() -> ssl.SSLContext:
     context = ssl.SSLContext(
         ssl.PROTOCOL_TLS_CLIENT
     )  # a default context reads the machine's CAs, which takes a third of a second
@@ -372,8 +378,8 @@ def serve_yes() -> None:
         if request.method == "POST":
             await request.read()
             return web.json_response(hami.CREATED, status=201)
-        found = hami.DISCOVERY.get(request.path)
-        return web.json_response(found or {"kind": "Status", "code": 404}, status=200 if found else 404)
+        document = hami.DISCOVERY.get(request.path)
+        return web.json_response(document or {"kind": "Status", "code": 404}, status=200 if document else 404)
 
     async def serve() -> None:
         listening = await asyncio.get_running_loop().create_server(web.Server(yes, access_log=None), "127.0.0.1", 0)
@@ -415,9 +421,9 @@ def serve_webhook() -> None:
     fleet = [d.object for d in manifests.read([EXAMPLES / "fleet"])]
 
     async def serve() -> None:
-        async with playground(fleet, source, decisions=decisions) as here:
+        async with playground(fleet, source, decisions=decisions) as running_playground:
             loop.exempt_from_collection()
-            print(here.url, flush=True)
+            print(running_playground.url, flush=True)
             await asyncio.Event().wait()
 
     loop.run(serve())
@@ -426,22 +432,22 @@ def serve_webhook() -> None:
 # Load
 
 
-def in_turn(work: dict[str, Work], connections: int) -> dict[str, Load]:
+def measure_alternately(loads_to_measure: dict[str, ReviewLoad], connections: int) -> dict[str, Load]:
     """Measure all servers alternately in several rounds, so that changes of the machine's speed affect all; return the medians."""
-    run = _wrk if shutil.which("wrk") else _own
-    rounds: dict[str, list[Load]] = {what: [] for what in work}
+    run = _measure_with_wrk if shutil.which("wrk") else _measure_with_own_client
+    rounds: dict[str, list[Load]] = {what: [] for what in loads_to_measure}
     for number in range(-1, ROUNDS):
-        for what, (server_, path, body) in work.items():
-            before = cpu_of(server_.pid)
+        for what, (server_, path, body) in loads_to_measure.items():
+            cpu_before = cpu_of(server_.pid)
             load = run(server_.url + path, body, connections)
-            load = load._replace(cpu=(cpu_of(server_.pid) - before) / (load.rate * SECONDS) * 1e6)
+            load = load._replace(cpu=(cpu_of(server_.pid) - cpu_before) / (load.rate * SECONDS) * 1e6)
             if number >= 0:  # the first round warms up
                 rounds[what].append(load)
     return {what: sorted(loads)[len(loads) // 2] for what, loads in rounds.items()}
 
 
 _EACH_DIFFERENT = f"""
-local before, after = wrk.body:match("^(.*){MARK}(.*)$")
+local before, after = wrk.body:match("^(.*){PLACEHOLDER}(.*)$")
 local number = os.time() % 1000 * 100000
 request = function()
   number = number + 1
@@ -450,11 +456,11 @@ end
 """
 
 
-def _wrk(url: str, body: bytes, connections: int) -> Load:
+def _measure_with_wrk(url: str, body: bytes, connections: int) -> Load:
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
         script.write(
             f'wrk.method="POST"\nwrk.headers["Content-Type"]="application/json"\nwrk.body=[==[{body.decode()}]==]\n'
-            f"{_EACH_DIFFERENT if MARK.encode() in body else ''}"
+            f"{_EACH_DIFFERENT if PLACEHOLDER.encode() in body else ''}"
         )
         script.flush()
         command = ["wrk", "-t1", f"-c{connections}", f"-d{SECONDS}s", "--latency", "-s", script.name, url]
@@ -463,30 +469,30 @@ def _wrk(url: str, body: bytes, connections: int) -> Load:
         raise RuntimeError(f"not every review was answered:\n{text}")
     return Load(
         float(re.search(r"Requests/sec:\s+([\d.]+)", text)[1]),  # type: ignore[index]  # wrk always prints it
-        _milliseconds(re.search(r"(?m)^\s+50%\s+(\S+)", text)[1]),  # type: ignore[index]
-        _milliseconds(re.search(r"(?m)^\s+99%\s+(\S+)", text)[1]),  # type: ignore[index]
+        _in_milliseconds(re.search(r"(?m)^\s+50%\s+(\S+)", text)[1]),  # type: ignore[index]
+        _in_milliseconds(re.search(r"(?m)^\s+99%\s+(\S+)", text)[1]),  # type: ignore[index]
     )
 
 
-def _milliseconds(text: str) -> float:
+def _in_milliseconds(text: str) -> float:
     number, unit = re.fullmatch(r"([\d.]+)(us|ms|s|m)", text).groups()  # type: ignore[union-attr]
     return float(number) * {"us": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4}[unit]
 
 
-def _own(url: str, body: bytes, connections: int) -> Load:
-    took: list[float] = []
+def _measure_with_own_client(url: str, body: bytes, connections: int) -> Load:
+    seconds: list[float] = []
 
     async def connection(host: str, port: int, request: bytes, until: float) -> None:
-        reader, writer = await asyncio.open_connection(host, port, ssl=trusting())
+        reader, writer = await asyncio.open_connection(host, port, ssl=insecure_tls_context())
         while (started := time.perf_counter()) < until:
-            writer.write(request.replace(MARK.encode(), b"%08d" % len(took)))
+            writer.write(request.replace(PLACEHOLDER.encode(), b"%08d" % len(seconds)))
             head = await reader.readuntil(b"\r\n\r\n")
             length = int(re.search(rb"(?i)content-length: (\d+)", head)[1])  # type: ignore[index]
             await reader.readexactly(length)
-            took.append(time.perf_counter() - started)
+            seconds.append(time.perf_counter() - started)
         writer.close()
 
-    async def load() -> None:
+    async def send_all() -> None:
         address, _, path = url.removeprefix("https://").partition("/")
         host, _, port = address.partition(":")
         head = (
@@ -495,9 +501,9 @@ def _own(url: str, body: bytes, connections: int) -> Load:
         until = time.perf_counter() + SECONDS
         await asyncio.gather(*(connection(host, int(port), head.encode() + body, until) for _ in range(connections)))
 
-    asyncio.run(load())
-    took.sort()
-    return Load(len(took) / SECONDS, took[len(took) // 2] * 1e3, took[len(took) * 99 // 100] * 1e3)
+    asyncio.run(send_all())
+    seconds.sort()
+    return Load(len(seconds) / SECONDS, seconds[len(seconds) // 2] * 1e3, seconds[len(seconds) * 99 // 100] * 1e3)
 
 
 # Where the time goes
@@ -510,8 +516,8 @@ def profile() -> None:
 
     from webhook.admission import review as admission
 
-    world, _ = large_world(3)
-    state = world.state(fresh=True)
+    builder, _ = large_state_builder(3)
+    state = builder.state(fresh=True)
     bodies = [review(pod(LIMITS, mark=f"{number:08}")) for number in range(3_000)]
     for body in bodies[:300]:
         admission.decide_review("mutate", body, state)
@@ -519,10 +525,10 @@ def profile() -> None:
     for body in bodies:
         admission.decide_review("mutate", body, state)
     print(f"{(time.process_time() - started) / len(bodies) * 1e6:.0f} us a pod, without the profiler")
-    with cProfile.Profile() as seen:
+    with cProfile.Profile() as profiler:
         for body in bodies:
             admission.decide_review("mutate", body, state)
-    pstats.Stats(seen).strip_dirs().sort_stats("tottime").print_stats(30)
+    pstats.Stats(profiler).strip_dirs().sort_stats("tottime").print_stats(30)
 
 
 if __name__ == "__main__":

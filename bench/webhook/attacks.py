@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from bench.webhook.admission import server, trusting
+from bench.webhook.admission import insecure_tls_context, server
 from bench.webhook.soak import beside, honest, sample
 from tests.webhook.hostile import REVIEWS
 
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 
     from bench.webhook.admission import Server
-    from bench.webhook.soak import Beside
+    from bench.webhook.soak import HonestResults
 
     Attack = Callable[["Target"], Coroutine[None, None, str]]
 
 CROWD = 10_000  # silent connections
 HELLOS, OPEN = 2_000, 300  # TLS ClientHellos per second, and connections that stay open after their hello
 # Loopback addresses; each is a peer of its own for the webhook.
-MANY = tuple(f"127.1.{number // 250}.{1 + number % 250}" for number in range(500))
-ONE = ("127.1.9.9",)
+MANY_PEERS = tuple(f"127.1.{number // 250}.{1 + number % 250}" for number in range(500))
+ONE_PEER = ("127.1.9.9",)
 HONEST = "127.0.0.1"  # the address of the honest callers
 NAMESPACES = 16
-HELD = 0.1  # CPU seconds of the webhook before it answers an honest review on the persistent connection
-MEMORY = 512  # MiB
+MAX_DELAY = 0.1  # CPU seconds of the webhook before it answers an honest review on the persistent connection
+MAX_MEMORY = 512  # MiB
 HANDSHAKE, DATA = 22, 23  # content types of TLS records
 KEY_UPDATE = b"\x18\0\0\1\1"  # update_requested: the peer has to update its keys, too
 GROUP = "prime256v1"  # of the accepted groups, the one whose hello costs the webhook most CPU
@@ -65,7 +65,7 @@ class Target(NamedTuple):
         return time.monotonic() > self.until
 
 
-def knock(target: Target, peer: str) -> socket.socket | None:
+def begin_connection(target: Target, peer: str) -> socket.socket | None:
     """Begin a connection without waiting for it; return None if no descriptor or port is left."""
     try:
         sock = socket.socket()
@@ -84,15 +84,15 @@ def knock(target: Target, peer: str) -> socket.socket | None:
     return None
 
 
-def hello(group: str = GROUP) -> bytes:
+def client_hello(group: str = GROUP) -> bytes:
     """Return the ClientHello of a peer that offers only this group."""
-    said = ssl.MemoryBIO()
-    context = trusting()
+    outgoing = ssl.MemoryBIO()
+    context = insecure_tls_context()
     context.set_ecdh_curve(group)
-    client = context.wrap_bio(ssl.MemoryBIO(), said)
+    client = context.wrap_bio(ssl.MemoryBIO(), outgoing)
     with suppress(ssl.SSLWantReadError):
         client.do_handshake()
-    return said.read()
+    return outgoing.read()
 
 
 def is_gone(sock: socket.socket) -> bool:
@@ -105,117 +105,121 @@ def is_gone(sock: socket.socket) -> bool:
         return True
 
 
-async def stand_there(target: Target) -> str:
+async def open_silent_connections(target: Target) -> str:
     """Open connections and send nothing; reconnect those that are closed."""
-    opened, peers, held = 0, cycle(target.peers), list[socket.socket]()
+    opened, peers, sockets = 0, cycle(target.peers), list[socket.socket]()
     while not target.is_over:
         for peer in islice(peers, 100):
-            if len(held) < CROWD and (new := knock(target, peer)):
-                held.append(new)
+            if len(sockets) < CROWD and (sock := begin_connection(target, peer)):
+                sockets.append(sock)
                 opened += 1
         await asyncio.sleep(0)
-        if len(held) >= CROWD:
-            held = without_the_gone(held)
+        if len(sockets) >= CROWD:
+            sockets = drop_closed(sockets)
             await asyncio.sleep(0.05)
-    left = len(held)
-    close(held)
-    return f"{opened} connections, {left} at the end"
+    open_at_end = len(sockets)
+    close(sockets)
+    return f"{opened} connections, {open_at_end} at the end"
 
 
-def without_the_gone(held: list[socket.socket]) -> list[socket.socket]:
+def drop_closed(sockets: list[socket.socket]) -> list[socket.socket]:
     """Close the connections that the server has closed; return the others."""
-    gone = [sock for sock in held if is_gone(sock)]
-    close(gone)
-    return [sock for sock in held if sock.fileno() >= 0]
+    closed = [sock for sock in sockets if is_gone(sock)]
+    close(closed)
+    return [sock for sock in sockets if sock.fileno() >= 0]
 
 
-def close(held: Iterable[socket.socket]) -> None:
-    for sock in held:
+def close(sockets: Iterable[socket.socket]) -> None:
+    for sock in sockets:
         sock.close()
 
 
-async def say_hello_at_once(target: Target) -> str:
+async def send_hellos_at_once(target: Target) -> str:
     """Open connections, and send a hello on all of them at once. The hellos have the same bytes, so they cost the client no CPU."""
-    said, greeted = hello(), 0
-    number = 300 if target.peers == ONE else 1_000
+    hello_bytes, sent = client_hello(), 0
+    number = 300 if target.peers == ONE_PEER else 1_000
     while not target.is_over:
-        begun = (knock(target, peer) for peer in islice(cycle(target.peers), number))
-        held = [sock for sock in begun if sock]
+        attempts = (begin_connection(target, peer) for peer in islice(cycle(target.peers), number))
+        sockets = [sock for sock in attempts if sock]
         await asyncio.sleep(0.3)
-        greeted += sum([greet(sock, said) for sock in held])
+        sent += sum([send_hello(sock, hello_bytes) for sock in sockets])
         await asyncio.sleep(0.3)
-        close(held)
-    return f"{greeted} hellos"
+        close(sockets)
+    return f"{sent} hellos"
 
 
-async def say_hello(target: Target) -> str:
+async def send_hellos(target: Target) -> str:
     """Send 2,000 hellos a second, each on a new connection, and close it."""
-    said, knocked, greeted = hello(), 0, 0
-    peers, begun = cycle(target.peers), time.monotonic()
+    hello_bytes, attempted, sent = client_hello(), 0, 0
+    peers, started = cycle(target.peers), time.monotonic()
     silent, open_ = deque[socket.socket](), deque[socket.socket]()
     while not target.is_over:
-        due = int((time.monotonic() - begun) * HELLOS) - knocked
+        due = int((time.monotonic() - started) * HELLOS) - attempted
         for peer in islice(peers, min(100, due)):
-            knocked += 1
-            if sock := knock(target, peer):
+            attempted += 1
+            if sock := begin_connection(target, peer):
                 silent.append(sock)
         await asyncio.sleep(0.005)
         while len(silent) > 10:  # the newest may not be connected yet
             sock = silent.popleft()
-            greeted += greet(sock, said)
+            sent += send_hello(sock, hello_bytes)
             open_.append(sock)
         while len(open_) > OPEN:
             open_.popleft().close()
     close([*silent, *open_])
-    return f"{greeted} hellos"
+    return f"{sent} hellos"
 
 
-def greet(sock: socket.socket, said: bytes) -> bool:
+def send_hello(sock: socket.socket, hello_bytes: bytes) -> bool:
     """Send a hello; report whether that succeeded."""
     try:
-        return sock.send(said) == len(said)
+        return sock.send(hello_bytes) == len(hello_bytes)
     except OSError:
         return False
 
 
-class Line(NamedTuple):
+class Connection(NamedTuple):
     """A connection to the webhook."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
 
-async def lines(target: Target, peer: str, *, tls: bool = True, limit: int = 1 << 16) -> AsyncIterator[Line]:
+async def connections(
+    target: Target, peer: str, *, tls: bool = True, limit: int = 1 << 16
+) -> AsyncIterator[Connection]:
     """Yield one connection after the other until the attack is over. The connection is aborted before the next one begins."""
-    trust = trusting() if tls else None
+    tls_context = insecure_tls_context() if tls else None
     while not target.is_over:
         try:
-            line = Line(*await asyncio.open_connection(*target.address, ssl=trust, local_addr=(peer, 0), limit=limit))
+            connection = Connection(
+                *await asyncio.open_connection(*target.address, ssl=tls_context, local_addr=(peer, 0), limit=limit)
+            )
         except OSError:
             await asyncio.sleep(PAUSE)
             continue
         try:
-            yield line
+            yield connection
         finally:
-            line.writer.transport.abort()
+            connection.writer.transport.abort()
 
 
-async def trickle(target: Target, said: bytes, *, tls: bool) -> str:
+async def send_slowly(target: Target, data: bytes, *, tls: bool) -> str:
     """Send a byte a second on each of 300 connections."""
-    begun = 0
+    opened = 0
 
-    async def one(peer: str) -> None:
-        nonlocal begun
-        async for reader, writer in lines(target, peer, tls=tls):
-            begun += 1
-            for byte in said:
+    async def attack_from(peer: str) -> None:
+        nonlocal opened
+        async for reader, writer in connections(target, peer, tls=tls):
+            opened += 1
+            for byte in data:
                 writer.write(bytes([byte]))
                 await asyncio.sleep(1.0)
                 if reader.at_eof() or writer.transport.is_closing() or target.is_over:
                     break
 
-    await asyncio.gather(*map(one, islice(cycle(target.peers), 300)))
-    return f"{begun} connections"
+    await asyncio.gather(*map(attack_from, islice(cycle(target.peers), 300)))
+    return f"{opened} connections"
 
 
 def request(body: bytes) -> bytes:
@@ -224,59 +228,59 @@ def request(body: bytes) -> bytes:
     return head.encode() + body
 
 
-async def leave_bodies(target: Target) -> str:
+async def send_unfinished_bodies(target: Target) -> str:
     """Send most of the largest accepted body, and never its end. Close a connection only after the server has closed it."""
-    begun, piece = 0, b" " * (1 << 20)
-    whole = request(piece * 7)
-    part = whole[: -len(piece)]
+    opened, piece = 0, b" " * (1 << 20)
+    full_request = request(piece * 7)
+    unfinished_request = full_request[: -len(piece)]
 
-    async def one(peer: str) -> None:
-        nonlocal begun
-        async for reader, writer in lines(target, peer):
-            begun += 1
+    async def attack_from(peer: str) -> None:
+        nonlocal opened
+        async for reader, writer in connections(target, peer):
+            opened += 1
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(max(0.1, target.until - time.monotonic())):
-                    writer.write(part)
+                    writer.write(unfinished_request)
                     await writer.drain()
                     await reader.read()
 
-    await asyncio.gather(*map(one, islice(cycle(target.peers), 150)))
-    return f"{begun} bodies"
+    await asyncio.gather(*map(attack_from, islice(cycle(target.peers), 150)))
+    return f"{opened} bodies"
 
 
-async def never_read(target: Target) -> str:
+async def send_without_reading(target: Target) -> str:
     """Send requests without reading the answers."""
-    asked, whole = 0, request(honest())
+    sent, full_request = 0, request(honest())
 
-    async def one(peer: str) -> None:
-        nonlocal asked
-        async for _, writer in lines(target, peer, limit=1):
+    async def attack_from(peer: str) -> None:
+        nonlocal sent
+        async for _, writer in connections(target, peer, limit=1):
             writer.transport.pause_reading()  # type: ignore[attr-defined]
             with suppress(OSError, TimeoutError):
                 while not target.is_over:
-                    writer.write(whole)
-                    asked += 1
+                    writer.write(full_request)
+                    sent += 1
                     await asyncio.wait_for(writer.drain(), PATIENCE)
                     await asyncio.sleep(0.02)
 
-    await asyncio.gather(*map(one, islice(cycle(target.peers), 32)))
-    return f"{asked} reviews whose answer the client never reads"
+    await asyncio.gather(*map(attack_from, islice(cycle(target.peers), 32)))
+    return f"{sent} reviews whose answer the client never reads"
 
 
-async def hang_up(target: Target, body: bytes) -> str:
+async def disconnect_after_request(target: Target, body: bytes) -> str:
     """Send whole reviews, and close each connection without waiting for the answer."""
-    asked, whole = 0, request(body)
+    sent, full_request = 0, request(body)
 
-    async def one(peer: str) -> None:
-        nonlocal asked
-        async for _, writer in lines(target, peer):
+    async def attack_from(peer: str) -> None:
+        nonlocal sent
+        async for _, writer in connections(target, peer):
             with suppress(OSError, TimeoutError):
-                writer.write(whole)
+                writer.write(full_request)
                 await asyncio.wait_for(writer.drain(), PATIENCE)
-                asked += 1
+                sent += 1
 
-    await asyncio.gather(*map(one, islice(cycle(target.peers), 64)))
-    return f"{asked} reviews whose peer hangs up"
+    await asyncio.gather(*map(attack_from, islice(cycle(target.peers), 64)))
+    return f"{sent} reviews whose peer hangs up"
 
 
 async def spread_over_namespaces(target: Target) -> str:
@@ -285,41 +289,41 @@ async def spread_over_namespaces(target: Target) -> str:
     If the attack has one address, it uses the address of the honest callers, as if one API server sent all reviews.
     """
     decided, skipped = 0, 0
-    peers = (HONEST,) if target.peers == ONE else target.peers
+    peers = (HONEST,) if target.peers == ONE_PEER else target.peers
     body = REVIEWS["millions of nothing"][1]()
 
-    async def one(number: int, peer: str) -> None:
+    async def attack_from(number: int, peer: str) -> None:
         nonlocal decided, skipped
-        whole = request(body.replace(b'"namespace": "default"', b'"namespace": "team-%d"' % number))
-        async for reader, writer in lines(target, peer):
+        full_request = request(body.replace(b'"namespace": "default"', b'"namespace": "team-%d"' % number))
+        async for reader, writer in connections(target, peer):
             with suppress(OSError, asyncio.IncompleteReadError):
                 while not target.is_over:
-                    writer.write(whole)
+                    writer.write(full_request)
                     status = await reader.readuntil(b"\r\n\r\n")
                     skipped += b" 200 " not in status.partition(b"\r\n")[0]
                     decided += 1
                     await reader.readexactly(int(status.lower().partition(b"content-length: ")[2].split()[0]))
 
-    await asyncio.gather(*map(one, range(NAMESPACES), cycle(peers)))
+    await asyncio.gather(*map(attack_from, range(NAMESPACES), cycle(peers)))
     return f"{decided} answers, {skipped} of them without a decision"
 
 
-async def pipeline(target: Target) -> str:
+async def send_pipelined(target: Target) -> str:
     """Send whole requests behind one another, and a part of one more."""
-    asked, whole = 0, request(honest())
+    rounds, full_request = 0, request(honest())
 
-    async def one(number: int, peer: str) -> None:
-        nonlocal asked
-        part = whole[: len(whole) * (number % 7) // 7]
-        async for reader, writer in lines(target, peer):
-            writer.write(whole * (1 + number % 5) + part)
-            asked += 1
+    async def attack_from(number: int, peer: str) -> None:
+        nonlocal rounds
+        partial_request = full_request[: len(full_request) * (number % 7) // 7]
+        async for reader, writer in connections(target, peer):
+            writer.write(full_request * (1 + number % 5) + partial_request)
+            rounds += 1
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(PATIENCE):
                     await reader.read()
 
-    await asyncio.gather(*map(one, range(64), cycle(target.peers)))
-    return f"{asked} times"
+    await asyncio.gather(*map(attack_from, range(64), cycle(target.peers)))
+    return f"{rounds} times"
 
 
 class Sealer:
@@ -354,9 +358,9 @@ def _expand(secret: bytes, label: bytes, length: int) -> bytes:
 
 async def connect(target: Target, peer: str) -> tuple[socket.socket, Sealer] | None:
     """Return a connection after its TLS handshake; None if the webhook refused it."""
-    loop, context = asyncio.get_running_loop(), trusting()
+    loop, context = asyncio.get_running_loop(), insecure_tls_context()
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    sock = knock(target, peer)
+    sock = begin_connection(target, peer)
     if sock is None:
         return None
     with NamedTemporaryFile("r") as log:
@@ -384,7 +388,7 @@ async def send_records(
     """On `number` connections at once, send the headers of a request with a large body, then `size` bytes of records."""
     sent, loop = 0, asyncio.get_running_loop()
 
-    async def send(line: tuple[socket.socket, Sealer], data: bytes) -> int:
+    async def send_to(line: tuple[socket.socket, Sealer], data: bytes) -> int:
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(max(0.1, target.until - time.monotonic())):
                 await loop.sock_sendall(line[0], data)
@@ -392,16 +396,16 @@ async def send_records(
         return 0
 
     while not target.is_over:
-        crowd = await asyncio.gather(*(connect(target, peer) for peer in islice(cycle(target.peers), number)))
-        held = [line for line in crowd if line]
+        attempts = await asyncio.gather(*(connect(target, peer) for peer in islice(cycle(target.peers), number)))
+        connections_ = [line for line in attempts if line]
         pieces = []
-        for _, sealer in held:
+        for _, sealer in connections_:
             head = sealer.seal(_LARGE_BODY)
             pieces.append(head + b"".join([record(sealer) for _ in range(size // len(record(Sealer(bytes(48)))))]))
             await asyncio.sleep(0)
-        sent += sum(await asyncio.gather(*map(send, held, pieces)))
+        sent += sum(await asyncio.gather(*map(send_to, connections_, pieces)))
         await asyncio.sleep(PAUSE)
-        close(sock for sock, _ in held)
+        close(sock for sock, _ in connections_)
     return f"{sent} times {size >> 10} KiB were taken"
 
 
@@ -410,48 +414,52 @@ _HEADERS = b"POST /mutate HTTP/1.1\r\nHost: x\r\nX-Long: " + b"y" * 60
 _BODY = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 400\r\n\r\n"
 IN_NAMESPACES = "large reviews in 16 namespaces"
 ATTACKS: dict[str, Attack] = {
-    "10,000 connections that say nothing": stand_there,
-    "hellos on all connections at once": say_hello_at_once,
-    "2,000 hellos a second": say_hello,
-    "a byte a second, of a hello": lambda target: trickle(target, hello(), tls=False),
-    "a byte a second, of the headers": lambda target: trickle(target, _HEADERS, tls=True),
-    "a byte a second, of a body": lambda target: trickle(target, _BODY + b" " * 400, tls=True),
-    "bodies of 6 MiB that have no end": leave_bodies,
-    "readers that never read": never_read,
-    "small reviews, then hanging up": lambda target: hang_up(target, honest()),
-    "large reviews, then hanging up": lambda target: hang_up(target, b" " * (6 << 20)),
-    "pipelines and half bodies": pipeline,
+    "10,000 connections that say nothing": open_silent_connections,
+    "hellos on all connections at once": send_hellos_at_once,
+    "2,000 hellos a second": send_hellos,
+    "a byte a second, of a hello": lambda target: send_slowly(target, client_hello(), tls=False),
+    "a byte a second, of the headers": lambda target: send_slowly(target, _HEADERS, tls=True),
+    "a byte a second, of a body": lambda target: send_slowly(target, _BODY + b" " * 400, tls=True),
+    "bodies of 6 MiB that have no end": send_unfinished_bodies,
+    "readers that never read": send_without_reading,
+    "small reviews, then hanging up": lambda target: disconnect_after_request(target, honest()),
+    "large reviews, then hanging up": lambda target: disconnect_after_request(target, b" " * (6 << 20)),
+    "pipelines and half bodies": send_pipelined,
     IN_NAMESPACES: spread_over_namespaces,
     "records of one byte": lambda target: send_records(target, lambda sealer: sealer.seal(b" ")),
     "key updates": lambda target: send_records(target, Sealer.update_key),
 }
 
 
-def attack(where: Server, name: str, peers: tuple[str, ...], seconds: float) -> tuple[dict[str, Beside], float]:
+def attack(
+    webhook: Server, name: str, peers: tuple[str, ...], seconds: float
+) -> tuple[dict[str, HonestResults], float]:
     """Run one attack and print its result. Return the results of the honest callers, by kind of connection, and the webhook's memory."""
-    host, _, port = where.url.removeprefix("https://").partition(":")
+    host, _, port = webhook.url.removeprefix("https://").partition(":")
     with ExitStack() as stack:
-        kept = stack.enter_context(beside(where))
-        new = stack.enter_context(beside(where, "--fresh", *["--large"] * (name == IN_NAMESPACES)))
+        stop_kept = stack.enter_context(beside(webhook))
+        stop_new = stack.enter_context(beside(webhook, "--fresh", *["--large"] * (name == IN_NAMESPACES)))
         target = Target((host, int(port)), time.monotonic() + seconds, peers)
-        said = asyncio.run(ATTACKS[name](target))
-        held = sample(where.pid, 0.0)
-        seen = {"kept": kept(), "new": new()}
-    print(f"{name}, from {len(peers)} addresses: {said}; {held.memory:.0f} MiB, {held.descriptors} descriptors")
-    for what, one in seen.items():
-        lost = f"{len(one.lost)} lost {one.lost[:2]}"
-        print(f"    {what} connections: {one.asked} honest reviews, {lost}; elapsed time {one.clock}; CPU time of the webhook {one.processor}", flush=True)  # fmt: skip
-    return seen, held.memory
+        attack_summary = asyncio.run(ATTACKS[name](target))
+        webhook_sample = sample(webhook.pid, 0.0)
+        results = {"kept": stop_kept(), "new": stop_new()}
+    print(
+        f"{name}, from {len(peers)} addresses: {attack_summary}; {webhook_sample.memory:.0f} MiB, {webhook_sample.descriptors} descriptors"
+    )
+    for connection_kind, result in results.items():
+        lost = f"{len(result.lost)} lost {result.lost[:2]}"
+        print(f"    {connection_kind} connections: {result.asked} honest reviews, {lost}; elapsed time {result.clock}; CPU time of the webhook {result.processor}", flush=True)  # fmt: skip
+    return results, webhook_sample.memory
 
 
-def problems_of(name: str, seen: Mapping[str, Beside], memory: float) -> Iterator[str]:
-    if memory > MEMORY:
+def problems_of(name: str, results: Mapping[str, HonestResults], memory: float) -> Iterator[str]:
+    if memory > MAX_MEMORY:
         yield f"{name}: the webhook has {memory:.0f} MiB"
-    for one in seen.values():
-        if one.lost:
-            yield f"{name}: {len(one.lost)} honest reviews were lost"
-    longest = seen["kept"].processor.longest
-    if longest > HELD * 1e3:
+    for result in results.values():
+        if result.lost:
+            yield f"{name}: {len(result.lost)} honest reviews were lost"
+    longest = results["kept"].processor.longest
+    if longest > MAX_DELAY * 1e3:
         yield f"{name}: an honest review waited for {longest:.0f} ms of the webhook's CPU time"
 
 
@@ -466,10 +474,10 @@ def main() -> int:
     problems = list[str]()
     for name in ATTACKS:
         if options.only in name:
-            for peers in (ONE, MANY):
-                with server("webhook", descriptors=options.descriptors) as where:
-                    seen, memory = attack(where, name, peers, options.seconds)
-                problems += problems_of(name, seen, memory)
+            for peers in (ONE_PEER, MANY_PEERS):
+                with server("webhook", descriptors=options.descriptors) as webhook:
+                    results, memory = attack(webhook, name, peers, options.seconds)
+                problems += problems_of(name, results, memory)
     print("\n".join(problems) or "no honest review was lost or delayed")
     return 1 if problems else 0
 

@@ -39,9 +39,9 @@ UID_BYTES = 36
 def patch(pod: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Return the fewest patch operations that turn a reviewed pod of one container into the spec of this pod."""
     [container] = pod["spec"]["containers"]
-    stored = container["resources"] | {"requests": container["resources"]["limits"]}  # as an API server completes it
+    resources = container["resources"] | {"requests": container["resources"]["limits"]}  # as an API server completes it
     return [
-        {"op": "replace", "path": "/spec/containers/0/resources", "value": stored},
+        {"op": "replace", "path": "/spec/containers/0/resources", "value": resources},
         {"op": "add", "path": "/spec/resourceClaims", "value": pod["spec"]["resourceClaims"]},
     ]
 
@@ -49,12 +49,12 @@ def patch(pod: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 def registration(url: str, bundle: bytes) -> dict[str, Any]:
     """Return a registration with the same pods and conditions as our mutating webhook."""
     options = Registration(url=url, ca_bundle=base64.b64encode(bundle).decode())
-    made: dict[str, Any] = json.loads(json.dumps(configurations(Configuration().dialects, options)[0]))
-    made["metadata"]["name"] = NAME
-    made["webhooks"][0]["timeoutSeconds"] = (
+    configuration: dict[str, Any] = json.loads(json.dumps(configurations(Configuration().dialects, options)[0]))
+    configuration["metadata"]["name"] = NAME
+    configuration["webhooks"][0]["timeoutSeconds"] = (
         20  # as in the registration of our webhook in this benchmark: no review fails because the machine is busy
     )
-    return made
+    return configuration
 
 
 class Peer(asyncio.Protocol):
@@ -70,8 +70,8 @@ class Peer(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.received += data
-        head, mark, body = self.received.partition(END)
-        if not mark:
+        head, separator, body = self.received.partition(END)
+        if not separator:
             return
         length = LENGTH.search(head + b"\r\n")
         if length is None or len(body) < int(length[1]):
@@ -81,7 +81,7 @@ class Peer(asyncio.Protocol):
         self.transport.write(self.encoded + AFTER % (uid[1] if uid else b""))
 
 
-def answers(operations: bytes) -> bytes:
+def encoded_answer(operations: bytes) -> bytes:
     """Return the HTTP head and the body of the answer, up to the uid."""
     body = BEFORE + base64.b64encode(operations)
     length = len(body) + len(AFTER) - len(b"%b") + UID_BYTES
@@ -92,7 +92,7 @@ async def serve(certificate: str, key: str, operations: bytes, port: int) -> Non
     """Answer until the process ends."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, key)
-    encoded = answers(operations)
+    encoded = encoded_answer(operations)
     server = await asyncio.get_running_loop().create_server(lambda: Peer(encoded), "127.0.0.1", port, ssl=tls)
     await server.serve_forever()
 

@@ -67,7 +67,7 @@ class MissingError(Exception):
     """The program is not available; the message says why."""
 
 
-class Running(NamedTuple):
+class RunningWebhook(NamedTuple):
     """The server's address and process."""
 
     url: str
@@ -82,35 +82,35 @@ def program() -> Path:
     if shutil.which("go") is None:
         raise MissingError("Go is not installed")
     with tempfile.TemporaryDirectory() as scratch:
-        made = _built(Path(scratch))
+        built = _build(Path(scratch))
         path.parent.mkdir(parents=True, exist_ok=True)
-        half = path.with_suffix(f".{os.getpid()}")
-        shutil.copy2(made, half)
-        half.rename(path)
+        partial_copy = path.with_suffix(f".{os.getpid()}")
+        shutil.copy2(built, partial_copy)
+        partial_copy.rename(path)
     return path
 
 
-def _built(scratch: Path) -> Path:
-    made = scratch / "webhook"
+def _build(scratch: Path) -> Path:
+    built = scratch / "webhook"
     environment = os.environ | {"GOBIN": str(scratch), "GOFLAGS": "-buildvcs=false", "GOWORK": "off"}
-    command, where = ["go", "install", f"{MODULE}/cmd/webhook@{COMMIT}"], scratch
+    command, directory = ["go", "install", f"{MODULE}/cmd/webhook@{COMMIT}"], scratch
     if source := os.environ.get("HAMI_DRA_SOURCE"):
-        command, where = ["go", "build", "-o", str(made), "./cmd/webhook"], Path(source)
+        command, directory = ["go", "build", "-o", str(built), "./cmd/webhook"], Path(source)
     try:
-        subprocess.run(command, cwd=where, env=environment, check=True, capture_output=True, text=True, timeout=BUILD_SECONDS)  # fmt: skip
+        subprocess.run(command, cwd=directory, env=environment, check=True, capture_output=True, text=True, timeout=BUILD_SECONDS)  # fmt: skip
     except subprocess.CalledProcessError as error:
-        last = error.stderr.strip().splitlines()[-1:] or ["go printed no error"]
-        raise MissingError(f"go could not build HAMi-DRA: {last[0].strip()}") from error
+        last_line = error.stderr.strip().splitlines()[-1:] or ["go printed no error"]
+        raise MissingError(f"go could not build HAMi-DRA: {last_line[0].strip()}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise MissingError(f"go could not build HAMi-DRA: {error}") from error
-    return made
+    return built
 
 
 @contextmanager
-def running(path: Path, serving: Pair, api: bytes) -> Iterator[Running]:
+def running(path: Path, serving: Pair, api: bytes) -> Iterator[RunningWebhook]:
     """Run the webhook with a certificate, and with the kubeconfig `api` for its API server."""
     with tempfile.TemporaryDirectory() as scratch:
-        home = Path(scratch)
+        folder = Path(scratch)
         files = {
             "tls.crt": serving.certificate,
             "tls.key": serving.key,
@@ -118,14 +118,14 @@ def running(path: Path, serving: Pair, api: bytes) -> Iterator[Running]:
             "kubeconfig": api,
         }
         for name, content in files.items():
-            (home / name).write_bytes(content)
+            (folder / name).write_bytes(content)
         port = free_port()
         options = {
             "bind-address": "127.0.0.1",
             "secure-port": port,
-            "cert-dir": home,
-            "device-config-file": home / "device-config.yaml",
-            "kubeconfig": home / "kubeconfig",
+            "cert-dir": folder,
+            "device-config-file": folder / "device-config.yaml",
+            "kubeconfig": folder / "kubeconfig",
             "metrics-bind-address": "0",
             "health-probe-bind-address": "0",
             "kube-api-qps": 1_000_000,
@@ -134,8 +134,8 @@ def running(path: Path, serving: Pair, api: bytes) -> Iterator[Running]:
         command = [str(path), *(f"--{name}={value}" for name, value in options.items())]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            until_it_listens(port, process)
-            yield Running(f"https://127.0.0.1:{port}", process.pid)
+            wait_until_listening(port, process)
+            yield RunningWebhook(f"https://127.0.0.1:{port}", process.pid)
         finally:
             process.terminate()
             process.wait(20)
@@ -160,7 +160,7 @@ def registration(url: str, bundle: bytes) -> dict[str, Any]:
     }
 
 
-def until_it_listens(port: int, process: subprocess.Popen[bytes]) -> None:
+def wait_until_listening(port: int, process: subprocess.Popen[bytes]) -> None:
     """Wait for the first TLS handshake that succeeds; raise MissingError if there is none."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
-MIN = 0.001
+MIN_SECONDS = 0.001
 
 
 class Piece(NamedTuple):
@@ -45,44 +45,44 @@ class Recorder:
     @contextmanager
     def piece(self, what: Callable[[], str]) -> Iterator[None]:
         """Time one piece; `what` is called only for long ones."""
-        begun, worked = monotonic(), thread_time()
+        started, cpu_before = monotonic(), thread_time()
         self._depth += 1
         try:
             yield
         finally:
             self._depth -= 1
-            seconds = thread_time() - worked
-            if seconds >= MIN and os.getpid() == self._process:
-                one = Piece(what(), begun, monotonic(), seconds, self._depth)
-                self._file.write(json.dumps(one) + "\n")
+            seconds = thread_time() - cpu_before
+            if seconds >= MIN_SECONDS and os.getpid() == self._process:
+                finished_piece = Piece(what(), started, monotonic(), seconds, self._depth)
+                self._file.write(json.dumps(finished_piece) + "\n")
 
-    def stand_around(self, owner: Any, name: str, what: Callable[..., str]) -> None:
-        inner = getattr(owner, name)
+    def time_calls(self, owner: Any, name: str, what: Callable[..., str]) -> None:
+        original = getattr(owner, name)
 
-        @wraps(inner)
-        def timed(*given: Any, **named: Any) -> Any:
-            with self.piece(lambda: what(*given)):
-                return inner(*given, **named)
+        @wraps(original)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            with self.piece(lambda: what(*args)):
+                return original(*args, **kwargs)
 
         setattr(owner, name, timed)
 
     @types.coroutine
-    def step_through(self, work: Any) -> Generator[Any, Any, Any]:
+    def time_steps(self, coroutine: Any) -> Generator[Any, Any, Any]:
         """Time each step of a coroutine."""
-        send, value = work.send, None
+        send, value = coroutine.send, None
         while True:
             try:
                 with self.piece(lambda: "a step of a review that is answered later"):
-                    waited_for = send(value)
+                    awaited = send(value)
             except StopIteration as end:
                 return end.value
             try:
-                send, value = work.send, (yield waited_for)
+                send, value = coroutine.send, (yield awaited)
             except BaseException as error:  # noqa: BLE001  every exception belongs to the coroutine
-                send, value = work.throw, error
+                send, value = coroutine.throw, error
 
 
-def watch(recorder: Recorder) -> None:
+def add_timers(recorder: Recorder) -> None:
     """Put timers around the functions that the webhook's event loop calls."""
     from runtime.http.connection import PeerConnection
     from runtime.http.fair_queue import FairQueue
@@ -91,33 +91,35 @@ def watch(recorder: Recorder) -> None:
     from webhook.service import app
     from webhook.service.decider import ReviewDecider
 
-    around = recorder.stand_around
-    around(PeerConnection, "data_received", lambda _, data: f"reading {len(data)} bytes")
-    around(PeerConnection, "connection_made", lambda _, __: "a connection after its handshake")
-    around(PeerConnection, "_reply", lambda _, reply: f"writing {reply.status} and {len(reply.body)} bytes")
-    around(FairQueue, "_serve", lambda _: "a turn of the queue")
-    around(Listener, "_accept", lambda *_: "accepting connections")
-    around(app.App, "_review", lambda _, review: f"a {review.path} review of {len(review.body)} bytes on the loop")
-    around(app, "answer_timeout", lambda path, body, *_: f"answering undecided: a {path} review of {len(body)} bytes")
-    around(ReviewDecider, "decide", lambda _, path, body, *__: f"deciding a {path} review of {len(body)} bytes")
-    around(pool._Worker, "__init__", lambda *_: "forking a worker")  # noqa: SLF001
-    around(pool, "_encode", lambda _: "handing a review to a worker")
-    later = Listener.run_task
-    Listener.run_task = lambda door, work: later(door, recorder.step_through(work))  # type: ignore[method-assign, assignment]
-    _watch_collector(recorder)
+    time_calls = recorder.stand_around
+    time_calls(PeerConnection, "data_received", lambda _, data: f"reading {len(data)} bytes")
+    time_calls(PeerConnection, "connection_made", lambda _, __: "a connection after its handshake")
+    time_calls(PeerConnection, "_reply", lambda _, reply: f"writing {reply.status} and {len(reply.body)} bytes")
+    time_calls(FairQueue, "_serve", lambda _: "a turn of the queue")
+    time_calls(Listener, "_accept", lambda *_: "accepting connections")
+    time_calls(app.App, "_review", lambda _, review: f"a {review.path} review of {len(review.body)} bytes on the loop")
+    time_calls(
+        app, "answer_timeout", lambda path, body, *_: f"answering undecided: a {path} review of {len(body)} bytes"
+    )
+    time_calls(ReviewDecider, "decide", lambda _, path, body, *__: f"deciding a {path} review of {len(body)} bytes")
+    time_calls(pool._Worker, "__init__", lambda *_: "forking a worker")  # noqa: SLF001
+    time_calls(pool, "_encode", lambda _: "handing a review to a worker")
+    run_task = Listener.run_task
+    Listener.run_task = lambda door, work: run_task(door, recorder.step_through(work))  # type: ignore[method-assign, assignment]
+    _add_timer_of_collector(recorder)
 
 
-def _watch_collector(recorder: Recorder) -> None:
-    pieces: list[Any] = []
+def _add_timer_of_collector(recorder: Recorder) -> None:
+    open_pieces: list[Any] = []
 
-    def told(phase: str, info: dict[str, int]) -> None:
+    def on_collection(phase: str, info: dict[str, int]) -> None:
         if phase == "start":
-            pieces.append(recorder.piece(lambda: f"the collector, generation {info['generation']}"))
-            pieces[-1].__enter__()
-        elif pieces:
-            pieces.pop().__exit__(None, None, None)
+            open_pieces.append(recorder.piece(lambda: f"the collector, generation {info['generation']}"))
+            open_pieces[-1].__enter__()
+        elif open_pieces:
+            open_pieces.pop().__exit__(None, None, None)
 
-    gc.callbacks.append(told)
+    gc.callbacks.append(on_collection)
 
 
 def read(path: Path) -> list[Piece]:
@@ -128,16 +130,16 @@ def read(path: Path) -> list[Piece]:
 
 def between(pieces: Iterable[Piece], begun: float, ended: float) -> Iterator[str]:
     """Return the pieces between two times, as lines."""
-    for one in sorted(pieces, key=lambda piece: (piece.begun, piece.depth)):
-        if one.ended > begun and one.begun < ended:
-            yield f"{'  ' * one.depth}{one.seconds * 1e3:6.1f} ms {one.what}"
+    for piece in sorted(pieces, key=lambda piece: (piece.begun, piece.depth)):
+        if piece.ended > begun and piece.begun < ended:
+            yield f"{'  ' * piece.depth}{piece.seconds * 1e3:6.1f} ms {piece.what}"
 
 
 def main() -> None:
     from bench.webhook.admission import serve_webhook
 
     with open(sys.argv[1], "w", buffering=1) as file:  # noqa: PTH123
-        watch(Recorder(file))
+        add_timers(Recorder(file))
         serve_webhook()
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bench.row import Row
-from bench.webhook.admission import LIMITS, large_world, patch_object, pod, review
+from bench.webhook.admission import LIMITS, large_state_builder, patched_object, pod, review
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,17 +29,17 @@ NAMESPACE = "default"
 
 def rows() -> Iterator[Row]:
     """Measure the two steps separately and together."""
-    world, claim_of = large_world(NODES)
-    took: dict[str, list[float]] = {"translate and check": [], "quota": [], "translate, check + quota": []}
+    builder, claim_of = large_state_builder(NODES)
+    millis_by_step: dict[str, list[float]] = {"translate and check": [], "quota": [], "translate, check + quota": []}
     body = review(pod(LIMITS))
-    door = Door()
+    gate = QuotaGate()
     for number in range(REVIEWS):
         if number % CHANGES == 0:
-            world.put(claim_of(number))
-        times = one_pod(body, world.state(fresh=True), door, number)
-        for what, seconds in zip(took, (*times, sum(times)), strict=True):
-            took[what].append(seconds * 1e3)
-    for what, times_of in took.items():
+            builder.put(claim_of(number))
+        times = time_pod(body, builder.state(fresh=True), gate, number)
+        for what, seconds in zip(millis_by_step, (*times, sum(times)), strict=True):
+            millis_by_step[what].append(seconds * 1e3)
+    for what, times_of in millis_by_step.items():
         times_of.sort()
         yield Row(
             what=f"{what} in process, 5 kB pod, {NODES:,} nodes, p99",
@@ -50,26 +50,26 @@ def rows() -> Iterator[Row]:
         )
 
 
-def one_pod(body: bytes, state: Any, door: Door, number: int) -> tuple[float, float]:
+def time_pod(body: bytes, state: Any, gate: QuotaGate, number: int) -> tuple[float, float]:
     """Run both steps for one pod; return the CPU seconds of each step."""
     from webhook.admission import review as admission
     from webhook.admission import review_quota
 
-    begun = time.process_time()
+    started = time.process_time()
     outcome = admission.decide_review("mutate", body, state)
-    judged = time.process_time()
-    patched = patch_object(body, outcome.body)
+    decided = time.process_time()
+    patched = patched_object(body, outcome.body)
     patched["metadata"]["uid"] = f"pod-{number}"
-    asked = review(patched)
-    sent = time.process_time()
-    said = json.loads(review_quota(asked, partial(door.admit, stock=state.stock, now=float(number))))
+    quota_review = review(patched)
+    quota_started = time.process_time()
+    quota_answer = json.loads(review_quota(quota_review, partial(gate.admit, stock=state.stock, now=float(number))))
     counted = time.process_time()
-    if not said["response"]["allowed"] or not door.guests:
-        raise AssertionError(f"the quota did not count the pod, or refused it: {said}")
-    return judged - begun, counted - sent
+    if not quota_answer["response"]["allowed"] or not gate.guests:
+        raise AssertionError(f"the quota did not count the pod, or refused it: {quota_answer}")
+    return decided - started, counted - quota_started
 
 
-class Door:
+class QuotaGate:
     """Admits objects under a quota that is large enough, as `allocator.service` does, but without a clock."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Door:
 
         self._pending.expire(now)
         demand = partial(self._demands.upper_bound, stock=stock)
-        waiting = partial(
+        pending_usage = partial(
             self._pending.waiting,
             stock=stock,
             demand=demand,
@@ -96,8 +96,8 @@ class Door:
             find_spec=_nothing,
             except_uid=new.uid,
         )
-        held = partial(held_of_quota, stock=stock, find_pod=_no_pod)
-        question = QuotaQuestion(self._quotas, held, waiting, demand, _nothing)
+        usage = partial(held_of_quota, stock=stock, find_pod=_no_pod)
+        question = QuotaQuestion(self._quotas, usage, pending_usage, demand, _nothing)
         lines = question.lines_for(new, question.requested_by(new))
         if not lines or not new.claims:
             return "no line of the quota is about it"

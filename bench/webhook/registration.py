@@ -36,49 +36,52 @@ def main(former: Sequence[str]) -> None:
     bundle = Registration(ca_bundle="Ym9v", url="https://127.0.0.1:9/")
     cases: dict[str, list[Any]] = {"no webhook": [], "ours": configurations(Configuration().dialects, bundle)}
     for path in former:
-        cases[Path(path).name] = [reachable(document.object) for document in manifests.read([Path(path)])]
-    evaluated(cases)
-    spent: dict[str, list[float]] = {name: [] for name in cases}
+        cases[Path(path).name] = [without_running_webhook(document.object) for document in manifests.read([Path(path)])]
+    print_evaluations(cases)
+    millis_by_case: dict[str, list[float]] = {name: [] for name in cases}
     with ControlPlane(name="bench-registration") as cluster:
         namespace = cluster.namespace("plain")
-        for turn in range(ROUNDS + 1):
-            for name, made in cases.items():
-                cluster.create(*made)
-                millis = cpu_of_pods(cluster, namespace)
-                cluster.remove(*made)
-                if turn:  # the first round warms up
-                    spent[name].append(millis)
-    base = statistics.median(spent["no webhook"])
-    for name, all_of_them in spent.items():
+        for round_number in range(ROUNDS + 1):
+            for name, configurations_ in cases.items():
+                cluster.create(*configurations_)
+                millis = cpu_per_pod(cluster, namespace)
+                cluster.remove(*configurations_)
+                if round_number:  # the first round warms up
+                    millis_by_case[name].append(millis)
+    base = statistics.median(millis_by_case["no webhook"])
+    for name, all_of_them in millis_by_case.items():
         median = statistics.median(all_of_them)
-        rounds = " ".join(f"{one:.2f}" for one in sorted(all_of_them))
+        rounds = " ".join(f"{value:.2f}" for value in sorted(all_of_them))
         print(f"{name:30} {median:6.2f} ms CPU a plain pod {median / base:6.2f}x  ({rounds})")
 
 
-def evaluated(cases: Mapping[str, Sequence[Any]]) -> None:
+def print_evaluations(cases: Mapping[str, Sequence[Any]]) -> None:
     """Print the time, the allocations and the cost of each condition for a plain pod, and of the condition `false` as a baseline."""
     conditions = {"false": "false"}
-    for name, made in cases.items():
+    for name, configurations_ in cases.items():
         for webhook in (
-            webhook for one in made for webhook in one["webhooks"] if webhook["name"].startswith("pods.mutate.")
+            webhook
+            for configuration in configurations_
+            for webhook in configuration["webhooks"]
+            if webhook["name"].startswith("pods.mutate.")
         ):
             conditions[name] = webhook["matchConditions"][0]["expression"]
     oracle = Oracle("condition")
-    said: dict[str, list[dict[str, Any]]] = {name: [] for name in conditions}
+    answers_by_case: dict[str, list[dict[str, Any]]] = {name: [] for name in conditions}
     try:
         for _ in range(ROUNDS):
             for name, expression in conditions.items():
-                asked = {"resource": "pods", "operation": "CREATE", "objects": [plain("ns")], "repeat": REPEATS}
-                said[name].append(oracle.ask(expression=expression, **asked))
+                question = {"resource": "pods", "operation": "CREATE", "objects": [plain_pod("ns")], "repeat": REPEATS}
+                answers_by_case[name].append(oracle.ask(expression=expression, **question))
     finally:
         oracle.close()
-    for name, answers in said.items():
+    for name, answers in answers_by_case.items():
         best = min(answers, key=lambda answer: float(answer["evalNs"]))
         micros, cost = best["evalNs"] / 1000, best["outcomes"][0]["cost"]
         print(f"{name:30} {micros:6.2f} µs, {best['allocations']:.0f} allocations, cost {cost}")
 
 
-def reachable(configuration: dict[str, Any]) -> dict[str, Any]:
+def without_running_webhook(configuration: dict[str, Any]) -> dict[str, Any]:
     """Change a configuration so that the API server accepts it although no webhook runs; return it."""
     for webhook in configuration["webhooks"]:
         webhook["clientConfig"] = {"url": "https://127.0.0.1:9/", "caBundle": ""}
@@ -86,9 +89,9 @@ def reachable(configuration: dict[str, Any]) -> dict[str, Any]:
     return configuration
 
 
-def cpu_of_pods(cluster: ControlPlane, namespace: str) -> float:
+def cpu_per_pod(cluster: ControlPlane, namespace: str) -> float:
     """Create plain pods; return the API server's CPU milliseconds per pod."""
-    item = plain(namespace)
+    item = plain_pod(namespace)
     for _ in range(20):  # until the configuration is in force
         cluster.create(item, dryRun="All")
     server = cluster.apiserver.child.pid
@@ -98,7 +101,7 @@ def cpu_of_pods(cluster: ControlPlane, namespace: str) -> float:
     return (cpu_of(server) - before) / PODS * 1000
 
 
-def plain(namespace: str) -> dict[str, Any]:
+def plain_pod(namespace: str) -> dict[str, Any]:
     """Return a pod of two containers without devices."""
     return pod("web", namespace, *(container(name, **resources()) for name in ("main", "proxy")))
 

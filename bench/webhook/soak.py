@@ -35,19 +35,19 @@ import aiohttp
 from bench import hostile_store
 from bench.meter import cpu_of
 from bench.webhook import pieces
-from bench.webhook.admission import ROOT, Server, pod, review, server, trusting
+from bench.webhook.admission import ROOT, Server, insecure_tls_context, pod, review, server
 from tests.webhook.hostile import CORPUS, REVIEWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 MIB = 1 << 20
-CEILING = 512  # MiB, workers included
+MAX_MEMORY = 512  # MiB, workers included
 CLIENTS = 32
 HOSTILE = 10_000
 # The most CPU seconds of the webhook by which hostile clients may delay an honest review: for 99 of 100 reviews, and for all reviews. One
 # review takes 70 ms at most, and a turn of the event loop less. `tests/runtime/http/test_fair_queue.py` tests how clients share the turns.
-HELD_MOSTLY, HELD = 0.075, 0.1
+MAX_DELAY_OF_99_PERCENT, MAX_DELAY = 0.075, 0.1
 # For so many of the longest delays, the program prints what the event loop did.
 SLOWEST = 5
 PAUSE = 0.005
@@ -63,7 +63,7 @@ class Sample(NamedTuple):
     descriptors: int
 
 
-class Held(NamedTuple):
+class DelayFigures(NamedTuple):
     """How long honest reviews took, in milliseconds: the median, the 99th percentile, and the longest."""
 
     p50: float
@@ -71,16 +71,21 @@ class Held(NamedTuple):
     longest: float
 
     @classmethod
-    def of(cls, seconds: Iterable[float]) -> Held:
+    def of(cls, seconds: Iterable[float]) -> DelayFigures:
         """Return the figures of the measured times."""
-        took = sorted(seconds) or [0.0]
-        return cls(*(1e3 * took[min(len(took) - 1, int(share * len(took)))] for share in (0.5, 0.99, 1.0)))
+        sorted_seconds = sorted(seconds) or [0.0]
+        return cls(
+            *(
+                1e3 * sorted_seconds[min(len(sorted_seconds) - 1, int(share * len(sorted_seconds)))]
+                for share in (0.5, 0.99, 1.0)
+            )
+        )
 
     def __str__(self) -> str:
         return f"p50 {self.p50:.1f} ms, p99 {self.p99:.1f} ms, longest {self.longest:.1f} ms"
 
 
-class Hold(NamedTuple):
+class HonestReview(NamedTuple):
     """An honest review: the CPU seconds of the webhook between request and answer, and the times of both."""
 
     seconds: float
@@ -88,48 +93,50 @@ class Hold(NamedTuple):
     ended: float
 
 
-class Beside(NamedTuple):
+class HonestResults(NamedTuple):
     """The result of the process that sends honest reviews."""
 
     asked: int
     lost: list[str]  # for each lost review: the error or the answer
-    clock: Held
-    processor: Held  # in CPU time of the webhook
-    slowest: tuple[Hold, ...] = ()  # by CPU time of the webhook
+    clock: DelayFigures
+    processor: DelayFigures  # in CPU time of the webhook
+    slowest: tuple[HonestReview, ...] = ()  # by CPU time of the webhook
 
 
-UNASKED = Beside(0, [], Held(0, 0, 0), Held(0, 0, 0))
+NO_HONEST_REVIEWS = HonestResults(0, [], DelayFigures(0, 0, 0), DelayFigures(0, 0, 0))
 
 
-class Seen(NamedTuple):
+class SoakResult(NamedTuple):
     """The result of a run."""
 
     answers: dict[int, int]
     lost: int
     samples: list[Sample]
     hostile: int = 0
-    beside: Beside = UNASKED
+    beside: HonestResults = NO_HONEST_REVIEWS
 
     @property
     def problems(self) -> list[str]:
         settled = self.samples[len(self.samples) // 3 :]
         early, late = settled[: len(settled) // 2], settled[len(settled) // 2 :]
-        found = [f"{self.lost} reviews were lost"] if self.lost else []
+        violations = [f"{self.lost} reviews were lost"] if self.lost else []
         if self.beside.lost:
-            found.append(f"{len(self.beside.lost)} honest reviews were lost, the first: {self.beside.lost[0]}")
-        held = self.beside.processor
-        if held.longest > HELD * 1e3:
-            found.append(f"an honest review waited for {held.longest:.0f} ms of the webhook's CPU time")
-        if held.p99 > HELD_MOSTLY * 1e3:
-            found.append(f"one honest review of a hundred waited for {held.p99:.0f} ms of the webhook's CPU time")
-        if max(sample.memory for sample in self.samples) > CEILING:
-            found.append(f"the webhook took more than {CEILING} MiB")
-        for what in ("memory", "descriptors"):
-            # Medians, because workers start and end; CEILING limits their memory.
-            before, after = (median(getattr(one, what) for one in part) for part in (early, late))
+            violations.append(f"{len(self.beside.lost)} honest reviews were lost, the first: {self.beside.lost[0]}")
+        delays = self.beside.processor
+        if delays.longest > MAX_DELAY * 1e3:
+            violations.append(f"an honest review waited for {delays.longest:.0f} ms of the webhook's CPU time")
+        if delays.p99 > MAX_DELAY_OF_99_PERCENT * 1e3:
+            violations.append(
+                f"one honest review of a hundred waited for {delays.p99:.0f} ms of the webhook's CPU time"
+            )
+        if max(sample.memory for sample in self.samples) > MAX_MEMORY:
+            violations.append(f"the webhook took more than {MAX_MEMORY} MiB")
+        for quantity in ("memory", "descriptors"):
+            # Medians, because workers start and end; MAX_MEMORY limits their memory.
+            before, after = (median(getattr(sample_, quantity) for sample_ in part) for part in (early, late))
             if after > before * SLACK + 8:
-                found.append(f"{what} grew from {before:.0f} to {after:.0f}")
-        return found
+                violations.append(f"{quantity} grew from {before:.0f} to {after:.0f}")
+        return violations
 
 
 def processes(pid: int) -> Iterator[int]:
@@ -157,26 +164,26 @@ def honest(*, large: bool = False) -> bytes:
     return review(pod({"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}, mark))
 
 
-def ask_beside(url: str, pid: int, *, fresh: bool = False, large: bool = False) -> Beside:
+def send_honest_reviews(url: str, pid: int, *, fresh: bool = False, large: bool = False) -> HonestResults:
     """Send one honest review after the other until standard input ends. With `fresh` each review has a new connection."""
     host, _, port = url.removeprefix("https://").partition(":")
-    connection = HTTPSConnection(host, int(port), timeout=30, context=trusting())
+    connection = HTTPSConnection(host, int(port), timeout=30, context=insecure_tls_context())
     connection.connect()
-    clock, worked, lost, started = list[float](), list[Hold](), list[str](), time.monotonic()
+    clock, reviews, lost, started = list[float](), list[HonestReview](), list[str](), time.monotonic()
     body = honest(large=large)
     # The request is sent in one piece, as API servers send it. This process has a high priority, so that it adds no delay of its own.
-    whole = b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body  # fmt: skip
+    request_bytes = b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body  # fmt: skip
     with suppress(PermissionError):
         os.nice(-10)
     print("connected", flush=True)
     while not select.select([sys.stdin], [], [], PAUSE)[0]:
-        begun, before = time.monotonic(), cpu_of(pid)
+        started_at, before = time.monotonic(), cpu_of(pid)
         try:
             if fresh:
                 connection.close()
             if connection.sock is None:
                 connection.connect()
-            connection.sock.sendall(whole)
+            connection.sock.sendall(request_bytes)
             answer = HTTPResponse(connection.sock, method="POST")
             answer.begin()
             text = answer.read()
@@ -186,19 +193,23 @@ def ask_beside(url: str, pid: int, *, fresh: bool = False, large: bool = False) 
             connection.close()
             lost.append(f"{time.monotonic() - started:.1f} s: {error!r}")
             continue
-        held, took = cpu_of(pid) - before, time.monotonic() - begun
-        worked.append(Hold(held, begun, begun + took))
-        clock.append(took)
-        if why := what_is_lost(answer.status, text):
+        cpu_seconds, elapsed = cpu_of(pid) - before, time.monotonic() - started_at
+        reviews.append(HonestReview(cpu_seconds, started_at, started_at + elapsed))
+        clock.append(elapsed)
+        if loss := why_lost(answer.status, text):
             lost.append(
-                f"{time.monotonic() - started:.1f} s: after {took:.2f} s and {held:.2f} CPU seconds of the webhook: {why}"
+                f"{time.monotonic() - started:.1f} s: after {elapsed:.2f} s and {cpu_seconds:.2f} CPU seconds of the webhook: {loss}"
             )
-    return Beside(
-        len(clock), lost, Held.of(clock), Held.of(one.seconds for one in worked), tuple(nlargest(SLOWEST, worked))
+    return HonestResults(
+        len(clock),
+        lost,
+        DelayFigures.of(clock),
+        DelayFigures.of(review_.seconds for review_ in reviews),
+        tuple(nlargest(SLOWEST, reviews)),
     )
 
 
-def what_is_lost(status: int, text: bytes) -> str:
+def why_lost(status: int, text: bytes) -> str:
     """Return the answer to an honest review whose pod was not translated; "" if it was translated."""
     if status != 200:
         return f"{status}: {text[:200].decode(errors='replace')}"
@@ -209,60 +220,66 @@ def what_is_lost(status: int, text: bytes) -> str:
 
 
 @contextmanager
-def beside(where: Server, *options: str) -> Iterator[Callable[[], Beside]]:
+def beside(where: Server, *options: str) -> Iterator[Callable[[], HonestResults]]:
     """Run a process that sends honest reviews. The yielded function stops the process and returns its result."""
     command = [sys.executable, "-m", "bench.webhook.soak", "--beside", where.url, str(where.pid), *options]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
     process.stdout.readline()
 
-    def told() -> Beside:
+    def stop() -> HonestResults:
         asked, lost, clock, processor, slowest = json.loads(process.communicate(timeout=60)[0])
-        return Beside(asked, lost, Held(*clock), Held(*processor), tuple(Hold(*one) for one in slowest))
+        return HonestResults(
+            asked,
+            lost,
+            DelayFigures(*clock),
+            DelayFigures(*processor),
+            tuple(HonestReview(*fields) for fields in slowest),
+        )
 
     try:
-        yield told
+        yield stop
     finally:
         process.kill()
         process.communicate()
 
 
-async def soak(where: Server, *, seconds: float, reviews: int, share: float, hostile: int = 0) -> Seen:
+async def soak(where: Server, *, seconds: float, reviews: int, share: float, hostile: int = 0) -> SoakResult:
     """Send reviews until the time is over or `reviews` reviews are sent, but at least `hostile` hostile reviews."""
-    with beside(where) as told:
-        seen = await _crowd(where, seconds=seconds, reviews=reviews, share=share, hostile=hostile)
-        return seen._replace(beside=await asyncio.to_thread(told))
+    with beside(where) as stop_honest:
+        result = await _send_reviews(where, seconds=seconds, reviews=reviews, share=share, hostile=hostile)
+        return result._replace(beside=await asyncio.to_thread(stop_honest))
 
 
-async def _crowd(where: Server, *, seconds: float, reviews: int, share: float, hostile: int) -> Seen:
+async def _send_reviews(where: Server, *, seconds: float, reviews: int, share: float, hostile: int) -> SoakResult:
     answers: dict[int, int] = {}
-    lost, asked, sent, samples, started = 0, 0, 0, list[Sample](), time.monotonic()
+    lost, sent_reviews, sent_hostile, samples, started = 0, 0, 0, list[Sample](), time.monotonic()
     # In a thread, because making the hostile reviews takes half a second, which would block the event loop.
-    bad = [(path, await asyncio.to_thread(make)) for path, make in (REVIEWS | CORPUS).values()]
-    good = honest()
+    hostile_reviews = [(path, await asyncio.to_thread(make)) for path, make in (REVIEWS | CORPUS).values()]
+    honest_review = honest()
     address = where.url.removeprefix("https://").split(":")
 
     async def client(number: int, session: aiohttp.ClientSession) -> None:
-        nonlocal lost, asked, sent
-        dice = random.Random(number)
-        while (asked < reviews and time.monotonic() - started < seconds) or sent < hostile:
-            asked += 1
-            path, body = "mutate", good
-            if dice.random() < share:
-                sent += 1
-                path, body = dice.choice(bad)
-            new = body.replace(b"registry.example.com", b"r%d.example.com" % asked).replace(b"device.driver", b"device.driver" + b" " * (asked % 900))  # fmt: skip
+        nonlocal lost, sent_reviews, sent_hostile
+        random_ = random.Random(number)
+        while (sent_reviews < reviews and time.monotonic() - started < seconds) or sent_hostile < hostile:
+            sent_reviews += 1
+            path, body = "mutate", honest_review
+            if random_.random() < share:
+                sent_hostile += 1
+                path, body = random_.choice(hostile_reviews)
+            different_body = body.replace(b"registry.example.com", b"r%d.example.com" % sent_reviews).replace(b"device.driver", b"device.driver" + b" " * (sent_reviews % 900))  # fmt: skip
             try:
-                async with session.post(f"{where.url}/{path}", data=BytesIO(new), headers={"Content-Type": "application/json"}) as answer:  # fmt: skip
+                async with session.post(f"{where.url}/{path}", data=BytesIO(different_body), headers={"Content-Type": "application/json"}) as answer:  # fmt: skip
                     await answer.read()
                     answers[answer.status] = answers.get(answer.status, 0) + 1
             except aiohttp.ClientError as error:
                 lost += 1
-                print(f"lost: {len(new)} bytes to {path}: {error!r}", file=sys.stderr)
+                print(f"lost: {len(different_body)} bytes to {path}: {error!r}", file=sys.stderr)
 
-    async def half() -> None:
+    async def send_half_requests() -> None:
         while True:
-            _, writer = await asyncio.open_connection(address[0], int(address[1]), ssl=trusting())
+            _, writer = await asyncio.open_connection(address[0], int(address[1]), ssl=insecure_tls_context())
             writer.write(
                 b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\nContent-Type: application/json\r\n\r\n{"
             )
@@ -271,34 +288,34 @@ async def _crowd(where: Server, *, seconds: float, reviews: int, share: float, h
             finally:
                 writer.transport.abort()
 
-    async def watch() -> None:
+    async def take_samples() -> None:
         while True:
             samples.append(sample(where.pid, time.monotonic() - started))
             await asyncio.sleep(min(5.0, seconds / 40))
 
-    connector = aiohttp.TCPConnector(ssl=trusting(), limit=CLIENTS)
+    connector = aiohttp.TCPConnector(ssl=insecure_tls_context(), limit=CLIENTS)
     async with aiohttp.ClientSession(connector=connector) as session:
-        beside = [asyncio.create_task(half()), asyncio.create_task(watch())]
+        background_tasks = [asyncio.create_task(send_half_requests()), asyncio.create_task(take_samples())]
         await asyncio.gather(*(client(number, session) for number in range(CLIENTS)))
-        for task in beside:
+        for task in background_tasks:
             task.cancel()
-        await asyncio.gather(*beside, return_exceptions=True)
+        await asyncio.gather(*background_tasks, return_exceptions=True)
     samples.append(sample(where.pid, time.monotonic() - started))
-    return Seen(answers, lost, samples, sent)
+    return SoakResult(answers, lost, samples, sent_hostile)
 
 
-def filled(size: int) -> Iterator[str]:
+def start_beside_hostile_objects(size: int) -> Iterator[str]:
     """Start each process in a cluster with `size` MiB of hostile objects; yield the violations."""
     with hostile_store.stored(size * MIB) as directory:
         for name in (*hostile_store.PROCESSES, *hostile_store.PROCESSES):
             try:
-                fared = hostile_store.run(directory, name)
+                measurement = hostile_store.run(directory, name)
             except RuntimeError as error:
                 yield str(error)
                 continue
-            print(f"{name} beside {size} MiB of hostile objects: ready after {fared.seconds:.0f} s, {fared.peak:.0f} MiB at most")  # fmt: skip
-            if fared.peak > CEILING:
-                yield f"{name} took {fared.peak:.0f} MiB"
+            print(f"{name} beside {size} MiB of hostile objects: ready after {measurement.seconds:.0f} s, {measurement.peak:.0f} MiB at most")  # fmt: skip
+            if measurement.peak > MAX_MEMORY:
+                yield f"{name} took {measurement.peak:.0f} MiB"
 
 
 def main() -> int:
@@ -315,25 +332,25 @@ def main() -> int:
     options = parser.parse_args()
     if options.beside:
         url, pid = options.beside
-        print(json.dumps(ask_beside(url, int(pid), fresh=options.fresh, large=options.large)))
+        print(json.dumps(send_honest_reviews(url, int(pid), fresh=options.fresh, large=options.large)))
         return 0
-    with TemporaryDirectory() as folder, server("webhook", pieces=Path(folder, "pieces")) as where:
-        crowd = soak(where, seconds=options.minutes * 60, reviews=options.reviews, share=options.share, hostile=options.hostile)  # fmt: skip
-        seen = asyncio.run(crowd)
-        done = pieces.read(Path(folder, "pieces"))
-    for sample in seen.samples:
+    with TemporaryDirectory() as folder, server("webhook", pieces=Path(folder, "pieces")) as webhook:
+        run = soak(webhook, seconds=options.minutes * 60, reviews=options.reviews, share=options.share, hostile=options.hostile)  # fmt: skip
+        result = asyncio.run(run)
+        recorded_pieces = pieces.read(Path(folder, "pieces"))
+    for sample in result.samples:
         print(f"{sample.second:7.0f} s {sample.memory:7.1f} MiB {sample.descriptors:4} descriptors")
     print(
-        f"{sum(seen.answers.values())} answers, by status {dict(sorted(seen.answers.items()))}; {seen.hostile} hostile"
+        f"{sum(result.answers.values())} answers, by status {dict(sorted(result.answers.items()))}; {result.hostile} hostile"
     )
-    print(f"{seen.beside.asked} honest reviews beside them; elapsed time {seen.beside.clock}")
-    print(f"    CPU time of the webhook {seen.beside.processor}")
-    for lost in seen.beside.lost:
+    print(f"{result.beside.asked} honest reviews beside them; elapsed time {result.beside.clock}")
+    print(f"    CPU time of the webhook {result.beside.processor}")
+    for lost in result.beside.lost:
         print(f"    lost at {lost}")
-    for hold in seen.beside.slowest:
-        print(f"delayed by {hold.seconds * 1e3:.1f} ms of CPU time, in which the webhook's event loop did:")
-        print("\n".join(pieces.between(done, hold.begun, hold.ended)))
-    problems = seen.problems + (list(filled(options.objects)) if options.objects else [])
+    for honest_review in result.beside.slowest:
+        print(f"delayed by {honest_review.seconds * 1e3:.1f} ms of CPU time, in which the webhook's event loop did:")
+        print("\n".join(pieces.between(recorded_pieces, honest_review.begun, honest_review.ended)))
+    problems = result.problems + (list(start_beside_hostile_objects(options.objects)) if options.objects else [])
     print("flat" if not problems else "; ".join(problems))
     return 1 if problems else 0
 

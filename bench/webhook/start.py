@@ -57,12 +57,12 @@ def rows() -> Iterator[Row]:
 def start(directory: Path) -> Started:
     """Start the webhook once, wait until its log reports that it is ready, and end it."""
     log = directory / "log"
-    begun = time.perf_counter()
-    with log.open("wb") as said:
+    started = time.perf_counter()
+    with log.open("wb") as log_file:
         process = subprocess.Popen(
             [*COMMAND, f"--kubeconfig={directory / 'kubeconfig'}"],
-            stdout=said,
-            stderr=said,
+            stdout=log_file,
+            stderr=log_file,
             env=stub.compiled(directory),
         )
         try:
@@ -70,7 +70,7 @@ def start(directory: Path) -> Started:
                 if process.poll() is not None:
                     raise RuntimeError(f"the webhook has ended: {log.read_text()[-2000:]}")
                 time.sleep(0.01)
-            wall = time.perf_counter() - begun
+            wall = time.perf_counter() - started
             cpu, memory = cpu_of(process.pid), memory_of(process.pid)
         finally:
             process.kill()
@@ -85,18 +85,18 @@ def prepare(nodes: int = NODES) -> Iterator[Path]:
         directory = Path(name)
         _write_events(directory, nodes)
         _write_secrets(directory)
-        with stub.served(directory):
+        with stub.serving(directory):
             yield directory
 
 
 def _write_events(directory: Path, nodes: int) -> None:
-    found: dict[str, list[stub.Object]] = {
+    collections: dict[str, list[stub.Object]] = {
         "nodes": [node(number) for number in range(nodes)],
         "resourceslices": [slice_(number) for number in range(nodes)],
         "deviceclasses": [device_class()],
         "namespaces": [{"metadata": {"name": f"team-{number}", "resourceVersion": "1"}} for number in range(200)],
     }
-    for plural, objects in found.items():
+    for plural, objects in collections.items():
         stub.write_collection(directory, plural, objects)
 
 
@@ -145,10 +145,10 @@ def _write_secrets(directory: Path) -> None:
     now = dt.datetime.now(dt.UTC)
     signer = authority.authority("bench", now=now, life=dt.timedelta(days=30))
     leaf = authority.leaf(signer, ["127.0.0.1"], now=now, life=dt.timedelta(days=20))
-    held = material.Material(
+    certificate_material = material.Material(
         authority=signer, leaf=leaf, signing_keys=material.SigningKeys(current=b"k" * material.SIGNING_KEY_BYTES)
     )
-    data = material.encode(held)
+    data = material.encode(certificate_material)
     for name, entries in (("drawbridge", data.serving), ("drawbridge-signature", data.signing)):
         texts = {entry: base64.b64encode(value).decode() for entry, value in (entries or {}).items()}
         metadata = {"name": name, "namespace": "drawbridge-system", "resourceVersion": "1"}

@@ -50,16 +50,16 @@ if TYPE_CHECKING:
 ROUNDS = 6
 CONNECTIONS = 8
 PLAIN_PODS, GPU_PODS = 300, 200
-WARMING = 16
+WARM_UP_PODS = 16
 REST_SECONDS = 1.0
 NAMESPACE = "throughput"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 # Placeholder for a text that differs in each pod.
-MARK = "@@@@@@@@"
+PLACEHOLDER = "@@@@@@@@"
 CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
 TICKS = os.sysconf("SC_CLK_TCK")
 SERVER, CONTROLLERS, STORE = "kube-apiserver", "kube-controller-manager", "etcd"
-OURS, THEIRS, MIN = "drawbridge", "HAMi-DRA", "floor"
+OURS, THEIRS, FLOOR_WEBHOOK = "drawbridge", "HAMi-DRA", "floor"
 
 
 class Way(NamedTuple):
@@ -71,7 +71,7 @@ class Way(NamedTuple):
     claims: bool = False
 
 
-class HasPid(Protocol):
+class RunningProcess(Protocol):
     """A running process."""
 
     @property
@@ -79,19 +79,19 @@ class HasPid(Protocol):
         """Return its process ID."""
 
 
-class Allocated(NamedTuple):
+class Allocations(NamedTuple):
     """What a Go program has allocated. Unlike time, this does not depend on how busy the machine is."""
 
     objects: float
     kilobytes: float
 
-    def since(self, earlier: Allocated) -> Allocated:
+    def since(self, earlier: Allocations) -> Allocations:
         """Return what was allocated since an earlier reading."""
-        return Allocated(self.objects - earlier.objects, self.kilobytes - earlier.kilobytes)
+        return Allocations(self.objects - earlier.objects, self.kilobytes - earlier.kilobytes)
 
-    def each(self, number: int) -> Allocated:
+    def each(self, number: int) -> Allocations:
         """Return the mean of `number` pods."""
-        return Allocated(self.objects / number, self.kilobytes / number)
+        return Allocations(self.objects / number, self.kilobytes / number)
 
 
 class Run(NamedTuple):
@@ -99,7 +99,7 @@ class Run(NamedTuple):
 
     rate: float  # pods a second, claims included
     millis: Mapping[str, float]  # CPU of each program for one pod
-    allocated: Allocated  # by the API server for one pod
+    allocated: Allocations  # by the API server for one pod
     others: float  # cores that the rest of the machine used meanwhile
 
     @property
@@ -117,52 +117,52 @@ def plain_pod() -> Object:
     """Return a pod of two containers without devices."""
     amounts = {"cpu": "100m", "memory": "64Mi"}
     resources = {"limits": amounts, "requests": amounts}
-    return nameless([container(name, resources=resources) for name in ("main", "proxy")])
+    return pod_with_generated_name([container(name, resources=resources) for name in ("main", "proxy")])
 
 
 def legacy_pod() -> Object:
     """Return a pod that requests a share of a GPU with HAMi's keys."""
     limits = {"cpu": "100m", "memory": "64Mi", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}  # fmt: skip
-    return nameless([container(resources={"limits": limits})])
+    return pod_with_generated_name([container(resources={"limits": limits})])
 
 
 def claiming_pod() -> Object:
     """Return the same pod with a claim template that was written by hand."""
     resources = {"limits": {"cpu": "100m", "memory": "64Mi"}, "claims": [{"name": "by-hand"}]}
-    return nameless([container(resources=resources)], resourceClaims=[using_template("by-hand")])
+    return pod_with_generated_name([container(resources=resources)], resourceClaims=[using_template("by-hand")])
 
 
-def by_hand() -> Object:
+def hand_written_template() -> Object:
     """Return the claim template of `claiming_pod`."""
-    return template("by-hand", NAMESPACE, spec_of_both())
+    return template("by-hand", NAMESPACE, shared_request())
 
 
-def spec_of_both() -> Object:
+def shared_request() -> Object:
     """Return the request that the template and the claim have in common."""
     return request("gpu", fleet.HAMI, capacity={"requests": {"memory": "3000Mi", "cores": "30"}})
 
 
 def claim_and_pod() -> list[Object]:
     """Return a claim, and a pod that uses it. The client creates both, so kube-controller-manager has nothing to do."""
-    name = f"train-{MARK}"
-    named = {"name": "by-hand", "resourceClaimName": name}
-    user = claiming_pod()
-    user["spec"] |= {"resourceClaims": [named]}
-    return [claim(name, NAMESPACE, spec_of_both()), user]
+    name = f"train-{PLACEHOLDER}"
+    claim_entry = {"name": "by-hand", "resourceClaimName": name}
+    claiming = claiming_pod()
+    claiming["spec"] |= {"resourceClaims": [claim_entry]}
+    return [claim(name, NAMESPACE, shared_request()), claiming]
 
 
-def nameless(containers: Sequence[Object], **spec: Any) -> Object:
+def pod_with_generated_name(containers: Sequence[Object], **spec: Any) -> Object:
     """Return a pod whose name the API server generates."""
-    made = pod("", NAMESPACE, *containers, **spec)
-    made["metadata"] = {"generateName": "train-", "namespace": NAMESPACE, "labels": {"app": "train"}}
-    return made
+    pod_ = pod("", NAMESPACE, *containers, **spec)
+    pod_["metadata"] = {"generateName": "train-", "namespace": NAMESPACE, "labels": {"app": "train"}}
+    return pod_
 
 
 def legacy_pod_with_name() -> Object:
     """Return the pod with legacy keys and a name, from which HAMi-DRA makes the name of the claim."""
-    made = legacy_pod()
-    made["metadata"] = {"name": f"train-{MARK}", "namespace": NAMESPACE, "labels": {"app": "train"}}
-    return made
+    pod_ = legacy_pod()
+    pod_["metadata"] = {"name": f"train-{PLACEHOLDER}", "namespace": NAMESPACE, "labels": {"app": "train"}}
+    return pod_
 
 
 WAYS = {
@@ -171,7 +171,7 @@ WAYS = {
     "named": Way("GPU pods, each with a claim written beside it", claim_and_pod(), claims=True),
     "plain-ours": Way("plain pods, drawbridge installed", [plain_pod()], OURS),
     "legacy": Way("GPU pods with legacy keys, drawbridge", [legacy_pod()], OURS, claims=True),
-    "floor": Way("GPU pods with legacy keys, the floor", [legacy_pod()], MIN, claims=True),
+    "floor": Way("GPU pods with legacy keys, the floor", [legacy_pod()], FLOOR_WEBHOOK, claims=True),
     "hami": Way("GPU pods with legacy keys, HAMi-DRA", [legacy_pod_with_name()], THEIRS, claims=True),
 }
 # The ways that are compared, and the targets.
@@ -199,28 +199,28 @@ FIGURES: dict[str, tuple[str, Callable[[Run], float]]] = {
 
 def rows() -> Iterator[Row]:
     """Yield the figures of each way beside those of its peer."""
-    taken = in_turn(ROUNDS, that_can_be_built(WAYS))
+    runs_by_way = measure_alternately(ROUNDS, buildable_ways(WAYS))
     for name, peer, target in PAIRS:
-        if peer in taken:
-            yield from compare(name, taken[name], peer, taken[peer], target)
+        if peer in runs_by_way:
+            yield from compare(name, runs_by_way[name], peer, runs_by_way[peer], target)
 
 
-def that_can_be_built(names: Iterable[str]) -> list[str]:
+def buildable_ways(names: Iterable[str]) -> list[str]:
     """Leave out HAMi-DRA if it cannot be built, and print why."""
-    asked = list(names)
-    others = [name for name in asked if WAYS[name].webhook != THEIRS]
+    ways = list(names)
+    without_hami = [name for name in ways if WAYS[name].webhook != THEIRS]
     try:
-        if others != asked:
+        if without_hami != ways:
             hami.program()
     except hami.MissingError as error:
         print(f"   HAMi-DRA is left out: {error}")
-        return others
-    return asked
+        return without_hami
+    return ways
 
 
 def compare(name: str, ours: Sequence[Run], peer: str, theirs: Sequence[Run], target: str) -> Iterator[Row]:
     """Yield a row for each figure: the medians of both ways, and the median of the ratios in each round."""
-    others = statistics.median(run.others for run in (*ours, *theirs))
+    other_cores = statistics.median(run.others for run in (*ours, *theirs))
     for what, (unit, figure) in FIGURES.items():
         ratio = ratio_of(figure, ours, theirs)
         yield Row(
@@ -230,32 +230,34 @@ def compare(name: str, ours: Sequence[Run], peer: str, theirs: Sequence[Run], ta
             peer=WAYS[peer].what,
             theirs=statistics.median(map(figure, theirs)),
             target=target,
-            note=f"{ratio:.2f}x theirs, median of {len(ours)} rounds; other programs used {others:.1f} cores",
+            note=f"{ratio:.2f}x theirs, median of {len(ours)} rounds; other programs used {other_cores:.1f} cores",
         )
 
 
 def ratio_of(figure: Callable[[Run], float], ours: Sequence[Run], theirs: Sequence[Run]) -> float:
     """Return the median of the ratios in each round."""
-    return statistics.median(figure(one) / figure(other) for one, other in zip(ours, theirs, strict=True))
+    return statistics.median(
+        figure(our_run) / figure(their_run) for our_run, their_run in zip(ours, theirs, strict=True)
+    )
 
 
 def main(rounds: int, names: Sequence[str]) -> None:
     """Print each way with the CPU of every program, and how the ways compare."""
-    taken = in_turn(rounds, names)
-    for name, runs in taken.items():
-        spent = "  ".join(f"{program} {median(runs, program):.2f}" for program in runs[0].millis)
-        single = " ".join(f"{run.millis[SERVER]:.2f}" for run in runs)
+    runs_by_way = measure_alternately(rounds, names)
+    for name, runs in runs_by_way.items():
+        cpu_texts = "  ".join(f"{program} {median(runs, program):.2f}" for program in runs[0].millis)
+        server_millis = " ".join(f"{run.millis[SERVER]:.2f}" for run in runs)
         rates = " ".join(f"{run.rate:.0f}" for run in runs)
         rate = statistics.median(run.rate for run in runs)
         whole = statistics.median(run.whole for run in runs)
-        others = statistics.median(run.others for run in runs)
+        other_cores = statistics.median(run.others for run in runs)
         objects = statistics.median(run.allocated.objects for run in runs)
         kilobytes = statistics.median(run.allocated.kilobytes for run in runs)
         print(f"{name:12} the API server allocates {objects:,.0f} objects and {kilobytes:.0f} kB a pod")
-        print(f"{name:12} {rate:5.0f}/s  CPU ms a pod: {whole:.2f} = {spent}  (API server {single}; rates {rates}; others {others:.1f} cores)")  # fmt: skip
+        print(f"{name:12} {rate:5.0f}/s  CPU ms a pod: {whole:.2f} = {cpu_texts}  (API server {server_millis}; rates {rates}; others {other_cores:.1f} cores)")  # fmt: skip
     for name, peer, _ in PAIRS:
-        if name in taken and peer in taken:
-            ratios = [f"{what} {ratio_of(figure, taken[name], taken[peer]):.2f}x" for what, (_, figure) in FIGURES.items()]  # fmt: skip
+        if name in runs_by_way and peer in runs_by_way:
+            ratios = [f"{what} {ratio_of(figure, runs_by_way[name], runs_by_way[peer]):.2f}x" for what, (_, figure) in FIGURES.items()]  # fmt: skip
             print(f"{name} beside {peer}: {', '.join(ratios)}")
 
 
@@ -266,21 +268,21 @@ def median(runs: Sequence[Run], program: str) -> float:
 # The rounds
 
 
-def in_turn(rounds: int, names: Sequence[str]) -> dict[str, list[Run]]:
+def measure_alternately(rounds: int, names: Sequence[str]) -> dict[str, list[Run]]:
     """Measure each way in each round. The order alternates, so that a machine that slows down affects all ways."""
-    taken: dict[str, list[Run]] = {name: [] for name in names}
+    runs_by_way: dict[str, list[Run]] = {name: [] for name in names}
     # Ways with the same webhook follow each other, because switching takes longer than a run.
     order = sorted(names, key=lambda name: WAYS[name].webhook)
     with ControlPlane(name="bench-throughput") as cluster:
         installation = Installation(cluster)
-        for turn in range(rounds):
-            for name in order if turn % 2 == 0 else reversed(order):
+        for round_number in range(rounds):
+            for name in order if round_number % 2 == 0 else reversed(order):
                 installation.switch(WAYS[name].webhook)
-                done = run(installation, WAYS[name])
-                taken[name].append(done)
+                result = run(installation, WAYS[name])
+                runs_by_way[name].append(result)
                 # Printed after each run, because on a busy machine the benchmark may be stopped before its end.
-                print(f"   {turn + 1}. {name}: {done}", flush=True)
-    return taken
+                print(f"   {round_number + 1}. {name}: {result}", flush=True)
+    return runs_by_way
 
 
 class Installation:
@@ -291,13 +293,13 @@ class Installation:
         self.webhook = Webhook(cluster, sweep_after=3600)  # as it is shipped
         self.on = ""
         self.theirs = ExitStack()
-        self.peer: list[HasPid] = []
+        self.peer: list[RunningProcess] = []
         cluster.scheduler.stop()
         devices = fleet.slices(fleet.HAMI, "node-0", fleet.hami_gpus(8), by_name=True)
         cluster.add_fake_nodes(1, prefix="node-")
         cluster.create(*devices, *fleet.classes(extended=False))
         cluster.namespace(NAMESPACE)
-        cluster.create(by_hand())
+        cluster.create(hand_written_template())
         self.webhook.install()
         self.webhook.stop()
 
@@ -313,7 +315,7 @@ class Installation:
         # The API server calls a removed webhook for some moments, so the previous webhook may still translate a pod.
         self.cluster.until("the API server calls no webhook", lambda: not self.translates())
         if webhook:
-            {OURS: self.start_ours, THEIRS: self.start_theirs, MIN: self.start_least}[webhook]()
+            {OURS: self.start_ours, THEIRS: self.start_hami, FLOOR_WEBHOOK: self.start_floor}[webhook]()
             self.cluster.until("the API server calls the webhook", self.translates)
 
     def start_ours(self) -> None:
@@ -323,7 +325,7 @@ class Installation:
         self.webhook.start_controller()
         self.webhook.start_webhook()
 
-    def start_least(self) -> None:
+    def start_floor(self) -> None:
         """Start the floor (`bench.webhook.floor`) and register it."""
         signer, serving = certificates()
         port = free_port()
@@ -339,31 +341,31 @@ class Installation:
         process = self.cluster.spawn("floor", command, env={"PYTHONPATH": str(ROOT)})
         self.theirs.callback(process.stop)
         self.peer = [process]
-        self.have_called(floor.registration(f"https://127.0.0.1:{port}", signer.certificate))
+        self.register(floor.registration(f"https://127.0.0.1:{port}", signer.certificate))
 
-    def start_theirs(self) -> None:
+    def start_hami(self) -> None:
         """Start HAMi-DRA's webhook and register it."""
         signer, serving = certificates()
         api = self.cluster.write_kubeconfig("hami-dra", self.cluster.token).read_bytes()
-        there = self.theirs.enter_context(hami.running(hami.program(), serving, api))
-        self.peer = [there]
-        self.have_called(hami.registration(there.url, signer.certificate))
+        hami_webhook = self.theirs.enter_context(hami.running(hami.program(), serving, api))
+        self.peer = [hami_webhook]
+        self.register(hami.registration(hami_webhook.url, signer.certificate))
 
-    def have_called(self, registered: Object) -> None:
+    def register(self, registered: Object) -> None:
         """Register a webhook until the next switch."""
         self.cluster.create(registered)
         self.theirs.callback(self.cluster.remove, registered)
 
     def translates(self) -> bool:
         # HAMi-DRA creates a claim for a dry run, too. If the claim stayed, the next claim of that name would be refused.
-        item = json.loads(json.dumps(legacy_pod_with_name()).replace(MARK, secrets.token_hex(8)))
+        item = json.loads(json.dumps(legacy_pod_with_name()).replace(PLACEHOLDER, secrets.token_hex(8)))
         try:
             [answer] = self.cluster.create(item, dryRun="All")
         finally:
             self.cluster.delete(CLAIMS)
         return "resourceClaims" in answer["spec"]
 
-    def programs(self) -> dict[str, list[HasPid]]:
+    def programs(self) -> dict[str, list[RunningProcess]]:
         """Return the programs whose CPU time is reported."""
         return {
             SERVER: [self.cluster.apiserver],
@@ -384,26 +386,26 @@ def certificates() -> tuple[Pair, Pair]:
 def run(installation: Installation, way: Way) -> Run:
     """Create pods on several connections, wait until all claims are created, and delete everything."""
     cluster = installation.cluster
-    create(cluster, way.items, WARMING)
+    create(cluster, way.items, WARM_UP_PODS)
     if way.claims:
-        cluster.until("the first claims are created", lambda: count(cluster, CLAIMS) == WARMING)
+        cluster.until("the first claims are created", lambda: count(cluster, CLAIMS) == WARM_UP_PODS)
     settle(cluster)
     pods = GPU_PODS if way.claims else PLAIN_PODS
     programs = installation.programs()
     rest, allocated_at_rest = seconds_of(programs), allocated(cluster)
     time.sleep(REST_SECONDS)
     before, allocated_before = seconds_of(programs), allocated(cluster)
-    elsewhere = others(programs)
+    other_seconds = cpu_of_other_programs(programs)
     started = time.monotonic()
     create(cluster, way.items, pods)
     if way.claims:
-        cluster.until("all claims are created", lambda: count(cluster, CLAIMS) == pods + WARMING, 120)
+        cluster.until("all claims are created", lambda: count(cluster, CLAIMS) == pods + WARM_UP_PODS, 120)
     seconds = time.monotonic() - started
     after = seconds_of(programs)
-    elsewhere = (others(programs) - elsewhere) / seconds
+    other_seconds = (cpu_of_other_programs(programs) - other_seconds) / seconds
     # Reading the metrics allocates memory, too: subtract what was allocated at rest.
-    asking = allocated_before.since(allocated_at_rest)
-    grown = allocated(cluster).since(allocated_before).since(asking)
+    allocated_by_reading = allocated_before.since(allocated_at_rest)
+    grown = allocated(cluster).since(allocated_before).since(allocated_by_reading)
     for path in (PODS, CLAIMS):
         cluster.delete(path, gracePeriodSeconds=0)
     cluster.until(
@@ -413,7 +415,7 @@ def run(installation: Installation, way: Way) -> Run:
     for name in programs:
         resting = (before[name] - rest[name]) * seconds / REST_SECONDS
         millis[name] = (after[name] - before[name] - resting) / pods * 1000
-    return Run(pods / seconds, millis, grown.each(pods), elsewhere)
+    return Run(pods / seconds, millis, grown.each(pods), other_seconds)
 
 
 def create(cluster: ControlPlane, items: Sequence[Object], number: int) -> None:
@@ -421,26 +423,26 @@ def create(cluster: ControlPlane, items: Sequence[Object], number: int) -> None:
     paths = [CLAIMS if item["kind"] == "ResourceClaim" else PODS for item in items]
     bodies = [json.dumps(item) for item in items]
     headers = {"Authorization": f"Bearer {cluster.token}", "Content-Type": "application/json", "Accept": "application/json"}  # fmt: skip
-    left = iter(range(number))
-    turn = threading.Lock()
+    remaining = iter(range(number))
+    lock = threading.Lock()
     failed: list[str] = []
 
-    def work() -> None:
+    def create_until_done() -> None:
         while not failed:
-            with turn:
-                if next(left, None) is None:
+            with lock:
+                if next(remaining, None) is None:
                     break
             mark = secrets.token_hex(8)
             for path, body in zip(paths, bodies, strict=True):
-                code, answer = cluster.send("POST", path, body.replace(MARK, mark).encode(), headers)
+                code, answer = cluster.send("POST", path, body.replace(PLACEHOLDER, mark).encode(), headers)
                 if code != 201:
                     failed.append(answer.decode(errors="replace"))
         cluster.close_connection()
 
-    several = [threading.Thread(target=work) for _ in range(CONNECTIONS)]
-    for thread in several:
+    threads = [threading.Thread(target=create_until_done) for _ in range(CONNECTIONS)]
+    for thread in threads:
         thread.start()
-    for thread in several:
+    for thread in threads:
         thread.join()
     if failed:
         raise RuntimeError(f"an object was not created: {failed[0]}")
@@ -464,12 +466,12 @@ def settle(cluster: ControlPlane) -> None:
     cluster.until("the API server is quiet", quiet, 30)
 
 
-def seconds_of(programs: Mapping[str, Sequence[HasPid]]) -> dict[str, float]:
+def seconds_of(programs: Mapping[str, Sequence[RunningProcess]]) -> dict[str, float]:
     """Return the CPU seconds of each program so far."""
-    return {name: sum(cpu_of(process.pid) for process in some) for name, some in programs.items()}
+    return {name: sum(cpu_of(process.pid) for process in processes) for name, processes in programs.items()}
 
 
-def allocated(cluster: ControlPlane) -> Allocated:
+def allocated(cluster: ControlPlane) -> Allocations:
     """Return what the API server has allocated so far."""
     code, answer = cluster.send("GET", "/metrics", None, {"Authorization": f"Bearer {cluster.token}"})
     if code != 200:
@@ -479,10 +481,10 @@ def allocated(cluster: ControlPlane) -> Allocated:
     )
     if objects is None or octets is None:
         raise RuntimeError("the API server's metrics do not have its allocations")
-    return Allocated(float(objects[1]), float(octets[1]) / 1000)
+    return Allocations(float(objects[1]), float(octets[1]) / 1000)
 
 
-def others(programs: Mapping[str, Sequence[HasPid]]) -> float:
+def cpu_of_other_programs(programs: Mapping[str, Sequence[RunningProcess]]) -> float:
     """Return the CPU seconds so far of all other programs of the machine."""
     fields = Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=9)[1:9]
     user, nice, system, _, _, irq, softirq, steal = map(int, fields)
@@ -491,4 +493,4 @@ def others(programs: Mapping[str, Sequence[HasPid]]) -> float:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS, that_can_be_built(sys.argv[2:] or WAYS))
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS, buildable_ways(sys.argv[2:] or WAYS))

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from bench.way import Way
-from bench.webhook.admission import LIMITS, _certificate, large_world, pod, review, trusting
+from bench.way import CallTrace
+from bench.webhook.admission import LIMITS, _certificate, insecure_tls_context, large_state_builder, pod, review
 from webhook.service.app import App
 from webhook.service.decider import ReviewDecider
 from webhook.service.log import Decisions
@@ -33,31 +33,31 @@ CASES: dict[str, Callable[[int], dict[str, str]]] = {
 }  # fmt: skip
 
 
-async def ways() -> dict[str, Way]:
+async def traces_by_case() -> dict[str, CallTrace]:
     """Answer reviews of each case; return the trace of the last review, by case."""
-    world, _ = large_world(20)
-    now = world.state(fresh=True)
-    follower: Any = SimpleNamespace(state=lambda: now, fresh=lambda: True)
-    webhook = ReviewDecider(world, follower)
+    builder, _ = large_state_builder(20)
+    state = builder.state(fresh=True)
+    follower: Any = SimpleNamespace(state=lambda: state, fresh=lambda: True)
+    webhook = ReviewDecider(builder, follower)
     app = App(webhook, WebhookMetrics(), decisions=Decisions(Path(os.devnull).open("wb")))  # noqa: SIM115, ASYNC230
     port = await app.start("127.0.0.1", 0, _certificate())
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting())
-    found: dict[str, Way] = {}
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=insecure_tls_context())
+    traces: dict[str, CallTrace] = {}
     for name, limits in CASES.items():
         for number in range(REVIEWS):
             body = review(pod(limits(number)))
             head = f"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-            way = found[name] = Way()
-            with way.followed():
+            trace = traces[name] = CallTrace()
+            with trace.recording():
                 writer.write(head.encode() + body)
                 answered = await reader.readuntil(b"\r\n\r\n")
             await reader.readexactly(int(answered.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]))
     writer.close()
     app.close()
-    return found
+    return traces
 
 
-for case, followed in asyncio.run(ways()).items():
-    print(f"{case}: {followed}")
+for case, trace in asyncio.run(traces_by_case()).items():
+    print(f"{case}: {trace}")
     if "all" in sys.argv:
-        print(followed.steps())
+        print(trace.listing())

@@ -38,9 +38,9 @@ def rows() -> Iterator[Row]:
         micros = cpu_micros(lambda: translate(value, state, namespace="n", sign=True))  # noqa: B023  called at once
         size = len(json.dumps(value)) / 1e3
         yield Row(what=f"translate, {what} ({size:.1f} kB)", unit="us", ours=micros, target="< 300 us", note="CPU time")
-    yield first_time()
+    yield new_requests()
     facts = large_fleet(NODES)
-    yield next_look()
+    yield facts_after_change()
     yield Row(
         what=f"facts about {NODES:,} nodes x 8 devices",
         unit="ms",
@@ -49,33 +49,33 @@ def rows() -> Iterator[Row]:
     )
 
 
-def first_time() -> Row:
+def new_requests() -> Row:
     """Translate pods with requests that are all different, so that no claim, template or selector comes from a cache."""
     from webhook.state import State
     from webhook.translate import translate
 
     state = State(fleet=large_fleet(20)(), keys=(b"k" * 32,))
-    spent = []
+    seconds = []
     for number in range(300):
         value = pod({**SHARE, "nvidia.com/gpumem": 1000 + number}, {"nvidia.com/use-gputype": f"A{number}"})
         started = time.process_time()
         translate(value, state, namespace="n", sign=True)
-        spent.append(time.process_time() - started)
+        seconds.append(time.process_time() - started)
     return Row(
         what="translate, a new request with a selector",
         unit="us",
-        ours=statistics.median(spent) * 1e6,
+        ours=statistics.median(seconds) * 1e6,
         note="CPU time; the selector is compiled to judge its cost",
     )
 
 
-def next_look() -> Row:
+def facts_after_change() -> Row:
     """Time the gathering of facts about a fleet after one of its slices has changed."""
     from webhook.state.inventory import Inventory
 
     classes, slices, nodes = large_inventory(NODES)
     earlier = Inventory.gather(classes, slices, nodes)
-    changed = [again(slices[0], 0), *slices[1:]]
+    changed = [numbered_copy(slices[0], 0), *slices[1:]]
     micros = cpu_micros(lambda: Inventory.gather(classes, changed, nodes, earlier), runs=20)
     return Row(what="the same after one slice changed", unit="ms", ours=micros / 1e3, note="CPU time")
 
@@ -105,13 +105,13 @@ def large_inventory(nodes: int) -> tuple[list[Any], list[Any], list[Any]]:
     from dra.objects.device import ResourceSlice
     from dra.objects.node import Node
 
-    given = TypedObjects.read(document.object for document in manifests.read([FLEET]))
-    single = [one for one in given.of_type(ResourceSlice) if one.spec.pool.resource_slice_count == 1]
-    slices = [again(single[number % len(single)], number) for number in range(nodes)]
-    return given.of_type(DeviceClass), slices, given.of_type(Node)
+    objects = TypedObjects.read(document.object for document in manifests.read([FLEET]))
+    single = [slice_ for slice_ in objects.of_type(ResourceSlice) if slice_.spec.pool.resource_slice_count == 1]
+    slices = [numbered_copy(single[number % len(single)], number) for number in range(nodes)]
+    return objects.of_type(DeviceClass), slices, objects.of_type(Node)
 
 
-def again(slice_: Any, number: int) -> Any:
+def numbered_copy(slice_: Any, number: int) -> Any:
     """Return a slice with eight uniquely named devices in a pool of its own: a pool with a duplicate name would be ignored."""
     spec = slice_.spec
     devices = [msgspec.structs.replace(device, name=f"gpu-{at}") for at, device in enumerate((spec.devices * 4)[:8])]
@@ -124,9 +124,9 @@ def again(slice_: Any, number: int) -> Any:
 def cpu_micros(work: Callable[[], object], *, runs: int = 2_000) -> float:
     """Return the median CPU microseconds of a call. Unlike elapsed time, CPU time does not include the time of other processes."""
     work()
-    spent = []
+    seconds = []
     for _ in range(runs):
         started = time.process_time()
         work()
-        spent.append(time.process_time() - started)
-    return statistics.median(spent) * 1e6
+        seconds.append(time.process_time() - started)
+    return statistics.median(seconds) * 1e6

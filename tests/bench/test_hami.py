@@ -44,7 +44,7 @@ def test_without_the_program_the_recorded_figures_are_the_yardstick(monkeypatch)
     assert work == {}
     assert note == "recorded, because Go is not installed"
     loads = {what: admission.Load(1000.0, 1.0, 2.0, 100.0) for what in (admission.FLOOR, *admission.PEERS)}
-    line = admission.row(admission.SAME, loads[admission.SAME], loads, "8 connections", note)
+    line = admission.row(admission.SAME_REQUEST, loads[admission.SAME_REQUEST], loads, "8 connections", note)
     assert (line.peer, line.theirs) == (f"HAMi-DRA, {note}", 1e6 / admission.HAMI_GPU)
     theirs = {row.what: row.theirs for row in admission.costs(loads, note)}
     plain = f"CPU of a thousand reviews: {admission.PLAIN}"
@@ -57,12 +57,12 @@ def test_a_program_that_ends_at_once_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(hami.time, "sleep", lambda _: pytest.fail("it was waited for"))
     ended = SimpleNamespace(poll=lambda: 3)
     with pytest.raises(hami.MissingError, match="ended with 3"):
-        hami.until_it_listens(1, ended)
+        hami.wait_until_listening(1, ended)
 
 
 def test_pods_through_an_api_server_are_measured_without_it_too(monkeypatch, capsys):
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert throughput.that_can_be_built(throughput.WAYS) == [
+    assert throughput.buildable_ways(throughput.WAYS) == [
         "plain",
         "by-hand",
         "named",

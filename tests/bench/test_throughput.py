@@ -3,12 +3,12 @@
 import pytest
 
 from bench.webhook import throughput
-from bench.webhook.throughput import SERVER, Allocated, Run
+from bench.webhook.throughput import SERVER, Allocations, Run
 
 
 def runs(*rates):
     """Return a run for each rate; everything else is equal."""
-    return [Run(rate, {SERVER: 1000 / rate, "etcd": 1.0}, Allocated(100.0, 10.0), 0.1) for rate in rates]
+    return [Run(rate, {SERVER: 1000 / rate, "etcd": 1.0}, Allocations(100.0, 10.0), 0.1) for rate in rates]
 
 
 def test_a_ratio_is_the_median_of_the_rounds_own_ratios():

@@ -8,7 +8,7 @@ from io import BytesIO
 import aiohttp
 import pytest
 
-from bench.webhook.admission import ROOT, pod, review, trusting
+from bench.webhook.admission import ROOT, insecure_tls_context, pod, review
 
 JSON = {"Content-Type": "application/json"}
 
@@ -37,7 +37,7 @@ async def test_connections_that_use_every_descriptor_do_not_lock_callers_out(url
             for _ in range(15):  # connections that never begin a handshake
                 _, writer = await asyncio.open_connection(host, int(port))
                 held.append(writer)
-            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting())) as session:
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=insecure_tls_context())) as session:
                 assert await ask(session) == 200
     finally:
         for writer in held:

@@ -5,7 +5,7 @@ from time import thread_time
 import pytest
 
 from bench.webhook import admission, pieces
-from bench.webhook.soak import UNASKED, Held, Sample, Seen, soak, what_is_lost
+from bench.webhook.soak import NO_HONEST_REVIEWS, DelayFigures, Sample, SoakResult, soak, why_lost
 
 
 @pytest.mark.linux("reads /proc")
@@ -34,24 +34,24 @@ async def test_a_webhook_under_hostile_reviews_loses_nothing_and_stays_small():
     ],
 )
 def test_growth_of_memory_or_descriptors_is_reported(memory, descriptors, problem):
-    seen = Seen({200: 1}, 0, [Sample(float(n), memory(n), descriptors(n)) for n in range(60)])
+    seen = SoakResult({200: 1}, 0, [Sample(float(n), memory(n), descriptors(n)) for n in range(60)])
     assert problem in "; ".join(seen.problems)
     assert bool(seen.problems) == bool(problem)
 
 
 def test_held_and_lost_honest_reviews_are_reported():
     flat = [Sample(float(n), 100.0, 20) for n in range(60)]
-    held = UNASKED._replace(processor=Held.of([0.001] * 200 + [0.4]))
-    assert Seen({200: 1}, 0, flat, beside=held).problems == [
+    held = NO_HONEST_REVIEWS._replace(processor=DelayFigures.of([0.001] * 200 + [0.4]))
+    assert SoakResult({200: 1}, 0, flat, beside=held).problems == [
         "an honest review waited for 400 ms of the webhook's CPU time"
     ]
-    often = UNASKED._replace(processor=Held.of([0.001] * 90 + [0.09] * 10))
-    assert Seen({200: 1}, 0, flat, beside=often).problems == [
+    often = NO_HONEST_REVIEWS._replace(processor=DelayFigures.of([0.001] * 90 + [0.09] * 10))
+    assert SoakResult({200: 1}, 0, flat, beside=often).problems == [
         "one honest review of a hundred waited for 90 ms of the webhook's CPU time"
     ]
-    lost = UNASKED._replace(lost=["3.1 s: 503", "4.0 s: 503"])
-    assert Seen({200: 1}, 0, flat, beside=lost).problems == ["2 honest reviews were lost, the first: 3.1 s: 503"]
-    assert Held.of([0.001] * 200 + [0.4]) == (1.0, 1.0, 400.0)
+    lost = NO_HONEST_REVIEWS._replace(lost=["3.1 s: 503", "4.0 s: 503"])
+    assert SoakResult({200: 1}, 0, flat, beside=lost).problems == ["2 honest reviews were lost, the first: 3.1 s: 503"]
+    assert DelayFigures.of([0.001] * 200 + [0.4]) == (1.0, 1.0, 400.0)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_held_and_lost_honest_reviews_are_reported():
     ],
 )
 def test_the_report_explains_how_an_honest_review_was_lost(status, text, why):
-    assert what_is_lost(status, text) == why
+    assert why_lost(status, text) == why
 
 
 def test_the_recorder_lists_the_pieces_of_work_in_an_interval(tmp_path):
@@ -82,11 +82,11 @@ def test_the_recorder_lists_the_pieces_of_work_in_an_interval(tmp_path):
         recorder.stand_around(Work, "outer", lambda _, seconds: f"outer {seconds}")
         recorder.stand_around(Work, "inner", lambda *_: "inner")
         Work().outer(0.0)
-        Work().outer(2 * pieces.MIN)
+        Work().outer(2 * pieces.MIN_SECONDS)
         file.write('["half')
     inner, outer = pieces.read(tmp_path / "pieces")
     assert (inner.what, inner.depth, outer.what, outer.depth) == ("inner", 1, "outer 0.002", 0)
-    assert outer.seconds >= inner.seconds >= pieces.MIN
+    assert outer.seconds >= inner.seconds >= pieces.MIN_SECONDS
     lines = list(pieces.between([inner, outer], outer.begun, outer.ended))
     assert [line.split(" ms ")[1] for line in lines] == ["outer 0.002", "inner"]
     assert not list(pieces.between([inner, outer], outer.ended, outer.ended + 1))
