@@ -96,8 +96,8 @@ class Run(NamedTuple):
     """The figures of one run."""
 
     rate: float  # pods a second, from the first creation to the last binding
-    middle: float  # the median of the seconds from creation to binding
-    late: float  # the 99th percentile of these seconds
+    median_wait: float  # the median of the seconds from creation to binding
+    p99_wait: float  # the 99th percentile of these seconds
     millis: Mapping[str, float]  # CPU milliseconds of each program for one pod
     conflicts: float  # failed bindings of the extender, because another pod got the devices first
     writes: float  # writes to existing claims, and bindings, for one pod
@@ -177,7 +177,7 @@ def main() -> None:
 
 def line_of(run: Run) -> str:
     spent_on = ", ".join(f"{name} {millis:.1f}" for name, millis in run.millis.items())
-    times = f"{run.rate:.0f}/s, bound after {run.middle:.1f} s (p99 {run.late:.1f} s)"
+    times = f"{run.rate:.0f}/s, bound after {run.median_wait:.1f} s (p99 {run.p99_wait:.1f} s)"
     return f"{times}, per pod {run.writes:.2f} writes to claims and bindings, {run.pod_writes:.2f} writes to the pod; {run.conflicts:.0f} conflicts; CPU ms per pod: {spent_on}"
 
 
@@ -188,11 +188,13 @@ def machine_load() -> str:
 def median_run(runs: Sequence[Run]) -> Run:
     """Return the median of each figure."""
     millis = {name: statistics.median(run.millis[name] for run in runs) for name in runs[0].millis}
-    rate, middle, late = (statistics.median(figures) for figures in zip(*(run[:3] for run in runs), strict=True))
+    rate, median_wait, p99_wait = (
+        statistics.median(figures) for figures in zip(*(run[:3] for run in runs), strict=True)
+    )
     conflicts = statistics.median(run.conflicts for run in runs)
     writes = statistics.median(run.writes for run in runs)
     pod_writes = statistics.median(run.pod_writes for run in runs)
-    return Run(rate, middle, late, millis, conflicts, writes, pod_writes)
+    return Run(rate, median_wait, p99_wait, millis, conflicts, writes, pod_writes)
 
 
 # The rounds

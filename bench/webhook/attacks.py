@@ -448,7 +448,7 @@ def attack(
     )
     for connection_kind, result in results.items():
         lost = f"{len(result.lost)} lost {result.lost[:2]}"
-        print(f"    {connection_kind} connections: {result.asked} honest reviews, {lost}; elapsed time {result.clock}; CPU time of the webhook {result.processor}", flush=True)  # fmt: skip
+        print(f"    {connection_kind} connections: {result.answered} honest reviews, {lost}; elapsed time {result.elapsed}; CPU time of the webhook {result.cpu_time}", flush=True)  # fmt: skip
     return results, webhook_sample.memory
 
 
@@ -458,7 +458,7 @@ def problems_of(name: str, results: Mapping[str, HonestResults], memory: float) 
     for result in results.values():
         if result.lost:
             yield f"{name}: {len(result.lost)} honest reviews were lost"
-    longest = results["kept"].processor.longest
+    longest = results["kept"].cpu_time.longest
     if longest > MAX_DELAY * 1e3:
         yield f"{name}: an honest review waited for {longest:.0f} ms of the webhook's CPU time"
 

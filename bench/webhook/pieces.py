@@ -29,7 +29,7 @@ class Piece(NamedTuple):
     """A piece of work: what was done, its begin and end, its CPU seconds, and the number of pieces that contain it."""
 
     what: str
-    begun: float
+    started: float
     ended: float
     seconds: float
     depth: int
@@ -91,7 +91,7 @@ def add_timers(recorder: Recorder) -> None:
     from webhook.service import app
     from webhook.service.decider import ReviewDecider
 
-    time_calls = recorder.stand_around
+    time_calls = recorder.time_calls
     time_calls(PeerConnection, "data_received", lambda _, data: f"reading {len(data)} bytes")
     time_calls(PeerConnection, "connection_made", lambda _, __: "a connection after its handshake")
     time_calls(PeerConnection, "_reply", lambda _, reply: f"writing {reply.status} and {len(reply.body)} bytes")
@@ -105,7 +105,7 @@ def add_timers(recorder: Recorder) -> None:
     time_calls(pool._Worker, "__init__", lambda *_: "forking a worker")  # noqa: SLF001
     time_calls(pool, "_encode", lambda _: "handing a review to a worker")
     run_task = Listener.run_task
-    Listener.run_task = lambda door, work: run_task(door, recorder.step_through(work))  # type: ignore[method-assign, assignment]
+    Listener.run_task = lambda listener, coroutine: run_task(listener, recorder.time_steps(coroutine))  # type: ignore[method-assign, assignment]
     _add_timer_of_collector(recorder)
 
 
@@ -130,8 +130,8 @@ def read(path: Path) -> list[Piece]:
 
 def between(pieces: Iterable[Piece], begun: float, ended: float) -> Iterator[str]:
     """Return the pieces between two times, as lines."""
-    for piece in sorted(pieces, key=lambda piece: (piece.begun, piece.depth)):
-        if piece.ended > begun and piece.begun < ended:
+    for piece in sorted(pieces, key=lambda piece: (piece.started, piece.depth)):
+        if piece.ended > begun and piece.started < ended:
             yield f"{'  ' * piece.depth}{piece.seconds * 1e3:6.1f} ms {piece.what}"
 
 

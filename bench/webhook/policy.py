@@ -64,7 +64,7 @@ def time_pod(body: bytes, state: Any, gate: QuotaGate, number: int) -> tuple[flo
     quota_started = time.process_time()
     quota_answer = json.loads(review_quota(quota_review, partial(gate.admit, stock=state.stock, now=float(number))))
     counted = time.process_time()
-    if not quota_answer["response"]["allowed"] or not gate.guests:
+    if not quota_answer["response"]["allowed"] or not gate.admitted:
         raise AssertionError(f"the quota did not count the pod, or refused it: {quota_answer}")
     return decided - started, counted - quota_started
 
@@ -79,7 +79,7 @@ class QuotaGate:
         self._pending = PendingUsage(remembered=WAITING)
         self._demands = Demands()
         self._quotas = [_quota()]
-        self.guests = 0
+        self.admitted = 0
 
     def admit(self, new: NewObject, *, stock: Stock, now: float) -> str:
         """Admit an object, or return the reason why not."""
@@ -104,7 +104,7 @@ class QuotaGate:
         crossed = [str(line) for line in lines if line.exceeded]
         if not crossed:
             self._pending.admit(new, now)
-            self.guests += 1
+            self.admitted += 1
         return "; ".join(crossed)
 
 

@@ -89,17 +89,17 @@ class HonestReview(NamedTuple):
     """An honest review: the CPU seconds of the webhook between request and answer, and the times of both."""
 
     seconds: float
-    begun: float
+    started: float
     ended: float
 
 
 class HonestResults(NamedTuple):
     """The result of the process that sends honest reviews."""
 
-    asked: int
+    answered: int
     lost: list[str]  # for each lost review: the error or the answer
-    clock: DelayFigures
-    processor: DelayFigures  # in CPU time of the webhook
+    elapsed: DelayFigures
+    cpu_time: DelayFigures  # in CPU time of the webhook
     slowest: tuple[HonestReview, ...] = ()  # by CPU time of the webhook
 
 
@@ -113,16 +113,18 @@ class SoakResult(NamedTuple):
     lost: int
     samples: list[Sample]
     hostile: int = 0
-    beside: HonestResults = NO_HONEST_REVIEWS
+    honest_results: HonestResults = NO_HONEST_REVIEWS
 
     @property
     def problems(self) -> list[str]:
         settled = self.samples[len(self.samples) // 3 :]
         early, late = settled[: len(settled) // 2], settled[len(settled) // 2 :]
         violations = [f"{self.lost} reviews were lost"] if self.lost else []
-        if self.beside.lost:
-            violations.append(f"{len(self.beside.lost)} honest reviews were lost, the first: {self.beside.lost[0]}")
-        delays = self.beside.processor
+        if self.honest_results.lost:
+            violations.append(
+                f"{len(self.honest_results.lost)} honest reviews were lost, the first: {self.honest_results.lost[0]}"
+            )
+        delays = self.honest_results.cpu_time
         if delays.longest > MAX_DELAY * 1e3:
             violations.append(f"an honest review waited for {delays.longest:.0f} ms of the webhook's CPU time")
         if delays.p99 > MAX_DELAY_OF_99_PERCENT * 1e3:
@@ -248,7 +250,7 @@ async def soak(where: Server, *, seconds: float, reviews: int, share: float, hos
     """Send reviews until the time is over or `reviews` reviews are sent, but at least `hostile` hostile reviews."""
     with beside(where) as stop_honest:
         result = await _send_reviews(where, seconds=seconds, reviews=reviews, share=share, hostile=hostile)
-        return result._replace(beside=await asyncio.to_thread(stop_honest))
+        return result._replace(honest_results=await asyncio.to_thread(stop_honest))
 
 
 async def _send_reviews(where: Server, *, seconds: float, reviews: int, share: float, hostile: int) -> SoakResult:
@@ -343,13 +345,13 @@ def main() -> int:
     print(
         f"{sum(result.answers.values())} answers, by status {dict(sorted(result.answers.items()))}; {result.hostile} hostile"
     )
-    print(f"{result.beside.asked} honest reviews beside them; elapsed time {result.beside.clock}")
-    print(f"    CPU time of the webhook {result.beside.processor}")
-    for lost in result.beside.lost:
+    print(f"{result.honest_results.answered} honest reviews beside them; elapsed time {result.honest_results.elapsed}")
+    print(f"    CPU time of the webhook {result.honest_results.cpu_time}")
+    for lost in result.honest_results.lost:
         print(f"    lost at {lost}")
-    for honest_review in result.beside.slowest:
+    for honest_review in result.honest_results.slowest:
         print(f"delayed by {honest_review.seconds * 1e3:.1f} ms of CPU time, in which the webhook's event loop did:")
-        print("\n".join(pieces.between(recorded_pieces, honest_review.begun, honest_review.ended)))
+        print("\n".join(pieces.between(recorded_pieces, honest_review.started, honest_review.ended)))
     problems = result.problems + (list(start_beside_hostile_objects(options.objects)) if options.objects else [])
     print("flat" if not problems else "; ".join(problems))
     return 1 if problems else 0

@@ -100,16 +100,16 @@ class Run(NamedTuple):
     rate: float  # pods a second, claims included
     millis: Mapping[str, float]  # CPU of each program for one pod
     allocated: Allocations  # by the API server for one pod
-    others: float  # cores that the rest of the machine used meanwhile
+    other_cores: float  # cores that the rest of the machine used meanwhile
 
     @property
-    def whole(self) -> float:
+    def total_millis(self) -> float:
         """Return the CPU milliseconds of all programs for one pod."""
         return sum(self.millis.values())
 
     def __str__(self) -> str:
         """Return the result as one line."""
-        cpu = f"{self.millis[SERVER]:.2f} ms of {self.whole:.2f} the API server's"
+        cpu = f"{self.millis[SERVER]:.2f} ms of {self.total_millis:.2f} the API server's"
         return f"{self.rate:.0f}/s, {cpu}, {self.allocated.objects:,.0f} objects, {self.allocated.kilobytes:.0f} kB"
 
 
@@ -187,7 +187,7 @@ PAIRS = (
 
 FIGURES: dict[str, tuple[str, Callable[[Run], float]]] = {
     "CPU of the API server per pod": ("ms", lambda run: run.millis[SERVER]),
-    "CPU of all programs per pod": ("ms", lambda run: run.whole),
+    "CPU of all programs per pod": ("ms", lambda run: run.total_millis),
     "pods a second": ("/s", lambda run: run.rate),
     "objects that the API server allocates per pod": ("", lambda run: run.allocated.objects),
     "memory that the API server allocates per pod": ("kB", lambda run: run.allocated.kilobytes),
@@ -220,7 +220,7 @@ def buildable_ways(names: Iterable[str]) -> list[str]:
 
 def compare(name: str, ours: Sequence[Run], peer: str, theirs: Sequence[Run], target: str) -> Iterator[Row]:
     """Yield a row for each figure: the medians of both ways, and the median of the ratios in each round."""
-    other_cores = statistics.median(run.others for run in (*ours, *theirs))
+    other_cores = statistics.median(run.other_cores for run in (*ours, *theirs))
     for what, (unit, figure) in FIGURES.items():
         ratio = ratio_of(figure, ours, theirs)
         yield Row(
@@ -249,12 +249,12 @@ def main(rounds: int, names: Sequence[str]) -> None:
         server_millis = " ".join(f"{run.millis[SERVER]:.2f}" for run in runs)
         rates = " ".join(f"{run.rate:.0f}" for run in runs)
         rate = statistics.median(run.rate for run in runs)
-        whole = statistics.median(run.whole for run in runs)
-        other_cores = statistics.median(run.others for run in runs)
+        total_millis = statistics.median(run.total_millis for run in runs)
+        other_cores = statistics.median(run.other_cores for run in runs)
         objects = statistics.median(run.allocated.objects for run in runs)
         kilobytes = statistics.median(run.allocated.kilobytes for run in runs)
         print(f"{name:12} the API server allocates {objects:,.0f} objects and {kilobytes:.0f} kB a pod")
-        print(f"{name:12} {rate:5.0f}/s  CPU ms a pod: {whole:.2f} = {cpu_texts}  (API server {server_millis}; rates {rates}; others {other_cores:.1f} cores)")  # fmt: skip
+        print(f"{name:12} {rate:5.0f}/s  CPU ms a pod: {total_millis:.2f} = {cpu_texts}  (API server {server_millis}; rates {rates}; others {other_cores:.1f} cores)")  # fmt: skip
     for name, peer, _ in PAIRS:
         if name in runs_by_way and peer in runs_by_way:
             ratios = [f"{what} {ratio_of(figure, runs_by_way[name], runs_by_way[peer]):.2f}x" for what, (_, figure) in FIGURES.items()]  # fmt: skip
@@ -291,9 +291,9 @@ class Installation:
     def __init__(self, cluster: ControlPlane) -> None:
         self.cluster = cluster
         self.webhook = Webhook(cluster, sweep_after=3600)  # as it is shipped
-        self.on = ""
-        self.theirs = ExitStack()
-        self.peer: list[RunningProcess] = []
+        self.active = ""
+        self.cleanup = ExitStack()
+        self.peer_processes: list[RunningProcess] = []
         cluster.scheduler.stop()
         devices = fleet.slices(fleet.HAMI, "node-0", fleet.hami_gpus(8), by_name=True)
         cluster.add_fake_nodes(1, prefix="node-")
@@ -305,13 +305,13 @@ class Installation:
 
     def switch(self, webhook: str) -> None:
         """Stop and unregister the current webhook, and start and register this one; "" for none."""
-        if webhook == self.on:
+        if webhook == self.active:
             return
-        if self.on == OURS:
+        if self.active == OURS:
             self.webhook.stop()
-        self.theirs.close()
-        self.peer = []
-        self.on = webhook
+        self.cleanup.close()
+        self.peer_processes = []
+        self.active = webhook
         # The API server calls a removed webhook for some moments, so the previous webhook may still translate a pod.
         self.cluster.until("the API server calls no webhook", lambda: not self.translates())
         if webhook:
@@ -339,22 +339,22 @@ class Installation:
         paths = [str(self.cluster.run.data / name) for name in files]
         command = [sys.executable, "-m", floor.__name__, *paths, str(port)]
         process = self.cluster.spawn("floor", command, env={"PYTHONPATH": str(ROOT)})
-        self.theirs.callback(process.stop)
-        self.peer = [process]
+        self.cleanup.callback(process.stop)
+        self.peer_processes = [process]
         self.register(floor.registration(f"https://127.0.0.1:{port}", signer.certificate))
 
     def start_hami(self) -> None:
         """Start HAMi-DRA's webhook and register it."""
         signer, serving = certificates()
         api = self.cluster.write_kubeconfig("hami-dra", self.cluster.token).read_bytes()
-        hami_webhook = self.theirs.enter_context(hami.running(hami.program(), serving, api))
-        self.peer = [hami_webhook]
+        hami_webhook = self.cleanup.enter_context(hami.running(hami.program(), serving, api))
+        self.peer_processes = [hami_webhook]
         self.register(hami.registration(hami_webhook.url, signer.certificate))
 
     def register(self, registered: Object) -> None:
         """Register a webhook until the next switch."""
         self.cluster.create(registered)
-        self.theirs.callback(self.cluster.remove, registered)
+        self.cleanup.callback(self.cluster.remove, registered)
 
     def translates(self) -> bool:
         # HAMi-DRA creates a claim for a dry run, too. If the claim stayed, the next claim of that name would be refused.
@@ -371,7 +371,7 @@ class Installation:
             SERVER: [self.cluster.apiserver],
             CONTROLLERS: [self.cluster.controller_manager],
             STORE: [process for process in self.cluster.processes if process.name == "etcd"],
-            "webhook": [*self.webhook.processes.values(), *self.peer],
+            "webhook": [*self.webhook.processes.values(), *self.peer_processes],
         }
 
 

@@ -14,9 +14,9 @@ async def test_a_webhook_under_hostile_reviews_loses_nothing_and_stays_small():
         seen = await soak(where, seconds=8, reviews=2_000, share=0.5, hostile=100)
     assert not seen.lost
     assert seen.hostile >= 100
-    assert seen.beside.asked > 5
-    assert not seen.beside.lost
-    assert seen.beside.processor.longest < 1_000
+    assert seen.honest_results.answered > 5
+    assert not seen.honest_results.lost
+    assert seen.honest_results.cpu_time.longest < 1_000
     assert seen.answers[200] > 5
     assert set(seen.answers) <= {200, 400, 408, 503}
     assert max(sample.memory for sample in seen.samples) < 512
@@ -41,16 +41,18 @@ def test_growth_of_memory_or_descriptors_is_reported(memory, descriptors, proble
 
 def test_held_and_lost_honest_reviews_are_reported():
     flat = [Sample(float(n), 100.0, 20) for n in range(60)]
-    held = NO_HONEST_REVIEWS._replace(processor=DelayFigures.of([0.001] * 200 + [0.4]))
-    assert SoakResult({200: 1}, 0, flat, beside=held).problems == [
+    held = NO_HONEST_REVIEWS._replace(cpu_time=DelayFigures.of([0.001] * 200 + [0.4]))
+    assert SoakResult({200: 1}, 0, flat, honest_results=held).problems == [
         "an honest review waited for 400 ms of the webhook's CPU time"
     ]
-    often = NO_HONEST_REVIEWS._replace(processor=DelayFigures.of([0.001] * 90 + [0.09] * 10))
-    assert SoakResult({200: 1}, 0, flat, beside=often).problems == [
+    often = NO_HONEST_REVIEWS._replace(cpu_time=DelayFigures.of([0.001] * 90 + [0.09] * 10))
+    assert SoakResult({200: 1}, 0, flat, honest_results=often).problems == [
         "one honest review of a hundred waited for 90 ms of the webhook's CPU time"
     ]
     lost = NO_HONEST_REVIEWS._replace(lost=["3.1 s: 503", "4.0 s: 503"])
-    assert SoakResult({200: 1}, 0, flat, beside=lost).problems == ["2 honest reviews were lost, the first: 3.1 s: 503"]
+    assert SoakResult({200: 1}, 0, flat, honest_results=lost).problems == [
+        "2 honest reviews were lost, the first: 3.1 s: 503"
+    ]
     assert DelayFigures.of([0.001] * 200 + [0.4]) == (1.0, 1.0, 400.0)
 
 
