@@ -34,7 +34,7 @@ def test_it_is_called_for_what_ours_is_called_for():
 @pytest.mark.parametrize("size", [1, 70, 10_000])
 def test_reviews_in_pieces_get_one_answer_each(size):
     written = []
-    peer = floor.Peer(floor.answers(b"[1]"))
+    peer = floor.Peer(floor.encoded_answer(b"[1]"))
     peer.connection_made(SimpleNamespace(write=written.append))
     body = json.dumps({"request": {"uid": UID}}).encode()
     whole = b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)

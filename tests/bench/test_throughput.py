@@ -22,7 +22,7 @@ def test_a_ratio_is_the_median_of_the_rounds_own_ratios():
 
 def test_every_measured_way_and_pair_is_reported(monkeypatch, capsys):
     taken = {"by-hand": runs(200, 100), "floor": runs(180, 90), "legacy": runs(150, 75)}
-    monkeypatch.setattr(throughput, "in_turn", lambda *_: taken)
+    monkeypatch.setattr(throughput, "measure_alternately", lambda *_: taken)
     throughput.main(2, list(taken))
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines if " beside " in line] == [
@@ -30,8 +30,8 @@ def test_every_measured_way_and_pair_is_reported(monkeypatch, capsys):
         "floor beside by-hand",
         "legacy beside floor",
     ]
-    told = next(line for line in lines if line.startswith("legacy beside by-hand"))
-    assert "pods a second 0.75x" in told
+    line_of_pair = next(line for line in lines if line.startswith("legacy beside by-hand"))
+    assert "pods a second 0.75x" in line_of_pair
     assert {line.split()[0] for line in lines} == taken.keys()
     assert any("(API server 6.67 13.33; rates 150 75;" in line for line in lines)
 

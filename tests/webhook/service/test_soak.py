@@ -81,15 +81,15 @@ def test_the_recorder_lists_the_pieces_of_work_in_an_interval(tmp_path):
 
     with (tmp_path / "pieces").open("w", buffering=1) as file:
         recorder = pieces.Recorder(file)
-        recorder.stand_around(Work, "outer", lambda _, seconds: f"outer {seconds}")
-        recorder.stand_around(Work, "inner", lambda *_: "inner")
+        recorder.time_calls(Work, "outer", lambda _, seconds: f"outer {seconds}")
+        recorder.time_calls(Work, "inner", lambda *_: "inner")
         Work().outer(0.0)
         Work().outer(2 * pieces.MIN_SECONDS)
         file.write('["half')
     inner, outer = pieces.read(tmp_path / "pieces")
     assert (inner.what, inner.depth, outer.what, outer.depth) == ("inner", 1, "outer 0.002", 0)
     assert outer.seconds >= inner.seconds >= pieces.MIN_SECONDS
-    lines = list(pieces.between([inner, outer], outer.begun, outer.ended))
+    lines = list(pieces.between([inner, outer], outer.started, outer.ended))
     assert [line.split(" ms ")[1] for line in lines] == ["outer 0.002", "inner"]
     assert not list(pieces.between([inner, outer], outer.ended, outer.ended + 1))
-    assert not list(pieces.between([inner, outer], 0.0, outer.begun))
+    assert not list(pieces.between([inner, outer], 0.0, outer.started))
