@@ -388,10 +388,10 @@ async def send_records(
     """On `number` connections at once, send the headers of a request with a large body, then `size` bytes of records."""
     sent, loop = 0, asyncio.get_running_loop()
 
-    async def send_to(line: tuple[socket.socket, Sealer], data: bytes) -> int:
+    async def send_to(connection_: tuple[socket.socket, Sealer], data: bytes) -> int:
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(max(0.1, target.until - time.monotonic())):
-                await loop.sock_sendall(line[0], data)
+                await loop.sock_sendall(connection_[0], data)
                 return 1
         return 0
 

@@ -222,9 +222,9 @@ def why_lost(status: int, text: bytes) -> str:
 
 
 @contextmanager
-def beside(where: Server, *options: str) -> Iterator[Callable[[], HonestResults]]:
+def beside(webhook: Server, *options: str) -> Iterator[Callable[[], HonestResults]]:
     """Run a process that sends honest reviews. The yielded function stops the process and returns its result."""
-    command = [sys.executable, "-m", "bench.webhook.soak", "--beside", where.url, str(where.pid), *options]
+    command = [sys.executable, "-m", "bench.webhook.soak", "--beside", webhook.url, str(webhook.pid), *options]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
     process.stdout.readline()
@@ -246,20 +246,20 @@ def beside(where: Server, *options: str) -> Iterator[Callable[[], HonestResults]
         process.communicate()
 
 
-async def soak(where: Server, *, seconds: float, reviews: int, share: float, hostile: int = 0) -> SoakResult:
+async def soak(webhook: Server, *, seconds: float, reviews: int, share: float, hostile: int = 0) -> SoakResult:
     """Send reviews until the time is over or `reviews` reviews are sent, but at least `hostile` hostile reviews."""
-    with beside(where) as stop_honest:
-        result = await _send_reviews(where, seconds=seconds, reviews=reviews, share=share, hostile=hostile)
+    with beside(webhook) as stop_honest:
+        result = await _send_reviews(webhook, seconds=seconds, reviews=reviews, share=share, hostile=hostile)
         return result._replace(honest_results=await asyncio.to_thread(stop_honest))
 
 
-async def _send_reviews(where: Server, *, seconds: float, reviews: int, share: float, hostile: int) -> SoakResult:
+async def _send_reviews(webhook: Server, *, seconds: float, reviews: int, share: float, hostile: int) -> SoakResult:
     answers: dict[int, int] = {}
     lost, sent_reviews, sent_hostile, samples, started = 0, 0, 0, list[Sample](), time.monotonic()
     # In a thread, because making the hostile reviews takes half a second, which would block the event loop.
     hostile_reviews = [(path, await asyncio.to_thread(make)) for path, make in (REVIEWS | CORPUS).values()]
     honest_review = honest()
-    address = where.url.removeprefix("https://").split(":")
+    address = webhook.url.removeprefix("https://").split(":")
 
     async def client(number: int, session: aiohttp.ClientSession) -> None:
         nonlocal lost, sent_reviews, sent_hostile
@@ -272,7 +272,7 @@ async def _send_reviews(where: Server, *, seconds: float, reviews: int, share: f
                 path, body = random_.choice(hostile_reviews)
             different_body = body.replace(b"registry.example.com", b"r%d.example.com" % sent_reviews).replace(b"device.driver", b"device.driver" + b" " * (sent_reviews % 900))  # fmt: skip
             try:
-                async with session.post(f"{where.url}/{path}", data=BytesIO(different_body), headers={"Content-Type": "application/json"}) as answer:  # fmt: skip
+                async with session.post(f"{webhook.url}/{path}", data=BytesIO(different_body), headers={"Content-Type": "application/json"}) as answer:  # fmt: skip
                     await answer.read()
                     answers[answer.status] = answers.get(answer.status, 0) + 1
             except aiohttp.ClientError as error:
@@ -292,7 +292,7 @@ async def _send_reviews(where: Server, *, seconds: float, reviews: int, share: f
 
     async def take_samples() -> None:
         while True:
-            samples.append(sample(where.pid, time.monotonic() - started))
+            samples.append(sample(webhook.pid, time.monotonic() - started))
             await asyncio.sleep(min(5.0, seconds / 40))
 
     connector = aiohttp.TCPConnector(ssl=insecure_tls_context(), limit=CLIENTS)
@@ -302,7 +302,7 @@ async def _send_reviews(where: Server, *, seconds: float, reviews: int, share: f
         for task in background_tasks:
             task.cancel()
         await asyncio.gather(*background_tasks, return_exceptions=True)
-    samples.append(sample(where.pid, time.monotonic() - started))
+    samples.append(sample(webhook.pid, time.monotonic() - started))
     return SoakResult(answers, lost, samples, sent_hostile)
 
 
