@@ -37,7 +37,7 @@ GROUPS = {
     },
     "Ask about a pod": {
         "explain": "Explain the state of a pod, claim or device; explain a code.",
-        "simulate": "Show where pending pods would go, or claims' devices.",
+        "simulate": "Show where pending pods would go, or which devices claims get.",
         "resize": "Show whether a workload would fit with other amounts.",
         "demo": "Send example pods through the webhook, without a cluster.",
     },
