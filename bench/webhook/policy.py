@@ -35,7 +35,7 @@ def rows() -> Iterator[Row]:
     gate = QuotaGate()
     for number in range(REVIEWS):
         if number % CHANGES == 0:
-            builder.put(claim_of(number))
+            builder.update_objects([claim_of(number)])
         times = time_pod(body, builder.state(fresh=True), gate, number)
         for what, seconds in zip(millis_by_step, (*times, sum(times)), strict=True):
             millis_by_step[what].append(seconds * 1e3)
