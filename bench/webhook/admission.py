@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from certs.authority import Pair
+    from dra.objects.claim import ResourceClaim
+    from webhook.state.builder import StateBuilder
 
 ROOT = Path(__file__).parents[2]
 CONNECTIONS = 8
@@ -165,7 +167,7 @@ def in_process() -> Row:
     )
 
 
-def large_state_builder(nodes: int) -> tuple[Any, Callable[[int], Any]]:
+def large_state_builder(nodes: int) -> tuple[StateBuilder, Callable[[int], ResourceClaim]]:
     """Return the example fleet with many more nodes with shared GPUs, and a function that makes a claim for a share of a GPU."""
     import copy
 
