@@ -1,1 +1,1 @@
-"""What drawbridge finds in files, snapshots and clusters: one reading, one outlook, one kind of finding. Prints only to stderr."""
+"""What drawbridge finds in files, snapshots and clusters. Nothing here prints to stdout."""

@@ -1,4 +1,4 @@
-"""`drawbridge simulate --claims`: which devices claims get on each node, or why not, and what would fit. Pure."""
+"""`drawbridge simulate --claims`: which devices claims get on each node, or why they get none and which change would help."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ClaimsOnNodes:
 
     answers: Mapping[str, Answer]
     scores: Mapping[str, float] = field(default_factory=dict)
-    # By the first node of each group of equal answers.
+    # By the first node of each group of nodes with equal answers.
     hints: Mapping[str, Sequence[NearestFit]] = field(default_factory=dict)
 
     def document(self) -> dict[str, dict[str, Any]]:
@@ -74,7 +74,7 @@ def choose_claims(claims: Sequence[ResourceClaim], wanted: Sequence[str]) -> tup
 def allocate_claims(
     stock: Stock, claims: tuple[ResourceClaim, ...], *, node: str, strategy: str, budget_ms: int | None
 ) -> ClaimsOnNodes:
-    """Allocate the claims together on one node, or with `node` "" on each node, and search for hints where none fits."""
+    """Allocate all claims on `node`, or if that is "", on each node. If no node is feasible, search for changes with which the claims would fit."""
     if node or budget_ms is not None:
         options = options_within(budget_ms)
         answers: Mapping[str, Answer] = {
@@ -99,7 +99,7 @@ def allocate_claims(
 def _allocate_on_all(
     stock: Stock, claims: tuple[ResourceClaim, ...], strategy: str
 ) -> tuple[Mapping[str, Answer], dict[str, float]]:
-    """Allocate on all nodes: once for equivalent nodes, then by strategy on each feasible node."""
+    """Search once for equivalent nodes; then, with a strategy other than the default, choose the devices on each feasible node."""
     first = fleet(stock, claims)
     cache = StrategyCache()
     served: dict[str, Answer] = {}
@@ -108,7 +108,7 @@ def _allocate_on_all(
         chosen = choose_devices(stock, node, claims, strategy=strategy, cache=cache)
         served[node] = chosen.answer
         scores[node] = chosen.score
-    answers = ChainMap(served, first)  # type: ignore[arg-type]  # only ever read
+    answers = ChainMap(served, first)  # type: ignore[arg-type]  # never written
     by_node: dict[str, Answer] = {}
     for first_node, *others in first.equal_nodes():
         by_node[first_node] = answers[first_node]
@@ -128,7 +128,7 @@ def _hints(stock: Stock, node: str, claims: tuple[ResourceClaim, ...], elsewhere
 
 
 def report(allocated: ClaimsOnNodes) -> Report:
-    """List the feasible nodes, best first, then groups of the others, nearest to feasible first."""
+    """List the feasible nodes, best first, then groups of the other nodes, those nearest to feasible first."""
     answers = allocated.answers
     parts: list[Part] = [summary(answers)]
     fitting = sorted(
@@ -138,7 +138,7 @@ def report(allocated: ClaimsOnNodes) -> Report:
         score = f"  (score {allocated.scores[node]:.0f})" if node in allocated.scores else ""
         parts.append(_table(answers[node], f"{node}: feasible{score}"))
     if len(fitting) > _SHOWN:
-        parts.append(f"and {len(fitting) - _SHOWN} more that fit: {list_first(fitting[_SHOWN:], _NAMED)}")
+        parts.append(f"and {len(fitting) - _SHOWN} more nodes that fit: {list_first(fitting[_SHOWN:], _NAMED)}")
     for group in equal_answers({node: answer for node, answer in answers.items() if not answer.feasible}):
         first, *others = group.nodes
         also = f" (and {len(others)} like it: {list_first(others, _NAMED)})" if others else ""
@@ -149,7 +149,7 @@ def report(allocated: ClaimsOnNodes) -> Report:
 def _reasons(title: str, answer: Answer, hints: Sequence[NearestFit]) -> Iterator[Part]:
     why = list(lines(answer))
     if answer.verdict == "undecided":
-        why.append("no answer within the budget; raise it with --budget-ms")
+        why.append("the budget ended before the search; raise the budget with --budget-ms")
     yield Screen(why, title)
     fits: list[str] = []
     for hint in hints:

@@ -1,4 +1,4 @@
-"""Manifests read as if applied to a cluster: namespaces, skipped objects, the webhook's resulting state, and assumptions."""
+"""Treats manifests as if they were applied to a cluster: sets namespaces, skips objects that controllers create, makes the webhook's state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from webhook.state import State
     from webhook.translate import Decision
 
-# The webhook's decision about an object of these kinds names what is wrong, so an unreadable one is not reported here.
+# Unreadable objects of these kinds are not reported here, because the webhook's decision about such an object says what is wrong.
 _JUDGED = frozenset(("Pod", "ResourceClaim", "ResourceClaimTemplate"))
 
 
@@ -42,7 +42,7 @@ def print_assumed(assumed: Iterable[str]) -> None:
 
 
 def warn_no_classes(documents: Iterable[Document], around: Sequence[Document], decided: Iterable[Decision]) -> None:
-    """Warn if an object makes the files count as a cluster without DeviceClasses, so that keys are left."""
+    """Warn if keys stay because the files contain a Node or ResourceSlice, and so count as a cluster without DeviceClasses."""
     kinds = [(str(document.object.get("kind")), document) for document in documents]
     shown = [(kind, document) for kind, document in kinds if kind in ("Node", "ResourceSlice")]
     if around or not shown or any(kind == "DeviceClass" for kind, _ in kinds):
@@ -52,7 +52,7 @@ def warn_no_classes(documents: Iterable[Document], around: Sequence[Document], d
     kind, first = shown[0]
     where = f"{first.file}:{first.line}"
     warn(
-        f"{where}: this {kind} makes the files count as a cluster without DeviceClasses; --exclude it if it is not yours"
+        f"{where}: this {kind} makes the files count as a cluster without DeviceClasses; if it is not of your cluster, --exclude its file"
     )
 
 
@@ -82,9 +82,9 @@ def in_namespace(documents: Sequence[Document], namespace: str) -> tuple[Sequenc
 
 
 def find_controlled(documents: Sequence[Document]) -> frozenset[int]:
-    """Return the numbers of the objects whose controller is among these documents; print how many are thus skipped.
+    """Return the numbers of the objects whose controller is among these documents; print how many objects are skipped for this reason.
 
-    The controller must have the referenced uid, which only a server assigns: anyone can write a reference into a manifest.
+    Anyone can write an owner reference into a manifest, so the controller must have the referenced uid, which only a server assigns.
     """
     from analysis.loading import inside, items, text
 

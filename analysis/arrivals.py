@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MAX_PODS = 1_000  # pods made for one workload
 _LARGEST = 2**31 - 1  # replicas (int32 in the API)
-# Fields that multiply the pod template beside them: of Deployments and most others, of Jobs, of a Ray worker group.
+# Fields that multiply the pod template beside them: `replicas` of most workloads, `parallelism` of Jobs, `numOfHosts` of Ray worker groups.
 _MULTIPLIERS = ("replicas", "parallelism", "numOfHosts")
 
 
@@ -30,7 +30,7 @@ class Arrivals(NamedTuple):
 
 
 class CreatedPod(NamedTuple):
-    """A pod that an object's controller would create from one of its templates, and the number of such pods."""
+    """A pod that an object's controller would create from one of the object's templates, and the number of such pods."""
 
     name: str  # prefix of the pods' names
     pod: Object
@@ -41,7 +41,7 @@ class CreatedPod(NamedTuple):
 def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
     """Run every new pod, and the pods of every workload, through the webhook.
 
-    A pod that an API server has stored is kept unchanged: no webhook sees it again. Of two pods with the same name the later one counts.
+    A pod that an API server has stored is kept unchanged, because no webhook sees it again. Of two pods with the same name, the later one counts.
     """
     from analysis.loading import GeneratedNames
     from cluster.patch import apply_json_patch
@@ -78,7 +78,7 @@ def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
             operations, _ = given_by_runtime(created_pod.pod, state)
             decided = apply_json_patch(created_pod.pod, (*operations, *verdict.operations))
             pods = [generated.name(decided)]
-            if created_pod.name:  # from a template: all replicas get the same decision and differ by number
+            if created_pod.name:  # all replicas of a template get the same decision, and names with a number
                 pods = [
                     decided | {"metadata": decided["metadata"] | {"name": f"{created_pod.name}-{number}"}}
                     for number in range(min(created_pod.replicas, MAX_PODS))
@@ -155,7 +155,7 @@ def created_pods(obj: Object, generated: GeneratedNames | None = None) -> Iterat
         if scheduler:
             spec = {"schedulerName": scheduler} | spec
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-        # Every object that encloses the template may multiply it.
+        # Every level of the object above the template may multiply the pods.
         count = 1
         enclosing = path
         while enclosing:
@@ -170,7 +170,7 @@ def created_pods(obj: Object, generated: GeneratedNames | None = None) -> Iterat
 
 
 def _templates(obj: Object) -> list[str]:
-    """List the paths of pod templates that a controller creates pods from; a PodTemplate alone creates none."""
+    """List the paths of pod templates that a controller creates pods from; no controller creates pods from a PodTemplate."""
     from webhook.translate import paths
 
     return [] if obj.get("kind") == "PodTemplate" else paths(obj)

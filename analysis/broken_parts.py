@@ -1,4 +1,4 @@
-"""Returns the finding that explains why a component of drawbridge does not work. Pure."""
+"""Returns the finding that explains why a component of drawbridge does not work."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
     from dra.finding import Finding
 
-# Patterns of the objects that findings about each component name.
+# For each component, a pattern of the objects that the findings about the component name.
 WEBHOOK = re.compile(r"(?:^MutatingWebhookConfiguration/|(?:Secret|Service|ConfigMap)/.*/)drawbridge$|drawbridge-(?:webhook|authority)\b")  # fmt: skip
 TEMPLATES = re.compile(r"(?:Lease|ConfigMap)/.*/drawbridge$|drawbridge-(?:controller|signature)\b")
 BRIDGE = re.compile(r"drawbridge-(?:allocator|scheduler)\b")
 DRIVER = re.compile(r"^DaemonSet/.*drawbridge-driver$")
-_STILL_WORKS = ("O011", "O010", "O013")  # findings with which a component still works
+_STILL_WORKS = ("O011", "O010", "O013")  # a component with one of these findings still works
 
 
 def find_cause(component: re.Pattern[str], findings: Iterable[Finding]) -> Finding | None:

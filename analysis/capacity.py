@@ -1,4 +1,4 @@
-"""How many devices there are, how many are in use, and who holds each: one count for every command and page. Pure."""
+"""Counts the devices and those in use, and names the holders of each. All commands and pages show these counts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PLUGIN = "plugin"  # the state of devices that a device plugin has allocated
 UNKNOWN = "unknown"
 # The roles of keys that request a part of a device.
 _AMOUNTS = (Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES, Role.COMBINED, Role.PRIORITY)
-# The roles of keys that stay with their device plugin. These roles do not show whether the key counts devices; its name does.
+# The roles of keys that stay with their device plugin. Whether such a key counts devices follows from its name, not from the role.
 _UNCLEAR_ROLES = (Role.NONE, Role.POLICY)
 _PART = re.compile(r"mem|core|percent|\bepc$", re.IGNORECASE)
 
@@ -75,7 +75,7 @@ def count_devices(
 ) -> dict[str, int]:
     """Count devices by state, or by the result of `state_of`.
 
-    A device that several nodes reach counts once. Of a device plugin, the devices of its pods count.
+    A device that several nodes reach counts once. For a device plugin, the devices that its pods hold are counted.
     """
     names: set[str] = set()
     counted: Counter[str] = Counter()
@@ -114,7 +114,7 @@ def published(stock: Stock) -> dict[str, tuple[int, int]]:
 
 
 def held_of_plugins(pod: Pod) -> Amounts:
-    """Return what a pod on a node has of device plugins' resources, in nano-units; nothing if a claim serves its extended resources."""
+    """Return the device plugins' resources that a pod on a node holds, in nano-units; nothing if a claim serves its extended resources."""
     if not pod.spec.node_name or pod.has_ended or pod.status.extended_resource_claim_status is not None:
         return {}
     return requested_devices(pod)
@@ -127,7 +127,7 @@ def since_of(claim: ResourceClaim) -> str:
 
 
 def pods_of(claim: ResourceClaim) -> tuple[str, ...]:
-    """Return the names of the pods that a claim is reserved for, and of other consumers with their resource."""
+    """Return the names of the pods that a claim is reserved for. Before the name of another consumer stands its resource."""
     namespace = claim.metadata.namespace or "default"
     named: list[str] = []
     for consumer in claim.status.reserved_for:
@@ -137,7 +137,7 @@ def pods_of(claim: ResourceClaim) -> tuple[str, ...]:
 
 
 def holder_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> Holder:
-    """Return the holder of a device by one result of a claim: its pods, its amount, and since when."""
+    """Return the holder that one result of a claim's allocation describes."""
     return Holder(
         claim=claim.metadata.key,
         pods=pods_of(claim),
@@ -149,7 +149,7 @@ def holder_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> Ho
 
 
 def known_state(state: str, reading: Reading) -> str:
-    """Return the state of a device; unknown if it looks free, but claims were not read."""
+    """Return the state of a device. Without the claims, it is unknown whether a device that seems free is free."""
     return UNKNOWN if state == DeviceState.FREE and not reading.knows_claims else state
 
 
@@ -159,7 +159,7 @@ def texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
 
 
 def node_stories(wanted: Collection[str], reading: Reading) -> Iterator[NodeStory]:
-    """Yield the devices of these nodes, or of every node with devices. A device counts for each node that reaches it."""
+    """Yield the devices of the `wanted` nodes, or if none are named, of every node with devices. Each node that reaches a device has it."""
     stock = reading.stock
     for name in wanted:
         refuse_unknown_node(name, stock)

@@ -76,7 +76,6 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
 def problems_of(
     expected: Expected, pods: Sequence[Document], around: Sequence[Document], state: State
 ) -> Iterator[str]:
-    """Describe every difference from the expectation."""
     from webhook.admission import decide_object
     from webhook.translate import outcome_of
 
@@ -146,7 +145,7 @@ def _listed(devices: dict[str, int]) -> str:
 
 
 def _unplaced(pods: Sequence[Document], around: Sequence[Document], state: State) -> Iterator[str]:
-    """Describe each pod that the webhook refuses or the allocator cannot place beside the pods of the inventory."""
+    """Describe each pod that the webhook refuses, or that the allocator cannot place beside the pods of the inventory."""
     from analysis.loading import reading_of
     from analysis.outlook import beside, place
 
@@ -161,7 +160,7 @@ def run(file: Path) -> Iterator[CaseResult]:
     """Run the cases of a file, or raise a ManifestError for an invalid one."""
     documents = read([str(file)])
     if len(documents) != 1:
-        raise Broken(f"{file}: {count_of(len(documents), 'document')}", "a file of cases is one document")
+        raise Broken(f"{file} has {count_of(len(documents), 'document')}", "write all cases of a file into one document")
     document = documents[0]
     try:
         cases = convert(document.object, Cases)
@@ -184,7 +183,7 @@ def run(file: Path) -> Iterator[CaseResult]:
             pods = parse(msgspec.json.encode(case.pod).decode())
         pointer = f"/cases/{number}"
         if not any(brings_pods(pod.object) for pod in pods):
-            refuse([(document, f"{pointer}/pod", "pod holds no pod and no workload")])
+            refuse([(document, f"{pointer}/pod", "pod contains neither a pod nor a workload")])
         in_force = configuration_in_force(given, pods, around)
         if in_force.source not in reported:
             in_force.report()
@@ -198,10 +197,10 @@ def run(file: Path) -> Iterator[CaseResult]:
 
 
 def _resolve(file: Path, named: str) -> str:
-    """Return a path that a file of cases names. A file below the working directory may be untrusted, so it may name only paths below it."""
+    """Return a path that a file of cases names. A file below the working directory may be untrusted, so it may name only paths below that directory."""
     path = os.path.join(file.parent, named)  # noqa: PTH118  Path would make `-` of `./-`
     if bounds(str(file)) and not bounds(path):
-        raise Broken(f"{file}: {named} is outside of the working directory", "name a file that lies below it")
+        raise Broken(f"{file}: {named} is outside of the working directory", "name a file below that directory")
     if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
         raise Broken(f"{file}: {named} is not a regular file", "name a file or a directory")
     return path

@@ -41,7 +41,7 @@ def in_mode(state: State, mode: str | None) -> State:
 
 
 def source_of(path: str) -> Source:
-    """Return a DrawbridgeConfiguration that is reread when its file changes; without a path the defaults."""
+    """Return a source that rereads the configuration when its file changes; without a path it has the defaults."""
     from webhook.service import Source
 
     return Source(path)
@@ -119,8 +119,8 @@ def configuration_in_force(
     """Return the configuration that applies to the input. Every command that reads objects uses this function.
 
     That is `given` (of `--config`); else the last DrawbridgeConfiguration; else the ConfigMap of an installation; else the defaults. An
-    invalid one is an error. With `judged`, an invalid one among the documents does not count, because the command reports its mistakes as
-    findings.
+    invalid configuration is an error. With `judged`, an invalid configuration among the documents is skipped instead, because the command
+    reports its mistakes as findings.
     """
     if given is not None:
         return given
@@ -143,7 +143,7 @@ def configuration_in_force(
     if len(installed) > 1:
         listed = " and ".join(map(_name, installed))
         return default._replace(
-            problem=f"several installed configurations were read: {listed} (save one to a file, and name that with --config)"
+            problem=f"several installed configurations were read: {listed} (save one to a file, and name that file with --config)"
         )
     for document, lenient in every:
         if not any(document.object is obj for obj in installed):
@@ -166,9 +166,10 @@ def _problem(document: Document, finding: Finding) -> InputProblem:
 
 
 def installed_config_maps(objects: Iterable[Object]) -> list[Object]:
-    """Return the ConfigMaps of installations among these objects: a tenant may have one of the same name.
+    """Return the ConfigMaps of installations among these objects, without a tenant's ConfigMap of the same name.
 
-    The cluster-scoped webhook configuration names the namespace. Without it, the Deployments of the webhook count.
+    The cluster-scoped webhook configuration names the namespace of an installation. If it was not read, the namespaces of the webhook's
+    Deployments count.
     """
     config_maps: dict[str, Object] = {}
     deployed: set[str] = set()
@@ -191,7 +192,10 @@ def installed_config_maps(objects: Iterable[Object]) -> list[Object]:
 
 
 def deciding_objects(objects: Sequence[Object]) -> list[Object]:
-    """Return the ConfigMaps of installations among these objects, with the objects that prove it. Tenants may store many other ConfigMaps."""
+    """Return the ConfigMaps of installations among these objects, and the objects that show that they belong to an installation.
+
+    Other ConfigMaps are left out, because tenants may store many of them.
+    """
     config_maps = installed_config_maps(objects)
     namespaces = {text(inside(config_map, "metadata").get("namespace")) or "default" for config_map in config_maps}
 

@@ -1,4 +1,4 @@
-"""`translate --in-place`: edits files so that only the lines of the translation change. Pure, except for reading and `write`.
+"""`translate --in-place`: edits files so that only the lines of the translation change.
 
 New templates precede the object that needs them. A file is edited completely or not at all: the new text is written to a
 temporary file in the same folder, which then replaces the old file atomically.
@@ -42,7 +42,7 @@ class Result(msgspec.Struct, frozen=True):
     translation: Verdict
     object: Object
     templates: tuple[Object, ...] = ()
-    foretold: tuple[Any, ...] = ()  # answers of quotas (`analysis.quota.Foretold`)
+    foretold: tuple[Any, ...] = ()  # what quotas would answer (`analysis.quota.Foretold`)
     requests: bool = False  # requests devices (`analysis.requesting`)
     is_own: bool = True  # not created by a controller, and not an agent of a node
 
@@ -61,7 +61,7 @@ class Edited(NamedTuple):
 
 
 def without_record(result: Result) -> Result:
-    """Return the result without the annotations that record a translation: files have a history, and a later patch would invalidate the record."""
+    """Return the result without the annotations that record a translation: files have version control, and a later patch would falsify the record."""
     operations = []
     for operation in result.translation.operations:
         *_, last = split(operation["path"])
@@ -112,7 +112,7 @@ def text_at(path: str, root: str = "/") -> str:
 def edit_text(text: str, results: Sequence[Result]) -> str:
     """Replace the lines of translated documents; raise CannotEdit."""
     lines = lines_of(text)
-    # Backwards, so that the line numbers before stay valid.
+    # From the last document to the first, so that the line numbers of those not yet edited stay valid.
     for result in reversed(results):
         try:
             _edit(lines, result)
@@ -167,7 +167,7 @@ def diff(edited: Edited) -> Iterator[str]:
 
 
 def write(edits: Sequence[Edited]) -> None:
-    """Replace files by their new texts, once all of these are on disk; restore all if one cannot be replaced.
+    """Write all new texts to disk, then replace the files; if one file cannot be replaced, restore all others.
 
     A file keeps its mode; a symbolic link stays, and its target is written.
     """

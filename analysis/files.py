@@ -83,7 +83,7 @@ def read_files(
     judged: bool = False,
     keep: Keep | None = None,
 ) -> ReadFiles:
-    """Read the manifests among files and folders. Unreadable ones are reported, and the command continues.
+    """Read the manifests among files and folders. Unreadable files are reported, and the command continues.
 
     Every file of the inventory has to be readable. `keep` reduces each object. `given` is the configuration of `--config`. With
     `judged`, an invalid configuration among the files is not an error here, because the command reports its mistakes as findings.
@@ -137,7 +137,7 @@ def manifests_among(
 ) -> tuple[list[Document], list[SkippedText]]:
     """Separate manifests from the rest; `others` are texts that cannot be read and do not look like manifests.
 
-    Templates of charts and patches of kustomizations are in neither list if one of `files` builds them: the build is read.
+    Templates of charts and patches of kustomizations are in neither list if one of `files` is built from them, because the result is read.
     """
     every = list(documents)
     patches = {_absolute(path) for document in (*every, *_kustomizations_above(every)) for path in _patches(document)}
@@ -176,7 +176,7 @@ def _reason(problem: InputProblem) -> str:
 
 
 def _built(documents: Sequence[Document], files: Iterable[str]) -> tuple[list[str], set[str]]:
-    """Return the charts that are rendered and their values, and the files of kustomizations that are built."""
+    """Return the paths of rendered charts and of their values, and the files that built kustomizations consist of."""
     from analysis.outside import CHART, KUSTOMIZE
 
     charts, waiting = [os.path.normpath(file) for file in values_of_charts()], []
@@ -207,7 +207,7 @@ def _absolute(path: str) -> str:
 
 
 def _kustomizations_above(documents: Iterable[Document]) -> Iterable[Document]:
-    """Read the kustomizations in the documents' folders and above, up to the folder with .git: the input may have only a patch."""
+    """Read the kustomizations in the documents' folders and above, up to the folder with .git: the input may contain only a patch of one."""
     from cluster import manifests
 
     named = {Path(file).absolute() for file in {document.file for document in documents}}
@@ -260,7 +260,7 @@ def describe_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
     if requesting:
         named = list_first(list(reversed(requesting.values())), _SHOWN)
         files = count_of(len(requesting), "file")
-        lines.append(f"not read as objects, though devices are requested in {files} ({named}); {_REMEDY_FOR_REQUESTS}")
+        lines.append(f"devices are requested in {files} ({named}), outside of any object that is read; {_REMEDY_FOR_REQUESTS}")
     return lines
 
 
@@ -316,11 +316,10 @@ def without_collection() -> Iterator[None]:
 def refuse_files_and_cluster(files: Sequence[str], kubeconfig: str, context: str) -> None:
     """Refuse to read files and a cluster at once."""
     if files and (kubeconfig or context):
-        raise Broken("-f excludes --kubeconfig and --context", "leave one of them out")
+        raise Broken("-f excludes --kubeconfig and --context", "leave out either -f, or the options of the cluster")
 
 
 def problems(documents: Iterable[tuple[Document, str, str]]) -> list[InputProblem]:
-    """Make problems of (document, pointer, message)."""
     from cluster.manifests import InputProblem
 
     return [
@@ -330,7 +329,7 @@ def problems(documents: Iterable[tuple[Document, str, str]]) -> list[InputProble
 
 
 def refuse(wrong: Sequence[tuple[Document, str, str]]) -> None:
-    """Raise a ManifestError if there is any (document, pointer, message)."""
+    """Raise a ManifestError of these (document, pointer, message), if there are any."""
     from cluster.manifests import ManifestError
 
     if wrong:

@@ -1,8 +1,8 @@
-"""What `drawbridge manifests` installs: the objects of the folders of `manifests/`, rendered as kustomize would for a namespace and an image,
-and a Helm chart of the same objects.
+"""Renders what `drawbridge manifests` installs: the objects in the folders of `manifests/`, for a namespace and an image, as kustomize would;
+or a Helm chart of these objects.
 
-A chart has the same objects and the hand-written files of `manifests/chart`. Placeholders stand for the namespace and the images, which a
-release sets everywhere. The schema of its values contains every key of a configuration.
+A chart has the objects and the hand-written files of `manifests/chart`. In the objects, placeholders stand for the namespace and the images,
+which each release of the chart sets. The schema of the chart's values contains every key of a configuration.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BASE = Path(__file__).resolve().parents[1] / "manifests" / "base"
 BRIDGE = BASE.parent / "bridge"
 NAMESPACE = "drawbridge-system"
 MANAGED = "drawbridge-managed-drivers"
-LEASES = ("drawbridge", "drawbridge-allocator")  # of controllers, and of allocators
+LEASES = ("drawbridge", "drawbridge-allocator")  # of the webhook's controllers, and of the allocators
 CLUSTER_WIDE = frozenset(
     (
         "ClusterRole",
@@ -48,7 +48,7 @@ CLUSTER_WIDE = frozenset(
 )
 _ADMISSION, _RBAC = "admissionregistration.k8s.io", "rbac.authorization.k8s.io"
 LABELLED = "app.kubernetes.io/name=drawbridge"  # as a selector
-# The kinds of an installation's objects without the webhook configurations. `drawbridge uninstall` removes them in this order.
+# The kinds of an installation's objects, except the webhook configurations. `drawbridge uninstall` removes the objects in this order.
 KINDS: tuple[Resource[Raw], ...] = (
     *(
         Resource(
@@ -82,11 +82,11 @@ KINDS: tuple[Resource[Raw], ...] = (
     resources.CUSTOM_RESOURCE_DEFINITIONS,
     resources.NAMESPACES.raw,
 )
-EXTENDER = "extender"  # how a scheduler calls the allocator without --apart and --plugin
+EXTENDER = "extender"  # how a scheduler calls the allocator if neither --apart nor --plugin is given
 # The Secret with the allocator's certificate if our authority maintains no certificates.
 OWN_SECRET = "drawbridge-quota-tls"  # noqa: S105  a name
 CHART = BASE.parent / "chart"
-# The chart's templates replace these placeholders by values. Objects contain them nowhere else.
+# The chart's templates replace these placeholders by values. The objects contain these words only as placeholders.
 PLACE, IMAGE, SCHEDULER_IMAGE = "__NAMESPACE__", "__IMAGE__", "__SCHEDULER_IMAGE__"
 LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 # The names that a container runtime accepts for an image (distribution/reference).
@@ -104,7 +104,7 @@ def is_labelled(obj: Raw) -> bool:
 
 
 def namespaces_of(objects: Iterable[dict[str, Any]]) -> set[str]:
-    """Return the namespaces of installations, from cluster-scoped objects of ours: a tenant may write our label in their own namespace."""
+    """Return the namespaces of installations. Only our cluster-scoped objects count, because tenants may write our label in their namespaces."""
     namespaces: set[str] = set()
     for obj in objects:
         if obj["kind"] == "Namespace" and is_labelled(obj):
@@ -121,7 +121,7 @@ def namespaces_of(objects: Iterable[dict[str, Any]]) -> set[str]:
 def render(folder: Path, namespace: str, image: str = "") -> Objects:
     """Render the resources that a folder's kustomization lists; every name of our namespace in them becomes `namespace`.
 
-    Without an image, workloads keep theirs. The webhook configurations are generated and left out.
+    Without an image, workloads keep the image of the folder. The webhook configurations are omitted, because they are generated.
     """
     from cluster import manifests
 
@@ -155,7 +155,7 @@ def _kustomization(folder: Path) -> dict[str, Any]:
 
 
 def _moved(value: Any, namespace: str) -> Any:
-    """Replace NAMESPACE in every string, also where it is a prefix, as in the namespace for agents of nodes."""
+    """Replace NAMESPACE in every string, also where it is a prefix, as in the name of the node agents' namespace."""
     return json.loads(json.dumps(value).replace(NAMESPACE, namespace))
 
 
@@ -170,7 +170,7 @@ def base(namespace: str, image: str, configuration: str = "", api_servers: tuple
 
 
 def _restrict_api_servers(objects: Objects, policy: str, api_servers: tuple[str, ...]) -> None:
-    """Restrict the first rule of a NetworkPolicy to the API servers, if they are named."""
+    """Restrict the first rule of a NetworkPolicy to these addresses of API servers, if there are any."""
     for obj in objects:
         if api_servers and (obj["kind"], obj["metadata"]["name"]) == ("NetworkPolicy", policy):
             obj["spec"]["ingress"][0]["from"] = [{"ipBlock": {"cidr": block}} for block in api_servers]
@@ -179,7 +179,7 @@ def _restrict_api_servers(objects: Objects, policy: str, api_servers: tuple[str,
 def configuration_of(file: str) -> tuple[str, Configuration]:
     """Read a configuration that will be installed. The file is read once, because a pipe is empty afterwards.
 
-    If its text names no mode, it gets `mode: observe`, with which installations begin.
+    If the text sets no mode, `mode: observe` is added, with which installations begin.
     """
     from cluster import manifests
     from webhook.service import load_configuration
@@ -187,7 +187,7 @@ def configuration_of(file: str) -> tuple[str, Configuration]:
     content = None
     with suppress(OSError):
         content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    configuration = load_configuration(file, content)  # names a file that cannot be read
+    configuration = load_configuration(file, content)  # its error names a file that cannot be read
     text = (content or b"").decode()
     [document] = manifests.parse(text)
     if "mode" in document.object:
@@ -238,7 +238,7 @@ def bridge(namespace: str, image: str, scheduler_image: str, way: str = EXTENDER
 
 
 def merge(obj: dict[str, Any], patch: dict[str, Any]) -> None:
-    """Merge a patch into an object as kustomize does: members of a list that have the same name are one."""
+    """Merge a patch into an object as kustomize does: list members with the same name are merged."""
     for key, value in patch.items():
         match obj.get(key), value:
             case dict() as current, dict():
@@ -259,7 +259,7 @@ def component(
 ) -> Objects:
     """Render the objects that a component of the bridge adds (`quota`, `reservations`), and patch the workloads that it changes.
 
-    `secret` names the Secret with its certificate, if our authority does not maintain it.
+    `secret` names the Secret with the component's certificate, if our authority does not maintain one.
     """
     from cluster.patch import apply_json_patch
 
@@ -312,7 +312,7 @@ PARTS = {
 
 
 def part(name: str, namespace: str, image: str, drivers: Iterable[str] = ()) -> Objects:
-    """Render an optional part; the guards get the drivers that are managed."""
+    """Render an optional part. The guards' ConfigMap lists the managed drivers, whose devices the bridge allocates."""
     objects = render(BASE.parent / PARTS[name].folder, namespace, image)
     for obj in objects:
         if obj["metadata"]["name"] == MANAGED:
@@ -338,7 +338,7 @@ class Selection(NamedTuple):
     parts: Collection[str]  # names of `PARTS`
     has_quota: bool
     has_reservations: bool
-    secret: str  # with the allocator's certificate; "" for the one that our authority maintains
+    secret: str  # the Secret with the allocator's certificate; "" for the Secret that our authority maintains
     api_servers: tuple[str, ...]
 
 
@@ -366,7 +366,7 @@ def selected(selection: Selection, text: str, configuration: Configuration) -> O
 
 
 def is_fenced(configuration: Configuration) -> bool:
-    """Return whether the configuration fences the bridge's devices from other schedulers."""
+    """Return whether the configuration sets `bridge.fence`: taints then keep other schedulers from the bridge's devices."""
     bridge_file = configuration.file.bridge
     return bridge_file is not None and bridge_file.fence and bool(bridge_file.drivers)
 
@@ -382,7 +382,7 @@ def make_chart(folder: Path, text: str, configuration: Configuration, schema_tex
     objects = chart_objects(text, configuration)
     [data] = [obj["data"] for obj in objects["base"] if obj["kind"] == "ConfigMap"]
 
-    # The schema of the values, with that of the configuration in its place.
+    # The schema of the chart's values, in which `configuration` gets the schema of configurations.
     schema: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     _require_all(schema)
     whole = json.loads(schema_text)
@@ -409,7 +409,7 @@ def make_chart(folder: Path, text: str, configuration: Configuration, schema_tex
             made.rename(folder)
     except OSError as error:
         raise Broken(
-            f"no chart can be written to {folder}: {error.strerror}", "name a folder that can be written"
+            f"the chart cannot be written to {folder}: {error.strerror}", "name a folder that can be written"
         ) from None
 
 
@@ -437,7 +437,7 @@ def chart_objects(text: str, configuration: Configuration) -> dict[str, list[dic
         if reservations:
             bridges += component(bridges, "reservations", PLACE)
         objects[f"{way}{quota}{reservations}"] = bridges
-    # The bridge's chart contains what --reservations adds; the agent is only patched.
+    # The objects that --reservations adds are among those of the bridge above; the node agent is only patched.
     objects["node-agent-reservations"] = deepcopy(objects["node-agent"])
     component(objects["node-agent-reservations"], "reservations", PLACE)
     return objects
@@ -447,7 +447,7 @@ def _require_all(schema: dict[str, Any]) -> None:
     """Require every value: Helm removes a value that is set to null, and a template would fail without it."""
     members = schema.get("properties", {})
     if members:
-        # Releases of older charts are upgraded with their values, which lack these. The templates have the defaults false and webhook.
+        # The values of a release of an older chart lack these keys. Then the templates use the defaults, false and `webhook`.
         schema["required"] = [name for name in members if name not in ("global", "readOnly", "level")]
     for member in members.values():
         _require_all(member)

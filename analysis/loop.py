@@ -1,7 +1,7 @@
-"""The event loop of commands: uvloop if it is installed (extra `fast`), else asyncio's own; and connecting to clusters.
+"""Runs the event loop of commands, uvloop if it is installed (extra `fast`), else asyncio's own, and connects to clusters.
 
-The garbage collector stops the loop: one full collection over a cluster's objects delayed a review by 46 ms. These
-objects stay, so collections are rare while they are read, and `exempt_from_collection` exempts them afterwards.
+The garbage collector stops the loop: one full collection over a cluster's objects delayed a review by 46 ms. A cluster's objects live long,
+so collections are rare while the objects are read, and `exempt_from_collection` exempts the objects afterwards.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ T = TypeVar("T")
 
 # Net allocations between two collections of the youngest generation, and collections of a generation between two of the next one.
 GC_THRESHOLDS = 10_000, 10, 50
-# glibc returns freed blocks above this size to the system at once. Without it the heap grows around the lists read
-# at the start, by up to 50 of 250 MiB (bench/hostile_store.py).
+# glibc returns freed blocks above this size to the system at once. Otherwise the lists of objects that are read at the start leave holes in
+# the heap, which grows by up to 50 of 250 MiB (bench/hostile_store.py).
 M_MMAP_THRESHOLD, LARGE_BLOCK = -3, 128 * 1024  # mallopt's parameter, bytes
 ADDRESS_IN_USE = "stop the process that uses this address, or choose another one"
 
@@ -74,7 +74,7 @@ def serve(
 
 
 def visit(kubeconfig: str, context: str, look: Callable[[Kubernetes], Awaitable[T]], page: str) -> T:
-    """Run `look` on the cluster of the kubeconfig; `page` is the docs page with the rights that it needs."""
+    """Run `look` on the cluster of the kubeconfig; `page` is the docs page with the rights that the command needs."""
     from cluster.errors import ClusterError, Unauthorized
     from cluster.kubernetes import Kubernetes
     from rendering.exits import CommandFailed
@@ -129,7 +129,7 @@ def remedy_for(error: BaseException, page: str) -> str:
         case Forbidden():
             return f"ask for the rights listed in {page}"
         case Throttled():
-            return "try again in a minute; if it stays so, look for clients that send too many requests"
+            return "try again in a minute; if the error remains, look for clients that send too many requests"
         case Unavailable():
             return "try again when the API server answers; if other clients reach it, check --kubeconfig and --context"
         case ApiError(status=HTTPStatus.INTERNAL_SERVER_ERROR):

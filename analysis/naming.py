@@ -1,4 +1,4 @@
-"""Finds the object that a user names, by its full name or by an unambiguous part; if there is none, suggests similar names. Pure."""
+"""Finds the object that a user names, by its full name or by an unambiguous part of it; if no object matches, suggests similar names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def find(kind: str, wanted: str, namespace: str, keys: Iterable[str]) -> str:
     fitting = [key for key in all_keys if key == f"{wanted_namespace}/{name}"] if wanted_namespace else same
     if fitting:
         return _single(kind, wanted, fitting, "name one with -n NAMESPACE")
-    # Suggest the same name in another namespace, else a similar name, first one of this namespace.
+    # Suggest the same name in another namespace; else a similar name in this namespace; else a similar name in another one.
     in_namespace = [key for key in all_keys if not wanted_namespace or key.startswith(f"{wanted_namespace}/")]
     meant = min(same, default="")
     for some in (in_namespace, all_keys):
@@ -38,7 +38,7 @@ def find(kind: str, wanted: str, namespace: str, keys: Iterable[str]) -> str:
 
 
 def find_device(wanted: str, stock: Stock) -> str:
-    """Return the driver/pool/device that a name stands for; the end is enough if only one device has it."""
+    """Return the driver/pool/device that a name stands for. The last parts are enough if only one device has them."""
     names = list(device_names(stock))
     if wanted in names:
         return wanted
@@ -46,7 +46,7 @@ def find_device(wanted: str, stock: Stock) -> str:
     if fitting:
         return _single("device", wanted, fitting, "write it as driver/pool/device")
     similar = nearest(wanted, names)
-    if not similar:  # compare as many parts, from the end, as the user wrote
+    if not similar:  # compare only the last parts of each name, as many as the user wrote
         parts = wanted.count("/") + 1
         ends: dict[str, str] = {}
         for name in names:

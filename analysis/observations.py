@@ -1,4 +1,4 @@
-"""Sums up the decision logs of webhooks by namespace. Pure."""
+"""Sums up the decision logs of webhooks by namespace."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def summarise(lines: Iterable[bytes], warn: Callable[[str], None]) -> list[SeenN
         counts[outcome] += 1
         if outcome is Outcome.TRANSLATED:
             continue
-        # The keys with this outcome (for `partly`, those that stay), or else the problems of the whole pod.
+        # A reason for each key with this outcome (for `partly`: for each key that stays); without such keys, the problems of the whole pod.
         texts: set[str] = set()
         for decision in decisions:
             if decision.outcome is outcome or (outcome is Outcome.PARTLY and decision.outcome not in REPLACED):

@@ -1,4 +1,4 @@
-"""Where pods would go: the same answer for `simulate`, `explain`, `resize` and the dashboard with its what-if page. Pure.
+"""Computes on which nodes pods would run, for `simulate`, `explain`, `resize` and the dashboard with its what-if page.
 
 Claims, device plugins and extended resources are judged together, by the engine of `drawbridge simulate` (`allocator.simulation`).
 `analysis.prospects` has the details for the claims of one pod.
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from dra.stock import Stock
     from webhook.state import Configuration, State
 
-# The number of waiting pods that are placed in order, each holding its devices against the following pods. Every later pod is placed as if
-# it came directly after these.
+# This many waiting pods are placed one after the other, and each takes its devices from the following pods. Every later pod is placed as if
+# it came directly after them.
 MAX_PLACED = 1_000
 
 
@@ -49,7 +49,10 @@ def claim_allocator(strategy: str, options: Options) -> Ask:
 
 
 def arriving(reading: Reading, state: State) -> Arrivals:
-    """Return the pods that were read and those that the objects create. The webhook first decides about pods that no API server has seen."""
+    """Return the read pods, and the pods that controllers would create from the read objects.
+
+    The webhook first decides about each pod that no API server has stored.
+    """
     is_new = [raw for key, raw in reading.raw.items() if key not in reading.pods or not reading.pods[key].metadata.uid]
     arrived = arrivals([*reading.non_pods, *is_new], state)
     stored = {key: pod for key, pod in reading.pods.items() if pod.metadata.uid or key not in reading.raw}
@@ -88,8 +91,8 @@ def place(
 ) -> Simulation:
     """Schedule the pods of a snapshot that have no node; return their nodes, or why there is none.
 
-    `refused` are pods that the webhook refuses, with its reason: they are listed last. `ahead` are other waiting pods, whose outcomes are not
-    returned: the first MAX_PLACED of them hold their devices against the pods that come later. `check_time` is called before each question,
+    `refused` has the pods that the webhook refuses, with its reasons; they are listed last. `ahead` are other waiting pods, whose outcomes are
+    not returned: the first MAX_PLACED of them take devices from pods that come later in the queue. `check_time` is called before each search,
     and may raise.
     """
     waiting = pending(ahead)[:MAX_PLACED]
@@ -126,7 +129,7 @@ class _Notes:
         self._ask = ask
         templates = state.configuration.file.node_templates
         coming = prospects(templates, snapshot.stock) if templates else None
-        # The nodes that an autoscaler can create, instead of the existing nodes.
+        # The snapshot with the nodes that an autoscaler can create, instead of the existing nodes.
         self._coming = replace(snapshot, stock=coming) if coming is not None else None
 
     def add(self, outcome: PodOutcome, pod: Pod) -> PodOutcome:
@@ -152,7 +155,7 @@ class _Notes:
 
 
 class Queue:
-    """The waiting pods of a reading, and where each goes. They were read, or the read objects would create them."""
+    """The waiting pods of a reading, and the node of each. A waiting pod was read, or a controller would create it from a read object."""
 
     def __init__(self, reading: Reading, configuration: Configuration) -> None:
         state = reading.state(configuration)
@@ -174,10 +177,10 @@ class Queue:
         try:
             self._run = SnapshotRun(snapshot, self._ask, self._explain)
         except NodeSelectorError as error:  # a node selector of a slice is invalid
-            self._problem = f"it is not known: {error}"
+            self._problem = f"the node is not known: {error}"
 
     def place(self, key: str) -> PodOutcome:
-        """Return where a pod goes after the pods before it are placed."""
+        """Return the node of a pod, after the pods before it in the queue are placed."""
         if key not in self._waiting and key not in self._outcomes:
             return PodOutcome(pod=key, node=None, summary="scheduling gates hold it")
         while key not in self._outcomes:
@@ -192,7 +195,7 @@ class Queue:
         return self._waiting.get(pod.metadata.key, pod).spec.scheduler_name
 
     def outcome_of_first(self, key: str, *, search: bool) -> PodOutcome | None:
-        """Return where one of the first MAX_PLACED pods goes; None for later pods. Without `search`, also None if the answer is not known yet."""
+        """Return the node of one of the first MAX_PLACED pods; None for later pods. Without `search`, also None if the node is not known yet."""
         if key not in self._first:
             return None
         return self.place(key) if search else self._outcomes.get(key)

@@ -1,4 +1,4 @@
-"""Manifests that are not files: those that kustomize (`-k`) or helm (`--chart`) builds from a folder, and those at a web address.
+"""Reads manifests that are not files: those that kustomize (`-k`) or helm (`--chart`) builds from a folder, and those at a web address.
 
 An address is read once, without credentials, within limits of bytes, seconds and redirections. A folder is built by the installed program
 with its defaults. The folder may be untrusted, so the program runs no plugin and no post-renderer that the folder names, has no network, and
@@ -41,12 +41,12 @@ _BUILD_SECONDS: Final = 120.0
 _BUILD_BYTES: Final = 2 << 30  # in memory
 _LONGEST_ERROR: Final = 1 << 16  # bytes of a program's error message
 _REDIRECTS: Final = 5
-# A base can pass an option to git as its revision, such as --upload-pack=PROGRAM, which git would run without a network.
+# The revision of a kustomization's base can be an option for git, such as --upload-pack=PROGRAM. git would run the program, even without a network.
 _OFFLINE: Final = {"GIT_ALLOW_PROTOCOL": "none"} | dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
 _SOCKET: Final = {
     "x86_64": (0xC000003E, 41),
     "aarch64": (0xC00000B7, 198),
-}  # architecture, and the number of the system call
+}  # by machine: seccomp's number of the architecture, and the number of the system call `socket`
 _ASKED: Final = re.compile(r"transport '\w+' not allowed|dial (?:tcp|udp)|no 'git' program")
 
 
@@ -77,7 +77,7 @@ def text_of(name: str, values: Sequence[str] = (), kubernetes: str = "", namespa
         for parent, folders, files in walk(path, _refuse):
             for entry in (*folders, *files):
                 _resolved(str(Path(parent) / entry), path)
-        # Helm's default for the server's version is as old as Helm.
+        # Helm's default for the server's version is the newest at the time of Helm's release.
         served = [f"--kube-version={kubernetes or f'1.{NEWEST}'}", f"--api-versions={versions.CURRENT}"]
         served += [f"--namespace={namespace}"] if namespace else []
         # Helm splits a list of files at commas.
@@ -98,12 +98,12 @@ def _resolved(path: str, root: str = "") -> str:
     except OSError as error:
         if isinstance(error, UnreadFile):
             _refuse(error)
-        remedy = "name the place that it leads to" if isinstance(error, LeadsOut) else "check the path"
+        remedy = "name the target of the link" if isinstance(error, LeadsOut) else "check the path"
         raise _broken(path, f"cannot be read: {error.strerror or error}", remedy) from error
 
 
 def _refuse(error: OSError) -> NoReturn:
-    raise _broken(str(error.filename), f"cannot be read: {error.strerror}", "rename it, or take it out") from error
+    raise _broken(str(error.filename), f"cannot be read: {error.strerror}", "rename the file, or remove it from the folder") from error
 
 
 def builder() -> str:
@@ -145,7 +145,7 @@ def _without_network() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     # PR_SET_NO_NEW_PRIVS, and PR_SET_SECCOMP with SECCOMP_MODE_FILTER.
     if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, program, 0, 0):
-        raise OSError(ctypes.get_errno(), "the network cannot be kept from it")
+        raise OSError(ctypes.get_errno(), "its access to the network cannot be prevented")
 
 
 def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str] = os.environ) -> bytes:
@@ -154,8 +154,8 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
     if not commands_found:
         names = [program for program, *_ in commands]
         missing_programs = f"neither {' nor '.join(names)} is" if len(names) > 1 else f"{names[0]} is not"
-        remedy = "install one of them, or build it elsewhere and pipe it in: -f -"
-        raise _broken(folder, f"{missing_programs} here to build it", remedy)
+        remedy = "install such a program, or build the folder elsewhere and pipe the result in: -f -"
+        raise _broken(folder, f"{missing_programs} installed, so the folder cannot be built", remedy)
     program = Path(commands_found[0][0]).name
     with (
         tempfile.TemporaryFile() as stderr,
@@ -177,20 +177,24 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
             text = process.stdout.read(MAX_BYTES + 1)
             if len(text) > MAX_BYTES:
                 process.kill()
-                raise _broken(folder, f"{program} builds more than {MAX_BYTES >> 20} MiB from it", "split it")
+                raise _broken(folder, f"{program} builds more than {MAX_BYTES >> 20} MiB from the folder", "split the folder")
             process.wait()
             if not late.is_alive():
-                raise _broken(folder, f"{program} has not built it in {_BUILD_SECONDS:.0f} s", "build it by hand")
+                raise _broken(
+                    folder,
+                    f"{program} has not built the folder within {_BUILD_SECONDS:.0f} s",
+                    "build the folder by hand and pipe the result in: -f -",
+                )
         finally:
             late.cancel()
         if process.returncode:
             stderr.seek(0)
             stderr_text = stderr.read(_LONGEST_ERROR).decode(errors="replace").strip()
             if _ASKED.search(stderr_text):
-                message = f"{program}: it names what is not in the folder, and a build reaches no network"
-                raise _broken(folder, message, "build it elsewhere and pipe it in: -f -")
-            if fatal := re.search(r"fatal(?: error)?: (.+)", stderr_text):  # the message of a program without memory
-                raise _broken(folder, f"{program}: {fatal[1].strip()}", "build it elsewhere and pipe it in: -f -")
+                message = f"{program}: the folder refers to a remote address, and a build has no network"
+                raise _broken(folder, message, "build the folder elsewhere and pipe the result in: -f -")
+            if fatal := re.search(r"fatal(?: error)?: (.+)", stderr_text):  # a Go program that ran out of memory writes this
+                raise _broken(folder, f"{program}: {fatal[1].strip()}", "build the folder elsewhere and pipe the result in: -f -")
             lines = [line.strip() for line in stderr_text.split("\n") if any(map(str.isalpha, line))]
             last = lines[-1] if lines else "failed"
             if logged := re.search(r'"command failed" err="((?:[^"\\]|\\.)*)"', last):  # a line of kubectl's log
@@ -198,14 +202,15 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
             if program == "helm":
                 wrong = " ".join(stderr_text.rpartition("Error: ")[2].partition("Use --debug flag")[0].split())
                 is_rendered = "execution error" in wrong or "executing" in wrong
-                values = "give the values that it requires with --values, and its namespace with -n"
+                values = "give the values that the chart requires with --values, and its namespace with -n"
                 raise _broken(
                     folder,
                     f"helm: {wrong}",
                     values if is_rendered else "name a folder with a chart and its dependencies",
                 )
             missing = "kustomization.yaml" in last
-            remedy = "name a folder with a kustomization.yaml" if missing else "build it by hand and pipe it in: -f -"
+            by_hand = "build the folder by hand and pipe the result in: -f -"
+            remedy = "name a folder with a kustomization.yaml" if missing else by_hand
             raise _broken(folder, f"{program}: {last}", remedy)
     return text
 
@@ -235,18 +240,18 @@ def fetch(address: str) -> bytes:
     try:
         secret = urlsplit(address).password or urlsplit(address).username
     except ValueError as error:
-        raise _broken(address, f"it is not an address: {error}", "check how it is written") from error
+        raise _broken(address, f"this is not a valid address: {error}", "check the spelling of the address") from error
     if secret:
         shown = address.rpartition("@")[2]
-        raise _broken(shown, "an address with credentials is not fetched", "download it, and name the file")
+        raise _broken(shown, "an address with credentials is not fetched", "download the manifests, and name the file")
     try:
         return download(address)
     except (HTTPException, OSError) as error:
         reason = getattr(error, "reason", "") or error
         if isinstance(error, HTTPError):
-            error.close()  # the error is the answer too, and holds a connection
+            error.close()  # the error is also the response, which holds a connection
             reason = error
-        remedy = "is it reachable from here? Download it, and name the file"
+        remedy = "check that this machine can reach the address, or download the manifests and name the file"
         raise _broken(address, f"cannot be fetched: {reason}", remedy) from error
 
 
@@ -263,7 +268,7 @@ def download(address: str) -> bytes:
             weaker = newurl.startswith("http://") and address.startswith("https://")
             if weaker or not newurl.startswith(_WEB):
                 fp.close()
-                raise OSError(f"it leads to {newurl}, which is not fetched")
+                raise OSError(f"the address redirects to {newurl}, which is not fetched")
             return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
 
     until = time.monotonic() + _ALL_SECONDS
@@ -275,7 +280,7 @@ def download(address: str) -> bytes:
             parts.append(part)
             length += len(part)
             if length > MAX_BYTES:
-                raise OSError(f"it is larger than {MAX_BYTES >> 20} MiB")
+                raise OSError(f"the response is larger than {MAX_BYTES >> 20} MiB")
             if time.monotonic() > until:
-                raise OSError(f"it has not ended after {_ALL_SECONDS:.0f} s")
+                raise OSError(f"the response has not ended after {_ALL_SECONDS:.0f} s")
     return b"".join(parts)

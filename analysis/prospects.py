@@ -1,6 +1,6 @@
-"""Whether a pod's pending claims can be served: the scheduler's message, the groups of equal nodes, and the claims that hold the devices. Pure.
+"""Explains whether a pod's pending claims can be served: the scheduler's message, the groups of equal nodes, the claims that hold the devices.
 
-The messages are the decider's, as in events and refusals. This module decides nothing.
+The decider (`allocator.decisions`) decides, and makes the messages, which are also those of events and refusals.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from webhook.state import Configuration
 
 _MAX_GROUPS = 4  # groups of equal nodes; one node of each is judged
-_MAX_HOLDERS = 16  # holders on a node whose release is tried one by one
+_MAX_HOLDERS = 16  # claims with devices of one node; of each, the release is tried
 # Parts of kube-scheduler's messages about conditions that drawbridge does not check.
 _OTHER_CONDITIONS = (
     "affinity rules",
@@ -57,24 +57,24 @@ _OTHER_CONDITIONS = (
 )
 _REACHED = "cannot allocate all claims"
 _GATED = "SchedulingGated"
-# Stages at which devices are lost to other claims.
+# The stages of a search at which candidates are lost because other claims hold devices.
 _HELD = frozenset((Stage.IN_USE, Stage.GROUPS, Stage.COMPATIBILITY, Stage.COUNTERS, Stage.CAPACITY, Stage.SEARCH))
 
 
 class NodesAlike(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Nodes with equal answers, and the stages at which their devices are lost."""
+    """Nodes with equal answers, and the stages of the search at which their devices are ruled out."""
 
     verdict: Verdict
     count: int
     nodes: tuple[str, ...]
     stages: tuple[Reason, ...] = ()
-    # The devices that the first node would give.
+    # The devices that would be allocated on the first node.
     devices: tuple[str, ...] = ()
     error: str = ""
 
 
 class Blocker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A claim that holds wanted devices on a node."""
+    """A claim that holds devices of a node which the pending claims need."""
 
     node: str
     claim: str
@@ -83,7 +83,7 @@ class Blocker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     since: str
     # Whether no existing pod uses the claim, so that deleting the claim frees its devices.
     is_unused: bool = msgspec.field(name="unused", default=False)
-    # Whether freeing this claim is enough; null if that was not tried.
+    # Whether the pod would fit if only this claim were freed; null if that was not tried or cannot be judged.
     freeing_suffices: bool | None = None
 
 
@@ -95,7 +95,7 @@ class Barrier(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     nodes: tuple[str, ...]
 
 
-NO_NODE_READ = "it is unknown where it fits, because no Node was read"
+NO_NODE_READ = "it is unknown where the pod fits, because no Node was read"
 
 
 class Prospect(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -139,7 +139,7 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
         message = "the claims of other namespaces cannot be read, so the free devices are not known"
         return Prospect(
             outlook=Outlook.UNDECIDED,
-            message=f"{message}; its scheduler says: {last_message}" if last_message else message,
+            message=f"{message}; the pod's scheduler says: {last_message}" if last_message else message,
         )
     used = reading.used if reading.knows_pods else {}
     barriers_on = barriers_by_name(pod, served_resources(pod, stock.serving()))
@@ -207,9 +207,10 @@ def _blockers(
     *,
     certain: bool,
 ) -> Iterator[Blocker]:
-    """Yield the claims that hold wanted devices, on one node of each of the largest groups; for the oldest, whether freeing them is enough.
+    """Yield the claims that hold devices which the pending `claims` need, on one node of each of the largest groups.
 
-    Freeing is enough if the claims then fit, and the pod fits beside the remaining pods. If something cannot be judged, the answer is left out.
+    For the oldest of them, `freeing_suffices` tells whether freeing that one is enough: the pending claims then fit, and the pod fits beside
+    the remaining pods. It is None if this cannot be judged.
     """
     stock = reading.stock
     options = Options(budget=Budget(step_limits.BLOCKERS))
@@ -220,7 +221,7 @@ def _blockers(
         if _HELD.isdisjoint(stage.stage for stage in group.stages):
             continue
         node = group.nodes[0]
-        # The drivers of the devices that would be allocated if all were free.
+        # The drivers of the devices that would be allocated if all devices were free.
         answer = allocate(reading.idle, node, claims, options=options)
         drivers = {result.driver for result in answer.results}
         if not drivers:
@@ -268,7 +269,7 @@ def _is_unused(claim: ResourceClaim, reading: Reading) -> bool:
 
 
 def _without_gone_pods(stock: Stock, blockers: Iterable[Blocker], reading: Reading) -> Stock:
-    """Remove reservations for pods that are gone, so that the advice is to delete these claims."""
+    """Return the stock in which the blockers that no existing pod uses have no reservation, so that the advice is to delete these claims."""
     left = [claim for blocker in blockers if _is_unused(claim := stock.claims[blocker.claim], reading)]
     return stock.with_all([replace(claim, status=replace(claim.status, reserved_for=())) for claim in left])
 
@@ -282,7 +283,7 @@ def scheduler_message(pod: Pod) -> str:
 
 
 def unchecked_conditions(pod: Pod, reading: Reading) -> str:
-    """Return the conditions that kube-scheduler checks and drawbridge does not: those in its message, else those in the pod's spec."""
+    """Return the conditions that kube-scheduler checks and drawbridge does not: those in the scheduler's message, else those in the pod's spec."""
     last_message = scheduler_message(pod)
     if any(words in last_message for words in _OTHER_CONDITIONS):
         return last_message

@@ -1,7 +1,7 @@
-"""The use of DeviceQuotas, and the objects of manifests that they would refuse if the objects were applied in turn. Pure.
+"""Computes the use of DeviceQuotas, and which objects of manifests the quotas would refuse if the objects were applied one after the other.
 
-An object that passes counts when the next one is judged. Objects that a cluster has already are not judged: those with a uid, and claims
-with devices. Of an object with the same name in the inventory, only the additional replicas count.
+An object that the quotas admit counts when the next one is judged. Objects that a cluster already has are not judged: those with a uid, and
+claims with an allocation. If the inventory has an object with the same name, only the additional replicas count.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Foretold(NamedTuple):
 
     @property
     def passing(self) -> int:
-        """How many of them would pass."""
+        """How many of the equal pods the quotas would admit."""
         return min(line.replicas_left for line in self.lines)
 
     @property
@@ -78,7 +78,7 @@ class _QuotaArrival(NamedTuple):
 
 
 def foretell(objects: Sequence[Object], around: Sequence[Object], state: State) -> list[Foretold]:
-    """Return what each object would add to the quotas among the objects and around them, in the order of the objects."""
+    """Return what each object would add to the quotas in `objects` and `around`, in the order of the objects."""
     if not any(obj.get("kind") == "DeviceQuota" for obj in (*objects, *around)):
         return []
     existing = [obj for obj in objects if not _requests_devices(obj)]
@@ -89,7 +89,10 @@ def foretell(objects: Sequence[Object], around: Sequence[Object], state: State) 
 def foretell_in(
     reading: Reading, objects: Sequence[Object], known: Mapping[str, Object], state: State
 ) -> list[Foretold]:
-    """Return what each object would add to the quotas of a reading, in the order of the objects. A known workload adds only its new replicas."""
+    """Return what each object would add to the quotas of a reading, in the order of the objects.
+
+    A workload in `known`, the existing objects by name, adds only its new replicas.
+    """
     demands = Demands()
     waits = waiting_in(reading, demands)
     used_by_claims: dict[str, Amounts] = {}
@@ -143,7 +146,10 @@ def report(reading: Reading) -> Iterator[QuotaReport]:
 
 
 def necessary(reading: Reading, namespace: str) -> Reading:
-    """Return the reading; with a namespace, failures to list all namespaces do not count. Raises CommandFailed without quotas or claims."""
+    """Return the reading, or raise CommandFailed if the quotas or claims were not read.
+
+    With a namespace, failures to list a kind in all namespaces do not count.
+    """
     elsewhere = {kind.id for kind in resources.ALL if kind.namespaced} if namespace else set()
     unread = tuple(missed for missed in reading.unread if missed.kind not in elsewhere)
     reasons = {missed.kind.split()[0]: missed for missed in unread}
@@ -151,7 +157,7 @@ def necessary(reading: Reading, namespace: str) -> Reading:
         if missed := reasons.get(kind):
             raise CommandFailed(
                 f"{missed.kind} cannot be read: {missed.reason}",
-                "ask for the rights of manifests/explain/role.yaml, or for those in one namespace and use -n (docs/configuration.md#quotas)",
+                "ask for the rights of manifests/explain/role.yaml, or for the same rights in one namespace, and name it with -n (docs/configuration.md#quotas)",
             )
     return replace(reading, unread=unread)
 
@@ -203,7 +209,7 @@ def _times(amounts: Amounts, count: int) -> Amounts:
 
 
 def _requests_devices(obj: Object) -> bool:
-    """Return whether an object requests devices once it is applied: pods, and claims without devices."""
+    """Return whether an object will request devices once it is applied: new pods and workloads, and claims without an allocation."""
     if mapping(obj.get("metadata")).get("uid"):
         return False
     if obj.get("kind") == "ResourceClaim":

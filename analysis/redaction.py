@@ -1,14 +1,14 @@
-"""Reduces an object to the parts that go into a snapshot: those that decide about devices, and nothing else. Pure.
+"""Reduces an object to the parts that a snapshot keeps: those that decide about devices.
 
 This is an allow-list, because people put passwords everywhere: into variables, arguments, probes, options of volumes, annotations, and the
-last message of a container. It keeps:
+last message of a container. These parts are kept:
 
-- of kinds that we decode, of pods and of pod templates: the fields of the type
-- of unknown kinds: their pod templates, amounts of devices, and sizes
-- of variables: those that a dialect reads
+- of kinds with a type here, of pods and of pod templates: the fields that the type has
+- of other kinds: their pod templates, amounts of devices, and numbers of pods
+- of environment variables: the values that a dialect reads
 - of opaque parameters: the members that a driver is known to read
 - of labels and annotations: those of dialects and of Kubernetes, and those that a selector in the snapshot requires
-- of nodes: all labels, because later pods may select by them
+- of nodes: all labels, because later pods may select nodes by them
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ class _WholePodSpec(PodSpec, frozen=True, kw_only=True):
 class Redaction:
     """Redacts objects, and counts the values that it leaves out.
 
-    `reads` returns whether the value of a variable is needed; `understands`, whether a dialect reads a label or annotation; `relates`,
-    whether a label or annotation is in the domain of such a key, although its value may be anything.
+    `reads` returns whether the value of an environment variable is kept, `understands` whether a dialect reads a label or annotation, and
+    `relates` whether a label or annotation has the domain of a key that a dialect reads; its value may be anything.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Redaction:
         return self._reads_key(key) or self._relates(key)
 
     def redact(self, original: Object) -> Object:
-        """Return a new object with the parts that decide."""
+        """Return a new object with only the parts that decide about devices."""
         obj: Object = msgspec.json.decode(msgspec.json.encode(original))
         before = _count(obj)
         group = str(obj.get("apiVersion")).rpartition("/")[0]
@@ -257,7 +257,7 @@ class Redaction:
         return redacted
 
     def _special(self, owner: type, name: str, original: Any) -> Any:
-        """Return the redacted value of a member whose type alone does not decide; None for all other members."""
+        """Return the redacted value of a member for which a rule of its own applies; None for members that are redacted by their type."""
         if any(field == name and issubclass(owner, known) for known, field in _SELECTED):
             return self._selecting(original)
         if owner is _WholePodSpec and name == "volumes":

@@ -1,4 +1,4 @@
-"""Finds controllers whose pods with devices cannot be created, and the latest events of a reason. Pure."""
+"""Finds controllers whose pods with devices cannot be created, and the latest events with a given reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 FAILED_CREATE = "FailedCreate"
 OF_OURS = ".drawbridge.dev"
-QUOTED = 400  # characters of a foreign message
+QUOTED = 400  # characters that a finding quotes from the message of an event
 _FRESH = timedelta(minutes=20)  # controllers try again after 17 minutes at the latest
 _AGAIN = "(combined from similar events): "
 _CONTROLLERS = frozenset(resource.kind for resource in resources.WORKLOADS)
@@ -34,14 +34,14 @@ _POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'")
 
 
 def time_of_dump(leases: Iterable[Lease], now: datetime) -> datetime:
-    """Return when a dump was made, by the last renewal of a Lease of Kubernetes' own; those of nodes are renewed every ten seconds."""
+    """Return when a dump was made: at the last renewal of a Lease of Kubernetes itself. Nodes renew their Leases every ten seconds."""
     others = [lease for lease in leases if lease.metadata.name not in LEASES]
     system = [lease for lease in others if lease.metadata.namespace in ("kube-node-lease", "kube-system")] or others
     return min(now, max(filter(None, (moment(lease.spec.renew_time) for lease in system)), default=now))
 
 
 def latest(reading: Reading, now: datetime, reason: str) -> dict[str, str]:
-    """Return the message of the last event of a reason, by object. Events about a former pod with the same name do not count."""
+    """Return, by object, the message of the last event with this reason. Events about a former pod with the same name do not count."""
     messages: dict[str, str] = {}
     living = {pod.metadata.key: pod.metadata.uid for pod in reading.pods.values()}
     for event in sorted(reading.typed.of_type(Event), key=lambda event: event.last_timestamp):
@@ -56,7 +56,7 @@ def latest(reading: Reading, now: datetime, reason: str) -> dict[str, str]:
 
 
 def with_events(reading: Reading, now: datetime) -> tuple[Reading, datetime]:
-    """Return the reading with decoded events, and its time, which for a dump is that of the dump. Unreadable events are left out."""
+    """Return the reading with decoded events, and its time: `now`, or when the dump was made. Unreadable events are left out."""
     typed = TypedObjects((*_readable(reading, Event), *_readable(reading, Lease)))
     if not reading.is_live:
         now = time_of_dump(typed.of_type(Lease), now)
@@ -122,13 +122,13 @@ def _number(value: Mapping[str, Any], name: str, default: int) -> int:
 def remedy_for(message: str) -> str:
     if match := _DENIED.search(message):
         name = match[1] or match[2]
-        return f"webhook {name} is not drawbridge's: `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o yaml` shows whose it is"
+        return f"webhook {name} does not belong to drawbridge: `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o yaml` shows its service"
     if match := _POLICY.search(message):
-        return f"ask who keeps ValidatingAdmissionPolicy {match[1]}, or write the pod as it wants"
+        return f"change the pod as ValidatingAdmissionPolicy {match[1]} requires, or ask the owner of the policy"
     if "PodSecurity" in message:
-        return "write the pod as the namespace's pod-security.kubernetes.io/enforce wants, or have that label changed"
+        return "change the pod as the namespace's label pod-security.kubernetes.io/enforce requires, or have the label changed"
     if "exceeded quota" in message:
-        return "have the ResourceQuota that is named raised, or give something back in its namespace"
+        return "have the ResourceQuota in the message raised, or free some of its resources in the namespace"
     if "per Pod" in message or "per Container" in message:
         return "stay within the LimitRanges of the namespace (`kubectl get limitrange -o yaml`), or have them changed"
     return "do what the message says, or ask someone who can change the rule"

@@ -1,4 +1,4 @@
-"""Decides whether an object requests devices. An annotation, a label or a selector without a request is no request."""
+"""Decides whether an object requests devices. An annotation, a label or a selector alone requests nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def amounts_in(obj: Object, state: State) -> dict[tuple[str, str], str]:
 def requests_devices(
     obj: Object, decisions: Sequence[Decision], amounts: Collection[tuple[str, str]], configuration: Configuration
 ) -> bool:
-    """Return whether one of the decisions about an object is about a request, or its pods have claims of their own."""
+    """Return whether a decision about an object is about a request, or the object's pods name claims."""
     asks = (
         decision.dialect
         or decision.potential_outcome

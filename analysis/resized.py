@@ -1,7 +1,7 @@
-"""`drawbridge resize`: a workload with other amounts, where its new pods would go, and what quotas allow. Pure.
+"""`drawbridge resize`: changes the amounts of a workload, and simulates where its new pods would run and what quotas allow.
 
-Specs of claims and templates and allocations are immutable (k8s.io/kubernetes/pkg/apis/resource/validation), so another
-amount needs new pods; this simulates them.
+Allocations, and the specs of claims and templates, are immutable (k8s.io/kubernetes/pkg/apis/resource/validation), so another amount needs
+new pods.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ POD = ("pod", "pods", "po")
 
 
 class ResizedObject(msgspec.Struct, frozen=True):
-    """One object before and after; a new one has no `before`."""
+    """One object before and after the change; a new object has no `before`."""
 
     after: dict[str, Any]
     before: dict[str, Any] | None = None
@@ -81,19 +81,19 @@ def find_target(kind_name: str, name: str, namespace: str, reading: Reading) -> 
         subject, obj, pods = f"Pod {key}", reading.raw.get(key), [reading.pods[key]]
         if obj and (owners := reading.owners(obj)):
             kind, _, owner = owners[-1].partition(" ")
-            raise Broken(f"{subject} is made by {owners[-1]}", f"resize {kind.lower()}/{owner}")
+            raise Broken(f"{subject} is created by {owners[-1]}", f"resize {kind.lower()}/{owner}")
     else:
         identity, obj, pods = find_workload(kind_name, name, namespace, reading)
         subject = f"{identity.kind} {identity.namespace}/{identity.name}"
     if obj is None:
-        raise Broken(f"{subject} is not in the input", "give its manifest with -f, too")
+        raise Broken(f"{subject} is not in the input", "add its manifest with -f")
     return ResizeTarget(obj, pods)
 
 
 def resize(
     obj: Object, amounts: Mapping[str, str], leaving: Sequence[Pod], reading: Reading, configuration: Configuration
 ) -> Resized:
-    """Simulate a workload with other amounts, by name of a resource or capacity; `leaving` are its old pods. Raises Broken."""
+    """Simulate a workload with other `amounts`, given by the name of a resource or capacity. `leaving` has its old pods. Raises Broken."""
     changes = tuple(_edited(obj, amounts, reading, configuration))
     after = [change.after for change in changes]
     keys = {pod.metadata.key for pod in leaving}
@@ -140,7 +140,7 @@ def resize(
 def _edited(
     obj: Object, amounts: Mapping[str, str], reading: Reading, configuration: Configuration
 ) -> Iterator[ResizedObject]:
-    """Write the amounts into the object, or into renamed copies of the templates that it names: templates are immutable."""
+    """Write the amounts into the object, or into renamed copies of the claim templates that it names, because templates are immutable."""
     identity = identity_of(obj)
     after = _as_applied(obj)
     before = deepcopy(after)
@@ -178,7 +178,7 @@ def _edited(
                 entry["resourceClaimTemplateName"] = new["metadata"]["name"] = template.name_of(new["spec"])
                 made[name] = ResizedObject(new)
     if missing := sorted(amounts.keys() - names_written):
-        remedy = f"it requests {', '.join(sorted(known))}" if known else "name the workload that requests devices"
+        remedy = f"the workload requests {', '.join(sorted(known))}" if known else "name the workload that requests devices"
         raise Broken(f"{identity.kind} {identity.namespace}/{identity.name} does not request {missing[0]}", remedy)
     yield from made.values()
     yield ResizedObject(after, before)
@@ -203,5 +203,5 @@ def _as_applied(obj: Object) -> Object:
     for name in ("uid", "resourceVersion", "generation", "creationTimestamp"):
         metadata.pop(name, None)
     if applied.get("kind") == "Pod" and inside(obj, "status").get("phase"):
-        inside(applied, "spec").pop("nodeName", None)  # a scheduler wrote it; in a pod without a phase, the author did
+        inside(applied, "spec").pop("nodeName", None)  # a scheduler wrote nodeName; in a pod without a phase, the author wrote it
     return applied

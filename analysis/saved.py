@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class SnapshotRead(NamedTuple):
-    """The objects of a snapshot as JSON, one a line, and how many values of them are redacted."""
+    """The objects of a snapshot as lines of JSON, and how many of their values are left out."""
 
     lines: list[bytes]
     left_out: int
@@ -42,12 +42,12 @@ class SnapshotRead(NamedTuple):
 
 
 async def read(cluster: Cluster, given: ConfigurationInForce | None, namespace: str) -> SnapshotRead:
-    """Read the objects that decide about devices."""
+    """Read the objects that decide about devices, and the evidence: objects with the settings of device plugins and autoscalers."""
     evidence: dict[ObjectIdentity, Object] = {}
     merged: set[ObjectIdentity] = set()
 
     def keep(redaction: Redaction, obj: Object) -> bytes:
-        """Redact an object, but for the settings of device plugins and autoscalers."""
+        """Redact an object, except its settings of device plugins and autoscalers."""
         redacted = redaction.redact(obj)
         identity = identity_of(obj)
         if identity in evidence:
@@ -66,7 +66,7 @@ async def read(cluster: Cluster, given: ConfigurationInForce | None, namespace: 
     evidence.update({identity_of(config_map): _as_installed(config_map) for config_map in config_maps})
     with progress() as report_progress:
         visit = Visit(cluster, namespace or None, report_progress, partial(keep, redaction))
-        # For doctor, simulate, explain and quota.
+        # The kinds that only doctor, simulate, explain and quota read.
         also: tuple[resources.Resource[Any], ...] = (
             resources.LEASES,
             resources.POD_DISRUPTION_BUDGETS,
@@ -99,7 +99,7 @@ def _as_installed(config_map: Object) -> Object:
 
 
 def _outlined(obj: Object) -> Object:
-    """Reduce an object of a device plugin or autoscaler to the settings that are read; texts of ConfigMaps become JSON."""
+    """Reduce an object of a device plugin or autoscaler to the settings that drawbridge reads; texts of ConfigMaps become JSON."""
     outlined = outline(unfold(obj, IN_CONFIG_MAPS))
     if "data" in outlined:
         outlined["data"] = {name: msgspec.json.encode(text).decode() for name, text in outlined["data"].items()}

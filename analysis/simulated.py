@@ -39,7 +39,7 @@ _REASONS = 6  # shown for a pod
 
 
 class Admitted(NamedTuple):
-    """The snapshot with the pods as the webhook admits them, its state, the pods that it refuses with reasons, and the objects that are left out."""
+    """The snapshot with the pods as the webhook admits them, the webhook's state, the reason for each refused pod, and the objects left out."""
 
     snapshot: Snapshot
     state: State
@@ -67,7 +67,7 @@ def change_nodes(snapshot: Snapshot, removed: Sequence[str], added: Sequence[str
             raise Broken(f"{addition!r} is not NODE=N", "give a node and a number of copies, such as n1=10")
         copies.append((like, number))
     if sum(number for _, number in copies) > MAX_ADDED:
-        raise Broken(f"more than {MAX_ADDED:,} nodes to add", "add fewer")
+        raise Broken(f"more than {MAX_ADDED:,} nodes to add", "add fewer nodes")
     refuse_unknown_nodes((*(like for like, _ in copies), *removed), snapshot)
     for like, number in copies:
         snapshot = with_more_nodes(snapshot, like, number)

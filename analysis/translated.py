@@ -49,7 +49,7 @@ _DIGITS = 16
 
 
 class FileEdits(NamedTuple):
-    """The edits of files, why some would be wrong, and the files of a kustomization that cannot be edited.
+    """The edits of files, the reasons why some edits would be wrong, and `by_object`: the files of kustomizations that cannot be edited.
 
     A wrong edit is shown, but not written.
     """
@@ -88,7 +88,7 @@ class Translator(NamedTuple):
         outside: Collection[int],
         around: Sequence[Document],
     ) -> list[Result]:
-        """Translate objects of files; equal requests share a template. Objects that a controller created, and agents of a node, stay."""
+        """Translate objects of files; equal requests share a template. Objects that a controller created, and agents of a node, stay unchanged."""
         made = find_controlled(placed) | {
             number for number, document in enumerate(placed) if serves_node(document.object)
         }
@@ -202,7 +202,7 @@ def edits(
             problems += unnamed
         elif not plan.problems:
             for problem in unnamed:
-                warn(f"{problem}; this diff has all of them")
+                warn(f"{problem}; this diff shows all of these files")
         if not (writes and (plan.problems or unnamed)):
             edited += plan.edited
         if plan.problems:
@@ -217,7 +217,7 @@ def diffs(results: Sequence[Result], edits: FileEdits) -> Iterator[str]:
         if not edit.problem:
             yield "".join(diff(edit))
         elif edit.path != "-":
-            warn(f"{edit.path}:{edit.line}: {edit.problem}: git cannot apply this diff of its objects")
+            warn(f"{edit.path}:{edit.line}: {edit.problem}: git cannot apply this diff of the file's objects")
     for result in results:
         file = result.document.file
         if result.translation.changed and (file in unedited or os.path.realpath(file) in edits.by_object):

@@ -1,4 +1,4 @@
-"""Edits repositories of kustomizations: an edit is written only if every build of the edited files equals the translation of the former build.
+"""Edits repositories of kustomizations: an edit is written only if every build of the edited files equals the translation of the build of the original files.
 
 This module does not compute the result of a kustomization. The user's own kustomize or kubectl builds each kustomization before and after the
 edit, from copies of its files, without plugins, Helm or the network. If a build differs, nothing is written, and each difference is reported.
@@ -79,7 +79,7 @@ class Kustomization(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The edit of a group of kustomizations, and why it must not be written. With problems, it is the best attempt, to be shown."""
+    """The edit of a group of kustomizations, and the problems because of which it must not be written; it is then only shown."""
 
     edited: list[Edited]
     problems: list[InputProblem]
@@ -87,7 +87,7 @@ class Plan(NamedTuple):
 
 
 class _EditedPart(NamedTuple):
-    """Objects, or patches, in one text of a kustomization: a file, or its own field."""
+    """Objects, or patches, in one text of a kustomization: in a file, or in a field of the kustomization itself."""
 
     home: Kustomization
     file: str
@@ -105,7 +105,7 @@ def find_kustomizations(paths: Iterable[str]) -> dict[str, Kustomization]:
         named = Path(os.path.realpath(path))
         folder = named if named.is_dir() else named.parent
         root = _repository(folder)
-        # The folder of a file outside a repository may contain files of others, so its subfolders are skipped.
+        # The folder of a file outside a repository may contain other users' files, so its subfolders are skipped.
         is_ours = folder == named or Path(root, ".git").exists()
         for parent, folders, files in manifests.walk(root):
             folders[:] = sorted(name for name in folders if is_ours and name not in manifests.FOREIGN_FOLDERS)
@@ -163,14 +163,14 @@ def _read_kustomization(folder: str, document: Document, known: Collection[str],
         if _REMOTE.match(text):
             missing = missing or text
             continue
-        # Generators name a file as KEY=FILE, too.
+        # Generators can also name a file as KEY=FILE.
         for name in (text, text.partition("=")[2]):
             path = os.path.normpath(Path(folder, name)) if name else ""
             is_file = bool(path) and Path(path).is_file()
             if (is_file or name.startswith("../")) and not Path(path).is_relative_to(root):
                 missing = missing or text
             elif is_file:
-                # A file that is not copied cannot be built, and is reported.
+                # Larger files are not copied, so the build fails and names them.
                 if Path(path).stat().st_size <= MAX_BYTES:
                     files.add(path)
             elif path in known and path != folder:
@@ -207,7 +207,7 @@ class Trees:
         *,
         changed: bool = False,
     ) -> None:
-        """With `changed`, leave out kustomizations without a named file that requests devices."""
+        """With `changed`, leave out each kustomization in which no file that the command names requests devices."""
         self._known = find_kustomizations(paths)
         self._known |= {
             deployed_kustomization.folder: deployed_kustomization
@@ -216,7 +216,7 @@ class Trees:
         self._keys = keys
         self._texts: dict[str, str] = {}
         self._asking: dict[str, bool] = {}
-        self._read: dict[str, list[Document]] = {os.path.realpath(file): [] for file in others}  # JSON patches
+        self._read: dict[str, list[Document]] = {os.path.realpath(file): [] for file in others}  # may be JSON patches
         self._around: dict[str, list[Document]] = {}  # files of kustomizations that the command does not name
         for document in documents:
             self._read.setdefault(os.path.realpath(document.file), []).append(document)
@@ -278,7 +278,7 @@ class Trees:
         return self._read.get(file) or self._around.get(file, [])
 
     def plan(self, folders: Sequence[str], files: Collection[str], translate: Translate) -> Plan:
-        """Return an edit after which every build of a group equals its translation, or the reasons why there is none."""
+        """Return an edit after which every build of a group equals the translation of its former build, or the reasons why there is no such edit."""
         used = {
             name: kustomization
             for folder in folders
@@ -306,16 +306,16 @@ class Trees:
         """Return the first reason why builds before and after an edit cannot be compared."""
         for kustomization in used:
             if kustomization.missing:
-                problem = f"{kustomization.missing} is not a file of this repository, so what is built with it is not compared"
+                problem = f"{kustomization.missing} is not a file of this repository, so builds with it cannot be compared"
                 return [self._name_line(kustomization.document.file, kustomization.missing, problem)]
         for kustomization in () if builder() else used:
             for field in sorted(kustomization.document.object.keys() - _PLAIN):
-                problem = f"{field} may change what is built, and neither kustomize nor kubectl is here to compare"
+                problem = f"{field} may change what is built, and neither kustomize nor kubectl is installed to compare the builds"
                 return [self._name_line(kustomization.document.file, f"{field}:", problem)]
         return []
 
     def _unnamed(self, unnamed: Sequence[str], used: Iterable[Kustomization]) -> list[InputProblem]:
-        """Return problems that name the kustomization of a named file, and its other files that would change."""
+        """Return a problem that names the kustomization of a file which the command names, and the other files that would change with that file."""
         named, folder = next(
             (file, kustomization.folder)
             for kustomization in used
@@ -328,14 +328,14 @@ class Trees:
                 homes.append(home)
         others = list_first([shown(file) for file in unnamed], 3)
         verb = "changes" if len(unnamed) == 1 else "change"
-        problem = f"belongs to the kustomization {shown(folder)}/; {others} {verb} with it"
+        problem = f"belongs to the kustomization {shown(folder)}/, in which {others} {verb}, too"
         options = " ".join(f"-f {shlex.quote(shown(home))}" for home in homes)
         return [InputProblem(shown(named), problem, f"pass `{options}` too")]
 
     def _compared(
         self, parts: Sequence[_EditedPart], folders: Sequence[str], files: Collection[str], translate: Translate
     ) -> tuple[dict[str, str], list[InputProblem]]:
-        """Return the first edit whose builds equal their translation; else the best edit, with the builds that differ."""
+        """Return the first edit whose builds are as expected; else the edit with the fewest wrong builds, and problems that name these builds."""
         meanings, keys = self._expected_meanings(folders, files, translate)
         tries: list[tuple[dict[str, str], dict[str, str]]] = []
         for options in ((), (_REFERENCES,), ("no tolerations",), (_REFERENCES, "no tolerations")):
@@ -349,7 +349,7 @@ class Trees:
         after, wrong = min(tries, key=lambda attempt: len(attempt[1]))
         # Report the builds that would be wrong, and the lines with device requests that would stay.
         problems = [
-            InputProblem(shown(self._known[folder].document.file), problem, "edit its files by hand")
+            InputProblem(shown(self._known[folder].document.file), problem, "edit the files of this kustomization by hand")
             for folder, problem in wrong.items()
         ]
         concerned = {
@@ -412,7 +412,7 @@ class Trees:
     def _edit(
         self, parts: Iterable[_EditedPart], translate: Translate, options: frozenset[str]
     ) -> tuple[dict[str, str], list[InputProblem]]:
-        """Return the new texts of all files that a translation of these parts changes, and what cannot be edited."""
+        """Return the new texts of all files that a translation of these parts changes, and the problems of files that cannot be edited."""
         after: dict[str, str] = {}
         problems: list[InputProblem] = []
         made: dict[str, list[Object]] = {}  # the templates that the patches of a kustomization need
@@ -435,7 +435,7 @@ class Trees:
                         fields = references.setdefault(home.folder, set())
                         fields.add((str(result.object.get("kind")), field.lstrip("/")))
             if part.is_patch:
-                # A patch cannot contain templates, so they go into a file of their own. Its tolerations may replace those of the object.
+                # A patch cannot contain templates, so they go into a file of their own. The tolerations of a patch may replace those of the object.
                 made.setdefault(home.folder, []).extend(template for result in results for template in result.templates)
                 results = [_patch_result(result, tolerations="no tolerations" not in options) for result in results]
             where = part.file or home.document.file
@@ -487,7 +487,7 @@ class Trees:
     def _expected_meanings(
         self, folders: Sequence[str], files: Collection[str], translate: Translate
     ) -> tuple[dict[str, tuple[frozenset[str], Meaning]], set[str]]:
-        """Return the expected meaning of each build, and the keys with which the builds request devices."""
+        """Return the expected meaning (`_meaning`) of each build, and the keys with which the builds request devices."""
         meanings = {}
         keys: set[str] = set()
         broken: dict[str, ManifestError] = {}
@@ -518,14 +518,14 @@ class Trees:
     def _compare(
         self, wanted: Mapping[str, tuple[frozenset[str], Meaning]], files: Collection[str], after: Mapping[str, str]
     ) -> dict[str, str]:
-        """Return the problem of each folder whose build would mean something else."""
+        """Return a problem for each folder whose build from the edited files has not the expected meaning."""
         wrong = {}
         with self._copied(files, after) as copy:
             for folder, (template_names, meaning) in wanted.items():
                 try:
                     now = _meaning([document.object for document in self._build(copy, folder)], template_names)
                 except ManifestError as error:
-                    wrong[folder] = f"it cannot be built from the edited files: {error.problems[0].message}"
+                    wrong[folder] = f"the kustomization cannot be built from the edited files: {error.problems[0].message}"
                     continue
                 if different := sorted((meaning - now) + (now - meaning)):
                     wrong[folder] = f"{different[0][0]}, built from the edited files, would differ from its translation"
@@ -564,7 +564,7 @@ class Trees:
         return InputProblem(shown(file), problem, "", next(numbers, 0))
 
     def left_to_charts(self, translate: Translate) -> Iterator[InputProblem]:
-        """Yield the lines that request devices in charts and in Helm values, which are not edited."""
+        """Yield the lines of charts and of Helm values that request devices. These files are not edited."""
         # Folders of charts that an object of Argo CD or Flux renders with values of its own.
         chart_folders: set[str] = set()
         for file, documents in self._read.items():
@@ -589,7 +589,7 @@ class Trees:
             files = (file for file in files if file.suffix in _OF_CHARTS and not file.match(_UNIT_TESTS))
             lines = [line for file in files for line in self.lines_to_edit(str(file), keys)]
             if keys and not lines:
-                lines = [InputProblem(shown(f"{chart}/Chart.yaml"), f"it renders to {min(keys)}", "edit it by hand")]
+                lines = [InputProblem(shown(f"{chart}/Chart.yaml"), f"this chart renders to {min(keys)}", "edit the chart by hand")]
             yield from lines
         for file, documents in self._read.items():
             # Values of a chart, or an object that contains values.
@@ -620,7 +620,7 @@ def _edited(file: str, text: str, results: Sequence[Result]) -> str:
     try:
         return edit_text(text, results)
     except CannotEdit as error:
-        remedy = "edit it by hand, or write it so that it can be"
+        remedy = "edit the file by hand, or remove what prevents the edit"
         line = results[0].document.line if len(results) == 1 else 0
         raise ManifestError([InputProblem(file, f"cannot be edited in place: {error}", remedy, line)]) from error
 
@@ -637,7 +637,7 @@ def _patch_result(result: Result, *, tolerations: bool) -> Result:
 
 
 def _as_merge_patch(text: str, target: Mapping[str, Any], objects: Iterable[Object]) -> str:
-    """Return the merge patch that is equivalent to a JSON patch, if the patch only sets amounts of containers; "" for any other."""
+    """Return the merge patch that is equivalent to a JSON patch, if the patch only sets amounts of containers; "" for any other patch."""
     try:
         [document] = manifests.parse(f"operations:\n{indent(text, '  ')}")
     except (ManifestError, ValueError):
@@ -679,10 +679,10 @@ def _as_merge_patch(text: str, target: Mapping[str, Any], objects: Iterable[Obje
 
 
 def with_own_templates(results: Sequence[Result], documents: Iterable[Document]) -> list[Result]:
-    """Add to each file the templates that its objects need, each once. A template that two files need is named after its object in both."""
+    """Give each file the templates that its objects need, each once. If two files need the same template, each gets a copy named after its object."""
     templates = [(document.object, document.file) for document in documents if document.object.get("kind") == _TEMPLATE]
     present = {(name_of(template), file) for template, file in templates}
-    # Compared by content, because an interrupted run may have named some after their objects.
+    # Templates are compared by content, because an interrupted run may have named some of them after their objects.
     holders: dict[bytes, set[str]] = {}
     for template, file in [
         *templates,
@@ -745,6 +745,6 @@ def _meaning(objects: Iterable[Object], template_names: Collection[str]) -> Mean
 
 
 def shown(file: str) -> str:
-    """Return a path for messages: relative to the working directory if it is below."""
+    """Return a path for messages: relative to the working directory if the file is below that directory."""
     name = os.path.relpath(file)
     return file if name.startswith("..") else name

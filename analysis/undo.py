@@ -1,6 +1,6 @@
-"""`translate --undo`: texts of files before and after `--in-place`, kept in the user's state folder.
+"""`translate --undo`: restores files from their texts before and after `--in-place`, which are kept in the user's state folder.
 
-They are saved before the files are written, so that a command that was killed halfway can be undone, too.
+These texts are saved before the files are written, so that a command that was killed halfway can be undone, too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _entry(path: str) -> Path:
 def edit_lock() -> Iterator[None]:
     """Hold a lock against other edits by this user; without a state folder there is no lock."""
     with ExitStack() as stack:
-        with suppress(OSError):  # `_save` reports it
+        with suppress(OSError):  # `_save` reports the error
             _folder().mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = stack.enter_context(Path(_folder(), "lock").open("w"))
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -51,7 +51,7 @@ def edit_lock() -> Iterator[None]:
 
 
 def write_undoable(edits: Sequence[Edited]) -> None:
-    """Write edited files whose texts are saved first."""
+    """Save the texts of edited files for `--undo`, then write the files."""
     with edit_lock():
         try:
             _save(edits)
@@ -62,7 +62,7 @@ def write_undoable(edits: Sequence[Edited]) -> None:
 
 
 def restore(files: Sequence[str], *, dry_run: bool) -> tuple[list[Edited], list[Edited]]:
-    """Restore files, and return them and those with conflicting later edits; all are restored, or none if one has such edits."""
+    """Restore files, unless one of them has conflicting later edits. Return the files that change, and those with conflicts."""
     with edit_lock():
         saved = _saved(files)
         edits = [_undo(file) for file in saved]
@@ -77,7 +77,7 @@ def restore(files: Sequence[str], *, dry_run: bool) -> tuple[list[Edited], list[
 
 
 def _save(edits: Iterable[Edited]) -> None:
-    """Save the texts of files before an edit; for a file whose last change was our edit, its first text is kept."""
+    """Save the texts of files before an edit. For a file whose last change was our edit, the text before that edit stays saved."""
     for edit in edits:
         path = os.path.realpath(edit.path)
         entry = _entry(path)

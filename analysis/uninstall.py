@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cluster.resources import Raw, Resource
 
 _WEBHOOKS = (resources.MUTATING_WEBHOOKS.raw, resources.VALIDATING_WEBHOOKS.raw)
-# Kinds whose objects, if not ours, keep a namespace of ours from being removed.
+# A namespace of ours stays if it contains an object of one of these kinds that is not ours.
 _KEEPING = (
     resources.PODS.raw,
     *resources.WORKLOADS,
@@ -58,7 +58,7 @@ class UninstallPlan(NamedTuple):
 
 
 async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> UninstallPlan:
-    """Make the plan. `only` is the namespace of one of several installations; with `kinds`, CRDs go even if objects exist."""
+    """Make the plan. `only` is the namespace of one of several installations; with `kinds`, CRDs are removed even if objects of their kinds exist."""
 
     async def all_of(kind: Resource[Raw], labels: str = "", namespace: str | None = None) -> list[Raw]:
         objects: list[Raw] = []
@@ -79,7 +79,7 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
             strangers = [obj for obj in ours[kind.kind] if obj["metadata"]["namespace"] not in places]
             ours[kind.kind] = [obj for obj in ours[kind.kind] if obj["metadata"]["namespace"] in places]
             left += [
-                f"{_name(stranger)}, in a namespace without drawbridge: if it is drawbridge's, use --namespace {stranger['metadata']['namespace']}"
+                f"{_name(stranger)}, in a namespace without drawbridge: if it belongs to drawbridge, use --namespace {stranger['metadata']['namespace']}"
                 for stranger in strangers
             ]
     homes = {obj["metadata"]["namespace"] for obj in ours["Deployment"]}
@@ -99,7 +99,7 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
     leases = [obj for obj in await all_of(resources.LEASES.raw) if obj["metadata"]["name"] in LEASES]
     steps += [_step(resources.LEASES.raw, lease) for lease in leases if lease["metadata"]["namespace"] in places]
     pods = await all_of(resources.PODS.raw)
-    # Our device taints, and those of audit agents.
+    # The DeviceTaintRules of the bridge's fence, and those of audit agents.
     for obj in await all_of(resources.DEVICE_TAINT_RULES.raw):
         fences = obj["spec"].get("taint", {}).get("key") == names.FENCE
         if fences or MARKED_ON in (obj["metadata"].get("labels") or {}):
@@ -116,7 +116,7 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
         if used:
             keys = ["/".join(filter(None, resources.key(obj))) for obj in used]
             crd = f"CustomResourceDefinition {definition['metadata']['name']}"
-            left.append(f"{crd}, because of {list_first(keys, _NAMED)}; --kinds removes all of them")
+            left.append(f"{crd}, because of {list_first(keys, _NAMED)}; --kinds removes the definition and these objects")
         else:
             steps.append(_step(resources.CUSTOM_RESOURCE_DEFINITIONS, definition))
     # Remove these late: after an interruption, the next run derives from them which namespaces are drawbridge's.
@@ -157,7 +157,7 @@ def _is_ours(obj: Raw) -> bool:
 
 
 def _templates(templates: Iterable[Raw], pods: Iterable[Raw]) -> tuple[list[RemovalStep], list[str]]:
-    """Plan the removal of our templates; one that a pod still needs for its claim stays."""
+    """Plan the removal of our templates; a template that a pod still needs for its claim stays."""
     needed: dict[tuple[str, str], str] = {}
     for raw in pods:
         try:

@@ -38,7 +38,7 @@ class Input(NamedTuple):
 class CheckFindings(NamedTuple):
     """The findings of each object, the decisions about keys, and the objects that could not be read.
 
-    The objects of the inventory are not judged, so an unreadable one has no finding and is left out.
+    The objects of the inventory are not judged, so unreadable ones have no finding; they are in `left_out`.
     """
 
     findings: list[ObjectFindings]

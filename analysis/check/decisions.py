@@ -36,8 +36,8 @@ def add_webhook_findings(
 ) -> list[list[Finding]]:
     """Add the webhook's findings about each object.
 
-    If the webhook and the API server's rules find the same fault, one finding stays: for R001 the webhook's, which names the amount of
-    the container; for all other codes the rules', which has the exact place.
+    If the webhook and the API server's rules find the same fault, one finding stays: for R001 that of the webhook, which names the amount
+    of the container; for all other codes that of the rules, which has the exact place.
     """
     every: list[list[Finding]] = []
     for value, decisions, of_object in zip(objects, decided, findings, strict=True):
@@ -71,7 +71,7 @@ def finding_of(value: Object, decision: Decision, code: str) -> Finding:
     """Make a finding of a decision, at the path of its key."""
     page = CODES[code]
     container = f"container {decision.container}: " if decision.container else ""
-    is_place = decision.key.startswith("/")  # of a fault that the API server finds outside of requests
+    is_place = decision.key.startswith("/")  # the path of a fault that the API server finds outside of requests
     key = f"{decision.key}: " if decision.key and not is_place else ""
     severity = page.severity
     if decision.outcome is not Outcome.REFUSED and severity is Severity.ERROR:
@@ -131,7 +131,7 @@ def _places(value: Object, decision: Decision) -> Iterator[str]:
 
 
 def findings_of_decisions(value: Object, decisions: Iterable[Decision]) -> list[Finding]:
-    """Make a finding for each request of an object that is refused, approximated, left or not understood."""
+    """Make a finding for each request of an object that is refused, approximated, kept unchanged or not understood."""
     findings: dict[Finding, None] = {}  # a set that keeps their order
     for decision in decisions:
         code = decision.code

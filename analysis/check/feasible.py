@@ -1,7 +1,8 @@
-"""Finds claims that no node could serve even if no device were in use, and claims that other claims forbid.
+"""Finds claims that no node could serve even if no device were in use (D315), and claims for which kube-scheduler may allocate devices that a
+DeviceCompatibility rules out (D507).
 
-If the input has nodes, the webhook judges claims. If the input has no nodes, but classes and slices that name their nodes, this module
-passes each distinct claim spec to the webhook's judge once (D315).
+If the input has nodes, the webhook's decisions already cover D315. If the input has no nodes, but classes and slices that name their nodes,
+this module passes each distinct claim spec to the webhook's judge once.
 """
 
 from __future__ import annotations
@@ -94,9 +95,9 @@ def find_unservable(
 
 
 def prospective_nodes(objects: Sequence[Object], templates: Sequence[NodeTemplate]) -> list[Object]:
-    """List one node with its slices for each kind of node an autoscaler can add.
+    """List one node with its slices for each kind of node that an autoscaler can add.
 
-    Only if the input describes a fleet; otherwise the prospective nodes would count as the whole fleet.
+    The list is empty if the input describes no fleet, because the prospective nodes would then count as the whole fleet.
     """
     stock = _stock([value for value in map(_read, objects) if value is not None])
     if stock is None:

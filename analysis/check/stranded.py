@@ -1,4 +1,4 @@
-"""Finds why kube-scheduler can allocate no device for a resource name, so that pods that request it wait. Pure."""
+"""Finds why kube-scheduler can allocate no device for a resource name, so that pods that request it wait."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class Stranding(NamedTuple):
-    """Why a name is not served, what has to change, and the remedy."""
+    """Why no pod gets a device by a resource name, the condition until which this stays so, and the remedy."""
 
     reason: str
     until: str
     remedy: str
-    taint: str = ""  # that all its devices have
+    taint: str = ""  # a taint of one of the devices, if all devices are tainted
 
 
 def with_taint_finding(decision: Decision, state: State) -> Decision:

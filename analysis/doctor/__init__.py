@@ -1,4 +1,4 @@
-"""What is wrong in a cluster, each with its remedy, and which of it can be repaired: `drawbridge doctor`."""
+"""`drawbridge doctor`: finds what is wrong in a cluster, with a remedy for each problem, and repairs some of the problems."""
 
 from analysis.doctor.reading import read_dump, survey, survey_parts
 from analysis.doctor.repair import describe, write_repair

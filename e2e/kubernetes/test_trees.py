@@ -74,7 +74,7 @@ def test_git_under_kustomize_runs_no_program_named_as_a_revision(tmp_path, monke
     monkeypatch.setenv("PATH", os.pathsep.join((str(program("kubectl").parent), git)))
     done = run("check", "-k", tmp_path)
     assert done.exit_code == 2
-    assert "kubectl: it names what is not in the folder" in done.stderr
+    assert "kubectl: the folder refers to a remote address" in done.stderr
     assert not (tmp_path / "ran").exists()
 
 
@@ -117,7 +117,7 @@ def test_no_build_contacts_an_address_that_a_folder_names(name, listener, tmp_pa
     monkeypatch.setenv("PATH", path)
     done = run("check", "--chart" if name == "chart" else "-k", tmp_path)
     assert done.exit_code == 2
-    assert "it names what is not in the folder, and a build reaches no network" in done.stderr
+    assert "the folder refers to a remote address, and a build has no network" in done.stderr
     assert paths == []
     assert not (tmp_path / "ran").exists()
 
@@ -125,7 +125,7 @@ def test_no_build_contacts_an_address_that_a_folder_names(name, listener, tmp_pa
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ('{{ repeat 3000000000 "x" }}', r"helm: .*out of memory.* \(build it elsewhere and pipe it in: -f -\)"),
+        ('{{ repeat 3000000000 "x" }}', r"helm: .*out of memory.* \(build the folder elsewhere and pipe the result in: -f -\)"),
         (
             '{{ fail "not in this namespace" }}',
             r"helm: .*not in this namespace.* \(give the values .* --values, .* with -n\)",

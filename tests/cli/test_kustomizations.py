@@ -62,7 +62,7 @@ def test_without_kustomize_a_transformed_resource_is_not_edited(here, name, plac
     done = run("translate", "--in-place", ".")
     assert done.exit_code == 2
     assert f"{place}: " in done.stderr
-    assert "neither kustomize nor kubectl is here" in done.stderr
+    assert "neither kustomize nor kubectl is installed" in done.stderr
     assert texts(here) == before
 
 
@@ -184,8 +184,8 @@ def test_the_diff_includes_the_rest_of_the_kustomization(here):
         "diff --git a/base/more/b.yaml b/base/more/b.yaml",
     ]
     assert (
-        "warning: base/a.yaml: belongs to the kustomization base/; base/more/b.yaml changes with it "
-        "(pass `-f base/more` too); this diff has all of them\n"
+        "warning: base/a.yaml: belongs to the kustomization base/, in which base/more/b.yaml changes, too "
+        "(pass `-f base/more` too); this diff shows all of these files\n"
     ) in done.stderr
     assert texts(here) == before
 
@@ -217,7 +217,7 @@ def test_a_diff_that_cannot_be_verified_has_a_warning(here):
     done = run("translate", "-f", "base/web.yaml", "-o", "diff")
     assert done.exit_code == 1
     assert "+      - name: drawbridge-main-gpu" in done.stdout
-    reason = "patches may change what is built, and neither kustomize nor kubectl is here to compare"
+    reason = "patches may change what is built, and neither kustomize nor kubectl is installed to compare the builds"
     assert f"warning: the diff cannot be applied as it is: prod/kustomization.yaml:4: {reason}\n" in done.stderr
 
 

@@ -298,7 +298,7 @@ def test_a_kustomization_is_built_with_the_installed_tool(tmp_path, monkeypatch)
         """echo 'E1125 14:40 57 run.go:72] "command failed" err="security; \\"a\\" is above"' >&2; exit 1""",
     )
     logged = run("translate", "-k", tmp_path)
-    assert 'kustomize: security; "a" is above (build it by hand and pipe it in: -f -)' in logged.stderr
+    assert 'kustomize: security; "a" is above (build the folder by hand and pipe the result in: -f -)' in logged.stderr
 
 
 def test_quiet_keeps_errors_and_the_answer(tmp_path):

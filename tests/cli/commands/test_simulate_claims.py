@@ -286,7 +286,7 @@ def test_a_large_fleet_is_not_listed_node_by_node(tmp_path):
     ]
     text = run("simulate", "--claims", "-f", manifest(tmp_path / "all.yaml", *objects)).stdout
     assert text.count(": feasible") == 6
-    assert "and 34 more that fit: n006" in text
+    assert "and 34 more nodes that fit: n006" in text
 
 
 def test_a_refusal_names_other_nodes_that_would_serve(tmp_path):

@@ -66,8 +66,8 @@ def test_no_program_of_the_pull_request_renders_it(workspace, python):
     path = os.pathsep.join((".", "", "bin", str(workspace), f"{workspace}/bin", f"{tools}"))
     done = act(workspace, python, path, paths="", chart="chart", kustomize="chart")
     assert done.returncode == 2
-    assert "helm is not here to build it" in done.stdout
-    assert "neither kustomize nor kubectl is here" in done.stdout
+    assert "helm is not installed" in done.stdout
+    assert "neither kustomize nor kubectl is installed" in done.stdout
     assert nothing_ran(workspace) is True
 
 
@@ -82,7 +82,7 @@ def test_no_base_revision_becomes_a_git_option(workspace, builders, monkeypatch)
     monkeypatch.setenv("PATH", f"{builders}{os.pathsep}{os.environ['PATH']}")
     done = run("check", "good.yaml", "-k", "prod")
     assert done.exit_code == 2
-    assert "kustomize: it names what is not in the folder" in done.stderr
+    assert "kustomize: the folder refers to a remote address" in done.stderr
     assert nothing_ran(workspace) is True
     subprocess.run([builders / "kustomize"], check=False, capture_output=True, timeout=60)
     assert nothing_ran(workspace) is not True, "so that this test is one"
