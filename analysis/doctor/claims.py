@@ -1,4 +1,4 @@
-"""Findings about claims and templates that hold devices wrongly, or that outlived their pods. Pure.
+"""Findings about claims and templates that hold devices wrongly, or that outlived their pods.
 
 Wrong reservations are found by the functions that the allocator runs every few minutes (`allocator.reservations`).
 """
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from analysis.doctor.repair import Repairable
 
 _UNUSED = timedelta(hours=1)  # age of a template; the controller's default grace period is an hour without a pod
-_TAKEN_UP = timedelta(minutes=10)  # a claim that is created before its pod is named by the pod within this time
-_ENDING = timedelta(seconds=30)  # a finalizer is removed within a second
+_TAKEN_UP = timedelta(minutes=10)  # if a claim is created before its pod, the pod names the claim within this time
+_ENDING = timedelta(seconds=30)  # a running controller removes its finalizer within a second
 _OF_JOBS = "batch.kubernetes.io/job-tracking"  # removed by kube-controller-manager, which has its own finding
 
 
 def overlapping(observed: DoctorInput) -> Iterator[Repairable]:
-    """Claims that hold the same device. A claim whose pods have no node can release it; if all can, the one allocated first keeps it."""
+    """Claims with conflicting allocations. Those none of whose pods has a node can be released; if none has, the claim allocated first stays."""
     by_uid = {claim.metadata.uid: claim for claim in observed.reading.stock.claims.values()}
     placed = {pod.metadata.uid for pod in observed.reading.pods.values() if pod.spec.node_name}
 
@@ -59,7 +59,7 @@ def overlapping(observed: DoctorInput) -> Iterator[Repairable]:
             consumers = claim.status.reserved_for
             pods = ", ".join(consumer.name for consumer in consumers)
             users.append(f"{claim.metadata.key} ({f'pods {pods}' if pods else 'no pods'})")
-            # A consumer other than a pod may be anything; a pod that is gone has no node.
+            # A consumer other than a pod may use the devices anywhere. A pod that is gone has no node.
             if all(consumer.is_pod and consumer.uid not in placed for consumer in consumers):
                 idle.append(claim)
         if len(idle) == len(claims):
@@ -67,7 +67,7 @@ def overlapping(observed: DoctorInput) -> Iterator[Repairable]:
         finding = make_finding(
             "O209",
             f"ResourceClaim/{claims[0].metadata.key}",
-            f"claims hold what only one of them may hold: {'; '.join(users)}",
+            f"these claims must not hold their devices at the same time: {'; '.join(users)}",
         )
         yield finding, Release(tuple(idle)) if idle and "Pod" not in observed.missing else None
 
@@ -76,7 +76,7 @@ def left_behind(observed: DoctorInput) -> Iterator[Repairable]:
     """Reservations that outlived their pods."""
     alive = {pod.metadata.uid for pod in observed.reading.pods.values() if not pod.has_ended}
     for claim in observed.reading.stock.claims.values():
-        # An allocation that a scheduler made has the finalizer; one that was written by hand need not.
+        # An allocation that a scheduler made has the finalizer; an allocation that was written by hand may lack it.
         hold = Hold(claim, is_ours=FINALIZER in claim.metadata.finalizers)
         ledger = Ledger(holds={claim.metadata.uid: hold}, leading=True)
         # The allocator repairs what two sweeps in a row find. `doctor` asks the user before a write, so one observation serves as both sweeps.
@@ -113,19 +113,19 @@ def idle_finalizers(observed: DoctorInput) -> Iterator[Repairable]:
         repair = invalidate_lost_write(claim)
         if repair is None or claim.metadata.key in used or claim.status.reserved_for:
             continue
-        # The claim of a pod may have the finalizer from the beginning (manifests/protected-claims), before the pod's status names it.
+        # The claim of a pod may have the finalizer from the beginning (manifests/protected-claims), before the pod's status names the claim.
         if not claim.metadata.deletion_timestamp and any(owner.uid in pod_uids for owner in owning_pods(claim)):
             continue
         finding = make_finding(
             "O212",
             f"ResourceClaim/{claim.metadata.key}",
-            "it has the finalizer of an allocation, and no allocation",
+            "it has the finalizer of an allocation, but no allocation",
         )
         yield finding, repair
 
 
 def in_deletion(observed: DoctorInput) -> Iterator[Finding]:
-    """Claims, pods with claims, and namespaces that are deleted, and that a finalizer keeps."""
+    """Claims, pods with claims, and namespaces with claims that were deleted, but still exist because of a finalizer."""
     pods = [pod for pod in observed.reading.pods.values() if claim_keys(pod)]
     objects: list[ResourceClaim | Pod] = [*observed.reading.stock.claims.values(), *pods]
     for obj in objects:
@@ -137,12 +137,12 @@ def in_deletion(observed: DoctorInput) -> Iterator[Finding]:
         keys = [meta.key] if isinstance(obj, ResourceClaim) else claim_keys(obj)
         claims = filter(None, map(observed.reading.stock.claims.get, keys))
         devices = [f"{result.driver}/{result.pool}/{result.device}" for claim in claims for result in results_of(claim)]
-        holding = f", with {list_first(devices, NAMED)}" if devices else ""
+        holding = f" and its devices {list_first(devices, NAMED)}" if devices else ""
         yield make_finding(
             "O215",
             f"{obj.kind}/{meta.key}",
             f"it was deleted at {meta.deletion_timestamp}, and finalizer {', '.join(others)} keeps it{holding}",
-            f"check that the controller that removes {others[0]} runs; if it is gone for good, remove it with kubectl edit",
+            f"check that the controller that removes {others[0]} runs; if this controller is gone for good, remove the finalizer with kubectl edit",
         )
     having = {claim.metadata.namespace for claim in observed.reading.stock.claims.values()}
     for space in observed.reading.typed.of_type(Namespace):
@@ -158,13 +158,13 @@ def in_deletion(observed: DoctorInput) -> Iterator[Finding]:
         yield make_finding(
             "O215",
             f"Namespace/{meta.name}",
-            f"it was deleted at {meta.deletion_timestamp}, and is still there with claims in it: {'; '.join(messages)[:QUOTED] or 'it gives no reason'}",
-            "correct what prevents that, as shown above for claims; such a namespace admits no new pod",
+            f"it was deleted at {meta.deletion_timestamp}, but still exists with claims in it: {'; '.join(messages)[:QUOTED] or 'its status gives no reason'}",
+            "correct what prevents the deletion (see the findings about its claims); until then the namespace admits no new pod",
         )
 
 
 def unused_templates(observed: DoctorInput) -> Iterator[Repairable]:
-    """Templates of the webhook that no pod uses, and that the controller has not swept."""
+    """Templates of the webhook that no pod uses, and that the controller has not deleted."""
     in_use = frozenset(key for pod in observed.reading.pods.values() for key in template_lifecycle.templates_of(pod))
     made: dict[tuple[str, str], float] = {}
     for template in observed.reading.templates.values():
@@ -178,13 +178,13 @@ def unused_templates(observed: DoctorInput) -> Iterator[Repairable]:
         finding = make_finding(
             "O216",
             f"ResourceClaimTemplate/{meta.namespace}/{meta.name}",
-            "drawbridge created it over an hour ago, and no pod uses it now; the controller deletes it an hour after its last pod",
+            "drawbridge created it over an hour ago, and no pod uses it now; the controller deletes a template an hour after the last pod that used it",
         )
         yield finding, Removal("ResourceClaimTemplate", meta.namespace, meta.name, meta.uid, meta.resource_version)
 
 
 def unused_claims(observed: DoctorInput) -> Iterator[Finding]:
-    """Claims without an owner, a device, or a pod that names them, by namespace: a webhook may have made them for a pod that was refused."""
+    """Claims that have no owner and no device, and that no pod names, by namespace. A webhook may have created them for a pod that was refused."""
     left: defaultdict[str, list[ResourceClaim]] = defaultdict(list)
     used = {key for pod in observed.reading.pods.values() for key in claim_keys(pod)}
     named = {key for obj in observed.reading.objects for key in _claims_named(obj)}
@@ -203,7 +203,7 @@ def unused_claims(observed: DoctorInput) -> Iterator[Finding]:
         yield make_finding(
             "O217",
             f"ResourceClaim/{oldest.key}",
-            f"namespace {namespace} has {count_of(len(claims), 'claim')} without an owner, a device, or a pod that names it, "
+            f"namespace {namespace} has {count_of(len(claims), 'claim')} without an owner or a device, named by no pod, "
             f"the oldest since {oldest.creation_timestamp}: {listed}",
         )
 

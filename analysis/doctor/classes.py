@@ -1,4 +1,4 @@
-"""What is wrong with DeviceClasses and with the devices that drivers publish. Pure."""
+"""Findings about DeviceClasses, and about the devices that drivers publish."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def without_class(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def _classes_of_webhook(observed: DoctorInput) -> Iterator[tuple[str, str]]:
-    """Yield each DeviceClass that claims of future pods will name, and the setting or target that names it."""
+    """Yield each DeviceClass that claims of future pods will name, and the setting or the target (a kind of device in the tables) that names it."""
     known = observed.reading.stock.classes.keys()
     if observed.configuration is None or (not observed.reading.is_live and not known):
         return
@@ -86,7 +86,7 @@ def _classes_of_webhook(observed: DoctorInput) -> Iterator[tuple[str, str]]:
 
 
 def without_devices(observed: DoctorInput) -> Iterator[Finding]:
-    """DeviceClasses that select no device, and the claims and pods that wait for one."""
+    """DeviceClasses that select no device, and the claims and pods that wait for a device of such a class."""
     waiting = list(open_claims(observed))
     classes = classes_of(observed.reading.stock) if waiting else {}
     empty: defaultdict[str, dict[str, None]] = defaultdict(dict)
@@ -121,7 +121,7 @@ def incomplete_pools(observed: DoctorInput) -> Iterator[Finding]:
             yield make_finding(
                 "O208",
                 f"ResourceSlice/{pieces[0].metadata.name}",
-                f"driver {driver} has published pool {name} without devices in generation {generation}, so those of {list_first(old, NAMED)} do not count",
+                f"driver {driver} has published pool {name} without devices in generation {generation}, so the devices in the older {list_first(old, NAMED)} do not count",
             )
 
 
@@ -136,7 +136,7 @@ def on_devices_that_are_gone(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def tainted(observed: DoctorInput) -> Iterator[Finding]:
-    """Drivers whose devices are all tainted, and claims and pods that wait for one and do not tolerate the taint."""
+    """Drivers whose devices are all tainted, and the claims and pods that wait for such a device and do not tolerate the taint."""
     drivers = drivers_of_classes(observed.reading.stock)
     taints: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for page in observed.reading.stock.pages.values():
@@ -152,7 +152,7 @@ def tainted(observed: DoctorInput) -> Iterator[Finding]:
     for requester, requests in open_claims(observed):
         for request in requests:
             for driver, key in kept_by(request, drivers, taint_of_all):
-                # The fence and the marks of audit agents have findings of their own.
+                # Other findings report the taints of the bridge's fence and of audit agents.
                 if not key.startswith("drawbridge.dev/"):
                     waiting[driver, key][requester] = None
     for (driver, key), claims in waiting.items():
@@ -168,5 +168,5 @@ def tainted(observed: DoctorInput) -> Iterator[Finding]:
             f"every device of {driver} has a taint, such as {key}, that is not tolerated by {list_first(list(claims), NAMED)}",
             f"delete the rule once the devices may be used again: kubectl delete devicetaintrule {rules[0]}"
             if rules
-            else "the driver reports it: see its log, and at what its devices report",
+            else "the driver publishes this taint: its log, or the state of its devices, gives the reason",
         )

@@ -1,7 +1,4 @@
-"""Findings about drawbridge itself: its objects compared with those that this version installs, its certificates, and its replicas' answers.
-
-Pure: takes objects as they are stored, and a time; returns findings.
-"""
+"""Findings about drawbridge itself: about objects that differ from those that this version installs, certificates, and answers of replicas."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ if TYPE_CHECKING:
 WORKLOADS = ("Deployment", "DaemonSet")
 SCHEDULER, PLUGIN = "drawbridge-scheduler", "Drawbridge"
 WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-# Only drawbridge sets these fields of objects of these kinds, so they are compared. Administrators may change objects of other kinds.
+# By kind, the fields that only drawbridge sets, so that they can be compared. Administrators may change objects of other kinds.
 _JUDGED = {
     "ClusterRole": ("rules",),
     "Role": ("rules",),
@@ -47,7 +44,7 @@ _JUDGED = {
     "CustomResourceDefinition": ("spec",),
     "Service": ("spec",),
 }
-# The values of a chart can leave out each of these as a whole.
+# The values of a chart can leave out all objects of each of these kinds.
 _OPTIONAL = frozenset(("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "NetworkPolicy"))
 _WITHOUT = {
     "webhook": "pods are admitted as written, or are refused under failurePolicy Fail",
@@ -59,7 +56,7 @@ _WITHOUT = {
 _STARTING = frozenset(("", "ContainerCreating", "PodInitializing"))
 _SKEW = timedelta(minutes=1)
 _TOKEN = timedelta(hours=1)  # the lifetime of a pod's token
-_MAX = 6  # findings of one kind that are named one by one
+_MAX = 6  # if more objects have the same fault, one finding names them together
 _QUOTED = 160
 REAPPLY = (
     "apply the manifests of the installed version again, with the options that it was installed with (docs/install.md)"
@@ -126,7 +123,7 @@ def two_installations(parts: Parts, _: datetime) -> Iterator[Finding]:
             "O001",
             f"Namespace/{others[0]}",
             f"webhooks of drawbridge run in {', '.join(parts.homes)}, and share the cluster's roles, policies and webhook configurations",
-            f"keep one; `drawbridge uninstall --namespace {others[0]}` removes the one in {others[0]} (docs/install.md)",
+            f"keep one installation; `drawbridge uninstall --namespace {others[0]}` removes that in {others[0]} (docs/install.md)",
         )
 
 
@@ -150,7 +147,7 @@ def about_configuration(parts: Parts, _: datetime) -> Iterator[Finding]:
         if bridge.scheduler_name not in profiles:
             problem = f"no profile in it is called {bridge.scheduler_name}, the scheduler that the configuration sends pods to"
         elif not items(read, "extenders") and all(plugin.get("name") != PLUGIN for plugin in enabled):
-            problem = f"profile {bridge.scheduler_name} has neither the plugin {PLUGIN} nor an extender, so the allocator is not asked"
+            problem = f"profile {bridge.scheduler_name} has neither the plugin {PLUGIN} nor an extender, so the scheduler does not call the allocator"
         if problem:
             yield make_finding("O002", name_of(config_map), problem, f"{REAPPLY}; then restart the scheduler")
     others = [answer.pod for answer in parts.answers if answer.configuration and parts.digest != answer.configuration]
@@ -158,8 +155,8 @@ def about_configuration(parts: Parts, _: datetime) -> Iterator[Finding]:
         yield make_finding(
             "O002",
             about,
-            f"{list_first(others, 3)} use other content than the ConfigMap has",
-            "wait a minute; then look at `/readyz?verbose` of these, which says why they refuse it",
+            f"{list_first(others, 3)} use another configuration than that in the ConfigMap",
+            "wait a minute; then look at `/readyz?verbose` of these pods, which says why they refuse the new configuration",
         )
 
 
@@ -221,7 +218,7 @@ def replaced_accounts(parts: Parts, now: datetime) -> Iterator[Finding]:
             yield make_finding(
                 "O005",
                 name_of(account),
-                f"it was made again after {list_first(older, 3)}, whose tokens the API server refuses for up to an hour",
+                f"it was created again after the pods {list_first(older, 3)}, whose tokens the API server refuses for up to an hour",
                 f"kubectl -n {meta['namespace']} delete pod {' '.join(older)}",
             )
 
@@ -271,7 +268,7 @@ def about_webhooks(parts: Parts, _: datetime) -> Iterator[Finding]:
             yield make_finding(
                 "O008",
                 about,
-                f"{list_first(uncalled, 3)} have no rules or no bundle yet, so the API server does not call the webhook",
+                f"{list_first(uncalled, 3)} have no rules or no CA bundle yet, so the API server does not call the webhook",
             )
         # Do not compare a webhook configuration of a snapshot: the snapshot keeps only the parts that decide about devices.
         whole = all(webhook.get("admissionReviewVersions") for webhook in webhooks)
@@ -282,7 +279,7 @@ def about_webhooks(parts: Parts, _: datetime) -> Iterator[Finding]:
 
 
 def _closest_difference(actual: Object, parts: Parts) -> str:
-    """Return where a webhook configuration differs from the closest one that could have been generated; "" if it equals one."""
+    """Return where a webhook configuration differs from the closest one that drawbridge could have generated; "" if it equals one."""
     webhooks = {webhook["name"]: webhook for webhook in actual.get("webhooks") or []}
     closest = ""
     for policy, opt_in in product(("Ignore", "Fail"), (False, True)):
@@ -318,7 +315,7 @@ def _first_difference(generated: Object, stored: Object, webhooks: Mapping[str, 
         expressions = [condition["expression"] for condition in actual.get("matchConditions") or []]
         if any(expression.strip() in ("false", "!true") for expression in expressions):
             return f"webhooks[{name}].matchConditions"
-        # Any added or removed term changes what a selector selects, so it must be equal.
+        # Any added or removed term changes what a selector selects, so the selectors must be equal.
         for key in ("namespaceSelector", "objectSelector"):
             if (actual.get(key) or {}) != (wanted.get(key) or {}):
                 return f"webhooks[{name}].{key}"
@@ -330,7 +327,7 @@ def _first_difference(generated: Object, stored: Object, webhooks: Mapping[str, 
 
 
 def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
-    """Serving certificates that are missing or invalid, bundles of another authority, and a missing Secret with the signing keys."""
+    """Serving certificates that are missing or invalid, CA bundles of another authority, and a missing Secret with the signing keys."""
     for name in (names.NAME, names.QUOTA):
         registered: list[Object] = []
         for configuration in parts.of_kinds(*WEBHOOKS):
@@ -355,7 +352,7 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
                 "O006",
                 about,
                 f"{problem}, so the API server cannot call the webhook",
-                f"check that Deployment {parts.home}/drawbridge-authority runs: it issues another certificate",
+                f"check that Deployment {parts.home}/drawbridge-authority runs: the authority issues a new certificate",
             )
             continue
         for configuration in registered:
@@ -366,20 +363,20 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
                 yield make_finding(
                     "O007",
                     name_of(configuration),
-                    f"its caBundle is not of the authority that signed what is served ({about})",
-                    f"check that Deployment {parts.home}/drawbridge-authority runs: it corrects this within a second",
+                    f"its caBundle does not contain the CA that signed the serving certificate in {about}",
+                    f"check that Deployment {parts.home}/drawbridge-authority runs: the authority corrects the bundle within a second",
                 )
     if parts.of_kinds("Secret") and parts.find("Secret", f"{names.NAME}-signature", parts.home) is None:
         yield make_finding(
             "O003",
             f"Secret/{parts.home}/{names.NAME}-signature",
             "it does not exist, so no template can be verified",
-            "check that the authority's Deployment runs: it writes this Secret again, from its copy of the keys",
+            "check that the authority's Deployment runs: the authority writes this Secret again, from its copy of the keys",
         )
 
 
 def served_certificates(parts: Parts, _: datetime) -> Iterator[Finding]:
-    """Certificates that replicas serve and that have expired, where the Secrets cannot be read."""
+    """Expired certificates that replicas serve, if the Secrets with the certificates cannot be read."""
     if "Secret" not in parts.unread:
         return
     for answer in parts.answers:
@@ -412,7 +409,7 @@ def _trusts(bundle: bytes, certificate: bytes) -> bool:
 
 
 def without_authority(parts: Parts, now: datetime) -> Iterator[Finding]:
-    """The finding that the authority has no ready replica, after the findings that `not_running` ranks higher. It explains missing certificates."""
+    """The finding that the authority has no ready replica, which explains missing certificates, and the findings that `not_running` ranks higher."""
     found = [finding for finding in not_running(parts, now) if finding.code == "O009"]
     authorities = [finding for finding in found if finding.object.endswith("/drawbridge-authority")]
     if authorities:
@@ -442,7 +439,7 @@ def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
                 "O009",
                 name_of(workload),
                 f"it selects no node: no node that its pods may use has the labels {labels or '(none required)'}",
-                f"kubectl label node NAME {labels or 'KEY=VALUE'} where it is to run, or delete the DaemonSet",
+                f"label each node on which it is to run (kubectl label node NAME {labels or 'KEY=VALUE'}), or delete the DaemonSet",
             )
         elif "observedGeneration" in status and (ready < wanted or status.get("unavailableReplicas")):
             finding = make_finding(
@@ -454,8 +451,8 @@ def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
         else:
             continue
         ranked.append((1 + min(ready, 1) if wanted else 0, component != "authority", finding))
-    # Order: no replica wanted, no replica ready, some replicas ready. In each group the authority comes first, because others do not
-    # start without its certificates.
+    # Order: no replica wanted, no replica ready, some replicas ready. In each group the authority comes first, because other
+    # workloads do not start without its certificates.
     yield from (finding for *_, finding in sorted(ranked, key=lambda entry: entry[:2]))
 
 
@@ -523,7 +520,7 @@ def several_versions(parts: Parts, _: datetime) -> Iterator[Finding]:
 
 
 def images_of(workload: Object) -> list[str]:
-    """List the images of drawbridge that a workload runs, without kube-scheduler's."""
+    """List the images of a workload's containers, except that of kube-scheduler."""
     containers = _pod_of(workload).get("containers") or []
     return [
         container["image"] for container in containers if container["name"] != "scheduler" and container.get("image")
@@ -550,7 +547,7 @@ def without_leader(parts: Parts, now: datetime) -> Iterator[Finding]:
             yield make_finding(
                 "O013",
                 f"Lease/{parts.home}/{name}",
-                f"{spec['holderIdentity']} has renewed it at {spec['renewTime']}, which is still to come",
+                f"{spec['holderIdentity']} has renewed it at {spec['renewTime']}, which is in the future",
             )
 
 
@@ -569,14 +566,14 @@ def replica_warnings(parts: Parts, _: datetime) -> Iterator[Finding]:
         for line in answer.lines:
             if line.startswith("[!]") and not line.startswith(
                 "[!]lease:"
-            ):  # every replica but the leader has this line
+            ):  # every replica except the leader has this line
                 pod_of_line.setdefault(line, answer.pod)
     for line, pod in pod_of_line.items():
         yield make_finding("O018", parts.name_of_pod(pod), line[:400], basis="its answer to /readyz")
 
 
 def answer_of(pod: str, readiness: str, metrics: str) -> ReplicaAnswer:
-    """Read the answers of a replica."""
+    """Read the texts of a replica's /readyz and /metrics."""
     values: dict[str, float] = {}
     configuration = ""
     for line in metrics.splitlines():

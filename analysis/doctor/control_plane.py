@@ -1,4 +1,4 @@
-"""What is wrong with the API server, with Kubernetes' own controllers, and with what the API server does for drawbridge. Pure."""
+"""Findings about the API server, about Kubernetes' own controllers, and about how the API server calls drawbridge's webhook."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CONTROLLERS = {
 
 
 def nothing_stored(observed: DoctorInput) -> Iterator[Finding]:
-    """An API server that answers requests and stores nothing, not even its own lease."""
+    """An API server that answers requests but stores nothing, not even its own Lease."""
     renewals = _renewals(observed)
     renewed = {key: at for key, at in renewals.items() if key.rpartition("/")[2] not in LEASES}
     if not renewed:
@@ -78,7 +78,7 @@ def not_reached(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def names_not_sent(observed: DoctorInput) -> Iterator[Finding]:
-    """A webhook configuration whose matchConditions lack names of the configuration, so that pods with these names are not sent."""
+    """A webhook configuration whose matchConditions lack keys of the configuration, so that the API server does not send pods with these keys."""
     unsent: set[str] = set()
     if observed.configuration is not None and observed.parts is not None:
         for configuration in observed.parts.of_kinds("MutatingWebhookConfiguration"):
@@ -90,7 +90,7 @@ def names_not_sent(observed: DoctorInput) -> Iterator[Finding]:
         yield make_finding(
             "O016",
             f"MutatingWebhookConfiguration/{names.NAME}",
-            f"pods that request names of {', '.join(sorted(unsent))} do not reach the webhook, and are admitted as written",
+            f"pods with these keys, or keys of these domains, do not reach the webhook, and are admitted as written: {', '.join(sorted(unsent))}",
         )
 
 

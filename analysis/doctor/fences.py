@@ -1,4 +1,7 @@
-"""Findings about fences: missing ones, and pods that a fence keeps from their devices. Pure."""
+"""Findings about missing fences, and about pods that a fence keeps from their devices.
+
+A fence is a DeviceTaintRule of ours that keeps other schedulers from the devices that the bridge allocates.
+"""
 
 from __future__ import annotations
 
@@ -34,16 +37,16 @@ if TYPE_CHECKING:
 
 
 def without_fence(observed: DoctorInput) -> Iterator[Repairable]:
-    """Drivers whose devices should be tainted, and are not."""
+    """Drivers whose devices should be fenced, but are not."""
     rules = observed.reading.stock.rules
     for driver in observed.fenced:
         if not any(fences(rule, driver) for rule in rules.values()):
             finding = make_finding(
                 "O206",
                 f"DeviceTaintRule/drawbridge-fence-{driver}",
-                f"the configuration wants the devices of {driver} fenced, but no rule fences them",
+                f"the configuration requires a fence around the devices of {driver}, but no rule taints all of them",
             )
-            # A rule of that name with another selector was written by a person, and stays.
+            # A rule with this name and another selector was written by a person, and stays.
             yield finding, None if f"drawbridge-fence-{driver}" in rules else RuleCreation(driver)
 
 
@@ -72,7 +75,7 @@ def behind_the_fence(observed: DoctorInput) -> Iterator[Finding]:
             continue
         fenced_names = [name for name in served_resources(pod, serving) if serving[name] in fenced]
         if fenced_names and not _is_ours(pod.spec.scheduler_name, observed.bridge):
-            remedy = f"give it the bridge's schedulerName: the webhook translates no {fenced_names[0]} into a claim"
+            remedy = f"give the pod the bridge's schedulerName: the webhook translates no {fenced_names[0]} into a claim"
             if all(configuration.resource(name) for name in fenced_names):
                 remedy = "recreate the pod where the webhook translates it (docs/bridge.md), or give it the bridge's schedulerName"
             yield make_finding(
@@ -108,7 +111,7 @@ def two_schedulers(observed: DoctorInput) -> Iterator[Finding]:
             claim = by_key.get(key)
             if claim is None:
                 continue
-            # The drivers of its devices; for a pending claim, those of the classes that it names.
+            # The drivers of the claim's devices; for a claim without devices, those of the classes that it names.
             several = [request.alternatives.values() for request in claim.spec.devices.requests]
             drivers = {driver_of.get(request.device_class_name, "") for request in chain.from_iterable(several)} - {""}
             for driver in {result.driver for result in results_of(claim)} or drivers:
@@ -126,7 +129,7 @@ def two_schedulers(observed: DoctorInput) -> Iterator[Finding]:
         yield make_finding(
             "O205",
             f"Driver/{driver}",
-            f"{first} and {second} may give one of its devices to two pods at the same time, because no fence keeps them apart",
+            f"{first} and {second} may give the same device to two pods, because no fence keeps one of these schedulers from the driver's devices",
         )
 
 

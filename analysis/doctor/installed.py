@@ -31,7 +31,7 @@ _SECONDS = 3.0  # timeout for the answer of a replica
 async def read_parts(
     cluster: Cluster, objects: Sequence[Object], unread: frozenset[str], server: Kubernetes | None
 ) -> Parts | None:
-    """Complete an installation with the parts that were not listed; None if nothing is installed."""
+    """Find the installation among listed objects, and read its other objects and its replicas; None if nothing is installed."""
     parts = parts_of(objects, unread)
     if parts is None:
         return None
@@ -83,7 +83,7 @@ def parts_of(objects: Sequence[Object], unread: frozenset[str]) -> Parts | None:
         # A tenant's pod can have our label and report anything.
         places = installation.namespaces_of(objects) | {home}
         objects = [obj for obj in objects if obj["kind"] != "Pod" or obj["metadata"].get("namespace") in places]
-    # A webhook that is called by URL runs outside this cluster, and may have no other object in it.
+    # A webhook that is called by URL runs outside this cluster, which may contain no other object of the installation.
     elsewhere = not homes and not others and (not called or any(client.get("url") for client in clients))
     return Parts(
         home=home,
@@ -145,7 +145,7 @@ async def _query_replicas(server: Kubernetes, pods: Iterable[Object]) -> tuple[R
     async def ask(path: str, leaf: str) -> str:
         try:
             return (await server.read(f"{path}/{leaf}", seconds=_SECONDS)).decode("utf-8", "replace")
-        except ApiError as error:  # contains the lines of a replica that is not ready
+        except ApiError as error:  # the answer of a replica that is not ready
             return str(error.message).replace("HTTP 503: ", "") if error.status == 503 else ""
         except ClusterError:
             return ""

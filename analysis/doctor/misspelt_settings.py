@@ -1,7 +1,7 @@
-"""Finds names in the configuration that no object has, but that are similar to the name of an object. Pure.
+"""Finds names in the configuration that no object has, but that are similar to the name of an object.
 
-A setting for a driver or a namespace that does not exist has no effect and no message. A name that is similar to no other may be meant for
-a later object, so it is not reported.
+A setting for a driver or a namespace that does not exist has no effect, and causes no message. A name that is similar to no existing name may
+be that of a later object, so it is not reported.
 """
 
 from __future__ import annotations

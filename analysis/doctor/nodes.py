@@ -1,4 +1,4 @@
-"""What is wrong with nodes, what audit agents reported about them, and what agents left there. Pure."""
+"""Findings about nodes, those that audit agents reported, and those about taints and conditions that audit agents no longer renew."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def nodes_away(observed: DoctorInput) -> Iterator[Finding]:
             "O201",
             f"Node/{node}",
             f"it is not ready{since}{why}, and {keeps}",
-            f"look at its kubelet; if the node is lost, delete the Node, or have its pods deleted: `kubectl taint node {node} "
+            f"look at the node's kubelet; if the node is lost, delete the Node, or let Kubernetes delete its pods: `kubectl taint node {node} "
             "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`",
         )
 
@@ -90,7 +90,7 @@ def without_node(observed: DoctorInput) -> Iterator[Finding]:
                 "O204",
                 f"ResourceSlice/{piece.metadata.name}",
                 f"it has the devices of node {name}, which does not exist, so no pod can use them",
-                f"kubectl delete resourceslice {piece.metadata.name}; if a driver makes the Node the owner, Kubernetes deletes the slice with it",
+                f"kubectl delete resourceslice {piece.metadata.name}; if a driver makes the Node the slice's owner, Kubernetes deletes both together",
             )
 
 

@@ -1,4 +1,4 @@
-"""The input of doctor's rules, and functions that several of them need. Pure."""
+"""The input of doctor's rules, and functions that several rules need."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def drivers_of_classes(stock: Stock) -> dict[str, str]:
 def kept_by(
     request: DeviceRequest, drivers: Mapping[str, str], taint_of: Callable[[str, tuple[DeviceToleration, ...]], str]
 ) -> list[tuple[str, str]]:
-    """Return the drivers and taints that keep a request from every device; [] if one alternative has a device."""
+    """Return the drivers and taints that keep a request from every device; [] if one of its alternatives may get a device."""
     taints: list[tuple[str, str]] = []
     for alternative in request.alternatives.values():
         driver = drivers.get(alternative.device_class_name, "")

@@ -1,8 +1,8 @@
-"""Requests that wait for devices: claims without an allocation, and pods whose extended resources a DeviceClass serves, each as the claim
-that kube-scheduler will create for it. Pure.
+"""Lists requests that wait for devices: those of claims without an allocation, and those of the claims that kube-scheduler will create for pods
+whose extended resources a DeviceClass serves.
 
-Such a pod has no claim while it waits: kube-scheduler creates it only once a node is chosen. If a node offers the resource through a
-device plugin, the pod may run there without a claim.
+Such a pod has no claim while it waits, because kube-scheduler creates the claim once a node is chosen. If a node offers the resource through
+a device plugin, the pod may run there without a claim.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class OpenClaim(NamedTuple):
 
 
 def open_claims(observed: DoctorInput) -> Iterator[OpenClaim]:
-    """Yield every claim that waits for devices, created or not."""
+    """Yield every claim that waits for devices, also those that kube-scheduler has not created yet."""
     for claim in observed.reading.stock.claims.values():
         if claim.status.allocation is None and not claim.metadata.deletion_timestamp:
             yield OpenClaim(f"ResourceClaim/{claim.metadata.key}", claim.spec.devices.requests)
     for pod in _waiting_by_name(observed):
-        # A missing claim that the pod names has another finding.
+        # If a claim that the pod names is missing, another finding says so.
         without_claims = replace(pod, spec=replace(pod.spec, resource_claims=()))
         pod_claims = find_claims(without_claims, observed.reading.stock)
         if pod_claims.uncreated is not None and not plugin_nodes(without_claims, pod_claims, observed.reading.stock):

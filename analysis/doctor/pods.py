@@ -1,4 +1,4 @@
-"""Findings about pods with devices that wait: for an admission, the webhook, templates, claims, schedulers or drivers. Pure."""
+"""Findings about pods with devices that wait: for an admission, the webhook, templates, claims, schedulers or drivers."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def not_made(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def not_translated(observed: DoctorInput) -> Iterator[Finding]:
-    """Pods that wait although the webhook would translate them in mode `enforce`, by the rule of the controller (`find_missed`); and
-    resources that no node offers and no claim can replace, which only an administrator can fix.
+    """Pods that wait although the webhook would translate them in mode `enforce`, by the rule of the controller (`find_missed`). Also resources
+    that no node offers and no claim can replace, so that only an administrator can help the pods that request them.
     """
     if observed.configuration is None:
         return
@@ -79,9 +79,9 @@ def not_translated(observed: DoctorInput) -> Iterator[Finding]:
         if labels != meta.labels:
             why, first = f"its label {names.SKIP_LABEL} keeps it from the webhook", "remove the label; then "
         elif mode is not Mode.ENFORCE:
-            why, first = why_not(state, meta.namespace), f"set {names.MODE_LABEL}=enforce there; then "
+            why, first = why_not(state, meta.namespace), f"set {names.MODE_LABEL}=enforce on its namespace; then "
             if not why:
-                why, first = "the configuration's canary leaves it out", "raise `canary`; then "
+                why, first = "the configuration's `canary` excludes it", "raise `canary`; then "
         yield make_finding("O103", f"Pod/{meta.key}", f"{missed.message}: {why}", f"{first}{missed.remedy}")
     for (key, because), pods in unserved.items():
         yield make_finding(
@@ -130,7 +130,7 @@ def without_template(observed: DoctorInput) -> Iterator[Finding]:
         if not lost:
             continue
         why = "which the controller has not created"
-        remedy = "check that drawbridge-controller runs and that the namespace enforces; its log names the pod and the reason"
+        remedy = "check that drawbridge-controller runs, whose log names the pod and the reason, and that the namespace has mode enforce"
         if template_lifecycle.is_copy(pod, lost[0]):
             why = f"which {template_lifecycle.COPY}"
             remedy = "delete the pod, and create it from its original manifest"
@@ -261,6 +261,6 @@ def not_prepared_again(observed: DoctorInput) -> Iterator[Finding]:
                     "O113",
                     f"Pod/{pod.metadata.key}",
                     f"it has waited on {pod.spec.node_name} for minutes: {once[0]} refuses to prepare claim {key.rpartition('/')[2]} again, "
-                    "as usual after a restart of kubelet or node",
+                    "which is usual after a restart of the kubelet or the node",
                     "delete the pod, and the claim if it was created by hand: a new claim is prepared",
                 )

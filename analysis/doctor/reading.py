@@ -103,12 +103,12 @@ async def survey(
     given: ConfigurationInForce | None = None,
     server: Kubernetes | None = None,
 ) -> DoctorInput:
-    """Read a live cluster. Raises CommandFailed if the server does not have ResourceClaims; any other kind that it does not have counts as
-    empty. A kind that may not be read counts as empty too, and is listed as missing.
+    """Read a live cluster. Raises CommandFailed if the server does not have ResourceClaims; any other kind that the server does not have counts
+    as empty. A kind that the caller is not allowed to read counts as empty too, and is listed as missing.
     """
     reading = await read_cluster(cluster, NEEDS)
     if resources.RESOURCE_CLAIMS.kind in reading.absent:
-        raise CommandFailed(NO_CLAIMS, "run it against Kubernetes 1.34 or later")
+        raise CommandFailed(NO_CLAIMS, "run doctor against Kubernetes 1.34 or later")
     mine, visit = await _read_installation(cluster)
     mine += reading.of_kinds("Namespace")
     absent = reading.absent | visit.absent
@@ -127,7 +127,7 @@ async def survey(
         parts = replace(parts, refusals={f"{ref.kind}/{ref.namespace}/{ref.name}": message for ref, message in about})
         denied = dict.fromkeys(sorted(parts.unread - absent), "forbidden")
         unread += [
-            Unread(ids[resource], f"each of the installation is {why}")
+            Unread(ids[resource], f"reading the installation's objects is {why}")
             for resource, why in denied.items()
             if resource not in missing
         ]
@@ -209,7 +209,7 @@ async def _why_not_called(cluster: Cluster, configuration: Configuration | None,
         if match := _CALLING.search(error.message):
             return match[0]
         if error.status == _INVALID and "denied the request" not in error.message:
-            return f"a pod for {_TRIED} in namespace {enforcing[0]} bypassed the webhook under failurePolicy Ignore"
+            return f"a pod that requests {_TRIED} in namespace {enforcing[0]} bypassed the webhook under failurePolicy Ignore"
     return ""
 
 
@@ -223,7 +223,7 @@ async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Finding, ...
 
 
 def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce | None) -> DoctorInput:
-    """Read a dump. A kind that a rule needs and that has no object in the dump counts as not read, such as pods."""
+    """Read a dump. If it has no object of a kind that a rule needs, such as pods, the kind counts as not read."""
     reading = loading.read_dump(files, given, judged=True)
     warn_of_ignored(reading.objects, also=_ALSO)
     unread = list(reading.unread)
@@ -270,11 +270,11 @@ def _missing_inputs(reading: Reading, parts: Parts | None) -> dict[str, str]:
     present = {text(obj.get("kind")) for obj in reading.objects}
     lacking = (DUMPED - present) | (parts.unread if parts is not None else frozenset())
     missing = dict.fromkeys(lacking, "not in the input: add `kubectl get KIND -A -o yaml`")
-    # Private keys do not belong in a file.
+    # Secrets have private keys, which do not belong in a file, so the remedy does not ask for a dump of Secrets.
     live = dict.fromkeys(
         (DRY_RUN, REPLICAS, *({"Secret"} & lacking)), "only in a live cluster: run `drawbridge doctor` there"
     )
-    # A snapshot leaves these out.
+    # A snapshot has neither the status nor the images of Deployments.
     workloads = parts.of_kinds(*WORKLOADS) if parts is not None else []
     if not all("observedGeneration" in inside(workload, "status") for workload in workloads):
         live[STATUS] = live[DRY_RUN]

@@ -1,4 +1,4 @@
-"""Repairs. Each is a write that succeeds only while the object is as it was seen, so that no later change is undone."""
+"""The repairs of `doctor --repair`. Each is a write that fails if the object has changed since doctor read it, so no later change is undone."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def describe(repair: Repair) -> str:
         case Removal():
             return "delete it"
         case RuleCreation():
-            return "create it: other schedulers then no longer allocate these devices; running pods keep theirs"
+            return "create it: other schedulers then no longer allocate these devices; running pods keep their devices"
         case Release(claims=claims):
             names = ", ".join(claim.metadata.key for claim in claims)
-            return f"deallocate {names}, whose pods are on no node yet, so that they are placed again"
+            return f"deallocate {names}, whose pods are on no node yet, so that schedulers place these pods again"
         case ConditionRemoval():
             return "remove it from the node"
         case effects.Unallocate():
@@ -99,7 +99,7 @@ async def _bound_consumer(cluster: Cluster, claim: ResourceClaim) -> str:
 
 
 async def write_repair(cluster: Cluster, repair: Repair) -> str:
-    """Write a repair; return why it was not written, if the object has changed. Raises other errors of the API server."""
+    """Write a repair. If the object has changed, return why the repair was not written. Raises other errors of the API server."""
     from allocator.service import write
 
     try:

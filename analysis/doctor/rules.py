@@ -35,7 +35,7 @@ _INSTALLED = tuple(kind.kind for kind in KINDS)
 
 
 class NotChecked(msgspec.Struct, frozen=True):
-    """Missing inputs, the codes that were therefore not checked, and why, or what is needed."""
+    """Missing inputs, the codes that were therefore not checked, and why the inputs are missing, or how to provide them."""
 
     inputs: tuple[str, ...]
     codes: tuple[str, ...]
@@ -45,7 +45,7 @@ class NotChecked(msgspec.Struct, frozen=True):
 class Rule(NamedTuple):
     """One rule: a function that returns findings, their codes, and the inputs that it needs.
 
-    `may_be_none` are kinds that a cluster may not use. The rule runs on a dump without objects of these kinds, but not on a live cluster
+    `may_be_none` has kinds of which a cluster need not have any object. The rule runs on a dump without objects of these kinds, but not on a live cluster
     that forbids listing them.
     """
 
@@ -57,7 +57,6 @@ class Rule(NamedTuple):
     each: bool = False  # the rule judges each input by itself, so it runs on those that were read
 
     def missing(self, observed: DoctorInput) -> set[str]:
-        """Return the inputs that this rule lacks."""
         return observed.missing.keys() & (
             self.needs if not observed.reading.is_live else (*self.needs, *self.may_be_none)
         )

@@ -1,4 +1,4 @@
-"""Finds the component of drawbridge that a pod waits for, if something is wrong with that component. Pure."""
+"""Finds the component of drawbridge that a pod waits for, if something is wrong with that component."""
 
 from __future__ import annotations
 

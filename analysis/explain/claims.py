@@ -1,4 +1,4 @@
-"""The story of a claim: its requests, its devices and their age, its pods, and what is wrong. Pure.
+"""Makes the story of a claim: its requests, its devices, its pods, and what is wrong with it.
 
 The faults are those that the allocator reports every few minutes, with the same messages (`allocator.reports`).
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FALSE = "False"
 
 
-_LISTED = 10  # claims in one remark about devices that only one claim may hold
+_LISTED = 10  # claims that a remark about conflicting allocations names
 
 
 def claim_story(claim: ResourceClaim, reading: Reading, *, entry: str = "", template: str = "") -> ClaimStory:
@@ -103,7 +103,7 @@ def state_of_claim(claim: ResourceClaim) -> ClaimState:
 
 
 def faults(claim: ResourceClaim, reading: Reading) -> Iterator[str]:
-    """Yield what is wrong: reservations for deleted pods, devices that are gone, a deleted owner, and devices that other claims hold."""
+    """Yield what is wrong: reservations for deleted pods, devices that are gone, a deleted owner, and conflicts with other claims."""
     stock = reading.stock
     pools = dict.fromkeys((result.driver, result.pool) for result in results_of(claim))
     slices: list[ResourceSlice] = []
@@ -121,11 +121,11 @@ def faults(claim: ResourceClaim, reading: Reading) -> Iterator[str]:
         if uid in overlap.claims:
             uids = {other for other in overlap.claims if other != uid}
             others = sorted(key for key, other in stock.claims.items() if other.metadata.uid in uids)
-            yield f"what it holds exclusively is also held by {list_first(others, _LISTED)}"
+            yield f"its devices must not be in use together with those of {list_first(others, _LISTED)}"
 
 
 def device_of(stock: Stock, driver: str, pool: str, name: str) -> Device | None:
-    """Return a device as it is published now; None if it is not."""
+    """Return a device as it is published now; None if it is not published."""
     for page in stock.newest_pages((driver, pool)):
         for device in page.devices:
             if device.name == name:

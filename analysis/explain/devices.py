@@ -1,4 +1,4 @@
-"""The story of a device: its holders, their shares and since when, what is left, and which devices can be in use beside it. Pure."""
+"""Makes the story of a device: its holders and their shares, its free capacity, and which devices can be in use beside it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _published_story(
     report = in_pool.reports.get(device)
     if report is not None:
         state: str = report.state
-    else:  # no node reaches it, so its state follows from its holders alone
+    else:  # no node reaches the device, so its state follows only from its holders
         holding = [holder.share_id for holder in holders if not holder.admin_access]
         state = DeviceState.FREE if not holding else DeviceState.SHARED if all(holding) else DeviceState.HELD
     state = known_state(state, reading)
@@ -182,7 +182,7 @@ def _neighbours(published: _DeviceInPool, stock: Stock, remarks: list[str]) -> I
 
 
 def _neighbours_across(published: _DeviceInPool, stock: Stock, remarks: list[str]) -> Iterator[Neighbour]:
-    """Yield the devices in other pools of its node that must not be in use with it."""
+    """Yield the devices in other pools of the device's node that must not be in use together with the device."""
     node = published.page.slice.spec.node_of(published.device)
     if published.pool is None or not node:
         return
@@ -204,6 +204,6 @@ def _neighbours_across(published: _DeviceInPool, stock: Stock, remarks: list[str
             devices=tuple(f"{pool[1]}/{name}" for _, _, name in others),
             usable_together=False,
             stage=Stage.COMPATIBILITY,
-            text=f"{rule}: not on one node",
+            text=f"{rule}: not together on one node",
             free_devices=sum(not use.holds(name) for _, _, name in others),
         )

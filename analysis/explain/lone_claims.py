@@ -1,4 +1,4 @@
-"""The story of a claim by itself: which pods use it or wait for it, and whether its devices are available. Pure."""
+"""Makes the story of a claim for which the user asks: which pods use it or wait for it, and whether devices for it are available."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _next_step(
     if story.state is ClaimState.DELETING:
         consumers = ", ".join(consumer.name for consumer in story.reserved_for)
         goes = f"pods {consumers} have ended" if consumers else "its finalizers are removed"
-        return NextStep(actor=Actor.CLAIMS, message=f"it is being deleted, and goes once {goes}")
+        return NextStep(actor=Actor.CLAIMS, message=f"it is being deleted, and is gone once {goes}")
     if prospect is not None:
         if not users:
             outlook = prospect.message or "devices for it are free"
@@ -58,7 +58,7 @@ def _next_step(
         return NextStep(actor=scheduler_actor(name, configuration), message=outlook)
     if story.reserved_for:
         living = ", ".join(consumer.name for consumer in story.reserved_for if consumer.phase)
-        used = f"used by {living}" if living else "those pods were not found"
+        used = f"used by {living}" if living else "its pods were not found"
         return NextStep(actor=Actor.NONE, message=f"it is {story.state}, and {used}")
     if users:
         message = f"it is allocated, and pod {users[0].metadata.key} is not bound yet"

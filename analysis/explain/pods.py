@@ -1,4 +1,4 @@
-"""The story of a pod: what it asked for, what became of that, what it has, and which component acts next. Pure."""
+"""Makes the story of a pod: its requests, what the webhook and the scheduler decided about them, its devices, and which component acts next."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from webhook.state import Configuration
 
 _STOCK = "default-scheduler"
-_SEE_EVENTS = "; where it is refused, the pod's events say why (kubectl describe pod)"
+_SEE_EVENTS = "; if its creation is refused, the pod's events say why (kubectl describe pod)"
 # Reasons of a container that the kubelet has not started to create.
 _STARTING = ("", "ContainerCreating", "PodInitializing")
 _CHANGING = frozenset((Outcome.TRANSLATED, Outcome.APPROXIMATED))
-# Outlooks about claims alone. A node whose device plugin serves the extended resources may still have room for the pod.
+# These outlooks are only about claims. A node whose device plugin serves the extended resources may still have room for the pod.
 _REFUSING = (Outlook.FULL, Outlook.NEVER)
 _ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PREPARED))
 
@@ -59,7 +59,7 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
     if waits and unchanged and not coming:
         prospect = prospect_of(_as_admitted(pod, reading, configuration), reading, configuration)
     if webhook.refusals and not pod.metadata.uid and prospect is not None and prospect.outlook is Outlook.FITS:
-        prospect = None  # the webhook refuses it for a reason other than devices
+        prospect = None  # the webhook refuses the pod for a reason other than devices
     scheduler = pod.spec.scheduler_name or _STOCK
     next_step = _on_its_node(pod, claims, reading.raw.get(key, {}))
     next_step = next_step or _before_scheduling(pod, webhook, claims, reading)
@@ -117,7 +117,7 @@ def _as_admitted(pod: Pod, reading: Reading, configuration: Configuration) -> Po
 
 
 def _undecoded_story(key: str, reading: Reading, configuration: Configuration) -> PodStory:
-    """Return the story of a pod that cannot be decoded, such as one with a placeholder for an amount: only the webhook's decision."""
+    """Return the story of a pod that cannot be decoded, for instance because an amount is a placeholder. It has only the webhook's decision."""
     raw = reading.raw[key]
     webhook = decide_now(raw, reading, configuration)
     next_step = _refusal(webhook)
@@ -153,7 +153,7 @@ def _claims_of(pod: Pod, reading: Reading) -> Iterator[ClaimStory]:
     for entry in pod.spec.resource_claims:
         name = claim_name(pod, entry)
         if name is None:
-            continue  # the controller reports that none is needed
+            continue  # kube-controller-manager reports that no claim is needed
         names.add(name)
         template = entry.resource_claim_template_name or ""
         claim = reading.stock.claims.get(f"{namespace}/{name}")
@@ -179,7 +179,7 @@ def _claims_of(pod: Pod, reading: Reading) -> Iterator[ClaimStory]:
 
 
 def scheduler_actor(name: str, configuration: Configuration) -> Actor:
-    """Return the actor behind a scheduler's name: the bridge if it is configured with the name, or not configured and the name is ours."""
+    """Return the actor with a scheduler's name: the bridge, if its configured scheduler has the name; without a configured bridge, if the name begins with ours."""
     bridge = configuration.file.bridge
     ours = name == bridge.scheduler_name if bridge is not None else name.startswith(NAME)
     return Actor.BRIDGE if ours else Actor.SCHEDULER
@@ -209,14 +209,14 @@ def _on_its_node(pod: Pod, claims: Sequence[ClaimStory], raw: Object) -> NextSte
         for device in claim.devices:
             bad = [condition for condition in device.conditions if f"={FALSE}" in condition]
             if bad:
-                return NextStep(actor=Actor.DRIVER, message=f"it is bound to {node}; {device.device} says {bad[0]}")
+                return NextStep(actor=Actor.DRIVER, message=f"it is bound to {node}; {device.device} reports {bad[0]}")
     if waits := _waiting_container(raw):  # images are pulled once the devices are prepared
         return NextStep(actor=Actor.KUBELET, message=f"it is bound to {node}, and {waits}")
     unprepared = [claim for claim in claims if claim.state is not ClaimState.PREPARED]
     if unprepared:
         drivers = {device.device.partition("/")[0] for claim in unprepared for device in claim.devices}
         listed = ", ".join(sorted(drivers)) or "its drivers"
-        message = f"it is bound to {node}, whose kubelet has its devices prepared by {listed}"
+        message = f"it is bound to {node}, and waits for {listed} to prepare its devices"
         return NextStep(actor=Actor.DRIVER, message=message)
     return NextStep(actor=Actor.KUBELET, message=f"it is bound to {node}, whose kubelet starts it")
 
@@ -296,7 +296,7 @@ def _at_its_scheduler(
 ) -> NextStep:
     actor = scheduler_actor(scheduler, configuration)
     last_message = scheduler_message(pod)
-    # No pod of this scheduler, which is not Kubernetes' own, has a node or a condition.
+    # If no pod of a scheduler other than Kubernetes' own has a node or a condition, no such scheduler runs.
     named = [pod for pod in reading.pods.values() if pod.spec.scheduler_name == scheduler]
     untried = reading.knows_pods and not any(pod.spec.node_name or pod.status.conditions for pod in named)
     if pod.metadata.uid and not last_message and actor is Actor.SCHEDULER and scheduler != _STOCK and untried:
@@ -386,7 +386,7 @@ def _outlook_text(prospect: Prospect, outcome: PodOutcome, scheduler: str, readi
     if not barred.intersection(fitting):
         return f"devices for it are free, and {scheduler} has not placed it yet"
     if left:
-        return f"devices for it are free on {len(left)} nodes that would do, and {scheduler} has not placed it yet"
+        return f"devices for it are free on {len(left)} nodes where it may run, and {scheduler} has not placed it yet"
     if outcome.node is not None:  # where a device plugin has all that it requests
         return _room_text(outcome, scheduler, reading)
     most = next(barrier for barrier in prospect.other_reasons if not set(fitting).isdisjoint(barrier.nodes))

@@ -1,4 +1,4 @@
-"""A story as a report: a summary, pictures, and the lines of the terminal in full. Pure."""
+"""Makes a report of a story: a summary, pictures, and all lines that the terminal shows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _claim_parts(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory])
     ]
     yield Rows(("Claim", "State", "Since", "Devices"), claim_rows, "Claims")
     if story.prospect is not None:
-        # How many nodes could serve it, and which claims are in the way.
+        # How many nodes could serve the pod or claim, and which claims are in the way.
         counts: Counter[str] = Counter()
         for group in story.prospect.groups:
             counts[group.verdict.value] += group.count

@@ -164,13 +164,13 @@ def another_bundle(client):
 
 # Faults that the authority would repair at once.
 OF_THE_AUTHORITY = [
-    Breakage(MUTATING, each_hook("clientConfig", another_bundle), "O007", "not of the authority"),
-    Breakage(VALIDATING, each_hook("rules", []), "O008", "no rules or no bundle"),
+    Breakage(MUTATING, each_hook("clientConfig", another_bundle), "O007", "does not contain the CA"),
+    Breakage(VALIDATING, each_hook("rules", []), "O008", "no rules or no CA bundle"),
     Breakage(SECRET, None, "O006", "does not exist"),
     Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(-1)}), "O006", "expired"),
     Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(9, "other.svc")}), "O006", "is for other.svc"),
     Breakage(SECRET, lambda it: it["data"].update({"tls.crt": ""}), "O006", "no certificate that can be read"),
-    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(9)}), "O007", "not of the authority", MUTATING),
+    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(9)}), "O007", "does not contain the CA", MUTATING),
     Breakage(SIGNATURE, None, "O003", "no template can be verified"),
 ]  # fmt: skip
 

@@ -204,8 +204,8 @@ FAULTS = [
     (of_two_versions, "O011", "Deployment/drawbridge-system/drawbridge-controller", "drawbridge:0"),
     (lambda objects: renew(objects, holderIdentity=""), "O012", "Lease/drawbridge-system/drawbridge", "no replica holds it"),
     (lambda objects: objects.remove(object_named(objects, "Lease", "drawbridge")), "O012", "Lease/drawbridge-system/drawbridge", "does not exist"),
-    (lambda objects: renew(objects, renewTime=(NOW + timedelta(hours=1)).isoformat()), "O013", "Lease/drawbridge-system/drawbridge", "still to come"),
-    (another_account, "O005", "ServiceAccount/drawbridge-system/drawbridge-webhook", "made again after older, whose tokens"),
+    (lambda objects: renew(objects, renewTime=(NOW + timedelta(hours=1)).isoformat()), "O013", "Lease/drawbridge-system/drawbridge", "is in the future"),
+    (another_account, "O005", "ServiceAccount/drawbridge-system/drawbridge-webhook", "created again after the pods older, whose tokens"),
     (misspelt_mode, "D214", "Namespace/a", "'enforced'"),
     (incomplete, "O003", "ValidatingWebhookConfiguration/drawbridge", "the same is true of"),
 ]  # fmt: skip
@@ -244,7 +244,7 @@ def test_a_stopped_authority_comes_before_its_missing_certificates(status):
 
 
 ANSWERS = [
-    ("", 'drawbridge_configuration_info{sha256="0"} 1.0\n', "O002", "p use other content"),
+    ("", 'drawbridge_configuration_info{sha256="0"} 1.0\n', "O002", "p use another configuration"),
     ("[!]webhooks: kept\n", "", "O018", "[!]webhooks: kept"),
     ("", "# TYPE drawbridge_certificate_days gauge\ndrawbridge_certificate_days -2.0\n", "O006", "expired 2 days ago"),
 ]  # fmt: skip

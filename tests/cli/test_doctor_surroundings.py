@@ -145,13 +145,13 @@ FAULTS = {
     "a quota of templates": ([full("2"), translated()], "O105", "ResourceQuota default/few has no room for"),
     "a copy of a translated pod": ([copied()], "O105", "which is not created for a copy of a translated pod"),
     "a policy against templates": ([event("FailedTemplateCreation", "Pod/p", OF_A_POLICY), translated()], "O105", "denied request: no owner"),
-    "a finalizer of others on a pod": ([held("a"), deleted(pod("p", "a", nodeName="n0"), 40, "example.com/keeps")], "O215", f"finalizer example.com/keeps keeps it, with {DRIVER}/n0/gpu-0"),
+    "a finalizer of others on a pod": ([held("a"), deleted(pod("p", "a", nodeName="n0"), 40, "example.com/keeps")], "O215", f"finalizer example.com/keeps keeps it and its devices {DRIVER}/n0/gpu-0"),
     "no scheduler of that name": ([aged(pod("p", "a", schedulerName="no-such-scheduler"), 40), claim("a")], "O109", "no scheduler called no-such-scheduler has tried default/p for 40 s"),
     "a driver that is gone": ([event("FailedPrepareDynamicResources", "Pod/p", GONE), held("a"), on_node()], "O112", "does not prepare the devices of default/p"),
     "half a pool": ([part(2), pod("p")], "D401", "1 of 2 slices of pool n0"),
-    "a pool without devices": ([emptied(), pod("p")], "O208", "has published pool n0 without devices in generation 2, so those of n0"),
+    "a pool without devices": ([emptied(), pod("p")], "O208", "has published pool n0 without devices in generation 2, so the devices in the older n0"),
     "every device tainted": ([rule(), claim("a"), pod("p")], "O111", "that is not tolerated by ResourceClaim/default/a"),
-    "a finalizer of others": ([deleted(held("a"), 40, "example.com/keeps"), pod("p", "a")], "O215", "finalizer example.com/keeps keeps it, with"),
+    "a finalizer of others": ([deleted(held("a"), 40, "example.com/keeps"), pod("p", "a")], "O215", "finalizer example.com/keeps keeps it and its devices"),
     "a namespace that does not end": ([space(40), claim("b"), pod("p")], "O215", "something remains"),
 }  # fmt: skip
 WELL = {

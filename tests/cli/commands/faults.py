@@ -109,7 +109,7 @@ def node_with_condition(age, name="n0", **condition):
 
 # By code: the objects, the object of the finding, and the repair.
 FAULTS = {
-    "O209": ([held("a", "p"), held("b", "q"), pod("p", "a"), pod("q", "b")], "ResourceClaim/default/a", "deallocate default/b, whose pods are on no node yet, so that they are placed again"),
+    "O209": ([held("a", "p"), held("b", "q"), pod("p", "a"), pod("q", "b")], "ResourceClaim/default/a", "deallocate default/b, whose pods are on no node yet, so that schedulers place these pods again"),
     "O210": ([held("a", "gone"), pod("p")], "ResourceClaim/default/a", "remove its allocation and its reservations"),
     "O211": ([claim_of_pod("a", "gone"), pod("p")], "ResourceClaim/default/a", "delete it"),
     "O212": ([claim_with_finalizer("a"), pod("p")], "ResourceClaim/default/a", "remove its finalizer"),

@@ -304,7 +304,7 @@ def test_findings_are_written_by_object_with_their_repairs(tmp_path):
     ).stdout
     assert output.startswith(
         "".join(
-            f"ResourceClaim/default/{name}\n  warning O212: it has the finalizer of an allocation, and no allocation\n"
+            f"ResourceClaim/default/{name}\n  warning O212: it has the finalizer of an allocation, but no allocation\n"
             "      remove the finalizer: the claim holds no device, and the finalizer prevents its deletion\n"
             "      --repair would remove its finalizer\n\n"
             for name in "ab"

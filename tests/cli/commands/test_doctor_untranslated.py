@@ -63,8 +63,8 @@ OWNED = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "con
 NOT_TRANSLATED = [
     ([namespace_in("enforce"), untranslated_pod(ownerReferences=OWNED)], "webhook was down", "delete the pod, and Job j creates another"),
     ([namespace_in("enforce"), untranslated_pod()], "webhook was down", "delete the pod and create it again"),
-    ([namespace_in("warn"), untranslated_pod()], "has the label drawbridge.dev/mode=warn", "set drawbridge.dev/mode=enforce there; then"),
-    ([untranslated_pod()], "the configuration sets mode: observe", "set drawbridge.dev/mode=enforce there; then"),
+    ([namespace_in("warn"), untranslated_pod()], "has the label drawbridge.dev/mode=warn", "set drawbridge.dev/mode=enforce on its namespace; then"),
+    ([untranslated_pod()], "the configuration sets mode: observe", "set drawbridge.dev/mode=enforce on its namespace; then"),
     ([namespace_in("enforce"), untranslated_pod(), quota_of("requests.nvidia.com/gpu")], "ResourceQuota", "correct the name"),
     ([namespace_in("enforce"), untranslated_pod(labels={"drawbridge.dev/skip": "true"})], "keeps it from the webhook", "remove the label"),
     ([namespace_in("enforce"), untranslated_pod(annotations={"drawbridge.dev/original": "x"})], "", ""),

@@ -77,7 +77,7 @@ def test_a_held_device_without_a_slice_is_still_explained(tmp_path):
 def test_two_claims_on_an_exclusive_device_are_reported(tmp_path):
     story = explained_device(tmp_path, *fleet(1, 1), held("a"), held("b"))
     assert story["state"] == "held"
-    assert "claim default/a: what it holds exclusively is also held by default/b" in story["remarks"]
+    assert "claim default/a: its devices must not be in use together with those of default/b" in story["remarks"]
 
 
 def test_neighbours_that_could_join_agree_with_the_matrix():
@@ -105,7 +105,7 @@ def test_a_compatibility_rule_across_pools_of_a_node_is_reported(tmp_path):
     [neighbour] = story["neighbours"]
     assert (neighbour["devices"], neighbour["freeDevices"]) == (["n0/mig-0", "n0/mig-1"], 1)
     assert (neighbour["usableTogether"], neighbour["stage"]) == (False, "compatibility")
-    assert neighbour["text"] == "DeviceCompatibility/mig: not on one node"
+    assert neighbour["text"] == "DeviceCompatibility/mig: not together on one node"
     assert explained_device(tmp_path, *two_pools_each("pool"), name="n0-whole/whole")["neighbours"] == []
 
 
