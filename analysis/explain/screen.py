@@ -1,4 +1,4 @@
-"""Writes stories for a terminal: one fact per line, the important ones first. Pure.
+"""Writes stories for a terminal: one fact per line, the important facts first.
 
 A long list is cut, and the number of the remaining entries is written. `-o json` leaves nothing out.
 """
@@ -41,7 +41,7 @@ _WIDE = 12
 _AT = {Actor.NONE: "", Actor.WEBHOOK: "at the webhook: ", Actor.USER: "at its author: "}
 _TRUST = {
     Trust.VERIFIED: "drawbridge.dev/original is signed by this installation",
-    Trust.FORGED: "drawbridge.dev/original does not verify: it or the pod was changed without the signature; do not trust it",
+    Trust.FORGED: "drawbridge.dev/original does not verify: the annotation or the pod was changed after signing; do not trust the annotation",
     Trust.UNCHECKED: "drawbridge.dev/original cannot be verified here: the signing key was not given",
 }
 _OUTLOOKS = {
@@ -53,15 +53,15 @@ _OUTLOOKS = {
 _VERDICTS = {
     Verdict.FEASIBLE: "could serve it",
     Verdict.INFEASIBLE: "cannot serve it",
-    Verdict.UNDECIDED: "not decided in time",
-    Verdict.ERROR: "with an error",
+    Verdict.UNDECIDED: "could not be judged in time",
+    Verdict.ERROR: "cannot be judged because of an error",
 }
 _SUFFICES = {True: "is enough", False: "is not enough"}
 
 
 def screen_of_pod(story: PodStory) -> Iterator[str]:
     """Write the story of a pod."""
-    made = f", made by {' of '.join(story.owners)}" if story.owners else ""
+    made = f", created by {' of '.join(story.owners)}" if story.owners else ""
     where = f" on {story.node}" if story.node else ""
     yield f"pod {story.name}: {story.phase or 'in no cluster yet'}{where}, scheduler {story.scheduler}{made}"
     yield _next_step(story.next_step)
@@ -179,9 +179,9 @@ def screen_of_server(server: AssumedServer) -> Iterator[str]:
         case ServerSource.CONFIGURATION:
             off = [gate for gate, on in server.features.items() if not on]
             without = f" without {list_first(off, _DEVICES)}" if off else ""
-            yield _row("server", f"{version}{without}, as the configuration says; other feature gates assumed on")
+            yield _row("server", f"{version}{without}, as the configuration says; other feature gates are assumed to be on")
         case ServerSource.CLUSTER:
-            yield _row("server", f"{version}, as the cluster says; feature gates not checked, assumed on")
+            yield _row("server", f"{version}, as the cluster says; feature gates are not checked, and assumed to be on")
         case ServerSource.UNDECLARED:
             return
 

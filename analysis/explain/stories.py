@@ -1,4 +1,4 @@
-"""Facts about pods, claims, devices and workloads, for the terminal and for `-o json`. Data only."""
+"""Facts about pods, claims, devices and workloads, for the terminal and for `-o json`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Actor(StrEnum):
 
 
 class Trust(StrEnum):
-    """How far the record on a pod can be trusted."""
+    """How far the webhook's record on a pod (its annotations) can be trusted."""
 
     NONE = ""
     VERIFIED = "verified"
@@ -85,12 +85,13 @@ class DeviceTold(_Camel, frozen=True, kw_only=True):
 
 
 class ClaimStory(_Camel, frozen=True, kw_only=True):
-    """A claim: its requests, its devices, since when, and its pods."""
+    """A claim: its requests, its devices and the time of their allocation, and its pods."""
 
     name: str
     state: ClaimState
-    # Its name in the pod, and the template that it was created from.
+    # The claim's name in the pod.
     entry: str = ""
+    # The template that the claim was created from.
     template: str = ""
     requests: tuple[str, ...] = ()
     # The allocationTimestamp.
@@ -101,19 +102,19 @@ class ClaimStory(_Camel, frozen=True, kw_only=True):
 
 
 class WebhookStory(_Camel, frozen=True, kw_only=True):
-    """The webhook's decisions about a pod, made or expected, and the keys that it removed, by container."""
+    """The decisions that the webhook made or would make about a pod, and the keys that it removed, by container."""
 
     trust: Trust = Trust.NONE
     removed_keys: dict[str, dict[str, Any]] = {}
     scheduler_name: str = ""
     decisions: tuple[Decision, ...] = ()
     refusals: tuple[str, ...] = ()
-    # Whether these are decisions of now, because the pod has no record.
+    # Whether these are the decisions that the webhook would make now, because the pod has no record.
     predicted: bool = False
 
 
 class PodStory(_Camel, frozen=True, kw_only=True):
-    """A pod."""
+    """A pod: its state, what happens next, and what was decided about its devices."""
 
     name: str
     next_step: NextStep
@@ -155,18 +156,18 @@ class WorkloadStory(_Camel, frozen=True, kw_only=True):
 
 
 class LoneClaimStory(_Camel, frozen=True, kw_only=True):
-    """A single claim, and its prospect."""
+    """A single claim, and whether it can be allocated."""
 
     claim: ClaimStory
     next_step: NextStep
-    # The pods that name it.
+    # The pods that name the claim.
     pods: tuple[str, ...]
     prospect: Prospect | None
     quota: tuple[QuotaUse, ...]
 
 
 class Neighbour(_Camel, frozen=True, kw_only=True):
-    """Devices with the same relation to a device, of its pool or node: whether both can be in use, why not, and how many are free now."""
+    """Devices of the same pool or node with the same relation to a device: whether both can be in use, why not, and how many are free now."""
 
     devices: tuple[str, ...]
     usable_together: bool
@@ -197,7 +198,7 @@ class DeviceStory(_Camel, frozen=True, kw_only=True):
     taints: tuple[TaintStory, ...]
     holders: tuple[Holder, ...]
     neighbours: tuple[Neighbour, ...]
-    # The DeviceCompatibility objects that concern it.
+    # The DeviceCompatibility objects that concern the device.
     rules: tuple[str, ...]
     remarks: tuple[str, ...]
 
@@ -215,7 +216,7 @@ class OfPod(msgspec.Struct, frozen=True, kw_only=True):
 class OfWorkload(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge explain KIND/NAME -o json`, of a workload."""
 
-    workload: WorkloadStory  # its pods are groups of the same status
+    workload: WorkloadStory  # its pods are grouped by status
     configuration: ConfigurationSource
     server: AssumedServer
     unread: list[Unread]

@@ -1,4 +1,4 @@
-"""Finds the object that the arguments of `drawbridge explain` name, and its story. Pure."""
+"""Finds the object that the arguments of `drawbridge explain` name, and makes its story."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KINDS = {
 }
 _KIND_OF = {alias: kind for kind, aliases in _KINDS.items() for alias in aliases}
 CODE = re.compile(r"[A-Za-z]\d+|all")
-WORDS = (*_KINDS, *KIND_OF)  # of a command line, for kinds
+WORDS = (*_KINDS, *KIND_OF)  # the words for kinds on a command line
 
 
 class Subject(NamedTuple):

@@ -1,4 +1,4 @@
-"""The webhook's decisions about a pod, from the record on the pod; without a record, the decisions that the webhook would make now. Pure.
+"""The webhook's decisions about a pod, from the record on the pod; without a record, the decisions that the webhook would make now.
 
 Every author of a pod may write annotations, so the story contains whether the signature of the record is valid. Without the signing keys the
 record is unchecked.
@@ -64,7 +64,7 @@ def webhook_story(pod: Pod, reading: Reading, configuration: Configuration) -> W
         bases: dict[tuple[str, str], str] = {}
         for decision in decide_now(_restored(raw, removed, scheduler), reading, configuration).decisions:
             again = (
-                f"created again it would be left: {decision.reason}"
+                f"the webhook would not change such a pod: {decision.reason}"
                 if decision.outcome is Outcome.LEFT
                 else decision.basis
             )
@@ -104,7 +104,7 @@ def _removed(annotations: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]],
 
 
 def _restored(raw: dict[str, Any], removed: dict[str, dict[str, Any]], scheduler: Any) -> dict[str, Any]:
-    """Add the keys that the webhook removed, and remove the fields that it wrote."""
+    """Add the keys that the webhook removed, and remove the fields that the webhook and the scheduler wrote."""
     metadata = {**mapping(raw.get("metadata"))}
     written = mapping(metadata.get("annotations"))
     remaining = {name: value for name, value in written.items() if name not in names.ANNOTATIONS}
@@ -114,7 +114,7 @@ def _restored(raw: dict[str, Any], removed: dict[str, dict[str, Any]], scheduler
         remaining |= {name: value for name, value in words.items() if name in annotations}
     metadata["annotations"] = remaining
     spec = {**mapping(raw.get("spec"))}
-    for later in ("resourceClaims", "nodeName"):  # fields that were added later
+    for later in ("resourceClaims", "nodeName"):  # fields that the author did not write
         spec.pop(later, None)
     if scheduler:
         spec["schedulerName"] = scheduler

@@ -1,4 +1,4 @@
-"""The story of a workload: its pods, grouped by status, and the story of one pod of each group. Pure.
+"""Makes the story of a workload: its pods, grouped by status, and the story of one pod of each group.
 
 Pods are found by their owner references, so workloads of unknown kinds are explained too. If a workload has no pods, the story is about the
 first pod that its controller would create.
@@ -79,7 +79,7 @@ def find_workload(kind_name: str, name: str, namespace: str, reading: Reading) -
             if similar
             else "name a pod, a claim, a device or a kind that creates pods"
         )
-        raise MissingObject(f"there is no object of kind {kind_name!r} and no pod owned by one", remedy)
+        raise MissingObject(f"there is no object of kind {kind_name!r}, and no pod with an owner of this kind", remedy)
     identity = same[find(named, name, namespace, same)]
     pods = [reading.pods[key] for key, chain in sorted(chains.items()) if identity in chain]
     return Workload(identity, objects.get(identity), pods)

@@ -1,4 +1,4 @@
-"""Reads a live cluster in pages. Kinds that may not be read are recorded and skipped; nothing is written."""
+"""Reads a live cluster in pages. Kinds that the user is not allowed to read are recorded and skipped; nothing is written."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def as_documents(objects: Iterable[Object]) -> list[Document]:
 
 
 async def look_around(cluster: Cluster, namespaces: Sequence[str]) -> tuple[tuple[Object, ...], list[Unread]]:
-    """Return the objects with settings of device plugins and autoscalers in these namespaces, as the webhook does, and what is unread."""
+    """Read the objects with settings of device plugins and autoscalers in these namespaces, as the webhook does; also return what is unread."""
     from webhook.service import read_evidence
 
     if not namespaces:
@@ -125,7 +125,7 @@ class Needs(NamedTuple):
 
     Pods are decoded when their page is read; `stored` chooses the pods whose JSON is kept too. With `workloads`, the JSON of all pods is
     kept, and custom kinds that create pods are read; if a namespace is given too, only objects of this namespace are read. With `typed`,
-    objects are decoded as the types of their kinds, and objects of other kinds are kept whole or left out. `events` are field selectors of
+    objects are decoded as the types of their kinds, and objects of kinds without a type are kept whole or left out. `events` are field selectors of
     the events to read.
     """
 
@@ -215,7 +215,7 @@ async def read_cluster(
 
 
 def _typed_pod(stored: Callable[[Pod], bool], obj: Any) -> Any:
-    """Decode a pod, except one whose JSON is kept, or that is invalid."""
+    """Decode a pod. A pod that is invalid, or whose JSON is kept, stays JSON."""
     if not (isinstance(obj, dict) and is_pod(obj)):
         return obj
     try:
@@ -226,9 +226,9 @@ def _typed_pod(stored: Callable[[Pod], bool], obj: Any) -> Any:
 
 
 class Visit(Generic[T]):
-    """Reads collections, a few concurrently, and records those that may not be read. `keep` transforms each object.
+    """Reads collections, a few concurrently, and records those that the user may not read. `keep` transforms each object.
 
-    With `typed`, objects are decoded as the type of their kind, and objects of other kinds are kept whole or left out.
+    With `typed`, objects are decoded as the type of their kind, and objects of kinds without a type are kept whole or left out.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Raw objects from a cluster or files, and what could not be read. Pure.
+"""Raw objects from a cluster or files, and what could not be read.
 
 A dump of a large cluster is mostly managed fields, conditions, and pods that are almost equal. `Trimmer` keeps the fields of
 an object that decide about devices, and stores equal parts once. An object without a uid does not come from a server and may be
@@ -32,7 +32,7 @@ _BOOKKEEPING = (*_MANAGED, "resourceVersion", "creationTimestamp", "generation",
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _SHARED = ("labels", "annotations", "ownerReferences")
 _WITH_PODS = frozenset(kind for _, kind in POD_TEMPLATES)
-# The status fields of these kinds that are read.
+# The fields of the status that are read for these kinds.
 _STATUS = ("phase", "conditions", "numberReady", "extendedResourceClaimStatus")
 # Device plugins and drivers mount this folder to reach the kubelet.
 _KUBELET = "/var/lib/kubelet/"
@@ -58,7 +58,7 @@ KINDS: tuple[Resource[Any], ...] = (
 )
 
 
-# These decide where a pod can run, and the victims of its preemption.
+# These kinds decide on which nodes a pod can run, and which pods it would preempt.
 OUTLOOK_KINDS = (resources.POD_DISRUPTION_BUDGETS, *KINDS)
 
 
@@ -72,7 +72,7 @@ class ObjectIdentity(NamedTuple):
 
 
 class Unread(msgspec.Struct, frozen=True):
-    """A kind that could not be read, and why."""
+    """A kind or an object that could not be read, and why."""
 
     kind: str
     reason: str

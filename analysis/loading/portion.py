@@ -1,4 +1,4 @@
-"""Limits the memory for a collection that tenants may fill: objects of usual size are kept whole, larger ones as an outline. Pure."""
+"""Limits the memory for a collection that tenants may fill: objects of usual size are kept whole, larger ones as an outline."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SMALL_OBJECT = 64 << 10
 # For the objects of one kind in one namespace.
 MIN_ROOM = 32 << 20
 _NAMED = 3
-_MAX_VARIABLES = 100  # of a container in a large object, besides those that a dialect reads
+_MAX_VARIABLES = 100  # environment variables of a container in a large object, besides those that a dialect reads
 _UNREAD_IN_CONTAINERS = frozenset(
     ("args", "command", "envFrom", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 )
@@ -43,7 +43,7 @@ _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 
 
 class Portion:
-    """Limits the memory of the objects of one collection, decoded or not, and counts those that are cut.
+    """Limits the memory of the objects of one collection, decoded or not, and counts those that are not kept whole.
 
     With `whole`, an object is kept unchanged or left out, without an outline.
     """
@@ -107,7 +107,7 @@ class Portion:
 
 
 def _outline_of_workload(obj: Object) -> Object | None:
-    """Return the identity of a workload, its numbers, and the requests of its pods."""
+    """Return the identity of a workload, its numbers and short texts, and the requests of its pods."""
     site = template_site(obj)
     if site is None or not site.path:
         return None

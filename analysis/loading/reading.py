@@ -140,7 +140,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.typed.stock(self.features.server)
 
     def of_documents(self, documents: Sequence[Document], around: Sequence[Document]) -> Reading:
-        """Return a reading of these documents, such as those of one namespace, and of the inventory `around` without what they replace."""
+        """Return a reading of these documents, such as those of one namespace, and of the inventory `around` without the objects that they replace."""
         every = (*not_replaced(around, documents), *documents)
         if len(every) == len(self.documents) and all(map(is_, every, self.documents)):
             return self
@@ -207,7 +207,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {}
 
     def overlaps(self, pools: tuple[PoolId, ...]) -> tuple[events.Overlapped, ...]:
-        """Return claims that hold the same devices of these pools, although only one claim may hold each."""
+        """Return the sets of claims whose allocations in these pools conflict."""
         known = self._overlaps.get(pools)
         if known is None:
             known = self._overlaps[pools] = overlaps(self.stock, pools)
@@ -261,7 +261,7 @@ def read_dump(
     pods: bool = True,
     judged: bool = False,
 ) -> Reading:
-    """Read files. Unreadable manifests are reported, and the others are used.
+    """Read files. Unreadable manifests are reported, and the other manifests are used.
 
     `given` is the configuration of `--config`, and `server` the server that the options name. Without `pods`, pods are decoded only if
     the configuration has `mixed`, which counts what they use, and equal parts of objects are stored once. With `judged`, an invalid
@@ -377,10 +377,10 @@ def reading_of(
 def for_server(
     reading: Reading, kubernetes: str, feature_gates: str, configuration: Configuration | None = None
 ) -> Reading:
-    """Return the reading for the server of the options, else for that of the configuration, else unchanged.
+    """Return the reading as for the server of the options, else as for the server of the configuration, else unchanged.
 
-    Feature gates without a version apply to the version of the live cluster. The gates of a live cluster are not read:
-    that would need more rights.
+    Feature gates without a version apply to the version of the live cluster. The gates of a live cluster are not read,
+    because that would require more rights.
     """
     if kubernetes or feature_gates:
         version = kubernetes

@@ -137,7 +137,7 @@ class TypedObjects:
         return list(self.by_key(type_).values())
 
     def with_types(self, objects: dict[type[Any], dict[str, Any]]) -> TypedObjects:
-        """Return these objects with others of some types, by namespace/name."""
+        """Return these objects, but all objects of the given types replaced. `objects` has the new ones by type and namespace/name."""
         changed = TypedObjects()
         changed._by_type = self._by_type | objects
         return changed
@@ -180,7 +180,7 @@ def read_object(obj: dict[str, Any]) -> Any | None:
 
 
 def with_text_labels(namespace: Object) -> Object:
-    """Return a Namespace whose labels are strings. An unquoted `off` in a manifest is a boolean; the mode is invalid all the same (D214)."""
+    """Return a Namespace whose labels are strings. An unquoted `off` in a manifest is a boolean; as text, it is an invalid mode (D214)."""
     metadata = inside(namespace, "metadata")
     labels = {name: str(value) for name, value in inside(metadata, "labels").items()}
     return {**namespace, "metadata": {**metadata, "labels": labels}} if labels else namespace
@@ -222,7 +222,7 @@ def warn_of_duplicates(typed: TypedObjects) -> None:
     """Warn of objects that are defined more than once."""
     if typed.defined_twice:
         twice = list(dict.fromkeys(typed.defined_twice))
-        warn(f"defined more than once, the last definition counts: {list_first(twice, NAMED)}")
+        warn(f"objects are defined more than once, and the last definition counts: {list_first(twice, NAMED)}")
 
 
 def warn_of_misspelt(documents: Iterable[Document]) -> None:

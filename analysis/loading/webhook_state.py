@@ -1,4 +1,4 @@
-"""Builds the state of the webhook from a reading, with the webhook's own builder and in its order. Pure."""
+"""Builds the state of the webhook from a reading, with the webhook's own builder, and in the webhook's order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _REFERRED: tuple[type[Any], ...] = (ResourceClaim, ResourceClaimTemplate)
 def state_of(reading: Reading, configuration: Configuration) -> State:
     """Make the state of a webhook with this configuration. If files have no nodes and no slices, the fleet is unknown.
 
-    Slices in manifests without nodes are samples: a device that they lack may exist.
+    Slices of manifests without nodes count as samples: a device that the slices lack may exist.
     """
     builder = StateBuilder(configuration)
     typed = reading.typed

@@ -1,4 +1,4 @@
-"""The matrices of many pools. Equal pools are judged and shown once, with the claims that hold their devices. Pure.
+"""Makes the matrices of pools, which show for each pair of devices whether both can be in use. Equal pools are judged and shown once.
 
 The cost is bounded: pools beyond the bound are listed as not judged.
 """
@@ -69,7 +69,7 @@ class EqualPools(msgspec.Struct, frozen=True):
 def reachable(stock: Stock, nodes: Iterable[str]) -> dict[str, Pool]:
     """List the pools that these nodes can reach, by driver/pool in order.
 
-    A slice whose node selector cannot be parsed fails every allocation on its nodes, so these have no pools; `check` names it.
+    A slice whose node selector cannot be parsed fails every allocation on its nodes, so these nodes have no pools; `check` names the slice.
     """
     pools: dict[str, Pool] = {}
     for node in nodes:
@@ -152,6 +152,6 @@ def _notes_across(pool: Pool, rules: Rules, stock: Stock, budget: Budget) -> Ite
                     rule = rules.between((*pool.id, name), other, pools)
                     if rule not in reported_rules:
                         reported_rules.add(rule)
-                        yield f"{opening}: {rule} keeps {name} apart from {other[2]}, for one"
+                        yield f"{opening}: {rule} keeps {name} apart from {other[2]}, for example"
     except OutOfBudget:
         yield f"{opening}: {NOT_JUDGED}"

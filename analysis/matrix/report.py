@@ -1,4 +1,4 @@
-"""Matrices as a report: the tables, the rules that keep devices apart, and the claims that hold them. Pure."""
+"""Makes a report of matrices: the tables, the rules that keep devices apart, and the claims that hold the devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_KINDS = 8  # of pools
 _POOLS = 3  # names of equal pools
 _USES = 50  # rows
 _ALL = "/api/v1/together has all of them"
-_KEY = "In use (row), wanted as well (column): yes = both can be in use, otherwise the reason against it."
+_KEY = "Row: a device in use; column: a device that is wanted as well; yes: both can be in use; otherwise the reason against it."
 
 
 def report(kinds: Sequence[EqualPools]) -> Report:

@@ -1,4 +1,4 @@
-"""The types of what commands print with `-o json`. Data only.
+"""The types of what commands print with `-o json`.
 
 A test compares the output of each command with these types, so that neither changes alone.
 """
@@ -80,7 +80,7 @@ class Surveyed(Overview, frozen=True, kw_only=True, rename="camel"):
     configuration: ConfigurationSource
     # The number of workloads by outcome.
     outcomes: dict[Outcome, int]  # type: ignore[assignment]
-    # Files left out, with the reason, and the first key of each that asks for devices.
+    # Files that were left out, with the reason, and the first key of each that requests devices.
     skipped_documents: list[SkippedDocument]
 
 
@@ -89,7 +89,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     configuration: ConfigurationSource
     findings: list[Finding]
-    # Files left out, with the reason, and the first key of each that asks for devices.
+    # Files that were left out, with the reason, and the first key of each that requests devices.
     skipped_documents: list[SkippedDocument]
 
 
@@ -116,13 +116,13 @@ class ClaimsOnNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     verdict: Verdict
     feasible: bool
     allocations: list[Granted]
-    # Why not.
+    # Why the claims get no devices.
     reasons: list[Reason]
     # Changes with which the claims would fit; only for the first of equivalent nodes, and only if no node fits.
     nearest_fits: list[NearestFit]
     error: str | None
     steps: int
-    # By the strategy: the higher, the better.
+    # The node's score by the strategy: the higher, the better.
     score: float
 
 

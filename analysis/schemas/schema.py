@@ -148,7 +148,7 @@ def _comments(struct: type[msgspec.Struct]) -> Iterator[tuple[str, str]]:
 
 @cache
 def _lines(cls: type) -> tuple[str, ...]:
-    """Return the source of a class, cached, because its whole file is parsed. A class that a function created has none."""
+    """Return the source of a class, cached, because its whole file is parsed. A class that a function created has no source."""
     try:
         return tuple(inspect.getsource(cls).splitlines())
     except (OSError, TypeError):

@@ -1,4 +1,4 @@
-"""The devices that device plugins and drivers offer, the pods that use them, and the devices that a migration would free or strand. Pure.
+"""The devices that device plugins and drivers offer, the pods that use them, and the devices that a migration would free or strand.
 
 A node keeps its device plugin as long as one pod on it cannot migrate. The other devices of that node are stranded: the driver must not
 have them, and fewer and fewer pods request them from the plugin. A node without such a pod is freed as a whole.
@@ -35,7 +35,7 @@ class PluginStock(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     migrating_devices: int  # used by pods that migrate
     staying_devices: int  # used by pods that do not migrate
     freed_devices: int  # on nodes on which no pod keeps this key
-    stranded_devices: int  # beside pods that stay
+    stranded_devices: int  # unused, on nodes with a pod that keeps this key
     mixed_nodes: tuple[str, ...] = ()  # nodes that publish the same devices to a driver
 
 

@@ -1,4 +1,4 @@
-"""Feature gates that are off on the server and that workloads need. Pure."""
+"""Finds feature gates that are off on the server and that workloads need."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class GateNeeds:
             self._pods[gate] += len(family.pods)
 
     def settled(self, judged: JudgedWorkload, own: OwnNeeds) -> JudgedWorkload:
-        """Leave a workload until the gates are on, if the API server would drop parts of its own claims."""
+        """If the API server would drop parts of a workload's own claims, return the workload as one that stays until the gates are on."""
         if judged.keys or not own.gates:
             return judged
         gates_off = sorted(own.gates, key=list(_TITLES).index)
@@ -128,7 +128,7 @@ class GateNeeds:
             dialect="",
             outcome=Outcome.LEFT,
             until=gates_on(gates_off),
-            detail=f"the API server (1.{self._features.minor}, {', '.join(gates_off)} off) would drop what its claims need: "
+            detail=f"the API server (1.{self._features.minor}, {', '.join(gates_off)} off) would drop fields that its claims need: "
             + ", ".join([_TITLES[gate] for gate in gates_off]),
             remedy="; ".join([remedy_of(gate, self._features) for gate in gates_off]),
         )

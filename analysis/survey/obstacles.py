@@ -1,4 +1,4 @@
-"""Obstacles to a migration, apart from the workloads: the server, classes, quotas, queues, other webhooks, device plugins. Pure."""
+"""Obstacles to a migration, apart from the workloads: the server, classes, quotas, queues, other webhooks, device plugins."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def _classes_without_devices(state: State, classes: Iterable[str]) -> Iterator[F
         if served is None or not served.devices:
             about = f"DeviceClass/{class_}"
             if served is None:
-                yield make_finding("S003", about, "workloads would request it, and it does not exist")
+                yield make_finding("S003", about, "workloads would request it, but it does not exist")
             else:
-                yield make_finding("S004", about, "it exists, and selects no device of a complete pool")
+                yield make_finding("S004", about, "it exists, but selects no device of a complete pool")
 
 
 def _mixed_node_findings(plugins: Iterable[PluginStock]) -> Iterator[Finding]:
@@ -87,7 +87,7 @@ def _mixed_node_findings(plugins: Iterable[PluginStock]) -> Iterator[Finding]:
             yield make_finding(
                 "S005",
                 stock.key,
-                f"a device plugin and a driver both give the devices out on {list_first(stock.mixed_nodes, _NAMED)}",
+                f"a device plugin and a driver both offer the devices of node {list_first(stock.mixed_nodes, _NAMED)}",
             )
 
 
@@ -98,7 +98,7 @@ def _of_plugin_settings(installed: Installed) -> Iterator[Finding]:
                 yield make_finding(
                     "S006",
                     _reference(configuration.where),
-                    "the device plugin gives each container with a GPU IMEX channel 0, and a claim for GPUs does not",
+                    "the device plugin gives IMEX channel 0 to each container that gets a GPU; a claim for GPUs does not",
                 )
             for key, sharing in configuration.shared.items():
                 yield make_finding(
@@ -121,14 +121,14 @@ def _autoscaler_findings(installed: Installed) -> Iterator[Finding]:
             yield make_finding(
                 "S008",
                 _reference(scaler.where) or scaler.name,
-                f"{scaler.release}{pools} does not consider claims: a pod with claims gets no node by them",
-                f"{scaler.remedy}, or leave such pods by `extendedResources: {{autoscaled: leave}}`",
+                f"{scaler.release}{pools} does not consider claims, so it creates no node for a pod with claims",
+                f"{scaler.remedy}, or keep such pods unchanged with `extendedResources: {{autoscaled: leave}}`",
             )
         if scaler.empty:
             yield make_finding(
                 "S009",
                 _reference(scaler.where) or scaler.name,
-                f"no node of {list_first(scaler.empty, _NAMED)} exists: an autoscaler creates one for a claim only if the cloud provider reports its devices",
+                f"no node of {list_first(scaler.empty, _NAMED)} exists: an autoscaler creates one for a claim only if the cloud provider reports the devices of such a node",
             )
 
 
@@ -198,7 +198,7 @@ def _namespace_findings(reading: Reading, state: State, families: Sequence[Famil
             finding = make_finding(
                 "S013",
                 f"LimitRange/{name.namespace}/{name.name}",
-                f"it bounds or fills in {list_first(keys, _NAMED)}, and would refuse a pod without it",
+                f"it limits or sets {list_first(keys, _NAMED)}, and would refuse a pod without this key",
             )
             yield name.namespace, finding
     queues: Counter[tuple[str, str]] = Counter()
@@ -214,6 +214,6 @@ def _namespace_findings(reading: Reading, state: State, families: Sequence[Famil
         finding = make_finding(
             "S014",
             f"LocalQueue/{list_first([f'{namespace}/{queue}' for queue in queued], _NAMED)}",
-            f"{count_of(sum(queued.values()), 'workload')} in {count_of(len(queued), 'Kueue queue')}, and Kueue counts the old keys",
+            f"{count_of(sum(queued.values()), 'workload')} in {count_of(len(queued), 'Kueue queue')}: Kueue counts the keys that the webhook removes",
         )
         yield namespace, finding

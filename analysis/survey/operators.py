@@ -1,6 +1,6 @@
-"""The device plugins that vendors' operators and clouds run, and how to keep them off nodes. Pure.
+"""The device plugins that vendors' operators and clouds run, and how to keep them off nodes.
 
-An operator undoes edits of the DaemonSets that it creates, so a remedy names the operator's own object. Follows NVIDIA/gpu-operator v26.7;
+An operator undoes edits of the DaemonSets that it creates, so a remedy names the operator's own object. This follows NVIDIA/gpu-operator v26.7;
 ROCm/gpu-operator 6df13c1: internal/validator, docs/dra; intel/intel-device-plugins-for-kubernetes 94a91bc: pkg/controllers;
 Mellanox/network-operator b06827e: api/v1alpha1, its chart of k8snetworkplumbingwg/sriov-network-operator.
 """
@@ -45,7 +45,7 @@ def of_plugins(daemon_sets: Iterable[Object]) -> Iterator[Finding]:
         yield make_finding(
             "S015",
             f"DaemonSet/{name.namespace}/{name.name}",
-            f"it registers with kubelet as a device plugin, ready on {mapping(daemon_set.get('status')).get('numberReady') or 0} nodes",
+            f"it registers with kubelet as a device plugin, and is ready on {mapping(daemon_set.get('status')).get('numberReady') or 0} nodes",
             remedy,
         )
 
@@ -65,7 +65,7 @@ def of_gpu_operator(operator: GpuOperator) -> Iterator[Finding]:
             "S016",
             f"ClusterPolicy/{name}",
             "it runs the device plugin on all GPU nodes, and never the DRA driver; a GPUCluster cannot exist together with it",
-            "install the driver's own chart, and label nodes that move `nvidia.com/gpu.deploy.device-plugin=false`",
+            "install the driver's own chart, and set the label `nvidia.com/gpu.deploy.device-plugin=false` on nodes that move",
         )
     for name, reported in operator.unready:
         yield make_finding(
@@ -96,7 +96,7 @@ def of_operators(objects: Iterable[Object]) -> Iterator[Finding]:
                 yield make_finding(
                     "S016",
                     f"NicClusterPolicy/{name.name}",
-                    "it runs the SR-IOV device plugin, and no DRA driver; its `nodeAffinity` holds for its network drivers too",
+                    "it runs the SR-IOV device plugin, and no DRA driver; its `nodeAffinity` also applies to its network drivers",
                     "install the chart of dranet or of the SR-IOV driver, and remove `sriovDevicePlugin` when all its pods can move",
                 )
             case "sriovnetwork.openshift.io", "SriovOperatorConfig":
@@ -104,7 +104,7 @@ def of_operators(objects: Iterable[Object]) -> Iterator[Finding]:
                     yield make_finding(
                         "S016",
                         named,
-                        "it runs the device plugin on all nodes with SR-IOV policies, and the DRA driver only in its place",
+                        "it runs the device plugin on all nodes with SR-IOV policies, and can run the DRA driver only instead of the plugin",
                         "once all its pods can move, set `featureGates.dynamicResourceAllocation`, which newer operators have",
                     )
 
@@ -124,6 +124,6 @@ def _amd(spec: Object, named: str) -> Iterator[Finding]:
         yield make_finding(
             "S016",
             named,
-            "it runs the device plugin on the nodes of its `selector`, and the DRA driver only in its place",
+            "it runs the device plugin on the nodes of its `selector`, and can run the DRA driver only instead of the plugin",
             "move nodes from its `selector` to a DeviceConfig with `enableDevicePlugin: false` and `draDriver.enable: true`",
         )

@@ -1,4 +1,4 @@
-"""A survey: the workloads that request devices, the decision about each, and the obstacles. Pure."""
+"""Makes a survey: the workloads that request devices, the decision about each, and the obstacles."""
 
 from __future__ import annotations
 
@@ -39,9 +39,11 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     potential_outcome: Outcome | None  # in mode `enforce`, if different
     dialects: tuple[str, ...]
     keys: tuple[Key, ...]
-    # Its living pods; those with a node; those that use claims already.
+    # Its living pods.
     pods: int
+    # Its living pods with a node.
     running_pods: int
+    # Its living pods that use claims already.
     pods_with_claims: int
     warnings: tuple[str, ...] = ()
     file: str = ""

@@ -189,7 +189,7 @@ def two_pools_each(rule_scope="node"):
 def test_a_rule_across_pools_is_a_note_at_each_pool():
     notes = {pool.pool: pool.notes for pool in judged(*two_pools_each())}
     across = "across the pools of a node: DeviceCompatibility/mig keeps"
-    assert notes["n0"] == notes["n1"] == (f"{across} mig-0 apart from whole, for one",)
-    assert notes["n0-whole"] == (f"{across} whole apart from mig-0, for one",)
+    assert notes["n0"] == notes["n1"] == (f"{across} mig-0 apart from whole, for example",)
+    assert notes["n0-whole"] == (f"{across} whole apart from mig-0, for example",)
     assert f"2 equal pools: n0, n1 of driver {DRIVER}" in shown(*two_pools_each())
     assert across not in shown(*two_pools_each("pool"))

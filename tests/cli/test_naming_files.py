@@ -28,7 +28,7 @@ def test_an_endless_file_is_broken_input():
 @pytest.mark.parametrize("command", ["simulate", "survey", "free", "doctor"])
 def test_every_command_warns_of_an_object_that_is_defined_twice(command, tmp_path):
     file = manifest(tmp_path / "both.yaml", *[node("n0")] * 2)
-    assert "defined more than once, the last definition counts: Node n0" in run(command, "-f", file).stderr
+    assert "defined more than once, and the last definition counts: Node n0" in run(command, "-f", file).stderr
 
 
 def test_the_last_definition_of_an_object_counts(tmp_path):
@@ -38,7 +38,7 @@ def test_the_last_definition_of_an_object_counts(tmp_path):
     both = manifest(tmp_path / "both.yaml", *objects, again, claim("c", exactly("gpu", count=2)))
     result = run("simulate", "-f", both, "--claims")
     assert result.exit_code == 0
-    assert "defined more than once, the last definition counts: ResourceSlice s" in result.stderr
+    assert "defined more than once, and the last definition counts: ResourceSlice s" in result.stderr
     more = [claim("c", exactly("gpu", count=2)), node_slice("n0", gpu("gpu-0"), name="s")]
     assert run("simulate", "-f", manifest(tmp_path / "less.yaml", *objects, again, *more), "--claims").exit_code == 1
 

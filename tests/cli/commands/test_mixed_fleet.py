@@ -159,4 +159,4 @@ def test_a_translated_pod_that_needs_plugin_nodes_is_reported(tmp_path):
     translated = applied(asked, reviewing.decide_review("mutate", review(asked), moved))
     dump = manifest(tmp_path / "dump.yaml", CLASS, *old("one", **stays), *new("two", **goes), translated)
     output = run("explain", "pod", "ns/waits", "-f", dump).stdout
-    assert "created again it would be left: 0 of 1 nodes that the pod can run on serve claims" in output
+    assert "the webhook would not change such a pod: 0 of 1 nodes that the pod can run on serve claims" in output

@@ -40,7 +40,7 @@ def forged():
     [
         ([translated()], "cannot be verified here", "cannot be verified here: the signing key was not given"),
         ([translated(), SECRET], "verified", "is signed by this installation"),
-        ([forged(), SECRET], "does not verify", "does not verify: it or the pod was changed"),
+        ([forged(), SECRET], "does not verify", "does not verify: the annotation or the pod was changed"),
     ],
     ids=["without the key", "with the key", "forged"],
 )

@@ -60,7 +60,7 @@ def test_text_lists_pod_groups_and_explains_a_waiting_pod(tmp_path):
     assert lines[1] == "  pods        1: train-5d-c"
     assert lines[3] == "  pods        2: train-5d-a, train-5d-b"
     assert lines[6].startswith("pod default/train-5d-c: Pending, ")
-    assert lines[6].endswith("made by ReplicaSet train-5d of Deployment train")
+    assert lines[6].endswith("created by ReplicaSet train-5d of Deployment train")
 
 
 def test_a_custom_kind_is_found_through_its_pods_owners(tmp_path):
