@@ -25,7 +25,7 @@ def begin(called: str | None = None) -> None:
             main(prog_name=called)
         finally:
             sys.stdout.flush()  # a full disk fails here; at interpreter exit it would be exit code 120
-    except OSError as error:  # commands handle their own errors; this is help, or output that cannot be written
+    except OSError as error:  # commands handle their own errors; here help or the rest of the output cannot be written
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard the rest of the buffer at exit
         if isinstance(error, BrokenPipeError):  # the reader closed the pipe
             sys.exit(1)

@@ -77,7 +77,7 @@ def declare(
 
 
 class Command(click.Command):
-    """A click command with answers for every failure. `empty` has the keys of its JSON answer with empty values."""
+    """A click command that answers every failure. `empty` is its JSON answer with empty values."""
 
     context_class = CommandContext
     empty: Mapping[str, Any] = {}

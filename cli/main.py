@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from cli.command import Command
 
-# By group, name: one line of help. The module with this name in `cli.commands` defines `command`.
+# By group and name of a command, one line of help. The module with the command's name in `cli.commands` defines `command`.
 GROUPS = {
     "Look": {
         "survey": "List workloads that request devices, and the outcome for each.",

@@ -1,4 +1,4 @@
-"""Outlines of claims and pods that are too large to be kept whole: their identity and the devices they hold. Pure.
+"""Outlines of claims and pods that are too large to be kept whole: their identity and the devices they hold.
 
 A claim that holds devices counts, however large it is. No scheduler serves the outline of a claim without devices or of a pod without a
 node: its request or its scheduling gate is NOT_KEPT.
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
     from dra.objects import Pod, ResourceClaim
 
-# An outline cuts longer lists and drops longer values, because these make an object large.
+# An outline cuts longer lists after this many entries, and drops values of more characters, because these make an object large.
 _MAX_ENTRIES = 32
 _MAX_LENGTH = 256
 NOT_KEPT = "drawbridge.dev/too-large"
 
 
 def outline_of_claim(claim: ResourceClaim) -> ResourceClaim:
-    """Return a claim with its devices and their classes only; without devices, with a request that no device serves."""
+    """Return a claim with only its devices and their classes. A claim without devices gets a request that no device serves."""
     allocation = claim.status.allocation
     requests: list[DeviceRequest] = []
     if allocation is None:
@@ -59,7 +59,7 @@ def outline_of_claim(claim: ResourceClaim) -> ResourceClaim:
 
 
 def outline_of_pod(pod: Pod) -> Pod:
-    """Return a pod with its node, amounts and claims only; without a node, with a scheduling gate."""
+    """Return a pod with only its node, amounts and claims. A pod without a node gets a scheduling gate."""
     stored = pod.spec
     gates = () if stored.node_name else (PodSchedulingGate(name=NOT_KEPT),)
     spec = PodSpec(

@@ -1,6 +1,6 @@
-"""Declarations for pools of network devices, ready to paste: targets with the plugins' selectors, or objects of the SR-IOV driver. Pure.
+"""Declarations for pools of network devices, ready to paste: targets with the plugins' selectors, or objects of the SR-IOV driver.
 
-A target selects devices by the attributes that their driver publishes: kubernetes-sigs/dranet at f258477 (pkg/apis, pkg/inventory) for
+A target, a kind of device in the configuration, selects devices by the attributes that their driver publishes: kubernetes-sigs/dranet at f258477 (pkg/apis, pkg/inventory) for
 pools of the shared RDMA plugin, k8snetworkplumbingwg/dra-driver-sriov at cd9404f (pkg/consts, pkg/devicestate) for all others. YAML
 comments name the selectors for which the driver publishes no attribute. With the objects, the SR-IOV driver publishes the name of a pool,
 by which Multus finds devices.
@@ -41,7 +41,7 @@ _DRANET = {"vendors": "pciVendor", "ifNames": "ifName", "linkTypes": "encapsulat
 _FILTERS = {"vendors": "vendors", "devices": "devices", "pciAddresses": "pciAddresses", "linkTypes": "linkType"}
 _FILTERS |= {"pfNames": "pfNames", "rootDevices": "pfPciAddresses"}
 _SRIOV_ADVICE = (
-    "Multus finds a device by the pool's name: pods with Multus networks need the DeviceAttributes that make the driver publish it.",
+    "Multus finds a device by the pool's name: pods with Multus networks need the DeviceAttributes that make the driver publish the name.",
     "The SR-IOV driver publishes the virtual functions that a SriovResourcePolicy selects, and no whole devices.",
     "In STANDALONE mode the SR-IOV driver needs a VfConfig for each target under `parameters`.",
 )
@@ -77,7 +77,7 @@ def declare_pools(pools: Sequence[NetworkPool], configuration: Configuration) ->
         taken.add(name)
         targets[pool.name] = replace(target, name=name, title=f"device of {pool.name}")
         if missing:
-            comments.append(f"{pool.name}: the plugin selects by more than the driver publishes: {missing}")
+            comments.append(f"{pool.name}: the plugin also selects by what the driver does not publish: {missing}")
     filters = {pool.name: _filters(pool) for pool in pools if not pool.is_shared}
     named = {name: devices for name, (devices, _) in filters.items() if devices}
     advice = [
@@ -115,7 +115,7 @@ def _target(pool: NetworkPool, configuration: Configuration) -> tuple[Target | N
     missing: dict[str, None] = {}
     for alternative in pool.alternatives:
         if "deviceType" in alternative or "vdpaType" in alternative:
-            return None, "no driver publishes its devices: they are not network devices, or vDPA devices"
+            return None, "no driver publishes its devices, which are vDPA devices or not network devices"
         written: list[str] = []
         for name, values in alternative.items():
             term = _dranet(name, values) if pool.is_shared else _sriov(name, values)
@@ -213,7 +213,7 @@ def _filters(pool: NetworkPool) -> tuple[list[dict[str, Any]], str]:
                 made[_FILTERS[name]] = list(dict.fromkeys(value.partition("#")[0] for value in values))
         if "deviceType" in alternative or "vdpaType" in alternative or not made:
             return [], ""
-        links = made.pop("linkType", None)  # a filter has one, and a plugin's configuration a list
+        links = made.pop("linkType", None)  # a filter has one link type, a plugin's configuration has a list
         filters += [made] if links is None else [made | {"linkType": _LINKS.get(link, link)} for link in links]
     return filters, "; ".join(missing)
 

@@ -1,4 +1,4 @@
-"""A survey as a report: outcomes, decisions to make, obstacles, devices, and the workloads by namespace. Pure."""
+"""Makes a report of a survey: outcomes, decisions to make, obstacles, devices, and the workloads by namespace."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OWN_CLAIMS: Final = "own claims"  # in place of an outcome
 _OUTCOME_TEXTS: Final = {
     _OWN_CLAIMS: "have no keys, but claims of their own",
     Outcome.TRANSLATED: "claims replace all their keys",
-    Outcome.APPROXIMATED: "claims replace all their keys, and differ in something",
+    Outcome.APPROXIMATED: "claims replace all their keys, but do not request exactly the same",
     Outcome.SERVED: "need no change: a DeviceClass serves their keys",
     Outcome.PARTLY: "claims replace some of their keys",
     Outcome.LEFT: "keep their keys, for the reasons below",
@@ -114,7 +114,7 @@ def report(overview: Overview, *, whole: bool) -> Report:
 
 def _row(workload: Asking, *, whole: bool, with_file: bool) -> Sequence[Cell]:
     """Write a workload; with `whole`, also the decision about each key and its warnings."""
-    # Each key once: two containers may request it.
+    # Each key is written once, although two containers may request it.
     amounts_by_key: dict[str, list[str]] = {}
     listed: set[tuple[str, str]] = set()
     for key in [key for key in workload.keys if decides_outcome(key.enforced())] or workload.keys:
@@ -165,7 +165,7 @@ def _totals(overview: Overview) -> Iterator[tuple[str, int, str]]:
         notes = [
             count_of(pods, "pod"),
             f"{moved:,} on claims already" if moved else "",
-            f"{stays:,} by the webhook alone" if stays else "",
+            f"{stays:,} only at the webhook" if stays else "",
             f"{until:,} until the cluster is ready" if until else "",
             *[f"{number:,} would be {would} in mode enforce" for would, number in enforced.items()],
         ]

@@ -1,4 +1,4 @@
-"""A survey by key: a row for each key for a spreadsheet, and findings for code hosts and test reports. Pure."""
+"""A survey by key: a row for each key for a spreadsheet, and findings for code hosts and test reports."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Judges workloads: the decisions of the webhook, and what has to change before a left key can be translated. Pure.
+"""Judges workloads: the decisions of the webhook, and what has to change before a key that stays can be translated.
 
-The webhook first decides in the mode in force, on the cluster as it is. If it leaves a key or refuses the object, it decides again in mode
-`enforce`, on the cluster as it would be with all drivers and without device plugins. If it still leaves a key, it decides a third time with
+The webhook first decides in the mode in force, on the cluster as it is. If a key stays or the object is refused, the webhook decides again in
+mode `enforce`, on the cluster as it would be with all drivers and without device plugins. If a key still stays, it decides a third time with
 the feature gates on. Only `until`, the remedy, the classes and the gates come from the second and third decision.
 """
 
@@ -133,7 +133,7 @@ class MoveJudge:
 
     def judge(self, family: Family) -> JudgedWorkload | None:
         """Judge a workload; None if it never requested a device."""
-        # Every shape once. Two pods of one owner have the same shape if their resources and placement are equal.
+        # Each shape is judged once. Two pods of one owner have the same shape if their resources and placement are equal.
         shapes: dict[bytes, Object] = {}
         for number, shape in enumerate(family.shapes):
             if is_pod(shape):
@@ -228,7 +228,7 @@ class MoveJudge:
             yield Key(**asdict(decision) | {"object": "", "amount": amount, "until": until, "remedy": remedy})
 
     def _until(self, decision: Decision, prepared: _Prepared) -> tuple[str, str]:
-        """Return what has to change before a left key can be translated or a served one gets its devices, and the remedy."""
+        """Return what has to change before a key that stays can be translated, or a key that a class serves gets devices, and the remedy."""
         remedy, fleet = decision.remedy, self._now.fleet
         if decision.outcome is Outcome.SERVED and (stranding := why_stranded(decision.key, self._now)):
             return stranding.until, stranding.remedy
@@ -243,14 +243,14 @@ class MoveJudge:
             )
             changes = [f"DeviceClass {list_first(absent, 3)} has devices"] if absent else []
             if decision.key in fleet.handed_out_anywhere:
-                changes.append(f"no device plugin has {decision.key}")
+                changes.append(f"no device plugin offers {decision.key}")
             return " and ".join(changes) or "its driver is installed", remedy
         if later.outcome is Outcome.LEFT and with_gates.outcome in (*REPLACED, Outcome.SERVED):
             features = self._now.features
             off = [gate for gate in _OF_CLAIMS if gate in prepared.needed and not features.enabled(gate)]
             return gates_on(off), remedy or "; ".join([remedy_of(gate, features) for gate in off])
         if later.outcome is Outcome.LEFT and not (decision.code or remedy or later.detail in decision.detail):
-            remedy = f"with its driver installed and without its device plugin it is left, too: {later.detail}"
+            remedy = f"even with its driver installed and without its device plugin, the key stays: {later.detail}"
         return "", remedy
 
 

@@ -136,7 +136,7 @@ def _refuse_contradictions(settings: Settings) -> None:
     _check_usable(settings.reservations_tls, "give a folder with tls.crt and tls.key (docs/node.md)")
     agents = settings.reservations
     if agents is not None and not settings.reservations_tls and not _is_local(agents.host):
-        problem = f"--reservations {agents} is not on loopback: without TLS bearer tokens would be sent in clear text"
+        problem = f"--reservations {agents} is not on loopback: without TLS, bearer tokens would be sent in clear text"
         raise Broken(problem, "give --reservations-certs, or an address of 127.0.0.1")
     token = settings.token_file
     if token and not os.access(token, os.R_OK):

@@ -1,4 +1,4 @@
-"""`drawbridge test`: runs test cases for rules and policies, each a pod, an inventory and the expected result."""
+"""`drawbridge test`: runs test cases for rules and policies, each with a pod, an inventory and the expected result."""
 
 from __future__ import annotations
 

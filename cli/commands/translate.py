@@ -206,7 +206,7 @@ def _write_into(
             warn(str(problem))
     elif not_written:
         report_unread(not_written)
-        conclude(f"{count_of(len(changing), 'file')} {verb}, the rest not")
+        conclude(f"{count_of(len(changing), 'file')} {verb}, the others not")
 
 
 def _undo(files: Sequence[str], *, dry_run: bool) -> Exit:

@@ -38,13 +38,13 @@ def command(*, yes: bool, kinds: bool, namespace: str, kubeconfig: str, context:
 
     async def look(cluster: Cluster) -> tuple[list[str], list[str]]:
         plan = await find(cluster, namespace, kinds=kinds)
-        # In order: without the webhook configurations no new templates are created.
+        # The order matters: once the webhook configurations are removed, no new templates are created.
         return [step.description for step in plan.steps if not yes or await take(cluster, step)], list(plan.left)
 
     taken, left = loop.visit(kubeconfig, context, look, "docs/install.md")
     verb = "removed" if yes else "would remove"
     lines = [*(f"{verb}: {step}" for step in taken), *(f"stays: {step}" for step in left)]
-    summary = "" if yes else "nothing was changed: use --yes to remove these"
+    summary = "" if yes else "nothing was changed: use --yes to remove these objects"
     if not taken:
         summary = "no objects of drawbridge to remove"
     write(

@@ -55,7 +55,7 @@ class Pushed(msgspec.Struct, frozen=True):
 
 
 class Playground:
-    """All of drawbridge over one store, started with `async with playground(fleet, source) as here:`."""
+    """All of drawbridge over one store, started with `async with playground(fleet, source) as demo:`."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ async def playground(
     cluster = Embedded.open(data) if data else Embedded()
     try:
         ignored: list[dict[str, Any]] = []
-        # Load the objects into a new store only. Our namespace is created last, so a start that was killed loads them again.
+        # Load the objects into a new store only. Our namespace is created last, so that a start after a killed start loads them again.
         try:
             await cluster.get(resources.NAMESPACES, NAMESPACE)
         except NotFound:

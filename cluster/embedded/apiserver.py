@@ -98,14 +98,14 @@ class ApiServer:
             case Apply():
                 patched = server_side_apply(old, patch, subresource, now=self._identity.now())
         if not isinstance(patched, dict):
-            raise Invalid(f"the patch leaves no object of {resource.id}, but {patched!r}")
+            raise Invalid(f"the result of the patch is not an object of {resource.id}, but {patched!r}")
         new = registry.prepare_for_update(resource, old, patched, subresource)
         new = strategies.prepare(resource.id, new, old, self._identity.now())
         if same(old, new):
             return record.data
         self._validate(resource, new, old, subresource)
         if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
-            # The update removed the last finalizer: it is returned but not stored, and the object is deleted as it was before.
+            # The update removed the last finalizer. The new object is returned but not stored, and the stored object is deleted.
             if not dry_run:
                 self._deletions.drop(resource, key)
             return msgspec.json.encode(new)

@@ -1,6 +1,6 @@
 """Server-side apply, as far as one process with a few field managers needs it.
 
-As in structured-merge-diff: each manager owns the fields it applied last; a field it no longer applies and no other
+As in structured-merge-diff: each manager owns the fields it applied last; a field that it no longer applies and that no other
 manager owns is removed; a field that another manager applied with another value is a Conflict unless forced. Known lists are
 maps by their key (containers by name, reservedFor by uid); every other list is one value. Ownership is kept in
 `metadata.managedFields` in the server's own notation, for managers that apply. One thing differs from a real server:
@@ -86,7 +86,7 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
     remaining_paths = set(leaves)
     for other in others:
         remaining_paths.update(_paths(other.get("fieldsV1") or {}))
-    for path in sorted(_paths(mine.get("fieldsV1") or {})):  # an item before its key, because the key finds the item
+    for path in sorted(_paths(mine.get("fieldsV1") or {})):  # a list item comes before its key field, by which the item is found
         if not any(other[: len(path)] == path for other in remaining_paths):
             result = _without(result, path)
     fields = _tree(leaves)

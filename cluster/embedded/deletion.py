@@ -30,7 +30,7 @@ class Deletions:
         self._writes = writes
         self._store = writes.store
         self._now = now
-        # Removed objects whose dependents are still to be handled: a list, because chains of owners may be long.
+        # Removed objects whose dependents are still to be handled: a list instead of recursion, because chains of owners may be long.
         self._removed: list[StoredObject] = []
 
     def delete(self, resource: Resource[Any], key: Key) -> None:

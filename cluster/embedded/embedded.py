@@ -234,7 +234,7 @@ class Embedded:
         await self._turn()
         record = self._api.get(resource, name, namespace)
         with map_exceptions(
-            {WireError: lambda error: Unavailable(f"what is stored is not a {resource.kind}: {error}")}
+            {WireError: lambda error: Unavailable(f"the stored object is not a {resource.kind}: {error}")}
         ):
             return record.read(resource.type)
 
@@ -312,7 +312,7 @@ class Embedded:
             self._journal.close()
 
     async def _turn(self) -> None:
-        """Yield to other tasks on the loop now and then, because calls never wait."""
+        """Let other tasks of the event loop run at least every TURN seconds, because no call here waits for anything."""
         now = asyncio.get_running_loop().time()
         if now - self._turned > TURN:
             await asyncio.sleep(0)

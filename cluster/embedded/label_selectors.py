@@ -1,7 +1,7 @@
 """Label and field selectors as the API server reads them from a query (apimachinery pkg/labels, pkg/fields), and views filtered by them.
 
-Only the embedded store evaluates them; a real server gets the text. The fields are those that API servers index and we use; any
-other is refused, as by a server.
+Only the embedded store evaluates these selectors; a real server gets their text. The fields are those that API servers index and that we
+use; any other field is refused, as by a server.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The rules for every object before it is stored (k8s.io/apiserver pkg/registry/rest): names, uids, generations, and fields
 that only the server or only the status subresource may set.
 
-Pure: documents in, documents out, refusals as `ApiError`. Rules and defaults of single resources are in
+Documents are JSON values, and a refusal is an `ApiError`. Rules and defaults of single resources are in
 `cluster.embedded.rest_strategies`, the validation of fields is in `dra.validation`.
 """
 

@@ -1,7 +1,7 @@
 """The rules of single resources before they are stored: defaults (pkg/apis/*/v1/defaults.go), fields set by the server, immutable
 fields of core kinds, and fields that need a permission (pkg/registry/<group>/<resource>/strategy.go).
 
-Pure, on plain JSON. The rules for every resource are in `cluster.embedded.registry`; the validation of resource.k8s.io, with its
+Objects are plain JSON. The rules for every resource are in `cluster.embedded.registry`; the validation of resource.k8s.io, with its
 immutable fields, is in `dra.validation`.
 """
 
@@ -87,7 +87,7 @@ def _rule(new: Raw, old: Raw | None, now: str) -> Raw:
 
 
 def _claim(new: Raw, old: Raw | None, now: str) -> Raw:
-    """Drop the statuses of devices that are no longer allocated; validation refuses those of devices that never were."""
+    """Drop the statuses of devices that are no longer allocated; validation refuses those of devices that were never allocated."""
     del now
     status = new.get("status") or {}
     removed = _ids(look_up(old, _RESULTS)) - _ids(look_up(new, _RESULTS))

@@ -1,6 +1,6 @@
 """Objects in memory with versions and a window of history, as etcd and the watch cache are for an API server.
 
-No API rules (`cluster.embedded.registry`) and no I/O. An object is stored as JSON bytes, so that a reader cannot change it; it is
+This module has no API rules (`cluster.embedded.registry`) and does no I/O. An object is stored as JSON bytes, so that a reader cannot change it; it is
 decoded once for each type, and typed values are shared.
 """
 
@@ -128,7 +128,7 @@ class Store:
         return sorted(self._owned.get(uid, ()))
 
     def since(self, resource: str, version: int, limit: int = 500) -> list[StoredChange]:
-        """Return up to `limit` changes of a resource after a version, oldest first; raise Gone if history no longer has all."""
+        """Return up to `limit` changes of a resource after a version, oldest first; raise Gone if history no longer has all of them."""
         table = self._tables.get(resource)
         if table is None:
             return []
@@ -227,7 +227,7 @@ class Writes:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Make the writes inside one transaction. No reader runs in between, because nothing here awaits."""
+        """Make the writes in the `with` block one transaction. No reader runs in between, because nothing here awaits."""
         try:
             yield
             if self._entries:

@@ -242,7 +242,7 @@ def test_an_incomplete_edit_counts_the_edited_files(here):
     write(here, TREES["an anchor"].files | {f"{name}.yaml": deployment(name) for name in "abcde"})
     done = run("translate", "-q", "--in-place", "-o", "json", ".")
     assert done.exit_code == 2
-    assert done.stderr.splitlines()[-1].endswith("in the input (see above): 5 files edited, the rest not")
+    assert done.stderr.splitlines()[-1].endswith("in the input (see above): 5 files edited, the others not")
 
 
 def test_changed_needs_in_place_or_check(here):

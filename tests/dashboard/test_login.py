@@ -204,9 +204,9 @@ def test_a_tenant_view_has_the_configuration_in_force():
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--listen", "0.0.0.0:0"], "which needs --login and a certificate"),
-        (["--listen", "0.0.0.0:0", "--login"], "which needs --login and a certificate"),
-        (["--listen", "0.0.0.0:0", "--tls-cert", "c", "--tls-key", "k"], "which needs --login and a certificate"),
+        (["--listen", "0.0.0.0:0"], "so it needs --login and a certificate"),
+        (["--listen", "0.0.0.0:0", "--login"], "so it needs --login and a certificate"),
+        (["--listen", "0.0.0.0:0", "--tls-cert", "c", "--tls-key", "k"], "so it needs --login and a certificate"),
         (["--login", "--tls-cert", "c"], "belong together"),
         (["--login", "-f", "x"], "needs a cluster"),
     ],

@@ -135,7 +135,7 @@ def test_resize_prints_the_fit_the_quota_and_the_new_manifest(tmp_path):
     done = run("resize", "deployment/serve", f"{MEM}=8192", "-f", dump(tmp_path))
     assert done.exit_code == 0, done.output
     assert "2 of 2 pods would fit once the running pods have ended" in done.stdout
-    assert "one more fits alongside the running pods, on n0" in done.stdout
+    assert "one more pod fits alongside the running pods, on n0" in done.stdout
     assert (
         f"within quota ml/team: {CLASS}/memory: 16Gi requested by 2 replicas, 0 of 40Gi used; the most that would pass is 40Gi"
         in done.stdout
@@ -150,7 +150,7 @@ def test_each_pod_that_does_not_fit_is_reported(tmp_path):
     assert "1 of 2 pods would fit" in done.stdout
     assert "  ml/serve-1  0/1 nodes: 1 node(s) had devices with too little capacity\n" in done.stdout
     assert (
-        "none fits alongside the running pods (0/1 nodes: 1 node(s) had devices with too little capacity)\n"
+        "no further pod fits alongside the running pods (0/1 nodes: 1 node(s) had devices with too little capacity)\n"
         in done.stdout
     )
 

@@ -104,7 +104,7 @@ def test_a_workload_is_left_until_the_driver_is_installed():
     assert workload.outcome is Outcome.LEFT
     class_ = "DeviceClass hami-core-gpu.project-hami.io has devices"
     assert {key.key: key.until for key in workload.keys} == {
-        "nvidia.com/gpu": f"{class_} and no device plugin has nvidia.com/gpu",
+        "nvidia.com/gpu": f"{class_} and no device plugin offers nvidia.com/gpu",
         "nvidia.com/gpumem": class_,
         "nvidia.com/gpucores": class_,
     }
