@@ -1,4 +1,4 @@
-"""Responses of an API server as values: pages of lists and events of watches. Pure, and the hot path of every informer.
+"""Responses of an API server as values: pages of lists and events of watches. This is the hot path of every informer.
 
 Each response is decoded in one pass. If that fails, or if the resource has a `reduce`, the response is decoded object by object: a
 malformed object is reported (`Unreadable`), and the other objects are returned.
@@ -133,7 +133,7 @@ def _odd_line(data: bytes, resource: Resource[T], error: WireError | None) -> Bo
     except WireError as inner:
         error = inner
     quoted = data[:_QUOTED].decode("utf-8", "replace")
-    why = error or "no type that is known, or an object without a version"
+    why = error or "its type is not known, or its object has no version"
     raise Unavailable(f"a line of the watch of {resource.id} is not valid ({why}): {quoted}")
 
 
@@ -192,7 +192,7 @@ def _meta(data: bytes) -> _Meta:
 
 
 class Lines:
-    """Splits bytes into lines, because a full ResourceSlice exceeds an HTTP library's limit. Holds at most one unfinished line."""
+    """Splits bytes into lines, because a full ResourceSlice exceeds an HTTP library's limit for a line. Holds at most one unfinished line."""
 
     def __init__(self, longest: int = LONGEST_LINE) -> None:
         self._longest = longest
@@ -243,7 +243,7 @@ class Stream(Generic[T]):
         return events
 
     def end(self) -> None:
-        """Handle the end of the response; in the middle of a line it means a broken connection."""
+        """Handle the end of the response; an end in the middle of a line means that the connection broke."""
         if self._lines.unfinished and self.failure is None:
             self.failure = Unavailable(
                 f"the watch of {self._resource.id} ended in the middle of a line ({self._lines.unfinished} bytes of it)"

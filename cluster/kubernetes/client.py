@@ -1,7 +1,7 @@
 """The `Cluster` protocol over a real API server: paths, queries, content types and responses.
 
-`cluster.kubernetes.connection` has connections and credentials, `cluster.kubernetes.answers` decodes. Imported by name only, because
-it loads the official client and aiohttp.
+`cluster.kubernetes.connection` has connections and credentials, `cluster.kubernetes.answers` decodes responses. Import this module only by
+name, because it loads the official client and aiohttp.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LARGEST_METRICS = 128 << 20
 # More than a page of ordinary objects. A single object may be larger, and is still read.
 LARGEST_PAGE = 8 << 20
 _ROOMY = LARGEST_PAGE // 8
-_ALL = 400
+_ALL = 400  # the objects that a page without a limit is assumed to have
 
 
 class _VersionAnswer(msgspec.Struct, frozen=True, rename="camel"):
@@ -69,8 +69,9 @@ class _Groups(msgspec.Struct, frozen=True):
 class PageSizes:
     """The page size of each collection, so that the size of a response is bounded.
 
-    A server limits the number of objects, not bytes: five hundred of 1.5 MiB have 750 MiB. So a page that is too large is abandoned
-    and requested again with a quarter of the objects. The size that fits is kept for each collection, and doubled while pages are small.
+    A server limits the number of objects, not bytes: five hundred objects of 1.5 MiB have 750 MiB. So a page that is too large is
+    abandoned and requested again with a quarter of the objects. The page size that fits is kept for each collection, and doubled while pages
+    are small.
     """
 
     def __init__(self) -> None:
@@ -99,7 +100,7 @@ class Kubernetes:
 
     @classmethod
     def connect(cls, *, kubeconfig: str = "", context: str = "", user: str = "") -> Kubernetes:
-        """Connect to kubectl's cluster, or to the one this pod runs in; with `user`, impersonate that user."""
+        """Connect to kubectl's cluster, or to the cluster that this pod runs in; with `user`, impersonate that user."""
         load = default(kubeconfig, context)
         return cls(Connection(impersonating(load, user) if user else load))
 
@@ -315,7 +316,7 @@ class Kubernetes:
         return {probe.gate: gates[probe.gate] for probe in PROBES if probe.gate in gates}
 
     async def read(self, path: str, *, seconds: float) -> bytes:
-        """Read a response that is not an object, for example of a pod behind the API server's proxy."""
+        """Read a response that is not an object, for example that of a pod behind the API server's proxy."""
         return await self._connection.call(Call("GET", path, accept="*/*"), seconds=seconds)
 
     @property
@@ -350,7 +351,7 @@ async def _events(
 
 
 def _path(resource: Resource[T], namespace: str | None, name: str = "", subresource: str = "") -> str:
-    """A path with its names quoted. Names of dots alone would be resolved as path segments."""
+    """A path with its names quoted. Names that consist only of dots would be resolved as path segments."""
     for part in (namespace, name):
         if part in (".", ".."):
             raise BadRequest(f"{part!r} is not a name")

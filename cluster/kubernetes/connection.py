@@ -189,7 +189,7 @@ class Connection:
                 await _close(session.client)
 
     async def _renew(self, refused: _CredentialSession) -> bool:
-        """Load the credentials again, unless done since the request was sent; return whether to retry."""
+        """Load the credentials again, unless that was done after the request was sent; return whether to retry the request."""
         async with self._lock:
             if self._current is not refused:
                 return True
@@ -338,7 +338,7 @@ def _user(loader: Any, configuration: Configuration, files: str, log: list[str])
         command = user["exec"]["command"]
         if shutil.which(command) is None:
             raise ConfigError(f"kubeconfig {files}: the credential program {command!r} is not installed here")
-        why = " ".join(log)[:_LONGEST_ERROR] or "run it by hand to see why"
+        why = " ".join(log)[:_LONGEST_ERROR] or "run the program by hand to see why"
         raise ConfigError(f"kubeconfig {files}: the credential program {command!r} gave no credentials: {why}")
     unknown = sorted({"as-groups", "as-user-extra"} & user.keys())
     if unknown:

@@ -2,7 +2,7 @@
 
 With a JSON patch the server encodes the whole object again: blanks in opaque parameters are dropped, `<` becomes an escape, and
 server-side apply also changes numbers and the order of keys. The result differs from the stored object, so the server refuses (422)
-the change of an immutable spec or allocation, even if the patch is for other fields. Protobuf preserves these bytes. Pure; not a general
+the change of an immutable spec or allocation, even if the patch is for other fields. Protobuf preserves these bytes. This is not a general
 encoder: it handles only the fields that we patch.
 
 The field numbers are those of generated.proto in k8s.io/api/resource/v1, and in apimachinery pkg/apis/meta/v1 and pkg/runtime.
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     _Change = Callable[[list[bytes]], list[bytes]]  # all values of a field, before and after
 
 CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
-# Fields that the server refuses if their bytes change; changed statuses of other drivers' devices need another permission.
+# The server refuses a write that changes the bytes of these fields. To change statuses of other drivers' devices, a permission is needed.
 _KEPT = {"spec", "status.allocation", "status.devices"}
 _MAGIC = b"k8s\x00"
-_OBJECT = 2  # in the envelope
+_OBJECT = 2  # the field of the envelope that has the object
 _METADATA, _STATUS = 1, 3
 _UID, _VERSION, _ANNOTATIONS, _FINALIZERS = 5, 6, 12, 14
 _RESERVED_FOR, _DEVICES = 2, 4
@@ -128,7 +128,7 @@ def _annotations(changes: Mapping[str, str | None], old: list[bytes]) -> list[by
 
 
 def _devices(devices: list[Raw], old: list[bytes]) -> list[bytes]:
-    """Replace the statuses of the same devices; all others are kept."""
+    """Replace the statuses of these devices; the statuses of all other devices are kept."""
     ours = {tuple(device.get(name, "") for name in _DEVICE_ID) for device in devices}
     numbers = [_DEVICE[name][0] for name in _DEVICE_ID]
     unchanged = [device for device in old if tuple(_text(device, number) for number in numbers) not in ours]
@@ -149,7 +149,7 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def _edited(message: bytes, edits: Mapping[int, _Change]) -> bytes:
-    """Change the values of some fields; all others are kept, in their order."""
+    """Change the values of some fields; all other fields are kept, in their order."""
     fields = _fields(message)
     encoded_fields = [whole for number, _, whole in fields if number not in edits]
     for number, change in edits.items():

@@ -40,7 +40,7 @@ MAX_PATTERNS: Final = 1_000  # lines of an ignore file; each pattern is matched 
 MAX_OBJECTS: Final = 200_000  # more than the pods of the largest clusters
 # Lines, and members within a line; each takes 100 to 200 bytes of memory if objects are kept whole.
 MAX_MEMBERS: Final = 10_000_000
-# The limit if little is kept of each object: 60,000 pods as kubectl writes them have some ten million.
+# The limit if little is kept of each object: 60,000 pods as kubectl writes them have some ten million members.
 MAX_MEMBERS_CUT_DOWN: Final = 50_000_000
 ENDINGS: Final = (".yaml", ".yml", ".json")
 
@@ -190,18 +190,18 @@ class Document:
 
     @property
     def first_line(self) -> int:
-        """The line on which its text begins, available without parsing. For an item of a List, the line of the List."""
+        """The line on which the document's text begins, available without parsing. For an item of a List, the line of the List."""
         return self._text.first_line
 
     @property
     def origin(self) -> tuple[str, int]:
-        """The file and line at which its text begins, as in `place_of` but available without parsing."""
+        """The file and line at which the document's text begins, as in `place_of` but available without parsing."""
         source = self._text.source if self.file == "-" or self._text.home else ""
         return (source, 1) if source else (self.file, self.first_line)
 
     @property
     def root(self) -> str:
-        """The folder that its file must not leave by a link (from `bounds`, or the named folder); "" if there is none."""
+        """The folder that the path of the file must not leave by a link (from `bounds`, or the named folder); "" if there is none."""
         return self._text.root
 
     @property
@@ -223,7 +223,7 @@ class Document:
         return data.decode() if data else json.dumps(self.object)
 
     def is_text(self, text: str) -> bool:
-        """Whether it was read from this text."""
+        """Whether the document was read from this text."""
         return self._text.data.strip() == text.encode().strip()
 
     def place_of(self, pointer: str) -> tuple[str, int, int]:
@@ -277,7 +277,7 @@ def read_leniently(
 ) -> tuple[list[Document], list[InputProblem]]:
     """Read like `read`, but return the readable objects and the problems of the rest.
 
-    `exclude` are patterns of files below directories to skip; `outside` returns the text of rendered input and the file it was rendered
+    `exclude` has patterns of files to skip below directories; `outside` returns the text of rendered input and the file it was rendered
     from. `keep` reduces each object; then documents and the items of a List are read one by one, without line numbers. `report` is
     called for each link, pipe, socket or device that is skipped.
     """
@@ -285,7 +285,7 @@ def read_leniently(
     problems: list[InputProblem] = []
     excluded = patterns(exclude)
     members = 0
-    known: set[str] = set()  # files: one that is named twice, or is below a folder that is named too, is read once
+    known: set[str] = set()  # the files that were read: a file that is named twice, or is below a folder that is named too, is read once
     most = MAX_MEMBERS if keep is None else MAX_MEMBERS_CUT_DOWN
     for path in dict.fromkeys(map(str, paths)):
         try:
@@ -300,7 +300,7 @@ def read_leniently(
                 known.add(absolute)
                 members += sum(map(data.count, (b"\n", b",", b"{", b"[")))
                 if members > most:
-                    reason = f"is not read: with it the input has more than {most:,} lines and members"
+                    reason = f"is not read: with this file, the input has more than {most:,} lines and members"
                     problems.append(InputProblem(name, reason, "name fewer files at a time"))
                     return documents, problems
                 _collect(data, name, documents, problems, keep, root=root)
@@ -344,7 +344,7 @@ def _contents(
         yield "-", _read_bounded(sys.stdin.buffer, "-"), ""
         return
     if "\0" in path:
-        raise ManifestError([InputProblem(path, "a path has no NUL character", "name a file, a folder or -")])
+        raise ManifestError([InputProblem(path, "a path cannot contain a NUL character", "name a file, a folder or -")])
     problems: list[InputProblem] = []
     try:
         root = bounds(path)
@@ -365,7 +365,7 @@ def _contents(
     except OSError as error:
         raise ManifestError([_unreadable(path, error)]) from error
     if not names and not problems:
-        remedy = f"it holds no {', '.join(f'*{e}' for e in ENDINGS)}"
+        remedy = f"the directory has no {', '.join(f'*{e}' for e in ENDINGS)}"
         raise ManifestError([InputProblem(path, "no manifests in this directory", remedy)])
     left = MAX_BYTES
     for name in names:
@@ -389,7 +389,7 @@ def _bytes(path: str, root: str, most: int = MAX_BYTES, *, regular: bool = False
 
 
 def _read_bounded(file: BinaryIO, name: str, size: int = 0, most: int = MAX_BYTES) -> bytes:
-    """Read a file up to the limit, which all files of a folder share: reading a device would not end.
+    """Read a file up to the limit, which all files of a folder share, because reading a device would not end.
 
     A file of known `size` is read in one piece.
     """
@@ -407,7 +407,7 @@ def _read_bounded(file: BinaryIO, name: str, size: int = 0, most: int = MAX_BYTE
                 if most == MAX_BYTES
                 else f"the manifests of this folder are larger than {limit}"
             )
-            raise ManifestError([InputProblem(name, reason, "name a manifest, or split it")])
+            raise ManifestError([InputProblem(name, reason, "name a manifest, or split the file")])
     return b"".join(parts)
 
 
@@ -449,7 +449,7 @@ def _below(
             try:
                 settled(str(path), root)
                 mode = path.stat().st_mode
-            except OSError as error:  # a link that leads nowhere, or elsewhere
+            except OSError as error:  # a link whose target does not exist, or is outside of the folder
                 if report and isinstance(error, FileNotFoundError):
                     report(f"{path}: a link that leads nowhere is skipped")
                 else:
@@ -471,9 +471,9 @@ def _is_foreign(folder: Path) -> bool:
 def _unreadable(path: str, error: OSError) -> InputProblem:
     remedy = {
         FileNotFoundError: "check the path",
-        PermissionError: "make it readable for this user",
+        PermissionError: "make the file readable for this user",
         LeadsOut: "name the target of the link, or leave it out with --exclude",
-        UnreadFile: "rename it, or leave it out with --exclude",
+        UnreadFile: "rename the file, or leave it out with --exclude",
     }.get(type(error), "")
     return InputProblem(error.filename or path, f"cannot be read: {error.strerror or error}", remedy)
 
@@ -529,11 +529,11 @@ def _collect(
                         return
             elif value is not None:
                 kind = "a list" if isinstance(value, list) else "a single value"
-                message = f"a manifest is an object with apiVersion and kind, this document is {kind}"
+                message = f"a manifest is an object with apiVersion and kind; this document is {kind}"
                 begin = text.first_line
                 problem = InputProblem(file, message, line=begin, instead="other", text=text.data, first_line=begin)
                 problems.append(problem)
-    except ManifestError as error:  # it concerns the whole text, and is raised before the first object
+    except ManifestError as error:  # the error concerns the whole text, and is raised before the first object
         problems.extend(error.problems)
 
 
@@ -541,10 +541,10 @@ def _texts(
     data: bytes, file: str, problems: list[InputProblem], keep: Keep | None, root: str, *, home: str = ""
 ) -> Iterator[tuple[Any, _DocumentText]]:
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        remedy = "save it as UTF-8, which is what kubectl reads"
+        remedy = "save the file as UTF-8, which kubectl reads"
         raise ManifestError([InputProblem(file, "this is UTF-16", remedy, 1, instead=_instead(data))])
     data = data.removeprefix(b"\xef\xbb\xbf")  # the byte order mark
-    wrong, message, remedy = data.find(b"\0"), "a NUL character is not allowed", "is it a program or an archive?"
+    wrong, message, remedy = data.find(b"\0"), "a NUL character is not allowed", "is the file a program or an archive?"
     try:
         if wrong < 0 and not data.isascii():  # most texts are ASCII; this check makes no decoded copy of a large one
             data.decode()
@@ -574,9 +574,9 @@ def _texts(
         except YamlError as error:
             remedy = next((remedy for problem, remedy in _REMEDIES if problem in error.message), "")
             if _ends_before(chunk, error.line - first_line, error.column):
-                remedy = "quote the whole value: this one ends at its closing bracket or quote"
+                remedy = "quote the whole value: as it is, it ends at its closing bracket or quote"
             if _CONFLICT.search(chunk):
-                remedy = "there are marks of a merge conflict: settle it, and remove the lines with <<<<<<<, ======= and >>>>>>>"
+                remedy = "there are marks of a merge conflict: settle the conflict, and remove the lines with <<<<<<<, ======= and >>>>>>>"
             if b"{{" in chunk:
                 remedy = _RENDER
             instead = _instead(chunk)
@@ -624,7 +624,7 @@ def _load_kept(chunk: bytes, first_line: int, keep: Keep) -> tuple[Any, _Documen
 
 
 def _is_yaml(data: bytes, file: str) -> bool:
-    """Whether a text that is not JSON is YAML or nested too deep for it. JSON is nearly a subset of YAML."""
+    """Whether a text that is not JSON is YAML, or is nested too deep to be read as YAML. JSON is nearly a subset of YAML."""
     problems: list[InputProblem] = []
     try:
         for chunk, first_line in _chunks(data, file, problems):

@@ -1,4 +1,4 @@
-"""The files below a folder that are skipped: by `.drawbridgeignore`, in the format of .gitignore, and by `--exclude`. Pure."""
+"""Decides which files below a folder are skipped: by `.drawbridgeignore`, in the format of .gitignore, and by `--exclude`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def patterns(lines: Iterable[str]) -> list[IgnorePattern]:
 
 
 def _form(text: str) -> Any:
-    """Compile a pattern; None if it is broken (git ignores it, too). A name matches at any depth, a path from the folder on."""
+    """Compile a pattern; None if it is broken (git ignores it, too). A name matches at any depth, a path only from the folder on."""
     import re2
 
     anywhere = "" if "/" in text else "(?:.*/)?"

@@ -16,7 +16,7 @@ from cluster.manifests.yaml_reader import MAX_DEPTH
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-REMEDY: Final = "look for a missing or surplus comma, quote or bracket just before"
+REMEDY: Final = "look for a missing or surplus comma, quote or bracket just before this place"
 _BLANKS: Final = re.compile(r"\s*")
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 

@@ -1,4 +1,4 @@
-"""Opens files of a folder that may be untrusted, and follows no link out of it, even one created meanwhile.
+"""Opens files of a folder that may be untrusted, and follows no link out of it, even if the link is created meanwhile.
 
 A path below the current folder must stay in it; a file found below a named folder must stay in that folder. A path outside of the current
 folder (`/etc/x`, `../x`, a shell's `<(…)`) is opened without this check. Paths are walked folder by folder, so that a link created in

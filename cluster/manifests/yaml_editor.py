@@ -2,7 +2,7 @@
 
 So comments, order, quotes and indentation are preserved. Each operation edits the text at the positions of its nodes; the result is
 parsed again and must equal the patched value. If it does not (anchors, tags, a mapping that begins beside a dash), the edit is
-refused as a whole. Pure.
+refused as a whole.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def edit(text: str, operations: Iterable[Mapping[str, Any]], expected: object) -
             elif isinstance(parent, yaml.SequenceNode) and operation["op"] == "add":
                 value = operation["value"]
                 if last not in ("-", str(len(parent.value))):
-                    raise CannotEdit("an item that is not the last of its list")
+                    raise CannotEdit("an item can only be added at the end of its list")
                 if _is_flow(parent):
                     after = _add_flow(after, parent, _inline(value))
                 else:
@@ -132,7 +132,7 @@ def _siblings(node: yaml.Node) -> list[_Span]:
         return list(node.value)
     if isinstance(node, yaml.SequenceNode):
         return [(None, item) for item in node.value]
-    raise CannotEdit("a member of a value without members")
+    raise CannotEdit("the value has no members that could be changed")
 
 
 def _is_flow(node: yaml.Node) -> bool:
@@ -212,7 +212,7 @@ def _start(span: _Span) -> int:
 
 def _add(text: str, parent: yaml.Node, name: str, value: Any) -> str:
     if not isinstance(parent, yaml.MappingNode):
-        raise CannotEdit("a member of a value without members")
+        raise CannotEdit("a member cannot be added to a value that is not a mapping")
     if _is_flow(parent):
         return _add_flow(text, parent, f"{_scalar(name)}: {_inline(value)}")
     first, _ = parent.value[0]
@@ -254,13 +254,13 @@ def _replace(text: str, parent: yaml.Node, name: str, value: Any) -> str:
         block = newline.join(lines).rstrip("\r\n ")
         return text[:start] + block + newline + text[end:]
     if plain and style in ("|", ">"):
-        raise CannotEdit(f"{name} is a block of text")
+        raise CannotEdit(f"{name} is a block scalar")
     if plain or _is_flow(old):
         before, behind = text[: old.start_mark.index], text[old.end_mark.index :]
         return before + _inline(value) + behind
     # A block is replaced in two steps: it is removed, and the new block is inserted at the end of the mapping.
     if len(_siblings(parent)) == 1:
-        raise CannotEdit(f"{name} is all that its mapping has")
+        raise CannotEdit(f"{name} is the only member of its mapping")
     without = _remove(text, parent, name)
     path = _path_to(_compose(text), parent.start_mark.index)
     return _add(without, _find(_compose(without), path), name, value)
@@ -278,7 +278,7 @@ def _path_to(node: yaml.Node, start: int) -> list[str]:
         for number, (key, value) in enumerate(_siblings(below)):
             step = str(number) if key is None else str(key.value)
             waiting.append((value, [*path, step]))
-    raise CannotEdit("the place was lost")
+    raise CannotEdit("the place of the edit was not found again")
 
 
 def _scalar(value: str) -> str:

@@ -2,7 +2,7 @@
 
 libyaml parses; the values are built here, because scalars must be resolved as go.yaml.in/yaml/v2 does for sigs.k8s.io/yaml
 (resolve.go, decode.go): YAML 1.1 booleans, octal and binary integers, no sexagesimals, dates as strings; a later merge
-overrides an earlier key, a later key an earlier one. One document at a time; `cluster.manifests.documents` splits the files.
+overrides an earlier key, a later key an earlier one. This module reads one document at a time; `cluster.manifests.documents` splits the files.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ _LONGEST: Final = 70  # no 64-bit number has more digits in any base; Python ref
 _FRACTION: Final = re.compile(r"\.[0-9](?:_?[0-9])*(?:[eE][-+]?[0-9](?:_?[0-9])*)?")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}.*)?")
 
-# goyaml refuses a document with too large a share of aliases: more than 99 % if it takes at most the first number of decode steps,
-# more than 10 % from the second number on, and a share in between otherwise.
+# goyaml refuses a document with too large a share of aliases: more than 99 % if the document takes at most the first number of decode
+# steps, more than 10 % from the second number on, and a share in between otherwise.
 _ALIASING_LOW, _ALIASING_HIGH = 400_000, 4_000_000
 
 
@@ -120,7 +120,7 @@ def _resolve(text: str) -> Any:
     return text if number is None else number
 
 
-# Only short texts, so that the number of entries bounds the memory: a manifest may contain texts of megabytes.
+# Only short texts are cached, so that the number of entries bounds the memory: a manifest may contain texts of megabytes.
 _remembered = lru_cache(maxsize=8192)(_resolve)
 
 

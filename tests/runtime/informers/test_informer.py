@@ -257,7 +257,7 @@ async def test_a_burst_of_changes_ends_in_an_equal_copy():
 
 async def test_a_misshapen_object_is_an_error_for_each_reader():
     cluster = Embedded.holding([claim("bad", spec={"devices": {"requests": "none"}}), claim("worse", spec=7)])
-    with pytest.raises(Unavailable, match="what is stored is not a ResourceClaim"):
+    with pytest.raises(Unavailable, match="the stored object is not a ResourceClaim"):
         await cluster.get(RESOURCE_CLAIMS, "bad", "default")
     assert (await cluster.get(RESOURCE_CLAIMS.raw, "bad", "default"))["spec"] == {"devices": {"requests": "none"}}
 
