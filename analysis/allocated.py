@@ -74,7 +74,10 @@ def choose_claims(claims: Sequence[ResourceClaim], wanted: Sequence[str]) -> tup
 def allocate_claims(
     stock: Stock, claims: tuple[ResourceClaim, ...], *, node: str, strategy: str, budget_ms: int | None
 ) -> ClaimsOnNodes:
-    """Allocate all claims on `node`, or if that is "", on each node. If no node is feasible, search for changes with which the claims would fit."""
+    """Allocate all claims on `node`, or if that is "", on each node.
+
+    If no node is feasible, search for changes with which the claims would fit.
+    """
     if node or budget_ms is not None:
         options = options_within(budget_ms)
         answers: Mapping[str, Answer] = {

@@ -1,4 +1,4 @@
-"""Treats manifests as if they were applied to a cluster: sets namespaces, skips objects that controllers create, makes the webhook's state."""
+"""Treats manifests as if they were applied: sets namespaces, skips objects that controllers create, and makes the webhook's state."""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ class CreatedPod(NamedTuple):
 def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
     """Run every new pod, and the pods of every workload, through the webhook.
 
-    A pod that an API server has stored is kept unchanged, because no webhook sees it again. Of two pods with the same name, the later one counts.
+    A pod that an API server has stored is kept unchanged, because no webhook sees it again. Of two pods with the same name, the later one
+    counts.
     """
     from analysis.loading import GeneratedNames
     from cluster.patch import apply_json_patch

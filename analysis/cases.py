@@ -197,7 +197,10 @@ def run(file: Path) -> Iterator[CaseResult]:
 
 
 def _resolve(file: Path, named: str) -> str:
-    """Return a path that a file of cases names. A file below the working directory may be untrusted, so it may name only paths below that directory."""
+    """Return a path that a file of cases names.
+
+    A file below the working directory may be untrusted, so it may name only paths below that directory.
+    """
     path = os.path.join(file.parent, named)  # noqa: PTH118  Path would make `-` of `./-`
     if bounds(str(file)) and not bounds(path):
         raise Broken(f"{file}: {named} is outside of the working directory", "name a file below that directory")

@@ -61,7 +61,7 @@ class Edited(NamedTuple):
 
 
 def without_record(result: Result) -> Result:
-    """Return the result without the annotations that record a translation: files have version control, and a later patch would falsify the record."""
+    """Return the result without the annotations that record a translation: files have a history, and a later patch would falsify the record."""
     operations = []
     for operation in result.translation.operations:
         *_, last = split(operation["path"])

@@ -104,7 +104,10 @@ def is_labelled(obj: Raw) -> bool:
 
 
 def namespaces_of(objects: Iterable[dict[str, Any]]) -> set[str]:
-    """Return the namespaces of installations. Only our cluster-scoped objects count, because tenants may write our label in their namespaces."""
+    """Return the namespaces of installations.
+
+    Only our cluster-scoped objects count, because tenants may write our label in their namespaces.
+    """
     namespaces: set[str] = set()
     for obj in objects:
         if obj["kind"] == "Namespace" and is_labelled(obj):

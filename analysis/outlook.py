@@ -91,9 +91,9 @@ def place(
 ) -> Simulation:
     """Schedule the pods of a snapshot that have no node; return their nodes, or why there is none.
 
-    `refused` has the pods that the webhook refuses, with its reasons; they are listed last. `ahead` are other waiting pods, whose outcomes are
-    not returned: the first MAX_PLACED of them take devices from pods that come later in the queue. `check_time` is called before each search,
-    and may raise.
+    `refused` has the pods that the webhook refuses, with its reasons; they are listed last. `ahead` are other waiting pods, whose outcomes
+    are not returned: the first MAX_PLACED of them take devices from pods that come later in the queue. `check_time` is called before each
+    search, and may raise.
     """
     waiting = pending(ahead)[:MAX_PLACED]
     snapshot = replace(snapshot, pods=(*snapshot.pods, *waiting))
@@ -195,7 +195,10 @@ class Queue:
         return self._waiting.get(pod.metadata.key, pod).spec.scheduler_name
 
     def outcome_of_first(self, key: str, *, search: bool) -> PodOutcome | None:
-        """Return the node of one of the first MAX_PLACED pods; None for later pods. Without `search`, also None if the node is not known yet."""
+        """Return the node of one of the first MAX_PLACED pods; None for later pods.
+
+        Without `search`, also None if the node is not known yet.
+        """
         if key not in self._first:
             return None
         return self.place(key) if search else self._outcomes.get(key)

@@ -41,7 +41,7 @@ _BUILD_SECONDS: Final = 120.0
 _BUILD_BYTES: Final = 2 << 30  # in memory
 _LONGEST_ERROR: Final = 1 << 16  # bytes of a program's error message
 _REDIRECTS: Final = 5
-# The revision of a kustomization's base can be an option for git, such as --upload-pack=PROGRAM. git would run the program, even without a network.
+# The revision of a kustomization's base can be an option for git, such as --upload-pack=PROGRAM; git would run the program even offline.
 _OFFLINE: Final = {"GIT_ALLOW_PROTOCOL": "none"} | dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
 _SOCKET: Final = {
     "x86_64": (0xC000003E, 41),

@@ -1,4 +1,5 @@
-"""Explains whether a pod's pending claims can be served: the scheduler's message, the groups of equal nodes, the claims that hold the devices.
+"""Explains whether a pod's pending claims can be served: the scheduler's message, the groups of equal nodes, the claims that hold the
+devices.
 
 The decider (`allocator.decisions`) decides, and makes the messages, which are also those of events and refusals.
 """
@@ -283,7 +284,7 @@ def scheduler_message(pod: Pod) -> str:
 
 
 def unchecked_conditions(pod: Pod, reading: Reading) -> str:
-    """Return the conditions that kube-scheduler checks and drawbridge does not: those in the scheduler's message, else those in the pod's spec."""
+    """Return the conditions that only kube-scheduler checks: those in the scheduler's message, else those in the pod's spec."""
     last_message = scheduler_message(pod)
     if any(words in last_message for words in _OTHER_CONDITIONS):
         return last_message

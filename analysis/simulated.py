@@ -39,7 +39,7 @@ _REASONS = 6  # shown for a pod
 
 
 class Admitted(NamedTuple):
-    """The snapshot with the pods as the webhook admits them, the webhook's state, the reason for each refused pod, and the objects left out."""
+    """The snapshot with the pods as the webhook admits them, the webhook's state, the refused pods with reasons, and the objects left out."""
 
     snapshot: Snapshot
     state: State

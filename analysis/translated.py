@@ -88,7 +88,10 @@ class Translator(NamedTuple):
         outside: Collection[int],
         around: Sequence[Document],
     ) -> list[Result]:
-        """Translate objects of files; equal requests share a template. Objects that a controller created, and agents of a node, stay unchanged."""
+        """Translate objects of files; equal requests share a template.
+
+        Objects that a controller created, and agents of a node, stay unchanged.
+        """
         made = find_controlled(placed) | {
             number for number, document in enumerate(placed) if serves_node(document.object)
         }

@@ -1,7 +1,9 @@
-"""Edits repositories of kustomizations: an edit is written only if every build of the edited files equals the translation of the build of the original files.
+"""Edits repositories of kustomizations: an edit is written only if every build of the edited files equals the translation of the build of
+the original files.
 
-This module does not compute the result of a kustomization. The user's own kustomize or kubectl builds each kustomization before and after the
-edit, from copies of its files, without plugins, Helm or the network. If a build differs, nothing is written, and each difference is reported.
+This module does not compute the result of a kustomization. The user's own kustomize or kubectl builds each kustomization before and after
+the edit, from copies of its files, without plugins, Helm or the network. If a build differs, nothing is written, and each difference is
+reported.
 """
 
 from __future__ import annotations
@@ -278,7 +280,7 @@ class Trees:
         return self._read.get(file) or self._around.get(file, [])
 
     def plan(self, folders: Sequence[str], files: Collection[str], translate: Translate) -> Plan:
-        """Return an edit after which every build of a group equals the translation of its former build, or the reasons why there is no such edit."""
+        """Return an edit after which every build of a group equals the translation of its former build, or why there is no such edit."""
         used = {
             name: kustomization
             for folder in folders
@@ -315,7 +317,7 @@ class Trees:
         return []
 
     def _unnamed(self, unnamed: Sequence[str], used: Iterable[Kustomization]) -> list[InputProblem]:
-        """Return a problem that names the kustomization of a file which the command names, and the other files that would change with that file."""
+        """Return a problem: a file that the command names belongs to a kustomization, and other files would change with that file."""
         named, folder = next(
             (file, kustomization.folder)
             for kustomization in used
@@ -335,7 +337,7 @@ class Trees:
     def _compared(
         self, parts: Sequence[_EditedPart], folders: Sequence[str], files: Collection[str], translate: Translate
     ) -> tuple[dict[str, str], list[InputProblem]]:
-        """Return the first edit whose builds are as expected; else the edit with the fewest wrong builds, and problems that name these builds."""
+        """Return the first edit whose builds are as expected; else the edit with the fewest wrong builds, and a problem for each of these."""
         meanings, keys = self._expected_meanings(folders, files, translate)
         tries: list[tuple[dict[str, str], dict[str, str]]] = []
         for options in ((), (_REFERENCES,), ("no tolerations",), (_REFERENCES, "no tolerations")):
@@ -435,7 +437,8 @@ class Trees:
                         fields = references.setdefault(home.folder, set())
                         fields.add((str(result.object.get("kind")), field.lstrip("/")))
             if part.is_patch:
-                # A patch cannot contain templates, so they go into a file of their own. The tolerations of a patch may replace those of the object.
+                # A patch cannot contain templates, so they go into a file of their own.
+                # The tolerations of a patch may replace those of the object.
                 made.setdefault(home.folder, []).extend(template for result in results for template in result.templates)
                 results = [_patch_result(result, tolerations="no tolerations" not in options) for result in results]
             where = part.file or home.document.file
@@ -679,7 +682,10 @@ def _as_merge_patch(text: str, target: Mapping[str, Any], objects: Iterable[Obje
 
 
 def with_own_templates(results: Sequence[Result], documents: Iterable[Document]) -> list[Result]:
-    """Give each file the templates that its objects need, each once. If two files need the same template, each gets a copy named after its object."""
+    """Give each file the templates that its objects need, each once.
+
+    If two files need the same template, each gets a copy named after its object.
+    """
     templates = [(document.object, document.file) for document in documents if document.object.get("kind") == _TEMPLATE]
     present = {(name_of(template), file) for template, file in templates}
     # Templates are compared by content, because an interrupted run may have named some of them after their objects.

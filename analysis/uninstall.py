@@ -58,7 +58,10 @@ class UninstallPlan(NamedTuple):
 
 
 async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> UninstallPlan:
-    """Make the plan. `only` is the namespace of one of several installations; with `kinds`, CRDs are removed even if objects of their kinds exist."""
+    """Find what to remove, and what stays.
+
+    `only` is the namespace of one of several installations; with `kinds`, CRDs are removed even if objects of their kinds exist.
+    """
 
     async def all_of(kind: Resource[Raw], labels: str = "", namespace: str | None = None) -> list[Raw]:
         objects: list[Raw] = []

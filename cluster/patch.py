@@ -20,7 +20,10 @@ Json = Any
 
 
 class Merge(msgspec.Struct, frozen=True, tag="merge"):
-    """Members replace members, null removes a member, and lists are replaced whole. With a resourceVersion, a concurrent write causes a Conflict."""
+    """Members replace members, null removes a member, and lists are replaced whole.
+
+    With a resourceVersion, a concurrent write causes a Conflict.
+    """
 
     body: dict[str, Json]
 

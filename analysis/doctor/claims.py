@@ -42,7 +42,10 @@ _OF_JOBS = "batch.kubernetes.io/job-tracking"  # removed by kube-controller-mana
 
 
 def overlapping(observed: DoctorInput) -> Iterator[Repairable]:
-    """Claims with conflicting allocations. Those none of whose pods has a node can be released; if none has, the claim allocated first stays."""
+    """Claims with conflicting allocations.
+
+    Those none of whose pods has a node can be released; if none has, the claim allocated first stays.
+    """
     by_uid = {claim.metadata.uid: claim for claim in observed.reading.stock.claims.values()}
     placed = {pod.metadata.uid for pod in observed.reading.pods.values() if pod.spec.node_name}
 
@@ -184,7 +187,10 @@ def unused_templates(observed: DoctorInput) -> Iterator[Repairable]:
 
 
 def unused_claims(observed: DoctorInput) -> Iterator[Finding]:
-    """Claims that have no owner and no device, and that no pod names, by namespace. A webhook may have created them for a pod that was refused."""
+    """Claims that have no owner and no device, and that no pod names, by namespace.
+
+    A webhook may have created them for a pod that was refused.
+    """
     left: defaultdict[str, list[ResourceClaim]] = defaultdict(list)
     used = {key for pod in observed.reading.pods.values() for key in claim_keys(pod)}
     named = {key for obj in observed.reading.objects for key in _claims_named(obj)}

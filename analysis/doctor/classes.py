@@ -55,7 +55,7 @@ def without_class(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def _classes_of_webhook(observed: DoctorInput) -> Iterator[tuple[str, str]]:
-    """Yield each DeviceClass that claims of future pods will name, and the setting or the target (a kind of device in the tables) that names it."""
+    """Yield each DeviceClass that claims of future pods will name, and the setting or the target (a known kind of device) that names it."""
     known = observed.reading.stock.classes.keys()
     if observed.configuration is None or (not observed.reading.is_live and not known):
         return

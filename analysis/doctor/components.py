@@ -1,4 +1,4 @@
-"""Findings about drawbridge itself: about objects that differ from those that this version installs, certificates, and answers of replicas."""
+"""Findings about drawbridge itself: objects that differ from those that this version installs, certificates, and answers of replicas."""
 
 from __future__ import annotations
 
@@ -409,7 +409,7 @@ def _trusts(bundle: bytes, certificate: bytes) -> bool:
 
 
 def without_authority(parts: Parts, now: datetime) -> Iterator[Finding]:
-    """The finding that the authority has no ready replica, which explains missing certificates, and the findings that `not_running` ranks higher."""
+    """The finding that the authority has no ready replica, which explains missing certificates, after those that `not_running` ranks higher."""
     found = [finding for finding in not_running(parts, now) if finding.code == "O009"]
     authorities = [finding for finding in found if finding.object.endswith("/drawbridge-authority")]
     if authorities:

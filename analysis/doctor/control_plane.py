@@ -78,7 +78,7 @@ def not_reached(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def names_not_sent(observed: DoctorInput) -> Iterator[Finding]:
-    """A webhook configuration whose matchConditions lack keys of the configuration, so that the API server does not send pods with these keys."""
+    """A webhook configuration whose matchConditions lack configured keys, so that the API server does not send pods with these keys."""
     unsent: set[str] = set()
     if observed.configuration is not None and observed.parts is not None:
         for configuration in observed.parts.of_kinds("MutatingWebhookConfiguration"):

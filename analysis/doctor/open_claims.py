@@ -1,8 +1,8 @@
-"""Lists requests that wait for devices: those of claims without an allocation, and those of the claims that kube-scheduler will create for pods
-whose extended resources a DeviceClass serves.
+"""Lists requests that wait for devices: those of claims without an allocation, and those of the claims that kube-scheduler will create for
+pods whose extended resources a DeviceClass serves.
 
-Such a pod has no claim while it waits, because kube-scheduler creates the claim once a node is chosen. If a node offers the resource through
-a device plugin, the pod may run there without a claim.
+Such a pod has no claim while it waits, because kube-scheduler creates the claim once a node is chosen. If a node offers the resource
+through a device plugin, the pod may run there without a claim.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ def not_made(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def not_translated(observed: DoctorInput) -> Iterator[Finding]:
-    """Pods that wait although the webhook would translate them in mode `enforce`, by the rule of the controller (`find_missed`). Also resources
-    that no node offers and no claim can replace, so that only an administrator can help the pods that request them.
+    """Pods that wait although the webhook would translate them in mode `enforce`, by the rule of the controller (`find_missed`). Also
+    resources that no node offers and no claim can replace, so that only an administrator can help the pods that request them.
     """
     if observed.configuration is None:
         return

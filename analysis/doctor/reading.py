@@ -103,8 +103,8 @@ async def survey(
     given: ConfigurationInForce | None = None,
     server: Kubernetes | None = None,
 ) -> DoctorInput:
-    """Read a live cluster. Raises CommandFailed if the server does not have ResourceClaims; any other kind that the server does not have counts
-    as empty. A kind that the caller is not allowed to read counts as empty too, and is listed as missing.
+    """Read a live cluster. Raises CommandFailed if the server does not have ResourceClaims; any other kind that the server does not have
+    counts as empty. A kind that the caller is not allowed to read counts as empty too, and is listed as missing.
     """
     reading = await read_cluster(cluster, NEEDS)
     if resources.RESOURCE_CLAIMS.kind in reading.absent:

@@ -1,4 +1,7 @@
-"""The repairs of `doctor --repair`. Each is a write that fails if the object has changed since doctor read it, so no later change is undone."""
+"""The repairs of `doctor --repair`.
+
+Each is a write that fails if the object has changed since doctor read it, so no later change is undone.
+"""
 
 from __future__ import annotations
 

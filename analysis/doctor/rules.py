@@ -45,8 +45,8 @@ class NotChecked(msgspec.Struct, frozen=True):
 class Rule(NamedTuple):
     """One rule: a function that returns findings, their codes, and the inputs that it needs.
 
-    `may_be_none` has kinds of which a cluster need not have any object. The rule runs on a dump without objects of these kinds, but not on a live cluster
-    that forbids listing them.
+    `may_be_none` has kinds of which a cluster need not have any object. The rule runs on a dump without objects of these kinds, but not on
+    a live cluster that forbids listing them.
     """
 
     find: Callable[..., Iterable[Finding | Repairable]]

@@ -1,4 +1,7 @@
-"""`drawbridge explain`: makes and shows stories. A story explains the state of a pod, a workload, a claim or a device, from a cluster or a dump."""
+"""`drawbridge explain`: makes and shows stories.
+
+A story explains the state of a pod, a workload, a claim or a device, from a cluster or a dump.
+"""
 
 from analysis.explain.away import actor_of, with_cause
 from analysis.explain.devices import device_story

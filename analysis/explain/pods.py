@@ -1,4 +1,4 @@
-"""Makes the story of a pod: its requests, what the webhook and the scheduler decided about them, its devices, and which component acts next."""
+"""Makes the story of a pod: its requests, the decisions about them, its devices, and the component that acts next."""
 
 from __future__ import annotations
 
@@ -117,7 +117,10 @@ def _as_admitted(pod: Pod, reading: Reading, configuration: Configuration) -> Po
 
 
 def _undecoded_story(key: str, reading: Reading, configuration: Configuration) -> PodStory:
-    """Return the story of a pod that cannot be decoded, for instance because an amount is a placeholder. It has only the webhook's decision."""
+    """Return the story of a pod that cannot be decoded, for instance because an amount is a placeholder.
+
+    It has only the webhook's decision.
+    """
     raw = reading.raw[key]
     webhook = decide_now(raw, reading, configuration)
     next_step = _refusal(webhook)
@@ -179,7 +182,7 @@ def _claims_of(pod: Pod, reading: Reading) -> Iterator[ClaimStory]:
 
 
 def scheduler_actor(name: str, configuration: Configuration) -> Actor:
-    """Return the actor with a scheduler's name: the bridge, if its configured scheduler has the name; without a configured bridge, if the name begins with ours."""
+    """Return the actor with this scheduler name: the bridge if the configuration says so or, without a configured bridge, if the name is ours."""
     bridge = configuration.file.bridge
     ours = name == bridge.scheduler_name if bridge is not None else name.startswith(NAME)
     return Actor.BRIDGE if ours else Actor.SCHEDULER

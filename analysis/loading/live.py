@@ -106,7 +106,7 @@ def as_documents(objects: Iterable[Object]) -> list[Document]:
 
 
 async def look_around(cluster: Cluster, namespaces: Sequence[str]) -> tuple[tuple[Object, ...], list[Unread]]:
-    """Read the objects with settings of device plugins and autoscalers in these namespaces, as the webhook does; also return what is unread."""
+    """Read the objects with settings of device plugins and autoscalers in these namespaces, as the webhook does; return them and what is unread."""
     from webhook.service import read_evidence
 
     if not namespaces:
@@ -125,8 +125,8 @@ class Needs(NamedTuple):
 
     Pods are decoded when their page is read; `stored` chooses the pods whose JSON is kept too. With `workloads`, the JSON of all pods is
     kept, and custom kinds that create pods are read; if a namespace is given too, only objects of this namespace are read. With `typed`,
-    objects are decoded as the types of their kinds, and objects of kinds without a type are kept whole or left out. `events` are field selectors of
-    the events to read.
+    objects are decoded as the types of their kinds, and objects of kinds without a type are kept whole or left out. `events` are field
+    selectors of the events to read.
     """
 
     kinds: tuple[Resource[Any], ...] = OUTLOOK_KINDS

@@ -140,7 +140,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.typed.stock(self.features.server)
 
     def of_documents(self, documents: Sequence[Document], around: Sequence[Document]) -> Reading:
-        """Return a reading of these documents, such as those of one namespace, and of the inventory `around` without the objects that they replace."""
+        """Return a reading of these documents, and of the inventory `around` without the objects that the documents replace."""
         every = (*not_replaced(around, documents), *documents)
         if len(every) == len(self.documents) and all(map(is_, every, self.documents)):
             return self

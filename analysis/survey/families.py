@@ -1,7 +1,7 @@
 """Groups objects into workloads: the top owner, the objects that it created, and its pods.
 
-A Deployment counts once, not again with its ReplicaSets and pods. So does an object of a custom kind, because owner references are followed upwards from
-pods, even to an owner that could not be read. Authors write these references, so they may form a cycle; the search then stops.
+A Deployment counts once, not again with its ReplicaSets and pods. So does an object of a custom kind, because owner references are followed
+upwards from pods, even to an owner that could not be read. Authors write these references, so they may form a cycle; the search then stops.
 """
 
 from __future__ import annotations

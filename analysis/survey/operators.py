@@ -1,7 +1,7 @@
 """The device plugins that vendors' operators and clouds run, and how to keep them off nodes.
 
-An operator undoes edits of the DaemonSets that it creates, so a remedy names the operator's own object. This follows NVIDIA/gpu-operator v26.7;
-ROCm/gpu-operator 6df13c1: internal/validator, docs/dra; intel/intel-device-plugins-for-kubernetes 94a91bc: pkg/controllers;
+An operator undoes edits of the DaemonSets that it creates, so a remedy names the operator's own object. This follows NVIDIA/gpu-operator
+v26.7; ROCm/gpu-operator 6df13c1: internal/validator, docs/dra; intel/intel-device-plugins-for-kubernetes 94a91bc: pkg/controllers;
 Mellanox/network-operator b06827e: api/v1alpha1, its chart of k8snetworkplumbingwg/sriov-network-operator.
 """
 

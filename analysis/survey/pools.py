@@ -1,9 +1,9 @@
 """Declarations for pools of network devices, ready to paste: targets with the plugins' selectors, or objects of the SR-IOV driver.
 
-A target, a kind of device in the configuration, selects devices by the attributes that their driver publishes: kubernetes-sigs/dranet at f258477 (pkg/apis, pkg/inventory) for
-pools of the shared RDMA plugin, k8snetworkplumbingwg/dra-driver-sriov at cd9404f (pkg/consts, pkg/devicestate) for all others. YAML
-comments name the selectors for which the driver publishes no attribute. With the objects, the SR-IOV driver publishes the name of a pool,
-by which Multus finds devices.
+A target, a kind of device in the configuration, selects devices by the attributes that their driver publishes: kubernetes-sigs/dranet at
+f258477 (pkg/apis, pkg/inventory) for pools of the shared RDMA plugin, k8snetworkplumbingwg/dra-driver-sriov at cd9404f (pkg/consts,
+pkg/devicestate) for all others. YAML comments name the selectors for which the driver publishes no attribute. With the objects, the SR-IOV
+driver publishes the name of a pool, by which Multus finds devices.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Objects in memory with versions and a window of history, as etcd and the watch cache are for an API server.
 
-This module has no API rules (`cluster.embedded.registry`) and does no I/O. An object is stored as JSON bytes, so that a reader cannot change it; it is
-decoded once for each type, and typed values are shared.
+This module has no API rules (`cluster.embedded.registry`) and does no I/O. An object is stored as JSON bytes, so that a reader cannot
+change it; it is decoded once for each type, and typed values are shared.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reads YAML exactly as kubectl does.
 
-libyaml parses; the values are built here, because scalars must be resolved as go.yaml.in/yaml/v2 does for sigs.k8s.io/yaml
-(resolve.go, decode.go): YAML 1.1 booleans, octal and binary integers, no sexagesimals, dates as strings; a later merge
-overrides an earlier key, a later key an earlier one. This module reads one document at a time; `cluster.manifests.documents` splits the files.
+libyaml parses; the values are built here, because scalars must be resolved as go.yaml.in/yaml/v2 does for sigs.k8s.io/yaml (resolve.go,
+decode.go): YAML 1.1 booleans, octal and binary integers, no sexagesimals, dates as strings; a later merge overrides an earlier key, a later
+key an earlier one. This module reads one document at a time; `cluster.manifests.documents` splits the files.
 """
 
 from __future__ import annotations
