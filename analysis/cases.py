@@ -160,7 +160,9 @@ def run(file: Path) -> Iterator[CaseResult]:
     """Run the cases of a file, or raise a ManifestError for an invalid one."""
     documents = read([str(file)])
     if len(documents) != 1:
-        raise Broken(f"{file} has {count_of(len(documents), 'document')}", "write all cases of a file into one document")
+        raise Broken(
+            f"{file} has {count_of(len(documents), 'document')}", "write all cases of a file into one document"
+        )
     document = documents[0]
     try:
         cases = convert(document.object, Cases)

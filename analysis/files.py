@@ -260,7 +260,9 @@ def describe_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
     if requesting:
         named = list_first(list(reversed(requesting.values())), _SHOWN)
         files = count_of(len(requesting), "file")
-        lines.append(f"devices are requested in {files} ({named}), outside of any object that is read; {_REMEDY_FOR_REQUESTS}")
+        lines.append(
+            f"devices are requested in {files} ({named}), outside of any object that is read; {_REMEDY_FOR_REQUESTS}"
+        )
     return lines
 
 

@@ -103,7 +103,9 @@ def _resolved(path: str, root: str = "") -> str:
 
 
 def _refuse(error: OSError) -> NoReturn:
-    raise _broken(str(error.filename), f"cannot be read: {error.strerror}", "rename the file, or remove it from the folder") from error
+    raise _broken(
+        str(error.filename), f"cannot be read: {error.strerror}", "rename the file, or remove it from the folder"
+    ) from error
 
 
 def builder() -> str:
@@ -177,7 +179,9 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
             text = process.stdout.read(MAX_BYTES + 1)
             if len(text) > MAX_BYTES:
                 process.kill()
-                raise _broken(folder, f"{program} builds more than {MAX_BYTES >> 20} MiB from the folder", "split the folder")
+                raise _broken(
+                    folder, f"{program} builds more than {MAX_BYTES >> 20} MiB from the folder", "split the folder"
+                )
             process.wait()
             if not late.is_alive():
                 raise _broken(
@@ -193,8 +197,12 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
             if _ASKED.search(stderr_text):
                 message = f"{program}: the folder refers to a remote address, and a build has no network"
                 raise _broken(folder, message, "build the folder elsewhere and pipe the result in: -f -")
-            if fatal := re.search(r"fatal(?: error)?: (.+)", stderr_text):  # a Go program that ran out of memory writes this
-                raise _broken(folder, f"{program}: {fatal[1].strip()}", "build the folder elsewhere and pipe the result in: -f -")
+            if fatal := re.search(
+                r"fatal(?: error)?: (.+)", stderr_text
+            ):  # a Go program that ran out of memory writes this
+                raise _broken(
+                    folder, f"{program}: {fatal[1].strip()}", "build the folder elsewhere and pipe the result in: -f -"
+                )
             lines = [line.strip() for line in stderr_text.split("\n") if any(map(str.isalpha, line))]
             last = lines[-1] if lines else "failed"
             if logged := re.search(r'"command failed" err="((?:[^"\\]|\\.)*)"', last):  # a line of kubectl's log

@@ -178,7 +178,9 @@ def _edited(
                 entry["resourceClaimTemplateName"] = new["metadata"]["name"] = template.name_of(new["spec"])
                 made[name] = ResizedObject(new)
     if missing := sorted(amounts.keys() - names_written):
-        remedy = f"the workload requests {', '.join(sorted(known))}" if known else "name the workload that requests devices"
+        remedy = (
+            f"the workload requests {', '.join(sorted(known))}" if known else "name the workload that requests devices"
+        )
         raise Broken(f"{identity.kind} {identity.namespace}/{identity.name} does not request {missing[0]}", remedy)
     yield from made.values()
     yield ResizedObject(after, before)
@@ -203,5 +205,7 @@ def _as_applied(obj: Object) -> Object:
     for name in ("uid", "resourceVersion", "generation", "creationTimestamp"):
         metadata.pop(name, None)
     if applied.get("kind") == "Pod" and inside(obj, "status").get("phase"):
-        inside(applied, "spec").pop("nodeName", None)  # a scheduler wrote nodeName; in a pod without a phase, the author wrote it
+        inside(applied, "spec").pop(
+            "nodeName", None
+        )  # a scheduler wrote nodeName; in a pod without a phase, the author wrote it
     return applied

@@ -308,7 +308,9 @@ class Trees:
         """Return the first reason why builds before and after an edit cannot be compared."""
         for kustomization in used:
             if kustomization.missing:
-                problem = f"{kustomization.missing} is not a file of this repository, so builds with it cannot be compared"
+                problem = (
+                    f"{kustomization.missing} is not a file of this repository, so builds with it cannot be compared"
+                )
                 return [self._name_line(kustomization.document.file, kustomization.missing, problem)]
         for kustomization in () if builder() else used:
             for field in sorted(kustomization.document.object.keys() - _PLAIN):
@@ -351,7 +353,9 @@ class Trees:
         after, wrong = min(tries, key=lambda attempt: len(attempt[1]))
         # Report the builds that would be wrong, and the lines with device requests that would stay.
         problems = [
-            InputProblem(shown(self._known[folder].document.file), problem, "edit the files of this kustomization by hand")
+            InputProblem(
+                shown(self._known[folder].document.file), problem, "edit the files of this kustomization by hand"
+            )
             for folder, problem in wrong.items()
         ]
         concerned = {
@@ -528,7 +532,9 @@ class Trees:
                 try:
                     now = _meaning([document.object for document in self._build(copy, folder)], template_names)
                 except ManifestError as error:
-                    wrong[folder] = f"the kustomization cannot be built from the edited files: {error.problems[0].message}"
+                    wrong[folder] = (
+                        f"the kustomization cannot be built from the edited files: {error.problems[0].message}"
+                    )
                     continue
                 if different := sorted((meaning - now) + (now - meaning)):
                     wrong[folder] = f"{different[0][0]}, built from the edited files, would differ from its translation"
@@ -592,7 +598,11 @@ class Trees:
             files = (file for file in files if file.suffix in _OF_CHARTS and not file.match(_UNIT_TESTS))
             lines = [line for file in files for line in self.lines_to_edit(str(file), keys)]
             if keys and not lines:
-                lines = [InputProblem(shown(f"{chart}/Chart.yaml"), f"this chart renders to {min(keys)}", "edit the chart by hand")]
+                lines = [
+                    InputProblem(
+                        shown(f"{chart}/Chart.yaml"), f"this chart renders to {min(keys)}", "edit the chart by hand"
+                    )
+                ]
             yield from lines
         for file, documents in self._read.items():
             # Values of a chart, or an object that contains values.

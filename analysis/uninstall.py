@@ -119,7 +119,9 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
         if used:
             keys = ["/".join(filter(None, resources.key(obj))) for obj in used]
             crd = f"CustomResourceDefinition {definition['metadata']['name']}"
-            left.append(f"{crd}, because of {list_first(keys, _NAMED)}; --kinds removes the definition and these objects")
+            left.append(
+                f"{crd}, because of {list_first(keys, _NAMED)}; --kinds removes the definition and these objects"
+            )
         else:
             steps.append(_step(resources.CUSTOM_RESOURCE_DEFINITIONS, definition))
     # Remove these late: after an interruption, the next run derives from them which namespaces are drawbridge's.

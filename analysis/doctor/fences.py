@@ -75,7 +75,9 @@ def behind_the_fence(observed: DoctorInput) -> Iterator[Finding]:
             continue
         fenced_names = [name for name in served_resources(pod, serving) if serving[name] in fenced]
         if fenced_names and not _is_ours(pod.spec.scheduler_name, observed.bridge):
-            remedy = f"give the pod the bridge's schedulerName: the webhook translates no {fenced_names[0]} into a claim"
+            remedy = (
+                f"give the pod the bridge's schedulerName: the webhook translates no {fenced_names[0]} into a claim"
+            )
             if all(configuration.resource(name) for name in fenced_names):
                 remedy = "recreate the pod where the webhook translates it (docs/bridge.md), or give it the bridge's schedulerName"
             yield make_finding(

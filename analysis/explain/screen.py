@@ -179,7 +179,9 @@ def screen_of_server(server: AssumedServer) -> Iterator[str]:
         case ServerSource.CONFIGURATION:
             off = [gate for gate, on in server.features.items() if not on]
             without = f" without {list_first(off, _DEVICES)}" if off else ""
-            yield _row("server", f"{version}{without}, as the configuration says; other feature gates are assumed to be on")
+            yield _row(
+                "server", f"{version}{without}, as the configuration says; other feature gates are assumed to be on"
+            )
         case ServerSource.CLUSTER:
             yield _row("server", f"{version}, as the cluster says; feature gates are not checked, and assumed to be on")
         case ServerSource.UNDECLARED:

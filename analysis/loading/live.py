@@ -106,7 +106,7 @@ def as_documents(objects: Iterable[Object]) -> list[Document]:
 
 
 async def look_around(cluster: Cluster, namespaces: Sequence[str]) -> tuple[tuple[Object, ...], list[Unread]]:
-    """Read the objects with settings of device plugins and autoscalers in these namespaces, as the webhook does; return them and what is unread."""
+    """Read the objects with settings of device plugins and autoscalers in these namespaces, as the webhook does, and return what is unread, too."""
     from webhook.service import read_evidence
 
     if not namespaces:

@@ -285,7 +285,9 @@ def read_leniently(
     problems: list[InputProblem] = []
     excluded = patterns(exclude)
     members = 0
-    known: set[str] = set()  # the files that were read: a file that is named twice, or is below a folder that is named too, is read once
+    known: set[str] = (
+        set()
+    )  # the files that were read: a file that is named twice, or is below a folder that is named too, is read once
     most = MAX_MEMBERS if keep is None else MAX_MEMBERS_CUT_DOWN
     for path in dict.fromkeys(map(str, paths)):
         try:

@@ -150,8 +150,9 @@ def test_in_place_names_further_files_and_changed_writes_them(tmp_path, monkeypa
     before = texts(tmp_path)
     refused = run("translate", "--in-place", "base/web.yaml")
     assert refused.exit_code == 2
-    assert "base/web.yaml: belongs to the kustomization base/, in which prod/gpus.yaml, prod/kustomization.yaml change" in (
-        refused.stderr
+    assert (
+        "base/web.yaml: belongs to the kustomization base/, in which prod/gpus.yaml, prod/kustomization.yaml change"
+        in (refused.stderr)
     )
     assert texts(tmp_path) == before
     [options] = re.findall(r"pass `(.*)` too", refused.stderr)

@@ -125,7 +125,10 @@ def test_no_build_contacts_an_address_that_a_folder_names(name, listener, tmp_pa
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ('{{ repeat 3000000000 "x" }}', r"helm: .*out of memory.* \(build the folder elsewhere and pipe the result in: -f -\)"),
+        (
+            '{{ repeat 3000000000 "x" }}',
+            r"helm: .*out of memory.* \(build the folder elsewhere and pipe the result in: -f -\)",
+        ),
         (
             '{{ fail "not in this namespace" }}',
             r"helm: .*not in this namespace.* \(give the values .* --values, .* with -n\)",

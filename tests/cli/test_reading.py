@@ -160,7 +160,10 @@ def test_an_object_with_too_many_members_is_not_read(verb, text, tmp_path, monke
     monkeypatch.setattr(yaml_reader, "load", lambda *args, load=yaml_reader.load: load(*args) if len(args[0]) < 100 else 1 / 0)  # fmt: skip
     done = run(verb, tmp_path)
     assert done.exit_code == 2
-    assert done.stderr.count("large.yaml: is not read: with this file, the input has more than 1,000 lines and members") == 1
+    assert (
+        done.stderr.count("large.yaml: is not read: with this file, the input has more than 1,000 lines and members")
+        == 1
+    )
     assert any(text in done.stdout for text in ("name: a", "1 object checked", "1 object read", "no pending pods"))
 
 

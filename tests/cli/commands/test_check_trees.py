@@ -174,7 +174,9 @@ def test_a_skipped_file_that_requests_devices_is_reported(command, case, tmp_pat
         assert message in output if suffix else "D012" not in output
         return
     assert (
-        f"devices are requested in 1 file ({name}{suffix}), outside of any object that is read; read" in output if suffix else "requested in" not in output
+        f"devices are requested in 1 file ({name}{suffix}), outside of any object that is read; read" in output
+        if suffix
+        else "requested in" not in output
     )
 
 

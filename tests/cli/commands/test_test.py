@@ -104,7 +104,10 @@ def test_a_policy_decides_whether_a_pod_fits(tmp_path):
         ("cases: [{name: a, pod: {}, expect: {outcom: left}}]", "unknown field 'outcom'"),
         ("cases: [{name: a, pod: {}, expect: {outcome: lfet}}]", "'lfet'"),
         ("cases: [{name: a, pod: {}, expect: {}}]", "expect is empty"),
-        ("cases: [{name: a, pod: {kind: ConfigMap, apiVersion: v1}, expect: {fits: true}}]", "neither a pod nor a workload"),
+        (
+            "cases: [{name: a, pod: {kind: ConfigMap, apiVersion: v1}, expect: {fits: true}}]",
+            "neither a pod nor a workload",
+        ),
         ("cases: [{name: a, pod: gone.yaml, expect: {fits: true}}]", "cannot be read"),
         ("cases: []", "cases is empty"),
         ("", "0 documents"),

@@ -137,7 +137,8 @@ async def test_objects_with_our_label_in_other_namespaces_are_kept(home, is_labe
     assert {"MutatingWebhookConfiguration drawbridge", "Deployment drawbridge-system/drawbridge-webhook"} <= {*taken}
     assert not [step for step in taken if "team" in step or "mine" in step]
     assert (
-        "ConfigMap team/boards, in a namespace without drawbridge: if it belongs to drawbridge, use --namespace team" in left
+        "ConfigMap team/boards, in a namespace without drawbridge: if it belongs to drawbridge, use --namespace team"
+        in left
     )
     assert not [step for step in left if step.startswith("Namespace team")]
     for kept in forged():
