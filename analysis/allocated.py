@@ -56,18 +56,18 @@ class ClaimsOnNodes:
         }
 
 
-def choose_claims(claims: Sequence[ResourceClaim], wanted: Sequence[str]) -> tuple[ResourceClaim, ...]:
+def choose_claims(claims: Sequence[ResourceClaim], requested_names: Sequence[str]) -> tuple[ResourceClaim, ...]:
     """Return the unallocated claims, or those of them that `--claim` names; a name without a namespace means `default`."""
     unallocated = [claim for claim in claims if claim.status.allocation is None]
-    names = [name if "/" in name else f"default/{name}" for name in wanted]
+    names = [name if "/" in name else f"default/{name}" for name in requested_names]
     open_names = {claim.metadata.key for claim in unallocated}
     for name in names:
         if name in open_names:
             continue
         if any(claim.metadata.key == name for claim in claims):
             raise Broken(f"ResourceClaim {name} is already allocated", "remove its status, or name another claim")
-        have = ", ".join(sorted(open_names)) or "none"
-        raise Broken(f"no ResourceClaim {name} in the input", f"unallocated claims: {have}")
+        unallocated_names = ", ".join(sorted(open_names)) or "none"
+        raise Broken(f"no ResourceClaim {name} in the input", f"unallocated claims: {unallocated_names}")
     return tuple(claim for claim in unallocated if not names or claim.metadata.key in names)
 
 
@@ -91,11 +91,11 @@ def allocate_claims(
         answers, scores = _allocate_on_all(stock, claims, strategy)
     if any(answer.feasible for answer in answers.values()):
         return ClaimsOnNodes(answers, scores)
-    elsewhere = tuple(fleet(stock, claims).feasible) if node else ()
+    feasible_nodes = tuple(fleet(stock, claims).feasible) if node else ()
     hints: dict[str, Sequence[NearestFit]] = {}
     for group in equal_answers(answers):
         if group.answer.verdict == "infeasible":
-            hints[group.nodes[0]] = _hints(stock, group.nodes[0], claims, elsewhere)
+            hints[group.nodes[0]] = _hints(stock, group.nodes[0], claims, feasible_nodes)
     return ClaimsOnNodes(answers, scores, hints)
 
 
@@ -105,29 +105,31 @@ def _allocate_on_all(
     """Search once for equivalent nodes; then, with a strategy other than the default, choose the devices on each feasible node."""
     first = fleet(stock, claims)
     cache = StrategyCache()
-    served: dict[str, Answer] = {}
+    feasible_answers: dict[str, Answer] = {}
     scores: dict[str, float] = {}
     for node in first.feasible if strategy != DEFAULT else ():
         chosen = choose_devices(stock, node, claims, strategy=strategy, cache=cache)
-        served[node] = chosen.answer
+        feasible_answers[node] = chosen.answer
         scores[node] = chosen.score
-    answers = ChainMap(served, first)  # type: ignore[arg-type]  # never written
+    answers = ChainMap(feasible_answers, first)  # type: ignore[arg-type]  # never written
     by_node: dict[str, Answer] = {}
-    for first_node, *others in first.equal_nodes():
+    for first_node, *equal_nodes in first.equal_nodes():
         by_node[first_node] = answers[first_node]
-        for node in others:  # a refusal holds for all equivalent nodes; an allocation names devices of its node
+        for node in equal_nodes:  # a refusal holds for all equivalent nodes; an allocation names devices of its node
             by_node[node] = answers[node] if by_node[first_node].feasible else by_node[first_node]
     return {node: by_node[node] for node in stock.nodes}, scores
 
 
-def _hints(stock: Stock, node: str, claims: tuple[ResourceClaim, ...], elsewhere: tuple[str, ...]) -> list[NearestFit]:
+def _hints(
+    stock: Stock, node: str, claims: tuple[ResourceClaim, ...], feasible_nodes: tuple[str, ...]
+) -> list[NearestFit]:
     """Search for changes with which the claims would fit, within a budget of steps."""
     options = Options(budget=Budget(step_limits.SEARCHED_HINTS))
 
     def fits(stock: Stock, claims: tuple[ResourceClaim, ...]) -> bool | None:
         return choose_devices(stock, node, claims, options=options).answer.decided
 
-    return nearest_fits(stock, node, claims, fits=fits, elsewhere=elsewhere)
+    return nearest_fits(stock, node, claims, fits=fits, elsewhere=feasible_nodes)
 
 
 def report(allocated: ClaimsOnNodes) -> Report:
@@ -144,8 +146,8 @@ def report(allocated: ClaimsOnNodes) -> Report:
         parts.append(f"and {len(fitting) - _SHOWN} more nodes that fit: {list_first(fitting[_SHOWN:], _NAMED)}")
     for group in equal_answers({node: answer for node, answer in answers.items() if not answer.feasible}):
         first, *others = group.nodes
-        also = f" (and {len(others)} like it: {list_first(others, _NAMED)})" if others else ""
-        parts += _reasons(f"{first}: {group.answer.verdict}{also}", group.answer, allocated.hints.get(first, ()))
+        equal_nodes = f" (and {len(others)} like it: {list_first(others, _NAMED)})" if others else ""
+        parts += _reasons(f"{first}: {group.answer.verdict}{equal_nodes}", group.answer, allocated.hints.get(first, ()))
     return Report("Claims on nodes", parts)
 
 
@@ -156,8 +158,8 @@ def _reasons(title: str, answer: Answer, hints: Sequence[NearestFit]) -> Iterato
     yield Screen(why, title)
     fits: list[str] = []
     for hint in hints:
-        about = f"{hint.claim}, request {hint.request}: " if hint.request else f"{hint.claim}: " if hint.claim else ""
-        fits.append(f"  - {about}{hint.text}")
+        subject = f"{hint.claim}, request {hint.request}: " if hint.request else f"{hint.claim}: " if hint.claim else ""
+        fits.append(f"  - {subject}{hint.text}")
     if fits:
         yield Screen(fits, "would fit:")
 

@@ -44,12 +44,12 @@ def print_assumed(assumed: Iterable[str]) -> None:
 def warn_no_classes(documents: Iterable[Document], around: Sequence[Document], decided: Iterable[Decision]) -> None:
     """Warn if keys stay because the files contain a Node or ResourceSlice, and so count as a cluster without DeviceClasses."""
     kinds = [(str(document.object.get("kind")), document) for document in documents]
-    shown = [(kind, document) for kind, document in kinds if kind in ("Node", "ResourceSlice")]
-    if around or not shown or any(kind == "DeviceClass" for kind, _ in kinds):
+    fleet_objects = [(kind, document) for kind, document in kinds if kind in ("Node", "ResourceSlice")]
+    if around or not fleet_objects or any(kind == "DeviceClass" for kind, _ in kinds):
         return
     if all(decision.outcome != "left" for decision in decided):
         return
-    kind, first = shown[0]
+    kind, first = fleet_objects[0]
     where = f"{first.file}:{first.line}"
     warn(
         f"{where}: this {kind} makes the files count as a cluster without DeviceClasses; if it is not of your cluster, --exclude its file"
@@ -90,7 +90,7 @@ def find_controlled(documents: Sequence[Document]) -> frozenset[int]:
 
     metadata = [inside(document.object, "metadata") for document in documents]
     uids = {meta["uid"] for meta in metadata if isinstance(meta.get("uid"), str) and meta["uid"]}
-    made = frozenset(
+    controlled = frozenset(
         number
         for number, meta in enumerate(metadata)
         if meta.get("uid")
@@ -99,6 +99,6 @@ def find_controlled(documents: Sequence[Document]) -> frozenset[int]:
             for owner in items(meta, "ownerReferences")
         )
     )
-    if made and not quiet():
-        complain(f"skipped: {count_of(len(made), 'object')} whose controller is in the input")
-    return made
+    if controlled and not quiet():
+        complain(f"skipped: {count_of(len(controlled), 'object')} whose controller is in the input")
+    return controlled

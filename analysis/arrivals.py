@@ -55,16 +55,16 @@ def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
 
     arrived = Arrivals({}, [], {})
     generated = GeneratedNames()
-    made: set[tuple[str, str]] = set()
+    added_templates: set[tuple[str, str]] = set()
 
     def arrive(*pods: Object) -> None:
         for pod in pods:
             try:
-                read = convert(pod, Pod)
+                typed_pod = convert(pod, Pod)
             except WireError as error:
                 arrived.refused[_key_of(pod)] = f"cannot be read: {error}"
             else:
-                arrived.pods[read.metadata.key] = read
+                arrived.pods[typed_pod.metadata.key] = typed_pod
 
     for obj in objects:
         metadata = mapping(obj.get("metadata"))
@@ -90,8 +90,8 @@ def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
                 continue
             arrive(*pods)
             for name, template_spec in verdict.templates.items():
-                if (namespace, name) not in made:
-                    made.add((namespace, name))
+                if (namespace, name) not in added_templates:
+                    added_templates.add((namespace, name))
                     stored = convert(template.object_of(name, template_spec, namespace), ResourceClaimTemplate)
                     arrived.templates.append(defaults.template(stored))
     return arrived

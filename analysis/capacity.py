@@ -66,7 +66,7 @@ class NodeStory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 @lru_cache(maxsize=1024)
 def is_count(key: str) -> bool:
     """Return whether a device plugin's resource counts devices, and not an amount or a percentage of a device."""
-    roles = {known.row.role for known in Configuration().resource(key)}.difference(_UNCLEAR_ROLES)
+    roles = {configured.row.role for configured in Configuration().resource(key)}.difference(_UNCLEAR_ROLES)
     return roles.isdisjoint(_AMOUNTS) if roles else not _PART.search(key.partition("/")[2])
 
 
@@ -129,11 +129,11 @@ def since_of(claim: ResourceClaim) -> str:
 def pods_of(claim: ResourceClaim) -> tuple[str, ...]:
     """Return the names of the pods that a claim is reserved for. Before the name of another consumer stands its resource."""
     namespace = claim.metadata.namespace or "default"
-    named: list[str] = []
+    consumers: list[str] = []
     for consumer in claim.status.reserved_for:
         prefix = "" if consumer.is_pod else f"{consumer.resource} "
-        named.append(f"{prefix}{namespace}/{consumer.name}")
-    return tuple(named)
+        consumers.append(f"{prefix}{namespace}/{consumer.name}")
+    return tuple(consumers)
 
 
 def holder_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> Holder:
@@ -158,10 +158,10 @@ def texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
     return {name: str(amount) for name, amount in amounts.items()}
 
 
-def node_stories(wanted: Collection[str], reading: Reading) -> Iterator[NodeStory]:
-    """Yield the devices of the `wanted` nodes, or if none are named, of every node with devices. Each node that reaches a device has it."""
+def node_stories(node_names: Collection[str], reading: Reading) -> Iterator[NodeStory]:
+    """Yield the devices of these nodes, or if none are named, of every node with devices. Each node that reaches a device has it."""
     stock = reading.stock
-    for name in wanted:
+    for name in node_names:
         refuse_unknown_node(name, stock)
     holders: defaultdict[tuple[str, str, str], list[Holder]] = defaultdict(list)
     for claim in stock.claims.values():
@@ -177,7 +177,7 @@ def node_stories(wanted: Collection[str], reading: Reading) -> Iterator[NodeStor
             share = {key: str(Quantity.from_nano(amount))}
             holder = Holder(claim="", pods=(pod.metadata.key,), since=since, share=share)
             by_plugin[pod.spec.node_name][key].append(holder)
-    for node in wanted or sorted(stock.nodes):
+    for node in node_names or sorted(stock.nodes):
         devices = [
             DeviceHeld(
                 device=f"{device.driver}/{device.pool}/{device.device}",
@@ -190,5 +190,5 @@ def node_stories(wanted: Collection[str], reading: Reading) -> Iterator[NodeStor
         devices += [
             DeviceHeld(device=key, state=PLUGIN, holders=tuple(of_key)) for key, of_key in by_plugin[node].items()
         ]
-        if devices or wanted:
+        if devices or node_names:
             yield NodeStory(node=node, devices=tuple(devices))

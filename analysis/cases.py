@@ -79,8 +79,8 @@ def problems_of(
     from webhook.admission import decide_object
     from webhook.translate import outcome_of
 
-    made = [created_pod.pod for pod in pods for created_pod in created_pods(pod.object)]
-    verdicts = [decide_object(pod, state) for pod in made]
+    created = [created_pod.pod for pod in pods for created_pod in created_pods(pod.object)]
+    verdicts = [decide_object(pod, state) for pod in created]
     outcome = outcome_of(decision for verdict in verdicts for decision in verdict.decisions) or Outcome.LEFT
     texts = [
         text
@@ -99,10 +99,10 @@ def problems_of(
     codes = sorted({denial.code for verdict in verdicts for denial in verdict.refusals})
     if expected.code and expected.code not in codes:
         yield f"expected refusal {expected.code}, got {', '.join(codes) or 'none'}"
-    if expected.devices is not None and expected.devices != (devices := dict(devices_of(made, verdicts))):
+    if expected.devices is not None and expected.devices != (devices := dict(devices_of(created, verdicts))):
         yield f"expected devices {_listed(expected.devices)}, got {_listed(devices)}"
     if expected.left is not None:
-        left = sorted(
+        kept_keys = sorted(
             {
                 decision.key
                 for verdict in verdicts
@@ -110,8 +110,8 @@ def problems_of(
                 if decision.outcome in (Outcome.LEFT, Outcome.SERVED)
             }
         )
-        if sorted(expected.left) != left:
-            yield f"expected keys left: {', '.join(sorted(expected.left)) or 'none'}; got {', '.join(left) or 'none'}"
+        if sorted(expected.left) != kept_keys:
+            yield f"expected keys left: {', '.join(sorted(expected.left)) or 'none'}; got {', '.join(kept_keys) or 'none'}"
     if expected.says and not any(expected.says in text for text in texts):
         yield f"expected a message with {expected.says!r}, got {'; '.join(filter(None, texts)) or 'none'}"
     if expected.fits is not None:
@@ -168,11 +168,11 @@ def run(file: Path) -> Iterator[CaseResult]:
         cases = convert(document.object, Cases)
     except WireError as error:
         raise ManifestError(problems([(document, error.pointer, error.message)])) from error
-    wrong = [] if cases.cases else [(document, "/cases", "cases is empty")]
+    invalid = [] if cases.cases else [(document, "/cases", "cases is empty")]
     for number, case in enumerate(cases.cases):
         if case.expect == Expected():
-            wrong.append((document, f"/cases/{number}/expect", "expect is empty"))
-    refuse(wrong)
+            invalid.append((document, f"/cases/{number}/expect", "expect is empty"))
+    refuse(invalid)
     given = given_configuration(_resolve(file, cases.config) if cases.config else None)
     if given is not None:
         given = given._replace(source=os.path.normpath(given.source))
@@ -198,14 +198,14 @@ def run(file: Path) -> Iterator[CaseResult]:
         )
 
 
-def _resolve(file: Path, named: str) -> str:
+def _resolve(file: Path, named_path: str) -> str:
     """Return a path that a file of cases names.
 
     A file below the working directory may be untrusted, so it may name only paths below that directory.
     """
-    path = os.path.join(file.parent, named)  # noqa: PTH118  Path would make `-` of `./-`
+    path = os.path.join(file.parent, named_path)  # noqa: PTH118  Path would make `-` of `./-`
     if bounds(str(file)) and not bounds(path):
-        raise Broken(f"{file}: {named} is outside of the working directory", "name a file below that directory")
+        raise Broken(f"{file}: {named_path} is outside of the working directory", "name a file below that directory")
     if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
-        raise Broken(f"{file}: {named} is not a regular file", "name a file or a directory")
+        raise Broken(f"{file}: {named_path} is not a regular file", "name a file or a directory")
     return path

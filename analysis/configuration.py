@@ -129,8 +129,8 @@ def configuration_in_force(
     from webhook.state import read_configuration
 
     in_force = default = defaults()
-    every = [(document, False) for document in inventory] + [(document, judged) for document in documents]
-    for document, lenient in every:
+    candidates = [(document, False) for document in inventory] + [(document, judged) for document in documents]
+    for document, lenient in candidates:
         if document.object.get("kind") != KIND:
             continue
         configuration = read_configuration(document.object)[0] if lenient else configuration_in(document)[0]
@@ -139,13 +139,13 @@ def configuration_in_force(
             in_force = ConfigurationInForce(configuration, f"{file}:{line}")
     if in_force is not default:
         return in_force
-    installed = installed_config_maps(document.object for document, _ in every)
+    installed = installed_config_maps(document.object for document, _ in candidates)
     if len(installed) > 1:
         listed = " and ".join(map(_name, installed))
         return default._replace(
             problem=f"several installed configurations were read: {listed} (save one to a file, and name that file with --config)"
         )
-    for document, lenient in every:
+    for document, lenient in candidates:
         if not any(document.object is obj for obj in installed):
             continue
         configuration, findings = read_config_map(document.object)
@@ -210,8 +210,8 @@ def deciding_objects(objects: Sequence[Object]) -> list[Object]:
 
 def is_config_map(obj: Object) -> bool:
     """Return whether an object has the name and the key of an installed configuration."""
-    named = obj.get("kind") == "ConfigMap" and inside(obj, "metadata").get("name") == names.NAME
-    return named and CONFIG_KEY in inside(obj, "data")
+    has_name = obj.get("kind") == "ConfigMap" and inside(obj, "metadata").get("name") == names.NAME
+    return has_name and CONFIG_KEY in inside(obj, "data")
 
 
 def read_config_map(obj: Object) -> tuple[Configuration | None, list[Finding]]:
@@ -231,7 +231,7 @@ def read_config_map(obj: Object) -> tuple[Configuration | None, list[Finding]]:
         document = only_document(CONFIG_KEY, content.encode())
         configuration, doubts = configuration_in(document)
     except ManifestError as error:
-        wrong = [
+        mistakes = [
             finding_at(
                 "C001",
                 pointer,
@@ -240,7 +240,7 @@ def read_config_map(obj: Object) -> tuple[Configuration | None, list[Finding]]:
             )
             for problem in error.problems
         ]
-        return None, findings(wrong, name(obj))
+        return None, findings(mistakes, name(obj))
     return configuration, [
         replace(
             doubt,

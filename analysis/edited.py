@@ -136,8 +136,8 @@ def _edit(lines: list[str], result: Result) -> None:
         raise CannotEdit("the object is an item of a List")
     first = document.first_line - 1
     last = first + document.line_count
-    whole = "".join(lines[first:last])
-    text = whole.removeprefix(_BYTE_ORDER_MARK)
+    old_text = "".join(lines[first:last])
+    text = old_text.removeprefix(_BYTE_ORDER_MARK)
     if document.is_json:
         raise CannotEdit("the object is JSON, not YAML")
     if not document.is_text(text):
@@ -146,7 +146,7 @@ def _edit(lines: list[str], result: Result) -> None:
     templates = "".join(f"{manifests.dump([template])}---\n" for template in result.templates)
     if "\r\n" in text:
         templates = templates.replace("\n", "\r\n")
-    mark = whole[: len(whole) - len(text)]
+    mark = old_text[: len(old_text) - len(text)]
     lines[first:last] = lines_of(mark + templates + edited)
 
 
@@ -172,13 +172,13 @@ def write(edits: Sequence[Edited]) -> None:
     A file keeps its mode; a symbolic link stays, and its target is written.
     """
     with ExitStack() as stack:
-        every = [(edited, *stack.enter_context(_opened_folder(edited))) for edited in edits]
+        opened_files = [(edited, *stack.enter_context(_opened_folder(edited))) for edited in edits]
         new = f".{secrets.token_hex(8)}"
-        for edited, folder, name in every:  # temporary files of a killed run
-            for left in Path(os.path.realpath(edited.path)).parent.iterdir():
-                if re.fullmatch(rf"\.{re.escape(name)}\.[0-9a-f]{{16}}", left.name):
-                    _remove(left.name, folder)
-        ready = [opened for opened in every if opened[0].before != opened[0].after or opened[0].is_removed]
+        for edited, folder, name in opened_files:  # temporary files of a killed run
+            for leftover in Path(os.path.realpath(edited.path)).parent.iterdir():
+                if re.fullmatch(rf"\.{re.escape(name)}\.[0-9a-f]{{16}}", leftover.name):
+                    _remove(leftover.name, folder)
+        ready = [opened for opened in opened_files if opened[0].before != opened[0].after or opened[0].is_removed]
         for edited, folder, name in ready:
             handle = os.open(f".{name}{new}", _CREATE, 0o666 if edited.is_new else 0o600, dir_fd=folder)
             stack.callback(_remove, f".{name}{new}", folder)
@@ -191,7 +191,7 @@ def write(edits: Sequence[Edited]) -> None:
                     if now != edited.before:
                         raise _changed_meanwhile(edited.path)
                     os.fchmod(file.fileno(), mode)
-        done: list[Edited] = []
+        replaced: list[Edited] = []
         try:
             for edited, folder, name in ready:
                 if edited.is_new:
@@ -200,9 +200,9 @@ def write(edits: Sequence[Edited]) -> None:
                     os.unlink(name, dir_fd=folder)
                 else:
                     os.replace(f".{name}{new}", name, src_dir_fd=folder, dst_dir_fd=folder)
-                done.append(edited)
+                replaced.append(edited)
         except BaseException as error:
-            for edited in done:
+            for edited in replaced:
                 back = edited._replace(
                     before=edited.after, after=edited.before, is_new=edited.is_removed, is_removed=edited.is_new
                 )

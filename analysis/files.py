@@ -148,9 +148,9 @@ def manifests_among(
     ]
     for document in every:
         value = document.object
-        has = value.keys() & {"apiVersion", "kind"}
+        type_keys = value.keys() & {"apiVersion", "kind"}
         has_body = isinstance(value.get("metadata"), dict) or isinstance(value.get("spec"), dict)
-        reason = "" if len(has) > 1 or (has and has_body) else "other"
+        reason = "" if len(type_keys) > 1 or (type_keys and has_body) else "other"
         if _is_kustomization(document) or (patches and _absolute(document.file) in patches):
             reason = "patch"
         if reason:
@@ -210,15 +210,15 @@ def _kustomizations_above(documents: Iterable[Document]) -> Iterable[Document]:
     """Read the kustomizations in the documents' folders and above, up to the folder with .git: the input may contain only a patch of one."""
     from cluster import manifests
 
-    named = {Path(file).absolute() for file in {document.file for document in documents}}
+    input_files = {Path(file).absolute() for file in {document.file for document in documents}}
     folders: set[Path] = set()
-    for home in {file.parent for file in named if file.is_file()}:
+    for home in {file.parent for file in input_files if file.is_file()}:
         above = [home, *home.parents]
         root = next((number for number, folder in enumerate(above) if (folder / ".git").exists()), 0)
         folders.update(above[: root + 1])
     for folder in sorted(folders):
         for file in (folder / name for name in _KUSTOMIZATIONS):
-            if file not in named and file.is_file():
+            if file not in input_files and file.is_file():
                 with suppress(manifests.ManifestError):
                     yield from manifests.read([os.path.relpath(file)])
 
@@ -258,10 +258,10 @@ def describe_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
         problem.file: f"{problem.file}:{problem.line} {problem.key}" for problem in reversed(skipped) if problem.key
     }
     if requesting:
-        named = list_first(list(reversed(requesting.values())), _SHOWN)
+        first_requests = list_first(list(reversed(requesting.values())), _SHOWN)
         files = count_of(len(requesting), "file")
         lines.append(
-            f"devices are requested in {files} ({named}), outside of any object that is read; {_REMEDY_FOR_REQUESTS}"
+            f"devices are requested in {files} ({first_requests}), outside of any object that is read; {_REMEDY_FOR_REQUESTS}"
         )
     return lines
 

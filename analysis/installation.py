@@ -247,10 +247,10 @@ def merge(obj: dict[str, Any], patch: dict[str, Any]) -> None:
             case dict() as current, dict():
                 merge(current, value)
             case list() as current, [dict(), *_]:
-                named = {item["name"]: item for item in current}
+                by_name = {item["name"]: item for item in current}
                 for member in value:
-                    if member["name"] in named:
-                        merge(named[member["name"]], member)
+                    if member["name"] in by_name:
+                        merge(by_name[member["name"]], member)
                     else:
                         current.append(member)
             case _:
@@ -388,10 +388,14 @@ def make_chart(folder: Path, text: str, configuration: Configuration, schema_tex
     # The schema of the chart's values, in which `configuration` gets the schema of configurations.
     schema: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     _require_all(schema)
-    whole = json.loads(schema_text)
-    schema["definitions"] |= whole["definitions"]
+    configuration_schema = json.loads(schema_text)
+    schema["definitions"] |= configuration_schema["definitions"]
     values = schema["properties"]
-    values["configuration"] = {"type": "object", "properties": whole["properties"], "additionalProperties": False}
+    values["configuration"] = {
+        "type": "object",
+        "properties": configuration_schema["properties"],
+        "additionalProperties": False,
+    }
     values["image"]["pattern"] = f"^({IMAGES.pattern})?$"
     values["bridge"]["properties"]["schedulerImage"]["pattern"] = f"^({IMAGES.pattern})?$"
     values["namespace"]["pattern"] = f"^({LABEL.pattern})?$"
@@ -400,16 +404,16 @@ def make_chart(folder: Path, text: str, configuration: Configuration, schema_tex
             raise Broken(f"{folder} already exists, and is not an empty folder", "name a folder that does not exist")
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".chart-") as scratch:
-            made = Path(scratch) / "chart"
-            shutil.copytree(CHART, made)
-            with (made / "Chart.yaml").open("a", encoding="utf-8") as chart:
+            chart_folder = Path(scratch) / "chart"
+            shutil.copytree(CHART, chart_folder)
+            with (chart_folder / "Chart.yaml").open("a", encoding="utf-8") as chart:
                 chart.write(f"version: {names.VERSION}\nappVersion: {names.VERSION}\n")
-            (made / "values.schema.json").write_text(f"{json.dumps(schema, indent=1)}\n", encoding="utf-8")
-            (made / "objects").mkdir()
-            (made / "objects" / "configuration.yaml").write_text(data["drawbridge.yaml"], encoding="utf-8")
-            for name, some in objects.items():
-                (made / "objects" / f"{name}.yaml").write_text(manifests.dump(some), encoding="utf-8")
-            made.rename(folder)
+            (chart_folder / "values.schema.json").write_text(f"{json.dumps(schema, indent=1)}\n", encoding="utf-8")
+            (chart_folder / "objects").mkdir()
+            (chart_folder / "objects" / "configuration.yaml").write_text(data["drawbridge.yaml"], encoding="utf-8")
+            for name, rendered in objects.items():
+                (chart_folder / "objects" / f"{name}.yaml").write_text(manifests.dump(rendered), encoding="utf-8")
+            chart_folder.rename(folder)
     except OSError as error:
         raise Broken(
             f"the chart cannot be written to {folder}: {error.strerror}", "name a folder that can be written"

@@ -17,42 +17,42 @@ _NAMED = 5
 _NEAR = 200  # the most names to compare; of more names, only those with the same beginning or end are compared
 
 
-def find(kind: str, wanted: str, namespace: str, keys: Iterable[str]) -> str:
+def find(kind: str, given_name: str, namespace: str, keys: Iterable[str]) -> str:
     """Return the namespace/name among `keys` that a name stands for. Raises MissingObject."""
-    wanted_namespace, slash, name = wanted.rpartition("/")
+    wanted_namespace, slash, name = given_name.rpartition("/")
     if not slash:
         wanted_namespace = namespace
     all_keys = list(keys)
-    same = [key for key in all_keys if key.partition("/")[2] == name]
-    fitting = [key for key in all_keys if key == f"{wanted_namespace}/{name}"] if wanted_namespace else same
+    namesakes = [key for key in all_keys if key.partition("/")[2] == name]
+    fitting = [key for key in all_keys if key == f"{wanted_namespace}/{name}"] if wanted_namespace else namesakes
     if fitting:
-        return _single(kind, wanted, fitting, "name one with -n NAMESPACE")
+        return _single(kind, given_name, fitting, "name one with -n NAMESPACE")
     # Suggest the same name in another namespace; else a similar name in this namespace; else a similar name in another one.
     in_namespace = [key for key in all_keys if not wanted_namespace or key.startswith(f"{wanted_namespace}/")]
-    meant = min(same, default="")
-    for some in (in_namespace, all_keys):
-        names = {key.partition("/")[2]: key for key in some}
-        meant = meant or names.get(nearest(name, list(names)), "")
+    suggestion = min(namesakes, default="")
+    for candidates in (in_namespace, all_keys):
+        names = {key.partition("/")[2]: key for key in candidates}
+        suggestion = suggestion or names.get(nearest(name, list(names)), "")
     where = f" in namespace {wanted_namespace}" if wanted_namespace else ""
-    raise MissingObject(f"there is no {kind} {name!r}{where}", advice(meant, in_namespace or all_keys))
+    raise MissingObject(f"there is no {kind} {name!r}{where}", advice(suggestion, in_namespace or all_keys))
 
 
-def find_device(wanted: str, stock: Stock) -> str:
+def find_device(given_name: str, stock: Stock) -> str:
     """Return the driver/pool/device that a name stands for. The last parts are enough if only one device has them."""
     names = list(device_names(stock))
-    if wanted in names:
-        return wanted
-    fitting = [name for name in names if name.endswith(f"/{wanted}")]
+    if given_name in names:
+        return given_name
+    fitting = [name for name in names if name.endswith(f"/{given_name}")]
     if fitting:
-        return _single("device", wanted, fitting, "write it as driver/pool/device")
-    similar = nearest(wanted, names)
+        return _single("device", given_name, fitting, "write it as driver/pool/device")
+    similar = nearest(given_name, names)
     if not similar:  # compare only the last parts of each name, as many as the user wrote
-        parts = wanted.count("/") + 1
+        parts = given_name.count("/") + 1
         ends: dict[str, str] = {}
         for name in names:
             ends.setdefault("/".join(name.split("/")[-parts:]), name)
-        similar = ends.get(nearest(wanted, list(ends)), "")
-    raise MissingObject(f"there is no device {wanted!r}", advice(similar, names))
+        similar = ends.get(nearest(given_name, list(ends)), "")
+    raise MissingObject(f"there is no device {given_name!r}", advice(similar, names))
 
 
 def device_names(stock: Stock) -> dict[str, tuple[str, str, str]]:
@@ -71,17 +71,17 @@ def device_names(stock: Stock) -> dict[str, tuple[str, str, str]]:
     return names
 
 
-def _single(kind: str, wanted: str, fitting: Sequence[str], remedy: str) -> str:
+def _single(kind: str, given_name: str, fitting: Sequence[str], remedy: str) -> str:
     if len(fitting) > 1:
         raise MissingObject(
-            f"{len(fitting)} {kind}s are called {wanted!r}: {list_first(sorted(fitting), _NAMED)}", remedy
+            f"{len(fitting)} {kind}s are called {given_name!r}: {list_first(sorted(fitting), _NAMED)}", remedy
         )
     return fitting[0]
 
 
-def advice(meant: str, names: Sequence[str]) -> str:
+def advice(suggestion: str, names: Sequence[str]) -> str:
     """Return a suggestion: the most similar name, or the existing names."""
-    return f"did you mean {meant}?" if meant else f"there are: {list_first(sorted(names), _NAMED) or 'none'}"
+    return f"did you mean {suggestion}?" if suggestion else f"there are: {list_first(sorted(names), _NAMED) or 'none'}"
 
 
 def nearest(name: str, names: list[str]) -> str:

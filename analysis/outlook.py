@@ -128,9 +128,9 @@ class _Notes:
         self._installed = state.fleet.installed
         self._ask = ask
         templates = state.configuration.file.node_templates
-        coming = prospects(templates, snapshot.stock) if templates else None
+        prospective_stock = prospects(templates, snapshot.stock) if templates else None
         # The snapshot with the nodes that an autoscaler can create, instead of the existing nodes.
-        self._coming = replace(snapshot, stock=coming) if coming is not None else None
+        self._coming = replace(snapshot, stock=prospective_stock) if prospective_stock is not None else None
 
     def add(self, outcome: PodOutcome, pod: Pod) -> PodOutcome:
         """Add the note for this pod to the summary, if there is one."""

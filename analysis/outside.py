@@ -78,11 +78,11 @@ def text_of(name: str, values: Sequence[str] = (), kubernetes: str = "", namespa
             for entry in (*folders, *files):
                 _resolved(str(Path(parent) / entry), path)
         # Helm's default for the server's version is the newest at the time of Helm's release.
-        served = [f"--kube-version={kubernetes or f'1.{NEWEST}'}", f"--api-versions={versions.CURRENT}"]
-        served += [f"--namespace={namespace}"] if namespace else []
+        server_options = [f"--kube-version={kubernetes or f'1.{NEWEST}'}", f"--api-versions={versions.CURRENT}"]
+        server_options += [f"--namespace={namespace}"] if namespace else []
         # Helm splits a list of files at commas.
         options = [f'--values="{_resolved(file)}"' if "," in file else f"--values={_resolved(file)}" for file in values]
-        return _built(folder, [["helm", "template", "release-name", path, *served, *options]]), str(
+        return _built(folder, [["helm", "template", "release-name", path, *server_options, *options]]), str(
             Path(folder) / "Chart.yaml"
         )
     return fetch(name), ""
@@ -250,8 +250,12 @@ def fetch(address: str) -> bytes:
     except ValueError as error:
         raise _broken(address, f"this is not a valid address: {error}", "check the spelling of the address") from error
     if secret:
-        shown = address.rpartition("@")[2]
-        raise _broken(shown, "an address with credentials is not fetched", "download the manifests, and name the file")
+        without_credentials = address.rpartition("@")[2]
+        raise _broken(
+            without_credentials,
+            "an address with credentials is not fetched",
+            "download the manifests, and name the file",
+        )
     try:
         return download(address)
     except (HTTPException, OSError) as error:

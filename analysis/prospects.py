@@ -243,8 +243,8 @@ def _blockers(
                 examined += 1
                 answer = allocate(stock.without("ResourceClaim", key), node, claims, options=options)
                 ending = total(reading.pods[name] for name in pods_of(claim) if name in reading.pods).get(node, {})
-                left = {name: amount - ending.get(name, 0) for name, amount in used.get(node, {}).items()}
-                suffices = answer.feasible and next(barriers_on(stock.nodes[node], left), None) is None
+                remaining_use = {name: amount - ending.get(name, 0) for name, amount in used.get(node, {}).items()}
+                suffices = answer.feasible and next(barriers_on(stock.nodes[node], remaining_use), None) is None
                 if answer.verdict is Verdict.UNDECIDED or (suffices and not certain):
                     suffices = None
             yield Blocker(
@@ -263,16 +263,16 @@ def _is_unused(claim: ResourceClaim, reading: Reading) -> bool:
     users = claim.status.reserved_for
     # A dump may have the pods of some namespaces only.
     namespace = claim.metadata.namespace or "default"
-    known = reading.is_live or any(pod.metadata.namespace == namespace for pod in reading.pods.values())
-    if users and not (reading.knows_pods and known):
+    knows_namespace = reading.is_live or any(pod.metadata.namespace == namespace for pod in reading.pods.values())
+    if users and not (reading.knows_pods and knows_namespace):
         return False
     return not any(user.uid in reading.living or not user.is_pod for user in users)
 
 
 def _without_gone_pods(stock: Stock, blockers: Iterable[Blocker], reading: Reading) -> Stock:
     """Return the stock in which the blockers that no existing pod uses have no reservation, so that the advice is to delete these claims."""
-    left = [claim for blocker in blockers if _is_unused(claim := stock.claims[blocker.claim], reading)]
-    return stock.with_all([replace(claim, status=replace(claim.status, reserved_for=())) for claim in left])
+    unused_claims = [claim for blocker in blockers if _is_unused(claim := stock.claims[blocker.claim], reading)]
+    return stock.with_all([replace(claim, status=replace(claim.status, reserved_for=())) for claim in unused_claims])
 
 
 def scheduler_message(pod: Pod) -> str:
@@ -311,14 +311,14 @@ def unchecked_conditions(pod: Pod, reading: Reading) -> str:
 def quota_of(pod: Pod, prospect: Prospect | None, reading: Reading) -> tuple[QuotaUse, ...]:
     """Return the use of the quotas that cover a pod, and what its pending claims would add."""
     stock = reading.stock
-    about = quotas_for(reading.quotas, quota_scope(pod))
-    if not about:
+    quotas = quotas_for(reading.quotas, quota_scope(pod))
+    if not quotas:
         return ()
     # The allocations that the claims would get on the first node that can serve them.
     allocated: tuple[ResourceClaim, ...] = ()
     if prospect is not None and prospect.outlook is Outlook.FITS:
         nodes = [group.nodes[0] for group in prospect.groups if group.verdict is Verdict.FEASIBLE]
-        served = Decider().serve(pod, nodes[0], stock) if nodes else None
-        allocated = served.allocated_claims() if isinstance(served, Serving) else ()
-    lines = lines_of_claims(about, pod, allocated, stock, reading.find_pod, unrequested=True)
+        serving = Decider().serve(pod, nodes[0], stock) if nodes else None
+        allocated = serving.allocated_claims() if isinstance(serving, Serving) else ()
+    lines = lines_of_claims(quotas, pod, allocated, stock, reading.find_pod, unrequested=True)
     return tuple(msgspec.convert({**line.facts(), "exceeded": line.exceeded}, QuotaUse) for line in lines)

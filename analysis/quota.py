@@ -87,11 +87,11 @@ def foretell(objects: Sequence[Object], around: Sequence[Object], state: State) 
 
 
 def foretell_in(
-    reading: Reading, objects: Sequence[Object], known: Mapping[str, Object], state: State
+    reading: Reading, objects: Sequence[Object], existing: Mapping[str, Object], state: State
 ) -> list[Foretold]:
     """Return what each object would add to the quotas of a reading, in the order of the objects.
 
-    A workload in `known`, the existing objects by name, adds only its new replicas.
+    A workload in `existing`, the existing objects by name, adds only its new replicas.
     """
     demands = Demands()
     waits = waiting_in(reading, demands)
@@ -113,7 +113,7 @@ def foretell_in(
         if not _requests_devices(obj):
             continue
         with suppress(WireError):  # an invalid object has findings of its own
-            for path, new, replicas in _arrivals(obj, number, known.get(name(obj)), state):
+            for path, new, replicas in _arrivals(obj, number, existing.get(name(obj)), state):
                 amounts = question.requested_by(new)
                 lines = question.lines_for(new, _times(amounts, replicas))
                 if not lines:
@@ -228,20 +228,20 @@ def _arrivals(obj: Object, number: int, before: Object | None, state: State) -> 
             claims = {"": FutureClaim(spec=claim_spec(claim.spec))}
             yield _QuotaArrival("", NewObject(f"{number}", namespace_of(obj), claims=claims))
         return
-    made = {created_pod.path: created_pod.replicas for created_pod in created_pods(before)} if before else {}
+    old_replicas = {created_pod.path: created_pod.replicas for created_pod in created_pods(before)} if before else {}
     for created_pod in created_pods(obj):
-        replicas = created_pod.replicas - made.get(created_pod.path, 0)
+        replicas = created_pod.replicas - old_replicas.get(created_pod.path, 0)
         if replicas <= 0:
             continue
-        done = decide_object(created_pod.pod, state)
-        if done.refusals:
+        verdict = decide_object(created_pod.pod, state)
+        if verdict.refusals:
             continue
-        pod = convert(apply_json_patch(created_pod.pod, done.operations), Pod)
+        pod = convert(apply_json_patch(created_pod.pod, verdict.operations), Pod)
         # The claims that will be created for the pod, including those of the translation's templates.
         pod_claims = {}
         for entry, future in future_claims_of_pod(pod).items():
-            written = done.templates.get(future.template)
-            spec = claim_spec(convert(written, ResourceClaimTemplateSpec).spec) if written else future.spec
+            template_spec = verdict.templates.get(future.template)
+            spec = claim_spec(convert(template_spec, ResourceClaimTemplateSpec).spec) if template_spec else future.spec
             pod_claims[entry] = FutureClaim(future.template, spec)
         if state.stock is not None:
             pod_claims |= future_extended_claims(pod, state.stock)

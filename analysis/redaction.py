@@ -193,7 +193,7 @@ class Redaction:
         if not isinstance(value, dict):
             return value
         is_node = value.get("kind") == "Node"
-        left: Object = {}
+        remaining: Object = {}
         for name, member in value.items():
             if name == "metadata" and isinstance(member, dict) and not is_node:
                 labels = member.get("labels")
@@ -203,8 +203,8 @@ class Redaction:
                     }
                     self.left_out += len(labels) - len(matched_labels)
                     member = {**member, "labels": matched_labels}  # noqa: PLW2901
-            left[name] = self._without_unselected_labels(member)
-        return left
+            remaining[name] = self._without_unselected_labels(member)
+        return remaining
 
     def _typed(self, value: Any, type_: type) -> Any:
         redacted = self._by_form(value, _form(type_))
@@ -313,24 +313,26 @@ class Redaction:
         domain, slash, _ = key.partition("/")
         return key != _APPLIED and (self._understands(key) or bool(slash and _NATIVE.fullmatch(domain)))
 
-    def _untyped(self, value: Any, around: str = "") -> Any:
+    def _untyped(self, value: Any, parent_name: str = "") -> Any:
         """Return the redacted part of an object whose kind has no type here."""
         if isinstance(value, list):
             return [
-                redacted for redacted in (self._untyped(member, around) for member in value) if redacted is not _NOTHING
+                redacted
+                for redacted in (self._untyped(member, parent_name) for member in value)
+                if redacted is not _NOTHING
             ]
         if not isinstance(value, dict):
-            return _scalar(value) if around in _SIZES and type(value) in (int, bool) else _NOTHING
+            return _scalar(value) if parent_name in _SIZES and type(value) in (int, bool) else _NOTHING
         if any(isinstance(value.get(name), list) for name in ("containers", "initContainers")):
             return self._typed(value, _WholePodSpec)
         redacted: Object = {}
         for name, member in value.items():
-            kept = self._member(name, member, around)
+            kept = self._member(name, member, parent_name)
             if kept is not _NOTHING:
                 redacted[name] = kept
         return redacted
 
-    def _member(self, name: str, member: Any, around: str) -> Any:
+    def _member(self, name: str, member: Any, parent_name: str) -> Any:
         if name == "metadata":
             return self._typed(member, ObjectMeta)
         if name == "resources" and isinstance(member, dict):
@@ -340,7 +342,7 @@ class Redaction:
             return redacted if redacted or not member else _NOTHING
         if name in _PLACING and isinstance(member, str) and len(member) <= _SHORT:
             return member
-        counts = "/" in name or _DEVICES.fullmatch(name) or _DEVICES.fullmatch(around)
+        counts = "/" in name or _DEVICES.fullmatch(name) or _DEVICES.fullmatch(parent_name)
         if counts and isinstance(member, str | int | float):
             return member if _AMOUNT.fullmatch(str(member)) or self._understands(str(member)) else _NOTHING
         return self._untyped(member, name)

@@ -47,11 +47,11 @@ def latest(reading: Reading, now: datetime, reason: str) -> dict[str, str]:
     for event in sorted(reading.typed.of_type(Event), key=lambda event: event.last_timestamp):
         last = moment(event.last_timestamp)
         if event.reason == reason and (last is None or now - last <= _FRESH):
-            about = event.involved_object
-            uid = living.get(f"{about.namespace}/{about.name}") if about.kind == "Pod" else ""
-            if uid and about.uid and uid != about.uid:
+            subject = event.involved_object
+            uid = living.get(f"{subject.namespace}/{subject.name}") if subject.kind == "Pod" else ""
+            if uid and subject.uid and uid != subject.uid:
                 continue
-            messages[f"{about.kind}/{about.namespace}/{about.name}"] = event.message.removeprefix(_AGAIN)
+            messages[f"{subject.kind}/{subject.namespace}/{subject.name}"] = event.message.removeprefix(_AGAIN)
     return messages
 
 
@@ -76,12 +76,12 @@ def find_refused_pods(reading: Reading, now: datetime) -> Iterator[Finding]:
         if _requests_devices(controller) and _has_too_few_pods(controller):
             meta = inside(controller, "metadata")
             lacking.add(f"{controller.get('kind')}/{meta.get('namespace')}/{meta.get('name')}")
-    for about, message in latest(reading, now, FAILED_CREATE).items():
-        if about not in lacking or OF_OURS in message:
+    for controller_name, message in latest(reading, now, FAILED_CREATE).items():
+        if controller_name not in lacking or OF_OURS in message:
             continue
         yield make_finding(
             "O101",
-            about,
+            controller_name,
             f"its pods cannot be created: {message[:QUOTED]}",
             remedy_for(message),
             basis=f"an event {FAILED_CREATE}",

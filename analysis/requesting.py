@@ -47,9 +47,10 @@ def requests_devices(
         return True
     # Keys outside of pod templates count. All keys count if there is no pod template, or if one requests devices.
     containers = {"", *[text(container.get("name")) for _, container in containers_in(obj)]}
-    every = not pods or any(view_pod(pod, configuration).asks_for_devices for pod in pods)
+    all_keys_count = not pods or any(view_pod(pod, configuration).asks_for_devices for pod in pods)
     return any(
-        decision.code in ("", STRANDED) and (every or decision.container not in containers) for decision in decisions
+        decision.code in ("", STRANDED) and (all_keys_count or decision.container not in containers)
+        for decision in decisions
     )
 
 

@@ -112,9 +112,9 @@ def resize(
     staying = {key: pod for key, pod in reading.pods.items() if key not in keys}
     state = reading.state(configuration)
     arrived = arrivals(after, state)
-    made = [obj for obj in after if obj.get("kind") == "ResourceClaimTemplate"]
+    changed_templates = [obj for obj in after if obj.get("kind") == "ResourceClaimTemplate"]
     try:
-        new_templates = [defaults.template(convert(obj, ResourceClaimTemplate)) for obj in made]
+        new_templates = [defaults.template(convert(obj, ResourceClaimTemplate)) for obj in changed_templates]
     except WireError as error:
         raise Broken(str(error), "name a workload that the API server accepts") from None
     templates = reading.templates | {made_template.metadata.key: made_template for made_template in new_templates}
@@ -145,23 +145,23 @@ def _edited(
     after = _as_applied(obj)
     before = deepcopy(after)
     names_written: set[str] = set()
-    known: set[str] = set()
+    requested_names: set[str] = set()
     raw = {
         identity_of(obj).name: obj
         for obj in reading.of_kinds("ResourceClaimTemplate")
         if identity_of(obj).namespace == identity.namespace
     }
-    made: dict[str, ResizedObject] = {}
+    renamed_templates: dict[str, ResizedObject] = {}
     for pod in pods_in(after):
         annotations = inside(pod, "metadata", "annotations")
         amount_keys = [name for name in annotations if configuration.is_amount(name)]
-        names_written |= _write(annotations, amount_keys, amounts, known)
+        names_written |= _write(annotations, amount_keys, amounts, requested_names)
         spec = inside(pod, "spec")
         for container in containers_of(spec):
             for part in ("limits", "requests"):
                 requested = inside(container, "resources", part)
                 devices = [name for name in requested if "/" in name]
-                names_written |= _write(requested, devices, amounts, known)
+                names_written |= _write(requested, devices, amounts, requested_names)
         for entry in items(spec, "resourceClaims"):
             name = entry.get("resourceClaimTemplateName")
             if name not in raw:
@@ -172,24 +172,26 @@ def _edited(
             for request in items(inside(new, "spec", "spec", "devices"), "requests"):
                 for body in (inside(request, "exactly"), *items(request, "firstAvailable")):
                     requested = inside(body, "capacity", "requests")
-                    written |= _write(requested, requested, amounts, known)
+                    written |= _write(requested, requested, amounts, requested_names)
             if written:
                 names_written |= written
                 entry["resourceClaimTemplateName"] = new["metadata"]["name"] = template.name_of(new["spec"])
-                made[name] = ResizedObject(new)
+                renamed_templates[name] = ResizedObject(new)
     if missing := sorted(amounts.keys() - names_written):
         remedy = (
-            f"the workload requests {', '.join(sorted(known))}" if known else "name the workload that requests devices"
+            f"the workload requests {', '.join(sorted(requested_names))}"
+            if requested_names
+            else "name the workload that requests devices"
         )
         raise Broken(f"{identity.kind} {identity.namespace}/{identity.name} does not request {missing[0]}", remedy)
-    yield from made.values()
+    yield from renamed_templates.values()
     yield ResizedObject(after, before)
 
 
-def _write(requested: Object, keys: Iterable[str], amounts: Mapping[str, str], known: set[str]) -> set[str]:
-    """Write the amounts of these keys, add the keys to `known`, and return those that were written."""
+def _write(requested: Object, keys: Iterable[str], amounts: Mapping[str, str], requested_names: set[str]) -> set[str]:
+    """Write the amounts of these keys, add the keys to `requested_names`, and return those that were written."""
     present = set(keys)
-    known |= present
+    requested_names |= present
     matching = present & amounts.keys()
     for key in matching:
         text = amounts[key]

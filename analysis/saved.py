@@ -67,13 +67,13 @@ async def read(cluster: Cluster, given: ConfigurationInForce | None, namespace: 
     with progress() as report_progress:
         visit = Visit(cluster, namespace or None, report_progress, partial(keep, redaction))
         # The kinds that only doctor, simulate, explain and quota read.
-        also: tuple[resources.Resource[Any], ...] = (
+        further_kinds: tuple[resources.Resource[Any], ...] = (
             resources.LEASES,
             resources.POD_DISRUPTION_BUDGETS,
             resources.DEVICE_QUOTAS,
             resources.VALIDATING_WEBHOOKS,
         )
-        objects_read = await visit.read((*also, *SURVEY.kinds))
+        objects_read = await visit.read((*further_kinds, *SURVEY.kinds))
         objects_read += await visit.read_custom_kinds()
     lines = redaction.finish(objects_read)
     lines += [msgspec.json.encode(obj) for name, obj in evidence.items() if name not in merged]

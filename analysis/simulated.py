@@ -114,7 +114,7 @@ def _fleet(simulation: Simulation, stock: Stock) -> tuple[list[_Row], int]:
 def report(simulation: Simulation, strategy: str, stock: Stock) -> Report:
     """Report on the simulation of a snapshot."""
     totals = simulation.totals
-    named = (("feasible", totals.placed), ("infeasible", totals.unschedulable), ("undecided", totals.undecided))
+    verdicts = (("feasible", totals.placed), ("infeasible", totals.unschedulable), ("undecided", totals.undecided))
     without = [(pod.pod, reasons_of(pod)) for pod in simulation.pods if pod.node is None]
     placed = [(pod.pod, pod.node, devices_of(pod)) for pod in simulation.pods if pod.node is not None]
     rows, more = _fleet(simulation, stock)
@@ -125,7 +125,7 @@ def report(simulation: Simulation, strategy: str, stock: Stock) -> Report:
     if more:
         drawn.append((f"and {count_of(more, 'node')} more", Drawn(Html())))
     parts = (
-        striped({state: number for state, number in named if number}),
+        striped({state: number for state, number in verdicts if number}),
         Rows(("Pod", "Why"), without, "Not placed"),
         Rows(("Pod", "Node", "Devices"), placed, "Placed"),
         Rows(("Node", "Devices"), drawn, "Devices; G: allocated by the simulation"),
@@ -148,6 +148,6 @@ def reasons_of(outcome: PodOutcome) -> tuple[str, ...]:
     losses: list[str] = []
     for reason in outcome.reasons[:_REASONS]:
         if reason.claim:
-            such = f" (such as {', '.join(reason.examples)})" if reason.examples else ""
-            losses.append(f"{reason.claim}, request {reason.request}: {loss(reason)}{such}")
+            examples = f" (such as {', '.join(reason.examples)})" if reason.examples else ""
+            losses.append(f"{reason.claim}, request {reason.request}: {loss(reason)}{examples}")
     return (outcome.summary, *losses)

@@ -92,20 +92,20 @@ class Translator(NamedTuple):
 
         Objects that a controller created, and agents of a node, stay unchanged.
         """
-        made = find_controlled(placed) | {
+        controlled = find_controlled(placed) | {
             number for number, document in enumerate(placed) if serves_node(document.object)
         }
         foretold = foretell(
             [document.object for document in placed], [document.object for document in around], self.state
         )
-        return list(self._translate(documents, placed, outside, made, foretold))
+        return list(self._translate(documents, placed, outside, controlled, foretold))
 
     def _translate(
         self,
         documents: Sequence[Document],
         placed: Sequence[Document],
         outside: Collection[int],
-        made: Collection[int],
+        unchanged: Collection[int],
         foretold: list[Foretold],
     ) -> Iterator[Result]:
         # A template is written once in a namespace, unless the input has it already.
@@ -116,21 +116,23 @@ class Translator(NamedTuple):
                 written.add((text(metadata.get("namespace")), text(metadata.get("name"))))
         for number, document in enumerate(documents):
             namespace = text(inside(document.object, "metadata").get("namespace"))
-            done = Verdict()
-            if number not in outside and number not in made:
-                done = decide_object(placed[number].object, self.state, rewrite_unknown=self.rewrites_unknown)
+            verdict = Verdict()
+            if number not in outside and number not in unchanged:
+                verdict = decide_object(placed[number].object, self.state, rewrite_unknown=self.rewrites_unknown)
             # The webhook's names are reserved for its own templates. The new name contains a hash of the content, too, so
             # that equal requests share a template and a second run changes nothing.
-            operations = msgspec.json.encode(done.operations).decode()
+            operations = msgspec.json.encode(verdict.operations).decode()
             templates: dict[str, Any] = {}
-            for reserved, spec in done.templates.items():
+            for reserved, spec in verdict.templates.items():
                 free = f"{spec['spec']['devices']['requests'][0]['name']}-{reserved.removeprefix(PREFIX)[:_DIGITS]}"
                 operations = operations.replace(
                     f'"resourceClaimTemplateName":"{reserved}"', f'"resourceClaimTemplateName":"{free}"'
                 )
                 templates[free] = spec
-            done = msgspec.structs.replace(done, operations=tuple(msgspec.json.decode(operations)), templates=templates)
-            new = [free for free in done.templates if (namespace, free) not in written]
+            verdict = msgspec.structs.replace(
+                verdict, operations=tuple(msgspec.json.decode(operations)), templates=templates
+            )
+            new = [free for free in verdict.templates if (namespace, free) not in written]
             written.update((namespace, free) for free in new)
             objects = [template.object_of(free, templates[free], namespace) for free in new]
             # Remove the label by which the webhook's controller finds and deletes its own templates.
@@ -141,12 +143,12 @@ class Translator(NamedTuple):
             yield Result(
                 name_of(obj),
                 document,
-                done,
-                apply_json_patch(document.object, done.operations) if done.changed else document.object,
+                verdict,
+                apply_json_patch(document.object, verdict.operations) if verdict.changed else document.object,
                 tuple(objects),
                 tuple(quota for quota in foretold if quota.number == number),
-                requests=requests_devices(obj, done.decisions, amounts, self.state.configuration),
-                is_own=number not in made,
+                requests=requests_devices(obj, verdict.decisions, amounts, self.state.configuration),
+                is_own=number not in unchanged,
             )
 
 
@@ -177,9 +179,9 @@ def edits(
     changed: bool,
 ) -> FileEdits:
     """Edit the files of kustomizations so that their builds are translated correctly, and each other file by itself."""
-    named = [path for path in files if Path(path).exists()]
+    existing_paths = [path for path in files if Path(path).exists()]
     keys = keys_of(translator.state.configuration)
-    trees = Trees(everything, [other.file for other in others], named, keys, changed=changed)
+    trees = Trees(everything, [other.file for other in others], existing_paths, keys, changed=changed)
     for line in trees.left_to_charts(translator.each):
         warn(str(line))
     plain = [result for result in results if os.path.realpath(result.document.file) not in trees.files]
@@ -258,9 +260,9 @@ def findings(results: Sequence[Result]) -> list[ObjectFindings]:
     return checked
 
 
-def report(every: Sequence[Result]) -> Report:
+def report(all_results: Sequence[Result]) -> Report:
     """Report the decision about each key, by object."""
-    results = [result for result in every if result.is_own]
+    results = [result for result in all_results if result.is_own]
     parts: list[Part] = []
     for result in results:
         if rows := list(_decision_rows(result)):
@@ -276,22 +278,26 @@ def report(every: Sequence[Result]) -> Report:
 
 def _decision_rows(result: Result) -> Iterator[Sequence[Cell]]:
     """Write the decisions about an object, the added objects, its warnings, and the lines of quotas."""
-    done = result.translation
-    whole = "claim" if result.object.get("kind") in _CLAIMS else "pod"
-    for decision in done.decisions:
-        where = f"{decision.container or whole}: {decision.key}" if decision.key else decision.container or whole
+    verdict = result.translation
+    object_kind = "claim" if result.object.get("kind") in _CLAIMS else "pod"
+    for decision in verdict.decisions:
+        where = (
+            f"{decision.container or object_kind}: {decision.key}"
+            if decision.key
+            else decision.container or object_kind
+        )
         detail = str(stated(decision.code, decision.reason, decision.remedy)) if decision.code else decision.reason
         detail = "; ".join(filter(None, (detail, decision.keep_reason and f"at the webhook: {decision.keep_reason}")))
         basis = f"[{decision.basis}]" if decision.basis else ""
         yield Marked(decision.outcome), where, " ".join(filter(None, (detail, basis)))
-    values = [operation["value"] for operation in done.operations if "/spec/tolerations" in operation["path"]]
+    values = [operation["value"] for operation in verdict.operations if "/spec/tolerations" in operation["path"]]
     added = [record for value in values for record in (value if isinstance(value, list) else [value])]
     for key in dict.fromkeys([record["key"] for record in added]):
         yield "toleration", f"{key}:NoSchedule", "added, as the ExtendedResourceToleration plugin does"
-    yield from (("template", free, "") for free in done.templates)
+    yield from (("template", free, "") for free in verdict.templates)
     # Warnings about a key are beside the key already.
-    keyed = [decision for decision in done.decisions if decision.detail]
-    for warning in map(str, done.warnings):
+    keyed = [decision for decision in verdict.decisions if decision.detail]
+    for warning in map(str, verdict.warnings):
         if not any(record.detail in warning or _reason_in(warning, record) in record.detail for record in keyed):
             yield "warning", "", warning
     for foretold in result.foretold:

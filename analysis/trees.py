@@ -104,11 +104,11 @@ def find_kustomizations(paths: Iterable[str]) -> dict[str, Kustomization]:
     documents: dict[str, Document] = {}
     roots: dict[str, str] = {}
     for path in paths:
-        named = Path(os.path.realpath(path))
-        folder = named if named.is_dir() else named.parent
+        resolved = Path(os.path.realpath(path))
+        folder = resolved if resolved.is_dir() else resolved.parent
         root = _repository(folder)
         # The folder of a file outside a repository may contain other users' files, so its subfolders are skipped.
-        is_ours = folder == named or Path(root, ".git").exists()
+        is_ours = folder == resolved or Path(root, ".git").exists()
         for parent, folders, files in manifests.walk(root):
             folders[:] = sorted(name for name in folders if is_ours and name not in manifests.FOREIGN_FOLDERS)
             name = next((name for name in _NAMES if name in files), "")
@@ -155,8 +155,8 @@ def deployed_kustomizations(
             if isinstance(listed, list):
                 own["components"] = [os.path.relpath(f"{target}/{component}", folder) for component in listed]
             value = {"resources": [os.path.relpath(target, folder)], **own}
-            made = _read_kustomization(folder, replace(document, object=value, file=str(file)), known, root)
-            yield made._replace(made=manifests.dump([value]))
+            kustomization = _read_kustomization(folder, replace(document, object=value, file=str(file)), known, root)
+            yield kustomization._replace(made=manifests.dump([value]))
 
 
 def _read_kustomization(folder: str, document: Document, known: Collection[str], root: str) -> Kustomization:
@@ -228,19 +228,19 @@ class Trees:
             files = frozenset(
                 file for kustomization in self._used_kustomizations(folder).values() for file in kustomization.files
             )
-            asking = frozenset(filter(self._requests_devices, files))
-            if not asking:
+            requesting = frozenset(filter(self._requests_devices, files))
+            if not requesting:
                 continue
             members = [folder]
-            for group in [group for group in groups if group[2] & asking]:
+            for group in [group for group in groups if group[2] & requesting]:
                 groups.remove(group)
-                members, files, asking = group[0] + members, files | group[1], asking | group[2]
-            groups.append((members, files, asking))
+                members, files, requesting = group[0] + members, files | group[1], requesting | group[2]
+            groups.append((members, files, requesting))
         # A group without a file that the command names is not edited.
         self.groups = [
             (members, files)
-            for members, files, asking in groups
-            if not (asking if changed else files).isdisjoint(self._read)
+            for members, files, requesting in groups
+            if not (requesting if changed else files).isdisjoint(self._read)
         ]
         self.files = frozenset(file for _, files in self.groups for file in files)
 
@@ -320,7 +320,7 @@ class Trees:
 
     def _unnamed(self, unnamed: Sequence[str], used: Iterable[Kustomization]) -> list[InputProblem]:
         """Return a problem: a file that the command names belongs to a kustomization, and other files would change with that file."""
-        named, folder = next(
+        named_file, folder = next(
             (file, kustomization.folder)
             for kustomization in used
             for file in sorted(kustomization.files)
@@ -334,7 +334,7 @@ class Trees:
         verb = "changes" if len(unnamed) == 1 else "change"
         problem = f"belongs to the kustomization {shown(folder)}/, in which {others} {verb}, too"
         options = " ".join(f"-f {shlex.quote(shown(home))}" for home in homes)
-        return [InputProblem(shown(named), problem, f"pass `{options}` too")]
+        return [InputProblem(shown(named_file), problem, f"pass `{options}` too")]
 
     def _compared(
         self, parts: Sequence[_EditedPart], folders: Sequence[str], files: Collection[str], translate: Translate
@@ -421,7 +421,7 @@ class Trees:
         """Return the new texts of all files that a translation of these parts changes, and the problems of files that cannot be edited."""
         after: dict[str, str] = {}
         problems: list[InputProblem] = []
-        made: dict[str, list[Object]] = {}  # the templates that the patches of a kustomization need
+        new_templates: dict[str, list[Object]] = {}  # the templates that the patches of a kustomization need
         operations: dict[str, list[Object]] = {}
         references: dict[str, set[tuple[str, str]]] = {}
         for part in parts:
@@ -443,7 +443,9 @@ class Trees:
             if part.is_patch:
                 # A patch cannot contain templates, so they go into a file of their own.
                 # The tolerations of a patch may replace those of the object.
-                made.setdefault(home.folder, []).extend(template for result in results for template in result.templates)
+                new_templates.setdefault(home.folder, []).extend(
+                    template for result in results for template in result.templates
+                )
                 results = [_patch_result(result, tolerations="no tolerations" not in options) for result in results]
             where = part.file or home.document.file
             if where in after and not part.pointer:
@@ -460,20 +462,20 @@ class Trees:
                 operations.setdefault(home.folder, []).append(operation)
             else:
                 after[where] = text
-        for folder, templates in made.items():
+        for folder, templates in new_templates.items():
             file = str(Path(folder, _TEMPLATES))
             before = f"{self._text(file).rstrip()}\n---\n" if Path(file).exists() else ""
             after[file] = before + manifests.dump(templates)
             operations.setdefault(folder, []).extend(self._listing(folder, "resources", _TEMPLATES))
         for folder, fields in references.items() if _REFERENCES in options else ():
             paths = [{"kind": kind, "path": path} for kind, path in sorted(fields)]
-            named = {"kind": _TEMPLATE, "group": "resource.k8s.io", "fieldSpecs": paths}
-            after[str(Path(folder, _REFERENCES))] = manifests.dump([{"nameReference": [named]}])
+            reference = {"kind": _TEMPLATE, "group": "resource.k8s.io", "fieldSpecs": paths}
+            after[str(Path(folder, _REFERENCES))] = manifests.dump([{"nameReference": [reference]}])
             operations.setdefault(folder, []).extend(self._listing(folder, "configurations", _REFERENCES))
-        for folder, doing in operations.items():
+        for folder, folder_operations in operations.items():
             document = self._known[folder].document
-            if doing:
-                changed = Verdict(operations=tuple(doing))
+            if folder_operations:
+                changed = Verdict(operations=tuple(folder_operations))
                 result = Result("", document, changed, apply_json_patch(document.object, changed.operations))
                 try:
                     after[document.file] = _edited(shown(document.file), self._text(document.file), [result])
@@ -507,14 +509,14 @@ class Trees:
                 except ManifestError as error:
                     broken[folder] = error
                     continue
-                done = translate(built)
-                keys |= {decision.key for result in done for decision in result.translation.decisions}
+                results = translate(built)
+                keys |= {decision.key for result in results for decision in result.translation.decisions}
                 template_names = frozenset(
                     name_of(document.object) for document in built if document.object.get("kind") == _TEMPLATE
                 )
                 meanings[folder] = (
                     template_names,
-                    _meaning([obj for result in done for obj in (*result.templates, result.object)], template_names),
+                    _meaning([obj for result in results for obj in (*result.templates, result.object)], template_names),
                 )
         for folder, why in broken.items():
             # A base of other kustomizations need not be buildable by itself.
@@ -523,12 +525,12 @@ class Trees:
         return meanings, keys - {""}
 
     def _compare(
-        self, wanted: Mapping[str, tuple[frozenset[str], Meaning]], files: Collection[str], after: Mapping[str, str]
+        self, expected: Mapping[str, tuple[frozenset[str], Meaning]], files: Collection[str], after: Mapping[str, str]
     ) -> dict[str, str]:
         """Return a problem for each folder whose build from the edited files has not the expected meaning."""
         wrong = {}
         with self._copied(files, after) as copy:
-            for folder, (template_names, meaning) in wanted.items():
+            for folder, (template_names, meaning) in expected.items():
                 try:
                     now = _meaning([document.object for document in self._build(copy, folder)], template_names)
                 except ManifestError as error:
@@ -590,8 +592,8 @@ class Trees:
         for chart in sorted({chart_of(file) for file in self._read} - {""}):
             keys: set[str] = set()
             with suppress(ManifestError):  # helm is not installed, or the chart needs values
-                done = translate(manifests.parse(text_of(f"{CHART}{chart}")[0], chart))
-                keys = {decision.key for result in done for decision in result.translation.decisions if decision.key}
+                results = translate(manifests.parse(text_of(f"{CHART}{chart}")[0], chart))
+                keys = {decision.key for result in results for decision in result.translation.decisions if decision.key}
                 if not keys and chart not in chart_folders:
                     continue
             files = (Path(parent, name) for parent, _, names in manifests.walk(chart) for name in sorted(names))
@@ -606,11 +608,11 @@ class Trees:
             yield from lines
         for file, documents in self._read.items():
             # Values of a chart, or an object that contains values.
-            gives = any(
+            holds_values = any(
                 "kind" not in document.object or str(document.object["kind"]) in _HOLDING_VALUES
                 for document in documents
             )
-            if file not in self.files and gives and not chart_of(file):
+            if file not in self.files and holds_values and not chart_of(file):
                 yield from self.lines_to_edit(file)
 
     def lines_to_edit(self, file: str, keys: Collection[str] = ()) -> list[InputProblem]:
@@ -737,8 +739,8 @@ def _named_by_object(result: Result, source: str) -> Result:
 
 def _meaning(objects: Iterable[Object], template_names: Collection[str]) -> Meaning:
     """Return objects in a form to compare: with the content of templates in place of their names, and without new templates."""
-    every = list(objects)
-    templates = {name_of(obj): obj.get("spec") for obj in every if obj.get("kind") == _TEMPLATE}
+    all_objects = list(objects)
+    templates = {name_of(obj): obj.get("spec") for obj in all_objects if obj.get("kind") == _TEMPLATE}
 
     def resolved(value: Any, namespace: str) -> Any:
         if isinstance(value, list):
@@ -755,7 +757,7 @@ def _meaning(objects: Iterable[Object], template_names: Collection[str]) -> Mean
 
     return Counter(
         (name_of(obj), msgspec.json.encode(resolved(obj, namespace_of(obj)), order="deterministic").decode())
-        for obj in every
+        for obj in all_objects
         if obj.get("kind") != _TEMPLATE or name_of(obj) in template_names
     )
 

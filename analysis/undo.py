@@ -96,12 +96,12 @@ def _save(edits: Iterable[Edited]) -> None:
 
 def _saved(paths: Sequence[str]) -> list[SavedFile]:
     """Return the saved texts of these files, and of files in these folders."""
-    named = [Path(os.path.realpath(path)) for path in paths]
+    named_paths = [Path(os.path.realpath(path)) for path in paths]
     saved = []
     for entry in sorted(_folder().glob("*.json")):
         with suppress(OSError, msgspec.DecodeError):
             file = msgspec.json.decode(entry.read_bytes(), type=SavedFile)
-            if any(Path(file.path).is_relative_to(path) for path in named):
+            if any(Path(file.path).is_relative_to(path) for path in named_paths):
                 saved.append(file)
     return sorted(saved, key=lambda file: file.path)
 

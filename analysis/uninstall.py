@@ -74,25 +74,25 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
     ours = {kind.kind: objects for kind, objects in zip(KINDS, labelled, strict=True)}
     registered = {kind: [obj for obj in await all_of(kind) if obj["metadata"]["name"] in (names.NAME, names.QUOTA)] for kind in _WEBHOOKS}  # fmt: skip
     # A namespace that the administrator names counts too.
-    places = namespaces_of(chain(ours["Namespace"], ours["ClusterRoleBinding"], *registered.values())) | {only}
+    our_namespaces = namespaces_of(chain(ours["Namespace"], ours["ClusterRoleBinding"], *registered.values())) | {only}
     left: list[str] = []
     for kind in KINDS:
         # Our Roles for device plugins' settings are in those plugins' namespaces.
         if kind.namespaced and kind.kind not in ("Role", "RoleBinding"):
-            strangers = [obj for obj in ours[kind.kind] if obj["metadata"]["namespace"] not in places]
-            ours[kind.kind] = [obj for obj in ours[kind.kind] if obj["metadata"]["namespace"] in places]
+            strangers = [obj for obj in ours[kind.kind] if obj["metadata"]["namespace"] not in our_namespaces]
+            ours[kind.kind] = [obj for obj in ours[kind.kind] if obj["metadata"]["namespace"] in our_namespaces]
             left += [
                 f"{_name(stranger)}, in a namespace without drawbridge: if it belongs to drawbridge, use --namespace {stranger['metadata']['namespace']}"
                 for stranger in strangers
             ]
     homes = {obj["metadata"]["namespace"] for obj in ours["Deployment"]}
     if only and homes - {only}:
-        mine = [
+        own_steps = [
             _step(kind, obj) for kind in KINDS for obj in ours[kind.kind] if obj["metadata"].get("namespace") == only
         ]
         others = ", ".join(sorted(homes - {only}))
         shared = f"cluster-scoped objects (roles, policies, webhook configurations, CRDs), used by {others}"
-        return UninstallPlan(tuple(mine), (shared,))
+        return UninstallPlan(tuple(own_steps), (shared,))
     steps: list[RemovalStep] = []
     for kind, objects in registered.items():
         steps += [_step(kind, obj) for obj in objects]
@@ -100,7 +100,9 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
         if kind.kind not in ("Namespace", "CustomResourceDefinition", "DeviceTaintRule", "ClusterRoleBinding"):
             steps += [_step(kind, obj) for obj in ours[kind.kind]]
     leases = [obj for obj in await all_of(resources.LEASES.raw) if obj["metadata"]["name"] in LEASES]
-    steps += [_step(resources.LEASES.raw, lease) for lease in leases if lease["metadata"]["namespace"] in places]
+    steps += [
+        _step(resources.LEASES.raw, lease) for lease in leases if lease["metadata"]["namespace"] in our_namespaces
+    ]
     pods = await all_of(resources.PODS.raw)
     # The DeviceTaintRules of the bridge's fence, and those of audit agents.
     for obj in await all_of(resources.DEVICE_TAINT_RULES.raw):
@@ -169,9 +171,13 @@ def _templates(templates: Iterable[Raw], pods: Iterable[Raw]) -> tuple[list[Remo
             pod = convert(raw, Pod)
         except WireError:
             continue
-        made = {status.name for status in pod.status.resource_claim_statuses}
-        missing = {entry.resource_claim_template_name for entry in pod.spec.resource_claims if entry.name not in made}
-        needed.update({key: pod.metadata.key for key in template_lifecycle.templates_of(pod) if key[1] in missing})
+        created_claims = {status.name for status in pod.status.resource_claim_statuses}
+        awaited_templates = {
+            entry.resource_claim_template_name for entry in pod.spec.resource_claims if entry.name not in created_claims
+        }
+        needed.update(
+            {key: pod.metadata.key for key in template_lifecycle.templates_of(pod) if key[1] in awaited_templates}
+        )
     steps: list[RemovalStep] = []
     left: list[str] = []
     for template in templates:

@@ -68,10 +68,10 @@ def declare(
             callback=remember(COLOUR),
             help="When to use colour; `auto`: on a terminal, unless NO_COLOR is set.",
         )
-        made = click.command(name, cls=Command, **settings)(all_of((silence, colour))(function))
-        made.empty = empty or {}
-        made.examples = examples
-        return made
+        command = click.command(name, cls=Command, **settings)(all_of((silence, colour))(function))
+        command.empty = empty or {}
+        command.examples = examples
+        return command
 
     return add
 
@@ -136,11 +136,11 @@ class Command(click.Command):
         except (click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as failure:  # noqa: BLE001  every failure gets an exit code and an answer
-            every = _flatten(failure)
-            if isinstance(every[0], BrokenPipeError):
-                raise every[0] from None
+            exceptions = _flatten(failure)
+            if isinstance(exceptions[0], BrokenPipeError):
+                raise exceptions[0] from None
             code, errors = Exit.FINE, []
-            for error in every:
+            for error in exceptions:
                 exit_, described = _explain(error)
                 code = max(code, exit_)
                 errors += [problem for problem in described if problem not in errors]
@@ -158,8 +158,8 @@ class Command(click.Command):
         """Print the empty answer with the errors. A key that is also a parameter, such as `node`, has the value that the user gave."""
         if not json_wanted:
             return
-        named = given or {}
-        answer = {key: (value == "" and named.get(key)) or value for key, value in self.empty.items()}
+        parameters = given or {}
+        answer = {key: (value == "" and parameters.get(key)) or value for key, value in self.empty.items()}
         answer["errors"] = errors
         write_json(answer)
 
@@ -186,10 +186,10 @@ def complain_of_usage(error: click.UsageError, program: str = "") -> dict[str, s
     """Print a usage error with the likely correction; `program` is the command's name and a blank."""
     message = error.format_message()
     if isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, click.Choice):
-        meant = get_close_matches(
+        similar_choices = get_close_matches(
             message.partition(": ")[2].partition(" is not")[0].strip("'"), error.param.type.choices
         )
-        message = message.rstrip(".") + (f": did you mean {meant[0]}?" if meant else "")
+        message = message.rstrip(".") + (f": did you mean {similar_choices[0]}?" if similar_choices else "")
     if isinstance(error, click.NoSuchOption):  # click also compares the dashes
         named = {possibility.lstrip("-"): possibility for possibility in error.possibilities or ()}
         similar = [named[close_match] for close_match in get_close_matches(error.option_name.lstrip("-"), named)]

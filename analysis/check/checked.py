@@ -49,17 +49,17 @@ class CheckFindings(NamedTuple):
 
 def separate(files: ReadFiles, namespace: str) -> Input:
     """Choose the objects to judge. Objects of other namespaces, and objects whose controller is in the input, go to the inventory."""
-    within, elsewhere = in_namespace(files.documents, namespace)
-    elsewhere |= find_controlled(within)
-    judged = [value for number, value in enumerate(within) if number not in elsewhere]
-    return Input(judged, [*files.inventory, *(within[number] for number in sorted(elsewhere))])
+    documents, elsewhere = in_namespace(files.documents, namespace)
+    elsewhere |= find_controlled(documents)
+    judged = [value for number, value in enumerate(documents) if number not in elsewhere]
+    return Input(judged, [*files.inventory, *(documents[number] for number in sorted(elsewhere))])
 
 
-def check(given: Input, whole: Reading, mode: str | None) -> CheckFindings:
+def check(subject: Input, whole: Reading, mode: str | None) -> CheckFindings:
     """Judge objects by all rules."""
-    reading = whole.of_documents(given.documents, given.around)
+    reading = whole.of_documents(subject.documents, subject.around)
     configuration, features = reading.configuration, reading.features
-    objects = [document.object for document in given.documents]
+    objects = [document.object for document in subject.documents]
     number_around = len(reading.documents) - len(objects)
     around = [document.object for document in reading.documents[:number_around]]
     if templates := configuration.file.node_templates:
@@ -76,11 +76,11 @@ def check(given: Input, whole: Reading, mode: str | None) -> CheckFindings:
     by_object = add_webhook_findings(objects, decided, by_object)
     if any(obj.get("kind") == "ResourceSlice" for obj in (*objects, *around)):
         by_object = find_unservable(objects, around, by_object, features.server)
-    for foretold in foretell(objects, [document.object for document in given.around], state):
+    for foretold in foretell(objects, [document.object for document in subject.around], state):
         by_object[foretold.number] += findings_of_quotas(foretold, objects[foretold.number])
     checked = [
         ObjectFindings(name(document.object), document.place_of("")[0], locate(document, of_object))
-        for document, of_object in zip(given.documents, by_object, strict=True)
+        for document, of_object in zip(subject.documents, by_object, strict=True)
     ]
     unjudged = [
         problem
@@ -88,7 +88,7 @@ def check(given: Input, whole: Reading, mode: str | None) -> CheckFindings:
         if problem.number >= number_around and not by_object[problem.number - number_around]
     ]
     return CheckFindings(
-        name_placeholders(checked, given.documents),
+        name_placeholders(checked, subject.documents),
         [decision for decisions in decided for decision in decisions],
         [reading.documents[problem.number] for problem in unreadable if problem.number < number_around],
         list(problems_of_unreadable(reading.documents, unjudged)),

@@ -39,7 +39,7 @@ def add_webhook_findings(
     If the webhook and the API server's rules find the same fault, one finding stays: for R001 that of the webhook, which names the amount
     of the container; for all other codes that of the rules, which has the exact place.
     """
-    every: list[list[Finding]] = []
+    combined: list[list[Finding]] = []
     for value, decisions, of_object in zip(objects, decided, findings, strict=True):
         codes = {finding.code for finding in of_object}
         if any(finding.severity is Severity.ERROR for finding in of_object):
@@ -57,8 +57,8 @@ def add_webhook_findings(
         others = [
             finding for finding in of_object if finding.code != Code.AMOUNT or _amount(finding.path) not in amounts
         ]
-        every.append([*others, *added])
-    return every
+        combined.append([*others, *added])
+    return combined
 
 
 def _amount(path: str) -> tuple[str, str]:
@@ -172,7 +172,7 @@ def locate(document: Document, findings: Iterable[Finding]) -> list[Finding]:
 
 def name_placeholders(checked: Iterable[ObjectFindings], documents: Sequence[Document]) -> list[ObjectFindings]:
     """Replace findings about unfilled placeholders by one D011 for each file."""
-    every: list[ObjectFindings] = []
+    renamed: list[ObjectFindings] = []
     reported: set[str] = set()
     for of_object, document in zip(checked, documents, strict=True):
         remaining: list[Finding] = []
@@ -185,8 +185,8 @@ def name_placeholders(checked: Iterable[ObjectFindings], documents: Sequence[Doc
                 message = f"{placeholder} is a placeholder that is not filled in"
                 instead = make_finding("D011", name(document.object), message, path=finding.path)
                 remaining.append(msgspec.structs.replace(instead, place=finding.place))
-        every.append(of_object._replace(findings=remaining))
-    return every
+        renamed.append(of_object._replace(findings=remaining))
+    return renamed
 
 
 def _placeholder(value: Any, path: str) -> str:

@@ -104,11 +104,11 @@ def prospective_nodes(objects: Sequence[Object], templates: Sequence[NodeTemplat
         return []
     from webhook.state import prospects
 
-    coming = prospects(templates, stock)
-    if coming is None:
+    prospective_stock = prospects(templates, stock)
+    if prospective_stock is None:
         return []
-    nodes = coming.nodes
-    pieces = coming.slices.values()
+    nodes = prospective_stock.nodes
+    pieces = prospective_stock.slices.values()
     slices = [_plain(piece) for piece in pieces if piece.spec.node_name in nodes]
     return [*map(_plain, nodes.values()), *slices]
 
@@ -135,8 +135,8 @@ def _stock(values: Sequence[Any], server: Server = EVERYTHING) -> Stock | None:
     nodes = [value for value in values if isinstance(value, Node)]
     if not nodes:
         # The nodes that slices name count as all nodes, unless a slice selects nodes by labels, which are not in the input.
-        named = dict.fromkeys(piece.spec.node_name for piece in slices)
-        nodes = [Node(metadata=ObjectMeta(name=node)) for node in named if node and None not in named]
+        node_names = dict.fromkeys(piece.spec.node_name for piece in slices)
+        nodes = [Node(metadata=ObjectMeta(name=node)) for node in node_names if node and None not in node_names]
     if not slices or not classes or not nodes:
         return None
     rules = [value for value in values if isinstance(value, DeviceTaintRule | DeviceCompatibility)]

@@ -38,22 +38,20 @@ def with_taint_finding(decision: Decision, state: State) -> Decision:
 def why_stranded(key: str, state: State) -> Stranding | None:
     """Return why no pod gets a device by this resource name; None if a pod may get one, or the answer is not known."""
     fleet, stock = state.fleet, state.stock
-    served = fleet.classes.get(fleet.extended.get(key, ""))
-    if stock is None or served is None or fleet.handed_out_anywhere.get(key):
+    device_class = fleet.classes.get(fleet.extended.get(key, ""))
+    if stock is None or device_class is None or fleet.handed_out_anywhere.get(key):
         return None
-    if not served.devices:
+    if not device_class.devices:
         reason = "and the class selects no device of a pool that can be used"
-        until = f"DeviceClass {served.name} has devices"
+        until = f"DeviceClass {device_class.name} has devices"
         return (
             Stranding(reason, until, "install its driver, or correct the class's selectors") if stock.slices else None
         )
-    taint = _taint_on_all(stock, served.driver)
+    taint = _taint_on_all(stock, device_class.driver)
     if not taint or taint == names.FENCE:  # the webhook's verdict reports a fence
         return None
-    reason = (
-        f"but each device of {served.driver} has a taint, such as {taint}, that kube-scheduler's claims do not tolerate"
-    )
-    until = f"a device of {served.driver} has no taint that blocks claims"
+    reason = f"but each device of {device_class.driver} has a taint, such as {taint}, that kube-scheduler's claims do not tolerate"
+    until = f"a device of {device_class.driver} has no taint that blocks claims"
     return Stranding(reason, until, "remove the taints, or write claims that tolerate them", taint)
 
 

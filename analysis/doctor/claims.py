@@ -169,12 +169,16 @@ def in_deletion(observed: DoctorInput) -> Iterator[Finding]:
 def unused_templates(observed: DoctorInput) -> Iterator[Repairable]:
     """Templates of the webhook that no pod uses, and that the controller has not deleted."""
     in_use = frozenset(key for pod in observed.reading.pods.values() for key in template_lifecycle.templates_of(pod))
-    made: dict[tuple[str, str], float] = {}
+    created_at: dict[tuple[str, str], float] = {}
     for template in observed.reading.templates.values():
         born = moment(template.metadata.creation_timestamp)
-        made[template.metadata.namespace, template.metadata.name] = born.timestamp() if born else 0.0
+        created_at[template.metadata.namespace, template.metadata.name] = born.timestamp() if born else 0.0
     _, over = template_lifecycle.sweep(
-        made, observed.reading.templates.values(), in_use, now=observed.now.timestamp(), grace=_UNUSED.total_seconds()
+        created_at,
+        observed.reading.templates.values(),
+        in_use,
+        now=observed.now.timestamp(),
+        grace=_UNUSED.total_seconds(),
     )
     for unused in over:
         meta = unused.metadata
@@ -191,18 +195,18 @@ def unused_claims(observed: DoctorInput) -> Iterator[Finding]:
 
     A webhook may have created them for a pod that was refused.
     """
-    left: defaultdict[str, list[ResourceClaim]] = defaultdict(list)
+    unused_by_namespace: defaultdict[str, list[ResourceClaim]] = defaultdict(list)
     used = {key for pod in observed.reading.pods.values() for key in claim_keys(pod)}
-    named = {key for obj in observed.reading.objects for key in _claims_named(obj)}
+    named_by_objects = {key for obj in observed.reading.objects for key in _claims_named(obj)}
     for claim in observed.reading.stock.claims.values():
         meta, status = claim.metadata, claim.status
         in_use = status.allocation is not None or status.reserved_for or meta.owner_references or meta.finalizers
         born = moment(meta.creation_timestamp)
         if in_use or meta.deletion_timestamp or born is None or observed.now - born < _TAKEN_UP:
             continue
-        if meta.key not in used and meta.key not in named:
-            left[meta.namespace].append(claim)
-    for namespace, claims in sorted(left.items()):
+        if meta.key not in used and meta.key not in named_by_objects:
+            unused_by_namespace[meta.namespace].append(claim)
+    for namespace, claims in sorted(unused_by_namespace.items()):
         claims.sort(key=lambda claim: (claim.metadata.creation_timestamp, claim.metadata.name))
         listed = list_first([claim.metadata.name for claim in claims], NAMED)
         oldest = claims[0].metadata

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 def without_class(observed: DoctorInput) -> Iterator[Finding]:
     """DeviceClasses that do not exist, and the claims, templates and pods that name them."""
-    asking: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    requesters: defaultdict[str, dict[str, None]] = defaultdict(dict)
 
     def note(spec: ResourceClaimSpec, requester: str) -> None:
         for request in spec.devices.requests:
             for alternative in request.alternatives.values():
                 if alternative.device_class_name:
-                    asking[alternative.device_class_name][requester] = None
+                    requesters[alternative.device_class_name][requester] = None
 
     for claim in observed.reading.stock.claims.values():
         if claim.status.allocation is None:
@@ -45,19 +45,19 @@ def without_class(observed: DoctorInput) -> Iterator[Finding]:
     for template in observed.reading.templates.values():
         note(template.spec.spec, f"ResourceClaimTemplate/{template.metadata.namespace}/{template.metadata.name}")
     for name, requester in (*classes_named(observed), *_classes_of_webhook(observed)):
-        asking[name][requester] = None
-    for name in sorted(asking.keys() - observed.reading.stock.classes.keys()):
+        requesters[name][requester] = None
+    for name in sorted(requesters.keys() - observed.reading.stock.classes.keys()):
         yield make_finding(
             "O107",
             f"DeviceClass/{name}",
-            f"it does not exist, but is requested by {list_first(list(asking[name]), NAMED)}",
+            f"it does not exist, but is requested by {list_first(list(requesters[name]), NAMED)}",
         )
 
 
 def _classes_of_webhook(observed: DoctorInput) -> Iterator[tuple[str, str]]:
     """Yield each DeviceClass that claims of future pods will name, and the setting or the target (a known kind of device) that names it."""
-    known = observed.reading.stock.classes.keys()
-    if observed.configuration is None or (not observed.reading.is_live and not known):
+    existing_classes = observed.reading.stock.classes.keys()
+    if observed.configuration is None or (not observed.reading.is_live and not existing_classes):
         return
     file, targets = observed.configuration.file, observed.configuration.targets
     for name, class_name in file.classes.items():
@@ -74,7 +74,7 @@ def _classes_of_webhook(observed: DoctorInput) -> Iterator[tuple[str, str]]:
 
     def has_class(name: str) -> bool:
         target = targets[name]
-        declared = name in file.classes or not known.isdisjoint(target.classes)
+        declared = name in file.classes or not existing_classes.isdisjoint(target.classes)
         return declared or (not target.type and target.driver in drivers)
 
     for name, target in targets.items():
@@ -93,8 +93,10 @@ def without_devices(observed: DoctorInput) -> Iterator[Finding]:
     for requester, requests in waiting:
         for request in requests:
             class_names = [alternative.device_class_name for alternative in request.alternatives.values()]
-            served = [classes.get(name) for name in class_names]
-            if served and all(device_class is not None and not device_class.devices for device_class in served):
+            named_classes = [classes.get(name) for name in class_names]
+            if named_classes and all(
+                device_class is not None and not device_class.devices for device_class in named_classes
+            ):
                 empty[class_names[0]][requester] = None
     for name, claims in empty.items():
         yield make_finding(

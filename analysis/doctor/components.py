@@ -129,24 +129,24 @@ def two_installations(parts: Parts, _: datetime) -> Iterator[Finding]:
 
 def about_configuration(parts: Parts, _: datetime) -> Iterator[Finding]:
     """The installed configuration, the configuration that replicas use, and that of the bridge's scheduler."""
-    about = f"ConfigMap/{parts.home}/{names.NAME}"
+    config_map_name = f"ConfigMap/{parts.home}/{names.NAME}"
     for mistake in parts.installed.mistakes[:1]:
-        yield make_finding("O002", about, mistake.message)
+        yield make_finding("O002", config_map_name, mistake.message)
         return
     # The profile of the bridge's scheduler must have the name that the configuration gives to pods.
     config_map, bridge = parts.find("ConfigMap", SCHEDULER, parts.home), parts.configuration.file.bridge
     if config_map is not None and bridge is not None:
-        read: Object = {}
+        scheduler_file: Object = {}
         with suppress(ManifestError):
-            read = next(
+            scheduler_file = next(
                 (document.object for document in parse((config_map.get("data") or {}).get("scheduler.yaml") or "")), {}
             )
-        profiles = {text(item.get("schedulerName")): item for item in items(read, "profiles")}
+        profiles = {text(item.get("schedulerName")): item for item in items(scheduler_file, "profiles")}
         enabled = items(inside(profiles.get(bridge.scheduler_name, {}), "plugins", "multiPoint"), "enabled")
         problem = ""
         if bridge.scheduler_name not in profiles:
             problem = f"no profile in it is called {bridge.scheduler_name}, the scheduler that the configuration sends pods to"
-        elif not items(read, "extenders") and all(plugin.get("name") != PLUGIN for plugin in enabled):
+        elif not items(scheduler_file, "extenders") and all(plugin.get("name") != PLUGIN for plugin in enabled):
             problem = f"profile {bridge.scheduler_name} has neither the plugin {PLUGIN} nor an extender, so the scheduler does not call the allocator"
         if problem:
             yield make_finding("O002", name_of(config_map), problem, f"{REAPPLY}; then restart the scheduler")
@@ -154,7 +154,7 @@ def about_configuration(parts: Parts, _: datetime) -> Iterator[Finding]:
     if others and parts.digest:
         yield make_finding(
             "O002",
-            about,
+            config_map_name,
             f"{list_first(others, 3)} use another configuration than that in the ConfigMap",
             "wait a minute; then look at `/readyz?verbose` of these pods, which says why they refuse the new configuration",
         )
@@ -164,13 +164,13 @@ def missing(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Objects that belong to an installation and do not exist."""
     present = {name_of(obj) for obj in parts.objects}
     kinds = {obj["kind"] for obj in parts.objects}
-    wanted = [obj for obj in parts.expected if obj["kind"] not in parts.unread]
-    lost = [obj for obj in wanted if name_of(obj) not in present]
+    expected = [obj for obj in parts.expected if obj["kind"] not in parts.unread]
+    absent = [obj for obj in expected if name_of(obj) not in present]
     by_helm = any(obj["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by") == "Helm" for obj in parts.of_kinds("Deployment"))  # fmt: skip
-    lost = [obj for obj in lost if not (by_helm and obj["kind"] in _OPTIONAL and obj["kind"] not in kinds)]
+    absent = [obj for obj in absent if not (by_helm and obj["kind"] in _OPTIONAL and obj["kind"] not in kinds)]
     consequence = "it does not exist, so the API server does not call the webhook, and admits pods as written"
     messages: dict[str, str] = {}
-    for obj in lost:
+    for obj in absent:
         if obj["kind"] == "ConfigMap" and "data" not in obj:
             yield make_finding(
                 "O003",
@@ -202,8 +202,8 @@ def replaced_accounts(parts: Parts, now: datetime) -> Iterator[Finding]:
     """Pods that are older than their ServiceAccount: the API server refuses their tokens, which the kubelet renews within an hour."""
     for account in parts.of_kinds("ServiceAccount"):
         meta = account["metadata"]
-        made = moment(meta.get("creationTimestamp"))
-        if made is None or now - made > _TOKEN:
+        created = moment(meta.get("creationTimestamp"))
+        if created is None or now - created > _TOKEN:
             continue
         older: list[str] = []
         for pod in parts.of_kinds("Pod"):
@@ -212,7 +212,7 @@ def replaced_accounts(parts: Parts, now: datetime) -> Iterator[Finding]:
                 meta.get("namespace"),
                 meta["name"],
             )
-            if uses_account and begun is not None and begun < made:
+            if uses_account and begun is not None and begun < created:
                 older.append(pod["metadata"]["name"])
         if older:
             yield make_finding(
@@ -237,17 +237,21 @@ def differs(expected: Any, actual: Any, path: str) -> str:
     """Return the path of the first difference from the expected object. Additions, such as a server's defaults, do not count."""
     match expected:
         case dict():
-            have = actual if isinstance(actual, dict) else {}
-            differing = (differs(value, have.get(key), f"{path}.{key}") for key, value in expected.items())
+            actual_members = actual if isinstance(actual, dict) else {}
+            differing = (differs(value, actual_members.get(key), f"{path}.{key}") for key, value in expected.items())
             return next(filter(None, differing), "")
         case list():
             have_all = actual if isinstance(actual, list) else []
             for number, member in enumerate(expected):
-                named = member.get("name") if isinstance(member, dict) else None
-                same = [item for item in have_all if named and isinstance(item, dict) and item.get("name") == named]
-                found_at = [differs(member, item, f"{path}[{number}]") for item in same or have_all]
+                member_name = member.get("name") if isinstance(member, dict) else None
+                namesakes = [
+                    item
+                    for item in have_all
+                    if member_name and isinstance(item, dict) and item.get("name") == member_name
+                ]
+                found_at = [differs(member, item, f"{path}[{number}]") for item in namesakes or have_all]
                 if all(found_at):
-                    return found_at[0] if same else f"{path}[{number}]"
+                    return found_at[0] if namesakes else f"{path}[{number}]"
             return ""
         case str() if isinstance(actual, str):
             return "" if expected.strip() == actual.strip() else path
@@ -257,7 +261,7 @@ def differs(expected: Any, actual: Any, path: str) -> str:
 def about_webhooks(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Webhook configurations that differ from those generated for the installed configuration."""
     for configuration in parts.of_kinds(*WEBHOOKS):
-        about = name_of(configuration)
+        configuration_name = name_of(configuration)
         webhooks = configuration.get("webhooks") or []
         uncalled = [
             webhook["name"]
@@ -267,14 +271,17 @@ def about_webhooks(parts: Parts, _: datetime) -> Iterator[Finding]:
         if uncalled:
             yield make_finding(
                 "O008",
-                about,
+                configuration_name,
                 f"{list_first(uncalled, 3)} have no rules or no CA bundle yet, so the API server does not call the webhook",
             )
         # Do not compare a webhook configuration of a snapshot: the snapshot keeps only the parts that decide about devices.
-        whole = all(webhook.get("admissionReviewVersions") for webhook in webhooks)
-        if whole and (path := _closest_difference(configuration, parts)):
+        is_complete = all(webhook.get("admissionReviewVersions") for webhook in webhooks)
+        if is_complete and (path := _closest_difference(configuration, parts)):
             yield make_finding(
-                "O004", about, f"it is not as `drawbridge manifests` generates it, at {path}", WEBHOOKS_AGAIN
+                "O004",
+                configuration_name,
+                f"it is not as `drawbridge manifests` generates it, at {path}",
+                WEBHOOKS_AGAIN,
             )
 
 
@@ -304,20 +311,22 @@ def _first_difference(generated: Object, stored: Object, webhooks: Mapping[str, 
         rules = msgspec.json.decode((stored["metadata"].get("annotations") or {}).get(RULES) or "{}", type=dict)
     except (msgspec.DecodeError, ValueError):
         return f"metadata.annotations[{RULES}]"
-    for wanted in generated["webhooks"]:
-        name = wanted["name"]
+    for generated_webhook in generated["webhooks"]:
+        name = generated_webhook["name"]
         if name not in webhooks:
             return f"webhooks[{name}]"
         actual = webhooks[name]
-        compared = {key: value for key, value in wanted.items() if key not in ("clientConfig", "matchConditions")}
+        compared = {
+            key: value for key, value in generated_webhook.items() if key not in ("clientConfig", "matchConditions")
+        }
         if actual["clientConfig"].get("service"):
-            compared["clientConfig"] = wanted["clientConfig"]
+            compared["clientConfig"] = generated_webhook["clientConfig"]
         expressions = [condition["expression"] for condition in actual.get("matchConditions") or []]
         if any(expression.strip() in ("false", "!true") for expression in expressions):
             return f"webhooks[{name}].matchConditions"
         # Any added or removed term changes what a selector selects, so the selectors must be equal.
         for key in ("namespaceSelector", "objectSelector"):
-            if (actual.get(key) or {}) != (wanted.get(key) or {}):
+            if (actual.get(key) or {}) != (generated_webhook.get(key) or {}):
                 return f"webhooks[{name}].{key}"
         if rules.get(name) and actual.get("rules") and differs(rules[name], actual["rules"], "rules"):
             return f"webhooks[{name}].rules"
@@ -344,13 +353,13 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
         if not registered or has_other_keeper:
             continue
         secret = parts.find("Secret", name, parts.home)
-        about = f"Secret/{parts.home}/{name}"
+        secret_name = f"Secret/{parts.home}/{name}"
         data = {key: b64decode(value) for key, value in ((secret or {}).get("data") or {}).items()}
         problem = _certificate_problem(data, f"{name}.{parts.home}.svc", now) if secret else "it does not exist"
         if problem:
             yield make_finding(
                 "O006",
-                about,
+                secret_name,
                 f"{problem}, so the API server cannot call the webhook",
                 f"check that Deployment {parts.home}/drawbridge-authority runs: the authority issues a new certificate",
             )
@@ -363,7 +372,7 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
                 yield make_finding(
                     "O007",
                     name_of(configuration),
-                    f"its caBundle does not contain the CA that signed the serving certificate in {about}",
+                    f"its caBundle does not contain the CA that signed the serving certificate in {secret_name}",
                     f"check that Deployment {parts.home}/drawbridge-authority runs: the authority corrects the bundle within a second",
                 )
     if parts.of_kinds("Secret") and parts.find("Secret", f"{names.NAME}-signature", parts.home) is None:
@@ -421,19 +430,19 @@ def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
     ranked: list[tuple[int, bool, Finding]] = []
     for workload in parts.of_kinds(*WORKLOADS):
         spec, status = workload.get("spec") or {}, workload.get("status") or {}
-        wanted = (
+        desired = (
             spec.get("replicas", 1) if workload["kind"] == "Deployment" else status.get("desiredNumberScheduled", 0)
         )
         ready = status.get("readyReplicas", 0) if workload["kind"] == "Deployment" else status.get("numberReady", 0)
         component = _component(workload)
-        if workload["kind"] == "Deployment" and not wanted:
+        if workload["kind"] == "Deployment" and not desired:
             finding = make_finding(
                 "O009",
                 name_of(workload),
                 f"it has 0 replicas: {_WITHOUT.get(component, 'its work is not done')}",
                 f"kubectl -n {workload['metadata']['namespace']} scale deployment {workload['metadata']['name']} --replicas=2",
             )
-        elif not wanted and status.get("observedGeneration"):
+        elif not desired and status.get("observedGeneration"):
             labels = ",".join(f"{key}={value}" for key, value in _pod_of(workload).get("nodeSelector", {}).items())
             finding = make_finding(
                 "O009",
@@ -441,16 +450,16 @@ def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
                 f"it selects no node: no node that its pods may use has the labels {labels or '(none required)'}",
                 f"label each node on which it is to run (kubectl label node NAME {labels or 'KEY=VALUE'}), or delete the DaemonSet",
             )
-        elif "observedGeneration" in status and (ready < wanted or status.get("unavailableReplicas")):
+        elif "observedGeneration" in status and (ready < desired or status.get("unavailableReplicas")):
             finding = make_finding(
                 "O010" if ready else "O009",
                 name_of(workload),
-                f"{ready} of {wanted} replicas are ready: {_not_ready_reasons(workload, parts)}",
+                f"{ready} of {desired} replicas are ready: {_not_ready_reasons(workload, parts)}",
                 "correct what prevents readiness (docs/commands.md#drawbridge-doctor); the pods' log says more",
             )
         else:
             continue
-        ranked.append((1 + min(ready, 1) if wanted else 0, component != "authority", finding))
+        ranked.append((1 + min(ready, 1) if desired else 0, component != "authority", finding))
     # Order: no replica wanted, no replica ready, some replicas ready. In each group the authority comes first, because other
     # workloads do not start without its certificates.
     yield from (finding for *_, finding in sorted(ranked, key=lambda entry: entry[:2]))

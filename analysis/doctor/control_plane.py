@@ -48,13 +48,13 @@ def idle_controllers(observed: DoctorInput) -> Iterator[Finding]:
     renewals = _renewals(observed)
     newest = max(renewals.values(), default=observed.now)
     for name, without in _CONTROLLERS.items():
-        at = renewals.get(f"kube-system/{name}")
+        renewed_at = renewals.get(f"kube-system/{name}")
         # Compare with the newest Lease: while the API server stores nothing, no Lease is renewed (`nothing_stored`).
-        if at is not None and newest - at > _SILENT:
+        if renewed_at is not None and newest - renewed_at > _SILENT:
             yield make_finding(
                 "O017",
                 f"Lease/kube-system/{name}",
-                f"no {name} has renewed it for {(observed.now - at).total_seconds():.0f} s: {without}",
+                f"no {name} has renewed it for {(observed.now - renewed_at).total_seconds():.0f} s: {without}",
                 f"check that {name} runs on the control plane; its log, and the events of its pods, say what prevents it",
             )
 

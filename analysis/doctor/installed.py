@@ -37,10 +37,10 @@ async def read_parts(
         return None
     more: list[Object] = []
     denied: set[str] = set()
-    named = [(resources.CONFIG_MAPS.raw, name) for name in (names.NAME, SCHEDULER)]
-    named += [(resources.SECRETS.raw, name) for name in (names.NAME, f"{names.NAME}-signature", names.QUOTA)]
-    named += [(resources.LEASES.raw, name) for name in installation.LEASES if not parts.of_kinds("Lease")]
-    placed = [(kind, name, parts.home) for kind, name in named]
+    unlisted = [(resources.CONFIG_MAPS.raw, name) for name in (names.NAME, SCHEDULER)]
+    unlisted += [(resources.SECRETS.raw, name) for name in (names.NAME, f"{names.NAME}-signature", names.QUOTA)]
+    unlisted += [(resources.LEASES.raw, name) for name in installation.LEASES if not parts.of_kinds("Lease")]
+    placed = [(kind, name, parts.home) for kind, name in unlisted]
     mounted = [obj["metadata"] for obj in parts.expected if obj["kind"] == "ConfigMap" and "data" not in obj]
     placed += [(resources.CONFIG_MAPS.raw, meta["name"], meta["namespace"]) for meta in mounted]
     for kind, name, namespace in placed if parts.homes else ():
@@ -74,11 +74,11 @@ def parts_of(objects: Sequence[Object], unread: frozenset[str]) -> Parts | None:
     registered = [obj for obj in objects if obj["kind"] in WEBHOOKS]
     clients = [hook["clientConfig"] for configuration in registered for hook in configuration.get("webhooks") or []]
     called = sorted({client["service"]["namespace"] for client in clients if client.get("service")})
-    at = [namespace for namespace in called if namespace in homes] or homes or others or called
+    namespaces = [namespace for namespace in called if namespace in homes] or homes or others or called
     policies = [obj for obj in objects if obj["kind"] == "ValidatingAdmissionPolicy"]
-    if not (at or registered or policies):
+    if not (namespaces or registered or policies):
         return None
-    home = at[0] if at else names.NAMESPACE
+    home = namespaces[0] if namespaces else names.NAMESPACE
     if "ClusterRoleBinding" not in unread:
         # A tenant's pod can have our label and report anything.
         places = installation.namespaces_of(objects) | {home}

@@ -23,19 +23,19 @@ def misspelt_settings(observed: DoctorInput) -> Iterator[Finding]:
     """Report drivers and namespaces of the configuration that are likely misspelt."""
     if observed.configuration is None:
         return
-    known = {
+    existing = {
         "driver": {piece.spec.driver for piece in observed.reading.stock.slices.values()},
         "namespace": {namespace.metadata.name for namespace in observed.reading.typed.of_type(Namespace)},
     }
     effects = {"driver": "publishes no ResourceSlice", "namespace": "does not exist"}
     for kind, field, names in _named(observed.configuration):
         for name in names:
-            meant = "" if name in known[kind] else shape.nearest_name(name, sorted(known[kind] - set(names)))
-            if meant:
+            similar = "" if name in existing[kind] else shape.nearest_name(name, sorted(existing[kind] - set(names)))
+            if similar:
                 yield make_finding(
                     "O019",
                     "DrawbridgeConfiguration",
-                    f"{field} names {kind} {name}, which {effects[kind]}: did you mean {meant}?",
+                    f"{field} names {kind} {name}, which {effects[kind]}: did you mean {similar}?",
                     f"correct {field} in the configuration: as it is, the setting has no effect",
                 )
 

@@ -40,8 +40,8 @@ def nodes_away(observed: DoctorInput) -> Iterator[Finding]:
         if not claims and node not in published:
             continue
         keeps = f"claims {list_first(list(claims), NAMED)} keep its devices" if claims else "no pod on it has a claim"
-        at, reason = text(condition.get("lastTransitionTime")), text(condition.get("reason"))
-        since, why = f" since {at}" if at else "", f" ({reason})" if reason else ""
+        unready_since, reason = text(condition.get("lastTransitionTime")), text(condition.get("reason"))
+        since, why = f" since {unready_since}" if unready_since else "", f" ({reason})" if reason else ""
         yield make_finding(
             "O201",
             f"Node/{node}",
@@ -97,15 +97,15 @@ def without_node(observed: DoctorInput) -> Iterator[Finding]:
 def reported_by_agents(observed: DoctorInput) -> Iterator[Finding]:
     """What audit agents report about their nodes."""
     for event in observed.reading.typed.of_type(Event):
-        about = event.involved_object
+        subject = event.involved_object
         code = _CODE_OF_REASON.get(event.reason)
-        if code is None or about.kind != "Node" or event.message == OVER:
+        if code is None or subject.kind != "Node" or event.message == OVER:
             continue
         last = moment(event.last_timestamp)
         if last is not None and observed.now - last <= _FRESH:
             yield make_finding(
                 code,
-                f"Node/{about.name}",
+                f"Node/{subject.name}",
                 event.message,
                 basis="an event of the node's audit agent",
             )

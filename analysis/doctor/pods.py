@@ -71,8 +71,8 @@ def not_translated(observed: DoctorInput) -> Iterator[Finding]:
         if missed is None:
             for reason in find_unserved(as_sent, enforcing).items():
                 unserved[reason].append(meta.key)
-            for key, meant in find_unknown(pod, enforcing).items():
-                unserved[key, why_unknown(meant)].append(meta.key)
+            for key, similar_keys in find_unknown(pod, enforcing).items():
+                unserved[key, why_unknown(similar_keys)].append(meta.key)
             continue
         mode = mode_of(state, workload(meta.namespace, template_lifecycle.metadata_at_admission(pod)))
         why, first = "it was created while the webhook was down or slices of its devices were missing", ""
@@ -99,10 +99,10 @@ def refused(observed: DoctorInput) -> Iterator[Finding]:
         if event.reason == FAILED_CREATE and OF_OURS in event.message and "administrator" in reason:
             event_of_reason.setdefault(reason, event)
     for reason, event in event_of_reason.items():
-        about = event.involved_object
+        controller = event.involved_object
         yield make_finding(
             "O102",
-            f"{about.kind}/{about.namespace}/{about.name}",
+            f"{controller.kind}/{controller.namespace}/{controller.name}",
             reason[:QUOTED],
             basis=f"an event {FAILED_CREATE}",
         )
@@ -122,16 +122,18 @@ def without_template(observed: DoctorInput) -> Iterator[Finding]:
         late = born is not None and observed.now - born >= _MADE
         if pod.spec.node_name or meta.deletion_timestamp or not (late or (born and quota) or failure):
             continue
-        made = {resource_claim_status.name for resource_claim_status in pod.status.resource_claim_statuses}
-        entries = [resource_claim for resource_claim in pod.spec.resource_claims if resource_claim.name not in made]
-        ours = {name for _, name in template_lifecycle.templates_of(pod)}
-        lost = sorted({claim.resource_claim_template_name or "" for claim in entries} & ours)
-        lost = [name for name in lost if f"{meta.namespace}/{name}" not in template_keys]
-        if not lost:
+        created_claims = {resource_claim_status.name for resource_claim_status in pod.status.resource_claim_statuses}
+        entries = [
+            resource_claim for resource_claim in pod.spec.resource_claims if resource_claim.name not in created_claims
+        ]
+        our_templates = {name for _, name in template_lifecycle.templates_of(pod)}
+        absent_templates = sorted({claim.resource_claim_template_name or "" for claim in entries} & our_templates)
+        absent_templates = [name for name in absent_templates if f"{meta.namespace}/{name}" not in template_keys]
+        if not absent_templates:
             continue
         why = "which the controller has not created"
         remedy = "check that drawbridge-controller runs, whose log names the pod and the reason, and that the namespace has mode enforce"
-        if template_lifecycle.is_copy(pod, lost[0]):
+        if template_lifecycle.is_copy(pod, absent_templates[0]):
             why = f"which {template_lifecycle.COPY}"
             remedy = "delete the pod, and create it from its original manifest"
         elif quota:
@@ -139,7 +141,9 @@ def without_template(observed: DoctorInput) -> Iterator[Finding]:
             remedy = f"raise {TEMPLATES} in that quota, or have unused templates deleted"
         elif failure:
             why, remedy = f"and {failure[:QUOTED]}", remedy_for(failure)
-        yield make_finding("O105", f"Pod/{meta.key}", f"it waits for ResourceClaimTemplate {lost[0]}, {why}", remedy)
+        yield make_finding(
+            "O105", f"Pod/{meta.key}", f"it waits for ResourceClaimTemplate {absent_templates[0]}, {why}", remedy
+        )
 
 
 def full_quotas(observed: DoctorInput) -> dict[str, str]:
@@ -159,20 +163,20 @@ def without_claim(observed: DoctorInput) -> Iterator[Finding]:
         for pod in observed.reading.pods.values()
         if not (pod.spec.node_name or pod.has_ended)
     }
-    for about, message in latest(observed.reading, observed.now, FAILED_CLAIM).items():
-        pod = waiting.get(about)
+    for pod_name, message in latest(observed.reading, observed.now, FAILED_CLAIM).items():
+        pod = waiting.get(pod_name)
         # If the template does not exist yet, kube-controller-manager tries again.
         if pod is None or "not found" in message:
             continue
-        made = {resource_claim_status.name for resource_claim_status in pod.status.resource_claim_statuses}
+        created_claims = {resource_claim_status.name for resource_claim_status in pod.status.resource_claim_statuses}
         if all(
-            resource_claim.name in made or not resource_claim.resource_claim_template_name
+            resource_claim.name in created_claims or not resource_claim.resource_claim_template_name
             for resource_claim in pod.spec.resource_claims
         ):
             continue
         yield make_finding(
             "O106",
-            about,
+            pod_name,
             f"its claim cannot be created: {message[:QUOTED]}",
             remedy_for(message),
             basis=f"an event {FAILED_CLAIM}",
@@ -182,12 +186,12 @@ def without_claim(observed: DoctorInput) -> Iterator[Finding]:
 def no_scheduler(observed: DoctorInput) -> Iterator[Finding]:
     """Pods with devices that their scheduler did not try, if it tried none of its younger pods either."""
     waiting: defaultdict[str, list[tuple[str, Pod]]] = defaultdict(list)
-    served: dict[str, str] = {}
+    youngest_tried: dict[str, str] = {}
     existing = {claim.metadata.key for claim in observed.reading.stock.claims.values()}
     for pod in observed.reading.pods.values():
         name, born = pod.spec.scheduler_name or "default-scheduler", pod.metadata.creation_timestamp
         if any(condition.type == "PodScheduled" for condition in pod.status.conditions):
-            served[name] = max(served.get(name, ""), born)
+            youngest_tried[name] = max(youngest_tried.get(name, ""), born)
             continue
         uses_devices = pod.spec.resource_claims or requested_devices(pod)
         if uses_devices and not (pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp):
@@ -197,14 +201,14 @@ def no_scheduler(observed: DoctorInput) -> Iterator[Finding]:
                 waiting[name].append((born, pod))
     for name, pods in waiting.items():
         born, first = min(pods, key=lambda entry: (entry[0], entry[1].metadata.key))
-        at = moment(born)
-        if at is None or observed.now - at <= _TRIED or served.get(name, "") > born:
+        waiting_since = moment(born)
+        if waiting_since is None or observed.now - waiting_since <= _TRIED or youngest_tried.get(name, "") > born:
             continue
         bridge = observed.bridge.scheduler_name if observed.bridge is not None else ""
         yield make_finding(
             "O109",
             f"Pod/{first.metadata.key}",
-            f"no scheduler called {name} has tried {list_first([pod.metadata.key for _, pod in pods], NAMED)} for {(observed.now - at).total_seconds():.0f} s",
+            f"no scheduler called {name} has tried {list_first([pod.metadata.key for _, pod in pods], NAMED)} for {(observed.now - waiting_since).total_seconds():.0f} s",
             f"check that {'Deployments drawbridge-allocator and drawbridge-scheduler run' if name == bridge else 'a scheduler with that profile runs'}, "
             "or correct schedulerName where the pod is created",
         )

@@ -109,8 +109,8 @@ async def survey(
     reading = await read_cluster(cluster, NEEDS)
     if resources.RESOURCE_CLAIMS.kind in reading.absent:
         raise CommandFailed(NO_CLAIMS, "run doctor against Kubernetes 1.34 or later")
-    mine, visit = await _read_installation(cluster)
-    mine += reading.of_kinds("Namespace")
+    our_objects, visit = await _read_installation(cluster)
+    our_objects += reading.of_kinds("Namespace")
     absent = reading.absent | visit.absent
     ids = {resource.kind: resource.id for resource in (*KINDS, *_LISTED)}
     kinds = {resource.id: resource.kind for resource in (*NEEDS.kinds, resources.EVENTS, *_LISTED)}
@@ -118,13 +118,15 @@ async def survey(
         missed for missed in dict.fromkeys((*reading.unread, *visit.unread)) if kinds.get(missed.kind) not in absent
     ]
     missing = {kinds[missed.kind]: missed.reason for missed in unread if missed.kind in kinds}
-    mine += [resources.LEASES.plain(lease) for lease in reading.typed.of_type(Lease)]
+    our_objects += [resources.LEASES.plain(lease) for lease in reading.typed.of_type(Lease)]
     now = _server_time(now, server)
-    parts = await read_parts(cluster, mine, frozenset({*missing, *absent}), server)
+    parts = await read_parts(cluster, our_objects, frozenset({*missing, *absent}), server)
     failed = [event for event in reading.typed.of_type(Event) if event.reason == FAILED_CREATE]
     if parts is not None:
-        about = [(event.involved_object, event.message) for event in failed]
-        parts = replace(parts, refusals={f"{ref.kind}/{ref.namespace}/{ref.name}": message for ref, message in about})
+        controller_messages = [(event.involved_object, event.message) for event in failed]
+        parts = replace(
+            parts, refusals={f"{ref.kind}/{ref.namespace}/{ref.name}": message for ref, message in controller_messages}
+        )
         denied = dict.fromkeys(sorted(parts.unread - absent), "forbidden")
         unread += [
             Unread(ids[resource], f"reading the installation's objects is {why}")
@@ -138,7 +140,7 @@ async def survey(
     observed = DoctorInput(reading=reading, now=now, parts=parts, missing=missing)
     if parts is None:
         return observed
-    return replace(observed, why_not_called=await _why_not_called(cluster, observed.configuration, mine))
+    return replace(observed, why_not_called=await _why_not_called(cluster, observed.configuration, our_objects))
 
 
 async def _read_installation(cluster: Cluster, *also: Resource[Raw]) -> tuple[list[Raw], Visit[Raw]]:
@@ -167,26 +169,26 @@ async def _owners(cluster: Cluster, failed: Iterable[Event]) -> tuple[Raw, ...]:
     """Read the controllers that most recently could not create a pod."""
     kinds = {resource.kind: resource for resource in resources.WORKLOADS}
     last = sorted(failed, key=lambda event: event.last_timestamp, reverse=True)
-    about = [event.involved_object for event in last]
-    named = dict.fromkeys((ref.kind, ref.namespace, ref.name) for ref in about)
+    controllers = [event.involved_object for event in last]
+    identities = dict.fromkeys((ref.kind, ref.namespace, ref.name) for ref in controllers)
     owners: list[Raw] = []
-    for kind, namespace, name in list(named)[:_OWNERS]:
+    for kind, namespace, name in list(identities)[:_OWNERS]:
         if kind in kinds:
             with suppress(NotFound, Forbidden):
                 owners.append(await cluster.get(kinds[kind], name, namespace))
     return tuple(owners)
 
 
-async def _why_not_called(cluster: Cluster, configuration: Configuration | None, mine: Iterable[Raw]) -> str:
+async def _why_not_called(cluster: Cluster, configuration: Configuration | None, our_objects: Iterable[Raw]) -> str:
     """Send a dry run of a pod that the webhook would refuse, and return why the API server did not call the webhook; "" if it did, or if
     the answer is not known.
     """
     file = configuration.file if configuration is not None else None
     keys = {row.name for dialect in (configuration or Configuration()).dialects for row in dialect.keys}
-    hooks = [hook for obj in mine if obj["kind"] == WEBHOOKS[0] for hook in obj.get("webhooks") or ()]
+    hooks = [hook for obj in our_objects if obj["kind"] == WEBHOOKS[0] for hook in obj.get("webhooks") or ()]
     called = [hook for hook in hooks if hook.get("rules") and hook["clientConfig"].get("caBundle")]
     modes: dict[str, Any] = {}
-    for obj in mine:
+    for obj in our_objects:
         meta = obj["metadata"]
         if obj["kind"] == "Namespace" and not meta.get("deletionTimestamp"):
             modes[text(meta.get("name"))] = inside(meta, "labels").get(names.MODE_LABEL)
@@ -216,10 +218,10 @@ async def _why_not_called(cluster: Cluster, configuration: Configuration | None,
 async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Finding, ...]:
     """Return the findings about drawbridge itself, from the objects that the caller may read, without Secrets."""
     namespaces = resources.NAMESPACES.raw
-    mine, visit = await _read_installation(cluster, namespaces)
+    our_objects, visit = await _read_installation(cluster, namespaces)
     ids = {resource.id: resource.kind for resource in (*_LISTED, namespaces)}
     unread = {"Secret", *visit.absent, *(ids[missed.kind] for missed in visit.unread if missed.kind in ids)}
-    return examine(await read_parts(cluster, mine, frozenset(unread), cluster), now)
+    return examine(await read_parts(cluster, our_objects, frozenset(unread), cluster), now)
 
 
 def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce | None) -> DoctorInput:
@@ -249,9 +251,9 @@ def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce |
         convert(readable, SHAPES.get(stored["kind"], Shape))
         return stored
 
-    mine = read_each(lambda obj: text(obj.get("kind")) in dumped and _is_of_installation(obj), whole)
-    kinds = {obj["kind"] for obj in mine}
-    parts = parts_of(mine, frozenset({"Secret", "ConfigMap", *(kind.kind for kind in KINDS)} - kinds))
+    our_objects = read_each(lambda obj: text(obj.get("kind")) in dumped and _is_of_installation(obj), whole)
+    kinds = {obj["kind"] for obj in our_objects}
+    parts = parts_of(our_objects, frozenset({"Secret", "ConfigMap", *(kind.kind for kind in KINDS)} - kinds))
     if parts is not None:
         expected = tuple(
             obj for obj in parts.expected if obj["kind"] in (*WORKLOADS, *WEBHOOKS) and obj["kind"] in kinds

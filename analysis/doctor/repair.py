@@ -125,8 +125,8 @@ async def write_repair(cluster: Cluster, repair: Repair) -> str:
                 for claim in repair.claims:
                     # Binding a pod changes no claim, so the pods are read again directly before the write.
                     if bound := await _bound_consumer(cluster, claim):
-                        done = f"; released before: {', '.join(released)}" if released else ""
-                        return f"pod {bound} is on a node now: run doctor again{done}"
+                        released_text = f"; released before: {', '.join(released)}" if released else ""
+                        return f"pod {bound} is on a node now: run doctor again{released_text}"
                     await write(cluster, effects.Unallocate(claim))
                     released.append(claim.metadata.name)
             case _:

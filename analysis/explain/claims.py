@@ -113,8 +113,8 @@ def faults(claim: ResourceClaim, reading: Reading) -> Iterator[str]:
     yield from drift(Stock.of(slices=slices, claims=[claim]), living).left_behind
     if reading.knows_pods:
         namespace = claim.metadata.namespace or "default"
-        named = [reading.find_pod(namespace, owner.name) for owner in owning_pods(claim)]
-        if orphaned := why_orphaned(claim, {pod.metadata.uid for pod in named if pod is not None}):
+        owners = [reading.find_pod(namespace, owner.name) for owner in owning_pods(claim)]
+        if orphaned := why_orphaned(claim, {pod.metadata.uid for pod in owners if pod is not None}):
             yield orphaned
     uid = claim.metadata.uid
     for overlap in reading.overlaps(tuple(pools)):

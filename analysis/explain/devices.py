@@ -53,7 +53,7 @@ def device_story(name: str, reading: Reading) -> DeviceStory:
                 continue
             holders.append(holder_of(claim, result))
             key = claim.metadata.key
-            remarks += [wrong if key in wrong else f"claim {key}: {wrong}" for wrong in faults(claim, reading)]
+            remarks += [fault if key in fault else f"claim {key}: {fault}" for fault in faults(claim, reading)]
     holders.sort(key=lambda holder: (holder.since, holder.claim))
     published = _find_in_pool(stock, (driver, pool), device, remarks)
     if published is None:
@@ -164,10 +164,10 @@ def _neighbours(published: _DeviceInPool, stock: Stock, remarks: list[str]) -> I
             f"its pool has more than {_PAIRED} devices to compare: see the page Together of `drawbridge dashboard`"
         )
         return
-    judged = matrix(pool, rules, only=[] if ruled else sorted(sets))
+    pool_matrix = matrix(pool, rules, only=[] if ruled else sorted(sets))
     name = published.device.name
-    mine = next(row for row in judged.rows if name in row.devices)
-    for row, cell in zip(judged.rows, mine.cells, strict=True):
+    device_row = next(row for row in pool_matrix.rows if name in row.devices)
+    for row, cell in zip(pool_matrix.rows, device_row.cells, strict=True):
         others = tuple(device for device in row.devices if device != name)
         if not others:
             continue

@@ -29,14 +29,14 @@ def lone_claim_story(key: str, reading: Reading, configuration: Configuration) -
     # Without users, the claim is judged for a pod that requests only this claim.
     entry = PodResourceClaim(name="claim", resource_claim_name=name)
     stand_in = Pod(metadata=ObjectMeta(name="stand-in", namespace=namespace), spec=PodSpec(resource_claims=(entry,)))
-    asking = users[0] if users else stand_in
-    prospect = prospect_of(asking, reading, configuration) if story.state is ClaimState.PENDING else None
+    judged_pod = users[0] if users else stand_in
+    prospect = prospect_of(judged_pod, reading, configuration) if story.state is ClaimState.PENDING else None
     return LoneClaimStory(
         claim=story,
         next_step=_next_step(story, users, prospect, configuration),
         pods=tuple(pod.metadata.key for pod in users),
         prospect=prospect,
-        quota=quota_of(asking, prospect, reading),
+        quota=quota_of(judged_pod, prospect, reading),
     )
 
 

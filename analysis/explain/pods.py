@@ -55,26 +55,26 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
     unchanged = pod.metadata.uid or not any(decision.outcome in _CHANGING for decision in webhook.decisions)
     waits = not (pod.spec.node_name or pod.is_done)
     prospect: Prospect | None = None
-    coming = any(_is_coming(pod, claim, reading) for claim in claims)
-    if waits and unchanged and not coming:
+    awaits_claims = any(_is_coming(pod, claim, reading) for claim in claims)
+    if waits and unchanged and not awaits_claims:
         prospect = prospect_of(_as_admitted(pod, reading, configuration), reading, configuration)
     if webhook.refusals and not pod.metadata.uid and prospect is not None and prospect.outlook is Outlook.FITS:
         prospect = None  # the webhook refuses the pod for a reason other than devices
     scheduler = pod.spec.scheduler_name or _STOCK
     next_step = _on_its_node(pod, claims, reading.raw.get(key, {}))
     next_step = next_step or _before_scheduling(pod, webhook, claims, reading)
-    place: PodOutcome | None = None
+    outcome: PodOutcome | None = None
     if next_step is None:
         queue = queue_of(reading, configuration)
-        place = queue.place(key)
-        if prospect is not None and place.node is not None and prospect.outlook in _REFUSING:
+        outcome = queue.place(key)
+        if prospect is not None and outcome.node is not None and prospect.outlook in _REFUSING:
             prospect = replace(prospect, outlook=Outlook.FITS, message="", nearest_fit="", blockers=())
         next_step = _at_its_scheduler(
             pod,
             webhook,
             claims,
             prospect,
-            place,
+            outcome,
             scheduler=queue.scheduler_of(pod) or _STOCK,
             reading=reading,
             configuration=configuration,
@@ -102,7 +102,7 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
         claims=tuple(claims),
         conditions=tuple(conditions),
         prospect=prospect,
-        room_on=place.node or "" if place is not None else "",
+        room_on=outcome.node or "" if outcome is not None else "",
         quota=quota_of(pod, prospect, reading),
     )
 
@@ -184,8 +184,8 @@ def _claims_of(pod: Pod, reading: Reading) -> Iterator[ClaimStory]:
 def scheduler_actor(name: str, configuration: Configuration) -> Actor:
     """Return the actor with this scheduler name: the bridge if the configuration says so or, without a configured bridge, if the name is ours."""
     bridge = configuration.file.bridge
-    ours = name == bridge.scheduler_name if bridge is not None else name.startswith(NAME)
-    return Actor.BRIDGE if ours else Actor.SCHEDULER
+    is_bridge = name == bridge.scheduler_name if bridge is not None else name.startswith(NAME)
+    return Actor.BRIDGE if is_bridge else Actor.SCHEDULER
 
 
 # ---- which component acts next, from the end of a pod's life to its beginning
@@ -300,15 +300,15 @@ def _at_its_scheduler(
     actor = scheduler_actor(scheduler, configuration)
     last_message = scheduler_message(pod)
     # If no pod of a scheduler other than Kubernetes' own has a node or a condition, no such scheduler runs.
-    named = [pod for pod in reading.pods.values() if pod.spec.scheduler_name == scheduler]
-    untried = reading.knows_pods and not any(pod.spec.node_name or pod.status.conditions for pod in named)
+    scheduler_pods = [pod for pod in reading.pods.values() if pod.spec.scheduler_name == scheduler]
+    untried = reading.knows_pods and not any(pod.spec.node_name or pod.status.conditions for pod in scheduler_pods)
     if pod.metadata.uid and not last_message and actor is Actor.SCHEDULER and scheduler != _STOCK and untried:
         message = f"no scheduler is named {scheduler}: none has tried a pod that names it"
         return NextStep(actor=Actor.USER, message=message)
     if last_message and last_message == unchecked_conditions(pod, reading):
         return NextStep(actor=actor, message=f"{scheduler} says: {last_message}")
-    for key, meant in find_unknown(pod, reading.state(configuration)).items():
-        return NextStep(actor=Actor.USER, message=f"no node has {key}: {why_unknown(meant)}")
+    for key, similar_keys in find_unknown(pod, reading.state(configuration)).items():
+        return NextStep(actor=Actor.USER, message=f"no node has {key}: {why_unknown(similar_keys)}")
     if prospect is not None:
         return NextStep(actor=actor, message=_outlook_text(prospect, outcome, scheduler, reading))
     states = {claim.state for claim in claims}
@@ -373,11 +373,11 @@ def _outlook_text(prospect: Prospect, outcome: PodOutcome, scheduler: str, readi
     """Return why a pod is not placed yet. `outcome` also covers requests without a claim, such as keys of a device plugin."""
     barred = {name for barrier in prospect.other_reasons for name in barrier.nodes}
     fitting = [name for group in prospect.groups if group.devices for name in group.nodes]
-    left = [name for name in fitting if name not in barred]
+    usable = [name for name in fitting if name not in barred]
     if prospect.outlook is Outlook.FITS and outcome.node is None:
         if outcome.exceeded_quota or not fitting:
             return _room_text(outcome, scheduler, reading)
-        if left:
+        if usable:
             return f"devices for it are free, but pods before it in the queue take them ({outcome.summary})"
     if outcome.node is not None and outcome.node in prospect.plugins:
         others = f" and {len(prospect.plugins) - 1} more nodes" if len(prospect.plugins) > 1 else ""
@@ -388,10 +388,10 @@ def _outlook_text(prospect: Prospect, outcome: PodOutcome, scheduler: str, readi
         return prospect.message
     if not barred.intersection(fitting):
         return f"devices for it are free, and {scheduler} has not placed it yet"
-    if left:
-        return f"devices for it are free on {len(left)} nodes where it may run, and {scheduler} has not placed it yet"
+    if usable:
+        return f"devices for it are free on {len(usable)} nodes where it may run, and {scheduler} has not placed it yet"
     if outcome.node is not None:  # where a device plugin has all that it requests
         return _room_text(outcome, scheduler, reading)
-    most = next(barrier for barrier in prospect.other_reasons if not set(fitting).isdisjoint(barrier.nodes))
-    reached = len(set(fitting).intersection(most.nodes))
-    return f"devices for it are free, but not where it may run: {most.message} ({reached} of {len(fitting)} nodes)"
+    largest = next(barrier for barrier in prospect.other_reasons if not set(fitting).isdisjoint(barrier.nodes))
+    reached = len(set(fitting).intersection(largest.nodes))
+    return f"devices for it are free, but not where it may run: {largest.message} ({reached} of {len(fitting)} nodes)"

@@ -61,9 +61,9 @@ _SUFFICES = {True: "is enough", False: "is not enough"}
 
 def screen_of_pod(story: PodStory) -> Iterator[str]:
     """Write the story of a pod."""
-    made = f", created by {' of '.join(story.owners)}" if story.owners else ""
+    creator = f", created by {' of '.join(story.owners)}" if story.owners else ""
     where = f" on {story.node}" if story.node else ""
-    yield f"pod {story.name}: {story.phase or 'in no cluster yet'}{where}, scheduler {story.scheduler}{made}"
+    yield f"pod {story.name}: {story.phase or 'in no cluster yet'}{where}, scheduler {story.scheduler}{creator}"
     yield _next_step(story.next_step)
     removed: list[str] = []
     for container, requests in story.webhook.removed_keys.items():
@@ -108,12 +108,12 @@ def _webhook(webhook: WebhookStory) -> Iterator[str]:
 
 def screen_of_workload(story: WorkloadStory) -> Iterator[str]:
     """Write the story of a workload: the states of its pods, and the story of one pod. `explain pod NAME` explains each other pod."""
-    wanted = f", {count_of(story.desired_pods, 'pod')} wanted" if story.desired_pods is not None else ""
-    yield f"{story.kind.lower()} {story.name}: {story.running_pods} running{wanted}"
+    desired = f", {count_of(story.desired_pods, 'pod')} wanted" if story.desired_pods is not None else ""
+    yield f"{story.kind.lower()} {story.name}: {story.running_pods} running{desired}"
     yield from _rows("says", story.conditions, _ROWS, "condition")
     for group in story.pods[:_ROWS]:
-        made = f"{len(group.names)}:" if group.first.phase else "none is created yet; the first would be"
-        yield _row("pods", f"{made} {list_first(group.names, _NAMES)}")
+        begin = f"{len(group.names)}:" if group.first.phase else "none is created yet; the first would be"
+        yield _row("pods", f"{begin} {list_first(group.names, _NAMES)}")
         yield _next_step(group.first.next_step)
     if not story.pods:
         unknown = "none is created yet; only its controller knows which pods it creates"
@@ -143,8 +143,10 @@ def screen_of_device(story: DeviceStory) -> Iterator[str]:
     yield f"device {story.name}: {story.state}{where}{origin}"
     if story.attributes:
         yield _row("is", list_first([f"{name}={value}" for name, value in story.attributes.items()], _DEVICES))
-    left = [f"{name}: {story.available.get(name) or 'unknown'} of {all_} left" for name, all_ in story.capacity.items()]
-    yield from _rows("capacity", left, _ROWS, "amount")
+    amounts = [
+        f"{name}: {story.available.get(name) or 'unknown'} of {all_} left" for name, all_ in story.capacity.items()
+    ]
+    yield from _rows("capacity", amounts, _ROWS, "amount")
     taints = [f"{taint.taint} by {taint.source}{_since_suffix(taint.since)}" for taint in story.taints]
     yield from _rows("tainted", taints, _ROWS, "taint")
     holders: list[str] = []
@@ -264,15 +266,15 @@ def _row(head: str, text: str) -> str:
     return f"  {head:<{_WIDE}}{text}"
 
 
-def _rows(head: str, texts: Sequence[str], most: int, noun: str, suffix: str = "") -> Iterator[str]:
+def _rows(head: str, texts: Sequence[str], limit: int, noun: str, suffix: str = "") -> Iterator[str]:
     """Write a line for each of the first texts, and count the rest."""
-    for text in texts[:most]:
+    for text in texts[:limit]:
         yield _row(head, text)
-    yield from _remaining_line(texts, most, noun, suffix)
+    yield from _remaining_line(texts, limit, noun, suffix)
 
 
-def _remaining_line(values: Sequence[object], most: int, noun: str, suffix: str = "") -> Iterator[str]:
-    left = len(values) - most
+def _remaining_line(values: Sequence[object], limit: int, noun: str, suffix: str = "") -> Iterator[str]:
+    left = len(values) - limit
     if left > 0:
         plural = noun if left == 1 else f"{noun}s"
         yield _row("", f"and {left} more {plural}{suffix}, in -o json")

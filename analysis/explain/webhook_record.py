@@ -114,8 +114,8 @@ def _restored(raw: dict[str, Any], removed: dict[str, dict[str, Any]], scheduler
         remaining |= {name: value for name, value in words.items() if name in annotations}
     metadata["annotations"] = remaining
     spec = {**mapping(raw.get("spec"))}
-    for later in ("resourceClaims", "nodeName"):  # fields that the author did not write
-        spec.pop(later, None)
+    for field in ("resourceClaims", "nodeName"):  # fields that the author did not write
+        spec.pop(field, None)
     if scheduler:
         spec["schedulerName"] = scheduler
     for part in ("initContainers", "containers"):
@@ -123,14 +123,14 @@ def _restored(raw: dict[str, Any], removed: dict[str, dict[str, Any]], scheduler
         if not isinstance(listed, list):
             continue
         spec[part] = restored = [*listed]
-        for at, item in enumerate(listed):
+        for index, item in enumerate(listed):
             container = mapping(item)
             words = removed.get(str(container.get("name")), {})
             if words := {name: value for name, value in words.items() if name not in annotations}:
                 resources = mapping(container.get("resources"))
                 remaining = {name: value for name, value in resources.items() if name != "claims"}
                 remaining["limits"] = {**mapping(resources.get("limits")), **words}
-                restored[at] = {**container, "resources": remaining}
+                restored[index] = {**container, "resources": remaining}
     return {**raw, "metadata": metadata, "spec": spec}
 
 

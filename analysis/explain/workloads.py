@@ -66,12 +66,14 @@ def find_workload(kind_name: str, name: str, namespace: str, reading: Reading) -
             (owner_reference for owner_reference in pod.metadata.owner_references if owner_reference.controller), None
         )
         home = pod.metadata.namespace or "default"
-        at = ObjectIdentity(owner.api_version.rpartition("/")[0], owner.kind, home, owner.name) if owner else None
-        chains[key] = set(reading.owner_chain(at))
+        owner_identity = (
+            ObjectIdentity(owner.api_version.rpartition("/")[0], owner.kind, home, owner.name) if owner else None
+        )
+        chains[key] = set(reading.owner_chain(owner_identity))
     everything = set(objects).union(*chains.values())
-    named = KIND_OF.get(kind_name, kind_name).lower()
-    same = {f"{owner.namespace}/{owner.name}": owner for owner in everything if owner.kind.lower() == named}
-    if not same and kind_name not in KIND_OF:
+    lower_kind = KIND_OF.get(kind_name, kind_name).lower()
+    of_kind = {f"{owner.namespace}/{owner.name}": owner for owner in everything if owner.kind.lower() == lower_kind}
+    if not of_kind and kind_name not in KIND_OF:
         makers = {owner.kind.lower() for owner in everything if any(owner in chain for chain in chains.values())}
         similar = shape.nearest_name(kind_name, [*KIND_OF, *sorted(makers), "pod", "claim", "device"])
         remedy = (
@@ -80,7 +82,7 @@ def find_workload(kind_name: str, name: str, namespace: str, reading: Reading) -
             else "name a pod, a claim, a device or a kind that creates pods"
         )
         raise MissingObject(f"there is no object of kind {kind_name!r}, and no pod with an owner of this kind", remedy)
-    identity = same[find(named, name, namespace, same)]
+    identity = of_kind[find(lower_kind, name, namespace, of_kind)]
     pods = [reading.pods[key] for key, chain in sorted(chains.items()) if identity in chain]
     return Workload(identity, objects.get(identity), pods)
 
@@ -89,17 +91,17 @@ def workload_story(kind_name: str, name: str, namespace: str, reading: Reading, 
     """Return the story of a workload by its kind and name."""
     owner, obj, pods = find_workload(kind_name, name, namespace, reading)
     configuration = reading.configuration
-    wanted: int | None = None
+    desired: int | None = None
     own = WebhookStory()
     unreadable: list[ObjectIdentity] = []  # pods that the object would create
     if obj is not None:
-        made = list(created_pods(obj))
-        wanted = sum(created.replicas for created in made) if made else None
+        templates = list(created_pods(obj))
+        desired = sum(created.replicas for created in templates) if templates else None
         own = decide_now(obj, reading, configuration)
         if not pods:  # the story is about pods that are in no cluster yet
-            coming: dict[str, Pod] = {}
+            future_pods: dict[str, Pod] = {}
             raw: list[Object] = []
-            for created in made:
+            for created in templates:
                 raw.append(created.pod)
                 try:
                     read = read_object(created.pod)
@@ -107,10 +109,10 @@ def workload_story(kind_name: str, name: str, namespace: str, reading: Reading, 
                     unreadable.append(identity_of(created.pod))
                     continue
                 if isinstance(read, Pod):
-                    coming[read.metadata.key] = read
-            with_pods = reading.with_types({Pod: reading.pods | coming})
+                    future_pods[read.metadata.key] = read
+            with_pods = reading.with_types({Pod: reading.pods | future_pods})
             reading = replace(with_pods, objects=(*reading.objects, *raw))
-            pods = list(coming.values())
+            pods = list(future_pods.values())
     groups: defaultdict[object, list[Pod]] = defaultdict(list)
     for pod in pods:
         conditions = tuple(
@@ -135,7 +137,7 @@ def workload_story(kind_name: str, name: str, namespace: str, reading: Reading, 
     return WorkloadStory(
         kind=owner.kind,
         name=f"{owner.namespace}/{owner.name}",
-        desired_pods=wanted,
+        desired_pods=desired,
         running_pods=sum(pod.status.phase == "Running" for pod in pods),
         pods=tuple(groups_of_pods),
         webhook=own,
@@ -152,14 +154,14 @@ def _failures(workload: ObjectIdentity, reading: Reading, now: datetime) -> Iter
         if identity == workload or owner_of(obj) == workload
     }
     findings = {finding.object: finding for finding in find_refused_pods(*with_events(reading, now))}
-    told: list[str] = []
+    reported: list[str] = []
     for name in own:
         if finding := findings.get(name):
-            told.append(finding.message)
+            reported.append(finding.message)
             yield f"{finding.object} {finding.code}: {finding.message} ({finding.remedy})"
     for obj in own.values():
         for condition in items(inside(obj, "status"), "conditions"):
             if condition.get("type") == _FAILED and condition.get("status") == "True":
                 why = text(condition.get("message")) or text(condition.get("reason"))
-                if not any(why[:QUOTED] in message for message in told):
+                if not any(why[:QUOTED] in message for message in reported):
                     yield f"{text(obj.get('kind'))} {identity_of(obj).name}: {why}"

@@ -203,7 +203,7 @@ async def read_cluster(
         objects += await inside_one.read(kind for kind in needs.kinds if kind.namespaced and kind.id in missed)
         if resources.EVENTS.id in missed:
             objects += await inside_one.read((resources.EVENTS,), fields=needs.events)
-        unread += [Unread(f"{one.kind} in {namespace}", one.reason) for one in inside_one.unread]
+        unread += [Unread(f"{inner.kind} in {namespace}", inner.reason) for inner in inside_one.unread]
     configuration = in_force.configuration
     around = evidence_in(configuration, narrow=narrow or not needs.workloads)
     evidence, forbidden = await look_around(cluster, around)
@@ -258,11 +258,11 @@ class Visit(Generic[T]):
             spec = inside(definition, "spec")
             kind_names = inside(spec, "names")
             versions = items(spec, "versions")
-            served = [version for version in versions if version.get("served") is True]
-            if not served:
+            served_versions = [version for version in versions if version.get("served") is True]
+            if not served_versions:
                 continue
             group, kind = text(spec.get("group")), text(kind_names.get("kind"))
-            parts = (group, text(served[0].get("name")), text(kind_names.get("plural")), kind)
+            parts = (group, text(served_versions[0].get("name")), text(kind_names.get("plural")), kind)
             if group in _OPTIONAL or not all(_NAME(part) for part in parts):
                 continue
             waiting: list[Any] = list(versions)

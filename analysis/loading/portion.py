@@ -115,8 +115,10 @@ def _outline_of_workload(obj: Object) -> Object | None:
     outline["spec"].pop("schedulingGates", None)
     path = split(site.path)
     for depth in reversed(range(len(path))):
-        around = mapping(resolve_pointer(obj, "".join(f"/{name}" for name in path[:depth])))
-        short = {name: value for name, value in around.items() if isinstance(value, int) or len(text(value)) in _SHORT}
+        enclosing = mapping(resolve_pointer(obj, "".join(f"/{name}" for name in path[:depth])))
+        short = {
+            name: value for name, value in enclosing.items() if isinstance(value, int) or len(text(value)) in _SHORT
+        }
         outline = {**short, path[depth]: outline}
     named = convert({"metadata": mapping(obj.get("metadata"))}, Pod)
     return {**outline, "metadata": builtins(outline_of_pod(named))["metadata"]}

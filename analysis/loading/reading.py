@@ -165,8 +165,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def knows_pods(self) -> bool:
         """Whether all pods were read: false for a dump without pods, and if only one namespace was read."""
-        whole = not self.narrow and all(missed.kind != "pods" for missed in self.unread)
-        return whole and (bool(self.pods) or self.is_live)
+        is_complete = not self.narrow and all(missed.kind != "pods" for missed in self.unread)
+        return is_complete and (bool(self.pods) or self.is_live)
 
     @property
     def knows_claims(self) -> bool:
@@ -315,12 +315,12 @@ def reading_of_documents(
     return replace(reading, documents=every)
 
 
-def not_replaced(known: Sequence[Document], documents: Sequence[Document]) -> list[Document]:
+def not_replaced(existing: Sequence[Document], documents: Sequence[Document]) -> list[Document]:
     """Return the inventory without the objects that these documents would replace."""
     from dra.validation import name
 
-    replaced = {name(document.object) for document in documents} if known else ()
-    return [document for document in known if name(document.object) not in replaced]
+    replaced = {name(document.object) for document in documents} if existing else ()
+    return [document for document in existing if name(document.object) not in replaced]
 
 
 def signing_keys_among(objects: Iterable[Object]) -> tuple[bytes, ...]:

@@ -50,7 +50,7 @@ def state_of(reading: Reading, configuration: Configuration) -> State:
     state = replace(
         builder.state(fresh=True),
         custom_kinds=custom_kinds(reading.objects),
-        container_defaults={name: container_defaults(some) for name, some in ranges.items()},
+        container_defaults={name: container_defaults(of_namespace) for name, of_namespace in ranges.items()},
     )
     if reading.is_live or typed.of_type(Node):
         return state

@@ -82,7 +82,7 @@ def reachable(stock: Stock, nodes: Iterable[str]) -> dict[str, Pool]:
 def judge(pools: Iterable[Pool], stock: Stock) -> list[PoolMatrix]:
     """Judge pools; of equal pools only the first."""
     rules = Rules(stock.compatibilities.values())
-    known: dict[bytes, Matrix] = {}
+    matrices: dict[bytes, Matrix] = {}
     pairs: int = step_limits.PAIRS
     budget = Budget(step_limits.PAIRS)
     judged: list[PoolMatrix] = []
@@ -97,11 +97,11 @@ def judge(pools: Iterable[Pool], stock: Stock) -> list[PoolMatrix]:
                 (device.name, device.allow_multiple_allocations, device.consumes_counters) for device in devices
             ]
             key = encode((driver, pool.counters, described))
-        rated = known.get(key) if key else None
+        rated = matrices.get(key) if key else None
         if rated is None:
             pairs -= len(devices) ** 2
             rated = matrix(pool, rules) if pairs >= 0 else Matrix(*pool.id, (), (NOT_JUDGED,))
-            known[key] = rated
+            matrices[key] = rated
 
         in_use: list[InUse] = []
         for name, results in stock.results.get(pool.id, {}).items():

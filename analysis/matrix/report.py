@@ -32,12 +32,12 @@ def report(kinds: Sequence[EqualPools]) -> Report:
             continue
         cells: list[Sequence[Cell]] = []
         incompatible: list[Sequence[Cell]] = []
-        for at, row in enumerate(kind.first.rows):
-            cells.append((f"{at + 1}: {_heading(kind, row)}", *(str(cell.stage or "yes") for cell in row.cells)))
-            for column, cell in enumerate(row.cells[at:], at):
+        for index, row in enumerate(kind.first.rows):
+            cells.append((f"{index + 1}: {_heading(kind, row)}", *(str(cell.stage or "yes") for cell in row.cells)))
+            for column, cell in enumerate(row.cells[index:], index):
                 if not cell.together:
-                    incompatible.append((f"{at + 1} and {column + 1}", str(cell.stage), cell.text))
-        head = ("In use; wanted as well:", *(str(at + 1) for at in range(len(kind.first.rows))))
+                    incompatible.append((f"{index + 1} and {column + 1}", str(cell.stage), cell.text))
+        head = ("In use; wanted as well:", *(str(index + 1) for index in range(len(kind.first.rows))))
         parts += [
             Rows(head, cells, title),
             Rows(("Pair", "What", "Why"), incompatible, "What keeps them apart"),

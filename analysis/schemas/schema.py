@@ -40,20 +40,20 @@ _COMMENT = re.compile(r"    # (.*)").fullmatch
 def schema_of(name: str) -> Schema:
     """Make the schema of a name among NAMES."""
     if name == CONFIGURATION:
-        (whole,), definitions = _components([type(Configuration().file)])
-        root = definitions.pop(whole["$ref"].rpartition("/")[2])
+        (reference,), definitions = _components([type(Configuration().file)])
+        root = definitions.pop(reference["$ref"].rpartition("/")[2])
         # Keep only the roles and outcomes that a table can have without code, by the position of its keys.
         row = definitions["Row"]
         members = row["properties"]
-        read: set[Role] = set()
+        known_roles: set[Role] = set()
         row["allOf"] = places = []
-        for place, roles in plain.ROLES.items():
-            read.update(roles)
-            stands: Schema = {"properties": {"place": {"const": place.value}}}
-            if place is not Position.RESOURCE:  # the default
+        for position, roles in plain.ROLES.items():
+            known_roles.update(roles)
+            stands: Schema = {"properties": {"place": {"const": position.value}}}
+            if position is not Position.RESOURCE:  # the default
                 stands["required"] = ["place"]
             places.append({"if": stands, "then": {"properties": {"role": {"enum": _values(roles)}}}})
-        _choose(members["role"], _values(read))
+        _choose(members["role"], _values(known_roles))
         # Leave out the outcomes that only code can decide.
         _choose(members["outcome"], sorted((*REPLACED, Outcome.LEFT)))
         for narrowed in ("Role", "Outcome"):
@@ -91,12 +91,12 @@ def text_of(name: str) -> str:
 
 def _components(types: list[type]) -> tuple[list[Schema], dict[str, Schema]]:
     """Make the schemas of types and of the types of their fields, with a description of every field that has a comment."""
-    made = msgspec.json.schema_components(
+    components = msgspec.json.schema_components(
         types,
         schema_hook=_schema_of_type,
         ref_template=_REFERENCE,
     )
-    parts, definitions = list(made[0]), dict(made[1])
+    parts, definitions = list(components[0]), dict(components[1])
     for definition in definitions.values():
         if "description" in definition:  # with the indentation of the docstring, before Python 3.13
             definition["description"] = inspect.cleandoc(definition["description"])

@@ -42,16 +42,16 @@ def families(
     Without templates and pods, an object counts if it requests devices in fields of its own, as `asks` returns.
     Objects of the same name in different files are different objects (overlays of one base), unless a server has seen them.
     """
-    every = list(objects)
+    all_objects = list(objects)
     files: list[str] = []
-    for number, obj in enumerate(every):
+    for number, obj in enumerate(all_objects):
         is_stored = not places or inside(obj, "metadata").get("uid")
         files.append("" if is_stored else places[number][0])
     known: dict[ObjectIdentity, dict[str, Object]] = {}
-    for obj, file in zip(every, files, strict=True):
+    for obj, file in zip(all_objects, files, strict=True):
         known.setdefault(identity_of(obj), {})[file] = obj
     members: dict[_Place, list[tuple[int, int, Object]]] = {}
-    for number, obj in enumerate(every):
+    for number, obj in enumerate(all_objects):
         if has_ended(obj) or serves_node(obj):
             continue
         if not paths(obj) and (asks is None or not asks(obj)):

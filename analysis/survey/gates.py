@@ -83,8 +83,8 @@ class GateNeeds:
                 for slice_ in stock.slices.values()
                 if gate in pools.get((slice_.spec.driver, slice_.spec.pool.name), ())
             ]
-            served = Inventory.gather(stock.classes.values(), slices, ()).classes
-            self._classes[gate] = frozenset([name for name, devices in served.items() if devices.devices])
+            selecting_classes = Inventory.gather(stock.classes.values(), slices, ()).classes
+            self._classes[gate] = frozenset([name for name, devices in selecting_classes.items() if devices.devices])
 
     def of_own_claims(self, family: Family) -> OwnNeeds:
         """Return the needs of claims that a workload's author wrote, and of requests by the name of a class."""
@@ -112,7 +112,7 @@ class GateNeeds:
         if judged is not None:
             needed |= judged.gates
             classes |= judged.classes
-        needed |= {gate for gate, some in self._classes.items() if not some.isdisjoint(classes)}
+        needed |= {gate for gate, needing_classes in self._classes.items() if not needing_classes.isdisjoint(classes)}
         for gate in needed & self._off:
             self._workloads[gate] += 1
             self._pods[gate] += len(family.pods)

@@ -72,13 +72,13 @@ def _reference(where: str) -> str:
 
 def _classes_without_devices(state: State, classes: Iterable[str]) -> Iterator[Finding]:
     for class_ in sorted(classes) if state.fleet.known else ():
-        served = state.fleet.classes.get(class_)
-        if served is None or not served.devices:
-            about = f"DeviceClass/{class_}"
-            if served is None:
-                yield make_finding("S003", about, "workloads would request it, but it does not exist")
+        device_class = state.fleet.classes.get(class_)
+        if device_class is None or not device_class.devices:
+            class_name = f"DeviceClass/{class_}"
+            if device_class is None:
+                yield make_finding("S003", class_name, "workloads would request it, but it does not exist")
             else:
-                yield make_finding("S004", about, "it exists, but selects no device of a complete pool")
+                yield make_finding("S004", class_name, "it exists, but selects no device of a complete pool")
 
 
 def _mixed_node_findings(plugins: Iterable[PluginStock]) -> Iterator[Finding]:
@@ -133,9 +133,9 @@ def _autoscaler_findings(installed: Installed) -> Iterator[Finding]:
 
 
 def _unread_evidence(reading: Reading, state: State) -> Iterator[Finding]:
-    known = reading.evidence if state.fleet.installed != NOTHING_INSTALLED else ()
-    if known and not state.configuration.file.evidence.namespaces:
-        homes = sorted({identity_of(obj).namespace for obj in known if obj.get("kind") in _SETTINGS})
+    evidence = reading.evidence if state.fleet.installed != NOTHING_INSTALLED else ()
+    if evidence and not state.configuration.file.evidence.namespaces:
+        homes = sorted({identity_of(obj).namespace for obj in evidence if obj.get("kind") in _SETTINGS})
         yield make_finding(
             "S010",
             "DrawbridgeConfiguration",

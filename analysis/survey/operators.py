@@ -81,10 +81,10 @@ def of_operators(objects: Iterable[Object]) -> Iterator[Finding]:
     for obj in objects:
         name = identity_of(obj)
         spec = inside(obj, "spec")
-        named = f"{name.kind}/{name.namespace}/{name.name}"
+        object_name = f"{name.kind}/{name.namespace}/{name.name}"
         match name.group, name.kind:
             case "amd.com", "DeviceConfig":
-                yield from _amd(spec, named)
+                yield from _amd(spec, object_name)
             case "deviceplugin.intel.com", kind if kind in _INTEL:
                 yield make_finding(
                     "S016",
@@ -103,27 +103,27 @@ def of_operators(objects: Iterable[Object]) -> Iterator[Finding]:
                 if inside(spec, "featureGates").get("dynamicResourceAllocation") is not True:
                     yield make_finding(
                         "S016",
-                        named,
+                        object_name,
                         "it runs the device plugin on all nodes with SR-IOV policies, and can run the DRA driver only instead of the plugin",
                         "once all its pods can move, set `featureGates.dynamicResourceAllocation`, which newer operators have",
                     )
 
 
-def _amd(spec: Object, named: str) -> Iterator[Finding]:
+def _amd(spec: Object, object_name: str) -> Iterator[Finding]:
     # The plugin is on by the API's default.
     has_plugin = inside(spec, "devicePlugin").get("enableDevicePlugin") is not False
     has_driver = inside(spec, "draDriver").get("enable") is True
     if has_plugin and has_driver:
         yield make_finding(
             "S017",
-            named,
+            object_name,
             "the operator refuses it: device plugin and DRA driver are both on, the plugin by default",
             "set `devicePlugin.enableDevicePlugin: false`",
         )
     elif has_plugin:
         yield make_finding(
             "S016",
-            named,
+            object_name,
             "it runs the device plugin on the nodes of its `selector`, and can run the DRA driver only instead of the plugin",
             "move nodes from its `selector` to a DeviceConfig with `enableDevicePlugin: false` and `draDriver.enable: true`",
         )

@@ -105,7 +105,7 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
     workloads: list[Asking] = []
     concerned: list[Family] = []
     classes: set[str] = set()
-    stays: set[str] = set()
+    staying_keys: set[str] = set()
     moving: Counter[Use] = Counter()
     staying: Counter[Use] = Counter()
     of_reason: Counter[MoveReason] = Counter()
@@ -124,7 +124,7 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
             workloads.append(_asking(family, judged, *(reading.places[family.number] if reading.places else ("", 0))))
             concerned.append(family)
             classes |= judged.classes
-            stays |= judged.stays
+            staying_keys |= judged.stays
             of_reason.update(judged.reasons)
             pods_of_reason.update(dict.fromkeys(judged.reasons, len(family.pods)))
     workloads.sort(
@@ -135,9 +135,9 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
         identity_of(obj).name.startswith(names.NAME) for obj in reading.of_kinds("MutatingWebhookConfiguration")
     )
     modes = {name: mode_in(state, name) for name in sorted({workload.namespace for workload in workloads} - {CLUSTER})}
-    known = state.fleet.installed.network.pools
-    pools = [pool for name, pool in known.items() if name in stays]
-    live = sorted(stays - known.keys()) if reading.is_live else ()  # in files every ConfigMap counts
+    pools_by_name = state.fleet.installed.network.pools
+    pools = [pool for name, pool in pools_by_name.items() if name in staying_keys]
+    live = sorted(staying_keys - pools_by_name.keys()) if reading.is_live else ()  # in files every ConfigMap counts
     unread_pools = [key for key in live if any("<pool>" in target.row.name for target in configuration.resource(key))]
     return Overview(
         server=reading.server.version if reading.server else "",

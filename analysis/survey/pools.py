@@ -79,14 +79,14 @@ def declare_pools(pools: Sequence[NetworkPool], configuration: Configuration) ->
         if missing:
             comments.append(f"{pool.name}: the plugin also selects by what the driver does not publish: {missing}")
     filters = {pool.name: _filters(pool) for pool in pools if not pool.is_shared}
-    named = {name: devices for name, (devices, _) in filters.items() if devices}
+    filters_by_pool = {name: devices for name, (devices, _) in filters.items() if devices}
     advice = [
         f"Create these objects in the namespace of the SR-IOV driver (in its chart: {_DRIVERS_NAMESPACE}). It must run in MULTUS mode."
     ]
     # For these pools the driver publishes the name on more devices than the plugin selects.
     advice += [
         f"{name}: a filter cannot express {filters[name][1]}: more devices get the name."
-        for name in named
+        for name in filters_by_pool
         if filters[name][1]
     ]
     built = [msgspec.to_builtins(target) for target in targets.values()]
@@ -94,8 +94,8 @@ def declare_pools(pools: Sequence[NetworkPool], configuration: Configuration) ->
     return PoolDeclarations(
         pools={pool.name: str(pool) for pool in pools},
         configuration=_commented(comments, dump([declared])) if targets else "",
-        driver_objects=_commented(advice, dump(_objects(named))) if named else "",
-        driver_configuration=dump([_file(nics={"pools": list(named)})]) if named else "",
+        driver_objects=_commented(advice, dump(_objects(filters_by_pool))) if filters_by_pool else "",
+        driver_configuration=dump([_file(nics={"pools": list(filters_by_pool)})]) if filters_by_pool else "",
     )
 
 
@@ -157,8 +157,8 @@ def _sriov(name: str, values: tuple[str, ...]) -> str:
     if name == "isRdma":
         return _attribute(driver, "rdmaCapable", "false")
     if name in _SRIOV:
-        known = [_LINKS.get(value, value) for value in values] if name == "linkTypes" else values
-        return f"{_attribute(driver, _SRIOV[name])} in {_quoted(known)}"
+        driver_values = [_LINKS.get(value, value) for value in values] if name == "linkTypes" else values
+        return f"{_attribute(driver, _SRIOV[name])} in {_quoted(driver_values)}"
     if name not in _FUNCTIONS:
         return ""
     # If two entries name one physical function, the plugin uses the first.
@@ -195,8 +195,10 @@ def _dranet(name: str, values: tuple[str, ...]) -> str:
     """Return a selector of the shared RDMA plugin as CEL; "" if dranet's attributes cannot express it."""
     if name not in _DRANET:
         return ""
-    known = [_VENDORS.get(value.lower(), "") for value in values] if name == "vendors" else list(values)
-    return f"{_attribute(TARGETS['nic'].driver, _DRANET[name])} in {_quoted(known)}" if all(known) else ""
+    driver_values = [_VENDORS.get(value.lower(), "") for value in values] if name == "vendors" else list(values)
+    return (
+        f"{_attribute(TARGETS['nic'].driver, _DRANET[name])} in {_quoted(driver_values)}" if all(driver_values) else ""
+    )
 
 
 def _filters(pool: NetworkPool) -> tuple[list[dict[str, Any]], str]:
@@ -204,17 +206,21 @@ def _filters(pool: NetworkPool) -> tuple[list[dict[str, Any]], str]:
     filters: list[dict[str, Any]] = []
     missing: dict[str, None] = {}
     for alternative in pool.alternatives:
-        made: dict[str, Any] = {}
+        driver_filter: dict[str, Any] = {}
         for name, values in alternative.items():
             ranged = [value for value in values if "#" in value and name in _FUNCTIONS]
             if ranged or name not in _FILTERS:
                 missing[f"{name} {', '.join(ranged or values)}".strip()] = None
             if name in _FILTERS:
-                made[_FILTERS[name]] = list(dict.fromkeys(value.partition("#")[0] for value in values))
-        if "deviceType" in alternative or "vdpaType" in alternative or not made:
+                driver_filter[_FILTERS[name]] = list(dict.fromkeys(value.partition("#")[0] for value in values))
+        if "deviceType" in alternative or "vdpaType" in alternative or not driver_filter:
             return [], ""
-        links = made.pop("linkType", None)  # a filter has one link type, a plugin's configuration has a list
-        filters += [made] if links is None else [made | {"linkType": _LINKS.get(link, link)} for link in links]
+        links = driver_filter.pop("linkType", None)  # a filter has one link type, a plugin's configuration has a list
+        filters += (
+            [driver_filter]
+            if links is None
+            else [driver_filter | {"linkType": _LINKS.get(link, link)} for link in links]
+        )
     return filters, "; ".join(missing)
 
 

@@ -22,13 +22,13 @@ def remedy_of(gate: str, features: Features) -> str:
     stages = server.GATES[gate]
     first = stages[0].since
     default = min((stage.since for stage in stages if stage.on), default=0)
-    known = server.known_gates(minor) if minor >= server.OLDEST else {}
-    missing = [need for need in server.NEEDS.get(gate, ()) if not features.likely.enabled(need)]
-    flag = ",".join(f"{name}=true" for name in (*missing, gate))
+    known_gates = server.known_gates(minor) if minor >= server.OLDEST else {}
+    needed_gates = [need for need in server.NEEDS.get(gate, ()) if not features.likely.enabled(need)]
+    flag = ",".join(f"{name}=true" for name in (*needed_gates, gate))
     components = ["kube-apiserver", "kube-scheduler"]
     components += ["kube-controller-manager"] if gate in _MANAGER else []
     components += ["kubelet"] if gate in _KUBELET else []
     start = f"start {', '.join(components)} with `--feature-gates={flag}`"
-    if gate not in known:
+    if gate not in known_gates:
         return f"upgrade to 1.{default}" if default else f"upgrade to 1.{first}, and {start}"
     return f"upgrade to 1.{default}, or {start}" if default > minor else start

@@ -98,17 +98,17 @@ def report(overview: Overview, *, whole: bool) -> Report:
         rows = [_row(workload, whole=whole, with_file=times[workload.kind, workload.name] > 1) for workload in shown]
         title = f"Workloads of {namespace}{f' (mode {mode})' if mode else ''}"
         parts.append(Rows(("Outcome", "Workload", "Pods", "Requests"), rows, title))
-        if left := len(workloads) - len(shown):
-            parts.append(f"... and {left:,} more, which `-o wide`, csv, json and html list")
+        if remaining := len(workloads) - len(shown):
+            parts.append(f"... and {remaining:,} more, which `-o wide`, csv, json and html list")
     if not whole and (more := len(grouped) - _NAMESPACES) > 0:
         parts.append(f"... and {count_of(more, 'more namespace')}, which `-o wide`, csv, json and html list")
     server = f"Kubernetes {overview.server}: " if overview.server else ""
     read = f"{count_of(overview.objects, 'object')} read, {count_of(overview.pods, 'living pod')} among them"
-    asking = "no workload requests a device"
+    workload_count = "no workload requests a device"
     if overview.workloads:
-        asking = f"{count_of(len(overview.workloads), 'workload')} with devices"
+        workload_count = f"{count_of(len(overview.workloads), 'workload')} with devices"
     # Such as: "Kubernetes 1.36: 2,400 objects read, 900 living pods among them; 40 workloads with devices".
-    summary = f"{server}{read}; {asking}"
+    summary = f"{server}{read}; {workload_count}"
     return Report("Accelerator workloads: what becomes of them", parts, summary)
 
 

@@ -40,8 +40,8 @@ def table(overview: Overview) -> Rows:
     rows: list[list[str | int]] = []
     of_workload, of_key, none = attrgetter(*_OF_WORKLOAD), attrgetter(*_OF_KEY), [""] * len(_OF_KEY)
     for workload in overview.workloads:
-        mine = ["" if value is None else value for value in of_workload(workload)]
-        rows += [[*mine, *of_key(key)] for key in workload.keys] or [[*mine, *none]]
+        workload_cells = ["" if value is None else value for value in of_workload(workload)]
+        rows += [[*workload_cells, *of_key(key)] for key in workload.keys] or [[*workload_cells, *none]]
     headings = [_camel(name) for name in _OF_WORKLOAD]
     headings += [_camel(f"key_{name}" if name in _OF_WORKLOAD else name) for name in _OF_KEY]
     return Rows(headings, rows)

@@ -114,15 +114,17 @@ class MoveJudge:
         classes: dict[str, Served] = dict(fleet.classes)
         for target in state.configuration.targets.values():
             declared = state.configuration.file.classes.get(target.name, "")
-            served = fleet.find_class(target, declared)
-            if served is None or not served.devices:
-                added = assumed(target, Served(name=served.name if served else declared))
+            device_class = fleet.find_class(target, declared)
+            if device_class is None or not device_class.devices:
+                added = assumed(target, Served(name=device_class.name if device_class else declared))
                 classes[added.name] = added
         # If most nodes with a key offer it as replicas, the key does not mean whole devices, even without the plugin.
-        most = {
+        shared_by_most = {
             key: nodes for key, nodes in fleet.shared.items() if 2 * len(nodes) > len(fleet.handed_out.get(key, ()))
         }
-        ready = replace(fleet, known=True, handed_out={}, handed_out_anywhere={}, shared=most, classes=classes)
+        ready = replace(
+            fleet, known=True, handed_out={}, handed_out_anywhere={}, shared=shared_by_most, classes=classes
+        )
         self._later = replace(with_mode(state, Mode.ENFORCE), fleet=ready, stock=None, prospects=None)
         # The same with the gates on that claims need; None if they are on.
         features = state.features
@@ -183,13 +185,13 @@ class MoveJudge:
         metadata = mapping(shape.get("metadata"))
         if metadata.get("uid"):  # a server has checked its name
             judged_by["metadata"] = [*[metadata.get(name) for name in _TELLING], self._owner(metadata)]
-        sign = blake2b(msgspec.json.encode(judged_by), digest_size=16).digest()
-        verdict = self._judged.get(sign)
+        digest = blake2b(msgspec.json.encode(judged_by), digest_size=16).digest()
+        verdict = self._judged.get(digest)
         if verdict is not None:
             return verdict
-        done = later = decide_object(shape, self._now)
-        if done.refusals or any(
-            decision.outcome is Outcome.LEFT and decision.mode != Mode.OFF for decision in done.decisions
+        now_decided = later = decide_object(shape, self._now)
+        if now_decided.refusals or any(
+            decision.outcome is Outcome.LEFT and decision.mode != Mode.OFF for decision in now_decided.decisions
         ):
             later = decide_object(shape, self._later)
         # The decision with every gate on, if a claim is not possible now.
@@ -204,13 +206,13 @@ class MoveJudge:
                 alternatives = (request.get("exactly"), *(request.get("firstAvailable") or ()))
                 classes.update(alternative["deviceClassName"] for alternative in alternatives if alternative)
         prepared = _Prepared(_by_word(later), _by_word(claimed), classes, needed)
-        keys = tuple(dict.fromkeys(self._keys(shape, done, prepared)))
+        keys = tuple(dict.fromkeys(self._keys(shape, now_decided, prepared)))
         # Warnings that repeat the reason of a key are left out.
         details = {key.detail for key in keys if key.detail} | {
-            decision.keep_reason for decision in done.decisions if decision.keep_reason
+            decision.keep_reason for decision in now_decided.decisions if decision.keep_reason
         }
-        warnings = [text for text in map(str, done.warnings) if not any(detail in text for detail in details)]
-        verdict = self._judged[sign] = JudgedWorkload.judge(keys, classes=classes, warnings=warnings, gates=needed)
+        warnings = [text for text in map(str, now_decided.warnings) if not any(detail in text for detail in details)]
+        verdict = self._judged[digest] = JudgedWorkload.judge(keys, classes=classes, warnings=warnings, gates=needed)
         return verdict
 
     def _owner(self, metadata: Object) -> PodOwner | None:

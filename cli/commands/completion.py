@@ -22,6 +22,6 @@ def command(*, shell: str) -> Exit:
 
     kind = get_completion_class(shell)
     assert kind is not None
-    made = kind(main, {}, "drawbridge", _VARIABLE)
-    click.echo(made.source_template % made.source_vars())
+    completion = kind(main, {}, "drawbridge", _VARIABLE)
+    click.echo(completion.source_template % completion.source_vars())
     return Exit.FINE

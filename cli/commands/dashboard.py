@@ -101,16 +101,16 @@ def command(
     async def serve() -> None:
         stop = stopping()
         async with AsyncExitStack() as resources:
-            known = None
+            accounts = None
             if login:
                 cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
                 resources.push_async_callback(cluster.close)
-                known = Login(cluster)
+                accounts = Login(cluster)
             tls = await resources.enter_async_context(certificate(tls_cert, tls_key)) if tls_cert else None
             url = await resources.enter_async_context(
                 Dashboard(
                     source,
-                    login=known,
+                    login=accounts,
                     again=_READ_EVERY if login else 0.0,
                     prometheus=Prometheus(prometheus) if prometheus else None,
                 ).open(listen.host, listen.port, tls)

@@ -58,13 +58,13 @@ def command(
     objects = [document.object for document in published]
     on_terminal = sys.stdout.isatty() and sys.stdin.isatty()
     stay = on_terminal and not once
-    mine = files[0] if files and files[0] != "-" else "pod.yaml"
-    asyncio.run(_demo(documents, objects, config, mine, stay=stay))
+    user_file = files[0] if files and files[0] != "-" else "pod.yaml"
+    asyncio.run(_demo(documents, objects, config, user_file, stay=stay))
     return Exit.FINE
 
 
 async def _demo(
-    documents: list[Document], objects: list[dict[str, Any]], config: str, mine: str, *, stay: bool
+    documents: list[Document], objects: list[dict[str, Any]], config: str, user_file: str, *, stay: bool
 ) -> None:
     from analysis.applied import find_controlled
     from analysis.arrivals import brings_pods
@@ -94,9 +94,11 @@ async def _demo(
                 "",
             ]
         )
-        made = find_controlled(documents)
+        controlled = find_controlled(documents)
         shown = [
-            document for n, document in enumerate(documents) if n not in made and document.object.get("kind") != KIND
+            document
+            for n, document in enumerate(documents)
+            if n not in controlled and document.object.get("kind") != KIND
         ]
         # Add objects that are not pods first, whatever the order of the files: pods may depend on them, for example on the mode of a namespace.
         others = [document.object for document in shown if not brings_pods(document.object)]
@@ -115,11 +117,11 @@ async def _demo(
         print_lines(count_by_kind([obj for obj in others if obj not in ignored], "added to the store"))
         print_lines(count_by_kind([*demo.ignored, *ignored], IGNORED))
         if not stay:
-            _print_next_steps(demo, "", "", mine)
+            _print_next_steps(demo, "", "", user_file)
             return
         pictures = PictureSource.of_cluster(demo.cluster, "the store of drawbridge demo", in_force)
         async with PodsListener(demo).open() as url, Dashboard(pictures, fresh=1.0).open("127.0.0.1", 0) as pages:
-            _print_next_steps(demo, url, pages, mine)
+            _print_next_steps(demo, url, pages, user_file)
             await stopping().wait()
 
 
@@ -140,10 +142,10 @@ def count_by_kind(objects: list[dict[str, Any]], participle: str) -> list[str]:
     return [f"{count_of(len(objects), 'object')} {participle}: {listed}"]
 
 
-def _print_next_steps(demo: Playground, url: str, pages: str, mine: str) -> None:
+def _print_next_steps(demo: Playground, url: str, pages: str, user_file: str) -> None:
     program = program_name()
-    posted = shlex.quote(mine) if Path(mine).is_file() else "pod.yaml"
-    mine = shlex.quote(mine)
+    posted = shlex.quote(user_file) if Path(user_file).is_file() else "pod.yaml"
+    user_file = shlex.quote(user_file)
     examples = EXAMPLES.relative_to(Path.cwd()) if EXAMPLES.is_relative_to(Path.cwd()) else EXAMPLES
     shown = [
         f"  {program} dashboard -f {examples / 'fleet'} -f {examples / 'pods'} --open",
@@ -157,9 +159,9 @@ def _print_next_steps(demo: Playground, url: str, pages: str, mine: str) -> None
     lines = [
         "",
         "next:",
-        f"  {program} translate -f {mine} -o diff",
+        f"  {program} translate -f {user_file} -o diff",
         "      the same decisions on your own files, without a cluster",
-        f"  {program} demo -f {mine}",
+        f"  {program} demo -f {user_file}",
         "      your own pods through the webhook, on this fleet",
         *shown,
         f"  {program} manifests --image REGISTRY/drawbridge:TAG | kubectl apply -f -",

@@ -78,24 +78,24 @@ def _choose(names: Sequence[str], dialects: Sequence[Dialect]) -> list[Dialect]:
 
     chosen: dict[str, Dialect] = {}
     for name in names:
-        known = False
+        is_known = False
         for dialect in dialects:
             rows = dialect.keys
             if dialect.name != name:
                 rows = tuple([row for row in rows if row.name == name or pattern(row.name)(name)])
                 if not rows:
                     continue
-            known = True
+            is_known = True
             if dialect.name in chosen:
                 rows = tuple(dict.fromkeys((*chosen[dialect.name].keys, *rows)))
             chosen[dialect.name] = msgspec.structs.replace(dialect, keys=rows)
-        if not known:
+        if not is_known:
             dialect_names = [dialect.name for dialect in dialects]
             keys = [row.name for dialect in dialects for row in dialect.keys]
-            likely = shape.nearest_name(name, dialect_names) or next(
+            similar = shape.nearest_name(name, dialect_names) or next(
                 iter(get_close_matches(name, keys, n=1, cutoff=0.75)), ""
             )
             listed = f"dialects: {', '.join(dialect_names)}"
-            meant = f"did you mean {likely}? " if likely else ""
+            meant = f"did you mean {similar}? " if similar else ""
             raise Broken(f"{name} is neither a dialect nor a key", f"{meant}{listed}")
     return list(chosen.values())

@@ -103,7 +103,7 @@ def command(
         if not folder.is_dir():
             remedy = "create it, and mount it where the plugins expect the kubelet's sockets"
             raise Broken(f"{folder} is not a folder", remedy)
-        known = facts_in(facts)
+        known_facts = facts_in(facts)
         name = driver_name
     else:
         inventory_read = inventory_in(inventory) if inventory else found_in(sysfs, discover)
@@ -123,7 +123,7 @@ def command(
     async def serve(cluster: Cluster, stop: asyncio.Event) -> None:
         served: Adapter | Driver
         if adapt:
-            served = Adapter(cluster, name, folder, FactSources(known, facts_of(pci_devices(sysfs))), paths)
+            served = Adapter(cluster, name, folder, FactSources(known_facts, facts_of(pci_devices(sysfs))), paths)
         else:
             served = Driver(cluster, machine_of(inventory_read), paths)
         async with served.metrics.serving(metrics_listen):

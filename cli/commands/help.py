@@ -27,8 +27,8 @@ def command(ctx: click.Context, *, topic: str | None) -> Exit:
     if topic is None:
         click.echo(main.get_help(root))
     elif topic in COMMANDS:
-        made = command_of(topic)
-        click.echo(made.get_help(made.context_class(made, info_name=topic, parent=root)))
+        topic_command = command_of(topic)
+        click.echo(topic_command.get_help(topic_command.context_class(topic_command, info_name=topic, parent=root)))
     elif topic in _TOPICS:
         print_lines(aligned(_TOPICS[topic]))
     else:

@@ -33,21 +33,21 @@ def _page() -> Iterator[str]:
     yield from _paragraphs(main.help or "")
     yield ".SH COMMANDS"
     for name in COMMANDS:
-        made = command_of(name)
+        command_ = command_of(name)
         yield f".SS {name}"
-        ctx = click.Context(made, info_name=f"drawbridge {name}")
-        pieces = " ".join(made.collect_usage_pieces(ctx))
+        ctx = click.Context(command_, info_name=f"drawbridge {name}")
+        pieces = " ".join(command_.collect_usage_pieces(ctx))
         yield rf"\fBdrawbridge {name}\fR {_text(pieces)}"
         yield ".PP"
-        yield from _paragraphs(made.help or "")
-        for parameter in made.get_params(ctx):
+        yield from _paragraphs(command_.help or "")
+        for parameter in command_.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is None:
                 continue
             options, meaning = record
             yield f".TP\n\\fB{_text(options)}\\fR\n{_text(meaning)}"
         yield ".PP\nExamples:\n.nf"
-        yield from map(_text, made.examples)
+        yield from map(_text, command_.examples)
         yield ".fi"
     yield ".SH EXIT STATUS"
     for code in Exit:

@@ -55,10 +55,10 @@ def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
                 lines.append(sys.stdin.buffer if name == "-" else opened.enter_context(Path(name).open("rb")))
             except OSError as error:
                 raise Broken(f"{name}: cannot be read: {error.strerror or error}", "check the path") from error
-        every = summarise((line for some in lines for line in some), warn)
-    if not every:
+        summaries = summarise((line for log in lines for line in log), warn)
+    if not summaries:
         warn("no decision of a webhook was read: give its log at level info, from `kubectl logs`")
-    shown = [row for row in every if namespace in ("", row.namespace)]
+    shown = [row for row in summaries if namespace in ("", row.namespace)]
     write(output, lambda: _report(shown), lambda: {"namespaces": [msgspec.to_builtins(row) for row in shown]})
     return Exit.FINE
 

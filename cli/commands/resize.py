@@ -118,16 +118,18 @@ def _read(text: str) -> tuple[str, str]:
 def _report(resized: Resized) -> Report:
     placed = sum(pod.node is not None for pod in resized.pods)
     rows = [(pod.pod, f"{pod.node} ({', '.join(pod.devices)})" if pod.node else pod.summary) for pod in resized.pods]
-    beside = ""
+    surge_text = ""
     if resized.surge is not None:
         if resized.surge.node:
-            beside = f"one more fits alongside the running pods, on {resized.surge.node}, so a rolling update can begin"
+            surge_text = (
+                f"one more fits alongside the running pods, on {resized.surge.node}, so a rolling update can begin"
+            )
         else:
             remedy = ": set maxSurge: 0, or strategy Recreate" if resized.fits else ""
-            beside = f"none fits alongside the running pods ({resized.surge.summary}){remedy}"
+            surge_text = f"none fits alongside the running pods ({resized.surge.summary}){remedy}"
     lines = [line for quota in resized.quotas for line in quota.lines]
     quotas = [f"{'beyond' if line.exceeded else 'within'} {line}" for line in lines]
     diff = [line for change in resized.changes for line in change.diff()]
     pods = count_of(len(resized.pods), "pod")
     fits = f"{placed} of {pods} would fit once the running pods have ended"
-    return Report("Resized", (fits, Rows(("Pod", "Node, or why not"), rows), beside, Screen(quotas), Screen(diff)))
+    return Report("Resized", (fits, Rows(("Pod", "Node, or why not"), rows), surge_text, Screen(quotas), Screen(diff)))

@@ -64,8 +64,8 @@ def command(
 
     async def serve() -> None:
         stop = stopping()
-        whole = playground(objects, source, settings, decisions, data=data)
-        async with whole as running, PodsListener(running).open(pods_listen.host, pods_listen.port) as url:
+        product = playground(objects, source, settings, decisions, data=data)
+        async with product as running, PodsListener(running).open(pods_listen.host, pods_listen.port) as url:
             pictures = PictureSource.of_cluster(running.cluster, "the store of drawbridge standalone", in_force)
             async with Dashboard(pictures).open(dashboard_listen.host, dashboard_listen.port) as pages:
                 print_lines(

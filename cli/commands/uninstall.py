@@ -41,15 +41,15 @@ def command(*, yes: bool, kinds: bool, namespace: str, kubeconfig: str, context:
         # The order matters: once the webhook configurations are removed, no new templates are created.
         return [step.description for step in plan.steps if not yes or await take(cluster, step)], list(plan.left)
 
-    taken, left = loop.visit(kubeconfig, context, look, "docs/install.md")
+    removed, remaining = loop.visit(kubeconfig, context, look, "docs/install.md")
     verb = "removed" if yes else "would remove"
-    lines = [*(f"{verb}: {step}" for step in taken), *(f"stays: {step}" for step in left)]
+    lines = [*(f"{verb}: {step}" for step in removed), *(f"stays: {step}" for step in remaining)]
     summary = "" if yes else "nothing was changed: use --yes to remove these objects"
-    if not taken:
+    if not removed:
         summary = "no objects of drawbridge to remove"
     write(
         output,
         lambda: Report("Uninstallation", (Screen(lines),), summary),
-        lambda: {"removedObjects": taken, "remainingObjects": left, "changed": yes},
+        lambda: {"removedObjects": removed, "remainingObjects": remaining, "changed": yes},
     )
     return Exit.FINE

@@ -90,14 +90,14 @@ class PodsListener:
         for document in documents:
             if not isinstance(document.object.get("metadata") or {}, dict):
                 return _refusal(400, f"line {document.line}: metadata is not an object")
-            made = pods_of(document.object)
+            replicas = pods_of(document.object)
             if brings_pods(document.object):
-                pods += [created.pod for created in made]
+                pods += [created.pod for created in replicas]
                 continue
             resource = resources.resource_of(document.object)
             metadata = document.object.get("metadata")
-            named = isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
-            if resource is not None and resource.id in COMPANIONS and named:
+            has_name = isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
+            if resource is not None and resource.id in COMPANIONS and has_name:
                 companions.append(document.object)
             elif wrong := _problem_of(document.object):
                 return _refusal(400, f"line {document.line}: {wrong}")

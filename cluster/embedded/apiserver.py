@@ -58,11 +58,11 @@ class ApiServer:
         kind = resource.id
         new = registry.prepare_for_create(resource, obj, namespace, self._identity)
         new = strategies.prepare(kind, new, None, self._identity.now())
-        key = within, name = resources.key(new)
+        key = object_namespace, name = resources.key(new)
         if resource.namespaced:
-            record = self.store.get(NAMESPACES.id, ("", within))
+            record = self.store.get(NAMESPACES.id, ("", object_namespace))
             if record is None:
-                raise NotFound(f'namespaces "{within}" not found')
+                raise NotFound(f'namespaces "{object_namespace}" not found')
             registry.check_new_namespace(record.plain(), resource, name)
         if self.store.get(kind, key) is not None:
             raise AlreadyExists(f'{kind} "{name}" already exists')
@@ -191,8 +191,8 @@ class ApiServer:
 
     def _validate(self, resource: Resource[Any], new: Raw, old: Raw | None, subresource: str) -> None:
         kind = resource.id
-        within, _ = resources.key(new)
-        namespace = self.store.get(NAMESPACES.id, ("", within))
+        object_namespace, _ = resources.key(new)
+        namespace = self.store.get(NAMESPACES.id, ("", object_namespace))
         labels = namespace.meta.labels if namespace else {}
         registry.require(resource, new, strategies.check(kind, new, old, labels))
         validator = self._validators.get(kind)

@@ -61,12 +61,12 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
     if not patch.manager:
         raise BadRequest("fieldManager: Required value: is required for apply patch")
     metadata = old.get("metadata") or {}
-    mine: Raw = {}
+    own_entry: Raw = {}
     others: list[Raw] = []
     for managed in _managed(metadata.get("managedFields")):
         identity = (managed.get("manager"), managed.get("operation"), managed.get("subresource") or "")
-        if not mine and identity == (patch.manager, "Apply", subresource):
-            mine = managed
+        if not own_entry and identity == (patch.manager, "Apply", subresource):
+            own_entry = managed
         else:
             others.append(managed)
     leaves = dict(_leaves(_ownable(patch.body)))
@@ -87,27 +87,27 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
     for other in others:
         remaining_paths.update(_paths(other.get("fieldsV1") or {}))
     for path in sorted(
-        _paths(mine.get("fieldsV1") or {})
+        _paths(own_entry.get("fieldsV1") or {})
     ):  # a list item comes before its key field, by which the item is found
         if not any(other[: len(path)] == path for other in remaining_paths):
             result = _without(result, path)
     fields = _tree(leaves)
-    is_known = mine and same(mine.get("fieldsV1"), fields)
+    is_known = own_entry and same(own_entry.get("fieldsV1"), fields)
     entry = {
         "manager": patch.manager,
         "operation": "Apply",
         "apiVersion": patch.body.get("apiVersion") or old.get("apiVersion"),
-        "time": mine["time"] if is_known else now,
+        "time": own_entry["time"] if is_known else now,
         "fieldsType": "FieldsV1",
         "fieldsV1": fields,
     }
     entry |= {"subresource": subresource} if subresource else {}
-    lost = {path for path, _ in contested}
+    taken_over = {path for path, _ in contested}
     managers: list[Raw] = []
     for other in others:
         fields_left = other["fieldsV1"]
-        if lost:
-            fields_left = _tree(path for path in _paths(fields_left) if path not in lost)
+        if taken_over:
+            fields_left = _tree(path for path in _paths(fields_left) if path not in taken_over)
         if fields_left:
             managers.append({**other, "fieldsV1": fields_left})
     managers.append(entry)
@@ -270,17 +270,17 @@ def _overlay(old: Json, new: Json, name: str) -> Json:
         return merged
     if isinstance(new, list) and isinstance(old, list) and _is_keyed(name, new):
         # Common items are in the new order; items that only the old list has keep their place before or after them.
-        had = dict(_items(name, old))
-        has = dict(_items(name, new))
+        old_items = dict(_items(name, old))
+        new_items = dict(_items(name, new))
         result = []
-        waiting = list(had)
-        for step, item in has.items():
-            while waiting and (waiting[0] not in has or step in waiting):
+        waiting = list(old_items)
+        for step, item in new_items.items():
+            while waiting and (waiting[0] not in new_items or step in waiting):
                 first = waiting.pop(0)
-                if first not in has:
-                    result.append(had[first])
+                if first not in new_items:
+                    result.append(old_items[first])
                 elif first == step:
                     break
-            result.append(_overlay(had[step], item, "") if step in had else item)
-        return result + [had[step] for step in waiting if step not in has]
+            result.append(_overlay(old_items[step], item, "") if step in old_items else item)
+        return result + [old_items[step] for step in waiting if step not in new_items]
     return new

@@ -64,8 +64,8 @@ def read(data: bytes, path: str) -> tuple[list[JournalCommit], int]:
     if not data.startswith(_HEADER):
         raise StoreError(f"{path} is not a store of drawbridge: its first line should be {_HEADER.decode().strip()!r}")
     commits: list[JournalCommit] = []
-    good = len(_HEADER)
-    *whole, _unfinished = data[good:].split(b"\n")
+    intact = len(_HEADER)
+    *whole, _unfinished = data[intact:].split(b"\n")
     for number, text in enumerate(whole, 2):
         where, body = f"{path}:{number}", text[_CHECKSUM + 1 :]
         if text[: _CHECKSUM + 1] != b"%08x " % zlib.crc32(body):
@@ -79,8 +79,8 @@ def read(data: bytes, path: str) -> tuple[list[JournalCommit], int]:
             raise StoreError(
                 f"{where}: the line is complete, but not in the form that this version writes: {error}"
             ) from error
-        good += len(text) + 1
-    return commits, good
+        intact += len(text) + 1
+    return commits, intact
 
 
 class Journal:
@@ -111,15 +111,15 @@ class Journal:
                 self._new.unlink(missing_ok=True)
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 data = self._path.read_bytes()
-                self.commits, good = read(data, str(self._path))
-                if good < len(data):
-                    cut_off = len(data) - good
+                self.commits, intact = read(data, str(self._path))
+                if intact < len(data):
+                    cut_off = len(data) - intact
                     logger.warning("%s: cut off an unfinished write of %d bytes at its end", self._path, cut_off)
-                if not good:
+                if not intact:
                     _write(self._file, _HEADER, 0)
-                    good = len(_HEADER)
-                os.ftruncate(self._file, good)
-                self._size = self._compacted = good
+                    intact = len(_HEADER)
+                os.ftruncate(self._file, intact)
+                self._size = self._compacted = intact
                 os.fchmod(self._file, 0o600)  # an existing file as well: it holds Secrets
         except BaseException:
             self.close()

@@ -56,12 +56,12 @@ def prepare_for_create(resource: Resource[Any], obj: Raw, namespace: str | None,
         meta.pop(name, None)
     own_namespace = meta.pop("namespace", None) or ""
     if resource.namespaced:
-        meta["namespace"] = wanted = namespace or own_namespace
-        if not wanted:
+        meta["namespace"] = new_namespace = namespace or own_namespace
+        if not new_namespace:
             raise BadRequest(f"a {resource.kind} needs a namespace")
-        if own_namespace and own_namespace != wanted:
+        if own_namespace and own_namespace != new_namespace:
             raise BadRequest(
-                f"the namespace of the provided object does not match the namespace sent on the request ({own_namespace!r}, {wanted!r})"
+                f"the namespace of the provided object does not match the namespace sent on the request ({own_namespace!r}, {new_namespace!r})"
             )
     if not meta.get("name"):
         base = meta.get("generateName")
@@ -92,20 +92,20 @@ def prepare_for_create(resource: Resource[Any], obj: Raw, namespace: str | None,
 
 def prepare_for_update(resource: Resource[Any], old: Raw, new: Raw, subresource: str) -> Raw:
     """Return the document that an update of `old` to `new` would store."""
-    was = old["metadata"]
+    old_meta = old["metadata"]
     try:
         new = _check_type(resource, without_nulls(new))
     except BadRequest as error:
-        raise invalid(resource, was["name"], [StatusCause("patch", f"Invalid value: {error}")]) from error
-    now = new.get("metadata") or {}
-    name = was["name"]
-    moved = resource.namespaced and now.get("namespace") != was.get("namespace")
-    if moved or now.get("name") != name:
+        raise invalid(resource, old_meta["name"], [StatusCause("patch", f"Invalid value: {error}")]) from error
+    new_meta = new.get("metadata") or {}
+    name = old_meta["name"]
+    moved = resource.namespaced and new_meta.get("namespace") != old_meta.get("namespace")
+    if moved or new_meta.get("name") != name:
         raise BadRequest("the name and namespace of an object cannot change")
-    uid = now.get("uid")
-    if uid not in (None, was["uid"]):
+    uid = new_meta.get("uid")
+    if uid not in (None, old_meta["uid"]):
         raise invalid(resource, name, [StatusCause("metadata.uid", f"Invalid value: {uid!r}: field is immutable")])
-    if now.get("resourceVersion") not in (None, "", was["resourceVersion"]):
+    if new_meta.get("resourceVersion") not in (None, "", old_meta["resourceVersion"]):
         raise Conflict(
             f'Operation cannot be fulfilled on {resource.id} "{name}": the object has been modified; '
             "please apply your changes to the latest version and try again"
@@ -113,18 +113,18 @@ def prepare_for_update(resource: Resource[Any], old: Raw, new: Raw, subresource:
     if subresource == "status":
         body = dict(old)
         _replace_member(body, new, "status")
-        managed = {member: value for member, value in now.items() if member == "managedFields"}
-        body["metadata"] = was | managed
+        managed = {member: value for member, value in new_meta.items() if member == "managedFields"}
+        body["metadata"] = old_meta | managed
         return body
     meta = dict(new["metadata"])
     for member in _SERVER_FIELDS:
-        _replace_member(meta, was, member)
+        _replace_member(meta, old_meta, member)
     meta = _full(meta)
     body = {**new, "metadata": meta}
     if resource.status:
         _replace_member(body, old, "status")
-    if was.get("deletionTimestamp"):
-        added = set(meta.get("finalizers") or ()) - set(was.get("finalizers") or ())
+    if old_meta.get("deletionTimestamp"):
+        added = set(meta.get("finalizers") or ()) - set(old_meta.get("finalizers") or ())
         if added:
             message = "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers"
             raise invalid(resource, name, [StatusCause("metadata.finalizers", f"{message} {added}")])

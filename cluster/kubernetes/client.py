@@ -79,8 +79,8 @@ class PageSizes:
 
     def limit(self, collection: str, wanted: int) -> int:
         """Return the number of objects to request, at most `wanted`; 0 means all."""
-        most = self._most.get(collection, 0)
-        return min(wanted or most, most or wanted)
+        largest = self._most.get(collection, 0)
+        return min(wanted or largest, largest or wanted)
 
     def shrink(self, collection: str, page_size: int) -> None:
         self._most[collection] = max(1, (page_size or _ALL) // 4)
@@ -205,15 +205,15 @@ class Kubernetes:
         except Invalid as error:
             if resource.id != RESOURCE_CLAIMS.id or not protobuf.is_for(error):
                 raise
-            whole = _path(resource, namespace, name)
-            data = await self._patch_bytes(whole, Call("PUT", path, _dry(dry_run)), patch, error)
+            claim_path = _path(resource, namespace, name)
+            data = await self._patch_bytes(claim_path, Call("PUT", path, _dry(dry_run)), patch, error)
         return reading.decode_object(data, resource)
 
-    async def _patch_bytes(self, whole: str, put: Call, patch: Patch, refusal: Invalid) -> bytes:
+    async def _patch_bytes(self, claim_path: str, put: Call, patch: Patch, refusal: Invalid) -> bytes:
         """Patch a claim without changing any other byte of it; raise `refusal` if that is impossible."""
         attempt = 1
         while True:
-            stored = await self._connection.call(Call("GET", whole, accept=protobuf.CONTENT_TYPE))
+            stored = await self._connection.call(Call("GET", claim_path, accept=protobuf.CONTENT_TYPE))
             try:
                 # In a thread: an object may have some ten thousand annotations.
                 body = await asyncio.to_thread(protobuf.patched, stored, patch)
@@ -260,9 +260,9 @@ class Kubernetes:
     async def server(self, *, probe: bool = True) -> ServerInfo:
         """Detect the server's version, API groups and feature gates. Creates nothing: probes are dry runs."""
         version = await self._describe("/version", _VersionAnswer)
-        served = await self._describe("/apis", _Groups)
+        api_groups = await self._describe("/apis", _Groups)
         versions = {"v1"}
-        for group in served.groups:
+        for group in api_groups.groups:
             versions.update(version.group_version for version in group.versions)
         gates: dict[str, bool] = {}
         if probe and _DRA in versions:
@@ -282,17 +282,17 @@ class Kubernetes:
         """Read the server's feature gates from its metrics; empty if the metrics cannot be read."""
         gates: dict[str, bool] = {}
         lines = Lines()
-        left = LARGEST_METRICS
-        asking = Call("GET", METRICS, [], None)
+        remaining = LARGEST_METRICS
+        request = Call("GET", METRICS, [], None)
         try:
             async with (
                 asyncio.timeout(METRICS_SECONDS),
-                self._connection.stream(asking, idle=METRICS_SECONDS) as chunks,
+                self._connection.stream(request, idle=METRICS_SECONDS) as chunks,
             ):
                 async for chunk in chunks:
                     gates.update(filter(None, map(parse_gate, lines.feed(chunk))))
-                    left -= len(chunk)
-                    if left < 0:
+                    remaining -= len(chunk)
+                    if remaining < 0:
                         break
         except (ApiError, TimeoutError):
             return {}

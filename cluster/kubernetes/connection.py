@@ -373,7 +373,7 @@ def impersonating(load: Load, user: str) -> Load:
 
 def default(path: str = "", context: str = "") -> Load:
     """Load a kubeconfig if one is named or present, else the pod's service account."""
-    named = path or context or os.environ.get("KUBECONFIG")
-    if not named and os.environ.get("KUBERNETES_SERVICE_HOST") and not Path("~/.kube/config").expanduser().exists():
+    is_named = path or context or os.environ.get("KUBECONFIG")
+    if not is_named and os.environ.get("KUBERNETES_SERVICE_HOST") and not Path("~/.kube/config").expanduser().exists():
         return in_cluster()
     return kubeconfig(path, context)

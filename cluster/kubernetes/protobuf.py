@@ -129,9 +129,9 @@ def _annotations(changes: Mapping[str, str | None], old: list[bytes]) -> list[by
 
 def _devices(devices: list[Raw], old: list[bytes]) -> list[bytes]:
     """Replace the statuses of these devices; the statuses of all other devices are kept."""
-    ours = {tuple(device.get(name, "") for name in _DEVICE_ID) for device in devices}
+    changed_ids = {tuple(device.get(name, "") for name in _DEVICE_ID) for device in devices}
     numbers = [_DEVICE[name][0] for name in _DEVICE_ID]
-    unchanged = [device for device in old if tuple(_text(device, number) for number in numbers) not in ours]
+    unchanged = [device for device in old if tuple(_text(device, number) for number in numbers) not in changed_ids]
     return [*unchanged, *(_encoded(device, _DEVICE) for device in devices)]
 
 

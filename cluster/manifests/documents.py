@@ -237,15 +237,15 @@ class Document:
 
     def position_of(self, pointer: str) -> tuple[int, int]:
         """Return line and column of a JSON pointer into the object, or of its nearest written parent."""
-        whole = self._inside + pointer
-        if not whole:
+        whole_pointer = self._inside + pointer
+        if not whole_pointer:
             return self._text.begin
         positions = self._text.positions
-        while whole not in positions:
-            if not whole:
+        while whole_pointer not in positions:
+            if not whole_pointer:
                 return self._text.begin
-            whole = whole.rpartition("/")[0]
-        return positions[whole]
+            whole_pointer = whole_pointer.rpartition("/")[0]
+        return positions[whole_pointer]
 
     @property
     def duplicates(self) -> tuple[tuple[str, int], ...]:
@@ -285,7 +285,7 @@ def read_leniently(
     problems: list[InputProblem] = []
     excluded = patterns(exclude)
     members = 0
-    known: set[str] = (
+    read_files: set[str] = (
         set()
     )  # the files that were read: a file that is named twice, or is below a folder that is named too, is read once
     most = MAX_MEMBERS if keep is None else MAX_MEMBERS_CUT_DOWN
@@ -297,9 +297,9 @@ def read_leniently(
                 _collect(text, path, documents, problems, keep, home=home)
             for name, data, root in () if built is not None else _contents(path, excluded, report):
                 absolute = os.path.normpath(Path(name).absolute())
-                if absolute in known:
+                if absolute in read_files:
                     continue
-                known.add(absolute)
+                read_files.add(absolute)
                 members += sum(map(data.count, (b"\n", b",", b"{", b"[")))
                 if members > most:
                     reason = f"is not read: with this file, the input has more than {most:,} lines and members"
@@ -369,11 +369,11 @@ def _contents(
     if not names and not problems:
         remedy = f"the directory has no {', '.join(f'*{e}' for e in ENDINGS)}"
         raise ManifestError([InputProblem(path, "no manifests in this directory", remedy)])
-    left = MAX_BYTES
+    remaining = MAX_BYTES
     for name in names:
         try:
-            data = _bytes(name, root, left, regular=True)
-            left -= len(data)
+            data = _bytes(name, root, remaining, regular=True)
+            remaining -= len(data)
         except OSError as error:
             problems.append(_unreadable(name, error))
         except ManifestError as error:

@@ -74,21 +74,21 @@ def _slowly(text: str, most: int) -> list[Value] | JsonError:
 
     decoder = json.JSONDecoder(parse_constant=no_constant)
     values: list[Value] = []
-    at, line = 0, 1
+    position, line = 0, 1
     try:
-        while at < len(text) and len(values) <= most:
-            blanks = _BLANKS.match(text, at)
-            start = blanks.end() if blanks is not None else at
-            line += text.count("\n", at, start)
+        while position < len(text) and len(values) <= most:
+            blanks = _BLANKS.match(text, position)
+            start = blanks.end() if blanks is not None else position
+            line += text.count("\n", position, start)
             if start == len(text):
                 break
-            value, at = decoder.raw_decode(text, start)
+            value, position = decoder.raw_decode(text, start)
             if _is_deep(value):
                 return JsonError("nested too deeply")
-            if _SURROGATE.search(text, start, at):
+            if _SURROGATE.search(text, start, position):
                 value = _mend(value)
-            values.append((value, text[start:at].encode(), line))
-            line += text.count("\n", start, at)
+            values.append((value, text[start:position].encode(), line))
+            line += text.count("\n", start, position)
     except json.JSONDecodeError as error:
         return JsonError(f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}", error.lineno, error.colno)
     except RecursionError:

@@ -50,8 +50,8 @@ def bounds(path: str) -> str:
         current = Path.cwd()
     except FileNotFoundError:
         return ""
-    given = Path(os.path.abspath(path))  # noqa: PTH100  where the path says that it is, whatever its links say
-    return str(current) if current != current.parent and given.is_relative_to(current) else ""
+    absolute = Path(os.path.abspath(path))  # noqa: PTH100  where the path says that it is, whatever its links say
+    return str(current) if current != current.parent and absolute.is_relative_to(current) else ""
 
 
 def settled(path: str, root: str) -> str:

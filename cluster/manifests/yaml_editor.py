@@ -94,8 +94,8 @@ def _compose(text: str) -> yaml.Node:
 
 def _in_order(operations: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Move the removal of members to the end: a mapping that is empty in between would become `{}`. Items of lists keep their order."""
-    doing: list[Mapping[str, Any]] = []
-    going: list[Mapping[str, Any]] = []
+    first_operations: list[Mapping[str, Any]] = []
+    removals: list[Mapping[str, Any]] = []
     paths = [operation["path"] for operation in operations]
     for operation in operations:
         path = operation["path"]
@@ -103,8 +103,8 @@ def _in_order(operations: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]
             continue
         again = paths.count(path) > 1 or any(other.startswith(f"{path}/") for other in paths)
         late = operation["op"] == "remove" and not split(path)[-1].isdecimal() and not again
-        (going if late else doing).append(operation)
-    return doing + going
+        (removals if late else first_operations).append(operation)
+    return first_operations + removals
 
 
 def _find(node: yaml.Node, names: Iterable[str]) -> yaml.Node:
@@ -189,10 +189,10 @@ def _remove(text: str, parent: yaml.Node, name: str) -> str:
         return text[:start] + text[end:]
     if len(siblings) == 1:
         # The block is empty now: it becomes {} or [], on the line of its key.
-        at = parent.start_mark.index
-        if not _begins_line(text, at):
+        block_start = parent.start_mark.index
+        if not _begins_line(text, block_start):
             raise CannotEdit("the last member is on the line of a list's dash")
-        before = text[: _line_start(text, at)].rstrip()
+        before = text[: _line_start(text, block_start)].rstrip()
         if not before.endswith(":"):
             raise CannotEdit("what holds the last member does not end its line with a colon")
         sign = " {}" if isinstance(parent, yaml.MappingNode) else " []"
