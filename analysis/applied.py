@@ -41,11 +41,11 @@ def print_assumed(assumed: Iterable[str]) -> None:
         complain(f"assumed: {subject}; use --inventory for the devices of your cluster")
 
 
-def warn_no_classes(documents: Iterable[Document], around: Sequence[Document], decided: Iterable[Decision]) -> None:
+def warn_no_classes(documents: Iterable[Document], inventory: Sequence[Document], decided: Iterable[Decision]) -> None:
     """Warn if keys stay because the files contain a Node or ResourceSlice, and so count as a cluster without DeviceClasses."""
     kinds = [(str(document.object.get("kind")), document) for document in documents]
     fleet_objects = [(kind, document) for kind, document in kinds if kind in ("Node", "ResourceSlice")]
-    if around or not fleet_objects or any(kind == "DeviceClass" for kind, _ in kinds):
+    if inventory or not fleet_objects or any(kind == "DeviceClass" for kind, _ in kinds):
         return
     if all(decision.outcome != "left" for decision in decided):
         return

@@ -74,7 +74,7 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def problems_of(
-    expected: Expected, pods: Sequence[Document], around: Sequence[Document], state: State
+    expected: Expected, pods: Sequence[Document], inventory: Sequence[Document], state: State
 ) -> Iterator[str]:
     from webhook.admission import decide_object
     from webhook.translate import outcome_of
@@ -115,7 +115,7 @@ def problems_of(
     if expected.says and not any(expected.says in text for text in texts):
         yield f"expected a message with {expected.says!r}, got {'; '.join(filter(None, texts)) or 'none'}"
     if expected.fits is not None:
-        unplaced = list(_unplaced(pods, around, state))
+        unplaced = list(_unplaced(pods, inventory, state))
         if expected.fits and unplaced:
             yield f"expected every pod to be placed: {'; '.join(unplaced)}"
         if not expected.fits and not unplaced:
@@ -144,13 +144,13 @@ def _listed(devices: dict[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in sorted(devices.items())) or "none"
 
 
-def _unplaced(pods: Sequence[Document], around: Sequence[Document], state: State) -> Iterator[str]:
+def _unplaced(pods: Sequence[Document], inventory: Sequence[Document], state: State) -> Iterator[str]:
     """Describe each pod that the webhook refuses, or that the allocator cannot place beside the pods of the inventory."""
     from analysis.loading import reading_of
     from analysis.outlook import beside, place
 
     arrived = arrivals((pod.object for pod in pods), state)
-    snapshot = beside(reading_of((document.object for document in around), state.features), arrived)
+    snapshot = beside(reading_of((document.object for document in inventory), state.features), arrived)
     for pod in place(snapshot, state, arrived.refused).pods:
         if pod.node is None:
             yield f"{pod.pod}: {pod.summary or 'no node'}"
@@ -178,7 +178,7 @@ def run(file: Path) -> Iterator[CaseResult]:
         given = given._replace(source=os.path.normpath(given.source))
     reported: set[str] = set()
     for number, case in enumerate(cases.cases):
-        around = read([_resolve(file, path) for path in (*cases.inventory, *case.inventory)])
+        inventory = read([_resolve(file, path) for path in (*cases.inventory, *case.inventory)])
         if isinstance(case.pod, str):
             pods = read([_resolve(file, case.pod)])
         else:
@@ -186,13 +186,13 @@ def run(file: Path) -> Iterator[CaseResult]:
         pointer = f"/cases/{number}"
         if not any(brings_pods(pod.object) for pod in pods):
             refuse([(document, f"{pointer}/pod", "pod contains neither a pod nor a workload")])
-        in_force = configuration_in_force(given, pods, around)
+        in_force = configuration_in_force(given, pods, inventory)
         if in_force.source not in reported:
             in_force.report()
             reported.add(in_force.source)
         features = features_of(None, in_force.configuration)
-        state = state_of_files(reading_of_documents(pods, around, features, in_force))
-        differences = tuple(problems_of(case.expect, pods, around, state))
+        state = state_of_files(reading_of_documents(pods, inventory, features, in_force))
+        differences = tuple(problems_of(case.expect, pods, inventory, state))
         yield CaseResult(
             file=str(file), line=document.line_of(pointer), name=case.name, passed=not differences, problems=differences
         )

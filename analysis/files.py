@@ -139,14 +139,18 @@ def manifests_among(
 
     Templates of charts and patches of kustomizations are in neither list if one of `files` is built from them, because the result is read.
     """
-    every = list(documents)
-    patches = {_absolute(path) for document in (*every, *_kustomizations_above(every)) for path in _patches(document)}
+    all_documents = list(documents)
+    patches = {
+        _absolute(path)
+        for document in (*all_documents, *_kustomizations_above(all_documents))
+        for path in _patches(document)
+    }
     objects: list[Document] = []
     skipped = [
         SkippedText(SkippedFile(other.file, other.line, _reason(other)), other.text, other.first_line)
         for other in others
     ]
-    for document in every:
+    for document in all_documents:
         value = document.object
         type_keys = value.keys() & {"apiVersion", "kind"}
         has_body = isinstance(value.get("metadata"), dict) or isinstance(value.get("spec"), dict)
@@ -158,7 +162,7 @@ def manifests_among(
             skipped.append(SkippedText(SkippedFile(document.file, begin, reason), document.text.encode(), begin))
         else:
             objects.append(document)
-    charts, built = _built(every, files)
+    charts, built = _built(all_documents, files)
     not_built: list[SkippedText] = []
     for skip in skipped:
         path, reason = PurePath(os.path.normpath(skip.skipped.file)), skip.skipped.reason

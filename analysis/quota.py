@@ -77,13 +77,13 @@ class _QuotaArrival(NamedTuple):
     replicas: int = 1
 
 
-def foretell(objects: Sequence[Object], around: Sequence[Object], state: State) -> list[Foretold]:
-    """Return what each object would add to the quotas in `objects` and `around`, in the order of the objects."""
-    if not any(obj.get("kind") == "DeviceQuota" for obj in (*objects, *around)):
+def foretell(objects: Sequence[Object], inventory: Sequence[Object], state: State) -> list[Foretold]:
+    """Return what each object would add to the quotas in `objects` and `inventory`, in the order of the objects."""
+    if not any(obj.get("kind") == "DeviceQuota" for obj in (*objects, *inventory)):
         return []
     existing = [obj for obj in objects if not _requests_devices(obj)]
-    reading = reading_of([*around, *existing], state.features)
-    return foretell_in(reading, objects, {name(obj): obj for obj in around}, state)
+    reading = reading_of([*inventory, *existing], state.features)
+    return foretell_in(reading, objects, {name(obj): obj for obj in inventory}, state)
 
 
 def foretell_in(
@@ -150,8 +150,8 @@ def necessary(reading: Reading, namespace: str) -> Reading:
 
     With a namespace, failures to list a kind in all namespaces do not count.
     """
-    elsewhere = {kind.id for kind in resources.ALL if kind.namespaced} if namespace else set()
-    unread = tuple(missed for missed in reading.unread if missed.kind not in elsewhere)
+    namespaced_kinds = {kind.id for kind in resources.ALL if kind.namespaced} if namespace else set()
+    unread = tuple(missed for missed in reading.unread if missed.kind not in namespaced_kinds)
     reasons = {missed.kind.split()[0]: missed for missed in unread}
     for kind in (resources.DEVICE_QUOTAS.id, resources.RESOURCE_CLAIMS.id):
         if missed := reasons.get(kind):
@@ -175,8 +175,8 @@ def tables(quotas: Iterable[QuotaReport], holders: int | None = None) -> Iterato
                     f"{holder.amount}: {holder.claim}{f' of {list_first(holder.pods, _NAMED)}' if holder.pods else ''}"
                     for holder in line.holders[:holders]
                 ]
-                left = len(line.holders) - len(texts)
-                row.append(("", *texts, f"and {left:,} more" if left else ""))
+                remaining = len(line.holders) - len(texts)
+                row.append(("", *texts, f"and {remaining:,} more" if remaining else ""))
             rows.append(row)
         yield Rows(head, rows, quota.quota)
         yield quota.keys_without_effect

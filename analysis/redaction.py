@@ -356,12 +356,12 @@ def redaction_of(configuration: Configuration) -> Redaction:
     from webhook.dialects import Position, pattern_of_any
 
     rows = [row for dialect in configuration.dialects for row in dialect.keys]
-    read = pattern_of_any(row.name for row in rows if row.place is Position.ENV)
-    understood = pattern_of_any(row.name for row in rows)
+    is_read = pattern_of_any(row.name for row in rows if row.place is Position.ENV)
+    is_understood = pattern_of_any(row.name for row in rows)
     domains = {row.name.partition("/")[0] for row in rows if "/" in row.name}
     return Redaction(
-        lambda name: bool(read(name)),
-        lambda key: bool(understood(key)),
+        lambda name: bool(is_read(name)),
+        lambda key: bool(is_understood(key)),
         lambda key: key.partition("/")[0] in domains,
     )
 

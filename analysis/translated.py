@@ -86,7 +86,7 @@ class Translator(NamedTuple):
         documents: Sequence[Document],
         placed: Sequence[Document],
         outside: Collection[int],
-        around: Sequence[Document],
+        inventory: Sequence[Document],
     ) -> list[Result]:
         """Translate objects of files; equal requests share a template.
 
@@ -96,7 +96,7 @@ class Translator(NamedTuple):
             number for number, document in enumerate(placed) if serves_node(document.object)
         }
         foretold = foretell(
-            [document.object for document in placed], [document.object for document in around], self.state
+            [document.object for document in placed], [document.object for document in inventory], self.state
         )
         return list(self._translate(documents, placed, outside, controlled, foretold))
 
@@ -162,10 +162,10 @@ def translate(
 ) -> tuple[Translator, list[Result]]:
     """Translate documents of the files that were read. The translator can then translate objects that are built from these files."""
     placed, outside = in_namespace(documents, namespace)
-    around = reading.files.inventory
-    state = in_mode(state_of_files(reading.of_documents(placed, around)), mode)
+    inventory = reading.files.inventory
+    state = in_mode(state_of_files(reading.of_documents(placed, inventory)), mode)
     translator = Translator(state, namespace, rewrites_unknown)
-    return translator, translator.together(documents, placed, outside, around)
+    return translator, translator.together(documents, placed, outside, inventory)
 
 
 def edits(

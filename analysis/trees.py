@@ -129,7 +129,7 @@ def _repository(folder: Path) -> str:
 
 
 def deployed_kustomizations(
-    documents: Iterable[Document], known: Mapping[str, Kustomization]
+    documents: Iterable[Document], kustomizations: Mapping[str, Kustomization]
 ) -> Iterator[Kustomization]:
     """Yield a kustomization for each object of Argo CD and Flux that builds a folder with options of its own."""
     for document in documents:
@@ -146,7 +146,7 @@ def deployed_kustomizations(
             root = _repository(file.parent)
             target = os.path.normpath(f"{root}/{source.get('path')}")
             own = {field: fields[field] for field in _DEPLOYED if fields.get(field)}
-            if target not in known or not own:
+            if target not in kustomizations or not own:
                 continue
             folder = str(
                 Path(root, f".drawbridge-{sha256(f'{file}:{document.first_line}:{number}'.encode()).hexdigest()}")
@@ -155,11 +155,13 @@ def deployed_kustomizations(
             if isinstance(listed, list):
                 own["components"] = [os.path.relpath(f"{target}/{component}", folder) for component in listed]
             value = {"resources": [os.path.relpath(target, folder)], **own}
-            kustomization = _read_kustomization(folder, replace(document, object=value, file=str(file)), known, root)
+            kustomization = _read_kustomization(
+                folder, replace(document, object=value, file=str(file)), kustomizations, root
+            )
             yield kustomization._replace(made=manifests.dump([value]))
 
 
-def _read_kustomization(folder: str, document: Document, known: Collection[str], root: str) -> Kustomization:
+def _read_kustomization(folder: str, document: Document, kustomizations: Collection[str], root: str) -> Kustomization:
     files, folders, missing = {document.file}, [], ""
     for key, text in _texts(document.object):
         if _REMOTE.match(text):
@@ -175,7 +177,7 @@ def _read_kustomization(folder: str, document: Document, known: Collection[str],
                 # Larger files are not copied, so the build fails and names them.
                 if Path(path).stat().st_size <= MAX_BYTES:
                     files.add(path)
-            elif path in known and path != folder:
+            elif path in kustomizations and path != folder:
                 folders.append(path)
             elif name == text and key in _LISTS:
                 missing = missing or text
@@ -300,7 +302,7 @@ class Trees:
         edited = []
         for file, text in after.items():
             is_new = not Path(file).exists()
-            edited.append(Edited(shown(file), "" if is_new else self._text(file), text, root="/", is_new=is_new))
+            edited.append(Edited(display_path(file), "" if is_new else self._text(file), text, root="/", is_new=is_new))
         unnamed = sorted(file for file in after if file not in self._read and Path(file).exists())
         return Plan(edited, problems, self._unnamed(unnamed, used.values()) if unnamed else [])
 
@@ -330,11 +332,11 @@ class Trees:
         for home in sorted({str(Path(file).parent) for file in unnamed}):
             if not any(Path(home).is_relative_to(above) for above in homes):
                 homes.append(home)
-        others = list_first([shown(file) for file in unnamed], 3)
+        others = list_first([display_path(file) for file in unnamed], 3)
         verb = "changes" if len(unnamed) == 1 else "change"
-        problem = f"belongs to the kustomization {shown(folder)}/, in which {others} {verb}, too"
-        options = " ".join(f"-f {shlex.quote(shown(home))}" for home in homes)
-        return [InputProblem(shown(named_file), problem, f"pass `{options}` too")]
+        problem = f"belongs to the kustomization {display_path(folder)}/, in which {others} {verb}, too"
+        options = " ".join(f"-f {shlex.quote(display_path(home))}" for home in homes)
+        return [InputProblem(display_path(named_file), problem, f"pass `{options}` too")]
 
     def _compared(
         self, parts: Sequence[_EditedPart], folders: Sequence[str], files: Collection[str], translate: Translate
@@ -354,7 +356,7 @@ class Trees:
         # Report the builds that would be wrong, and the lines with device requests that would stay.
         problems = [
             InputProblem(
-                shown(self._known[folder].document.file), problem, "edit the files of this kustomization by hand"
+                display_path(self._known[folder].document.file), problem, "edit the files of this kustomization by hand"
             )
             for folder, problem in wrong.items()
         ]
@@ -452,7 +454,7 @@ class Trees:
                 continue
             old = resolve_pointer(home.document.object, part.pointer) if part.pointer else self._text(where)
             try:
-                text = _edited(shown(where), part.text or old, results)
+                text = _edited(display_path(where), part.text or old, results)
             except ManifestError as error:
                 problems += error.problems
                 continue
@@ -478,7 +480,7 @@ class Trees:
                 changed = Verdict(operations=tuple(folder_operations))
                 result = Result("", document, changed, apply_json_patch(document.object, changed.operations))
                 try:
-                    after[document.file] = _edited(shown(document.file), self._text(document.file), [result])
+                    after[document.file] = _edited(display_path(document.file), self._text(document.file), [result])
                 except ManifestError as error:
                     problems += error.problems
         return after, problems
@@ -543,7 +545,7 @@ class Trees:
         return wrong
 
     def _build(self, copy: str, folder: str) -> list[Document]:
-        name = shown(self._known[folder].document.file)
+        name = display_path(self._known[folder].document.file)
         try:
             return manifests.parse(build_offline(copy + folder, name), name)
         except ManifestError as error:
@@ -572,7 +574,7 @@ class Trees:
     def _name_line(self, file: str, token: str, problem: str) -> InputProblem:
         """Return a problem at the first line of a file that contains a word."""
         numbers = (number for number, line in enumerate(self._text(file).split("\n"), 1) if token in line)
-        return InputProblem(shown(file), problem, "", next(numbers, 0))
+        return InputProblem(display_path(file), problem, "", next(numbers, 0))
 
     def left_to_charts(self, translate: Translate) -> Iterator[InputProblem]:
         """Yield the lines of charts and of Helm values that request devices. These files are not edited."""
@@ -602,7 +604,9 @@ class Trees:
             if keys and not lines:
                 lines = [
                     InputProblem(
-                        shown(f"{chart}/Chart.yaml"), f"this chart renders to {min(keys)}", "edit the chart by hand"
+                        display_path(f"{chart}/Chart.yaml"),
+                        f"this chart renders to {min(keys)}",
+                        "edit the chart by hand",
                     )
                 ]
             yield from lines
@@ -626,7 +630,7 @@ class Trees:
             key = match.group().replace("~1", "/") if match and not _NOTHING.match(line, match.end()) else ""
             if key and (key in keys or not keys) and not line.lstrip().startswith("#"):
                 problems.append(
-                    InputProblem(shown(file), f"{key}{suffix} is not rewritten", "change it by hand", number)
+                    InputProblem(display_path(file), f"{key}{suffix} is not rewritten", "change it by hand", number)
                 )
         return problems
 
@@ -762,7 +766,7 @@ def _meaning(objects: Iterable[Object], template_names: Collection[str]) -> Mean
     )
 
 
-def shown(file: str) -> str:
+def display_path(file: str) -> str:
     """Return a path for messages: relative to the working directory if the file is below that directory."""
     name = os.path.relpath(file)
     return file if name.startswith("..") else name

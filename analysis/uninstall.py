@@ -179,7 +179,7 @@ def _templates(templates: Iterable[Raw], pods: Iterable[Raw]) -> tuple[list[Remo
             {key: pod.metadata.key for key in template_lifecycle.templates_of(pod) if key[1] in awaited_templates}
         )
     steps: list[RemovalStep] = []
-    left: list[str] = []
+    remaining: list[str] = []
     for template in templates:
         try:
             if not template_lifecycle.is_ours(convert(template, ResourceClaimTemplate)):
@@ -187,10 +187,10 @@ def _templates(templates: Iterable[Raw], pods: Iterable[Raw]) -> tuple[list[Remo
         except WireError:
             continue
         if user := needed.get(resources.key(template)):
-            left.append(f"{_name(template)}, until Pod {user} has its claim")
+            remaining.append(f"{_name(template)}, until Pod {user} has its claim")
         else:
             steps.append(_step(resources.RESOURCE_CLAIM_TEMPLATES.raw, template))
-    return steps, left
+    return steps, remaining
 
 
 def _stranded(pods: Iterable[Raw]) -> Iterator[str]:
@@ -220,7 +220,7 @@ def _labels(kind: Resource[Raw], objects: Iterable[Raw]) -> Iterator[RemovalStep
             yield RemovalStep(f"{_name(obj)}: its condition {condition['type']}", kind, name, patch=Operations((as_seen, {"op": "remove", "path": path})))  # fmt: skip
 
 
-async def take(cluster: Cluster, step: RemovalStep) -> bool:
+async def execute(cluster: Cluster, step: RemovalStep) -> bool:
     """Execute one step; return False if the object was already gone."""
     try:
         if step.patch is None:

@@ -113,6 +113,6 @@ def _metadata(metadata: ObjectMeta) -> ObjectMeta:
     )
 
 
-def _short(given: Mapping[str, str]) -> dict[str, str]:
-    first_entries = list(given.items())[:_MAX_ENTRIES]
+def _short(mapping: Mapping[str, str]) -> dict[str, str]:
+    first_entries = list(mapping.items())[:_MAX_ENTRIES]
     return {name: value for name, value in first_entries if len(value) <= _MAX_LENGTH}

@@ -69,7 +69,7 @@ def apply_json_patch(document: Json, operations: Iterable[dict[str, Json]]) -> J
         raise Invalid(f"JSON Patch: {error}") from None
 
 
-def same(left: Json, right: Json) -> bool:
+def equal_json(left: Json, right: Json) -> bool:
     """Compare JSON values: numbers by value, and true is not 1."""
     if left is right:
         return True  # values that a patch did not change are shared
@@ -78,9 +78,9 @@ def same(left: Json, right: Json) -> bool:
     if isinstance(left, dict) and isinstance(right, dict):
         if left.keys() != right.keys():
             return False
-        return all(same(value, right[name]) for name, value in left.items())
+        return all(equal_json(value, right[name]) for name, value in left.items())
     if isinstance(left, list) and isinstance(right, list):
         if len(left) != len(right):
             return False
-        return all(map(same, left, right))
+        return all(map(equal_json, left, right))
     return bool(left == right)

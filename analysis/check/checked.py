@@ -32,7 +32,7 @@ class Input(NamedTuple):
     """The objects to judge, and the inventory."""
 
     documents: list[Document]
-    around: list[Document]
+    inventory: list[Document]
 
 
 class CheckFindings(NamedTuple):
@@ -57,14 +57,14 @@ def separate(files: ReadFiles, namespace: str) -> Input:
 
 def check(subject: Input, whole: Reading, mode: str | None) -> CheckFindings:
     """Judge objects by all rules."""
-    reading = whole.of_documents(subject.documents, subject.around)
+    reading = whole.of_documents(subject.documents, subject.inventory)
     configuration, features = reading.configuration, reading.features
     objects = [document.object for document in subject.documents]
     number_around = len(reading.documents) - len(objects)
-    around = [document.object for document in reading.documents[:number_around]]
+    known_objects = [document.object for document in reading.documents[:number_around]]
     if templates := configuration.file.node_templates:
-        around += prospective_nodes([*objects, *around], templates)
-    by_object = review(objects, around, features.likely)
+        known_objects += prospective_nodes([*objects, *known_objects], templates)
+    by_object = review(objects, known_objects, features.likely)
     for obj, of_object in zip(objects, by_object, strict=True):
         of_object.extend(_mistakes(obj))
     unreadable = reading.typed.unreadable
@@ -74,9 +74,9 @@ def check(subject: Input, whole: Reading, mode: str | None) -> CheckFindings:
         key_decisions = [with_taint_finding(decision, state) for decision in decide_object(value, state).decisions]
         decided.append((*key_decisions, *out_of_bounds(value, state)))
     by_object = add_webhook_findings(objects, decided, by_object)
-    if any(obj.get("kind") == "ResourceSlice" for obj in (*objects, *around)):
-        by_object = find_unservable(objects, around, by_object, features.server)
-    for foretold in foretell(objects, [document.object for document in subject.around], state):
+    if any(obj.get("kind") == "ResourceSlice" for obj in (*objects, *known_objects)):
+        by_object = find_unservable(objects, known_objects, by_object, features.server)
+    for foretold in foretell(objects, [document.object for document in subject.inventory], state):
         by_object[foretold.number] += findings_of_quotas(foretold, objects[foretold.number])
     checked = [
         ObjectFindings(name(document.object), document.place_of("")[0], locate(document, of_object))

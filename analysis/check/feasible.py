@@ -45,7 +45,7 @@ _EXPLAINING: Final = frozenset({"D301", "D302", "D303", "D304", "D305", "D306", 
 
 def find_unservable(
     objects: Sequence[Object],
-    known: Sequence[Object],
+    inventory: Sequence[Object],
     findings: Sequence[Sequence[Finding]],
     server: Server = EVERYTHING,
 ) -> list[list[Finding]]:
@@ -56,14 +56,14 @@ def find_unservable(
     from webhook.refusals import REFUSALS, Code
 
     values = [_read(value) for value in objects]
-    others = [_read(value) for value in known]
-    stock = _stock([value for value in (*values, *others) if value is not None], server)
+    known_values = [_read(value) for value in inventory]
+    stock = _stock([value for value in (*values, *known_values) if value is not None], server)
     if stock is None:
         return [list(of_object) for of_object in findings]
     answers: dict[bytes, tuple[str, str] | None] = {}  # message and remedy
     added = [list(of_object) for of_object in findings]
-    claims = [value for value in (*values, *others) if isinstance(value, ResourceClaim)]
-    are_nodes_known = any(isinstance(value, Node) for value in (*values, *others))
+    claims = [value for value in (*values, *known_values) if isinstance(value, ResourceClaim)]
+    are_nodes_known = any(isinstance(value, Node) for value in (*values, *known_values))
     busy = stock.with_all(claim for claim in claims if claim.status.allocation is not None)
     for number, value in enumerate(values):
         if isinstance(value, ResourceClaim) and value.status.allocation is None:
@@ -81,7 +81,7 @@ def find_unservable(
         if not are_nodes_known and key not in answers and len(answers) < _MAX_SEARCHED:
             judgement = judge(stock, [demand])
             # A class that is not in the manifests may be installed with its driver; an inventory has all classes.
-            never = judgement.verdict is Feasibility.NEVER and (bool(known) or judgement.code is not Code.NO_CLASS)
+            never = judgement.verdict is Feasibility.NEVER and (bool(inventory) or judgement.code is not Code.NO_CLASS)
             answers[key] = (str(stated(judgement.code, judgement.text)), judgement.remedy) if never else None
         reference = name(objects[number])
         if answer := answers.get(key):

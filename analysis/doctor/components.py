@@ -160,7 +160,7 @@ def about_configuration(parts: Parts, _: datetime) -> Iterator[Finding]:
         )
 
 
-def missing(parts: Parts, _: datetime) -> Iterator[Finding]:
+def missing_objects(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Objects that belong to an installation and do not exist."""
     present = {name_of(obj) for obj in parts.objects}
     kinds = {obj["kind"] for obj in parts.objects}
@@ -185,7 +185,7 @@ def missing(parts: Parts, _: datetime) -> Iterator[Finding]:
     yield from _findings_for_objects("O003", messages, REAPPLY)
 
 
-def changed(parts: Parts, _: datetime) -> Iterator[Finding]:
+def changed_objects(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Objects that differ from those of this version."""
     messages: dict[str, str] = {}
     present = {name_of(obj): obj for obj in parts.objects}

@@ -49,7 +49,7 @@ _PREPARED = timedelta(minutes=5)  # the kubelet retries a pod's devices every mi
 _PREPARE_ONCE = frozenset(target.driver for target in TARGETS.values() if target.prepares_once)
 
 
-def not_made(observed: DoctorInput) -> Iterator[Finding]:
+def not_created(observed: DoctorInput) -> Iterator[Finding]:
     """Pods with devices that their controllers cannot create, because something other than drawbridge refuses them."""
     yield from find_refused_pods(observed.reading, observed.now)
 
@@ -91,7 +91,7 @@ def not_translated(observed: DoctorInput) -> Iterator[Finding]:
         )
 
 
-def refused(observed: DoctorInput) -> Iterator[Finding]:
+def refused_by_webhook(observed: DoctorInput) -> Iterator[Finding]:
     """Refusals of pods by the webhook that only an administrator can fix, from events about the pods' controllers; each reason once."""
     event_of_reason: dict[str, Event] = {}
     for event in observed.reading.typed.of_type(Event):
@@ -200,14 +200,14 @@ def no_scheduler(observed: DoctorInput) -> Iterator[Finding]:
             if len(keys) >= len(pod.spec.resource_claims) and existing.issuperset(keys):
                 waiting[name].append((born, pod))
     for name, pods in waiting.items():
-        born, first = min(pods, key=lambda entry: (entry[0], entry[1].metadata.key))
+        born, oldest = min(pods, key=lambda entry: (entry[0], entry[1].metadata.key))
         waiting_since = moment(born)
         if waiting_since is None or observed.now - waiting_since <= _TRIED or youngest_tried.get(name, "") > born:
             continue
         bridge = observed.bridge.scheduler_name if observed.bridge is not None else ""
         yield make_finding(
             "O109",
-            f"Pod/{first.metadata.key}",
+            f"Pod/{oldest.metadata.key}",
             f"no scheduler called {name} has tried {list_first([pod.metadata.key for _, pod in pods], NAMED)} for {(observed.now - waiting_since).total_seconds():.0f} s",
             f"check that {'Deployments drawbridge-allocator and drawbridge-scheduler run' if name == bridge else 'a scheduler with that profile runs'}, "
             "or correct schedulerName where the pod is created",
@@ -222,20 +222,20 @@ def not_prepared(observed: DoctorInput) -> Iterator[Finding]:
         if pod.spec.node_name and not pod.has_ended
     }
     affected: dict[tuple[str, str], list[str]] = {}
-    for about, message in latest(observed.reading, observed.now, FAILED_PREPARE).items():
-        pod = running.get(about)
+    for pod_name, message in latest(observed.reading, observed.now, FAILED_PREPARE).items():
+        pod = running.get(pod_name)
         if pod is None or pod.status.phase != "Pending" or pod.metadata.deletion_timestamp:
             continue
         claims = [observed.reading.stock.claims.get(key) for key in claim_keys(pod)]
         drivers = ", ".join(sorted({result.driver for claim in claims for result in results_of(claim)}))
-        affected.setdefault((pod.spec.node_name or "", drivers), []).append(f"{about}\n{message}")
+        affected.setdefault((pod.spec.node_name or "", drivers), []).append(f"{pod_name}\n{message}")
     for (node, drivers), pods in affected.items():
-        about, _, message = pods[0].partition("\n")
+        pod_name, _, message = pods[0].partition("\n")
         unregistered = "not registered" in message or "not found in the list of registered" in message
         waiting = [pod.partition("\n")[0].removeprefix("Pod/") for pod in pods]
         yield make_finding(
             "O112",
-            about,
+            pod_name,
             f"on node {node}, {drivers} does not prepare the devices of {list_first(waiting, NAMED)}: {message[:QUOTED]}",
             f"check that the driver's pod runs on {node}, and restart it: the kubelet tries again"
             if unregistered

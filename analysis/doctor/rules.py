@@ -71,8 +71,8 @@ _FIRST = (
 _INSTALLATION = (
     Rule(components.two_installations, "O001", ("Deployment",)),
     Rule(components.about_configuration, "O002", ("ConfigMap",)),
-    Rule(components.missing, "O003", _INSTALLED, each=True),
-    Rule(components.changed, "O004", _INSTALLED, each=True),
+    Rule(components.missing_objects, "O003", _INSTALLED, each=True),
+    Rule(components.changed_objects, "O004", _INSTALLED, each=True),
     Rule(components.replaced_accounts, "O005", ("ServiceAccount", "Pod")),
     Rule(components.without_authority, "O009", ("Deployment", STATUS), each=True),
     Rule(components.about_certificates, "O006 O007 O003", ("Secret", "MutatingWebhookConfiguration")),
@@ -86,7 +86,7 @@ _INSTALLATION = (
 _REST = (
     Rule(control_plane.not_reached, "O015", ("MutatingWebhookConfiguration", DRY_RUN)),
     Rule(nodes.nodes_away, "O201", ("Node", "Pod")),
-    Rule(pods.not_made, "O101", ("Event",)),
+    Rule(pods.not_created, "O101", ("Event",)),
     Rule(misspelt_settings, "O019", (CONFIGURATION,), ("ResourceSlice", "Namespace")),
     Rule(classes.without_class, "O107", (), ("DeviceClass",)),
     Rule(
@@ -95,7 +95,7 @@ _REST = (
         (CONFIGURATION, "Pod", "Node"),
         ("Namespace", "DeviceClass", "ResourceSlice", "ResourceQuota", "LimitRange"),
     ),
-    Rule(pods.refused, "O102", ("Event",)),
+    Rule(pods.refused_by_webhook, "O102", ("Event",)),
     Rule(pods.without_template, "O105", ("Pod",), ("ResourceClaimTemplate",)),
     Rule(pods.without_claim, "O106", ("Pod", "Event")),
     Rule(pods.no_scheduler, "O109", ("Pod",)),

@@ -66,7 +66,7 @@ def claim_story(claim: ResourceClaim, reading: Reading, *, entry: str = "", temp
                 name=reference.name, uid=reference.uid, phase=pod.status.phase or "Pending", node=pod.spec.node_name
             )
         consumers.append(consumer)
-    remarks = list(faults(claim, reading))
+    remarks = list(faults_of(claim, reading))
     if claim.status.allocation is None:
         for request in claim.spec.devices.requests:
             class_names = [alternative.device_class_name for alternative in request.alternatives.values()]
@@ -102,7 +102,7 @@ def state_of_claim(claim: ResourceClaim) -> ClaimState:
     return ClaimState.PREPARED
 
 
-def faults(claim: ResourceClaim, reading: Reading) -> Iterator[str]:
+def faults_of(claim: ResourceClaim, reading: Reading) -> Iterator[str]:
     """Yield what is wrong: reservations for deleted pods, devices that are gone, a deleted owner, and conflicts with other claims."""
     stock = reading.stock
     pools = dict.fromkeys((result.driver, result.pool) for result in results_of(claim))

@@ -10,7 +10,7 @@ from allocator import Stage
 from allocator.reasons import matrix
 from allocator.reports import DeviceReport, DeviceState, device_reports
 from analysis.capacity import Holder, holder_of, known_state, texts
-from analysis.explain.claims import faults
+from analysis.explain.claims import faults_of
 from analysis.explain.stories import DeviceStory, Neighbour, TaintStory
 from analysis.naming import device_names
 from dra import step_limits
@@ -53,7 +53,7 @@ def device_story(name: str, reading: Reading) -> DeviceStory:
                 continue
             holders.append(holder_of(claim, result))
             key = claim.metadata.key
-            remarks += [fault if key in fault else f"claim {key}: {fault}" for fault in faults(claim, reading)]
+            remarks += [fault if key in fault else f"claim {key}: {fault}" for fault in faults_of(claim, reading)]
     holders.sort(key=lambda holder: (holder.since, holder.claim))
     published = _find_in_pool(stock, (driver, pool), device, remarks)
     if published is None:

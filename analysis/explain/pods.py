@@ -282,8 +282,8 @@ def _refusal(webhook: WebhookStory) -> NextStep | None:
 def _is_coming(pod: Pod, claim: ClaimStory, reading: Reading) -> bool:
     """Return whether the claim of a pod that is in no cluster yet will be created from a template that was read."""
     namespace = pod.metadata.namespace or "default"
-    known = f"{namespace}/{claim.template}" in reading.templates
-    return claim.state is ClaimState.MISSING and known and not pod.metadata.uid
+    has_template = f"{namespace}/{claim.template}" in reading.templates
+    return claim.state is ClaimState.MISSING and has_template and not pod.metadata.uid
 
 
 def _at_its_scheduler(
@@ -315,8 +315,8 @@ def _at_its_scheduler(
     if ClaimState.MISSING in states:  # they are created with the pod
         return NextStep(actor=actor, message=f"once its claims are made, {_room_text(outcome, scheduler, reading)}")
     if states and states <= _ALLOCATED:
-        known = reading.stock.claims
-        ready = devices_ready(known[key] for key in claim_keys(pod) if key in known)
+        claims_by_name = reading.stock.claims
+        ready = devices_ready(claims_by_name[key] for key in claim_keys(pod) if key in claims_by_name)
         if waits := ready.failed or ready.waits_for:
             return NextStep(actor=Actor.DRIVER, message=waits)
         return NextStep(actor=actor, message=f"its claims are allocated; {scheduler} has not bound it yet")

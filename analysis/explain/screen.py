@@ -274,10 +274,10 @@ def _rows(head: str, texts: Sequence[str], limit: int, noun: str, suffix: str = 
 
 
 def _remaining_line(values: Sequence[object], limit: int, noun: str, suffix: str = "") -> Iterator[str]:
-    left = len(values) - limit
-    if left > 0:
-        plural = noun if left == 1 else f"{noun}s"
-        yield _row("", f"and {left} more {plural}{suffix}, in -o json")
+    remaining = len(values) - limit
+    if remaining > 0:
+        plural = noun if remaining == 1 else f"{noun}s"
+        yield _row("", f"and {remaining} more {plural}{suffix}, in -o json")
 
 
 def _reserved_suffix(pods: Sequence[str]) -> str:

@@ -92,12 +92,12 @@ def workload_story(kind_name: str, name: str, namespace: str, reading: Reading, 
     owner, obj, pods = find_workload(kind_name, name, namespace, reading)
     configuration = reading.configuration
     desired: int | None = None
-    own = WebhookStory()
+    webhook = WebhookStory()
     unreadable: list[ObjectIdentity] = []  # pods that the object would create
     if obj is not None:
         templates = list(created_pods(obj))
         desired = sum(created.replicas for created in templates) if templates else None
-        own = decide_now(obj, reading, configuration)
+        webhook = decide_now(obj, reading, configuration)
         if not pods:  # the story is about pods that are in no cluster yet
             future_pods: dict[str, Pod] = {}
             raw: list[Object] = []
@@ -140,7 +140,7 @@ def workload_story(kind_name: str, name: str, namespace: str, reading: Reading, 
         desired_pods=desired,
         running_pods=sum(pod.status.phase == "Running" for pod in pods),
         pods=tuple(groups_of_pods),
-        webhook=own,
+        webhook=webhook,
         conditions=tuple(_failures(owner, reading, now)),
     )
 

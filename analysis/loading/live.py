@@ -112,12 +112,12 @@ async def look_around(cluster: Cluster, namespaces: Sequence[str]) -> tuple[tupl
     if not namespaces:
         return (), []
     try:
-        read = await read_evidence(cluster, namespaces, for_command=True)
+        evidence = await read_evidence(cluster, namespaces, for_command=True)
     except (Unauthorized, Unavailable):
         raise
     except ApiError as error:
         return (), [Unread("device plugins and autoscalers", error.message)]
-    return read.objects, [Unread(kind, "forbidden") for kind in read.refused]
+    return evidence.objects, [Unread(kind, "forbidden") for kind in evidence.refused]
 
 
 class Needs(NamedTuple):
@@ -205,8 +205,8 @@ async def read_cluster(
             objects += await inside_one.read((resources.EVENTS,), fields=needs.events)
         unread += [Unread(f"{inner.kind} in {namespace}", inner.reason) for inner in inside_one.unread]
     configuration = in_force.configuration
-    around = evidence_in(configuration, narrow=narrow or not needs.workloads)
-    evidence, forbidden = await look_around(cluster, around)
+    evidence_namespaces = evidence_in(configuration, narrow=narrow or not needs.workloads)
+    evidence, forbidden = await look_around(cluster, evidence_namespaces)
     features = Features.combine(server.minor, server.gates, configuration.file.kubernetes.declared())
     reading = reading_of(
         objects, features, unread=[*unread, *forbidden], server=server, in_force=in_force, pods=not needs.workloads

@@ -139,12 +139,12 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The stock with all claims."""
         return self.typed.stock(self.features.server)
 
-    def of_documents(self, documents: Sequence[Document], around: Sequence[Document]) -> Reading:
-        """Return a reading of these documents, and of the inventory `around` without the objects that the documents replace."""
-        every = (*not_replaced(around, documents), *documents)
-        if len(every) == len(self.documents) and all(map(is_, every, self.documents)):
+    def of_documents(self, documents: Sequence[Document], inventory: Sequence[Document]) -> Reading:
+        """Return a reading of these documents, and of the `inventory` without the objects that the documents replace."""
+        all_documents = (*not_replaced(inventory, documents), *documents)
+        if len(all_documents) == len(self.documents) and all(map(is_, all_documents, self.documents)):
             return self
-        reading = reading_of_documents(documents, around, self.features, self.in_force)
+        reading = reading_of_documents(documents, inventory, self.features, self.in_force)
         return replace(reading, skipped=self.skipped, files=self.files)
 
     def with_types(self, objects: dict[type[Any], dict[str, Any]]) -> Reading:
@@ -267,19 +267,19 @@ def read_dump(
     the configuration has `mixed`, which counts what they use, and equal parts of objects are stored once. With `judged`, an invalid
     configuration is not an error, because the command reports it as findings.
     """
-    read = read_files(files, keep=without_bookkeeping if pods else Trimmer().trim, given=given, judged=judged)
-    warn_of_skipped(read.skipped)
-    warn_of_misspelt(read.documents)
-    objects = [document.object for document in read.documents]
+    input_files = read_files(files, keep=without_bookkeeping if pods else Trimmer().trim, given=given, judged=judged)
+    warn_of_skipped(input_files.skipped)
+    warn_of_misspelt(input_files.documents)
+    objects = [document.object for document in input_files.documents]
     reading = reading_of(
         map(GeneratedNames().name, objects) if pods else objects,
-        features_of(server, read.in_force.configuration),
-        in_force=read.in_force,
-        places=tuple(document.origin for document in read.documents),
+        features_of(server, input_files.in_force.configuration),
+        in_force=input_files.in_force,
+        places=tuple(document.origin for document in input_files.documents),
         pods=pods,
     )
     warn_of_duplicates(reading.typed)
-    return replace(reading, skipped=tuple(read.skipped))
+    return replace(reading, skipped=tuple(input_files.skipped))
 
 
 def read_whole(
@@ -294,25 +294,25 @@ def read_whole(
 
     Every file of the inventory has to be readable. Pods are decoded only if the configuration has `mixed`.
     """
-    read = read_files(files, inventory, given=given, judged=judged)
-    features = features_of(server, read.in_force.configuration)
-    reading = reading_of_documents(read.documents, read.inventory, features, read.in_force)
-    return replace(reading, skipped=tuple(read.skipped), files=read)
+    input_files = read_files(files, inventory, given=given, judged=judged)
+    features = features_of(server, input_files.in_force.configuration)
+    reading = reading_of_documents(input_files.documents, input_files.inventory, features, input_files.in_force)
+    return replace(reading, skipped=tuple(input_files.skipped), files=input_files)
 
 
 def reading_of_documents(
-    documents: Sequence[Document], around: Sequence[Document], features: Features, in_force: ConfigurationInForce
+    documents: Sequence[Document], inventory: Sequence[Document], features: Features, in_force: ConfigurationInForce
 ) -> Reading:
-    """Make a reading of documents, and of the inventory `around` without the objects that the documents replace."""
-    every = (*not_replaced(around, documents), *documents)
+    """Make a reading of documents, and of the `inventory` without the objects that the documents replace."""
+    all_documents = (*not_replaced(inventory, documents), *documents)
     reading = reading_of(
-        (document.object for document in every),
+        (document.object for document in all_documents),
         features,
         in_force=in_force,
-        places=tuple(document.origin for document in every),
+        places=tuple(document.origin for document in all_documents),
         pods=False,
     )
-    return replace(reading, documents=every)
+    return replace(reading, documents=all_documents)
 
 
 def not_replaced(existing: Sequence[Document], documents: Sequence[Document]) -> list[Document]:
@@ -354,10 +354,10 @@ def reading_of(
 
     Without `pods`, which saves memory, pods are decoded only if the configuration has `mixed`, which counts what they use.
     """
-    every = list(objects)
-    typed = TypedObjects.read(every, pods=pods or bool(in_force.configuration.file.mixed))
+    all_objects = list(objects)
+    typed = TypedObjects.read(all_objects, pods=pods or bool(in_force.configuration.file.mixed))
     return Reading(
-        objects=tuple(obj for obj in every if isinstance(obj, dict)),
+        objects=tuple(obj for obj in all_objects if isinstance(obj, dict)),
         typed=typed,
         features=features,
         server_source=ServerSource.UNDECLARED if server is None else ServerSource.CLUSTER,
@@ -366,7 +366,7 @@ def reading_of(
         unread=(
             *unread,
             *(
-                unread_of(every[number], error, places[number] if places else None)
+                unread_of(all_objects[number], error, places[number] if places else None)
                 for number, error in typed.unreadable
             ),
         ),

@@ -91,12 +91,12 @@ class TypedObjects:
         A ComputeDomain counts as the template that its controller creates, unless that is among the objects. An object with only a
         generateName gets a number, where an API server appends random letters.
         """
-        read = cls()
+        typed_objects = cls()
         generated = GeneratedNames()
         expected: list[ResourceClaimTemplate] = []
         for number, stored in enumerate(objects):
             if not isinstance(stored, dict):
-                read._add(stored)
+                typed_objects._add(stored)
                 continue
             obj = generated.name(stored)
             if is_pod(obj) and not pods:
@@ -104,17 +104,17 @@ class TypedObjects:
             try:
                 typed = read_object(obj)
             except WireError as error:
-                read.unreadable.append(UnreadableObject(number, error))
+                typed_objects.unreadable.append(UnreadableObject(number, error))
                 continue
             if typed is not None:
-                read._add(typed)
+                typed_objects._add(typed)
             elif template := channel_template(obj):
                 expected.append(template)
-        templates = read.by_key(ResourceClaimTemplate)
+        templates = typed_objects.by_key(ResourceClaimTemplate)
         for template in expected:
             if template.metadata.key not in templates:
-                read._add(template)
-        return read
+                typed_objects._add(template)
+        return typed_objects
 
     def _add(self, obj: Any) -> None:
         of_type = self._by_type.setdefault(type(obj), {})
@@ -172,11 +172,11 @@ def read_object(obj: dict[str, Any]) -> Any | None:
     if type_ is None:
         return None
     obj = with_text_labels(obj) if kind == "Namespace" else obj
-    read = convert(versions.upgrade(obj).value, type_)
+    decoded = convert(versions.upgrade(obj).value, type_)
     # The defaults of the API server.
-    if isinstance(read, ResourceClaim):
-        return defaults.claim(read)
-    return defaults.template(read) if isinstance(read, ResourceClaimTemplate) else read
+    if isinstance(decoded, ResourceClaim):
+        return defaults.claim(decoded)
+    return defaults.template(decoded) if isinstance(decoded, ResourceClaimTemplate) else decoded
 
 
 def with_text_labels(namespace: Object) -> Object:

@@ -83,7 +83,7 @@ def command(
         },
         findings=lambda: checked,
     )
-    warn_no_classes(judged.documents, judged.around, result.decisions)
+    warn_no_classes(judged.documents, judged.inventory, result.decisions)
     print_assumed(decision.key for decision in result.decisions if decision.meaning_assumed)
     bad = () if fail_on == "never" else _LEVELS[: _LEVELS.index(fail_on) + 1]
     return (

@@ -34,12 +34,12 @@ def command(*, yes: bool, kinds: bool, namespace: str, kubeconfig: str, context:
     Running pods keep their devices. The objects that stay are listed with the reason: templates that a pod waits for, CRDs with
     objects, namespaces with other objects.
     """
-    from analysis.uninstall import find, take
+    from analysis.uninstall import execute, find
 
     async def look(cluster: Cluster) -> tuple[list[str], list[str]]:
         plan = await find(cluster, namespace, kinds=kinds)
         # The order matters: once the webhook configurations are removed, no new templates are created.
-        return [step.description for step in plan.steps if not yes or await take(cluster, step)], list(plan.left)
+        return [step.description for step in plan.steps if not yes or await execute(cluster, step)], list(plan.left)
 
     removed, remaining = loop.visit(kubeconfig, context, look, "docs/install.md")
     verb = "removed" if yes else "would remove"

@@ -17,7 +17,7 @@ from cluster.embedded import rest_strategies as strategies
 from cluster.embedded.apply import server_side_apply
 from cluster.embedded.deletion import Deletions
 from cluster.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound, StatusCause, map_exceptions
-from cluster.patch import Apply, Merge, Operations, apply_json_patch, apply_merge_patch, same
+from cluster.patch import Apply, Merge, Operations, apply_json_patch, apply_merge_patch, equal_json
 from cluster.resources import NAMESPACES, PODS, Raw, Resource
 from dra.objects import ObjectMeta
 from dra.wire import WireError, convert
@@ -101,7 +101,7 @@ class ApiServer:
             raise Invalid(f"the result of the patch is not an object of {resource.id}, but {patched!r}")
         new = registry.prepare_for_update(resource, old, patched, subresource)
         new = strategies.prepare(resource.id, new, old, self._identity.now())
-        if same(old, new):
+        if equal_json(old, new):
             return record.data
         self._validate(resource, new, old, subresource)
         if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cluster.errors import BadRequest, Conflict
-from cluster.patch import same
+from cluster.patch import equal_json
 from dra.raw import members
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
         if not any(other[: len(path)] == path for other in remaining_paths):
             result = _without(result, path)
     fields = _tree(leaves)
-    is_known = own_entry and same(own_entry.get("fieldsV1"), fields)
+    is_known = own_entry and equal_json(own_entry.get("fieldsV1"), fields)
     entry = {
         "manager": patch.manager,
         "operation": "Apply",
@@ -217,7 +217,7 @@ def _changes(old: Json, new: Json, path: Path = ()) -> Iterator[Path]:
         for leaf, _ in _leaves(new, path):
             if leaf != path:
                 yield leaf
-    elif not same(old, new):
+    elif not equal_json(old, new):
         yield path
 
 
@@ -226,9 +226,9 @@ def _position(value: list[Json], step: str) -> int:
     wanted = msgspec.json.decode(step[2:])
     for index, item in enumerate(value):
         if step.startswith("v:"):
-            if same(item, wanted):
+            if equal_json(item, wanted):
                 return index
-        elif isinstance(item, dict) and all(same(item.get(name), member) for name, member in wanted.items()):
+        elif isinstance(item, dict) and all(equal_json(item.get(name), member) for name, member in wanted.items()):
             return index
     return -1
 

@@ -107,10 +107,10 @@ def _field(resource_id: str, part: str, text: str) -> FieldTest:
     names = path.split(".")
 
     def matches(obj: Mapping[str, Any]) -> bool:
-        have: Any = obj
+        value_at: Any = obj
         for name in names:
-            have = have.get(name) if isinstance(have, dict) else None
-        text = str(have).lower() if isinstance(have, bool) else str(have or "")
+            value_at = value_at.get(name) if isinstance(value_at, dict) else None
+        text = str(value_at).lower() if isinstance(value_at, bool) else str(value_at or "")
         return (text == value) == equal
 
     return matches

@@ -14,7 +14,7 @@ import msgspec
 
 from cluster.embedded.rest_strategies import fill_in_defaults
 from cluster.errors import BadRequest, Conflict, Forbidden, Invalid, StatusCause
-from cluster.patch import same
+from cluster.patch import equal_json
 from cluster.resources import BY_ID
 from dra import names, wire
 from dra.objects import ObjectMeta
@@ -129,7 +129,7 @@ def prepare_for_update(resource: Resource[Any], old: Raw, new: Raw, subresource:
             message = "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers"
             raise invalid(resource, name, [StatusCause("metadata.finalizers", f"{message} {added}")])
     body = fill_in_defaults(resource.id, body, created=False)
-    if resource.generation and not same(_content(old), _content(body)):
+    if resource.generation and not equal_json(_content(old), _content(body)):
         body["metadata"]["generation"] = int(meta.get("generation") or 0) + 1
     return body
 

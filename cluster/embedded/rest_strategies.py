@@ -11,7 +11,7 @@ from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
 from cluster.errors import StatusCause
-from cluster.patch import same
+from cluster.patch import equal_json
 from dra.pointer import field_path, look_up
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ def prepare(resource: str, new: Raw, old: Raw | None, now: str) -> Raw:
 
 def check(resource: str, new: Raw, old: Raw | None, namespace_labels: Mapping[str, str]) -> Iterator[StatusCause]:
     # Only a binding sets a pod's node, and `ApiServer.bind` does not call this check.
-    if old is not None and resource == "pods" and not same(_frozen_pod(old), _frozen_pod(new)):
+    if old is not None and resource == "pods" and not equal_json(_frozen_pod(old), _frozen_pod(new)):
         yield StatusCause("spec", _POD_FROZEN)
     if (
         old is not None
         and resource == "secrets"
         and old.get("immutable")
-        and not same(old.get("data"), new.get("data"))
+        and not equal_json(old.get("data"), new.get("data"))
     ):
         yield StatusCause("data", "Forbidden: field is immutable when `immutable` is set")
     if resource not in (CLAIMS, TEMPLATES) or namespace_labels.get(ADMIN_ACCESS) == "true":
@@ -61,7 +61,7 @@ def check(resource: str, new: Raw, old: Raw | None, namespace_labels: Mapping[st
             if look_up(request, "/exactly/adminAccess"):
                 yield StatusCause(field_path(f"{path}/{index}/adminAccess"), _NO_ADMIN)
     results = look_up(new, _RESULTS)
-    if same(look_up(old, _RESULTS), results):
+    if equal_json(look_up(old, _RESULTS), results):
         return
     for index, result in enumerate(results or ()):
         if look_up(result, "/adminAccess"):

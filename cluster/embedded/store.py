@@ -85,14 +85,14 @@ class _Table:
         # Cut in batches, so that a change costs the same on average however long the window is.
         if len(self.history) < 2 * window and self.size < 2 * window_bytes:
             return
-        keep = len(self.history)
+        first_kept = len(self.history)
         size = 0
-        while keep > 0 and len(self.history) - keep < window and size < window_bytes:
-            keep -= 1
-            size += len(self.history[keep].record.data)
-        if keep:
-            self.floor = self.versions[keep - 1]
-            del self.history[:keep], self.versions[:keep]
+        while first_kept > 0 and len(self.history) - first_kept < window and size < window_bytes:
+            first_kept -= 1
+            size += len(self.history[first_kept].record.data)
+        if first_kept:
+            self.floor = self.versions[first_kept - 1]
+            del self.history[:first_kept], self.versions[:first_kept]
         self.size = size
 
 

@@ -50,10 +50,10 @@ _AGENT = "drawbridge"
 _IMPERSONATION = {"as": "Impersonate-User", "as-uid": "Impersonate-Uid"}
 
 
-async def _beginning(content: aiohttp.StreamReader, most: int) -> bytes:
-    """Read up to `most` bytes. A single `read` returns only the bytes that have arrived."""
+async def _beginning(content: aiohttp.StreamReader, limit: int) -> bytes:
+    """Read up to `limit` bytes. A single `read` returns only the bytes that have arrived."""
     data = bytearray()
-    while len(data) < most and (piece := await content.read(most - len(data))):
+    while len(data) < limit and (piece := await content.read(limit - len(data))):
         data += piece
     return bytes(data)
 

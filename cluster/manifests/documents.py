@@ -288,7 +288,7 @@ def read_leniently(
     read_files: set[str] = (
         set()
     )  # the files that were read: a file that is named twice, or is below a folder that is named too, is read once
-    most = MAX_MEMBERS if keep is None else MAX_MEMBERS_CUT_DOWN
+    limit = MAX_MEMBERS if keep is None else MAX_MEMBERS_CUT_DOWN
     for path in dict.fromkeys(map(str, paths)):
         try:
             built = outside(path) if outside else None
@@ -301,8 +301,8 @@ def read_leniently(
                     continue
                 read_files.add(absolute)
                 members += sum(map(data.count, (b"\n", b",", b"{", b"[")))
-                if members > most:
-                    reason = f"is not read: with this file, the input has more than {most:,} lines and members"
+                if members > limit:
+                    reason = f"is not read: with this file, the input has more than {limit:,} lines and members"
                     problems.append(InputProblem(name, reason, "name fewer files at a time"))
                     return documents, problems
                 _collect(data, name, documents, problems, keep, root=root)
@@ -384,10 +384,10 @@ def _contents(
         raise ManifestError(problems)
 
 
-def _bytes(path: str, root: str, most: int = MAX_BYTES, *, regular: bool = False) -> bytes:
+def _bytes(path: str, root: str, limit: int = MAX_BYTES, *, regular: bool = False) -> bytes:
     with os.fdopen(opened(path, root, regular=regular), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
-        return _read_bounded(file, path, size, most)
+        return _read_bounded(file, path, size, limit)
 
 
 def _read_bounded(file: BinaryIO, name: str, size: int = 0, most: int = MAX_BYTES) -> bytes:

@@ -33,14 +33,14 @@ class JsonError(Exception):
         self.column = column
 
 
-def stream(data: bytes, most: int = 1) -> list[Value] | JsonError:
-    """Read up to `most` + 1 values; return the error if the text is not JSON, because it may be YAML in flow style."""
+def stream(data: bytes, limit: int = 1) -> list[Value] | JsonError:
+    """Read up to `limit` + 1 values; return the error if the text is not JSON, because it may be YAML in flow style."""
     try:
         value = msgspec.json.decode(data)
     except UnicodeDecodeError:
         return JsonError("not UTF-8")
     except msgspec.DecodeError:
-        return _slowly(data.decode(), most)
+        return _slowly(data.decode(), limit)
     except RecursionError:
         return JsonError("nested too deeply")
     brackets = data.count(b"{") + data.count(b"[")
@@ -68,7 +68,7 @@ def items(data: bytes) -> Iterator[Any] | None:
     return (read if isinstance(read, JsonError) else read[0][0] for read in readings)
 
 
-def _slowly(text: str, most: int) -> list[Value] | JsonError:
+def _slowly(text: str, limit: int) -> list[Value] | JsonError:
     def no_constant(name: str) -> None:
         raise ValueError(f"{name} is not JSON")
 
@@ -76,7 +76,7 @@ def _slowly(text: str, most: int) -> list[Value] | JsonError:
     values: list[Value] = []
     position, line = 0, 1
     try:
-        while position < len(text) and len(values) <= most:
+        while position < len(text) and len(values) <= limit:
             blanks = _BLANKS.match(text, position)
             start = blanks.end() if blanks is not None else position
             line += text.count("\n", position, start)

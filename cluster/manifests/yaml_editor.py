@@ -149,20 +149,20 @@ def _end(node: yaml.Node) -> int:
     return int(node.end_mark.index)
 
 
-def _end_of_line(text: str, at: int) -> int:
+def _end_of_line(text: str, position: int) -> int:
     """The end of the line in which a node ends; a block scalar ends at the beginning of the next line."""
-    if at and text[at - 1] == "\n":
-        return at
-    newline = text.find("\n", at)
+    if position and text[position - 1] == "\n":
+        return position
+    newline = text.find("\n", position)
     return len(text) if newline < 0 else newline + 1
 
 
-def _line_start(text: str, at: int) -> int:
-    return text.rfind("\n", 0, at) + 1
+def _line_start(text: str, position: int) -> int:
+    return text.rfind("\n", 0, position) + 1
 
 
-def _begins_line(text: str, at: int) -> bool:
-    return not text[_line_start(text, at) : at].strip()
+def _begins_line(text: str, position: int) -> bool:
+    return not text[_line_start(text, position) : position].strip()
 
 
 def _newline(text: str) -> str:
@@ -195,8 +195,8 @@ def _remove(text: str, parent: yaml.Node, name: str) -> str:
         before = text[: _line_start(text, block_start)].rstrip()
         if not before.endswith(":"):
             raise CannotEdit("what holds the last member does not end its line with a colon")
-        sign = " {}" if isinstance(parent, yaml.MappingNode) else " []"
-        return before + sign + _newline(text) + text[_end_of_line(text, _end(value)) :]
+        empty = " {}" if isinstance(parent, yaml.MappingNode) else " []"
+        return before + empty + _newline(text) + text[_end_of_line(text, _end(value)) :]
     if key is None or not _begins_line(text, start):
         raise CannotEdit(f"{name} is on the line of a list's dash")
     return text[: _line_start(text, start)] + text[_end_of_line(text, _end(value)) :]
@@ -219,22 +219,22 @@ def _add(text: str, parent: yaml.Node, name: str, value: Any) -> str:
     return _insert(text, parent, dump({name: value}), first.start_mark.column)
 
 
-def _add_flow(text: str, parent: yaml.Node, written: str) -> str:
+def _add_flow(text: str, parent: yaml.Node, member_text: str) -> str:
     before = parent.end_mark.index - 1
     siblings = _siblings(parent)
     if siblings:
         last = siblings[-1][1].end_mark.index
-        return f"{text[:last]}, {written}{text[last:]}"
-    return text[:before].rstrip(" ") + written + text[before:]
+        return f"{text[:last]}, {member_text}{text[last:]}"
+    return text[:before].rstrip(" ") + member_text + text[before:]
 
 
-def _insert(text: str, parent: yaml.Node, written: str, column: int) -> str:
+def _insert(text: str, parent: yaml.Node, block: str, column: int) -> str:
     """Insert lines after the last line of a block, with the block's indentation."""
-    at = _end_of_line(text, _end(parent))
+    position = _end_of_line(text, _end(parent))
     newline = _newline(text)
-    head = text[:at] if text[:at].endswith("\n") else text[:at] + newline
-    lines = [f"{' ' * column}{line}{newline}" for line in written.splitlines()]
-    return head + "".join(lines) + text[at:]
+    head = text[:position] if text[:position].endswith("\n") else text[:position] + newline
+    lines = [f"{' ' * column}{line}{newline}" for line in block.splitlines()]
+    return head + "".join(lines) + text[position:]
 
 
 def _replace(text: str, parent: yaml.Node, name: str, value: Any) -> str:

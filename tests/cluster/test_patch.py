@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cluster.embedded.apply import server_side_apply
 from cluster.errors import ApiError, BadRequest, Conflict, Invalid
-from cluster.patch import Apply, apply_json_patch, apply_merge_patch, same
+from cluster.patch import Apply, apply_json_patch, apply_merge_patch, equal_json
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab/~0", max_size=3)
 documents = st.recursive(
@@ -77,7 +77,7 @@ def test_an_inapplicable_operation_raises_the_api_servers_error(operation, kind)
     [(1, 1.0, True), (1, True, False), (0, False, False), ([], {}, False), ({"a": 1}, {"a": 1.0}, True)],
 )
 def test_json_values_are_compared_by_json_rules(left, right, equal):
-    assert same(left, right) is equal
+    assert equal_json(left, right) is equal
 
 
 def apply(old, body, manager="me", *, force=False):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.uninstall import find, take
+from analysis.uninstall import execute, find
 from cluster import resources
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, loaded, node, pod
 from tests.cli.running import run, run_json, somewhere  # noqa: F401  a fixture
@@ -50,7 +50,7 @@ QUOTA = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metada
 
 async def uninstall(cluster, *options, **kinds):
     plan = await find(cluster, *options, **kinds)
-    return [step.description for step in plan.steps if await take(cluster, step)], plan.left
+    return [step.description for step in plan.steps if await execute(cluster, step)], plan.left
 
 
 async def test_uninstall_deletes_webhooks_first_and_leaves_nothing():
@@ -77,7 +77,7 @@ async def test_an_uninstallation_that_was_interrupted_is_finished_by_the_next(do
     whole = [step.description for step in (await find(cluster)).steps]
     assert len(whole) == 8
     for step in (await find(cluster)).steps[:done]:
-        await take(cluster, step)
+        await execute(cluster, step)
     assert whole[:done] + (await uninstall(cluster))[0] == whole
 
 
