@@ -68,7 +68,7 @@ def command(
     refuse_files_and_cluster(files, kubeconfig, context)
     if not is_loopback(listen.host) and not (login and tls_cert):
         raise Broken(
-            f"--listen {listen} is not on loopback, which needs --login and a certificate",
+            f"--listen {listen} is not on loopback, so it needs --login and a certificate",
             "use 127.0.0.1 with `ssh -L`; or give --login, --tls-cert and --tls-key",
         )
     if bool(tls_cert) != bool(tls_key):

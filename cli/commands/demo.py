@@ -105,7 +105,7 @@ async def _demo(
         ignored = add_all(demo.cluster, others)
         outcomes = []
         names = GeneratedNames()
-        # In sequence, so that the order decides which pod gets the last device.
+        # One pod after the other, so that the order decides which pod gets the last device.
         for document in shown:
             if brings_pods(document.object):
                 comment = _comment(document.file)
@@ -165,7 +165,7 @@ def _print_next_steps(demo: Playground, url: str, pages: str, user_file: str) ->
         "      your own pods through the webhook, on this fleet",
         *shown,
         f"  {program} manifests --image REGISTRY/drawbridge:TAG | kubectl apply -f -",
-        "      install it in a cluster, in observe mode, which changes nothing",
+        "      install drawbridge in a cluster, in observe mode, which changes no pods",
     ]
     if url:
         lines += [

@@ -70,7 +70,7 @@ def _report(dialects: Sequence[Dialect]) -> Report:
 
 
 def _choose(names: Sequence[str], dialects: Sequence[Dialect]) -> list[Dialect]:
-    """Return the named dialects, and for each named key the dialects that have it, with the matching rows only."""
+    """Return the named dialects, and for each named key the dialects that have it, with only the matching rows."""
     import msgspec
 
     from dra.validation import shape

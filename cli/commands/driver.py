@@ -101,7 +101,7 @@ def command(
     folder = Path(adapt)
     if adapt:
         if not folder.is_dir():
-            remedy = "create it, and mount it where the plugins expect the kubelet's sockets"
+            remedy = "create the folder, and mount it where the plugins expect the kubelet's sockets"
             raise Broken(f"{folder} is not a folder", remedy)
         known_facts = facts_in(facts)
         name = driver_name
@@ -134,7 +134,7 @@ def command(
     except* BrokenCheckpoint as group:
         raise CommandFailed(
             f"{paths.state(name)}/checkpoint cannot be read: {loop.first_exception(group)}",
-            "drain the node and remove the file; or start the version that wrote it",
+            "drain the node and remove the file, or start the version of drawbridge that wrote the file",
         ) from None
     return Exit.FINE
 
@@ -217,5 +217,5 @@ def print_classes(driver: str, resources: Sequence[str]) -> None:
     for resource in resources:
         problem = refusal(RegisterRequest(version=VERSION, endpoint="plugin.sock", resource=resource))
         if problem:
-            raise Broken(problem, "name it as the pods do, such as nvidia.com/gpu")
+            raise Broken(problem, "name the resource as pods do, such as nvidia.com/gpu")
     click.echo(dump([DEVICE_CLASSES.plain(class_of(driver, resource)) for resource in resources]))

@@ -193,7 +193,7 @@ def command(
         for parameter, value in _IN_VALUES.items():
             if context.get_parameter_source(parameter) is ParameterSource.COMMANDLINE:
                 option = next(param.opts[0] for param in context.command.params if param.name == parameter)
-                remedy = f"set {value} in the values of the chart" if value else "leave it out"
+                remedy = f"set {value} in the values of the chart" if value else f"leave {option} out"
                 raise Broken(f"{option} excludes --helm", remedy)
         installation.make_chart(Path(helm), text, source, text_of(CONFIGURATION))
         install = f"helm install drawbridge {helm} -n {NAMESPACE} --create-namespace"
@@ -237,7 +237,7 @@ def command(
     if bridge and not scheduler_image and only != "webhooks":
         raise Broken(
             "--bridge needs the image of a scheduler",
-            "give --scheduler-image REGISTRY/kube-scheduler:v1.N.P in the cluster's version; with --plugin our scheduler",
+            "give --scheduler-image REGISTRY/kube-scheduler:v1.N.P in the cluster's version; with --plugin the image of our scheduler",
         )
 
     objects: list[dict[str, Any]] = []

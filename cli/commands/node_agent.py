@@ -1,6 +1,6 @@
 """`drawbridge node-agent`: audits the devices of a node, and marks those that device plugins hold (docs/node.md).
 
-It runs beside the kubelet and compares its records with those of drivers and the cluster.
+It runs beside the kubelet, and compares the kubelet's records with those of drivers and the cluster.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _checked_address(address: AllocatorAddress) -> AllocatorAddress:
     if not host:
         raise Broken(f"--allocator {url!r} is not a valid address", "expected https://HOST:PORT")
     if url.startswith("http:") and not is_loopback(host):
-        problem = f"--allocator {url} is not on loopback: without TLS the bearer token would be sent in clear text"
+        problem = f"--allocator {url} is not on loopback: without TLS, the bearer token would be sent in clear text"
         raise Broken(problem, "use https://")
     for option, file in (("--allocator-token", token_file), ("--allocator-ca", ca_file)):
         if file and not os.access(file, os.R_OK):

@@ -122,11 +122,11 @@ def _report(resized: Resized) -> Report:
     if resized.surge is not None:
         if resized.surge.node:
             surge_text = (
-                f"one more fits alongside the running pods, on {resized.surge.node}, so a rolling update can begin"
+                f"one more pod fits alongside the running pods, on {resized.surge.node}, so a rolling update can begin"
             )
         else:
             remedy = ": set maxSurge: 0, or strategy Recreate" if resized.fits else ""
-            surge_text = f"none fits alongside the running pods ({resized.surge.summary}){remedy}"
+            surge_text = f"no further pod fits alongside the running pods ({resized.surge.summary}){remedy}"
     lines = [line for quota in resized.quotas for line in quota.lines]
     quotas = [f"{'beyond' if line.exceeded else 'within'} {line}" for line in lines]
     diff = [line for change in resized.changes for line in change.diff()]

@@ -61,7 +61,7 @@ def command(
     # Fail now, not after minutes of reading.
     path = Path(target)
     if str(path) == "-":
-        raise Broken("a snapshot cannot go to standard output", "--to FILE")
+        raise Broken("a snapshot cannot go to standard output", "name a file: --to FILE")
     if path.is_dir():
         raise Broken(f"{path} is a folder", f"name a file in it: --to {path / 'snapshot.json'}")
     if path.exists() and not force:
@@ -80,7 +80,7 @@ def command(
     except FileExistsError:
         raise Broken(f"{path} now exists", "choose another name, or overwrite it with --force") from None
     except OSError as error:
-        raise CommandFailed(f"{path} cannot be written: {error.strerror}", "choose another place") from None
+        raise CommandFailed(f"{path} cannot be written: {error.strerror}", "choose another path") from None
     objects = count_of(len(snapshot.lines), "object")
     values = count_of(snapshot.left_out, "value")
     write(

@@ -106,7 +106,7 @@ def command(
     try:
         scope = SurveyScope(namespaces=frozenset(filter(None, [namespace])), labels=labels_test(selector))
     except BadRequest as error:
-        raise Broken(f"-l: {error}", "write it as kubectl has it: app=llm,tier!=test") from error
+        raise Broken(f"-l: {error}", "write the selector as for kubectl, such as app=llm,tier!=test") from error
     if files:
         reading = read_dump(files, given, server, pods=False)
         namespaces = {namespace_of(obj) for obj in reading.objects}

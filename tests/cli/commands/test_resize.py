@@ -236,7 +236,7 @@ def test_koordinators_old_keys_are_amounts(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("deployment/serve", "memory=8Gi"), f"does not request memory (it requests {GPU}, {MEM})"),
+        (("deployment/serve", "memory=8Gi"), f"does not request memory (the workload requests {GPU}, {MEM})"),
         (("deployment/serve", f"{MEM}=much"), "an amount is a quantity"),
         (("deployment/serve", MEM), "is not KEY=AMOUNT"),
         (("serve", f"{MEM}=1"), "is not KIND/NAME"),

@@ -112,7 +112,7 @@ ON = {"dynamicResourceAllocation": True}
 @pytest.mark.parametrize(
     ("operator", "finding_code", "named", "message", "remedy"),
     [
-        (device_config(), "S016", "DeviceConfig/kube-amd-gpu/default", "in its place", "move nodes from its"),
+        (device_config(), "S016", "DeviceConfig/kube-amd-gpu/default", "only instead of the plugin", "move nodes from its"),
         (device_config(driver=True), "S017", "DeviceConfig/kube-amd-gpu/default", "refuses it", "false"),
         (device_config(True, True), "S017", "DeviceConfig/kube-amd-gpu/default", "refuses it", "false"),
         (device_config(False, True), "", "", "", ""),
@@ -121,7 +121,7 @@ ON = {"dynamicResourceAllocation": True}
         (of_kind("deviceplugin.intel.com/v1", "DsaDevicePlugin"), "", "", "", ""),
         (of_kind("mellanox.com/v1alpha1", "NicClusterPolicy", sriovDevicePlugin={"image": "i"}), "S016", "NicClusterPolicy/x", "nodeAffinity", "dranet"),
         (of_kind("mellanox.com/v1alpha1", "NicClusterPolicy", rdmaSharedDevicePlugin={"image": "i"}), "", "", "", ""),
-        (of_kind(SRIOV, "SriovOperatorConfig", "s"), "S016", "SriovOperatorConfig/s/x", "in its place", "featureGates"),
+        (of_kind(SRIOV, "SriovOperatorConfig", "s"), "S016", "SriovOperatorConfig/s/x", "only instead of the plugin", "featureGates"),
         (of_kind(SRIOV, "SriovOperatorConfig", "s", featureGates=ON), "", "", "", ""),
         # Kinds of other API groups with the same names.
         (of_kind("k8s.aws/v1alpha1", "DeviceConfig", "s"), "", "", "", ""),

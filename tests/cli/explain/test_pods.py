@@ -75,7 +75,7 @@ NEXT_STEPS = {
     "its claim is being deleted": ([*fleet(), claim("c") | {"metadata": claim("c")["metadata"] | {"deletionTimestamp": "2026-11-20T09:00:00Z"}}, pod("p", "c")], "claim controller", "claim default/c is being deleted"),
     "not bound yet": ([*fleet(), held("c", "p"), pod("p", "c")], "bridge", "its claims are allocated; drawbridge has not bound it yet"),
     "not prepared yet": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Pending")], "driver", f"waits for {DRIVER} to prepare its devices"),
-    "its driver says no": ([*fleet(), prepared(held("c", "p"), status="False", reason="Broken"), phased(pod("p", "c", nodeName="n0"), "Pending")], "driver", "gpu-0 says Ready=False (Broken)"),
+    "its driver says no": ([*fleet(), prepared(held("c", "p"), status="False", reason="Broken"), phased(pod("p", "c", nodeName="n0"), "Pending")], "driver", "gpu-0 reports Ready=False (Broken)"),
     "its image cannot be pulled": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Pending", containerStatuses=[BACK_OFF])], "kubelet", "it is bound to n0, and container main waits: ImagePullBackOff: 403 Forbidden"),
     "its devices are being prepared": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Pending", containerStatuses=[CREATING])], "driver", f"waits for {DRIVER} to prepare its devices"),
     "prepared and not started": ([*fleet(), prepared(held("c", "p")), phased(pod("p", "c", nodeName="n0"), "Pending")], "kubelet", "whose kubelet starts it"),
