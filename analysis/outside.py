@@ -104,7 +104,7 @@ def _resolved(path: str, root: str = "") -> str:
 
 def _refuse(error: OSError) -> NoReturn:
     raise _broken(
-        str(error.filename), f"cannot be read: {error.strerror}", "rename the file, or remove it from the folder"
+        str(error.filename), f"cannot be read: {error.strerror}", "rename the file or folder, or remove it"
     ) from error
 
 

@@ -475,7 +475,7 @@ def _unreadable(path: str, error: OSError) -> InputProblem:
         FileNotFoundError: "check the path",
         PermissionError: "make the file readable for this user",
         LeadsOut: "name the target of the link, or leave it out with --exclude",
-        UnreadFile: "rename the file, or leave it out with --exclude",
+        UnreadFile: "rename the file or folder, or leave it out with --exclude",
     }.get(type(error), "")
     return InputProblem(error.filename or path, f"cannot be read: {error.strerror or error}", remedy)
 

@@ -319,7 +319,7 @@ def test_a_file_name_outside_utf_8_is_reported(tree, place, form):
     done = run(*(command if form in ("diff", "in place") else ("check", "-o", form)), "app")
     assert done.exit_code == 2
     assert "app/x\\udcff" in done.stderr
-    assert "its name is not UTF-8 (rename it" in done.stderr
+    assert "its name is not UTF-8 (rename the file or folder" in done.stderr
     assert "n_o" not in done.output
 
 

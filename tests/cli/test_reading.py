@@ -248,7 +248,7 @@ def test_an_unusable_url_is_reported_and_the_rest_is_read(path, why, site, folde
     assert (code, len(answer["items"])) == (2, 1)
     [error] = answer["errors"]
     assert why in error["message"].lower() or why in error["message"]
-    assert "download it" in error["remedy"].lower()
+    assert "download the manifests" in error["remedy"].lower()
 
 
 @pytest.mark.parametrize("path", ["/loop", "/file", "/none", "/large"])
