@@ -86,9 +86,8 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
     remaining_paths = set(leaves)
     for other in others:
         remaining_paths.update(_paths(other.get("fieldsV1") or {}))
-    for path in sorted(
-        _paths(own_entry.get("fieldsV1") or {})
-    ):  # a list item comes before its key field, by which the item is found
+    # A list item comes before its key field, by which the item is found.
+    for path in sorted(_paths(own_entry.get("fieldsV1") or {})):
         if not any(other[: len(path)] == path for other in remaining_paths):
             result = _without(result, path)
     fields = _tree(leaves)
