@@ -1,4 +1,4 @@
-"""Exponential backoff. Pure: randomness is an argument."""
+"""Exponential backoff. The random number is an argument."""
 
 from __future__ import annotations
 

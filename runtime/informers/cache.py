@@ -1,4 +1,4 @@
-"""The local copy of a collection: objects by key, updated by events. Pure.
+"""The local copy of a collection: objects by key, updated by events.
 
 Readers see the collection at one version, never a partial change: `replace` and `change` apply a change as a whole and return the differences
 as deltas, in order.

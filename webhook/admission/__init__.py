@@ -1,4 +1,4 @@
-"""Decides reviews: `decide_review` takes the bytes of an AdmissionReview and a state, and returns the answer."""
+"""Decides admission reviews: `decide_review` takes the bytes of an AdmissionReview and a `State`, and returns the answer."""
 
 from webhook.admission.admission_review import ReviewError
 from webhook.admission.behind_fence import STRANDED

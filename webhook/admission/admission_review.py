@@ -1,7 +1,7 @@
 """Decodes and encodes AdmissionReview v1. It decides nothing.
 
 A body that is not a valid review raises `ReviewError` with the HTTP status of the answer. The object in a review stays raw JSON, because a pod
-is never serialised again (docs/architecture.md, "Patches, not objects"). The types mirror k8s.io/api/admission/v1 and the checks of
+is never serialised again (docs/architecture.md, "Patches, not objects"). The types mirror k8s.io/api/admission/v1. The checks mirror
 apiserver/pkg/admission/plugin/webhook/request.
 """
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 
-# If all warnings together exceed 4096 characters, an API server cuts each to 256 (apiserver/pkg/endpoints/filters/warning.go). drawbridge
-# cuts them before, at a word.
+# If all warnings together exceed 4096 characters, an API server cuts each warning to 256 (apiserver/pkg/endpoints/filters/warning.go).
+# `shorten` prevents that: it shortens each long warning at the end of a word.
 MAX_WARNING = 250
 _MORE = "…".encode()
 MAX_WARNINGS = 5
@@ -174,7 +174,7 @@ class _HeadSpec(Wire, frozen=True, kw_only=True):
 
 
 class _PodHead(Wire, frozen=True, kw_only=True):
-    """The fields that prove whether drawbridge wrote the annotations. Other values are skipped: 7 MiB take milliseconds instead of seconds."""
+    """The fields that prove whether drawbridge wrote the annotations. All others are skipped, so a pod of 7 MiB takes milliseconds, not seconds."""
 
     metadata: _HeadMetadata | None = None
     spec: _HeadSpec | None = None
@@ -208,7 +208,7 @@ def decode(body: bytes) -> AdmissionRequest:
 
 
 def decode_pod(body: bytes) -> tuple[AdmissionRequest, dict[str, Json] | None]:
-    """Decode a review, and those fields of its pod that decisions read; None instead of the pod if a field has an unexpected type."""
+    """Decode a review, and those fields of its pod that decisions read. The pod is None if a field has an unexpected type."""
     try:
         review = _pod_review.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -218,7 +218,7 @@ def decode_pod(body: bytes) -> tuple[AdmissionRequest, dict[str, Json] | None]:
 
 
 def decode_head(body: bytes) -> tuple[AdmissionRequest, Json]:
-    """Decode a review, and those fields of its pod that prove whether drawbridge wrote its annotations; {} if a field has another type."""
+    """Decode a review, and the fields of `_PodHead`. The pod is {} if a field has an unexpected type."""
     try:
         review = _head_review.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -275,7 +275,7 @@ def encode(response: Response) -> bytes:
 
 
 def shorten(warnings: Sequence[Warned]) -> tuple[str, ...]:
-    """Return at most MAX_WARNINGS distinct short warnings; the last one counts those left out."""
+    """Return at most MAX_WARNINGS distinct short warnings. If some are left out, the last one says how many."""
     if not warnings:
         return ()
     distinct = list(dict.fromkeys(_one_line(text) for text in warnings))
@@ -292,7 +292,7 @@ def _one_line(warning: Warned) -> str:
     encoded = line.encode()
     if len(encoded) <= MAX_WARNING:
         return line
-    # The code stays, so that the author can look up the rest.
+    # Keep the code of the finding, so that the author can look up what is cut.
     code = f" [{warning.code}]" if isinstance(warning, Finding) else ""
     room = MAX_WARNING - len(_MORE) - len(code)
     cut = encoded[:room].decode(errors="ignore")

@@ -1,7 +1,8 @@
-"""Finds pods with an extended resource that a DeviceClass serves, if a fence reserves its devices for the bridge's scheduler. Pure.
+"""Finds pods with an extended resource whose devices a fence keeps from the pod's scheduler.
 
-The pod's scheduler creates the claim for such a resource. The claim tolerates the fence's taint only if that scheduler is the bridge's. The
-fence is required by the configuration, or is a DeviceTaintRule in the cluster.
+A fence is a DeviceTaintRule that reserves a driver's devices for the bridge, which is the scheduler with drawbridge's plugin. If a DeviceClass
+serves the resource, the pod's scheduler creates a claim for it. Only the bridge lets this claim tolerate the fence's taint. A fence counts if
+its DeviceTaintRule is in the cluster, and also if only the configuration requires it (`bridge.fence`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _NO_BRIDGE = "set schedulerName to the scheduler that the fence allows, or delet
 
 
 def add_stranded(verdict: Verdict, claims: Iterable[PodClaim], state: State, name: str) -> Verdict:
-    """Add a decision and a warning for each resource that a fence keeps from the pod; `claims` are created by its scheduler."""
+    """Add a decision and a warning for each resource that a fence keeps from the pod. The pod's scheduler creates the `claims`."""
     decisions = list(verdict.decisions)
     warnings: list[str] = []
     known = {(decision.container, decision.key) for decision in decisions if decision.code == STRANDED}
@@ -45,7 +46,7 @@ def add_stranded(verdict: Verdict, claims: Iterable[PodClaim], state: State, nam
             decisions.append(stranded)
             continue
         stranded = replace(stranded, object=decisions[at].object, dialect=decisions[at].dialect)
-        # Replace a decision that a class serves the key. Keep a reason why the key is left.
+        # A decision that a DeviceClass serves the key is wrong, so replace it. A decision with the reason why the key is left stays, too.
         replaced = decisions[at].outcome is Outcome.SERVED
         decisions[at if replaced else at + 1 : at + 1] = [stranded]
     return replace(verdict, decisions=tuple(decisions), notes=(*verdict.notes, *warnings))
@@ -57,7 +58,7 @@ def _stays(decision: Decision, container: str, key: str) -> bool:
 
 
 def _find_stranded(claims: Iterable[PodClaim], state: State) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the container, the resource, the pod's scheduler and the driver of each request that a fence rejects."""
+    """Yield the container, the resource, the pod's scheduler and the driver of each request whose devices are behind a fence."""
     bridge = state.configuration.file.bridge
     wanted = bridge.drivers if bridge is not None and bridge.fence else ()
     rules = state.stock.rules.values() if state.stock is not None else ()

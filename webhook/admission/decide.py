@@ -1,9 +1,9 @@
-"""Decides about a pod: the outcome of each key, and whether a node can serve the pod. Pure.
+"""Decides about a pod: the outcome of each key by which it requests devices, and whether a node can serve the pod.
 
     decide_pod: translate ▶ judge_pod: is a template's name taken? ▶ _judge: nodes of a mixed fleet, plugin requests, claims
 
 `decide_pod` decides about the pod of a review. `webhook.admission.decide_object` takes the same steps for the pod templates of a workload or of
-an object in a file. The decision is made as if the mode were `enforce`. The mode is applied last (`hold_back`).
+an object in a file. Both decide as if the mode were `enforce`. The caller applies the mode at the end (`hold_back`).
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ TOO_LATE: Final = "it could not be decided in time"
 
 
 class Candidate(NamedTuple):
-    """A pod or a pod template as webhooks see it, and its origin."""
+    """A pod or a pod template as a webhook gets it, with what is known about its object."""
 
     pod: dict[str, Json]
     namespace: str
     owner: PodOwner
-    name: str  # of the object, for the decisions
-    path: str = ""  # of the template in its object; "" for a pod
+    name: str  # the object's name in decisions
+    path: str = ""  # the pointer of the pod template in its object; "" for a pod
     origin: Provenance = STANDALONE
-    # Whether the pod still has to be placed. False for a pod in a dump that runs or has run: it has the devices that it requested.
+    # Whether a scheduler still has to place the pod. False for a pod in a dump that runs or has run: it has got its devices.
     is_pending: bool = True
 
 
 def decide_pod(candidate: Candidate, state: State, budget: Budget) -> Verdict:
-    """Translate the pod of a review and sign its record, then judge whether a node can serve it."""
+    """Translate the pod of a review and sign the record of the translation, then judge whether a node can serve the pod."""
     pod, namespace = candidate.pod, candidate.namespace
     origin = candidate.origin
     try:
@@ -82,17 +82,17 @@ def decide_pod(candidate: Candidate, state: State, budget: Budget) -> Verdict:
 
 
 def give_up(text: str, cleaning: tuple[Operation, ...] = ()) -> Verdict:
-    """Allow an object that took too long; `cleaning` removes forged annotations of drawbridge."""
+    """Allow an object whose decision took too long. `cleaning` are operations that remove forged annotations with drawbridge's names."""
     return Verdict(operations=cleaning, cleaning=cleaning, problem_warnings=(text,), is_undecided=True)
 
 
 def hold_back(verdict: Verdict, mode: Mode) -> Verdict:
     """Remove from the verdict what the mode does not do. Only `enforce` translates and refuses.
 
-    | decision | enforce | warn | observe, off |
+    | part of the verdict | enforce | warn | observe, off |
     |---|---|---|---|
-    | translate keys, refuse | done | held back | held back |
-    | remove forged annotations, replay removals | done | done | held back |
+    | the translation of keys, refusals | done | held back | held back |
+    | the removal of forged annotations, and of translated keys that an update brings back | done | done | held back |
     """
     if mode is Mode.ENFORCE:
         return verdict
@@ -101,16 +101,16 @@ def hold_back(verdict: Verdict, mode: Mode) -> Verdict:
 
 
 def why_cpus_left(candidate: Candidate, verdict: Verdict, state: State, budget: Budget) -> str:
-    """Explain why no node can serve a pod's claims together with those for its CPUs; "" if one can, or there are no claims for CPUs."""
+    """Explain why no node can serve a pod's claims together with those for its CPUs; "" if a node can, or if the pod gets no claims for CPUs."""
     if not verdict.claims_cpus:
         return ""
     return why_cpus_unserved(_requested(candidate, verdict, state), state, budget)
 
 
 def judge_pod(candidate: Candidate, verdict: Verdict, state: State, budget: Budget) -> Verdict:
-    """Judge a pod, translated or not, by the nodes that can serve it: refuse it, warn, leave it untranslated, or keep the verdict.
+    """Judge whether nodes can serve a pod, translated or not. The new verdict refuses the pod, warns, leaves it untranslated, or is the given one.
 
-    If the budget ends first, the pod keeps the verdict of `translate`, with a warning.
+    If the budget ends before, the given verdict gets a warning.
     """
     if verdict.refusals or is_skipped(candidate.pod):
         return verdict
@@ -132,7 +132,7 @@ def judge_pod(candidate: Candidate, verdict: Verdict, state: State, budget: Budg
 
 
 def _requested(candidate: Candidate, verdict: Verdict, state: State) -> Requested:
-    """Return the requests of the translated pod: its claims, and its requests of device plugins."""
+    """Return what the translated pod requests: its claims, and the resources of device plugins."""
     pod = candidate.pod
     claims = all_claims(pod, verdict.added_claims)
     if state.fleet.extended:
@@ -155,7 +155,7 @@ def _requested(candidate: Candidate, verdict: Verdict, state: State) -> Requeste
 
 
 def _judge(candidate: Candidate, verdict: Verdict, requested: Requested, state: State, budget: Budget) -> Verdict:
-    """Choose the nodes of a mixed fleet, then judge plugin requests and claims on them."""
+    """Judge a pod's requests of device plugins and its claims. If some nodes have device plugins and others drivers, first choose between them."""
     choice = None
     preference = _prefer_nodes(candidate, verdict, state)
     if preference is not None:
@@ -183,13 +183,13 @@ def _judge(candidate: Candidate, verdict: Verdict, requested: Requested, state: 
 
 
 def _unchanged(candidate: Candidate, verdict: Verdict, requested: Requested, state: State) -> Requested:
-    """Return the requests of the untranslated pod: its own claims, and the device plugin keys that our claims would replace."""
+    """Return what the untranslated pod requests: its own claims and, if drawbridge would add claims, the resources of device plugins."""
     by_plugin = plugin_request(candidate.pod, state) if candidate.is_pending and verdict.added_claims else None
     return requested._replace(claims=own_claims(candidate.pod, ()), by_plugin=by_plugin)
 
 
 def add_problems(verdict: Verdict, problems: Problems, name: str) -> Verdict:
-    """Add refusals, doubts and warnings to the verdict."""
+    """Add the problems to the verdict. A decision that does not refuse the pod is a doubt, which adds its reason to the decision about the key."""
     if problems is NO_PROBLEMS:
         return verdict
     decisions = [replace(decision, object=name) for decision in problems.decisions]
@@ -216,7 +216,7 @@ def _final_scheduler(candidate: Candidate, verdict: Verdict) -> str:
 
 
 def _prefer_nodes(candidate: Candidate, verdict: Verdict, state: State) -> Preference | None:
-    """Return which nodes of a mixed fleet a pod prefers; None if it is not translated now, or no device plugin serves its keys."""
+    """Return which nodes of a mixed fleet a pod prefers; None if claims replace none of its keys, or if no device plugin serves these keys."""
     # Resources that device plugins offer on existing nodes, and would offer on nodes that an autoscaler can create.
     handed_out: list[Container[str]] = [state.fleet.handed_out_anywhere] if state.fleet.handed_out_anywhere else []
     if state.prospects is not None:
@@ -234,7 +234,7 @@ def _prefer_nodes(candidate: Candidate, verdict: Verdict, state: State) -> Prefe
 
 
 def _add_choice(verdict: Verdict, choice: Choice) -> Verdict:
-    """Add the reason for the chosen nodes to each key that claims replace."""
+    """Add the reason for the chosen nodes to the decision about each key that claims replace."""
     decisions: list[Decision] = []
     for decision in verdict.decisions:
         basis = "; ".join(filter(None, (decision.basis, choice.why)))

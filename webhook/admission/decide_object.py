@@ -1,9 +1,9 @@
-"""Decides about an object in a file, a dump or a review of a workload: about its pods, or about a claim. Pure.
+"""Decides about an object in a file or a dump, or about a workload in a review: about its pods, or about a claim.
 
-    fill in what the API server fills in ▶ translate ▶ judge each pod (`webhook.admission.decide`) ▶ apply the mode ▶ the API server's rules
+    fill in what the API server fills in ▶ translate ▶ judge each pod (`webhook.admission.decide`) ▶ apply the mode ▶ check the API server's rules
 
-The mode holds back what `hold_back` lists, but not refusals by the API server. A canary is chosen by the name of the pod's controller. Pods
-of a CronJob or of an unknown kind get this name only when they are created, so this module assumes that the canary covers them.
+The mode holds back what `hold_back` lists, but not refusals by the API server's rules. The canary chooses workloads by the name of the pods'
+controller. For a CronJob or an unknown kind, this name exists only once pods are created, so this module assumes that the canary covers them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 # Kinds whose own name is the name of their pods' controller.
 _NAMED = (("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "DaemonSet"), ("batch", "Job"))
-# Kinds without pods that the webhook judges.
+# Kinds that have no pods, and that the webhook judges.
 _CLAIMS = (("resource.k8s.io", "ResourceClaim"), ("resource.k8s.io", "ResourceClaimTemplate"))
 # Outcomes that do not change the object, so no mode holds them back.
 _UNCHANGED = (Outcome.LEFT, Outcome.SERVED, Outcome.UNKNOWN)
@@ -84,10 +84,10 @@ def decide_object(
     stored: bool = False,
     budget: Budget | None = None,
 ) -> Verdict:
-    """Decide about a pod, the pods of a workload, or a claim; templates of unknown kinds are rewritten only if `rewrite_unknown`.
+    """Decide about a pod, the pods of a workload, or a claim. Pod templates in unknown kinds are rewritten only if `rewrite_unknown`.
 
-    A refused object has no operations. If an object requests no device, the API server's refusals are reported for extended resources only.
-    The API server has accepted an object that is `stored`, so its rules are not checked again.
+    A refused object has no operations. If an object requests no device, only its extended resources are checked by the API server's rules.
+    A `stored` object is not checked by these rules, because the API server has accepted it.
     """
     budget = budget or Budget(step_limits.REVIEW)
     if group_kind(obj) in _CLAIMS:
@@ -105,7 +105,7 @@ def decide_object(
         stays = _as_left(verdict.decisions, "the object is refused; otherwise it would be")
         verdict = replace(verdict, decisions=stays)
     operations = filled.undo(verdict.operations)
-    # An operation on a field that the RuntimeClass adds needs that field first.
+    # The operations may be on fields that exist only after the API server has applied the RuntimeClass, so add these fields first.
     if given and any(
         "/nodeSelector" in operation["path"] or "/tolerations" in operation["path"] for operation in operations
     ):
@@ -117,7 +117,7 @@ def decide_object(
 
 
 def given_by_runtime(obj: Object, state: State) -> tuple[tuple[Operation, ...], Verdict | None]:
-    """Return what the API server adds to an object's pods for their RuntimeClass, or the refusal if both conflict."""
+    """Return what the API server adds to an object's pods for their RuntimeClass, or the refusal if a pod conflicts with its RuntimeClass."""
     runtimes = state.fleet.installed.runtimes
     operations: list[Operation] = []
     for path in paths(obj) if runtimes else ():
@@ -174,7 +174,7 @@ def _decide_claim(obj: Object, state: State, budget: Budget) -> Verdict:
 
 
 def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewrite_unknown: bool = False) -> Verdict:
-    """Decide about each pod template of an object, and about the requests outside of them."""
+    """Decide about each pod template of an object, and about requests outside of pod templates."""
     name, namespace, owner = name_of(obj), namespace_of(obj), _owner_of_pods(obj)
     # A pod in a dump that runs or has run needs no device plugin any more.
     is_pending = group_kind(obj) != ("", "Pod") or mapping(obj.get("status")).get("phase") in _NOT_YET
@@ -224,14 +224,14 @@ def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewri
 def _decide_template(candidate: Candidate, translated: Verdict, state: State, mode: Mode, budget: Budget) -> Verdict:
     """Judge the pods of a translated template, and add a decision for each key that no dialect knows."""
     others = unanswered_requests(candidate.pod, state, translated.decisions, is_template=bool(candidate.path))
-    # A decision that begins with NO_NODE contains the reason of the key's own decision, so the own decision is dropped.
+    # A new decision that begins with NO_NODE repeats the reason of the earlier decision about the key, so the earlier one is dropped.
     repeated = {(other.container, other.key) for other in others if other.detail.startswith(NO_NODE)}
     every = (*translated.decisions, *[replace(other, object=candidate.name) for other in others])
     decisions = [decision for decision in every if decision.code or (decision.container, decision.key) not in repeated]
     verdict = replace(translated, decisions=tuple(decisions))
     if mode is not Mode.OFF:
         verdict = judge_pod(candidate, verdict, state, budget.separate(step_limits.REVIEW))
-    # Warn in every mode of values on the pod that are not understood.
+    # In every mode, warn about values on the pod that drawbridge does not understand.
     warnings = [
         str(stated(other.code, f"{other.key}: {other.outcome}: {other.detail}")) for other in others if other.code
     ]
@@ -242,7 +242,7 @@ def _decide_template(candidate: Candidate, translated: Verdict, state: State, mo
 
 
 def _for_object(decisions: Iterable[Decision], name: str, container: str) -> tuple[Decision, ...]:
-    """Return the decisions about a pod as decisions about the object that creates it; each gets this `container`."""
+    """Return the decisions about a pod as decisions about the object that creates the pod. `container` replaces the container of each."""
     moved: list[Decision] = []
     for decision in decisions:
         # A pointer into the pod means nothing in the object.
@@ -255,9 +255,9 @@ def _for_object(decisions: Iterable[Decision], name: str, container: str) -> tup
 
 
 def _judge_by_api_server(verdict: Verdict, filled: Filled, *, rewrite_unknown: bool) -> Verdict:
-    """Refuse an object that the API server would refuse after its translation.
+    """Refuse an object that the API server would refuse after the translation.
 
-    Only extended resources are checked if the object requests no device, or if its kind is unknown: a template of an unknown kind may be a
+    Only extended resources are checked if the object requests no device, or if its kind is unknown: a template in an unknown kind may be only a
     part of a pod, such as the pattern of a policy.
     """
     obj = filled.written
@@ -276,9 +276,9 @@ def _judge_by_api_server(verdict: Verdict, filled: Filled, *, rewrite_unknown: b
 def _refused_by_api_server(
     obj: Object, pointers: Iterable[str], *, of_devices_alone: bool
 ) -> tuple[list[Decision], Decision | None]:
-    """List the fields that the API server would refuse in pod templates at these paths, or only in their extended resources.
+    """List the fields that the API server would refuse in the pod templates at these pointers; with `of_devices_alone`, only extended resources.
 
-    The second value is the first placeholder that is not filled in; further placeholders have the same cause.
+    The second value is a decision about the first placeholder that is not filled in. Others are not listed, because they have the same cause.
     """
     name = name_of(obj)
     unfilled: Decision | None = None
@@ -323,7 +323,7 @@ def _is_unfilled(verdict: Verdict) -> bool:
 
 
 def _leave_unfilled(verdict: Verdict) -> Verdict:
-    """Make the outcome of keys with a placeholder unknown, and leave the object unchanged unless it is refused for another reason."""
+    """Make the outcome of keys with a placeholder `unknown`. Unless the object is refused for another reason, it is not changed."""
     others = tuple([refusal for refusal in verdict.refusals if refusal.code != UNFILLED])
     every = verdict.decisions
     if not others:
@@ -351,7 +351,7 @@ def _leave_unfilled(verdict: Verdict) -> Verdict:
 
 
 def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Verdict:
-    """Apply a mode to the verdict on an object in a file: a key that the mode holds back is left, with the outcome it would have."""
+    """Apply a mode to the verdict on an object in a file. A key that the mode holds back is left; `potential_outcome` is its outcome in `enforce`."""
     applied = hold_back(verdict, mode)
     if applied is verdict:
         return verdict
@@ -378,7 +378,7 @@ def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Ve
 
 
 def _leave_to_webhook(verdict: Verdict, stays: str) -> Verdict:
-    """Mark keys that the webhook will translate in the pods; `stays` is why the object keeps them."""
+    """Mark keys that the webhook will translate in the pods only; `stays` says why the object itself keeps these keys."""
     if not stays:
         return verdict
     decisions = [
@@ -389,7 +389,7 @@ def _leave_to_webhook(verdict: Verdict, stays: str) -> Verdict:
 
 
 def _as_left(decisions: Iterable[Decision], would: str) -> tuple[Decision, ...]:
-    """Replace each outcome that changes the object by `left`, with the outcome it would have."""
+    """Replace each outcome that changes the object by `left`. The new detail is the text `would`, followed by the replaced outcome."""
     left: list[Decision] = []
     for decision in decisions:
         if decision.outcome in REPLACED:

@@ -1,10 +1,11 @@
-"""Judges whether a fleet can serve the claims of a pod: it fits now, the devices are busy, or it can never fit. Pure.
+"""Judges whether a fleet can serve the claims of a pod: now, only when devices in use become free ("busy"), or never.
 
-"Never" means that even a fleet without any allocation could not serve the claims, so waiting cannot help. It requires certainty: with a taint of
-an administrator, an incompletely published pool, a fault in an object, or an exhausted budget the result is at most "busy" or unknown.
+"Never" means that the fleet could not serve the claims even if it were idle, that is, without any allocation. So waiting cannot help. This
+result must be certain. If a device has a taint, a pool is not published completely, or an object is faulty, the result is "busy" instead. If
+the budget is exhausted, the result is "unknown".
 
-The text does not depend on the machine's load: the search for a remedy has its own steps, and if its time ends first, the text says so.
-A text about "never" describes the idle fleet, and a text about "busy" describes the fleet as it is.
+The texts do not depend on the machine's load. The search for a remedy has steps of its own; if the time ends before these steps, the text says
+so. A text about "never" describes the idle fleet, a text about "busy" the fleet as it is.
 """
 
 from __future__ import annotations
@@ -51,26 +52,26 @@ if TYPE_CHECKING:
 
     _Body = ExactDeviceRequest | DeviceSubRequest
 
-# The most changes that are tried to find a remedy.
+# The most changes to the claims that are tried to find a remedy.
 TRIES = 40
-# The remedy if the time is over, because partial results are not deterministic.
+# The remedy if the time ends during the search: partial results are not deterministic.
 NO_TIME = "the search for an alternative timed out"
-# Bytes of a cached judgement besides its texts, and of each node in its key.
+# Estimated bytes of a cached judgement without its texts, and of each node's name in its cache key.
 _ENTRY = 1_000
 _NAME = 100
-# The most kinds of node whose results are compared. A fleet has few, and a refusal need not consider all.
+# The most kinds of node (groups of equal nodes) whose results are compared. A fleet has few, and a refusal need not consider all.
 KINDS = 16
 # The most containers or claims that a message names.
 NAMED = 4
-# Words of a selector that are compared with published values.
+# The most words of a selector that are compared with published values.
 WORDS = 16
 _LITERAL = re.compile(r'["\']([^"\'\\]{0,64})["\']')
 _WORD = re.compile(r"[A-Za-z0-9.]{2,}")
-# Letters of a user's selector in a message.
+# The most characters of a user's selector that are read, or shown in a message.
 SELECTOR = 300
-# Stages whose obstacles can disappear.
+# What rejects a device at these stages of the search can disappear.
 CURABLE = frozenset((Stage.TAINT, Stage.POOL))
-# Remedies for the author of a pod, the best first. None depends on the claims of other pods.
+# Remedies for the author of a pod, the best one first. No remedy depends on the claims of other pods.
 OFFERS = {
     Kind.AMOUNT: "request at most {amount} of {name} per device in {requester}",
     Kind.COUNT: "request at most {devices} in {requester}",
@@ -78,13 +79,13 @@ OFFERS = {
     Kind.SELECTOR: "remove the selector {value} from {requester}",
     Kind.CONSTRAINT: "remove the constraint on {value}",
 }
-# The remedies for a pod with legacy keys, whose author wrote no class, selector or constraint.
+# The remedies for claims of a translation: the pod's author wrote no class, selector or constraint.
 WRITTEN = (Kind.AMOUNT, Kind.COUNT)
-# If a request fails only at these stages, the node has no device of its class.
+# If a request fails at no later stage than these, the node has no device of the request's class.
 _CLASSLESS = frozenset((Stage.NODE, Stage.CLASS))
 _ELSEWHERE = "correct the pod's node selector or affinity, or request what these nodes have"
 _ABSENT = "request a device that a node has, or ask an administrator for nodes with such devices"
-# By the title of a target: how a message describes nodes with such devices.
+# How a message describes a node with the devices of a target (a kind of device), by the target's title.
 _KNOWN_AS = {"share of a GPU": "shares GPUs", "MIG device": "has MIG devices"}
 # Attributes with a different value on each device; a message does not list them.
 _UNIQUE = frozenset(target.unique for target in TARGETS.values())
@@ -98,15 +99,15 @@ class Feasibility(Enum):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """A verdict; for NEVER and BUSY the reason, and for NEVER its code and what would help."""
+    """A verdict. `text` is the reason for NEVER and BUSY; `code` and `remedy` belong to NEVER."""
 
     verdict: Feasibility
     text: str = ""
     code: Code = Code.NEVER
     remedy: str = ""
-    # The claim with the problem, if it is a single one.
+    # The name of the claim that cannot be served, if the reason is a single claim.
     claim: str = ""
-    # The number of devices of the largest node, if too many are requested.
+    # The number of devices on the node that has the most, if too many are requested.
     most: int = 0
     may_serve: MayServe = MayServe.PLUGIN | MayServe.NEW_NODE
 
@@ -127,11 +128,11 @@ def judge(
     subject: str = "pod",
     within: frozenset[str] | None = None,
 ) -> Judgement:
-    """Return whether claims that belong to one pod can be served together on one node of this fleet.
+    """Return whether one node of this fleet can serve all claims of a pod.
 
-    Claims that a node of `prospects` could serve, which an autoscaler can create, are not impossible. `within` are the nodes, including those of
-    `prospects`, that the pod can run on; None for all. `given` are the claims of a translation by name, with the keys that they replace. If the
-    budget, or the `steps` for one kind of node, are exhausted, the result is UNKNOWN. A `memo` caches results for further calls.
+    `prospects` has nodes that an autoscaler can create; the result is not NEVER if one of them could serve the claims. `within` are the names of
+    the nodes that the pod can run on, also of `prospects`; None for all. `given` are the claims of the pod's translation, by name. If the budget
+    is exhausted, or the `steps` for one kind of node, the result is UNKNOWN. A `memo` caches results for further calls.
     """
     names, budget = given or {}, budget or Budget()
     budget.charge(len(claims))
@@ -150,7 +151,7 @@ def judge(
     known = memo if memo is not None else FleetMemo()
     options = Options(steps=steps, budget=budget)
     judgement = FITS
-    # Judge all nodes first. If they can serve the claims now or later, judge only the nodes that the pod can use; then that result counts.
+    # Judge all nodes first. If one of them can serve the claims, now or later, judge the nodes that the pod can run on: that result counts.
     for nodes in (None,) if within is None else (None, within):
         now = best_verdict(stock, claims, options=options, memo=known, within=nodes)
         if now is SearchVerdict.UNDECIDED:
@@ -179,7 +180,7 @@ def _missing_class(stock: Stock, bodies: Iterable[_Body], requester: str, claim:
 
 
 def _compile_selectors(bodies: Iterable[_Body], budget: Budget) -> None:
-    """Compile the expressions of a request within the budget. Later code uses the cached result, without a budget."""
+    """Compile the CEL expressions of a request within the budget. Later code uses the cached results, without a budget."""
     for body in bodies:
         for selector in body.selectors:
             if selector.cel:
@@ -208,7 +209,7 @@ class _Diagnosis(NamedTuple):
         return fleet(self.stock, self.claims, options=self.options, idle=idle, memo=self.memo, within=self.within)
 
     def recall(self) -> Judgement:
-        """Return the cached judgement of this stock on equal claims with equal names; judge if there is none."""
+        """Return the cached judgement on equal claims with equal names on this stock; if there is none, judge."""
         texts = self.memo.texts(self.claims)
         names = tuple([claim.metadata.key for claim in self.claims])
         requesters = tuple(
@@ -219,14 +220,14 @@ class _Diagnosis(NamedTuple):
         judgement: Judgement | None = known.get(key)
         if judgement is None:
             judgement = self.judge_idle()
-            if not (self.budget.is_late or self.budget.is_out):  # with more time or steps it may differ
+            if not (self.budget.is_late or self.budget.is_out):  # with more time or steps the judgement may differ
                 written = repr((names, requesters, judgement.text, judgement.remedy))
                 weight = _ENTRY + len(written) + sum(map(len, texts)) + _NAME * len(self.within or ())
                 known.put(key, judgement, weight)
         return judgement
 
     def judge_idle(self) -> Judgement:
-        """Judge on the idle fleet claims that do not fit now."""
+        """Judge claims that do not fit now: whether they fit on the idle fleet."""
         ever = best_verdict(
             self.stock, self.claims, options=self.options, idle=True, memo=self.memo, within=self.within
         )
@@ -251,7 +252,7 @@ class _Diagnosis(NamedTuple):
         return self.by_new_node() or self.never(samples, kinds)
 
     def by_new_node(self) -> Judgement | None:
-        """Return the judgement if a node that an autoscaler can create could serve the claims, or if that is unknown; None if none could."""
+        """Return BUSY if a node that an autoscaler can create could serve the claims, UNKNOWN if that is uncertain, None if no such node could."""
         if self.prospects is None:
             return None
         undecided = False
@@ -267,7 +268,7 @@ class _Diagnosis(NamedTuple):
         return UNKNOWN if undecided else None
 
     def busy(self) -> str:
-        """Return what blocks the claims on the nodes that could serve them if they were idle."""
+        """Return what blocks the claims on one of the nodes that could serve them if all devices were free."""
         able, now = self.answers(idle=True).feasible, self.answers(idle=False)
         node = min(able[:KINDS], key=lambda name: distance(now[name]))
         others = f", and the same on {count_of(len(able) - 1, 'more node')}" if len(able) > 1 else ""
@@ -281,7 +282,7 @@ class _Diagnosis(NamedTuple):
         return judgement
 
     def out_of_reach(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
-        """Refuse a pod that none of its reachable nodes could serve; name another node that could."""
+        """Refuse a pod that no node where it can run could serve; name another node that could serve it."""
         node, nearest_node = _nearest(samples)
         absent = self.absent(kinds, node)
         text = f"{self.opening}; {nearest_node}"
@@ -297,7 +298,7 @@ class _Diagnosis(NamedTuple):
         return replace(judgement, code=Code.NEVER, text=text, remedy=remedy, may_serve=may_serve)
 
     def reason(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
-        """Return the plainest reason why an idle fleet cannot serve the claims. `samples` are some of the kinds of node."""
+        """Return the plainest reason why an idle fleet cannot serve the claims. `kinds` has one node of each kind, `samples` the first KINDS."""
         node, nearest_node = _nearest(samples)
         if absent := self.absent(kinds, node):
             return absent
@@ -382,9 +383,9 @@ class _Diagnosis(NamedTuple):
         return products
 
     def too_many_together(self) -> Judgement | None:
-        """Refuse equal claims for more devices than any node has; None if another cause applies.
+        """Refuse equal claims that together request more devices than any node has; None if another cause applies.
 
-        One search for all devices takes fewer steps than finding the reason of each claim, so a small budget is enough.
+        One search for all devices takes fewer steps than finding the reason for each claim, so a small budget is enough.
         """
         bodies = [body for claim in self.claims for body in self.plain_bodies(claim)]
         total = sum(body.count for body in bodies)
@@ -404,14 +405,14 @@ class _Diagnosis(NamedTuple):
         return replace(never, most=most)
 
     def plain_bodies(self, claim: ResourceClaim) -> list[ExactDeviceRequest]:
-        """Return `_plain_body` for each request of a claim in `given` without constraints, and for any other claim as a whole."""
+        """Return `_plain_body` of the claim. If a translation has made the claim without constraints, return that of each request alone."""
         devices = claim.spec.devices
         if claim.metadata.name not in self.given or devices.constraints:
             return [_plain_body(claim)]
         return [_plain_body(_with_request(claim, at)) for at in range(len(devices.requests))]
 
     def most(self, count: int) -> tuple[str, int]:
-        """Return the node with the most devices for the first claim, and their number; "" and 0 if a node may have `count`."""
+        """Return the node with the most devices for the first claim, and their number; "" and 0 if some node may have `count` devices."""
         idle = fleet(self.stock, self.first(count), options=self.options, idle=True, memo=self.memo)
         if any(idle.verdict(node) is not SearchVerdict.INFEASIBLE for node in idle):
             return "", 0
@@ -434,7 +435,7 @@ class _Diagnosis(NamedTuple):
         return _name_requester(reason.claim.rpartition("/")[2], reason.request, self.given)
 
     def request(self, reason: Reason) -> DeviceRequest | None:
-        """Return the request of a reason, which may be about one of its alternatives."""
+        """Return the request that a reason is about; the reason may name one of the request's alternatives."""
         name = reason.claim.rpartition("/")[2]
         for claim in self.claims:
             for request in claim.spec.devices.requests if claim.metadata.name == name else ():
@@ -487,7 +488,7 @@ class _Diagnosis(NamedTuple):
         for piece in self.stock.slices.values():
             try:
                 self.hint_budget.charge(len(piece.spec.devices))
-            except OutOfBudget:  # the verdict stands without the list
+            except OutOfBudget:  # the refusal is complete without the list
                 return []
             for device in piece.spec.devices:
                 value = device.attributes.get(f"{domain}/{name}")
@@ -498,7 +499,7 @@ class _Diagnosis(NamedTuple):
         return sorted(texts)
 
     def offer(self, node: str) -> str:
-        """Return the remedy: the first kind of OFFERS for which a tried change fits on the idle node; "" if none fits."""
+        """Return the remedy: the best change of OFFERS with which the claims fit on the idle node; "" if there is none."""
         if not node:
             return ""
 
@@ -515,13 +516,13 @@ class _Diagnosis(NamedTuple):
                 claim = hint.claim.rpartition("/")[2]
                 if hint.kind is kind and (kind in WRITTEN or claim not in self.given):
                     requester = _name_requester(claim, hint.request, self.given)
-                    # The refusal has named the keys of the requester in brackets.
+                    # Drop the keys in parentheses behind the requester, because the refusal names them already.
                     return _describe_offer(hint, requester.partition(" (")[0], _split_of(hint, hints))
         return ""
 
 
 def _nearest_word(expressions: Sequence[str], published: Mapping[str, Sequence[str]]) -> str:
-    """Return the published value, or a word of one, that a misspelt word of a selector most likely means; "" if none is near."""
+    """Return the published value, or the word in one, that a misspelt word of a selector most likely means; "" if none is similar."""
     candidates: dict[str, None] = {}
     for values in published.values():
         for value in values:
@@ -539,7 +540,7 @@ def _nearest_word(expressions: Sequence[str], published: Mapping[str, Sequence[s
 
 
 def _split_of(hint: NearestFit, hints: Iterable[NearestFit]) -> str:
-    """Return the text that offers several devices with a smaller amount each, in place of one device; "" if none fit."""
+    """Return the text that offers several devices with a smaller amount each instead of one device; "" if that does not fit either."""
     for split in hints:
         if split.kind is Kind.SPLIT and (split.claim, split.request) == (hint.claim, hint.request):
             pieces, _, piece = split.value.partition(" x ")
@@ -582,7 +583,7 @@ def _with_request(claim: ResourceClaim, at: int) -> ResourceClaim:
 
 
 def _too_large(claim: ResourceClaim, given: Mapping[str, PodClaim]) -> Judgement | None:
-    """Refuse a claim for extended resources that exceeds the limit of devices of a claim; None if it does not."""
+    """Refuse a generated claim with more devices than one claim can hold; None if it has not too many."""
     bodies = [request.exactly for request in claim.spec.devices.requests]
     total = sum(body.count or 0 for body in bodies if body is not None)
     if total <= MAX_RESULTS:
@@ -609,7 +610,7 @@ def _is_plain(claims: Sequence[ResourceClaim]) -> bool:
 
 
 def _may_be_cured(kinds: Mapping[str, Answer]) -> bool:
-    """Return whether an obstacle on some node can disappear, or is unknown."""
+    """Return whether what is in the way on some node can disappear, or is unknown."""
     for answer in kinds.values():
         if not answer.explained or any(reason.stage in CURABLE for reason in answer.reasons):
             return True

@@ -1,8 +1,8 @@
-"""Judges whether nodes can serve a pod's requests: its claims, and its requests of device plugins. Pure.
+"""Judges whether nodes can serve a pod's requests: its claims, and its requests of device plugins.
 
 A pod is refused only if no node could serve it even if all devices were free, so that waiting cannot help. If the devices are only in use now,
-the pod gets a warning. While the inventory is stale, `State.stock` is None and nothing is refused. An object that could not be read
-(`State.unseen`) and an autoscaler whose nodes are not declared turn a refusal into a warning (`problems.deny_or_warn`).
+the pod gets a warning. While the copy of the cluster is stale, `State.stock` is None and nothing is refused. A refusal becomes a warning if
+objects could not be read (`State.unseen`), or if an autoscaler may create nodes that are not declared (`problems.deny_or_warn`).
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _PLACING = frozenset(
     ("nodeName", "nodeSelector", "affinity")
 )  # fields of a pod's spec that constrain its node, besides tolerations
 _NODES_OF_OTHERS = "its pods for such nodes wait"
-# Steps for judging a pod's claims together with those for CPUs.
+# The most steps for judging whether a node can serve a pod's claims together with those for CPUs.
 _CPUS = 1_000_000
-# Steps for the check of all parameters of one object; and steps for each entry, because its names are compared with a dozen others.
-# Selectors are charged separately.
+# _PARAMETERS: the most steps for checking all driver parameters of one object. _ENTRY: the steps charged for each entry, because its names are
+# compared with a dozen others. Selectors are charged separately.
 _PARAMETERS: Final = 100_000
 _ENTRY: Final = 2_000
 
@@ -66,7 +66,7 @@ class Requested(NamedTuple):
 
 
 def why_cpus_unserved(requested: Requested, state: State, budget: Budget) -> str:
-    """Explain why no node could ever serve these claims of a pod, some of which are for CPUs; "" if a node could, or if unknown."""
+    """Explain why no node could ever serve these claims of a pod, some of which are for CPUs; "" if a node could, or if that is unknown."""
     if state.stock is None:
         return ""
     given = {claim.name: claim for claim in requested.claims if claim.spec is not None}
@@ -93,10 +93,10 @@ def inspect_claim(obj: dict[str, Json], namespace: str, state: State, budget: Bu
 
 
 def judge_requests(requested: Requested, state: State, budget: Budget) -> Problems:
-    """Judge a pod's requests of device plugins, and then its claims together, because one node has to serve all of them.
+    """Judge a pod's requests of device plugins, then all of its claims together, because one node has to serve the pod.
 
-    If the requests of device plugins are denied, the claims are not judged. `deny_or_warn` decides whether a denial stands. If another
-    node could serve a pod of a DaemonSet, the pod waits: after a refusal, its controller would create no further pods for a while.
+    If the requests of device plugins are denied, the claims are not judged. `deny_or_warn` turns some denials into warnings. A pod of a
+    DaemonSet that only a node where it cannot run could serve is not refused: after a refusal, the controller creates no pods for a while.
     """
     problems = judge_plugin_request(requested.by_plugin, state, budget)
     if not problems.decisions:
@@ -127,10 +127,10 @@ def judge_unchanged(unchanged: Requested, requested: Requested, state: State, bu
 
 
 def _judge_claims(requested: Requested, state: State, budget: Budget) -> Problems:
-    """Judge all claims of a pod on the nodes it can use, their parameters, and the compatibility of their devices."""
+    """Judge whether a node where the pod can run can serve all of its claims; check their parameters, and the compatibility of their devices."""
     namespace = requested.namespace
     claims: list[ResourceClaim] = []
-    extended: list[ResourceClaim] = []  # for names that a device plugin may serve later, so they refuse no pod
+    extended: list[ResourceClaim] = []  # claims for names that a device plugin may serve later: they refuse no pod
     warnings: list[str] = []
     given: dict[str, PodClaim] = {}
     by_plugin = ""
@@ -163,7 +163,7 @@ def _judge_claims(requested: Requested, state: State, budget: Budget) -> Problem
 
 
 def _find_risk(claims: Sequence[ResourceClaim], scheduler: str, state: State, budget: Budget) -> str:
-    """Name the DeviceCompatibility that the pod's scheduler may break; "" if none. Only drawbridge's scheduler knows the kind."""
+    """Name the DeviceCompatibility that the pod's scheduler may break; "" if there is none. Only drawbridge's scheduler knows this kind."""
     stock, bridge = state.stock, state.configuration.file.bridge
     if stock is None or not stock.compatibilities or not scheduler or not claims:
         return ""
@@ -202,7 +202,10 @@ def text_of(finding: Finding) -> str:
 
 
 def _can_plugin_serve(claim: PodClaim, state: State) -> tuple[bool, str]:
-    """Return whether a device plugin serves the claim's extended resources on a node that the pod can use; else a node that could later."""
+    """Return whether a device plugin on a node where the pod can run can serve the claim's extended resources now.
+
+    If not, the second value is a node whose device plugin could serve them once its devices are healthy and free; "" if there is none.
+    """
     if state.stock is None or claim.pod is None:
         return True, ""
     nodes = [*state.stock.nodes.values(), *(state.prospects.nodes.values() if state.prospects is not None else ())]
@@ -240,11 +243,11 @@ def _known_claims(requested: Requested, state: State) -> list[ResourceClaim]:
 
 
 def describe_plugin_alternative(problems: Problems, decisions: Iterable[Decision], state: State) -> str:
-    """Return a text that names a node whose device plugin serves a key that no claim can serve; "" if there is no such node."""
+    """Return a text that names a node whose device plugin serves a key of the pod; "" if there is no such node."""
     if MayServe.PLUGIN not in problems.may_serve or problems.waits_because:
         return ""
     for decision in decisions:
-        is_replaced = decision.outcome in REPLACED and "/" in decision.key  # CPU requests stay
+        is_replaced = decision.outcome in REPLACED and "/" in decision.key  # a request for `cpu` is not replaced
         nodes = state.fleet.handed_out.get(decision.key) if is_replaced else None
         if nodes:
             return f"node {min(nodes)} still serves {decision.key} through a device plugin"
@@ -296,7 +299,7 @@ def _judge_reachable(
     constraints: Mapping[str, Any],
     subject: str = "pod",
 ) -> Judgement:
-    """Judge claims on the nodes that their pod can use; on all nodes if it can use all or, at present, none."""
+    """Judge claims on the nodes where their pod can run. If it can run on all nodes, or at present on none, judge them on all nodes."""
     assert state.stock is not None
     within: frozenset[str] | None = None
     if constraints:

@@ -1,9 +1,8 @@
-"""Applies LimitRanges to pods in files, as the API server does before it calls webhooks: default amounts, and bounds.
+"""Applies the default amounts and the bounds of LimitRanges to pods in files, as the API server does before it calls webhooks.
 
 Objects in files are judged with the default amounts. The amounts are removed again from the result, because the API server adds them itself.
-Bounds that the API server would enforce are findings of `check`. Mirrors kubernetes:plugin/pkg/admission/limitranger
-(mergeContainerResources, PodValidateLimitFunc), which runs before webhooks and after the API's defaults, so a container with a limit has a
-request already.
+An amount beyond a bound is a finding of `drawbridge check`. Mirrors kubernetes:plugin/pkg/admission/limitranger (mergeContainerResources,
+PodValidateLimitFunc), which runs before webhooks and after the API's defaults, so a container with a limit has a request already.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ _OF_PODS = ("cpu", "memory")  # resources with pod-level amounts
 
 
 class Filled(NamedTuple):
-    """An object as it is in the file (`written`), and with default amounts (`object`).
+    """An object as it is in the file (`written`), and the same object with default amounts (`object`).
 
-    `given` has the `resources` of each container with new amounts, before and after, by the container's pointer.
+    `given` has the containers that got amounts, by pointer: their `resources` in the file, and with default amounts.
     """
 
     written: dict[str, Any]
@@ -82,7 +81,7 @@ def fill_in(obj: Object, state: State) -> Filled:
 
 
 def out_of_bounds(obj: Object, state: State) -> list[Decision]:
-    """Return a decision for each amount that a LimitRange of the namespace forbids; its container is "" for the whole pod."""
+    """Return a decision for each amount that a LimitRange of the namespace forbids; the container is "" if the amount is the whole pod's."""
     defaults = state.container_defaults.get(namespace_of(obj))
     decisions: list[Decision] = []
     if defaults is None or not defaults.bounds or _is_stored(obj):
@@ -133,7 +132,10 @@ def _amounts_of_pod(spec: dict[str, Json], written: dict[str, Json]) -> tuple[_Q
 
 
 def _total(spec: dict[str, Json], part: str) -> _Quantities:
-    """Return the sums of limits or requests over containers and sidecars, or of an init container and earlier sidecars if that is more."""
+    """Return for each resource the larger of two sums of limits or requests.
+
+    One is over containers and sidecars, the other over an init container and the sidecars before it.
+    """
     total: _Quantities = {}
     sidecars: _Quantities = {}
     starting: _Quantities = {}
@@ -160,7 +162,7 @@ def _add(total: _Quantities, amounts: _Quantities) -> None:
 def _beyond(bounds: Bounds, limits: _Quantities, requests: _Quantities) -> Iterator[tuple[str, str]]:
     """Yield each resource that violates a bound, with the reason.
 
-    A missing request violates a minimum, a missing limit violates a maximum, and either violates a ratio.
+    A missing request violates a minimum. A missing limit violates a maximum. A missing request or limit violates a ratio.
     """
     for key, least in bounds.least.items():
         for part, amounts in (("request", requests), ("limit", limits)):

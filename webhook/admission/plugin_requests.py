@@ -1,17 +1,17 @@
-"""Judges a pod's requests of device plugins: whether a node could ever serve them. Pure.
+"""Judges a pod's requests of device plugins: whether a node could ever serve them.
 
-A resource is judged if a dialect knows it, it stays on the pod, and no DeviceClass serves it. The table lists the nodes that the pod's
-nodeSelector, node affinity and nodeName allow; taints are ignored:
+A resource is judged if a dialect (a device plugin's vocabulary) has it, no claim replaces it, and no DeviceClass serves it. The table is about
+the nodes that the pod's nodeSelector, node affinity and nodeName allow; taints are ignored:
 
-| the node | result |
+| what the node has, in `status.capacity` or `allocatable` | what follows |
 |---|---|
-| has enough of each resource, in `status.capacity` or `allocatable` | it can serve the pod, now or later |
-| has some of a resource, and less than the pod requests | it can never serve the pod |
-| has an amount of 0, or lacks one of several resources | unknown: its device plugin may only be starting |
-| has none of the resources | ignored |
+| enough of each resource | the node can serve the pod, now or later |
+| some of a resource, but less than the pod requests | the node can never serve the pod |
+| 0 of a resource, or only some of several resources | unknown: the node's device plugin may only be starting |
+| none of the resources | nothing |
 
-A pod is refused if there are nodes of the second row and none of the first and third, and if no declared node (`nodeTemplates`) could serve it.
-The kubelet compares the same numbers, so no scheduler could place the pod. `capacity` includes unhealthy devices; `allocatable` does not.
+A pod is refused if all nodes with such a resource are of the second row, and if no declared node (`nodeTemplates`) could serve it. The kubelet
+compares the same numbers, so no scheduler could place the pod. `capacity` includes unhealthy devices; `allocatable` does not.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _SEVERAL = "the pod's containers"
 
 
 class PluginRequest(msgspec.Struct, frozen=True):
-    """The amounts that a pod requests of device plugins, in nano-units, and the nodes that it can use."""
+    """The amounts that a pod requests of device plugins, in nano-units, and the constraints on the pod's node."""
 
     amounts: Mapping[str, int]
-    # By resource: the first container that requests it, and the subject of the message.
+    # By resource: the first container that requests it, and the subject of the sentence about the request.
     users: Mapping[str, str]
     subjects: Mapping[str, str]
     constraints: Mapping[str, Any]
@@ -63,7 +63,7 @@ class PluginRequest(msgspec.Struct, frozen=True):
 
 
 def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decision] = ()) -> PluginRequest | None:
-    """Return a pod's requests of device plugins, without the keys that the decisions replace; None if there is nothing to judge."""
+    """Return a pod's requests of device plugins, without the keys that claims replace; None if there is nothing to judge."""
     fleet = state.fleet
     if not (state.confirmed and fleet.known) or is_skipped(pod):
         return None
@@ -156,7 +156,7 @@ def _left(node: Node, key: str, used: Mapping[str, int]) -> int:
 
 
 def _autoscaler_can_serve(request: PluginRequest, state: State) -> bool:
-    """Return whether a declared node, which an autoscaler can create, has enough."""
+    """Return whether a node that an autoscaler can create (`nodeTemplates`) has enough of each resource."""
     return any(
         all(key in have and have[key].nano >= amount for key, amount in request.amounts.items())
         for have in [template.allocatable for template in reach_templates(request.constraints, state.configuration)]
@@ -192,7 +192,7 @@ def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node])
         offers = f"no device plugin on a node that the pod can run on offers more than {most // NANO} (node {largest})"
         other = f"node {largest_anywhere} offers {most_anywhere // NANO}, but the pod cannot run there"
         return _beyond(request, key, f"{opening}: {request.asks(key)}, but {offers}; {other}", remedy)
-    # Each resource is enough on some node, but no node has enough of all.
+    # For each resource some node has enough, but no node has enough of all resources.
     node = min(short, key=lambda candidate: candidate.metadata.name)
     requested = " and ".join([request.asks(key) for key in request.amounts])
     has = " and ".join([f"{most_of(node, key) // NANO} {key}" for key in request.amounts if _lists(node, key)])
@@ -201,7 +201,7 @@ def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node])
 
 
 def _beyond(request: PluginRequest, key: str, text: str, remedy: str = "") -> Problems:
-    """Refuse a pod whose requests only other nodes could serve."""
+    """Refuse a pod that at most nodes where it cannot run could serve."""
     may_serve = MayServe.NEW_NODE | MayServe.UNREACHED
     return denied(stated(Code.NEVER, text, remedy), request.users.get(key, ""), key, may_serve)
 

@@ -1,4 +1,4 @@
-"""Lists the claims of a pod: its own, those of its translation, and the one that its scheduler creates for extended resources. Pure."""
+"""Lists the claims of a pod: its own, those of its translation, and the one that its scheduler creates for extended resources."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SCHEDULER = "/spec/schedulerName"
 
 
 def own_claims(pod: dict[str, Json], ours: Iterable[PodClaim]) -> tuple[PodClaim, ...]:
-    """Return the claims in a pod's spec; `ours` are those that drawbridge added."""
+    """Return the claims in a pod's spec; `ours` are the claims that drawbridge adds, some of which may be in the spec already."""
     known = {claim.name: claim for claim in ours}
     claims: list[PodClaim] = []
     for entry in items(inside(pod, "spec"), "resourceClaims"):
@@ -48,7 +48,7 @@ def own_claims(pod: dict[str, Json], ours: Iterable[PodClaim]) -> tuple[PodClaim
 
 
 def all_claims(pod: dict[str, Json], given: Iterable[PodClaim]) -> tuple[PodClaim, ...]:
-    """Return the claims in a pod's spec, then those `given` by its translation."""
+    """Return the claims in a pod's spec, then the claims that its translation adds (`given`)."""
     given = tuple(given)
     if not inside(pod, "spec").get("resourceClaims"):
         return given
@@ -63,10 +63,11 @@ def extended_claims(
     operations: Iterable[Operation] = (),
     replaced: Container[tuple[str, str]] = (),
 ) -> tuple[PodClaim, ...]:
-    """Return the claim that kube-scheduler will create for extended resources of DeviceClasses, after `operations`; none if it creates none.
+    """Return the claim that the scheduler will create for the extended resources that DeviceClasses serve; () if it will create none.
 
-    `replaced` are the containers and keys that the operations remove. The claim is judged like a claim in the pod's spec. On a node whose device
-    plugin offers the resource, the scheduler creates no claim, so there is no warning if such a node can serve all extended resources.
+    `operations` are the webhook's changes to the pod; `replaced` are the containers and keys that they remove. The claim is judged like a claim
+    in the pod's spec. On a node whose device plugin offers the resource, the scheduler creates no claim, so there is no warning if such a node
+    can serve all extended resources.
     """
     served = state.fleet.extended
     requested = find_names(pod, served, replaced) if served else set()
@@ -130,7 +131,7 @@ def _requesters(made: ExtendedClaim) -> dict[str, str]:
 
 
 def find_claim(pod_claim: PodClaim, namespace: str, state: State) -> ResourceClaim | str | None:
-    """Return the claim to judge, or a warning that it is missing; None if it is allocated already."""
+    """Return the claim to judge, or a warning that the claim or its template is missing. None if it is allocated, or if nothing was read yet."""
     # A claim from a template gets no namespace, so that equal pods of all namespaces share one cached judgement.
     if pod_claim.spec is not None:
         return ResourceClaim(

@@ -1,4 +1,4 @@
-"""The reasons why no node can serve a pod, and whether they refuse the pod or warn. Pure."""
+"""The reasons why no node can serve a pod, and whether these refuse the pod or become warnings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MayServe(Flag):
 
 
 class Problems(msgspec.Struct, frozen=True):
-    """Why no node can serve a pod: decisions that refuse it or only add doubts, and warnings."""
+    """Why no node can serve a pod: decisions, which refuse the pod or only record a doubt, and warnings."""
 
     decisions: tuple[Decision, ...] = ()
     warnings: tuple[Warned, ...] = ()
@@ -53,7 +53,7 @@ def denied(denial: Finding, container: str, key: str, may_serve: MayServe) -> Pr
 
 
 def deny_or_warn(problems: Problems, state: State) -> Problems:
-    """Turn refusals into warnings if objects are unreadable, the pod waits, an autoscaler may create a node, or the configuration requires it."""
+    """Turn refusals into warnings if objects are unreadable, the pod can wait, an autoscaler may create a node, or the configuration says so."""
     if not problems.denials:
         return problems
     file = state.configuration.file

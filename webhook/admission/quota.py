@@ -1,8 +1,8 @@
-"""Decodes and answers the reviews of `/quota`: `admit` of the allocator counts the claims of the new object (`allocator.quota`). Pure.
+"""Decodes and answers the reviews of `/quota`. The allocator's function `admit` counts the claims of the new object (`allocator.quota`).
 
-The claims of a pod come from its templates. The specs of ours are in an annotation of the pod, and each counts only if its name is the hash of
-its content. The allocator looks up all other templates. A claim counts by its own spec. Other objects are allowed, because quotas do not count
-them.
+A pod's claims will be created from templates. The specs of drawbridge's templates are in an annotation of the pod; a spec counts only if the
+template's name is the spec's hash. The allocator looks up all other templates. A ResourceClaim counts by its own spec. Other objects are
+allowed, because quotas do not count them.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def future_claims_of_pod(pod: Pod) -> dict[str, FutureClaim]:
     }
     if not templates:
         return {}
-    # The specs in the pod's annotation. Its signature is not verified, but the name of each is the hash of its content.
+    # The specs in the pod's annotation. Its signature is not verified, but the name of each template must be the hash of its spec.
     written: dict[str, ResourceClaimSpec] = {}
     for name, spec in template.read_unproven(pod.metadata.annotations.get(names.TEMPLATES, "")).items():
         with suppress(WireError):

@@ -4,9 +4,9 @@
 
 `_decide` calls `decide_pod` for a new pod, `_replay` for its update, and `_validate` for a validating review.
 
-A review whose object is not a JSON object is refused. An object with an unreadable field is allowed, with a warning. An object of another
-kind is allowed. A review that exceeds its budget is allowed, with a warning. The mutating review judges all claims of a pod, so the API
-server needs no validating review of the pod, unless another webhook changes it afterwards (`webhook.registration`).
+A review whose object is not a JSON object is refused. An object with an unreadable field is allowed, with a warning. So is the object of a
+review that exceeds its budget. Objects that the webhook does not decide about are allowed. The mutating review judges all claims of a pod, so
+the API server needs no validating review of the pod, unless another webhook changes it afterwards (`webhook.registration`).
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ UNTOUCHED: Final = "untouched"
 OUT_OF_SCOPE: Final = "out of scope"
 OFF: Final = "off"
 _SILENT = frozenset((UNTOUCHED, OUT_OF_SCOPE, OFF))
-# Outcomes as they are recorded if the mode holds them back.
+# What is recorded instead of these outcomes if the mode holds them back.
 _HELD_BACK = {
     REFUSED: "would refuse",
     "cleaned": "would clean",
     "translated": "would translate",
     "replayed": "would replay",
 }
-# Steps charged for checking an object by the rules of `drawbridge check`. One call on the event loop may take fewer, so a worker checks
+# Steps charged for checking an object by the rules of `drawbridge check`. One call on the event loop may not take so many, so a worker checks
 # these objects.
 OBJECT_CHECK_STEPS = 100_000
 _OURS = f"{names.DOMAIN}/".encode()
@@ -152,7 +152,7 @@ def decide_review(
 ) -> Answer:
     """Answer a review at the path "mutate" or "validate"; raise ReviewError if it is not a review.
 
-    `is_out_of_time` returns whether the time is over, `max_call_steps` limits the steps of one uninterruptible call.
+    `max_call_steps` limits the steps of one uninterruptible call.
     """
     obj: dict[str, Json] | None = None
     if path == "validate" or state.configuration.reads_all:
@@ -253,7 +253,7 @@ def _answer(
     is_late: bool = False,
     controller: str = "",
 ) -> Answer:
-    """Answer a review in a mode. `enforce` and `warn` return the warnings; `warn` also returns what `enforce` would do."""
+    """Answer a review in a mode. The answer has the warnings in the modes `enforce` and `warn`; in `warn` it also says what `enforce` would do."""
     request = review.request
     applied = hold_back(verdict, mode)
     warnings: tuple[Warned, ...] = ()
@@ -393,10 +393,10 @@ def _check(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
 def answer_timeout(path: str, body: bytes, state: State) -> Answer:
     """Allow the object of a review that took too long unchanged, with a warning; raise ReviewError if it is not a review.
 
-    An unchanged pod gets its devices from the device plugin it was written for, or waits. The scheduler judges a claim that was not judged
-    here. The object is not decoded as a whole, because decoding cannot be interrupted. Only forged annotations of drawbridge are removed,
-    so that nobody can keep them by making a pod slow to decide. A canary chooses by the pod's owner, which is not decoded, so the mode may
-    differ.
+    An unchanged pod gets its devices from the device plugin that it was written for, or waits. The scheduler judges a claim that was not judged
+    here. The object is not decoded as a whole, because decoding cannot be interrupted. Only forged annotations with drawbridge's names are
+    removed, so that nobody can keep them by making a pod slow to decide. The canary chooses by the pod's owner, which is not decoded, so it may
+    choose otherwise than for a pod that is decided in time.
     """
     is_marked = path == "mutate" and _OURS in body
     request, head = reviews.decode_head(body) if is_marked else (reviews.decode(body), {})
@@ -417,7 +417,7 @@ def _forged(pod: Json, namespace: str, state: State) -> tuple[str, ...]:
     annotations = inside(pod, "metadata", "annotations")
     if is_skipped(pod):
         return ()
-    # `read_record` also requires a claim of ours on the pod. The claims are not decoded here.
+    # `read_record` also requires that the pod has a claim of drawbridge. The claims are not decoded here.
     bearer = template.identify_raw(pod, namespace)
     is_genuine = bool(state.keys) and verified_record(annotations, bearer, state.keys) is not None
     return () if is_genuine else tuple(annotations)

@@ -1,7 +1,7 @@
-"""Finds a DeviceCompatibility that a scheduler may break, because only drawbridge's schedulers know `compatibleOnlyWith`.
+"""Finds a DeviceCompatibility that a scheduler may break, because only drawbridge's schedulers know this kind.
 
-If another scheduler could choose devices for the pod that a rule forbids, the author gets a warning at creation. The pod is not refused, because
-the devices are not chosen yet.
+Its rules (`compatibleOnlyWith`) forbid certain devices beside others. If another scheduler could choose forbidden devices for a pod, the author
+gets a warning when the pod is created. The pod is not refused, because its devices are not chosen yet.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GROUPS = 16  # the most groups of equal nodes that are checked
 def find_broken_rule(
     stock: Stock, claims: Sequence[ResourceClaim], budget: Budget, memo: FleetMemo | None = None
 ) -> str:
-    """Return a rule that a scheduler without rules may break with these claims, and the node; "" if none."""
+    """Return a text about a node on which a scheduler that ignores the rules may break one of them with these claims; "" if there is none."""
     if not any(rule.spec.compatible_only_with for rule in stock.compatibilities.values()):
         return ""
     options = Options(steps=step_limits.VERDICT, budget=budget)
@@ -54,7 +54,7 @@ def _devices(answer: Answer) -> list[tuple[PoolId, str]]:
 
 
 def _conflict(stock: Stock, node: str, chosen: Iterable[tuple[PoolId, str]], budget: Budget) -> str:
-    """Name the first of these devices that a rule forbids beside a device in use, with that device and the rule; "" if none."""
+    """Return a text about the first chosen device that a rule forbids beside a device in use; "" if there is none."""
     rules = Rules(stock.compatibilities.values())
     node_pools = stock.pools(node)
     pools = {pool.id: pool for pool in node_pools}

@@ -1,4 +1,4 @@
-"""Reads which autoscalers are installed, and whether they create nodes for pods with resource claims. Pure.
+"""Reads which autoscalers are installed, and whether they create nodes for pods with resource claims.
 
 | autoscaler | for a pending pod with claims |
 |---|---|

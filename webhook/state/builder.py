@@ -1,4 +1,4 @@
-"""Collects the objects of a cluster and builds the `State` for decisions. Pure.
+"""Collects the objects of a cluster and builds the `State` for decisions.
 
 A returned state never changes. Changed namespaces, templates and pods are collected here, and copied when the next state is requested, so
 that ten thousand new templates are copied once and not ten thousand times.

@@ -1,4 +1,4 @@
-"""Reads the configurations of device plugins that make a unit of a resource less than a whole device. Pure.
+"""Reads the configurations of device plugins that make a unit of a resource less than a whole device.
 
 Reads the ConfigMap of NVIDIA's plugin with the DaemonSet or ClusterPolicy that names it, and the sharing of Intel's plugin.
 As in NVIDIA's plugin, `sharing.mps` wins over `timeSlicing`, fewer than two replicas are invalid, and `resources` and

@@ -1,4 +1,4 @@
-"""The features of the API server and of schedulers, which decide which claims may be made. Pure.
+"""The features of the API server and of schedulers, which decide which claims may be made.
 
 The API server silently drops fields whose feature gate is off. A scheduler that is built on older libraries ignores shares or fails on them.
 Claims that need such a feature are not made. Stages follow kubernetes:pkg/features/kube_features.go.

@@ -1,4 +1,4 @@
-"""Reads whether NVIDIA's GPU operator installs the device plugin (ClusterPolicy) or the DRA driver (GPUCluster). Pure.
+"""Reads whether NVIDIA's GPU operator installs the device plugin (ClusterPolicy) or the DRA driver (GPUCluster).
 
 While objects of both kinds exist, the operator reconciles neither. A GPUCluster runs no device plugin and no GPU feature
 discovery, so their labels and ConfigMaps may be stale. Follows NVIDIA/gpu-operator v26.7: api/nvidia/v1,

@@ -1,4 +1,4 @@
-"""Reads the components of a cluster that affect decisions: device plugins, autoscalers, the GPU operator and RuntimeClasses. Pure."""
+"""Reads the components of a cluster that affect decisions: device plugins, autoscalers, the GPU operator and RuntimeClasses."""
 
 from __future__ import annotations
 

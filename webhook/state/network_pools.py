@@ -1,4 +1,4 @@
-"""Reads the pools of network devices from the configurations of device plugins. Pure.
+"""Reads the pools of network devices from the configurations of device plugins.
 
 A pool is a resource name with selectors for its devices. The SR-IOV plugin's ConfigMap has one text, or one for each node if the SR-IOV network
 operator wrote it; the shared RDMA plugin has a ConfigMap too. The NVIDIA network operator writes both from its policies, which are read as well

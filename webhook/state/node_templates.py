@@ -1,4 +1,4 @@
-"""Makes a stock of the nodes that an autoscaler can create, as the administrator declares them (`nodeTemplates`). Pure.
+"""Makes a stock of the nodes that an autoscaler can create, as the administrator declares them (`nodeTemplates`).
 
 If the existing fleet can never serve some claims, this stock shows whether a new node could. All of its devices are free. It is no evidence for
 the meaning of keys.

@@ -1,4 +1,4 @@
-"""Reduces the objects of device plugins and autoscalers to the fields that are read; the rest may be secret. Pure."""
+"""Reduces the objects of device plugins and autoscalers to the fields that are read; the rest may be secret."""
 
 from __future__ import annotations
 

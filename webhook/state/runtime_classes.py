@@ -1,4 +1,4 @@
-"""RuntimeClasses, and the node selector and tolerations that the API server merges into their pods. Pure.
+"""RuntimeClasses, and the node selector and tolerations that the API server merges into their pods.
 
 Follows Kubernetes' plugin/pkg/admission/runtimeclass.
 """
