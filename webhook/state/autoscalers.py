@@ -3,11 +3,11 @@
 | autoscaler | for a pending pod with claims |
 |---|---|
 | Karpenter before 1.7 | creates a node by CPU and memory, whatever devices it has |
-| Karpenter from 1.7, `--ignore-dra-requests` by default | creates no node |
-| ... `--ignore-dra-requests=false` | considers the claims |
+| Karpenter from 1.7, with `--ignore-dra-requests` (the default) | creates no node |
+| Karpenter from 1.7, with `--ignore-dra-requests=false` | considers the claims |
 | cluster-autoscaler before 1.32 | creates no node |
-| ... 1.32 to 1.34, without `--enable-dynamic-resource-allocation` | creates no node |
-| ... with it, and always from 1.35 | considers the claims; for an empty node group only if its provider knows the slices |
+| cluster-autoscaler 1.32 to 1.34, without `--enable-dynamic-resource-allocation` | creates no node |
+| cluster-autoscaler 1.32 to 1.34 with this flag, and always from 1.35 | considers the claims; for an empty node group, only if the cloud provider knows the slices of its nodes |
 
 Follows kubernetes-sigs/karpenter v1.6.0 to v1.14.1 (pkg/operator/options, pkg/controllers/provisioning/scheduling) and
 kubernetes/autoscaler cluster-autoscaler-1.31.0 to 1.36.1 (config/flags, and its page on DRA), and kubernetes-sigs/cluster-autoscaler 33c3f97.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 KARPENTER, CLUSTER_AUTOSCALER = "Karpenter", "cluster-autoscaler"
 STATUS = "cluster-autoscaler-status"  # the ConfigMap that the autoscaler writes in its namespace
 _POOL = "karpenter.sh/nodepool"
-# Labels of nodes in pools of services whose autoscaler may leave no other trace in the cluster.
+# Labels that managed services set on the nodes of a pool. The service's autoscaler may leave no other trace in the cluster.
 POOLS = (
     _POOL,
     "cloud.google.com/gke-nodepool",
@@ -44,14 +44,14 @@ POOLS = (
     "kubernetes.azure.com/agentpool",
     "cluster.x-k8s.io/deployment-name",
 )
-# Labels that the cloud or Karpenter sets on a node. All others must be in the NodePool.
+# Labels that the cloud or Karpenter sets on a node. A node has another label only if the NodePool names it.
 _CLOUDS = re.compile(
     r"(.*\.)?(kubernetes\.io|karpenter\.sh|karpenter\.k8s\.aws|karpenter\.azure\.com|eks\.amazonaws\.com)/.*"
 )
 _HOSTNAME = "kubernetes.io/hostname"
 _VERSION = re.compile(r":v?1\.([0-9]{1,4})[.\w-]*$")
 _TRUE = frozenset(("", "true", "1", "t", "T", "TRUE", "True"))
-_MAX = 256  # pools, and groups of a status
+_MAX = 256  # the most NodePools, requirements of one, and node groups of a status that are read
 
 
 class NodePool(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +120,7 @@ class Autoscaler(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def release(self) -> str:
-        """Its name and version. If the version of cluster-autoscaler is unknown: the versions that may ignore claims."""
+        """The autoscaler's name and version. If the version of cluster-autoscaler is unknown, the versions that may ignore claims."""
         if self.minor is not None:
             return f"{self.name} 1.{self.minor}"
         return self.name if self.name == KARPENTER else f"{self.name} before 1.35"

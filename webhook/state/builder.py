@@ -3,8 +3,8 @@
 A returned state never changes. Changed namespaces, templates and pods are collected here, and copied when the next state is requested, so
 that ten thousand new templates are copied once and not ten thousand times.
 
-A changed claim or node updates the stock at once. The inventory of all devices is expensive, so a change only marks it as old, and the caller
-runs the survey when it has time.
+A changed claim or node updates the stock (devices, and the claims that hold them) at once. The inventory, which summarizes all devices, is
+expensive, so a change only marks it as old. The caller then runs a `Survey`, which makes a new inventory.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ Unstocked = Namespace | ResourceQuota | LimitRange | ResourceClaimTemplate | Pod
 Seen = Stocked | Unstocked
 _STOCKED = (Node, ResourceSlice, DeviceClass, DeviceTaintRule, DeviceCompatibility, ResourceClaim)
 
-_LimitedNames = dict[str, frozenset[str]]  # resource names, by the object that limits them
+_LimitedNames = dict[str, frozenset[str]]  # the resource names that each ResourceQuota or LimitRange of a namespace limits
 _TemplateKey = tuple[str, str]  # namespace, name
-_PodUse = tuple[str, dict[str, int]]  # node, and what the pod requests there, in nano-units
+_PodUse = tuple[str, dict[str, int]]  # a pod's node, and what the pod requests of its device plugins, in nano-units
 
 
 class StateBuilder:
@@ -64,7 +64,7 @@ class StateBuilder:
         self._stock: Stock | None = None
         self._fleet_is_old = False
         self._installed = NONE
-        # Requests of pods on nodes by pod, and their sums by node. A sum may be part of a state, so it is replaced and never changed.
+        # The use of each pod, and the sums of the amounts by node. A sum may be part of a state, so it is replaced and never changed.
         self._pod_uses: dict[str, _PodUse] = {}
         self._used: dict[str, dict[str, int]] = {}
         self._followed = False
@@ -74,7 +74,7 @@ class StateBuilder:
         self._state = State(configuration=configuration, keys=keys, confirmed=False)
 
     def state(self, *, fresh: bool) -> State:
-        """Return the state to decide on now; a state that is not fresh refuses nothing."""
+        """Return the state to decide on now. On a state that is not `fresh`, decisions refuse nothing."""
         if self._outdated:
             self._outdated = False
             self._set(
@@ -236,14 +236,14 @@ class StateBuilder:
             self.apply_survey(survey)
 
     def survey(self) -> Survey | None:
-        """Return the survey that is due, or None. The caller can run it in a thread, because it takes 100 ms on 5,000 nodes."""
+        """Return the survey that is due, or None. The caller can run the survey in a thread, because it takes 100 ms on 5,000 nodes."""
         if self._stock is None or not self._fleet_is_old:
             return None
         self._fleet_is_old = False
         return Survey(self._stock, self._state, self._installed)
 
     def apply_survey(self, survey: Survey) -> None:
-        """Use the results of a survey, together with what has changed since it began."""
+        """Use the results of a survey, together with the changes since it began."""
         if self._stock is not None and survey.stock is not survey.earlier:
             self._stock = survey.stock.caught_up(survey.earlier, self._stock)
         self._set(fleet=survey.fleet, prospects=survey.prospects, stock=self._stock, confirmed=True)
@@ -258,7 +258,7 @@ class Survey:
     def __init__(self, stock: Stock, state: State, installed: Installed) -> None:
         self.earlier = stock
         self._installed = installed
-        # `count_devices` replaces it by a stock of the same objects, read the way the allocator of the server's version reads them.
+        # `count_devices` replaces this stock by one of the same objects, read the way the allocator of the server's version reads them.
         self.stock = stock
         self._server = state.features.server
         self._file = state.configuration.file
@@ -289,7 +289,7 @@ def _put_or_drop(table: dict[K, V], key: K, value: V | None) -> None:
 
 
 def _foreign_owner(meta: ObjectMeta) -> str | None:
-    """Return text about the likely owner of a template that has our prefix but not our labels; None for all others."""
+    """Return a text about the likely owner of a template that has our prefix but not our labels; None for any other template."""
     if not meta.name.startswith(names.PREFIX) or names.LABELS.items() <= meta.labels.items():
         return None
     for owner in meta.owner_references:
@@ -302,7 +302,7 @@ def _foreign_owner(meta: ObjectMeta) -> str | None:
 def _with_limited_names(
     before: Mapping[str, frozenset[str]], namespace: str, own: _LimitedNames
 ) -> Mapping[str, frozenset[str]]:
-    """Return the limited keys by namespace, with those of one namespace replaced; namespaces without limits are left out."""
+    """Return the limited keys by namespace, after replacing those of one namespace. Namespaces without limits have no entry."""
     after = {name: keys for name, keys in before.items() if name != namespace}
     if limited := frozenset[str]().union(*own.values()):
         after[namespace] = limited

@@ -48,7 +48,7 @@ _MAX_NAME = 253 + 1 + 63  # characters of a resource name, as in the API server
 
 
 _Rows = dict[str, tuple[KnownRow, ...]]  # by key
-_Pattern = tuple[str, Dialect, Row]  # the name up to its `<`, and the row
+_Pattern = tuple[str, Dialect, Row]  # the row's name up to its `<`, the dialect, the row
 
 
 class Configuration:
@@ -104,7 +104,8 @@ class Configuration:
             # The bridge's allocator supports the same features as the cluster's scheduler.
             self.schedulers[file.bridge.scheduler_name] = Scheduler(like_cluster=True)
         self.schedulers |= file.schedulers
-        # Rows by position and key. Names with a varying part are patterns: of resources, and of other keys if they request devices.
+        # Rows by position and key. Rows whose name has a varying part are patterns, which are kept for resources and for other keys that
+        # request devices.
         positions: dict[Position, _Rows] = {position: {} for position in Position}
         patterns: list[_Pattern] = []
         self._patterned: list[_Pattern] = []
@@ -122,7 +123,7 @@ class Configuration:
         self.rows: Mapping[Position, _Rows] = positions
         # The longer pattern is the more specific one: mig-<profile>.shared before mig-<profile>.
         patterns.sort(key=lambda entry: len(entry[2].name), reverse=True)
-        # Patterns by domain. A pattern lacks a domain only if `keys` renames it; such patterns are tried for each name.
+        # Patterns by domain. A pattern lacks a domain only if `keys` gives it such a name. Patterns without a domain are tried for each name.
         self._without_domain = [entry for entry in patterns if "/" not in entry[0]]
         domains = {prefix[: prefix.index("/") + 1] for prefix, _, _ in patterns if "/" in prefix}
         self._patterns = {
@@ -206,7 +207,7 @@ def read_configuration(value: Json) -> tuple[Configuration | None, list[Finding]
     else:
         file = None
     if file is not None:
-        # A field of the wrong type may define names, so unknown names are not reported then.
+        # If a field that defines names has the wrong type, unknown names are not reported: it may define them.
         unchecked = frozenset[str]() if bad.isdisjoint(_DEFINING_NAMES) else _USING_NAMES
         mistakes += [
             contradiction for contradiction in contradictions(file) if _first(contradiction.path) not in unchecked

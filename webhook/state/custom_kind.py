@@ -1,4 +1,4 @@
-"""Custom kinds by their CustomResourceDefinitions, and the fields that the API server prunes from their objects.
+"""Reads CustomResourceDefinitions, and removes from objects of these kinds the fields that the API server prunes.
 
 Follows the rules of structural schemas. A definition that cannot be read is ignored.
 """
@@ -20,7 +20,7 @@ GroupKind = tuple[str, str]
 
 _GROUP = "apiextensions.k8s.io"
 _BETA = f"{_GROUP}/v1beta1"
-# Bounds of one definition's schemas; the largest published one has 16,217 nodes (KServe) and 20 levels.
+# Bounds for the schemas of one definition. The largest published definition (KServe) has 16,217 nodes and 20 levels.
 _MAX_NODES = 100_000
 _MAX_DEPTH = 100
 _META = frozenset(("apiVersion", "kind", "metadata"))

@@ -35,10 +35,10 @@ class Group(msgspec.Struct, frozen=True, eq=False):
     product: str
     profile: str
     memory: int
-    bandwidth: int  # of a device that can be shared; 0 if it publishes none
-    cpus: int  # of a device that can be shared
-    rootless: bool  # its pcieRoot is the empty text, which equals every other empty root
-    parted: bool  # a claim without amounts gets a part of it
+    bandwidth: int  # 0 unless claims can share the device and it publishes a bandwidth
+    cpus: int  # 0 unless claims can share the device and it publishes CPUs
+    rootless: bool  # whether pcieRoot is the empty string, so that it equals the pcieRoot of every other such device
+    parted: bool  # whether a claim without amounts gets only a part of the device
 
     @classmethod
     def from_device(cls, driver: str, device: Device) -> Group:
@@ -67,7 +67,7 @@ class ReadAttributes(msgspec.Struct, frozen=True):
 
     @classmethod
     def combine(cls, reads: Iterable[cel.Reads]) -> ReadAttributes:
-        """Combine the attributes of selectors with those of `Target.where`. Capacities are left out, because `key` includes all of them."""
+        """Combine the attributes that selectors read with those of `Target.where`. Capacities are not needed, because `key` includes all."""
         reads = tuple(reads)
         names = {(domain, name) for reads_ in reads for kind, domain, name in reads_.names if kind == "attributes"}
         names |= {(target.driver, name) for target in TARGETS.values() for name in target.where}
@@ -94,7 +94,7 @@ class ReadAttributes(msgspec.Struct, frozen=True):
 
 
 class Census(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """The devices of each group, nodes by the groups that they publish, and the counts of each slice by its name."""
+    """The number of devices in each group, the nodes by the groups that they publish, and the counts of each slice by the slice's name."""
 
     reading: ReadAttributes = ReadAttributes()
     groups: Mapping[Group, int] = {}
@@ -104,7 +104,7 @@ class Census(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @classmethod
     def count(cls, slices: Iterable[ResourceSlice], reading: ReadAttributes, earlier: Census | None = None) -> Census:
-        """Count the devices in usable pools; slices that an earlier census with the same reading has counted are skipped."""
+        """Count the devices in usable pools. Slices that an earlier census with the same `reading` has counted are not counted again."""
         known = earlier if earlier is not None and earlier.reading == reading else cls(reading=reading)
         by_key = dict(known.by_key)
         counted: dict[str, tuple[ResourceSlice, Mapping[Group, int]]] = {}

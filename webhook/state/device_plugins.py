@@ -1,8 +1,8 @@
-"""Reads the configurations of device plugins that make a unit of a resource less than a whole device.
+"""Reads the configurations of device plugins with which a unit of a resource is less than a whole device.
 
 Reads the ConfigMap of NVIDIA's plugin with the DaemonSet or ClusterPolicy that names it, and the sharing of Intel's plugin.
 As in NVIDIA's plugin, `sharing.mps` wins over `timeSlicing`, fewer than two replicas are invalid, and `resources` and
-`rename` are ignored. A node runs the configuration of its label, else the default, else a fallback (`config-manager`).
+`rename` are ignored. A node runs the configuration that its label names, else the default, else a fallback (`config-manager`).
 Follows NVIDIA/k8s-device-plugin v0.20: api/config/v1, cmd/config-manager; NVIDIA/gpu-operator v26.7: api/nvidia/v1;
 intel/intel-device-plugins-for-kubernetes: cmd/gpu_plugin.
 """
@@ -32,13 +32,13 @@ _NAMED, _SINGLE, _EMPTY = "named", "single", "empty"
 _CHART_FALLBACKS = (_NAMED, _SINGLE)
 _INTEL = ("gpu.intel.com/i915", "gpu.intel.com/xe")
 _INTEL_ARGUMENT = "shared-dev-num"
-_MAX = 64  # configurations of one ConfigMap, and resources of a configuration
+_MAX = 64  # the most configurations of a ConfigMap, and resources of a configuration, that are read
 
 
 class Replicas(msgspec.Struct, frozen=True, gc=False):
     replicas: int
     strategy: str
-    # Whether a pod that requests more than one fails.
+    # Whether the plugin rejects pods that request more than one replica.
     fails_above_one: bool = False
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Replicas(msgspec.Struct, frozen=True, gc=False):
 
 
 class Replicated(msgspec.Struct, frozen=True, gc=False):
-    """The object that configures replicas of a resource, and how it configures them."""
+    """Replicas of a resource, and the object that configures them."""
 
     where: str
     sharing: Replicas
@@ -57,7 +57,7 @@ class Replicated(msgspec.Struct, frozen=True, gc=False):
 
 
 class PluginConfiguration(msgspec.Struct, frozen=True, kw_only=True):
-    """One configuration, its object, and the resources that it replicates."""
+    """One configuration of a plugin: the object that contains it, and the resources of which it makes replicas."""
 
     where: str
     shared: Mapping[str, Replicas] = {}
@@ -87,7 +87,7 @@ class DevicePlugin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _MapUse(msgspec.Struct, frozen=True):
-    """A ConfigMap that a DaemonSet or ClusterPolicy gives the NVIDIA plugin; a ClusterPolicy does not name its namespace."""
+    """A ConfigMap that a DaemonSet or a ClusterPolicy gives the NVIDIA plugin. A ClusterPolicy does not name the ConfigMap's namespace."""
 
     name: str
     namespace: str = ""
@@ -145,7 +145,7 @@ def device_plugins(objects: Iterable[Object], *, named_maps_only: bool = False) 
         name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
         configurations: dict[str, PluginConfiguration] = {}
         for entry, value in list(inside(map_, "data").items())[:_MAX]:
-            # A value that is not valid YAML is still a text here; the plugin does not start with it either.
+            # A value that is not valid YAML is still a string here. The plugin does not start with such a value.
             if isinstance(value, dict) and is_configuration(value):
                 configurations[entry] = _configuration(value, f"ConfigMap {namespace}/{name} ({entry})")
         if not configurations:
@@ -186,7 +186,7 @@ def _map_uses(obj: Object) -> Iterator[_MapUse]:
     if not any(files) or not is_nvidias:
         return
     default = variables.get("DEFAULT_CONFIG", "")
-    if variables.get("NODE_LABEL") is None and not default:  # the plugin reads a single mounted file
+    if variables.get("NODE_LABEL") is None and not default:  # no config-manager: the plugin reads the file itself
         default = next(filter(None, files)).rpartition("/")[2]
     strategies = variables.get("FALLBACK_STRATEGIES", ",".join(_CHART_FALLBACKS))
     fallbacks = tuple(filter(None, strategies.split(",")))

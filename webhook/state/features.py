@@ -1,7 +1,7 @@
-"""The features of the API server and of schedulers, which decide which claims may be made.
+"""The features of the API server and of schedulers, on which it depends which claims the webhook can make.
 
-The API server silently drops fields whose feature gate is off. A scheduler that is built on older libraries ignores shares or fails on them.
-Claims that need such a feature are not made. Stages follow kubernetes:pkg/features/kube_features.go.
+The API server silently drops fields whose feature gate is off. A scheduler that is built on older libraries ignores shares of devices, or
+fails on them. The webhook makes no claims that need a missing feature. Stages follow kubernetes:pkg/features/kube_features.go.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 EXTENDED = servers.EXTENDED  # DeviceClasses with an extendedResourceName
-# By feature gate: the first minor version of Kubernetes that has it on by default.
 _DECIDING = (servers.CLAIMS, servers.ALTERNATIVES, servers.CAPACITY, servers.COUNTERS, servers.TAINTS, EXTENDED)
+# By feature gate: the first minor version of Kubernetes in which the gate is on by default.
 _ON_SINCE = {gate: min(stage.since for stage in servers.GATES[gate] if stage.on) for gate in _DECIDING}
 
-# The cluster's scheduler, drawbridge's by its default name, and schedulers that are not known to allocate claims. Vocabularies
-# add their own, and `schedulers:` in the configuration adds and overrides.
+# The cluster's scheduler, drawbridge's scheduler by its default name, and schedulers that are not known to allocate claims. Each vocabulary
+# adds the schedulers of its system. The configuration's `schedulers` adds further ones and replaces these.
 SCHEDULERS: Mapping[str, Scheduler] = {
     "default-scheduler": Scheduler(like_cluster=True),
     "drawbridge": Scheduler(like_cluster=True),
@@ -34,7 +34,7 @@ SCHEDULERS: Mapping[str, Scheduler] = {
 
 
 class Features(KnownServer, frozen=True, kw_only=True):
-    """The server's version and feature gates. The default is for offline use: the newest known Kubernetes."""
+    """The server's version and feature gates. The default is the newest known Kubernetes, for commands without a cluster."""
 
     @classmethod
     def from_server(cls, server: Server) -> Features:
@@ -44,7 +44,7 @@ class Features(KnownServer, frozen=True, kw_only=True):
 
     @classmethod
     def combine(cls, minor: int, reported: Mapping[str, bool], declared: Declared = Declared()) -> Features:  # noqa: B008  a value
-        """Combine what a server reports with what the configuration declares for the rest."""
+        """Combine the gates that a server reports with those that the configuration declares. A reported gate takes precedence."""
         known = servers.known_of(minor, reported, declared)
         return cls(minor=minor, gates=known.gates, reported=known.reported, declared=declared)
 

@@ -23,7 +23,7 @@ class GpuOperator(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's objects by name."""
 
     policies: tuple[str, ...] = ()
-    # The policies that run the device plugin, which is the default.
+    # The policies with which the operator runs the device plugin. A policy enables the plugin by default.
     plugins: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
     # Clusters that are not ready, with their `status.state`.

@@ -34,7 +34,7 @@ _KINDS = {
     "RuntimeClass": "node.k8s.io",
     **dict.fromkeys(POLICIES, "mellanox.com"),
 }
-# Matches texts of ConfigMaps that must be parsed as YAML first (`cluster.manifests.unfold`).
+# Matches values in ConfigMaps that must be parsed as YAML before `installed` reads them (`cluster.manifests.unfold`).
 IN_CONFIG_MAPS = re.compile(
     r"(?:sharing|imex|migStrategy|resources|nodeGroups|(?i:resourceList|configList))[\"']?[ \t]*:"
 ).search
@@ -60,9 +60,9 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def usually(self, key: str) -> Replicated | None:
-        """Return how the default configuration of a device plugin makes replicas of a resource; None if none does.
+        """Return the replicas of a resource that the default configuration of a device plugin makes; None if no plugin makes any.
 
-        All configurations of a plugin without a default count.
+        If a plugin has no default, all of its configurations count.
         """
         for plugin in self.plugins:
             if plugin.default is None:
@@ -85,7 +85,7 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def neglects(self, selected: Selected, spec: Mapping[str, Any]) -> str:
-        """Return why an autoscaler would not create a node for a pending pod with claims, and the remedy; "" if it would."""
+        """Return why an autoscaler would not create a suitable node for a pending pod with claims, and the remedy; "" if none is known to fail."""
         pod = pod_with_tolerations(spec)
         for autoscaler in self.autoscalers:
             if why := autoscaler.neglects(selected, pod):
@@ -93,7 +93,7 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
     def ignores(self, key: str) -> str:
-        """Return the configuration that renames devices to this name, which the plugin ignores; "" if there is none."""
+        """Return the configuration in which this is a new name for devices, which the plugin ignores; "" if there is none."""
         for plugin in self.plugins:
             for configuration in plugin.configurations.values():
                 if key in configuration.ignored:

@@ -1,7 +1,7 @@
-"""Makes the inventory of a cluster from DeviceClasses, ResourceSlices and nodes, as translation needs it.
+"""Makes the inventory that translation needs from the DeviceClasses, ResourceSlices and nodes of a cluster.
 
-It has the DeviceClass for each target, the sizes and attributes that its devices publish, and the resources that nodes still offer by device
-plugins. `webhook.admission.judge` decides whether a claim fits.
+The inventory has the DeviceClass for each target (a kind of device), the sizes and attributes that the devices of a class publish, and the
+resources that nodes still offer by device plugins. `webhook.admission.judge` decides whether a claim fits.
 
 A compromised node can publish any labels, allocatable resources and slices, so nothing about the pods of all tenants may depend on a single
 node. A fact is what most nodes publish. Each node has one vote. Sizes are ranked by votes, and a node that publishes several sizes divides its
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from dra.objects import DeviceClass, ResourceSlice
 
-_MAX_SIZES = 128  # products or profiles of a class that are kept; nodes with more groups of devices come last
+_MAX_SIZES = 128  # the most products or profiles of a class that are kept; `_find_groups` reads nodes with more groups of devices last
 T = TypeVar("T")
-_VOTE = 720_720  # of one node: divisible by every number up to 16
+_VOTE = 720_720  # the vote of one node, divisible by every number up to 16
 _TOO_COSTLY = "its selectors cost too much to evaluate them on every kind of device"
 _TOO_MANY = f"it has more than {_MAX_SIZES} products"
 
@@ -47,17 +47,17 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     assumes: bool = False
     classes: Mapping[str, Served] = {}
     nodes: Mapping[str, Node] = {}
-    # Resource: the nodes with the resource in status.allocatable, first only among the nodes that `evidence` chooses, then among all nodes.
+    # By resource: the nodes that have it in status.allocatable. `handed_out` has only nodes that `evidence` chooses.
     handed_out: Mapping[str, frozenset[str]] = {}
     handed_out_anywhere: Mapping[str, frozenset[str]] = {}
-    # Dialect: the nodes whose labels show that a unit is not a whole device, each with that label.
+    # By dialect: the nodes with a label which shows that a unit is not a whole device, and this label.
     labelled: Mapping[str, Mapping[str, str]] = {}
-    # Resource: the nodes whose device plugin is configured to make replicas of it.
+    # By resource: the nodes whose device plugin makes replicas of it, and their configuration.
     shared: Mapping[str, Mapping[str, Replicated]] = {}
     installed: Installed = NONE
     # The evidence that an autoscaler may create nodes: its name, or the label of a managed node pool; "" without evidence.
     grows: str = ""
-    # Extended resource, also an implicit one: the class that serves it.
+    # By extended resource, also an implicit one: the class that serves it.
     extended: Mapping[str, str] = {}
     # Whether `evidence` restricts the nodes or drivers.
     chosen: bool = False
@@ -78,9 +78,9 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         evidence: Evidence = Evidence(),  # noqa: B008  a value
         installed: Installed = NONE,
     ) -> Inventory:
-        """Gather the facts; slices that an earlier inventory has counted are not counted again.
+        """Gather the facts. Slices that an earlier inventory has counted are not counted again.
 
-        If `evidence` chooses nodes or drivers, all others are ignored.
+        If `evidence` chooses nodes or drivers, the labels and slices of all others are ignored.
         """
         classes = tuple(classes)
         every = {node.metadata.name: node for node in nodes}
@@ -89,7 +89,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if evidence.drivers:
             slices = [piece for piece in slices if piece.spec.driver in evidence.drivers]
         if evidence.node_selector:
-            # Devices of no node count only if their driver is chosen; otherwise each author of such a slice would have a vote.
+            # Devices that belong to no node count only if `evidence` names their driver; otherwise each author of such a slice would have a vote.
             chosen = {node.metadata.name for node in nodes} | ({""} if evidence.drivers else set())
             slices = [piece for piece in slices if (piece.spec.node_name or "") in chosen]
         selectors = [_Selectors(class_) for class_ in classes]
@@ -160,7 +160,7 @@ class _Selectors:
     """The compiled selectors of one class. As in the allocator, a class with an invalid selector matches nothing.
 
     Each selector is evaluated on each group of devices. A compromised node can publish any number of groups, so the evaluation has a budget.
-    Only costs above those of an ordinary selector are charged to it, so that such a node does not use up the budget of other nodes.
+    Only the cost above that of an ordinary selector is charged, so that such a node does not use up the budget of other nodes.
     """
 
     def __init__(self, class_: DeviceClass) -> None:
@@ -176,7 +176,7 @@ class _Selectors:
         return [selector.reads for selector in self._compiled or ()]
 
     def matching(self, groups: Iterable[Group]) -> list[Group]:
-        """Return the groups of the class, without those on which a selector fails. Raises OutOfBudget if that costs too much."""
+        """Return the groups of the class. A group on which a selector fails is left out. Raises OutOfBudget if the evaluation costs too much."""
         matched: list[Group] = []
         for group in groups if self._compiled is not None else ():
             view = cel.view_of(group.driver, group.sample)
@@ -192,7 +192,7 @@ class _Selectors:
 
 
 def _find_groups(selectors: _Selectors, census: Census) -> tuple[list[Group], str]:
-    """Return the groups of a class, and why some may be missing, "" if none is.
+    """Return the groups of a class, and why some of them may be missing; "" if none is.
 
     Groups on nodes with few groups come first, so that a node with very many groups cannot use up the budget for them.
     """
@@ -282,7 +282,7 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
 
 
 def _rank(names: Mapping[Group, str], holdings: Mapping[frozenset[Group], list[str]]) -> tuple[Product, ...]:
-    """Return the products (or profiles), those that most nodes publish first. The memory of each is what most of these nodes publish.
+    """Return the products (or profiles), in the order of their votes. The memory of each has the most votes of the nodes that publish it.
 
     A node divides its vote among its products, so that a node with eight invented products does not outvote a product of two other nodes. For
     each product it also divides a vote among the sizes. Of two sizes with equal votes the smaller comes first, because it fits on both.

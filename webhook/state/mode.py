@@ -1,7 +1,7 @@
-"""The mode of a pod: off, observe, warn or enforce; by the label of its namespace, then the configuration, then the canary.
+"""The mode of a pod: off, observe, warn or enforce. The label of its namespace sets it, or else the configuration.
 
-An empty label counts as absent. `enforce` becomes `warn` for workloads outside the canary. It also becomes `warn` if the Namespace, a
-ResourceQuota or a LimitRange could not be read, or if the label is not a valid mode (such as `Off`): then it is uncertain what the namespace
+An empty label counts as absent. `enforce` becomes `warn` for workloads that the canary does not cover. It also becomes `warn` if the Namespace,
+a ResourceQuota or a LimitRange could not be read, or if the label is not a valid mode (such as `Off`): then it is uncertain what the namespace
 allows, and a translated pod cannot be translated back.
 """
 

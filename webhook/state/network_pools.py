@@ -1,9 +1,9 @@
 """Reads the pools of network devices from the configurations of device plugins.
 
-A pool is a resource name with selectors for its devices. The SR-IOV plugin's ConfigMap has one text, or one for each node if the SR-IOV network
-operator wrote it; the shared RDMA plugin has a ConfigMap too. The NVIDIA network operator writes both from its policies, which are read as well
-if they are among the objects. As in Go, the case of JSON member names does not matter. A plugin with a mistake in its configuration does not
-start: the mistake is reported, and other pools are used.
+A pool is a resource name with selectors for its devices. The SR-IOV plugin and the shared RDMA plugin each read a ConfigMap. That of the SR-IOV
+plugin has one configuration, or one for each node if the SR-IOV network operator wrote it. The NVIDIA network operator writes both ConfigMaps
+from its policies, so policies among the objects are read, too. As in Go, the case of JSON member names does not matter. A plugin with a mistake
+in its configuration does not start: the mistake is reported, and the other pools are used.
 Follows k8snetworkplumbingwg/sriov-network-device-plugin: pkg/types, pkg/factory, cmd/sriovdp; k8snetworkplumbingwg/
 sriov-network-operator: controllers, bindata; Mellanox/k8s-rdma-shared-dev-plugin: pkg/types, pkg/resources; Mellanox/
 network-operator: manifests.
@@ -23,10 +23,10 @@ from dra.raw import Object, inside, items, mapping, strings, text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-# Matches texts of ConfigMaps that are such a configuration.
+# Matches a value of a ConfigMap that is a configuration of one of these plugins.
 IS_TEXT = re.compile(r"\"(?:resourceList|configList)\"\s*:", re.IGNORECASE).search
 _IMAGES = ("sriov-network-device-plugin", "rdma-shared-dev-plugin")
-# Policies of the NVIDIA network operator, and their members with a text for a plugin.
+# Policies of the NVIDIA network operator, and their fields that contain a plugin's configuration.
 POLICIES = ("NicClusterPolicy", "NicNodePolicy")
 _POLICY_PLUGINS = ("rdmaSharedDevicePlugin", "sriovDevicePlugin")
 _LONGEST_TEXT = 256 << 10
@@ -44,21 +44,21 @@ _LISTS = (
 _SCALARS = ("resourceName", "resourcePrefix", "deviceType", "isRdma", "vdpaType")
 _READ = frozenset(name.lower() for name in (*_NAMES, *_SCALARS, "selectors", *_LISTS))
 _MAX_ENTRIES = 4_096  # of a ConfigMap
-_MAX = 256  # pools, alternatives of a pool, and values of a selector
-_LONGEST = 63  # letters of a value
-_SHOWN = 3  # values, and selectors, that a description names
+_MAX = 256  # the most pools, alternatives of a pool, and values of a selector
+_LONGEST = 63  # the most characters of a value
+_SHOWN = 3  # the most selectors, and values of a selector, that a description names
 
 Selectors = Mapping[str, tuple[str, ...]]
 
 
 class NetworkPool(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource name, and the selectors of its devices: a device matches one of the alternatives."""
+    """A resource name, and the selectors of its devices: each device of the pool matches one of the alternatives."""
 
     name: str
-    # The object and its entry with the pool.
+    # The object that configures the pool, and the entry in it.
     where: str
     alternatives: tuple[Selectors, ...]
-    # Whether one handle gives a container every device of the pool.
+    # Whether one unit of the resource gives a container all devices of the pool.
     is_shared: bool = False
 
     def __str__(self) -> str:
@@ -114,7 +114,7 @@ def _entries(obj: Object, prefixes: Mapping[tuple[str, str], str]) -> Iterator[t
 
 
 def _parsed(content: str) -> object:
-    """Parse the text in a policy. Texts of ConfigMaps are parsed before (`cluster.manifests.unfold`). A text that is not JSON is returned as it is."""
+    """Parse a configuration in a policy. Those in ConfigMaps are parsed before (`cluster.manifests.unfold`). A text that is not JSON is not changed."""
     if len(content) > _LONGEST_TEXT:
         return content
     try:
@@ -143,7 +143,7 @@ def outline_of(value: object) -> object:
 
 
 def _uses(obj: Object) -> Iterator[tuple[str, str, str]]:
-    """Yield the ConfigMaps that a DaemonSet mounts for such a plugin, with the prefix of its resource names."""
+    """Yield the ConfigMaps that the DaemonSet of a network device plugin mounts, with the prefix of the plugin's resource names."""
     pod = inside(obj, "spec", "template", "spec") if obj.get("kind") == "DaemonSet" else {}
     prefix, is_plugin = "", False
     for container in items(pod, "containers"):
@@ -217,7 +217,7 @@ def _alternatives(pool: Object, *, is_shared: bool) -> tuple[Selectors, ...]:
 
 
 def _join(pool: NetworkPool, other: NetworkPool) -> NetworkPool:
-    """Combine the pools that several nodes have under one name."""
+    """Combine two pools of the same name, which different nodes may have."""
     more = tuple([selectors for selectors in other.alternatives if selectors not in pool.alternatives])
     if not more or len(pool.alternatives) + len(more) > _MAX:
         return pool

@@ -1,10 +1,10 @@
-"""Makes a stock of the nodes that an autoscaler can create, as the administrator declares them (`nodeTemplates`).
+"""Makes a stock (`dra.stock`) of the nodes that an autoscaler can create, as the administrator declares them (`nodeTemplates`).
 
-If the existing fleet can never serve some claims, this stock shows whether a new node could. All of its devices are free. It is no evidence for
-the meaning of keys.
+If the existing fleet can never serve some claims, this stock shows whether a new node could. All of its devices are free. Its nodes show nothing
+about the meaning of keys.
 
-A template becomes one node of its name with one slice for each driver. Devices of no node are copied from the fleet, because a new node may
-reach them. DeviceTaintRules are not copied, because they are temporary.
+Each template becomes one node with the template's name, and with one slice for each driver. Slices that belong to no node are copied from the
+fleet, because a new node may reach their devices. DeviceTaintRules are not copied, because they are temporary.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from dra.finding import Finding
     from webhook.state.schema import NodeTemplate, TemplateDevices
 
-# Limits of the work for one refusal.
-MAX_DEVICES = 128  # of a node
+# These limit the work for one refusal.
+MAX_DEVICES = 128  # of one template
 MAX_TEMPLATES = 16
 # Resources besides devices are not declared, so a template node has enough of each.
 PLENTY = {name: parse("1Ei") for name in ("cpu", "memory", "ephemeral-storage", "pods")}
 
 
 def prospects(templates: Sequence[NodeTemplate], stock: Stock) -> Stock | None:
-    """Return a stock with one idle node for each template below its `maxNodes`; None if there is no such template."""
+    """Return a stock with one idle node for each template that has fewer nodes than `maxNodes`; None if there is no such template."""
     slices = [piece for piece in stock.slices.values() if not piece.spec.node_name]
     nodes: list[Node] = []
     for template in templates:
@@ -107,7 +107,7 @@ def wrong_templates(templates: Sequence[NodeTemplate]) -> Iterable[Finding]:
             reason = f"{total} devices are more than {MAX_DEVICES} on one node"
             yield mistake(f"{path}/devices", reason, "delete those that no pod requests by extended resource")
         for j, entry in enumerate(template.devices):
-            # Validate a slice with one such device, and report problems where the template has the field.
+            # Validate a slice with one such device, and report each problem at the template's field.
             fields = {
                 "/spec/devices/0": f"{path}/devices/{j}",
                 "/spec/driver": f"{path}/devices/{j}/driver",

@@ -1,4 +1,4 @@
-"""Reduces the objects of device plugins and autoscalers to the fields that are read; the rest may be secret."""
+"""Reduces the objects of device plugins and autoscalers to the fields that are read, because the other fields may be secret."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _labels(value: Any) -> Object:
 
 
 def _arguments(value: Any) -> list[str]:
-    """Keep the flags that are read, and a number after such a flag."""
+    """Keep the flags that are read, and a number that follows such a flag."""
     relevant: list[str] = []
     for before, argument in pairwise(["", *_texts(value)]):
         is_flag = argument.startswith("-") and argument.lstrip("-").partition("=")[0] in _FLAGS

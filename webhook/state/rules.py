@@ -1,7 +1,7 @@
 """Finds the mistakes in a configuration file whose fields have valid types, mostly in the administrator's own tables and targets.
 
 A configuration affects the pods of all tenants. So it is rejected if a part of it has no effect, can never match, matches keys of another system,
-or could make a review too expensive. Types are checked before (`webhook.state.schema`).
+or could make a review too expensive. The types of the fields are checked before (`webhook.state.schema`).
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
         PreferredNodes,
     )
 
-# All names are in the matchConditions of the webhook configurations, where the API server compares them with the keys of each pod.
+# The names of all rows are in the matchConditions of the webhook configurations: the API server compares them with the keys of each pod.
 MAX_ROWS = 512
 MAX_TARGETS = 64
-MAX_NAMED = 20  # existing names in the message about an unknown name
+MAX_NAMED = 20  # the most existing names that a message about an unknown name lists
 _LONGEST_TEXT = 1_024
 _MAX_SELECTORS = 8
 _MAX_NAMESPACES = 16
@@ -190,7 +190,7 @@ def _wrong_options(dialect: str, options: Options, targets: Mapping[str, Target]
 
 
 def wrong_kubernetes_settings(kubernetes: KubernetesSettings) -> Iterable[Finding]:
-    """Find a version or feature gates that no server has. These are warnings, because the known ones depend on drawbridge's version."""
+    """Find a version or feature gates that no known server has. These are warnings, because this drawbridge may be older than the server."""
     for gate, error in mistakes(kubernetes.version, kubernetes.feature_gates):
         where = f"featureGates/{escape(gate)}" if gate else "version"
         yield finding_at("C002", f"/kubernetes/{where}", str(error), error.remedy)
@@ -229,7 +229,7 @@ def _wrong_placement(placing: Placing) -> Iterable[Finding]:
 
 
 def _fence_conflicts(bridge: BridgeSettings, served: ExtendedResources) -> Iterable[Finding]:
-    """Find settings that leave pods to kube-scheduler, while a fence keeps it from the devices for these pods."""
+    """Find settings that leave pods to kube-scheduler, although a fence keeps kube-scheduler from the devices of these pods."""
     if not bridge.fence:
         return
     for driver in bridge.drivers:
@@ -279,7 +279,7 @@ def _resource_keys(file: File, dialects: Iterable[Dialect]) -> set[str]:
 
 
 def _wrong_keys(file: File, dialects: Iterable[Dialect]) -> Iterable[Finding]:
-    """Find unknown keys under `mixed`, `meanings` and `quotas`, and policies under `mixed` without exactly one rule."""
+    """Find unknown keys under `mixed`, `meanings` and `quotas`, and entries of `mixed` that do not have exactly one rule."""
     known = _resource_keys(file, dialects)
     patterns = []
     for row in known:
@@ -403,7 +403,7 @@ def _unknown_target(path: str, name: str, targets: Mapping[str, Target]) -> Iter
 
 
 def _wrong_shaping(table: Dialect, path: str) -> Iterator[Finding]:
-    """Find keys that refine a request although the dialect requests nothing, and two such keys with one role."""
+    """Find keys that refine a request although no key of the dialect requests anything, and two refining keys with the same role."""
     asks = any(row.place is Position.RESOURCE and row.role is not Role.NONE for row in table.keys)
     names_by_role: dict[tuple[bool, Role], str] = {}
     for number, row in enumerate(table.keys):
@@ -490,7 +490,7 @@ def _is_below(domain: str, other: str) -> bool:
 
 
 def _wrong_role(row: Row, table: Dialect, path: str) -> Iterator[Finding]:
-    """Find an outcome that a table cannot declare, and a role that has no effect in the key's position or does not fit its unit."""
+    """Find an outcome that a table cannot declare, and a role that has no effect in the key's position or that the unit does not fit."""
     if row.outcome not in (*REPLACED, Outcome.LEFT):
         reason = f"a table cannot declare a key as {row.outcome}"
         yield mistake(f"{path}/outcome", reason, "write translated, approximated or left")

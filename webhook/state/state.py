@@ -26,17 +26,18 @@ OF_NAMESPACES = frozenset({"LimitRange", "Namespace", "ResourceQuota"})
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What one review is decided on."""
+    """All that the decision about a review depends on, besides the review."""
 
     configuration: Configuration = msgspec.field(default_factory=Configuration)
     fleet: Inventory = Inventory()
     features: Features = Features()
-    # By namespace: its labels, and the keys that its ResourceQuotas limit.
+    # By namespace: its labels.
     namespaces: Mapping[str, Mapping[str, str]] = {}
+    # By namespace: the keys that its ResourceQuotas limit.
     quotas: Mapping[str, frozenset[str]] = {}
     # By namespace: the keys that its LimitRanges bound or default.
     limit_ranges: Mapping[str, frozenset[str]] = {}
-    # By namespace: the default amounts and bounds of its LimitRanges. Only for objects in files; the API server has applied them to pods.
+    # By namespace: the default amounts and bounds of its LimitRanges. Only for objects in files: the API server applies them before a review.
     container_defaults: Mapping[str, ContainerDefaults] = {}
     # Signing keys; new signatures use the first.
     keys: tuple[bytes, ...] = ()
@@ -48,13 +49,13 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     confirmed: bool = True
     # Kinds with objects that could not be read: an object that is missing here may exist.
     incomplete: frozenset[str] = frozenset()
-    # By namespace: the unreadable kinds, because of which it is unknown what the namespace allows.
+    # By namespace: the kinds whose objects there could not be read, so that it is unknown what the namespace allows.
     unsure: Mapping[str, tuple[str, ...]] = {}
-    # By (namespace, name).
+    # ResourceClaimTemplates by (namespace, name).
     templates: Mapping[tuple[str, str], ResourceClaimSpec] = {}
     # Templates whose name has our prefix but that lack our labels, each with its likely owner.
     template_owners: Mapping[tuple[str, str], str] = {}
-    # What pods request on each node, in nano-units; None if unknown.
+    # By node: the amounts that its pods request of device plugins, in nano-units; None if unknown.
     uses: Mapping[str, Mapping[str, int]] | None = None
     # Custom kinds whose CustomResourceDefinitions are known.
     custom_kinds: Mapping[GroupKind, tuple[CustomKind, ...]] = {}
@@ -72,7 +73,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """The incomplete kinds, because of which a device that is missing here may exist."""
+        """The incomplete kinds of OF_DEVICES: because of them, a device that is missing here may exist."""
         return tuple(sorted(self.incomplete & OF_DEVICES)) if self.incomplete else ()
 
     @property
