@@ -1,6 +1,6 @@
 """The types of the configuration file. The comment above a field is its description in the schema and in docs/configuration.md.
 
-Data only; `webhook.state.configuration` compiles it. The options of each dialect are a field under the dialect's name, which comes from
+`webhook.state.configuration` compiles the file. The options of each dialect are a field under the dialect's name, which comes from
 `VOCABULARIES`, so this module names no dialect.
 """
 
@@ -33,7 +33,7 @@ class _Declared(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
 
 
 class Model(_Declared, frozen=True, kw_only=True):
-    """A device model and its memory, for percentages of a device if no node publishes the memory."""
+    """A device model and its memory, which converts a percentage of a device if no node publishes the memory."""
 
     # The product name that the driver publishes.
     product: str
@@ -50,14 +50,15 @@ class Joint(_Declared, frozen=True, kw_only=True):
     secondary: str
     # The attribute that both kinds publish; `auto` is the PCIe root, or else the NUMA node.
     attribute: str = AUTO
-    # If one count is not a multiple of the other, or if no attribute is common: leave the container, or refuse the pod.
+    # What happens if one count is not a multiple of the other, or if both kinds have no such attribute in common: `leave`
+    # does not change the container, `refuse` refuses the pod.
     otherwise: Literal["leave", "refuse"] = "leave"
 
 
 class Placing(_Declared, frozen=True, kw_only=True):
     """How the bridge places pods if neither the pod nor its Namespace has a strategy."""
 
-    # A strategy, or several with weights: NAME=WEIGHT,NAME=WEIGHT.
+    # A strategy, or several strategies with weights: NAME=WEIGHT,NAME=WEIGHT.
     strategy: str = ALLOCATORS_DEFAULT
     # Namespace: the strategy for its pods.
     namespaces: dict[str, str] = {}
@@ -72,14 +73,14 @@ class BridgeSettings(_Declared, frozen=True, kw_only=True):
     scheduler_name: str
     # Drivers whose devices the bridge manages.
     drivers: tuple[str, ...] = ()
-    # Whether a DeviceTaintRule keeps other schedulers from these devices; claims for the bridge tolerate it.
+    # Whether a DeviceTaintRule keeps other schedulers from these devices. The claims of the bridge's pods tolerate its taint.
     fence: bool = False
     # How to place pods if neither the pod nor its Namespace has a strategy.
     placement: Placing = Placing()
 
 
 class Evidence(_Declared, frozen=True, kw_only=True):
-    """The drivers and nodes that show what a key means and which sizes exist; an empty field selects all."""
+    """The drivers and nodes that show what a key means and which sizes exist. An empty field chooses all drivers or nodes."""
 
     # Drivers whose slices count.
     drivers: tuple[str, ...] = ()
@@ -97,11 +98,11 @@ class Evidence(_Declared, frozen=True, kw_only=True):
 class PreferredNodes(_Declared, frozen=True, kw_only=True):
     """The nodes that are preferred for pods while a fleet migrates node by node. Exactly one field is set."""
 
-    # Nodes with a driver (`dra`), or nodes with a device plugin for the name (`plugin`).
+    # The preferred nodes: those with a DRA driver (`dra`), or those whose device plugin offers the resource (`plugin`).
     prefer: Literal["dra", "plugin"] | None = None
-    # Percentage of the workloads that prefer nodes with a driver.
+    # Percentage of the workloads whose pods prefer nodes with a DRA driver.
     percent: int | None = None
-    # Pods that require these node labels prefer nodes with a driver.
+    # Pods that require these node labels prefer nodes with a DRA driver.
     node_selector: dict[str, str] = {}
 
 
@@ -118,13 +119,13 @@ class ExtendedResources(_Declared, frozen=True, kw_only=True):
     The first of these that is set decides: the pod's annotation, its Namespace, `autoscaled`, the driver, the default.
     """
 
-    # The default. If not set: translate for drivers that the bridge manages, leave for all others.
+    # The value for all other pods. If not set, it is `translate` for drivers that the bridge manages, and `leave` for others.
     default: Serving | None = None
-    # Driver: the same for pods that request its devices.
+    # Driver: the value for pods that request its devices.
     drivers: dict[str, Serving] = {}
-    # Namespace: the same for its pods; it takes precedence over `autoscaled`, which takes precedence over the driver.
+    # Namespace: the value for its pods. It takes precedence over `autoscaled`, which takes precedence over `drivers`.
     namespaces: dict[str, Serving] = {}
-    # Pods for which an autoscaler may create nodes, if it ignores claims.
+    # The value for pods that may need a new node, if the autoscaler that would create this node ignores claims.
     autoscaled: Serving | None = None
 
     def choose(self, driver: str, namespace: str, annotation: str, *, managed: bool, autoscaled: bool) -> Serving:
@@ -142,9 +143,9 @@ class CPUClaims(_Declared, frozen=True, kw_only=True):
     The namespace takes precedence over the default.
     """
 
-    # For namespaces that are not named.
+    # The value for all other namespaces.
     default: Serving = "leave"
-    # Namespace: the same for its pods.
+    # Namespace: the value for its pods.
     namespaces: dict[str, Serving] = {}
 
     def wanted(self, namespace: str) -> bool:
@@ -156,7 +157,7 @@ class CPUClaims(_Declared, frozen=True, kw_only=True):
 
 
 class Kueue(_Declared, frozen=True, kw_only=True):
-    """The DeviceClasses that Kueue counts: those in its `deviceClassMappings`, with its feature gate for DRA enabled."""
+    """The DeviceClasses that Kueue counts. In Kueue they are in `deviceClassMappings`, and the feature gate for DRA is enabled."""
 
     # DeviceClasses under `deviceClassMappings` of Kueue. Pods in a queue are translated only if all of their claims are of
     # these classes (docs/translation.md#workloads-of-other-projects).
@@ -166,43 +167,43 @@ class Kueue(_Declared, frozen=True, kw_only=True):
 class TemplateDevices(_Declared, frozen=True, kw_only=True):
     """A number of equal devices, in the form of a ResourceSlice."""
 
-    # As in `spec.driver` of a ResourceSlice.
+    # The driver, as in `spec.driver` of its ResourceSlices.
     driver: str
     # The number of these devices on a node.
     count: int = 1
-    # As in a ResourceSlice.
+    # The device's attributes, as in a ResourceSlice.
     attributes: dict[str, DeviceAttribute] = {}
-    # As in a ResourceSlice.
+    # The device's capacities, as in a ResourceSlice.
     capacity: dict[str, DeviceCapacity] = {}
-    # As in a ResourceSlice.
+    # Whether several claims can share the device, as in a ResourceSlice.
     allow_multiple_allocations: bool | None = None
 
 
 class NodeTemplate(_Declared, frozen=True, kw_only=True):
     """Nodes that an autoscaler can create: what one of them publishes, and how many there may be."""
 
-    # The name in warnings.
+    # The name that warnings use for the template.
     name: str
-    # Labels of all its nodes, and of no other nodes.
+    # Labels that all nodes of the template have, and that no other node has.
     labels: dict[str, str] = {}
-    # The maximum of such nodes; no maximum if not set.
+    # The maximum number of the template's nodes. If not set, there is no maximum.
     max_nodes: int | None = None
     # The devices that drivers publish for one node.
     devices: tuple[TemplateDevices, ...] = ()
-    # The resources of device plugins on one node.
+    # The resources that device plugins offer on one node, and their amounts.
     allocatable: dict[str, Quantity] = {}
 
 
 class KubernetesSettings(_Declared, frozen=True, kw_only=True):
-    """The API server and its scheduler, as far as they do not report these values themselves."""
+    """Values of the API server and its scheduler that they do not report themselves."""
 
-    # 1.N, for commands on files; a cluster reports its version.
+    # The version as 1.N, for commands on files. A cluster reports its own version.
     version: str = ""
     # Feature gate of the API server and the scheduler: whether it is on.
     feature_gates: dict[str, bool] = {}
 
     def declared(self) -> Declared:
-        """Return the valid part of these settings, and the problems of the rest."""
+        """Return the valid part of these settings, and the problems of the other part."""
         wrong = dict(mistakes(self.version, self.feature_gates))
         minor = read_minor(self.version) if self.version and "" not in wrong else 0
         good = {gate: on for gate, on in self.feature_gates.items() if gate not in wrong}
@@ -221,70 +222,76 @@ class File(_Declared, frozen=True, kw_only=True):
     metadata: Metadata = Metadata()
     # The mode of namespaces without the label `drawbridge.dev/mode`; `drawbridge manifests` installs `observe` by default.
     mode: Mode = "enforce"
-    # Percentage of the workloads that are translated in namespaces with mode `enforce`; the others only get warnings.
+    # Percentage of the workloads whose pods are translated in namespaces with mode `enforce`. Pods of other workloads
+    # only get warnings.
     canary: int = 100
-    # Maximum number of pods evicted per minute. These pods were created without claims while the webhook was down,
-    # and wait for a resource that no node has; 0 evicts none. It needs `manifests/missed/role.yaml`
+    # Maximum number of missed pods that are evicted per minute; 0 evicts none. A missed pod was created without claims
+    # while the webhook was down, and waits for a resource that no node has. Evictions need `manifests/missed/role.yaml`
     # (docs/operating.md#a-pod-stays-pending).
     evict_missed_pods: int = 0
-    # Requests that a claim can only approximate: `warn` and `allow` translate them, `leave` leaves the container
-    # (docs/translation.md#outcomes).
+    # What happens to requests that a claim can only approximate: `warn` translates them with a warning, `allow` without
+    # one, and `leave` does not change the container (docs/translation.md#outcomes).
     approximations: Literal["allow", "warn", "leave"] = "warn"
     # Resource name: the nodes that its pods prefer while some nodes have device plugins and some have drivers
     # (docs/migrate.md#while-the-fleet-is-mixed).
     mixed: dict[str, MixedFleet] = {}
-    # Pods with an extended resource that a DeviceClass serves: left to the scheduler, or translated
-    # (docs/translation.md#names-that-kubernetes-serves).
+    # Whether pods with an extended resource that a DeviceClass serves are left to the scheduler (`leave`) or translated
+    # (`translate`; docs/translation.md#names-that-kubernetes-serves).
     extended_resources: ExtendedResources = ExtendedResources()
-    # Claims for the exclusive CPUs of Guaranteed pods (docs/configuration.md#cpus-of-guaranteed-pods-by-claim).
+    # Whether Guaranteed pods get claims for their exclusive CPUs (`translate`) or not (`leave`;
+    # docs/configuration.md#cpus-of-guaranteed-pods-by-claim).
     cpu_claims: CPUClaims = CPUClaims()
-    # Requests for a percentage of a device whose size is unknown.
+    # What happens to requests for a percentage of a device whose size is unknown.
     unresolved: Literal["leave", "refuse"] = "leave"
-    # Requests whose claims the API server or the pod's scheduler would drop or misread.
+    # What happens to requests whose claims the API server or the pod's scheduler would drop or misread.
     not_understood: Literal["leave", "refuse"] = "leave"
-    # HAMi's binding to a NUMA node, if the driver publishes none: leave the container, drop the binding, or refuse the pod.
+    # What happens to HAMi's binding to a NUMA node if the driver publishes no NUMA nodes: `leave` does not change the
+    # container, `drop` translates it without the binding, and `refuse` refuses the pod.
     numa_bind: Literal["leave", "drop", "refuse"] = "leave"
-    # Claims that no node could serve even with all devices free; `auto` refuses them unless an autoscaler may create a node
-    # that is not declared (docs/translation.md#autoscaled-nodes).
+    # What happens to pods that no node could serve even with all devices free. `auto` refuses them, but only warns if an
+    # autoscaler may create a node that is not declared (docs/translation.md#autoscaled-nodes).
     impossible: Literal["auto", "refuse", "warn"] = "auto"
-    # The new scheduler of fully translated pods that named the scheduler of their system; `""` keeps it.
+    # The scheduler of fully translated pods whose manifest names the scheduler of the system that used the keys;
+    # `""` keeps the manifest's scheduler.
     target_scheduler: str = "default-scheduler"
-    # Key that several systems use: its meaning. `leave`, a dialect, `whole`, `shared` or `mig:<profile>`.
+    # Key that several systems use: its meaning, which is `whole`, `shared`, `mig:<profile>` or a dialect; `leave` does not
+    # translate it.
     meanings: dict[str, str] = {}
-    # Target: its DeviceClass, if it does not have the vendor's name.
+    # Target (a kind of device): its DeviceClass, if the class does not have the vendor's name.
     classes: dict[str, str] = {}
     # Target: the parameters for its driver in claims (`opaque.parameters`); `<i>` in a string is the number of the device
     # (docs/keys.md#keys-of-your-own).
     parameters: dict[str, Opaque] = {}
-    # Your own kinds of device (docs/keys.md#keys-of-your-own).
+    # Targets of your own: kinds of device that drawbridge does not know (docs/keys.md#keys-of-your-own).
     targets: tuple[Target, ...] = ()
     # The memory of device models, if no node publishes it.
     models: tuple[Model, ...] = ()
-    # The drivers and nodes that count as evidence; all by default (docs/translation.md#evidence).
+    # The drivers and nodes that show what a key means; all by default (docs/translation.md#evidence).
     evidence: Evidence = Evidence()
-    # Nodes that an autoscaler can create: a pod that such a node could serve is not refused as impossible
+    # Nodes that an autoscaler can create. A pod that such a node could serve is not refused
     # (docs/translation.md#autoscaled-nodes).
     node_templates: tuple[NodeTemplate, ...] = ()
     # Dialect: its keys, each with the name that this cluster uses instead; `""` disables a key.
     keys: dict[str, dict[str, str]] = {}
-    # Disabled dialects.
+    # Disabled dialects, whose keys the webhook does not know.
     disabled: tuple[str, ...] = ()
-    # Your own tables, in the form that `drawbridge dialects -o yaml` prints (docs/keys.md#keys-of-your-own).
+    # Dialects of your own, as tables in the form that `drawbridge dialects -o yaml` prints (docs/keys.md#keys-of-your-own).
     dialects: tuple[Dialect, ...] = ()
     # Pairs of keys of a container whose devices must share an attribute (docs/keys.md#keys-of-your-own).
     joint: tuple[Joint, ...] = ()
-    # Key that a ResourceQuota limits: the key that counts its claims instead; without it the key is left.
-    # `CLASS.deviceclass.resource.k8s.io/devices`, `requests.deviceclass.resource.kubernetes.io/CLASS`, `requests.NAME`
-    # of a class's `extendedResourceName`, or `count/resourceclaims.resource.k8s.io`. Pods get a warning if no
-    # ResourceQuota of their namespace limits that key, or if it does not count their claims.
+    # Key that a ResourceQuota limits: the new key by which a ResourceQuota counts the claims for it. Without a new key,
+    # the webhook does not translate a limited key. The new key is `CLASS.deviceclass.resource.k8s.io/devices`,
+    # `requests.deviceclass.resource.kubernetes.io/CLASS`, `requests.NAME` of a class's `extendedResourceName`, or
+    # `count/resourceclaims.resource.k8s.io`. Pods get a warning if no ResourceQuota of their namespace limits the new key,
+    # or if the new key does not count their claims.
     quotas: dict[str, str] = {}
-    # Scheduler: what it supports of claims, such as a Volcano that allocates them.
+    # Scheduler: the features of claims that it supports, for example for a version of Volcano that allocates claims.
     schedulers: dict[str, Scheduler] = {}
     # The scheduler that calls drawbridge's allocator, if it is installed (docs/bridge.md#placement).
     bridge: BridgeSettings | None = None
     # The version and feature gates of the API server, if it does not report them (docs/versions.md).
     kubernetes: KubernetesSettings = KubernetesSettings()
-    # The claims that Kueue counts.
+    # Which claims Kueue counts.
     kueue: Kueue = Kueue()
 
     def options(self, dialect: str) -> Options:
