@@ -46,13 +46,13 @@ logger = logging.getLogger("drawbridge.webhook")
 
 # CPU time of a decision in a worker, as a share of `worker_seconds`, which also covers the wait for a worker.
 WORKER_CPU_SHARE = 0.66
-# The most seconds that a worker needs for one byte: decoding 3 MB of empty members takes a second.
+# The most seconds that a worker needs for one byte of a review: decoding 3 MB of empty members takes a second.
 SECONDS_OF_BYTE = 0.35e-6
 # The largest share of the waiting reviews that may come from one peer address.
 PEER_SHARE = 0.75
 # Seconds between two checks whether a template exists.
 POLL_SECONDS = 0.01
-REVIEWS = ("/mutate", "/validate")  # the paths
+REVIEWS = ("/mutate", "/validate")  # the paths of reviews
 BUG = "internal error, see the log of drawbridge"
 
 
@@ -69,7 +69,7 @@ class DecisionLimits(NamedTuple):
     # JSON members, each of which takes some microseconds; reviews with more are decided in a worker. A pod with 64 KiB of variables has 4,000.
     members: int = 8_000
     # CPU seconds of a decision on the event loop; uncharged work adds some. An honest review can wait behind four of these decisions, and should
-    # wait for less than 100 ms. The first evaluation of 5,000 nodes takes 40 ms, and several reviews share it.
+    # wait for less than 100 ms. The first evaluation of 5,000 nodes takes 40 ms; later reviews use its cached result.
     loop_seconds: float = 0.010
     # Seconds for a decision in a worker, including the wait for a worker.
     worker_seconds: float = 1.5
@@ -82,7 +82,7 @@ class DecisionLimits(NamedTuple):
 class _OpenReview(NamedTuple):
     """A review that is not answered yet: `arrived` is when its body was complete, `started` when it left the queue.
 
-    Both are times of `monotonic`: uvloop's clock counts milliseconds, and most reviews take less than one.
+    Both times are of `monotonic`, because uvloop's clock counts milliseconds, and most reviews take less than one millisecond.
     """
 
     path: str
@@ -133,9 +133,9 @@ class App:
         return self._listener.open(host, port, tls)
 
     async def drain(self, *, notice: float, grace: float, linger: float = LINGER) -> None:
-        """Report unready, serve for `notice` more seconds, while the Service removes this pod, then answer the open requests and end.
+        """Report unready, and serve for `notice` more seconds, while the Service removes this pod. Then answer the open requests and end.
 
-        During all of this, each answer closes its connection. Idle connections are closed after `linger` times `notice` more seconds.
+        From now on, each answer closes its connection. Idle connections are closed `linger` times `notice` seconds after the port.
         """
         self._metrics.draining = self._listener.draining = True
         if self._listener.is_open:
@@ -186,7 +186,7 @@ class App:
     # ---- reviews
 
     def _review(self, review: _OpenReview) -> Reply | Coroutine[None, None, Reply]:
-        """Decide a small review now, within the loop's budget; return a coroutine for one that needs more."""
+        """Decide a small review now, within the loop's budget; return a coroutine for a review that needs more."""
         limits = self._limits
         # After a pause of the whole process, a review has waited long too, but then the queue is short.
         if review.started - review.arrived > limits.queue_wait and len(self._listener.queue) >= limits.crowd:
@@ -200,7 +200,7 @@ class App:
             self.longest_hold = max(self.longest_hold, monotonic() - review.started)
         if answer is None:
             return self._answer_later(review, self._decide_in_worker(review))
-        # When many reviews wait, the first decision stands.
+        # When many reviews wait, the first decision is final.
         later = self._later_decision(review, answer, state) if 2 * (self._waiting + 1) <= limits.reviews else None
         return self._answer_later(review, later) if later else self._record_decision(review, answer)
 
@@ -217,14 +217,14 @@ class App:
         if answer.record.outcome == REFUSED:
             return self._decide_again(review, answer, state)
         if answer.record.outcome == UNDECIDED:
-            # The loop's budget is small, and allows no long call; a worker has the full one.
+            # The loop's budget is small, and allows no long call; a worker has the full budget.
             return self._decide_in_worker(review, answer)
         return self._await_templates(review, answer) if self._decider.awaits_template(answer) else None
 
     def _answer_later(
         self, review: _OpenReview, work: Coroutine[None, None, Reply]
     ) -> Reply | Coroutine[None, None, Reply]:
-        """Return a coroutine that awaits `work`; 503 if too many reviews wait already, or too many of this peer."""
+        """Return a coroutine that awaits `work`; 503 if too many reviews wait already, in total or of this peer."""
         most, peer = self._limits.reviews, review.peer
         if self._waiting >= most or self._waiting_of_peer[peer] >= PEER_SHARE * most:
             work.close()
@@ -249,7 +249,7 @@ class App:
     async def _decide_again(self, review: _OpenReview, refused: Answer, earlier_state: State) -> Reply:
         """Decide a refused review again after a moment: a DeviceClass may have been created just before the first pod that names it.
 
-        If the state has not changed, the first refusal stands. If the budget ended before the reason was complete, a worker decides.
+        If the state has not changed, the refusal is final, unless the budget ended before its reason was complete: then a worker decides.
         """
         await asyncio.sleep(self._limits.recheck_delay)
         # Reviews that were refused in one turn of the event loop wake up in one turn; the queue spreads them over several.
@@ -259,7 +259,7 @@ class App:
         if state is not earlier_state:
             answer = self._decide_on_loop(review, state)
         if answer is None or answer.record.outcome == UNDECIDED or answer.is_late:
-            # This decision had too little time, so it must not replace the refusal.
+            # The new decision had too little time, so it must not replace the refusal.
             return await self._decide_in_worker(review, answer)
         return self._record_decision(review, answer)
 
@@ -271,7 +271,7 @@ class App:
         return self._record_decision(review, answer)
 
     async def _decide_in_worker(self, review: _OpenReview, otherwise: Answer | None = None) -> Reply:
-        """Decide in a worker. If it does not decide in time, the answer is `otherwise`, or else that the object is allowed unchanged."""
+        """Decide in a worker. If the worker does not decide in time, the answer is `otherwise`, or else the object is allowed unchanged."""
         state = self._decider.state()
         seconds = self._limits.worker_seconds
         path, body = review.path, review.body

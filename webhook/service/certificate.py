@@ -3,7 +3,7 @@
 | process | certificate | signing keys |
 |---|---|---|
 | authority | from the shared Secrets, which it also renews and rotates | from the shared Secrets |
-| webhook | from the shared Secrets, or from files of another program | from the shared Secrets |
+| webhook | from the shared Secrets, or from files that another program renews | from the shared Secrets |
 | controllers | none, because they serve no requests | from the shared Secrets |
 """
 
@@ -32,7 +32,7 @@ INCOMPLETE = "the Secret is not complete yet; is drawbridge's authority running?
 
 
 class Origin(NamedTuple):
-    """The source of a process's certificate and of the signing keys; see the table above."""
+    """Where a process gets its certificate and the signing keys; see the table above."""
 
     store: SecretStore
     is_authority: bool  # creates, renews and rotates the content of the Secrets
@@ -40,7 +40,7 @@ class Origin(NamedTuple):
     files: tuple[str, str] | None  # a certificate and its key, which another program such as cert-manager renews
 
     async def load(self) -> tuple[Pair | None, tuple[bytes, ...]]:
-        """Return the certificate, if any, and the signing keys. Raises ClusterError or OSError while they cannot be read."""
+        """Return the certificate, if the process has one, and the signing keys. Raises ClusterError or OSError while they cannot be read."""
         pair = None
         if self.is_authority or (self.serves and not self.files):
             material = await (self.store.sync() if self.is_authority else self.store.read())
@@ -107,7 +107,7 @@ class Certificate:
         return True
 
     async def first(self) -> None:
-        """Wait until the signing keys, and the certificate if one is served, are loaded."""
+        """Wait until the signing keys are loaded, and the certificate if the process has one."""
         await self._first.wait()
 
     def unready(self) -> str:

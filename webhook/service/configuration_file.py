@@ -1,7 +1,7 @@
-"""Reads the configuration file, and follows its changes. An invalid new content is logged once, and the last valid one stays in use.
+"""Reads the configuration file, and follows its changes. Invalid content is logged once, and the last valid configuration stays in use.
 
-A mounted ConfigMap changes by a symlink, other files by a write. The content is read every second, which notices both and needs no permission
-to watch.
+A mounted ConfigMap changes by a symlink, other files by a write. The content is read every second, which notices both kinds of change and needs
+no permission to watch.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.configuration")
 EVERY = 1.0
-_LONGEST_LINE = 300  # letters of a problem in a readiness note
-_MISTAKES = 100  # mistakes that are logged
+_LONGEST_LINE = 300  # the most characters of a problem in a readiness note
+_MISTAKES = 100  # the most mistakes that are logged
 _REMOVE_ONE = "remove one of them: only the later one would count"
 
 
 class ConfigurationError(manifests.ManifestError):
-    """A file that cannot be used, with all mistakes and their positions."""
+    """A configuration file cannot be used. The error has all mistakes with their positions."""
 
 
 def load_configuration(path: str, content: bytes | None = None) -> Configuration:
@@ -91,7 +91,7 @@ def _digest(content: bytes | None) -> str:
 
 
 class Source:
-    """A configuration file: the configuration in use with its digest, and the problem of the newest content."""
+    """A configuration file: the configuration in use with its digest, and what is wrong with the newest content."""
 
     def __init__(self, path: str = "", *, every: float = EVERY) -> None:
         """Without a path the defaults are used. Raises ConfigurationError if the file is invalid now."""
@@ -106,7 +106,7 @@ class Source:
         self._names_not_sent: list[str] = []
 
     def notes(self) -> Mapping[str, str]:
-        """Return the notes for readiness: the new content is refused, or the API server may not send all pods with configured keys."""
+        """Return the notes for readiness: the newest content is invalid, or the API server may not send all pods with configured keys."""
         first, *others = self.problem.splitlines() or [""]
         more = f" (and {len(others)} more, in the log)" if others else ""
         refused = f"the new content is refused, and the last good one is in force: {first[:_LONGEST_LINE]}{more}"

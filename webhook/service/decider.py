@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.webhook")
 
-# A selector that makes `dra.cel` import all modules that it otherwise imports when needed.
+# Compiling this selector makes `dra.cel` import all modules that it otherwise imports when it needs them.
 WHOLE_LANGUAGE = "['a'].all(text, text.matches('a'))"
 
-# Steps of a budget in a second of CPU, about.
+# About how many steps of a budget take a second of CPU.
 STEPS_A_SECOND = 1_000_000
-# Share of the time that one uninterruptible call may take.
+# The largest share of a decision's CPU time that one uninterruptible call may take.
 MAX_CALL_SHARE = 0.4
 
 
@@ -37,8 +37,8 @@ class ReviewDecider:
         self._clock = clock
         # Import the compiler of selectors now, so that no review waits for it.
         cel.compile(WHOLE_LANGUAGE)
-        # The latest state, and its variant that refuses nothing, for decisions on a stale view. The variant is cached, because workers and memos
-        # compare states by identity.
+        # The latest state, and the variant of it on which nothing is refused, for decisions while the state is stale. The variant is cached,
+        # because workers and memos compare states by identity.
         self._stale: tuple[State, State] | None = None
 
     def state(self) -> State:

@@ -1,7 +1,7 @@
 """Reads the setup of device plugins and autoscalers: cluster-scoped kinds, and objects in the namespaces that an administrator names.
 
-The objects are read at intervals, not watched; of ConfigMaps, only those that another object names. Objects of tenants have no effect,
-because other namespaces are not read. Kinds that do not exist or may not be read are skipped.
+The objects are read at intervals, not watched. A ConfigMap is read only if another object names it. Objects of tenants have no effect, because
+other namespaces are not read. Kinds that do not exist, or that drawbridge may not read, are skipped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OF_CLUSTER: tuple[Resource[Any], ...] = (
     Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", dict, namespaced=False),
     Resource("deviceplugin.intel.com", "v1", "gpudeviceplugins", "GpuDevicePlugin", dict, namespaced=False),
 )
-# Kinds of operators: commands read from them which device plugins the operators run. The webhook does not read them.
+# Kinds that configure operators. Only commands read them, to find which device plugins the operators run.
 OF_OPERATORS: tuple[Resource[Any], ...] = (
     Resource("amd.com", "v1alpha1", "deviceconfigs", "DeviceConfig", dict),
     Resource("deviceplugin.intel.com", "v1", "qatdeviceplugins", "QatDevicePlugin", dict, namespaced=False),
@@ -33,19 +33,19 @@ OF_OPERATORS: tuple[Resource[Any], ...] = (
     Resource("sriovnetwork.openshift.io", "v1", "sriovoperatorconfigs", "SriovOperatorConfig", dict),
 )
 OF_NAMESPACES = (DAEMON_SETS, DEPLOYMENTS)
-_PAGES = 8  # pages of a list that are read
-_MAPS = 32  # ConfigMaps that are read
+_PAGES = 8  # the most pages of a list that are read
+_MAPS = 32  # the most ConfigMaps that are read
 
 
 class ReadEvidence(NamedTuple):
-    """The objects that were read, and the kinds whose reading is forbidden."""
+    """The objects that were read, and the kinds that drawbridge may not read."""
 
     objects: tuple[Object, ...] = ()
     refused: tuple[str, ...] = ()
 
 
 async def read_evidence(cluster: Cluster, namespaces: Sequence[str], *, for_command: bool = False) -> ReadEvidence:
-    """Read the setup; for a command also the kinds of operators, and the status of cluster-autoscaler."""
+    """Read the setup. For a command, also read OF_OPERATORS and the status of cluster-autoscaler."""
     objects: list[Object] = []
     refused: list[str] = []
     for kind in (*OF_CLUSTER, *(OF_OPERATORS if for_command else ())):
@@ -81,7 +81,7 @@ async def read_evidence(cluster: Cluster, namespaces: Sequence[str], *, for_comm
 async def _read_all(
     cluster: Cluster, kind: Resource[Any], where: str | None, refused: list[str]
 ) -> AsyncIterator[Object]:
-    """Yield the outlines of the objects of a kind that contain a setup."""
+    """Yield the outlines of those objects of a kind that contain a setup."""
     more = ""
     for _ in range(_PAGES):
         try:

@@ -1,4 +1,4 @@
-"""Keeps a `StateBuilder` up to date from a cluster, and reports what is stale or incomplete."""
+"""Follows a cluster with informers, passes the changes to a `StateBuilder`, and reports what is stale or incomplete."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from runtime.informers import Batch, Informer
     from webhook.state import Seen, State, StateBuilder
 
-# Kinds that describe devices and requests for them. ResourceClaims, which show the holders of devices, are followed only with `holders`.
+# Kinds that are always followed. ResourceClaims, which show the holders of devices, are followed only with `holders`.
 DECLARED: tuple[Resource[Any], ...] = (
     resources.NAMESPACES,
     resources.NODES,
@@ -40,7 +40,7 @@ EXTRA: tuple[Resource[Any], ...] = (resources.DEVICE_TAINT_RULES, resources.DEVI
 # Pods that hold devices of device plugins.
 ON_NODES = f"spec.nodeName!=,{LIVING}"
 
-# Namespaces named in a message; further ones are counted.
+# The most namespaces that a message names; it counts further ones.
 NAMED = 5
 
 
@@ -60,9 +60,9 @@ class Follower(ClusterView):
         self._holders = holders
         self._pace = pace
         self._builder = builder
-        # Pods on nodes, as soon as a policy for a mixed fleet needs them.
+        # The informer of pods on nodes, as soon as a policy for a mixed fleet needs them.
         self._pods: Informer[Any] | None = None
-        # The setup of device plugins and autoscalers as last read, and why reading failed.
+        # The setup of device plugins and autoscalers from the last successful read, and why the last read failed.
         self._evidence = ReadEvidence()
         self._evidence_problem = ""
 
@@ -120,7 +120,7 @@ class Follower(ClusterView):
                 await asyncio.sleep(self._pace.refresh)
 
     def stale(self) -> str:
-        """Return why nothing is refused: kinds that are stale or incomplete; "" if none."""
+        """Return why nothing is refused, with the kinds that are stale or incomplete; "" if there are none."""
         if not self.is_synced:
             return ""
         old = [f"{name} ({age:.0f} s)" for name, age in self.ages().items() if age > self._pace.fresh]

@@ -25,19 +25,20 @@ if TYPE_CHECKING:
     from webhook.admission import Record
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-# Bytes of a line. A pod of 5,000 containers would have megabytes, and log collectors cut lines at 16 KiB.
+# The most bytes of a line. The line of a pod with 5,000 containers would have megabytes, and log collectors cut lines at 16 KiB.
 LONGEST = 16 * 1024
-MAX_DECISIONS = 32  # decisions of one pod
+MAX_DECISIONS = 32  # the most decisions about one pod that are logged
 _encoder = msgspec.json.Encoder(enc_hook=str)
 _formatter = logging.Formatter()
 # Characters that JSON does not escape and that a terminal interprets or hides. Names and messages of objects may contain them.
 _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
-# Bytes that a writable pipe accepts at least, and the size that is set for pipes: the default may hold less than 0.1 s of lines.
+# Bytes that a pipe accepts at least if it is writable.
 PIECE = select.PIPE_BUF
+# The size that is set for pipes: a pipe of the default size may hold the lines of less than 0.1 s.
 ROOM = 1 << 20
-# Milliseconds that a line waits for room in the pipe. After a lost line, the next ones do not wait.
+# Milliseconds that a line waits for room in the pipe. After a lost line, the next lines do not wait.
 PATIENCE = 10
 
 
@@ -69,7 +70,7 @@ class Outlet:
     """Writes whole lines to a descriptor. It never fails, even if the log collector is slow, has stopped reading, or has ended.
 
     A write to a full pipe would block all reviews, and a write to a broken pipe fails. So a line is dropped if the pipe has no room within
-    PATIENCE milliseconds. The next written line reports how many were lost. This does not protect from a slow disk. Threads write in turns.
+    PATIENCE milliseconds. The next written line reports how many lines were lost. A slow disk can still block reviews. Threads write in turns.
     """
 
     def __init__(self, descriptor: int) -> None:

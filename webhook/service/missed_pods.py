@@ -1,12 +1,12 @@
-"""Reports pending pods that can never be scheduled, in events, and evicts pods that would be translated if created again.
+"""Writes events about pending pods that can never be scheduled, and evicts those that the webhook would translate if they were created again.
 
 | pending pod | event on | evicted |
 |---|---|---|
-| was created without claims, and would be translated now | the pod | if `evictMissedPods` allows it |
+| was created without claims, and would be translated now (a missed pod) | the pod | if `evictMissedPods` allows it |
 | requests a misspelt resource | the pod | no |
-| needs an administrator; also a workload whose pods are refused for a reason that needs one | the controller's own Deployment | no |
+| needs something from an administrator; also a workload whose pods are refused for lack of this | drawbridge's Deployment of the controller | no |
 
-Each round lists the pods without a node. Every round is bounded in memory, pods judged, events and evictions.
+Each round lists the pods without a node. The memory, the judged pods, the events and the evictions of a round are limited.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ REASON = "NotTranslated"
 MISSPELT = "UnknownResource"
 NEEDED = "AdministratorNeeded"
 CONTROLLER = "drawbridge-controller"
-KEPT_BYTES = 8 << 20  # memory for the pods of a round
-JUDGED = 1_000  # pods judged in a round, alternating between namespaces, those judged longest ago first
-EVENTS = 32  # events on pods in a round, and events for the administrator in REPEAT seconds
-OF_NAMESPACE = 4  # events for the administrator about one namespace in REPEAT seconds
+KEPT_BYTES = 8 << 20  # the most memory for the pods of a round
+JUDGED = 1_000  # the most pods judged in a round: namespaces take turns, and pods judged longest ago come first
+EVENTS = 32  # the most events on pods in a round, and the most events for the administrator in REPEAT seconds
+OF_NAMESPACE = 4  # the most events for the administrator about one namespace in REPEAT seconds
 REPEAT = 1200.0  # seconds between two events with the same content; an API server deletes events after an hour
-OWNERS = 4096  # owners of evicted pods that are remembered
-_SHOWN = 3  # resources named in an event
+OWNERS = 4096  # the most owners of evicted pods that are remembered
+_SHOWN = 3  # the most resources that an event names
 
 
 class MissedPods:
-    """Finds pods that were missed; run it on the leader only."""
+    """Finds the pods of the table above. Run it on the leader only."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class MissedPods:
         return sorted(pods, key=lambda pod: position[pod.metadata.uid])
 
     async def _evict(self, missed: list[tuple[Pod, MissedPod]], waiting: Iterable[Pod]) -> None:
-        """Evict pods that a controller creates again. If the new pod was missed too, it is not evicted."""
+        """Evict missed pods that a controller creates again. If the new pod is also missed, it is not evicted."""
         # By the uid of the owner: the creation time of its newest pod, by the API server's clock, because ours may be ahead of it.
         newest: dict[str, str] = {}
         for pod in waiting:

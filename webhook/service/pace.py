@@ -8,7 +8,7 @@ from typing import NamedTuple
 class Pace(NamedTuple):
     """Intervals in seconds."""
 
-    # Between two reads of Secrets and webhook configurations without a change from a watch; and after a failure.
+    # Between two reads of Secrets and webhook configurations if no watch shows a change; and between a failed read and the next.
     certificate: float = 10.0
     certificate_retry: float = 1.0
     # Between two states built from a stream of changes.
@@ -21,5 +21,5 @@ class Pace(NamedTuple):
     server: float = 600.0
     # The wait for an optional kind, which an API server that serves its group may lack.
     extra: float = 3.0
-    # The age of a confirmed state beyond which the webhook still translates, but refuses nothing.
+    # If the state was last confirmed longer ago than this, the webhook still translates, but refuses nothing.
     fresh: float = 60.0

@@ -1,7 +1,7 @@
 """Lists pods on demand. A watch of all pods would cost the API server more than everything else that drawbridge does.
 
-Two lists are needed: the pending pods that wait for a template, which are few; and, before a template is deleted, the templates that the
-pods of its namespace use.
+One list is of the pending pods, which are few. The other is of all pods in a namespace: it shows whether a template is still used, before the
+template is deleted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PodSurvey:
         self._listed_at: dict[str, float] = {}
 
     async def pending(self, namespace: str, is_wanted: Callable[[Pod], bool], most_bytes: int) -> dict[Key, Pod]:
-        """Return the pods of a namespace, or EVERYWHERE, that have no node and are wanted, as far as there is memory for them."""
+        """Return the pods without a node for which `is_wanted` is true, in a namespace or EVERYWHERE, as far as there is memory for them."""
         pending: dict[Key, Pod] = {}
         room = Allotment(most_bytes)
 
@@ -66,7 +66,7 @@ class PodSurvey:
         return frozenset().union(*self._used.values())
 
     def age(self, namespace: str) -> float:
-        """Return the seconds since a namespace was listed; infinity if it was not."""
+        """Return the seconds since the pods of a namespace were listed; infinity if they were not."""
         listed_at = self._listed_at.get(namespace, float("-inf"))
         return asyncio.get_running_loop().time() - listed_at
 

@@ -1,4 +1,4 @@
-"""One process of drawbridge: webhook, controllers and authority, each of which the settings can turn off.
+"""One process of drawbridge. It runs the webhook, the controllers and the authority, each of which the settings can turn off.
 
 In a cluster each of the three runs in a process of its own, with few permissions: the webhook writes nothing, the controllers cannot read
 the CA's key, and the authority cannot read pods. On a laptop (`drawbridge standalone`) they share one process and the embedded store.
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from webhook.service.settings import Settings
     from webhook.state import Configuration
 
-# The webhook configurations whose CA bundle the authority maintains: the webhook's, and that of quotas if it exists.
+# The webhook configurations whose CA bundle the authority maintains: the webhook's, and that of quota admission if it exists.
 CONFIGURATIONS = (registration.NAME, names.QUOTA)
-# The shortest interval between two sweeps, for settings without a grace period.
+# The shortest interval between two deletions of unused templates, even if the grace period is 0.
 MIN_SWEEP_SECONDS = 1.0
 
 # Gauges that count since the start of the webhook process.
@@ -121,7 +121,7 @@ class Service:
         await self.certificate.first()  # the signing keys come with the certificate
         settings = self._settings
 
-        # If the grace period is shorter than the interval, sweep once per grace period.
+        # If the grace period is shorter than the interval, look for unused templates once per grace period.
         sweep_every = min(settings.sweep_every, max(settings.sweep_after, MIN_SWEEP_SECONDS))
         recorder = Recorder(self._cluster, CONTROLLER, instance=settings.identity)
 
@@ -179,7 +179,7 @@ class Service:
     def _show(self) -> None:
         """Register readiness checks, notes and gauges."""
         follower, gauge = self.follower, self.metrics.gauge
-        # A stale view is a note and does not make a replica unready: all replicas would have the same view.
+        # A stale copy of the cluster is a note and does not make a replica unready: the copies of all replicas would be stale.
         self.metrics.checks = {"cluster": follower.what_is_unread} if self._settings.reads_cluster else {}
         self.metrics.checks["certificate"] = self.certificate.unready
         self.metrics.notes = {

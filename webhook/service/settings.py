@@ -24,7 +24,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     identity: str = ""
     secret: str = NAME
-    # DNS names of the allocator's certificate, for quota admission and reservations; with () no such certificate is created.
+    # DNS names of the certificate with which the allocator serves quota admission and reservations; with () no such certificate is created.
     allocator_names: tuple[str, ...] = ()
     config: Annotated[str, Flag("The DrawbridgeConfiguration; changes take effect without a restart.", "FILE")] = ""
     reviews: Annotated[bool, Flag("Answer admission reviews.")] = True

@@ -1,7 +1,7 @@
 """The template controller: creates the ResourceClaimTemplates that admitted pods name, and deletes those that no pod uses.
 
-`webhook.claims.template_lifecycle` decides; this module watches, lists and writes. All state is in memory, so a restart costs one
-grace period before unused templates are deleted, and nothing else.
+`webhook.claims.template_lifecycle` decides; this module watches, lists and writes. All state is in memory. The only effect of a restart is that
+unused templates are kept for another grace period.
 
 The controller learns in three ways which templates are needed:
 
@@ -9,9 +9,9 @@ The controller learns in three ways which templates are needed:
     survey of pending pods    lists pods without a node that name a missing template (`webhook.service.pod_survey`): in a namespace after a
                               template there was deleted, and again once every webhook replica has seen the deletion; in all namespaces
                               every SURVEY_EVERY seconds, because another program may have removed the label
-    watch of workloads        their templates are created before their first pod, so that this pod need not wait
+    watch of workloads        the templates of a workload are created before its first pod, so that this pod need not wait
 
-Any object may be hostile. An error while processing one quarantines this object, and all others are processed.
+Any object may be hostile. An error while processing an object quarantines this object only, and all others are processed.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.templates")
 WORKERS = 4
-# Interval between two checks whether the decisions about withheld pods can have changed; also the delay of a survey after a deletion.
+# Interval between two checks whether templates that were withheld can be created now; also the delay of a survey after a deletion.
 RETRY_SECONDS = 1.0
 # Interval between surveys of all namespaces, and the deadline of one survey.
 SURVEY_EVERY = 300.0
 SURVEY_SECONDS = 600.0
 WAITING_BYTES = 32 << 20  # memory for the pods that a survey finds
-# The longest time after which the informer shows a template that was created.
+# The informer shows a created template after this time at the latest.
 CACHE_SECONDS = 5.0
 # Delay of the second survey after a deletion. A webhook replica relies on a template that it saw up to a minute ago (`Pace.fresh`), and a
 # review takes seconds; after this time every replica has seen the deletion.
@@ -109,7 +109,8 @@ class Templates:
         self._reported: dict[str, float] = {}  # time of the last failure event, by the uid of the pod
         # The configuration and inventory with which workloads were last translated.
         self._translated_with: tuple[object, object] = (None, None)
-        # Pods whose templates are withheld, with the reason: an invalid signature, or a rule that forbids them now; and the inputs of both.
+        # Pods whose templates are withheld, that is, not created now, with the reason: an invalid signature, or a rule of the namespace. And
+        # the parts of the state on which these reasons depended at the last check.
         self._withheld: dict[Key, str] = {}
         self._withheld_with: tuple[object, ...] = ()
         waiting = f"{names.WAITS_LABEL}=true"
@@ -146,10 +147,10 @@ class Templates:
             followed: list[Informer[Any]] = [self._pods, self._templates, *self._workloads]
             for informer in followed:
                 group.create_task(informer.run())
-            await self._templates.wait_for_sync()  # before that, everything would look missing
+            await self._templates.wait_for_sync()  # before that, every template would look missing
             for _ in range(WORKERS):
                 group.create_task(self._queue.run(self._reconcile))
-            await self._pods.wait_for_sync()  # before that, everything would look unused
+            await self._pods.wait_for_sync()  # before that, every template would look unused
             for informer in self._workloads:
                 await informer.wait_for_sync()
             self._schedule_survey(EVERYWHERE, 0.0)
@@ -191,7 +192,7 @@ class Templates:
                 self._request_for_pod(delta.new, delta.key)
 
     def _request_guarded(self, pod: Pod, key: Key) -> None:
-        """Request the templates of a pod outside of the informer, which has a guard of its own."""
+        """Request the templates of a pod, and quarantine the pod on an error. (If the informer calls a listener, it does that itself.)"""
         with self.quarantine.guard(self._pods.resource.id, *key):
             self._request_for_pod(pod, key)
 
@@ -441,7 +442,7 @@ class Templates:
 
 
 def _identity_only(stored: ResourceClaimTemplate) -> ResourceClaimTemplate:
-    """Drop all but the identity of a template whose name is not ours: its content is never compared."""
+    """Drop all but the identity of a template whose name does not have our prefix: its content is never compared."""
     meta = stored.metadata
     if meta.name.startswith(names.PREFIX):
         return stored
@@ -450,5 +451,5 @@ def _identity_only(stored: ResourceClaimTemplate) -> ResourceClaimTemplate:
 
 
 def _without_spec(workload: StoredWorkload) -> StoredWorkload:
-    """Drop the spec of a workload that a controller created: it is not translated, and nine of ten ReplicaSets are old ones."""
+    """Drop the spec of a workload that a controller created, because it is not translated. Most ReplicaSets are old ones of Deployments."""
     return msgspec.structs.replace(workload, spec=None) if workload.is_owned else workload
