@@ -2,8 +2,8 @@
 
     notice: Annotated[float, Flag("How long to continue serving after SIGTERM.", metavar="SECONDS", least=0)] = 5.0
 
-becomes an option `--notice` that takes a number, with this help and this default. A field without a flag has no option; a field
-marked with `OPTIONS` is a struct whose fields have options.
+becomes an option `--notice` that takes a number, with this help and this default. A field without a `Flag` has no option. A field
+that is annotated with `OPTIONS` is a struct whose fields have options.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A package `__init__` that imports its names on first use, so that one module can be used without the imports of the others."""
+"""Lets a package's `__init__` import each name on first use, so that one module can be used without the imports of the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the tasks of a long-running process until it must stop, then drains and ends it; and names the pod, node and namespace it runs in."""
+"""Runs the tasks of a long-running process until the process must stop, then drains and ends it. Also finds its pod, node and namespace."""
 
 from __future__ import annotations
 

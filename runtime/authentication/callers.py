@@ -1,7 +1,7 @@
 """Decides which callers get an answer: all that can connect, or only those with a client certificate or a token.
 
-An API server sends such credentials if its admission configuration names a kubeconfig for this webhook (docs/install.md). Then no other caller gets a
-review answered or anything signed. Readiness stays open, because kubelets send no credentials.
+An API server sends such credentials if its admission configuration names a kubeconfig for this webhook (docs/install.md). If they are required,
+no other caller gets a review answered or anything signed. The readiness probe needs none, because kubelets send no credentials.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Credentials(NamedTuple):
     """The credentials that callers need; none by default."""
 
     client_ca: str = ""  # a file of CA certificates
-    client_names: tuple[str, ...] = ()  # the accepted common names, or any
+    client_names: tuple[str, ...] = ()  # the accepted common names; () accepts any name
     token_file: str = ""
 
 
@@ -46,7 +46,7 @@ def token_file_flag(guarded: str) -> Flag:
 
 class Callers:
     def __init__(self, credentials: Credentials, *, every: float = RELOAD_SECONDS) -> None:
-        """Read the token file, and again after `every` seconds. Raises OSError if it cannot be read now."""
+        """Read the token file; it is read again when it is needed after `every` seconds. Raises OSError if it cannot be read now."""
         self._credentials = credentials
         self._every = every
         self._token = b""
@@ -63,7 +63,6 @@ class Callers:
             context.verify_mode = ssl.CERT_OPTIONAL
 
     def is_allowed(self, head: Head) -> bool:
-        """Report whether the caller's credentials allow an answer."""
         if not self._is_required:
             return True
         credentials = self._credentials

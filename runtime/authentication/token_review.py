@@ -1,9 +1,9 @@
 """Finds the account of a ServiceAccount token and the node of its pod by TokenReview; results are cached for a while.
 
-A token is valid only for its audience, so one that was stolen elsewhere is useless here. Invalid tokens must be reviewed, too, so the
-number of concurrent reviews is limited, and negative results are cached as well. Tokens that were valid before do not wait behind new ones.
-Each address may have only a few new tokens under review. If there are too many in total, the newest one of the address with the most is
-refused. So a client that guesses tokens blocks neither known nor new tokens of others.
+A token is valid only for its audience, so a token that was stolen from another service is useless here. Invalid tokens must be reviewed, too, so
+the number of concurrent reviews is limited, and negative results are cached as well. Tokens that were valid before do not wait behind new ones.
+Each address may have only a few new tokens under review. If too many are under review in total, the address with the most loses the newest of
+its tokens. So a client that guesses tokens blocks neither the known nor the new tokens of other clients.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_CACHED = 8192
 CONCURRENT_REVIEWS = 8
 MAX_WAITING = 64
 MAX_WAITING_OF_PEER = 16
-LONGEST = 4096  # bytes of a token
+LONGEST = 4096  # the most bytes of a token
 _NODE = "authentication.kubernetes.io/node-name"
 
 
@@ -69,7 +69,7 @@ class TokenReviews:
         self._audience = audience
         self._clock = clock
         self._known: OrderedDict[bytes, tuple[Account, float]] = OrderedDict()
-        # Separate limits for reviews of tokens that were valid before (True) and of other tokens (False).
+        # Reviews of tokens that were valid before (True) and of other tokens (False) have separate limits.
         self._turns = {was_valid: asyncio.Semaphore(CONCURRENT_REVIEWS) for was_valid in (True, False)}
         # The timeouts of the reviews of new tokens, by address, the oldest first. A timeout that expires refuses its token.
         self._new: dict[str, list[asyncio.Timeout]] = {}

@@ -1,4 +1,4 @@
-"""The resource claim controller: feeds informers' objects to `runtime.controllers.claim_decisions` and writes the results."""
+"""The resource claim controller: passes the objects of informers to `runtime.controllers.claim_decisions`, and executes the decisions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ClaimController:
         self._templates = Informer(cluster, RESOURCE_CLAIM_TEMPLATES, quarantine=quarantine)
         self._queue: WorkQueue[Work] = WorkQueue("claim controller", quarantine=quarantine)
         self._by_namespace: _ByNamespace = defaultdict(dict)
-        # Claims created that the informer has not seen yet, so that none is created twice.
+        # Claims that this controller has created and that the informer does not show yet, so that none is created twice.
         self._made: dict[Key, ResourceClaim] = {}
         self._pods.listen(self._on_pods)
         self._claims.listen(self._on_claims)

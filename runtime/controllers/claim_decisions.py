@@ -76,7 +76,8 @@ def actions_for_pod(pod: Pod, claims: Collection[ResourceClaim]) -> list[Action]
     for entry in pod.spec.resource_claims:
         if not entry.resource_claim_template_name:
             continue
-        # The claim's name in the pod's status, else of the claim that the pod owns; "" if none exists, None if the pod needs none.
+        # The name of the entry's claim from the pod's status, or else from the claim that the pod owns. "" means that no claim exists, None
+        # that the entry needs no claim.
         name = claim_name(pod, entry)
         if name is not None and name not in present:
             name = next((claim.metadata.name for claim in claims if generated_for(claim, pod, entry.name)), "")
@@ -171,7 +172,7 @@ def _plain(consumer: ResourceClaimConsumerReference) -> Raw:
 
 
 def claim_from(template: Raw, pod: Pod, entry: str) -> Raw:
-    """Return the claim for an entry of a pod. The template is untyped, so no field of its spec is lost."""
+    """Return the claim for an entry of a pod. The template is plain JSON, so that no field of its spec is lost."""
     outer: Raw = template.get("spec") or {}
     meta: Raw = outer.get("metadata") or {}
     owner: dict[str, Any] = {
@@ -198,7 +199,7 @@ def claim_from(template: Raw, pod: Pod, entry: str) -> Raw:
 
 
 def generate_name(pod: str, entry: str) -> str:
-    """Return `<pod>-<entry>-`, with both shortened in proportion if it is too long."""
+    """Return `<pod>-<entry>-`. If that is too long, both names are shortened in proportion."""
     base = f"{pod}-{entry}"
     if len(base) > _LONGEST_BASE:
         base = f"{pod[: len(pod) * _LONGEST_BASE // len(base)]}-{entry[: len(entry) * _LONGEST_BASE // len(base)]}"

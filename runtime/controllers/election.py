@@ -1,8 +1,8 @@
 """Leader election through a Lease, as k8s.io/client-go/tools/leaderelection does it.
 
-A holder counts as gone when its record has not changed for the lease duration by this process' monotonic clock, so the clocks of two machines
-are never compared. A leader that cannot renew in time stops leading before another candidate can start. This does not prevent a late write:
-a leader's writes must tolerate a second writer (preconditions, content hashes); the lease only avoids duplicate work.
+A holder counts as gone when the Lease has not changed for the lease duration by this process' monotonic clock, so the clocks of two machines
+are never compared. A leader that cannot renew in time stops leading before another candidate can start. But a write that it has sent may still
+take effect later. So a leader's writes must tolerate a second writer (preconditions, content hashes); the lease only avoids duplicate work.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Election:
         self._name = name
         self.identity = identity
         self._term = term or Term()
-        self._seen: tuple[str, float] = ("", 0.0)  # the record's version, and when this process first saw it
+        self._seen: tuple[str, float] = ("", 0.0)  # the Lease's version, and when this process first saw this version
         self._ends_on_restore = ends_on_restore
         self._latest = ""  # the latest version of the Lease that the API server has answered with
         self._taken = False  # whether another live holder had the lease at the last attempt
@@ -89,7 +89,7 @@ class Election:
         return self.leading and self._left() > 0
 
     def _left(self) -> float:
-        """Return the seconds until this candidate stops leading without a renewal; they count from the begin of the last renewal."""
+        """Return the seconds until this candidate stops leading without a renewal, counted from the start of the last renewal."""
         return self._term.renew_deadline - (asyncio.get_running_loop().time() - self._renewed)
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:

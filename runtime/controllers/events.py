@@ -1,10 +1,10 @@
 """Events, which `kubectl describe` shows below an object (client-go tools/record).
 
-`record` raises the count of an event when it is repeated, at most once every few seconds; repetitions in between are counted and written
-with the next. An event that cannot be written is logged and dropped: nothing may depend on it.
+`record` raises the count of an event that is repeated. The count is written at most once every few seconds, and then includes all repetitions
+since the last write. An event that cannot be written is logged and dropped: nothing may depend on events.
 
-`keep` maintains one event for each object and reason, whose message is replaced. Its name is derived from both, so that a restarted process
-finds it again.
+`keep` maintains one event for each object and reason, and replaces its message. The event's name is derived from the object and the reason, so
+that a restarted process finds the event again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
 
 logger = logging.getLogger("drawbridge.events")
-MAX_REMEMBERED = 4096  # events
+MAX_REMEMBERED = 4096  # the most events whose count is remembered
 WRITE_INTERVAL = 5.0  # seconds between two writes of an event, at least
 # Seconds in which a repetition counts; later it is a new event. The API server deletes events after an hour.
 REPEAT_WITHIN = 600.0

@@ -1,8 +1,8 @@
 """A queue of distinct keys between informers and a controller (client-go util/workqueue).
 
-Informers add keys and return; a worker takes one key at a time, reads the current state, and acts. A key added while it is being worked on is
-queued again; a key whose work the API server rejects is retried with backoff. A key whose work fails with another error is quarantined
-(`runtime.informers.quarantine`) until it is added again, that is, when its object changes, or until `healing` seconds have passed. The queue
+Informers add keys and return. A worker takes one key at a time, reads the current state, and acts. A key that is added while a worker handles it
+is queued again. If the API server rejects the worker's requests, the key is retried with backoff. If the work fails with another error, the key
+is quarantined (`runtime.informers.quarantine`) until its object changes and adds it again, or until `healing` seconds have passed. The queue
 holds each key once, so its size is bounded by the number of objects.
 """
 

@@ -17,8 +17,8 @@ An answer in parts (server-sent events) has no time limit; its peer has `flush` 
 A request passes through `data_received`, `_read_head`, `_queue_if_complete`, the queue of complete requests (`fair_queue`), `answer` and
 `_reply`.
 
-If a body was not read to its end, this side leaves it to the peer to close the connection. If this side closed it, the kernel would reset it,
-and the peer could lose the answer.
+If a body was not read to its end, the peer has to close the connection after the answer. If this side closed it, the kernel would reset the
+connection, and the peer could lose the answer.
 
 aiohttp's own server, which has none of these limits, used 1.22 times the CPU per review (1.14 to 1.33 in eight alternating rounds, with
 eight connections and GPU pods that all differ), and reached 0.84 times the rate with the client on the same two cores.
@@ -58,8 +58,8 @@ logger = logging.getLogger("drawbridge.listener")
 MIB = 1 << 20
 MAX_HEADERS = 64
 END_OF_HEAD = b"\r\n\r\n"
-# Bytes of an answer after which the connection is closed. The part that the kernel does not buffer stays in memory until the peer reads it,
-# and only the CLOSED phase has a time limit for that.
+# After an answer with more bytes than this, the connection is closed. The part that the kernel does not buffer stays in memory until the peer
+# reads it, and only the CLOSED phase has a time limit for that.
 LARGE = 64 * 1024
 
 
@@ -83,7 +83,7 @@ class Limits(NamedTuple):
     quiet: float = 15.0
     # Longer than the API server keeps an idle connection, so that it never sends a review on one that is being closed.
     idle: float = 180.0
-    # To make room, connections that have been without a request or idle for this long are closed before others.
+    # To make room, connections that have had no request or have been idle for this long are closed before others.
     settled: float = 2.0
     flush: float = 5.0
 
@@ -126,7 +126,7 @@ class PeerConnection(BaseProtocol):
         self.peer = peer
         self.phase = ConnectionPhase.HANDSHAKE
         self.since = loop.time()
-        # These two decide which connections are closed first to make room.
+        # `certified` and `has_posted` decide which connections are closed first to make room.
         self.certified = False
         self.has_posted = False
         self.handshake_task: asyncio.Task[None] | None = None  # the task that waits to begin the handshake
@@ -152,7 +152,6 @@ class PeerConnection(BaseProtocol):
         self._enter(ConnectionPhase.QUIET)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Clean up, whichever side closed the connection."""
         super().connection_lost(exc)
         if self.phase is not ConnectionPhase.ANSWER:  # else the queue or the handler still has the body
             self._count_body(0)
@@ -160,7 +159,6 @@ class PeerConnection(BaseProtocol):
         self._listener.forget(self)
 
     def data_received(self, data: bytes) -> None:
-        """Process received bytes according to the phase."""
         match self.phase:
             case ConnectionPhase.ANSWER | ConnectionPhase.CLOSED:
                 # Pipelining is not supported, and API servers do not use it: this answer is the last one.
@@ -241,7 +239,6 @@ class PeerConnection(BaseProtocol):
         return messages[0][0] if len(messages) == 1 else None
 
     def _queue_if_complete(self) -> None:
-        """Queue the request if its body is complete."""
         head, received = self._head, len(self._buffer)
         assert head is not None
         if received < head.length:
@@ -294,7 +291,7 @@ class PeerConnection(BaseProtocol):
         transport = self.transport
         if transport is None or self.phase is ConnectionPhase.CLOSED:
             return
-        # `_paused`: the peer does not read. It gets no further answer, because unsent bytes take memory.
+        # If `_paused`, the peer does not read. It gets no further answers, because unsent bytes take memory.
         close = (
             reply.close
             or reply.parts is not None

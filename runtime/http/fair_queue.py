@@ -3,17 +3,19 @@
 All requests are answered in one event loop, so a slow request delays all others. Two kinds of turns alternate, and the loop serves its
 connections between them:
 
-    quick   requests expected to be cheap, until QUICK_TURN_SECONDS of CPU time are used; the cheapest and the oldest request alternate
-    slow    one piece: a request expected to be expensive, or a part of an earlier request (`wait_turn`); accounts take turns
+    quick   answers requests that are expected to be cheap, until it has used QUICK_TURN_SECONDS of CPU time; the cheapest and the oldest
+            request alternate
+    slow    does one piece of work: a request that is expected to be expensive, or a part of an earlier request (`wait_turn`); accounts
+            take turns
 
-So a cheap request waits behind at most one slow piece, and slow work always progresses. A request that was expected to be cheap may still be
-expensive and end its quick turn at once. Every quick turn begins with the cheapest request, so the oldest one could wait forever. Therefore,
-while quick turns end early, every other slow turn answers the oldest cheap request instead.
+So a cheap request waits behind at most one slow piece, and slow work always progresses. A request that was expected to be cheap may turn out to
+be expensive and end its quick turn at once. Every quick turn begins with the cheapest request, so the oldest one could wait forever. Therefore,
+while quick turns end before they have answered the oldest request, every other slow turn answers this request instead of a slow piece.
 
-A request is cheap or expensive by its expected cost: the recent cost of its connection or of its account (for a review, the namespace),
-whichever is smaller. The smaller one counts, because clients share accounts and an API server's connection carries all accounts: so
-a client does not pay for other clients of its account, nor an account for other accounts on its connection. A single
-answer changes the recent cost little, because any review may be slow once: after a cache was cleared, or when the garbage collector runs.
+Whether a request is cheap depends on its expected cost: the recent cost of its connection or of its account (for a review, the namespace),
+whichever is smaller. The smaller cost counts, because several clients may use one account, and an API server sends reviews of all accounts on
+one connection. So no client pays for other clients of its account, and no account for others on its connection. A single answer changes the
+recent cost little, because any review may be slow once: after a cache was cleared, or when the garbage collector runs.
 
 `make soak` measures how long an honest review waits among hostile ones. The limit is 100 ms of CPU, on a machine whose CPU clock is steady. In
 two runs, an earlier form of this queue kept the limit (75 and 78 ms); a queue in order of arrival, with the same pauses for I/O, exceeded it
@@ -41,7 +43,7 @@ QUICK_TURN_SECONDS = 0.01  # CPU seconds of a quick turn
 CHEAP = 0.0028
 UNKNOWN_COST = 0.0035  # CPU seconds expected of an unknown client; after three cheap answers it is cheap
 LEARNING_RATE = 0.1  # weight of one answer in the recent cost
-MAX_LEARNED = 0.015  # CPU seconds that one answer counts as, at most
+MAX_LEARNED = 0.015  # the most CPU seconds that one answer counts in the recent cost
 MAX_ACCOUNTS = 1024  # accounts whose cost is remembered
 
 
@@ -64,7 +66,7 @@ class FairQueue:
         self._ranked: list[_Rank] = []
         self._number = 0
         self._ended_early = 0  # how many quick turns in succession ended without answering the oldest request
-        # `Turns` alternates between two groups: requests (not known), and futures of `wait_turn` (known).
+        # `Turns` alternates between two groups. Here the group "not known" has requests, and the group "known" has futures of `wait_turn`.
         self._slow = Turns["Queued | asyncio.Future[None]"]()
         self._length = 0
         self._accounts: dict[str, float] = {}
@@ -104,7 +106,6 @@ class FairQueue:
             self._loop.call_soon(self._serve)
 
     def _serve(self) -> None:
-        """Run one turn, quick or slow."""
         is_oldest_next = self._ended_early > 0 and self._ended_early % 2 == 0
         if self._quick and self._is_slow_next and is_oldest_next:
             self._is_slow_next = False

@@ -40,15 +40,15 @@ logger = logging.getLogger("drawbridge.listener")
 
 SWEEP_INTERVAL = 0.25  # seconds between two checks of the connections' time limits
 RESERVED = 128  # descriptors for other uses: watches, files, workers
-# The most connections that were closed to make room and whose peers may still read an answer; each keeps a descriptor.
+# The most connections that are kept after they were closed to make room, because their peers may still read an answer. Each has a descriptor.
 MAX_PARTING = 32
 ACCEPT_PAUSE = 0.05  # seconds without accepting when descriptors are exhausted; the kernel queues new connections
 BACKLOG = 1024
 ACCEPT_BATCH = 32  # connections accepted in one turn of the loop, at most
-MAX_KNOWN_PEERS = 1024  # remembered addresses from which a complete request came
-# Above this share of connections without a request, those of unknown addresses are closed before others.
+MAX_KNOWN_PEERS = 1024  # the most remembered addresses from which a complete request came
+# If more than this share of the connections has no request, connections of unknown addresses are closed before others.
 CROWD_SHARE = 0.25
-# CPU seconds of a sweep in one turn of the loop: a reply to each of a thousand late peers takes longer.
+# CPU seconds that `_sweep` uses in one turn of the loop: a reply to each of a thousand late peers takes longer.
 SWEEP_SECONDS = 0.005
 # Connections selected at once to make room, and how long the selection is valid.
 MAX_VICTIMS, VICTIMS_SECONDS = 32, 0.05
@@ -58,7 +58,7 @@ _WITHOUT_REQUEST = (ConnectionPhase.HANDSHAKE, ConnectionPhase.QUIET, Connection
 
 
 class Address(NamedTuple):
-    """Where to listen; port 0 is any free one."""
+    """Where to listen. Port 0 means any free port."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -148,9 +148,9 @@ class Listener:
     # ---- from accept() to the end of the handshake
 
     def _accept(self, listener: socket.socket) -> None:
-        """Accept up to ACCEPT_BATCH connections: if the backlog fills up, clients wait a second or more for a retransmission.
+        """Accept up to ACCEPT_BATCH connections, because the clients of a full backlog wait a second or more for a retransmission.
 
-        A task with `sock_accept` would lose a connection that is accepted while the task is cancelled.
+        This is a callback, because a task with `sock_accept` would lose a connection that is accepted while the task is cancelled.
         """
         for _ in range(ACCEPT_BATCH):
             try:
@@ -264,7 +264,6 @@ class Listener:
             min(of_largest_peer, key=lambda body: body.since).give_way()
 
     def forget(self, connection: PeerConnection) -> None:
-        """Remove a connection that has ended."""
         self.connections.discard(connection)
         self._parting.pop(connection, None)
         others = self._by_peer.get(connection.peer)
@@ -303,8 +302,8 @@ class Listener:
         known = self._known if without_request > CROWD_SHARE * len(among) else {}
 
         def rank(connection: PeerConnection) -> tuple[bool, bool, int, bool, float]:
-            # 0: long without a request, 1: long idle, 2: recently without a request, 3: recently idle. A long idle connection is hardly
-            # needed: API servers keep idle connections for each CA bundle that they ever had.
+            # 0: without a request for long, 1: idle for long, 2: without a request since recently, 3: idle since recently. A connection that is
+            # idle for long is hardly needed: API servers keep idle connections for each CA bundle that they ever had.
             stage = int(connection.phase not in _WITHOUT_REQUEST) + (0 if connection.since < long_ago else 2)
             return connection.peer in known, connection.certified, stage, connection.has_posted, connection.since
 
@@ -350,13 +349,12 @@ class Listener:
     # ---- the end
 
     def renew(self, tls: ssl.SSLContext) -> None:
-        """Use this context for new connections, and end those of the previous one (`PeerConnection.retire`)."""
+        """Use this context for new connections, and retire the existing connections (`PeerConnection.retire`)."""
         self._tls = tls
         for connection in tuple(self.connections):
             connection.retire()
 
     def close(self) -> None:
-        """Stop accepting connections."""
         if self._socket is None:
             return
         listener, self._socket = self._socket, None

@@ -28,7 +28,7 @@ class Head(NamedTuple):
 
 
 def count_members(body: bytes) -> int:
-    """Return how many members and elements a JSON text may have, without decoding it: decoding takes up to a microsecond for each."""
+    """Return an upper bound for the members and elements of a JSON text, without decoding it: that takes up to a microsecond for each."""
     return sum(map(body.count, (b",", b"{", b"[")))
 
 
@@ -38,8 +38,8 @@ class Reply(NamedTuple):
     kind: str = "text/plain; charset=utf-8"
     headers: tuple[tuple[str, str], ...] = ()
     close: bool = False
-    # An async generator of bytes. Each part is sent as soon as it exists, after the body; the connection ends after the last one. The type
-    # is Any so that the answer of a worker, which has no parts, can be decoded.
+    # An async generator of bytes. After the body, each part is sent as soon as it exists; the connection ends after the last part. The type is
+    # Any so that the answer of a worker, which has no parts, can be decoded.
     parts: Any = None
 
 

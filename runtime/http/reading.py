@@ -1,12 +1,12 @@
 """Reads from connections in turns, so that a peer that sends many tiny TLS records delays no other connection.
 
-A record costs 9 µs of CPU however small it is, and OpenSSL decrypts in one call all bytes that it was given. So each connection keeps its
-received bytes encrypted. `ReadQueue` takes the connections in turns and decrypts RECORDS records of each, until one turn of the event loop
-has used READ_TURN_SECONDS of CPU time.
+Even the smallest record costs 9 µs of CPU, and OpenSSL decrypts in one call all bytes that it was given. So each connection keeps its received
+bytes encrypted. `ReadQueue` takes the connections in turns and decrypts up to RECORDS records of each, until one turn of the event loop has used
+READ_TURN_SECONDS of CPU time.
 
-A connection is wasteful if the current request has more than FREE_RECORDS records that are small on average. One turn of the loop reads
-from at most one wasteful connection. After MAX_SMALL records, a wasteful connection is closed. Clients do not send such records: Go's
-begin with 1 KiB and grow to 16 KiB.
+A connection is wasteful if its current request has more than FREE_RECORDS records that are small on average. One turn of the loop reads
+from at most one wasteful connection. After MAX_SMALL records, a wasteful connection is closed. Usual clients do not send such records: those of
+Go begin with 1 KiB and grow to 16 KiB.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SMALL = 256  # bytes; records that have fewer on average are small
 MAX_SMALL = 512  # records of one request; a wasteful connection that sends more is closed
 HANDSHAKE = 1 << 14  # bytes that a peer may send in a handshake; each certificate costs 0.12 ms of CPU
 LINGER = 1.0  # seconds for which a closed connection waits for its peer to close
-_HEADER, _LARGEST = 5, (1 << 14) + 256  # bytes of a TLS record: its header, and the most that may follow the header
+_HEADER, _LARGEST = 5, (1 << 14) + 256  # bytes of a TLS record's header, and the most bytes that may follow the header
 READ = 1 << 15  # bytes that are read from the kernel at once; more than a record
 
 
@@ -195,7 +195,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._connection.data_received(data)
         if has_ended:
             self.close()
-        # If `data_received` has closed the connection, no bytes are left.
+        # If `data_received` has closed the connection, `_received` is empty.
         self._is_queued = self._record_end(0) > 0
         if not self._is_queued:
             self._resume_reading()
@@ -311,7 +311,6 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._raw.abort()
 
     def abort(self) -> None:
-        """End the connection at once."""
         self._is_closing = True
         self._received.clear()
         if self._raw is not None:
@@ -321,7 +320,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
         return self._is_closing
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """See asyncio.BaseTransport; also the peer's certificate."""
+        """See asyncio.BaseTransport. With TLS, "peercert" is the peer's certificate."""
         if name == "peercert" and self._tls is not None:
             return self._tls.getpeercert()
         return default if self._raw is None else self._raw.get_extra_info(name, default)

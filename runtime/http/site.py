@@ -1,7 +1,7 @@
-"""A site for browsers: the routes, and the checks that a request has to pass before its function is called.
+"""A site for browsers: its routes, and the checks that a request has to pass before the function of its route is called.
 
-Pages of other origins must not use the site. Against DNS rebinding, a site without a login also requires an IP address or localhost as Host:
-any other host name may belong to another machine.
+Pages of other origins must not use the site. Against DNS rebinding, a site without a login also requires that the Host header is an IP address or
+localhost: any other host name may belong to another machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Limits TLS handshakes: one begins when the ClientHello is complete, and only a few begin in each turn of the event loop.
+"""Limits TLS handshakes: a handshake begins when its ClientHello is complete, and only a few begin in each turn of the event loop.
 
 A ClientHello costs its sender nothing, because it can be replayed. The server's answer to it takes a quarter of a millisecond of CPU, so a
 thousand at once would delay all reviews for a quarter of a second. Therefore an incomplete ClientHello stays in the kernel's buffer, where it
@@ -7,7 +7,7 @@ costs only a socket, and at most MAX_PER_TURN handshakes begin in one turn of th
 A client can also hold back the second half of a handshake. So at most MAX_IN_PROGRESS handshakes are in progress. When another one begins, the oldest
 handshake of the address with the most handshakes is aborted.
 
-Every client sends its ClientHello as one TLS record. Anything else is rejected: the peer does not use TLS, or is slow on purpose.
+Usual clients send the ClientHello as one TLS record. Anything else is rejected: the peer does not use TLS, or is slow on purpose.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HEAD, _LARGEST, _MESSAGE = (
     4,
 )  # bytes: a record's header, the largest record, the header of the message in it
 _HANDSHAKE, _HELLO = 22, 1  # content type of the record, type of the message
-FIRST_WAIT, LONGEST_WAIT = 0.002, 0.25  # seconds between checks for the rest of an incomplete hello
+FIRST_WAIT, LONGEST_WAIT = 0.002, 0.25  # seconds between two checks whether an incomplete ClientHello is complete
 
 
 class Handshakes:

@@ -12,7 +12,7 @@ class Turns(Generic[T]):
     """Items that wait. One address with many items delays another address by one item."""
 
     def __init__(self) -> None:
-        # The items by whether their address is known, then by address, in the order of the addresses' turns.
+        # The items of known and of unknown addresses, by address, in the order of the addresses' turns.
         self._waiting: dict[bool, dict[str, deque[T]]] = {True: {}, False: {}}
         self._is_known_next = True
 

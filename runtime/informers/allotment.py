@@ -1,8 +1,9 @@
 """Limits the memory of a collection's copy, in total and for each owner, which is a namespace or a node.
 
-An owner can always keep FLOOR bytes, however much others use, so that no owner's objects displace another's. Beyond that, first come, first
-served. Small objects count as a third of their size: honest objects are many and small, an attacker's are large. Objects that do not fit are
-counted by owner and read again when there is room (`is_freed`). The limits are for the memory limit in manifests/ and grow with it (`scale`).
+An owner can always keep FLOOR bytes, however much others use, so that no owner's objects displace another's. Beyond that, the object that comes
+first gets the memory. Small objects count as a third of their size, because honest objects are many and small, and an attacker's are large.
+Objects that do not fit are counted by owner, and read again when there is room (`is_freed`). The limits are made for the container's memory limit
+in manifests/, and grow with it (`scale`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Allotment:
         self.aside: dict[str, int] = {}  # the number of objects that are not kept, by owner
 
     def take(self, key: Key, owner: str, size: int) -> bool:
-        """Reserve room for an object, replacing its previous room; report whether it fits."""
+        """Reserve room for an object instead of its previous room; report whether the object fits."""
         _, replaced = self._sizes.get(key, ("", 0))
         self.leave(key)
         size = size if size > SMALL else size // 3
@@ -72,7 +73,7 @@ class Allotment:
         return f"{self.aside[owner]} objects are not kept, {last}: {limits}"
 
     def take_back(self, owner: str) -> bool:
-        """Uncount an object that is not kept, because it is deleted or tried again; report whether it was its owner's last."""
+        """Stop counting an object that is not kept, because it is deleted or tried again; report whether its owner has no other."""
         if owner not in self.aside:
             return False
         self.aside[owner] -= 1

@@ -60,7 +60,7 @@ class ObjectCache(Generic[T]):
         return tuple(deltas)
 
     def change(self, change: Change[T]) -> Delta[T] | None:
-        """Apply one event; None if it has nothing new."""
+        """Apply one event; return None if the event has nothing new."""
         new = change.object
         where = key(new)
         old = self._objects.get(where)

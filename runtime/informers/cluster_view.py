@@ -55,7 +55,7 @@ class ClusterView:
         extra: Sequence[Informer[Any]] = (),
         *work: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        """Run the informers until cancelled, and `work` once `needed` have synced. Each of `extra` may delay `work` for a limited time."""
+        """Run the informers until cancelled, and `work` once those of `needed` have synced. Each of `extra` may delay `work` for a limited time."""
         self._needed, self._extra = needed, extra
         async with asyncio.TaskGroup() as group:
             for informer in (*needed, *extra):

@@ -1,15 +1,15 @@
 """An informer: keeps a local copy of a collection up to date and calls listeners with the changes.
 
 `runtime.informers.reflection` decides what to request next, and `runtime.informers.cache` applies the answers; this module adds the clock and
-the cluster. Listeners are called synchronously with one `Batch` at a time, so they see the copy exactly as the batch left it, and no queue can
-grow. A listener with slow work queues it and returns (`runtime.controllers.workqueue`).
+the cluster. Listeners are called synchronously with one `Batch` at a time, so they see the copy exactly as it is after the batch, and no queue
+can grow. A listener with slow work queues the work and returns (`runtime.controllers.workqueue`).
 
 If a listener fails on a batch, it is called again for each object, and only the objects on which it fails are quarantined
 (`runtime.informers.quarantine`). So a listener must tolerate the same change twice.
 
-Watches are short, because a server sends a bookmark with its version shortly before it ends a watch. A watch without an event for
-`silence` seconds is dead, even if its connection is open: the collection is listed, and then watched again. `confirmed_at` is when the copy
-was last known to be current.
+Watches are short, because a server sends a bookmark with the current version shortly before it ends a watch. A watch without an event for
+`silence` seconds counts as dead, even if its connection is open: the collection is listed, and then watched again. `confirmed_at` is when the
+copy was last known to be current.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ T = TypeVar("T")
 # A server sends a bookmark two seconds before the requested end of a watch, and otherwise at most once a minute.
 WATCH_SECONDS = 20.0
 SILENCE_SECONDS = 30.0
-REREAD_SECONDS = 300.0  # the shortest time between two complete reads, if memory was freed for objects that did not fit
+REREAD_SECONDS = 300.0  # the shortest time between two complete reads, if the second one is for objects that did not fit
 TURN = 0.001  # seconds of handling events, after which a watch lets the event loop do other work, such as a webhook's answers
 logger = logging.getLogger("drawbridge.informer")
 
@@ -198,14 +198,14 @@ class Informer(Generic[T]):
             return
         fraction = random.random()  # noqa: S311  jitter, no secret
         seconds = self._backoff.seconds(state.failures, fraction, error)
-        # A repeated error is no warning, because an older server may never have the kind.
+        # Only the first of equal errors is a warning, because an older server may never have the kind.
         level = logging.WARNING if self._error != self._logged_error else logging.DEBUG
         logger.log(level, "%s: %s; trying again in %.1f s", self.resource.id, self._error, seconds)
         self._logged_error = self._error
         await asyncio.sleep(seconds)
 
     async def _list(self) -> StepOutcome:
-        """Read all pages. After an error the next try continues with the same page, unless its token has expired."""
+        """Read all pages. After an error, the next call continues with the page that failed, unless its token has expired."""
         begun = self._clock()
         while True:
             page = await self._cluster.list(
@@ -227,7 +227,7 @@ class Informer(Generic[T]):
             self._state = self._state.turn_page(page.more)
 
     async def _watch(self) -> StepOutcome:
-        """Read one watch to its end. A streamed list becomes an ordinary watch when it is complete."""
+        """Read one watch to its end. If it begins with the whole collection (a streamed list), it is an ordinary watch after that."""
         now = self._clock
         begun = turn_began = now()
         before = self.events
@@ -305,7 +305,7 @@ class Informer(Generic[T]):
             self._read.append(fitted)
 
     def _fit(self, room: Allotment, type_: str, obj: T) -> T | None:
-        """Return what to keep of an object: all if it fits, otherwise its outline or None."""
+        """Return what to keep of an object: all of it if it fits, otherwise its outline, or None if its kind has no outline."""
         if self._trim is not None:
             obj = self._trim(obj)
         where = key(obj)
@@ -374,7 +374,7 @@ class Informer(Generic[T]):
     def _deliver(self, batch: Batch[T]) -> None:
         """Call every listener; quarantine the objects on which one fails, and release the others."""
         if self._accepted:
-            # For listeners, the `old` of a quarantined object is the last form that they all accepted.
+            # Listeners get as `old` of a quarantined object the last form that they all accepted.
             deltas: list[Delta[T]] = []
             for delta in batch.deltas:
                 if delta.key not in self._accepted:

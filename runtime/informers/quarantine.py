@@ -1,8 +1,8 @@
 """The quarantine: an object whose processing fails is left out, so that it neither ends the process nor affects other objects.
 
-Every object that a tenant stores reaches every process that watches the cluster, so processing an object may always fail: a record nested a
-thousand levels deep, a number of four thousand digits, a list in place of a name. Such an object is counted, logged once in a line of bounded
-length, reported by readiness and metrics, and left out until it changes. Informers and work queues do this themselves; other code writes
+Every object that a tenant stores reaches every process that watches the cluster, so processing an object may always fail: it may have a record
+nested a thousand levels deep, a number of four thousand digits, or a list in place of a name. Such an object is counted, logged once in a line
+of bounded length, reported by readiness and metrics, and left out until it changes. Informers and work queues do this themselves; other code writes
 
     with quarantine.guard("deployments.apps", namespace, name):
         ...
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.quarantine")
 ObjectId = tuple[str, ...]  # the resource, the namespace ("" for cluster objects), the name
-REMEMBERED = 1000  # objects listed; the oldest failures are dropped
+REMEMBERED = 1000  # the most objects that are listed; the oldest failures are dropped
 _LONGEST_PROBLEM = 300
 _SHOWN = 3
 # Raised, because they are no object's fault.

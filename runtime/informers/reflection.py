@@ -3,9 +3,10 @@
 The phase of `ReflectionState` is the next step of the informer. `TABLE` maps the phase and the outcome of the step to the next phase. The
 informer never gives up.
 
-STREAM requests the whole collection at the beginning of a watch (sendInitialEvents); if the server refuses, pages are requested (LIST) from
-then on. The whole collection is read only at first, when the server no longer has the copy's version, when there is room again for objects
-that were not kept, or after a watch that was silent for too long. Whatever keeps watches silent does not affect a list.
+STREAM requests the whole collection at the beginning of a watch (sendInitialEvents). If the server refuses, the collection is requested in pages
+(LIST) from then on. The whole collection is read only at first, when the server no longer has the copy's version, when there is room again for
+objects that were not kept, or after a watch that was silent for too long. The last case needs LIST, because what keeps watches silent may not
+affect lists.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ class StepOutcome(Enum):
 
 
 class Move(msgspec.Struct, frozen=True):
-    """The transition of a phase on an outcome. `anew` resets version and page; `counted` is a failure, with backoff."""
+    """What follows an outcome in a phase. `anew` resets the version and the page. `counted` means that the step counts as a failure, with backoff."""
 
-    to: ReflectionPhase | None  # None: STREAM or LIST, as the server supports
+    to: ReflectionPhase | None  # None means STREAM if the server supports it, else LIST
     anew: bool = False
     counted: bool = False
 

@@ -1,6 +1,6 @@
-"""Metrics of the devices of each pod: their labels and their maximum number.
+"""The metrics about each pod's devices, with a bounded number of series.
 
-Users choose the names in these labels, so the number of series is bounded; those beyond it are left out and counted.
+The bound is needed because users choose the names in the labels. Devices beyond it get no series, and another metric counts them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DeviceSeries(Collector):
         most: int,
         rows: Callable[[], Iterable[tuple[Sequence[str], Mapping[str, Quantity]]]],
     ) -> None:
-        """`rows` yields the labels of each pod's device and the shares of its capacities; `most` is the number of series of each metric."""
+        """`rows` yields the labels of each pod's devices and the shares of their capacities; each metric has at most `most` series."""
         self._families = devices, amounts, left_out
         self._most = most
         self._rows = rows

@@ -27,7 +27,7 @@ class MetricsPort:
     """The metrics, checks and notes of a process, as a `Handler`. Its own registry allows several in one process (tests, standalone)."""
 
     limits = LIMITS
-    closed: Counter | None = None  # connections closed to make room, where a program counts them
+    closed: Counter | None = None  # connections closed to make room, if the process counts them
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -69,7 +69,6 @@ class MetricsPort:
             await listener.end(GRACE)
 
     def count_closure(self, reason: str) -> None:
-        """Count a connection that was closed to make room."""
         if self.closed is not None:
             self.closed.labels(reason).inc()
 
@@ -77,7 +76,6 @@ class MetricsPort:
         return text(413, "no body is expected here", close=True) if head.length else None
 
     def answer(self, head: Head, body: bytes) -> Reply:
-        """Answer GET /metrics, /livez and /readyz."""
         del body
         if head.path == "/metrics" and head.method == "GET":
             return Reply(200, generate_latest(self.registry), CONTENT_TYPE_LATEST)

@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Bytes that a worker can allocate beyond its size at the fork. An update of a pod with 8,000 containers takes 25 MiB. All workers, with
-# the shared pages that they write, and their parent must stay below 512 MiB.
+# The most bytes that a worker can allocate after the fork. An update of a pod with 8,000 containers takes 25 MiB. The parent and all workers,
+# with the shared pages that they write, must stay below 512 MiB together.
 MAX_MEMORY = 64 << 20
-MAX_KEPT = 64 << 20  # own bytes of a worker after a request; with more the worker ends
-MIN_FREE = MAX_MEMORY // 2  # what a worker must be able to allocate for the next request; with less it ends
-MAX_CPU_SECONDS = 60  # of a worker in its life
-MAX_WAITING = 16  # requests that wait for a worker, at most
+MAX_KEPT = 64 << 20  # a worker with more bytes of its own after a request ends
+MIN_FREE = MAX_MEMORY // 2  # a worker that can allocate fewer bytes for the next request ends
+MAX_CPU_SECONDS = 60  # the most CPU seconds of a worker in its life
+MAX_WAITING = 16  # the most requests that wait for a worker
 REAP_INTERVAL = 0.01  # seconds between two checks whether killed workers have ended
 WATCH_INTERVAL = 0.1  # seconds between two checks whether busy workers are stopped
 
@@ -85,7 +85,7 @@ class WorkerPool(Generic[T]):
         self._slots = Slots(size, MAX_WAITING)
         self._idle: list[_Worker] = []
         self._busy: set[_Worker] = set()
-        # Killed processes that have not ended yet, and the slot that each still occupies.
+        # Killed processes that have not ended yet, and the slot that each still occupies, if any.
         self._dying: dict[int, _Use | None] = {}
         self._reap_timer: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -318,7 +318,7 @@ def _run_worker(parent: socket.socket, decide: Callable[[str, bytes], object]) -
 
 
 def _drop_parent_resources(keep: int) -> None:
-    """Reset signal handlers, disable garbage collection, and close all descriptors but `keep`, or the parent's connections stay open."""
+    """Reset signal handlers, disable garbage collection, and close all descriptors but `keep`, so that no connection of the parent stays open."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C

@@ -1,11 +1,12 @@
-"""The workers' slots: cheap requests first, and never all slots for one account or for slow requests.
+"""Grants the workers' slots: cheap requests come first, and neither one account nor slow requests ever get all slots.
 
 A slow review occupies a worker for a second and a half, and large reviews can only be decided in workers. So requests are ordered by their
-expected cost: their own size, the worker seconds that their account (a review's namespace) and their peer address have used recently, and
-how many other requests both have. Both count, because a caller can name any namespace, and one API server serves all namespaces.
+expected cost. It is the sum of a request's own expected seconds, the worker seconds that its account (for a review, the namespace) and its peer
+address have used recently, and an amount for each other request of the account and of the address. The account alone is not enough, because a
+caller can name any namespace; nor is the address, because one API server serves all namespaces.
 
-The last free slot is for requests that are expected to be quick. An account that occupies all other slots does not get it. Nor does a peer
-address that occupies them, if another peer was seen. When too many requests wait, the most expensive one is rejected.
+The last free slot is for requests that are expected to be quick. An account that occupies all other slots does not get the last one. Nor does a
+peer address that occupies them, if another peer was seen recently. When too many requests wait, the most expensive one is rejected.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from math import inf
 from typing import NamedTuple
 
 HALF_LIFE = 10.0  # seconds after which used worker seconds count half
-REMEMBERED = 1024  # accounts and peers
+REMEMBERED = 1024  # the most accounts and peers that are remembered
 RECENT = 600.0  # seconds for which a peer counts as seen
 PER_REQUEST = 0.05  # seconds added for each other request of the same account or peer
 SLOW = 0.5  # expected seconds from which a request does not get the last slot

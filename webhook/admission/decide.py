@@ -203,12 +203,10 @@ def add_problems(verdict: Verdict, problems: Problems, name: str) -> Verdict:
 
 
 def refused(name: str, key: str, text: str, code: str, remedy: str = "", *, container: str = "") -> Decision:
-    """Return the decision that refuses an object for one key."""
     return Decision(name, container, "", key, Outcome.REFUSED, text, code=code, remedy=remedy)
 
 
 def _final_scheduler(candidate: Candidate, verdict: Verdict) -> str:
-    """Return the scheduler of the translated pod."""
     for operation in verdict.operations:
         if str(operation["path"]).endswith("/spec/schedulerName"):
             return str(operation["value"])

@@ -28,8 +28,6 @@ MAX_CALL_SHARE = 0.4
 
 
 class ReviewDecider:
-    """Decides reviews on the current state."""
-
     def __init__(self, builder: StateBuilder, follower: Follower, clock: Callable[[], float] = thread_time) -> None:
         """`clock` is thread CPU time, so time when the thread is descheduled does not count."""
         self._builder = builder
@@ -42,7 +40,6 @@ class ReviewDecider:
         self._stale: tuple[State, State] | None = None
 
     def state(self) -> State:
-        """Return the state that decisions are made on now."""
         latest = self._follower.state()
         if self._follower.fresh():
             return latest

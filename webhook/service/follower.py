@@ -67,7 +67,6 @@ class Follower(ClusterView):
         self._evidence_problem = ""
 
     async def run(self) -> None:
-        """Follow until cancelled."""
         server = await self.learn_server()
         claims: tuple[Resource[Any], ...] = (resources.RESOURCE_CLAIMS,) if self._holders else ()
         needed = [self.informer(kind) for kind in (*DECLARED, *claims)]

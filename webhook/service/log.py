@@ -50,7 +50,6 @@ class JsonHandler(logging.Handler):
         self._stream = stream
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one JSON object."""
         try:
             line: dict[str, Any] = {
                 "ts": _time(record.created),
@@ -114,7 +113,6 @@ class Decisions:
         self._level = level
 
     def write(self, record: Record, seconds: float) -> None:
-        """Write a decision, and how long it took."""
         level = logging.INFO if record.is_logged_at_info else logging.DEBUG
         if self._stream is None or level < self._level:
             return

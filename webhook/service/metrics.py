@@ -16,8 +16,6 @@ BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5,
 
 
 class WebhookMetrics(MetricsPort):
-    """The counters of one process."""
-
     def __init__(self) -> None:
         super().__init__()
         self._reviews = self.counter(
@@ -76,7 +74,6 @@ class WebhookMetrics(MetricsPort):
             self._configuration.labels(digest).set(1)
 
     def count_decision(self, path: str, record: Record, seconds: float) -> None:
-        """Count one answer."""
         self._review(path, record.mode, record.outcome).inc()
         self._timer(path).observe(seconds)
         # Most keys of a pod have the same labels, so they are counted together.
@@ -88,9 +85,7 @@ class WebhookMetrics(MetricsPort):
             self._decision(dialect, outcome, record.mode).inc(count)
 
     def count_refusal(self, path: str, status: int) -> None:
-        """Count one request that was answered without a decision."""
         self._refused.labels(path, str(status)).inc()
 
     def template(self, action: str) -> None:
-        """Count one action of the template controller."""
         self._templates.labels(action).inc()

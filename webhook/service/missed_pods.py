@@ -85,7 +85,6 @@ class MissedPods:
         self._evicted: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Check at intervals until cancelled."""
         while True:
             await asyncio.sleep(self._every)
             try:
@@ -94,7 +93,6 @@ class MissedPods:
                 logger.warning("cannot look for pods that were missed", extra={"problem": str(error)})
 
     async def check(self) -> None:
-        """Run one round."""
         clock = asyncio.get_running_loop().time
         waiting = await self._waiting()
         missed: list[tuple[Pod, MissedPod]] = []

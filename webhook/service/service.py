@@ -100,7 +100,6 @@ class Service:
             self.app.close()
 
     def _configure(self, new: Configuration) -> None:
-        """Use a new configuration, and show its digest in the metrics."""
         self.builder.configure(new)
         self.metrics.show_configuration(self._source.digest)
 

@@ -83,5 +83,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def credentials(self) -> Credentials:
-        """The credentials that callers of the webhook must have."""
         return Credentials(self.client_ca, self.client_names, self.token_file)

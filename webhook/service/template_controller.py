@@ -138,7 +138,6 @@ class Templates:
         self._workloads = [Informer(cluster, kind, quarantine=self.quarantine, trim=_without_spec) for kind in kinds]
 
     async def run(self) -> None:
-        """Watch, create and delete until cancelled."""
         self._pods.listen(self._on_pods)
         self._templates.listen(self._on_templates)
         for informer in self._workloads:
