@@ -16,7 +16,7 @@ HOME = "installed-operator"
 EVIDENCE = f"{CONFIGURATION}evidence: {{namespaces: [{HOME}]}}\n"
 LEFT = f"{EVIDENCE}extendedResources: {{default: translate, autoscaled: leave}}\n"
 CLASS = "/apis/resource.k8s.io/v1/deviceclasses/gpu.nvidia.com"
-FOUR = f"ConfigMap {HOME}/plugin (any) makes 4 time-sliced replicas of each"
+FOUR = f"ConfigMap {HOME}/plugin (any) makes 4 time-sliced replicas of each device"
 SECRET = "hunter2"
 
 
@@ -131,7 +131,7 @@ def test_installed_components_decide_while_present_and_tenants_cannot_fake_them(
     assert [key["key"] for key in cards["keys"]] == ["runtimeClassName"]
     obstacles = {finding["object"]: finding["message"] for finding in surveyed["obstacles"]}
     assert "does not consider claims" in obstacles[f"Deployment/{HOME}/scaler"]
-    assert "it makes 4 time-sliced replicas of each" in obstacles[f"ConfigMap/{HOME}/plugin (any)"]
+    assert "it makes 4 time-sliced replicas of each device" in obstacles[f"ConfigMap/{HOME}/plugin (any)"]
     assert not any(gated in name for name in obstacles)
     snapshot = tmp_path / "snapshot.json"
     drawbridge("snapshot", "--to", str(snapshot))

@@ -75,7 +75,7 @@ def test_the_stock_scheduler_serves_an_example_of_rules(control_plane, npus, gat
     item, webhook = example(name, gated), webhook_of_the_module
     put(webhook, name)
     domain = NPU if name == "devices" else "example.com"
-    check = f"[!]webhooks: the API server might not send pods with names of {domain}"
+    check = f"[!]webhooks: the API server might not send pods with keys of {domain}"
     control_plane.until("the webhook says what is missing", lambda: check in webhook.get("/readyz?verbose")[1], 20)
 
     def is_translated():
@@ -106,7 +106,7 @@ def test_an_invalid_rules_file_keeps_the_previous_rules(control_plane, fleet_nod
     untouched = lambda: "resourceClaims" not in control_plane.create(copy.deepcopy(item), dryRun="All")[0]["spec"]  # noqa: E731
     control_plane.until("the rules are in force", lambda: not untouched(), 20)
     webhook.configure((RULES / "amounts/rules.yaml").read_text().replace("role: memory", "role: memroy"))
-    check = "[!]configuration: the new content is refused, and the last good one is in force"
+    check = "[!]configuration: the new content is invalid, so the last valid one stays in use"
     control_plane.until("the webhook says so", lambda: check in webhook.get("/readyz?verbose")[1], 20)
     assert "did you mean memory?" in webhook.get("/readyz?verbose")[1]
     assert "drawbridge_configuration_good 0.0" in webhook.metrics()

@@ -117,7 +117,7 @@ class WorkerPool(Generic[T]):
             raise Undecided(f"it took more than {seconds:g} s") from None
         except Crowded:
             self.counts["crowded"] += 1
-            raise Undecided("too many such reviews at a time") from None
+            raise Undecided("too many requests wait for a worker") from None
 
     def close(self) -> None:
         """End all workers, and wait until they have ended."""

@@ -193,7 +193,7 @@ def test_a_placed_pod_has_a_note_about_shared_devices(tmp_path):
     file = dump(tmp_path, shared, setup, by_name(**{NAME: "16"}))
     result = run("simulate", "-f", file)
     [simulated] = run_json("simulate", "-f", file)[1]["pods"]
-    note = "ConfigMap gpu-operator/plugin (any) makes 4 time-sliced replicas of each, and rejects pods that request two"
+    note = "ConfigMap gpu-operator/plugin (any) makes 4 time-sliced replicas of each device, and rejects pods that request two replicas"
     assert (simulated["node"], simulated["summary"]) == ("n0", f"{NAME}: {note}")
     assert note in " ".join(result.stdout.split())
     assert "ConfigMap" not in result.stderr
@@ -207,11 +207,11 @@ def test_a_placed_pod_has_a_note_about_shared_devices(tmp_path):
     [
         (
             {"nvidia.com/gpu.replicas": "4"},
-            "the plugin (label nvidia.com/gpu.replicas) makes 4 time-sliced replicas of each",
+            "the plugin (label nvidia.com/gpu.replicas) makes 4 time-sliced replicas of each device",
         ),
         (
             {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "mps"},
-            "the plugin (label nvidia.com/gpu.replicas) makes 4 MPS replicas of each, and rejects pods that request two",
+            "the plugin (label nvidia.com/gpu.replicas) makes 4 MPS replicas of each device, and rejects pods that request two replicas",
         ),
         *(({"nvidia.com/gpu.replicas": number}, "") for number in ("1", "0", "", "many", "9" * 400)),
         ({"nvidia.com/mig-1g.5gb.replicas": "4"}, ""),

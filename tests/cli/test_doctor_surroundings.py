@@ -128,7 +128,7 @@ def made():
 WITH_TEMPLATE = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}
 QUOTA = 'pods "x" is forbidden: exceeded quota: few'
 OF_A_WEBHOOK = 'Internal error occurred: failed calling webhook "guard.example.com": refused'
-OF_A_POLICY = "its template cannot be made: ValidatingAdmissionPolicy 'labels' denied request: no owner"
+OF_A_POLICY = "a template for this pod cannot be created: ValidatingAdmissionPolicy 'labels' denied request: no owner"
 GONE = "Failed to prepare: DRA driver is not registered"
 
 FAULTS = {

@@ -214,6 +214,6 @@ def test_every_command_reports_an_untranslated_pod_behind_a_fence(tmp_path):
     implicit = pod_in_n({"deviceclass.resource.kubernetes.io/gpu.nvidia.com": 1})
     assert "warning D218" in run_on(implicit, "check", *known).output
     survey = run_on(implicit, "survey", *fleet).output
-    assert "a fence keeps gpu.nvidia.com from scheduler default-scheduler" in survey
+    assert "a fence keeps the devices of gpu.nvidia.com from scheduler default-scheduler" in survey
     assert "0 served" not in survey
     assert ["left", "1"] in [line.split()[:2] for line in survey.splitlines()]

@@ -65,7 +65,7 @@ async def test_a_placed_pod_has_the_note_of_simulate():
     shared = node("n0", allocatable={"cpu": "4", GPU: "16"})
     async with served(standing(shared, config_map(any=sharing()))) as session:
         page = await ask(session, json.dumps(pod("p", containers=[container(limits={GPU: "16"})])))
-        assert f"{GPU}: ConfigMap gpu-operator/plugin (any) makes 4 time-sliced replicas of each" in page.text
+        assert f"{GPU}: ConfigMap gpu-operator/plugin (any) makes 4 time-sliced replicas of each device" in page.text
 
 
 async def test_exceeded_quotas_are_named_and_others_are_not():

@@ -282,7 +282,8 @@ def shorten(warnings: Sequence[Warned]) -> tuple[str, ...]:
     if len(distinct) <= MAX_WARNINGS:
         return tuple(distinct)
     shown = distinct[: MAX_WARNINGS - 1]
-    return (*shown, f"drawbridge: {len(distinct) - len(shown)} more; see `drawbridge translate -f` for all of them")
+    more = len(distinct) - len(shown)
+    return (*shown, f"drawbridge: {more} more warnings; `drawbridge translate -f` prints all of them")
 
 
 def _one_line(warning: Warned) -> str:

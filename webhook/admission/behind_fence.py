@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from webhook.translate import PodClaim, Verdict
 
 STRANDED = "D218"
-_NO_BRIDGE = "set schedulerName to the scheduler that the fence allows, or delete its DeviceTaintRule"
+_NO_BRIDGE = "set schedulerName to the scheduler that the fence allows, or delete the fence's DeviceTaintRule"
 
 
 def add_stranded(verdict: Verdict, claims: Iterable[PodClaim], state: State, name: str) -> Verdict:
@@ -35,8 +35,8 @@ def add_stranded(verdict: Verdict, claims: Iterable[PodClaim], state: State, nam
     for container, key, scheduler, driver in _find_stranded(claims, state):
         if (container, key) in known:
             continue
-        could = "only device plugins serve it" if key in state.fleet.handed_out_anywhere else "no node can serve it"
-        reason = f"a fence keeps {driver} from scheduler {scheduler}, so {could}"
+        could = "only device plugins" if key in state.fleet.handed_out_anywhere else "no node"
+        reason = f"a fence keeps the devices of {driver} from scheduler {scheduler}, so {could} can serve this request"
         bridge = state.configuration.file.bridge
         remedy = f"set schedulerName: {bridge.scheduler_name} on the pod" if bridge else _NO_BRIDGE
         stranded = Decision(name, container, "", key, Outcome.LEFT, reason, code=STRANDED, remedy=remedy)

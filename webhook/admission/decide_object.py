@@ -102,7 +102,7 @@ def decide_object(
     if not verdict.refusals and not stored:
         verdict = _judge_by_api_server(verdict, filled, rewrite_unknown=rewrite_unknown)
     if verdict.refusals:
-        stays = _as_left(verdict.decisions, "the object is refused; otherwise it would be")
+        stays = _as_left(verdict.decisions, "the object is refused; otherwise this key would be")
         verdict = replace(verdict, decisions=stays)
     operations = filled.undo(verdict.operations)
     # The operations may be on fields that exist only after the API server has applied the RuntimeClass, so add these fields first.
@@ -327,7 +327,7 @@ def _leave_unfilled(verdict: Verdict) -> Verdict:
     others = tuple([refusal for refusal in verdict.refusals if refusal.code != UNFILLED])
     every = verdict.decisions
     if not others:
-        every = _as_left(every, "a placeholder is not filled in; otherwise it would be")
+        every = _as_left(every, "a placeholder is not filled in; otherwise this key would be")
     decisions = [
         replace(decision, outcome=Outcome.UNKNOWN) if decision.code == UNFILLED else decision for decision in every
     ]
@@ -364,10 +364,10 @@ def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Ve
         return Verdict(decisions=tuple([replace(decision, **off) for decision in verdict.decisions]), notes=(left,))
     if not verdict.refusals and all(decision.outcome in _UNCHANGED for decision in verdict.decisions):
         return replace(verdict, operations=applied.operations)
-    refusals = [str(refusal.prefixed(f"{mode}: would be refused: ")) for refusal in verdict.refusals]
+    refusals = [str(refusal.prefixed("mode enforce would refuse it: ")) for refusal in verdict.refusals]
     every = verdict.decisions
     if refusals:
-        every = _as_left(every, "the object would be refused; otherwise it would be")
+        every = _as_left(every, "the object would be refused; otherwise this key would be")
     decisions = [
         decision
         if decision.outcome in _UNCHANGED

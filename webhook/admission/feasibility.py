@@ -271,7 +271,8 @@ class _Diagnosis(NamedTuple):
         """Return what blocks the claims on one of the nodes that could serve them if all devices were free."""
         able, now = self.answers(idle=True).feasible, self.answers(idle=False)
         node = min(able[:KINDS], key=lambda name: distance(now[name]))
-        others = f", and the same on {count_of(len(able) - 1, 'more node')}" if len(able) > 1 else ""
+        more = f"; {count_of(len(able) - 1, 'more node')} could serve this {self.subject} later, too"
+        others = more if len(able) > 1 else ""
         return f"on node {node}, {sentence(now[node])}{others}"
 
     def never(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:

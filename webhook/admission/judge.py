@@ -190,7 +190,7 @@ def parameter_warnings(devices: DeviceClaim, path: str, state: State, budget: Bu
     except OutOfBudget:
         return ()
     except Exception as failure:  # noqa: BLE001  a check that only warns must not fail the review
-        return (f"{path}: its parameters could not be checked, {type(failure).__name__}: this is a bug in drawbridge",)
+        return (f"{path}: the parameters were not checked because of a bug in drawbridge ({type(failure).__name__})",)
     warnings = [finding for finding in validation.findings(problems, "") if finding.severity is Severity.WARNING]
     return tuple([text_of(finding) for finding in warnings])
 

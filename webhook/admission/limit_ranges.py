@@ -98,7 +98,7 @@ def out_of_bounds(obj: Object, state: State) -> list[Decision]:
             for type_, name, limits, requests in judged:
                 for key, text in _beyond(bounds, limits, requests) if type_ == bounds.type else ():
                     of_pod = "all containers together: " if type_ == "Pod" else ""
-                    message = f"the API server would refuse it by LimitRange {bounds.name}: {of_pod}{text}"
+                    message = f"the API server would refuse the pod because of LimitRange {bounds.name}: {of_pod}{text}"
                     decisions.append(Decision(name_of(obj), name, "", key, Outcome.LEFT, message, code="D219"))
     return decisions
 
@@ -187,7 +187,7 @@ def _beyond(bounds: Bounds, limits: _Quantities, requests: _Quantities) -> Itera
     for key, ratio in bounds.ratio.items():
         limit, request = limits.get(key), requests.get(key)
         if not limit or not request or not limit.nano or not request.nano:
-            yield key, f"a limit of at most {ratio} times the request needs both"
+            yield key, f"the limit may be at most {ratio} times the request, so both are needed"
         elif limit.nano * NANO > ratio.nano * request.nano:
             yield key, f"limit {limit} is more than {ratio} times request {request}"
 

@@ -34,7 +34,7 @@ def review_quota(body: bytes, admit: Admit) -> bytes:
     try:
         new = new_object_of(request)
     except WireError as error:
-        warnings = [f"drawbridge: not counted for any quota: {error}"]
+        warnings = [f"drawbridge counts this object for no quota: {error}"]
         return admission_review.encode(admission_review.allow(request.uid, warnings=warnings))
     why_not = admit(new) if new is not None and (new.claims or new.pod is not None) else ""
     answer = admission_review.allow(request.uid)

@@ -261,10 +261,11 @@ def _answer(
         warnings = verdict.warnings
     elif mode is Mode.WARN:
         would: list[Warned] = [
-            refusal.prefixed(f"drawbridge would refuse this {review.kind} ({mode}): ") for refusal in verdict.refusals
+            refusal.prefixed(f"drawbridge would refuse this {review.kind} in mode enforce: ")
+            for refusal in verdict.refusals
         ]
         if verdict.templates:
-            would.append(f"drawbridge would make this pod request its devices through ResourceClaims ({mode})")
+            would.append("drawbridge would make this pod request its devices through ResourceClaims in mode enforce")
         warnings = (*would, *verdict.warnings)
     is_held = (applied.operations, applied.refusals) != (verdict.operations, verdict.refusals)
     name = _HELD_BACK.get(outcome, outcome) if is_held else outcome

@@ -109,9 +109,9 @@ class Source:
         """Return the notes for readiness: the newest content is invalid, or the API server may not send all pods with configured keys."""
         first, *others = self.problem.splitlines() or [""]
         more = f" (and {len(others)} more, in the log)" if others else ""
-        refused = f"the new content is refused, and the last good one is in force: {first[:_LONGEST_LINE]}{more}"
+        refused = f"the new content is invalid, so the last valid one stays in use: {first[:_LONGEST_LINE]}{more}"
         domains = ", ".join(self._names_not_sent)[:_LONGEST_LINE]
-        not_sent = f"the API server might not send pods with names of {domains} to the webhook: generate its configurations again"
+        not_sent = f"the API server might not send pods with keys of {domains}: generate the webhook configurations again"
         return {"configuration": refused if first else "", "webhooks": not_sent if domains else ""}
 
     async def follow(self, changed: Callable[[Configuration], None]) -> None:
@@ -135,9 +135,9 @@ class Source:
             problems = [str(problem) for problem in error.problems[:_MISTAKES]]
             more = len(error.problems) - len(problems)
             self.problem = "\n".join([*problems, f"and {more} more"] if more else problems)
-            logger.error("the new configuration is not used, the last good one stays", extra={"problem": self.problem})  # noqa: TRY400  the findings say it all
+            logger.error("the new configuration is invalid, so the last valid one stays in use", extra={"problem": self.problem})  # noqa: TRY400  the findings say it all
             return False
-        logger.info("a new configuration is in force", extra={"path": self.path})
+        logger.info("a new configuration is in use", extra={"path": self.path})
         self._names_not_sent = registration.names_not_sent(self.current, self._first)
         if self._names_not_sent:
             logger.warning("apply what `drawbridge manifests --only webhooks --config FILE` prints", extra=self.notes())

@@ -67,9 +67,9 @@ class ReviewDecider:
             raise
         except Exception as error:
             if isinstance(error, MemoryError):
-                logger.warning("no memory was left; the review is decided again with nothing remembered")
+                logger.warning("no memory was left; the review is decided again without cached results")
             else:
-                logger.exception("a bug while deciding; the review is decided again with nothing remembered")
+                logger.exception("a bug while deciding; the review is decided again without cached results")
             state.memo.clear()  # an interrupted decision may have left incomplete results in it
             return attempt()
 

@@ -124,7 +124,7 @@ class Follower(ClusterView):
             return ""
         old = [f"{name} ({age:.0f} s)" for name, age in self.ages().items() if age > self._pace.fresh]
         if old:
-            return f"nothing is refused, because these copies were not confirmed recently: {', '.join(old)}"
+            return f"nothing is refused, because the copies of these kinds were not confirmed recently: {', '.join(old)}"
         unseen = ", ".join(sorted(self.incomplete() & OF_DEVICES))
         return (
             f"nothing is refused as impossible, because objects of these kinds are set aside: {unseen}"
@@ -172,7 +172,7 @@ class Follower(ClusterView):
         state = self.state()
         names = sorted({*state.unsure, *state.namespaces})
         texts = [f"{name} ({', '.join(reasons)})" for name in names if (reasons := why_rules_unknown(state, name))]
-        why = "nothing is translated or refused in these, because their rules could not be read"
+        why = "nothing is translated or refused in these namespaces, because their rules could not be read"
         return f"{why}: {list_first(texts, NAMED)}" if texts else ""
 
     def _unsure(self) -> Mapping[str, tuple[str, ...]]:

@@ -152,7 +152,7 @@ class MissedPods:
         )
         remedy = "Create the pod again with that name"
         if owner is not None:
-            remedy = f"Correct the template of {owner.kind} {owner.name}, or its owner's"
+            remedy = f"Correct the pod template of {owner.kind} {owner.name}, or of its owner"
         problems = [f"no node has {key}: {why_unknown(meant)}" for key, meant in unknown.items()]
         return f"{' '.join(problems[:_SHOWN])} {remedy}"
 
@@ -220,4 +220,4 @@ class MissedPods:
             if len(self._evicted) >= OWNERS:
                 self._evicted.clear()
             self._evicted.setdefault(missed_pod.owner.uid, newest.get(missed_pod.owner.uid, meta.creation_timestamp))
-            logger.info("a pod was evicted that was created without its claims", extra={"pod": meta.key})
+            logger.info("a pod that was created without its claims was evicted", extra={"pod": meta.key})

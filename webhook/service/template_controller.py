@@ -334,7 +334,7 @@ class Templates:
                     await self._create(namespace, name, wanted)
             case Due.REPLACE if stored is not None:
                 logger.warning(
-                    "a template under our name held something else", extra={"template": f"{namespace}/{name}"}
+                    "a template of drawbridge had other content, and is replaced", extra={"template": f"{namespace}/{name}"}
                 )
                 await self._delete(stored, "replaced")
                 await self._create(namespace, name, wanted)
@@ -376,7 +376,7 @@ class Templates:
         waiting = (pod for pod in unreported if key in template_lifecycle.templates_of(pod))
         for pod in islice(waiting, MAX_EVENTS):
             self._reported[pod.metadata.uid] = now
-            await self._recorder.record(pod, FAILED, f"its template cannot be made: {why}", warning=True)
+            await self._recorder.record(pod, FAILED, f"a template for this pod cannot be created: {why}", warning=True)
 
     async def _delete(self, stored: ResourceClaimTemplate, why: str) -> None:
         meta = stored.metadata
@@ -402,7 +402,7 @@ class Templates:
                 if await self._is_used(key, now):
                     continue
                 await self._delete(stored_template, "swept")
-                logger.info("template swept", extra=where)
+                logger.info("unused template deleted", extra=where)
             except ApiError as error:
                 logger.warning("cannot delete an unused template", extra={**where, "problem": str(error)})
 

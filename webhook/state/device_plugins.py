@@ -42,8 +42,8 @@ class Replicas(msgspec.Struct, frozen=True, gc=False):
     fails_above_one: bool = False
 
     def __str__(self) -> str:
-        fails = ", and rejects pods that request two" if self.fails_above_one else ""
-        return f"makes {self.replicas} {self.strategy} replicas of each{fails}"
+        fails = ", and rejects pods that request two replicas" if self.fails_above_one else ""
+        return f"makes {self.replicas} {self.strategy} replicas of each device{fails}"
 
 
 class Replicated(msgspec.Struct, frozen=True, gc=False):

@@ -86,17 +86,19 @@ def wrong_templates(templates: Sequence[NodeTemplate]) -> Iterable[Finding]:
             yield mistake(f"{path}/maxNodes", f"{template.max_nodes} is not a number of nodes", "write 0 or more")
         if template.max_nodes and not template.labels:
             reason = "without labels the nodes of this template cannot be counted"
-            yield mistake(f"{path}/labels", reason, "write labels that all of its nodes have, and no others")
+            yield mistake(f"{path}/labels", reason, "write labels that all of its nodes have, and that no other node has")
         if not (template.devices or template.allocatable):
             yield mistake(
-                f"{path}/devices", "no devices are given", "list what its nodes publish, or delete the template"
+                f"{path}/devices",
+                "no devices are given",
+                "list the devices that one of its nodes publishes, or delete the template",
             )
         for key in template.allocatable:
             if wrong := label_key(key):
                 yield mistake(
                     f"{path}/allocatable/{escape(key)}",
                     f"resource {key[:80]!r} {wrong}",
-                    "write it as nodes do",
+                    "write the name as it is in a node's `allocatable`",
                 )
         for j, entry in enumerate(template.devices):
             if not 1 <= entry.count <= MAX_DEVICES:
@@ -105,7 +107,7 @@ def wrong_templates(templates: Sequence[NodeTemplate]) -> Iterable[Finding]:
         total = sum(entry.count for entry in template.devices)
         if total > MAX_DEVICES:
             reason = f"{total} devices are more than {MAX_DEVICES} on one node"
-            yield mistake(f"{path}/devices", reason, "delete those that no pod requests by extended resource")
+            yield mistake(f"{path}/devices", reason, "delete the devices that no pod requests by an extended resource")
         for j, entry in enumerate(template.devices):
             # Validate a slice with one such device, and report each problem at the template's field.
             fields = {

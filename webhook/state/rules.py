@@ -85,7 +85,7 @@ def contradictions(file: File) -> Iterable[Finding]:
     if not 0 <= file.canary <= 100:
         yield mistake("/canary", f"{file.canary} is not a percentage", "write 0 to 100")
     if file.evict_missed_pods < 0:
-        yield mistake("/evictMissedPods", f"{file.evict_missed_pods} is below 0", "write how many pods a minute, or 0")
+        yield mistake("/evictMissedPods", f"{file.evict_missed_pods} is below 0", "write the maximum number of pods per minute, or 0")
     yield from _wrong_meanings(file, dialects)
     yield from _wrong_keys(file, dialects.values())
     yield from wrong_targets(file, targets)
@@ -110,7 +110,7 @@ def contradictions(file: File) -> Iterable[Finding]:
         yield mistake(
             "/evidence/namespaces",
             f"more than {_MAX_NAMESPACES} namespaces",
-            "name those of device plugins and autoscalers",
+            "name only the namespaces of device plugins and autoscalers",
         )
     for i, namespace in enumerate(file.evidence.namespaces):
         yield from [replace(finding, path=f"/evidence/namespaces/{i}") for finding in _wrong_namespace("", namespace)]
@@ -121,7 +121,7 @@ def contradictions(file: File) -> Iterable[Finding]:
         yield from _wrong_driver_name(f"/extendedResources/drivers/{escape(driver)}", driver, names.driver_name)
     if file.bridge is not None:
         if not file.bridge.scheduler_name:
-            yield mistake("/bridge/schedulerName", "no scheduler is named", "write the schedulerName of the bridge")
+            yield mistake("/bridge/schedulerName", "no scheduler is named", "write the name of the scheduler with drawbridge's plugin")
         yield from _wrong_list("/bridge/drivers", file.bridge.drivers, names.driver_name)
         yield from _wrong_placement(file.bridge.placement)
         yield from _fence_conflicts(file.bridge, file.extended_resources)
@@ -152,7 +152,7 @@ def _wrong_labels(path: str, labels: Mapping[str, str]) -> Iterable[Finding]:
         elif wrong := names.label_value(value):
             problem = f"value {value[:80]!r} {wrong}"
         if problem:
-            yield mistake(f"{path}/{escape(key)}", problem, "write a label as nodes have it")
+            yield mistake(f"{path}/{escape(key)}", problem, "write a label that nodes can have")
 
 
 def _wrong_quota(quota: str) -> str:
@@ -168,7 +168,7 @@ def _wrong_quota(quota: str) -> str:
         wrong = names.extended_resource_name(name)
         return f"resource {name[:80]!r} {wrong}" if wrong else ""
     else:
-        return "it has none of the forms"
+        return "it has none of the known forms"
     wrong = names.dns_subdomain(class_name)
     return f"class {class_name[:80]!r} {wrong}" if wrong else ""
 
@@ -185,7 +185,7 @@ def _wrong_options(dialect: str, options: Options, targets: Mapping[str, Target]
             )
     for path, target in options.named_targets().items():
         if target not in targets:
-            hint = f"describe it under `targets`; there are {', '.join(targets)}"
+            hint = f"describe the target under `targets`, or write one of {', '.join(targets)}"
             yield mistake(f"/{dialect}{path}", f"unknown target {target!r}", hint)
 
 
@@ -225,7 +225,7 @@ def _wrong_placement(placing: Placing) -> Iterable[Finding]:
             )
     if placing.most_pods_per_node < 0:
         reason = f"{placing.most_pods_per_node} is not a number of pods"
-        yield mistake(f"{path}/mostPodsPerNode", reason, "write 0 for any number, or 1 and more")
+        yield mistake(f"{path}/mostPodsPerNode", reason, "write 0 for no maximum, or a number of 1 or more")
 
 
 def _fence_conflicts(bridge: BridgeSettings, served: ExtendedResources) -> Iterable[Finding]:
@@ -235,18 +235,18 @@ def _fence_conflicts(bridge: BridgeSettings, served: ExtendedResources) -> Itera
     for driver in bridge.drivers:
         if served.choose(driver, "", "", managed=True, autoscaled=False) == "leave":
             field = f"drivers/{escape(driver)}" if driver in served.drivers else "default"
-            reason = f"pods for {driver} are left to kube-scheduler, and bridge.fence keeps it from these devices"
+            reason = f"pods for {driver} are left to kube-scheduler, which bridge.fence keeps from these devices"
             yield mistake(
                 f"/extendedResources/{field}",
                 reason,
                 f"write {driver}: translate under drivers, or fence: false",
             )
     if bridge.drivers and served.autoscaled == "leave":
-        reason = "such pods are left to kube-scheduler, and bridge.fence keeps it from the bridge's devices"
-        yield mistake("/extendedResources/autoscaled", reason, "leave it out, or write fence: false")
+        reason = "such pods are left to kube-scheduler, which bridge.fence keeps from the bridge's devices"
+        yield mistake("/extendedResources/autoscaled", reason, "leave `autoscaled` out, or write fence: false")
     for namespace, choice in served.namespaces.items() if bridge.drivers else ():
         if choice == "leave":
-            reason = "its pods are left to kube-scheduler, and bridge.fence keeps it from the bridge's devices"
+            reason = "its pods are left to kube-scheduler, which bridge.fence keeps from the bridge's devices"
             path = f"/extendedResources/namespaces/{escape(namespace)}"
             yield mistake(path, reason, "write translate, or fence: false")
 
@@ -254,7 +254,7 @@ def _fence_conflicts(bridge: BridgeSettings, served: ExtendedResources) -> Itera
 def _wrong_namespace(path: str, name: str) -> Iterable[Finding]:
     if not _NAMESPACE(name):
         reason = f"{name!r} is not the name of a namespace"
-        yield mistake(f"{path}/{escape(name)}", reason, "write the whole name; patterns are not read")
+        yield mistake(f"{path}/{escape(name)}", reason, "write the whole name, because patterns are not supported")
 
 
 def _wrong_meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Finding]:
@@ -289,7 +289,7 @@ def _wrong_keys(file: File, dialects: Iterable[Dialect]) -> Iterable[Finding]:
         for key in keys:
             if key not in known and not any(fits(key) for fits in patterns):
                 bare = key.removeprefix("requests.")
-                hint = f"write {bare}" if bare in known else "`drawbridge dialects` lists those there are"
+                hint = f"write {bare}" if bare in known else "`drawbridge dialects` lists all keys"
                 yield mistake(f"/{field}/{escape(key)}", f"no dialect knows the key {key!r}", hint)
     for key, policy in file.mixed.items():
         path = f"/mixed/{escape(key)}"
@@ -392,7 +392,7 @@ def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Finding]
                 other_table, other_row = _find_overlapping(row, patterns) or (table, row)
             if other_row is not row and not (row.common and other_row.common):
                 reason = f"{row.name!r} is a key of dialect {other_table.name!r} already"
-                hint = f"rename it there (`keys.{other_table.name}`), or say `common: true` in both and decide under `meanings`"
+                hint = f"rename the key of {other_table.name} (`keys.{other_table.name}`), or write `common: true` in both tables and the meaning under `meanings`"
                 yield mistake(f"{where}/name", reason, hint)
         yield from _wrong_shaping(table, path)
 
@@ -411,12 +411,12 @@ def _wrong_shaping(table: Dialect, path: str) -> Iterator[Finding]:
             continue
         where = f"{path}/keys/{number}/role"
         if not asks and not names_by_role:
-            reason = "it modifies a container's request, and no key of this dialect requests anything on a container"
-            yield mistake(where, reason, "add the resource name that the containers have")
+            reason = "this key modifies a container's request, but no key of this dialect requests anything on a container"
+            yield mistake(where, reason, "add the resource name by which the containers request devices")
         first = names_by_role.setdefault((row.place is Position.ENV, row.role), row.name)
         if first != row.name:
-            reason = f"{first} already has role {row.role}, and a pod may have both"
-            yield mistake(where, reason, "give one of the two another role, or its own table")
+            reason = f"{first} already has role {row.role}, and a pod may have both keys"
+            yield mistake(where, reason, "give one of the two keys another role, or move it into a table of its own")
 
 
 def _find_overlapping(row: Row, patterns: Iterable[tuple[str, Dialect, Row]]) -> tuple[Dialect, Row] | None:
@@ -438,7 +438,7 @@ def _find_overlapping(row: Row, patterns: Iterable[tuple[str, Dialect, Row]]) ->
 def _wrong_row(row: Row, table: Dialect, path: str) -> Iterator[Finding]:
     """Find the mistakes of one row: in its name, its role, its bounds, its texts and its expression."""
     if row.most is not None and row.most < row.least:
-        yield mistake(f"{path}/most", f"{row.most} is below {row.least}", "write least and most in order")
+        yield mistake(f"{path}/most", f"{row.most} is below {row.least}", "write a `most` that is not below `least`")
     for field in ("meaning", "because", "when"):
         yield from _too_long(getattr(row, field), f"{path}/{field}")
     yield from _wrong_name(row, f"{path}/name")
@@ -454,12 +454,12 @@ def _wrong_name(row: Row, path: str) -> Iterator[Finding]:
     if mark or ">" in full_name:
         part, rest = _PART.findall(full_name), _PART.sub("", full_name)
         if len(part) != 1 or "<" in rest or ">" in rest or "/" not in before or row.place is not Position.RESOURCE:
-            reason = f"{full_name[:80]!r} is not a pattern that is read"
+            reason = f"{full_name[:80]!r} is not a supported pattern"
             yield mistake(path, reason, "write one <part> behind the slash of a resource name, or the whole name")
             return
         if before.endswith("/"):
-            reason = f"{full_name[:80]!r} would take every name of its domain"
-            yield mistake(path, reason, "begin the part after the slash with what its names have in common")
+            reason = f"{full_name[:80]!r} would match every name of its domain"
+            yield mistake(path, reason, "after the slash, begin with the text that all of your names have in common")
         full_name = _PART.sub("x", full_name)
     domain, slash, _ = full_name.partition("/")
     if row.place is Position.RESOURCE and (not slash or _is_below(domain, "kubernetes.io")):
@@ -467,7 +467,7 @@ def _wrong_name(row: Row, path: str) -> Iterator[Finding]:
         yield mistake(path, reason, "write the extended resource name, such as example.com/gpu")
         return
     if slash and _is_below(domain, DOMAIN):
-        yield mistake(path, f"{row.name[:80]!r} is a name of drawbridge's own", "write the key that pods of yours have")
+        yield mistake(path, f"{row.name[:80]!r} is a name of drawbridge's own", "write the key that your pods have")
         return
     if row.place is Position.RESOURCE:
         problem = names.extended_resource_name(full_name)
@@ -495,19 +495,19 @@ def _wrong_role(row: Row, table: Dialect, path: str) -> Iterator[Finding]:
         reason = f"a table cannot declare a key as {row.outcome}"
         yield mistake(f"{path}/outcome", reason, "write translated, approximated or left")
     if row.place is Position.RESOURCE and row.name.startswith("rdma/") and row.role is Role.NIC:
-        reason = "role nic requests any network device, even one that can't do RDMA"
+        reason = "role nic requests any network device, even a device without RDMA"
         yield mistake(f"{path}/role", reason, "write `role: rdma`")
     if row.role is Role.NONE:
         return
     allowed = plain.ROLES[row.place]
     if row.role not in allowed:
-        unread = f"role {row.role} is not read from a table" if row.place is Position.RESOURCE else ""
+        unread = f"a table cannot give a resource the role {row.role}" if row.place is Position.RESOURCE else ""
         reason = unread or f"role {row.role} has no effect on a {row.place}"
         yield mistake(f"{path}/role", reason, f"one of {', '.join(allowed)}, or none")
         return
     if row.place is Position.ENV and table.scope == "pod":
-        reason = "a variable belongs to one container, and numbers of this dialect to the whole pod"
-        yield mistake(f"{path}/role", reason, "leave role out, or write `scope: container`")
+        reason = "a variable belongs to one container, but the numbers of this dialect belong to the whole pod"
+        yield mistake(f"{path}/role", reason, "leave `role` out, or write `scope: container`")
     units = _COUNTED.get(row.role)
     if units and row.unit not in units and not row.expression:
         yield mistake(f"{path}/unit", f"role {row.role} cannot be counted in {row.unit}", f"one of {', '.join(units)}")
@@ -518,34 +518,34 @@ def _wrong_expression(row: Row, path: str) -> Iterator[Finding]:
     path = f"{path}/expression"
     expected_types = plain.cel_types(row.role)
     if not expected_types:
-        yield mistake(path, "nothing reads the value of this key", "leave it out, or give the key a role")
+        yield mistake(path, "nothing reads the value of this key", "leave `expression` out, or give the key a role")
         return
     try:
         compiled = compile_expression(row.expression)
     except SelectorError as error:
-        at = "" if error.position is None else f" (at letter {error.position + 1})"
+        at = "" if error.position is None else f" (at character {error.position + 1})"
         yield mistake(path, f"{error.message}{at}", "write CEL over the text `value`, such as int(value)")
         return
     if str(compiled.result_type) not in (*expected_types, "dyn"):
-        hint = f"wrap it in {'int(…)' if expected_types[0] == 'int' else 'string(…)'}"
+        hint = f"wrap the expression in {'int(…)' if expected_types[0] == 'int' else 'string(…)'}"
         yield mistake(
             path,
-            f"it gives {compiled.result_type}, and role {row.role} takes {' or '.join(expected_types)}",
+            f"the expression returns {compiled.result_type}, but role {row.role} needs {' or '.join(expected_types)}",
             hint,
         )
     elif too_costly(compiled):
-        yield mistake(path, "it costs too much on a long value", "look at the value once, without nested loops")
+        yield mistake(path, "the expression costs too much on a long value", "read the value once, without nested loops")
 
 
 def _too_long(text: str, path: str) -> Iterator[Finding]:
     if len(text) > _LONGEST_TEXT:
-        yield mistake(path, f"a text of {len(text)} letters", f"write {_LONGEST_TEXT} at most")
+        yield mistake(path, f"the text has {len(text)} characters", f"write at most {_LONGEST_TEXT}")
 
 
 def wrong_targets(file: File, targets: Mapping[str, Target]) -> Iterator[Finding]:
     """Find mistakes in the administrator's own targets, and in the classes and parameters of targets."""
     if len(file.targets) > MAX_TARGETS:
-        yield mistake("/targets", f"{len(file.targets)} targets are more than {MAX_TARGETS}", "leave some out")
+        yield mistake("/targets", f"{len(file.targets)} targets are more than {MAX_TARGETS}", "delete some targets")
         return
     names_ = [target.name for target in file.targets]
     for i, target in enumerate(file.targets):
@@ -566,7 +566,7 @@ def wrong_targets(file: File, targets: Mapping[str, Target]) -> Iterator[Finding
             yield mistake(
                 path,
                 f"{len(parameters.json)} bytes are more than the API server accepts",
-                f"write {MAX_BYTES} at most",
+                f"write at most {MAX_BYTES} bytes",
             )
     owners = {name: target for target in targets.values() for name in target.classes}
     for name, class_ in file.classes.items():
@@ -574,21 +574,23 @@ def wrong_targets(file: File, targets: Mapping[str, Target]) -> Iterator[Finding
         if problem := names.dns_subdomain(class_):
             yield mistake(f"/classes/{escape(name)}", f"{class_[:80]!r} {problem}", "write a DeviceClass's name")
         elif name in targets and owner is not None and owner.driver != targets[name].driver:
-            reason = f"class {class_} is of target {owner.name!r}: every request for {name!r} would go there too"
-            yield mistake(f"/classes/{escape(name)}", reason, f"write `target: {owner.name}` in the rows that mean it")
+            reason = f"class {class_} belongs to target {owner.name!r}, so requests for {name!r} would get devices of {owner.name!r}"
+            yield mistake(
+                f"/classes/{escape(name)}", reason, f"write `target: {owner.name}` in the rows that request such devices"
+            )
 
 
 def _wrong_target(target: Target, path: str) -> Iterator[Finding]:
     """Find names that would be invalid in claims, or that would change the meaning of a CEL expression."""
     if not target.driver:
-        yield mistake(f"{path}/driver", "no driver is given", "write the name that its slices have in spec.driver")
+        yield mistake(f"{path}/driver", "no driver is given", "write the name in spec.driver of the driver's ResourceSlices")
         return
     yield from _wrong_driver_name(f"{path}/driver", target.driver, names.driver_name)
     request = target.request
     is_misnamed = not request[:1].isalpha() or names.dns_label(request)
     if len(request) > 20 or is_misnamed:
-        reason = f"{request[:80]!r} can't begin the name of a request"
-        yield mistake(f"{path}/request", reason, "write lower-case letters, digits and hyphens, 20 at most")
+        reason = f"{request[:80]!r} cannot be the beginning of a request's name"
+        yield mistake(f"{path}/request", reason, "write at most 20 lower-case letters, digits and hyphens")
     for j, class_ in enumerate(target.classes):
         yield from _wrong_driver_name(f"{path}/classes/{j}", class_, names.dns_subdomain)
     # Full names of attributes: a domain and an identifier.
@@ -615,13 +617,13 @@ def _wrong_target(target: Target, path: str) -> Iterator[Finding]:
     for member, name in ids.items():
         domain, _, id_ = name.partition("/")
         if domain == target.driver and id_:
-            yield mistake(f"{path}/{member}", f"{name[:80]!r} has the driver's domain", f"write {id_[:80]}")
+            yield mistake(f"{path}/{member}", f"{name[:80]!r} repeats the driver's domain", f"write {id_[:80]}")
         elif name or "/" in member:
             yield from _wrong_driver_name(f"{path}/{member}", name, names.c_identifier)
     for name, value in target.where.items():
         if names.size(value) > names.MAX_VALUE:
-            reason = f"a value of more than {names.MAX_VALUE} letters"
-            yield mistake(f"{path}/where/{escape(name)}", reason, "write it as the slices have it")
+            reason = f"the value has more than {names.MAX_VALUE} characters"
+            yield mistake(f"{path}/where/{escape(name)}", reason, "write the value that the driver publishes")
     if len(target.selectors) > _MAX_SELECTORS:
         reason = f"{len(target.selectors)} selectors are more than {_MAX_SELECTORS}"
         yield mistake(f"{path}/selectors", reason, "join them with &&")
@@ -641,12 +643,14 @@ def _wrong_selector(text: str, driver: str, path: str) -> Iterator[Finding]:
     except OutOfBudget:
         selector = None
     if selector is None or selector.max_cost > cel.MAX_COST:
-        yield mistake(path, "it is too long or costs too much for the API server", "write several shorter selectors")
+        yield mistake(
+            path, "the selector is too long or costs too much for the API server", "write several shorter selectors"
+        )
         return
     try:
         selector.matches(cel.view_of(driver, Device(name="")), budget)
     except (SelectorError, OutOfBudget) as error:
-        reason = f"it fails on a device that publishes nothing: {error}"
+        reason = f"the selector fails on a device that publishes nothing: {error}"
         yield mistake(path, reason, 'guard each attribute, such as .?name.orValue("")')
 
 

@@ -25,7 +25,7 @@ def test_the_report_calls_no_key_of_a_refused_object_translated():
     del unnamed_pod["metadata"]["name"]
     output = run("translate", "-f", "-", "-o", "report", stdin=text(unnamed_pod)).stdout
     assert [line.split()[0] for line in output.splitlines()[1:] if line] == ["left", "left", "refused", "1"]
-    assert "the object is refused; otherwise it would be translated: 1000 MiB" in output
+    assert "the object is refused; otherwise this key would be translated: 1000 MiB" in output
 
 
 def test_a_refusal_in_the_report_has_remedy_and_code():

@@ -96,7 +96,7 @@ sharing:
 VFS = "openshift.io/vfs"
 POOLS = {"resourceList": [{"resourceName": "vfs", "selectors": {"vendors": ["15b3"]}}]}
 PLAIN = {"version": "v1", "flags": {"migStrategy": "none"}}
-FOUR = "ConfigMap gpu-operator/plugin (any) makes 4 time-sliced replicas of each"
+FOUR = "ConfigMap gpu-operator/plugin (any) makes 4 time-sliced replicas of each device"
 NO = "a claim cannot request a replica of a shared device"
 ANY = {LABEL: "any"}
 BOTH = config_map(any=sharing(), plain=PLAIN)

@@ -97,7 +97,8 @@ def test_warn_and_observe_report_impossible_requests():
     warned = with_mode(state, "warn")
     response = at_webhook(pod_asking_for(3), warned)
     assert response["allowed"]
-    assert response["warnings"][0].startswith("drawbridge would refuse this Pod (warn): the only node cannot serve")
+    refusal = "drawbridge would refuse this Pod in mode enforce: the only node cannot serve"
+    assert response["warnings"][0].startswith(refusal)
     observed = with_mode(state, "observe")
     outcome = admission.decide_review("mutate", review(pod_asking_for(3)), observed)
     assert "warnings" not in answer(outcome)

@@ -73,7 +73,8 @@ def test_a_pod_fenced_from_its_driver_is_warned(key, extra, fenced):
     ]
     [decision] = decisions
     assert (decision.container, decision.key) == ("main", key)
-    assert decision.detail == f"a fence keeps {DRIVER} from scheduler default-scheduler, so no node can serve it"
+    fenced = f"a fence keeps the devices of {DRIVER} from scheduler default-scheduler"
+    assert decision.detail == f"{fenced}, so no node can serve this request"
     assert decision.remedy == "set schedulerName: drawbridge on the pod"
     response = at_webhook(pod_asking_for(1, key), state)
     [warning] = [text for text in response["warnings"] if "a fence keeps" in text]
@@ -100,7 +101,7 @@ def test_a_pod_fenced_from_its_driver_is_warned(key, extra, fenced):
 def test_a_fenced_pod_is_told_that_only_the_plugin_remains():
     state = world(bridge=FENCED, nodes=[plugin("b", "4")])
     [decision] = [decision for decision in decide_object(pod_asking_for(1), state).decisions if decision.code]
-    assert decision.detail.endswith("so only device plugins serve it")
+    assert decision.detail.endswith("so only device plugins can serve this request")
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_each_limit_range_violation_of_a_whole_pod_is_named(bounds, init, own, m
     value = pod_of(limited("a", cpu="1"), limited("b", cpu="1"), init=init)
     value["spec"] |= {"resources": own} if own else {}
     decisions = out_of_bounds(value, state(limit_range({"type": "Pod"} | bounds)))
-    opening = "the API server would refuse it by LimitRange l: all containers together: "
+    opening = "the API server would refuse the pod because of LimitRange l: all containers together: "
     assert [(decision.container, decision.detail) for decision in decisions] == [
         ("", opening + text) for text in messages
     ]
@@ -177,7 +177,7 @@ def test_each_limit_range_violation_of_a_whole_pod_is_named(bounds, init, own, m
         ({"min": {"cpu": "1"}, "defaultRequest": {"cpu": "500m"}}, {}, ["request 500m is below 1"]),
         ({"maxLimitRequestRatio": {"cpu": "2"}}, {"limits": {"cpu": "3"}, "requests": {"cpu": "1"}}, ["limit 3 is more than 2 times request 1"]),
         ({"maxLimitRequestRatio": {"cpu": "2"}}, {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}, []),
-        ({"maxLimitRequestRatio": {"cpu": "2"}}, {}, ["a limit of at most 2 times the request needs both"]),
+        ({"maxLimitRequestRatio": {"cpu": "2"}}, {}, ["the limit may be at most 2 times the request, so both are needed"]),
         ({"max": {GPU: "1"}}, {"limits": {GPU: "2"}}, ["limit 2 is above 1", "request 2 is above 1"]),
         ({"max": {"cpu": "2"}}, {"limits": {"cpu": "many"}}, ["the limit is missing; the maximum is 2", "request is missing"]),
     ],
@@ -186,7 +186,9 @@ def test_each_limit_range_violation_of_a_container_is_named(bounds, resources, m
     decisions = out_of_bounds(pod_of({"name": "c", "image": "i", "resources": resources}), state(limit_range(bounds)))
     assert all(decision.code == "D219" and decision.container == "c" for decision in decisions)
     expected = [
-        f"the API server would refuse it by LimitRange l: {line}" for line in messages if "many" not in str(resources)
+        f"the API server would refuse the pod because of LimitRange l: {line}"
+        for line in messages
+        if "many" not in str(resources)
     ]
     if expected or not messages:
         assert [decision.detail for decision in decisions] == expected

@@ -89,7 +89,7 @@ def test_a_pod_with_a_missing_claim_is_warned_and_recorded():
 def test_own_claims_are_not_refused_in_warn_and_observe_mode():
     warned = given(bringing(BY_TEMPLATE), with_template(16, mode="warn"))
     assert answer(warned)["allowed"]
-    assert answer(warned)["warnings"][0].startswith("drawbridge would refuse this Pod (warn): ")
+    assert answer(warned)["warnings"][0].startswith("drawbridge would refuse this Pod in mode enforce: ")
     watched = given(bringing(BY_TEMPLATE), with_template(16, mode="observe"))
     assert answer(watched)["allowed"]
     assert "warnings" not in answer(watched)

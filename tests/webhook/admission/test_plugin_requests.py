@@ -196,10 +196,10 @@ def test_modes_and_impossible_warn_as_for_claims():
     warned = with_mode(world(*TWO), "warn")
     there = answer(admission.decide_review("mutate", review(requesting(9)), warned))
     assert there["allowed"]
-    assert there["warnings"][0].startswith("drawbridge would refuse this Pod (warn): none of the 3 nodes")
+    assert there["warnings"][0].startswith("drawbridge would refuse this Pod in mode enforce: none of the 3 nodes")
     obj = requesting(9)
     obj["metadata"]["namespace"] = "ns"
-    assert decide_object(obj, warned).warnings[1].startswith("warn: would be refused: none of the 3 nodes")
+    assert decide_object(obj, warned).warnings[1].startswith("mode enforce would refuse it: none of the 3 nodes")
 
 
 def test_containers_count_as_the_scheduler_counts_them():

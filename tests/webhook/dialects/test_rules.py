@@ -21,7 +21,7 @@ def test_an_expression_too_costly_on_long_values_is_rejected():
     configuration, findings = read_configuration(value)
     assert configuration is None
     assert [(finding.path, finding.message) for finding in findings] == [
-        ("/dialects/0/keys/1/expression", "it costs too much on a long value")
+        ("/dialects/0/keys/1/expression", "the expression costs too much on a long value")
     ]
 
 

@@ -144,7 +144,7 @@ async def test_an_endless_decision_in_a_worker_is_killed_and_allowed(running):
 async def test_the_timeout_warning_does_not_depend_on_the_exhausted_limit(running, monkeypatch):
     """The load decides which limit is exceeded first, so only the log names the limit."""
     answers = set()
-    for short in ("it took more than 1.5 s", "the worker ended before it had decided", "too many such reviews", ""):
+    for short in ("it took more than 1.5 s", "the worker ended before it had decided", "too many requests wait", ""):
 
         async def undecided(*_, short=short, **__):
             raise Undecided(short)

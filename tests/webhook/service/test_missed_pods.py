@@ -134,7 +134,7 @@ async def test_a_misspelt_name_is_reported_to_the_author_once():
         await controller.check()
     [event] = (await cluster.list(resources.EVENTS)).items
     assert (event.involved_object.name, event.reason, event.type, event.count) == ("p", "UnknownResource", "Warning", 1)
-    assert event.message == "no node has nvdia.com/gpu: did you mean nvidia.com/gpu? Correct the template of ReplicaSet web, or its owner's"  # fmt: skip
+    assert event.message == "no node has nvdia.com/gpu: did you mean nvidia.com/gpu? Correct the pod template of ReplicaSet web, or of its owner"  # fmt: skip
     assert cluster.evicted == []
 
 

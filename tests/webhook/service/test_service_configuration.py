@@ -48,8 +48,8 @@ async def test_an_invalid_rule_file_is_reported_and_not_used(cluster, tmp_path):
         for url in (f"https://{here.address}", f"http://{here.metrics}"):
             status, body = await text(f"{url}/readyz?verbose", await trust(cluster))
             assert status == 200
-            assert "[!]webhooks: the API server might not send pods with names of our.org to the webhook" in body
-            assert f"[!]configuration: the new content is refused, and the last good one is in force: {file}:3:" in body
+            assert "[!]webhooks: the API server might not send pods with keys of our.org: " in body
+            assert f"[!]configuration: the new content is invalid, so the last valid one stays in use: {file}:3:" in body
             assert "did you mean count?" in body
         assert "patch" in await post(cluster, here.address, ours)
 

@@ -97,7 +97,7 @@ async def test_each_pod_with_a_refused_template_gets_one_event():
         page = await cluster.list(resources.EVENTS)
         return {(item.involved_object.name, item.reason, item.message) for item in page.items}
 
-    why = "its template cannot be made: ValidatingAdmissionPolicy 'labels' denied request: no owner"
+    why = "a template for this pod cannot be created: ValidatingAdmissionPolicy 'labels' denied request: no owner"
     async with running(cluster) as controller:
         await put(cluster, translated("p1"), translated("p2"))
         await until(lambda: returns(reported_events, {(name, "FailedTemplateCreation", why) for name in ("p1", "p2")}))
