@@ -49,7 +49,7 @@ def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
     from dra.objects import Pod, ResourceClaimTemplate, defaults
     from dra.raw import mapping
     from dra.wire import WireError, convert
-    from webhook.admission import decide_object, given_by_runtime
+    from webhook.admission import changes_by_runtime_class, decide_object
     from webhook.claims import template
     from webhook.translate import namespace_of
 
@@ -76,7 +76,7 @@ def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
         namespace = namespace_of(obj)
         for created_pod in created_pods(obj, generated):
             verdict = decide_object(created_pod.pod, state)
-            operations, _ = given_by_runtime(created_pod.pod, state)
+            operations, _ = changes_by_runtime_class(created_pod.pod, state)
             decided = apply_json_patch(created_pod.pod, (*operations, *verdict.operations))
             pods = [generated.name(decided)]
             if created_pod.name:  # all replicas of a template get the same decision, and names with a number

@@ -21,7 +21,7 @@ from dra.objects import Pod, claim_keys, claim_name
 from dra.policy import BY_CLASS, COUNT_KEY
 from dra.quantity import Quantity
 from dra.wire import WireError, convert
-from webhook.admission import given_by_runtime
+from webhook.admission import changes_by_runtime_class
 from webhook.claims import template_lifecycle
 from webhook.dialects import Outcome
 from webhook.names import NAME, PREFIX
@@ -112,7 +112,7 @@ def _as_admitted(pod: Pod, reading: Reading, configuration: Configuration) -> Po
     raw = reading.raw.get(pod.metadata.key)
     if raw is None or pod.metadata.uid:
         return pod
-    operations, _ = given_by_runtime(raw, reading.state(configuration))
+    operations, _ = changes_by_runtime_class(raw, reading.state(configuration))
     return convert(apply_json_patch(raw, operations), Pod) if operations else pod
 
 

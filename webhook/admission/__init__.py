@@ -3,7 +3,7 @@
 from webhook.admission.admission_review import ReviewError
 from webhook.admission.behind_fence import STRANDED
 from webhook.admission.decide import Candidate, decide_pod
-from webhook.admission.decide_object import answer_of_api_server, decide_object, given_by_runtime
+from webhook.admission.decide_object import answer_of_api_server, changes_by_runtime_class, decide_object
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.limit_ranges import out_of_bounds
 from webhook.admission.quota import future_claims_of_pod, review_quota
@@ -21,12 +21,12 @@ __all__ = [
     "ReviewError",
     "answer_of_api_server",
     "answer_timeout",
+    "changes_by_runtime_class",
     "decide_object",
     "decide_pod",
     "decide_review",
     "find_broken_rule",
     "future_claims_of_pod",
-    "given_by_runtime",
     "judge",
     "out_of_bounds",
     "review_quota",

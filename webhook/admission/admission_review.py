@@ -295,7 +295,7 @@ def _one_line(warning: Warned) -> str:
         return line
     # Keep the code of the finding, so that the author can look up what is cut.
     code = f" [{warning.code}]" if isinstance(warning, Finding) else ""
-    room = MAX_WARNING - len(_MORE) - len(code)
-    cut = encoded[:room].decode(errors="ignore")
-    words = cut.rsplit(" ", 1)[0]
+    max_bytes = MAX_WARNING - len(_MORE) - len(code)
+    shortened = encoded[:max_bytes].decode(errors="ignore")
+    words = shortened.rsplit(" ", 1)[0]
     return f"{words}…{code}"

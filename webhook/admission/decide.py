@@ -115,9 +115,9 @@ def judge_pod(candidate: Candidate, verdict: Verdict, state: State, budget: Budg
     if verdict.refusals or is_skipped(candidate.pod):
         return verdict
     if verdict.templates and state.confirmed:
-        taken = template_lifecycle.name_conflicts(verdict.templates, candidate.namespace, state)
-        if taken:
-            return verdict.refuse([refused(candidate.name, "", text, Code.TAKEN) for text in taken])
+        conflicts = template_lifecycle.name_conflicts(verdict.templates, candidate.namespace, state)
+        if conflicts:
+            return verdict.refuse([refused(candidate.name, "", text, Code.TAKEN) for text in conflicts])
     requested = _requested(candidate, verdict, state)
     if not requested.claims and requested.by_plugin is None:
         return verdict
@@ -163,22 +163,22 @@ def _judge(candidate: Candidate, verdict: Verdict, requested: Requested, state: 
     if choice is not None and not choice.by_claims:
         problems = judge_unchanged(_unchanged(candidate, verdict, requested, state), requested, state, budget)
         warnings = () if choice.preferred else (f"left as it is: {choice.why}",)
-        left = replace(verdict.leave(choice.why, warnings), served_by=choice.why)
-        return add_problems(left, problems, candidate.name)
+        untranslated = replace(verdict.leave(choice.why, warnings), served_by=choice.why)
+        return add_problems(untranslated, problems, candidate.name)
     problems = judge_requests(requested, state, budget)
     if problems.decisions:
-        as_left = NO_PROBLEMS
+        untranslated_problems = NO_PROBLEMS
         if alternative := describe_plugin_alternative(problems, verdict.decisions, state):
-            as_left = judge_requests(_unchanged(candidate, verdict, requested, state), state, budget)
-            if not as_left.denials:
+            untranslated_problems = judge_requests(_unchanged(candidate, verdict, requested, state), state, budget)
+            if not untranslated_problems.denials:
                 reason = f"{alternative}, and no claim could replace it: {problems.denials[0]}"
                 return verdict.leave(reason, (f"left as it is: {reason}",))
-        problems = deny_or_warn(replace(problems, decisions=(*problems.decisions, *as_left.decisions)), state)
+        problems = deny_or_warn(replace(problems, decisions=(*problems.decisions, *untranslated_problems.decisions)), state)
     if choice is not None:
         verdict = _add_choice(verdict, choice)
-    by_scheduler = [claim for claim in requested.claims if claim.requested_names]  # claims that the scheduler creates
-    if by_scheduler:
-        verdict = add_stranded(verdict, by_scheduler, state, candidate.name)
+    scheduler_claims = [claim for claim in requested.claims if claim.requested_names]  # claims that the scheduler creates
+    if scheduler_claims:
+        verdict = add_stranded(verdict, scheduler_claims, state, candidate.name)
     return add_problems(verdict, problems, candidate.name)
 
 
@@ -193,12 +193,12 @@ def add_problems(verdict: Verdict, problems: Problems, name: str) -> Verdict:
     if problems is NO_PROBLEMS:
         return verdict
     decisions = [replace(decision, object=name) for decision in problems.decisions]
-    refused = [decision for decision in decisions if decision.outcome is Outcome.REFUSED]
+    refusals = [decision for decision in decisions if decision.outcome is Outcome.REFUSED]
     doubts = [decision for decision in decisions if decision.outcome is not Outcome.REFUSED]
     return (
         replace(verdict, problem_warnings=(*problems.warnings, *verdict.problem_warnings))
         .with_doubts(doubts)
-        .refuse(refused)
+        .refuse(refusals)
     )
 
 
@@ -216,17 +216,17 @@ def _final_scheduler(candidate: Candidate, verdict: Verdict) -> str:
 def _prefer_nodes(candidate: Candidate, verdict: Verdict, state: State) -> Preference | None:
     """Return which nodes of a mixed fleet a pod prefers; None if claims replace none of its keys, or if no device plugin serves these keys."""
     # Resources that device plugins offer on existing nodes, and would offer on nodes that an autoscaler can create.
-    handed_out: list[Container[str]] = [state.fleet.handed_out_anywhere] if state.fleet.handed_out_anywhere else []
+    offered: list[Container[str]] = [state.fleet.handed_out_anywhere] if state.fleet.handed_out_anywhere else []
     if state.prospects is not None:
-        handed_out += [node.status.allocatable for node in state.prospects.nodes.values()]
-    if not handed_out or not (verdict.templates or verdict.stays):
+        offered += [node.status.allocatable for node in state.prospects.nodes.values()]
+    if not offered or not (verdict.templates or verdict.stays):
         return None
     keys = {
         decision.key
         for decision in verdict.decisions
         if decision.outcome in REPLACED and state.configuration.resource(decision.key)
     }
-    if not any(key in names for names in handed_out for key in keys):
+    if not any(key in names for names in offered for key in keys):
         return None
     return read_preference(candidate.pod, candidate.owner, keys, state)
 

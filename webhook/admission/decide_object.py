@@ -67,13 +67,13 @@ if TYPE_CHECKING:
     from webhook.state import State
 
 # Kinds whose own name is the name of their pods' controller.
-_NAMED = (("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "DaemonSet"), ("batch", "Job"))
+_KINDS_WITH_CONTROLLER_NAME = (("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "DaemonSet"), ("batch", "Job"))
 # Kinds that have no pods, and that the webhook judges.
-_CLAIMS = (("resource.k8s.io", "ResourceClaim"), ("resource.k8s.io", "ResourceClaimTemplate"))
+_CLAIM_KINDS = (("resource.k8s.io", "ResourceClaim"), ("resource.k8s.io", "ResourceClaimTemplate"))
 # Outcomes that do not change the object, so no mode holds them back.
-_UNCHANGED = (Outcome.LEFT, Outcome.SERVED, Outcome.UNKNOWN)
+_UNCHANGING_OUTCOMES = (Outcome.LEFT, Outcome.SERVED, Outcome.UNKNOWN)
 # Phases of a pod that no kubelet has started.
-_NOT_YET = (None, "", "Pending")
+_PENDING_PHASES = (None, "", "Pending")
 
 
 def decide_object(
@@ -90,33 +90,33 @@ def decide_object(
     A `stored` object is not checked by these rules, because the API server has accepted it.
     """
     budget = budget or Budget(step_limits.REVIEW)
-    if group_kind(obj) in _CLAIMS:
+    if group_kind(obj) in _CLAIM_KINDS:
         return _decide_claim(obj, state, budget)
-    given, conflict = given_by_runtime(obj, state)
+    runtime_operations, conflict = changes_by_runtime_class(obj, state)
     if conflict:
         return conflict
-    filled = fill_in(apply_own(obj, given) if given else obj, state)
+    filled = fill_in(apply_own(obj, runtime_operations) if runtime_operations else obj, state)
     verdict = _decide_pods(filled.object, state, _mode_of(obj, state), budget, rewrite_unknown=rewrite_unknown)
     if _is_unfilled(verdict):
         verdict = _leave_unfilled(verdict)
     if not verdict.refusals and not stored:
         verdict = _judge_by_api_server(verdict, filled, rewrite_unknown=rewrite_unknown)
     if verdict.refusals:
-        stays = _as_left(verdict.decisions, "the object is refused; otherwise this key would be")
-        verdict = replace(verdict, decisions=stays)
+        left_decisions = _with_outcome_left(verdict.decisions, "the object is refused; otherwise this key would be")
+        verdict = replace(verdict, decisions=left_decisions)
     operations = filled.undo(verdict.operations)
     # The operations may be on fields that exist only after the API server has applied the RuntimeClass, so add these fields first.
-    if given and any(
+    if runtime_operations and any(
         "/nodeSelector" in operation["path"] or "/tolerations" in operation["path"] for operation in operations
     ):
-        operations = (*given, *operations)
+        operations = (*runtime_operations, *operations)
     if stored:
         return replace(verdict, operations=operations)
     # In a file, operations on annotations alone are edits too, so they are not set apart as `cleaning`.
     return _with_texts(replace(verdict, operations=operations, cleaning=()))
 
 
-def given_by_runtime(obj: Object, state: State) -> tuple[tuple[Operation, ...], Verdict | None]:
+def changes_by_runtime_class(obj: Object, state: State) -> tuple[tuple[Operation, ...], Verdict | None]:
     """Return what the API server adds to an object's pods for their RuntimeClass, or the refusal if a pod conflicts with its RuntimeClass."""
     runtimes = state.fleet.installed.runtimes
     operations: list[Operation] = []
@@ -138,7 +138,7 @@ def given_by_runtime(obj: Object, state: State) -> tuple[tuple[Operation, ...], 
 def _mode_of(obj: Object, state: State) -> Mode:
     mode = mode_of(state, _owner_of_pods(obj))
     is_canary = mode is Mode.WARN and not why_not(state, namespace_of(obj))
-    return Mode.ENFORCE if is_canary and group_kind(obj) not in _NAMED else mode
+    return Mode.ENFORCE if is_canary and group_kind(obj) not in _KINDS_WITH_CONTROLLER_NAME else mode
 
 
 def _owner_of_pods(obj: Object) -> PodOwner:
@@ -177,7 +177,7 @@ def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewri
     """Decide about each pod template of an object, and about requests outside of pod templates."""
     name, namespace, owner = name_of(obj), namespace_of(obj), _owner_of_pods(obj)
     # A pod in a dump that runs or has run needs no device plugin any more.
-    is_pending = group_kind(obj) != ("", "Pod") or mapping(obj.get("status")).get("phase") in _NOT_YET
+    is_pending = group_kind(obj) != ("", "Pod") or mapping(obj.get("status")).get("phase") in _PENDING_PHASES
     scheduler = scheduler_of(obj)
 
     def candidate_at(path: str) -> Candidate:
@@ -210,12 +210,12 @@ def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewri
     if outside.verdict.decisions or outside.verdict.warnings:
         decided.append(apply_mode(outside.verdict, mode, namespace, state))
     for container, pod in outside.pods.items():
-        of_pod = _decide_pods(pod, state, mode, budget)
+        pod_verdict = _decide_pods(pod, state, mode, budget)
         verdict = Verdict(
-            decisions=_for_object(of_pod.decisions, name, container),
-            refusals=of_pod.refusals,
-            problem_warnings=of_pod.problem_warnings,
-            notes=of_pod.notes,
+            decisions=_for_object(pod_verdict.decisions, name, container),
+            refusals=pod_verdict.refusals,
+            problem_warnings=pod_verdict.problem_warnings,
+            notes=pod_verdict.notes,
         )
         decided.append(_leave_to_webhook(verdict, f"it is read by {outside.reader}"))
     return merge(decided)
@@ -223,17 +223,17 @@ def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewri
 
 def _decide_template(candidate: Candidate, translated: Verdict, state: State, mode: Mode, budget: Budget) -> Verdict:
     """Judge the pods of a translated template, and add a decision for each key that no dialect knows."""
-    others = unanswered_requests(candidate.pod, state, translated.decisions, is_template=bool(candidate.path))
+    unanswered = unanswered_requests(candidate.pod, state, translated.decisions, is_template=bool(candidate.path))
     # A new decision that begins with NO_NODE repeats the reason of the earlier decision about the key, so the earlier one is dropped.
-    repeated = {(other.container, other.key) for other in others if other.detail.startswith(NO_NODE)}
-    every = (*translated.decisions, *[replace(other, object=candidate.name) for other in others])
-    decisions = [decision for decision in every if decision.code or (decision.container, decision.key) not in repeated]
+    repeated_keys = {(entry.container, entry.key) for entry in unanswered if entry.detail.startswith(NO_NODE)}
+    all_decisions = (*translated.decisions, *[replace(entry, object=candidate.name) for entry in unanswered])
+    decisions = [decision for decision in all_decisions if decision.code or (decision.container, decision.key) not in repeated_keys]
     verdict = replace(translated, decisions=tuple(decisions))
     if mode is not Mode.OFF:
         verdict = judge_pod(candidate, verdict, state, budget.separate(step_limits.REVIEW))
     # In every mode, warn about values on the pod that drawbridge does not understand.
     warnings = [
-        str(stated(other.code, f"{other.key}: {other.outcome}: {other.detail}")) for other in others if other.code
+        str(stated(entry.code, f"{entry.key}: {entry.outcome}: {entry.detail}")) for entry in unanswered if entry.code
     ]
     verdict = replace(verdict, notes=tuple(dict.fromkeys((*verdict.notes, *warnings))))
     if mode is not Mode.ENFORCE and _is_unfilled(verdict):
@@ -260,23 +260,23 @@ def _judge_by_api_server(verdict: Verdict, filled: Filled, *, rewrite_unknown: b
     Only extended resources are checked if the object requests no device, or if its kind is unknown: a template in an unknown kind may be only a
     part of a pod, such as the pattern of a policy.
     """
-    obj = filled.written
+    written_object = filled.written
     patched = apply_own(filled.object, verdict.operations)
-    if filled.given and group_kind(obj) != ("", "Pod"):  # a workload is stored as it is written
-        patched = apply_own(obj, filled.undo(verdict.operations))
-    places = paths(obj)
-    asks = verdict.decisions or any(inside(resolve_pointer(obj, path), "spec").get("resourceClaims") for path in places)
-    devices_only = not asks or (is_unknown_kind(obj) and not rewrite_unknown)
-    faults, unfilled = _refused_by_api_server(patched, places, of_devices_alone=devices_only)
+    if filled.defaulted and group_kind(written_object) != ("", "Pod"):  # a workload is stored as it is written
+        patched = apply_own(written_object, filled.undo(verdict.operations))
+    template_paths = paths(written_object)
+    requests_devices = verdict.decisions or any(inside(resolve_pointer(written_object, path), "spec").get("resourceClaims") for path in template_paths)
+    extended_only = not requests_devices or (is_unknown_kind(written_object) and not rewrite_unknown)
+    faults, unfilled = _refused_by_api_server(patched, template_paths, extended_only=extended_only)
     if unfilled is not None and not faults and all(decision.code != unfilled.code for decision in verdict.decisions):
         return _leave_unfilled(replace(verdict, decisions=(*verdict.decisions, unfilled)))
     return verdict.refuse(faults)
 
 
 def _refused_by_api_server(
-    obj: Object, pointers: Iterable[str], *, of_devices_alone: bool
+    obj: Object, pointers: Iterable[str], *, extended_only: bool
 ) -> tuple[list[Decision], Decision | None]:
-    """List the fields that the API server would refuse in the pod templates at these pointers; with `of_devices_alone`, only extended resources.
+    """List the fields that the API server would refuse in the pod templates at these pointers; with `extended_only`, only extended resources.
 
     The second value is a decision about the first placeholder that is not filled in. Others are not listed, because they have the same cause.
     """
@@ -286,17 +286,17 @@ def _refused_by_api_server(
     for pointer in pointers:
         for fault in answer_of_api_server(obj, pointer):
             container, key = "", fault.path
-            around, *inner = key.rsplit("/", 3)
-            (resource,) = split(f"/{inner[2]}") if len(inner) == 3 and inner[0] == "resources" else ("",)
-            if of_devices_alone and not is_extended(resource):
+            container_pointer, *field_parts = key.rsplit("/", 3)
+            (resource,) = split(f"/{field_parts[2]}") if len(field_parts) == 3 and field_parts[0] == "resources" else ("",)
+            if extended_only and not is_extended(resource):
                 continue
             if placeholder := find_placeholder(resolve_pointer(obj, key)):
                 text = f"{placeholder} is a placeholder that is not filled in"
-                hint = validation.CODES[UNFILLED].remedy
-                unfilled = unfilled or Decision(name, "", "", key, Outcome.UNKNOWN, text, code=UNFILLED, remedy=hint)
+                remedy = validation.CODES[UNFILLED].remedy
+                unfilled = unfilled or Decision(name, "", "", key, Outcome.UNKNOWN, text, code=UNFILLED, remedy=remedy)
                 continue
             if resource:
-                container, key = str(mapping(resolve_pointer(obj, around)).get("name") or ""), resource
+                container, key = str(mapping(resolve_pointer(obj, container_pointer)).get("name") or ""), resource
             text = f"the API server refuses it: {fault.message}"
             faults[refused(name, key, text, fault.code, fault.remedy, container=container)] = None
     return list(faults), unfilled
@@ -304,18 +304,18 @@ def _refused_by_api_server(
 
 def answer_of_api_server(obj: Object, path: str = "") -> list[Finding]:
     """List why the API server would refuse an object of a known kind, or the pod that is created from the template at `path`."""
-    judged = obj
-    before = ""
+    checked_object = obj
+    prefix = ""
     if path and template_site(obj) is None:  # a kind of another project: its operator makes a pod of the template
         template = mapping(resolve_pointer(obj, path))
         # The operator takes labels and annotations over, and names the pod itself.
-        written = mapping(template.get("metadata"))
-        taken = {name: written[name] for name in ("labels", "annotations") if name in written}
-        metadata = {"name": "of-a-template"} | taken
-        judged = {"apiVersion": "v1", "kind": "Pod"} | template | {"metadata": metadata}
-        before = path
-    [findings] = validation.review([judged])
-    return [replace(finding, path=before + finding.path) for finding in findings if finding.severity is Severity.ERROR]
+        template_metadata = mapping(template.get("metadata"))
+        copied = {name: template_metadata[name] for name in ("labels", "annotations") if name in template_metadata}
+        metadata = {"name": "of-a-template"} | copied
+        checked_object = {"apiVersion": "v1", "kind": "Pod"} | template | {"metadata": metadata}
+        prefix = path
+    [findings] = validation.review([checked_object])
+    return [replace(finding, path=prefix + finding.path) for finding in findings if finding.severity is Severity.ERROR]
 
 
 def _is_unfilled(verdict: Verdict) -> bool:
@@ -324,15 +324,15 @@ def _is_unfilled(verdict: Verdict) -> bool:
 
 def _leave_unfilled(verdict: Verdict) -> Verdict:
     """Make the outcome of keys with a placeholder `unknown`. Unless the object is refused for another reason, it is not changed."""
-    others = tuple([refusal for refusal in verdict.refusals if refusal.code != UNFILLED])
-    every = verdict.decisions
-    if not others:
-        every = _as_left(every, "a placeholder is not filled in; otherwise this key would be")
+    other_refusals = tuple([refusal for refusal in verdict.refusals if refusal.code != UNFILLED])
+    all_decisions = verdict.decisions
+    if not other_refusals:
+        all_decisions = _with_outcome_left(all_decisions, "a placeholder is not filled in; otherwise this key would be")
     decisions = [
-        replace(decision, outcome=Outcome.UNKNOWN) if decision.code == UNFILLED else decision for decision in every
+        replace(decision, outcome=Outcome.UNKNOWN) if decision.code == UNFILLED else decision for decision in all_decisions
     ]
-    if others:
-        return replace(verdict, decisions=tuple(decisions), refusals=others)
+    if other_refusals:
+        return replace(verdict, decisions=tuple(decisions), refusals=other_refusals)
     warnings = [
         str(stated(decision.code, f"{decision.key}: {decision.detail}", decision.remedy))
         for decision in decisions
@@ -356,44 +356,44 @@ def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Ve
     if applied is verdict:
         return verdict
     reason = why_not(state, namespace) or "the canary does not cover it"
-    left = f"left as it is: {reason}"
+    left_warning = f"left as it is: {reason}"
     if mode is Mode.OFF:
         if not verdict.decisions:
             return NOTHING
-        off = {"outcome": Outcome.LEFT, "detail": reason, "mode": mode.value, "code": "", "remedy": "", "basis": ""}
-        return Verdict(decisions=tuple([replace(decision, **off) for decision in verdict.decisions]), notes=(left,))
-    if not verdict.refusals and all(decision.outcome in _UNCHANGED for decision in verdict.decisions):
+        changes = {"outcome": Outcome.LEFT, "detail": reason, "mode": mode.value, "code": "", "remedy": "", "basis": ""}
+        return Verdict(decisions=tuple([replace(decision, **changes) for decision in verdict.decisions]), notes=(left_warning,))
+    if not verdict.refusals and all(decision.outcome in _UNCHANGING_OUTCOMES for decision in verdict.decisions):
         return replace(verdict, operations=applied.operations)
     refusals = [str(refusal.prefixed("mode enforce would refuse it: ")) for refusal in verdict.refusals]
-    every = verdict.decisions
+    all_decisions = verdict.decisions
     if refusals:
-        every = _as_left(every, "the object would be refused; otherwise this key would be")
+        all_decisions = _with_outcome_left(all_decisions, "the object would be refused; otherwise this key would be")
     decisions = [
         decision
-        if decision.outcome in _UNCHANGED
+        if decision.outcome in _UNCHANGING_OUTCOMES
         else replace(decision, outcome=Outcome.LEFT, potential_outcome=decision.outcome.value, mode=mode.value)
-        for decision in every
+        for decision in all_decisions
     ]
-    return replace(applied, decisions=tuple(decisions), problem_warnings=(left, *refusals, *verdict.problem_warnings))
+    return replace(applied, decisions=tuple(decisions), problem_warnings=(left_warning, *refusals, *verdict.problem_warnings))
 
 
-def _leave_to_webhook(verdict: Verdict, stays: str) -> Verdict:
-    """Mark keys that the webhook will translate in the pods only; `stays` says why the object itself keeps these keys."""
-    if not stays:
+def _leave_to_webhook(verdict: Verdict, keep_reason: str) -> Verdict:
+    """Mark keys that the webhook will translate in the pods only; `keep_reason` says why the object itself keeps these keys."""
+    if not keep_reason:
         return verdict
     decisions = [
-        replace(decision, keep_reason=stays) if decision.outcome in REPLACED else decision
+        replace(decision, keep_reason=keep_reason) if decision.outcome in REPLACED else decision
         for decision in verdict.decisions
     ]
     return replace(verdict, decisions=tuple(decisions))
 
 
-def _as_left(decisions: Iterable[Decision], would: str) -> tuple[Decision, ...]:
-    """Replace each outcome that changes the object by `left`. The new detail is the text `would`, followed by the replaced outcome."""
+def _with_outcome_left(decisions: Iterable[Decision], prefix: str) -> tuple[Decision, ...]:
+    """Replace each outcome that changes the object by `left`. The new detail is `prefix`, followed by the replaced outcome."""
     left: list[Decision] = []
     for decision in decisions:
         if decision.outcome in REPLACED:
-            detail = f"{would} {decision.outcome}" + (f": {decision.detail}" if decision.detail else "")
+            detail = f"{prefix} {decision.outcome}" + (f": {decision.detail}" if decision.detail else "")
             decision = replace(decision, outcome=Outcome.LEFT, detail=detail, potential_outcome=decision.outcome.value)  # noqa: PLW2901
         left.append(decision)
     return tuple(left)

@@ -57,18 +57,18 @@ TRIES = 40
 # The remedy if the time ends during the search: partial results are not deterministic.
 NO_TIME = "the search for an alternative timed out"
 # Estimated bytes of a cached judgement without its texts, and of each node's name in its cache key.
-_ENTRY = 1_000
-_NAME = 100
+_ENTRY_BYTES = 1_000
+_NAME_BYTES = 100
 # The most kinds of node (groups of equal nodes) whose results are compared. A fleet has few, and a refusal need not consider all.
-KINDS = 16
+MAX_KINDS = 16
 # The most containers or claims that a message names.
-NAMED = 4
+MAX_NAMED = 4
 # The most words of a selector that are compared with published values.
-WORDS = 16
+MAX_WORDS = 16
 _LITERAL = re.compile(r'["\']([^"\'\\]{0,64})["\']')
 _WORD = re.compile(r"[A-Za-z0-9.]{2,}")
 # The most characters of a user's selector that are read, or shown in a message.
-SELECTOR = 300
+MAX_SELECTOR_CHARACTERS = 300
 # What rejects a device at these stages of the search can disappear.
 CURABLE = frozenset((Stage.TAINT, Stage.POOL))
 # Remedies for the author of a pod, the best one first. No remedy depends on the claims of other pods.
@@ -108,7 +108,7 @@ class Judgement(msgspec.Struct, frozen=True):
     # The name of the claim that cannot be served, if the reason is a single claim.
     claim: str = ""
     # The number of devices on the node that has the most, if too many are requested.
-    most: int = 0
+    most_devices: int = 0
     may_serve: MayServe = MayServe.PLUGIN | MayServe.NEW_NODE
 
 
@@ -122,7 +122,7 @@ def judge(
     *,
     budget: Budget | None = None,
     steps: int = step_limits.VERDICT,
-    given: Mapping[str, PodClaim] | None = None,
+    generated: Mapping[str, PodClaim] | None = None,
     memo: FleetMemo | None = None,
     prospects: Stock | None = None,
     subject: str = "pod",
@@ -131,37 +131,37 @@ def judge(
     """Return whether one node of this fleet can serve all claims of a pod.
 
     `prospects` has nodes that an autoscaler can create; the result is not NEVER if one of them could serve the claims. `within` are the names of
-    the nodes that the pod can run on, also of `prospects`; None for all. `given` are the claims of the pod's translation, by name. If the budget
+    the nodes that the pod can run on, also of `prospects`; None for all. `generated` are the claims of the pod's translation, by name. If the budget
     is exhausted, or the `steps` for one kind of node, the result is UNKNOWN. A `memo` caches results for further calls.
     """
-    names, budget = given or {}, budget or Budget()
+    claims_by_name, budget = generated or {}, budget or Budget()
     budget.charge(len(claims))
     for claim in claims:
         for request in claim.spec.devices.requests:
             bodies = tuple(request.alternatives.values())
             if bodies and not [body for body in bodies if body.device_class_name in stock.classes]:
-                requester = _name_requester(claim.metadata.name, request.name, names)
+                requester = _name_requester(claim.metadata.name, request.name, claims_by_name)
                 return _missing_class(stock, bodies, requester, claim.metadata.name)
             _compile_selectors(bodies, budget)
     if not stock.slices:
         return UNKNOWN  # no driver has published a slice yet
     for claim in claims:
-        if claim.metadata.name in names and (large := _too_large(claim, names)):
-            return large
-    known = memo if memo is not None else FleetMemo()
+        if claim.metadata.name in claims_by_name and (too_large := _too_large(claim, claims_by_name)):
+            return too_large
+    memo_in_use = memo if memo is not None else FleetMemo()
     options = Options(steps=steps, budget=budget)
     judgement = FITS
     # Judge all nodes first. If one of them can serve the claims, now or later, judge the nodes that the pod can run on: that result counts.
     for nodes in (None,) if within is None else (None, within):
-        now = best_verdict(stock, claims, options=options, memo=known, within=nodes)
-        if now is SearchVerdict.UNDECIDED:
+        verdict = best_verdict(stock, claims, options=options, memo=memo_in_use, within=nodes)
+        if verdict is SearchVerdict.UNDECIDED:
             return UNKNOWN
-        if now is SearchVerdict.FEASIBLE:
+        if verdict is SearchVerdict.FEASIBLE:
             judgement = FITS
             continue
         hint_budget = budget.separate(step_limits.HINTS)
         judgement = _Diagnosis(
-            stock, claims, budget, hint_budget, names, options, known, prospects, subject, nodes
+            stock, claims, budget, hint_budget, claims_by_name, options, memo_in_use, prospects, subject, nodes
         ).recall()
         # After an exhausted budget the text rests on partial results, which are not deterministic.
         if judgement.verdict is Feasibility.BUSY and (budget.is_out or budget.is_late):
@@ -173,9 +173,9 @@ def judge(
 
 def _missing_class(stock: Stock, bodies: Iterable[_Body], requester: str, claim: str) -> Judgement:
     existing = ", ".join(sorted(stock.classes)) or "none"
-    named = " or ".join([body.device_class_name for body in bodies])
-    text = f"{requester}: DeviceClass {named} does not exist; existing classes: {existing}"
-    remedy = f"use an existing class, or ask an administrator to install the driver that provides {named}"
+    class_names = " or ".join([body.device_class_name for body in bodies])
+    text = f"{requester}: DeviceClass {class_names} does not exist; existing classes: {existing}"
+    remedy = f"use an existing class, or ask an administrator to install the driver that provides {class_names}"
     return replace(_never(Code.NO_CLASS, text, remedy, claim), may_serve=MayServe.PLUGIN)
 
 
@@ -198,7 +198,7 @@ class _Diagnosis(NamedTuple):
     claims: Sequence[ResourceClaim]
     budget: Budget
     hint_budget: Budget  # for the search for a remedy
-    given: Mapping[str, PodClaim]
+    generated: Mapping[str, PodClaim]
     options: Options
     memo: FleetMemo
     prospects: Stock | None
@@ -213,33 +213,33 @@ class _Diagnosis(NamedTuple):
         texts = self.memo.texts(self.claims)
         names = tuple([claim.metadata.key for claim in self.claims])
         requesters = tuple(
-            [(name, pod_claim.requester, *pod_claim.requesters.items()) for name, pod_claim in self.given.items()]
+            [(name, pod_claim.requester, *pod_claim.requesters.items()) for name, pod_claim in self.generated.items()]
         )
         key = texts, names, requesters, self.options.steps, self.prospects, self.subject, self.within
-        known = self.memo.conclusions(self.stock)
-        judgement: Judgement | None = known.get(key)
+        cached = self.memo.conclusions(self.stock)
+        judgement: Judgement | None = cached.get(key)
         if judgement is None:
             judgement = self.judge_idle()
             if not (self.budget.is_late or self.budget.is_out):  # with more time or steps the judgement may differ
-                written = repr((names, requesters, judgement.text, judgement.remedy))
-                weight = _ENTRY + len(written) + sum(map(len, texts)) + _NAME * len(self.within or ())
-                known.put(key, judgement, weight)
+                key_texts = repr((names, requesters, judgement.text, judgement.remedy))
+                weight = _ENTRY_BYTES + len(key_texts) + sum(map(len, texts)) + _NAME_BYTES * len(self.within or ())
+                cached.put(key, judgement, weight)
         return judgement
 
     def judge_idle(self) -> Judgement:
         """Judge claims that do not fit now: whether they fit on the idle fleet."""
-        ever = best_verdict(
+        verdict = best_verdict(
             self.stock, self.claims, options=self.options, idle=True, memo=self.memo, within=self.within
         )
-        if ever is SearchVerdict.UNDECIDED:
+        if verdict is SearchVerdict.UNDECIDED:
             return UNKNOWN
-        if ever is SearchVerdict.FEASIBLE:
+        if verdict is SearchVerdict.FEASIBLE:
             return Judgement(Feasibility.BUSY, f"this {self.subject} waits until devices are free: {self.busy()}")
         too_many = self.too_many_together() if self.within is None else None
         if too_many is not None:
             return self.by_new_node() or too_many
         kinds = self.answers(idle=True).samples()
-        samples = dict(list(kinds.items())[:KINDS])
+        samples = dict(list(kinds.items())[:MAX_KINDS])
         faults = [answer.error for answer in kinds.values() if answer.error]
         if faults:
             return Judgement(Feasibility.BUSY, f"the scheduler would stop at an error: {faults[0]}")
@@ -269,11 +269,11 @@ class _Diagnosis(NamedTuple):
 
     def busy(self) -> str:
         """Return what blocks the claims on one of the nodes that could serve them if all devices were free."""
-        able, now = self.answers(idle=True).feasible, self.answers(idle=False)
-        node = min(able[:KINDS], key=lambda name: distance(now[name]))
-        more = f"; {count_of(len(able) - 1, 'more node')} could serve this {self.subject} later, too"
-        others = more if len(able) > 1 else ""
-        return f"on node {node}, {sentence(now[node])}{others}"
+        able_nodes, answers = self.answers(idle=True).feasible, self.answers(idle=False)
+        node = min(able_nodes[:MAX_KINDS], key=lambda name: distance(answers[name]))
+        more = f"; {count_of(len(able_nodes) - 1, 'more node')} could serve this {self.subject} later, too"
+        others = more if len(able_nodes) > 1 else ""
+        return f"on node {node}, {sentence(answers[node])}{others}"
 
     def never(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
         """Return why even an idle fleet cannot serve the claims, and, if there is time to search, what would fit."""
@@ -288,9 +288,9 @@ class _Diagnosis(NamedTuple):
         absent = self.absent(kinds, node)
         text = f"{self.opening}; {nearest_node}"
         judgement = absent or _never(Code.NEVER, text, self.offer(node), self.only_claim)
-        able = fleet(self.stock, self.claims, options=self.options, idle=True, memo=self.memo).feasible
+        able_nodes = fleet(self.stock, self.claims, options=self.options, idle=True, memo=self.memo).feasible
         text = (
-            f"{judgement.text}; node {min(able)} can serve it, but the pod cannot run there" if able else judgement.text
+            f"{judgement.text}; node {min(able_nodes)} can serve it, but the pod cannot run there" if able_nodes else judgement.text
         )
         may_serve = judgement.may_serve | MayServe.UNREACHED
         if absent:
@@ -307,8 +307,8 @@ class _Diagnosis(NamedTuple):
         for selected in reasons:
             if selected.stage is Stage.SELECTOR and selected.rejected == selected.total:
                 return self.mismatch(selected)
-        short = next((reason for reason in reasons if reason.stage is Stage.SEARCH), None)
-        if short is not None and (too_many := self.too_many(short, kinds)):
+        too_few = next((reason for reason in reasons if reason.stage is Stage.SEARCH), None)
+        if too_few is not None and (too_many := self.too_many(too_few, kinds)):
             return too_many
         return _never(Code.NEVER, f"{self.opening}; {nearest_node}", self.offer(node), self.only_claim)
 
@@ -318,18 +318,18 @@ class _Diagnosis(NamedTuple):
         published = self.published(selected)
         claim = selected.claim.rpartition("/")[2]
         if published and not self.budget.is_late:
-            known = "; ".join([listed(name, values) for name, values in published.items()])
-            meant = _nearest_word(self.expressions(selected), published)
-            otherwise = "request one of these values" if all(published.values()) else _ABSENT
-            remedy = f"did you mean {meant}?" if meant else otherwise
-            return _never(Code.NO_DEVICE, f"{text}; {known}", remedy, claim)
+            published_values = "; ".join([listed(name, values) for name, values in published.items()])
+            suggestion = _nearest_word(self.expressions(selected), published)
+            remedy_without_suggestion = "request one of these values" if all(published.values()) else _ABSENT
+            remedy = f"did you mean {suggestion}?" if suggestion else remedy_without_suggestion
+            return _never(Code.NO_DEVICE, f"{text}; {published_values}", remedy, claim)
         cause, selector, _ = selected.text.partition(" (ResourceClaim/")
-        details = [cause[:SELECTOR]] if selector else [listed(*attribute) for attribute in self.products().items()]
+        details = [cause[:MAX_SELECTOR_CHARACTERS]] if selector else [listed(*attribute) for attribute in self.products().items()]
         return _never(Code.NO_DEVICE, "; ".join([text, *details]), _ABSENT, claim)
 
-    def too_many(self, short: Reason, kinds: Mapping[str, Answer]) -> Judgement | None:
+    def too_many(self, too_few: Reason, kinds: Mapping[str, Answer]) -> Judgement | None:
         """Refuse a single request for more devices than any node has; None if another cause applies."""
-        request = self.request(short)
+        request = self.request(too_few)
         exactly = request.exactly if request is not None else None
         if exactly is None or not _is_plain(self.claims):
             return None
@@ -337,9 +337,9 @@ class _Diagnosis(NamedTuple):
         if most >= exactly.count:
             return None
         devices = f"{exactly.count} devices of class {exactly.device_class_name} on one node"
-        text = f"{self.opening}: {_requests(self.requester(short))} {devices}, but the largest node has {most}"
-        never = _never(Code.TOO_MANY, text, self.offer(largest), short.claim.rpartition("/")[2])
-        return replace(never, most=most)
+        text = f"{self.opening}: {_requests(self.requester(too_few))} {devices}, but the largest node has {most}"
+        never = _never(Code.TOO_MANY, text, self.offer(largest), too_few.claim.rpartition("/")[2])
+        return replace(never, most_devices=most)
 
     def absent(self, kinds: Mapping[str, Answer], node: str) -> Judgement | None:
         """Refuse a request if no node has a device of its class, and list existing devices; None if a node has one."""
@@ -350,23 +350,23 @@ class _Diagnosis(NamedTuple):
                 (reason.claim, reason.request) for reason in answer.reasons if reason.stage not in _CLASSLESS
             }
             without_class.append(rejected - rejected_later)
-        shared = set.intersection(*without_class) if without_class else set()
+        classless_everywhere = set.intersection(*without_class) if without_class else set()
         for claim in self.claims:
             for request in claim.spec.devices.requests:
                 alternatives = request.alternatives
-                if not all((claim.metadata.key, name) in shared for name in alternatives):
+                if not all((claim.metadata.key, name) in classless_everywhere for name in alternatives):
                     continue
                 names = list(dict.fromkeys([alternative.device_class_name for alternative in alternatives.values()]))
-                kinds_of: dict[str, None] = {}  # descriptions of nodes with devices of these classes
+                descriptions: dict[str, None] = {}  # descriptions of nodes with devices of these classes
                 for name in names:
                     title = next((target.title for target in TARGETS.values() if name in target.classes), "")
                     devices = (
                         f"has a {title}" if title else f"has devices of {'this class' if len(names) == 1 else name}"
                     )
-                    kinds_of[_KNOWN_AS.get(title, devices)] = None
-                requester = _name_requester(claim.metadata.name, request.name, self.given)
-                which = "no node" if self.within is None else "no such node"
-                text = f"{self.opening}: {_requests(requester)} class {' or '.join(names)}, but {which} {' or '.join(kinds_of)}"
+                    descriptions[_KNOWN_AS.get(title, devices)] = None
+                requester = _name_requester(claim.metadata.name, request.name, self.generated)
+                no_node = "no node" if self.within is None else "no such node"
+                text = f"{self.opening}: {_requests(requester)} class {' or '.join(names)}, but {no_node} {' or '.join(descriptions)}"
                 if self.within is not None:
                     return _never(Code.NEVER, text, self.offer(node), claim.metadata.name)
                 if published := self.products():
@@ -390,31 +390,31 @@ class _Diagnosis(NamedTuple):
         """
         bodies = [body for claim in self.claims for body in self.plain_bodies(claim)]
         total = sum(body.count for body in bodies)
-        single = [replace(body, count=1) for body in bodies]
-        if len(bodies) < 2 or not total or any(body != single[0] for body in single):
+        single_bodies = [replace(body, count=1) for body in bodies]
+        if len(bodies) < 2 or not total or any(body != single_bodies[0] for body in single_bodies):
             return None
-        node, most = self.most(min(total, MAX_RESULTS))
+        node, most = self.largest_node(min(total, MAX_RESULTS))
         if not most or self.is_shared(node, most):
             return None  # for shared devices the number alone is not the reason
-        names = _name_requesters(self.claims, self.given)
+        names = _name_requesters(self.claims, self.generated)
         # A single name is a container that requests more devices than a claim holds.
         where = f"in {names[0].partition(' (')[0]}" if len(names) == 1 else "in total"
         claim = self.claims[0].metadata.name if len(names) == 1 or len(self.claims) == 1 else ""
-        devices = f"{total} devices of class {single[0].device_class_name} on one node"
+        devices = f"{total} devices of class {single_bodies[0].device_class_name} on one node"
         text = f"{self.opening}: {_request_together(names)} {devices}, but the largest node has {most}"
         never = _never(Code.TOO_MANY, text, f"request at most {count_of(most, 'device')} {where}", claim)
-        return replace(never, most=most)
+        return replace(never, most_devices=most)
 
     def plain_bodies(self, claim: ResourceClaim) -> list[ExactDeviceRequest]:
-        """Return `_plain_body` of the claim. If a translation has made the claim without constraints, return that of each request alone."""
+        """Return `_plain_body` of the claim. If the claim is `generated` and has no constraints, return that of each request alone."""
         devices = claim.spec.devices
-        if claim.metadata.name not in self.given or devices.constraints:
+        if claim.metadata.name not in self.generated or devices.constraints:
             return [_plain_body(claim)]
         return [_plain_body(_with_request(claim, at)) for at in range(len(devices.requests))]
 
-    def most(self, count: int) -> tuple[str, int]:
+    def largest_node(self, count: int) -> tuple[str, int]:
         """Return the node with the most devices for the first claim, and their number; "" and 0 if some node may have `count` devices."""
-        idle = fleet(self.stock, self.first(count), options=self.options, idle=True, memo=self.memo)
+        idle = fleet(self.stock, self.first_request_for(count), options=self.options, idle=True, memo=self.memo)
         if any(idle.verdict(node) is not SearchVerdict.INFEASIBLE for node in idle):
             return "", 0
         kinds = idle.samples()
@@ -423,17 +423,17 @@ class _Diagnosis(NamedTuple):
     def is_shared(self, node: str, count: int) -> bool:
         """Return whether the idle node can give the first claim `count` devices only by sharing devices, or not at all."""
         idle = self.stock.idle()
-        answer = allocate(idle, node, self.first(count), options=self.options)
+        answer = allocate(idle, node, self.first_request_for(count), options=self.options)
         results = answer.results
         return not answer.feasible or any(result.share_id for result in results)
 
-    def first(self, count: int) -> tuple[ResourceClaim, ...]:
+    def first_request_for(self, count: int) -> tuple[ResourceClaim, ...]:
         single = (_with_request(self.claims[0], 0),)
         spot = next(request_positions(single))
         return with_fields(single, spot, count=count)
 
     def requester(self, reason: Reason) -> str:
-        return _name_requester(reason.claim.rpartition("/")[2], reason.request, self.given)
+        return _name_requester(reason.claim.rpartition("/")[2], reason.request, self.generated)
 
     def request(self, reason: Reason) -> DeviceRequest | None:
         """Return the request that a reason is about; the reason may name one of the request's alternatives."""
@@ -515,8 +515,8 @@ class _Diagnosis(NamedTuple):
         for kind in OFFERS:
             for hint in hints:
                 claim = hint.claim.rpartition("/")[2]
-                if hint.kind is kind and (kind in WRITTEN or claim not in self.given):
-                    requester = _name_requester(claim, hint.request, self.given)
+                if hint.kind is kind and (kind in WRITTEN or claim not in self.generated):
+                    requester = _name_requester(claim, hint.request, self.generated)
                     # Drop the keys in parentheses behind the requester, because the refusal names them already.
                     return _describe_offer(hint, requester.partition(" (")[0], _split_of(hint, hints))
         return ""
@@ -528,11 +528,11 @@ def _nearest_word(expressions: Sequence[str], published: Mapping[str, Sequence[s
     for values in published.values():
         for value in values:
             candidates |= dict.fromkeys((value, *_WORD.findall(value)))
-    known = {word.casefold() for word in candidates}
+    known_words = {word.casefold() for word in candidates}
     for text in expressions:
-        words = _LITERAL.findall(text[:SELECTOR])
-        for word in words[:WORDS]:
-            if not word or word.casefold() in known:
+        words = _LITERAL.findall(text[:MAX_SELECTOR_CHARACTERS])
+        for word in words[:MAX_WORDS]:
+            if not word or word.casefold() in known_words:
                 continue
             suggestion = shape.nearest_name(word, list(candidates))
             if suggestion:
@@ -558,15 +558,15 @@ def _describe_offer(hint: NearestFit, requester: str, split: str) -> str:
     return f"{OFFERS[hint.kind].format_map(words)}{split}"
 
 
-def _name_requester(claim: str, request: str, given: Mapping[str, PodClaim]) -> str:
-    if claim not in given:
+def _name_requester(claim: str, request: str, generated: Mapping[str, PodClaim]) -> str:
+    if claim not in generated:
         return f"claim {claim}, request {request}"
-    return given[claim].requesters.get(request) or given[claim].requester
+    return generated[claim].requesters.get(request) or generated[claim].requester
 
 
-def _name_requesters(claims: Iterable[ResourceClaim], given: Mapping[str, PodClaim]) -> list[str]:
+def _name_requesters(claims: Iterable[ResourceClaim], generated: Mapping[str, PodClaim]) -> list[str]:
     requests = [(claim.metadata.name, request.name) for claim in claims for request in claim.spec.devices.requests]
-    return list(dict.fromkeys([_name_requester(claim, request, given) for claim, request in requests]))
+    return list(dict.fromkeys([_name_requester(claim, request, generated) for claim, request in requests]))
 
 
 def _plain_body(claim: ResourceClaim) -> ExactDeviceRequest:
@@ -583,14 +583,14 @@ def _with_request(claim: ResourceClaim, at: int) -> ResourceClaim:
     return replace(claim, spec=replace(claim.spec, devices=devices))
 
 
-def _too_large(claim: ResourceClaim, given: Mapping[str, PodClaim]) -> Judgement | None:
+def _too_large(claim: ResourceClaim, generated: Mapping[str, PodClaim]) -> Judgement | None:
     """Refuse a generated claim with more devices than one claim can hold; None if it has not too many."""
     bodies = [request.exactly for request in claim.spec.devices.requests]
     total = sum(body.count or 0 for body in bodies if body is not None)
     if total <= MAX_RESULTS:
         return None
     name = claim.metadata.name
-    text = f"{_request_together(_name_requesters([claim], given))} {total} devices, but one claim can hold at most {MAX_RESULTS}"
+    text = f"{_request_together(_name_requesters([claim], generated))} {total} devices, but one claim can hold at most {MAX_RESULTS}"
     remedy = f"request at most {MAX_RESULTS} devices, or use several ResourceClaims"
     return replace(_never(Code.TOO_MANY, text, remedy, name), may_serve=MayServe.PLUGIN)
 
@@ -601,7 +601,7 @@ def _requests(requester: str) -> str:
 
 
 def _request_together(names: Sequence[str]) -> str:
-    return _requests(names[0]) if len(names) == 1 else f"{list_first(names, NAMED, '; ')} together request"
+    return _requests(names[0]) if len(names) == 1 else f"{list_first(names, MAX_NAMED, '; ')} together request"
 
 
 def _is_plain(claims: Sequence[ResourceClaim]) -> bool:

@@ -41,17 +41,17 @@ if TYPE_CHECKING:
     from webhook.translate import Decision, PodClaim
 
 ANYWHERE: Mapping[str, Any] = {}  # no constraints on a pod's node
-_NOT_GIVEN: Mapping[str, PodClaim] = {}
-_PLACING = frozenset(
+_NO_CLAIMS: Mapping[str, PodClaim] = {}
+_NODE_FIELDS = frozenset(
     ("nodeName", "nodeSelector", "affinity")
 )  # fields of a pod's spec that constrain its node, besides tolerations
-_NODES_OF_OTHERS = "its pods for such nodes wait"
+_WAITS_FOR_NODES = "its pods for such nodes wait"
 # The most steps for judging whether a node can serve a pod's claims together with those for CPUs.
-_CPUS = 1_000_000
-# _PARAMETERS: the most steps for checking all driver parameters of one object. _ENTRY: the steps charged for each entry, because its names are
+_CPU_STEPS = 1_000_000
+# _PARAMETER_STEPS: the most steps for checking all driver parameters of one object. _ENTRY_STEPS: the steps charged for each entry, whose names are
 # compared with a dozen others. Selectors are charged separately.
-_PARAMETERS: Final = 100_000
-_ENTRY: Final = 2_000
+_PARAMETER_STEPS: Final = 100_000
+_ENTRY_STEPS: Final = 2_000
 
 
 class Requested(NamedTuple):
@@ -69,10 +69,10 @@ def why_cpus_unserved(requested: Requested, state: State, budget: Budget) -> str
     """Explain why no node could ever serve these claims of a pod, some of which are for CPUs; "" if a node could, or if that is unknown."""
     if state.stock is None:
         return ""
-    given = {claim.name: claim for claim in requested.claims if claim.spec is not None}
+    generated = {claim.name: claim for claim in requested.claims if claim.spec is not None}
     claims = _known_claims(requested, state)
     try:
-        answer = _judge_reachable(claims, state, budget.separate(_CPUS), given=given, constraints=requested.constraints)
+        answer = _judge_reachable(claims, state, budget.separate(_CPU_STEPS), generated=generated, constraints=requested.constraints)
     except OutOfBudget:
         return ""  # the judgement of all claims reports the exhausted budget
     return f"no node could serve claims for them: {answer.text}" if answer.verdict is Feasibility.NEVER else ""
@@ -81,15 +81,15 @@ def why_cpus_unserved(requested: Requested, state: State, budget: Budget) -> str
 def inspect_claim(obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Problems:
     """Judge a ResourceClaim or ResourceClaimTemplate without its pod."""
     if obj.get("kind") == "ResourceClaimTemplate":
-        made = wire.convert(obj, ResourceClaimTemplate)
-        path, spec, metadata = "/spec/spec/devices", made.spec.spec, made.metadata
+        template = wire.convert(obj, ResourceClaimTemplate)
+        path, spec, metadata = "/spec/spec/devices", template.spec.spec, template.metadata
     else:
-        stored = wire.convert(obj, ResourceClaim)
-        path, spec, metadata = "/spec/devices", stored.spec, stored.metadata
+        stored_claim = wire.convert(obj, ResourceClaim)
+        path, spec, metadata = "/spec/devices", stored_claim.spec, stored_claim.metadata
     claim = make_claim(spec, namespace, metadata.name or metadata.generate_name)
     problems = _find_problems([claim], namespace, state, budget, subject="claim")
-    about_parameters = parameter_warnings(claim.spec.devices, path, state, budget)
-    return deny_or_warn(replace(problems, warnings=(*problems.warnings, *about_parameters)), state)
+    parameter_texts = parameter_warnings(claim.spec.devices, path, state, budget)
+    return deny_or_warn(replace(problems, warnings=(*problems.warnings, *parameter_texts)), state)
 
 
 def judge_requests(requested: Requested, state: State, budget: Budget) -> Problems:
@@ -100,14 +100,14 @@ def judge_requests(requested: Requested, state: State, budget: Budget) -> Proble
     """
     problems = judge_plugin_request(requested.by_plugin, state, budget)
     if not problems.decisions:
-        of_claims = _judge_claims(requested, state, budget)
+        claim_problems = _judge_claims(requested, state, budget)
         if problems.warnings:
-            of_claims = replace(of_claims, warnings=(*problems.warnings, *of_claims.warnings))
-        problems = of_claims
+            claim_problems = replace(claim_problems, warnings=(*problems.warnings, *claim_problems.warnings))
+        problems = claim_problems
         if not problems.decisions:
             return problems
     if requested.controller == "DaemonSet" and MayServe.UNREACHED in problems.may_serve:
-        return replace(problems, waits_because=_NODES_OF_OTHERS)
+        return replace(problems, waits_because=_WAITS_FOR_NODES)
     if MayServe.DRIVER in problems.may_serve:
         return replace(problems, waits_because="the pod waits until a node publishes such devices")
     return problems
@@ -122,7 +122,7 @@ def judge_unchanged(unchanged: Requested, requested: Requested, state: State, bu
     if requested.controller == "DaemonSet" and problems.denials and not problems.waits_because:
         anywhere = requested._replace(constraints=ANYWHERE, scheduler="")
         if not _judge_claims(anywhere, state, budget).denials:
-            problems = replace(problems, waits_because=_NODES_OF_OTHERS)
+            problems = replace(problems, waits_because=_WAITS_FOR_NODES)
     return deny_or_warn(problems, state)
 
 
@@ -130,36 +130,36 @@ def _judge_claims(requested: Requested, state: State, budget: Budget) -> Problem
     """Judge whether a node where the pod can run can serve all of its claims; check their parameters, and the compatibility of their devices."""
     namespace = requested.namespace
     claims: list[ResourceClaim] = []
-    extended: list[ResourceClaim] = []  # claims for names that a device plugin may serve later: they refuse no pod
+    extended_claims: list[ResourceClaim] = []  # claims for names that a device plugin may serve later: they refuse no pod
     warnings: list[str] = []
-    given: dict[str, PodClaim] = {}
+    generated: dict[str, PodClaim] = {}
     by_plugin = ""
     for pod_claim in requested.claims:
         if pod_claim.extended_resources:
-            served, by_plugin = _can_plugin_serve(pod_claim, state)
-            if served:
+            is_served_by_plugin, by_plugin = _can_plugin_serve(pod_claim, state)
+            if is_served_by_plugin:
                 continue
         if pod_claim.spec is not None:
-            given[pod_claim.name] = pod_claim
+            generated[pod_claim.name] = pod_claim
         claim = find_claim(pod_claim, namespace, state)
         if isinstance(claim, str):
             warnings.append(claim)
         elif claim is not None:
-            (extended if pod_claim.extended_resources and by_plugin else claims).append(claim)
-    find = partial(_find_problems, given=given, constraints=requested.constraints)
-    problems = find(claims, namespace, state, budget)
-    if extended and not problems.decisions:
-        claims = [*claims, *extended]
-        problems = find(claims, namespace, state, budget, by_plugin=by_plugin)
-    about_parameters: list[str] = []
+            (extended_claims if pod_claim.extended_resources and by_plugin else claims).append(claim)
+    find_problems = partial(_find_problems, generated=generated, constraints=requested.constraints)
+    problems = find_problems(claims, namespace, state, budget)
+    if extended_claims and not problems.decisions:
+        claims = [*claims, *extended_claims]
+        problems = find_problems(claims, namespace, state, budget, by_plugin=by_plugin)
+    parameter_texts: list[str] = []
     for claim in claims:
         texts = parameter_warnings(claim.spec.devices, "/spec/devices", state, budget)
-        about_parameters += [f"claim {claim.metadata.name}: {text}" for text in texts]
+        parameter_texts += [f"claim {claim.metadata.name}: {text}" for text in texts]
     if risk := _find_risk(claims, requested.scheduler, state, budget):
         warnings.append(risk)
-    if not warnings and not about_parameters:
+    if not warnings and not parameter_texts:
         return problems
-    return replace(problems, warnings=(*problems.warnings, *warnings, *about_parameters))
+    return replace(problems, warnings=(*problems.warnings, *warnings, *parameter_texts))
 
 
 def _find_risk(claims: Sequence[ResourceClaim], scheduler: str, state: State, budget: Budget) -> str:
@@ -183,9 +183,9 @@ def parameter_warnings(devices: DeviceClaim, path: str, state: State, budget: Bu
         return ()
     classes = state.stock.classes if state.stock is not None else {}
     slices = tuple(state.stock.slices.values()) if state.stock is not None else ()
-    part = budget.part(_PARAMETERS)
+    part = budget.part(_PARAMETER_STEPS)
     try:
-        part.charge(_ENTRY * (1 + len(devices.config)))
+        part.charge(_ENTRY_STEPS * (1 + len(devices.config)))
         problems = list(validation.claim_settings(devices, path, classes, part, slices))
     except OutOfBudget:
         return ()
@@ -197,8 +197,8 @@ def parameter_warnings(devices: DeviceClaim, path: str, state: State, budget: Bu
 
 def text_of(finding: Finding) -> str:
     """Return the code, the path, the message and the remedy of a finding as one text."""
-    helps = f" ({finding.remedy})" if finding.remedy else ""
-    return f"{finding.code} {finding.path}: {finding.message}{helps}"
+    remedy = f" ({finding.remedy})" if finding.remedy else ""
+    return f"{finding.code} {finding.path}: {finding.message}{remedy}"
 
 
 def _can_plugin_serve(claim: PodClaim, state: State) -> tuple[bool, str]:
@@ -209,14 +209,14 @@ def _can_plugin_serve(claim: PodClaim, state: State) -> tuple[bool, str]:
     if state.stock is None or claim.pod is None:
         return True, ""
     nodes = [*state.stock.nodes.values(), *(state.prospects.nodes.values() if state.prospects is not None else ())]
-    may_go = reaches(claim.pod)
-    ever = ""
+    can_run_on = reaches(claim.pod)
+    later_node = ""
     for node in nodes:
         if plugin_could_serve(claim.extended_resources, node):
-            ever = node.metadata.name
-            if plugin_may_serve(claim.extended_resources, node, (state.uses or {}).get(ever, {})) and may_go(node):
+            later_node = node.metadata.name
+            if plugin_may_serve(claim.extended_resources, node, (state.uses or {}).get(later_node, {})) and can_run_on(node):
                 return True, ""
-    return False, ever
+    return False, later_node
 
 
 def _plugin_offer(claim: PodClaim, devices: int, state: State) -> str:
@@ -260,7 +260,7 @@ def _find_problems(
     state: State,
     budget: Budget,
     *,
-    given: Mapping[str, PodClaim] = _NOT_GIVEN,
+    generated: Mapping[str, PodClaim] = _NO_CLAIMS,
     subject: str = "pod",
     by_plugin: str = "",
     constraints: Mapping[str, Any] = ANYWHERE,
@@ -268,7 +268,7 @@ def _find_problems(
     if state.stock is None or not state.knows_nodes or not claims:
         return NO_PROBLEMS
     constraints = ANYWHERE if by_plugin else constraints
-    answer = _judge_reachable(claims, state, budget, given=given, constraints=constraints, subject=subject)
+    answer = _judge_reachable(claims, state, budget, generated=generated, constraints=constraints, subject=subject)
     match answer.verdict:
         case Feasibility.NEVER:
             if by_plugin:
@@ -276,10 +276,10 @@ def _find_problems(
                 return Problems(
                     warnings=(f"no node has the devices for this pod: it waits until {plugin} can serve it",)
                 )
-            pod_claim = given.get(answer.claim)
+            pod_claim = generated.get(answer.claim)
             if pod_claim is None:
                 return denied(stated(answer.code, answer.text, answer.remedy), "", "", answer.may_serve)
-            remedy = (_plugin_offer(pod_claim, answer.most, state) if answer.most else "") or answer.remedy
+            remedy = (_plugin_offer(pod_claim, answer.most_devices, state) if answer.most_devices else "") or answer.remedy
             # The decision names the first key of the first container that uses the unserved claim.
             container, key = next(iter(pod_claim.users), ""), next(iter(pod_claim.amounts), "")
             return denied(stated(answer.code, answer.text, remedy), container, key, answer.may_serve)
@@ -295,7 +295,7 @@ def _judge_reachable(
     state: State,
     budget: Budget,
     *,
-    given: Mapping[str, PodClaim],
+    generated: Mapping[str, PodClaim],
     constraints: Mapping[str, Any],
     subject: str = "pod",
 ) -> Judgement:
@@ -307,11 +307,11 @@ def _judge_reachable(
         if state.stock.nodes.keys() <= within or state.stock.nodes.keys().isdisjoint(within):
             within = None
     return judge(
-        state.stock, claims, budget=budget, given=given, memo=state.memo, prospects=state.prospects, subject=subject, within=within
+        state.stock, claims, budget=budget, generated=generated, memo=state.memo, prospects=state.prospects, subject=subject, within=within
     )  # fmt: skip
 
 
 def constraints_in(pod: Json) -> Mapping[str, Any]:
     """Return a pod's constraints on its node, besides tolerations."""
     spec = mapping(mapping(pod).get("spec"))
-    return ANYWHERE if _PLACING.isdisjoint(spec) else node_constraints(spec)
+    return ANYWHERE if _NODE_FIELDS.isdisjoint(spec) else node_constraints(spec)

@@ -25,32 +25,32 @@ if TYPE_CHECKING:
 
 
 _Quantities = dict[str, Quantity]
-_LISTS = ("containers", "initContainers")
-_PARTS = ("limits", "requests")
-_OF_PODS = ("cpu", "memory")  # resources with pod-level amounts
+_CONTAINER_FIELDS = ("containers", "initContainers")
+_AMOUNT_FIELDS = ("limits", "requests")
+_POD_LEVEL_RESOURCES = ("cpu", "memory")  # resources with pod-level amounts
 
 
 class Filled(NamedTuple):
     """An object as it is in the file (`written`), and the same object with default amounts (`object`).
 
-    `given` has the containers that got amounts, by pointer: their `resources` in the file, and with default amounts.
+    `defaulted` has the containers that got amounts, by pointer: their `resources` in the file, and with default amounts.
     """
 
     written: dict[str, Any]
     object: dict[str, Any]
-    given: dict[str, tuple[Json, dict[str, Json]]]
+    defaulted: dict[str, tuple[Json, dict[str, Json]]]
 
     def undo(self, operations: Sequence[Operation]) -> tuple[Operation, ...]:
         """Convert operations on `object` into operations on `written`."""
-        if not self.given or not operations:
+        if not self.defaulted or not operations:
             return tuple(operations)
         changed = apply_own(self.object, operations)
         reverted: list[Operation] = []
         for operation in operations:
             container, _, inside = operation["path"].partition("/resources")
-            if not (container in self.given and (not inside or inside.startswith("/"))):
+            if not (container in self.defaulted and (not inside or inside.startswith("/"))):
                 reverted.append(operation)
-        for container, (before, filled) in self.given.items():
+        for container, (before, filled) in self.defaulted.items():
             after = _take_back(mapping(resolve_pointer(changed, f"{container}/resources")), before, filled)
             path = f"{container}/resources"
             if after and after != before:
@@ -65,7 +65,7 @@ def fill_in(obj: Object, state: State) -> Filled:
     defaults = state.container_defaults.get(namespace_of(obj))
     if defaults is None or _is_stored(obj):
         return Filled(obj, obj, {})
-    given: dict[str, tuple[Json, dict[str, Json]]] = {}
+    defaulted: dict[str, tuple[Json, dict[str, Json]]] = {}
     for path in paths(obj):
         spec = inside(resolve_pointer(obj, path), "spec")
         for pointer, container in _containers(spec):
@@ -73,11 +73,11 @@ def fill_in(obj: Object, state: State) -> Filled:
             if before is None or isinstance(before, dict):
                 filled = _fill(before or {}, defaults)
                 if filled != (before or {}):
-                    given[f"{path}/spec/{pointer}"] = before, filled
+                    defaulted[f"{path}/spec/{pointer}"] = before, filled
     operations: list[Operation] = []
-    for pointer, (_, filled) in given.items():
+    for pointer, (_, filled) in defaulted.items():
         operations.append({"op": "add", "path": f"{pointer}/resources", "value": filled})
-    return Filled(obj, apply_own(obj, operations) if given else obj, given)
+    return Filled(obj, apply_own(obj, operations) if defaulted else obj, defaulted)
 
 
 def out_of_bounds(obj: Object, state: State) -> list[Decision]:
@@ -91,21 +91,21 @@ def out_of_bounds(obj: Object, state: State) -> list[Decision]:
         spec, written = [inside(resolve_pointer(version, path), "spec") for version in (filled, obj)]
         judged: list[tuple[str, str, _Quantities, _Quantities]] = []
         for _, container in _containers(spec):
-            limits, requests = [_amounts(container, part) for part in _PARTS]
+            limits, requests = [_amounts(container, part) for part in _AMOUNT_FIELDS]
             judged.append(("Container", str(container.get("name") or ""), limits, requests))
         judged.append(("Pod", "", *_amounts_of_pod(spec, written)))
         for bounds in defaults.bounds:
             for type_, name, limits, requests in judged:
                 for key, text in _beyond(bounds, limits, requests) if type_ == bounds.type else ():
-                    of_pod = "all containers together: " if type_ == "Pod" else ""
-                    message = f"the API server would refuse the pod because of LimitRange {bounds.name}: {of_pod}{text}"
+                    subject = "all containers together: " if type_ == "Pod" else ""
+                    message = f"the API server would refuse the pod because of LimitRange {bounds.name}: {subject}{text}"
                     decisions.append(Decision(name_of(obj), name, "", key, Outcome.LEFT, message, code="D219"))
     return decisions
 
 
 def _containers(spec: dict[str, Json]) -> Iterator[tuple[str, dict[str, Json]]]:
     """List the containers of a pod, each with its pointer below the spec."""
-    for field in _LISTS:
+    for field in _CONTAINER_FIELDS:
         for i, raw in enumerate(members(spec.get(field))):
             if isinstance(raw, dict):
                 yield f"{field}/{i}", raw
@@ -120,12 +120,12 @@ def _amounts(container: dict[str, Json], part: str) -> _Quantities:
 
 def _amounts_of_pod(spec: dict[str, Json], written: dict[str, Json]) -> tuple[_Quantities, _Quantities]:
     """Return the limits and the requests of a pod: its pod-level amounts, or else the sums over its containers."""
-    limits, requests = [_total(spec, part) for part in _PARTS]
+    limits, requests = [_total(spec, part) for part in _AMOUNT_FIELDS]
     own = mapping(spec.get("resources"))
     own_limits, own_requests = _read(mapping(own.get("limits"))), _read(mapping(own.get("requests")))
     if own_limits:  # the API server sets missing pod-level requests before it applies LimitRanges
         own_requests = own_limits | _total(written, "requests") | own_requests
-    for name in _OF_PODS:
+    for name in _POD_LEVEL_RESOURCES:
         limits |= {name: own_limits[name]} if name in own_limits else {}
         requests |= {name: own_requests[name]} if name in own_requests else {}
     return limits, requests
@@ -224,7 +224,7 @@ def _take_back(changed: dict[str, Json], before: Json, filled: dict[str, Json]) 
     """Return the changed resources without the amounts that were filled in."""
     own = mapping(before)
     after = dict(changed)
-    for part in _PARTS:
+    for part in _AMOUNT_FIELDS:
         if part not in changed:
             continue
         amounts, written = mapping(changed[part]), mapping(own.get(part))

@@ -83,21 +83,21 @@ def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decis
             init_containers=_without(typed.spec.init_containers, removed),
             containers=_without(typed.spec.containers, removed),
         )
-        of_pod = requests(replace(typed, spec=spec))
+        pod_amounts = requests(replace(typed, spec=spec))
     except (WireError, QuantityError):
         return None
     scheduler = state.configuration.schedulers.get(spec.scheduler_name or "default-scheduler")
     # The webhook of another scheduler may still change the pod, unless nodeName is set.
     if not spec.node_name and (scheduler is None or not scheduler.like_cluster):
         return None
-    amounts = {name: of_pod[name] for name in sorted(names) if of_pod.get(name, 0) > 0}
+    amounts = {name: pod_amounts[name] for name in sorted(names) if pod_amounts.get(name, 0) > 0}
     users: dict[str, str] = {}
     subjects: dict[str, str] = {}
     for container in spec.all_containers:
-        own = requests_of(container)
-        for name in amounts.keys() & own.keys():
+        container_amounts = requests_of(container)
+        for name in amounts.keys() & container_amounts.keys():
             users.setdefault(name, container.name)
-            if own[name].nano >= amounts[name]:
+            if container_amounts[name].nano >= amounts[name]:
                 subjects.setdefault(name, f"container {container.name}")
     subjects = dict.fromkeys(amounts, _SEVERAL) | subjects
     return PluginRequest(amounts, users, subjects, node_constraints(mapping(pod.get("spec")))) if amounts else None
@@ -122,36 +122,36 @@ def judge_plugin_request(request: PluginRequest | None, state: State, budget: Bu
     fleet, uses = state.fleet, state.uses
     nodes = state.stock.nodes if state.stock is not None else fleet.nodes
     reached = reach_ignoring_taints(request.constraints, state, budget)
-    short: list[Node] = []
-    full: list[Node] = []
+    too_small: list[Node] = []
+    busy_nodes: list[Node] = []
     # Nodes with all of the resources come first, because the first of them usually has enough.
-    givers = frozenset.intersection(*[fleet.handed_out_anywhere.get(key, frozenset()) for key in request.amounts])
-    for names in (givers & reached, reached - givers):
+    nodes_with_all = frozenset.intersection(*[fleet.handed_out_anywhere.get(key, frozenset()) for key in request.amounts])
+    for names in (nodes_with_all & reached, reached - nodes_with_all):
         for name in names:
             budget.charge()
             node = nodes.get(name)
-            if node is None or not (listed := [key for key in request.amounts if _lists(node, key)]):
+            if node is None or not (listed_keys := [key for key in request.amounts if _lists(node, key)]):
                 continue
-            if any(0 < most_of(node, key) < request.amounts[key] for key in listed):
-                short.append(node)
+            if any(0 < most_of(node, key) < request.amounts[key] for key in listed_keys):
+                too_small.append(node)
                 continue
-            used = uses.get(name, {}) if uses is not None and name in givers else None
-            if used is None or all(_left(node, key, used) >= amount for key, amount in request.amounts.items()):
+            used = uses.get(name, {}) if uses is not None and name in nodes_with_all else None
+            if used is None or all(_free_amount(node, key, used) >= amount for key, amount in request.amounts.items()):
                 return NO_PROBLEMS
-            full.append(node)
+            busy_nodes.append(node)
     # A node that is not in the inventory yet may be larger than all others.
-    if not (short or full) or not nodes.keys() <= fleet.nodes.keys() or _autoscaler_can_serve(request, state):
+    if not (too_small or busy_nodes) or not nodes.keys() <= fleet.nodes.keys() or _autoscaler_can_serve(request, state):
         return NO_PROBLEMS
-    if full:
-        return Problems(warnings=(_busy(request, full, uses or {}),))
-    return _never(request, short, nodes)
+    if busy_nodes:
+        return Problems(warnings=(_busy_text(request, busy_nodes, uses or {}),))
+    return _never(request, too_small, nodes)
 
 
 def _lists(node: Node, key: str) -> bool:
     return key in node.status.allocatable or key in node.status.capacity
 
 
-def _left(node: Node, key: str, used: Mapping[str, int]) -> int:
+def _free_amount(node: Node, key: str, used: Mapping[str, int]) -> int:
     return node.status.allocatable[key].nano - used.get(key, 0)
 
 
@@ -163,23 +163,23 @@ def _autoscaler_can_serve(request: PluginRequest, state: State) -> bool:
     )
 
 
-def _busy(request: PluginRequest, full: list[Node], uses: Mapping[str, Mapping[str, int]]) -> str:
+def _busy_text(request: PluginRequest, busy_nodes: list[Node], uses: Mapping[str, Mapping[str, int]]) -> str:
     free: dict[str, tuple[int, str]] = {}
     for key in request.amounts:
-        left = {node.metadata.name: _left(node, key, uses.get(node.metadata.name, {})) for node in full}
-        freest = min(left, key=lambda name: (-left[name], name))
-        free[key] = left[freest], freest
+        free_by_node = {node.metadata.name: _free_amount(node, key, uses.get(node.metadata.name, {})) for node in busy_nodes}
+        freest = min(free_by_node, key=lambda name: (-free_by_node[name], name))
+        free[key] = free_by_node[freest], freest
     key = next((key for key, (most, _) in free.items() if most < request.amounts[key]), next(iter(free)))
     most, node = free[key]
-    others = ", and no other node has more" if len(full) > 1 else ""
+    others = ", and no other node has more" if len(busy_nodes) > 1 else ""
     where = f"the device plugin on node {node} has {max(0, most) // NANO} left{others}"
     return f"this pod waits until devices are free: {request.asks(key)}, but {where}"
 
 
-def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node]) -> Problems:
+def _never(request: PluginRequest, too_small: list[Node], nodes: Mapping[str, Node]) -> Problems:
     opening = none_could(len(nodes), "pod")
     for key, amount in request.amounts.items():
-        largest, most = _largest(key, short)
+        largest, most = _largest(key, too_small)
         if not 0 < most < amount:
             continue
         where = "in total" if request.subjects[key] == _SEVERAL else f"in {request.subjects[key]}"
@@ -193,7 +193,7 @@ def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node])
         other = f"node {largest_anywhere} offers {most_anywhere // NANO}, but the pod cannot run there"
         return _beyond(request, key, f"{opening}: {request.asks(key)}, but {offers}; {other}", remedy)
     # For each resource some node has enough, but no node has enough of all resources.
-    node = min(short, key=lambda candidate: candidate.metadata.name)
+    node = min(too_small, key=lambda candidate: candidate.metadata.name)
     requested = " and ".join([request.asks(key) for key in request.amounts])
     has = " and ".join([f"{most_of(node, key) // NANO} {key}" for key in request.amounts if _lists(node, key)])
     text = f"{opening}: {requested}, but no node that the pod can run on has enough of each; node {node.metadata.name} has {has}"

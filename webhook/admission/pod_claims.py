@@ -35,26 +35,26 @@ DEFAULT_SCHEDULER = "default-scheduler"
 _SCHEDULER = "/spec/schedulerName"
 
 
-def own_claims(pod: dict[str, Json], ours: Iterable[PodClaim]) -> tuple[PodClaim, ...]:
-    """Return the claims in a pod's spec; `ours` are the claims that drawbridge adds, some of which may be in the spec already."""
-    known = {claim.name: claim for claim in ours}
+def own_claims(pod: dict[str, Json], added: Iterable[PodClaim]) -> tuple[PodClaim, ...]:
+    """Return the claims in a pod's spec; `added` are the claims that drawbridge adds, some of which may be in the spec already."""
+    added_by_name = {claim.name: claim for claim in added}
     claims: list[PodClaim] = []
     for entry in items(inside(pod, "spec"), "resourceClaims"):
         name = str(entry.get("name", ""))
         template_name = str(entry.get("resourceClaimTemplateName") or "")
         claim_name = str(entry.get("resourceClaimName") or "")
-        claims.append(known.get(name) or PodClaim(name, template=template_name, claim=claim_name))
+        claims.append(added_by_name.get(name) or PodClaim(name, template=template_name, claim=claim_name))
     return tuple(claims)
 
 
-def all_claims(pod: dict[str, Json], given: Iterable[PodClaim]) -> tuple[PodClaim, ...]:
-    """Return the claims in a pod's spec, then the claims that its translation adds (`given`)."""
-    given = tuple(given)
+def all_claims(pod: dict[str, Json], added: Iterable[PodClaim]) -> tuple[PodClaim, ...]:
+    """Return the claims in a pod's spec, then the claims that its translation adds (`added`)."""
+    added = tuple(added)
     if not inside(pod, "spec").get("resourceClaims"):
-        return given
-    own = own_claims(pod, given)
-    known = {claim.name for claim in own}
-    return (*own, *[claim for claim in given if claim.name not in known])
+        return added
+    claims = own_claims(pod, added)
+    names_in_spec = {claim.name for claim in claims}
+    return (*claims, *[claim for claim in added if claim.name not in names_in_spec])
 
 
 def extended_claims(
@@ -69,8 +69,8 @@ def extended_claims(
     in the pod's spec. On a node whose device plugin offers the resource, the scheduler creates no claim, so there is no warning if such a node
     can serve all extended resources.
     """
-    served = state.fleet.extended
-    requested = find_names(pod, served, replaced) if served else set()
+    class_names = state.fleet.extended
+    requested = find_names(pod, class_names, replaced) if class_names else set()
     if not requested or state.stock is None or not state.features.enabled(server.EXTENDED) or is_skipped(pod):
         return ()
     changes = tuple(
@@ -88,14 +88,14 @@ def extended_claims(
     scheduler = state.configuration.schedulers.get(name)
     if typed.spec.node_name or scheduler is None or not scheduler.like_cluster:
         return ()
-    serving = {key: kind for key in requested if (kind := served[key]) in state.stock.classes}
-    made = extended_claim(typed, serving)
-    if made is None:
+    classes = {key: kind for key in requested if (kind := class_names[key]) in state.stock.classes}
+    extended = extended_claim(typed, classes)
+    if extended is None:
         return ()
     bridge = state.configuration.file.bridge
-    spec = tolerate_fence(made.claim).spec if bridge is not None and name == bridge.scheduler_name else made.claim.spec
-    by_name = pods.requests_by_name(typed, serving)
-    asks = [
+    spec = tolerate_fence(extended.claim).spec if bridge is not None and name == bridge.scheduler_name else extended.claim.spec
+    by_name = pods.requests_by_name(typed, classes)
+    requesting = [
         (container.name, key)
         for container in typed.spec.all_containers
         for key in by_name
@@ -105,26 +105,26 @@ def extended_claims(
         PodClaim(
             EXTENDED,
             {"spec": wire.builtins(spec)},
-            users=tuple(dict.fromkeys([container for container, _ in asks])),
+            users=tuple(dict.fromkeys([container for container, _ in requesting])),
             amounts={key: str(amount // 10**9) for key, amount in by_name.items()},
             extended_resources=by_name,
-            requesters=_requesters(made),
-            requested_names=tuple(asks),
+            requesters=_requesters(extended),
+            requested_names=tuple(requesting),
             scheduler=name,
             pod=typed,
         ),
     )
 
 
-def _requesters(made: ExtendedClaim) -> dict[str, str]:
+def _requesters(extended: ExtendedClaim) -> dict[str, str]:
     """Map each request of a claim for extended resources to the first container that needs it."""
     counts = {
         request.name: request.exactly.count
-        for request in made.claim.spec.devices.requests
+        for request in extended.claim.spec.devices.requests
         if request.exactly is not None
     }
     requesters: dict[str, str] = {}
-    for mapped in made.mappings:
+    for mapped in extended.mappings:
         requester = f"container {mapped.container_name} ({mapped.resource_name}: {counts[mapped.request_name]})"
         requesters.setdefault(mapped.request_name, requester)
     return requesters

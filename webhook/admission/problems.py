@@ -57,7 +57,7 @@ def deny_or_warn(problems: Problems, state: State) -> Problems:
     if not problems.denials:
         return problems
     file = state.configuration.file
-    may_come = MayServe.NEW_NODE in problems.may_serve and not file.node_templates
+    new_node_possible = MayServe.NEW_NODE in problems.may_serve and not file.node_templates
     if state.unseen:
         unseen = f"some {' and '.join(f'{kind} objects' for kind in state.unseen)} could not be read"
         opening = f"this may never work, but {unseen}: "
@@ -65,7 +65,7 @@ def deny_or_warn(problems: Problems, state: State) -> Problems:
         opening = f"{problems.waits_because}: "
     elif file.impossible == "warn":
         opening = "this can never work: "
-    elif file.impossible == "auto" and state.fleet.grows and may_come:
+    elif file.impossible == "auto" and state.fleet.grows and new_node_possible:
         opening = f"this may never work, but an autoscaler may create another node ({state.fleet.grows}): "
     else:
         return problems

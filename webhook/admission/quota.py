@@ -83,8 +83,8 @@ def future_claims_of_pod(pod: Pod) -> dict[str, FutureClaim]:
     if not templates:
         return {}
     # The specs in the pod's annotation. Its signature is not verified, but the name of each template must be the hash of its spec.
-    written: dict[str, ResourceClaimSpec] = {}
+    annotated_specs: dict[str, ResourceClaimSpec] = {}
     for name, spec in template.read_unproven(pod.metadata.annotations.get(names.TEMPLATES, "")).items():
         with suppress(WireError):
-            written[name] = claim_spec(convert(spec, ResourceClaimTemplateSpec).spec)
-    return {entry: FutureClaim(name, written.get(name)) for entry, name in templates.items()}
+            annotated_specs[name] = claim_spec(convert(spec, ResourceClaimTemplateSpec).spec)
+    return {entry: FutureClaim(name, annotated_specs.get(name)) for entry, name in templates.items()}

@@ -260,18 +260,18 @@ def _answer(
     if mode is Mode.ENFORCE:
         warnings = verdict.warnings
     elif mode is Mode.WARN:
-        would: list[Warned] = [
+        held_back_warnings: list[Warned] = [
             refusal.prefixed(f"drawbridge would refuse this {review.kind} in mode enforce: ")
             for refusal in verdict.refusals
         ]
         if verdict.templates:
-            would.append("drawbridge would make this pod request its devices through ResourceClaims in mode enforce")
-        warnings = (*would, *verdict.warnings)
+            held_back_warnings.append("drawbridge would make this pod request its devices through ResourceClaims in mode enforce")
+        warnings = (*held_back_warnings, *verdict.warnings)
     is_held = (applied.operations, applied.refusals) != (verdict.operations, verdict.refusals)
-    name = _HELD_BACK.get(outcome, outcome) if is_held else outcome
+    recorded_outcome = _HELD_BACK.get(outcome, outcome) if is_held else outcome
     audit: dict[str, str] = {}
     if outcome not in _SILENT:
-        audit = {"outcome": name, "mode": str(mode)}
+        audit = {"outcome": recorded_outcome, "mode": str(mode)}
         if verdict.served_by:
             audit["served-by"] = verdict.served_by
     if applied.refusals:
@@ -287,7 +287,7 @@ def _answer(
     if outcome == "translated" and controller in _WATCHED_CONTROLLERS and not request.dry_run:
         awaited = tuple([(request.namespace, template_name) for template_name in applied.templates])
     return Answer(
-        response=response, record=_record(review, verdict, name, mode), awaited_templates=awaited, is_late=is_late
+        response=response, record=_record(review, verdict, recorded_outcome, mode), awaited_templates=awaited, is_late=is_late
     )
 
 
@@ -335,19 +335,19 @@ def _recheck(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budge
         if restored:
             message = f"{', '.join(map(str, restored))}: another webhook restored keys that claims replace, so the pod would request its devices twice"
             return Verdict(refusals=(stated(Code.TWICE, message, "disable that webhook for this pod"),))
-    signed = pod.metadata.annotations.get(names.TEMPLATES)
+    annotation = pod.metadata.annotations.get(names.TEMPLATES)
     warnings: tuple[str, ...] = ()
     proven: dict[str, Json] = {}
-    earlier: tuple[PodClaim, ...] = ()
-    if signed and state.keys:
+    earlier_claims: tuple[PodClaim, ...] = ()
+    if annotation and state.keys:
         bearer = template.identify(pod, namespace)
         try:
-            proven = template.verify(signed, bearer, *state.keys)
-            earlier = claims_added_earlier(obj, state, namespace=namespace)
+            proven = template.verify(annotation, bearer, *state.keys)
+            earlier_claims = claims_added_earlier(obj, state, namespace=namespace)
         except template.TemplatesError as error:
             # Without a valid signature, the specs on the pod are ignored, and the stored templates are judged.
             warnings = (f"{error}: drop the {names.DOMAIN}/ annotations",)
-    claims = [replace(claim, spec=proven.get(claim.template, claim.spec)) for claim in own_claims(obj, earlier)]
+    claims = [replace(claim, spec=proven.get(claim.template, claim.spec)) for claim in own_claims(obj, earlier_claims)]
     requested = Requested(
         claims,
         namespace,

@@ -39,10 +39,10 @@ def find_broken_rule(
         node = nodes[0]
         if without_rules.verdict(node) is not Verdict.FEASIBLE:
             continue
-        chosen = _devices(without_rules[node])
-        if with_rules.verdict(node) is Verdict.FEASIBLE and chosen == _devices(with_rules[node]):
+        chosen_devices = _devices(without_rules[node])
+        if with_rules.verdict(node) is Verdict.FEASIBLE and chosen_devices == _devices(with_rules[node]):
             continue
-        conflict = _conflict(stock, node, chosen, budget)
+        conflict = _conflict(stock, node, chosen_devices, budget)
         if conflict:
             return f"on {node} {conflict}"
     return ""

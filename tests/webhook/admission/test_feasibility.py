@@ -142,7 +142,7 @@ def test_equal_claims_beyond_a_node_report_the_sum():
     assert "together request 40 devices" in many.text
     main = "container main (nvidia.com/gpu: 40)"
     asker = PodClaim("", users=("main",), amounts={"nvidia.com/gpu": 40})
-    judgement = judge(stock(), [claim_for(32, name="a"), claim_for(8, name="b")], given={"a": asker, "b": asker})
+    judgement = judge(stock(), [claim_for(32, name="a"), claim_for(8, name="b")], generated={"a": asker, "b": asker})
     assert f"{main} requests 40 devices" in judgement.text, "more than one claim holds"
     assert (judgement.claim, judgement.remedy) == (
         "a",

@@ -10,7 +10,7 @@ from dra.objects.device import ResourceSlice
 from dra.stock.stock import Stock
 from tests.webhook.admission.fleets import DRIVER, claim_for, gpu_slice, stock, typed_class, typed_node
 from webhook.admission import feasibility
-from webhook.admission.feasibility import KINDS, Feasibility, judge
+from webhook.admission.feasibility import MAX_KINDS, Feasibility, judge
 from webhook.refusals import Code
 from webhook.translate import PodClaim
 
@@ -18,7 +18,7 @@ from webhook.translate import PodClaim
 def test_a_device_plugin_key_is_not_offered_another_class():
     fleet = stock(typed_class("none", "false"))
     assert judge(fleet, [claim_for(class_="none")]).remedy == f"use DeviceClass {DRIVER} in claim c, request r"
-    judgement = judge(fleet, [claim_for(class_="none")], given={"c": PodClaim("", users=("main",))})
+    judgement = judge(fleet, [claim_for(class_="none")], generated={"c": PodClaim("", users=("main",))})
     assert judgement.code == Code.NO_DEVICE
     assert judgement.remedy
     assert DRIVER not in judgement.remedy
@@ -137,7 +137,7 @@ def test_a_reason_names_the_container_and_not_the_generated_claim():
     judgement = judge(
         stock(),
         [claim_for(9, name="drawbridge-main-gpu")],
-        given={"drawbridge-main-gpu": PodClaim("", users=("main",))},
+        generated={"drawbridge-main-gpu": PodClaim("", users=("main",))},
     )
     assert "container main requests 9 devices" in judgement.text
     assert "claim" not in judgement.text
@@ -155,7 +155,7 @@ def test_an_offered_amount_was_tried_on_the_largest_node():
 
 def test_a_single_tainted_node_kind_makes_a_verdict_temporary():
     """The reasons come from the first kinds of node only. Whether the verdict may change is computed from all kinds."""
-    names = [f"n{i:02}" for i in range(KINDS + 2)]
+    names = [f"n{i:02}" for i in range(MAX_KINDS + 2)]
     small = [gpu_slice(name, 1 + i) for i, name in enumerate(names[1:])]
     tainted = gpu_slice(names[0], 40, taints=[{"key": "broken", "effect": "NoSchedule"}])
     fleet = Stock.of(
