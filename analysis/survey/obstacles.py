@@ -116,7 +116,7 @@ def _of_plugin_settings(installed: Installed) -> Iterator[Finding]:
 
 def _autoscaler_findings(installed: Installed) -> Iterator[Finding]:
     for scaler in installed.autoscalers:
-        if not scaler.considers:
+        if not scaler.considers_claims:
             pools = f" for NodePool {list_first([pool.name for pool in scaler.pools], _NAMED)}" if scaler.pools else ""
             yield make_finding(
                 "S008",

@@ -153,20 +153,20 @@ class App:
         """Return the reply to a request whose body must not be read; None if it may be read."""
         if head.path not in REVIEWS or head.method != "POST":
             return self._answer_other(head) if head.length > 0 else None
-        refused = None
-        most = self._listener.limits.body
+        refusal = None
+        max_bytes = self._listener.limits.body
         if not self._callers.is_allowed(head):
-            refused = text(401, "authentication required: reviews are answered for the API server only", close=True)
-        elif head.length > most:
-            refused = text(413, f"a review has at most {most} bytes", close=True)
+            refusal = text(401, "authentication required: reviews are answered for the API server only", close=True)
+        elif head.length > max_bytes:
+            refusal = text(413, f"a review has at most {max_bytes} bytes", close=True)
         elif (
             head.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json"
             or "Content-Encoding" in head.headers
         ):
-            refused = text(415, "send a review as application/json, not compressed", close=True)
-        if refused is not None:
-            self._metrics.count_refusal(head.path, refused.status)
-        return refused
+            refusal = text(415, "send a review as application/json, not compressed", close=True)
+        if refusal is not None:
+            self._metrics.count_refusal(head.path, refusal.status)
+        return refusal
 
     def answer(self, head: Head, body: bytes) -> Reply | Coroutine[None, None, Reply]:
         """Answer a complete request: a review, or a probe."""
@@ -201,8 +201,8 @@ class App:
         if answer is None:
             return self._answer_later(review, self._decide_in_worker(review))
         # When many reviews wait, the first decision is final.
-        later = self._later_decision(review, answer, state) if 2 * (self._waiting + 1) <= limits.reviews else None
-        return self._answer_later(review, later) if later else self._record_decision(review, answer)
+        later_work = self._later_decision(review, answer, state) if 2 * (self._waiting + 1) <= limits.reviews else None
+        return self._answer_later(review, later_work) if later_work else self._record_decision(review, answer)
 
     def _decide_on_loop(self, review: _OpenReview, state: State) -> Answer | None:
         """Decide a review on the loop; return None if it is too large for that."""
@@ -225,8 +225,8 @@ class App:
         self, review: _OpenReview, work: Coroutine[None, None, Reply]
     ) -> Reply | Coroutine[None, None, Reply]:
         """Return a coroutine that awaits `work`; 503 if too many reviews wait already, in total or of this peer."""
-        most, peer = self._limits.reviews, review.peer
-        if self._waiting >= most or self._waiting_of_peer[peer] >= PEER_SHARE * most:
+        max_waiting, peer = self._limits.reviews, review.peer
+        if self._waiting >= max_waiting or self._waiting_of_peer[peer] >= PEER_SHARE * max_waiting:
             work.close()
             return self._turn_away(review.path)
         # Count now, not when the coroutine starts: many reviews can arrive in one turn, and each must count the others.

@@ -64,28 +64,28 @@ class Certificate:
         self,
         origin: Origin,
         changes: ChangeWatch,
-        learned: Callable[[tuple[bytes, ...]], None],
+        on_keys: Callable[[tuple[bytes, ...]], None],
         pace: Pace = Pace(),  # noqa: B008  a value
     ) -> None:
-        """`learned` is called with the signing keys whenever they change; `changes` wakes `run` when a Secret changes."""
+        """`on_keys` is called with the signing keys whenever they change; `changes` wakes `run` when a Secret changes."""
         self.context = reload.context()
         self._origin = origin
         self._changes = changes
         self._pace = pace
-        self._learned = learned
+        self._on_keys = on_keys
         self._pair: Pair | None = None
         self._end: dt.datetime | None = None  # of the certificate
         self._keys: tuple[bytes, ...] = ()
         self._problem = "no certificate yet"
-        self._first = asyncio.Event()
+        self._loaded = asyncio.Event()
 
     async def run(self) -> None:
         """Check after each change and at intervals, until cancelled. After a failure the last good certificate stays in use."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._changes.run())
             while True:
-                good = await self.check()
-                await self._changes.wait(self._pace.certificate if good else self._pace.certificate_retry)
+                is_loaded = await self.check()
+                await self._changes.wait(self._pace.certificate if is_loaded else self._pace.certificate_retry)
 
     async def check(self) -> bool:
         """Load once; return False, and log the problem, if that failed."""
@@ -101,18 +101,18 @@ class Certificate:
             return False
         if keys != self._keys:
             self._keys = keys
-            self._learned(keys)
+            self._on_keys(keys)
         self._problem = ""
-        self._first.set()
+        self._loaded.set()
         return True
 
-    async def first(self) -> None:
+    async def wait_until_loaded(self) -> None:
         """Wait until the signing keys are loaded, and the certificate if the process has one."""
-        await self._first.wait()
+        await self._loaded.wait()
 
     def unready(self) -> str:
         """Return why this process cannot serve or sign; "" if it can."""
-        if not self._first.is_set():
+        if not self._loaded.is_set():
             return self._problem
         return "expired" if self._end is not None and self.days() <= 0 else ""
 

@@ -70,12 +70,12 @@ def only_document(path: str, content: bytes | None = None) -> manifests.Document
 
 def configuration_in(document: manifests.Document) -> tuple[Configuration, list[Finding]]:
     """Return the configuration in a document, and warnings about it. Raises ConfigurationError with all mistakes."""
-    twice = [
+    duplicates = [
         manifests.InputProblem(document.file, f"the key {key!r} is given twice", _REMOVE_ONE, line)
         for key, line in document.duplicates
     ]
     configuration, findings = config.read_configuration(document.object)
-    if configuration is not None and not twice:
+    if configuration is not None and not duplicates:
         return configuration, findings
     problems = [
         manifests.InputProblem(
@@ -83,7 +83,7 @@ def configuration_in(document: manifests.Document) -> tuple[Configuration, list[
         )
         for finding in (findings if configuration is None else ())
     ]
-    raise ConfigurationError(sorted([*twice, *problems], key=lambda problem: (problem.line, problem.column)))
+    raise ConfigurationError(sorted([*duplicates, *problems], key=lambda problem: (problem.line, problem.column)))
 
 
 def _digest(content: bytes | None) -> str:
@@ -102,14 +102,14 @@ class Source:
         self.current = load_configuration(path, self._content) if path else Configuration()
         self.digest = _digest(self._content)
         # The configuration at the start of the process. The webhook configurations are assumed to be generated for it.
-        self._first = self.current
+        self._initial = self.current
         self._names_not_sent: list[str] = []
 
     def notes(self) -> Mapping[str, str]:
         """Return the notes for readiness: the newest content is invalid, or the API server may not send all pods with configured keys."""
         first, *others = self.problem.splitlines() or [""]
-        more = f" (and {len(others)} more, in the log)" if others else ""
-        refused = f"the new content is invalid, so the last valid one stays in use: {first[:_LONGEST_LINE]}{more}"
+        rest = f" (and {len(others)} more, in the log)" if others else ""
+        refused = f"the new content is invalid, so the last valid one stays in use: {first[:_LONGEST_LINE]}{rest}"
         domains = ", ".join(self._names_not_sent)[:_LONGEST_LINE]
         not_sent = f"the API server might not send pods with keys of {domains}: generate the webhook configurations again"
         return {"configuration": refused if first else "", "webhooks": not_sent if domains else ""}
@@ -138,7 +138,7 @@ class Source:
             logger.error("the new configuration is invalid, so the last valid one stays in use", extra={"problem": self.problem})  # noqa: TRY400  the findings say it all
             return False
         logger.info("a new configuration is in use", extra={"path": self.path})
-        self._names_not_sent = registration.names_not_sent(self.current, self._first)
+        self._names_not_sent = registration.names_not_sent(self.current, self._initial)
         if self._names_not_sent:
             logger.warning("apply what `drawbridge manifests --only webhooks --config FILE` prints", extra=self.notes())
         return True

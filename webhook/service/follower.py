@@ -122,13 +122,13 @@ class Follower(ClusterView):
         """Return why nothing is refused, with the kinds that are stale or incomplete; "" if there are none."""
         if not self.is_synced:
             return ""
-        old = [f"{name} ({age:.0f} s)" for name, age in self.ages().items() if age > self._pace.fresh]
-        if old:
-            return f"nothing is refused, because the copies of these kinds were not confirmed recently: {', '.join(old)}"
-        unseen = ", ".join(sorted(self.incomplete() & OF_DEVICES))
+        stale_kinds = [f"{name} ({age:.0f} s)" for name, age in self.ages().items() if age > self._pace.fresh]
+        if stale_kinds:
+            return f"nothing is refused, because the copies of these kinds were not confirmed recently: {', '.join(stale_kinds)}"
+        incomplete_kinds = ", ".join(sorted(self.incomplete() & OF_DEVICES))
         return (
-            f"nothing is refused as impossible, because objects of these kinds are set aside: {unseen}"
-            if unseen
+            f"nothing is refused as impossible, because objects of these kinds are set aside: {incomplete_kinds}"
+            if incomplete_kinds
             else ""
         )
 

@@ -76,7 +76,7 @@ class Outlet:
         self._descriptor = descriptor
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._lost = 0
         self._is_torn = False  # whether a part of a lost line was written
         if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
@@ -85,7 +85,7 @@ class Outlet:
 
     def write(self, line: bytes) -> None:
         """Write a line, or drop it."""
-        with self._turn:
+        with self._lock:
             if self._lost:
                 lost = {"level": "warning", "logger": "drawbridge.log", "msg": "lines were lost", "lines": self._lost}
                 line = (b"\n" if self._is_torn else b"") + _encoder.encode(lost) + b"\n" + line

@@ -130,10 +130,10 @@ class MissedPods:
             )
             for_administrator[problem].append((namespace, f"{kind} {namespace}/{name}"))
         await self._report_to_administrator(for_administrator)
-        living = {pod.metadata.uid for pod in waiting}
-        for known in (self._judged, self._reported):
-            for uid in known.keys() - living:
-                del known[uid]
+        waiting_uids = {pod.metadata.uid for pod in waiting}
+        for times in (self._judged, self._reported):
+            for uid in times.keys() - waiting_uids:
+                del times[uid]
 
     def _misspelt(self, pod: Pod) -> str:
         """Return the text about the misspelt resources of a pod; "" if it has none, or if the mode gives no warnings."""
@@ -142,10 +142,10 @@ class MissedPods:
             return ""
         if mode_of(state, workload(metadata.namespace, metadata_at_admission(pod))) not in (Mode.ENFORCE, Mode.WARN):
             return ""
-        unknown = {
-            key: meant for key, meant in find_unknown(pod, state, Budget(step_limits.MISSED_POD)).items() if meant
+        suggestions = {
+            key: suggestion for key, suggestion in find_unknown(pod, state, Budget(step_limits.MISSED_POD)).items() if suggestion
         }
-        if not unknown:
+        if not suggestions:
             return ""
         owner = next(
             (owner_reference for owner_reference in metadata.owner_references if owner_reference.controller), None
@@ -153,7 +153,7 @@ class MissedPods:
         remedy = "Create the pod again with that name"
         if owner is not None:
             remedy = f"Correct the pod template of {owner.kind} {owner.name}, or of its owner"
-        problems = [f"no node has {key}: {why_unknown(meant)}" for key, meant in unknown.items()]
+        problems = [f"no node has {key}: {why_unknown(suggestion)}" for key, suggestion in suggestions.items()]
         return f"{' '.join(problems[:_SHOWN])} {remedy}"
 
     async def _report_to_administrator(self, problems: Mapping[str, list[tuple[str, str]]]) -> None:

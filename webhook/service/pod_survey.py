@@ -78,13 +78,13 @@ class PodSurvey:
     async def _list(self, namespace: str, fields: str, take: Callable[[Pod], None]) -> None:
         """Pass pods to `take`, page by page; pods that cannot be decoded are skipped."""
         where = None if namespace == EVERYWHERE else namespace
-        for left in reversed(range(TRIES)):
+        for tries_left in reversed(range(TRIES)):
             try:
                 async for page in pages(self._cluster, resources.PODS, where, fields=fields):
                     for pod in page.items:
                         take(pod)
             except Gone:
-                if not left:
+                if not tries_left:
                     raise
             else:
                 return

@@ -112,12 +112,12 @@ class Service:
             listen = listen._replace(port=port)
         if self._settings.reads_cluster:
             await self.follower.wait_for_sync()
-        await self.certificate.first()
+        await self.certificate.wait_until_loaded()
         listening(listen, self.metrics.address)
 
     async def _lead(self) -> None:
         await self.follower.wait_for_sync()
-        await self.certificate.first()  # the signing keys come with the certificate
+        await self.certificate.wait_until_loaded()  # the signing keys come with the certificate
         settings = self._settings
 
         # If the grace period is shorter than the interval, look for unused templates once per grace period.

@@ -326,8 +326,8 @@ class Templates:
             case Due.NOTHING:
                 return
             case Due.CREATE:
-                made = self._created.get(key, float("-inf"))
-                if asyncio.get_running_loop().time() - made < CACHE_SECONDS:
+                created_at = self._created.get(key, float("-inf"))
+                if asyncio.get_running_loop().time() - created_at < CACHE_SECONDS:
                     # Look again then: the template may have been deleted before the informer showed it.
                     self._queue.add_after(key, CACHE_SECONDS)
                 else:

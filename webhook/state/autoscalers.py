@@ -45,7 +45,7 @@ POOLS = (
     "cluster.x-k8s.io/deployment-name",
 )
 # Labels that the cloud or Karpenter sets on a node. A node has another label only if the NodePool names it.
-_CLOUDS = re.compile(
+_CLOUD_LABEL = re.compile(
     r"(.*\.)?(kubernetes\.io|karpenter\.sh|karpenter\.k8s\.aws|karpenter\.azure\.com|eks\.amazonaws\.com)/.*"
 )
 _HOSTNAME = "kubernetes.io/hostname"
@@ -73,25 +73,25 @@ class NodePool(msgspec.Struct, frozen=True, kw_only=True):
         key, operator, values = selection
         if key == _HOSTNAME:
             return operator != "In"  # `In` names existing nodes
-        fixed = self.name if key == _POOL else self.labels.get(key)
-        own = [requirement for requirement in self.requirements if requirement.key == key]
-        if fixed is None and not own:
-            return operator in ("NotIn", "DoesNotExist") or bool(_CLOUDS.fullmatch(key))
+        only_value = self.name if key == _POOL else self.labels.get(key)
+        own_requirements = [requirement for requirement in self.requirements if requirement.key == key]
+        if only_value is None and not own_requirements:
+            return operator in ("NotIn", "DoesNotExist") or bool(_CLOUD_LABEL.fullmatch(key))
         if operator == "DoesNotExist":
             return False
         possible = [
             value
             for value in values
-            if fixed in (None, value) and all(_permits(requirement, value) for requirement in own)
+            if only_value in (None, value) and all(_permits(requirement, value) for requirement in own_requirements)
         ]
         if operator == "In":
             return bool(possible)
-        offered = (
-            [value for requirement in own if requirement.operator == "In" for value in requirement.values]
-            if fixed is None
-            else [fixed]
+        offered_values = (
+            [value for requirement in own_requirements if requirement.operator == "In" for value in requirement.values]
+            if only_value is None
+            else [only_value]
         )
-        return operator != "NotIn" or not offered or any(value not in values for value in offered)
+        return operator != "NotIn" or not offered_values or any(value not in values for value in offered_values)
 
 
 class Autoscaler(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,14 +100,14 @@ class Autoscaler(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     where: str = ""
     minor: int | None = None
-    considers: bool = False
+    considers_claims: bool = False
     pools: tuple[NodePool, ...] = ()
     # Node groups without nodes.
     empty: tuple[str, ...] = ()
 
     def neglects(self, selected: Selected, pod: Pod) -> str:
         """Return why a pending pod with claims gets no suitable node; "" if claims are considered, or no pool would serve the pod."""
-        if self.considers:
+        if self.considers_claims:
             return ""
         if self.name == KARPENTER:
             pool = next((pool.name for pool in self.pools if pool.admits(selected, pod)), "")
@@ -157,7 +157,7 @@ def autoscalers(objects: Iterable[Object]) -> tuple[Autoscaler, ...]:
         karpenter = by_name.get(KARPENTER, Autoscaler(name=KARPENTER))
         by_name[KARPENTER] = msgspec.structs.replace(karpenter, pools=tuple(pools))
     if empty:
-        scaler = by_name.get(CLUSTER_AUTOSCALER, Autoscaler(name=CLUSTER_AUTOSCALER, considers=True))
+        scaler = by_name.get(CLUSTER_AUTOSCALER, Autoscaler(name=CLUSTER_AUTOSCALER, considers_claims=True))
         by_name[CLUSTER_AUTOSCALER] = msgspec.structs.replace(scaler, empty=tuple(empty))
     return tuple(by_name.values())
 
@@ -175,13 +175,13 @@ def _deployed(deployment: Object) -> Iterator[Autoscaler]:
         arguments = strings(container, "command", "args")
         if path.rpartition("/")[2].startswith("cluster-autoscaler"):
             is_enabled = _flag(arguments, "enable-dynamic-resource-allocation", "") in _TRUE
-            considers = is_enabled if minor is None else minor >= 35 or (minor >= 32 and is_enabled)
-            yield Autoscaler(name=CLUSTER_AUTOSCALER, where=where, minor=minor, considers=considers)
+            considers_claims = is_enabled if minor is None else minor >= 35 or (minor >= 32 and is_enabled)
+            yield Autoscaler(name=CLUSTER_AUTOSCALER, where=where, minor=minor, considers_claims=considers_claims)
         elif "karpenter" in path and path.endswith(("/controller", "/karpenter", "/karpenter-controller")):
             variables = {str(variable.get("name")): variable.get("value") for variable in items(container, "env")}
             flag = _flag(arguments, "ignore-dra-requests", variables.get("IGNORE_DRA_REQUESTS"))
-            considers = flag == "false" and not (minor is not None and minor < 7)
-            yield Autoscaler(name=KARPENTER, where=where, minor=minor, considers=considers)
+            considers_claims = flag == "false" and not (minor is not None and minor < 7)
+            yield Autoscaler(name=KARPENTER, where=where, minor=minor, considers_claims=considers_claims)
 
 
 def _flag(arguments: Iterable[str], name: str, otherwise: object) -> str | None:

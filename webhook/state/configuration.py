@@ -78,13 +78,13 @@ class Configuration:
         self.file = file
         self.claims_cpus = file.cpu_claims.anywhere
         self.targets: Mapping[str, Target] = TARGETS | {target.name: target for target in file.targets}
-        declared = [plain.vocabulary_of(table, self.targets) for table in file.dialects]
-        every = (*VOCABULARIES, *declared)
+        own_vocabularies = [plain.vocabulary_of(table, self.targets) for table in file.dialects]
+        all_vocabularies = (*VOCABULARIES, *own_vocabularies)
         built_in = {vocabulary.table.name for vocabulary in VOCABULARIES}
         # Enabled vocabularies by name, with this cluster's key names.
         self.vocabularies: dict[str, Vocabulary[Any]] = {}
         self.options: dict[str, Options] = {}
-        for vocabulary in every:
+        for vocabulary in all_vocabularies:
             name = vocabulary.table.name
             if name in file.disabled:
                 continue
@@ -98,7 +98,7 @@ class Configuration:
         self.dialects = tuple([vocabulary.table for vocabulary in self.vocabularies.values()])
         self.sizes: Mapping[str, int] = {model.product: bytes_of(model.memory) for model in file.models}
         self.schedulers: dict[str, Scheduler] = dict(SCHEDULERS)
-        for vocabulary in every:
+        for vocabulary in all_vocabularies:
             self.schedulers |= vocabulary.schedulers
         if file.bridge is not None:
             # The bridge's allocator supports the same features as the cluster's scheduler.
@@ -113,8 +113,8 @@ class Configuration:
             for row in dialect.keys:
                 prefix, mark, _ = row.name.partition("<")
                 if not mark:
-                    known = positions[row.place]
-                    known[row.name] = (*known.get(row.name, ()), KnownRow(dialect, row))
+                    rows_by_key = positions[row.place]
+                    rows_by_key[row.name] = (*rows_by_key.get(row.name, ()), KnownRow(dialect, row))
                 elif row.place is Position.RESOURCE:
                     patterns.append((prefix, dialect, row))
                 elif row.role is Role.ASKS:
@@ -137,12 +137,12 @@ class Configuration:
                 if row.place is Position.ENV and row.role is not Role.NONE:
                     self.variables.setdefault(table.name, {})[row.name] = row
         # Annotations and labels that request devices without a resource key.
-        asking = [row for table in self.dialects for row in table.keys if row.role is Role.ASKS]
-        self._asking = frozenset(row.name for row in asking)
+        requesting_rows = [row for table in self.dialects for row in table.keys if row.role is Role.ASKS]
+        self._asking = frozenset(row.name for row in requesting_rows)
         self._prefixes = tuple(prefix for prefix, _, _ in self._patterned)
-        translated = [row for row in asking if row.outcome is not Outcome.LEFT]
+        translated_rows = [row for row in requesting_rows if row.outcome is not Outcome.LEFT]
         # Whether a decision depends on more fields of a pod than `admission_review.decode_pod` decodes.
-        self.reads_all = bool(file.mixed or translated)
+        self.reads_all = bool(file.mixed or translated_rows)
 
     def asks(self, keys: Iterable[str]) -> bool:
         """Return whether one of these annotations or labels requests devices by itself."""
@@ -192,25 +192,25 @@ def read_configuration(value: Json) -> tuple[Configuration | None, list[Finding]
             name = f"{KIND}/{metadata['name']}"
         if value.get("mode") is False:
             value = value | {"mode": "off"}  # YAML reads a bare `off` as false
-        broken = shape.check(value, WHOLE_FILE)
+        shape_problems = shape.check(value, WHOLE_FILE)
     else:
-        broken = [shape.expected_object(value)]
+        shape_problems = [shape.expected_object(value)]
     mistakes = [
         replace(finding, code="C001", severity=Severity.ERROR, remedy=_HINTS.get(finding.remedy, finding.remedy))
-        for finding in broken
+        for finding in shape_problems
     ]
     # Fields of the wrong type are left out, so that the other fields can be checked.
-    bad = {_first(problem.path) for problem in broken}
+    bad_fields = {_first_field(problem.path) for problem in shape_problems}
     if isinstance(value, dict):
-        good = {member: part for member, part in value.items() if member not in bad}
-        file = shape.convert_checked(good | {"apiVersion": DEFAULT.api_version, "kind": KIND}, WHOLE_FILE)
+        good_fields = {member: part for member, part in value.items() if member not in bad_fields}
+        file = shape.convert_checked(good_fields | {"apiVersion": DEFAULT.api_version, "kind": KIND}, WHOLE_FILE)
     else:
         file = None
     if file is not None:
         # If a field that defines names has the wrong type, unknown names are not reported: it may define them.
-        unchecked = frozenset[str]() if bad.isdisjoint(_DEFINING_NAMES) else _USING_NAMES
+        unchecked = frozenset[str]() if bad_fields.isdisjoint(_DEFINING_NAMES) else _USING_NAMES
         mistakes += [
-            contradiction for contradiction in contradictions(file) if _first(contradiction.path) not in unchecked
+            contradiction for contradiction in contradictions(file) if _first_field(contradiction.path) not in unchecked
         ]
         mistakes += wrong_templates(file.node_templates)
         if not mistakes:
@@ -232,7 +232,7 @@ _DEFINING_NAMES = frozenset(("dialects", "keys", "targets"))
 _USING_NAMES = frozenset(("keys", "disabled", "meanings", "joint", "classes", "parameters", "dialects"))
 
 
-def _first(pointer: str) -> str:
+def _first_field(pointer: str) -> str:
     return next(iter(split(pointer)), "")
 
 

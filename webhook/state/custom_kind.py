@@ -80,15 +80,15 @@ def custom_kinds(objects: Iterable[_Object]) -> Mapping[GroupKind, tuple[CustomK
 
 def _read(definition: _Object) -> CustomKind | None:
     spec = mapping(definition.get("spec"))
-    listed = items(spec, "versions")
+    versions = items(spec, "versions")
     is_beta = definition.get("apiVersion") == _BETA
-    if is_beta and not listed:
-        listed = [{"name": spec.get("version"), "served": True, "storage": True}]
+    if is_beta and not versions:
+        versions = [{"name": spec.get("version"), "served": True, "storage": True}]
     preserves = spec.get("preserveUnknownFields", is_beta) is True
     reader = _Reader()
     schemas: dict[str, Schema | None] = {}
     try:
-        for version in listed:
+        for version in versions:
             shared = spec.get("validation") if is_beta else None
             schema = mapping(version.get("schema") or shared).get("openAPIV3Schema")
             schemas[str(version.get("name"))] = None if preserves else reader.read(schema)
@@ -97,8 +97,8 @@ def _read(definition: _Object) -> CustomKind | None:
     return CustomKind(
         name=str(mapping(definition.get("metadata")).get("name", "")),
         schemas=schemas,
-        served=frozenset(str(version.get("name")) for version in listed if version.get("served") is True),
-        storage=next((str(version.get("name")) for version in listed if version.get("storage") is True), ""),
+        served=frozenset(str(version.get("name")) for version in versions if version.get("served") is True),
+        storage=next((str(version.get("name")) for version in versions if version.get("storage") is True), ""),
         converts=mapping(spec.get("conversion")).get("strategy") == "Webhook",
     )
 

@@ -105,15 +105,15 @@ class Census(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     @classmethod
     def count(cls, slices: Iterable[ResourceSlice], reading: ReadAttributes, earlier: Census | None = None) -> Census:
         """Count the devices in usable pools. Slices that an earlier census with the same `reading` has counted are not counted again."""
-        known = earlier if earlier is not None and earlier.reading == reading else cls(reading=reading)
-        by_key = dict(known.by_key)
+        earlier_census = earlier if earlier is not None and earlier.reading == reading else cls(reading=reading)
+        by_key = dict(earlier_census.by_key)
         counted: dict[str, tuple[ResourceSlice, Mapping[Group, int]]] = {}
         groups: Counter[Group] = Counter()
         holdings: dict[str, set[Group]] = {}
         for slice_ in usable(slices):
             name, driver = slice_.metadata.name, slice_.spec.driver
-            before, counts = known.counted.get(name, (None, {}))
-            if before is not slice_:
+            counted_slice, counts = earlier_census.counted.get(name, (None, {}))
+            if counted_slice is not slice_:
                 counts = Counter[Group]()
                 for device in slice_.spec.devices:
                     key = reading.key(driver, device)

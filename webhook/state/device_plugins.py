@@ -26,7 +26,7 @@ LABEL = "nvidia.com/device-plugin.config"
 _PREFIX = "nvidia.com/"
 _REPLICAS = ".replicas"
 _STRATEGIES = {"mps": "MPS", "timeSlicing": "time-sliced"}
-_PARTS = ("version", "flags", "sharing", "resources", "imex")
+_TOP_FIELDS = ("version", "flags", "sharing", "resources", "imex")
 # Fallback strategies of config-manager, and those that the chart sets.
 _NAMED, _SINGLE, _EMPTY = "named", "single", "empty"
 _CHART_FALLBACKS = (_NAMED, _SINGLE)
@@ -178,12 +178,12 @@ def _map_uses(obj: Object) -> Iterator[_MapUse]:
         for variable in items(container, "env"):
             variables[text(variable.get("name"))] = text(variable.get("value"))
     files = [variables.get("CONFIG_FILE", "")]
-    is_nvidias = False
+    is_nvidia_plugin = False
     for container in containers:
-        is_nvidias = is_nvidias or "nvidia" in text(container.get("image"))
+        is_nvidia_plugin = is_nvidia_plugin or "nvidia" in text(container.get("image"))
         arguments = strings(container, "command", "args")
         files += [argument.partition("=")[2] for argument in arguments if argument.startswith("--config-file=")]
-    if not any(files) or not is_nvidias:
+    if not any(files) or not is_nvidia_plugin:
         return
     default = variables.get("DEFAULT_CONFIG", "")
     if variables.get("NODE_LABEL") is None and not default:  # no config-manager: the plugin reads the file itself
@@ -198,8 +198,8 @@ def _map_uses(obj: Object) -> Iterator[_MapUse]:
 
 def is_configuration(value: Object) -> bool:
     """Return whether an object has the form of a configuration of the NVIDIA plugin."""
-    known = set(value) <= set(_PARTS) and ("version" in value or "sharing" in value)
-    return known and value.get("version", "v1") in ("v1", "")
+    has_known_fields = set(value) <= set(_TOP_FIELDS) and ("version" in value or "sharing" in value)
+    return has_known_fields and value.get("version", "v1") in ("v1", "")
 
 
 def _configuration(value: Object, where: str) -> PluginConfiguration:
@@ -212,7 +212,7 @@ def _configuration(value: Object, where: str) -> PluginConfiguration:
     strategy = "mps" if sharing.get("mps") is not None else "timeSlicing"
     of_strategy = inside(sharing, strategy)
     renames = of_strategy.get("renameByDefault") is True
-    fails = of_strategy.get("failRequestsGreaterThanOne")
+    fails_setting = of_strategy.get("failRequestsGreaterThanOne")
     shared: dict[str, Replicas] = {}
     for item in items(of_strategy, "resources")[:_MAX]:
         name, replicas = text(item.get("name")), item.get("replicas")
@@ -221,11 +221,11 @@ def _configuration(value: Object, where: str) -> PluginConfiguration:
         key = name if name.startswith(_PREFIX) else _PREFIX + name
         if rename := text(item.get("rename")):
             ignored.append(rename)
-        fails_above_one = fails is True or (strategy == "mps" and fails is None)
+        fails_above_one = fails_setting is True or (strategy == "mps" and fails_setting is None)
         shared[f"{key}.shared" if renames else key] = Replicas(replicas, _STRATEGIES[strategy], fails_above_one)
-    named = [name if name.startswith(_PREFIX) else _PREFIX + name for name in ignored if name]
+    ignored_keys = [name if name.startswith(_PREFIX) else _PREFIX + name for name in ignored if name]
     imex = inside(value, "imex").get("channelIDs") == [0]  # the only channel that the plugin takes
-    return PluginConfiguration(where=where, shared=shared, imex=imex, ignored=tuple(named))
+    return PluginConfiguration(where=where, shared=shared, imex=imex, ignored=tuple(ignored_keys))
 
 
 def _intel(obj: Object, number: object) -> Iterator[DevicePlugin]:

@@ -83,9 +83,9 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         If `evidence` chooses nodes or drivers, the labels and slices of all others are ignored.
         """
         classes = tuple(classes)
-        every = {node.metadata.name: node for node in nodes}
-        anywhere = _handed_out(every.values())
-        nodes = [node for node in every.values() if evidence.node_selector.items() <= node.metadata.labels.items()]
+        all_nodes = {node.metadata.name: node for node in nodes}
+        handed_out_anywhere = _handed_out(all_nodes.values())
+        nodes = [node for node in all_nodes.values() if evidence.node_selector.items() <= node.metadata.labels.items()]
         if evidence.drivers:
             slices = [piece for piece in slices if piece.spec.driver in evidence.drivers]
         if evidence.node_selector:
@@ -95,7 +95,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         selectors = [_Selectors(class_) for class_ in classes]
         reading = ReadAttributes.combine(reads for selector in selectors for reads in selector.reads)
         census = Census.count(slices, reading, earlier.census if earlier else None)
-        served = {c.metadata.name: _survey(c, s, census) for c, s in zip(classes, selectors, strict=True)}
+        classes_by_name = {c.metadata.name: _survey(c, s, census) for c, s in zip(classes, selectors, strict=True)}
         shared: dict[str, dict[str, Replicated]] = {}
         for node in nodes if installed.plugins else ():
             for name, replicated in installed.shared_on(node.metadata.labels).items():
@@ -103,28 +103,28 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 if amount is not None and amount.nano > 0:
                     shared.setdefault(name, {})[node.metadata.name] = replicated
         labelled: dict[str, dict[str, str]] = {}
-        with_plugin = frozenset().union(*[names for key, names in anywhere.items() if key.startswith("nvidia.com/")])
+        with_plugin = frozenset().union(*[names for key, names in handed_out_anywhere.items() if key.startswith("nvidia.com/")])
         for vocabulary in VOCABULARIES:
             bare = vocabulary.bare
             if bare is None:
                 continue
             # With a GPUCluster no feature discovery updates NVIDIA's labels, so they count only on nodes with a device plugin.
             stale = vocabulary.table.name == "nvidia" and installed.gpu_operator.runs_driver_alone
-            shown = {node.metadata.name: bare.sharing_label(node.metadata.labels) for node in nodes}
+            label_by_node = {node.metadata.name: bare.sharing_label(node.metadata.labels) for node in nodes}
             labelled[vocabulary.table.name] = {
-                name: label for name, label in shown.items() if label and (not stale or name in with_plugin)
+                name: label for name, label in label_by_node.items() if label and (not stale or name in with_plugin)
             }
-        of_pools = (label for node in nodes for label in POOLS if label in node.metadata.labels)
+        pool_labels = (label for node in nodes for label in POOLS if label in node.metadata.labels)
         return cls(
             known=True,
-            classes=served,
-            nodes=every,
-            handed_out=_handed_out(nodes) if evidence.chooses else anywhere,
-            handed_out_anywhere=anywhere,
+            classes=classes_by_name,
+            nodes=all_nodes,
+            handed_out=_handed_out(nodes) if evidence.chooses else handed_out_anywhere,
+            handed_out_anywhere=handed_out_anywhere,
             labelled=labelled,
             shared=shared,
             installed=installed,
-            grows=installed.autoscalers[0].name if installed.autoscalers else next(of_pools, ""),
+            grows=installed.autoscalers[0].name if installed.autoscalers else next(pool_labels, ""),
             extended=serve_resources(classes),
             chosen=evidence.chooses,
             census=census,
@@ -221,30 +221,30 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         if of_class:
             holdings.setdefault(of_class, []).extend(node_names)
 
-    def count(values: Callable[[frozenset[Group]], Iterable[T]]) -> Counter[T]:
+    def count_nodes(values: Callable[[frozenset[Group]], Iterable[T]]) -> Counter[T]:
         """Count the nodes that publish each of some values."""
         counts: Counter[T] = Counter()
         for groups, names in holdings.items():
             counts.update(dict.fromkeys(values(groups), len(names)))
         return counts
 
-    def where(holds: Callable[[frozenset[Group]], object]) -> frozenset[str]:
+    def nodes_where(holds: Callable[[frozenset[Group]], object]) -> frozenset[str]:
         return frozenset().union(*[names for groups, names in holdings.items() if holds(groups)])
 
-    nodes = where(bool)
-    drivers = count(lambda groups: {group.driver for group in groups})
+    nodes = nodes_where(bool)
+    drivers = count_nodes(lambda groups: {group.driver for group in groups})
     attributes = {
         group: {name if "/" in name else f"{group.driver}/{name}" for name in group.sample.attributes}
         for group in device_counts
     }
-    bandwidths = count(lambda groups: {group.bandwidth for group in groups if group.bandwidth})
-    widest = sorted(bandwidths, key=lambda amount: (-bandwidths[amount], amount))[:_MAX_SIZES]
-    sharing = where(lambda groups: any(group.bandwidth for group in groups))
-    cpus = count(lambda groups: {max([group.cpus for group in groups])} - {0})
-    counting = where(lambda groups: any(CPU in group.sample.node_allocatable_resources for group in groups))
+    bandwidths = count_nodes(lambda groups: {group.bandwidth for group in groups if group.bandwidth})
+    ranked_bandwidths = sorted(bandwidths, key=lambda amount: (-bandwidths[amount], amount))[:_MAX_SIZES]
+    sharing_nodes = nodes_where(lambda groups: any(group.bandwidth for group in groups))
+    cpus = count_nodes(lambda groups: {max([group.cpus for group in groups])} - {0})
+    cpu_counting_nodes = nodes_where(lambda groups: any(CPU in group.sample.node_allocatable_resources for group in groups))
     shared = {group for group in device_counts if group.sample.allow_multiple_allocations}
-    parts = where(lambda groups: any(group.parted for group in groups & shared))
-    undivided = where(lambda groups: not all(group.parted for group in groups & shared))
+    partial_nodes = nodes_where(lambda groups: any(group.parted for group in groups & shared))
+    whole_nodes = nodes_where(lambda groups: not all(group.parted for group in groups & shared))
     # For each target with `where`: the nodes that publish its devices.
     kinds: dict[str, frozenset[str]] = {}
     for target in TARGETS.values():
@@ -255,7 +255,7 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
                 if group.driver == target.driver
                 and all(group.sample.own_text(target.driver, name) == text for name, text in target.where.items())
             }
-            kinds[target.name] = where(of_target.intersection)
+            kinds[target.name] = nodes_where(of_target.intersection)
     return Served(
         name=class_.metadata.name,
         extended_resource=class_.spec.extended_resource_name or "",
@@ -263,19 +263,19 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         devices=sum(device_counts.values()),
         nodes=nodes,
         kinds=kinds,
-        whole=where(lambda groups: not all(group.parted for group in groups)),
+        whole=nodes_where(lambda groups: not all(group.parted for group in groups)),
         products=_rank({group: group.product for group in device_counts if group.product}, holdings),
         profiles=_rank({group: group.profile for group in device_counts if group.profile}, holdings),
-        attributes=count(lambda groups: set().union(*[attributes[group] for group in groups])),
-        everywhere=count(lambda groups: set.intersection(*[attributes[group] for group in groups])),
-        capacities=count(lambda groups: {name for group in groups for name in group.sample.capacity}),
+        attributes=count_nodes(lambda groups: set().union(*[attributes[group] for group in groups])),
+        everywhere=count_nodes(lambda groups: set.intersection(*[attributes[group] for group in groups])),
+        capacities=count_nodes(lambda groups: {name for group in groups for name in group.sample.capacity}),
         shared=sum(device_counts[group] for group in shared),
-        bandwidths=tuple(widest) if len(sharing) * 2 > len(nodes) else (),
+        bandwidths=tuple(ranked_bandwidths) if len(sharing_nodes) * 2 > len(nodes) else (),
         # Of two amounts that equally many nodes publish, the smaller one fits on both.
         cpus=max(sorted(cpus), key=cpus.__getitem__, default=0),
-        counts_cpus=len(counting) * 2 > len(nodes),
+        counts_cpus=len(cpu_counting_nodes) * 2 > len(nodes),
         # A claim cannot choose between devices that are allocated in parts and whole ones, so the majority of nodes decides.
-        divisible=len(parts) > len(undivided),
+        divisible=len(partial_nodes) > len(whole_nodes),
         rootless=sum(number for group, number in device_counts.items() if group.rootless),
         doubt=doubt,
     )
@@ -290,15 +290,15 @@ def _rank(names: Mapping[Group, str], holdings: Mapping[frozenset[Group], list[s
     votes: Counter[str] = Counter()
     sizes: dict[str, Counter[int]] = {}
     for groups, nodes in holdings.items():
-        shown = {(names[group], group.memory) for group in groups if group in names}
-        of_each = Counter(name for name, _ in shown)
-        for name, memory in shown:
-            votes[name] += len(nodes) * _VOTE // len(shown)
-            sizes.setdefault(name, Counter())[memory] += len(nodes) * _VOTE // of_each[name]
+        published = {(names[group], group.memory) for group in groups if group in names}
+        sizes_of_name = Counter(name for name, _ in published)
+        for name, memory in published:
+            votes[name] += len(nodes) * _VOTE // len(published)
+            sizes.setdefault(name, Counter())[memory] += len(nodes) * _VOTE // sizes_of_name[name]
     products: list[Product] = []
     for name in sorted(votes, key=lambda name: (-votes[name], name))[:_MAX_SIZES]:
-        own = sizes[name]
-        most = max(own.values())
-        memory, *others = sorted(size for size, count in own.items() if count == most)
-        products.append(Product(name=name, memory=memory, others=tuple(others[:_MAX_SIZES]), sizes=len(own)))
+        size_votes = sizes[name]
+        most_votes = max(size_votes.values())
+        memory, *others = sorted(size for size, count in size_votes.items() if count == most_votes)
+        products.append(Product(name=name, memory=memory, others=tuple(others[:_MAX_SIZES]), sizes=len(size_votes)))
     return tuple(products)

@@ -51,9 +51,9 @@ def mode_in(state: State, namespace: str) -> Mode:
 
 def why_rules_unknown(state: State, namespace: str) -> tuple[str, ...]:
     """Return the reasons why it is uncertain what a namespace allows."""
-    unread = tuple([f"{kind} could not be read" for kind in state.unsure.get(namespace, ())])
-    wrong = mistake_of(state.namespaces.get(namespace, {}).get(MODE_LABEL, ""))
-    return (*unread, wrong) if wrong else unread
+    unread_kinds = tuple([f"{kind} could not be read" for kind in state.unsure.get(namespace, ())])
+    label_mistake = mistake_of(state.namespaces.get(namespace, {}).get(MODE_LABEL, ""))
+    return (*unread_kinds, label_mistake) if label_mistake else unread_kinds
 
 
 def why_not(state: State, namespace: str) -> str:

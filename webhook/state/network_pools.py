@@ -31,7 +31,7 @@ POLICIES = ("NicClusterPolicy", "NicNodePolicy")
 _POLICY_PLUGINS = ("rdmaSharedDevicePlugin", "sriovDevicePlugin")
 _LONGEST_TEXT = 256 << 10
 _PREFIX_FLAG = "resource-prefix"
-_OPERATORS = "device-plugin-config"  # the ConfigMap of the SR-IOV network operator
+_OPERATOR_CONFIG_MAP = "device-plugin-config"  # the ConfigMap of the SR-IOV network operator
 _NAMES = {
     "resourcelist": re.compile(r"[a-zA-Z0-9_-]{1,63}").fullmatch,
     "configlist": re.compile(r"[a-zA-Z0-9_]{1,63}").fullmatch,
@@ -42,7 +42,7 @@ _LISTS = (
     *("acpiIndexes", "ddpProfiles", "pKeys", "auxTypes"),
 )
 _SCALARS = ("resourceName", "resourcePrefix", "deviceType", "isRdma", "vdpaType")
-_READ = frozenset(name.lower() for name in (*_NAMES, *_SCALARS, "selectors", *_LISTS))
+_READ_FIELDS = frozenset(name.lower() for name in (*_NAMES, *_SCALARS, "selectors", *_LISTS))
 _MAX_ENTRIES = 4_096  # of a ConfigMap
 _MAX = 256  # the most pools, alternatives of a pool, and values of a selector
 _LONGEST = 63  # the most characters of a value
@@ -103,14 +103,14 @@ def _entries(obj: Object, prefixes: Mapping[tuple[str, str], str]) -> Iterator[t
     """Yield the configurations in an object: the position, the content, and the prefix of the resource names."""
     metadata = inside(obj, "metadata")
     name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
-    usual = "openshift.io" if name == _OPERATORS else "intel.com"
+    default_prefix = "openshift.io" if name == _OPERATOR_CONFIG_MAP else "intel.com"
     if obj.get("kind") == "ConfigMap":
         for entry, value in list(inside(obj, "data").items())[:_MAX_ENTRIES]:
-            yield f"ConfigMap {namespace}/{name} ({entry})", value, prefixes.get((namespace, name), "") or usual
+            yield f"ConfigMap {namespace}/{name} ({entry})", value, prefixes.get((namespace, name), "") or default_prefix
     for plugin in _POLICY_PLUGINS if obj.get("kind") in POLICIES else ():
         content = text(inside(obj, "spec", plugin).get("config"))
         if content:
-            yield f"{obj.get('kind')} {name} ({plugin})", _parsed(content), usual
+            yield f"{obj.get('kind')} {name} ({plugin})", _parsed(content), default_prefix
 
 
 def _parsed(content: str) -> object:
@@ -136,7 +136,7 @@ def is_pools(value: Object) -> bool:
 def outline_of(value: object) -> object:
     """Return a configuration, or a part of one, with only the members that are read."""
     if isinstance(value, dict):
-        return {name: outline_of(inner) for name, inner in value.items() if str(name).lower() in _READ}
+        return {name: outline_of(inner) for name, inner in value.items() if str(name).lower() in _READ_FIELDS}
     if isinstance(value, list):
         return [outline_of(item) for item in value]
     return value[: _LONGEST + 1] if isinstance(value, str) else value if isinstance(value, bool) else None
@@ -170,15 +170,15 @@ def mounted_config_maps(pod: Object) -> list[str]:
 def _read(value: object, where: str, prefix: str) -> Iterator[NetworkPool | Misconfigured]:
     """Yield the pools of one configuration, and the mistakes that keep the plugin from starting."""
     pool_names: set[str] = set()
-    for form, listed in _lower(value).items():
-        if form not in _NAMES:
+    for list_name, listed in _lower(value).items():
+        if list_name not in _NAMES:
             continue
-        is_shared = form == "configlist"
+        is_shared = list_name == "configlist"
         for entry in map(_lower, items({"": listed}, "")[: _MAX + 1]):
-            short = text(entry.get("resourcename"))
-            name = f"{text(entry.get('resourceprefix')) or ('rdma' if is_shared else prefix)}/{short}"
-            if not _NAMES[form](short):
-                yield Misconfigured(where, f"has a pool {short[:_LONGEST]!r}, a name that the plugin refuses")
+            short_name = text(entry.get("resourcename"))
+            name = f"{text(entry.get('resourceprefix')) or ('rdma' if is_shared else prefix)}/{short_name}"
+            if not _NAMES[list_name](short_name):
+                yield Misconfigured(where, f"has a pool {short_name[:_LONGEST]!r}, a name that the plugin refuses")
             elif name in pool_names:
                 yield Misconfigured(where, f"has the pool {name} twice")
             else:
@@ -193,13 +193,13 @@ def _read(value: object, where: str, prefix: str) -> Iterator[NetworkPool | Misc
 def _alternatives(pool: Object, *, is_shared: bool) -> tuple[Selectors, ...]:
     """Return the selectors of a pool; for the SR-IOV plugin they are an object or a list of objects."""
     selectors_field = pool.get("selectors")
-    every = [selectors_field] if isinstance(selectors_field, dict) else items({"": selectors_field}, "")
+    all_selectors = [selectors_field] if isinstance(selectors_field, dict) else items({"": selectors_field}, "")
     if is_shared and pool.get("devices"):
-        every = [*every, {"ifNames": pool.get("devices")}]
-    of_type = text(pool.get("devicetype"))
-    kind = {"deviceType": (of_type,)} if of_type not in ("", "netDevice") else {}
+        all_selectors = [*all_selectors, {"ifNames": pool.get("devices")}]
+    device_type = text(pool.get("devicetype"))
+    kind = {"deviceType": (device_type,)} if device_type not in ("", "netDevice") else {}
     alternatives: list[Selectors] = []
-    for alternative in map(_lower, every[:_MAX]):
+    for alternative in map(_lower, all_selectors[:_MAX]):
         selectors: dict[str, tuple[str, ...]] = dict(kind)
         for name in _LISTS:
             listed = strings(alternative, name.lower())

@@ -94,10 +94,10 @@ def wrong_templates(templates: Sequence[NodeTemplate]) -> Iterable[Finding]:
                 "list the devices that one of its nodes publishes, or delete the template",
             )
         for key in template.allocatable:
-            if wrong := label_key(key):
+            if problem_text := label_key(key):
                 yield mistake(
                     f"{path}/allocatable/{escape(key)}",
-                    f"resource {key[:80]!r} {wrong}",
+                    f"resource {key[:80]!r} {problem_text}",
                     "write the name as it is in a node's `allocatable`",
                 )
         for j, entry in enumerate(template.devices):

@@ -149,8 +149,8 @@ def _wrong_labels(path: str, labels: Mapping[str, str]) -> Iterable[Finding]:
         problem = names.label_key(key)
         if problem:
             problem = f"label {key[:80]!r} {problem}"
-        elif wrong := names.label_value(value):
-            problem = f"value {value[:80]!r} {wrong}"
+        elif value_problem := names.label_value(value):
+            problem = f"value {value[:80]!r} {value_problem}"
         if problem:
             yield mistake(f"{path}/{escape(key)}", problem, "write a label that nodes can have")
 
@@ -259,14 +259,14 @@ def _wrong_namespace(path: str, name: str) -> Iterable[Finding]:
 
 def _wrong_meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Finding]:
     """Find meanings that are neither the name of a dialect nor one of the choices of `BareKey`."""
-    known = [vocabulary.bare for vocabulary in VOCABULARIES if vocabulary.bare]
-    meaning_names = dict.fromkeys(", ".join(bare.choices for bare in known).split(", "))
+    bare_keys = [vocabulary.bare for vocabulary in VOCABULARIES if vocabulary.bare]
+    meaning_names = dict.fromkeys(", ".join(bare.choices for bare in bare_keys).split(", "))
     for key, meaning in file.meanings.items():
-        if meaning == "leave" or meaning in dialects or any(bare.declared(meaning) for bare in known):
+        if meaning == "leave" or meaning in dialects or any(bare.declared(meaning) for bare in bare_keys):
             continue
-        meant = shape.nearest_name(meaning, ["leave", *meaning_names, *dialects])
+        suggestion = shape.nearest_name(meaning, ["leave", *meaning_names, *dialects])
         hint = f"leave, {', '.join(meaning_names)}, or a dialect: {', '.join(dialects)}"
-        hint = f"did you mean {meant}? {hint}" if meant else hint
+        hint = f"did you mean {suggestion}? {hint}" if suggestion else hint
         yield mistake(f"/meanings/{escape(key)}", f"unknown meaning {meaning!r}", hint)
 
 
@@ -280,16 +280,16 @@ def _resource_keys(file: File, dialects: Iterable[Dialect]) -> set[str]:
 
 def _wrong_keys(file: File, dialects: Iterable[Dialect]) -> Iterable[Finding]:
     """Find unknown keys under `mixed`, `meanings` and `quotas`, and entries of `mixed` that do not have exactly one rule."""
-    known = _resource_keys(file, dialects)
+    known_keys = _resource_keys(file, dialects)
     patterns = []
-    for row in known:
+    for row in known_keys:
         with suppress(re.error):  # `wrong_tables` reports it
             patterns += [pattern(row)] if "<" in row else []
     for field, keys in (("mixed", file.mixed), ("meanings", file.meanings), ("quotas", file.quotas)):
         for key in keys:
-            if key not in known and not any(fits(key) for fits in patterns):
-                bare = key.removeprefix("requests.")
-                hint = f"write {bare}" if bare in known else "`drawbridge dialects` lists all keys"
+            if key not in known_keys and not any(matches(key) for matches in patterns):
+                key_without_prefix = key.removeprefix("requests.")
+                hint = f"write {key_without_prefix}" if key_without_prefix in known_keys else "`drawbridge dialects` lists all keys"
                 yield mistake(f"/{field}/{escape(key)}", f"no dialect knows the key {key!r}", hint)
     for key, policy in file.mixed.items():
         path = f"/mixed/{escape(key)}"
@@ -312,15 +312,15 @@ def _wrong_preference(path: str, nodes: PreferredNodes) -> Iterable[Finding]:
 
 def _wrong_joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Finding]:
     """Find pairs with an unknown key or a malformed attribute."""
-    known = _resource_keys(file, dialects)
-    patterns = [name for name in known if "<" in name]
+    known_keys = _resource_keys(file, dialects)
+    patterns = [name for name in known_keys if "<" in name]
     for i, joint in enumerate(file.joint):
-        if joint.attribute != AUTO and (wrong := names.fully_qualified_name(joint.attribute)):
-            reason = f"attribute {joint.attribute[:80]!r} {wrong}"
+        if joint.attribute != AUTO and (name_problem := names.fully_qualified_name(joint.attribute)):
+            reason = f"attribute {joint.attribute[:80]!r} {name_problem}"
             yield mistake(f"/joint/{i}/attribute", reason, f"write it as example.com/model, or {AUTO}")
         for part in ("primary", "secondary"):
             name = getattr(joint, part)
-            if name in known or any(pattern(row)(name) for row in patterns):
+            if name in known_keys or any(pattern(row)(name) for row in patterns):
                 continue
             hint = "describe it in a table of your own (`dialects`)"
             yield mistake(f"/joint/{i}/{part}", f"no dialect knows the key {name!r}", hint)
@@ -346,8 +346,8 @@ def unknown_names(path: str, names_: Iterable[str], known: Iterable[str], noun: 
 
 def one_of(name: str, known: Sequence[str]) -> str:
     suggestion = shape.nearest_name(name, list(known))
-    meant = f"did you mean {suggestion}? " if suggestion else ""
-    return f"{meant}one of {list_first(known, MAX_NAMED)}"
+    question = f"did you mean {suggestion}? " if suggestion else ""
+    return f"{question}one of {list_first(known, MAX_NAMED)}"
 
 
 def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Finding]:
@@ -404,18 +404,18 @@ def _unknown_target(path: str, name: str, targets: Mapping[str, Target]) -> Iter
 
 def _wrong_shaping(table: Dialect, path: str) -> Iterator[Finding]:
     """Find keys that refine a request although no key of the dialect requests anything, and two refining keys with the same role."""
-    asks = any(row.place is Position.RESOURCE and row.role is not Role.NONE for row in table.keys)
+    has_request = any(row.place is Position.RESOURCE and row.role is not Role.NONE for row in table.keys)
     names_by_role: dict[tuple[bool, Role], str] = {}
     for number, row in enumerate(table.keys):
         if row.place is Position.RESOURCE or row.role not in plain.SHAPING:
             continue
         where = f"{path}/keys/{number}/role"
-        if not asks and not names_by_role:
+        if not has_request and not names_by_role:
             reason = "this key modifies a container's request, but no key of this dialect requests anything on a container"
             yield mistake(where, reason, "add the resource name by which the containers request devices")
-        first = names_by_role.setdefault((row.place is Position.ENV, row.role), row.name)
-        if first != row.name:
-            reason = f"{first} already has role {row.role}, and a pod may have both keys"
+        first_name = names_by_role.setdefault((row.place is Position.ENV, row.role), row.name)
+        if first_name != row.name:
+            reason = f"{first_name} already has role {row.role}, and a pod may have both keys"
             yield mistake(where, reason, "give one of the two keys another role, or move it into a table of its own")
 
 
@@ -427,10 +427,10 @@ def _find_overlapping(row: Row, patterns: Iterable[tuple[str, Dialect, Row]]) ->
     for name, dialect, other in patterns:
         other_prefix, _, _ = name.partition("<")
         if mark:
-            takes = prefix.startswith(other_prefix) or other_prefix.startswith(prefix)
+            overlaps = prefix.startswith(other_prefix) or other_prefix.startswith(prefix)
         else:
-            takes = pattern(name)(row.name) is not None
-        if takes:
+            overlaps = pattern(name)(row.name) is not None
+        if overlaps:
             return dialect, other
     return None
 
@@ -523,8 +523,8 @@ def _wrong_expression(row: Row, path: str) -> Iterator[Finding]:
     try:
         compiled = compile_expression(row.expression)
     except SelectorError as error:
-        at = "" if error.position is None else f" (at character {error.position + 1})"
-        yield mistake(path, f"{error.message}{at}", "write CEL over the text `value`, such as int(value)")
+        position = "" if error.position is None else f" (at character {error.position + 1})"
+        yield mistake(path, f"{error.message}{position}", "write CEL over the text `value`, such as int(value)")
         return
     if str(compiled.result_type) not in (*expected_types, "dyn"):
         hint = f"wrap the expression in {'int(…)' if expected_types[0] == 'int' else 'string(…)'}"
@@ -594,9 +594,9 @@ def _wrong_target(target: Target, path: str) -> Iterator[Finding]:
     for j, class_ in enumerate(target.classes):
         yield from _wrong_driver_name(f"{path}/classes/{j}", class_, names.dns_subdomain)
     # Full names of attributes: a domain and an identifier.
-    full = {"unique": target.unique, "product": target.product}
-    full |= {f"attributes/{j}": name for j, name in enumerate(target.attributes)}
-    for member, name in full.items():
+    attribute_names = {"unique": target.unique, "product": target.product}
+    attribute_names |= {f"attributes/{j}": name for j, name in enumerate(target.attributes)}
+    for member, name in attribute_names.items():
         domain, slash, id_ = name.partition("/")
         if name and not slash:
             reason = f"{name[:80]!r} is not the full name of an attribute"
@@ -605,16 +605,16 @@ def _wrong_target(target: Target, path: str) -> Iterator[Finding]:
             yield from _wrong_driver_name(f"{path}/{member}", domain, names.driver_name)
             yield from _wrong_driver_name(f"{path}/{member}", id_, names.c_identifier)
     # Names of attributes and capacities in the driver's own domain.
-    ids = {
+    own_names = {
         "profile": target.profile,
         "memory": target.memory,
         "cores": target.cores,
         "virtualFlag": target.virtual_flag,
     }
-    ids |= {f"true/{j}": name for j, name in enumerate(target.true)}
-    ids |= {f"rdmaFlags/{j}": name for j, name in enumerate(target.rdma_flags)}
-    ids |= {f"where/{escape(name)}": name for name in target.where}
-    for member, name in ids.items():
+    own_names |= {f"true/{j}": name for j, name in enumerate(target.true)}
+    own_names |= {f"rdmaFlags/{j}": name for j, name in enumerate(target.rdma_flags)}
+    own_names |= {f"where/{escape(name)}": name for name in target.where}
+    for member, name in own_names.items():
         domain, _, id_ = name.partition("/")
         if domain == target.driver and id_:
             yield mistake(f"{path}/{member}", f"{name[:80]!r} repeats the driver's domain", f"write {id_[:80]}")

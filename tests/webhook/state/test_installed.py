@@ -92,4 +92,4 @@ def test_an_image_digest_does_not_hide_the_autoscaler_version(version):
     """The port of a registry does not hide it either."""
     image = f"registry.example.com:5000/autoscaling/cluster-autoscaler:{version}"
     [autoscaler] = installed([deployment(image, "--enable-dynamic-resource-allocation")]).autoscalers
-    assert (autoscaler.minor, autoscaler.considers) == (33, True)
+    assert (autoscaler.minor, autoscaler.considers_claims) == (33, True)
