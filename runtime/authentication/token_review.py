@@ -91,26 +91,26 @@ class TokenReviews:
 
     async def _review_new(self, token: str, peer: str) -> Account:
         """Review a token that was not valid before, unless too many of its address or of all addresses wait."""
-        mine = self._new.get(peer, [])
-        if len(mine) >= MAX_WAITING_OF_PEER:
+        timeouts_of_peer = self._new.get(peer, [])
+        if len(timeouts_of_peer) >= MAX_WAITING_OF_PEER:
             raise TooManyTokens
         if sum(map(len, self._new.values())) >= MAX_WAITING:
-            most = max(self._new.values(), key=len)
-            if len(most) <= len(mine) + 1:
+            longest_list = max(self._new.values(), key=len)
+            if len(longest_list) <= len(timeouts_of_peer) + 1:
                 raise TooManyTokens
-            most.pop().reschedule(0.0)
-        place = asyncio.timeout(None)
-        self._new[peer] = [*mine, place]
+            longest_list.pop().reschedule(0.0)
+        timeout = asyncio.timeout(None)
+        self._new[peer] = [*timeouts_of_peer, timeout]
         try:
-            async with place:
+            async with timeout:
                 return await self._review(token, was_valid=False)
         except TimeoutError:
-            if place.expired():
+            if timeout.expired():
                 raise TooManyTokens from None
             raise
         finally:
-            if rest := [other for other in self._new.pop(peer, ()) if other is not place]:
-                self._new[peer] = rest
+            if others := [other for other in self._new.pop(peer, ()) if other is not timeout]:
+                self._new[peer] = others
 
     async def _review(self, token: str, *, was_valid: bool) -> Account:
         spec = {"token": token} | ({"audiences": [self._audience]} if self._audience else {})

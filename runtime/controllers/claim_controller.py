@@ -49,7 +49,7 @@ class ClaimController:
         self._queue: WorkQueue[Work] = WorkQueue("claim controller", quarantine=quarantine)
         self._by_namespace: _ByNamespace = defaultdict(dict)
         # Claims that this controller has created and that the informer does not show yet, so that none is created twice.
-        self._made: dict[Key, ResourceClaim] = {}
+        self._created: dict[Key, ResourceClaim] = {}
         self._pods.listen(self._on_pods)
         self._claims.listen(self._on_claims)
         self._templates.listen(self._on_templates)
@@ -76,13 +76,13 @@ class ClaimController:
     def _on_claims(self, batch: Batch[ResourceClaim]) -> None:
         if batch.complete:
             # Claims created after this list are not in it, and still exist.
-            self._made = {
+            self._created = {
                 where: claim
-                for where, claim in self._made.items()
+                for where, claim in self._created.items()
                 if is_later(claim.metadata.resource_version, batch.version)
             }
         for delta in batch.deltas:
-            self._made.pop(delta.key, None)
+            self._created.pop(delta.key, None)
             namespace, name = delta.key
             if delta.new is not None:
                 self._by_namespace[namespace][name] = delta.new
@@ -101,7 +101,7 @@ class ClaimController:
                 self._queue.add((_POD, *where))
 
     def _claims_in(self, namespace: str) -> dict[str, ResourceClaim]:
-        created = {name: claim for (where, name), claim in self._made.items() if where == namespace}
+        created = {name: claim for (where, name), claim in self._created.items() if where == namespace}
         return created | self._by_namespace[namespace]
 
     async def _work(self, work: Work) -> None:
@@ -112,7 +112,7 @@ class ClaimController:
                 return
             claims = self._claims_in(namespace).values()
             for action in actions_for_pod(pod, claims):
-                await self._act(action, namespace, pod)
+                await self._execute(action, namespace, pod)
             return
         claim = self._claims_in(namespace).get(name)
         if claim is None:
@@ -120,16 +120,16 @@ class ClaimController:
         # Pods that the informer lacks are read from the API server: they may have been created and reserved for just now.
         fetched_pods: dict[str, Pod] = {}
         for user in claim.status.reserved_for:
-            known = self._pods.objects.get((namespace, user.name))
-            if user.is_pod and (known is None or known.metadata.uid != user.uid):
+            cached_pod = self._pods.objects.get((namespace, user.name))
+            if user.is_pod and (cached_pod is None or cached_pod.metadata.uid != user.uid):
                 with suppress(NotFound):
                     fetched_pods[user.name] = await self._cluster.get(PODS, user.name, namespace)
         for action in actions_for_claim(
             claim, lambda pod: fetched_pods.get(pod) or self._pods.objects.get((namespace, pod))
         ):
-            await self._act(action, namespace, None)
+            await self._execute(action, namespace, None)
 
-    async def _act(self, action: Action, namespace: str, pod: Pod | None) -> None:
+    async def _execute(self, action: Action, namespace: str, pod: Pod | None) -> None:
         match action:
             case Create():
                 assert pod is not None
@@ -139,9 +139,9 @@ class ClaimController:
                     return  # the pod is queued again when the template appears
                 if any(generated_for(claim, pod, action.entry) for claim in self._claims_in(namespace).values()):
                     return
-                fresh = claim_from(template, pod, action.entry)
-                claim = await self._cluster.create(RESOURCE_CLAIMS, fresh, namespace)
-                self._made[namespace, claim.metadata.name] = claim
+                new_claim = claim_from(template, pod, action.entry)
+                claim = await self._cluster.create(RESOURCE_CLAIMS, new_claim, namespace)
+                self._created[namespace, claim.metadata.name] = claim
                 self._queue.add((_POD, namespace, pod.metadata.name))
             case RecordNames():
                 await self._cluster.patch(PODS, action.pod, action.patch, namespace, subresource="status")
@@ -150,7 +150,7 @@ class ClaimController:
                     RESOURCE_CLAIMS, action.claim, action.patch, namespace, subresource=action.subresource
                 )
                 if action.frees:
-                    await self._act(unprotect(written), namespace, None)
+                    await self._execute(unprotect(written), namespace, None)
             case Delete():
                 with suppress(NotFound):
                     await self._cluster.delete(RESOURCE_CLAIMS, action.claim, namespace, uid=action.uid)

@@ -70,31 +70,31 @@ def actions_for_pod(pod: Pod, claims: Collection[ResourceClaim]) -> list[Action]
     """Return the actions for a pod, given the claims of its namespace."""
     if pod.is_done or pod.metadata.deletion_timestamp:
         return []
-    present = {claim.metadata.name: claim for claim in claims}
+    claims_by_name = {claim.metadata.name: claim for claim in claims}
     creates: list[Action] = []
-    names: dict[str, str | None] = {}
+    names_by_entry: dict[str, str | None] = {}
     for entry in pod.spec.resource_claims:
         if not entry.resource_claim_template_name:
             continue
         # The name of the entry's claim from the pod's status, or else from the claim that the pod owns. "" means that no claim exists, None
         # that the entry needs no claim.
         name = claim_name(pod, entry)
-        if name is not None and name not in present:
+        if name is not None and name not in claims_by_name:
             name = next((claim.metadata.name for claim in claims if generated_for(claim, pod, entry.name)), "")
         if name == "":
             creates.append(Create(entry.name, entry.resource_claim_template_name))
         else:
-            names[entry.name] = name
+            names_by_entry[entry.name] = name
     if creates:
         return creates
-    known = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
-    if names and names != known:
-        return [RecordNames(pod.metadata.name, _statuses(pod, names))]
+    recorded_names = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+    if names_by_entry and names_by_entry != recorded_names:
+        return [RecordNames(pod.metadata.name, _statuses(pod, names_by_entry))]
     # Reserve allocated claims for a bound pod, whichever scheduler bound it.
     actions: list[Action] = []
     for entry in pod.spec.resource_claims if pod.spec.node_name else ():
-        name = entry.resource_claim_name or names.get(entry.name)
-        claim = present.get(name) if name else None
+        name = entry.resource_claim_name or names_by_entry.get(entry.name)
+        claim = claims_by_name.get(name) if name else None
         if claim is None or claim.status.allocation is None:
             continue
         if not is_reserved_for(claim, pod.metadata.uid):
@@ -127,8 +127,8 @@ def actions_for_claim(claim: ResourceClaim, pod_of: Callable[[str], Pod | None])
         if not consumer.is_pod or (pod is not None and pod.metadata.uid == consumer.uid and not pod.is_done):
             valid.append(consumer)  # consumers other than pods are kept
     has_finalizer = FINALIZER in meta.finalizers
-    is_unused = bool(reserved) or bool(meta.deletion_timestamp)
-    is_freed = has_finalizer and not valid and is_unused
+    was_used = bool(reserved) or bool(meta.deletion_timestamp)
+    is_freed = has_finalizer and not valid and was_used
     if len(valid) < len(reserved) or (is_freed and allocated):
         status: Raw = {"reservedFor": [_plain(consumer) for consumer in valid] or None}
         if is_freed:
@@ -173,8 +173,8 @@ def _plain(consumer: ResourceClaimConsumerReference) -> Raw:
 
 def claim_from(template: Raw, pod: Pod, entry: str) -> Raw:
     """Return the claim for an entry of a pod. The template is plain JSON, so that no field of its spec is lost."""
-    outer: Raw = template.get("spec") or {}
-    meta: Raw = outer.get("metadata") or {}
+    template_spec: Raw = template.get("spec") or {}
+    claim_metadata: Raw = template_spec.get("metadata") or {}
     owner: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -185,16 +185,16 @@ def claim_from(template: Raw, pod: Pod, entry: str) -> Raw:
     metadata = {
         "generateName": generate_name(pod.metadata.name, entry),
         "namespace": pod.metadata.namespace,
-        "annotations": {**(meta.get("annotations") or {}), POD_CLAIM_NAME: entry},
+        "annotations": {**(claim_metadata.get("annotations") or {}), POD_CLAIM_NAME: entry},
         "ownerReferences": [owner],
     }
-    if meta.get("labels"):
-        metadata["labels"] = meta["labels"]
+    if claim_metadata.get("labels"):
+        metadata["labels"] = claim_metadata["labels"]
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": metadata,
-        "spec": outer.get("spec") or {},
+        "spec": template_spec.get("spec") or {},
     }
 
 

@@ -73,12 +73,12 @@ class Election:
         self._name = name
         self.identity = identity
         self._term = term or Term()
-        self._seen: tuple[str, float] = ("", 0.0)  # the Lease's version, and when this process first saw this version
+        self._observed: tuple[str, float] = ("", 0.0)  # the Lease's version, and when this process first saw this version
         self._ends_on_restore = ends_on_restore
-        self._latest = ""  # the latest version of the Lease that the API server has answered with
-        self._taken = False  # whether another live holder had the lease at the last attempt
-        self._renewed = -inf  # when the last successful renewal was started
-        self._ended = -inf  # when this candidate last stopped leading
+        self._latest_version = ""  # the latest version of the Lease that the API server has answered with
+        self._is_held_by_other = False  # whether another live holder had the lease at the last attempt
+        self._renewed_at = -inf  # when the last successful renewal was started
+        self._ended_at = -inf  # when this candidate last stopped leading
         self.leading = False
         self.may_write_late: Callable[[], bool] = lambda: True  # whether a write of this candidate may be under way
         self.notes: dict[str, str] = {}  # annotations that the leader writes on the lease, such as its address
@@ -86,11 +86,11 @@ class Election:
 
     def is_sure(self) -> bool:
         """Report whether this candidate leads and no other can lead by now. False for a leader that was suspended for too long."""
-        return self.leading and self._left() > 0
+        return self.leading and self._seconds_left() > 0
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         """Return the seconds until this candidate stops leading without a renewal, counted from the start of the last renewal."""
-        return self._term.renew_deadline - (asyncio.get_running_loop().time() - self._renewed)
+        return self._term.renew_deadline - (asyncio.get_running_loop().time() - self._renewed_at)
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Stand for election until cancelled; run `lead` while holding the lease."""
@@ -110,7 +110,7 @@ class Election:
                             task.result()  # raises its error
                 finally:
                     self.leading = False
-                    self._ended = asyncio.get_running_loop().time()
+                    self._ended_at = asyncio.get_running_loop().time()
                     for task in (work, renewal):
                         task.cancel()
                     await asyncio.gather(work, renewal, return_exceptions=True)
@@ -131,35 +131,35 @@ class Election:
 
     async def _renew(self) -> None:
         """Renew the lease; return when it is lost."""
-        while self._left() > 0:
+        while self._seconds_left() > 0:
             await asyncio.sleep(self._term.retry)
             try:
-                async with asyncio.timeout(max(self._left(), 0.0)):
-                    if not await self._hold() and self._taken:
+                async with asyncio.timeout(max(self._seconds_left(), 0.0)):
+                    if not await self._hold() and self._is_held_by_other:
                         return
             except TimeoutError:
                 return
 
     async def _hold(self) -> bool:
         """Take or renew the lease; report whether this candidate holds it."""
-        self._taken = False
-        begun = asyncio.get_running_loop().time()
+        self._is_held_by_other = False
+        started_at = asyncio.get_running_loop().time()
         try:
             lease = await self._read()
             if lease is None:
                 self._note_version(await self._cluster.create(resources.LEASES, self._record(None), self._namespace))
-                self._renewed = begun
+                self._renewed_at = started_at
                 return True
             version, holder = lease.metadata.resource_version, lease.spec.holder_identity
-            if self._seen[0] != version:
-                self._seen = version, begun
-            promised = lease.spec.lease_duration_seconds or self._term.duration
-            if holder and holder != self.identity and begun - self._seen[1] <= promised:
-                self._taken = True
+            if self._observed[0] != version:
+                self._observed = version, started_at
+            lease_seconds = lease.spec.lease_duration_seconds or self._term.duration
+            if holder and holder != self.identity and started_at - self._observed[1] <= lease_seconds:
+                self._is_held_by_other = True
                 return False
             # This candidate stopped leading recently, and the lease names another holder or none.
-            rests = not self.leading and holder != self.identity and begun - self._ended < self._term.rest
-            if rests and self.may_write_late():
+            must_rest = not self.leading and holder != self.identity and started_at - self._ended_at < self._term.rest
+            if must_rest and self.may_write_late():
                 return False
             renewed = await self._cluster.patch(
                 resources.LEASES, self._name, Merge(self._record(lease)), self._namespace
@@ -170,7 +170,7 @@ class Election:
         except ApiError as error:
             logger.warning("cannot reach the lease", extra={"lease": self._name, "problem": str(error)})
             return False
-        self._renewed = begun
+        self._renewed_at = started_at
         return True
 
     async def _read(self) -> Lease | None:
@@ -184,22 +184,22 @@ class Election:
 
     def _note_version(self, lease: Lease) -> None:
         version = lease.metadata.resource_version
-        if self._ends_on_restore and is_later(self._latest, version):
+        if self._ends_on_restore and is_later(self._latest_version, version):
             raise StoreRestoredError(
-                f"Lease {self._namespace}/{self._name} has resourceVersion {version} after {self._latest}: "
+                f"Lease {self._namespace}/{self._name} has resourceVersion {version} after {self._latest_version}: "
                 "the API server's store was restored to an older copy, so this process ends and reads everything again"
             )
-        self._latest = version
+        self._latest_version = version
 
     def _record(self, lease: Lease | None) -> resources.Raw:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        mine = lease is not None and lease.spec.holder_identity == self.identity
+        is_own = lease is not None and lease.spec.holder_identity == self.identity
         spec: dict[str, object] = {
             "holderIdentity": self.identity,
             "leaseDurationSeconds": self._term.lease_duration_seconds,
             "renewTime": now,
         }
-        if not mine:
+        if not is_own:
             spec["acquireTime"] = now
             spec["leaseTransitions"] = (lease.spec.lease_transitions or 0) + 1 if lease else 0
         metadata: dict[str, object] = {"name": self._name, "namespace": self._namespace}

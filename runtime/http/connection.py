@@ -176,13 +176,13 @@ class PeerConnection(BaseProtocol):
 
     def _read_head(self, data: bytes) -> None:
         """Keep a part of a head. Once the head is complete, refuse the request or wait for the body."""
-        buffer, most = self._buffer, self._listener.limits.head_bytes
-        searched = max(0, len(buffer) - len(END_OF_HEAD))
+        buffer, max_bytes = self._buffer, self._listener.limits.head_bytes
+        search_start = max(0, len(buffer) - len(END_OF_HEAD))
         buffer += data
-        end = buffer.find(END_OF_HEAD, searched, most)
+        end = buffer.find(END_OF_HEAD, search_start, max_bytes)
         if end < 0:
-            if len(buffer) >= most:
-                self._reply(text(431, f"the head of a request may have at most {most} bytes", close=True))
+            if len(buffer) >= max_bytes:
+                self._reply(text(431, f"the head of a request may have at most {max_bytes} bytes", close=True))
             return
         end += len(END_OF_HEAD)
         message = self._parse_head(bytes(buffer[:end]))
@@ -204,20 +204,20 @@ class PeerConnection(BaseProtocol):
         )
         self._closes_after_answer = message.should_close
         if message.chunked or "Transfer-Encoding" in message.headers:
-            refused: Reply | None = text(
+            refusal: Reply | None = text(
                 411, "chunked bodies are not supported; send a Content-Length header", close=True
             )
         elif message.upgrade or message.method == "CONNECT":
-            refused = text(400, "only HTTP/1.1 is supported", close=True)
+            refusal = text(400, "only HTTP/1.1 is supported", close=True)
         else:
-            refused = self._handler.refuse(head)
+            refusal = self._handler.refuse(head)
         is_whole = len(buffer) >= head.length
-        if refused is not None:
+        if refusal is not None:
             # The rest of the body is not read, so the connection ends with this answer.
             self._is_body_unread = not is_whole
             may_stay = len(buffer) == head.length
             buffer.clear()
-            self._reply(refused if may_stay else refused._replace(close=True))
+            self._reply(refusal if may_stay else refusal._replace(close=True))
             return
         if not is_whole and message.headers.get("Expect", "").lower() == "100-continue":
             assert self.transport is not None
@@ -228,9 +228,9 @@ class PeerConnection(BaseProtocol):
 
     def _parse_head(self, data: bytes) -> RawRequestMessage | None:
         """Parse a complete head; return None if it is not valid."""
-        most = self._listener.limits.head_bytes
+        max_bytes = self._listener.limits.head_bytes
         parser = HttpRequestParser(
-            self, self._loop, 1, max_line_size=most, max_field_size=most, max_headers=MAX_HEADERS, auto_decompress=False
+            self, self._loop, 1, max_line_size=max_bytes, max_field_size=max_bytes, max_headers=MAX_HEADERS, auto_decompress=False
         )  # fmt: skip
         try:
             messages, _, _ = parser.feed_data(data)
@@ -301,12 +301,12 @@ class PeerConnection(BaseProtocol):
             or len(reply.body) > LARGE
             or self._paused
         )
-        extra = "".join([f"{name}: {value}\r\n" for name, value in reply.headers])
+        header_lines = "".join([f"{name}: {value}\r\n" for name, value in reply.headers])
         length = f"Content-Length: {len(reply.body)}\r\n" if reply.parts is None else ""
         head = (
             f"HTTP/1.1 {reply.status} {_PHRASES[reply.status]}\r\n"
             f"Content-Type: {reply.kind}\r\n{length}Date: {_date(int(time()))}\r\n"
-            f"{extra}{'Connection: close' if close else 'Connection: keep-alive'}\r\n\r\n"
+            f"{header_lines}{'Connection: close' if close else 'Connection: keep-alive'}\r\n\r\n"
         )
         transport.write(head.encode("latin-1", "replace") + reply.body)
         if reply.parts is not None:
@@ -344,19 +344,19 @@ class PeerConnection(BaseProtocol):
 
     def sweep(self, now: float) -> None:
         """Enforce the time limit of the current phase."""
-        limits, took = self._listener.limits, now - self.since
+        limits, seconds = self._listener.limits, now - self.since
         match self.phase:
-            case ConnectionPhase.HANDSHAKE if took > limits.handshake:
+            case ConnectionPhase.HANDSHAKE if seconds > limits.handshake:
                 self.cut()
-            case ConnectionPhase.QUIET if took > limits.quiet:
+            case ConnectionPhase.QUIET if seconds > limits.quiet:
                 self.cut()
-            case ConnectionPhase.HEAD if took > limits.head:
+            case ConnectionPhase.HEAD if seconds > limits.head:
                 self._reply(text(408, "the request did not arrive in time", close=True))
-            case ConnectionPhase.BODY if took > limits.deadline:
+            case ConnectionPhase.BODY if seconds > limits.deadline:
                 self._reply(text(408, "the body did not arrive in time", close=True))
-            case ConnectionPhase.IDLE if took > limits.idle:
+            case ConnectionPhase.IDLE if seconds > limits.idle:
                 self.cut()
-            case ConnectionPhase.CLOSED if took > limits.flush:
+            case ConnectionPhase.CLOSED if seconds > limits.flush:
                 self.cut()
             case _:
                 pass

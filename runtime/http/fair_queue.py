@@ -122,14 +122,14 @@ class FairQueue:
             self._loop.call_soon(self._loop.call_later, 0, self._serve)
 
     def _serve_quick(self) -> None:
-        until = thread_time() + QUICK_TURN_SECONDS
-        tried = 0
+        deadline = thread_time() + QUICK_TURN_SECONDS
+        answered = 0
         while self._quick:
-            number = self._oldest() if tried % 2 else self._ranked[0][2]
-            if self._answer_quick(number) >= until:
+            number = self._oldest() if answered % 2 else self._ranked[0][2]
+            if self._answer_quick(number) >= deadline:
                 break
-            tried += 1
-        self._ended_early = self._ended_early + 1 if self._quick and not tried else 0
+            answered += 1
+        self._ended_early = self._ended_early + 1 if self._quick and not answered else 0
 
     def _oldest(self) -> int:
         return next(iter(self._quick))
@@ -158,7 +158,7 @@ class FairQueue:
         client, account, head, body, since = queued
         self._length -= 1
         self.waited = self._loop.time() - since
-        begun = thread_time()
+        started_at = thread_time()
         try:
             client.answer(head, body)
         except Exception:
@@ -166,11 +166,11 @@ class FairQueue:
             logger.exception("a bug while answering; please report it")
             client.cut()
         self.waited = 0.0
-        now = thread_time()
-        took = min(now - begun, MAX_LEARNED)
-        client.cost += (took - client.cost) * LEARNING_RATE
-        known = self._accounts.get(account, UNKNOWN_COST)
+        ended_at = thread_time()
+        seconds = min(ended_at - started_at, MAX_LEARNED)
+        client.cost += (seconds - client.cost) * LEARNING_RATE
+        account_cost = self._accounts.get(account, UNKNOWN_COST)
         if len(self._accounts) >= MAX_ACCOUNTS and account not in self._accounts:
             self._accounts.clear()
-        self._accounts[account] = known + (took - known) * LEARNING_RATE
-        return now
+        self._accounts[account] = account_cost + (seconds - account_cost) * LEARNING_RATE
+        return ended_at

@@ -183,13 +183,13 @@ class Listener:
 
     def _add_connection(self, sock: socket.socket, peer: str) -> None:
         """Begin the handshake of a new connection, or close the connection if there is no room."""
-        same_peer = self._by_peer.get(peer, ())
-        room = True
-        if len(same_peer) >= self.limits.peer:
-            room = self._make_room(same_peer, "peer")
+        others = self._by_peer.get(peer, ())
+        has_room = True
+        if len(others) >= self.limits.peer:
+            has_room = self._make_room(others, "peer")
         elif len(self.connections) >= self.limits.connections:
-            room = self._make_room(self.connections, "connections")
-        if not room:
+            has_room = self._make_room(self.connections, "connections")
+        if not has_room:
             sock.close()
             return
         connection = PeerConnection(self, self._handler, peer, sock)
@@ -252,16 +252,16 @@ class Listener:
     def free_bytes(self) -> None:
         """Until all bodies fit `limits.bytes`, close one connection after another, of the address with the most body bytes."""
         while self.body_bytes > self.limits.bytes:
-            bodies = [connection for connection in self.connections if connection.phase is ConnectionPhase.BODY]
-            if not bodies:
+            receiving = [connection for connection in self.connections if connection.phase is ConnectionPhase.BODY]
+            if not receiving:
                 return
             self._count_closure("bytes")
-            of_peer: Counter[str] = Counter()
-            for body in bodies:
-                of_peer[body.peer] += body.received
-            _, most = max((size, peer) for peer, size in of_peer.items())
-            of_largest_peer = [body for body in bodies if body.peer == most]
-            min(of_largest_peer, key=lambda body: body.since).give_way()
+            bytes_by_peer: Counter[str] = Counter()
+            for connection in receiving:
+                bytes_by_peer[connection.peer] += connection.received
+            _, largest_peer = max((size, peer) for peer, size in bytes_by_peer.items())
+            of_largest_peer = [connection for connection in receiving if connection.peer == largest_peer]
+            min(of_largest_peer, key=lambda connection: connection.since).give_way()
 
     def forget(self, connection: PeerConnection) -> None:
         self.connections.discard(connection)
@@ -284,8 +284,8 @@ class Listener:
         victim.give_way()
         # With an unsent answer, the connection keeps its descriptor until its peer has read the answer.
         self._parting[victim] = None
-        most = 0 if why == "descriptors" else MAX_PARTING
-        while len(self._parting) > most:
+        max_parting = 0 if why == "descriptors" else MAX_PARTING
+        while len(self._parting) > max_parting:
             oldest = next(iter(self._parting))
             del self._parting[oldest]
             oldest.cut()
@@ -296,7 +296,7 @@ class Listener:
         now = asyncio.get_running_loop().time()
         if now - self._selected_at <= VICTIMS_SECONDS and (victim := self._next_victim(among)):
             return victim
-        long_ago = now - self.limits.settled
+        settled_before = now - self.limits.settled
         candidates = [connection for connection in among if connection.phase is not ConnectionPhase.ANSWER]
         without_request = sum(connection.phase in _WITHOUT_REQUEST for connection in candidates)
         known = self._known if without_request > CROWD_SHARE * len(among) else {}
@@ -304,13 +304,13 @@ class Listener:
         def rank(connection: PeerConnection) -> tuple[bool, bool, int, bool, float]:
             # 0: without a request for long, 1: idle for long, 2: without a request since recently, 3: idle since recently. A connection that is
             # idle for long is hardly needed: API servers keep idle connections for each CA bundle that they ever had.
-            stage = int(connection.phase not in _WITHOUT_REQUEST) + (0 if connection.since < long_ago else 2)
+            stage = int(connection.phase not in _WITHOUT_REQUEST) + (0 if connection.since < settled_before else 2)
             return connection.peer in known, connection.certified, stage, connection.has_posted, connection.since
 
         # The second, larger selection is only needed if the first few connections all have unread requests.
         for count in (min(MAX_VICTIMS, 1 + len(among) // 8), MAX_VICTIMS):
-            first = nsmallest(count, candidates, key=rank)
-            self._victims = deque([(connection, connection.phase, connection.since) for connection in first])
+            first_candidates = nsmallest(count, candidates, key=rank)
+            self._victims = deque([(connection, connection.phase, connection.since) for connection in first_candidates])
             self._selected_at = now
             if victim := self._next_victim(among):
                 return victim
@@ -319,9 +319,9 @@ class Listener:
     def _next_victim(self, among: Collection[PeerConnection]) -> PeerConnection | None:
         """Remove and return the first selected connection whose phase has not changed since; None if there is none."""
         while self._victims:
-            first, phase, since = self._victims.popleft()
-            if first in among and first.phase is phase and first.since == since and not first.has_unread_request():
-                return first
+            candidate, phase, since = self._victims.popleft()
+            if candidate in among and candidate.phase is phase and candidate.since == since and not candidate.has_unread_request():
+                return candidate
         return None
 
     async def _sweep(self) -> None:
@@ -334,11 +334,11 @@ class Listener:
             now = loop.time()
             # Time in which this process was stopped or had no CPU does not count against its peers.
             blocked = now - due if now - due > SWEEP_INTERVAL else 0.0
-            until = thread_time() + SWEEP_SECONDS
+            turn_end = thread_time() + SWEEP_SECONDS
             for connection in (*self.connections, *self._parting):
-                if thread_time() > until:
+                if thread_time() > turn_end:
                     await asyncio.sleep(0)
-                    until = thread_time() + SWEEP_SECONDS
+                    turn_end = thread_time() + SWEEP_SECONDS
                 try:
                     connection.since += blocked
                     connection.sweep(now)
@@ -369,9 +369,9 @@ class Listener:
         self.draining = True
         self.close()
         loop = asyncio.get_running_loop()
-        idle = loop.time() + linger
-        while self.connections and loop.time() < idle + grace:
-            if loop.time() >= idle:
+        idle_end = loop.time() + linger
+        while self.connections and loop.time() < idle_end + grace:
+            if loop.time() >= idle_end:
                 for connection in tuple(self.connections):
                     connection.close()
             await asyncio.sleep(SWEEP_INTERVAL / 10)
@@ -387,10 +387,10 @@ class Listener:
 
 def listens(path: Path) -> bool:
     """Report whether a process listens on a unix socket, even if it is stopped or its backlog is full."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        asking.setblocking(False)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.setblocking(False)
         try:
-            asking.connect(str(path))
+            client.connect(str(path))
         except (ConnectionRefusedError, FileNotFoundError):
             return False
         except OSError:

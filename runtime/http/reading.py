@@ -215,22 +215,22 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _feed_openssl(self) -> None:
         """Move a few complete records to OpenSSL. Raises ConnectionAbortedError if the peer has sent too many small ones."""
-        fed, is_established = 0, self._established.done()
+        fed_end, is_established = 0, self._established.done()
         # During a handshake, feed one record at a time, so that application data after the handshake does not count as part of it.
         for _ in range(RECORDS if is_established else 1):
-            end = self._record_end(fed)
+            end = self._record_end(fed_end)
             if not end:
                 break
-            fed = end
+            fed_end = end
             self._record_count += 1
-        self._record_bytes += fed
+        self._record_bytes += fed_end
         if self._record_count > MAX_SMALL and self.is_wasteful:
             self._queue.count_closure("records")
             raise ConnectionAbortedError("too many small records")
         if not is_established and self._record_bytes > HANDSHAKE:
             raise ConnectionAbortedError("the handshake is too long")
-        self._incoming.write(self._received[:fed])
-        del self._received[:fed]
+        self._incoming.write(self._received[:fed_end])
+        del self._received[:fed_end]
 
     def _decrypt(self, tls: ssl.SSLObject) -> tuple[bytes, bool]:
         """Return the plaintext of these records, and whether the peer has ended the TLS connection."""

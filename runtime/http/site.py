@@ -53,11 +53,11 @@ class Request(NamedTuple):
         except ValueError:
             raise Refused(HTTPStatus.BAD_REQUEST) from None
 
-    def cookie(self, wanted: str) -> str:
+    def cookie(self, cookie_name: str) -> str:
         """Return the value of a cookie; "" without one."""
         for part in self.head.headers.get("Cookie", "").split(";"):
             name, _, value = part.strip().partition("=")
-            if name == wanted:
+            if name == cookie_name:
                 return value
         return ""
 
@@ -151,11 +151,11 @@ def html(page: str, status: int = 200, *headers: tuple[str, str]) -> Reply:
 
 def _pattern(path: str) -> re.Pattern[str]:
     parts = re.split(r"\{(\w+\*?)\}", path)  # texts and names alternate
-    for at in range(0, len(parts), 2):
-        parts[at] = re.escape(parts[at])
-    for at in range(1, len(parts), 2):
-        name = parts[at].removesuffix("*")
-        parts[at] = f"(?P<{name}>{'[^/]+' if name == parts[at] else '.+'})"
+    for index in range(0, len(parts), 2):
+        parts[index] = re.escape(parts[index])
+    for index in range(1, len(parts), 2):
+        name = parts[index].removesuffix("*")
+        parts[index] = f"(?P<{name}>{'[^/]+' if name == parts[index] else '.+'})"
     return re.compile("".join(parts))
 
 

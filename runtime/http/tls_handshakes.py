@@ -67,8 +67,8 @@ class Handshakes:
             connection.handshake_task = None
         if len(self._in_progress) >= self._most_in_progress:
             of_peer = Counter([handshake.peer for handshake in self._in_progress])
-            most = max(of_peer.values())
-            oldest = next(handshake for handshake in self._in_progress if of_peer[handshake.peer] == most)
+            largest_count = max(of_peer.values())
+            oldest = next(handshake for handshake in self._in_progress if of_peer[handshake.peer] == largest_count)
             del self._in_progress[oldest]
             oldest.cut()
         self._in_progress[connection] = None
@@ -104,11 +104,11 @@ class Handshakes:
 
     def _serve(self) -> None:
         """Run one turn: let the next handshakes begin."""
-        begun = 0
-        while begun < self._per_turn and (future := self._waiting.pop()):
+        begun_count = 0
+        while begun_count < self._per_turn and (future := self._waiting.pop()):
             if not future.done():  # not cancelled
                 future.set_result(None)
-                begun += 1
+                begun_count += 1
         self._is_scheduled = bool(self._waiting)
         if self._is_scheduled:
             self._schedule()

@@ -108,7 +108,7 @@ class ClusterView:
         """Return which collections have not synced; "" if all have."""
         if self.is_synced:
             return ""
-        waiting = [_named(informer) for informer in self._needed if not informer.is_synced]
+        waiting = [_name_with_error(informer) for informer in self._needed if not informer.is_synced]
         return f"still reading {', '.join(waiting)}" if waiting else self._problem
 
     def ages(self) -> dict[str, float]:
@@ -126,9 +126,9 @@ class ClusterView:
     def silent_for(self, seconds: float) -> str:
         """Return the names of the collections that were not confirmed within this time; "" if all were."""
         since = asyncio.get_running_loop().time() - seconds
-        read = [informer for informer in (*self._needed, *self._extra) if informer.is_synced]
-        return ", ".join(_named(informer) for informer in read if informer.confirmed_at < since)
+        synced = [informer for informer in (*self._needed, *self._extra) if informer.is_synced]
+        return ", ".join(_name_with_error(informer) for informer in synced if informer.confirmed_at < since)
 
 
-def _named(informer: Informer[Any]) -> str:
+def _name_with_error(informer: Informer[Any]) -> str:
     return f"{informer.resource.id} ({informer.error})" if informer.error else informer.resource.id

@@ -99,10 +99,10 @@ class Informer(Generic[T]):
         # The memory of the copy, and of the next copy while it is being read.
         self._room = self._empty_room()
         self._next_room = self._empty_room()
-        self._patience: asyncio.Timeout | None = None  # the time limit of the open watch
+        self._time_limit: asyncio.Timeout | None = None  # the time limit of the open watch
         self._read_at = -inf
         self._read: list[T] = []
-        self._broken: list[Unreadable] = []
+        self._read_unreadable: list[Unreadable] = []
         self.events = 0  # events received from watches
         self.reads = 0  # complete reads of the collection
         # When the copy was last known to be current, by the clock of the event loop.
@@ -170,10 +170,10 @@ class Informer(Generic[T]):
 
     def distrust_watch(self) -> bool:
         """End the open watch, which seems to miss changes, and list the collection; return False if no watch is open."""
-        patience, self._patience = self._patience, None
-        if patience is None or patience.expired():
+        time_limit, self._time_limit = self._time_limit, None
+        if time_limit is None or time_limit.expired():
             return False
-        patience.reschedule(self._clock())
+        time_limit.reschedule(self._clock())
         return True
 
     async def run(self) -> None:
@@ -206,7 +206,7 @@ class Informer(Generic[T]):
 
     async def _list(self) -> StepOutcome:
         """Read all pages. After an error, the next call continues with the page that failed, unless its token has expired."""
-        begun = self._clock()
+        started_at = self._clock()
         while True:
             page = await self._cluster.list(
                 self.resource,
@@ -218,24 +218,24 @@ class Informer(Generic[T]):
             )
             for item in page.items:
                 self._collect(ADDED, item)
-            self._broken.extend(page.unreadable)
+            self._read_unreadable.extend(page.unreadable)
             if not page.more:
                 self._complete(page.resource_version)
                 # All pages have the version of the first.
-                self.confirmed_at = max(self.confirmed_at, begun)
+                self.confirmed_at = max(self.confirmed_at, started_at)
                 return StepOutcome.COMPLETE
             self._state = self._state.turn_page(page.more)
 
     async def _watch(self) -> StepOutcome:
         """Read one watch to its end. If it begins with the whole collection (a streamed list), it is an ordinary watch after that."""
         now = self._clock
-        begun = turn_began = now()
-        before = self.events
+        started_at = turn_began = now()
+        events_before = self.events
         seconds = self._watch_seconds * (1 + random.random() / 4)  # noqa: S311  spreads the ends of watches
-        self._patience = patience = asyncio.timeout(self._silence)
+        self._time_limit = time_limit = asyncio.timeout(self._silence)
         try:
             async with (
-                patience,
+                time_limit,
                 self._cluster.watch(
                     self.resource,
                     self._namespace,
@@ -247,19 +247,19 @@ class Informer(Generic[T]):
                 ) as events,
             ):
                 turn_began = now()
-                patience.reschedule(turn_began + self._silence)
+                time_limit.reschedule(turn_began + self._silence)
                 async for event in events:
-                    if (moment := now()) - turn_began > TURN:
+                    if (event_time := now()) - turn_began > TURN:
                         await asyncio.sleep(0)
-                        turn_began = moment
-                        patience.reschedule(moment + self._silence)
+                        turn_began = event_time
+                        time_limit.reschedule(event_time + self._silence)
                     self.events += 1
                     if self._state.phase is ReflectionPhase.WATCH:
                         self._take(event)
                     else:  # a streamed list
                         match event:
                             case Unreadable():
-                                self._broken.append(event)
+                                self._read_unreadable.append(event)
                             case Change():
                                 self._collect(event.type, event.object)
                             case Bookmark() if event.initial_end:
@@ -270,12 +270,12 @@ class Informer(Generic[T]):
                     if self._state.phase is ReflectionPhase.WATCH:
                         self.confirmed_at = self._clock()
         except TimeoutError:
-            if not patience.expired():
+            if not time_limit.expired():
                 raise
             raise SilentWatch(f"the watch was silent for {min(self._silence, now() - turn_began):.3g} s") from None
         finally:
-            self._patience = None
-        if self.events == before and now() - begun < SHORT_WATCH:
+            self._time_limit = None
+        if self.events == events_before and now() - started_at < SHORT_WATCH:
             return StepOutcome.FAILED
         if self._state.phase is ReflectionPhase.WATCH:
             self.confirmed_at = self._clock()  # a watch that ends regularly has sent everything
@@ -285,7 +285,7 @@ class Informer(Generic[T]):
 
     def _begin_reading(self) -> None:
         self._read = []
-        self._broken = []
+        self._read_unreadable = []
         self._next_room = self._empty_room()
 
     def _empty_room(self) -> Allotment:
@@ -327,14 +327,14 @@ class Informer(Generic[T]):
     def _complete(self, version: str) -> None:
         """Replace the copy after the whole collection was read."""
         unreadable_before = set(self._cache.unreadable)
-        deltas = self._cache.replace(self._read, self._broken)
-        for broken in self._broken:
+        deltas = self._cache.replace(self._read, self._read_unreadable)
+        for broken in self._read_unreadable:
             self._set_aside(broken)
         for where in unreadable_before - set(self._cache.unreadable):
             self.quarantine.release(self._object_id(where))
-        before = self._room.aside.keys()
+        aside_before = self._room.aside.keys()
         self._room = self._next_room
-        for tenant in before - self._room.aside.keys():
+        for tenant in aside_before - self._room.aside.keys():
             self.quarantine.release((self.resource.id, tenant))
         self._read_at = self._clock()
         self._begin_reading()

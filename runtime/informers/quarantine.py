@@ -37,7 +37,7 @@ class Quarantine:
 
     def __init__(self) -> None:
         self._objects: OrderedDict[ObjectId, str] = OrderedDict()  # each object's problem
-        self._named: OrderedDict[ObjectId, None] = OrderedDict()
+        self._logged: OrderedDict[ObjectId, None] = OrderedDict()
         self.objects: Mapping[ObjectId, str] = MappingProxyType(self._objects)
 
     def guard(self, *object_id: str) -> QuarantineGuard:
@@ -50,11 +50,11 @@ class Quarantine:
         self._objects.move_to_end(object_id)
         if len(self._objects) > REMEMBERED:
             self._objects.popitem(last=False)
-        if object_id not in self._named:
-            self._named[object_id] = None
+        if object_id not in self._logged:
+            self._logged[object_id] = None
             logger.error("%s is set aside until it changes: %s", name(object_id), text)
-        if len(self._named) > REMEMBERED:
-            self._named.popitem(last=False)
+        if len(self._logged) > REMEMBERED:
+            self._logged.popitem(last=False)
 
     def release(self, object_id: ObjectId) -> None:
         """Release an object that was processed or is deleted."""

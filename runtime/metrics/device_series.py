@@ -47,16 +47,16 @@ class DeviceSeries(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics. A device is included with all its capacities or, at the limit, not at all."""
-        devices, amounts, omitted = (
+        devices, amounts, left_out_series = (
             GaugeMetricFamily(family.name, family.text, labels=family.labels) for family in self._families
         )
         left_out = 0
-        for labels, had in self._rows():
-            if max(len(devices.samples), len(amounts.samples) + len(had)) >= self._most:
+        for labels, shares in self._rows():
+            if max(len(devices.samples), len(amounts.samples) + len(shares)) >= self._most:
                 left_out += 1
                 continue
             devices.add_metric(labels, 1)
-            for capacity in sorted(had):
-                amounts.add_metric([*labels, capacity], had[capacity].nano / NANO)
-        omitted.add_metric((), left_out)
-        yield from (devices, amounts, omitted)
+            for capacity in sorted(shares):
+                amounts.add_metric([*labels, capacity], shares[capacity].nano / NANO)
+        left_out_series.add_metric((), left_out)
+        yield from (devices, amounts, left_out_series)

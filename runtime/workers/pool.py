@@ -226,7 +226,7 @@ class WorkerPool(Generic[T]):
 class _Worker:
     def __init__(self, decide: Callable[[str, bytes], object], state: object) -> None:
         self.state = state
-        self._lives = True
+        self._is_alive = True
         self._socket, child_socket = socket.socketpair()
         with warnings.catch_warnings():
             # Python warns of a fork in a process with threads. The threads of this process hold no lock that a child needs.
@@ -277,14 +277,14 @@ class _Worker:
 
     def has_ended(self) -> bool:
         """Report whether the process has ended by itself."""
-        self._lives = self._lives and not _has_ended(self._pid)
-        return not self._lives
+        self._is_alive = self._is_alive and not _has_ended(self._pid)
+        return not self._is_alive
 
     def kill(self) -> int:
         """Kill the process, and return its id."""
         self._socket.close()
-        if self._lives:  # later another process may have this id
-            self._lives = False
+        if self._is_alive:  # later another process may have this id
+            self._is_alive = False
             os.kill(self._pid, signal.SIGKILL)
         return self._pid
 

@@ -55,7 +55,7 @@ class Slots:
         """At most `queue` requests wait."""
         self._loop = asyncio.get_running_loop()
         self._size = self._free = size
-        self._most = max(1, size - 1)  # slots of one account, or of one of several peers
+        self._max_slots = max(1, size - 1)  # slots of one account, or of one of several peers
         self._queue = queue
         # The key is whether the caller is a peer, and its name; most recent last.
         self._callers: dict[tuple[bool, str], _Caller] = {}
@@ -75,10 +75,10 @@ class Slots:
         self._waiting[future] = requester, before
         self._grant()
         if len(self._waiting) > self._queue:
-            last = max(reversed(self._waiting), key=self._cost)
-            self._forget(last)
-            if not last.done():
-                last.set_result(False)
+            rejected = max(reversed(self._waiting), key=self._cost)
+            self._forget(rejected)
+            if not rejected.done():
+                rejected.set_result(False)
         try:
             has_slot = await future
         except asyncio.CancelledError:
@@ -103,10 +103,10 @@ class Slots:
     def _grant(self) -> None:
         """Give free slots to the cheapest requests that may take one."""
         while self._free:
-            able = [future for future, (requester, _) in self._waiting.items() if self._may_take(requester)]
-            if not able:
+            eligible = [future for future, (requester, _) in self._waiting.items() if self._may_take(requester)]
+            if not eligible:
                 return
-            future = min(able, key=self._cost)
+            future = min(eligible, key=self._cost)
             requester, _ = self._waiting.pop(future)
             if future.done():  # cancelled at this moment
                 for caller in self._callers_of(requester):
@@ -127,8 +127,8 @@ class Slots:
     def _may_take(self, requester: Requester) -> bool:
         account, peer = self._callers_of(requester)
         return (
-            account.slots < self._most
-            and (peer.slots < self._most or not self._has_other_peers(peer))
+            account.slots < self._max_slots
+            and (peer.slots < self._max_slots or not self._has_other_peers(peer))
             and not (self._free == 1 < self._size and requester.seconds >= SLOW)
         )
 

@@ -214,14 +214,14 @@ async def test_a_claim_missing_in_an_old_list_is_not_recreated():
     before = (await cluster.list(RESOURCE_CLAIMS, home)).resource_version
     await cluster.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
     owner = await cluster.create(PODS, pod_with_claim("train"), home)
-    await controller._act(Create("gpu", "t"), home, owner)
+    await controller._execute(Create("gpu", "t"), home, owner)
     controller._on_claims(Batch((), before, complete=True))
-    await controller._act(Create("gpu", "t"), home, owner)
+    await controller._execute(Create("gpu", "t"), home, owner)
     (made,) = (await cluster.list(RESOURCE_CLAIMS, home)).items
     await cluster.delete(RESOURCE_CLAIMS, made.metadata.name, home)
     later = (await cluster.list(RESOURCE_CLAIMS, home)).resource_version
     controller._on_claims(Batch((), later, complete=True))
-    await controller._act(Create("gpu", "t"), home, owner)
+    await controller._execute(Create("gpu", "t"), home, owner)
     (again,) = (await cluster.list(RESOURCE_CLAIMS, home)).items
     assert again.metadata.uid != made.metadata.uid, "a claim that a later list lacks is gone"
 
