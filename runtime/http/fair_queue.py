@@ -18,8 +18,8 @@ one connection. So no client pays for other clients of its account, and no accou
 recent cost little, because any review may be slow once: after a cache was cleared, or when the garbage collector runs.
 
 `make soak` measures how long an honest review waits among hostile ones. The limit is 100 ms of CPU, on a machine whose CPU clock is steady. In
-two runs, an earlier form of this queue kept the limit (75 and 78 ms); a queue in order of arrival, with the same pauses for I/O, exceeded it
-(144 and 189 ms).
+two runs, an earlier form of this queue kept the limit (75 and 78 ms). A queue in order of arrival, with the same pauses for I/O,
+exceeded it (144 and 189 ms).
 """
 
 from __future__ import annotations

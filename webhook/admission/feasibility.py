@@ -299,7 +299,7 @@ class _Diagnosis(NamedTuple):
         return replace(judgement, code=Code.NEVER, text=text, remedy=remedy, may_serve=may_serve)
 
     def reason(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
-        """Return the plainest reason why an idle fleet cannot serve the claims. `kinds` has one node of each kind, `samples` the first KINDS."""
+        """Return the plainest reason why an idle fleet cannot serve the claims. `kinds` has one node of each kind, `samples` the first MAX_KINDS."""
         node, nearest_node = _nearest(samples)
         if absent := self.absent(kinds, node):
             return absent

@@ -203,7 +203,7 @@ class StateBuilder:
         self._uses_are_old = True
 
     def _set_features(self, features: Features) -> None:
-        """Set the features that the server reports, and for the rest those that the configuration declares."""
+        """Set the features that the server reports. Of those that it does not report, set what the configuration declares."""
         known = features.as_declared(self._declared)
         if known != self._state.features:
             self._set(features=known)

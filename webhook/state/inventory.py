@@ -271,7 +271,7 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         capacities=count_nodes(lambda groups: {name for group in groups for name in group.sample.capacity}),
         shared=sum(device_counts[group] for group in shared),
         bandwidths=tuple(ranked_bandwidths) if len(sharing_nodes) * 2 > len(nodes) else (),
-        # Of two amounts that equally many nodes publish, the smaller one fits on both.
+        # Of two amounts that equally many nodes publish, the smaller one counts: it fits on the nodes of both amounts.
         cpus=max(sorted(cpus), key=cpus.__getitem__, default=0),
         counts_cpus=len(cpu_counting_nodes) * 2 > len(nodes),
         # A claim cannot choose between devices that are allocated in parts and whole ones, so the majority of nodes decides.
@@ -285,7 +285,7 @@ def _rank(names: Mapping[Group, str], holdings: Mapping[frozenset[Group], list[s
     """Return the products (or profiles), in the order of their votes. The memory of each has the most votes of the nodes that publish it.
 
     A node divides its vote among its products, so that a node with eight invented products does not outvote a product of two other nodes. For
-    each product it also divides a vote among the sizes. Of two sizes with equal votes the smaller comes first, because it fits on both.
+    each product it also divides a vote among the sizes. Of two sizes with equal votes the smaller comes first: it fits on devices of both sizes.
     """
     votes: Counter[str] = Counter()
     sizes: dict[str, Counter[int]] = {}

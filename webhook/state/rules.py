@@ -420,7 +420,7 @@ def _wrong_shaping(table: Dialect, path: str) -> Iterator[Finding]:
 
 
 def _find_overlapping(row: Row, patterns: Iterable[tuple[str, Dialect, Row]]) -> tuple[Dialect, Row] | None:
-    """Return a built-in pattern that matches some of the same names as a row; None if there is none."""
+    """Return a built-in pattern that matches a name which the row matches, too; None if there is none."""
     if row.place is not Position.RESOURCE:
         return None
     prefix, mark, _ = row.name.partition("<")
