@@ -73,7 +73,10 @@ class Election:
         self._name = name
         self.identity = identity
         self._term = term or Term()
-        self._observed: tuple[str, float] = ("", 0.0)  # the Lease's version, and when this process first saw this version
+        self._observed: tuple[str, float] = (
+            "",
+            0.0,
+        )  # the Lease's version, and when this process first saw this version
         self._ends_on_restore = ends_on_restore
         self._latest_version = ""  # the latest version of the Lease that the API server has answered with
         self._is_held_by_other = False  # whether another live holder had the lease at the last attempt

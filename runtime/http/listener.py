@@ -320,7 +320,12 @@ class Listener:
         """Remove and return the first selected connection whose phase has not changed since; None if there is none."""
         while self._victims:
             candidate, phase, since = self._victims.popleft()
-            if candidate in among and candidate.phase is phase and candidate.since == since and not candidate.has_unread_request():
+            if (
+                candidate in among
+                and candidate.phase is phase
+                and candidate.since == since
+                and not candidate.has_unread_request()
+            ):
                 return candidate
         return None
 

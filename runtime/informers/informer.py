@@ -49,7 +49,9 @@ T = TypeVar("T")
 # A server sends a bookmark two seconds before the requested end of a watch, and otherwise at most once a minute.
 WATCH_SECONDS = 20.0
 SILENCE_SECONDS = 30.0
-REREAD_SECONDS = 300.0  # the shortest time between two complete reads, if the second one is for objects that did not fit
+REREAD_SECONDS = (
+    300.0  # the shortest time between two complete reads, if the second one is for objects that did not fit
+)
 TURN = 0.001  # seconds of handling events, after which a watch lets the event loop do other work, such as a webhook's answers
 logger = logging.getLogger("drawbridge.informer")
 

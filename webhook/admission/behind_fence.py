@@ -36,7 +36,9 @@ def add_stranded(verdict: Verdict, claims: Iterable[PodClaim], state: State, nam
         if (container, key) in reported:
             continue
         who_can = "only device plugins" if key in state.fleet.handed_out_anywhere else "no node"
-        reason = f"a fence keeps the devices of {driver} from scheduler {scheduler}, so {who_can} can serve this request"
+        reason = (
+            f"a fence keeps the devices of {driver} from scheduler {scheduler}, so {who_can} can serve this request"
+        )
         bridge = state.configuration.file.bridge
         remedy = f"set schedulerName: {bridge.scheduler_name} on the pod" if bridge else _NO_BRIDGE
         stranded = Decision(name, container, "", key, Outcome.LEFT, reason, code=STRANDED, remedy=remedy)

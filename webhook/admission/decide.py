@@ -173,10 +173,14 @@ def _judge(candidate: Candidate, verdict: Verdict, requested: Requested, state: 
             if not untranslated_problems.denials:
                 reason = f"{alternative}, and no claim could replace it: {problems.denials[0]}"
                 return verdict.leave(reason, (f"left as it is: {reason}",))
-        problems = deny_or_warn(replace(problems, decisions=(*problems.decisions, *untranslated_problems.decisions)), state)
+        problems = deny_or_warn(
+            replace(problems, decisions=(*problems.decisions, *untranslated_problems.decisions)), state
+        )
     if choice is not None:
         verdict = _add_choice(verdict, choice)
-    scheduler_claims = [claim for claim in requested.claims if claim.requested_names]  # claims that the scheduler creates
+    scheduler_claims = [
+        claim for claim in requested.claims if claim.requested_names
+    ]  # claims that the scheduler creates
     if scheduler_claims:
         verdict = add_stranded(verdict, scheduler_claims, state, candidate.name)
     return add_problems(verdict, problems, candidate.name)

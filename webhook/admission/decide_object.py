@@ -67,7 +67,13 @@ if TYPE_CHECKING:
     from webhook.state import State
 
 # Kinds whose own name is the name of their pods' controller.
-_KINDS_WITH_CONTROLLER_NAME = (("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "DaemonSet"), ("batch", "Job"))
+_KINDS_WITH_CONTROLLER_NAME = (
+    ("", "Pod"),
+    ("apps", "Deployment"),
+    ("apps", "StatefulSet"),
+    ("apps", "DaemonSet"),
+    ("batch", "Job"),
+)
 # Kinds that have no pods, and that the webhook judges.
 _CLAIM_KINDS = (("resource.k8s.io", "ResourceClaim"), ("resource.k8s.io", "ResourceClaimTemplate"))
 # Outcomes that do not change the object, so no mode holds them back.
@@ -227,7 +233,11 @@ def _decide_template(candidate: Candidate, translated: Verdict, state: State, mo
     # A new decision that begins with NO_NODE repeats the reason of the earlier decision about the key, so the earlier one is dropped.
     repeated_keys = {(entry.container, entry.key) for entry in unanswered if entry.detail.startswith(NO_NODE)}
     all_decisions = (*translated.decisions, *[replace(entry, object=candidate.name) for entry in unanswered])
-    decisions = [decision for decision in all_decisions if decision.code or (decision.container, decision.key) not in repeated_keys]
+    decisions = [
+        decision
+        for decision in all_decisions
+        if decision.code or (decision.container, decision.key) not in repeated_keys
+    ]
     verdict = replace(translated, decisions=tuple(decisions))
     if mode is not Mode.OFF:
         verdict = judge_pod(candidate, verdict, state, budget.separate(step_limits.REVIEW))
@@ -265,7 +275,9 @@ def _judge_by_api_server(verdict: Verdict, filled: Filled, *, rewrite_unknown: b
     if filled.defaulted and group_kind(written_object) != ("", "Pod"):  # a workload is stored as it is written
         patched = apply_own(written_object, filled.undo(verdict.operations))
     template_paths = paths(written_object)
-    requests_devices = verdict.decisions or any(inside(resolve_pointer(written_object, path), "spec").get("resourceClaims") for path in template_paths)
+    requests_devices = verdict.decisions or any(
+        inside(resolve_pointer(written_object, path), "spec").get("resourceClaims") for path in template_paths
+    )
     extended_only = not requests_devices or (is_unknown_kind(written_object) and not rewrite_unknown)
     faults, unfilled = _refused_by_api_server(patched, template_paths, extended_only=extended_only)
     if unfilled is not None and not faults and all(decision.code != unfilled.code for decision in verdict.decisions):
@@ -287,7 +299,9 @@ def _refused_by_api_server(
         for fault in answer_of_api_server(obj, pointer):
             container, key = "", fault.path
             container_pointer, *field_parts = key.rsplit("/", 3)
-            (resource,) = split(f"/{field_parts[2]}") if len(field_parts) == 3 and field_parts[0] == "resources" else ("",)
+            (resource,) = (
+                split(f"/{field_parts[2]}") if len(field_parts) == 3 and field_parts[0] == "resources" else ("",)
+            )
             if extended_only and not is_extended(resource):
                 continue
             if placeholder := find_placeholder(resolve_pointer(obj, key)):
@@ -329,7 +343,8 @@ def _leave_unfilled(verdict: Verdict) -> Verdict:
     if not other_refusals:
         all_decisions = _with_outcome_left(all_decisions, "a placeholder is not filled in; otherwise this key would be")
     decisions = [
-        replace(decision, outcome=Outcome.UNKNOWN) if decision.code == UNFILLED else decision for decision in all_decisions
+        replace(decision, outcome=Outcome.UNKNOWN) if decision.code == UNFILLED else decision
+        for decision in all_decisions
     ]
     if other_refusals:
         return replace(verdict, decisions=tuple(decisions), refusals=other_refusals)
@@ -361,7 +376,9 @@ def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Ve
         if not verdict.decisions:
             return NOTHING
         changes = {"outcome": Outcome.LEFT, "detail": reason, "mode": mode.value, "code": "", "remedy": "", "basis": ""}
-        return Verdict(decisions=tuple([replace(decision, **changes) for decision in verdict.decisions]), notes=(left_warning,))
+        return Verdict(
+            decisions=tuple([replace(decision, **changes) for decision in verdict.decisions]), notes=(left_warning,)
+        )
     if not verdict.refusals and all(decision.outcome in _UNCHANGING_OUTCOMES for decision in verdict.decisions):
         return replace(verdict, operations=applied.operations)
     refusals = [str(refusal.prefixed("mode enforce would refuse it: ")) for refusal in verdict.refusals]
@@ -374,7 +391,9 @@ def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Ve
         else replace(decision, outcome=Outcome.LEFT, potential_outcome=decision.outcome.value, mode=mode.value)
         for decision in all_decisions
     ]
-    return replace(applied, decisions=tuple(decisions), problem_warnings=(left_warning, *refusals, *verdict.problem_warnings))
+    return replace(
+        applied, decisions=tuple(decisions), problem_warnings=(left_warning, *refusals, *verdict.problem_warnings)
+    )
 
 
 def _leave_to_webhook(verdict: Verdict, keep_reason: str) -> Verdict:

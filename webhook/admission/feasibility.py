@@ -290,7 +290,9 @@ class _Diagnosis(NamedTuple):
         judgement = absent or _never(Code.NEVER, text, self.offer(node), self.only_claim)
         able_nodes = fleet(self.stock, self.claims, options=self.options, idle=True, memo=self.memo).feasible
         text = (
-            f"{judgement.text}; node {min(able_nodes)} can serve it, but the pod cannot run there" if able_nodes else judgement.text
+            f"{judgement.text}; node {min(able_nodes)} can serve it, but the pod cannot run there"
+            if able_nodes
+            else judgement.text
         )
         may_serve = judgement.may_serve | MayServe.UNREACHED
         if absent:
@@ -324,7 +326,11 @@ class _Diagnosis(NamedTuple):
             remedy = f"did you mean {suggestion}?" if suggestion else remedy_without_suggestion
             return _never(Code.NO_DEVICE, f"{text}; {published_values}", remedy, claim)
         cause, selector, _ = selected.text.partition(" (ResourceClaim/")
-        details = [cause[:MAX_SELECTOR_CHARACTERS]] if selector else [listed(*attribute) for attribute in self.products().items()]
+        details = (
+            [cause[:MAX_SELECTOR_CHARACTERS]]
+            if selector
+            else [listed(*attribute) for attribute in self.products().items()]
+        )
         return _never(Code.NO_DEVICE, "; ".join([text, *details]), _ABSENT, claim)
 
     def too_many(self, too_few: Reason, kinds: Mapping[str, Answer]) -> Judgement | None:

@@ -72,7 +72,9 @@ def why_cpus_unserved(requested: Requested, state: State, budget: Budget) -> str
     generated = {claim.name: claim for claim in requested.claims if claim.spec is not None}
     claims = _known_claims(requested, state)
     try:
-        answer = _judge_reachable(claims, state, budget.separate(_CPU_STEPS), generated=generated, constraints=requested.constraints)
+        answer = _judge_reachable(
+            claims, state, budget.separate(_CPU_STEPS), generated=generated, constraints=requested.constraints
+        )
     except OutOfBudget:
         return ""  # the judgement of all claims reports the exhausted budget
     return f"no node could serve claims for them: {answer.text}" if answer.verdict is Feasibility.NEVER else ""
@@ -130,7 +132,9 @@ def _judge_claims(requested: Requested, state: State, budget: Budget) -> Problem
     """Judge whether a node where the pod can run can serve all of its claims; check their parameters, and the compatibility of their devices."""
     namespace = requested.namespace
     claims: list[ResourceClaim] = []
-    extended_claims: list[ResourceClaim] = []  # claims for names that a device plugin may serve later: they refuse no pod
+    extended_claims: list[
+        ResourceClaim
+    ] = []  # claims for names that a device plugin may serve later: they refuse no pod
     warnings: list[str] = []
     generated: dict[str, PodClaim] = {}
     by_plugin = ""
@@ -214,7 +218,9 @@ def _can_plugin_serve(claim: PodClaim, state: State) -> tuple[bool, str]:
     for node in nodes:
         if plugin_could_serve(claim.extended_resources, node):
             later_node = node.metadata.name
-            if plugin_may_serve(claim.extended_resources, node, (state.uses or {}).get(later_node, {})) and can_run_on(node):
+            if plugin_may_serve(claim.extended_resources, node, (state.uses or {}).get(later_node, {})) and can_run_on(
+                node
+            ):
                 return True, ""
     return False, later_node
 
@@ -279,7 +285,9 @@ def _find_problems(
             pod_claim = generated.get(answer.claim)
             if pod_claim is None:
                 return denied(stated(answer.code, answer.text, answer.remedy), "", "", answer.may_serve)
-            remedy = (_plugin_offer(pod_claim, answer.most_devices, state) if answer.most_devices else "") or answer.remedy
+            remedy = (
+                _plugin_offer(pod_claim, answer.most_devices, state) if answer.most_devices else ""
+            ) or answer.remedy
             # The decision names the first key of the first container that uses the unserved claim.
             container, key = next(iter(pod_claim.users), ""), next(iter(pod_claim.amounts), "")
             return denied(stated(answer.code, answer.text, remedy), container, key, answer.may_serve)

@@ -98,7 +98,9 @@ def out_of_bounds(obj: Object, state: State) -> list[Decision]:
             for type_, name, limits, requests in judged:
                 for key, text in _beyond(bounds, limits, requests) if type_ == bounds.type else ():
                     subject = "all containers together: " if type_ == "Pod" else ""
-                    message = f"the API server would refuse the pod because of LimitRange {bounds.name}: {subject}{text}"
+                    message = (
+                        f"the API server would refuse the pod because of LimitRange {bounds.name}: {subject}{text}"
+                    )
                     decisions.append(Decision(name_of(obj), name, "", key, Outcome.LEFT, message, code="D219"))
     return decisions
 

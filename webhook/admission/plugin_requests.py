@@ -125,7 +125,9 @@ def judge_plugin_request(request: PluginRequest | None, state: State, budget: Bu
     too_small: list[Node] = []
     busy_nodes: list[Node] = []
     # Nodes with all of the resources come first, because the first of them usually has enough.
-    nodes_with_all = frozenset.intersection(*[fleet.handed_out_anywhere.get(key, frozenset()) for key in request.amounts])
+    nodes_with_all = frozenset.intersection(
+        *[fleet.handed_out_anywhere.get(key, frozenset()) for key in request.amounts]
+    )
     for names in (nodes_with_all & reached, reached - nodes_with_all):
         for name in names:
             budget.charge()
@@ -166,7 +168,9 @@ def _autoscaler_can_serve(request: PluginRequest, state: State) -> bool:
 def _busy_text(request: PluginRequest, busy_nodes: list[Node], uses: Mapping[str, Mapping[str, int]]) -> str:
     free: dict[str, tuple[int, str]] = {}
     for key in request.amounts:
-        free_by_node = {node.metadata.name: _free_amount(node, key, uses.get(node.metadata.name, {})) for node in busy_nodes}
+        free_by_node = {
+            node.metadata.name: _free_amount(node, key, uses.get(node.metadata.name, {})) for node in busy_nodes
+        }
         freest = min(free_by_node, key=lambda name: (-free_by_node[name], name))
         free[key] = free_by_node[freest], freest
     key = next((key for key, (most, _) in free.items() if most < request.amounts[key]), next(iter(free)))

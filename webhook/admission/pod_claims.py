@@ -93,7 +93,11 @@ def extended_claims(
     if extended is None:
         return ()
     bridge = state.configuration.file.bridge
-    spec = tolerate_fence(extended.claim).spec if bridge is not None and name == bridge.scheduler_name else extended.claim.spec
+    spec = (
+        tolerate_fence(extended.claim).spec
+        if bridge is not None and name == bridge.scheduler_name
+        else extended.claim.spec
+    )
     by_name = pods.requests_by_name(typed, classes)
     requesting = [
         (container.name, key)

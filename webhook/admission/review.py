@@ -265,7 +265,9 @@ def _answer(
             for refusal in verdict.refusals
         ]
         if verdict.templates:
-            held_back_warnings.append("drawbridge would make this pod request its devices through ResourceClaims in mode enforce")
+            held_back_warnings.append(
+                "drawbridge would make this pod request its devices through ResourceClaims in mode enforce"
+            )
         warnings = (*held_back_warnings, *verdict.warnings)
     is_held = (applied.operations, applied.refusals) != (verdict.operations, verdict.refusals)
     recorded_outcome = _HELD_BACK.get(outcome, outcome) if is_held else outcome
@@ -287,7 +289,10 @@ def _answer(
     if outcome == "translated" and controller in _WATCHED_CONTROLLERS and not request.dry_run:
         awaited = tuple([(request.namespace, template_name) for template_name in applied.templates])
     return Answer(
-        response=response, record=_record(review, verdict, recorded_outcome, mode), awaited_templates=awaited, is_late=is_late
+        response=response,
+        record=_record(review, verdict, recorded_outcome, mode),
+        awaited_templates=awaited,
+        is_late=is_late,
     )
 
 

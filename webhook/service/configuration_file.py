@@ -111,7 +111,9 @@ class Source:
         rest = f" (and {len(others)} more, in the log)" if others else ""
         refused = f"the new content is invalid, so the last valid one stays in use: {first[:_LONGEST_LINE]}{rest}"
         domains = ", ".join(self._names_not_sent)[:_LONGEST_LINE]
-        not_sent = f"the API server might not send pods with keys of {domains}: generate the webhook configurations again"
+        not_sent = (
+            f"the API server might not send pods with keys of {domains}: generate the webhook configurations again"
+        )
         return {"configuration": refused if first else "", "webhooks": not_sent if domains else ""}
 
     async def follow(self, changed: Callable[[Configuration], None]) -> None:
@@ -135,7 +137,9 @@ class Source:
             problems = [str(problem) for problem in error.problems[:_MISTAKES]]
             more = len(error.problems) - len(problems)
             self.problem = "\n".join([*problems, f"and {more} more"] if more else problems)
-            logger.error("the new configuration is invalid, so the last valid one stays in use", extra={"problem": self.problem})  # noqa: TRY400  the findings say it all
+            logger.error(
+                "the new configuration is invalid, so the last valid one stays in use", extra={"problem": self.problem}
+            )  # noqa: TRY400  the findings say it all
             return False
         logger.info("a new configuration is in use", extra={"path": self.path})
         self._names_not_sent = registration.names_not_sent(self.current, self._initial)

@@ -143,7 +143,9 @@ class MissedPods:
         if mode_of(state, workload(metadata.namespace, metadata_at_admission(pod))) not in (Mode.ENFORCE, Mode.WARN):
             return ""
         suggestions = {
-            key: suggestion for key, suggestion in find_unknown(pod, state, Budget(step_limits.MISSED_POD)).items() if suggestion
+            key: suggestion
+            for key, suggestion in find_unknown(pod, state, Budget(step_limits.MISSED_POD)).items()
+            if suggestion
         }
         if not suggestions:
             return ""

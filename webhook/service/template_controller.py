@@ -334,7 +334,8 @@ class Templates:
                     await self._create(namespace, name, wanted)
             case Due.REPLACE if stored is not None:
                 logger.warning(
-                    "a template of drawbridge had other content, and is replaced", extra={"template": f"{namespace}/{name}"}
+                    "a template of drawbridge had other content, and is replaced",
+                    extra={"template": f"{namespace}/{name}"},
                 )
                 await self._delete(stored, "replaced")
                 await self._create(namespace, name, wanted)

@@ -47,7 +47,9 @@ Unstocked = Namespace | ResourceQuota | LimitRange | ResourceClaimTemplate | Pod
 Seen = Stocked | Unstocked
 _STOCKED = (Node, ResourceSlice, DeviceClass, DeviceTaintRule, DeviceCompatibility, ResourceClaim)
 
-_LimitedNames = dict[str, frozenset[str]]  # the resource names that each ResourceQuota or LimitRange of a namespace limits
+_LimitedNames = dict[
+    str, frozenset[str]
+]  # the resource names that each ResourceQuota or LimitRange of a namespace limits
 _TemplateKey = tuple[str, str]  # namespace, name
 _PodUse = tuple[str, dict[str, int]]  # a pod's node, and what the pod requests of its device plugins, in nano-units
 

@@ -103,7 +103,9 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 if amount is not None and amount.nano > 0:
                     shared.setdefault(name, {})[node.metadata.name] = replicated
         labelled: dict[str, dict[str, str]] = {}
-        with_plugin = frozenset().union(*[names for key, names in handed_out_anywhere.items() if key.startswith("nvidia.com/")])
+        with_plugin = frozenset().union(
+            *[names for key, names in handed_out_anywhere.items() if key.startswith("nvidia.com/")]
+        )
         for vocabulary in VOCABULARIES:
             bare = vocabulary.bare
             if bare is None:
@@ -241,7 +243,9 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
     ranked_bandwidths = sorted(bandwidths, key=lambda amount: (-bandwidths[amount], amount))[:_MAX_SIZES]
     sharing_nodes = nodes_where(lambda groups: any(group.bandwidth for group in groups))
     cpus = count_nodes(lambda groups: {max([group.cpus for group in groups])} - {0})
-    cpu_counting_nodes = nodes_where(lambda groups: any(CPU in group.sample.node_allocatable_resources for group in groups))
+    cpu_counting_nodes = nodes_where(
+        lambda groups: any(CPU in group.sample.node_allocatable_resources for group in groups)
+    )
     shared = {group for group in device_counts if group.sample.allow_multiple_allocations}
     partial_nodes = nodes_where(lambda groups: any(group.parted for group in groups & shared))
     whole_nodes = nodes_where(lambda groups: not all(group.parted for group in groups & shared))

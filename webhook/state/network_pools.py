@@ -106,7 +106,11 @@ def _entries(obj: Object, prefixes: Mapping[tuple[str, str], str]) -> Iterator[t
     default_prefix = "openshift.io" if name == _OPERATOR_CONFIG_MAP else "intel.com"
     if obj.get("kind") == "ConfigMap":
         for entry, value in list(inside(obj, "data").items())[:_MAX_ENTRIES]:
-            yield f"ConfigMap {namespace}/{name} ({entry})", value, prefixes.get((namespace, name), "") or default_prefix
+            yield (
+                f"ConfigMap {namespace}/{name} ({entry})",
+                value,
+                prefixes.get((namespace, name), "") or default_prefix,
+            )
     for plugin in _POLICY_PLUGINS if obj.get("kind") in POLICIES else ():
         content = text(inside(obj, "spec", plugin).get("config"))
         if content:

@@ -86,7 +86,9 @@ def wrong_templates(templates: Sequence[NodeTemplate]) -> Iterable[Finding]:
             yield mistake(f"{path}/maxNodes", f"{template.max_nodes} is not a number of nodes", "write 0 or more")
         if template.max_nodes and not template.labels:
             reason = "without labels the nodes of this template cannot be counted"
-            yield mistake(f"{path}/labels", reason, "write labels that all of its nodes have, and that no other node has")
+            yield mistake(
+                f"{path}/labels", reason, "write labels that all of its nodes have, and that no other node has"
+            )
         if not (template.devices or template.allocatable):
             yield mistake(
                 f"{path}/devices",

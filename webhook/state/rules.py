@@ -85,7 +85,11 @@ def contradictions(file: File) -> Iterable[Finding]:
     if not 0 <= file.canary <= 100:
         yield mistake("/canary", f"{file.canary} is not a percentage", "write 0 to 100")
     if file.evict_missed_pods < 0:
-        yield mistake("/evictMissedPods", f"{file.evict_missed_pods} is below 0", "write the maximum number of pods per minute, or 0")
+        yield mistake(
+            "/evictMissedPods",
+            f"{file.evict_missed_pods} is below 0",
+            "write the maximum number of pods per minute, or 0",
+        )
     yield from _wrong_meanings(file, dialects)
     yield from _wrong_keys(file, dialects.values())
     yield from wrong_targets(file, targets)
@@ -121,7 +125,11 @@ def contradictions(file: File) -> Iterable[Finding]:
         yield from _wrong_driver_name(f"/extendedResources/drivers/{escape(driver)}", driver, names.driver_name)
     if file.bridge is not None:
         if not file.bridge.scheduler_name:
-            yield mistake("/bridge/schedulerName", "no scheduler is named", "write the name of the scheduler with drawbridge's plugin")
+            yield mistake(
+                "/bridge/schedulerName",
+                "no scheduler is named",
+                "write the name of the scheduler with drawbridge's plugin",
+            )
         yield from _wrong_list("/bridge/drivers", file.bridge.drivers, names.driver_name)
         yield from _wrong_placement(file.bridge.placement)
         yield from _fence_conflicts(file.bridge, file.extended_resources)
@@ -289,7 +297,11 @@ def _wrong_keys(file: File, dialects: Iterable[Dialect]) -> Iterable[Finding]:
         for key in keys:
             if key not in known_keys and not any(matches(key) for matches in patterns):
                 key_without_prefix = key.removeprefix("requests.")
-                hint = f"write {key_without_prefix}" if key_without_prefix in known_keys else "`drawbridge dialects` lists all keys"
+                hint = (
+                    f"write {key_without_prefix}"
+                    if key_without_prefix in known_keys
+                    else "`drawbridge dialects` lists all keys"
+                )
                 yield mistake(f"/{field}/{escape(key)}", f"no dialect knows the key {key!r}", hint)
     for key, policy in file.mixed.items():
         path = f"/mixed/{escape(key)}"
@@ -411,7 +423,9 @@ def _wrong_shaping(table: Dialect, path: str) -> Iterator[Finding]:
             continue
         where = f"{path}/keys/{number}/role"
         if not has_request and not names_by_role:
-            reason = "this key modifies a container's request, but no key of this dialect requests anything on a container"
+            reason = (
+                "this key modifies a container's request, but no key of this dialect requests anything on a container"
+            )
             yield mistake(where, reason, "add the resource name by which the containers request devices")
         first_name = names_by_role.setdefault((row.place is Position.ENV, row.role), row.name)
         if first_name != row.name:
@@ -534,7 +548,9 @@ def _wrong_expression(row: Row, path: str) -> Iterator[Finding]:
             hint,
         )
     elif too_costly(compiled):
-        yield mistake(path, "the expression costs too much on a long value", "read the value once, without nested loops")
+        yield mistake(
+            path, "the expression costs too much on a long value", "read the value once, without nested loops"
+        )
 
 
 def _too_long(text: str, path: str) -> Iterator[Finding]:
@@ -576,14 +592,18 @@ def wrong_targets(file: File, targets: Mapping[str, Target]) -> Iterator[Finding
         elif name in targets and owner is not None and owner.driver != targets[name].driver:
             reason = f"class {class_} belongs to target {owner.name!r}, so requests for {name!r} would get devices of {owner.name!r}"
             yield mistake(
-                f"/classes/{escape(name)}", reason, f"write `target: {owner.name}` in the rows that request such devices"
+                f"/classes/{escape(name)}",
+                reason,
+                f"write `target: {owner.name}` in the rows that request such devices",
             )
 
 
 def _wrong_target(target: Target, path: str) -> Iterator[Finding]:
     """Find names that would be invalid in claims, or that would change the meaning of a CEL expression."""
     if not target.driver:
-        yield mistake(f"{path}/driver", "no driver is given", "write the name in spec.driver of the driver's ResourceSlices")
+        yield mistake(
+            f"{path}/driver", "no driver is given", "write the name in spec.driver of the driver's ResourceSlices"
+        )
         return
     yield from _wrong_driver_name(f"{path}/driver", target.driver, names.driver_name)
     request = target.request

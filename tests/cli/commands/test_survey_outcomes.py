@@ -155,7 +155,11 @@ def test_a_request_served_by_core_is_left_if_blocked(name):
     assert "tolerate them" in remedy
     left, why, until, remedy = verdict_of(taint_rule("drawbridge.dev/fence"))
     assert until == ""
-    assert (left, "a fence keeps the devices of gpu.nvidia.com" in why, "the scheduler that the fence allows" in remedy) == (
+    assert (
+        left,
+        "a fence keeps the devices of gpu.nvidia.com" in why,
+        "the scheduler that the fence allows" in remedy,
+    ) == (
         Outcome.LEFT,
         True,
         True,

@@ -49,7 +49,9 @@ async def test_an_invalid_rule_file_is_reported_and_not_used(cluster, tmp_path):
             status, body = await text(f"{url}/readyz?verbose", await trust(cluster))
             assert status == 200
             assert "[!]webhooks: the API server might not send pods with keys of our.org: " in body
-            assert f"[!]configuration: the new content is invalid, so the last valid one stays in use: {file}:3:" in body
+            assert (
+                f"[!]configuration: the new content is invalid, so the last valid one stays in use: {file}:3:" in body
+            )
             assert "did you mean count?" in body
         assert "patch" in await post(cluster, here.address, ours)
 
