@@ -137,7 +137,7 @@ async def test_a_leader_with_an_expired_lease_writes_nothing():
     cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
     async with running(cluster) as sidecar:
         on = await stopped(sidecar.service.election)
-        sidecar.service.election._renewed -= 60.0  # the Lease has expired, but the replica does not know yet
+        sidecar.service.election._renewed_at -= 60.0  # the Lease has expired, but the replica does not know yet
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         _, reserved = await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
         commit = asyncio.create_task(sidecar.plugin("commit", {"reservation": reserved["reservation"]}))

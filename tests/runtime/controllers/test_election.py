@@ -157,7 +157,7 @@ async def test_a_former_leader_leads_again_after_its_rest():
     await until(lambda: leading)
     await give_lease_to(cluster, "other")
     await until(lambda: not leading)
-    ended = candidate.election._ended  # the real end, which the test sees only later
+    ended = candidate.election._ended_at  # the real end, which the test sees only later
     await give_lease_to(cluster, None)
     await until(lambda: leading)
     assert asyncio.get_running_loop().time() - ended >= 0.3
@@ -211,7 +211,7 @@ async def test_a_candidate_ends_with_an_error_on_a_restored_store(leads):
         await asyncio.Event().wait()
 
     running = asyncio.create_task(election.run(lead))
-    await until(lambda: election._latest)
+    await until(lambda: election._latest_version)
     await until(lambda: bool(leading) is leads)
     cluster.older = True
     with pytest.raises(StoreRestoredError, match=r"has resourceVersion 1 after [0-9]+: .* restored to an older copy"):

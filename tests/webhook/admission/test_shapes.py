@@ -48,7 +48,7 @@ def test_a_bug_in_a_check_for_warnings_does_not_refuse_the_claim(monkeypatch):
         admission.decide_review("validate", review(claim, group=group, resource=resource), state()).body
     )["response"]
     assert response["allowed"] is True
-    assert ["this is a bug in drawbridge" in text for text in response["warnings"]] == [True]
+    assert ["because of a bug in drawbridge" in text for text in response["warnings"]] == [True]
 
 
 @pytest.mark.parametrize("mode", ["enforce", "warn"])

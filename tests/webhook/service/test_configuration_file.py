@@ -147,5 +147,5 @@ def test_keys_missing_in_the_webhook_configuration_are_reported(file):
     for name, reported in [("nvidia.com/our-gpu", False), ("our.org/gpu", True), ("amd.com/our-gpu", False)]:
         file.write_text(GOOD.format(mode="warn") + TABLE.replace("NAME", name))
         assert source.reload()
-        assert ("names of our.org to the webhook" in source.notes()["webhooks"]) == reported
+        assert ("keys of our.org" in source.notes()["webhooks"]) == reported
     assert not Source(str(file)).notes()["webhooks"]
