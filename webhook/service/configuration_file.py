@@ -137,9 +137,8 @@ class Source:
             problems = [str(problem) for problem in error.problems[:_MISTAKES]]
             more = len(error.problems) - len(problems)
             self.problem = "\n".join([*problems, f"and {more} more"] if more else problems)
-            logger.error(
-                "the new configuration is invalid, so the last valid one stays in use", extra={"problem": self.problem}
-            )  # noqa: TRY400  the findings say it all
+            details = {"problem": self.problem}
+            logger.error("the new configuration is invalid, so the last valid one stays in use", extra=details)  # noqa: TRY400  the problem says it all
             return False
         logger.info("a new configuration is in use", extra={"path": self.path})
         self._names_not_sent = registration.names_not_sent(self.current, self._initial)
