@@ -21,7 +21,7 @@ class WebhookMetrics(MetricsPort):
         self._reviews = self.counter(
             "drawbridge_reviews",
             "Admission reviews answered, by outcome: untouched, left, warned, unreadable, undecided, off, out of scope, translated, "
-            'cleaned, replayed or refused. If the mode does not allow a change, the outcome is "would translate" and so on.',
+            'cleaned, replayed, refused. If the mode does not allow a change, the outcome is "would translate" and so on.',
             ("path", "mode", "outcome"),
         )
         self._decisions = self.counter(

@@ -63,7 +63,7 @@ NEXT_STEPS = {
     "never of such a class": ([*fleet(), claim("c", class_name="none"), pod("p", "c")], "bridge", "waiting for DeviceClass none"),
     "fits": ([*fleet(), claim("c"), pod("p", "c")], "bridge", "devices for it are free, and drawbridge has not placed it yet"),
     "fits where it may not run": ([*map(tainted_node, fleet()), claim("c"), pod("p", "c")], "bridge", "not where it may run: node(s) had untolerated taint(s): gpu:NoSchedule (2 of 2 nodes)"),
-    "tainted devices": ([*fleet(), TAINT, claim("c"), pod("p", "c")], "bridge", "are tainted"),
+    "tainted devices": ([*fleet(), TAINT, claim("c"), pod("p", "c")], "bridge", "have a taint"),
     "waits for our template": ([*fleet(), entry("drawbridge-1")], "template controller", "ResourceClaimTemplate drawbridge-1 does not exist"),
     "waits for its author's template": ([*fleet(), entry("own")], "user", "ResourceClaimTemplate own does not exist"),
     "a copy of a translated pod": ([*fleet(), entry(f"drawbridge-{'0' * 32}")], "user", "is not created for a copy of a translated pod: create the pod from its original manifest"),

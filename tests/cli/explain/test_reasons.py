@@ -139,7 +139,7 @@ def test_pods_of_files_are_blocked_by_the_configurations_fence(tmp_path):
     shown = explain(
         tmp_path, "pod p", *big(*fleet(2, 2)), claim("c"), waiting_pod(), more=("--config", str(path))
     ).stdout
-    assert "are tainted" in shown
+    assert "have a taint" in shown
     assert "fit now\n" not in shown
 
 

@@ -56,7 +56,7 @@ def test_an_answer_is_early_until_its_awaited_templates_exist(stored, early):
 
 def test_the_metric_of_reviews_documents_every_outcome():
     [counter] = [metric for metric in WebhookMetrics().registry.collect() if metric.name == "drawbridge_reviews"]
-    listed = counter.documentation.partition("by outcome: ")[2].partition(", or ")[0]
+    listed = counter.documentation.partition("by outcome: ")[2].partition(". ")[0]
     assert set(listed.split(", ")) == set(get_args(admission.ReviewOutcome))
 
 
