@@ -1,1 +1,1 @@
-"""The domain: devices, slices, classes, claims and rules, as values and pure functions (no I/O, no clock, no randomness)."""
+"""Devices, slices, classes, claims and rules: values, and pure functions on them (without I/O, clock or randomness)."""

@@ -1,22 +1,22 @@
 """The limit on the work of one review, one scheduling attempt or one command: a number of steps, and a deadline.
 
-The code that answers the question makes the budget and passes it down as an argument; a budget is never global and never
-a default argument. Every loop whose length a request chooses charges the budget before it works:
+The caller that starts the work makes the budget and passes it down as an argument; a budget is never global and never
+a default argument. Every loop whose length depends on the input charges the budget before it works:
 
-    budget = Budget(100_000, is_out_of_time=lambda: monotonic() > deadline)   # in `service`, which has a clock
-    selector.matches(view, budget)                                       # in between: pass it on
+    budget = Budget(100_000, is_out_of_time=lambda: monotonic() > deadline)   # the caller, which has a clock
+    selector.matches(view, budget)                                       # a function in between passes the budget on
     for device in devices:
-        budget.charge(3)                                                 # in the loop: charge the cost of one turn
+        budget.charge(3)                                                 # the loop charges the cost of one iteration
     budget.charge_whole(work(pattern))                                   # before a library call, which cannot be interrupted
 
-A step is about a microsecond on a slow core. It need not be exact: half the true cost is fine, a loop that charges
-nothing is not. Code that counts in coarser units takes a `part` with a price.
+A step is about a microsecond on a slow core. A charge need not be exact: half the true cost is fine, but every loop
+must charge something. Code that counts in coarser units makes a `part`, whose steps cost several steps of this budget.
 
-When the steps are used up, or `is_out_of_time` returns true, this and every later `charge` raises OutOfBudget. The outcome is
-"undecided", neither yes nor no, and only the maker of the budget catches it. OutOfBudget is not a SelectorError, so code
-that treats a failing selector as "no match" never swallows it. `max_call_steps` bounds a single library call, which nothing
-can interrupt. Answers must not depend on how busy the machine is: if the budget `is_late`, time ran out before the
-steps did, and the maker reports that alone.
+When the steps are used up, or `is_out_of_time` returns true, the current and every later `charge` raises OutOfBudget.
+The result of the work is then "undecided", neither yes nor no. Only the caller that made the budget catches
+OutOfBudget. It is not a SelectorError, so code that treats a failing selector as "no match" never swallows it.
+`max_call_steps` bounds a single library call. Answers must not depend on how busy the machine is: if `is_late` is true,
+work was skipped for lack of time, and the caller reports no other result than that.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Budget:
     def part(self, steps: int = UNBOUNDED, *, price: int = 1) -> Budget:
         """Make a budget for a part of the work; each of its steps also costs this budget `price` steps.
 
-        When the part is used up, its maker may catch OutOfBudget and go on with the next part; if this budget is used up
-        as well, the next charge raises again.
+        When the part is used up, the code that made the part may catch OutOfBudget and go on with another part. If this
+        budget is used up as well, the next charge raises again.
         """
         return _PartBudget(self, steps, price)
 
@@ -90,7 +90,10 @@ class Budget:
         self._is_late = True
 
     def is_abandoned(self) -> bool:
-        """Return whether the caller no longer waits, for work that charges nothing; once this is true, every later charge raises."""
+        """Return whether the caller no longer waits.
+
+        If so, every later charge raises. For work that charges nothing.
+        """
         if self._is_out_of_time is None or not self._is_out_of_time():
             return False
         self._check_below = _ALWAYS
@@ -109,17 +112,17 @@ class Budget:
 
     @property
     def spent(self) -> int:
-        """How many steps were charged."""
+        """The number of steps that were charged."""
         return self.steps - self.left
 
     @property
     def is_out(self) -> bool:
-        """Whether a charge was refused, as every later one will be."""
+        """Whether a charge raised OutOfBudget; every later charge then raises as well."""
         return self._check_below == _ALWAYS
 
 
 class _PartBudget(Budget):
-    """A budget that charges the budget it is a part of as well."""
+    """A budget whose charges also count against the budget that made it."""
 
     __slots__ = ("_price", "_whole")
 

@@ -1,10 +1,11 @@
 """A cache bounded by bytes, for entries whose size a request chooses: compiled selectors, patterns, views.
 
-`functools.lru_cache` counts entries, and 4,096 entries of 300 KiB are 1.2 GiB. Here the caller states the weight of each
-entry. New entries, and old entries that are found again, go into the young half; when the young half is full it becomes
-the old half, and the previous old half is dropped. A hit in the young half is one dict lookup, and an entry that was used
-since the last swap is never dropped. Concurrent threads (one reads a configuration while another decides reviews) can at
-worst lose an entry, or miscount one until the next swap.
+`functools.lru_cache` bounds the number of entries, and 4,096 entries of 300 KiB take 1.2 GiB. Here the caller states
+the weight of each entry in bytes. The cache has two halves. New entries go into the young half, and so do entries of
+the old half when they are read. When the young half is full, it becomes the old half, and the entries of the previous
+old half are dropped. So the next swap never drops an entry that was used since the last one. The cache takes no lock.
+Concurrent threads (one reads a configuration while another decides reviews) can at worst lose an entry, or count its
+weight wrongly until the next swap.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ V = TypeVar("V")
 
 
 class Cache(Generic[V]):
-    """Keeps values by key, up to a number of bytes."""
 
     __slots__ = ("_half", "_old", "_weight", "_young", "limit")
 
@@ -30,7 +30,7 @@ class Cache(Generic[V]):
         self._weight = 0  # the weight of the young half
 
     def get(self, key: Hashable) -> V | None:
-        """Return the value of a key, or None."""
+        """Return the value of a key, or None if the cache does not hold the key."""
         entry = self._young.get(key)
         if entry is not None:
             return entry[0]
@@ -41,7 +41,7 @@ class Cache(Generic[V]):
         return entry[0]
 
     def put(self, key: Hashable, value: V, weight: int) -> None:
-        """Keep a value of about `weight` bytes, its key included; a value larger than half the cache is not kept."""
+        """Keep a value; with its key it takes about `weight` bytes. A value larger than half the cache is not kept."""
         if weight > self._half:
             return
         if self._weight + weight > self._half:

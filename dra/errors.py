@@ -1,4 +1,4 @@
-"""Every error that `dra` raises for broken input. A refusal is a value, never an exception."""
+"""Every error that `dra` raises for broken input. The refusal of a valid request is a value, never an exception."""
 
 
 class DraError(Exception):
@@ -14,7 +14,10 @@ class SemverError(DraError, ValueError):
 
 
 class SelectorError(DraError):
-    """A CEL expression cannot be used; `position` is the offset of the problem in characters, if it has one."""
+    """A CEL expression cannot be used.
+
+    `position` is the offset in characters at which the problem is, if it is known.
+    """
 
     def __init__(self, message: str, position: int | None = None) -> None:
         super().__init__(message)
@@ -34,7 +37,10 @@ class SelectorTypeError(SelectorError):
 
 
 class SelectorRunError(SelectorError):
-    """The expression failed on a particular device. That fails the scheduling attempt; it never means "no match"."""
+    """The expression failed on a particular device.
+
+    The failure ends the scheduling attempt; it never means "no match".
+    """
 
 
 class NoSuchKey(SelectorRunError):  # noqa: N818 - as in Kubernetes' message
@@ -50,19 +56,22 @@ class CostExceeded(SelectorError):  # noqa: N818 - the name under which Kubernet
 
 
 class NodeSelectorError(DraError):
-    """A node selector that Kubernetes cannot parse. It fails any allocation that reads the slice; it never means "no match"."""
+    """Kubernetes cannot parse a node selector.
+
+    Any allocation that reads the slice fails; this never means "no match".
+    """
 
 
 class CapacityError(DraError):
-    """A capacity request that cannot be computed, or a negative amount. It fails the scheduling attempt."""
+    """A capacity request cannot be computed, or an amount is negative. The scheduling attempt fails."""
 
 
 class OutOfBudget(DraError):  # noqa: N818 - an outcome: the input need not be wrong
-    """The work was given up (`dra.budget`); the question is undecided."""
+    """The work exceeded its budget (`dra.budget`) and was ended without a result."""
 
 
 class ServerError(DraError):
-    """A Kubernetes version or feature gate that does not exist, or that the API server does not start with."""
+    """A Kubernetes version or feature gate does not exist, or the API server does not start with it."""
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message)

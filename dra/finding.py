@@ -1,8 +1,8 @@
 """A finding: a problem, or a notable fact, about one object. Every check returns findings, and every report prints them.
 
-A code never changes its meaning. `object` is Kind/namespace/name, or Kind/name of an object without a namespace. `path` is a JSON
-pointer into the object. `remedy` is the action to take. `basis` is the evidence, if that is not the object itself: an event, a trial, the
-usual meaning of a key.
+A code never changes its meaning. `object` is Kind/namespace/name, or Kind/name of an object without a namespace. `path`
+is a JSON pointer into the object. `remedy` is the action to take. `basis` names the evidence for the finding if the
+object itself is not the evidence: an event, a trial, the usual meaning of a key.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ __all__ = ["Finding", "Findings", "Place", "Severity", "finding_at", "make_findi
 
 
 class Place(Wire, frozen=True, kw_only=True, omit_defaults=False):
-    """The position of an object or a part of it in the input. Empty if the object was read from a server."""
+    """The position of an object, or of a part of the object, in the input files.
+
+    Empty if a server returned the object.
+    """
 
     file: str = ""
     line: int = 0
@@ -61,7 +64,7 @@ def stated(code: str, message: str, remedy: str = "") -> Finding:
 
 
 def recoded(finding: Finding, code: str) -> Finding:
-    """Return the finding with another code and its severity; if the remedy is the old code's, it becomes the new code's."""
+    """Return the finding with another code and its severity. A remedy of the finding's own is kept."""
     remedy = "" if finding.remedy == CODES[finding.code].remedy else finding.remedy
     return make_finding(code, finding.object, finding.message, remedy, path=finding.path, basis=finding.basis)
 
@@ -69,7 +72,7 @@ def recoded(finding: Finding, code: str) -> Finding:
 def make_finding(
     code: str, reference: str, message: str, remedy: str = "", *, path: str = "", basis: str = ""
 ) -> Finding:
-    """Return a finding about an object, with the severity of the code and, if no remedy is given, its remedy."""
+    """Return a finding about an object. The code gives the severity, and the remedy if none is given."""
     known = CODES[code]
     return Finding(
         code=code,

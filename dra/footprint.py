@@ -1,7 +1,8 @@
 """An estimate of the memory that a value takes, deterministic for equal values.
 
-Thousands of objects arrive each second, so the estimate does not walk them in Python: it encodes the value as JSON and
-counts characters in the text. Shared parts count every time, so it is about an upper bound (`tests/dra/test_footprint.py`).
+Thousands of objects arrive each second, so the estimate does not walk them in Python. It encodes the value as JSON and
+counts characters in the text. A part that a value contains twice counts twice, although it takes memory once, so the
+estimate is roughly an upper bound (`tests/dra/test_footprint.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import msgspec
 from dra.quantity import Quantity
 from dra.wire import Opaque
 
-# Python's overhead in bytes for each string, number or field, list, and object.
+# Python's overhead in bytes for each: a quote of a string, a comma between members, a list, an object.
 _COSTS = ((b'"', 20), (b",", 20), (b"[", 56), (b"{", 64))
 _QUANTITY = "0" * 160
 

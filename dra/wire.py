@@ -1,8 +1,8 @@
 """Decodes objects of the Kubernetes API into values, and encodes values as JSON.
 
-All wire types are frozen msgspec Structs. Unknown fields are dropped on read, so an object that was read is never written
-back: only patches and our own objects leave the process (docs/architecture.md, "Patches, not objects"). Decoded values
-hold the fields as they were sent; `dra.objects.defaults` applies the API server's defaults.
+All wire types are frozen msgspec Structs. Decoding drops unknown fields, so a decoded object is never written back: the
+process sends only patches, and objects that it makes itself (docs/architecture.md, "Patches, not objects"). Decoded
+values hold the fields as the sender wrote them; `dra.objects.defaults` applies the API server's defaults.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Opaque:
-    """A JSON value kept as its bytes, which takes less memory: `{}` is 2 bytes, and 64 as a dict. `value` decodes it each time."""
+    """A JSON value kept as bytes, because `{}` takes 64 bytes as a dict. `value` decodes the bytes on each call."""
 
     __slots__ = ("json",)
 
@@ -35,7 +35,7 @@ class Opaque:
         return cls(msgspec.json.encode(value, order="deterministic"))
 
     def value(self) -> Json:
-        """Decode the value. The caller should not keep the result."""
+        """Decode the value. A caller that kept the result would lose the saving of memory."""
         return msgspec.json.decode(self.json)
 
     def __eq__(self, other: object) -> bool:
@@ -51,12 +51,12 @@ class Opaque:
 class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """Base of every wire type. Values are trees without cycles, so the garbage collector does not track them.
 
-    Each type repeats `frozen=True, kw_only=True`: msgspec inherits only the first, and type checkers neither.
+    Each type repeats `frozen=True, kw_only=True`: msgspec inherits only `frozen`, and type checkers inherit neither.
     """
 
 
 class WireError(ValueError):
-    """The JSON is not a valid object of its type; `pointer` is the place."""
+    """The JSON is not a valid object of its type. `pointer` leads to the wrong value."""
 
     def __init__(self, message: str, pointer: str = "") -> None:
         super().__init__(f"{pointer}: {message}" if pointer else message)
@@ -81,7 +81,7 @@ def decode(data: bytes | str, type_: type[T]) -> T:
         return decoded
     try:
         plain = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # in a field that is skipped
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # in a field that the typed decoder skipped
         raise WireError(f"not JSON: {error}") from error
     except RecursionError as error:
         raise WireError(_TOO_DEEP) from error
@@ -106,7 +106,7 @@ def convert(value: Json, type_: type[T]) -> T:
 
 
 def encode(value: object) -> bytes:
-    """Encode a value as JSON without unset fields, keys in a fixed order."""
+    """Encode a value as JSON without unset fields, with the keys in a fixed order."""
     return msgspec.json.encode(value, enc_hook=_write, order="deterministic")
 
 
@@ -116,12 +116,15 @@ def builtins(value: object) -> Json:
     return msgspec.json.decode(encode(value))
 
 
-# Maps from names to quantities.
+# Fields that map names to quantities.
 _AMOUNTS = frozenset(("limits", "requests"))
 
 
 def without_nulls(value: Json, *, keep: str = "") -> Json:
-    """Drop null members at every depth, except inside members named `keep`. A null amount of a container is 0, as in Go."""
+    """Drop null members at every depth, except inside members named `keep`.
+
+    As in Go, a null in requests or limits is 0.
+    """
     if isinstance(value, list):
         return [without_nulls(item, keep=keep) for item in value]
     if not isinstance(value, dict):
@@ -136,7 +139,7 @@ def without_nulls(value: Json, *, keep: str = "") -> Json:
 
 
 def copied(value: Json) -> Json:
-    """Copy a JSON value deeply; a part that is shared in the value is copied for each place."""
+    """Copy a JSON value deeply. A part that occurs at several places of the value is copied for each of them."""
     if isinstance(value, dict):
         return {key: copied(member) for key, member in value.items()}
     return [copied(item) for item in value] if isinstance(value, list) else value
