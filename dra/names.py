@@ -1,6 +1,6 @@
 """Formats of names and values (k8s.io/apimachinery/pkg/api/validate/content and strfmt.go).
 
-Each rule returns what is wrong with a text, or "" if it is valid. Lengths are in bytes, as in Go.
+Each rule returns what is wrong with a text, or "" if the text is valid. Lengths are in bytes, as in Go.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def driver_name(text: str) -> str:
 
 
 def qualified_name(text: str) -> str:
-    """`id` or `domain/id`; like the API server, this accepts any name with two slashes or more."""
+    """The rule for `id` or `domain/id`. Like the API server, it accepts any name with two slashes or more."""
     return _cached_qualified_name(text) if len(text) <= _MAX_CACHED else _qualified_name(text)
 
 
@@ -156,7 +156,7 @@ def extended_resource_name(text: str) -> str:
 
 
 def interface_address(text: str) -> str:
-    """CIDR form in the canonical spelling (IsValidInterfaceAddress)."""
+    """The rule for an address in CIDR form, in the canonical spelling (IsValidInterfaceAddress)."""
     address, slash, bits = text.partition("/")
     try:
         ip = ipaddress.ip_address(address)
@@ -171,11 +171,11 @@ def interface_address(text: str) -> str:
 
 
 def shortened(name: str, length: int) -> str:
-    """Return the beginning of an object's name, so that a dot or a hyphen may follow it."""
+    """Return the beginning of an object's name, without a dot or hyphen at its end, so that a suffix may follow."""
     return name[:length].rstrip("-.")
 
 
 def suggestion(text: str) -> str:
-    """Propose a DNS label that resembles the text."""
+    """Propose a DNS label that resembles the text, or return "" if there is none."""
     slug = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:MAX_LABEL].rstrip("-")
     return f"for example {slug!r}" if slug and slug != text else ""

@@ -19,7 +19,7 @@ def split(pointer: str) -> list[str]:
 
 
 def look_up(value: Any, pointer: str) -> Any:
-    """Return the value at a pointer that passes through objects only, or None."""
+    """Return the value at a pointer, or None. The pointer may pass through objects, not through lists."""
     for name in split(pointer):
         value = value.get(name) if isinstance(value, dict) else None
     return value
@@ -36,7 +36,7 @@ def member(path: str, name: str) -> str:
 
 
 def field_path(pointer: str) -> str:
-    """Convert a pointer to the form of API errors: /spec/devices/requests/0/name is spec.devices.requests[0].name."""
+    """Convert a pointer to the form of API errors: /spec/devices/requests/0/name to spec.devices.requests[0].name."""
     path = ""
     for name in split(pointer):
         if not name.isdigit() and name.isidentifier():
@@ -47,9 +47,9 @@ def field_path(pointer: str) -> str:
 
 
 def of_path(path: str) -> str:
-    """Convert a path from msgspec's errors: $.spec.devices[0].name is /spec/devices/0/name.
+    """Convert a path in an error of msgspec to a pointer: $.spec.devices[0].name to /spec/devices/0/name.
 
-    msgspec writes `[...]` for any member of a map; the result then points at the map.
+    msgspec writes `[...]` for any member of a map; the pointer then ends at the map.
     """
     known = path.partition("[...]")[0]
     return known.removeprefix("$").replace("[", "/").replace("]", "").replace(".", "/")

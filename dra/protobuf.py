@@ -25,7 +25,10 @@ class WireField(NamedTuple):
 
 
 def varint(value: int) -> bytes:
-    """Encode a non-negative number: seven bits a byte, lowest first; the high bit means that more bytes follow."""
+    """Encode a non-negative number with seven bits in each byte, lowest first.
+
+    The high bit means that more bytes follow.
+    """
     written = bytearray()
     while value > 0x7F:
         written.append(value & 0x7F | 0x80)

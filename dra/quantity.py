@@ -1,12 +1,12 @@
 """Amounts as Kubernetes writes them: `80Gi`, `500m`, `1e3` (k8s.io/apimachinery/pkg/api/resource, `Quantity`).
 
-A quantity is an exact number of nano-units, `nano`, and a format to print it in. Order, equality and hash use the number
-alone. Two more facts of Go's representation are visible: CEL's `isInteger` depends on whether an amount fits the int64
-fast path, and a text that already looks canonical is printed back verbatim. `_parts` (mantissa, power of ten, big or not)
-and `_text` keep these and follow quantity.go step by step.
+A quantity is an exact number of nano-units, `nano`, and the format to print the number in. Order, equality and hash use
+the number only. Two details of Go's representation are visible as well: CEL's `isInteger` depends on whether an amount
+fits Go's fast path for int64, and a text that already looks canonical is printed back verbatim. `_parts` (mantissa,
+power of ten, whether Go uses a big number) and `_text` keep these details; they follow quantity.go step by step.
 
-Parsing takes time linear in the text. Numbers beyond ten to the power of `_LARGEST_POWER` are clamped to about that: they
-parse and print, but some of them compare as equal. Go hangs on some of them.
+Parsing takes time linear in the text. Numbers beyond ten to the power of `_LARGEST_POWER` are clamped to about that
+number: they parse and print, but some of them compare as equal. Go hangs on some of these numbers.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Final, Literal, NoReturn
 from dra.errors import QuantityError
 
 Format = Literal["DecimalSI", "DecimalExponent", "BinarySI"]
-_Parts = tuple[int, int, bool]  # mantissa, power of ten, big or not
+_Parts = tuple[int, int, bool]  # mantissa, power of ten, whether Go uses a big number
 
 NANO: Final = 10**9
-MAX: Final = 2**63 - 1  # in whole units: where binary suffixes are capped
+MAX: Final = 2**63 - 1  # in whole units: amounts with a binary suffix are capped at it
 _MIN = -(2**63)
 _LARGEST_POWER = 4000
 
 _LARGEST_NANO: Final[int] = 10 ** (_LARGEST_POWER + 9)
-_LONGEST_BITS = 10_000  # bits of a bare number in JSON; Python refuses to print 4,300 digits
+_LONGEST_BITS = 10_000  # bits of a bare number in JSON; Python refuses to print more than 4,300 digits
 _MAX_CACHED = 64  # longer texts are not cached: the cache is bounded by entries
 
 # Possessive (`*+`), so that a long run of zeros causes no backtracking.
@@ -35,18 +35,18 @@ _DECIMAL = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_SUFFIX = {power: suffix for suffix, power in _DECIMAL.items()}
 _BINARY_SUFFIX = {power: suffix for suffix, power in _BINARY.items()}
-# The most digits before a binary suffix on the int64 fast path (float32(exponent)*3/10 in Go).
+# The maximum number of digits before a binary suffix for which Go takes the int64 fast path (float32(exponent)*3/10).
 _BINARY_DIGITS = {power: 14 - power * 3 // 10 for power in _BINARY.values()}
 # More whole digits than _BINARY_WHOLE exceed the cap of binary suffixes. Of the fraction's digits after the first
 # _BINARY_FRACTION it only matters whether all are zero: multiples of 2**-60 nano-units lie further apart than that.
 _BINARY_WHOLE = 30
 _BINARY_FRACTION = 80
-_WRAPPING_POWERS = (1, 2, 3, 6, 9)  # overflow shows as zero for all others in Go
+_WRAPPING_POWERS = (1, 2, 3, 6, 9)  # powers of ten whose products wrap on overflow in Go; the others become zero
 _POWERS = tuple(10**power for power in range(64))
 
 
 class Quantity:
-    """An immutable amount. Made by `parse`, `from_int` and `from_nano`, or as the sum or difference of two others."""
+    """An immutable amount."""
 
     __slots__ = ("_parts", "_text", "format", "nano")
 
@@ -57,17 +57,17 @@ class Quantity:
 
     @staticmethod
     def parse(text: str) -> Quantity:
-        """Parse a quantity, as `parse` does."""
+        """Parse a quantity as the function `parse` does."""
         return parse(text)
 
     @classmethod
     def from_int(cls, value: int, format: Format = "DecimalSI") -> Quantity:  # noqa: A002 - Go's name for it
-        """Whole units, as Go's NewQuantity."""
+        """Make a quantity of whole units, as Go's NewQuantity does."""
         return _make(cls, (value, 0, not _MIN <= value <= MAX), format, "")
 
     @classmethod
     def from_nano(cls, nano: int, format: Format = "DecimalSI") -> Quantity:  # noqa: A002 - Go's name for it
-        """Whole billionths of a unit."""
+        """Make a quantity of billionths of a unit."""
         value, rest = divmod(nano, NANO)
         if rest:
             return _make(cls, (nano, -9, not _MIN <= nano <= MAX), format, "")
@@ -75,7 +75,7 @@ class Quantity:
 
     @classmethod
     def from_quantity(cls, quantity: Quantity) -> Quantity:
-        """The very same amount as a value of this class, which may be a subclass."""
+        """Convert a quantity to this class, which may be a subclass."""
         return _make(cls, quantity._parts, quantity.format, quantity._text)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -117,13 +117,14 @@ class Quantity:
         return self.nano != 0
 
     def __add__(self, other: Quantity) -> Quantity:
-        """The sum, in the format of the left side unless that is zero."""
+        """Return the sum in the format of the left side, or of the right side if the left side is zero."""
         return _make(self.__class__, _add(self._parts, other._parts), (self if self.nano else other).format, "")
 
     def __sub__(self, other: Quantity) -> Quantity:
-        """The difference, in the format of the left side unless that is zero."""
+        """Return the difference in the format of the left side, or of the right side if the left side is zero."""
         mantissa, scale, big = other._parts
-        # Go negates an int64 without an overflow check: the smallest one stays negative, unless big numbers are involved.
+        # Go negates an int64 without an overflow check: the smallest int64 stays negative, unless big numbers are
+        # involved.
         negated = -mantissa if big or self._parts[2] else wrap64(-mantissa)
         return _make(
             self.__class__, _add(self._parts, (negated, scale, big)), (self if self.nano else other).format, ""
@@ -135,7 +136,7 @@ class Quantity:
             return self._text or "0"
         if format_ == "BinarySI" and nano % NANO == 0 and abs(nano) >= 1024 * NANO:
             number = nano // NANO
-            times = ((number & -number).bit_length() - 1) // 10  # the power of 1024 that divides it
+            times = ((number & -number).bit_length() - 1) // 10  # the power of 1024 that divides the number
             return str(number >> 10 * times) + _BINARY_SUFFIX.get(times * 10, "")
         mantissa, power, _ = self._parts
         digits = str(mantissa)
@@ -152,27 +153,27 @@ class Quantity:
         return f"Quantity({str(self)!r})"
 
     def identical(self, other: Quantity) -> bool:
-        """Whether Go's `==` on two parsed quantities holds: equal in representation, not only in number."""
+        """Whether Go's `==` on two parsed quantities holds, which compares representations and not only numbers."""
         mine = (self._parts, self.format, self._text)
         return self is other or (not self._parts[2] and mine == (other._parts, other.format, other._text))
 
     def value(self) -> int:
-        """Whole units as Go's Value(): rounded away from zero, garbage (as in Go) beyond 64 bits."""
+        """Return whole units as Go's Value() does: rounded away from zero, and a meaningless number beyond 64 bits."""
         return _scale(self._parts, 0)
 
     def milli(self) -> int:
-        """Thousandths as Go's MilliValue(), with the same garbage beyond about 9.2e15 units."""
+        """Return thousandths as Go's MilliValue() does; beyond about 9.2e15 units, the number is meaningless, too."""
         return _scale(self._parts, -3)
 
     def as_int(self) -> int | None:
-        """Go's AsInt64: the number if Go represents it as a plain integer; None for `1.0` and `7Ei`."""
+        """Return the number if Go represents it as a plain integer (AsInt64), else None, as for `1.0` and `7Ei`."""
         mantissa, scale, big = self._parts
         if big or scale < 0:
             return None
         return _times(mantissa, scale)
 
     def as_float(self) -> float:
-        """Go's AsApproximateFloat64, with its rounding."""
+        """Return the float that Go's AsApproximateFloat64 returns, with the same rounding."""
         mantissa, scale, _ = self._parts
         try:
             base = float(mantissa)
@@ -180,7 +181,7 @@ class Quantity:
             base = float("inf") if mantissa > 0 else float("-inf")
         if scale == 0:
             return base
-        # Go's math.Pow10: a product of two table entries, and so not always the nearest float.
+        # As Go's math.Pow10, which multiplies two table entries and so does not always return the nearest float.
         if not -323 <= scale <= 308:
             return base * (0.0 if scale < 0 else float("inf"))
         coarse, fine = divmod(abs(scale), 32)
@@ -213,7 +214,7 @@ def parse_uncached(text: str) -> Quantity:
         raise _wrong(text, f"{suffix[:20]!r} is not a suffix")
     digits = digits.lstrip("0") or "0"
     exponent = (int(digits) if len(digits) < 20 else 2 * MAX) * (-1 if sign == "-" else 1)
-    if not _MIN <= exponent <= MAX:  # Go's ParseInt refuses what 64 bits do not hold
+    if not _MIN <= exponent <= MAX:  # Go's ParseInt refuses numbers that do not fit in 64 bits
         raise _wrong(text, f"{suffix[:20]!r} is not a suffix")
     low = (exponent + 2**31) % 2**32 - 2**31  # Go keeps the low 32 bits
     return _decimal(text, number, low, "DecimalExponent")
@@ -239,7 +240,7 @@ def _make(cls: type[Quantity], parts: _Parts, format_: Format, text: str) -> Qua
     return quantity
 
 
-# The slots' setters, because the class refuses assignment.
+# `_make` sets the slots with these functions, because the class refuses assignment.
 _set_nano, _set_format, _set_parts, _set_text = (
     vars(Quantity)[slot].__set__ for slot in ("nano", "format", "_parts", "_text")
 )
@@ -255,7 +256,7 @@ def _wrong(text: str, why: str) -> QuantityError:
     return QuantityError(f"{shown!r} is not a quantity: {why}; write it like 1, 500m, 80Gi or 1e3")
 
 
-# Sign, leading zeros, whole digits without them, fraction, suffix.
+# Sign, leading zeros, the other digits before the point, fraction, suffix.
 _Number = tuple[str, ...]
 
 
@@ -270,9 +271,9 @@ def _decimal(text: str, number: _Number, power: int, format_: Format) -> Quantit
         written = text if canonical or text == "0" else ""
         return _make(Quantity, (negative * int(digits), scale, False), format_, written)
     _require_digit(text, number)
-    # Count billionths, rounded up, so that an amount below one billionth becomes one billionth.
+    # The mantissa counts billionths, rounded up, so that an amount below one billionth becomes one billionth.
     digits = digits.lstrip("0")
-    # The number of leading digits (padded with zeros) that make up whole billionths.
+    # So many leading digits (padded with zeros) make up whole billionths.
     count = len(digits) + scale + 9
     if digits and count > _LARGEST_POWER + 9:
         mantissa = _LARGEST_NANO
@@ -311,7 +312,7 @@ def _binary(text: str, number: _Number, power: int) -> Quantity:
 
 
 def _require_digit(text: str, number: _Number) -> None:
-    # Go reads "+", "." and the like as zero, but only where a number would fit its fast path.
+    # Go reads a text without digits, such as "+" or ".", as zero, but only on its fast path.
     _, zeros, whole, fraction, _ = number
     if not (zeros or whole or fraction):
         raise _wrong(text, "there is no digit")
@@ -328,13 +329,13 @@ def _add(left: _Parts, right: _Parts) -> _Parts:
         if first is not None and second is not None and _MIN <= first + second <= MAX:
             return first + second, scale, False
     total = left_number * _ten(left_scale - scale) + right_number * _ten(right_scale - scale)
-    # Sums are clamped at ten times the largest number, so that a chain of them stays bounded.
+    # A sum is clamped at ten times the largest number, so that a chain of additions stays bounded.
     most = 10 * _LARGEST_NANO
     return max(-most, min(total, most)), scale, True
 
 
 def _times(value: int, power: int) -> int | None:
-    """`value * 10**power` if that is an int64."""
+    """Return `value * 10**power` if the product fits in an int64, else None."""
     if value == 0 or power == 0:
         return value
     if power > 18:

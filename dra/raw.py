@@ -1,4 +1,4 @@
-"""Access to untyped JSON: a value of an unexpected type counts as absent."""
+"""Access to untyped JSON. A value of an unexpected type counts as absent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Object = dict[str, Any]
 
 
 def mapping(value: Any) -> Object:
-    """Return an object, or {} for any other value."""
+    """Return the value if it is an object, else {}."""
     return value if isinstance(value, dict) else {}
 
 
@@ -23,7 +23,7 @@ def inside(value: Any, *path: str) -> Object:
 
 
 def members(value: Any) -> list[Any]:
-    """Return a list, or [] for any other value."""
+    """Return the value if it is a list, else []."""
     return value if isinstance(value, list) else []
 
 
@@ -39,17 +39,17 @@ def containers_of(spec: Object) -> list[Object]:
 
 
 def strings(obj: Object, *names: str) -> list[str]:
-    """Return the strings in some list members, one list after the other."""
+    """Return the strings in the lists with these names, one list after the other."""
     return [item for name in names for item in members(obj.get(name)) if isinstance(item, str)]
 
 
 def text(value: Any) -> str:
-    """Return a string, or "" for any other value."""
+    """Return the value if it is a string, else ""."""
     return value if isinstance(value, str) else ""
 
 
 def decoded(value: Any) -> Any:
-    """Return the value of a JSON text; None if it is no valid JSON text."""
+    """Decode a JSON text; return None if the value is not a valid JSON text."""
     try:
         return msgspec.json.decode(text(value))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -57,7 +57,7 @@ def decoded(value: Any) -> Any:
 
 
 def moment(value: Any) -> datetime | None:
-    """Parse a timestamp as API servers write it; None for any other value."""
+    """Parse a timestamp in the form that API servers write; return None for any other value."""
     try:
         read = datetime.fromisoformat(text(value))
     except ValueError:

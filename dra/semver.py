@@ -1,7 +1,7 @@
 """Semantic versions as DRA reads them (github.com/blang/semver/v4, k8s.io/apiserver/pkg/cel/library/semverlib.go).
 
-Order and equality ignore build metadata, as CEL does. Where Kubernetes compares versions as strings instead
-(matchAttribute), compare `str()`.
+Order and equality ignore build metadata, as in CEL. For matchAttribute, Kubernetes compares versions as strings;
+compare `str(version)` there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _SHAPE = re.compile(
 ).fullmatch
 _DIGITS = frozenset("0123456789")
 
-# A release sorts after all its prereleases; numbers sort before words.
+# Major, minor, patch, whether it is a release (which sorts after its prereleases), and the parts of the prerelease
+# (of which numbers sort before words).
 _Key = tuple[int, int, int, bool, tuple[tuple[int, int, str], ...]]
 
 
@@ -42,7 +43,7 @@ class Version:
 
     @staticmethod
     def parse_tolerant(text: str) -> Version:
-        """Parse also `v1.2` and `01.2.3`, as CEL's `semver(text, true)` does."""
+        """Parse a version as CEL's `semver(text, true)` does, which also accepts `v1.2` and `01.2.3`."""
         parts: list[str] = []
         for part in text.removeprefix("v").split(".", 2):
             bare = part.lstrip("0")

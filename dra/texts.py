@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def list_first(names: Collection[str], most: int, between: str = ", ") -> str:
-    """Return the first names, and the number of the others, as text."""
+    """Return the first `most` names as a text, with the number of further names: a, b and 3 more."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return between.join(islice(names, most)) + more
 
@@ -21,5 +21,5 @@ def count_of(number: int, noun: str) -> str:
 
 
 def joined(*parts: str) -> str:
-    """Return the parts of a sentence that are not empty, joined by colons."""
+    """Join the parts that are not empty with colons."""
     return ": ".join(filter(None, parts))
