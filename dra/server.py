@@ -1,7 +1,8 @@
 """A Kubernetes server as far as devices are concerned: its minor version, and its enabled feature gates.
 
-The API server drops fields of a disabled gate; the scheduler's allocator refuses or ignores such a field if it is
-stored. Both are assumed to run with the same gates. Gates of kubelets and drivers are not considered.
+The API server drops the fields of a disabled gate. If such a field is stored already, the scheduler's allocator refuses
+or ignores it. The API server and the scheduler are assumed to run with the same gates. Gates of kubelets and drivers
+are not considered.
 
 The tables mirror `defaultVersionedKubernetesFeatureGates` and `defaultKubernetesFeatureGateDependencies` of `RELEASE`
 (pkg/features/kube_features.go). 1.34 is the oldest minor here because it is the first with resource.k8s.io/v1.
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 OLDEST: Final = 34
-# The newest Kubernetes that is supported; what is compared with Kubernetes' own code is compared with this release.
+# The newest Kubernetes that is supported. Tests that compare drawbridge with Kubernetes' own code use this release.
 RELEASE: Final = "1.37.1"
 NEWEST: Final = int(RELEASE.split(".")[1])
 
@@ -98,19 +99,18 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     OPTIONAL_OPERATIONS: (DECLARED,),
     PARTITION_TYPE: (COUNTERS, POOL_STATUS),
 }
-_DEPENDENCIES_CHECKED_SINCE = 35  # 1.34 starts even if a gate is on and a gate that it needs is off
+_DEPENDENCIES_CHECKED_SINCE = 35  # 1.34 also starts with a gate on and a gate that it needs off
 _BOOLEANS: Final = {"true": True, "false": False}
 _STAGE_GATES: Final[Mapping[str, str]] = {"AllAlpha": _ALPHA, "AllBeta": _BETA}
 
 
 class Server(msgspec.Struct, frozen=True):
-    """A minor of Kubernetes 1.x and its enabled gates. `server_of` and `read_server` make one from the defaults."""
+    """A minor of Kubernetes 1.x and its enabled gates. `server_of` and `read_server` start from the default gates."""
 
     minor: int
     gates: frozenset[str]
 
     def enabled(self, gate: str) -> bool:
-        """Whether a gate is enabled."""
         return gate in self.gates
 
     def __str__(self) -> str:
@@ -120,7 +120,10 @@ class Server(msgspec.Struct, frozen=True):
 
 
 class Declared(msgspec.Struct, frozen=True):
-    """The minor (0: none) and gates that an administrator declared, used where the server itself does not report them."""
+    """The minor (0: none) and gates that an administrator declared.
+
+    They count where the server does not report its own.
+    """
 
     minor: int = 0
     gates: Mapping[str, bool] = {}
@@ -132,15 +135,19 @@ class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about a server: its minor, and the state of some gates."""
 
     minor: int = NEWEST
-    # Reported by the server, locked in its version, declared, or off because a gate that they need was reported off.
+    # Gates whose state the server reports, its version locks or an administrator declared, and gates that must be off
+    # because the server reports that a gate they need is off.
     gates: Mapping[str, bool] = {}
-    # Reported by the server itself.
+    # Gates whose state the server itself reports.
     reported: Mapping[str, bool] = {}
     declared: Declared = Declared()
 
     @property
     def server(self) -> Server:
-        """The server to judge claims by. Unknown gates count as enabled, so that no claim is refused for a guess."""
+        """The server for the validation of claims.
+
+        Unknown gates count as enabled, so that no claim is refused on a guess.
+        """
         if self.minor == NEWEST and not self.gates:
             return EVERYTHING
         minor = _nearest(self.minor)
@@ -148,20 +155,20 @@ class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def likely(self) -> Server:
-        """The server to predict dropped fields by. Unknown gates count as in the defaults of its version."""
+        """The server for the prediction of dropped fields. Unknown gates have the defaults of the server's version."""
         minor = _nearest(self.minor)
         known = known_gates(minor)
         return Server(minor, frozenset([gate for gate, stage in known.items() if self.gates.get(gate, stage.on)]))
 
     @property
     def guessed(self) -> dict[str, bool]:
-        """The unknown gates, each with the default of its version."""
+        """The unknown gates, each with its default in the server's version."""
         known = known_gates(_nearest(self.minor))
         return {gate: stage.on for gate, stage in sorted(known.items()) if gate not in self.gates}
 
     @property
     def assumed(self) -> dict[str, bool]:
-        """The gates whose state is the declared one, because the server does not report them."""
+        """The gates that have the declared state because the server does not report them."""
         declared = _expand_stages(_nearest(self.minor), self.declared.gates)
         return {gate: on for gate, on in sorted(self.gates.items()) if gate in declared and gate not in self.reported}
 
@@ -196,10 +203,14 @@ class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def known_of(minor: int, reported: Mapping[str, bool], declared: Declared = Declared()) -> KnownServer:  # noqa: B008  a value
-    """Combine what is known of a server: locked gates override reported ones, and these override declared ones."""
+    """Combine what is known of a server.
+
+    Locked gates override reported gates; reported gates override declared gates.
+    """
     nearest = _nearest(minor)
     gates = _expand_stages(nearest, declared.gates)
-    # A gate is off if one that it needs was reported off: otherwise the server would not have started.
+    # If the server reports that a gate is off, the gates that need this gate are off: otherwise it would not have
+    # started.
     off = {gate for gate, on in reported.items() if not on}
     if nearest >= _DEPENDENCIES_CHECKED_SINCE:
         gates |= {gate: False for gate, needs in NEEDS.items() if not off.isdisjoint(needs)}
@@ -211,7 +222,10 @@ def known_of(minor: int, reported: Mapping[str, bool], declared: Declared = Decl
 
 
 def _expand_stages(minor: int, declared: Mapping[str, bool]) -> dict[str, bool]:
-    """Replace AllAlpha and AllBeta by the gates of that stage; a gate declared by its own name takes precedence."""
+    """Replace AllAlpha and AllBeta by the gates of that stage.
+
+    A gate that is declared by its own name keeps its value.
+    """
     known = known_gates(minor)
     expanded: dict[str, bool] = {}
     for name, maturity in _STAGE_GATES.items():
@@ -229,13 +243,13 @@ def _boolean(value: object) -> str:
 
 
 def known_gates(minor: int) -> dict[str, GateStage]:
-    """Return the gates that a server of a minor knows, each in its stage there."""
+    """Return the gates that Kubernetes has in a minor, each with its stage in that minor."""
     reached = {gate: [stage for stage in stages if stage.since <= minor] for gate, stages in GATES.items()}
     return {gate: stages[-1] for gate, stages in reached.items() if stages}
 
 
 def server_of(minor: int = NEWEST, changes: Mapping[str, bool] | None = None) -> Server:
-    """Make a server with gates that differ from the defaults; raise ServerError if Kubernetes would not start with them."""
+    """Make a server with default gates and these changes; raise ServerError if Kubernetes would not start with them."""
     known = known_gates(minor)
     if not OLDEST <= minor <= NEWEST:
         raise ServerError(f"Kubernetes 1.{minor} is not supported", f"1.{OLDEST} to 1.{NEWEST} are")
@@ -257,7 +271,10 @@ def read_server(version: str = "", gates: str = "") -> Server:
 
 
 def mistakes(version: str, gates: Mapping[str, bool]) -> Iterator[tuple[str, ServerError]]:
-    """Yield the errors of a declaration by gate, with "" for the version. Without a version, a gate must fit one supported version."""
+    """Yield each wrong gate of a declaration with its error; for the version, the gate is "".
+
+    If no version is declared, a gate is wrong only if it is wrong in every supported version.
+    """
     minors = [*range(NEWEST, OLDEST - 1, -1)]
     try:
         if version:
@@ -285,7 +302,7 @@ def read_minor(version: str) -> int:
 
 
 def read_changes(text: str) -> dict[str, bool]:
-    """Parse a list in the form of a server's `--feature-gates`; the last value of a gate counts."""
+    """Parse the value of a server's `--feature-gates`. If the list names a gate twice, the last value counts."""
     changes: dict[str, bool] = {}
     for piece in filter(None, map(str.strip, text.split(","))):
         gate, _, value = piece.partition("=")
