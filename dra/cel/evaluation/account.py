@@ -1,9 +1,10 @@
-"""The frame of an evaluation, and its account of cost and work.
+"""The frame of an evaluation, with the account of its cost and work.
 
-A frame is a list: the view's slots (the device last), the cost so far, the cost at which to check next, the cost already
-charged to the budget, the work, the budget, and the variables. Cost is what Go counts; cost beyond MAX_COST ends the
-evaluation as in Go. Work is what Go does not charge, or charges too little for: copying lists, comparing nested values,
-running patterns. Work beyond MAX_WORK ends the evaluation as well. With a budget, cost and work are also charged to it.
+A frame is a list: the view's slots (the device last), the cost so far, the cost at which the next check is due, the
+cost that was already charged to the budget, the work, the budget, and the variables. Cost is what Go counts; a cost
+beyond MAX_COST ends the evaluation as in Go. Work is what Go does not charge, or charges too little for: copying lists,
+comparing nested values, running patterns. Work beyond MAX_WORK also ends the evaluation. If there is a budget
+(`dra.budget`), cost and work are charged to the budget, too.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ def cost_exceeded() -> CostExceeded:
 
 
 def charge_cost(frame: Frame, cost: int) -> None:
-    """Add a charge of Go to the cost, and settle if a check is due."""
+    """Add a charge that Go makes to the cost. If a check is due, settle."""
     frame[SPENT] += cost
     if frame[SPENT] > frame[NEXT_CHECK]:
         settle(frame)
 
 
 def settle(frame: Frame) -> None:
-    """Raise if the evaluation cost too much; else charge the budget and schedule the next check."""
+    """Raise CostExceeded if the cost exceeds MAX_COST; else charge new cost to the budget and set the next check."""
     spent = frame[SPENT]
     if spent > MAX_COST:
         raise cost_exceeded()

@@ -1,11 +1,11 @@
 """What Go charges for each call (cel-go interpreter/runtimecost.go, apiserver library/cost.go).
 
-A charge is computed from the arguments and, for the charges in `BY_RESULT`, from the result.
+A charge is computed from the arguments; the charges in `BY_RESULT` are also computed from the result.
 
-Some calls are charged work as well (`dra.cel.evaluation.account`), because they take longer in Python or because Go
-charges too little. Adding two lists copies them here, and not in Go. Comparing nested lists that share their parts has
-the cost 1, and takes time that doubles with each level. `replace` is charged for the text that it reads, not for what it writes.
-A pattern is charged by its length, not by the size of its program.
+Some calls are also charged work (`dra.cel.evaluation.account`), because they take longer in Python than in Go or
+because Go charges too little. Adding two lists copies both lists here, and not in Go. The comparison of nested lists
+that share their parts costs 1 in Go, but its time doubles with each level. Go charges `replace` for the text that it
+reads, not for the text that it writes. Go charges a pattern by its length, not by the size of its compiled program.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     After = Callable[[Frame, Value], None]
 
 
-FAILED: Final = object()  # an argument or result that was an error; its size is 1
+FAILED: Final = object()  # stands for an argument or result that was an error; its size is 1
 
 
 def charge_of(name: str, overload: str) -> Charge:
-    """Return the charge of a call: by its exact overload, else by the function's name, else 1."""
+    """Return the charge of a call: the charge of its overload, else of the function's name, else 1."""
     if name == "ip" and overload == "cidr_ip":
         return flat
     return _BY_OVERLOAD.get(overload) or _BY_NAME.get(name) or _STANDARD.get(overload) or flat
@@ -69,7 +69,7 @@ def _smaller(args: list[Value], _: Value) -> int:
 
 
 def _library_size(value: Value) -> int:
-    """The size in Kubernetes' libraries, which is 1 for an optional."""
+    """Return the size by which Kubernetes' libraries charge; that of an optional is 1."""
     return 1 if type(value) is Optional else size(value)
 
 
@@ -115,7 +115,7 @@ def _contains_cidr(args: list[Value], result: Value) -> int:
 
 
 def _and_parsing(charge: Charge) -> Charge:
-    """Add the charge for an argument that is a text, which has to be parsed first."""
+    """Add the charge for parsing the second argument, a text."""
     return lambda args, result: charge(args, result) + math.ceil(_library_size(args[1]) * STRING_FACTOR)
 
 
@@ -151,7 +151,6 @@ def _sets(factor: float) -> Charge:
     return lambda args, _: 1 + int(_library_size(args[0]) * _library_size(args[1]) * factor)
 
 
-# Charges that depend on the result.
 BY_RESULT: Final = frozenset((_join, _product))
 _TYPES = ("int", "uint", "double", "bool", "google.protobuf.Duration", "google.protobuf.Timestamp", "string", "bytes")
 
@@ -184,21 +183,21 @@ _STANDARD: dict[str, Charge] = {
 
 # ---- Work that Go does not charge ------------------------------------------------------------------------------------
 
-# Members of a value per step when reading, copying and building, and characters per step when writing text.
+# How many members of a value are read, copied or built in one step, and how many characters are written in one step.
 _READ_PER_STEP, _COPIED_PER_STEP, _BUILT_PER_STEP = 4, 16, 4
 _WRITTEN_PER_STEP: Final = 64
 _NESTED: Final = frozenset(("list", "map", "dyn", "any", "opaque", "param"))
 
 
 def work_before(node: Expr) -> Before | None:
-    """Return the charge of work before a call, by its arguments."""
+    """Return the function that charges work before a call, or None. The work depends on the arguments."""
     if node.name in ("_==_", "_!=_") and not all(map(_may_nest, node.args)):
         return None  # comparing with a scalar never descends
     return _BEFORE.get(node.name)
 
 
 def work_after(node: Expr) -> After | None:
-    """Return the charge of work after a call, by its result."""
+    """Return the function that charges work after a call, or None. The work depends on the result."""
     return None if node.name == "_+_" and not _may_nest(node) else _AFTER.get(node.name)
 
 
@@ -207,7 +206,7 @@ def _may_nest(node: Expr) -> bool:
 
 
 def _weigh(frame: Frame, value: Value) -> int:
-    """Count the members of a value, up to a little more than the work left."""
+    """Count the members of a value. The count ends a little beyond the work that is left."""
     return weigh(value, _READ_PER_STEP * (work_left(frame) + 2))
 
 
@@ -216,20 +215,23 @@ def _weighing(position: int) -> Before:
 
 
 def _search_members(frame: Frame, args: list[Value]) -> None:
-    """`in`: an item that is a list, map or optional takes time to compare with each member."""
+    """Charge `in`, where the comparison of a list, map or optional with each member takes time."""
     if type(args[0]) in (list, Optional) or isinstance(args[0], dict):
         charge_work(frame, _weigh(frame, args[1]) // _READ_PER_STEP)
 
 
 def _cross(frame: Frame, args: list[Value]) -> None:
-    """All pairs of members: Go's charge is enough unless the members are nested."""
+    """Charge the comparison of all pairs of members. Go's charge is enough unless the members are nested."""
     weight, count = _weigh(frame, args[0]), len(args[0]) if type(args[0]) is list else 1
     if weight > 2 * count + 2:
         charge_work(frame, weight * count // _READ_PER_STEP)
 
 
 def _check_range(frame: Frame, args: list[Value]) -> None:
-    """`lists.range`: Go charges after building the list; a list that would cost or take too much is not built here."""
+    """Charge `lists.range` before the list is built, so that no list beyond the limits is built.
+
+    Go charges afterwards.
+    """
     count = args[0]
     if type(count) is int and 0 < count <= LARGEST_LIST:
         if count >= MAX_COST - frame[SPENT]:

@@ -1,12 +1,12 @@
 """Compiles a checked tree to nested Python closures that count Go's costs (cel-go interpreter, runtimecost.go).
 
-A closure takes the frame (`dra.cel.evaluation.account`), adds its cost to it, and returns a value or raises
-SelectorRunError. The cost limit is checked in loops, where a charge depends on a size, and at the end; the cost of
-everything between is bounded by the size of the expression.
+A closure takes the frame (`dra.cel.evaluation.account`), adds its cost to the frame, and returns a value or raises
+SelectorRunError. The cost limit is checked in loops, after charges that depend on a size, and at the end. Between two
+checks, the size of the expression bounds the cost.
 
-Charges follow Go's planner: a chain of selections costs one plus one for each step; constants that the planner computes
-are free; a call is charged even if an argument is an error, provided that all arguments were evaluated. Calls on constants
-are evaluated at compile time and charged at run time.
+Charges follow Go's planner. A chain of selections costs one, plus one for each step. Constants that Go's planner
+computes cost nothing. A call is charged even if an argument is an error, provided that all arguments were evaluated.
+Calls whose arguments are constants are evaluated at compile time, and charged at run time.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _SPECIAL = {
     "_==_": "_comparison", "_!=_": "_comparison", "_&&_": "_logic", "_||_": "_logic", "_?_:_": "_conditional", "_[_]": "_select", "_[?_]": "_select", "_?._": "_select",
     "@in": "_in", "or": "_or_else", "orValue": "_or_else",
 }  # fmt: skip
-# Arguments that Go reads again to count costs, where it panics if they are errors or of another type.
+# Arguments that Go reads once more to count the cost. At that point it panics if they are errors or have another type.
 _PANICKING: dict[str, tuple[int, type]] = {
     "list_distinct": (0, list),
     "list_flatten_int": (1, int),
@@ -93,7 +93,7 @@ _PANICKING: dict[str, tuple[int, type]] = {
 
 
 class _ChainStep(NamedTuple):
-    """One selection or index of a chain, with a constant or a computed key."""
+    """One selection or index of a chain. If `computed` is set, it computes the key at run time."""
 
     key: Value
     computed: Closure | None
@@ -109,7 +109,7 @@ class Compiler:
         self._budget = budget
         self._scope: Names = {}
         self._sound_names: dict[str, bool] = {}
-        # By id of the node: the constant value or MISSING, and Go's charge for computing it.
+        # The constant value of each node (by id), or MISSING, and Go's charge for computing the value.
         self._constants: dict[int, tuple[Value, int]] = {}
         self.variables = 0
 
@@ -133,7 +133,7 @@ class Compiler:
     def _constant(self, node: Expr) -> tuple[Value, int]:
         """Return the value of a constant node, or MISSING, and the cost of evaluating it.
 
-        A call on constants is evaluated once, unless its result may be large; a call that fails is left to run time.
+        A call on constants is evaluated at compile time, unless its result may be large or the call fails.
         """
         known = self._constants.get(id(node))
         if known is not None:
@@ -192,7 +192,10 @@ class Compiler:
         return self._chain(node, 0 if _base_of(node).name == "_?_:_" else 1)
 
     def _has(self, node: Expr) -> Closure:
-        """Compile a presence test, where Go charges only the steps of the chain; on a chain that begins with `?:`, Go refunds one."""
+        """Compile a presence test.
+
+        Go charges only the steps of the chain, and one step less if the chain begins with `?:`.
+        """
         tested = self._chain(node, 0)
         if _base_of(node).name != "_?_:_":
             return tested
@@ -211,7 +214,7 @@ class Compiler:
         return self._chain(node, 0) if is_chain else self.closure(node)
 
     def _chain(self, node: Expr, head: int) -> Closure:
-        """Compile a name or value with its selections and indices; `head` is the charge for the chain as a whole."""
+        """Compile a name or value with its selections and indices; `head` is the charge for the whole chain."""
         steps: list[_ChainStep] = []
         while _is_step(node):
             if node.kind == "call":
@@ -236,7 +239,7 @@ class Compiler:
         return FIRST_VARIABLE - 1 + self.variables
 
     def _with(self, names: Names, node: Expr, source: Expr) -> Closure:
-        """Compile a node with additional names in scope, which hold `source` or parts of it."""
+        """Compile a node with additional names in scope, whose values are `source` or parts of it."""
         outer, outer_sound = self._scope, self._sound_names
         self._scope = outer | names
         self._sound_names = outer_sound | dict.fromkeys(names, self._sound(source))
@@ -300,7 +303,7 @@ class Compiler:
                 value, cost = self._constant(node.args[1])
                 if charge is not flat or value is MISSING:
                     return _call_two(args[0], args[1], work, charge)
-                # A variable whose value is set is read from its slot.
+                # The value of a loop variable is read from its slot.
                 slot = self._scope.get(node.args[0].name) if node.args[0].kind == "ident" else None
                 return _call_constant(slot if isinstance(slot, int) else args[0], value, work, 1 + cost)
 
@@ -338,7 +341,7 @@ class Compiler:
         return call
 
     def _work(self, node: Expr) -> Work:
-        """Return the Python function behind a call, guarded where types are known only at run time."""
+        """Return the Python function behind a call. It checks types that are known only at run time."""
         overloads = self._functions[node.name]
         fitting = [
             overload for overload in overloads if overload.method == node.member and overload.id in node.overloads
@@ -353,13 +356,12 @@ class Compiler:
         guards = []
         for at, wanted in enumerate(first.args):
             arg = node.args[at]
-            # Guard the argument unless its static type is certain.
             if wanted.kind not in ("dyn", "any", "param") and not (arg.type == wanted and self._sound(arg)):
                 guards.append((at, guard(wanted)))
         return guarded(node.name, work, guards) if guards else work
 
     def _sound(self, node: Expr) -> bool:
-        """Whether the static type is certain; a type that is inferred from a value of unknown type is not."""
+        """Whether the static type is certain. A type that was inferred from a value of unknown type is not."""
         if t.is_dyn(node.type):
             return False
         if node.kind == "ident":
@@ -371,7 +373,7 @@ class Compiler:
         return node.kind != "fold" and all(map(self._sound, node.args))
 
     def _comparison(self, node: Expr) -> Closure:
-        """Compile `==` or `!=`; with a constant string the charge depends on the shorter side."""
+        """Compile `==` or `!=`. Go charges the comparison of two strings by the shorter one."""
         wanted: bool = node.name == "_==_"
         otherwise = equal if wanted else differ
         constant = self._plan(node.args[1])
@@ -397,7 +399,7 @@ class Compiler:
         return compare
 
     def _in(self, node: Expr) -> Closure:
-        """Compile `in`; Go builds a set from a constant list of scalars and charges nothing."""
+        """Compile `in`. From a constant list of scalars, Go builds a set; it then charges nothing for `in`."""
         values = self._plan(node.args[1])
         simple = (str, int, Uint, float, bool)
         if node.overloads != ("in_list",) or values is MISSING or any(type(value) not in simple for value in values):
@@ -419,7 +421,7 @@ class Compiler:
         return lambda frame: yes(frame) if _truth(condition(frame)) else no(frame)
 
     def _logic(self, node: Expr) -> Closure:
-        """Compile `&&` or `||`: a decisive operand wins over an error in any other operand."""
+        """Compile `&&` or `||`. An operand that decides the result wins over an error in any other operand."""
         terms = [self.closure(arg) for arg in node.args]
         name = node.name
         stop: bool = name == "_||_"
@@ -512,7 +514,7 @@ class Compiler:
 
         def run(frame: Frame) -> Value:
             range_ = items(frame)
-            entries: Iterable[Any]  # elements, keys or pairs; lazily, because the loop may stop early
+            entries: Iterable[Any]  # elements, keys or pairs; an iterator, because the loop may stop early
             if type(range_) is list:
                 entries = enumerate(range_) if two else range_
             elif isinstance(range_, dict):
@@ -528,7 +530,7 @@ class Compiler:
         return run
 
     def _bind(self, fold: Fold) -> Closure:
-        """Compile `cel.bind`: its value, or error, is computed when it is first read."""
+        """Compile `cel.bind`. Its value or error is computed when the name is first read."""
         slot = self._new_variable()
         value = self.closure(fold.init)
 
@@ -554,7 +556,7 @@ class Compiler:
 
 
 def _is_large(value: Value) -> bool:
-    """Whether a value is missing, or too large to keep with the expression."""
+    """Whether a value is MISSING, or too large to keep with the compiled expression."""
     if type(value) in (str, bytes):
         return len(value) > _MAX_FOLDED
     return value is MISSING or weigh(value, _MAX_FOLDED) >= _MAX_FOLDED
@@ -582,7 +584,7 @@ def _variable(slot: int, cost: int) -> Closure:
 
 
 def _of_device(steps: list[_ChainStep], head: int) -> Closure | None:
-    """Compile the usual chains, such as `device.attributes["domain"].name`, to fast closures; None for other chains."""
+    """Compile a usual chain, as `device.attributes["domain"].name`, to a fast closure; return None for any other."""
     if not 1 <= len(steps) <= 3 or any(step.computed or type(step.key) is not str for step in steps):
         return None
     last, is_plain = steps[-1], not any(step.test or step.optional for step in steps[:2])
@@ -634,7 +636,7 @@ def _of_device(steps: list[_ChainStep], head: int) -> Closure | None:
 
 
 def _walk(base: Closure, steps: list[_ChainStep], head: int) -> Closure:
-    """Compile any chain: each step is charged when it is taken, and an optional step only if it finds a value."""
+    """Compile any chain. A step is charged when it is taken; an optional step is charged only if it finds a value."""
     if not steps and not head:
         return base
     tests = bool(steps) and steps[-1].test
@@ -697,7 +699,7 @@ def _call_one(argument: Closure, work: Work, charge: Charge) -> Closure:
 
 
 def _call_constant(left: Closure | int, value: Value, work: Work, cost: int) -> Closure:
-    """Compile a call on a value, or on a variable by its slot, and a constant, with a fixed charge."""
+    """Compile a call with a fixed charge. `left` computes the first argument, or is the slot of a variable."""
     if isinstance(left, int):
         slot, cost = left, cost + 1
 
@@ -715,7 +717,7 @@ def _call_constant(left: Closure | int, value: Value, work: Work, cost: int) -> 
 
 
 def _call_two(left: Closure, right: Closure, work: Work, charge: Charge) -> Closure:
-    """Compile a call on two arguments, both always evaluated, with a charge that depends on them."""
+    """Compile a call whose charge depends on its two arguments. Both are evaluated, even if the first is an error."""
 
     def call(frame: Frame) -> Value:
         try:
@@ -799,7 +801,7 @@ def _pairs(frame: Frame, items: Iterable[Any], first: int, second: int) -> Itera
 
 
 def _quantifier(predicate: Closure, *, stop: bool, condition: int) -> Loop:
-    """`all` and `exists`: Go evaluates a condition before each step, which costs more for `exists`."""
+    """Make the loop of `all` and `exists`. Go evaluates a condition before each step, which costs more for `exists`."""
 
     def quantify(frame: Frame, entries: Iterator[None]) -> bool:
         failure: SelectorRunError | None = None
@@ -850,7 +852,7 @@ def _exactly_one(predicate: Closure) -> Loop:
 
 
 def _list_collector(keep: Closure | None, item: Closure, cost: int) -> Loop:
-    """`map`, `filter` and `transformList`."""
+    """Make the loop of `map`, `filter` and `transformList`."""
 
     def collect(frame: Frame, entries: Iterator[None]) -> list[Value]:
         collected: list[Value] = []
@@ -871,7 +873,7 @@ def _list_collector(keep: Closure | None, item: Closure, cost: int) -> Loop:
 
 
 def _map_collector(keep: Closure | None, parts: list[Closure], insert: Work) -> Loop:
-    """`transformMap` and `transformMapEntry`."""
+    """Make the loop of `transformMap` and `transformMapEntry`."""
 
     def collect(frame: Frame, entries: Iterator[None]) -> dict[Value, Value]:
         collected: dict[Value, Value] = {}
@@ -880,7 +882,8 @@ def _map_collector(keep: Closure | None, parts: list[Closure], insert: Work) -> 
             try:
                 if keep is None or _truth(keep(frame)):
                     charge_cost(frame, 1)
-                    # After an error Go still evaluates an entry (transformMapEntry), but no key and value.
+                    # After an error, Go still evaluates the entry of transformMapEntry, but not the value of
+                    # transformMap.
                     if failure is None or len(parts) == 1:
                         charge_cost(frame, 1)
                         collected = insert(collected, *[part(frame) for part in parts])

@@ -28,7 +28,7 @@ _CLASSES: dict[Type, tuple[type, ...]] = {
 
 
 def guard(type_: Type) -> Guard:
-    """Make a check that a value can be passed as a type; like Go, it looks only at the first element of a list or map."""
+    """Make a check that a value has a type. Like Go, the check looks only at the first element of a list or map."""
     classes = _CLASSES.get(type_)
     if classes is not None:
         return lambda value: type(value) in classes
@@ -55,7 +55,10 @@ def guard(type_: Type) -> Guard:
 
 
 def guarded(name: str, work: Work, guards: list[tuple[int, Guard]]) -> Work:
-    """Wrap the function of one overload in checks of some of its arguments."""
+    """Wrap the function of an overload in checks of its arguments.
+
+    Each check comes with the position of its argument.
+    """
 
     def check(*args: Value) -> Value:
         for i, fits in guards:
