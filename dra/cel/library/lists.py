@@ -101,7 +101,7 @@ def _contains_all(values: list[Value], wanted: list[Value]) -> bool:
 def _is_sorted(values: list[Value]) -> bool:
     if any(type(value) not in ORDERED for value in values):
         raise no_such_overload("isSorted")
-    # Values without an order between them count as sorted.
+    # Two values that cannot be ordered count as sorted.
     return all(_order_or_same(left, right) <= 0 for left, right in pairwise(values))
 
 
@@ -160,5 +160,5 @@ FUNCTIONS: tuple[Overload, ...] = (
     method("lastIndexOf", "list_a_last_index_of_int", (_LIST, A), INT, lambda values, wanted: _position(reversed(list(enumerate(values))), wanted)),
 )  # fmt: skip
 
-# Only in environments with list attributes: all except EARLY, and NEW without the feature gate.
+# Only environments with list attributes have `includes`. EARLY has none, and NEW has none if the feature gate is off.
 INCLUDES: tuple[Overload, ...] = (method("includes", "list_includes_dyn_dyn", (DYN, DYN), BOOL, _includes),)

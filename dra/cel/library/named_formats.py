@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Format(Sized, frozen=True):
-    """A format; validating with it costs as much as a regular expression of `regex_size`."""
+    """A format. A validation costs as much as a search for a regular expression of `regex_size` characters."""
 
     type_name = "kubernetes.NamedFormat"
     hashable = False
@@ -78,7 +78,7 @@ _label_value = _pattern(63, _VALUE, _VALUE_ERROR, "MyValue", "my_value", "12345"
 
 
 def _prefix_of(validate: Validate) -> Validate:
-    """Make the check of a prefix, which may end with a dash."""
+    """Make the check of a prefix of a name. Unlike a name, the prefix may end with a dash."""
 
     def check(text: str) -> list[str]:
         return validate(text[:-2] + "a" if len(text) > 1 and text.endswith("-") else text)
@@ -106,7 +106,7 @@ def _qualified_name(text: str) -> list[str]:
 
 
 def _whole_match(pattern: str) -> Callable[[str], object]:
-    """Make a check that compiles its pattern on first use: few selectors name a format."""
+    """Make a check that compiles its pattern on first use, because few selectors use a format."""
     return lambda text: re.fullmatch(pattern, text)
 
 

@@ -72,7 +72,6 @@ def _parse_address(text: str) -> _Address:
 
 
 def parse_ip(text: str) -> IPAddress:
-    """Parse an address."""
     return IPAddress(_parse_address(text))
 
 
@@ -80,7 +79,6 @@ _BITS = "0|[1-9][0-9]{0,2}"
 
 
 def parse_cidr(text: str) -> Network:
-    """Parse a network."""
     address_text, slash, bits = text.rpartition("/")
     if not slash or not re.fullmatch(_BITS, bits):
         raise SelectorRunError(f"network address parse error during conversion from string: {text!r}")

@@ -1,8 +1,8 @@
-"""Regular expressions with RE2, as Go's regexp (cel-go `matches`, apiserver library/regex.go `find`, `findAll`).
+"""Regular expressions as in Go's regexp, with RE2 (cel-go `matches`, apiserver library/regex.go `find`, `findAll`).
 
-Compiled patterns are cached. RE2 takes time linear in the text, but eight characters of pattern can compile to hundreds of
-thousands of instructions; `work` estimates a search. Patterns and texts are passed to RE2 as bytes, so that finding the
-next of many matches does not encode the whole text again.
+Compiled patterns are cached. A search takes time linear in the text, but a pattern of eight characters can compile to
+hundreds of thousands of instructions; `work` estimates the time of a search. RE2 gets patterns and texts as bytes, so
+that the search for each further match does not encode the whole text again.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from dra.errors import CostExceeded, SelectorRunError
 if TYPE_CHECKING:
     from dra.cel.values import Value
 
-# Bytes for a program and its automaton. Few patterns need more than the first limit; the second is RE2's default.
+# RE2's limit in bytes for a compiled pattern. Few patterns need more than the first limit; the second is RE2's default.
 _MEMORY_LIMITS: Final = (256 << 10, 8 << 20)
 _PATTERNS: Cache[Any] = Cache(32 << 20)
-_MAX_SCANNED: Final = 1_000_000_000  # bytes that findAll may search in all, about a second; Go has no such limit
-_WORK_PER_STEP: Final = 64  # instructions times bytes
-# Steps to compile a character, a Unicode class such as \\pL, and an optional repetition; repetitions per step, since RE2
-# expands them before it checks its limits; and steps to compile under RE2's default limit, which takes up to half a second.
+_MAX_SCANNED: Final = 1_000_000_000  # bytes that one findAll may search, about a second; Go has no such limit
+_WORK_PER_STEP: Final = 64  # instructions of the pattern times bytes of the text
+# Steps to compile a character, a Unicode class such as \\pL, and an optional repetition. Repetitions per step: RE2
+# expands repetitions before it checks its limits. Steps to compile under RE2's default limit, which takes up to half a
+# second.
 _CHARACTER, _CLASS, _OPTIONAL, _REPETITIONS_PER_STEP, _LARGE = 4, 250, 30, 4, 300_000
 # `{1000}` and both ends of `{2,1000}`; RE2 allows no larger number.
 _REPEATED = re.compile(r"\{(?:([0-9]{0,9}),)?([0-9]{1,9})\}")
@@ -37,7 +38,7 @@ class PatternError(ValueError):
 
 
 def compile_pattern(pattern: str, budget: Budget | None = None) -> Any:  # an re2 pattern; the library has no types
-    """Compile a pattern, or return it from the cache, with the lowest memory limit that suffices; charged to the budget."""
+    """Compile a pattern under the lowest memory limit that suffices, or return it from the cache; charge the budget."""
     known = _PATTERNS.get(pattern)
     if known is not None:
         return known
@@ -74,7 +75,7 @@ def compile_pattern(pattern: str, budget: Budget | None = None) -> Any:  # an re
 
 
 def work(instructions: int, size: int) -> int:
-    """Return the most budget steps of a search, by the number of instructions and the size of the text."""
+    """Return an upper bound of the budget steps of searching a text of `size` bytes for a pattern of `instructions`."""
     return 1 + instructions * size // _WORK_PER_STEP
 
 
@@ -116,7 +117,7 @@ def find_all(text: str, pattern: str, count: int = -1) -> list[Value]:
         if end > start or start != previous_end:
             matched.append(match[0].decode())
         previous_end = position = end
-        if start == end:  # on to the next character
+        if start == end:  # continue at the next character
             position += 1
             while position < len(data) and data[position] & 0xC0 == 0x80:
                 position += 1

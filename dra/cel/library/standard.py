@@ -62,7 +62,7 @@ _OVERFLOW = "integer overflow"
 
 
 def int_in_range(value: int) -> int:
-    """Return a signed result, or raise if it overflows 64 bits."""
+    """Return a signed integer, or raise if it does not fit in 64 bits."""
     if INT_MIN <= value <= INT_MAX:
         return value
     raise SelectorRunError(_OVERFLOW)
@@ -265,7 +265,7 @@ def _string_to_bool(text: str) -> bool:
 
 
 def _double_to_int(value: float) -> int:
-    # Go refuses the ends of the range, where doubles are imprecise.
+    # Go refuses the two ends of the int64 range, where doubles are imprecise.
     if math.isnan(value) or not -9223372036854775808.0 < value < 9223372036854775807.0:
         raise SelectorRunError(_OVERFLOW)
     return int(value)
@@ -278,7 +278,7 @@ def _double_to_uint(value: float) -> Uint:
 
 
 def double_to_string(value: float) -> str:
-    """Format a double as Go's %g: the shortest digits that parse back, with an exponent from 1e+06 on."""
+    """Format a double as Go's %g: the shortest digits that parse to the same double, with an exponent from 1e+06 on."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -290,7 +290,7 @@ def double_to_string(value: float) -> str:
 
 
 def shortest_digits(value: float) -> tuple[str, str, int]:
-    """Split a finite double into sign, shortest digits and the power of ten of the first digit."""
+    """Split a finite double into its sign, its shortest digits, and the power of ten of the first digit."""
     sign = ""
     if math.copysign(1.0, value) < 0:
         sign = "-"
@@ -419,7 +419,7 @@ def _map_insert(mapping: dict[Value, Value], *entry: Value) -> dict[Value, Value
     if len(entry) == 1:
         (other,) = entry
         entries = list(zip(keys_of(other), other.values(), strict=True))
-    # `mapping` is the accumulator of a macro, which nothing else references, so it may be changed.
+    # `mapping` is the accumulator of a macro. Nothing else references it, so it can be changed in place.
     for key, value in entries:
         if find(mapping, key) is not MISSING:
             raise SelectorRunError(f"insert failed: key {_show(key)} already exists")

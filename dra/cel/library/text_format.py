@@ -126,7 +126,7 @@ def _quote(value: Value) -> str:
 
 
 def _go_quote(text: str) -> str:
-    """Go's %q."""
+    """Quote a text as Go's %q does."""
     parts = []
     for char in text:
         if char in ESCAPES:

@@ -75,7 +75,7 @@ def timestamp_to_string(value: Timestamp) -> str:
 
 
 _OFFSET = r"([+-]?[0-9]+):([+-]?[0-9]+)"
-_MAX_DIGITS = 18  # more overflow any time, and Python refuses to parse thousands of digits
+_MAX_DIGITS = 18  # an offset with more digits overflows any timestamp; Python refuses to parse thousands of digits
 
 
 def _in_zone(value: Timestamp, zone: str) -> dt.datetime:

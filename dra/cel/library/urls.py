@@ -31,7 +31,7 @@ class Url(Sized, frozen=True, eq=False):
     type_name = "kubernetes.URL"
     scheme: str
     host: str
-    path: str  # as written
+    path: str  # with the escapes of the text
     query: str
     prefix: str  # everything before the path, for printing
     fragment: str = ""
@@ -84,7 +84,7 @@ def _unescape(text: str) -> str:
 
 
 def parse_url(text: str, *, request: bool = False) -> Url:
-    """Parse a URL; with `request` as ParseRequestURI does, which treats a fragment as part of the path."""
+    """Parse a URL as Go's Parse. With `request`, parse as ParseRequestURI, for which a fragment is part of the path."""
     if not request:
         text, _, fragment = text.partition("#")
         _check_escapes(fragment)
