@@ -1,9 +1,10 @@
-"""CEL selectors of Dynamic Resource Allocation: compile once, evaluate on any number of devices.
+"""CEL selectors of Dynamic Resource Allocation. A selector is compiled once and evaluated on any number of devices.
 
     selector = cel.compile('device.attributes["gpu.example.com"].model == "x"')
     selector.matches(cel.view_of("gpu.example.com", device))
 
-Types, functions, costs and errors match those of `dra.server.RELEASE` (k8s.io/dynamic-resource-allocation/cel).
+Types, functions, costs and errors match those of Kubernetes `dra.server.RELEASE`
+(k8s.io/dynamic-resource-allocation/cel).
 """
 
 from dra.cel.cost import MAX_COST, MAX_TEXT

@@ -1,8 +1,8 @@
 """The worst-case cost of an expression, exactly as the API server estimates it.
 
-Mirrors cel-go checker/cost.go, apiserver library/cost.go and ext/costs.go. Costs are upper bounds; sizes are ranges,
-because some functions cost more for shorter inputs. Sums and products saturate at 2^64-1. `Path` reproduces how Go's
-slices share memory, because that determines the size of a loop variable.
+This module mirrors cel-go checker/cost.go, apiserver library/cost.go and ext/costs.go. A cost is an upper bound. A size
+is a range, because some functions cost more for shorter inputs. Sums and products saturate at 2^64-1. `Path` reproduces
+how Go's slices share memory, because in Go the estimated size of a loop variable depends on it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Path(NamedTuple):
     capacity: int
 
     def append(self, name: str) -> Path:
-        """Go's append: writes into the shared memory while there is capacity."""
+        """Append as Go does, which writes into the shared memory while there is capacity."""
         longer = self.length + 1
         if self.length < self.capacity:
             self.memory[self.length : longer] = [name]
@@ -153,7 +153,7 @@ class Operand(NamedTuple):
 
     @property
     def own(self) -> Size:
-        """The size that Go uses for standard functions, which does not consider the path again."""
+        """The known size, without the bound of the path. Go uses this one for standard functions."""
         return self.size or _UNKNOWN
 
 
@@ -199,7 +199,7 @@ class _Coster:
         if kind == "fold":
             assert node.fold is not None
             return self._fold(node, node.fold)
-        # A list or a map: the size range of its members covers the ranges of all of them.
+        # For a list or a map, the size range of a member covers the ranges of all members.
         keys = values = Size(0 if not node.args else UNBOUNDED, 0)
         cost = _LIST if kind == "list" else _MAP
         for i, arg in enumerate(node.args):
@@ -258,7 +258,7 @@ class _Coster:
         return Operand(node, node.type, path, self._size(node))
 
     def _estimate(self, node: Expr, overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
-        """Return the first estimate that there is: of cel-go's extensions, of Kubernetes' libraries, or of CEL itself."""
+        """Return an estimate of cel-go's extensions, else of Kubernetes' libraries, else of CEL itself, or None."""
         extension = _BY_OVERLOAD.get(overload)
         if extension is not None:
             return extension(*args) if target is None else extension(target, *args)
@@ -290,7 +290,8 @@ class _Coster:
             self._locals[fold.accu].pop()
             self._copy_sizes(node, fold.result)
             return total
-        # A single variable is the element of a list or the key of a map; the first of two is the index or key.
+        # A single variable is the element of a list or the key of a map. The first of two variables is the index or the
+        # key.
         variables = [fold.var, fold.var2] if fold.var2 else [fold.var]
         for at, name in enumerate(variables):
             entry = self._entry(fold.range)
@@ -383,7 +384,7 @@ _SEARCHING = frozenset(["isSorted", "sum", "max", "min", "indexOf", "lastIndexOf
 
 
 def _function(name: str, overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
-    """Return the estimate of Kubernetes' libraries, by function name, or else that of CEL, by overload."""
+    """Return the estimate of Kubernetes' libraries for a function name, else the estimate of CEL for an overload."""
     first = args[0] if args else None
     if name in _NOMINAL or overload == "cidr_ip":
         return _Estimate(1)
@@ -465,7 +466,7 @@ def _transform(_: str, target: Operand, __: list[Operand]) -> _Estimate:
 
 def _replace(_: str, target: Operand, args: list[Operand]) -> _Estimate:
     size, old, new = target.extent, args[0].extent, args[1].extent
-    # The least and greatest number of replacements, and how much of the original text is kept.
+    # The least and greatest number of replacements, and how many characters of the original text are kept with each.
     if old.most == 0:
         fewest, least = _sum(size.least, 1), size.least
     elif old.most <= new.least:
@@ -509,7 +510,7 @@ def _find(_: str, target: Operand, args: list[Operand]) -> _Estimate:
 
 
 def _within(overload: str, _: Operand, args: list[Operand]) -> _Estimate:
-    """Return the estimate of `containsIP` or `containsCIDR`; a string argument is parsed first."""
+    """Return the estimate of `containsIP` or `containsCIDR`, with the parsing of a string argument."""
     cost = scale(32, STRING_FACTOR)
     if overload.startswith("cidr_contains_cidr"):
         cost += scale(16, STRING_FACTOR) + 1
@@ -550,7 +551,7 @@ def _flatten(values: Operand, depth: Operand | None = None) -> _Estimate:
 
 
 def _comparing(factor: float) -> _Estimator:
-    """Return the estimator of functions that compare the elements of the last list pairwise; of two lists, the last has the sort keys."""
+    """Return the estimator of functions that compare all pairs of elements (values or keys) of their last argument."""
     return lambda *lists: _allocation(factor, lists[-1].extent.times(lists[-1].extent))
 
 

@@ -25,12 +25,12 @@ class DeviceField(NamedTuple):
 
     type: Type
     extent: Extent
-    gate: str = ""  # the feature gate without which new expressions do not see the field
+    gate: str = ""  # new expressions can use the field only if this feature gate is on
 
 
 ATTRIBUTE: Final = Extent(64)
 _DOMAINS, _IDS = Extent(63), Extent(32)
-# In the order of the slots, which `DeviceView` fills by these names.
+# The order is the order of the slots; `DeviceView` fills the slots by these names.
 FIELDS: Final = {
     "driver": DeviceField(STRING, Extent(63)),
     "allowMultipleAllocations": DeviceField(BOOL, Extent(1), gate=server.CAPACITY),

@@ -1,7 +1,8 @@
 """The value of `device` in a selector, prepared once for any number of evaluations.
 
-A name without a domain is in the driver's domain. If a device has both the bare and the qualified name, Go picks one at
-random (map order); here the qualified name wins, as it does for constraints.
+An attribute or capacity without a domain in its name is in the driver's domain. If a device has the same name both with
+and without the driver's domain, Go picks one of the two at random (map order). Here the name with the domain wins, as
+it does for constraints.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _FIELDS_OF: Final = itemgetter(*SLOTS)
 
 
 class DeviceView:
-    """The value of `device`. `broken` is the reason why no selector can be evaluated on it, if there is one."""
+    """The value of `device`. If no selector can be evaluated on the device, `broken` is the reason."""
 
     __slots__ = ("broken", "slots")
 
@@ -46,7 +47,7 @@ class DeviceView:
             "attributes": domains,
             "capacity": amounts,
         }
-        # The first slots of an evaluation's frame: the fields, then the device itself.
+        # These are the first slots of an evaluation's frame: the fields, then the device itself.
         self.slots = (*_FIELDS_OF(whole), whole)
         self.broken = broken
 
@@ -92,7 +93,7 @@ def view_of(driver: str, device: Device) -> DeviceView:
 
 
 def _value(attribute: DeviceAttribute) -> Value:
-    # In Go's order: lists first, then scalars; the first set field counts.
+    # Go takes the first field that is set: lists come first, then scalars.
     for values in (attribute.ints, attribute.bools, attribute.strings):
         if values is not None:
             return list(values)

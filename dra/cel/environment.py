@@ -1,8 +1,10 @@
-"""The environments in which expressions are compiled: the names, types and functions that they can use.
+"""The environments in which expressions are compiled: the names, types and functions that an expression can use.
 
-NEW and STORED mirror Kubernetes (k8s.io/dynamic-resource-allocation/cel/compile.go, apiserver cel/environment): an
-expression in an object that is being written can use what the previous minor version knew, and list attributes only with
-their gate; a stored expression can use everything that its minor has. TEXT is ours: expressions over one string, `value`.
+NEW and STORED mirror Kubernetes (k8s.io/dynamic-resource-allocation/cel/compile.go, apiserver cel/environment). NEW is
+for an expression in an object that is being written: it can use what the previous minor version had, and list
+attributes only if their feature gate is on. STORED is for an expression in a stored object, which can use everything
+that its minor has. TEXT does not exist in Kubernetes: it is for expressions of drawbridge's configuration over one
+string, `value`.
 """
 
 from __future__ import annotations
@@ -36,12 +38,11 @@ class Env(Enum):
 
 
 STORED, EARLY, NEW, TEXT = Env.STORED, Env.EARLY, Env.NEW, Env.TEXT
-# The feature gates that decide what new expressions can use.
+# The feature gates on which it depends what new expressions can use.
 GATES = frozenset((LISTS, *(field.gate for field in FIELDS.values() if field.gate)))
 
 
 class Environment(NamedTuple):
-    """The variable, the fields of `device`, and the functions."""
 
     variables: dict[str, Type]
     attribute: Type
@@ -58,7 +59,7 @@ _LIBRARIES = (
 
 @lru_cache(maxsize=8)
 def environment(env: Env, gates: frozenset[str] = GATES) -> Environment:
-    """Build an environment; which of `GATES` are on matters for NEW only."""
+    """Build an environment. `gates`, the gates of `GATES` that are on, matter for NEW only."""
     on = gates if env is NEW else GATES - {LISTS} if env is EARLY else GATES
     lists = LISTS in on
     attribute = DYN if lists else ANY

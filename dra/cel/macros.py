@@ -1,6 +1,6 @@
 """Expands the macros `has`, `all`, `exists`, `map`, `cel.bind`, … (cel-go parser/macro.go, ext, cel/library.go).
 
-An expansion must have exactly the shape that it has in Go, because costs are counted on it.
+An expansion must be exactly the tree that Go makes, because the cost of an expression is counted on the expanded tree.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _fold(  # noqa: PLR0917 - the parts of one comprehension
     step: Expr,
     result: Expr | None = None,
 ) -> Expr:
-    """Make a comprehension whose result is the accumulator unless another is given."""
+    """Make a comprehension. Without `result`, its result is the accumulator."""
     return Expr(
         "fold", at, fold=Fold(macro, target, *variables, ACCUMULATOR, init, condition, step, result or _accu(at))
     )

@@ -1,8 +1,9 @@
 """Finds which attributes and fields of a device an expression reads, from its tree alone.
 
-Devices with equal values of these get the same answer, so one evaluation serves all of them. Literal paths are recognised:
-`device.attributes["domain"].name`, with or without `?`, `has` or `in`, also through `cel.bind`. Any other use of the device,
-such as iterating over a domain or passing `device` as a value, reads everything.
+Devices with equal values of these attributes and fields get the same result, so one evaluation serves all such devices.
+A path with literal names is recognised: `device.attributes["domain"].name`, with or without `?`, `has` or `in`, also
+through `cel.bind`. Any other use of the device counts as reading everything: for example, iterating over a domain, or
+passing `device` as a value.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Reads(NamedTuple):
-    """What is read: names as (``attributes`` or ``capacity``, domain, id), and scalar fields."""
+    """What an expression reads: names as (``attributes`` or ``capacity``, domain, id), and scalar fields."""
 
     names: frozenset[tuple[str, str, str]] = frozenset()
     scalars: frozenset[str] = frozenset()
@@ -28,11 +29,10 @@ EVERYTHING = Reads(everything=True)
 
 
 class _EverythingError(Exception):
-    """The device, one of its maps or one of its domains is used as a whole."""
+    """The expression uses the device, one of its maps or one of its domains as a whole."""
 
 
 def reads_of(root: Expr) -> Reads:
-    """Return what a checked tree reads."""
     reader = _ReadsFinder()
     try:
         reader.value(root)
@@ -52,12 +52,15 @@ class _ReadsFinder:
         self._bound: dict[str, _Place | None] = {}
 
     def value(self, node: Expr) -> None:
-        """Record what a node reads when its value is used in a way that is not tracked."""
+        """Record what a node reads. The caller uses its value in a way that is not tracked."""
         if self.path_of(node) is not None:
             raise _EverythingError
 
     def path_of(self, node: Expr) -> _Place | None:
-        """Record what a node reads, and return its path if its value is a map within the device, or the device."""
+        """Record what a node reads.
+
+        If its value is the device or a map within the device, return the path to the value.
+        """
         if node.kind == "ident":
             return ("device",) if node.name == ".device" else self._bound.get(node.name)
         if node.kind in ("select", "has"):
@@ -66,7 +69,7 @@ class _ReadsFinder:
             operand, key = node.args if node.name != "@in" else reversed(node.args)
             place = self.path_of(operand)
             if node.name == "@in" and place is not None and len(place) < 3:
-                raise _EverythingError  # whether a domain is there depends on all of its names
+                raise _EverythingError  # a domain exists if the device has any name in it
             if place is None:
                 self.value(key)
                 return None

@@ -1,4 +1,4 @@
-"""A compiled expression: its type, its cost, what it reads, and how to evaluate it."""
+"""A compiled expression: its type, its cost, the fields that it reads, and its evaluation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dra.cel.evaluation.compiler import Closure
     from dra.cel.types import Type
 
-# Frames of Python's stack that a tree of tree.MAX_HEIGHT levels may take: a handful for each level.
+# The frames of Python's stack that a tree of tree.MAX_HEIGHT levels may need: about ten for each level.
 _EXTRA_STACK = 8_000
 _USUAL = server_of().gates
 
@@ -63,7 +63,7 @@ class Selector:
         names = environment(env, gates)
         root = parse(text)
         if budget is not None:
-            # Types and scopes grow with each level, and each pass walks them at each level.
+            # Types and scopes grow with each level of the tree, and each pass walks them at every level.
             budget.charge(height_of(root) ** 2 // 2)
         check(root, names, budget)
         check_output(root.type, names, derived=derived)
@@ -134,9 +134,9 @@ def compile(  # noqa: A001 - used as `cel.compile`
     derived: bool = False,
     budget: Budget | None = None,
 ) -> Selector:
-    """Compile an expression, or return it from the cache; compiling is charged to the budget.
+    """Compile an expression and charge the budget, or return the expression from the cache.
 
-    The feature gates matter for NEW only. With `derived`, the expression belongs to a derived attribute, so its type
+    The feature gates matter for NEW only. `derived` says that the expression belongs to a derived attribute, whose type
     may differ from bool.
     """
     key = text, env, gates & GATES, derived
@@ -157,7 +157,7 @@ def compile(  # noqa: A001 - used as `cel.compile`
 
 
 def compile_or_none(text: str) -> Selector | None:
-    """Compile an expression; None if it is empty or invalid (validation reports that)."""
+    """Compile an expression, or return None if it is empty or invalid, which validation reports."""
     try:
         return compile(text) if text else None
     except SelectorError:
@@ -174,7 +174,7 @@ def _compile(
 
 
 class _MoreStack:
-    """A higher recursion limit, which all threads share, for as long as any of them needs it."""
+    """A higher recursion limit. All threads share the limit, so it lasts until the last thread leaves the context."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -199,7 +199,7 @@ _MORE_STACK = _MoreStack()
 
 
 def _with_more_stack(work: Callable[..., T], *arguments: Any) -> T:
-    """Repeat work that exceeded the recursion limit with a higher one; the height of trees bounds the depth."""
+    """Repeat work that exceeded the recursion limit, with a higher limit. The height of the tree bounds the depth."""
     with _MORE_STACK:
         try:
             return work(*arguments)

@@ -1,6 +1,7 @@
 """The declarations of functions, which the type checker, the cost estimate and the evaluation share.
 
-A row is one overload of a function: its id in Go (which determines the cost), its types, and the Python function behind it.
+A declaration is one overload of a function: its id in Go (which determines the cost), its types, and the Python
+function that computes it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Overload(NamedTuple):
     work: Work | None
     method: bool
     params: tuple[Type, ...]
-    # `work` checks the types itself, and may be called with any arguments.
+    # Whether `work` checks types itself, so that it can be called with any arguments.
     total: bool
 
 
@@ -47,7 +48,7 @@ def method(
 
 
 def succeeds(parse: Callable[..., object]) -> Callable[..., bool]:
-    """Make the function that returns whether `parse` accepts its arguments."""
+    """Make a function that returns whether `parse` accepts its arguments."""
 
     def check(*args: object) -> bool:
         try:
@@ -67,7 +68,7 @@ def _params(types: Iterable[Type]) -> tuple[Type, ...]:
 
 
 def merge(*libraries: Iterable[Overload]) -> dict[str, tuple[Overload, ...]]:
-    """Combine libraries into one table; the overloads of a name are kept in order."""
+    """Combine libraries into one table, which keeps the order of the overloads of a name."""
     table: dict[str, tuple[Overload, ...]] = {}
     for library in libraries:
         for overload in library:

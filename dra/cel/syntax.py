@@ -1,7 +1,8 @@
 """The lexer and the parser (github.com/google/cel-go/parser).
 
 The grammar is CEL's with the optional syntax (`a.?b`, `a[?b]`, `{?k: v}`). As in Go, macros are expanded while parsing
-(`dra.cel.macros`), and nesting is limited to 250 of any one rule; the height of the tree is limited as well.
+(`dra.cel.macros`), and each rule of the grammar can be nested at most 250 times. The height of the tree is limited as
+well.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ def parse(text: str) -> Expr:
 
 
 class _Parser:
-    """Recursive descent for brackets and `?:`, an operator stack for binary operators."""
+    """Parses brackets and `?:` by recursive descent, and binary operators with a stack of operators."""
 
     def __init__(self, text: str) -> None:
         self._tokens = _tokens(text)
@@ -210,7 +211,7 @@ class _Parser:
         if token.kind not in ("&&", "||"):
             operands.append(self._count_height(call(token.position, name, left, right), left, right))
             return
-        # A chain of one operator is one node; a chain in brackets stays a separate node.
+        # `a && b && c` becomes one node with three arguments. A chain in brackets stays a node of its own.
         parts: tuple[Expr, ...] = left, right
         if left.kind == "call" and left.name == name and left.value == "chain":
             parts = *left.args, right
@@ -226,7 +227,7 @@ class _Parser:
             count += 1
             self._advance()
         if token.kind == "-" and count == 1 and self.token.kind in ("int", "float"):
-            # A single sign belongs to the number: -9223372036854775808 is an int, 9223372036854775808 is not.
+            # A single minus sign belongs to the number: -9223372036854775808 is an int, and 9223372036854775808 is not.
             return self._member(literal(token.position, _number(self._advance(), "-")))
         operand = self._member(self._primary())
         if count % 2 == 0:

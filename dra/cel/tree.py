@@ -9,8 +9,8 @@ from msgspec import Struct
 from dra.cel.types import DYN, Type
 from dra.errors import SelectorSyntaxError
 
-MAX_HEIGHT = 800  # levels; `dra.cel.selector` extends Python's stack for as many
-MAX_NODES = 20_000  # macros copy their target, so a chain of macros doubles the tree at each step
+MAX_HEIGHT = 800  # levels; `dra.cel.selector` extends Python's stack for a tree of this height
+MAX_NODES = 20_000  # some macros copy their target, so a chain of such macros doubles the tree at each step
 
 Literal = bool | int | float | str | bytes | None
 
@@ -25,7 +25,7 @@ class Expr(Struct, eq=False):
     - ``select``: `args[0]` is the operand, `name` the field; ``has``: the same as a presence test
     - ``call``: `name` the function, `args` the arguments, with the target first if `member`
     - ``list``: `args`, and `optional` holds the positions marked with a question mark
-    - ``map``: `args` alternates keys and values, `optional` holds the positions of marked keys
+    - ``map``: `args` alternates keys and values, and `optional` holds the positions of keys marked with a question mark
     - ``fold``: a comprehension, see `Fold`
     """
 
@@ -44,7 +44,7 @@ class Expr(Struct, eq=False):
 class Fold(NamedTuple):
     """A comprehension: `accu = init; for var in range: if not condition: break; accu = step; result`."""
 
-    macro: str  # its origin: all, exists, exists_one, list, map or bind
+    macro: str  # the kind of macro from which it was expanded: all, exists, exists_one, list, map or bind
     range: Expr
     var: str
     var2: str
@@ -79,7 +79,7 @@ def too_deep(position: int) -> SelectorSyntaxError:
 
 
 def height_of(root: Expr) -> int:
-    """Count the levels of a tree; raise if it has too many levels or nodes for the following passes."""
+    """Count the levels of a tree. Raise if it has more than MAX_HEIGHT levels or MAX_NODES nodes."""
     count = 0
     level = [root]
     for height in range(1, MAX_HEIGHT + 1):

@@ -1,6 +1,6 @@
-"""The type checker: sets the type and the matching overloads of every node (cel-go checker/checker.go).
+"""The type checker sets the type and the matching overloads of every node (cel-go checker/checker.go).
 
-Then it runs the checks on literals that Kubernetes adds (cel/validator.go, ext/formatting.go).
+It then checks literals as Kubernetes does (cel/validator.go, ext/formatting.go).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LITERALS: dict[type, Type] = {
 
 
 def check(root: Expr, environment: Environment, budget: Budget | None = None) -> Type:
-    """Type a tree in place and return its type; compiling patterns is charged to the budget."""
+    """Set the types in a tree, and return the type of the root. Compiling patterns is charged to the budget."""
     checker = _Checker(environment)
     checker.node(root)
     pending = [root]
@@ -200,7 +200,7 @@ class _Checker:
         if previous is None:
             return current
         if not self.bindings.assign(previous, current):
-            return t.DYN  # _check_homogeneous refuses it outside of format()
+            return t.DYN  # outside of format(), _check_homogeneous refuses members of different types
         return previous if t.less_specific(previous, current) else current
 
     def _element(self, node: Expr, *, optional: bool) -> Type:
@@ -280,7 +280,7 @@ def _check_call(node: Expr, environment: Environment, budget: Budget | None) -> 
     first = node.args[node.member] if len(node.args) > node.member else None
     if first is not None and first.kind == "literal":
         if name == "matches":
-            # In the global form Kubernetes also checks the text as if it were the pattern.
+            # In the form matches(text, pattern), Kubernetes checks not only the pattern but also the text as a pattern.
             _check_pattern(first, budget)
         elif name in ("duration", "timestamp") and not node.member:
             work = next(overload.work for overload in environment.functions[name] if overload.args == (first.type,))
@@ -305,7 +305,7 @@ def _check_pattern(node: Expr, budget: Budget | None) -> None:
 
 def _check_homogeneous(node: Expr) -> None:
     is_list = node.kind == "list"
-    stride = 1 if is_list else 2  # all keys of a map have one type, and all values
+    stride = 1 if is_list else 2  # all keys of a map must have one type, and all values of a map another
     for start in range(stride):
         expected: Type | None = None
         for at in range(start, len(node.args), stride):

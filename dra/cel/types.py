@@ -59,7 +59,7 @@ def optional_of(value: Type) -> Type:
 
 
 def type_of(param: Type) -> Type:
-    """The type of a type."""
+    """The type of an expression whose value is a type, such as `type(x)`."""
     return Type("type", "type", (param,))
 
 
@@ -79,7 +79,7 @@ _NULLABLE = frozenset(("opaque", "struct", "any"))
 
 
 class Bindings:
-    """The types bound to the type parameters of one expression. `assign` changes bindings only when it succeeds."""
+    """The types bound to the type parameters of one expression. `assign` changes bindings only if it returns True."""
 
     def __init__(self) -> None:
         self._bound: dict[Type, Type] = {}
@@ -95,7 +95,7 @@ class Bindings:
         return self.assign_all((source,), (target,))
 
     def assign_all(self, sources: tuple[Type, ...], targets: tuple[Type, ...]) -> bool:
-        """Do the same for a list of arguments, all or nothing."""
+        """Whether each source can be used where the target at its position is expected. If not, no binding changes."""
         before = self._bound
         self._bound = dict(before)
         if len(sources) == len(targets) and all(map(self._assign, sources, targets)):
@@ -104,7 +104,7 @@ class Bindings:
         return False
 
     def substitute(self, t: Type, *, finish: bool = False) -> Type:
-        """Replace bound parameters; with `finish`, unbound ones become dyn."""
+        """Replace bound parameters by their types; with `finish`, replace unbound parameters by dyn."""
         if t.kind == "param":
             bound = self._bound.get(t)
             if bound is not None:
@@ -164,7 +164,7 @@ class Bindings:
 
 
 def less_specific(left: Type, right: Type) -> bool:
-    """Whether `left` is as specific as `right` or less."""
+    """Whether `left` is no more specific than `right`."""
     if is_dyn(left) or left.kind == "param":
         return True
     if is_dyn(right) or right.kind == "param":
@@ -179,7 +179,7 @@ def less_specific(left: Type, right: Type) -> bool:
 
 
 def equivalent(left: Type, right: Type) -> bool:
-    """Whether the types are the same up to the names of type parameters."""
+    """Whether the types are equal except for the names of type parameters."""
     if left.kind != right.kind or len(left.params) != len(right.params):
         return False
     if left.kind != "param" and left.name != right.name:

@@ -1,8 +1,8 @@
-"""Values at run time: the Python representation of CEL values, and their comparison (cel-go common/types).
+"""Values at run time: how Python represents CEL values, and how they are compared (cel-go common/types).
 
-int, float, str, bytes, bool, None, list and dict represent themselves; quantities and versions are `dra.quantity.Quantity`
-and `dra.semver.Version`; the other classes are here. Operators test numbers by `type(x)`, not by `isinstance`, because bool
-and `Uint` are subclasses of int in Python and distinct types in CEL.
+int, float, str, bytes, bool, None, list and dict represent the CEL values of the same kind. Quantities and versions are
+`dra.quantity.Quantity` and `dra.semver.Version`. This module has the other classes. Operators test numbers by
+`type(x)`, not by `isinstance`, because bool and `Uint` are subclasses of int in Python, and separate types in CEL.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NONE: Final = Optional(present=False)
 class Timestamp(Struct, frozen=True):
     """A point in time in nanoseconds since 1970; `offset` is the zone for printing, in minutes east of UTC.
 
-    As map keys, two timestamps are equal only if the zone is as well.
+    As keys of a map, two timestamps are equal only if their zones are equal, too.
     """
 
     nanos: int
@@ -65,13 +65,13 @@ class TypeValue(Struct, frozen=True):
 
 
 class Sum(Quantity):
-    """The result of `add` and `sub`. Kubernetes boxes it, so `==` with a Sum on the right is an error."""
+    """The result of `add` and `sub` on quantities. Kubernetes boxes it, so `==` with a Sum on the right is an error."""
 
     __slots__ = ()
 
 
 class Domains(dict[str, dict[str, Value]]):
-    """`device.attributes` and `device.capacity`: a missing domain is an empty map."""
+    """The value of `device.attributes` or `device.capacity`, in which a missing domain is an empty map."""
 
     __slots__ = ()
 
@@ -83,7 +83,7 @@ EMPTY_MAP: Final[dict[str, Value]] = {}
 
 
 class Sized(Struct, frozen=True):
-    """Base of the libraries' value types: a CEL type name, and a size for costs."""
+    """Base of the value types of Kubernetes' libraries. `size` is the size by which costs are counted."""
 
     type_name: ClassVar = ""
     # Whether Go can hash the value as a map key.
@@ -118,7 +118,7 @@ LARGEST_LIST: Final = 1_000_000  # also the limit that Go has for lists.range
 
 
 def require_room(length: int, most: int) -> None:
-    """Refuse to build a value that is too large; Go charges only afterwards."""
+    """Raise before a value is built that is too large. Go builds the value first and charges afterwards."""
     if length > most:
         raise CostExceeded(
             f"operation cancelled: a value of {length} characters or elements is more than any selector may use"
@@ -142,7 +142,10 @@ _MAPS: Final = frozenset((dict, Domains))
 
 
 def equal(left: Value, right: Value) -> bool:
-    """CEL's `==`: false for different types, but an error if the left side is of a Kubernetes type."""
+    """Compare as CEL's `==`.
+
+    Values of different types are unequal; if the left one has a Kubernetes type, `==` raises.
+    """
     kind = type(left)
     if kind is str or kind is bool:
         return kind is type(right) and left == right
@@ -168,7 +171,7 @@ def equal(left: Value, right: Value) -> bool:
         if type(right) is not Version:
             raise no_such_overload()
         return bool(left == right)
-    # The rarer types.
+    # The types below are rarer.
     same = kind is type(right)
     if kind is Optional:
         if not same or left.present != right.present:
@@ -186,7 +189,7 @@ def equal(left: Value, right: Value) -> bool:
 
 
 def _not_unequal(left: Value, right: Value) -> bool:
-    # Inside lists and maps an error in Go counts as "not unequal".
+    # Inside lists and maps, Go treats an error as "not unequal".
     try:
         return equal(left, right)
     except SelectorRunError:
@@ -194,7 +197,7 @@ def _not_unequal(left: Value, right: Value) -> bool:
 
 
 def equal_or_false(left: Value, right: Value) -> bool:
-    """`==` with errors as false, for `in`, `indexOf` and `distinct`."""
+    """Compare as `==` does, with false for an error: for `in`, `indexOf` and `distinct`."""
     try:
         return equal(left, right)
     except SelectorRunError:
@@ -202,7 +205,7 @@ def equal_or_false(left: Value, right: Value) -> bool:
 
 
 def differ(left: Value, right: Value) -> bool:
-    """CEL's `!=`: true unless `==` returns true, so an error of `==` is true."""
+    """Compare as CEL's `!=`, which is true unless `==` returns true, also if `==` raises."""
     try:
         return not equal(left, right)
     except SelectorRunError:
@@ -210,7 +213,7 @@ def differ(left: Value, right: Value) -> bool:
 
 
 def compare(left: Value, right: Value) -> int:
-    """Return -1, 0 or 1; raise for values without an order."""
+    """Return -1, 0 or 1; raise if the values cannot be ordered."""
     kind = type(left)
     if kind in _NUMBERS and type(right) in _NUMBERS:
         if math.isnan(left) or math.isnan(right):
@@ -231,7 +234,7 @@ def _number_compare(left: Value, right: Value) -> int:
     if type(left) is float or type(right) is float:
         if math.isnan(left) or math.isnan(right):
             return 2  # NaN is equal to nothing
-        # Go converts the integer to a double if the double is in the range of the integer type.
+        # If the double is in the range of the integer type, Go converts the integer to a double.
         if type(left) is not float:
             return -_double_compare(right, left)
         if type(right) is not float:
@@ -265,13 +268,13 @@ def as_key(value: Value) -> Value:
 
 
 def require_hashable(value: Value) -> None:
-    """Raise Fatal for a value that Go cannot hash, where Go panics."""
+    """Raise Fatal for a value that Go cannot hash; Go panics there."""
     if type(value) is bytes or type(value) is Version or (isinstance(value, Sized) and not value.hashable):
         raise Fatal("runtime error: hash of unhashable type")
 
 
 def keys_of(mapping: dict[Value, Value]) -> Iterator[Value]:
-    """Return the keys of a map as values."""
+    """Return the keys of a map as CEL values."""
     return (key.value if type(key) is Boxed else key for key in mapping)
 
 
@@ -280,7 +283,10 @@ _BY_IDENTITY: Final = frozenset((Optional, Quantity, Sum, list, dict, Domains))
 
 
 def find(mapping: dict[Value, Value], key: Value) -> Value:
-    """Look up a key as CEL does: equal numbers match across types, but true is not 1. MISSING if absent."""
+    """Look up a key as CEL does: numbers match across types, but true is not 1.
+
+    Return MISSING if there is no such key.
+    """
     kind = type(key)
     if kind is str:
         if type(mapping) is Domains:
@@ -307,7 +313,7 @@ def contains(container: Value, item: Value) -> bool:
     """CEL's `in`."""
     kind = type(container)
     if kind is list:
-        # A string equals only strings, and for integers alone Python agrees with CEL.
+        # A string equals only strings. In a list of integers only, Python's comparison agrees with CEL's.
         if type(item) is str or (type(item) is int and _ONLY_INT.issuperset(map(type, container))):
             return item in container
         return any(equal_or_false(item, element) for element in container)
@@ -319,7 +325,7 @@ def contains(container: Value, item: Value) -> bool:
 
 
 def size(value: Value) -> int:
-    """Return the size that costs depend on: that of `size()`, or 1."""
+    """Return the size by which costs are counted: the size that `size()` returns, or 1."""
     kind = type(value)
     if kind is str or kind is list or kind is dict or kind is Domains or kind is bytes:
         return len(value)
@@ -331,7 +337,7 @@ def size(value: Value) -> int:
 
 
 def weigh(value: Value, most: int) -> int:
-    """Count the members of a value recursively, shared parts each time, up to about `most`."""
+    """Count the members of a value at all levels, up to about `most`. A part that occurs twice counts twice."""
     count = 1
     waiting = [value]
     while waiting and count < most:
