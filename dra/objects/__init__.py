@@ -1,4 +1,4 @@
-"""The objects of the Kubernetes API around devices, and our own two, as frozen values."""
+"""The objects of the Kubernetes API around devices, and drawbridge's own two kinds, as frozen values."""
 
 from dra.objects import defaults, node, versions
 from dra.objects.claim import (

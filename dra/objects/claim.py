@@ -62,7 +62,7 @@ class DeviceRequest(Wire, frozen=True, kw_only=True):
 
     @property
     def alternatives(self) -> dict[str, ExactDeviceRequest | DeviceSubRequest]:
-        """The alternatives by their name in results (request or request/subrequest), the preferred one first."""
+        """The alternatives by their name in results (request or request/subrequest), with the preferred one first."""
         if self.exactly is not None:
             return {self.name: self.exactly}
         return {f"{self.name}/{sub.name}": sub for sub in self.first_available}
@@ -166,17 +166,17 @@ class ResourceClaim(Wire, frozen=True, kw_only=True):
     status: ResourceClaimStatus = ResourceClaimStatus()
 
 
-# Annotation: the entry of its pod that a claim was created for.
+# The annotation that names the entry of spec.resourceClaims for which a claim was created.
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 
 
 def owning_pods(claim: ResourceClaim) -> list[OwnerReference]:
-    """Return the owner references to the pod that a claim was created for; empty if its controller is not a pod."""
+    """Return the owner references to the pod for which a claim was created; none if no pod controls the claim."""
     return [owner for owner in claim.metadata.owner_references if owner.controller and owner.kind == "Pod"]
 
 
 def why_orphaned(claim: ResourceClaim, pod_uids: Collection[str]) -> str:
-    """Return a message if the pod of a claim no longer exists; "" if it does, or if the claim has no pod or is being deleted."""
+    """Return a message if the pod for which a claim was created no longer exists; "" if the claim is being deleted."""
     owners = owning_pods(claim)
     if not owners or claim.metadata.deletion_timestamp or any(owner.uid in pod_uids for owner in owners):
         return ""
@@ -219,7 +219,7 @@ def results_of(claim: ResourceClaim | None) -> tuple[DeviceRequestAllocationResu
 
 
 def node_of(allocation: AllocationResult | None) -> str:
-    """Return the single node that the selector of an allocation names; "" if it selects nodes in another way."""
+    """Return the node that an allocation's node selector names; "" if the selector does not name a single node."""
     if allocation is None or allocation.node_selector is None:
         return ""
     for term in allocation.node_selector.node_selector_terms:

@@ -1,7 +1,7 @@
-"""The ResourceClaimTemplate that NVIDIA's controller creates for a ComputeDomain; pods name it to use the domain's channel.
+"""The ResourceClaimTemplate that NVIDIA's controller creates for a ComputeDomain.
 
-Manifests contain only the ComputeDomain. Mirrors cmd/compute-domain-controller and the templates of
-kubernetes-sigs/dra-driver-nvidia-gpu 9593204.
+Pods name the template to use the domain's channel, but manifests contain only the ComputeDomain. This module mirrors
+cmd/compute-domain-controller and the templates of kubernetes-sigs/dra-driver-nvidia-gpu 9593204.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ _NO_UID: Final = "00000000-0000-0000-0000-000000000000"
 
 
 def is_compute_domain(obj: dict[str, Any]) -> bool:
-    """Return whether an untyped object is a ComputeDomain."""
     return obj.get("kind") == "ComputeDomain" and text(obj.get("apiVersion")).startswith(_API)
 
 
 def channel_template(obj: dict[str, Any]) -> ResourceClaimTemplate | None:
-    """Return the template for an untyped object if it is a ComputeDomain that names a template."""
+    """Return the template of an untyped object; None if the object is not a ComputeDomain that names a template."""
     channel = inside(obj, "spec", "channel")
     name = text(inside(channel, "resourceClaimTemplate").get("name"))
     if not is_compute_domain(obj) or not name:

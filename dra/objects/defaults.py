@@ -1,7 +1,7 @@
 """The defaults that the API server sets on creation (k8s.io/kubernetes/pkg/apis/resource/v1/defaults.go).
 
-Decoding does not apply them, so code that reads objects from files applies them first. `timeAdded` of taints is not set,
-because it is the current time.
+Decoding does not set defaults. Code that reads objects from files therefore calls these functions first. They do not
+set `timeAdded` of taints, because its default is the current time.
 """
 
 from __future__ import annotations
@@ -23,17 +23,14 @@ if TYPE_CHECKING:
 
 
 def claim(given: ResourceClaim) -> ResourceClaim:
-    """Set the defaults of a claim."""
     return replace(given, spec=claim_spec(given.spec))
 
 
 def template(given: ResourceClaimTemplate) -> ResourceClaimTemplate:
-    """Set the defaults of a template."""
     return replace(given, spec=replace(given.spec, spec=claim_spec(given.spec.spec)))
 
 
 def claim_spec(given: ResourceClaimSpec) -> ResourceClaimSpec:
-    """Set the defaults of the spec of a claim."""
     requests = []
     for request in given.devices.requests:
         exactly = _request(request.exactly) if request.exactly is not None else None

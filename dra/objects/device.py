@@ -1,6 +1,7 @@
 """Devices and ResourceSlices (k8s.io/api/resource/v1).
 
-Data only: `dra.stock` and `dra.policy` decide what can be allocated, `dra.validation` what the API server accepts.
+The types hold data only. `dra.stock` and `dra.policy` decide which devices can be allocated, and `dra.validation`
+decides what the API server accepts.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ class Device(Wire, frozen=True, kw_only=True):
     all_nodes: bool | None = None
     taints: tuple[DeviceTaint, ...] = ()
     binds_to_node: bool | None = None
-    # None and () differ: a pool with a device whose list is not None is tried after all others (allocator order).
+    # None and () differ: the allocator tries a pool that has a device with a list, even an empty list, after other
+    # pools.
     binding_conditions: tuple[str, ...] | None = None
     binding_failure_conditions: tuple[str, ...] | None = None
     allow_multiple_allocations: bool | None = None
@@ -120,7 +122,7 @@ class ResourceSliceSpec(Wire, frozen=True, kw_only=True):
     skip_node_operations: tuple[str, ...] = ()
 
     def node_of(self, device: Device) -> str:
-        """Return the single node of a device of the slice; "" if several nodes may use it."""
+        """Return the single node that may use a device of the slice; "" if several nodes may use the device."""
         node = device.node_name if self.per_device_node_selection else self.node_name
         return node or ""
 

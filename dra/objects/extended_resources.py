@@ -1,16 +1,18 @@
-"""Extended resources that DeviceClasses serve by name (KEP-5004), and the claim that kube-scheduler makes for such a pod.
+"""Extended resources that DeviceClasses serve (KEP-5004), and the claims that kube-scheduler creates for them.
 
-    serving = serve_resources(classes)                  # resource → class; once for each set of classes
-    claim = extended_claim(pod, serving, allocatable)   # for one node; None: the scheduler makes none there
+    serving = serve_resources(classes)                  # resource → class; computed once for each set of classes
+    claim = extended_claim(pod, serving, allocatable)   # for one node; None: the scheduler creates no claim there
 
-Mirrors extendeddynamicresources.go of the plugin DynamicResources, whose requests and mappings are the same from 1.35 on,
-and its cache of classes (dynamic-resource-allocation, extendedresourcecache). A resource in a node's `status.allocatable` is
-served by a device plugin there, and the claim for that node leaves it out; so the claim depends on the node. The plugin
-NodeResourcesFit, not this module, decides whether the node has enough of these resources.
+This module mirrors extendeddynamicresources.go of the scheduler plugin DynamicResources (which makes the same requests
+and mappings from 1.35 on) and its cache of classes (dynamic-resource-allocation, extendedresourcecache). If a node's
+`status.allocatable` has a resource, a device plugin serves the resource on this node, and the claim for this node does
+not request it. So the claim depends on the node. Whether the node has enough of such resources is decided by the
+scheduler plugin NodeResourcesFit, not by this module.
 
-Two known differences to Kubernetes. In a running scheduler, a class added while a newer class serves its resource name is
-not found by its implicit name either. 1.34, where the feature is off by default, repeats the requests of init containers,
-has no implicit names in `kubernetes.io`, and also asks for resources that a device plugin serves.
+Two differences to Kubernetes are known. First, if a class is added while a newer class serves its resource name, a
+running scheduler does not find the added class by its implicit name either. Second, 1.34 repeats the requests of init
+containers, has no implicit names in `kubernetes.io`, and also requests resources that a device plugin serves; in 1.34
+the feature is off by default.
 """
 
 from __future__ import annotations
@@ -28,19 +30,19 @@ if TYPE_CHECKING:
     from dra.objects.pod import Container, Pod
     from dra.quantity import Quantity
 
-IMPLICIT = "deviceclass.resource.kubernetes.io/"  # prefix of the implicit resource name of a class
+IMPLICIT = "deviceclass.resource.kubernetes.io/"  # followed by a class's name, it is the class's implicit resource name
 EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"  # annotation of the scheduler's claim: "true"
 
 
 class ExtendedClaim(NamedTuple):
-    """The claim that the scheduler writes, and the mapping of containers to its requests."""
+    """The claim that the scheduler creates, and the requests of the claim that each container uses."""
 
     claim: ResourceClaim
     mappings: tuple[ContainerExtendedResourceRequest, ...]
 
 
 def serve_resources(classes: Iterable[DeviceClass]) -> dict[str, str]:
-    """Map each resource name to the class that serves it: the newest, or of equal age the lexically first."""
+    """Map each resource name to the class that serves it: the newest class, or the lexically first of equal age."""
     ordered = sorted(classes, key=lambda class_: class_.metadata.name, reverse=True)
     ordered.sort(key=lambda class_: class_.metadata.creation_timestamp)
     served = {IMPLICIT + class_.metadata.name: class_.metadata.name for class_ in ordered}
@@ -52,7 +54,7 @@ def serve_resources(classes: Iterable[DeviceClass]) -> dict[str, str]:
 
 
 def is_extended(resource: str) -> bool:
-    """Whether a resource name is an extended resource's (IsExtendedResourceName)."""
+    """Whether a resource name is the name of an extended resource (IsExtendedResourceName)."""
     return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
 
 
@@ -73,7 +75,7 @@ def asks_for_devices(pod: Pod) -> bool:
 
 
 def served_resources(pod: Pod, serving: Mapping[str, str]) -> list[str]:
-    """Return the resources that a pod requests and a class serves, sorted."""
+    """Return the sorted names of the resources that the pod requests and that a class serves."""
     requests = map(requests_of, pod.spec.all_containers)
     requested = {name for amounts in requests for name, amount in amounts.items() if amount.nano}
     return sorted(requested & serving.keys())
@@ -84,7 +86,7 @@ def extended_claim(
 ) -> ExtendedClaim | None:
     """Return the claim that kube-scheduler would create for a pod on a node with these allocatable resources, or None.
 
-    Its name is a placeholder for the one that the API server generates.
+    The claim's name is a placeholder, because the API server generates the name.
     """
     plugins = {name for name, amount in (allocatable or {}).items() if amount.value()}
     wanted = [name for name in served_resources(pod, serving) if name not in plugins]
@@ -97,14 +99,14 @@ def extended_claim(
     mappings: list[ContainerExtendedResourceRequest] = []
     for resource in wanted:
         device_class = serving[resource]
-        # Each container and each sidecar has its own request.
+        # Each container and each sidecar gets a request of its own.
         own: dict[int, DeviceRequest] = {}
         for at, container in enumerate(containers):
             if at not in starting and (count := _count(container, resource)):
                 own[at] = _request(at, container, resource, device_class, count)
                 mappings.append(_mapping(container, resource, own[at].name))
-        # An init container reuses whole requests of the containers that start after it, and requests only what is then
-        # missing. The init containers share one request, the largest of theirs.
+        # An init container ends before later containers start, so it reuses their whole requests and requests only the
+        # devices that are missing then. All init containers share one request, the largest that any of them needs.
         largest: DeviceRequest | None = None
         most = 0
         shared: list[tuple[Container, str]] = []  # "" for the shared request of init containers
@@ -143,7 +145,7 @@ def _count(container: Container, resource: str) -> int:
 
 
 def _request(at: int, container: Container, resource: str, device_class: str, count: int) -> DeviceRequest:
-    """Make a request, named by the index of the container and of the resource among the container's resources."""
+    """Make a request. Its name has the index of the container, and of the resource among the container's resources."""
     index = sorted(requests_of(container)).index(resource)
     exactly = ExactDeviceRequest(device_class_name=device_class, allocation_mode="ExactCount", count=count)
     return DeviceRequest(name=f"container-{at}-request-{index}", exactly=exactly)
@@ -154,7 +156,7 @@ def _mapping(container: Container, resource: str, request: str) -> ContainerExte
 
 
 def holder_name(claim: ResourceClaim) -> str:
-    """Name the holder of a claim's devices: the claim, or the pod if the claim was generated for extended resources."""
+    """Name the holder of a claim's devices. If the scheduler created the claim for extended resources, name the pod."""
     pods = claim.status.reserved_for
     if claim.metadata.annotations.get(EXTENDED_CLAIM) != "true" or not pods:
         return claim.metadata.key

@@ -1,7 +1,7 @@
 """ObjectMeta and its parts (k8s.io/apimachinery/pkg/apis/meta/v1).
 
-Times are kept as text: RFC 3339 in UTC with whole seconds sorts as text. Resource versions can be compared as numbers
-since KEP-5504; older ones are opaque.
+Times are kept as text, because times in RFC 3339 in UTC with whole seconds sort as text. Since KEP-5504, resource
+versions can be compared as numbers; servers without it may have versions that cannot be compared.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ObjectMeta(Wire, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The object as namespace/name."""
+        """The object's namespace/name."""
         return f"{self.namespace or 'default'}/{self.name}"
 
 
@@ -53,7 +53,7 @@ def is_later(version: str, than: str) -> bool:
 
 
 def is_news(version: str, than: str) -> bool:
-    """Whether a resourceVersion is later than another or, where versions are opaque, different."""
+    """Whether a resourceVersion is later than another. If they cannot be compared, whether they differ."""
     if version.isdecimal() and than.isdecimal():
         return int(version) > int(than)
     return version != than

@@ -1,7 +1,7 @@
-"""Nodes and node selectors.
+"""Nodes, and the matching of node selectors.
 
-Matching mirrors k8s.io/component-helpers/scheduling/corev1/nodeaffinity: terms are ORed, requirements ANDed, an empty
-term matches nothing, and an invalid expression is an error rather than "no match".
+The matching mirrors k8s.io/component-helpers/scheduling/corev1/nodeaffinity: a node matches if it meets all
+requirements of any term. An empty term matches no node. An invalid requirement is an error, not "no match".
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ class NodeSelectorRequirement(Wire, frozen=True, kw_only=True, gc=True, dict=Tru
         return tuple(sorted(self.values))  # a quarter of a set's memory
 
     def lists(self, value: str) -> bool:
-        """Whether the value is listed. A binary search, because a slice may have a million values, which are searched for each node."""
+        """Whether the requirement lists the value.
+
+        Binary search, because a slice may list a million values, for each node.
+        """
         values = self._in_order
         at = bisect_left(values, value)
         return at < len(values) and values[at] == value
@@ -46,7 +49,7 @@ class NodeSelector(Wire, frozen=True, kw_only=True, gc=True, dict=True, cache_ha
 
     @cached_property
     def mistake(self) -> str:
-        """What Kubernetes cannot parse, or "". Cached, because a selector is matched with many nodes."""
+        """The part of the selector that Kubernetes cannot parse, or "". Cached, because many nodes are matched."""
         return next((text for term in self.node_selector_terms for text in _mistakes(term)), "")
 
 
@@ -76,21 +79,21 @@ class Node(Wire, frozen=True, kw_only=True):
 
 
 def matches(selector: NodeSelector, node: Node) -> bool:
-    """Whether a node selector matches a node; raise NodeSelectorError if Kubernetes cannot parse it."""
+    """Whether a node selector matches a node; raise NodeSelectorError if Kubernetes cannot parse the selector."""
     if selector.mistake:
         raise NodeSelectorError(selector.mistake)
     labels, name = node.metadata.labels, node.metadata.name
     return any(
         bool(term.match_expressions or term.match_fields)
         and all(_meets(requirement, labels.get(requirement.key)) for requirement in term.match_expressions)
-        # Kubernetes sets metadata.name only; any other field is empty.
+        # Kubernetes knows the field metadata.name only; any other field counts as empty.
         and all(_meets(field, name if field.key == "metadata.name" else "") for field in term.match_fields)
         for term in selector.node_selector_terms
     )
 
 
 def _mistakes(term: NodeSelectorTerm) -> Iterator[str]:
-    """Yield, like labels.NewRequirement, keys and values that no label can have, and operators with a wrong number of values."""
+    """Yield the mistakes that labels.NewRequirement finds: invalid keys, values, operators and numbers of values."""
     for requirement in term.match_expressions:
         key, operator, values = requirement.key, requirement.operator, requirement.values
         if names.label_key(key):

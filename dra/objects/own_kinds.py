@@ -1,6 +1,7 @@
-"""Our own kinds: DeviceCompatibility (which devices may be in use together) and DeviceQuota (limits of a namespace).
+"""Drawbridge's kinds: DeviceCompatibility (which devices may be in use together) and DeviceQuota (namespace limits).
 
-`dra.policy.rules` applies the first; `dra.policy.quota` defines the keys of `hard` and `used` of the second.
+`dra.policy.rules` applies DeviceCompatibilities. `dra.policy.quota` defines the keys of `hard` and `used` of a
+DeviceQuota.
 """
 
 from __future__ import annotations
@@ -12,20 +13,21 @@ from dra.wire import Wire
 
 class DeviceCompatibilitySpec(Wire, frozen=True, kw_only=True):
     driver: str = ""
-    # CEL that selects the devices of the driver with this rule; empty selects all.
+    # A CEL expression that selects the devices to which the rule applies; if empty, it applies to all of the driver's
+    # devices.
     selector: str = ""
-    # CEL over the *other* device; empty means no restriction.
+    # A CEL expression over the *other* device, which may be in use together if it holds; if empty, any device may.
     compatible_only_with: str = ""
-    # The scope: the rule applies between devices of one pool (pool), devices that share a counter set (counterSet), or all of the
-    # driver's devices on a node, in any pool (node).
+    # The rule applies between devices of one pool (pool), between devices that share a counter set (counterSet), or
+    # between all of the driver's devices on a node, whatever their pools (node).
     scope: str = "pool"
-    # The meaning of "no groups" on this driver's devices: compatible only with others without groups (upstream,
-    # KEP-5963), or with all (proposal).
+    # What a device without groups is compatible with: only with devices without groups (upstream, as in KEP-5963), or
+    # with all devices (proposal).
     groups: str = "upstream"
 
 
 class CompatibilityFinding(Wire, frozen=True, kw_only=True):
-    """A problem of a rule, with a code of `drawbridge check`."""
+    """A problem of a rule, with the code that `drawbridge check` gives it."""
 
     code: str = ""
     path: str = ""
@@ -36,7 +38,7 @@ class DeviceCompatibilityStatus(Wire, frozen=True, kw_only=True):
     """The status that the leading allocator writes."""
 
     observed_generation: int = 0
-    devices: int = 0  # published devices with the rule
+    devices: int = 0  # the number of published devices to which the rule applies
     findings: tuple[CompatibilityFinding, ...] = ()
 
 
@@ -55,7 +57,7 @@ class ScopedSelectorRequirement(Wire, frozen=True, kw_only=True):
 
 
 class ScopeSelector(Wire, frozen=True, kw_only=True):
-    """The pods that a quota applies to, as in ResourceQuota, with the scope PriorityClass only."""
+    """The pods to which a quota applies, as in ResourceQuota. The only scope is PriorityClass."""
 
     match_expressions: tuple[ScopedSelectorRequirement, ...] = ()
 

@@ -1,4 +1,4 @@
-"""The fields of Pods and PodDisruptionBudgets that matter for devices; all others are dropped on read."""
+"""The fields of Pods and PodDisruptionBudgets that matter for devices. Decoding drops all other fields."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class PodSpec(Wire, frozen=True, kw_only=True):
 
     @property
     def all_containers(self) -> tuple[Container, ...]:
-        """Init containers, then the others."""
+        """The init containers, followed by the other containers."""
         return (*self.init_containers, *self.containers)
 
 
@@ -114,7 +114,7 @@ class Pod(Wire, frozen=True, kw_only=True):
 
     @property
     def has_ended(self) -> bool:
-        """Whether its containers have terminated for good."""
+        """Whether the pod's containers have terminated for good."""
         return self.status.phase in ("Succeeded", "Failed")
 
     @property
@@ -125,14 +125,14 @@ class Pod(Wire, frozen=True, kw_only=True):
 
 
 class TemplateSite(NamedTuple):
-    """The JSON pointer to the pod template of a kind, and the field beside it with the number of pods."""
+    """The JSON pointer to the pod template of a kind, and the field next to the template with the number of pods."""
 
     path: str
     size: str = ""
 
 
 _IN_SPEC: Final = "/spec/template"
-# By API group and kind; a Pod is its own template.
+# The pod template of each kind, by API group and kind. A Pod is its own template.
 POD_TEMPLATES: Final[Mapping[tuple[str, str], TemplateSite]] = {
     ("", "Pod"): TemplateSite(""),
     ("", "PodTemplate"): TemplateSite("/template"),
@@ -147,13 +147,13 @@ POD_TEMPLATES: Final[Mapping[tuple[str, str], TemplateSite]] = {
 
 
 def template_site(document: Mapping[str, Json]) -> TemplateSite | None:
-    """Return the place of an object's pod template; None if it is not of a built-in kind with pods."""
+    """Return where an object has its pod template; None if its kind is not a built-in kind with pods."""
     group = str(document.get("apiVersion", "")).rpartition("/")[0]
     return POD_TEMPLATES.get((group, str(document.get("kind", ""))))
 
 
 def claim_name(pod: Pod, entry: PodResourceClaim) -> str | None:
-    """Return the name of the claim of a pod's entry: "" while it has not been created, None if the pod needs none."""
+    """Return the name of the claim for an entry: "" while the claim does not exist, None if the pod needs no claim."""
     if entry.resource_claim_name:
         return entry.resource_claim_name
     for status in pod.status.resource_claim_statuses:
@@ -163,7 +163,7 @@ def claim_name(pod: Pod, entry: PodResourceClaim) -> str | None:
 
 
 def claim_names(pod: Pod) -> list[str]:
-    """List the existing claims of a pod: those of its entries in order, then the one for its extended resources."""
+    """List the existing claims of a pod: the claims of its entries, then the claim for its extended resources."""
     names = [claim_name(pod, entry) for entry in pod.spec.resource_claims]
     if extended := pod.status.extended_resource_claim_status:
         names.append(extended.resource_claim_name)
@@ -171,7 +171,7 @@ def claim_names(pod: Pod) -> list[str]:
 
 
 def claim_keys(pod: Pod) -> list[str]:
-    """List the same claims as namespace/name."""
+    """List the existing claims of a pod as namespace/name, in the order of `claim_names`."""
     namespace = pod.metadata.namespace or "default"
     return [f"{namespace}/{name}" for name in claim_names(pod)]
 
@@ -204,7 +204,7 @@ class PodDisruptionBudget(Wire, frozen=True, kw_only=True):
 
 
 def protects(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    """Whether a budget selects a pod; one without a selector selects none."""
+    """Whether a budget selects a pod. A budget without a selector selects no pod."""
     selector = budget.spec.selector
     if selector is None or (budget.metadata.namespace or "default") != (pod.metadata.namespace or "default"):
         return False

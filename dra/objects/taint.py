@@ -45,7 +45,10 @@ class DeviceTaintRule(Wire, frozen=True, kw_only=True):
 
 
 def selects(rule: DeviceTaintRule, driver: str, pool: str, device: str) -> bool:
-    """Whether a rule taints a device: without a selector it taints none, with an empty one all."""
+    """Whether a rule taints a device.
+
+    A rule without a selector taints no device; a rule with an empty selector taints all.
+    """
     selector = rule.spec.device_selector
     return (
         selector is not None

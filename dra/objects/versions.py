@@ -1,7 +1,8 @@
 """Converts older versions of resource.k8s.io to v1, as the API server does (pkg/apis/resource/v1beta1/conversion.go).
 
-v1beta2 has the shape of v1. v1beta1 has the fields of `exactly` in the request itself, and those of a device under `basic`;
-in v1alpha3 of 1.31 capacities are plain amounts as well. Works on plain JSON; `written_pointer` converts pointers back.
+v1beta2 has the fields of v1. v1beta1 has the fields of `exactly` in the request itself, and the fields of a device
+under `basic`. v1alpha3 of 1.31 is like v1beta1, and its capacities are plain amounts. The functions work on untyped
+JSON; `written_pointer` converts a pointer into the v1 object to a pointer into the original object.
 """
 
 from __future__ import annotations
@@ -22,27 +23,27 @@ BETA_1: Final = f"{GROUP}/v1beta1"
 ALPHA_3: Final = f"{GROUP}/v1alpha3"
 
 _KINDS: Final = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"})
-# The kinds that a server of the newest minor can serve in each version, enabled by default or not.
+# The kinds that a server of the newest minor can serve in each version, whether it serves them by default or not.
 SERVED: Final = {
     CURRENT: _KINDS | {"DeviceTaintRule"},
     BETA_2: _KINDS | {"DeviceTaintRule"},
     BETA_1: _KINDS,
     ALPHA_3: frozenset({"DeviceTaintRule", "ResourcePoolStatusRequest"}),
 }
-# The first minor with a kind in a version, if later than OLDEST.
+# The first minor that has a kind in a version, where that minor is later than OLDEST.
 _SINCE: Final = {
     (CURRENT, "DeviceTaintRule"): 37,
     (BETA_2, "DeviceTaintRule"): 36,
     (ALPHA_3, "ResourcePoolStatusRequest"): 36,
 }
-# The fields below `exactly` of a request in v1, and of the request itself in v1beta1.
+# These fields are under `exactly` of a request in v1, and in the request itself in v1beta1.
 _EXACT: Final = ExactDeviceRequest.__struct_encode_fields__
 _REQUEST: Final = re.compile(r"((?:/spec){1,2}/devices/requests/\d+)/exactly")
 _DEVICE: Final = re.compile(r"(/spec/devices/\d+)(/(?!name$|basic(?:/|$)).*)")
 
 
 class Upgrade(NamedTuple):
-    """An object converted to v1, and pointers to fields that its original version does not have."""
+    """An object converted to v1, and pointers to fields of the object that its original version does not have."""
 
     value: dict[str, Any]
     unknown: tuple[str, ...] = ()
@@ -66,12 +67,12 @@ def upgrade(value: dict[str, Any]) -> Upgrade:
 
 
 def served_since(version: str, kind: str) -> int:
-    """Return the first minor, from 1.34 on, that has a kind in a version, enabled by default or not."""
+    """Return the first supported minor that has a kind in a version, whether it serves the kind by default or not."""
     return _SINCE.get((version, kind), OLDEST)
 
 
 def written_pointer(pointer: str, version: str, kind: str) -> str:
-    """Convert a pointer into the v1 object to one into the original object."""
+    """Convert a pointer into the v1 object to a pointer into the original object."""
     if version not in (BETA_1, ALPHA_3):
         return pointer
     if kind == "ResourceSlice":
@@ -109,7 +110,7 @@ def _template(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, 
 
 def _slice(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
     new_spec = dict(spec)
-    # In v1beta1 these two are not pointers: empty and false mean unset.
+    # In v1beta1, these two fields are not pointers in Go: "" and false mean that they are not set.
     for name, unset in (("nodeName", ""), ("allNodes", False)):
         if name in new_spec and new_spec[name] == unset:
             del new_spec[name]
