@@ -1,4 +1,8 @@
-"""Rules of our own about devices: which may be in use together, the fence, and quotas of namespaces."""
+"""Drawbridge's own rules: which devices may be in use together, quotas of namespaces, and the fence.
+
+The fence is a device taint that keeps other schedulers from allocating devices that the bridge (drawbridge's allocator)
+manages.
+"""
 
 from dra.policy.demand import Demands
 from dra.policy.fence import FENCE_TOLERATION, fences, tolerate_fence

@@ -1,18 +1,20 @@
-"""The most that a claim may hold once it is allocated, for quotas: by what drivers publish now.
+"""The most that a claim may hold once it is allocated, computed from the devices that drivers publish now. For quotas.
 
-    ExactCount       count times the largest matching share or device, by each amount
-    All              all matching devices of the node with most of them; if none are published, 32 as in core's quota
-    firstAvailable   the largest of the alternatives, by each amount
+    ExactCount       for each amount, count times the largest of the matching shares and devices All              for
+    each amount, the sum over all matching devices of one node, of the node with the largest sum; if
+                     no matching device is published, 32 devices, as in ResourceQuota
+    firstAvailable   for each amount, the largest of the alternatives
     adminAccess      nothing
 
-A device matches by class, selectors and capacity requests, in use or not. A compromised node can publish any amount, and
-must not make every claim too large; so of the amounts on nodes the second largest counts (or that of the only node with
-any). Devices without a node count as published. The result is an upper bound of what an allocation then adds
-(`dra.stock.amounts`), unless the claim gets the node with the largest devices, or drivers publish larger devices meanwhile;
-allocated claims count as they are (`allocator.reservations`).
+A device matches if the class, the selectors and the capacity requests allow it, whether it is in use or not. A
+compromised node can publish any amount, and must not make every claim exceed its quota. So the largest node does not
+count: the second largest amount of any node counts, or the amount of the only node that has one. Devices without a node
+count as they are published. The result is an upper bound of what the allocation will add (`dra.stock.amounts`), except
+if the claim gets devices of the largest node, or if drivers publish larger devices before the allocation. An allocated
+claim counts by its allocation (`allocator.reservations`).
 
-A scan of very many devices resumes where its budget ended. Until it is complete, a claim counts by its own text: its number
-of devices, and the amounts that it names.
+If the budget (`dra.budget`) ends during a scan of very many devices, the next call resumes the scan. Until the scan is
+complete, a claim counts by its own text: by the number of devices and the amounts that it requests.
 """
 
 from __future__ import annotations
@@ -49,18 +51,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ALL = 32  # what allocation mode All counts as, as in core's quota: the most devices that one claim can have
+ALL = 32  # the most devices that one claim can have; as in ResourceQuota, allocation mode All counts as this number
 MAX_ANSWERS = 4096
 MAX_SCANS = 256
 _MAX_PLAIN_KEY = 256  # bytes; longer keys are hashed
-MAX_PAGES = 400_000  # pages that all scans together keep; each takes some hundred bytes
-_CHARACTERS_PER_PAGE = 2  # characters of a selector that take as much memory, once compiled, as a page
-_STEPS_PER_DEVICE = 25  # charged for each device, in addition to the steps of the selectors
+MAX_PAGES = 400_000  # slices whose results all scans together keep; each result takes some hundred bytes
+_CHARACTERS_PER_PAGE = 2  # two characters of a selector, once compiled, take as much memory as the result of a slice
+_STEPS_PER_DEVICE = 25  # budget steps for each device, in addition to the steps of the selectors
 _STEPS_PER_KNOWN_PAGE = 2
 
 
 class Most(msgspec.Struct, frozen=True):
-    """Of the matching devices of a slice or a node: the most that one of them has, and their sum."""
+    """The amounts of the matching devices of a slice or a node: the largest of any device, and the sum of all."""
 
     largest: Held
     sum: Held
@@ -70,26 +72,29 @@ NOTHING = Most({}, {})
 
 
 class Demands:
-    """Computes what claims may hold, and keeps the results by slice, so that only changed slices are scanned again."""
+    """Computes what claims may hold. It keeps results by slice, so that only changed slices are scanned again."""
 
     def __init__(self, steps: int = step_limits.COUNTED_CLAIM, pages: int = MAX_PAGES) -> None:
         self._steps = steps
         self._max_pages = pages
         self._classes: object = None
         self._pages: object = None
-        self._published = 0  # the number of changes to the published slices
-        self._scans: dict[bytes, _FleetScan] = {}  # by key, the latest last
+        self._published = 0  # counts changes of the published slices
+        self._scans: dict[bytes, _FleetScan] = {}  # by key of the request; the scan used last is last
         self._most: dict[bytes, Most] = {}
 
     def upper_bound(self, spec: ResourceClaimSpec, stock: Stock) -> Amounts:
-        """Return the most that a claim of this spec may hold; as `at_hand` if the scan is not completed in time."""
+        """Return the most that a claim of this spec may hold.
+
+        If the scan is not completed in time, return `at_hand`.
+        """
         try:
             return self.most_held(spec, stock, Budget(self._steps))
         except OutOfBudget:
             return self.at_hand(spec, stock)
 
     def most_held(self, spec: ResourceClaimSpec, stock: Stock, budget: Budget) -> Amounts:
-        """Return the most that a claim of this spec may hold. After OutOfBudget the next call resumes the scan."""
+        """Return the most that a claim of this spec may hold. After OutOfBudget, the next call resumes the scan."""
         self._drop_outdated(stock)
 
         def most_of(ask: Ask) -> Most:
@@ -101,7 +106,7 @@ class Demands:
             if scan is None or scan.published != self._published:
                 scan = _FleetScan(ask, stock, self._published, scan.valid_results(stock) if scan is not None else {})
             self._scans[key] = scan
-            # Drop the scans used longest ago: a tenant may ask for something new each time.
+            # Drop the least recently used scans: a tenant may write a new selector in each claim.
             pages = sum(kept.size for kept in self._scans.values())
             while len(self._scans) > 1 and (pages > self._max_pages or len(self._scans) > MAX_SCANS):
                 pages -= self._scans.pop(next(iter(self._scans))).size
@@ -114,7 +119,7 @@ class Demands:
         return _amounts(spec, most_of)
 
     def at_hand(self, spec: ResourceClaimSpec, stock: Stock) -> Amounts:
-        """Return the most that a claim may hold by the completed scans, and by its own text otherwise."""
+        """Return the most that a claim may hold. Requests without a completed scan count by their own text."""
         self._drop_outdated(stock)
         return _amounts(spec, lambda ask: self._most.get(_key(ask), NOTHING))
 
@@ -134,7 +139,7 @@ class _FleetScan:
     """A scan of all devices for those that match a request. It stops when a budget ends, and can be resumed."""
 
     def __init__(self, ask: Ask, stock: Stock, published: int, known: Seen) -> None:
-        """`published` is the number of the set of slices; `known` are results of an earlier scan."""
+        """Begin a scan. `published` numbers the set of published slices; `known` has results of an earlier scan."""
         self.published = published
         self.scanned: Seen = {}
         self._wanted = _capacity(ask)
@@ -143,16 +148,16 @@ class _FleetScan:
         self._selectors: list[Selector] = []
         self._known = known
         self._pages: list[Page] = []
-        self._characters = 0  # the length of all selectors together
+        self._characters = 0  # the total length of all selectors
         if class_ is not None:
             selectors = (*class_.spec.selectors, *ask.selectors)
             self._uncompiled = [selector.cel.expression for selector in selectors if selector.cel is not None][::-1]
             self._characters = sum(map(len, self._uncompiled))
             self._pages = list(stock.pages.values())
         self._result: Most | None = None
-        self._shapes: dict[object, Most] = {}  # slices with equal results share one object
-        self._charged: dict[bytes, Held | None] = {}  # what a request takes of a device, by its encoded capacities
-        # By node, "" for devices without a single node: the most of one device, and the sum.
+        self._shapes: dict[object, Most] = {}  # equal results of slices are one object, to save memory
+        self._charged: dict[bytes, Held | None] = {}  # what the request takes of a device with these encoded capacities
+        # For each node ("" for devices of several nodes): the largest amounts of any device, and the sums of all.
         self._largest_by_node: dict[str, Held] = {"": {}}
         self._sum_by_node: dict[str, Held] = {"": {}}
         self._device = 0  # the index of the next device of the current slice
@@ -160,7 +165,7 @@ class _FleetScan:
 
     @property
     def size(self) -> int:
-        """The memory that is kept, in pages."""
+        """The memory that the scan takes, in results of slices."""
         return len(self.scanned) + self._characters // _CHARACTERS_PER_PAGE
 
     def valid_results(self, stock: Stock) -> Seen:
@@ -180,7 +185,8 @@ class _FleetScan:
         except OutOfBudget:
             if self._progress != before or not whole:
                 raise
-            self._result = NOTHING  # a whole budget made no progress, so no other will: the claim's own amounts count
+            # A whole budget made no progress, so no later call will: the claim counts by its own text.
+            self._result = NOTHING
         else:
             largest, everything = self._largest_by_node.pop(""), self._sum_by_node.pop("")
             _raise(largest, _second_largest(self._largest_by_node.values()))
@@ -196,8 +202,8 @@ class _FleetScan:
         return len(self._uncompiled), len(self._pages), self._device
 
     def _scan(self, budget: Budget) -> None:
-        # A selector is compiled whole, and charged afterwards, so that each resumption makes progress. The API server
-        # allows 10 KiB, which take some hundredths of a second.
+        # A selector is compiled as a whole and charged afterwards, so that each call makes progress. The API server
+        # allows selectors of 10 KiB, which take some hundredths of a second to compile.
         while self._uncompiled:
             own = Budget(step_limits.COUNTED_CLAIM, max_call_steps=budget.max_call_steps)
             selector = compile_selector(self._uncompiled[-1], budget=own)
@@ -215,7 +221,6 @@ class _FleetScan:
                         _raise(self._of_page.largest, amounts)
                         _add(self._of_page.sum, amounts)
                     self._device += 1
-                # Slices with equal results share one object, to save memory.
                 shape = tuple(self._of_page.largest.items()), tuple(self._of_page.sum.items())
                 most = self._shapes.setdefault(shape, self._of_page)
             self.scanned[page] = most
@@ -250,7 +255,10 @@ class _FleetScan:
 
 
 def _amounts(spec: ResourceClaimSpec, most_of: Callable[[Ask], Most]) -> Amounts:
-    """Add up the most that the requests of a claim may hold; of alternatives the largest counts, by each amount."""
+    """Add up the most that each request of a claim may hold.
+
+    For each amount, the largest of a request's alternatives counts.
+    """
     parts: list[Amounts] = []
     for request in spec.devices.requests:
         exactly = request.exactly
@@ -272,7 +280,10 @@ def _amounts(spec: ResourceClaimSpec, most_of: Callable[[Ask], Most]) -> Amounts
 
 
 def _key(ask: Ask) -> bytes:
-    """Return a short cache key of a request. Thousands of keys are kept, and a request may have 32 selectors of 10 KiB."""
+    """Return a cache key of a request.
+
+    The key is short: thousands are kept, and a request may have 32 selectors of 10 KiB.
+    """
     selectors = [selector.cel.expression for selector in ask.selectors if selector.cel is not None]
     amounts = [(name, str(amount.nano)) for name, amount in _capacity(ask).items()]
     text = encode((ask.device_class_name, selectors, amounts))
@@ -289,7 +300,7 @@ def _raise(most: dict[T, int], amounts: Mapping[T, int]) -> None:
 
 
 def _second_largest(nodes: Collection[Held]) -> Held:
-    """Return the second largest of each amount over the nodes that have devices, or that of the only such node."""
+    """Return, for each amount, the second largest over the nodes with devices, or the amount of the only such node."""
     having = [held for held in nodes if held]
     largest: Held = {}
     for resource in {resource for held in having for resource in held}:

@@ -1,4 +1,7 @@
-"""The fence: a taint that keeps other schedulers off the bridge's devices, and the toleration of the bridge's claims."""
+"""The fence: a device taint that only the bridge's claims tolerate, so that no other scheduler allocates these devices.
+
+The bridge is drawbridge's allocator.
+"""
 
 from __future__ import annotations
 

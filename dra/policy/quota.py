@@ -1,15 +1,14 @@
-"""DeviceQuotas: their lines, the use of each line, and the lines that a request would exceed.
+"""DeviceQuotas, how much of each line is used, and the lines that a request would exceed. A line is a key of `hard`:
 
-    gpu.nvidia.com/devices            devices of a class
-    gpu.nvidia.com/shares             shares of devices, which count as devices, too
-    gpu.nvidia.com/memory             the sum of a capacity, of any name: what shares take, and all of a whole device
-    mig.nvidia.com/profile.1g.10gb    partitions of a profile
-    mig.nvidia.com/counter.memory     what partitions take of a counter
-    */devices, */memory               the same over all classes
+    gpu.nvidia.com/devices            the number of devices of a class gpu.nvidia.com/shares             the number of
+    shares of devices; each share also counts as a device gpu.nvidia.com/memory             the sum of a capacity, here
+    memory; a share counts its part, a whole device all of it mig.nvidia.com/profile.1g.10gb    the number of partitions
+    with a profile mig.nvidia.com/counter.memory     the sum of a counter, here memory, that partitions consume
+    */devices, */memory               the same amounts over all classes
 
-A claim's devices are its request and its limit at once, so a prefix `requests.` or `limits.` changes nothing. A quota with
-a scopeSelector applies to pods of its priority classes. `dra.stock.amounts` defines what counts; amounts are in nano-units.
-A request that adds nothing to a line does not exceed it.
+A claim has no separate requests and limits, so a prefix `requests.` or `limits.` of a key changes nothing. A quota with
+a scopeSelector applies to pods of the priority classes that it selects. `dra.stock.amounts` defines what is counted.
+Amounts are in nano-units. A request that adds nothing to a line does not exceed the line.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 MAX_LINES: Final = 64  # lines of one quota; the API server allows no more
 MAX_KEY: Final = 320
 _NAME = r"[A-Za-z_][A-Za-z0-9_]{0,62}"
-# Repeated in CEL in manifests/base/crds.yaml; a test compares the two.
+# manifests/base/crds.yaml has the same pattern in CEL; a test compares the two.
 _KEY: Final = re.compile(
     rf"(?:requests\.|limits\.)?(?P<class_name>\*|{SUBDOMAIN})/"
     rf"(?P<what>(?:{SUBDOMAIN}/)?{_NAME}|profile\.[-+.A-Za-z0-9]{{1,64}}|counter\.[-a-z0-9]{{1,63}})",
@@ -57,18 +56,18 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 class QuotaLine(msgspec.Struct, frozen=True):
-    """What a request adds to one line of a quota, and the line's use so far."""
+    """What a request adds to one line of a quota, and how much of the line is used without the request."""
 
-    key: str  # names the line, such as namespace/quota: class/devices
+    key: str  # the quota and the line, such as namespace/quota: class/devices
     requested: int
     hard: int
     used: int = 0
-    waiting: int = 0  # the part of `used` for admitted pods and claims without devices
-    replicas: int = 1  # equal pods or claims, which together request `requested`
+    waiting: int = 0  # the part of `used` for admitted pods and claims that have no devices yet
+    replicas: int = 1  # the number of equal pods or claims, which request `requested` together
 
     @property
     def remaining(self) -> int:
-        """The largest amount that is still available."""
+        """How much of the line is still available."""
         return max(0, self.hard - self.used)
 
     @property
@@ -77,7 +76,7 @@ class QuotaLine(msgspec.Struct, frozen=True):
 
     @property
     def replicas_left(self) -> int:
-        """The number of replicas that the quota has room for."""
+        """The number of replicas for which the quota has room."""
         return min(self.replicas, self.remaining * self.replicas // self.requested) if self.requested else self.replicas
 
     def write(self, amount: int) -> str:
@@ -96,7 +95,7 @@ class QuotaLine(msgspec.Struct, frozen=True):
         return facts
 
     def __str__(self) -> str:
-        """Describe the line for people, such as "quota team/q: gpu/devices: 3 requested, 6 of 8 used; the most that would pass is 2"."""
+        """Describe the line: "quota team/q: gpu/devices: 3 requested, 6 of 8 used; at most 2 can be requested"."""
         requested, used, hard = map(self.write, (self.requested, self.used, self.hard))
         most = self.write(self.remaining)
         waiting = f", including {self.write(self.waiting)} by pods that wait for devices" if self.waiting else ""
@@ -107,13 +106,13 @@ class QuotaLine(msgspec.Struct, frozen=True):
 
 
 def write_amount(key: str, amount: int) -> str:
-    """Format an amount of a line with this key: counts in decimal, all other amounts in binary units."""
+    """Format an amount of a line with this key. Counts are decimal; other amounts have binary units."""
     resource = key.rpartition("/")[2]
     return str(Quantity.from_nano(amount, "DecimalSI" if is_count(resource) else "BinarySI"))
 
 
 def read_key(key: str) -> tuple[str, str] | None:
-    """Split a key into the class, or ALL_CLASSES, and what is limited; None if the key is invalid."""
+    """Split a key into the class (or ALL_CLASSES) and the resource that the key limits; None if the key is invalid."""
     read = _KEY.fullmatch(key) if len(key) <= MAX_KEY else None
     return (read["class_name"], read["what"]) if read else None
 
@@ -129,7 +128,7 @@ def limits_of(quota: DeviceQuota) -> Iterator[Limit]:
     for key, hard in list(quota.spec.hard.items())[:MAX_LINES]:
         read = read_key(key)
         if read:
-            # Clamp to the amounts that a quantity can count.
+            # Clamp the limit to the largest amount that a quantity can represent.
             within = min(max(hard.nano, 0), MAX * NANO)
             bounded = hard if within == hard.nano else Quantity.from_nano(within, hard.format)
             yield Limit(name, key, bounded, *read)
@@ -150,12 +149,12 @@ def misread(quota: DeviceQuota) -> str:
 
 
 def amount_of(limit: Limit, amounts: Amounts) -> int:
-    """Return how much is held of what a line limits."""
+    """Return the part of `amounts` that counts for a line."""
     return amounts.get((limit.class_name, limit.resource), 0)
 
 
 def in_scope(quota: DeviceQuota, priority_class: str) -> bool:
-    """Whether a quota applies to pods of a priority class. A requirement with an unknown operator is met."""
+    """Whether a quota applies to pods of a priority class. A requirement with an unknown operator counts as met."""
     selector = quota.spec.scope_selector
     if selector is None:
         return True
@@ -172,7 +171,7 @@ def in_scope(quota: DeviceQuota, priority_class: str) -> bool:
 
 
 def held_of_quota(quota: DeviceQuota, stock: Stock, find_pod: FindPod) -> Amounts:
-    """Return how much the claims in the scope of a quota hold."""
+    """Return how much is held by the claims to which a quota applies."""
     namespace = quota.metadata.namespace or "default"
     if quota.spec.scope_selector is None:
         return stock.sums.get(namespace, {})
@@ -185,7 +184,10 @@ def held_of_quota(quota: DeviceQuota, stock: Stock, find_pod: FindPod) -> Amount
 
 
 def concerns(quota: DeviceQuota, claim: ResourceClaim, find_pod: FindPod) -> bool:
-    """Whether a quota applies to a claim: to one of its pods or, if no pod of it is known, to pods without a priority class."""
+    """Whether a quota applies to one of a claim's pods.
+
+    If none of them is known, whether it applies to pods without priority class.
+    """
     if quota.spec.scope_selector is None:
         return True
     names = [owner.name for owner in claim.metadata.owner_references if owner.kind == "Pod"]
@@ -200,7 +202,7 @@ def concerns(quota: DeviceQuota, claim: ResourceClaim, find_pod: FindPod) -> boo
 
 
 def quotas_for(quotas: Iterable[DeviceQuota], scope: tuple[str, str]) -> list[DeviceQuota]:
-    """List the quotas of a `scope`: a namespace and a priority class."""
+    """List the quotas that apply to a `scope`, which is a namespace and a priority class."""
     namespace, priority_class = scope
     return [
         quota
@@ -218,9 +220,10 @@ def quota_lines(
     *,
     unrequested: bool = False,
 ) -> tuple[QuotaLine, ...]:
-    """List the lines that a request adds to, of the quotas of a `scope`; with `unrequested`, all their lines.
+    """List the lines to which a request adds, in the quotas of a `scope`; with `unrequested`, list all their lines.
 
-    `used_by_claims` returns what claims in the scope of a quota hold, `waiting` what was admitted besides.
+    For a quota, `used_by_claims` returns how much its claims hold, and `waiting` how much was admitted but not
+    allocated.
     """
     lines: list[QuotaLine] = []
     for quota in quotas_for(quotas, scope):
@@ -244,7 +247,10 @@ def lines_of_claims(
     *,
     unrequested: bool = False,
 ) -> tuple[QuotaLine, ...]:
-    """List the lines that newly allocated claims of a pod add to, as `quota_lines`. The stock does not have the allocations yet."""
+    """List the lines to which new allocations of a pod's claims add, as `quota_lines`.
+
+    `stock` is without the allocations.
+    """
     requested = total(amounts_of(claim, stock.pages_of) for claim in claims)
     used_by_claims = partial(held_of_quota, stock=stock, find_pod=find_pod)
     return quota_lines(quotas, quota_scope(pod), requested, used_by_claims, unrequested=unrequested)

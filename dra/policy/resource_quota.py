@@ -1,12 +1,13 @@
-"""The keys by which core's ResourceQuota counts claims. Pure.
+"""The keys by which Kubernetes' ResourceQuota counts claims.
 
-    CLASS.deviceclass.resource.k8s.io/devices          devices of the class
-    requests.deviceclass.resource.kubernetes.io/CLASS  the same, by the class's implicit resource name
-    requests.NAME                                      the same, by the class's extendedResourceName
-    count/resourceclaims.resource.k8s.io               claims, whatever they request
+    CLASS.deviceclass.resource.k8s.io/devices          the devices of the class
+    requests.deviceclass.resource.kubernetes.io/CLASS  the devices of the class, by its implicit resource name
+    requests.NAME                                      the devices of the class, by its extendedResourceName
+    count/resourceclaims.resource.k8s.io               the claims, whatever they request
 
-Mirrors k8s.io/kubernetes/pkg/quota/v1/evaluator/core/resource_claims.go, which counts by resource names only where DRAExtendedResource is
-on. This module does not decide which quotas apply; a quota with scopes counts no claims.
+This module mirrors k8s.io/kubernetes/pkg/quota/v1/evaluator/core/resource_claims.go, which counts by resource names
+only if the feature gate DRAExtendedResource is on. It does not decide which quotas apply. A quota with scopes counts no
+claims.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ BY_IMPLICIT_NAME: Final = f"{BY_NAME}{IMPLICIT}"  # before the name of a class
 
 
 def quota_keys(class_name: str, extended_resource: str | None, *, by_name: bool = True) -> frozenset[str]:
-    """Return the keys that count a claim of a class; `by_name` is whether resource names count."""
+    """Return the keys that count a claim of a class; `by_name` says whether keys with resource names count claims."""
     keys = {COUNT_KEY, f"{class_name}{BY_CLASS}"}
     if by_name:
         keys.add(f"{BY_IMPLICIT_NAME}{class_name}")

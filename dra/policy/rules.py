@@ -1,11 +1,12 @@
-"""Which devices may be in use together: compatibility groups (KEP-5963) and `compatibleOnlyWith` (our own rule).
+"""Which devices may be in use together: compatibility groups (KEP-5963), and drawbridge's rule `compatibleOnlyWith`.
 
-Groups: all devices in use of one counter set must have a group in common. A device without groups may join only others
-without groups (`upstream`), or any (`proposal`).
+Groups: all devices that consume one counter set and are in use must have a group in common. A device without groups may
+be in use only with other devices without groups (`upstream`), or with any device (`proposal`).
 
-compatibleOnlyWith: an expression over the *other* device. Two devices within the scope of a rule (a pool, a counter set or
-a node) may be in use together only if the rules of both permit it. An expression that does not compile, or fails, permits
-nothing: the driver's data must neither open a gap nor abort the scheduling of a pod.
+compatibleOnlyWith: an expression over the *other* device. Two devices within the scope of a rule (a pool, a counter set
+or a node) may be in use together only if the rules of both devices permit it. An expression that does not compile, or
+that fails on a device, permits nothing: wrong data of a driver must neither permit a combination nor end the scheduling
+of a pod.
 """
 
 from __future__ import annotations
@@ -28,29 +29,34 @@ if TYPE_CHECKING:
 
 DeviceId = tuple[str, str, str]  # driver, pool, name
 
-# The groups that the members of a counter set have in common, or NO_GROUPS if the members have none; None without
-# members. The groups of one device have the same form, with ANY_GROUP for a device that is compatible with all.
+# The state of a counter set: the groups that its devices in use have in common, NO_GROUPS if these devices have no
+# groups, or None if no device is in use. The groups of one device have the same form; ANY_GROUP is compatible with all
+# devices.
 GroupState = frozenset[str] | None
 NO_GROUPS: frozenset[str] = frozenset({""})  # no DNS label is empty
 ANY_GROUP: GroupState = None
 _STEPS_PER_EVALUATION = 10
-POOL: Final = "pool"  # the scopes of a rule
+# The scopes of a rule.
+POOL: Final = "pool"
 COUNTER_SET: Final = "counterSet"
 NODE: Final = "node"
 
 
 def own_state(groups: Iterable[str], *, wild: bool = False) -> GroupState:
-    """Return the groups of one device as the state of a counter set with this member only."""
+    """Return the groups of one device in the form of a state. Without groups, a `wild` device has ANY_GROUP."""
     return frozenset(groups) or (ANY_GROUP if wild else NO_GROUPS)
 
 
 def admits(state: GroupState, own: GroupState) -> bool:
-    """Whether a device with these groups may join a counter set in this state."""
+    """Whether a device with these groups may be used while the counter set has this state."""
     return state is None or own is None or bool(state & own)
 
 
 def join(state: GroupState, own: GroupState) -> GroupState:
-    """Return the state after one more member. Members that no allocator would combine are joined as upstream does."""
+    """Return the state with one more device in use.
+
+    Incompatible devices, which claims may hold, are joined as in Kubernetes.
+    """
     if state is None or own is None:
         return own if state is None else state
     if NO_GROUPS in (state, own):
@@ -59,7 +65,7 @@ def join(state: GroupState, own: GroupState) -> GroupState:
 
 
 def group_states(pool: Pool, use: PoolUse, rules: Rules) -> dict[str, GroupState]:
-    """Return the state of each counter set by its devices in use."""
+    """Return the state of each counter set of a pool that has devices in use."""
     states: dict[str, GroupState] = {}
     if not (use.dedicated or use.shared):
         return states
@@ -75,17 +81,16 @@ def group_states(pool: Pool, use: PoolUse, rules: Rules) -> dict[str, GroupState
 
 
 class Peer(msgspec.Struct, frozen=True, eq=False):
-    """A device with its pool and node, which decide whether a rule applies."""
+    """A device with its pool and node, on which it depends whether a rule applies to two devices."""
 
     pool: PoolId
-    node: str  # its single node; "" if several nodes may use it
+    node: str  # the single node that may use the device; "" if several nodes may use it
     name: str
     id: DeviceId
     device: Device
 
 
 def peer_of(page: Page, device: Device) -> Peer:
-    """Make the peer of a device of a page."""
     id_ = (*page.pool, device.name)
     node = page.slice.spec.node_of(device)
     return Peer(page.pool, node, device.name, id_, device)
@@ -96,7 +101,7 @@ Charge: TypeAlias = "Callable[[int], None]"
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One DeviceCompatibility, compiled. An expression that does not compile permits nothing."""
+    """A compiled DeviceCompatibility. An expression that does not compile is None, and permits nothing."""
 
     name: str
     driver: str
@@ -108,7 +113,7 @@ class Rule(msgspec.Struct, frozen=True):
     restricts: bool
 
     def reaches(self, peer: Peer, other: Peer) -> bool:
-        """Whether two devices of the rule's driver are within its scope."""
+        """Whether two devices of the rule's driver are within the scope of the rule."""
         if self.scope == NODE:
             return bool(peer.node) and peer.node == other.node
         if peer.pool != other.pool:
@@ -116,20 +121,20 @@ class Rule(msgspec.Struct, frozen=True):
         return self.scope != COUNTER_SET or not _sets(peer.device).isdisjoint(_sets(other.device))
 
     def forbids(self, bearer: Peer, other: Peer) -> bool:
-        """Whether the first device has the rule, and the rule does not permit the other."""
+        """Whether the rule applies to the first device and does not permit the other device."""
         return self.carried_by(self.driver, bearer.device) and not self.allows(other.device)
 
     def carried_by(self, driver: str, device: Device) -> bool:
-        """Whether a device has the rule; it does if the selector fails on it."""
+        """Whether the rule applies to a device. It also applies if its selector fails on the device."""
         return driver == self.driver and (not self.selective or _holds(self.picks, driver, device, failing=True))
 
     def allows(self, other: Device) -> bool:
-        """Whether the rule permits this device together with one that has the rule."""
+        """Whether a device may be in use together with a device to which the rule applies."""
         return not self.restricts or _holds(self.permits, self.driver, other, failing=False)
 
 
 class Rules:
-    """All rules of a stock."""
+    """All rules of a stock (`dra.stock`)."""
 
     def __init__(self, compatibilities: Iterable[DeviceCompatibility] = ()) -> None:
         self.by_driver: dict[str, list[Rule]] = {}
@@ -156,7 +161,7 @@ class Rules:
                 yield from filter(None, (rule.picks, rule.permits))
 
     def wild(self, driver: str, device: Device) -> bool:
-        """Whether the device, if it declares no groups, is compatible with all others."""
+        """Whether the device would be compatible with all devices if it declared no groups."""
         return any(rule.wild and rule.carried_by(driver, device) for rule in self.by_driver.get(driver, ()))
 
     def between(self, device: DeviceId, other_device: DeviceId, pools: Iterable[Pool]) -> str:
@@ -174,9 +179,9 @@ class Rules:
         return [rule for rule in self.by_driver.get(driver, ()) if rule.restricts]
 
     def conflicts(self, pool: Pool, budget: Budget | None = None) -> dict[str, frozenset[str]]:
-        """Return, for each device of a pool, the others of the pool that it must not be in use with.
+        """Return, for each device of a pool, the devices of the pool that must not be in use together with it.
 
-        The work is quadratic in the number of devices, so it is charged.
+        The work is quadratic in the number of devices, so it is charged to the budget.
         """
         rules = self._restricting(pool.id[0])
         if not rules:
@@ -198,7 +203,7 @@ class Rules:
     def conflicts_across(
         self, pools: Iterable[Pool], node: str, budget: Budget | None = None
     ) -> dict[PoolId, dict[str, frozenset[DeviceId]]]:
-        """Return, for each device of a node's pools, those of its other pools that it must not be in use with."""
+        """Return, for each device of a node, the devices of the node's other pools that must not be in use with it."""
         if not self.about_nodes:
             return {}
         charge = (budget or Budget()).charge
@@ -210,7 +215,7 @@ class Rules:
             mine = by_driver.get(rule.driver, [])
             if len(mine) < 2:
                 continue
-            # Devices of unusable pools count as well: claims may hold them.
+            # Devices of unusable pools count as well, because claims may hold them.
             known = (peer for pool in mine for peer in _peers((*pool.accessible, *pool.unusable)).values())
             peers = [peer for peer in known if peer.node == node]
             for bearer, others in _clashes(rule, peers, charge):
@@ -225,7 +230,10 @@ class Rules:
 
 
 def _peers(pages: Iterable[Page]) -> dict[str, Peer]:
-    """Index devices by name. If a name repeats, the first page counts; callers list the pages that the node can reach first."""
+    """Index devices by name.
+
+    If a name repeats, the first page counts; callers put pages that the node can reach first.
+    """
     by_name: dict[str, Peer] = {}
     for page in pages:
         for device in page.devices:
@@ -235,7 +243,7 @@ def _peers(pages: Iterable[Page]) -> dict[str, Peer]:
 
 
 def _clashes(rule: Rule, peers: Peers, charge: Charge) -> Iterator[tuple[Peer, Peers]]:
-    """Yield each device that has a rule with the devices that the rule does not permit, within its scope or not."""
+    """Yield each device to which a rule applies, with all devices that the rule does not permit, whatever its scope."""
     charge(2 * _STEPS_PER_EVALUATION * len(peers))
     unwelcome = [peer for peer in peers if not rule.allows(peer.device)]
     if not unwelcome:
@@ -249,7 +257,7 @@ def _clashes(rule: Rule, peers: Peers, charge: Charge) -> Iterator[tuple[Peer, P
 def conflicting_elsewhere(
     across: Mapping[PoolId, Mapping[str, frozenset[DeviceId]]], pool: PoolId, use: Callable[[PoolId], PoolUse]
 ) -> dict[str, tuple[DeviceId, ...]]:
-    """Return, for each device of a pool, the conflicting devices in use in other pools."""
+    """Return, for each device of a pool, the devices that conflict with it and are in use in other pools."""
     conflicts = across.get(pool)
     if not conflicts:
         return {}
@@ -265,7 +273,7 @@ def _sets(device: Device) -> set[str]:
 
 
 def conflicting(name: str, conflicts: Mapping[str, frozenset[str]], use: PoolUse) -> list[str]:
-    """List the devices in use that conflict with a device."""
+    """List the devices that conflict with a device and are in use."""
     return sorted(other for other in conflicts.get(name, ()) if use.holds(other))
 
 
