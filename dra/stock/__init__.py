@@ -1,4 +1,4 @@
-"""An immutable snapshot of the published devices, and of the claims that hold them."""
+"""The stock: an immutable snapshot of the published devices and of the claims that hold devices."""
 
 from dra.stock.amounts import ALL_CLASSES, DEVICES, ONE, PROFILE, SHARES, Amounts, amounts_of, held_of, total
 from dra.stock.capacity import charges

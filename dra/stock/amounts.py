@@ -1,10 +1,11 @@
-"""How much the claims of each namespace hold, by DeviceClass and in total; the basis of quotas.
+"""How much the claims of each namespace hold, by DeviceClass and in total. Quotas limit these amounts.
 
-What counts is what was allocated: one device for each result, and of each capacity the consumed share or, of a device held
-whole, all that its driver publishes now (negative capacities count as zero). A partition that is held whole also counts by
-its profile, and by the counters that it consumes. Admin access is free. Amounts are in nano-units.
+Each result of an allocation counts as one device. A share counts with the capacity that it consumes. A device that is
+held whole counts with all of the capacity that its driver publishes now (a negative capacity counts as zero). A
+partition that is held whole also counts by its profile and by the counters that it consumes. Results with admin access
+count nothing. Amounts are in nano-units.
 
-A stock keeps the sums up to date as it changes (`Difference`), so that no reader has to walk a namespace's claims.
+A stock updates the sums with each change (`Difference`), so that no reader has to add up the claims of a namespace.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ if TYPE_CHECKING:
 
 DEVICES = "devices"
 SHARES = "shares"  # the number of shares of devices; each share also counts as a device
-PROFILE = "profile."  # plus its name: partitions of that profile
-COUNTER = "counter."  # plus its name: what partitions consume of the counter
+PROFILE = "profile."  # followed by the name of a profile: the number of partitions with this profile
+COUNTER = "counter."  # followed by the name of a counter: how much partitions consume of this counter
 ALL_CLASSES = "*"
 ONE = Quantity.from_int(1).nano
 _COUNTS = (DEVICES, SHARES)
-# By class or ALL_CLASSES, and by one of the above or the name of a capacity. Zeros are left out.
+# The keys are a class or ALL_CLASSES, and a resource: one of the above, or the name of a capacity. No amount is zero.
 Amounts: TypeAlias = "Mapping[tuple[str, str], int]"
 _Part: TypeAlias = "tuple[tuple[str, str], int]"
 PagesOf: TypeAlias = "Mapping[PoolId, tuple[Page, ...]]"
 
 
 class Difference(NamedTuple):
-    """What a claim held before and after a change."""
+    """The amounts that a claim holds before and after a change."""
 
     namespace: str
     before: Amounts
@@ -43,12 +44,10 @@ class Difference(NamedTuple):
 
 
 def amounts_of(claim: ResourceClaim, pages_of: PagesOf) -> Amounts:
-    """Return how much a claim holds."""
     return _total(_parts(claim, pages_of))
 
 
 def total(parts: Iterable[Amounts]) -> Amounts:
-    """Add up amounts."""
     return _total(entry for part in parts for entry in part.items())
 
 
@@ -62,7 +61,7 @@ def sums_of(claims: Iterable[ResourceClaim], pages_of: PagesOf) -> dict[str, Amo
 
 
 def corrected(sums: Mapping[str, Amounts], differences: Iterable[Difference]) -> dict[str, Amounts]:
-    """Return the sums of namespaces after changes of claims."""
+    """Return the sums of all namespaces after changes of claims."""
     parts: dict[str, list[Amounts]] = {}
     for namespace, before, after in differences:
         if before != after:
@@ -84,11 +83,10 @@ def _total(parts: Iterable[_Part]) -> Amounts:
 
 
 def _parts(claim: ResourceClaim, pages_of: PagesOf) -> Iterator[_Part]:
-    """List what each result of a claim holds."""
     allocation = claim.status.allocation
     if allocation is None:
         return
-    classes: dict[str, str] = {}  # by the name that results use
+    classes: dict[str, str] = {}  # by the name of a request in results
     for request in claim.spec.devices.requests:
         for name, alternative in request.alternatives.items():
             classes[name] = alternative.device_class_name
@@ -107,7 +105,10 @@ def _parts(claim: ResourceClaim, pages_of: PagesOf) -> Iterator[_Part]:
 
 
 def held_of(driver: str, device: Device | None, share: Mapping[str, int] | None) -> dict[str, int]:
-    """Return what a share of a device counts or, without a share, the whole device; or nothing if it is not published."""
+    """Return the amounts of a share of a device, or of the whole device if `share` is None.
+
+    An unpublished device has no capacity.
+    """
     amounts: dict[str, int] = {}
     if share is not None:
         amounts.update(share)
@@ -121,7 +122,7 @@ def held_of(driver: str, device: Device | None, share: Mapping[str, int] | None)
             for name, counter in consumption.counters.items():
                 key = COUNTER + name
                 amounts[key] = amounts.get(key, 0) + max(0, counter.value.nano)
-    for name in _COUNTS:  # a capacity of that name would be ambiguous, and does not count
+    for name in _COUNTS:  # a capacity called `devices` or `shares` would be ambiguous, so it does not count
         amounts.pop(name, None)
     amounts[DEVICES] = ONE
     if share is not None:
@@ -130,9 +131,9 @@ def held_of(driver: str, device: Device | None, share: Mapping[str, int] | None)
 
 
 def _find(result: DeviceRequestAllocationResult, node: str, pages_of: PagesOf) -> Device | None:
-    """Find the device of a result in the newest generation that has it.
+    """Find the device of a result in the newest generation of the pool that has the device.
 
-    Equivalent to `PoolDevices.find`, without indexing a pool for one device.
+    The result is that of `PoolDevices.find`; this function does not index the pool for one device.
     """
     pages = pages_of.get((result.driver, result.pool), ())
     latest = sorted(pages, key=lambda page: page.generation, reverse=True) if len(pages) > 1 else pages

@@ -1,7 +1,8 @@
 """How much of a device's capacity a request consumes (KEP-5075), with the rounding of its requestPolicy.
 
-Mirrors k8s.io/dynamic-resource-allocation/structured/internal/experimental/consumable_capacity.go; `fractional` is the gate
-DRAFractionalCapacityRange. A CapacityError fails the scheduling attempt; None only rules out the device.
+This module mirrors k8s.io/dynamic-resource-allocation/structured/internal/experimental/consumable_capacity.go.
+`fractional` says whether the feature gate DRAFractionalCapacityRange is on. A CapacityError fails the scheduling
+attempt; the result None only rules out the device.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def charges(
 
 
 def charge(request: Quantity | None, capacity: DeviceCapacity, *, fractional: bool = True) -> Quantity:
-    """Return what is consumed of one capacity: the request, rounded by the policy, or the default for no request."""
+    """Return what is consumed of one capacity: the request rounded by the policy, or the default without a request."""
     policy = capacity.request_policy
     if request is None:
         if policy is None or policy.default is None:

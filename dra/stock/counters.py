@@ -1,8 +1,8 @@
-"""Shared counters (KEP-4815): what the devices in use leave of a pool's counter sets.
+"""Shared counters (KEP-4815): the amounts of a pool's counters that the devices in use do not consume.
 
-Consumption is read from the current slices, not from those at allocation time; a device that is no longer published consumes
-nothing. A counter may become negative; then no counter-consuming device of the pool can be allocated, as in-tree
-(`checkAvailableCounters`).
+The consumption of a device is read from the current slices, not from the slices at allocation time, so a device that is
+no longer published consumes nothing. The remaining value of a counter may be negative. Then, as in Kubernetes
+(`checkAvailableCounters`), no device of the pool that consumes counters can be allocated.
 """
 
 from __future__ import annotations
@@ -33,5 +33,5 @@ def available(pool: Pool, use: PoolUse) -> Counters:
 
 
 def overdrawn(counters: Counters) -> list[tuple[str, str]]:
-    """List the negative counters."""
+    """List the counters whose remaining value is negative, as counter set and counter."""
     return [(name, counter) for name, values in counters.items() for counter, value in values.items() if value < 0]

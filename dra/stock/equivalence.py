@@ -1,8 +1,9 @@
-"""Tokens for the content of devices and slices: devices with one token differ only in name and attributes.
+"""Tokens for the contents of devices and slices. Devices with the same token differ only in their names and attributes.
 
-Attributes are left out because requests rarely read most of them (serial numbers, bus addresses); a request adds the values
-that it reads. Tokens are compared by identity. Equal contents may get different tokens after an `Interner` has dropped one,
-which only reduces sharing.
+An allocator evaluates devices with the same token once. A token does not cover attributes, because requests rarely read
+most of them (serial numbers, bus addresses); to the token, the allocator adds the values that a request reads. Tokens
+are compared by identity. After an `Interner` has dropped a token, equal contents may get different tokens, which costs
+time but is not wrong.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ _MAX_BYTES = 32 << 20  # bytes of content in each interner
 
 
 class CounterUse(NamedTuple):
-    """What a device consumes of one counter set. A tuple, because it is used as a key."""
+    """What a device consumes of one counter set. The counters are a tuple, because the object is used as a key."""
 
     counter_set: str
     counters: tuple[tuple[str, int], ...]  # counter, nano-units
-    groups: tuple[str, ...]  # declared for this set
+    groups: tuple[str, ...]  # the device's compatibility groups for this counter set
 
 
 Consumption = tuple[CounterUse, ...]
 
 
 class Plain(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """The token of the content that matters for a device by itself: without name, attributes and counters."""
+    """The token of a device's content without name, attributes and counters."""
 
 
 class Body(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -47,8 +48,8 @@ class Body(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     plain: Plain
     consumption: Consumption
-    multi: bool  # may be in use more than once
-    missing_gate: str  # the disabled feature gate without which the device is never allocated, or ""
+    multi: bool  # whether several requests may share the device
+    missing_gate: str  # a disabled feature gate without which the device is never allocated, or ""
 
 
 class SliceContent(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -58,8 +59,8 @@ class SliceContent(msgspec.Struct, frozen=True, eq=False, gc=False):
 class Interner(Generic[T]):
     """Returns the same token for equal contents, as `sys.intern` does for strings.
 
-    Drivers choose the contents, so the memory is bounded as in `dra.cache`. The two halves are repeated here because
-    every published device is looked up twice, and one call less is 7 % of building a stock.
+    Drivers choose the contents, so the memory is bounded as in `dra.cache`. This class repeats the two halves of that
+    cache because every published device is looked up twice, and one call less takes 7 % off the time to build a stock.
     """
 
     def __init__(self, limit: int = _MAX_BYTES) -> None:
@@ -69,7 +70,6 @@ class Interner(Generic[T]):
         self._weight = 0  # the weight of the young half
 
     def token(self, content: Hashable, make: Callable[[], T]) -> T:
-        """Return the token of a content."""
         token = self._young.get(content)
         if token is not None:
             return token
@@ -106,16 +106,16 @@ def _weight(content: object) -> int:
 _CONTENTS: Interner[SliceContent] = Interner()
 _PLAINS: Interner[Plain] = Interner()
 _BODIES: Interner[Body] = Interner()
-# Every field of an API type is part of its content, unless it is listed here with its reason.
+# Every field of an API type is part of the content, except the fields listed here, each with the reason.
 LEFT_OUT: dict[type[msgspec.Struct], frozenset[str]] = {
     Device: frozenset(
         (
             "name",  # devices that differ in nothing else are interchangeable
-            "attributes",  # added by requests that read them
+            "attributes",  # the allocator adds the values that a request reads
             "consumes_counters",  # in `Body.consumption`
-            "allow_multiple_allocations",  # in `Body.multi`, as the server reads it
-            "binds_to_node",  # like the conditions, it matters only after an allocation
-            "binding_conditions",  # whether there are any is part of a slice's content
+            "allow_multiple_allocations",  # in `Body.multi`, if the server supports shares
+            "binds_to_node",  # it matters only after an allocation, as the binding conditions do
+            "binding_conditions",  # the content of a slice says whether any device has a list of them
             "binding_failure_conditions",
             "node_allocatable_resources",  # counted by the scheduler, not by the allocator
         )
@@ -123,8 +123,8 @@ LEFT_OUT: dict[type[msgspec.Struct], frozenset[str]] = {
     DeviceTaint: frozenset(("time_added",)),
     ResourceSliceSpec: frozenset(
         (
-            "pool",  # generation and count are added; the name is the node's in most fleets
-            "devices",  # added as bodies
+            "pool",  # `content` adds its generation and slice count; its name is the node's name in most fleets
+            "devices",  # `content` adds their bodies
             "node_name",  # the node selection of a slice is evaluated separately, for each node
             "node_selector",
             "all_nodes",
@@ -150,7 +150,10 @@ def content(spec: ResourceSliceSpec, devices: tuple[Device, ...], bodies: tuple[
 
 
 def body(device: Device, *, shares: bool = True, missing_gate: str = "") -> Body:
-    """Return the token of a device, as an allocator with or without support of shares reads it."""
+    """Return the token of a device.
+
+    Without `shares`, the allocator does not support devices that several requests share.
+    """
     shared = shares and bool(device.allow_multiple_allocations)
     readable = all(map(_readable, device.attributes.values()))
     plain = _PLAINS.token((shared, readable, missing_gate, _content_key(device)), Plain)
@@ -184,7 +187,7 @@ def _key_maker(kind: type) -> Callable[[Any], object]:
     if len(names) == 1:
         return lambda value: _content_key(getattr(value, names[0]))
     read = attrgetter(*names)
-    # Most values are scalars, and a call for each would take half as long again.
+    # Most values are scalars, and a call for each scalar would take half as long again.
     return lambda value: tuple(
         [member if member.__class__ in _SCALARS else _content_key(member) for member in read(value)]
     )
@@ -194,7 +197,7 @@ _SCALARS = {type(None), bool, int, str}
 _KEY_MAKERS: dict[type, Callable[[Any], object]] = {
     dict: lambda value: tuple([(name, _content_key(value[name])) for name in sorted(value)]) if value else (),
     tuple: lambda value: tuple([_content_key(member) for member in value]) if value else (),
-    # What a selector or a policy can distinguish.
+    # Everything about a quantity that a selector or a policy can distinguish.
     Quantity: lambda value: (value.nano, value.format, value.as_int() is None),
 }
 

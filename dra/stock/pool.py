@@ -1,12 +1,13 @@
-"""Pools: the slices of one driver and pool name, as one node sees them.
+"""Pools: the slices with one driver and one pool name, as one node sees them.
 
-Decides which slices count (generation, completeness), which devices a node can use, in which order they are tried, and when
-a pool is invalid. Mirrors `GatherPools` in k8s.io/dynamic-resource-allocation/structured/internal/experimental/
-pools_experimental.go, including a known flaw: an outdated slice that satisfies its own slice count is used although a newer
-generation exists, if the newer slices are for other nodes only.
+This module decides which slices of a pool count (by generation and completeness), which devices a node can use, in
+which order the allocator tries them, and when a pool is invalid. It mirrors `GatherPools` in
+k8s.io/dynamic-resource-allocation/structured/internal/experimental/pools_experimental.go, with a known flaw: if all
+slices of a newer generation are for other nodes, a node uses outdated slices that satisfy their own slice count.
 
-A slice with a nodeName may have been written by that node (the admission plugin NodeRestriction checks only the name), and a
-node may be compromised. So in views of the whole cluster, a slice with a nodeName supersedes only slices of the same node (`newest`).
+A slice with a nodeName may have been written by that node (the admission plugin NodeRestriction checks only the name),
+and a node may be compromised. So for the whole cluster, a slice with a nodeName supersedes only slices of the same node
+(`newest`).
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ if TYPE_CHECKING:
 
 
 class Page(msgspec.Struct, frozen=True, eq=False):
-    """One slice as an allocator reads it; its devices include the taints of DeviceTaintRules.
+    """One slice as an allocator reads it, with the taints of DeviceTaintRules added to its devices.
 
-    Pages are compared by identity and stay the same object until the slice changes, so results that depend on a page
-    alone may be cached by page.
+    Pages are compared by identity. A page stays the same object until its slice changes, so a result that depends only
+    on a page may be cached by page.
     """
 
     slice: ResourceSlice
     devices: tuple[Device, ...]
-    bodies: tuple[Body, ...]  # the bodies of the devices, in order
+    bodies: tuple[Body, ...]  # the tokens of the devices (`dra.stock.equivalence`), in the order of the devices
     pool: PoolId
     content: SliceContent
-    usable: bool = True  # otherwise its devices cannot be allocated
-    counts: bool = True  # whether it counts towards the completeness of the pool
-    everywhere: bool = False  # a slice of counters that applies to every node
+    usable: bool = True  # whether devices of the slice can be allocated
+    counts: bool = True  # whether the slice counts towards the completeness of the pool
+    everywhere: bool = False  # whether it is a slice with counters that counts on every node
 
     @property
     def name(self) -> str:
@@ -61,7 +62,7 @@ class Page(msgspec.Struct, frozen=True, eq=False):
 
 
 def page_of(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule] = (), reading: Reading = ALL) -> Page:
-    """Make the page of a slice, with the taints of rules as resourceslice/tracker adds them."""
+    """Make the page of a slice. The taints of rules are added as resourceslice/tracker adds them."""
     spec = slice_.spec
     driver, pool = spec.driver, spec.pool.name
     devices = spec.devices
@@ -75,7 +76,7 @@ def page_of(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule] = (), readin
                 else device
                 for device in devices
             )
-    if reading is ALL:  # the usual reading; without the checks below this is 7 % faster
+    if reading is ALL:  # the usual reading, for which skipping the checks below saves 7 % of the time
         bodies = tuple([body(device) for device in devices])
         return Page(slice_, devices, bodies, (driver, pool), content(spec, devices, bodies))
     shares = reading.enabled(gates.CAPACITY)
@@ -102,7 +103,7 @@ class PoolStatus(StrEnum):
 
 
 class Pool(msgspec.Struct, frozen=True, eq=False):
-    """One pool as seen from one node, with the pages that have devices: `accessible` from the node, or `elsewhere`."""
+    """One pool as one node sees it. Pages with devices are `accessible` from the node, or `elsewhere`."""
 
     id: PoolId
     status: PoolStatus = PoolStatus.OK
@@ -111,11 +112,11 @@ class Pool(msgspec.Struct, frozen=True, eq=False):
     elsewhere: tuple[Page, ...] = ()
     counters: dict[str, dict[str, int]] = {}  # counter set → counter → declared value in nano-units
     binding: bool = False
-    # All pages of a pool that is not OK. Its devices are not allocated; claims keep those that they hold.
+    # All pages of a pool that is not OK. Its devices are not allocated; claims keep the devices that they hold.
     unusable: tuple[Page, ...] = ()
 
     def pages(self) -> tuple[Page, ...]:
-        """Return all pages with devices, those accessible from the node first."""
+        """Return all pages with devices; pages that are accessible from the node come first."""
         return self.accessible + self.elsewhere
 
 
@@ -124,7 +125,7 @@ def gather(
 ) -> list[Pool]:
     """Return the pools that a node can use, in the order in which the allocator tries them.
 
-    `reached` are the pages that have devices for the node (`targets`), `every` all pages of the cluster by pool.
+    `reached` has the pages with devices for the node (`targets`), `every` has all pages of the cluster by pool.
     """
     newest_pages: dict[PoolId, list[Page]] = {}
     for candidate in reached:
@@ -141,7 +142,8 @@ def gather(
         if pool is None:
             continue
         if pool.status is not PoolStatus.OK:
-            # Order for lookups by device name: the node's own pages, those without a node name, others; newest first.
+            # A lookup by device name takes the first page: the node's own pages, then pages without a node name, then
+            # pages of other nodes, each with the newest first.
             named = [(page.slice.spec.node_name, page) for page in every[id_]]
             named.sort(key=lambda pair: (pair[0] != own_name, bool(pair[0]), -pair[1].generation))
             pool = msgspec.structs.replace(pool, unusable=tuple([page for _, page in named]))
@@ -150,7 +152,7 @@ def gather(
 
 
 def newest(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
-    """Keep the newest slices. A slice is superseded by a newer generation of the same node, or of slices without a node name."""
+    """Keep slices that are not superseded by a newer generation, of the same node or of slices without a node name."""
     slices = tuple(slices)
     generations: dict[tuple[PoolId, str], int] = {}
     for slice_ in slices:
@@ -170,9 +172,9 @@ def _pool_of(slice_: ResourceSlice) -> PoolId:
 
 
 def usable(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
-    """Keep the newest slices of each pool that is complete and valid.
+    """Keep the newest slices of each complete and valid pool.
 
-    Each node's view of a pool is judged separately: slices of other nodes may complete it, but never exceed its count.
+    A pool is judged separately for each node: slices of other nodes may complete the pool, but do not exceed its count.
     """
     pools: dict[PoolId, list[ResourceSlice]] = {}
     for slice_ in newest(slices):
@@ -195,16 +197,17 @@ def usable(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
 
 
 class PoolDevices(msgspec.Struct, frozen=True):
-    """The devices of a pool, by the node name of their slice ("" for none) and by device name.
+    """The devices of a pool, by the node name of their slice ("" if it has none) and by device name.
 
-    Slices of two nodes may use one device name, and claims name devices without a node: a claim means its own node's device.
+    Slices of two nodes may have devices of the same name. A claim names a device without a node, and means the device
+    of the node to which the claim is allocated.
     """
 
     by_node: dict[str, dict[str, tuple[Page, Device]]]
 
     @classmethod
     def index(cls, pages: Iterable[Page]) -> PoolDevices:
-        """Index the devices of pages; if a name repeats on a node, the first device counts."""
+        """Index the devices of pages. If two devices of a node have one name, the first device counts."""
         by_node: dict[str, dict[str, tuple[Page, Device]]] = {}
         for page in pages:
             on_node = by_node.setdefault(page.slice.spec.node_name or "", {})
@@ -213,7 +216,10 @@ class PoolDevices(msgspec.Struct, frozen=True):
         return cls(by_node)
 
     def find(self, name: str, node: str) -> tuple[Page, Device] | None:
-        """Find the device that a claim on a node holds: the node's, else one without a node name; any device if `node` is ""."""
+        """Find a device by name: the node's, else a device without a node name.
+
+        If `node` is "", find any device of the name.
+        """
         places = (node, "") if node else ("", *self.by_node)
         for publishing_node in places:
             publication = self.by_node.get(publishing_node, {}).get(name)
@@ -225,8 +231,8 @@ class PoolDevices(msgspec.Struct, frozen=True):
 def _is_invalid(visible: Sequence[ResourceSlice], counters: Mapping[str, Collection[str]]) -> bool:
     """Whether the slices that a node sees make the pool invalid, as in `_pool`. `counters` are those of the whole pool.
 
-    Two devices that one node can use must not have the same name; slices of different nodes may repeat names. Node
-    selectors are not evaluated: slices with different selectors count as slices for different nodes.
+    Two devices that one node can use must not have the same name; devices of different nodes may. Node selectors are
+    not evaluated: slices with different selectors count as slices for different nodes.
     """
     declared = [counter_set.name for slice_ in visible for counter_set in slice_.spec.shared_counters]
     if len(set(declared)) < len(declared):
@@ -246,7 +252,7 @@ def _is_invalid(visible: Sequence[ResourceSlice], counters: Mapping[str, Collect
 
 
 def targets(page: Page, node: Node) -> bool:
-    """Whether a slice has devices for the node; a slice without node selection has none."""
+    """Whether a slice has devices for the node. A slice that selects no nodes has none."""
     spec = page.slice.spec
     if page.everywhere or not page.usable:
         return page.usable
@@ -259,7 +265,7 @@ def targets(page: Page, node: Node) -> bool:
 
 
 def reaches(selecting: Device | msgspec.Struct, node: Node) -> bool:
-    """Whether the node selection of a slice or device includes the node."""
+    """Whether a slice or device selects the node."""
     if name := getattr(selecting, "node_name", None):
         return bool(name == node.metadata.name)
     if getattr(selecting, "all_nodes", None):
@@ -269,7 +275,7 @@ def reaches(selecting: Device | msgspec.Struct, node: Node) -> bool:
 
 
 def _pool(id_: PoolId, reached: list[Page], every: tuple[Page, ...], reading: Reading) -> Pool | None:
-    """Make one pool; None if the node sees only part of a generation that is superseded elsewhere."""
+    """Make one pool; None if the node sees part of a generation while newer slices exist for other nodes."""
     first = reached[0]
     generation = first.generation
     expected = first.slice.spec.pool.resource_slice_count
@@ -285,7 +291,7 @@ def _pool(id_: PoolId, reached: list[Page], every: tuple[Page, ...], reading: Re
         known.add(device.name)
     rest: list[Page] = []
     if len(reached) != expected:
-        if reading.oldest:  # 1.34 allocates devices of incomplete pools, unless names are not unique
+        if reading.oldest:  # 1.34 allocates devices of incomplete pools if their names are unique
             if reason:
                 return Pool(id_, PoolStatus.INVALID, reason)
             reason = f"{len(reached)} slices are for the node, resourceSliceCount says {expected}"
@@ -317,7 +323,7 @@ def _pool(id_: PoolId, reached: list[Page], every: tuple[Page, ...], reading: Re
 
 
 def _unknown_counter(slices: Iterable[Sequence[Device]], counters: Mapping[str, Collection[str]]) -> str:
-    """Describe the first device that consumes a counter that the pool does not declare, or return ""."""
+    """Return a message about the first device that consumes a counter that the pool does not have, or ""."""
     for device in chain.from_iterable(slices):
         for consumption in device.consumes_counters:
             declared = counters.get(consumption.counter_set)

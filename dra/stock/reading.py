@@ -1,8 +1,8 @@
-"""Which slices and fields the scheduler's allocator of a server uses, by version and feature gates.
+"""Which slices and fields the scheduler's allocator reads, by the version and the feature gates of Kubernetes.
 
-Fields of a disabled gate may still be stored, from before the gate was disabled. Mirrors `GatherPools` and `isSelectable` in
-k8s.io/dynamic-resource-allocation/structured/internal of 0.34 to 0.37, and the choice among its three allocators: the first
-of stable, incubating and experimental that supports all enabled features.
+Fields of a disabled gate may still be stored, from before the gate was disabled. This module mirrors `GatherPools` and
+`isSelectable` in k8s.io/dynamic-resource-allocation/structured/internal of 0.34 to 0.37. That package has three
+allocators; the scheduler uses the first of stable, incubating and experimental that supports all enabled features.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _EXPERIMENTAL = (gates.LISTS, gates.OPTIONAL_OPERATIONS, gates.DERIVED, gates.GROUPS)
 _BEYOND_STABLE = (gates.CAPACITY, gates.FRACTIONAL, *_EXPERIMENTAL)
-# The stable allocator supports these since 1.36, and no gate before.
+# The stable allocator supports these gates since 1.36; before, it supported no gate.
 _LATER_STABLE = (gates.ADMIN_ACCESS, gates.ALTERNATIVES, gates.COUNTERS, gates.TAINTS)
 
 
@@ -33,29 +33,29 @@ class Reading(msgspec.Struct, frozen=True):
     """How the allocator of one server reads slices."""
 
     server: Server
-    # The stable allocator, without shares, distinctAttribute and bindsToNode.
+    # The server uses the stable allocator, which has no shares, distinctAttribute and bindsToNode.
     stable: bool
     binding: bool
-    # Slices with counters count on every node, also slices for other nodes.
+    # A slice with counters counts on every node, even if it is for another node.
     counters_everywhere: bool
     rules: bool
-    # 1.34: it allocates from incomplete pools, and does not check for newer slices elsewhere.
+    # The server is 1.34, which allocates devices of incomplete pools and does not look for newer slices of other nodes.
     oldest: bool
-    # 1.34, and 1.35 with all gates off: it reads slices with counters with the gate on or off, and copies no tolerations.
+    # The server is 1.34, or 1.35 with all gates off. It reads slices with counters even if the gate is off, and does
+    # not copy tolerations into results.
     early: bool
-    # The experimental allocator, which reads skipNodeOperations; the other two allocators ignore the field.
+    # The server uses the experimental allocator, the only one that reads skipNodeOperations.
     operations: bool
 
     def since(self, minor: int) -> bool:
-        """Whether the server is of this minor version or a later one."""
+        """Whether the server has this minor version or a later one."""
         return self.server.minor >= minor
 
     def enabled(self, gate: str) -> bool:
-        """Whether a feature gate is enabled."""
         return gate in self.server.gates
 
     def sees(self, slice_: ResourceSlice) -> bool:
-        """Whether devices of a slice can be allocated at all."""
+        """Whether this allocator can allocate devices of a slice."""
         spec = slice_.spec
         partitions = spec.per_device_node_selection is not None or bool(spec.shared_counters and not self.early)
         return self.enabled(gates.COUNTERS) or not partitions
@@ -89,7 +89,7 @@ class Reading(msgspec.Struct, frozen=True):
             changes["consumes_counters"] = ()
         if self.stable and device.allow_multiple_allocations is not None:
             changes["allow_multiple_allocations"] = None
-        if not self.since(37):  # an older server does not store these
+        if not self.since(37):  # an older server does not store the fields that are removed here
             if "consumes_counters" not in changes and any(use.compatibility_groups for use in device.consumes_counters):
                 changes["consumes_counters"] = tuple(
                     [replace(use, compatibility_groups=()) for use in device.consumes_counters]
@@ -108,7 +108,7 @@ class Reading(msgspec.Struct, frozen=True):
 def reading_of(server: Server) -> Reading:
     """Return how the allocator of a server reads slices."""
     binding = server.enabled(gates.BINDING) and server.enabled(gates.DEVICE_STATUS)
-    # Before taint rules had their own feature gate, the gate of taints applied.
+    # Until taint rules got a feature gate of their own, the gate of taints also enabled them.
     own_gate = gates.TAINT_RULES if gates.TAINT_RULES in gates.known_gates(server.minor) else gates.TAINTS
     rules = server.enabled(gates.TAINTS) and server.enabled(own_gate)
     oldest = server.minor == gates.OLDEST

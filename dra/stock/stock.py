@@ -1,12 +1,13 @@
-"""The stock: all objects that determine which devices exist and who holds them, as one immutable snapshot.
+"""The stock: an immutable snapshot of all objects that determine which devices exist and which claims hold them.
 
-`Stock.of` builds one from lists of objects; `with_object`, `with_all` and `without` return a new stock that shares every
-unchanged part. Indexes (pages by node and by pool, allocations by pool, sums and holders by namespace) are updated
-incrementally, so a change copies a few flat dicts and does not walk the fleet.
+`Stock.of` builds a stock from lists of objects. `with_object`, `with_all` and `without` return a new stock that shares
+every unchanged part with the old one. They update the indexes (pages by node and by pool, allocations by pool, sums and
+holders by namespace), so a change copies a few flat dicts and does not visit all devices.
 
-A stock also has a history: the changes that led to it, each with the nodes that it may affect. Code that computed a result
-for all nodes of an earlier stock calls `changed_since` and recomputes only those. Histories are immutable too: two stocks
-that are derived from the same stock share its history, and do not affect each other.
+A stock also has a history: the changes that led to the stock, each with the nodes that it may affect. Code that
+computed a result for each node of an earlier stock calls `changed_since`, and recomputes the result only for these
+nodes. Histories are immutable, too: two stocks that are derived from the same stock share its history, and do not
+affect each other.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ AnyStocked = TypeVar(
 )
 Where = TypeVar("Where", bound="str | PoolId")
 Pages = tuple[Page, ...]
-Held = dict[str, "tuple[DeviceRequestAllocationResult, ...]"]  # claim key → its results in one pool
+Held = dict[str, "tuple[DeviceRequestAllocationResult, ...]"]  # key of a claim → the claim's results in one pool
 Holders = dict[str, None]  # keys of claims
 
 _FIELD: dict[type, str] = {
@@ -58,18 +59,18 @@ _FIELD: dict[type, str] = {
 _TYPE = {type_.__name__: type_ for type_ in _FIELD}
 
 
-_MIN_HISTORY = 4096  # changes that a long history keeps at least; at most twice as many
+_MIN_HISTORY = 4096  # a long history keeps at least this many changes, and at most twice as many
 
 
 class ChangedNodes(msgspec.Struct, frozen=True, eq=False):
-    """One change: the nodes that it may affect (None: all), and the change before it, if that is kept."""
+    """One change: the nodes that the change may affect (None: all), and the previous change, if the history has it."""
 
     nodes: frozenset[str] | None
     before: ChangedNodes | None
 
 
 class History(msgspec.Struct, frozen=True, eq=False):
-    """The changes that led to a stock, in two chains; when the newer one is full, the older one is dropped."""
+    """The changes that led to a stock, in two chains. When the newer chain is full, the older chain is dropped."""
 
     newer: ChangedNodes
     length: int = 1
@@ -77,7 +78,6 @@ class History(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def begin(cls) -> History:
-        """Make an empty history."""
         return cls(ChangedNodes(None, None))
 
     def after(self, nodes: frozenset[str] | None) -> History:
@@ -87,7 +87,7 @@ class History(msgspec.Struct, frozen=True, eq=False):
         return History(ChangedNodes(nodes, self.newer), self.length + 1, self.older)
 
     def since(self, earlier: History) -> frozenset[str] | None:
-        """Return the nodes that the changes since an earlier history may affect; None for all, or if it is not kept."""
+        """Return the nodes that changes since an earlier history may affect; None for all nodes, or if unknown."""
         names: set[str] = set()
         for chain in (self.newer, self.older):
             change = chain
@@ -102,7 +102,7 @@ class History(msgspec.Struct, frozen=True, eq=False):
 
 
 class Stock(msgspec.Struct, frozen=True, eq=False):
-    """A snapshot. Mappings are keyed by name, claims by namespace/name; they are never modified."""
+    """A snapshot. The keys of objects are names, or namespace/name for claims. No mapping is ever modified."""
 
     nodes: dict[str, Node]
     slices: dict[str, ResourceSlice]
@@ -111,7 +111,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
     compatibilities: dict[str, DeviceCompatibility]
     claims: dict[str, ResourceClaim]
     pages: dict[str, Page]  # by slice
-    pages_on: dict[str, Pages]  # by node name; "" for those without one
+    pages_on: dict[str, Pages]  # by node name; "" for pages without a node name
     pages_of: dict[PoolId, Pages]
     results: dict[PoolId, Held]
     uses: dict[PoolId, PoolUse]
@@ -132,7 +132,10 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         claims: Iterable[ResourceClaim] = (),
         server: Server = gates.EVERYTHING,
     ) -> Stock:
-        """Build a stock. If a name repeats, the key of each later object gets a number, so that all objects are kept."""
+        """Build a stock.
+
+        If several objects have one name, the later objects' keys get a number, so that all are kept.
+        """
         reading = reading_of(server)
         kept_rules = _key_all(rules)
         kept_slices = _key_all(slices)
@@ -165,11 +168,14 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         )
 
     def with_object(self, obj: Stocked) -> Stock:
-        """Return a stock with this object added, or replaced by name."""
+        """Return a stock with this object, which replaces an object of the same kind and name."""
         return self._change(type(obj), {_key(obj): obj})
 
     def with_all(self, objects: Iterable[Stocked], removed: Iterable[Stocked] = ()) -> Stock:
-        """Return a stock with objects added or replaced by name, and others removed; one change for each kind."""
+        """Return a stock with objects added (or replaced by name) and removed.
+
+        The history gets one change for each kind.
+        """
         moved: dict[type, dict[str, Stocked | None]] = {}
         for obj in removed:
             moved.setdefault(type(obj), {})[_key(obj)] = None
@@ -186,7 +192,10 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         return self._change(type_, {key: None}) if key in getattr(self, _FIELD[type_]) else self
 
     def pools(self, node: str, shared: Iterable[Page] | None = None) -> list[Pool]:
-        """Return the pools that a node can use, in in-tree order; `shared`, if given, are the pages without a node name that select it."""
+        """Return the pools that a node can use, in Kubernetes' order.
+
+        A caller that knows the pages without a node name that select the node passes them as `shared`.
+        """
         node_object = self.nodes[node]
         if shared is None:
             shared = [page for page in self.pages_on.get("", ()) if targets(page, node_object)]
@@ -194,7 +203,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         return gather(node_object, (*own, *shared), self.pages_of, self.reading)
 
     def newest_pages(self, pool: PoolId) -> Pages:
-        """List the pages of a pool that no newer page supersedes, whether the pool is complete or not."""
+        """List the pages of a pool that no newer page supersedes. The pool need not be complete."""
         pages = self.pages_of.get(pool, ())
         if len({page.generation for page in pages}) < 2:
             return pages
@@ -202,7 +211,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         return tuple([page for page in pages if id(page.slice) in current])
 
     def every_newest_page(self) -> Iterator[Page]:
-        """Yield the pages of all pools that no newer page supersedes."""
+        """Yield, for all pools, the pages that no newer page supersedes."""
         for pool in self.pages_of:
             yield from self.newest_pages(pool)
 
@@ -211,11 +220,14 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         return PoolDevices.index(self.newest_pages(pool))
 
     def use(self, pool: PoolId) -> PoolUse:
-        """Return what is in use in a pool."""
+        """Return which devices of a pool are in use."""
         return self.uses.get(pool, FREE)
 
     def serving(self) -> dict[str, str]:
-        """Map resource names to the classes that serve them, if the feature gate is on; 1.34 has no implicit names."""
+        """Map resource names to the classes that serve them.
+
+        Empty if the feature gate is off; 1.34 has no implicit names.
+        """
         if not self.reading.enabled(gates.EXTENDED):
             return {}
         serving = serve_resources(self.classes.values())
@@ -230,7 +242,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         )
 
     def as_read_by(self, server: Server) -> Stock:
-        """Return the same objects as the allocator of another server reads them."""
+        """Return a stock of the same objects as the allocator of another server reads them."""
         return Stock.of(
             slices=self.slices.values(),
             classes=self.classes.values(),
@@ -242,9 +254,9 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         )
 
     def caught_up(self, earlier: Stock, now: Stock) -> Stock:
-        """Return this stock, built from the objects of `earlier`, with the changes between `earlier` and `now` applied.
+        """Apply the changes between `earlier` and `now` to this stock, which was built from the objects of `earlier`.
 
-        So a stock that takes long to build can be built in a thread or process while changes continue.
+        So a stock that takes long to build can be built in another thread or process while changes arrive.
         """
         changed: list[Stocked] = []
         removed: list[Stocked] = []
@@ -255,11 +267,11 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         return self.with_all(changed, removed)
 
     def changed_since(self, earlier: Stock) -> frozenset[str] | None:
-        """Return the nodes that changes since an earlier stock may affect; None for all, or if unknown."""
+        """Return the nodes that changes since an earlier stock may affect; None for all nodes, or if unknown."""
         return self.history.since(earlier.history)
 
     def _change(self, type_: type, moved: Mapping[str, Stocked | None]) -> Stock:
-        """Apply a change: the objects of one kind by key, None if removed."""
+        """Apply a change of objects of one kind. `moved` maps keys to new objects, or to None for removed objects."""
         field = _FIELD[type_]
         known = getattr(self, field)
         objects = {**known}
@@ -294,7 +306,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         slices: Mapping[str, ResourceSlice | None],
         rules: Mapping[str, DeviceTaintRule],
     ) -> frozenset[str] | None:
-        """Add the pages of changed slices to `changes`, with the amounts held of their devices; return affected nodes."""
+        """Add the pages of changed slices, and the new sums of namespaces, to `changes`; return the affected nodes."""
         pages, on, of = {**self.pages}, {**self.pages_on}, {**self.pages_of}
         changed: list[tuple[Page | None, Page | None]] = []
         pools: set[PoolId] = set()
@@ -304,7 +316,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             if new is not None:
                 pages[key] = new
             changed.append((old, new))
-            if self.slices.get(key) is not slice_:  # otherwise only its taints have changed
+            if self.slices.get(key) is not slice_:  # otherwise only the taints of its devices have changed
                 pools.update(page.pool for page in (old, new) if page is not None)
         _replace_pages(on, changed, lambda page: page.node_name)
         _replace_pages(of, changed, lambda page: page.pool)
@@ -326,7 +338,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
     def _update_claims(
         self, changes: dict[str, object], moved: Mapping[str, ResourceClaim | None]
     ) -> frozenset[str] | None:
-        """Add what changed claims hold to `changes`; return affected nodes."""
+        """Add what changed claims hold to `changes`; return the affected nodes."""
         results, uses = {**self.results}, {**self.uses}
         touched: set[PoolId] = set()
         differences: list[Difference] = []
@@ -335,7 +347,8 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             old = self.claims.get(key)
             before = results_by_pool(old) if old is not None else {}
             after = results_by_pool(new) if new is not None else {}
-            # A new claim may have the name and the devices of an old one: skip only if the spec is the same as well.
+            # A new claim may have the name and the devices of an old claim, so skip only a claim with an unchanged
+            # spec.
             if before == after and (old is None or new is None or old.spec is new.spec or old.spec == new.spec):
                 continue
             had = amounts_of(old, self.pages_of) if old is not None else {}
@@ -370,9 +383,9 @@ def _key(obj: Stocked) -> str:
 
 
 def _holders(known: Mapping[str, Holders], moved: Mapping[str, bool]) -> dict[str, Holders]:
-    """Return the claims that hold devices, by namespace; `moved` maps each changed claim to whether it holds any.
+    """Return the claims that hold devices, by namespace. `moved` says for each changed claim whether it holds devices.
 
-    Dicts rather than sets, because a set of 30,000 takes twenty times as long to copy.
+    The claims are in dicts, because a set of 30,000 keys takes twenty times as long to copy.
     """
     holders = {**known}
     copied: set[str] = set()
@@ -416,7 +429,10 @@ def _replace_pages(
     changed: Iterable[tuple[Page | None, Page | None]],
     where: Callable[[Page], Where],
 ) -> None:
-    """Replace changed pages in place, to keep the input order; append added pages; drop removed pages."""
+    """Replace changed pages where they are, which keeps the order of the input.
+
+    Append added pages; drop removed pages.
+    """
     replaced: dict[Where, dict[int, Page | None]] = {}
     added: dict[Where, list[Page]] = {}
     for old, new in changed:

@@ -1,7 +1,8 @@
-"""What is in use: devices held whole, shared devices, and their consumed capacity.
+"""The devices in use: devices that a claim holds whole, devices that are shared, and the capacity consumed of these.
 
-Computed from the allocations of claims, as the scheduler's `foreachAllocatedDevice` does. Results with admin access hold
-nothing. A result with a share ID holds a share, any other result the whole device; the current slice does not matter.
+They are computed from the allocations of claims only, as in the scheduler's `foreachAllocatedDevice`. A result with
+admin access holds nothing. A result with a share ID holds a share, and any other result holds the whole device,
+whatever the current slice says.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ PoolId = tuple[str, str]  # driver, pool name
 
 
 class PoolUse(msgspec.Struct, frozen=True):
-    """What is in use in one pool, by device name. Amounts are in nano-units."""
+    """The devices of one pool that are in use, by name. Amounts are in nano-units."""
 
     dedicated: frozenset[str] = frozenset()
     shared: frozenset[str] = frozenset()
     used: dict[str, dict[str, int]] = {}
 
     def holds(self, device: str) -> bool:
-        """Whether a claim holds the device or a share of it; counters and groups depend on that."""
+        """Whether a claim holds the device or a share of it. If so, the device consumes its counters."""
         return device in self.dedicated or device in self.shared
 
 
@@ -34,7 +35,6 @@ FREE = PoolUse()
 
 
 def results_by_pool(claim: ResourceClaim) -> dict[PoolId, tuple[DeviceRequestAllocationResult, ...]]:
-    """Group the results of a claim by pool."""
     allocation = claim.status.allocation
     if allocation is None:
         return {}
@@ -47,7 +47,10 @@ def results_by_pool(claim: ResourceClaim) -> dict[PoolId, tuple[DeviceRequestAll
 
 
 def pool_use(results_of_claims: Iterable[tuple[DeviceRequestAllocationResult, ...]], *, shares: bool = True) -> PoolUse:
-    """Add up what claims hold in one pool; without support of `shares`, each share counts as the whole device."""
+    """Add up what claims hold in one pool.
+
+    If the server does not support `shares`, each share holds the whole device.
+    """
     dedicated: set[str] = set()
     shared: set[str] = set()
     used: dict[str, dict[str, int]] = {}
