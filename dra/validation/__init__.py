@@ -1,7 +1,7 @@
 """Rules about objects: what the API server refuses, and what it accepts although it will not work.
 
-`problems` judges one object, `update_errors` the update of one, and `findings` sets the object of findings. Rules about several objects
-(pods and their claims, claims and the fleet, the slices of a pool) are in `dra.validation.fleet`.
+`problems` judges one object, and `update_errors` judges the update of an object. `findings` sets the field `object` of findings. Rules
+about several objects (pods and their claims, claims and published devices, the slices of a pool) are in `dra.validation.fleet`.
 """
 
 from dra import names

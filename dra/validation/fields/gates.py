@@ -1,7 +1,7 @@
-"""Feature gates that decide which fields of resource.k8s.io exist (pkg/registry/resource); `dra.server` has their defaults.
+"""The feature gates on which fields of resource.k8s.io depend (pkg/registry/resource). `dra.server` has the gates' defaults.
 
-The API server drops a field whose gate is off before it validates the object. So an invalid value of the field is no error, but
-the field has no effect, and a finding reports that.
+If the gate of a field is off, the API server drops the field before it validates the object. So an invalid value of the field
+is no error. A finding reports that the field has no effect.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CLAIM_SPEC = (
     (("spec", "devices", "constraints", _ANY, "distinctAttribute"), server.CAPACITY),
 )
 
-# The paths of gated fields; `*` is every item of a list and every member of a map.
+# The path of each field that has a gate, and the gate. `*` stands for every item of a list and every member of a map.
 _FIELDS: Final[dict[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
     "ResourceSlice": (
         (("spec", "partitionTypeAttribute"), server.PARTITION_TYPE),
@@ -70,9 +70,9 @@ _FIELDS: Final[dict[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
     "DeviceClass": ((("spec", "extendedResourceName"), server.EXTENDED),),
     "ResourceClaimTemplate": tuple((("spec", *path), gate) for path, gate in _CLAIM_SPEC),
 }  # fmt: skip
-# Locked on in the newest server, and settable in older ones.
+# Gates that are locked on in the newest server, and can be set in older servers.
 LOCKED: Final[Gates] = frozenset({server.EXTENDED})
-# FRACTIONAL has no field: it decides which amounts a range may have.
+# No field depends on FRACTIONAL; it permits further amounts in a request policy.
 ALL: Final[Gates] = frozenset(gate for fields in _FIELDS.values() for _, gate in fields) - LOCKED | {server.FRACTIONAL}
 DEFAULT: Final[Gates] = server.server_of().gates & ALL
 
@@ -85,7 +85,7 @@ _USUALLY_ON: Final = (
 
 
 def required_by(kind: str, value: dict[str, Any]) -> Gates:
-    """Return the gates without which the API server drops a field of an object's spec."""
+    """Return the gates that must be on for the API server to keep all fields of an object's spec."""
     below = ("spec",) if kind == "ResourceClaimTemplate" else ()
     also = [((*below, *path), gate) for path, gate in _USUALLY_ON] if kind.startswith("ResourceClaim") else []
     fields = [(path, gate) for path, gate in _FIELDS.get(kind, ()) if path[0] == "spec"]
@@ -100,10 +100,10 @@ def with_locked(gates: Gates, minor: int) -> Gates:
 
 
 def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any], list[Finding]]:
-    """Return the object without the fields that the API server drops because their gate is off, and a finding for each field."""
+    """Return the object without the fields whose gate is off, which the API server drops, and a finding for each such field."""
     problems: list[Finding] = []
     off = [(path, gate) for path, gate in _FIELDS.get(kind, ()) if gate not in gates]
-    # Most objects use none of these fields, and searching their text is quicker than walking them.
+    # Most objects use none of these fields, and a search in the object's text is quicker than a walk through the object.
     text = msgspec.json.encode(value) if off else b""
     for path, gate in off:
         if path[-1].encode() not in text:
@@ -122,7 +122,7 @@ def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any]
 
 
 def _find(value: Any, path: tuple[str, ...], pointer: str) -> Iterator[tuple[dict[str, Any], str, str]]:
-    """Yield the parent, the name and the pointer of each field at this path that is set."""
+    """Yield the parent object, the name and the pointer of each field that is set at this path."""
     step, rest = path[0], path[1:]
     if step == _ANY:
         if isinstance(value, list):

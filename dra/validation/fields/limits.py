@@ -1,4 +1,4 @@
-"""Helpers of the rules: lists with a limit, lists without duplicates, and the paths of members."""
+"""Helpers of the rules: lists with a limit, lists without duplicates, texts with a format, and required texts."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def list_or_none(names: Collection[str], limit: int = 8) -> str:
 
 
 def too_many(items: Sized, limit: int, path: str) -> Findings:
-    """Yield a finding if a list is too long; the API server does not validate its items then."""
+    """Yield a finding if a list is too long. The API server does not validate the items of such a list."""
     if len(items) > limit:
         yield finding_at("D104", path, f"{len(items)} entries, at most {limit} are allowed")
 
 
 def duplicates(keys: Iterable[Hashable], path: str, noun: str, *, field: str = "") -> Findings:
-    """Yield a finding for each entry of a list whose key has occurred before; `field` is the pointer from an entry to its key."""
+    """Yield a finding for each entry whose key an earlier entry of the list has; `field` is the pointer from an entry to its key."""
     earlier: set[Hashable] = set()
     for index, key in enumerate(keys):
         if key not in earlier:
@@ -52,9 +52,9 @@ def entries(
     noun: str = "",
     field: str = "",
 ) -> Findings:
-    """Judge each entry of a list, and report repeated keys. Like the API server, judge no entry of a list that is too long.
+    """Judge each entry of a list, and report repeated keys. As in the API server, the entries of a list that is too long are not judged.
 
-    `noun` names the entries in messages. The key of an entry is returned by `key`, or is its `field`, or else the entry itself.
+    Messages call an entry `noun`. The key of an entry is the result of `key`, else the value of its `field`, else the entry itself.
     """
     if len(items) > limit:
         yield from too_many(items, limit, path)
@@ -67,14 +67,14 @@ def entries(
 
 
 def wrong_format(text: str, rule: Rule, path: str, hint: Hint = "") -> Findings:
-    """Yield a finding if a rule of `names` rejects a text; a hint may be computed from the text."""
+    """Yield a finding if a rule of `names` rejects a text. `hint` may be a function of the text."""
     if wrong := rule(text):
         shown = text if len(text) <= 80 else f"{text[:77]}..."
         yield finding_at("D102", path, f"{shown!r} {wrong}", hint if isinstance(hint, str) else hint(text))
 
 
 def required(text: str, path: str, rule: Rule | None = None, hint: Hint = "", *, noun: str = "") -> Findings:
-    """Yield a finding if a text is empty or a rule of `names` rejects it; messages call it `noun`, by default the end of its path."""
+    """Yield a finding if a text is empty or a rule of `names` rejects it. Messages call the text `noun`, by default the end of its path."""
     if not text:
         yield finding_at("D101", path, f"{noun or path.rpartition('/')[2]} is required")
     elif rule is not None:

@@ -28,7 +28,7 @@ def metadata(
     namespaced: bool,
     generate_name_judged: bool = True,
 ) -> Findings:
-    """Judge the metadata of an object to be created, whose name must be a DNS subdomain."""
+    """Judge the metadata of an object that is created. Its name must be a DNS subdomain."""
     if meta.name:
         yield from wrong_format(meta.name, names.dns_subdomain, f"{path}/name", names.suggestion)
     elif not meta.generate_name:
@@ -37,7 +37,7 @@ def metadata(
     def prefix(base: str) -> str:
         wrong = names.path_segment(base)
         if base and generate_name_judged:
-            # The API server ignores a dash at the end together with the character before it.
+            # If the base ends with a dash, the API server does not judge the dash and the character before it.
             wrong = names.dns_subdomain(base[:-2] + "a" if len(base) > 1 and base.endswith("-") else base)
         if base and not meta.name and not wrong:
             wrong = names.dns_subdomain(base[:_MAX_GENERATED_BASE] + "x" * _GENERATED)
@@ -90,7 +90,7 @@ def annotation_map(values: Mapping[str, str], path: str) -> Findings:
 
 
 def managed_fields(entries: Any) -> Findings:
-    """Judge metadata.managedFields, which no wire type has, on plain JSON."""
+    """Judge metadata.managedFields in untyped JSON, because no wire type has this field."""
     if not isinstance(entries, list):
         return
     for index, entry in enumerate(entries):

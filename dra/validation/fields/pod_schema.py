@@ -1,8 +1,9 @@
 """Every field of pods and of the built-in kinds with a pod template, with its type, as the API server decodes them.
 
-The wire types (`dra.objects`) have only the fields that matter for devices. This table has all fields, so that a misspelt field is found
-before the API server drops it. It contains the OpenAPI document of the newest supported Kubernetes (`tests.dra.validation.openapi`
-writes it, a test compares it with a real server), and the further fields of older supported versions (`_OLDER`).
+The wire types (`dra.objects`) have only the fields that matter for devices. This table has all fields, so that a misspelt field can be
+reported, which the API server would drop. The table is made from the OpenAPI document of the newest supported Kubernetes
+(`tests.dra.validation.openapi` writes it, and a test compares it with a real server). `_OLDER` has the fields that only older supported
+versions have.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from dra.finding import Finding
 
-# The types and their fields. `[x]` is a list and `{x}` a mapping of x; `any` is judged elsewhere, or not at all.
+# The types and their fields. `[x]` is a list of x, and `{x}` a mapping to x. `any` is not judged by this table.
 TABLE: Final = """
 AWSElasticBlockStoreVolumeSource = fsType:text, partition:int32, readOnly:flag, volumeID:text
 Affinity = nodeAffinity:NodeAffinity, podAffinity:PodAffinity, podAntiAffinity:PodAntiAffinity
@@ -248,7 +249,7 @@ _INT32: Final = shape.Integer(-(2**31), 2**31 - 1)
 
 
 class _NumberOrText(shape.JsonShape):
-    """A port or a share: a number, or a text such as "25%"."""
+    """The number or the name of a port, or a number or percentage of pods: a number, or a text such as "25%"."""
 
     types = frozenset({str})
     zero = 0
@@ -269,14 +270,14 @@ _PLAIN: Final[Mapping[str, shape.JsonShape]] = {
 
 
 def check(value: dict[str, Any]) -> list[Finding]:
-    """Return unknown fields and values of the wrong type in a pod, or in an object of a built-in kind with a pod template."""
+    """Report unknown fields and values of the wrong type in a pod, or in an object of a built-in kind with a pod template."""
     problems: list[Finding] = []
     _shapes()[value["kind"]].check(value, "", problems)
     return [problem for problem in problems if problem.code != "D002" or problem.path.casefold() not in _OF_D008]
 
 
 def read_table() -> dict[str, dict[str, str]]:
-    """Return the types of the fields of each type."""
+    """Return the fields of each type, with the type of each field."""
     types: dict[str, dict[str, str]] = {}
     for line in TABLE.replace("\n    ", " ").strip().splitlines():
         name, _, fields = line.partition(" = ")

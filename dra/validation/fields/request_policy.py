@@ -1,6 +1,7 @@
-"""Request policies: which amounts of a shared capacity can be requested (validateRequestPolicy).
+"""Request policies, which limit the amounts of a shared capacity that can be requested (validateRequestPolicy).
 
-Steps start at `min`. With DRAFractionalCapacityRange they are computed in thousandths if any bound has a fraction.
+The valid amounts of a range are `min` and the steps above it. If the feature gate DRAFractionalCapacityRange is on and a bound has a
+fraction, the API server computes in thousandths.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def request_policy(capacity: DeviceCapacity, path: str, *, fractional: bool) -> 
 
 
 def _digits(option: Quantity) -> object:
-    """Return the decimal digits of an amount. The API server compares these, so 1 and 1000m are two values."""
+    """Return the decimal digits of an amount. The API server compares the digits, so 1 and 1000m are two values."""
     mantissa, power, _ = option._parts  # noqa: SLF001  the digits as they were written show nowhere else
     return (mantissa * 10**power, 0) if power >= 0 else (mantissa, power)
 
@@ -87,7 +88,7 @@ def _range(
             return
     if step is None:
         return
-    # The default and the bounds lie on the grid of steps.
+    # The default and `max` must be whole steps above `min`.
     if step.nano <= 0:
         yield finding_at("D113", f"{path}/step", "step must be greater than zero")
         return

@@ -1,6 +1,6 @@
 """CEL expressions of claims and classes: length, compilation, result type and worst-case cost (validateCELExpression).
 
-As in the API server, new objects are judged in the environment of the previous version, so that the server can be rolled back.
+As in the API server, expressions of new objects can use only what the previous minor version had, so that the server can be rolled back.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def selectors(values: Sequence[DeviceSelector], path: str, gates: Gates) -> Find
 
 
 def expression(text: str, path: str, gates: Gates) -> Findings:
-    """Judge a CEL expression over a device with a boolean result."""
+    """Judge a CEL expression over a device whose result is a boolean."""
     yield from _judge(text, path, gates, derived=False)[0]
 
 
 def judge_derived(text: str, path: str, gates: Gates) -> tuple[list[Finding], int]:
-    """Judge the expression of a derived attribute, and return its worst-case cost as well."""
+    """Judge the expression of a derived attribute. Return the findings and the worst-case cost of the expression."""
     return _judge(text, path, gates, derived=True) if text else ([], 0)
 
 

@@ -1,9 +1,9 @@
 """Checks the shape of an object: values have the types of their fields, and no unknown field is present.
 
-The shapes are derived from the wire types, which are complete for resource.k8s.io and deliberately partial for pods and nodes. Unknown
-fields of partial types are not reported (`pod_schema` has all fields of pods). Types are checked as by Go's JSON decoder
-(sigs.k8s.io/json): null means "not set", 1.0 is not an integer, and a missing value is zero. Our own types that forbid unknown fields
-(the configuration) are checked in the same way, and their required fields must be present.
+The shapes are derived from the wire types. These have all fields of the kinds of resource.k8s.io, and only some fields of pods and nodes,
+whose unknown fields are therefore not reported (`pod_schema` has all fields of pods). Values are checked as Go's JSON decoder checks them
+(sigs.k8s.io/json): null means "not set", 1.0 is not an integer, and a missing value is zero. Drawbridge's own types that forbid unknown
+fields (the configuration) are checked in the same way; in addition, their required fields must be present.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ _TIME: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:[.,]\d+)?(?:Z|[+-](?:[01]\d|2[0-4]):[0-5]\d)", re.ASCII
 )
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
-# Wire types with only some of the fields of Kubernetes.
+# Wire types that have only some of the fields of the Kubernetes type.
 _PARTIAL: Final = frozenset(
     {Pod, PodSpec, PodStatus, Container, EnvVar, ResourceRequirements, Node, NodeSpec, NodeStatus}
 )
-# Outdated or mistaken fields (from older API versions, from classic DRA, or by habit), and the fields that replace them.
+# Outdated or misplaced fields (of older API versions, or of classic DRA), and the hint for each: what to write instead.
 _BELOW_EXACTLY: Final = "in resource.k8s.io/v1 it is under `exactly:` of the request"
 _CLASSIC: Final = "it belongs to classic DRA, which was removed: write devices.requests with a deviceClassName"
 _MOVED: Final[dict[str, dict[str, str]]] = {
@@ -76,14 +76,14 @@ _MOVED: Final[dict[str, dict[str, str]]] = {
     "DeviceSelector": {"expression": "put it below `cel:`"},
     "ResourceClaimTemplateSpec": {"devices": "a template has `spec.spec.devices`: put it below another `spec:`"},
 }  # fmt: skip
-# What a plain value in place of an object most likely means.
+# The hint for a plain value in place of an object: what the author most likely meant.
 _PLAIN: Final = {
     "DeviceCapacity": "write {{value: {0}}}",
     "Counter": "write {{value: {0}}}",
     "DeviceAttribute": "write the kind of value: {{string: ...}}, {{int: ...}}, {{bool: ...}} or {{version: ...}}",
     "CELDeviceSelector": "write {{expression: ...}}",
 }
-# A nearest name is searched only for names up to this length, and among at most this many names.
+# A similar name is searched only for a name up to this length, and among at most this many names.
 _LONGEST_NAME: Final = 64
 _MANY: Final = 200
 _MORE_METADATA: Final = ("selfLink", "deletionGracePeriodSeconds", "managedFields")
@@ -104,7 +104,7 @@ def show(value: object) -> str:
 
 
 class JsonShape:
-    """The shape that a value must have. A value whose type is in `types` is valid without `check`."""
+    """The shape that a value must have. A value whose type is in `types` is valid; `check` need not be called."""
 
     types: frozenset[type] = frozenset()
     zero: Any = None
@@ -113,7 +113,7 @@ class JsonShape:
         """Add to `findings` what is wrong with a value that is not null."""
 
     def complete(self, value: Any) -> Any:
-        """Return the value with nulls in collections, and missing values, replaced by Go's zero values."""
+        """Return the value with Go's zero values in place of nulls in collections and of missing values."""
         return value
 
 
@@ -142,7 +142,7 @@ class Scalar(JsonShape):
 
 
 class Integer(JsonShape):
-    """An integer of a range, or one of a few other integers."""
+    """An integer in a range except the numbers in `but`, or one of the numbers in `also`."""
 
     zero = 0
 
@@ -193,7 +193,7 @@ class AmountShape(JsonShape):
             findings.append(bad_value(path, f"expected an amount such as 16Gi, got {_describe(value)}"))
             return
         try:
-            amount = Quantity.parse(value.strip(" ") if isinstance(value, str) else repr(value))  # as Go reads it
+            amount = Quantity.parse(value.strip(" ") if isinstance(value, str) else repr(value))
         except QuantityError as error:
             findings.append(bad_value(path, str(error)))
             return
@@ -255,7 +255,7 @@ class ListOf(JsonShape):
 
 
 class MapOf(JsonShape):
-    """A map of values of one shape; `rule` may check the keys."""
+    """A map whose values have one shape. `rule` checks the keys."""
 
     def __init__(self, values: JsonShape, rule: Rule | None = None) -> None:
         self.values = values
@@ -280,7 +280,7 @@ class MapOf(JsonShape):
 
 
 class Fields(JsonShape):
-    """An object with certain fields and, unless `partial`, no others; `rule` checks the valid fields together."""
+    """An object with these fields; a `partial` shape permits other fields, too. `rule` checks the fields against each other."""
 
     def __init__(
         self,
@@ -294,11 +294,11 @@ class Fields(JsonShape):
         self.fields = fields
         self.name = name
         self.required: frozenset[str] = frozenset()
-        self.amounts: tuple[str, ...] = ()  # required fields that read as 0 if they are missing
+        self.amounts: tuple[str, ...] = ()  # required quantities, which read as 0 if they are missing
         self.demanded = demanded  # fields that must be present
         self.partial = False
         self.ignored: frozenset[str] = frozenset()
-        # Common fields that do not exist here, and what to do instead.
+        # Common fields that the object does not have, and the hint for each.
         self._moved = moved or _MOVED.get(name, {})
         self._rule = rule
 
@@ -330,7 +330,7 @@ class Fields(JsonShape):
         if self._rule is not None:
             malformed = {problem.path for problem in findings[begin:] if problem.code == "D001"}
             sound = {name: member for name, member in value.items() if f"{path}/{escape(name)}" not in malformed}
-            # A problem with the object's own path is about a missing field, so it does not concern malformed fields.
+            # A problem with the path of the object is about a missing field. If a field is malformed, it is not missing.
             findings += [
                 problem for problem in self._rule(sound, path) if problem.path != path or len(sound) == len(value)
             ]
@@ -347,12 +347,11 @@ class Fields(JsonShape):
 
 
 def text(rule: Rule) -> Scalar:
-    """Return the shape of a string that follows a rule."""
     return Scalar("a text", str, rule)
 
 
 def matching(pattern: re.Pattern[str], wrong: str) -> Rule:
-    """Return the rule that a text matches a pattern."""
+    """Return the rule that a text must match a pattern; `wrong` is the problem of other texts."""
     return lambda value: "" if pattern.fullmatch(value) else wrong
 
 
@@ -363,7 +362,7 @@ _SHAPES: Final[dict[type, JsonShape]] = {}
 
 
 def nearest_name(name: str, names: Collection[str]) -> str:
-    """Return the name that a mistyped name most likely stands for, or ""."""
+    """Return the name that the author of a mistyped name most likely meant, or ""."""
     if len(name) > _LONGEST_NAME or len(names) > _MANY:
         return ""
     by_fold = {candidate.casefold(): candidate for candidate in names}
@@ -372,13 +371,13 @@ def nearest_name(name: str, names: Collection[str]) -> str:
 
 
 def guess(name: object, names: Collection[str]) -> str:
-    """Return a hint with the nearest name; "" if none is near."""
+    """Return a hint with the most similar name; "" if no name is similar."""
     similar = nearest_name(name, names) if isinstance(name, str) else ""
     return f"did you mean {similar}?" if similar else ""
 
 
 def check(value: dict[str, Any], type_: type, path: str = "") -> list[Finding]:
-    """Return values of the wrong type and unknown fields."""
+    """Report values of the wrong type and unknown fields."""
     findings: list[Finding] = []
     shape_of(type_).check(value, path, findings)
     return findings
@@ -390,7 +389,7 @@ def expected_object(value: Any) -> Finding:
 
 
 def convert_checked(value: Any, type_: type[T]) -> T:
-    """Return a value as its wire type; `check` must have found no wrong types."""
+    """Convert a value to its wire type. `check` must have found no wrong types."""
     # Searching the encoded text for nulls is quick, and nulls are rare.
     if b"null" in msgspec.json.encode(value) and _has_null(value):
         return convert(shape_of(type_).complete(value), type_)
@@ -406,7 +405,6 @@ def _has_null(value: Any) -> bool:
 
 
 def shape_of(type_: type) -> JsonShape:
-    """Return the shape of a wire type, from the cache if it was made before."""
     if type_ not in _SHAPES:
         _SHAPES[type_] = _from(inspect.type_info(type_), "", {})
     return _SHAPES[type_]
