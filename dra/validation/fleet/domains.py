@@ -1,8 +1,8 @@
-"""Rules about ComputeDomains of NVIDIA's driver and the objects that use their channels, if the input has both.
+"""Rules about ComputeDomains of NVIDIA's driver and the objects that use their channels. They apply if the input has ComputeDomains.
 
-NVIDIA's controller creates a ResourceClaimTemplate for a ComputeDomain. Pods name this template to use the channel, and the template's
-parameters name the domain by uid. All channel claims on a node are for channel 0, so each pod with a domain's template is on a node of
-its own (cmd/compute-domain-kubelet-plugin of kubernetes-sigs/dra-driver-nvidia-gpu).
+NVIDIA's controller creates a ResourceClaimTemplate for a ComputeDomain. Pods name this template to use the domain's channel, and the
+template's parameters name the domain by uid. All channel claims on a node are for channel 0, so each pod with such a template needs a
+node of its own (cmd/compute-domain-kubelet-plugin of kubernetes-sigs/dra-driver-nvidia-gpu).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TEMPLATE: Final = "/spec/channel/resourceClaimTemplate/name"
 
 
 class Domain(NamedTuple):
-    """A ComputeDomain, and its position among the judged objects; None if it is not judged."""
+    """A ComputeDomain. `number` is its position among the judged objects; None if it is in the inventory."""
 
     number: int | None
     namespace: str
@@ -41,13 +41,13 @@ class Domain(NamedTuple):
 
 
 class ComputeDomains:
-    """The ComputeDomains of the input in its order, indexed for other objects."""
+    """The ComputeDomains of the input, in order, with the indexes by which other objects are compared with them."""
 
     def __init__(self, judged: Iterable[Object] = (), inventory: Iterable[Object] = ()) -> None:
         self.all: list[Domain] = []
         self.by_uid: dict[str, Domain] = {}
         self.by_namespace: dict[str, list[Domain]] = {}
-        # By namespace and name of their template.
+        # The key has the namespace and the name of the template.
         self.by_template: dict[_Key, list[Domain]] = {}
         for number, value in (*enumerate(judged), *((None, value) for value in inventory)):
             if not is_compute_domain(value):
@@ -68,7 +68,7 @@ class ComputeDomains:
 
 
 def channel_problems(devices: DeviceClaim, path: str, namespace: str, domains: ComputeDomains) -> Findings:
-    """Judge the ComputeDomain that the parameters of a claim name; yield nothing if the input has no ComputeDomain."""
+    """Check that the ComputeDomain that a claim's parameters name exists; yield nothing if the input has no ComputeDomain."""
     for index, config in enumerate(devices.config if domains.all else ()):
         known = recognise(config.opaque)
         uid = text_at(known.parameters, "/domainID") if known is not None and known.name == _CHANNEL else ""
@@ -93,7 +93,7 @@ def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Itera
     """Judge ComputeDomains against templates, other ComputeDomains, and the workloads that use their channels."""
     if not domains.all:
         return
-    # The objects other than claims and ComputeDomains that contain the name of a domain's template.
+    # The objects that contain the name of a domain's template, except claims and ComputeDomains.
     using: dict[_Key, list[Object]] = {key: [] for key in domains.by_template}
     for value in objects:
         namespace = text_at(value, "/metadata/namespace") or "default"
@@ -121,7 +121,7 @@ def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Itera
                 hint = "give each ComputeDomain its own template name"
                 yield (domain.number, finding_at("D711", _TEMPLATE, message, hint))
                 continue
-            # A template with a uid was read from a cluster, where the ComputeDomain made it.
+            # A template with a uid was read from a cluster, where NVIDIA's controller created it.
             for value in using[key]:
                 written = value.get("kind") == "ResourceClaimTemplate" and not text_at(value, "/metadata/uid")
                 if written and text_at(value, "/metadata/name") == domain.template:
@@ -130,7 +130,7 @@ def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Itera
                     )
                     yield (domain.number, finding_at("D711", _TEMPLATE, message, "leave the template out"))
                     break
-            # Compare the domain's number of nodes with its pods only if the input has all of the pods.
+            # The domain's numNodes is compared with the number of its pods only if the input has all of these pods.
             counts = [_pods(value, domain, owners) for value in using[key]] if domain.nodes > 0 else []
             pods = sum(count or 0 for count in counts)
             if pods and None not in counts and pods != domain.nodes:
@@ -151,7 +151,7 @@ def _pods(value: Object, domain: Domain, owners: set[tuple[str, str]]) -> int | 
         return 0
     listed = members(look_up(value, "/metadata/ownerReferences"))
     by = [(text_at(owner, "/kind"), text_at(owner, "/name")) for owner in listed]
-    if by:  # counted with its owner
+    if by:  # its pods are counted for its owner
         return 0 if owners.issuperset(by) else None
     if not site.path:
         return 1

@@ -1,6 +1,7 @@
-"""Rules about allocations: conflicts between claims, and with the published devices, that no allocator would cause.
+"""Rules about allocations: conflicts of claims with each other, and with the published devices.
 
-The API server does not compare allocations. Two writers can allocate one device twice, and a driver can publish less than is in use.
+An allocator by itself causes no such conflicts, but the API server does not prevent them: two allocators can allocate one device twice,
+and a driver can publish less than is in use.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _Counter = tuple[str, str, str, str]  # driver, pool, counter set, counter
 
 
 class ClaimHolder(NamedTuple):
-    """A claim that may hold devices, and its position among the judged objects; None for the inventory."""
+    """A claim that may hold devices. `number` is its position among the judged objects; None if it is in the inventory."""
 
     number: int | None
     claim: ResourceClaim
@@ -37,7 +38,7 @@ class _AllocatedDevice(NamedTuple):
 
 
 def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[tuple[int, Finding]]:
-    """Judge the allocations of all claims together; results with admin access hold nothing."""
+    """Judge the allocations of all claims together. Results with admin access hold nothing."""
     by_device: dict[DeviceId, list[_AllocatedDevice]] = defaultdict(list)
     judged = False
     for holder in holders:
@@ -52,7 +53,7 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[tupl
     published = {device.id: device for device in fleet.devices}
     for device, held_devices in by_device.items():
         shown = "/".join(device)
-        # A conflict: a device has several holders, and at least one of them holds all of it.
+        # It is a conflict if a device has several holders and one of them holds the whole device.
         whole = [held for held in held_devices if held.result.share_id is None]
         names = list(dict.fromkeys(held.holder.claim.metadata.key for held in held_devices))
         for held in held_devices if whole and len(held_devices) > 1 else ():
@@ -73,7 +74,7 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[tupl
                 taken = Quantity.from_nano(total, capacity.value.format)
                 message = f"{taken} of {name} of {shown} are allocated, which has {capacity.value}"
                 yield from _problems_of(takers, "D603", member("/consumedCapacity", name), message)
-    # The consumption of counters by devices in use; a shared device counts once.
+    # How much the devices in use consume of each counter. A shared device consumes its counters once.
     used: dict[_Counter, int] = defaultdict(int)
     users: dict[_Counter, list[_AllocatedDevice]] = defaultdict(list)
     for device, held_devices in by_device.items():

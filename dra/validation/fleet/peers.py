@@ -1,7 +1,7 @@
-"""Judges DeviceCompatibility rules on published devices: rules without effect, contradictory rules, and rules that exclude too much.
+"""Judges DeviceCompatibilities on the published devices: rules without effect, contradictory rules, and rules that exclude too much.
 
-A rule is an expression over the other device. The rule binds both devices, even if the other device has no rule. So a rule on one side
-only is legal, but two rules that contradict each other are most likely a mistake.
+A rule is an expression over the other device. It restricts both devices, even if no rule applies to the other device. So a rule may
+apply to one of two devices only, but two rules that contradict each other are most likely a mistake.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from dra.validation.fleet.published import PublishedDevice
     from dra.validation.fleet.world import World
 
-# Limits on the compared devices of a pool or node, and on the compared rules of a driver. The work grows with the product of these numbers,
-# never with the square of the number of devices.
+# Limits on the compared devices of a pool or node, and on the compared rules of a driver. The work grows with the product of the two
+# numbers, not with the square of the number of devices.
 _MAX_DEVICES = 256
 _MAX_RULES = 64
 
@@ -47,7 +47,7 @@ def peer_problems(rule: DeviceCompatibility, world: World) -> Findings:
         are = f" and {len(nowhere) - 1} more are" if len(nowhere) > 1 else " is"
         message = f"{nowhere[0]}{are} on no single node, so the rule does not hold there"
         yield finding_at("D508", "/spec/scope", message)
-    # The work is limited. Report the limits, because the absence of other findings then proves nothing.
+    # Beyond the limits, the absence of other findings proves nothing, so a finding reports that a limit was reached.
     rules = len(_rules_of(spec.driver, world))
     if rules > _MAX_RULES:
         message = (
@@ -75,7 +75,7 @@ def _rules_of(driver: str, world: World) -> list[DeviceCompatibility]:
 def _by_scope(
     rule: DeviceCompatibility, devices: Sequence[PublishedDevice]
 ) -> dict[tuple[str, str], list[PublishedDevice]]:
-    """Return the devices of the rule's driver, grouped by the pool or node within which they are compared."""
+    """Group the devices of the rule's driver by the pool or node within which they are compared."""
     spots: dict[tuple[str, str], list[PublishedDevice]] = {}
     for published in devices:
         spot = ("node", published.node) if rule.spec.scope == NODE else ("pool", published.pool)
@@ -91,7 +91,7 @@ def _judge(
     peers: Sequence[PublishedDevice],
     world: World,
 ) -> Findings:
-    """Judge a rule on the devices of one scope."""
+    """Judge a rule on the devices of one pool or node."""
     verdicts = {peer.reference: _permits(permits, peer) for peer in peers}
     failed = next((peer for peer in peers if isinstance(verdicts[peer.reference], str)), None)
     if failed is not None:
@@ -116,12 +116,12 @@ def _disagreement(
     verdicts: dict[str, bool | str],
     world: World,
 ) -> Findings:
-    """Yield a device whose rule permits another device, while the other device's rule does not permit it."""
+    """Report a device whose rule permits another device, although a rule of the other device does not permit the first one."""
     for other in _rules_of(rule.spec.driver, world)[:_MAX_RULES]:
         opposite = cel.compile_or_none(other.spec.compatible_only_with)
         if opposite is None:
             continue
-        # Each rule is evaluated once on each device, and then only pairs of the same scope are compared.
+        # Each rule is evaluated once on each device. Then only pairs of devices within the scope are compared.
         about_nodes = other.spec.scope == NODE
         permitted: dict[str, list[PublishedDevice]] = {}  # by pool; "" for a rule of scope Node
         for peer in _carriers(other, peers):
@@ -144,7 +144,7 @@ def _reach(
     peers: Sequence[PublishedDevice],
     refused: Sequence[PublishedDevice],
 ) -> Findings:
-    """Yield a rule that excludes devices of other hardware although it reads no attribute that identifies the hardware."""
+    """Report a rule that excludes devices of other hardware although it reads no attribute that identifies the hardware."""
     sets = {peer.device.name: frozenset(use.counter_set for use in peer.device.consumes_counters) for peer in peers}
     distinct = {names for names in sets.values() if names}
     if len(distinct) < 2 or permits.reads.everything:

@@ -1,6 +1,6 @@
 """Rules about the device requests of pods and workloads (validatePodResourceClaims, validateResourceClaimNames).
 
-Errors are those of the API server. Warnings are about what it accepts silently and what will not work.
+Errors are errors of the API server. Warnings are about mistakes that the API server accepts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
 
 
 def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list[Finding]:
-    """Judge a pod or a workload. With `complete`, an object that is not in `world` does not exist."""
+    """Judge a pod or a workload. `complete` says that a claim or template that is not in `world` does not exist."""
     site = template_site(value)
     if site is None:
         return []
@@ -44,7 +44,7 @@ def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list
     spec = template.get("spec")
     if not isinstance(spec, dict):
         return problems
-    # `pod_schema` has every field of PodSpec, so a spec without its findings has no wrong type.
+    # `pod_schema` has checked every field of PodSpec. If it has no findings, no value of the spec has a wrong type.
     if any(problem.code == "D001" for problem in (shape.check(spec, PodSpec) if fields else ())):
         return problems
     typed = shape.convert_checked(spec, PodSpec)
@@ -68,7 +68,7 @@ def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list
 
 
 def _is_of_a_tool(problem: Finding, value: dict[str, Any]) -> bool:
-    """Whether a problem is about a key of a patch (`$patch`) or an expression of a test tool (`(length(x)): 1`, `replicas: ($n)`)."""
+    """Whether a problem is about a patch (`$patch`) or an expression of a test tool (`(length(x)): 1`, `replicas: ($n)`)."""
     if problem.code == "D002":
         return not problem.path.rpartition("/")[2][:1].isalpha()
     written = look_up(value, problem.path)
@@ -78,7 +78,7 @@ def _is_of_a_tool(problem: Finding, value: dict[str, Any]) -> bool:
 
 
 def _meta(value: Mapping[str, Any], path: str, *, template: bool) -> list[Finding]:
-    """Judge the metadata of a workload, or of its template, which needs no name."""
+    """Judge the metadata of a pod or workload, or of a pod template, which needs no name."""
     raw = value.get("metadata")
     if raw is None and template:
         return []
@@ -155,7 +155,7 @@ class _PodJudge:
                             yield finding_at("D205", f"{at}/request", message)
 
     def _devices(self, entry: PodResourceClaim) -> DeviceClaim | None:
-        """Return what the claim of an entry requests; None if the claim is not known."""
+        """Return the devices that the claim of an entry requests; None if the claim is not known."""
         if entry.resource_claim_name is not None:
             claim = self._world.claims.get((self._namespace, entry.resource_claim_name))
             return claim.spec.devices if claim is not None else None
@@ -186,7 +186,7 @@ class _PodJudge:
                     where = f"it exists in namespace {list_or_none(elsewhere)}: a pod can use only what is in its own namespace"
                     message = f"{name!r} is not among the manifests in namespace {self._namespace}"
                     yield finding_at("D206", f"{at}/{field}", message, where if elsewhere else "")
-            # The pod's own claim has sharing settings but only one container uses it.
+            # It is a mistake if the claim of a template has settings for sharing and only one container uses the claim.
             strategy = strategy_of(devices) if devices is not None and entry.resource_claim_template_name else ""
             if strategy and len(users.get(entry.name, ())) == 1:
                 message = f"the claim {entry.name!r} is set up for sharing ({strategy}), and container {next(iter(users[entry.name]))!r} alone uses it"
@@ -203,8 +203,9 @@ class _PodJudge:
 def _extended_problems(spec: PodSpec, path: str) -> Findings:
     """Judge amounts of extended resources (nvidia.com/gpu: 2) as the API server does.
 
-    They have a domain, are whole, cannot be overcommitted, and belong to containers: pkg/apis/core/validation, ValidateContainerResourceRequirements
-    and validatePodResources. Amounts of cpu, memory and huge pages are not judged here.
+    Their names have a domain, their amounts are whole numbers, request and limit are equal, and they belong to containers
+    (pkg/apis/core/validation, ValidateContainerResourceRequirements and validatePodResources). Amounts of cpu, memory and huge pages
+    are not judged here.
     """
     for kind, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
         for index, container in enumerate(containers):

@@ -1,7 +1,7 @@
 """Rules about pools: mistakes of drivers that the API server accepts and that prevent allocations.
 
-By k8s.io/dynamic-resource-allocation/structured, a claim gets no device of an incomplete or invalid pool, and a request with mode All
-fails with an error.
+In Kubernetes (k8s.io/dynamic-resource-allocation/structured), a claim gets no device of an incomplete or invalid pool. A request with
+allocationMode All fails with an error if there is such a pool.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 
 class Piece(NamedTuple):
-    """A slice, and its position among the judged objects; None for the inventory."""
+    """A slice. `number` is its position among the judged objects; None if it is in the inventory."""
 
     number: int | None
     slice: ResourceSlice
 
 
 class _Member(NamedTuple):
-    """A device that consumes counters of a set, with its groups there."""
+    """A device that consumes counters of a counter set, with its compatibility groups for the counter set."""
 
     number: int | None
     path: str
     device: str
     groups: frozenset[str]
-    whole: bool  # takes all of some counter, so no device can be in use beside it
+    whole: bool  # it consumes all of some counter, so no other device can be in use with it
 
 
-_COMPARED = 64  # devices of one counter set with which later ones are compared
+_COMPARED = 64  # the number of devices of a counter set with which later devices are compared
 
 
 def pool_problems(pieces: Sequence[Piece]) -> Iterator[tuple[int, Finding]]:
@@ -55,12 +55,12 @@ def pool_problems(pieces: Sequence[Piece]) -> Iterator[tuple[int, Finding]]:
 
 
 def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Found:
-    """Judge a pool whose slices of the newest generation are `slices`."""
+    """Judge a pool. `slices` are its slices of the newest generation."""
     newest_ids = set(map(id, slices))
     current = [piece for piece in pool if id(piece.slice) in newest_ids]
     sets = {counter_set.name: counter_set for slice_ in slices for counter_set in slice_.spec.shared_counters}
     for number, slice_ in pool:
-        # Slices of other nodes are not visible on the nodes of this slice.
+        # The nodes of this slice do not see slices of other nodes.
         visible = _visible(slice_, slices)
         generation = max((other.spec.pool.generation for other in visible), default=0)
         if slice_.spec.pool.generation < generation:
@@ -92,7 +92,7 @@ def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Found:
 
 
 def find_incomplete(slice_: ResourceSlice, slices: Sequence[ResourceSlice]) -> Finding | None:
-    """Return a finding if the pool is incomplete on the nodes of this slice; `slices` are the pool's newest slices."""
+    """Return a finding if the pool is incomplete on the nodes of a slice; `slices` are the newest slices of the pool."""
     visible = _visible(slice_, slices)
     counts = {other.spec.pool.resource_slice_count for other in visible}
     pool, path = slice_.spec.pool, "/spec/pool/resourceSliceCount"
@@ -116,14 +116,14 @@ def _visible(slice_: ResourceSlice, slices: Iterable[ResourceSlice]) -> list[Res
 
 
 def _duplicates(current: Sequence[Piece]) -> Found:
-    """Yield device names and counter sets that two slices of a pool have in common."""
+    """Report names of devices and counter sets that two slices of a pool have in common."""
     devices: dict[str, Piece] = {}
     sets: dict[str, Piece] = {}
     for piece in current:
         for index, device in enumerate(piece.slice.spec.devices):
             other = devices.setdefault(device.name, piece)
             nodes = {piece.slice.spec.node_name, other.slice.spec.node_name} - {None, ""}
-            # No node sees slices of two nodes.
+            # Slices of two different nodes may have the same device name, because no node sees both slices.
             if other is not piece and len(nodes) < 2:
                 message = f"device {device.name!r} is also published by ResourceSlice/{other.slice.metadata.name}"
                 yield piece.number, finding_at("D404", f"/spec/devices/{index}/name", message)
@@ -187,10 +187,10 @@ def _consumption(device: Device, path: str, sets: Mapping[str, CounterSet], *, c
 
 
 def _groups(current: Sequence[Piece], counters: Mapping[str, CounterSet]) -> Found:
-    """Yield questionable compatibility groups: devices that can never be used together with others, and groups without effect.
+    """Report questionable compatibility groups: devices that can only be in use alone, and groups without effect.
 
-    By KEP-5963, all devices in use of one counter set must have a group in common, and a device without groups can only be used
-    together with others without groups.
+    By KEP-5963, all devices of one counter set that are in use must have a group in common. A device without groups can be in
+    use only with other devices without groups.
     """
     sets: dict[str, list[_Member]] = defaultdict(list)
     for number, piece in current:
@@ -233,7 +233,7 @@ def _groups(current: Sequence[Piece], counters: Mapping[str, CounterSet]) -> Fou
 
 
 def _order(current: Sequence[Piece]) -> Found:
-    """Yield a large partition that is tried before a smaller one of the same counter set."""
+    """Report a large partition that the allocator tries before a smaller partition of the same counter set."""
     earlier_by_set: dict[str, list[tuple[dict[str, int], str]]] = defaultdict(list)
     reported: set[str] = set()
     for number, piece in sorted(current, key=lambda piece: piece.slice.metadata.name.encode()):
@@ -252,7 +252,7 @@ def _order(current: Sequence[Piece]) -> Found:
 
 
 def _exceeds(amounts: dict[str, int], other: dict[str, int]) -> bool:
-    for name, amount in other.items():  # a million times in a very long slice: `all` would take twice as long
+    for name, amount in other.items():  # runs a million times for a very long slice; `all` would take twice as long
         if amounts.get(name, 0) < amount:
             return False
     return amounts != other

@@ -1,7 +1,7 @@
 """All published devices, and the results of selectors on them.
 
-A selector is evaluated once for all devices that are equal in what it reads, so a fleet of many equal devices costs little. Only the
-newest generation of each pool counts, complete or not, because the question is which devices exist and not which are free.
+A selector is evaluated once for all devices that have equal values of the attributes that it reads, so many equal devices cost little.
+Only the newest generation of each pool counts, even if it is incomplete, because the checks ask which devices exist, not which are free.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PublishedDevice(NamedTuple):
     pool: str
     slice: str
     device: Device
-    node: str = ""  # the only node that can use it; "" if there are several
+    node: str = ""  # the only node that can use the device; "" if several nodes can
 
     @property
     def id(self) -> tuple[str, str, str]:
@@ -37,14 +37,14 @@ class PublishedDevice(NamedTuple):
         return "/".join(self.id)
 
     def attribute(self, name: str) -> DeviceAttribute | None:
-        """Return an attribute by its fully qualified name, as constraints look it up."""
+        """Return an attribute by its fully qualified name, as constraints look up attributes."""
         domain, _, bare = name.partition("/")
         attribute = self.device.attributes.get(name)
         return attribute if attribute is not None or domain != self.driver else self.device.attributes.get(bare)
 
 
 class SelectorFailure(NamedTuple):
-    """The failure of a selector, which fails the scheduling of the claim; it does not mean "no match"."""
+    """The failure of a selector on a device. It ends the scheduling of the claim's pod; it does not mean "no match"."""
 
     selector: int
     device: PublishedDevice
@@ -52,12 +52,12 @@ class SelectorFailure(NamedTuple):
 
     @property
     def missing_key(self) -> str:
-        """The missing key of the device; "" if the selector failed for another reason."""
+        """The key that the device does not have; "" if the selector failed for another reason."""
         return self.error.key if isinstance(self.error, NoSuchKey) else ""
 
 
 class Matches(NamedTuple):
-    """The devices that a list of selectors selects, and its failures."""
+    """The devices that all selectors of a list select, and the first failure of a selector."""
 
     devices: tuple[PublishedDevice, ...]
     failure: SelectorFailure | None = None
@@ -68,7 +68,7 @@ class Fleet:
 
     def __init__(self, slices: Iterable[ResourceSlice]) -> None:
         devices: list[PublishedDevice] = []
-        # The declared value by driver, pool, counter set and counter.
+        # The declared value of each counter, by driver, pool, counter set and counter.
         self.counters: dict[tuple[str, str, str, str], Quantity] = {}
         for piece in newest(slices):
             spec = piece.spec
@@ -84,9 +84,9 @@ class Fleet:
         self._names: dict[str, frozenset[tuple[str, str]]] = {}
 
     def matching(self, selectors: Sequence[DeviceSelector], among: Matches | None = None) -> Matches:
-        """Return the devices that all selectors match, evaluated in order as by the scheduler.
+        """Return the devices that all selectors match. They are evaluated in order, as in the scheduler.
 
-        With `among`, an earlier result of this fleet, only its devices are considered.
+        `among` is an earlier result of this fleet; only the devices of that result are considered.
         """
         expressions = [selector.cel.expression if selector.cel else None for selector in selectors]
         key = tuple(expressions), id(among)
@@ -113,7 +113,7 @@ class Fleet:
             try:
                 compiled = cel.compile(selector.cel.expression)
             except SelectorError:
-                return Matches(())  # the check of the expression reports it
+                return Matches(())  # another check reports that the expression does not compile
             answers: dict[Hashable, bool | SelectorError] = {}
             readable = []
             for published in devices:
@@ -137,7 +137,7 @@ class Fleet:
 
 
 def _read(reads: cel.Reads, published: PublishedDevice) -> Hashable:
-    """Return a key of the values that a selector reads of a device; None if it reads everything."""
+    """Return a key of the values that a selector reads of a device; None if the selector reads everything."""
     if reads.everything:
         return None
     device, driver = published.device, published.driver

@@ -1,6 +1,6 @@
 """Rules about claims, templates and classes against the published devices: requests that no device can serve, and selectors that fail.
 
-Allocations are not considered; the allocator decides what depends on them.
+These rules do not consider which devices are in use.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _DRIVER: Final = re.compile(r"""device\.driver\s*==\s*["']([^"']+)""")
 
 
 class _NamedRequest(NamedTuple):
-    """One request or alternative, its path, and the names by which constraints may refer to it."""
+    """A request or an alternative of a request, its path, and the names by which constraints may refer to it."""
 
     request: Ask
     path: str
@@ -53,9 +53,9 @@ class _NamedRequest(NamedTuple):
 
 
 def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World) -> Findings:
-    """Judge the requests of a claim against its namespace, classes and devices."""
-    named_requests: list[_NamedRequest] = []  # alternatives one by one
-    least = 0  # the fewest devices that satisfy the claim
+    """Judge the requests of a claim against the claim's namespace, the classes and the published devices."""
+    named_requests: list[_NamedRequest] = []  # each alternative is an element
+    least = 0  # the smallest number of devices that satisfies the claim
     for index, request in enumerate(devices.requests):
         at = f"{path}/requests/{index}"
         if request.exactly is not None:
@@ -100,7 +100,7 @@ def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World
             yield from _amount_problems(named.request, named.path, matches)
     for index, constraint in enumerate(devices.constraints):
         yield from _constraint(constraint, f"{path}/constraints/{index}", picked)
-    # An allocation contains the parameters of each class once, and those of the claim.
+    # An allocation contains the parameters of each class once, and the parameters of the claim.
     class_names = {named.request.device_class_name for named in named_requests if len(named.names) == 1}
     total = len(devices.config)
     total += sum(len(world.classes[name].spec.config) for name in class_names if name in world.classes)
@@ -162,9 +162,9 @@ def class_problems(device_class: DeviceClass, world: World) -> Findings:
 
 
 def _taints_of_all(matches: Matches, world: World) -> list[str]:
-    """Return the taints that keep claims without tolerations from all of these devices; empty if any device has no taint.
+    """Return the taints because of which a claim without tolerations gets none of these devices; empty if it can get any.
 
-    The bridge's taint is left out, because the webhook adds its toleration to claims for these devices.
+    The taint `drawbridge.dev/fence` does not count, because drawbridge adds the toleration of this taint to claims.
     """
     keys: set[str] = set()
     for published in matches.devices:
@@ -179,7 +179,7 @@ def _taints_of_all(matches: Matches, world: World) -> list[str]:
 def _selector_problems(
     matches: Matches, path: str, otherwise: str, fleet: Fleet, selectors: Sequence[DeviceSelector]
 ) -> Findings:
-    """Report selectors that fail or select nothing, and the attributes that no device has."""
+    """Report selectors that fail or select no device, and attributes in selectors that no device has."""
     if matches.failure is not None:
         at, key = f"{path}/{matches.failure.selector}/cel/expression", matches.failure.missing_key
         guard = ""  # the remedy for a missing key: test for it, because a failing selector ends scheduling
@@ -202,7 +202,7 @@ def _failure_text(failure: SelectorFailure) -> str:
 
 
 def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Findings:
-    """Yield attributes and capacities that an expression reads and no device has."""
+    """Report attributes and capacities that an expression reads and no published device has."""
     if selector.cel is None:
         return
     try:
@@ -276,7 +276,7 @@ def _amount_problems(request: Ask, path: str, matches: Matches) -> Findings:
         yield finding_at("D305", f"{path}/count", message)
     wanted = request.capacity.requests if request.capacity is not None else {}
     if not wanted:
-        # A request for shared devices without an amount may take all of a device.
+        # A request for shared devices that states no amount may take the whole capacity of a device.
         shared = [published.device for published in devices if published.device.allow_multiple_allocations]
         policies = ((name, capacity.request_policy) for device in shared for name, capacity in device.capacity.items())
         whole = sorted({name for name, policy in policies if policy is None or policy.default is None})

@@ -1,6 +1,6 @@
-"""The objects against which others are judged: the judged objects and the inventory, as typed values.
+"""The objects against which an object is judged: all judged objects and the inventory, as typed values.
 
-Objects that cannot be decoded are left out; `judge` reports them.
+The inventory has objects that are known but not judged. Objects that cannot be decoded are left out; `judge` reports them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 
 
 def admin_namespaces(objects: Iterable[dict[str, Any]]) -> dict[str, bool]:
-    """Return whether Namespaces allow admin access, by name. If a name repeats, one Namespace that allows it is enough."""
+    """Return for each Namespace whether it allows admin access. If a name repeats, one Namespace that allows it is enough."""
     allowed: dict[str, bool] = {}
     for value in objects:
         if value.get("kind") == "Namespace" and value.get("apiVersion") == "v1":
@@ -41,7 +41,7 @@ def admin_namespaces(objects: Iterable[dict[str, Any]]) -> dict[str, bool]:
 
 
 class World:
-    """Objects by the names with which other objects refer to them. If a name repeats, the first object counts."""
+    """Objects by the names by which other objects refer to them. If a name repeats, the first object counts."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class World:
         *,
         whole: bool = True,
     ) -> None:
-        # Whether a class that is not here does not exist. If the input is manifests of a repository, a driver may install the class.
+        # Whether a class that the input does not have does not exist. Manifests of a repository may use a class that a driver installs.
         self.whole = whole
         self.domains = domains or ComputeDomains()
         self.admin_namespaces = namespaces or {}
@@ -91,7 +91,7 @@ class World:
 
     @cached_property
     def made_templates(self) -> frozenset[_Key]:
-        """The templates of ComputeDomains."""
+        """The namespace and name of each template that NVIDIA's controller creates for a ComputeDomain."""
         return frozenset(self.domains.by_template)
 
     @cached_property
