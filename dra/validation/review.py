@@ -1,6 +1,6 @@
-"""Reviews many objects: each by itself, and all of them against each other and the inventory.
+"""Reviews many objects: each by itself, against each other, and against the inventory.
 
-The input is plain JSON, the output is the findings about each object.
+The input is untyped JSON. The output is a list of findings for each object.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _NEWEST: Final = server_of()
 # The API version of each kind with a pod template.
 _WITH_PODS: Final = {kind: f"{group}/v1".lstrip("/") for group, kind in POD_TEMPLATES}
-# The API groups of these kinds, and `extensions`, the first group of some of them.
+# The API groups of these kinds, and `extensions`, in which some of them were at first.
 _GROUPS: Final = ("", "apps", "batch", "extensions")
 _CLUSTER_KINDS: Final = frozenset(
     {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace", "Node"}
@@ -64,20 +64,20 @@ def review(
     inventory: Sequence[dict[str, Any]] = (),
     server: Server = _NEWEST,
 ) -> list[list[Finding]]:
-    """Return the findings about each object. The objects of the inventory are not judged, but others are judged against them."""
+    """Return the findings about each object. Objects of the inventory are not judged; the objects are judged against them."""
     judged: list[Judged] = []
     for value in objects:
         try:
             judged.append(judge(value, server.gates, server.minor) if is_ours(value) else Judged([], None))
-        except Exception as failure:  # noqa: BLE001  a bug of ours about one object leaves the others judged
+        except Exception as failure:  # noqa: BLE001  after a bug in a check of one object, other objects are still judged
             judged.append(Judged([_bug(failure)], None))
     typed = [result.typed for result in judged]
     known = [read_object(value) for value in inventory]
     namespaces = admin_namespaces([*objects, *inventory])
     world = World(typed, known, ComputeDomains(objects, inventory), namespaces, whole=bool(inventory))
-    # Without an inventory, and without any claim or template, missing objects may exist in the cluster.
+    # If the input has no inventory and no claim or template, a missing claim or template may exist in the cluster.
     complete = bool(inventory or world.claims or world.templates)
-    # Findings that concern several slices of a pool, several claims with devices, or a ComputeDomain and its users.
+    # Findings about several slices of a pool, about several allocated claims, or about a ComputeDomain and its users.
     together: dict[int, list[Finding]] = {}
     located = (
         *pool_problems(world.pieces),
@@ -99,7 +99,7 @@ def review(
             problems += together.get(number, ())
         about: list[Finding] = []
         for finding in findings(problems, name(value)):
-            # The API server drops the status of created objects, but it decodes it for its own kinds.
+            # The API server drops the status of an object that is created. For its own kinds it still decodes the status.
             read_all_the_same = finding.code == "D001" and not str(value.get("apiVersion")).startswith(f"{OUR_GROUP}/")
             dropped = finding.path.startswith("/status") and not read_all_the_same
             if dropped and finding.severity is Severity.ERROR:
@@ -110,17 +110,17 @@ def review(
 
 
 def _whole(problems: Findings) -> list[Finding]:
-    """Return the problems; if a check raises, the problems before the exception and a finding about it."""
+    """Collect problems. If a check raises, return the problems before the exception and a finding about the exception."""
     collected: list[Finding] = []
     try:
         collected.extend(problems)
-    except Exception as failure:  # noqa: BLE001  what came before it stays
+    except Exception as failure:  # noqa: BLE001  the problems before the exception stay
         collected.append(_bug(failure))
     return collected
 
 
 def _bug(failure: Exception) -> Finding:
-    """Return a finding about an exception in a check, with its place in our code, so that the user can report it."""
+    """Return a finding about an exception in a check. It names the line of drawbridge's code, so that a user can report the bug."""
     *_, frame = walk_tb(failure.__traceback__)
     code = frame[0].f_code
     where = f"{code.co_name} ({Path(code.co_filename).name}:{frame[1]})"
@@ -128,7 +128,7 @@ def _bug(failure: Exception) -> Finding:
 
 
 _NAMELESS = frozenset(("apiVersion", "metadata"))
-# An object has at least one of these fields beside its metadata; a misspelt kind counts, too.
+# An object has at least one of these fields in addition to its metadata. A misspelt `kind` is among them.
 _BODIES = frozenset(
     (
         *("spec", "status", "data", "stringData", "binaryData", "type", "rules", "subjects", "roleRef", "webhooks"),
@@ -138,7 +138,7 @@ _BODIES = frozenset(
 
 
 def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> Findings:
-    """Judge an object of another API group: as a pod or workload if it is one, else only its kind and version."""
+    """Judge an object of another API group. Unless it is a pod or a workload, only its kind and version are judged."""
     if "kind" not in value and value.keys() - _NAMELESS and value.keys().isdisjoint(_BODIES):
         return  # a file of another program with similar versions, such as OpenShift's install-config.yaml
     site = template_site(value)
@@ -193,7 +193,7 @@ def misnamed_kind(value: dict[str, Any]) -> Finding | None:
 
 
 def name(value: dict[str, Any]) -> str:
-    """Return the name of an object in reports: Kind/namespace/name, cluster objects without a namespace."""
+    """Return the name of an object in reports: Kind/namespace/name, or Kind/name for a kind without namespaces."""
     kind = text_at(value, "/kind") or "Unknown"
     label = look_up(value, "/metadata/name") or f"{look_up(value, '/metadata/generateName') or ''}*"
     if kind in _CLUSTER_KINDS or (is_ours(value) and kind not in NAMESPACED):

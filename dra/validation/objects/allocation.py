@@ -1,6 +1,6 @@
 """Rules about the status of a ResourceClaim: allocation, reservedFor and the status of devices (validateAllocationResult).
 
-The findings are those of the API server if the whole status were written in one update.
+The findings are the errors that the API server would return if the whole status were written in one update.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _key(device: DeviceRequestAllocationResult | AllocatedDeviceStatus) -> tuple
 
 
 def _device_id(device: DeviceRequestAllocationResult | AllocatedDeviceStatus, path: str) -> Findings:
-    """Judge the names that identify a device, and its share ID."""
+    """Judge the names that identify a device, and the share ID of the device."""
     yield from required(device.driver, f"{path}/driver", names.driver_name)
     yield from required(device.pool, f"{path}/pool", names.pool_name)
     yield from required(device.device, f"{path}/device", names.dns_label)

@@ -119,8 +119,8 @@ def _common_fields(request: ExactDeviceRequest | DeviceSubRequest, path: str, ga
 
 
 def _derived_attributes(devices: DeviceClaim, path: str, gates: Gates) -> Findings:
-    """Judge derived attributes: a constraint must use each, and their cost is limited for the whole claim."""
-    used: dict[str, set[str]] = {}  # the constrained attributes by request; "" for all requests
+    """Judge derived attributes. A constraint must use each of them, and the total cost of a claim's expressions is limited."""
+    used: dict[str, set[str]] = {}  # the attributes in constraints, by request; "" for constraints on all requests
     for constraint in devices.constraints:
         # The API server reads distinctAttribute only if matchAttribute is not set.
         attribute = constraint.match_attribute
@@ -129,7 +129,7 @@ def _derived_attributes(devices: DeviceClaim, path: str, gates: Gates) -> Findin
         for reference in constraint.requests or ("",):
             if attribute is not None:
                 used.setdefault(reference, set()).add(attribute)
-    lists = []  # the attributes, their path, and the constraints that may use them
+    lists = []  # the attributes of a request, their path, and the keys of `used` that cover the request
     for index, request in enumerate(devices.requests):
         at, name = f"{path}/requests/{index}", request.name
         if request.exactly is not None and not request.first_available:

@@ -48,7 +48,7 @@ def opaque(config: OpaqueDeviceConfiguration | None, path: str) -> Findings:
 def free_form(value: Opaque, path: str) -> Findings:
     """Judge a value that must be a JSON object of limited size.
 
-    The size is that of compact JSON, which clients send to the server even for YAML.
+    The size is the size of the value as compact JSON, because clients convert YAML to compact JSON.
     """
     if (length := len(value.json)) > MAX_BYTES:
         yield finding_at("D103", path, f"{length} bytes, at most {MAX_BYTES} are allowed")

@@ -1,7 +1,7 @@
-"""`compatibleOnlyWith` inside a device, as in the proposal: Kubernetes has no such field and drops it.
+"""`compatibleOnlyWith` inside a device, as a proposal for Kubernetes has it. Kubernetes has no such field and drops it.
 
-The finding contains an equivalent DeviceCompatibility: the same expression, and a selector that selects exactly the devices with the
-field. Devices have no names in CEL, so an attribute has to distinguish them.
+The finding contains an equivalent DeviceCompatibility with the same expression, and with a selector that selects exactly the devices
+that have the field. CEL cannot read the names of devices, so the selector has to read an attribute.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FIELD: Final = "compatibleOnlyWith"
 _MAX_DEVICES: Final = 1024
 _MAX_RULES: Final = 16
 _MAX_VALUES: Final = 8
-_KINDS: Final = {"string": '""', "int": "0", "bool": "false"}  # kinds of attributes, and the value for "none"
+_KINDS: Final = {"string": '""', "int": "0", "bool": "false"}  # kinds of attributes, and the default if a device has no value
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _NO_LABEL: Final = re.compile(r"[^a-z0-9]+")
 
@@ -35,7 +35,7 @@ def is_inline_rule(problem: Finding) -> bool:
 
 
 def inline_rules(slice_: Object) -> Findings:
-    """Report each rule of a slice with the equivalent object; equal rules are reported once."""
+    """Report each rule of a slice, with the equivalent DeviceCompatibility. Equal rules of several devices are reported once."""
     spec = slice_.get("spec") or {}
     driver = str(spec.get("driver") or "")
     listed = spec.get("devices") or ()
@@ -81,7 +81,7 @@ def _remedy(driver: str, expression: str, devices: Sequence[Object], group: Sequ
 
 
 def _selector(driver: str, devices: Sequence[Object], group: set[int]) -> str | None:
-    """Return a selector for a group of a slice's devices; "" if the group has all devices, None if no selector is possible."""
+    """Return a selector for a group of a slice's devices; "" if the group has all devices, None if no attribute tells them apart."""
     if len(group) == len(devices):
         return ""
     first = mapping(devices[min(group)].get("attributes"))
@@ -92,7 +92,7 @@ def _selector(driver: str, devices: Sequence[Object], group: set[int]) -> str | 
         none = _KINDS[kind]
         for at, device in enumerate(devices):
             attribute = inside(device, "attributes", name)
-            # The value in CEL syntax; the value for "none" if the device has no attribute of this kind.
+            # The value in the syntax of CEL, or the default if the device has no attribute of this kind.
             value = msgspec.json.encode(attribute[kind]).decode() if kind in attribute else none
             if at in group:
                 group_values[value] = None

@@ -1,6 +1,6 @@
-"""Judges one object as the API server does: decode, drop the fields of disabled gates, validate (pkg/registry/resource strategies).
+"""Judges one object as the API server does, which decodes it, drops fields of disabled gates, and validates it (pkg/registry/resource).
 
-Callers pass plain JSON of any API version; the paths of findings point into that JSON.
+Callers pass untyped JSON of any API version. The paths of findings are pointers into that JSON.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _CLASSIC: Final = frozenset(
 )
 OUR_GROUP: Final = "drawbridge.dev"
 OURS: Final = f"{OUR_GROUP}/v1alpha1"
-# Configurations, inventories of machines and workloads for replays are files. The packages that read them judge them.
+# DrawbridgeConfigurations, DeviceInventories and Workloads are files; the packages that read these files judge them.
 _OUR_KINDS: Final = frozenset(
     {"DeviceCompatibility", "DeviceInventory", "DeviceQuota", "DrawbridgeConfiguration", "Workload"}
 )
@@ -66,7 +66,7 @@ def is_ours(value: dict[str, Any]) -> bool:
 
 
 class Judged(NamedTuple):
-    """The problems of an object, and the object as its wire type if it can be decoded."""
+    """The problems of an object, and the object as its wire type; `typed` is None if the object cannot be decoded."""
 
     problems: list[Finding]
     typed: Any
@@ -78,12 +78,12 @@ def problems(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> lis
 
 
 def findings(problems: Iterable[Finding], reference: str) -> list[Finding]:
-    """Return findings with their object set."""
+    """Return the problems with the reference as their object."""
     return [replace(problem, object=reference) for problem in problems]
 
 
 def errors(value: dict[str, Any], enabled: Gates = feature_gates.DEFAULT) -> list[Finding]:
-    """Return the findings for which the API server would refuse an object; [] if it would accept it."""
+    """Return the findings because of which the API server would refuse an object; [] if it would accept the object."""
     return [problem for problem in problems(value, enabled) if problem.severity is Severity.ERROR]
 
 
@@ -118,7 +118,7 @@ def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: in
 
 
 def read_object(value: dict[str, Any]) -> Any:
-    """Return an object of these groups as its wire type, from any version; None if it cannot be decoded."""
+    """Convert an object of these groups, in any version, to its wire type; None if it cannot be decoded."""
     type_ = TYPES.get(str(value.get("kind")))
     if type_ is None or not is_ours(value):
         return None
@@ -129,13 +129,13 @@ def read_object(value: dict[str, Any]) -> Any:
 
 
 def with_written_path(problem: Finding, value: dict[str, Any]) -> Finding:
-    """Return a problem of the v1 object with its path converted to the version of the original object."""
+    """Convert the path of a problem of the v1 object to the path in the original object."""
     kind, version = str(value.get("kind")), str(value.get("apiVersion"))
     return replace(problem, path=versions.written_pointer(problem.path, version, kind))
 
 
 def _version(kind: str, version: str, minor: int) -> Findings:
-    """Report a version or kind that is outdated or unknown to every API server."""
+    """Report a version or kind that is outdated, or that no supported API server knows."""
     group = version.partition("/")[0]
     if group == OUR_GROUP:
         if version != OURS:
@@ -161,7 +161,7 @@ def _version(kind: str, version: str, minor: int) -> Findings:
         and kind != "ResourcePoolStatusRequest"
         and minor >= versions.served_since(versions.CURRENT, kind)
     ):
-        # The changes besides the version that convert an old object to v1.
+        # Other changes that convert an old object to v1, in addition to the change of the version.
         moved = ""
         if version in (versions.BETA_1, versions.ALPHA_3) and kind in ("ResourceClaim", "ResourceClaimTemplate"):
             moved = ", and move the fields of each request below `exactly:`"
@@ -172,9 +172,9 @@ def _version(kind: str, version: str, minor: int) -> Findings:
 
 
 def _rules(typed: Any, value: dict[str, Any], gates: Gates) -> Findings:
-    """Judge an object by the rules of its kind; `value` is the same object as JSON."""
+    """Judge an object by the rules of its kind. `value` is the object as JSON."""
     meta, kind = typed.metadata, typed.kind
-    # Only for classes, generateName itself is not judged, but the generated name is.
+    # For a DeviceClass, the API server judges the generated name instead of generateName.
     judged = kind != "DeviceClass"
     yield from metadata(meta, "/metadata", namespaced=kind in NAMESPACED, generate_name_judged=judged)
     yield from managed_fields(look_up(value, "/metadata/managedFields"))
@@ -191,7 +191,7 @@ def _rules(typed: Any, value: dict[str, Any], gates: Gates) -> Findings:
             yield from device_claim(typed.spec.devices, "/spec/devices", gates)
             yield from status(typed)
         case ResourceClaimTemplate():
-            # The metadata for a template's claims can have labels and annotations only.
+            # A template may give its claims labels and annotations, but no other metadata.
             meta, path = typed.spec.metadata, "/spec/metadata"
             yield from label_map(meta.labels, f"{path}/labels")
             yield from annotation_map(meta.annotations, f"{path}/annotations")

@@ -1,4 +1,4 @@
-"""Rules about our own kinds, DeviceCompatibility and DeviceQuota."""
+"""Rules about drawbridge's own kinds, DeviceCompatibility and DeviceQuota."""
 
 from __future__ import annotations
 
@@ -67,7 +67,6 @@ def device_quota(value: DeviceQuota) -> Findings:
             yield finding_at("D103", at, f"an amount has at most {MAX_TEXT} characters")
         elif is_count(read[1]) and amount.nano % NANO:
             yield finding_at("D108", at, f"{amount} must be a whole number of devices")
-    # The pods that the quota applies to.
     selector = value.spec.scope_selector
     if selector is None:
         return

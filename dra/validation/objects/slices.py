@@ -43,7 +43,7 @@ _OPERATIONS: Final = ("NodePrepareResources", "NodeUnprepareResources", "*")
 
 
 def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> Findings:
-    """Judge the spec of a slice. `both_lists` is whether devices and sharedCounters are both present, even if empty."""
+    """Judge the spec of a slice. `both_lists` says that the JSON has both devices and sharedCounters, which may be empty."""
     spec = value.spec
 
     def judge_counter_set(counter_set: CounterSet, at: str) -> Findings:
@@ -105,7 +105,7 @@ def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> F
 def _nodes(
     node_name: str | None, selector: NodeSelector | None, flags: Mapping[str, bool | None], path: str
 ) -> Findings:
-    """Report nodes that are not set in exactly one way."""
+    """Report an object that selects its nodes by no field, or by several fields."""
     chosen = []
     if node_name is not None:
         if node_name:
@@ -266,7 +266,7 @@ def _node_allocatable(
             yield finding_at("D101", f"{at}/{missing}", "capacityKey and capacityMultiplier need each other")
         if key is not None and key not in capacity:
             yield finding_at("D109", f"{at}/capacityKey", f"the device has no capacity {key!r}")
-        # A multiplier without its key is reported above; the API server does not validate its value.
+        # A capacityMultiplier without capacityKey is reported above. The API server does not validate its value.
         judged = {"capacityMultiplier": by_capacity if key is not None else None, "deviceMultiplier": by_device}
         for field, multiplier in judged.items():
             if multiplier is not None and multiplier.nano <= 0:

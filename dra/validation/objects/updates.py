@@ -1,7 +1,7 @@
 """Rules about updates: the fields that must not change (ValidateUpdate of the registry's strategies).
 
-As with the server's ratcheting, a problem of the old object does not prevent a change of another field. Rules that depend on further
-objects, such as admin access, are not judged here.
+As in the API server (ratcheting), a problem that the old object already has does not prevent a change of another field. Rules that depend
+on further objects, such as the rule for admin access, are not judged here.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dra.validation.objects.judge import judge, read_object
 if TYPE_CHECKING:
     from dra.validation.fields.gates import Gates
 
-# Kinds with an immutable spec, which is not judged again.
+# Kinds whose spec is immutable. It is not judged again.
 _FROZEN = {"ResourceClaim": "/spec", "ResourceClaimTemplate": "/spec"}
-# Kinds whose generateName is fully judged only on creation.
+# Kinds whose generateName the API server judges by all rules only on creation.
 _GENERATED_ONCE = frozenset({"DeviceTaintRule", "ResourceSlice"})
 
 
@@ -31,7 +31,7 @@ def update_errors(
     *,
     status: bool = False,
 ) -> list[Finding]:
-    """Return the findings for which the API server would refuse an update of an object or its status; [] if it would accept it."""
+    """Return the findings because of which the API server would refuse an update of an object or its status; [] if it would accept it."""
     judged, kind = judge(new, gates), str(new.get("kind"))
     typed = judged.typed
     problems = [problem for problem in judged.problems if _is_judged(problem, kind, status=status)]
@@ -49,7 +49,7 @@ def _is_judged(problem: Finding, kind: str, *, status: bool) -> bool:
     """Return whether a problem of the new object is a reason to refuse the update."""
     if problem.severity is not Severity.ERROR:
         return False
-    # A value that cannot be decoded is refused in any field.
+    # The API server refuses a value that it cannot decode, whatever the field.
     if problem.code == "D001":
         return True
     in_status = problem.path.startswith("/status")
@@ -62,7 +62,7 @@ def _is_judged(problem: Finding, kind: str, *, status: bool) -> bool:
 
 
 def _changes(new: Any, old: Any, *, status: bool) -> Findings:
-    """Judge the changes of a spec or a status. An allocation can be written once, and removed."""
+    """Judge the changes of a spec or a status. An allocation cannot be changed, only removed."""
     if status:
         if not isinstance(new, ResourceClaim) or not isinstance(old, ResourceClaim):
             return
