@@ -1,1 +1,1 @@
-"""Rules about `opaque.parameters` of known drivers: the schemas, and the requests that the entries apply to."""
+"""Rules about `opaque.parameters` of known drivers: their schemas, and the requests to which an entry of `config` applies."""

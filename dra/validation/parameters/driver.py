@@ -1,4 +1,4 @@
-"""The description of a driver and its kinds of parameters: one row of `DRIVERS` in `entries`."""
+"""The description of a driver and of its kinds of parameters. `DRIVERS` in `entries` has one for each known driver."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Order(Enum):
-    """Which entry counts if several apply to one device."""
+    """Which entry of parameters counts if several entries apply to one device."""
 
     LAST = "the last one"
     FIRST = "the first one"
@@ -20,24 +20,24 @@ class Order(Enum):
 
 
 class ParameterKind(NamedTuple):
-    """The schema of one kind of parameters, and the devices that it is for."""
+    """The schema of one kind of parameters, and the devices for which it is."""
 
     form: Fields
-    # Values of the attribute `type` of its devices; empty if it is for all devices.
+    # The values of the attribute `type` of these devices; empty if the kind is for all devices.
     devices: frozenset[str] = frozenset()
-    # The driver's feature gate that the kind needs.
+    # The feature gate of the driver that must be on for this kind.
     gate: str = ""
 
 
 class KnownDriver(NamedTuple):
-    """The parameters that a driver reads, according to its published sources."""
+    """The parameters that a driver reads, according to the driver's published sources."""
 
     name: str
-    source: str  # the sources that were read, and their version
-    version: str  # the apiVersion of its parameters; empty if they have neither apiVersion nor kind
+    source: str  # the repository of the sources, and their version
+    version: str  # the apiVersion of the parameters; empty if the parameters have neither apiVersion nor kind
     kinds: Mapping[str, ParameterKind]
     order: Order = Order.LAST
-    # All values of the attribute `type` of its devices; empty if there is no such attribute, or if not all values are known.
+    # All values of the attribute `type` of the driver's devices; empty if there is no such attribute, or if not all values are known.
     types: tuple[str, ...] = ()
-    # Whether an entry without requests applies to none; with other drivers it applies to all.
+    # Whether the driver applies an entry without requests to no request; other drivers apply such an entry to all requests.
     listed_only: bool = False

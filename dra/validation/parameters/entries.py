@@ -1,6 +1,6 @@
-"""Judges one entry of parameters by itself: its kind, and the schema of that kind.
+"""Judges one entry of parameters by itself: whether the driver knows its kind, and whether it has the schema of that kind.
 
-The driver reports a mistake only on the node, where the pod then stays in ContainerCreating.
+The driver itself finds a mistake only on the node, where the pod then stays in ContainerCreating.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from dra.wire import Json
 
 MAX_BYTES: Final = 10 * 1024  # the API server's limit for parameters
-# The most mistakes that are reported for one entry.
+# The maximum number of mistakes that are reported for one entry.
 _MAX: Final = 16
-# The codes of a shape's findings, and the corresponding codes for parameters.
+# The codes of `shape`, and the codes that findings about parameters have instead.
 _CODES: Final = {"D001": "D703", "D002": "D702"}
 _AMD: Final = KnownDriver(
     "gpu.amd.com",
@@ -50,7 +50,7 @@ class Recognised(NamedTuple):
 
 
 def recognise(opaque: OpaqueDeviceConfiguration | None) -> Recognised | None:
-    """Return an entry with its driver and kind; None if one of them is unknown."""
+    """Return an entry with its driver and kind; None if the driver or the kind is unknown."""
     driver, parameters = _read(opaque)
     if driver is None or not isinstance(parameters, dict):
         return None
@@ -60,7 +60,7 @@ def recognise(opaque: OpaqueDeviceConfiguration | None) -> Recognised | None:
 
 
 def _read(opaque: OpaqueDeviceConfiguration | None) -> tuple[KnownDriver | None, Json]:
-    """Return the driver, if it is known, and the parameters. Parameters above the API server's size limit are not decoded."""
+    """Return the driver and the parameters; None, None if the driver is unknown or the parameters exceed the API server's limit."""
     driver = DRIVERS.get(opaque.driver) if opaque is not None else None
     if driver is None or opaque is None or opaque.parameters is None or len(opaque.parameters.json) > MAX_BYTES:
         return None, None
@@ -68,7 +68,7 @@ def _read(opaque: OpaqueDeviceConfiguration | None) -> tuple[KnownDriver | None,
 
 
 def parameter_problems(opaque: OpaqueDeviceConfiguration | None, path: str) -> list[Finding]:
-    """Return the problems of an entry of a known driver, without those that the API server reports. `path` ends in `/opaque`."""
+    """Return the problems of an entry of a known driver, except problems that the API server reports. `path` ends in `/opaque`."""
     driver, value = _read(opaque)
     path = f"{path}/parameters"
     if driver is None or not isinstance(value, dict):
@@ -108,7 +108,7 @@ def parameter_problems(opaque: OpaqueDeviceConfiguration | None, path: str) -> l
 
 
 def read_members(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return apiVersion, kind and the members that a known driver reads, without others, which may be secret."""
+    """Return apiVersion, kind and the members that a known driver reads. Other members may be secret."""
     version, kind = parameters.get("apiVersion"), parameters.get("kind")
     known_members: dict[str, Any] = {}
     if isinstance(version, str):

@@ -181,7 +181,7 @@ _LOST: Final = ("netAttachDefNamespace", "addVhostMount")
 
 
 def _function(value: Mapping[str, Any], path: str) -> Findings:
-    """Report settings of a virtual function that have no effect, and those that may be missing."""
+    """Report settings of a virtual function that have no effect, and a setting that may be missing."""
     for name in _LOST:
         if value.get(name):
             message = f"the driver loses {name} when it merges entries"
@@ -279,7 +279,7 @@ def _checked_by(shape: Fields, value: Any, path: str) -> Findings:
 def _partial(
     fields: Mapping[str, JsonShape], rule: ObjectRule | None = None, *, demanded: tuple[str, ...] = ()
 ) -> Fields:
-    """Return a shape in which other fields are allowed: plugins ignore those that they do not know."""
+    """Return a shape in which other fields are allowed, because plugins ignore fields that they do not know."""
     shape = Fields(fields, demanded=demanded, rule=rule)
     shape.partial = True
     return shape
@@ -323,7 +323,7 @@ def _virtual_function(value: Mapping[str, Any], path: str) -> Findings:
 
 
 def _plugin(value: Mapping[str, Any], path: str) -> Findings:
-    # The fields of these shapes are not in `_PLUGIN`: a snapshot keeps the fields of `_PLUGIN`, and a configuration may contain secrets.
+    # A snapshot keeps the fields of `_PLUGIN`. A plugin's configuration may contain secrets, so its fields are in shapes of their own.
     yield from _checked_by(_PLUGINS.get(value.get("type", ""), _PARTIAL), value, path)
     if value.get("ipam") is not None:
         yield from _checked_by(_IPAM, value["ipam"], f"{path}/ipam")
@@ -333,7 +333,7 @@ def _ipam(value: Mapping[str, Any], path: str) -> Findings:
     yield from _checked_by(_ADDRESSES.get(value.get("type", ""), _PARTIAL), value, path)
 
 
-# What the reference plugins accept (containernetworking/plugins), and the SR-IOV plugin; other plugins define their own fields.
+# The fields of the reference plugins (containernetworking/plugins) and of the SR-IOV plugin. Other plugins have other fields.
 _PARTIAL: Final = _partial({})
 _IPAM: Final = _partial({"type": TEXT}, _ipam)
 _IN_SUBNET: Final = ("rangeStart", "rangeEnd", "gateway")
@@ -389,7 +389,7 @@ _CNI_LIST: Final = Fields(
     rule=_plugins,
 )
 _CNI_LIST.partial = True
-# The documentation and the Go package of the API have different groups and kinds, so neither is judged.
+# The documentation and the Go package of the API disagree about apiVersion and kind, so these two fields are not judged.
 _CNI: Final = Fields(
     {"apiVersion": TEXT, "kind": TEXT, "ifName": text(_required_interface), "config": _CNI_LIST},
     demanded=("ifName", "config"),

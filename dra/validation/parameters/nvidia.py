@@ -1,7 +1,7 @@
-"""Schemas of NVIDIA's drivers: sharing of GPUs and MIG devices, passthrough, channels of ComputeDomains.
+"""Schemas of the parameters of NVIDIA's drivers: sharing of GPUs and MIG devices, passthrough, channels of ComputeDomains.
 
-Mirrors api/nvidia.com/resource/v1beta1 and the prepare paths of kubernetes-sigs/dra-driver-nvidia-gpu. Since 25.8 the driver refuses
-unknown fields. Mistakes that its validators miss and its prepare path refuses are reported, too.
+This module mirrors api/nvidia.com/resource/v1beta1 and the preparation of devices in kubernetes-sigs/dra-driver-nvidia-gpu. Since 25.8 the
+driver refuses unknown fields. Mistakes that only the preparation finds are reported, too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _gated(strategy: object, path: str) -> Findings:
 
 
 def _share_gpu(value: Mapping[str, Any], path: str) -> Findings:
-    """Judge the sharing of whole GPUs: the settings must belong to the strategy."""
+    """Judge the sharing of whole GPUs, whose settings must belong to the strategy."""
     strategy = value.get("strategy")
     for field_strategy, field in ((_TIME_SLICING, "timeSlicingConfig"), (_MPS, "mpsConfig")):
         if strategy in _GATES and strategy != field_strategy and value.get(field) is not None:
@@ -52,7 +52,7 @@ def _share_gpu(value: Mapping[str, Any], path: str) -> Findings:
 
 
 def _share_mig(value: Mapping[str, Any], path: str) -> Findings:
-    """Judge the sharing of MIG devices, which have no time slices of their own."""
+    """Judge the sharing of MIG devices, which have no settings for time slices."""
     strategy = value.get("strategy")
     if strategy == _TIME_SLICING:
         if value.get("mpsConfig") is not None:
@@ -65,7 +65,7 @@ def _share_mig(value: Mapping[str, Any], path: str) -> Findings:
 
 
 def _slice(value: Mapping[str, Any], path: str) -> Findings:
-    """Report a time slice without an interval, on which the driver fails."""
+    """Report a timeSlicingConfig without an interval, for which the driver fails."""
     if value.get("interval") is None:
         yield bad_value(path, "interval is missing", "add interval: Default, or leave timeSlicingConfig out")
 
@@ -125,12 +125,12 @@ COMPUTE_DOMAIN: Final = KnownDriver(
     },
     types=("channel", "daemon"),
 )
-# The classes of the driver's chart, and the kind of parameters that the driver needs to prepare their devices.
+# The classes in the driver's chart, and the kind of parameters without which the driver does not prepare devices of the class.
 CLASSES: Final = {
     "compute-domain-default-channel.nvidia.com": "ComputeDomainChannelConfig",
     "compute-domain-daemon.nvidia.com": "ComputeDomainDaemonConfig",
 }
-# HAMi's driver decodes with NVIDIA's own package, and accepts a GpuConfig for its shares, too.
+# HAMi's driver decodes parameters with NVIDIA's package. It also accepts a GpuConfig for its shares of GPUs.
 HAMI: Final = KnownDriver(
     "hami-core-gpu.project-hami.io",
     "Project-HAMi/k8s-dra-driver, May 2026 (cmd/hami-kubelet-plugin/device_state.go)",

@@ -1,8 +1,8 @@
-"""Rules about the requests and devices that the parameters of a claim or class apply to.
+"""Rules about the requests and devices to which the parameters of a claim or class apply.
 
-An entry should apply to devices of its driver and kind that no other entry overrides. Lists of requests are compared in the form that
-an allocation has: since 1.37 a list of all requests becomes an empty list, which means all requests. Drivers compare the names with
-the request names of results, which are `request/alternative` for alternatives.
+An entry of `config` should apply to devices of its driver and kind, and no other entry should override it. Drivers read the entries from
+the allocation. Since 1.37, a list of all requests becomes an empty list there, which means all requests. Drivers compare the names in
+a list with the request names of results, which are `request/alternative` for alternatives.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dra.validation.parameters.driver import KnownDriver
     from dra.validation.parameters.entries import Recognised
 
-# The API server refuses more entries or requests, and more alternatives of a request.
+# The API server's limits for entries and for requests, and for the alternatives of a request.
 _MAX: Final = 32
 _ALTERNATIVES: Final = 8
 
@@ -48,7 +48,7 @@ class _Alternative(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """An entry of `config`, and the requests that it applies to."""
+    """An entry of `config`, and the requests and alternatives to which it applies."""
 
     path: str
     driver: str
@@ -64,7 +64,7 @@ def claim_settings(
     budget: Budget | None = None,
     slices: Collection[ResourceSlice] = (),
 ) -> Findings:
-    """Judge the driver parameters of a claim: each entry by itself, and against the claim's requests and the published slices."""
+    """Judge each entry of a claim's driver parameters by itself, and against the claim's requests and the published slices."""
     for index, config in enumerate(devices.config[:_MAX]):
         yield from parameter_problems(config.opaque, f"{path}/config/{index}/opaque")
     yield from reach_problems(devices, path, classes, budget, slices)
@@ -77,7 +77,7 @@ def reach_problems(
     budget: Budget | None = None,
     slices: Collection[ResourceSlice] = (),
 ) -> Findings:
-    """Judge which requests and devices the driver parameters of a claim apply to."""
+    """Judge to which requests and devices the driver parameters of a claim apply."""
     yield from _channel_lacks(devices, path, classes)
     if not devices.config:
         return
@@ -94,7 +94,7 @@ def reach_problems(
         requests = config.requests
         named = [leaf for leaf in leaves if not requests or leaf.request in requests or leaf.name in requests]
         if config.opaque is None or not named:
-            continue  # the check of references reports it
+            continue  # another check reports names that no request has
         at, driver = f"{path}/config/{index}", config.opaque.driver
         names = [leaf.name for leaf in named]
         entry = _Entry(at, driver, recognise(config.opaque), named, frozenset(names))
@@ -104,7 +104,7 @@ def reach_problems(
             message = f"{list_or_none(names)} cannot get a device of {driver!r}, by its class and selectors"
             yield finding_at("D706", f"{at}/opaque/driver", message)
             continue
-        # An entry for all requests must fit at least one of them.
+        # An entry that applies to all requests must fit at least one of them; any other entry must fit each of its requests.
         whole = len(named) == len(leaves)
         if entry.known is not None:
             for group in [reached] if whole else [[leaf] for leaf in reached]:
@@ -127,7 +127,7 @@ def reach_problems(
 
 
 def class_settings(device_class: DeviceClass) -> Findings:
-    """Judge which devices of the class its driver parameters apply to."""
+    """Judge to which devices of a class the driver parameters of the class apply."""
     scope, leaf = DeviceScope(), _Alternative("", "", _expressions(device_class.spec.selectors))
     for index, config in enumerate(device_class.spec.config[:_MAX]):
         if config.opaque is None:
@@ -144,14 +144,14 @@ def _expressions(selectors: Sequence[DeviceSelector]) -> tuple[str, ...]:
 
 
 def _picks(request: ExactDeviceRequest | DeviceSubRequest, classes: Mapping[str, DeviceClass]) -> tuple[str, ...]:
-    """Return the selectors of a request and of its class. An unknown class has none, so it may select any device."""
+    """Return the selectors of a request and of its class. An unknown class counts as a class without selectors."""
     class_ = classes.get(request.device_class_name)
     of_class = _expressions(class_.spec.selectors) if class_ is not None else ()
     return (*of_class, *_expressions(request.selectors))
 
 
 def _mismatch(scope: DeviceScope, known: Recognised, leaves: list[_Alternative], path: str) -> Findings:
-    """Report a kind of parameters for devices that none of the requests can get."""
+    """Report parameters whose kind is for devices that none of the requests can get."""
     driver, meant = known.driver, known.kind.devices
     got = _types(scope, driver, leaves)
     if not meant or not got or meant.intersection(got):
@@ -196,8 +196,8 @@ def _passed_through(scope: DeviceScope, leaves: list[_Alternative], entries: lis
     taken: set[str] = set()
     for leaf in leaves if vfio else ():
         if _types(scope, GPU, [leaf]) == ["vfio"]:
-            set_up = "what the driver assumes"  # if no entry applies to a device
-            for entry in vfio:  # the last one counts
+            set_up = "what the driver assumes"  # if no entry applies
+            for entry in vfio:  # the last entry that applies counts
                 if leaf.name in entry.names:
                     set_up = entry.path
             taken.add(set_up)
@@ -210,14 +210,14 @@ def _passed_through(scope: DeviceScope, leaves: list[_Alternative], entries: lis
 
 
 def asks_for_channels(devices: DeviceClaim) -> bool:
-    """Return whether a claim names a class of NVIDIA's chart for channels or daemons of a ComputeDomain."""
+    """Return whether a claim requests the class for channels or for daemons of a ComputeDomain that NVIDIA's chart creates."""
     return any(
         request.exactly is not None and request.exactly.device_class_name in CLASSES for request in devices.requests
     )
 
 
 def _channel_lacks(devices: DeviceClaim, path: str, classes: Mapping[str, DeviceClass]) -> Findings:
-    """Report a request for a channel or a daemon whose ComputeDomain no entry names."""
+    """Report a request for a channel or a daemon if no entry names the ComputeDomain."""
     for index, request in enumerate(devices.requests[:_MAX]):
         name = request.exactly.device_class_name if request.exactly is not None else ""
         kind = CLASSES.get(name)
@@ -236,7 +236,7 @@ def _channel_lacks(devices: DeviceClaim, path: str, classes: Mapping[str, Device
 
 
 def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[ResourceSlice]) -> Findings:
-    """Judge the MPS settings of a claim against its requests, and against the mode of NVIDIA's driver on all of its nodes."""
+    """Judge the MPS settings of a claim against the claim's requests, and against the mode of NVIDIA's driver on its nodes."""
     for index, config in enumerate(devices.config[:_MAX]):
         sharing = _sharing(config)
         if sharing.get("strategy") != "MPS":
@@ -254,7 +254,7 @@ def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[Resour
         elif config.opaque is not None and config.opaque.driver == GPU.name and _is_partitioned(slices):
             message = "the driver runs with DynamicMIG on each of its nodes, and refuses MPS with it"
             yield finding_at("D704", f"{at}/strategy", message, "leave MPS out, or select nodes without DynamicMIG")
-        # The number of devices of the entry is unknown if a request has alternatives or mode All.
+        # If a request has alternatives or allocationMode All, the number of devices to which the entry applies is unknown.
         count_known = not any(request.first_available for request in devices.requests)
         if not reached or not count_known or any(request.allocation_mode == "All" for request in reached):
             continue
@@ -270,14 +270,14 @@ def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[Resour
 
 
 def _is_partitioned(slices: Collection[ResourceSlice]) -> bool:
-    """Return whether NVIDIA's driver runs with DynamicMIG on all of its nodes; only then it publishes counters."""
+    """Return whether NVIDIA's driver runs with DynamicMIG on all of its nodes. It publishes counters only in this mode."""
     specs = [slice_.spec for slice_ in slices if slice_.spec.driver == GPU.name]
     counting = {spec.node_name for spec in specs if spec.shared_counters}
     return bool(specs) and all(spec.node_name in counting for spec in specs)
 
 
 def strategy_of(devices: DeviceClaim) -> str:
-    """Return the strategy by which containers share the devices of a claim; "" without one, with alternatives, or for parts of devices."""
+    """Return the strategy by which containers share the devices of a claim; "" for alternatives and for shares of devices."""
     if any(request.exactly is None or request.exactly.capacity is not None for request in devices.requests):
         return ""
     for config in devices.config[:_MAX]:

@@ -1,7 +1,7 @@
-"""Decides from the text of selectors whether they can match devices of a driver and type.
+"""Decides from the texts of selectors whether they can match devices of a driver and of a type (the attribute `type`).
 
-A selector is split at `&&`. Each part that reads only driver and type is evaluated on a hypothetical device of that driver and type; other
-parts are ignored. So "no" is certain and "yes" is not.
+A selector is split at `&&`. Each part that reads only driver and type is evaluated on a hypothetical device of that driver and type. Other
+parts are ignored. So the answer "no" is certain, and the answer "yes" is not.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
     from dra.budget import Budget
 
-# Limits on the characters of a selector and of a part, and on the compiled parts. Longer texts are rarely about driver and type.
+# Limits on the characters of a selector and of a part, and on the number of compiled parts. Longer texts are rarely about driver and type.
 _LONGEST_WHOLE: Final = 2_000
 _LONGEST: Final = 300
 _MAX: Final = 64
-# A string, a bracket or an operator, which decide where a part ends. A text with comments, escapes or triple quotes is not split.
+# The strings, brackets and operators that determine where a part ends. A text with comments, escapes or triple quotes is not split.
 _SIGN: Final = re.compile(r"'[^'\\]*'|\"[^\"\\]*\"|\.\?|[()\[\]{}]|&&|\|\||//|[?'\"\\]")
 _CHOOSING: Final = frozenset(("||", "?"))
 _DARK: Final = frozenset(("//", "'", '"', "\\"))
 
 
 class DeviceScope:
-    """Evaluates selectors on hypothetical devices; compiles a bounded number of parts."""
+    """Evaluates selectors on hypothetical devices. It compiles a limited number of parts."""
 
     def __init__(self, budget: Budget | None = None) -> None:
         self._budget = budget
@@ -38,7 +38,7 @@ class DeviceScope:
         self._left = _MAX
 
     def may_pick(self, expressions: Iterable[str], driver: str, type_: str = "") -> bool:
-        """Whether selectors may match a device of a driver and, if given, of a type; only False is certain."""
+        """Whether selectors may match a device of a driver and, if `type_` is not empty, of this type. Only False is certain."""
         for expression in expressions:
             if self._budget is not None:
                 self._budget.charge()
@@ -59,7 +59,7 @@ class DeviceScope:
             texts = [text for text in whole if len(text) <= _LONGEST][: self._left]
             self._left -= len(texts)
             for text in texts:
-                with suppress(SelectorError):  # the check of selectors reports it
+                with suppress(SelectorError):  # another check reports selectors that do not compile
                     parts.append(cel.compile(text, budget=self._budget))
         view = cel.DeviceView(driver, {driver: {"type": type_}} if type_ else {}, {})
         known = {("attributes", driver, "type")} if type_ else set()
@@ -73,7 +73,7 @@ class DeviceScope:
 
 
 def conjuncts(expression: str) -> list[str]:
-    """Split an expression at each `&&` outside of brackets; return it whole if it has comments, escapes, `||` or `?:`."""
+    """Split an expression at each `&&` outside of brackets. An expression with comments, escapes, `||` or `?:` is not split."""
     parts: list[str] = []
     start = depth = 0
     for match in _SIGN.finditer(expression):
