@@ -124,7 +124,7 @@ def _bug(failure: Exception) -> Finding:
     *_, frame = walk_tb(failure.__traceback__)
     code = frame[0].f_code
     where = f"{code.co_name} ({Path(code.co_filename).name}:{frame[1]})"
-    return finding_at("D010", "", f"judging it ended in {type(failure).__name__} in {where}")
+    return finding_at("D010", "", f"the check of the object ended with {type(failure).__name__} in {where}")
 
 
 _NAMELESS = frozenset(("apiVersion", "metadata"))

@@ -115,8 +115,8 @@ def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any]
         for parent, name, pointer in gated:
             del parent[name]
             since = server.GATES[gate][0].since
-            new = f", which there is from 1.{since} on," if since > server.OLDEST else ""
-            message = f"{name} is dropped by the API server unless the feature gate {gate}{new} is on"
+            new = f", which exists from 1.{since} on," if since > server.OLDEST else ""
+            message = f"the API server drops {name} unless the feature gate {gate}{new} is on"
             problems.append(finding_at("D006", pointer, message))
     return value, problems
 

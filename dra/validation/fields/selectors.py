@@ -26,17 +26,17 @@ _KINDS: Final = "(?:string|int|bool|version|quantity)"
 _OUTDATED: Final = (
     (
         re.compile(rf"""device\.attributes\[["'][^"']*["']\]\.{_KINDS}\b(?!["'\w(])"""),
-        "an attribute has no kind in CEL: what follows the domain is the attribute's name",
+        "in CEL, the name of the attribute follows the domain, without the kind of the value",
         'write device.attributes["domain"].name: the value is a string, int, bool or version by itself',
     ),
     (
         re.compile(rf"""device\.{_KINDS}(?:attributes|slice)?\s*\["""),
-        "the forms of v1alpha2 and v1alpha3 by kind were removed",
+        "this form of v1alpha2 and v1alpha3, with the kind of the value, was removed",
         'write device.attributes["domain"].name',
     ),
     (
         re.compile(r"""device\.attributes\[["'][^"'/]+/[^"']+["']\]"""),
-        "the name of an attribute does not belong in the domain's brackets",
+        "the name of the attribute does not belong in the brackets with the domain",
         'write device.attributes["domain"].name instead of device.attributes["domain/name"]',
     ),
     (
@@ -90,7 +90,7 @@ def _judge(text: str, path: str, gates: Gates, *, derived: bool) -> tuple[list[F
             hint = "includes is a function since Kubernetes 1.36, with the feature gate DRAListTypeAttributes"
         return [finding_at("D110", path, f"{error}{where}", hint)], 0
     if selector.max_cost > cel.MAX_COST:
-        message = f"it may cost {selector.max_cost}, the limit is {cel.MAX_COST}"
+        message = f"the expression may cost {selector.max_cost}, and the limit is {cel.MAX_COST}"
         return [finding_at("D111", path, message)], selector.max_cost
     return [finding_at("D312", path, message, hint) for message, hint in old_forms(text)], selector.max_cost
 

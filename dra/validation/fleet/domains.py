@@ -79,11 +79,11 @@ def channel_problems(devices: DeviceClaim, path: str, namespace: str, domains: C
         in_namespace = domains.by_namespace.get(namespace, [])
         if domain is not None and domain.namespace != namespace:
             message = f"the ComputeDomain {domain.name!r} is in namespace {domain.namespace}"
-            hint = "make the claim there: the driver refuses those of other namespaces"
+            hint = "create the claim in that namespace: the driver refuses claims of other namespaces"
             yield finding_at("D710", at, message, hint)
         elif domain is None and in_namespace:
             message = (
-                f"no ComputeDomain of the input has the uid {uid!r}, which the API server gives when one is created"
+                f"no ComputeDomain of the input has the uid {uid!r}; the API server sets the uid of a ComputeDomain on creation"
             )
             hint = f"let the pods use the template that the ComputeDomain creates: {in_namespace[0].template}"
             yield finding_at("D710", at, message, hint)
@@ -134,9 +134,12 @@ def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Itera
             counts = [_pods(value, domain, owners) for value in using[key]] if domain.nodes > 0 else []
             pods = sum(count or 0 for count in counts)
             if pods and None not in counts and pods != domain.nodes:
-                wrong = "it never has them all" if pods < domain.nodes else "more nodes join than it knows of"
-                message = f"numNodes is {domain.nodes}, and {pods} pods use its channel, each on its own node: {wrong}"
-                hint = f"write numNodes: {pods}, or leave it out, as its driver recommends"
+                number = "fewer" if pods < domain.nodes else "more"
+                message = (
+                    f"numNodes is {domain.nodes}, and {pods} pods use the channel, each on its own node: "
+                    f"{number} nodes join the domain than it expects"
+                )
+                hint = f"write numNodes: {pods}, or leave numNodes out, as the driver's documentation recommends"
                 yield (domain.number, finding_at("D711", "/spec/numNodes", message, hint))
 
 

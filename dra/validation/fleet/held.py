@@ -58,8 +58,8 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[tupl
         names = list(dict.fromkeys(held.holder.claim.metadata.key for held in held_devices))
         for held in held_devices if whole and len(held_devices) > 1 else ():
             others = [name for name in names if name != held.holder.claim.metadata.key]
-            how = "is held" if held in whole else "is shared"
-            message = f"{shown} {how}, and held by {list_or_none(others or names, 3)} as well"
+            part = "all" if held in whole else "a share"
+            message = f"the claim holds {part} of {shown}, which is also held by {list_or_none(others or names, 3)}"
             yield from _problems_of([held], "D601", "", message)
         if not fleet.devices:
             continue
@@ -72,7 +72,7 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[tupl
             total = sum(held.result.consumed_capacity[name].nano for held in takers)
             if takers and total > capacity.value.nano:
                 taken = Quantity.from_nano(total, capacity.value.format)
-                message = f"{taken} of {name} of {shown} are allocated, which has {capacity.value}"
+                message = f"{shown} has {capacity.value} of {name}, and {taken} of it are allocated"
                 yield from _problems_of(takers, "D603", member("/consumedCapacity", name), message)
     # How much the devices in use consume of each counter. A shared device consumes its counters once.
     used: dict[_Counter, int] = defaultdict(int)
@@ -89,7 +89,7 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[tupl
         if have is not None and total > have.nano:
             _, pool, counter_set, name = key
             amount = Quantity.from_nano(total, have.format)
-            message = f"{amount} of counter {name} of {counter_set!r} in pool {pool!r} are in use, it has {have}"
+            message = f"counter {name} of {counter_set!r} in pool {pool!r} is {have}, and {amount} of it are in use"
             yield from _problems_of(users[key], "D604", "", message)
 
 

@@ -44,8 +44,8 @@ def peer_problems(rule: DeviceCompatibility, world: World) -> Findings:
     spec, spots = rule.spec, _by_scope(rule, world.fleet.devices)
     nowhere = [published.reference for published in carriers if not published.node] if spec.scope == NODE else []
     if nowhere:
-        are = f" and {len(nowhere) - 1} more are" if len(nowhere) > 1 else " is"
-        message = f"{nowhere[0]}{are} on no single node, so the rule does not hold there"
+        are, them = (f" and {len(nowhere) - 1} more are", "them") if len(nowhere) > 1 else (" is", "it")
+        message = f"{nowhere[0]}{are} on no single node, so the rule does not apply to {them}"
         yield finding_at("D508", "/spec/scope", message)
     # Beyond the limits, the absence of other findings proves nothing, so a finding reports that a limit was reached.
     rules = len(_rules_of(spec.driver, world))
@@ -96,7 +96,7 @@ def _judge(
     failed = next((peer for peer in peers if isinstance(verdicts[peer.reference], str)), None)
     if failed is not None:
         yield finding_at(
-            "D505", "", f"it fails on {failed.reference}, which permits nothing: {verdicts[failed.reference]}"
+            "D505", "", f"it fails on {failed.reference}, so it does not permit that device: {verdicts[failed.reference]}"
         )
     yield from _disagreement(rule, carriers, peers, verdicts, world)
     refused = [peer for peer in peers if verdicts[peer.reference] is not True]
@@ -105,7 +105,7 @@ def _judge(
     if len(refused) == len(peers) and len(peers) > 1:
         first = carriers[0]
         where = f"on the node {first.node!r}" if rule.spec.scope == NODE else f"of the pool {first.pool!r}"
-        message = f"no device {where} is permitted: {first.device.name!r} can only be in use alone"
+        message = f"it permits no device {where}, so {first.device.name!r} can only be in use alone"
         yield finding_at("D504", "", message)
 
 
@@ -132,8 +132,8 @@ def _disagreement(
             met = next((mate for mate in mates if mate.reference != mine.reference), None)
             if met is None or _permits(opposite, mine) is True:
                 continue
-            by_rule = "" if other is rule else f" by {other.metadata.name!r}"
-            message = f"{mine.reference} permits {met.device.name!r}, but is not permitted by it{by_rule}"
+            owner = "its own rule" if other is rule else f"the rule {other.metadata.name!r}"
+            message = f"{mine.reference} permits {met.device.name!r}, but {owner} on {met.device.name!r} does not permit it"
             yield finding_at("D501", "", message)
             return
 
@@ -170,10 +170,10 @@ def _reach(
         other = next((peer for names, peer in examples.items() if not names & own), None)
         if other is not None:
             message = (
-                f"it keeps {mine.device.name!r} apart from {other.device.name!r}, which uses none of the same counters: "
-                "the expression reads no attribute that tells counter sets apart"
+                f"it forbids {mine.device.name!r} and {other.device.name!r} together, although they share no counter set: "
+                "the expression reads no attribute that differs between counter sets"
             )
-            hint = "set scope: counterSet, or add a clause on the attribute that names the hardware"
+            hint = "set scope: counterSet, or let the expression read an attribute that identifies the hardware"
             yield finding_at("D502", "", message, hint)
             return
 

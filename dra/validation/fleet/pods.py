@@ -119,7 +119,7 @@ class _PodJudge:
                 yield finding_at("D201", at, "one of resourceClaimName and resourceClaimTemplateName is required")
             if claim is not None and template is not None:
                 message = "only one of resourceClaimName and resourceClaimTemplateName may be set"
-                hint = "keep the template for a claim of the pod's own, the claim for a shared one"
+                hint = "keep resourceClaimTemplateName for a claim of the pod's own, or resourceClaimName for a shared claim"
                 yield finding_at("D203", at, message, hint)
             for name, value in (("resourceClaimName", claim), ("resourceClaimTemplateName", template)):
                 if value is not None:
@@ -171,7 +171,7 @@ class _PodJudge:
         for index, entry in enumerate(self._spec.resource_claims):
             at = f"{self._path}/resourceClaims/{index}"
             if entry.name and entry.name not in users:
-                message = f"no container uses the claim {entry.name!r}: only a driver that serves the whole pod, such as a network driver, uses it"
+                message = f"no container uses the claim {entry.name!r}: its devices reach the containers only if the driver serves the whole pod, as network drivers do"
                 yield finding_at("D204", at, message)
             devices = self._devices(entry)
             made = (self._namespace, entry.resource_claim_template_name or "") in self._world.made_templates
@@ -183,13 +183,13 @@ class _PodJudge:
                     if not name:
                         continue
                     elsewhere = [space for space in self._world.homes.get(name, ()) if space != self._namespace]
-                    where = f"it exists in namespace {list_or_none(elsewhere)}: a pod can use only what is in its own namespace"
+                    where = f"it exists in namespace {list_or_none(elsewhere)}: a pod can use only claims and templates of its own namespace"
                     message = f"{name!r} is not among the manifests in namespace {self._namespace}"
                     yield finding_at("D206", f"{at}/{field}", message, where if elsewhere else "")
             # It is a mistake if the claim of a template has settings for sharing and only one container uses the claim.
             strategy = strategy_of(devices) if devices is not None and entry.resource_claim_template_name else ""
             if strategy and len(users.get(entry.name, ())) == 1:
-                message = f"the claim {entry.name!r} is set up for sharing ({strategy}), and container {next(iter(users[entry.name]))!r} alone uses it"
+                message = f"the claim {entry.name!r} is set up for sharing ({strategy}), and only the container {next(iter(users[entry.name]))!r} uses it"
                 hint = "a template gives every pod its own claim: only the pod's containers share the devices"
                 yield finding_at("D708", at, message, hint)
             if several_pods and entry.resource_claim_name is not None:

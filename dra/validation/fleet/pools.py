@@ -64,7 +64,7 @@ def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Found:
         visible = _visible(slice_, slices)
         generation = max((other.spec.pool.generation for other in visible), default=0)
         if slice_.spec.pool.generation < generation:
-            message = f"generation {slice_.spec.pool.generation} of the pool is outdated, there is {generation}"
+            message = f"generation {slice_.spec.pool.generation} of the pool is outdated: its newest generation is {generation}"
             yield number, finding_at("D402", "/spec/pool/generation", message)
         if id(slice_) not in newest_ids or number is None:
             continue
@@ -100,14 +100,14 @@ def find_incomplete(slice_: ResourceSlice, slices: Sequence[ResourceSlice]) -> F
         return finding_at(
             "D403",
             path,
-            f"the slices of this generation announce different numbers of slices: {', '.join(map(str, sorted(counts)))}",
+            f"the slices of this generation have different values of resourceSliceCount: {', '.join(map(str, sorted(counts)))}",
         )
     announced = pool.resource_slice_count
     given = max(len(visible), min(len(slices), announced))
     if given == announced:
         return None
     published = f"driver {slice_.spec.driver} has published {given} of {count_of(announced, 'slice')}"
-    effect = "no claim is given its devices, and a claim for all devices is an error"
+    effect = "no claim gets devices of the pool, and a request for all devices fails with an error"
     return finding_at("D401", path, f"{published} of pool {pool.name}, generation {pool.generation}: {effect}")
 
 
@@ -179,10 +179,10 @@ def _consumption(device: Device, path: str, sets: Mapping[str, CounterSet], *, c
                 message = f"the counter set {consumption.counter_set!r} has no counter {name!r}"
                 yield finding_at("D405", where, message)
             elif counter.value > have.value:
-                message = f"it consumes {counter.value} of {name}, {consumption.counter_set!r} has {have.value}"
+                message = f"it consumes {counter.value} of {name}, and {consumption.counter_set!r} has {have.value}"
                 yield finding_at("D407", where, message)
             if counter.value.nano < 0:
-                message = f"{counter.value}: a device in use would add to the counter instead of drawing on it"
+                message = f"it consumes {counter.value} of {name}: in use, it would add to the counter"
                 yield finding_at("D406", where, message)
 
 
@@ -211,16 +211,16 @@ def _groups(current: Sequence[Piece], counters: Mapping[str, CounterSet]) -> Fou
         several = len(members) > 1
         if common and several and len(grouped) == len(members):
             first = grouped[0]
-            message = f"all devices of {name!r} have {', '.join(sorted(common))}: the groups keep no devices apart"
+            message = f"all devices of {name!r} have the group {', '.join(sorted(common))}, so the groups forbid no combination"
             yield first.number, finding_at("D415", f"{first.path}/compatibilityGroups", message)
             continue
         if bare:
             first = bare[0]
             others = ", ".join(sorted({repr(member.device) for member in grouped})[:3])
             message = (
-                f"{first.device!r} has no groups, so it is never in use together with {others} of {name!r}, which have"
+                f"{first.device!r} has no groups, so it is never in use together with the devices of {name!r} that have groups ({others})"
             )
-            hint = "give it a group, too, or remove the groups; DeviceCompatibility with groups: proposal reads it as compatible with all"
+            hint = "give it a group, too, or remove all groups; a DeviceCompatibility with groups: proposal makes it compatible with all devices"
             yield first.number, finding_at("D408", first.path, message, hint)
         used = Counter(group for member in grouped for group in member.groups)
         for number, path, name_of_device, groups, _ in grouped:
@@ -228,7 +228,7 @@ def _groups(current: Sequence[Piece], counters: Mapping[str, CounterSet]) -> Fou
                 message = (
                     f"no other device of {name!r} shares a group with {name_of_device!r}: it can only be in use alone"
                 )
-                hint = "this is right for a device that is to be exclusive"
+                hint = "this is right if the device is meant to be exclusive"
                 yield number, finding_at("D415", f"{path}/compatibilityGroups", message, hint)
 
 
@@ -247,7 +247,7 @@ def _order(current: Sequence[Piece]) -> Found:
                     earlier.append((amounts, device.name))
                 if larger is not None and set_ not in reported and number is not None:
                     reported.add(set_)
-                    message = f"{device.name!r} comes behind the larger {larger!r} of {set_!r}, which is taken first"
+                    message = f"the larger {larger!r} of {set_!r} is listed before {device.name!r}, so the allocator takes it first"
                     yield number, finding_at("D410", f"/spec/devices/{index}", message)
 
 

@@ -66,17 +66,17 @@ def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World
         counts = [1 if ask.allocation_mode == "All" else max(ask.count, 1) for ask in request.alternatives.values()]
         least += min(counts, default=0)
     if least > MAX_DEVICES:
-        message = f"the claim needs {least} devices, a claim gets at most {MAX_DEVICES}"
+        message = f"the claim needs {least} devices, and a claim gets at most {MAX_DEVICES}"
         yield finding_at("D307", f"{path}/requests", message)
     picked: list[tuple[_NamedRequest, Matches]] = []
     for named in named_requests:
         at = f"{named.path}/allocationMode"
         wants_all = named.request.allocation_mode == "All"
         if wants_all and any(_covers(constraint, named) for constraint in devices.constraints):
-            message = "a constraint covers a request for All devices: the first device that it refuses ends scheduling with an error"
+            message = "a constraint covers a request for All devices: the first device that violates the constraint ends scheduling with an error"
             yield finding_at("D308", at, message, "select the devices with selectors instead")
         if wants_all and len(named.names) > 1:
-            message = "All as an alternative ends scheduling with an error while any pool of the node is being updated, even if it is never reached"
+            message = "allocationMode All in an alternative ends scheduling with an error while any pool of the node is being updated, even if an earlier alternative fits"
             yield finding_at("D308", at, message, "prefer a count")
         if getattr(named.request, "admin_access", None):
             labelled = world.admin_namespaces.get(namespace)
@@ -92,7 +92,7 @@ def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World
             hint = guess(name, world.classes)
             if name and world.classes and (world.whole or hint):
                 fatal = ", which is an error even if an earlier alternative fits" if len(named.names) > 1 else ""
-                message = f"there is no class {name!r}{fatal}; there is {list_or_none(world.classes)}"
+                message = f"there is no class {name!r}{fatal}; the classes are {list_or_none(world.classes)}"
                 yield finding_at("D301", f"{named.path}/deviceClassName", message, hint)
         elif world.fleet.devices:
             matches = yield from _select(named, device_class, world.fleet)
@@ -105,7 +105,7 @@ def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World
     total = len(devices.config)
     total += sum(len(world.classes[name].spec.config) for name in class_names if name in world.classes)
     if total > MAX_PARAMETERS:
-        message = f"{total} entries of the classes and the claim together, an allocation holds {MAX_PARAMETERS}"
+        message = f"the claim and its classes have {total} entries together, and an allocation holds at most {MAX_PARAMETERS}"
         yield finding_at("D316", f"{path}/config", message)
     slices = [piece.slice for piece in world.pieces] if devices.config else []
     yield from reach_problems(devices, path, world.classes, slices=slices)
@@ -149,7 +149,7 @@ def class_problems(device_class: DeviceClass, world: World) -> Findings:
     if name is not None and matches.devices and (taints := _taints_of_all(matches, world)):
         message = (
             f"all {len(matches.devices)} devices that could serve {name} are tainted ({list_or_none(taints)}), "
-            f"and the claims that kube-scheduler makes of {name} tolerate no taint"
+            f"and the claims that kube-scheduler creates for {name} tolerate no taint"
         )
         yield finding_at("D318", "/spec/extendedResourceName", message)
     drivers = {published.driver for published in matches.devices}
@@ -229,7 +229,7 @@ def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Finding
         if domain in absent and not hint:  # no device of this domain is published, so its attributes are unknown
             if domain not in reported_domains:
                 message = f"no device of driver {domain} is published"
-                yield finding_at("D302", path, message, "have its driver run, or dump its slices")
+                yield finding_at("D302", path, message, "run the driver, or add its ResourceSlices to the input")
             reported_domains.add(domain)
             continue
         yield finding_at("D303", path, f"no published device has the {noun} {domain}/{name}; {known}", hint)
@@ -247,7 +247,7 @@ def _constraint(constraint: DeviceConstraint, path: str, picked: Sequence[tuple[
         derived = any(attribute.name == name for attribute in named.request.derived_attributes)
         published = derived or any(device.attribute(name) for device in matches.devices)
         if matches.devices and not published and _covers(constraint, named):
-            message = f"no device that matches {'/'.join(sorted(named.names, key=len)[-1:])!r} has the attribute {name}: all are refused"
+            message = f"no device that matches {'/'.join(sorted(named.names, key=len)[-1:])!r} has the attribute {name}, so the constraint refuses all of them"
             yield finding_at("D306", f"{path}/{field}", message)
 
 
@@ -263,7 +263,7 @@ def rule_problems(rule: DeviceTaintRule, world: World) -> Findings:
         return
     devices = world.fleet.devices
     if devices and not any(selects(rule, *published.id) for published in devices):
-        yield finding_at("D317", path, "no published device is selected")
+        yield finding_at("D317", path, "it selects no published device")
 
 
 def _amount_problems(request: Ask, path: str, matches: Matches) -> Findings:
@@ -272,7 +272,7 @@ def _amount_problems(request: Ask, path: str, matches: Matches) -> Findings:
     if not devices:
         return
     if request.count > len(devices) and matches.failure is None:
-        message = f"{request.count} devices are requested, {len(devices)} match in the whole fleet"
+        message = f"{request.count} devices are requested, and only {len(devices)} published devices match"
         yield finding_at("D305", f"{path}/count", message)
     wanted = request.capacity.requests if request.capacity is not None else {}
     if not wanted:
@@ -281,7 +281,7 @@ def _amount_problems(request: Ask, path: str, matches: Matches) -> Findings:
         policies = ((name, capacity.request_policy) for device in shared for name, capacity in device.capacity.items())
         whole = sorted({name for name, policy in policies if policy is None or policy.default is None})
         if len(shared) == len(devices) and whole:
-            message = f"the devices are shared, and without capacity.requests all of {', '.join(whole)} is taken"
+            message = f"the devices are shared, and a request without capacity.requests takes all of {', '.join(whole)}"
             yield finding_at("D311", path, message, f"say how much of {whole[0]} is needed")
         return
     path = f"{path}/capacity/requests"

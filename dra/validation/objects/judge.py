@@ -154,7 +154,7 @@ def _version(kind: str, version: str, minor: int) -> Findings:
         known = [version for version in serving if versions.served_since(version, kind) <= minor]
         hint = f"write {known[0]}" if known else f"Kubernetes 1.{minor} has no {kind}"
         yield finding_at(
-            "D004", "/apiVersion", f"Kubernetes 1.{minor} does not know {kind} in {version}, 1.{since} does", hint
+            "D004", "/apiVersion", f"Kubernetes 1.{minor} does not know {kind} in {version}, which 1.{since} added", hint
         )
     elif (
         version != versions.CURRENT
@@ -179,7 +179,7 @@ def _rules(typed: Any, value: dict[str, Any], gates: Gates) -> Findings:
     yield from metadata(meta, "/metadata", namespaced=kind in NAMESPACED, generate_name_judged=judged)
     yield from managed_fields(look_up(value, "/metadata/managedFields"))
     if meta.namespace and kind not in NAMESPACED:
-        message = f"a {kind} belongs to the whole cluster, the namespace {meta.namespace!r} is ignored"
+        message = f"a {kind} belongs to the whole cluster, so the namespace {meta.namespace!r} is ignored"
         yield finding_at("D009", "/metadata/namespace", message)
     match typed:
         case ResourceSlice():

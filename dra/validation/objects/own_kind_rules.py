@@ -85,7 +85,7 @@ def device_quota(value: DeviceQuota) -> Findings:
                 "D101", f"{at}/values", f"{requirement.operator} needs values: the names of PriorityClasses"
             )
         elif requirement.operator in _WITHOUT and requirement.values:
-            yield finding_at("D107", f"{at}/values", f"{requirement.operator} has no values")
+            yield finding_at("D107", f"{at}/values", f"{requirement.operator} takes no values")
         yield from too_many(requirement.values, MAX_VALUES, f"{at}/values")
 
 

@@ -74,7 +74,7 @@ def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> F
     ):
         limit, why = MAX_DEVICES_ADVANCED, " with taints, counters or lists"
     if len(devices) > limit:
-        message = f"{len(devices)} devices, a slice{why} has at most {limit}"
+        message = f"the slice has {len(devices)} devices, and a slice{why} has at most {limit}"
         yield finding_at("D104", "/spec/devices", message, "publish several slices in the pool")
     else:
         yield from duplicates([device.name for device in devices], "/spec/devices", "device", field="/name")
@@ -239,11 +239,11 @@ def binding_conditions(conditions: Sequence[str], failures: Sequence[str], path:
             yield from required(value, f"{at}/{index}", names.label_key, noun="a condition type")
     for index, value in enumerate(failures):
         if value in conditions:
-            message = f"{value!r} is a condition of success and of failure"
+            message = f"{value!r} is also in bindingConditions"
             yield finding_at("D107", f"{path}/bindingFailureConditions/{index}", message)
     for field, values in lists.items():
         if not values and (conditions or failures):
-            message = "bindingConditions and bindingFailureConditions need each other"
+            message = "bindingConditions and bindingFailureConditions must be set together"
             yield finding_at("D107", f"{path}/{field}", message)
 
 
@@ -263,7 +263,7 @@ def _node_allocatable(
             yield finding_at("D107", at, "exactly one of capacityKey and deviceMultiplier must be set")
         if (key is None) != (by_capacity is None):
             missing = "capacityKey" if key is None else "capacityMultiplier"
-            yield finding_at("D101", f"{at}/{missing}", "capacityKey and capacityMultiplier need each other")
+            yield finding_at("D101", f"{at}/{missing}", "capacityKey and capacityMultiplier must be set together")
         if key is not None and key not in capacity:
             yield finding_at("D109", f"{at}/capacityKey", f"the device has no capacity {key!r}")
         # A capacityMultiplier without capacityKey is reported above. The API server does not validate its value.

@@ -101,7 +101,7 @@ def reach_problems(
         entries.append(entry)
         reached = [leaf for leaf in named if scope.may_pick(leaf.expressions, driver)]
         if not reached:
-            message = f"{list_or_none(names)} cannot get a device of {driver!r}, by its class and selectors"
+            message = f"by its class and selectors, {list_or_none(names)} cannot get a device of {driver!r}"
             yield finding_at("D706", f"{at}/opaque/driver", message)
             continue
         # An entry that applies to all requests must fit at least one of them; any other entry must fit each of its requests.
@@ -120,8 +120,8 @@ def reach_problems(
         same = [rival for rival in rivals if rival.known is not None and rival.known.kind is entry.known.kind]
         winner = next((rival for rival in same if rival.names >= entry.names), None)
         if winner is not None:
-            message = f"{entry.driver} takes one entry for a device, {order.value}: that is {winner.path}"
-            yield finding_at("D708", entry.path, message, "write all of it in one entry")
+            message = f"of several entries for a device, {entry.driver} uses {order.value}, which is {winner.path}"
+            yield finding_at("D708", entry.path, message, "write all settings in one entry")
     yield from _passed_through(scope, leaves, entries, path)
     yield from _sharing_problems(devices, path, slices)
 
@@ -159,7 +159,7 @@ def _mismatch(scope: DeviceScope, known: Recognised, leaves: list[_Alternative],
     names = [leaf.name for leaf in leaves if leaf.name]
     subject = f"{list_or_none(names)} can get" if names else "the class selects"
     wanted = " or ".join(sorted(meant))
-    message = f"a {known.name} is for devices of type {wanted}, {subject} those of type {', '.join(got)}"
+    message = f"a {known.name} is for devices of type {wanted}, and {subject} devices of type {', '.join(got)}"
     kinds = [name for name, kind in driver.kinds.items() if kind.devices.intersection(got)]
     hint = f"write kind: {' or '.join(kinds)}" if kinds else ""
     yield finding_at("D705", f"{path}/opaque/parameters/kind", message, hint)
@@ -177,14 +177,14 @@ def _lists(entry: _Entry, requests: Sequence[str], driver: KnownDriver, *, whole
     if driver.listed_only and whole:
         cause = "it names no request"
         if requests:
-            cause = "its list names every request, which Kubernetes 1.37 makes an empty list"
-        message = f"{cause}, and {driver.name} applies an entry without names to no device"
-        hint = "name some of several requests: the driver has to learn that an empty list means all"
+                cause = "it names every request, and Kubernetes 1.37 makes such a list empty"
+            message = f"{cause}; {driver.name} applies an entry without names to no device"
+            hint = "name some of several requests: this driver does not read an empty list as all requests"
         yield finding_at("D707", f"{entry.path}/requests", message, hint)
     for index, name in enumerate(requests[:_MAX] if not whole else ()):
         alternatives = [leaf.name for leaf in entry.leaves if leaf.request == name and leaf.name != name]
         if alternatives:
-            message = f"{name!r} has alternatives, and {driver.name} compares the name of the allocated one"
+            message = f"{name!r} has alternatives, and {driver.name} compares the name of the allocated alternative"
             yield finding_at(
                 "D707", f"{entry.path}/requests/{index}", message, f"name {list_or_none(alternatives)} instead"
             )
@@ -196,13 +196,13 @@ def _passed_through(scope: DeviceScope, leaves: list[_Alternative], entries: lis
     taken: set[str] = set()
     for leaf in leaves if vfio else ():
         if _types(scope, GPU, [leaf]) == ["vfio"]:
-            set_up = "what the driver assumes"  # if no entry applies
+            set_up = "the driver's defaults"  # if no entry applies
             for entry in vfio:  # the last entry that applies counts
                 if leaf.name in entry.names:
                     set_up = entry.path
             taken.add(set_up)
     if len(taken) > 1:
-        message = f"devices are passed through by {' and '.join(sorted(taken))}, and the driver takes one set-up for all of a claim"
+        message = f"{' and '.join(sorted(taken))} set up VFIO devices, and the driver uses one set-up for all devices of a claim"
         yield finding_at("D704", f"{path}/config", message, "write one entry for all requests, or two claims")
 
 
@@ -249,10 +249,10 @@ def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[Resour
         ]
         capacities = [name for request in reached if request.capacity is not None for name in request.capacity.requests]
         if any(name.rpartition("/")[2] == "shares" for name in capacities):
-            message = "the driver refuses MPS for shares of GPUs, which the request asks for"
+            message = "the request is for shares of GPUs, for which the driver refuses MPS"
             yield finding_at("D704", f"{at}/strategy", message)
         elif config.opaque is not None and config.opaque.driver == GPU.name and _is_partitioned(slices):
-            message = "the driver runs with DynamicMIG on each of its nodes, and refuses MPS with it"
+            message = "the driver runs with DynamicMIG on each of its nodes, and then refuses MPS"
             yield finding_at("D704", f"{at}/strategy", message, "leave MPS out, or select nodes without DynamicMIG")
         # If a request has alternatives or allocationMode All, the number of devices to which the entry applies is unknown.
         count_known = not any(request.first_available for request in devices.requests)
@@ -265,7 +265,7 @@ def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[Resour
             # The driver numbers the devices of a claim from 0.
             if name.isascii() and name.isdecimal() and len(name) < 7 and int(name) >= count:
                 where = f"{at}/mpsConfig/defaultPerDevicePinnedMemoryLimit/{escape(name)}"
-                message = f"the entry is for {count} devices, of which the last has index {count - 1}"
+                message = f"the entry is for {count} devices, and the last of them has index {count - 1}"
                 yield finding_at("D703", where, message)
 
 
