@@ -254,7 +254,7 @@ def _quota(uses: Iterable[QuotaUse]) -> Iterator[str]:
     lines: list[str] = []
     for use in uses:
         more = f", {use.requested} more requested" if use.requested != "0" else ""
-        over = f": too much, the most that would pass is {use.remaining}" if use.exceeded else ""
+        over = f": too much, at most {use.remaining} can be requested" if use.exceeded else ""
         lines.append(f"{use.line}: {use.used} of {use.hard} used{more}{over}")
     yield from _rows("quota", lines, _ROWS, "line")
 

@@ -100,9 +100,9 @@ class QuotaLine(msgspec.Struct, frozen=True):
         most = self.write(self.remaining)
         waiting = f", including {self.write(self.waiting)} by pods that wait for devices" if self.waiting else ""
         by = f" by {self.replicas} replicas" if self.replicas != 1 else ""
-        some = f", {self.replicas_left} of the replicas" if by and self.exceeded else ""
+        some = f", enough for {self.replicas_left} of the replicas" if by and self.exceeded else ""
         use = f"{used} of {hard} used{waiting}"
-        return f"quota {self.key}: {requested} requested{by}, {use}; the most that would pass is {most}{some}"
+        return f"quota {self.key}: {requested} requested{by}, {use}; at most {most} can be requested{some}"
 
 
 def write_amount(key: str, amount: int) -> str:
@@ -143,9 +143,9 @@ def misread(quota: DeviceQuota) -> str:
     named = [repr(key[:_MAX_SHOWN_KEY]) for key in invalid[:_MAX_SHOWN]]
     if len(invalid) > _MAX_SHOWN:
         named.append(f"{len(invalid) - _MAX_SHOWN} more")
-    why = f"a key is <class>/{DEVICES}, <class>/{SHARES} or <class>/<capacity>, with * for all classes"
-    most = f", and there are {MAX_LINES} at most" if len(keys) > MAX_LINES else ""
-    return f"limits nothing by {', '.join(named)}: {why}{most}"
+    why = f"a key is <class>/{DEVICES}, <class>/{SHARES} or <class>/<capacity>, where <class> can be * for all classes"
+    most = f", and a quota has at most {MAX_LINES} keys" if len(keys) > MAX_LINES else ""
+    return f"these keys limit nothing: {', '.join(named)}; {why}{most}"
 
 
 def amount_of(limit: Limit, amounts: Amounts) -> int:

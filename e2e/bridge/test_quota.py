@@ -94,7 +94,7 @@ def team(control_plane, doors, namespace):
 
     def known():
         claims = [labelled(claim, name) for claim in much for name in DOORS]
-        return all("the most that would pass" in refusal(control_plane, claim, dryRun="All") for claim in claims)
+        return all("can be requested" in refusal(control_plane, claim, dryRun="All") for claim in claims)
 
     control_plane.until("both replicas turn back what is too much", known, 60)
     yield namespace
@@ -135,7 +135,7 @@ def test_a_dry_run_reserves_nothing_and_plain_pods_pass_unreviewed(control_plane
     for _ in range(3):
         assert refusal(control_plane, most, dryRun="All") == ""
     assert refusal(control_plane, most) == ""
-    assert "the most that would pass is 0" in refusal(control_plane, waiting("p", team, leader))
+    assert "at most 0 can be requested" in refusal(control_plane, waiting("p", team, leader))
     assert refusal(control_plane, labelled(pod("plain", team, schedulerName="no-such-scheduler"), leader)) == ""
 
 

@@ -48,10 +48,10 @@ def waiting(name, team):
 def test_the_next_leader_keeps_the_counts_of_the_quota_listener(node, installation, team):
     cluster = node.cluster
     much = claim("much", team, request("gpu", fleet.NVIDIA, 2))
-    whole = denied(team, "claims", "2 requested, 0 of 1 used; the most that would pass is 1")
+    whole = denied(team, "claims", "2 requested, 0 of 1 used; at most 1 can be requested")
     cluster.until("every replica turns back what is too much", lambda: refusals(cluster, much) == whole, 60)
     cluster.create(waiting("one", team))
-    used = "1 requested, 1 of 1 used, including 1 by pods that wait for devices; the most that would pass is 0"
+    used = "1 requested, 1 of 1 used, including 1 by pods that wait for devices; at most 0 can be requested"
     full = denied(team, "pods", used)
     cluster.until("a second pod is turned back", lambda: refusals(cluster, waiting("two", team)) == full, 60)
     first = installation.leads()

@@ -75,7 +75,7 @@ spec:
             containers: [{name: c, image: i, resources: {claims: [{name: d}]}}]
             resourceClaims: [{name: d, resourceClaimTemplateName: two}]
 """
-LEFT_BY_SERVE = "3 of 8 used, including 3 by pods that wait for devices; the most that would pass is 5"
+LEFT_BY_SERVE = "3 of 8 used, including 3 by pods that wait for devices; at most 5 can be requested"
 
 
 def text_of(*parts, hard=8):
@@ -99,23 +99,23 @@ def test_requests_that_fit_a_quota_are_not_mentioned():
 def test_quota_findings_are_in_input_order_with_fitting_replicas():
     line = "quota ml/team: gpu.nvidia.com/devices"
     assert found_in(text_of(DEPLOYMENT, JOB, POD, CLAIM)) == [
-        ("D217", "Job/ml/train", f"{line}: 8 requested by 4 replicas, {LEFT_BY_SERVE}, 2 of the replicas"),
-        ("D216", "Pod/ml/late", f"{line}: 4 requested, 7 of 8 used, including 7 by pods that wait for devices; the most that would pass is 1"),
-        ("D216", "ResourceClaim/ml/one", f"{line}: 2 requested, 7 of 8 used, including 7 by pods that wait for devices; the most that would pass is 1"),
+        ("D217", "Job/ml/train", f"{line}: 8 requested by 4 replicas, {LEFT_BY_SERVE}, enough for 2 of the replicas"),
+        ("D216", "Pod/ml/late", f"{line}: 4 requested, 7 of 8 used, including 7 by pods that wait for devices; at most 1 can be requested"),
+        ("D216", "ResourceClaim/ml/one", f"{line}: 2 requested, 7 of 8 used, including 7 by pods that wait for devices; at most 1 can be requested"),
     ]  # fmt: skip
 
 
 def test_a_template_counts_once_per_nested_replica():
     [(code, name, message)] = found_in(text_of(TEMPLATE, SET))
     assert (code, name) == ("D217", "JobSet/ml/set")
-    assert "12 requested by 6 replicas, 0 of 8 used; the most that would pass is 8, 4 of the replicas" in message
+    assert "12 requested by 6 replicas, 0 of 8 used; at most 8 can be requested, enough for 4 of the replicas" in message
 
 
 def test_a_quota_that_no_replica_passes_is_a_warning():
     text = text_of(JOB, hard=1)
     [(code, _, message)] = found_in(text)
     assert code == "D216"
-    assert message.endswith("the most that would pass is 1, 0 of the replicas")
+    assert message.endswith("at most 1 can be requested, enough for 0 of the replicas")
     assert run("check", "-f", "-", stdin=text).exit_code == 0
     assert run("check", "-f", "-", "--fail-on", "warning", stdin=text).exit_code == 1
 

@@ -14,10 +14,10 @@ async def test_a_pod_over_quota_is_refused_with_usage_and_maximum():
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=3), template_of("two", 2), template_of("one"))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         assert await refusal(sidecar, using("p", "two")) == ""
-        words = "quota default/team: gpu/devices: 2 requested, 2 of 3 used, including 2 by pods that wait for devices; the most that would pass is 1"
+        words = "quota default/team: gpu/devices: 2 requested, 2 of 3 used, including 2 by pods that wait for devices; at most 1 can be requested"
         assert await refusal(sidecar, using("q", "two")) == words
         assert await refusal(sidecar, using("q", "one")) == ""
-        assert (await refusal(sidecar, using("r", "one"))).endswith("the most that would pass is 0")
+        assert (await refusal(sidecar, using("r", "one"))).endswith("at most 0 can be requested")
 
 
 async def test_a_dry_run_is_answered_but_not_counted():

@@ -112,7 +112,7 @@ async def test_a_schedulers_extended_resource_claim_counts_once_allocated():
         results = [{"request": "r", "driver": DRIVER, "pool": "n0", "device": f"gpu-{at}"} for at in range(2)]
         cluster.load([made | {"status": {"allocation": {"devices": {"results": results}}}}])
         await until(lambda: "default/made" in sidecar.bridge.knowledge.stock.claims)
-        assert "1 requested, 2 of 1 used; the most that would pass is 0" in await refusal(sidecar, claim("more"))
+        assert "1 requested, 2 of 1 used; at most 0 can be requested" in await refusal(sidecar, claim("more"))
 
 
 async def test_requests_in_several_templates_and_pod_claims_are_added():

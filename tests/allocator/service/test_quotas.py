@@ -35,7 +35,7 @@ async def test_a_reservation_over_quota_is_refused_and_requeued_later():
             "used": "2",
             "remaining": "1",
         }
-        assert refused["error"].endswith("2 requested, 2 of 3 used; the most that would pass is 1")
+        assert refused["error"].endswith("2 requested, 2 of 3 used; at most 1 can be requested")
         seq = sidecar.bridge.requeue_events.seq
         await sidecar.plugin("unreserve", {"token": sidecar.bridge.ledger.state.reservations["pod-p"].token})
         assert "default/q" in (await sidecar.bridge.requeue_events.after(seq, 0)).pods
@@ -92,7 +92,7 @@ async def test_an_unreadable_quota_is_logged_once_and_others_apply(caplog):
             assert (await reserve(sidecar, "p"))[1]["exceeded"]["line"] == "default/odd: gpu/devices"
             held = {what[2]: problem for what, problem in sidecar.bridge.knowledge.quarantine.objects.items()}
             assert sorted(held) == ["broken", "odd"]
-            assert "limits nothing by 'gpu'" in held["odd"]
+            assert "these keys limit nothing: 'gpu'" in held["odd"]
     assert sorted(record.args[0].split("/")[-1] for record in caplog.records) == ["broken", "odd"]
 
 

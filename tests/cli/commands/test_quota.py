@@ -71,7 +71,7 @@ def test_each_line_shows_used_waiting_and_left(dump):
         "gpu/memory 100Gi 40Gi 40Gi 20Gi",
         "40Gi: team/held of train",
     ]
-    assert printed[6].startswith("limits nothing by 'gpu'")
+    assert printed[6].startswith("these keys limit nothing: 'gpu'")
 
 
 def test_all_namespaces_are_the_default_and_json_names_the_holders(dump):

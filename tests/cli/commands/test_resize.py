@@ -137,7 +137,7 @@ def test_resize_prints_the_fit_the_quota_and_the_new_manifest(tmp_path):
     assert "2 of 2 pods would fit once the running pods have ended" in done.stdout
     assert "one more pod fits alongside the running pods, on n0" in done.stdout
     assert (
-        f"within quota ml/team: {CLASS}/memory: 16Gi requested by 2 replicas, 0 of 40Gi used; the most that would pass is 40Gi"
+        f"within quota ml/team: {CLASS}/memory: 16Gi requested by 2 replicas, 0 of 40Gi used; at most 40Gi can be requested"
         in done.stdout
     )
     assert [line.split() for line in changed(done.stdout)] == [["-", f"{MEM}:", "4096"], ["+", f"{MEM}:", "8192"]]

@@ -173,7 +173,7 @@ def test_the_namespaces_quota_shows_used_and_requested_amounts(tmp_path):
         "exceeded": True,
     }
     shown = explain(tmp_path, "pod p", *objects).stdout
-    assert "default/few: gpu/devices: 1 of 1 used, 1 more requested: too much, the most that would pass is 0" in shown
+    assert "default/few: gpu/devices: 1 of 1 used, 1 more requested: too much, at most 0 can be requested" in shown
 
 
 def test_only_the_quota_lines_that_limit_the_pod_are_shown(tmp_path):

@@ -103,7 +103,7 @@ def test_a_line_shows_the_used_and_the_admissible_amount():
     assert line_of("gpu__devices", 8, [holding("c", {}, {}, {})], holders) == ["3", "6", "2"]
     line = QuotaLine("team/q: gpu/devices", 3 * 10**9, 8 * 10**9, 6 * 10**9)
     assert line.exceeded
-    assert str(line) == "quota team/q: gpu/devices: 3 requested, 6 of 8 used; the most that would pass is 2"
+    assert str(line) == "quota team/q: gpu/devices: 3 requested, 6 of 8 used; at most 2 can be requested"
 
 
 def test_a_quota_that_is_already_exceeded_leaves_nothing():
@@ -225,5 +225,5 @@ def test_the_wildcard_class_counts_every_device_in_scope():
     for priority_class, lines_ in (("", 1), ("high", 2)):
         lines = quota_lines(quotas, ("team", priority_class), requested, held)
         assert len(lines) == lines_
-        assert str(lines[0]) == "quota team/q: */devices: 2 requested, 1 of 2 used; the most that would pass is 1"
+        assert str(lines[0]) == "quota team/q: */devices: 2 requested, 1 of 2 used; at most 1 can be requested"
     assert quota_lines(quotas, ("other", ""), requested, held) == ()
