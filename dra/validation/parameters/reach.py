@@ -177,9 +177,9 @@ def _lists(entry: _Entry, requests: Sequence[str], driver: KnownDriver, *, whole
     if driver.listed_only and whole:
         cause = "it names no request"
         if requests:
-                cause = "it names every request, and Kubernetes 1.37 makes such a list empty"
-            message = f"{cause}; {driver.name} applies an entry without names to no device"
-            hint = "name some of several requests: this driver does not read an empty list as all requests"
+            cause = "it names every request, and Kubernetes 1.37 makes such a list empty"
+        message = f"{cause}; {driver.name} applies an entry without names to no device"
+        hint = "name some of several requests: this driver does not read an empty list as all requests"
         yield finding_at("D707", f"{entry.path}/requests", message, hint)
     for index, name in enumerate(requests[:_MAX] if not whole else ()):
         alternatives = [leaf.name for leaf in entry.leaves if leaf.request == name and leaf.name != name]
