@@ -51,17 +51,17 @@ def scale(size: int, factor: float) -> int:
 class Size(NamedTuple):
     """The least and greatest number of characters, bytes or elements of a value."""
 
-    least: int
-    most: int
+    minimum: int
+    maximum: int
 
     def plus(self, other: Size) -> Size:
-        return Size(_sum(self.least, other.least), _sum(self.most, other.most))
+        return Size(_sum(self.minimum, other.minimum), _sum(self.maximum, other.maximum))
 
     def times(self, other: Size) -> Size:
-        return Size(_product(self.least, other.least), _product(self.most, other.most))
+        return Size(_product(self.minimum, other.minimum), _product(self.maximum, other.maximum))
 
     def union(self, other: Size) -> Size:
-        return Size(min(self.least, other.least), max(self.most, other.most))
+        return Size(min(self.minimum, other.minimum), max(self.maximum, other.maximum))
 
 
 _UNKNOWN = Size(0, UNBOUNDED)
@@ -126,7 +126,7 @@ def _size_at(path: list[str]) -> Size | None:
         if part is None:
             return None
         shape = part
-    return Size(0, shape.most)
+    return Size(0, shape.maximum)
 
 
 # ---- The estimate --------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class _Coster:
         if node.member:
             total = self.cost(node.args[0])
             target = self._operand(node.args[0])
-        most = 0
+        largest = 0
         result: Size | None = None
         for overload in node.overloads:
             estimate = self._estimate(node, overload, target, operands)
@@ -237,7 +237,7 @@ class _Coster:
                 cost = _sum(costs[0], max(costs[1:]))
             else:
                 cost = _sum(_CALL if estimate is None else estimate.cost, *costs)
-            most = max(most, cost)
+            largest = max(largest, cost)
             if estimate is not None and estimate.result is not None:
                 result = estimate.result if result is None else result.union(estimate.result)
             if overload in ("index_list", "index_map"):
@@ -249,7 +249,7 @@ class _Coster:
                 result = self._size(node)
         if result is not None:
             self._sizes[id(node)] = result
-        return _sum(total, most)
+        return _sum(total, largest)
 
     def _operand(self, node: Expr) -> Operand:
         path = self._path(node).names()
@@ -271,14 +271,14 @@ class _Coster:
             return None
         # The two branches of a conditional, or the two operands of a concatenation.
         first, second = args[-2:]
-        of_one, of_other = self._entry(first.node), self._entry(second.node)
-        if of_one is not None and of_other is not None:
-            key, value = of_one.key.union(of_other.key), of_one.value.union(of_other.value)
-            self._entries[id(node)] = _Elements(of_one.kind, key, value)
+        first_elements, second_elements = self._entry(first.node), self._entry(second.node)
+        if first_elements is not None and second_elements is not None:
+            key, value = first_elements.key.union(second_elements.key), first_elements.value.union(second_elements.value)
+            self._entries[id(node)] = _Elements(first_elements.kind, key, value)
         if overload == "conditional":
             return _Estimate(0, first.own.union(second.own))
         size = first.own.plus(second.own)
-        return _Estimate(1 if overload == "add_list" else scale(size.most, STRING_FACTOR), size)
+        return _Estimate(1 if overload == "add_list" else scale(size.maximum, STRING_FACTOR), size)
 
     # Comprehensions
 
@@ -293,15 +293,15 @@ class _Coster:
         # A single variable is the element of a list or the key of a map. The first of two variables is the index or the
         # key.
         variables = [fold.var, fold.var2] if fold.var2 else [fold.var]
-        for at, name in enumerate(variables):
+        for index, name in enumerate(variables):
             entry = self._entry(fold.range)
             is_list = (entry.kind if entry else fold.range.type.kind) == "list"
-            if at == 0 and (fold.var2 or not is_list):
+            if index == 0 and (fold.var2 or not is_list):
                 part, size = "@indices" if is_list else "@keys", entry.key if entry else None
             else:
                 part, size = "@items" if is_list else "@values", entry.value if entry else None
             self._push(name, _Local(self._path(fold.range).append(part), size, None))
-        each = _sum(self.cost(fold.condition), self.cost(fold.step))
+        step_cost = _sum(self.cost(fold.condition), self.cost(fold.step))
         for name in variables:
             self._locals[name].pop()
         total = _sum(total, self.cost(fold.result))
@@ -316,7 +316,7 @@ class _Coster:
             entry = self._entry(fold.step)
             if entry is not None:
                 self._entries[id(node)] = entry
-        return _sum(total, _product(count.most, each))
+        return _sum(total, _product(count.maximum, step_cost))
 
     def _push(self, name: str, local: _Local) -> None:
         self._locals.setdefault(name, []).append(local)
@@ -389,15 +389,15 @@ def _function(name: str, overload: str, target: Operand | None, args: list[Opera
     if name in _NOMINAL or overload == "cidr_ip":
         return _Estimate(1)
     if name in _TRAVERSING and first:
-        return _Estimate(scale(first.extent.most, STRING_FACTOR))
+        return _Estimate(scale(first.extent.maximum, STRING_FACTOR))
     if name in _SEARCHING and target:
         return _search(target)
     if name == "url" and first:
         return _transform(overload, first, [])
     if name == "ip.isCanonical" and first:
-        return _Estimate(scale(first.extent.most, 2 * STRING_FACTOR))
+        return _Estimate(scale(first.extent.maximum, 2 * STRING_FACTOR))
     if name == "validate" and first:
-        cost = scale(first.extent.most, STRING_FACTOR)
+        cost = scale(first.extent.maximum, STRING_FACTOR)
         return _Estimate(scale(cost, _LARGEST_FORMAT_REGEX * REGEX_FACTOR))
     if name in _METHODS and target:
         return _METHODS[name](overload, target, args)
@@ -408,21 +408,21 @@ def _function(name: str, overload: str, target: Operand | None, args: list[Opera
         if type_ == t.FORMAT:
             return _Estimate(scale(64, STRING_FACTOR))
         if type_ == t.URL:
-            return _Estimate(scale(text.most if text else 1, STRING_FACTOR))
+            return _Estimate(scale(text.maximum if text else 1, STRING_FACTOR))
     if overload in _COMPARED:
         left, right = args
-        return _Estimate(scale(min(left.own.most, right.own.most), STRING_FACTOR))
+        return _Estimate(scale(min(left.own.maximum, right.own.maximum), STRING_FACTOR))
     if overload in ("starts_with_string", "ends_with_string") and first:
-        return _Estimate(scale(first.own.most, STRING_FACTOR))
+        return _Estimate(scale(first.own.maximum, STRING_FACTOR))
     if overload == "in_list":
-        return _Estimate(scale(args[1].own.most, 1))
+        return _Estimate(scale(args[1].own.maximum, 1))
     if overload in ("matches", "matches_string"):
         subject, pattern = (target, *args) if target else args
         return _Estimate(_regex(subject.own, pattern.own))
     if overload == "contains_string" and target and first:
-        return _Estimate(_product(scale(target.own.most, STRING_FACTOR), scale(first.own.most, STRING_FACTOR)))
+        return _Estimate(_product(scale(target.own.maximum, STRING_FACTOR), scale(first.own.maximum, STRING_FACTOR)))
     if overload == "string_format" and target:
-        return _Estimate(scale(target.own.most, STRING_FACTOR))
+        return _Estimate(scale(target.own.maximum, STRING_FACTOR))
     if overload in ("string_to_bytes", "bytes_to_string", "strings_quote") and first:
         least, most = first.own
         size = {
@@ -435,18 +435,18 @@ def _function(name: str, overload: str, target: Operand | None, args: list[Opera
 
 
 def _regex(text: Size, pattern: Size) -> int:
-    return _product(scale(_sum(text.most, 1), STRING_FACTOR), scale(pattern.most, REGEX_FACTOR))
+    return _product(scale(_sum(text.maximum, 1), STRING_FACTOR), scale(pattern.maximum, REGEX_FACTOR))
 
 
 def _search(target: Operand) -> _Estimate:
     size = target.extent
     element = _element(target)
     if element is not None:
-        each = 1
+        element_cost = 1
         if target.type.params[0] in (t.STRING, t.BYTES):
-            each = _sum(each, scale(element.most, STRING_FACTOR))
-        return _Estimate(_product(size.most, each))
-    return _Estimate(scale(size.most, STRING_FACTOR))
+            element_cost = _sum(element_cost, scale(element.maximum, STRING_FACTOR))
+        return _Estimate(_product(size.maximum, element_cost))
+    return _Estimate(scale(size.maximum, STRING_FACTOR))
 
 
 def _element(target: Operand) -> Size | None:
@@ -457,30 +457,30 @@ def _element(target: Operand) -> Size | None:
 
 
 def _includes(_: str, target: Operand, __: list[Operand]) -> _Estimate:
-    return _search(target) if _element(target) is not None else _Estimate(target.extent.most)
+    return _search(target) if _element(target) is not None else _Estimate(target.extent.maximum)
 
 
 def _transform(_: str, target: Operand, __: list[Operand]) -> _Estimate:
-    return _Estimate(scale(target.extent.most, STRING_FACTOR), target.extent)
+    return _Estimate(scale(target.extent.maximum, STRING_FACTOR), target.extent)
 
 
 def _replace(_: str, target: Operand, args: list[Operand]) -> _Estimate:
     size, old, new = target.extent, args[0].extent, args[1].extent
     # The least and greatest number of replacements, and how many characters of the original text are kept with each.
-    if old.most == 0:
-        fewest, least = _sum(size.least, 1), size.least
-    elif old.most <= new.least:
-        fewest, least = 0, size.least
+    if old.maximum == 0:
+        fewest, kept_least = _sum(size.minimum, 1), size.minimum
+    elif old.maximum <= new.minimum:
+        fewest, kept_least = 0, size.minimum
     else:
-        fewest, least = _ceil_ratio(size.least, old.most), 0
-    if old.least == 0:
-        often, most = _sum(size.most, 1), size.most
-    elif new.most <= old.least:
-        often, most = 0, size.most
+        fewest, kept_least = _ceil_ratio(size.minimum, old.maximum), 0
+    if old.minimum == 0:
+        often, kept_most = _sum(size.maximum, 1), size.maximum
+    elif new.maximum <= old.minimum:
+        often, kept_most = 0, size.maximum
     else:
-        often, most = _ceil_ratio(size.most, old.least), 0
-    result = Size(_sum(_product(fewest, new.least), least), _sum(_product(often, new.most), most))
-    return _Estimate(scale(size.most, 2 * STRING_FACTOR), result)
+        often, kept_most = _ceil_ratio(size.maximum, old.minimum), 0
+    result = Size(_sum(_product(fewest, new.minimum), kept_least), _sum(_product(often, new.maximum), kept_most))
+    return _Estimate(scale(size.maximum, 2 * STRING_FACTOR), result)
 
 
 def _ceil_ratio(size: int, part: int) -> int:
@@ -489,24 +489,24 @@ def _ceil_ratio(size: int, part: int) -> int:
 
 
 def _split(_: str, target: Operand, args: list[Operand]) -> _Estimate:
-    parts = target.extent.most
+    parts = target.extent.maximum
     limit = args[1].node if len(args) > 1 else None
     if limit is not None and limit.kind == "literal" and type(limit.value) is int:
         parts = limit.value % 2**64
-    return _Estimate(scale(target.extent.most, 2 * STRING_FACTOR), Size(0, parts))
+    return _Estimate(scale(target.extent.maximum, 2 * STRING_FACTOR), Size(0, parts))
 
 
 def _join(_: str, target: Operand, args: list[Operand]) -> _Estimate:
     count, element = target.extent, _element(target)
     size = count.times(element) if element is not None else Size(0, 0)
     if args:
-        gaps = Size(max(count.least - 1, 0), max(count.most - 1, 0))
+        gaps = Size(max(count.minimum - 1, 0), max(count.maximum - 1, 0))
         size = size.plus(args[0].extent.times(gaps))
-    return _Estimate(scale(size.most, STRING_FACTOR), size)
+    return _Estimate(scale(size.maximum, STRING_FACTOR), size)
 
 
 def _find(_: str, target: Operand, args: list[Operand]) -> _Estimate:
-    return _Estimate(_regex(target.extent, args[0].extent), Size(0, target.extent.most))
+    return _Estimate(_regex(target.extent, args[0].extent), Size(0, target.extent.maximum))
 
 
 def _within(overload: str, _: Operand, args: list[Operand]) -> _Estimate:
@@ -515,7 +515,7 @@ def _within(overload: str, _: Operand, args: list[Operand]) -> _Estimate:
     if overload.startswith("cidr_contains_cidr"):
         cost += scale(16, STRING_FACTOR) + 1
     if overload.endswith("_string"):
-        cost = _sum(cost, scale(args[0].extent.most, STRING_FACTOR))
+        cost = _sum(cost, scale(args[0].extent.maximum, STRING_FACTOR))
     return _Estimate(cost)
 
 
@@ -537,11 +537,11 @@ def _literal_or(operand: Operand, default: int) -> int:
 
 
 def _allocation(factor: float, size: Size) -> _Estimate:
-    return _Estimate(_sum(scale(size.most, factor), _CALL, _LIST), size)
+    return _Estimate(_sum(scale(size.maximum, factor), _CALL, _LIST), size)
 
 
 def _slice(values: Operand, start: Operand, end: Operand) -> _Estimate:
-    stop = _literal_or(end, values.extent.most)
+    stop = _literal_or(end, values.extent.maximum)
     return _allocation(1, _exactly((stop - _literal_or(start, 0)) % 2**64))
 
 
@@ -556,7 +556,7 @@ def _comparing(factor: float) -> _Estimator:
 
 
 def _set(factor: float) -> _Estimator:
-    return lambda left, right: _Estimate(_sum(scale(left.extent.times(right.extent).most, factor), _CALL))
+    return lambda left, right: _Estimate(_sum(scale(left.extent.times(right.extent).maximum, factor), _CALL))
 
 
 def _order_factor(type_: Type) -> float:

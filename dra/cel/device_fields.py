@@ -14,7 +14,7 @@ from dra.cel.types import ANY, BOOL, QUANTITY, STRING, Type, map_of
 class Extent(NamedTuple):
     """The maximum size of a value, and of its keys, elements or fields."""
 
-    most: int
+    maximum: int
     key: Extent | None = None
     element: Extent | None = None
     fields: dict[str, Extent] = {}

@@ -60,10 +60,10 @@ _LIBRARIES = (
 @lru_cache(maxsize=8)
 def environment(env: Env, gates: frozenset[str] = GATES) -> Environment:
     """Build an environment. `gates`, the gates of `GATES` that are on, matter for NEW only."""
-    on = gates if env is NEW else GATES - {LISTS} if env is EARLY else GATES
-    lists = LISTS in on
+    enabled = gates if env is NEW else GATES - {LISTS} if env is EARLY else GATES
+    lists = LISTS in enabled
     attribute = DYN if lists else ANY
-    fields = {name: field.type for name, field in FIELDS.items() if field.gate in ("", *on)}
+    fields = {name: field.type for name, field in FIELDS.items() if field.gate in ("", *enabled)}
     fields["attributes"] = map_of(STRING, map_of(STRING, attribute))
     libraries = (*_LIBRARIES, lib_lists.INCLUDES) if lists else _LIBRARIES
     variables = {"value": STRING} if env is TEXT else {"device": DEVICE}

@@ -57,7 +57,7 @@ def _variables(args: _Args, two: bool) -> tuple[str, str]:
 
 
 def _fold(  # noqa: PLR0917 - the parts of one comprehension
-    at: int,
+    position: int,
     macro: str,
     target: Expr,
     variables: tuple[str, str],
@@ -68,108 +68,108 @@ def _fold(  # noqa: PLR0917 - the parts of one comprehension
 ) -> Expr:
     """Make a comprehension. Without `result`, its result is the accumulator."""
     return Expr(
-        "fold", at, fold=Fold(macro, target, *variables, ACCUMULATOR, init, condition, step, result or _accu(at))
+        "fold", position, fold=Fold(macro, target, *variables, ACCUMULATOR, init, condition, step, result or _accu(position))
     )
 
 
-def _all(at: int, target: Expr, args: _Args) -> Expr:
-    go_on = call(at, "@not_strictly_false", _accu(at))
-    step = call(at, "_&&_", _accu(at), args[-1])
-    return _fold(at, "all", target, _variables(args, len(args) == 3), literal(at, True), go_on, step)
+def _all(position: int, target: Expr, args: _Args) -> Expr:
+    go_on = call(position, "@not_strictly_false", _accu(position))
+    step = call(position, "_&&_", _accu(position), args[-1])
+    return _fold(position, "all", target, _variables(args, len(args) == 3), literal(position, True), go_on, step)
 
 
-def _exists(at: int, target: Expr, args: _Args) -> Expr:
-    go_on = call(at, "@not_strictly_false", call(at, "!_", _accu(at)))
-    step = call(at, "_||_", _accu(at), args[-1])
-    return _fold(at, "exists", target, _variables(args, len(args) == 3), literal(at, False), go_on, step)
+def _exists(position: int, target: Expr, args: _Args) -> Expr:
+    go_on = call(position, "@not_strictly_false", call(position, "!_", _accu(position)))
+    step = call(position, "_||_", _accu(position), args[-1])
+    return _fold(position, "exists", target, _variables(args, len(args) == 3), literal(position, False), go_on, step)
 
 
-def _exists_one(at: int, target: Expr, args: _Args) -> Expr:
-    more = call(at, "_+_", _accu(at), literal(at, 1))
-    step = call(at, "_?_:_", args[-1], more, _accu(at))
-    result = call(at, "_==_", _accu(at), literal(at, 1))
+def _exists_one(position: int, target: Expr, args: _Args) -> Expr:
+    incremented = call(position, "_+_", _accu(position), literal(position, 1))
+    step = call(position, "_?_:_", args[-1], incremented, _accu(position))
+    result = call(position, "_==_", _accu(position), literal(position, 1))
     variables = _variables(args, len(args) == 3)
-    return _fold(at, "exists_one", target, variables, literal(at, 0), literal(at, True), step, result)
+    return _fold(position, "exists_one", target, variables, literal(position, 0), literal(position, True), step, result)
 
 
 def _collect(  # noqa: PLR0917 - the parts of one comprehension
-    at: int, kind: str, target: Expr, variables: tuple[str, str], step: Expr, keep: Expr | None
+    position: int, kind: str, target: Expr, variables: tuple[str, str], step: Expr, keep: Expr | None
 ) -> Expr:
     """Make a comprehension that collects a list or a map of the entries for which `keep` holds."""
     if keep is not None:
-        step = call(at, "_?_:_", keep, step, _accu(at))
-    return _fold(at, kind, target, variables, Expr(kind, at), literal(at, True), step)
+        step = call(position, "_?_:_", keep, step, _accu(position))
+    return _fold(position, kind, target, variables, Expr(kind, position), literal(position, True), step)
 
 
-def _append(at: int, item: Expr) -> Expr:
-    return call(at, "_+_", _accu(at), Expr("list", at, args=(item,)))
+def _append(position: int, item: Expr) -> Expr:
+    return call(position, "_+_", _accu(position), Expr("list", position, args=(item,)))
 
 
-def _map(at: int, target: Expr, args: _Args) -> Expr:
+def _map(position: int, target: Expr, args: _Args) -> Expr:
     variables = _variable(args[0], "argument is not an identifier"), ""
-    return _collect(at, "list", target, variables, _append(at, args[-1]), args[1] if len(args) == 3 else None)
+    return _collect(position, "list", target, variables, _append(position, args[-1]), args[1] if len(args) == 3 else None)
 
 
-def _filter(at: int, target: Expr, args: _Args) -> Expr:
-    return _map(at, target, (*args, args[0]))
+def _filter(position: int, target: Expr, args: _Args) -> Expr:
+    return _map(position, target, (*args, args[0]))
 
 
 def _transform(name: str) -> Callable[[int, Expr, _Args], Expr]:
-    def expander(at: int, target: Expr, args: _Args) -> Expr:
+    def expander(position: int, target: Expr, args: _Args) -> Expr:
         variables = _variables(args, two=True)
         keep = args[2] if len(args) == 4 else None
         result = args[-1]
         if name == "transformList":
-            return _collect(at, "list", target, variables, _append(at, result), keep)
+            return _collect(position, "list", target, variables, _append(position, result), keep)
         entry: _Args = (result,)
         if name == "transformMap":
-            key = Expr("ident", at, name=variables[0])
+            key = Expr("ident", position, name=variables[0])
             entry = (key, result)
-        insert = call(at, "cel.@mapInsert", _accu(at), *entry)
-        return _collect(at, "map", target, variables, insert, keep)
+        insert = call(position, "cel.@mapInsert", _accu(position), *entry)
+        return _collect(position, "map", target, variables, insert, keep)
 
     return expander
 
 
-def _bind_name(at: int, name: str, value: Expr, result: Expr) -> Expr:
-    step = Expr("ident", at, name=name)
-    fold = Fold("bind", Expr("list", at), UNUSED, "", name, value, literal(at, False), step, result)
-    return Expr("fold", at, fold=fold)
+def _bind_name(position: int, name: str, value: Expr, result: Expr) -> Expr:
+    step = Expr("ident", position, name=name)
+    fold = Fold("bind", Expr("list", position), UNUSED, "", name, value, literal(position, False), step, result)
+    return Expr("fold", position, fold=fold)
 
 
-def _bind(at: int, target: Expr, args: _Args) -> Expr | None:
+def _bind(position: int, target: Expr, args: _Args) -> Expr | None:
     if target.kind != "ident" or target.name != "cel":
         return None
     variable, value, result = args
     if variable.kind != "ident":
         raise SelectorSyntaxError("cel.bind() variable names must be simple identifiers", variable.position)
-    return _bind_name(at, variable.name, value, result)
+    return _bind_name(position, variable.name, value, result)
 
 
 def _opt_map(flat: bool) -> Callable[[int, Expr, _Args], Expr]:
-    def expander(at: int, target: Expr, args: _Args) -> Expr:
+    def expander(position: int, target: Expr, args: _Args) -> Expr:
         variable, result = args
         if variable.kind != "ident":
             raise SelectorSyntaxError("optMap() variable name must be a simple identifier", variable.position)
-        value = call(at, "value", _copy(target), member=True)
-        some = _bind_name(at, variable.name, value, result)
+        value = call(position, "value", _copy(target), member=True)
+        present_value = _bind_name(position, variable.name, value, result)
         if not flat:
-            some = call(at, "optional.of", some)
-        return call(at, "_?_:_", call(at, "hasValue", target, member=True), some, call(at, "optional.none"))
+            present_value = call(position, "optional.of", present_value)
+        return call(position, "_?_:_", call(position, "hasValue", target, member=True), present_value, call(position, "optional.none"))
 
     return expander
 
 
-def _sort_by(at: int, target: Expr, args: _Args) -> Expr:
+def _sort_by(position: int, target: Expr, args: _Args) -> Expr:
     if target.kind not in ("list", "select", "ident", "fold", "call"):
         raise SelectorSyntaxError(
-            "sortBy can only be applied to a list, identifier, comprehension, call or select expression", at
+            "sortBy can only be applied to a list, identifier, comprehension, call or select expression", position
         )
-    mapped = Expr("ident", at, name=_SORT_INPUT)
-    keys = _map(at, mapped, args)
-    sorted_ = Expr("ident", at, name=_SORT_INPUT)
-    by = call(at, "@sortByAssociatedKeys", sorted_, keys, member=True)
-    return _bind_name(at, _SORT_INPUT, target, by)
+    mapped = Expr("ident", position, name=_SORT_INPUT)
+    keys = _map(position, mapped, args)
+    sorted_ = Expr("ident", position, name=_SORT_INPUT)
+    by = call(position, "@sortByAssociatedKeys", sorted_, keys, member=True)
+    return _bind_name(position, _SORT_INPUT, target, by)
 
 
 def _copy(root: Expr) -> Expr:

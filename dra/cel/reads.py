@@ -42,21 +42,21 @@ def reads_of(root: Expr) -> Reads:
 
 
 # A path into the device: device, device.attributes, device.attributes["domain"].
-_Place = tuple[str, ...]
+_DevicePath = tuple[str, ...]
 
 
 class _ReadsFinder:
     def __init__(self) -> None:
         self.names: set[tuple[str, str, str]] = set()
         self.scalars: set[str] = set()
-        self._bound: dict[str, _Place | None] = {}
+        self._bound: dict[str, _DevicePath | None] = {}
 
     def value(self, node: Expr) -> None:
         """Record what a node reads. The caller uses its value in a way that is not tracked."""
         if self.path_of(node) is not None:
             raise _EverythingError
 
-    def path_of(self, node: Expr) -> _Place | None:
+    def path_of(self, node: Expr) -> _DevicePath | None:
         """Record what a node reads.
 
         If its value is the device or a map within the device, return the path to the value.
@@ -67,27 +67,27 @@ class _ReadsFinder:
             return self._step(self.path_of(node.args[0]), node.name)
         if node.kind == "call" and node.name in ("_[_]", "_[?_]", "_?._", "@in"):
             operand, key = node.args if node.name != "@in" else reversed(node.args)
-            place = self.path_of(operand)
-            if node.name == "@in" and place is not None and len(place) < 3:
+            path = self.path_of(operand)
+            if node.name == "@in" and path is not None and len(path) < 3:
                 raise _EverythingError  # a domain exists if the device has any name in it
-            if place is None:
+            if path is None:
                 self.value(key)
                 return None
             if key.kind != "literal" or not isinstance(key.value, str):
                 raise _EverythingError
-            return self._step(place, key.value)
+            return self._step(path, key.value)
         fold = node.fold
         if fold is None:
             for child in children(node):
                 self.value(child)
             return None
         bind = fold.macro == "bind"
-        place = self.path_of(fold.init)
-        if place is not None and not bind:
+        path = self.path_of(fold.init)
+        if path is not None and not bind:
             raise _EverythingError
         self.value(fold.range)
         outer = self._bound
-        self._bound = {**outer, fold.var: None, fold.var2: None, fold.accu: place}
+        self._bound = {**outer, fold.var: None, fold.var2: None, fold.accu: path}
         if not bind:
             self.value(fold.condition)
             self.value(fold.step)
@@ -95,13 +95,13 @@ class _ReadsFinder:
         self._bound = outer
         return result
 
-    def _step(self, place: _Place | None, name: str) -> _Place | None:
-        if place is None:
+    def _step(self, path: _DevicePath | None, name: str) -> _DevicePath | None:
+        if path is None:
             return None
-        if len(place) == 1 and name in SCALARS:
+        if len(path) == 1 and name in SCALARS:
             self.scalars.add(name)
             return None
-        if len(place) < 3:
-            return (*place, name)
-        self.names.add((place[1], place[2], name))
+        if len(path) < 3:
+            return (*path, name)
+        self.names.add((path[1], path[2], name))
         return None

@@ -158,7 +158,7 @@ class _Checker:
         if overloads is None:
             raise SelectorTypeError(f"undeclared reference to '{node.name}' (in container '')", node.position)
         node.name = node.name.removeprefix(".")
-        given = tuple(arg.type for arg in node.args)
+        argument_types = tuple(arg.type for arg in node.args)
         if node.name in ("_&&_", "_||_"):
             for arg in node.args:
                 if not self.bindings.assign(arg.type, t.BOOL):
@@ -175,7 +175,7 @@ class _Checker:
                 fresh = {param: self.bindings.fresh() for param in overload.params}
                 args = tuple([_replace(arg, fresh) for arg in args])
                 candidate = _replace(candidate, fresh)
-            if not self.bindings.assign_all(given, args):
+            if not self.bindings.assign_all(argument_types, args):
                 continue
             fitting.append(overload.id)
             candidate = self.bindings.substitute(candidate)
@@ -184,8 +184,8 @@ class _Checker:
             elif not t.is_dyn(result) and candidate != result:
                 result = t.DYN
         if result is None:
-            shown = [str(self.bindings.substitute(arg, finish=True)) for arg in given]
-            applied = f"{shown[0]}.({', '.join(shown[1:])})" if node.member else f"({', '.join(shown)})"
+            argument_texts = [str(self.bindings.substitute(arg, finish=True)) for arg in argument_types]
+            applied = f"{argument_texts[0]}.({', '.join(argument_texts[1:])})" if node.member else f"({', '.join(argument_texts)})"
             raise SelectorTypeError(
                 f"found no matching overload for '{node.name}' applied to '{applied}'", node.position
             )
@@ -193,7 +193,7 @@ class _Checker:
         return result
 
     def _mismatch(self, node: Expr, expected: Type, actual: Type) -> SelectorTypeError:
-        expected, actual = (self.bindings.substitute(each, finish=True) for each in (expected, actual))
+        expected, actual = (self.bindings.substitute(type_, finish=True) for type_ in (expected, actual))
         return SelectorTypeError(f"expected type '{expected}' but found '{actual}'", node.position)
 
     def _join(self, previous: Type | None, current: Type) -> Type:
@@ -308,10 +308,10 @@ def _check_homogeneous(node: Expr) -> None:
     stride = 1 if is_list else 2  # all keys of a map must have one type, and all values of a map another
     for start in range(stride):
         expected: Type | None = None
-        for at in range(start, len(node.args), stride):
-            arg = node.args[at]
+        for index in range(start, len(node.args), stride):
+            arg = node.args[index]
             type_ = arg.type
-            if (is_list or start == 1) and at - start in node.optional:
+            if (is_list or start == 1) and index - start in node.optional:
                 type_ = t.unwrap(type_)[0]
             expected = expected or type_
             if not t.equivalent(expected, type_):
@@ -326,12 +326,12 @@ _TEXTUAL = (t.INT, t.UINT, t.DOUBLE, t.BOOL, t.STRING, t.TIMESTAMP, t.BYTES, t.D
 
 
 def _check_format(node: Expr, template: str, args: Expr) -> None:
-    used = 0
+    argument_count = 0
     try:
         for part in clauses(template, len(args.args)):
             if isinstance(part, Clause):
-                arg = args.args[used]
-                used += 1
+                arg = args.args[argument_count]
+                argument_count += 1
                 if part.letter == "s":
                     _check_textual(arg)
                 elif arg.type != t.DYN and arg.type not in _FORMATTED[part.letter]:
@@ -339,9 +339,9 @@ def _check_format(node: Expr, template: str, args: Expr) -> None:
                     raise SelectorTypeError(message, arg.position)
     except SelectorRunError as error:
         raise SelectorTypeError(error.message, node.position) from None
-    if used < len(args.args):
+    if argument_count < len(args.args):
         raise SelectorTypeError(
-            f"too many arguments supplied to string.format (expected {used}, got {len(args.args)})", node.position
+            f"too many arguments supplied to string.format (expected {argument_count}, got {len(args.args)})", node.position
         )
 
 

@@ -96,11 +96,11 @@ class Bindings:
 
     def assign_all(self, sources: tuple[Type, ...], targets: tuple[Type, ...]) -> bool:
         """Whether each source can be used where the target at its position is expected. If not, no binding changes."""
-        before = self._bound
-        self._bound = dict(before)
+        previous = self._bound
+        self._bound = dict(previous)
         if len(sources) == len(targets) and all(map(self._assign, sources, targets)):
             return True
-        self._bound = before
+        self._bound = previous
         return False
 
     def substitute(self, t: Type, *, finish: bool = False) -> Type:
@@ -129,10 +129,10 @@ class Bindings:
         if source.kind == "type":
             return target.kind == "type"
         if source.kind in ("opaque", "list", "map"):
-            same = (
+            is_same_kind = (
                 source.kind == target.kind and source.name == target.name and len(source.params) == len(target.params)
             )
-            return same and all(map(self._assign, source.params, target.params))
+            return is_same_kind and all(map(self._assign, source.params, target.params))
         return source == target
 
     def _bind(self, source: Type, param: Type) -> tuple[bool, bool]:

@@ -117,9 +117,9 @@ LARGEST_TEXT: Final = 10_000_000
 LARGEST_LIST: Final = 1_000_000  # also the limit that Go has for lists.range
 
 
-def require_room(length: int, most: int) -> None:
+def require_room(length: int, limit: int) -> None:
     """Raise before a value is built that is too large. Go builds the value first and charges afterwards."""
-    if length > most:
+    if length > limit:
         raise CostExceeded(
             f"operation cancelled: a value of {length} characters or elements is more than any selector may use"
         )
@@ -172,18 +172,18 @@ def equal(left: Value, right: Value) -> bool:
             raise no_such_overload()
         return bool(left == right)
     # The types below are rarer.
-    same = kind is type(right)
+    is_same_type = kind is type(right)
     if kind is Optional:
-        if not same or left.present != right.present:
+        if not is_same_type or left.present != right.present:
             return False
         return not left.present or equal(left.value, right.value)
     if kind is bytes:
-        return same and bool(left == right)
+        return is_same_type and bool(left == right)
     if kind is Timestamp or kind is Duration:
-        return same and bool(left.nanos == right.nanos)
+        return is_same_type and bool(left.nanos == right.nanos)
     if kind is TypeValue:
-        return same and bool(left.name == right.name)
-    if not same:
+        return is_same_type and bool(left.name == right.name)
+    if not is_same_type:
         raise no_such_overload()
     return bool(left.same(right))
 
@@ -248,8 +248,8 @@ def _double_compare(double: float, integer: int) -> int:
         return -1
     if double > float(UINT_MAX if unsigned else INT_MAX):
         return 1
-    other = float(integer)
-    return (double > other) - (double < other)
+    converted = float(integer)
+    return (double > converted) - (double < converted)
 
 
 MISSING: Final = object()
@@ -300,7 +300,7 @@ def find(mapping: dict[Value, Value], key: Value) -> Value:
         return mapping.get(key, MISSING) if kind not in _BY_IDENTITY else MISSING
     value = mapping.get(key, MISSING)
     if value is not MISSING and (kind is bool or key in (0, 1)):
-        stored = next(own for own in mapping if own == key)
+        stored = next(stored_key for stored_key in mapping if stored_key == key)
         if (type(stored) is bool) != (kind is bool):
             return MISSING
     return value
@@ -336,11 +336,11 @@ def size(value: Value) -> int:
     return 1
 
 
-def weigh(value: Value, most: int) -> int:
+def weigh(value: Value, limit: int) -> int:
     """Count the members of a value at all levels, up to about `most`. A part that occurs twice counts twice."""
     count = 1
     waiting = [value]
-    while waiting and count < most:
+    while waiting and count < limit:
         item = waiting.pop()
         if type(item) is Optional:
             item = item.value

@@ -135,25 +135,25 @@ class Compiler:
 
         A call on constants is evaluated at compile time, unless its result may be large or the call fails.
         """
-        known = self._constants.get(id(node))
-        if known is not None:
-            return known
-        known = self._constants[id(node)] = self._plan(node), 0
-        if known[0] is not MISSING or node.kind != "call":
-            return known
+        constant = self._constants.get(id(node))
+        if constant is not None:
+            return constant
+        constant = self._constants[id(node)] = self._plan(node), 0
+        if constant[0] is not MISSING or node.kind != "call":
+            return constant
         special = node.name in _SPECIAL and node.name not in ("_==_", "_!=_")
         if special or node.name in _PATTERNS or work_before(node) or work_after(node):
-            return known
+            return constant
         if any(_is_large(self._constant(arg)[0]) for arg in node.args):
-            return known
+            return constant
         frame = open_frame(TextView("").slots, 0)
         try:
             value = self._call(node)(frame)
         except (SelectorRunError, CostExceeded, Fatal):
-            return known
+            return constant
         if not _is_large(value):
-            known = self._constants[id(node)] = value, frame[SPENT]
-        return known
+            constant = self._constants[id(node)] = value, frame[SPENT]
+        return constant
 
     def _plan(self, node: Expr) -> Value:
         """Return a value that Go's planner computes, which costs nothing at run time, or MISSING."""
@@ -243,9 +243,9 @@ class Compiler:
         outer, outer_sound = self._scope, self._sound_names
         self._scope = outer | names
         self._sound_names = outer_sound | dict.fromkeys(names, self._sound(source))
-        made = self.closure(node)
+        closure = self.closure(node)
         self._scope, self._sound_names = outer, outer_sound
-        return made
+        return closure
 
     # Calls
 
@@ -290,16 +290,16 @@ class Compiler:
         before, after = work_before(node), work_after(node)
         # Whether Go stops at the first argument that is an error.
         if node.name in _PATTERNS:
-            stops = self._plan(node.args[1]) is not MISSING
+            stops_at_error = self._plan(node.args[1]) is not MISSING
         elif node.name == "@sortByAssociatedKeys":
-            stops = False  # one implementation for all types
+            stops_at_error = False  # one implementation for all types
         else:
-            stops = node.name == "format" or not (overload or all(each.total for each in self._functions[node.name]))
-        stops = stops or len(args) > 2
+            stops_at_error = node.name == "format" or not (overload or all(each.total for each in self._functions[node.name]))
+        stops_at_error = stops_at_error or len(args) > 2
         if before is None and after is None and charge not in BY_RESULT:
             if len(args) == 1:
                 return _call_one(args[0], work, charge)
-            if len(args) == 2 and not stops:
+            if len(args) == 2 and not stops_at_error:
                 value, cost = self._constant(node.args[1])
                 if charge is not flat or value is MISSING:
                     return _call_two(args[0], args[1], work, charge)
@@ -316,7 +316,7 @@ class Compiler:
                 except SelectorRunError as error:
                     failure = failure or error
                     values.append(FAILED)
-                    if stops:
+                    if stops_at_error:
                         break
             if failure is not None:
                 if len(values) == len(args):
@@ -354,10 +354,10 @@ class Compiler:
         if len(fitting) > 1:
             return dispatched(node.name, [overload for overload in overloads if len(overload.args) == len(node.args)])
         guards = []
-        for at, wanted in enumerate(first.args):
-            arg = node.args[at]
-            if wanted.kind not in ("dyn", "any", "param") and not (arg.type == wanted and self._sound(arg)):
-                guards.append((at, guard(wanted)))
+        for index, expected in enumerate(first.args):
+            arg = node.args[index]
+            if expected.kind not in ("dyn", "any", "param") and not (arg.type == expected and self._sound(arg)):
+                guards.append((index, guard(expected)))
         return guarded(node.name, work, guards) if guards else work
 
     def _sound(self, node: Expr) -> bool:
@@ -374,15 +374,15 @@ class Compiler:
 
     def _comparison(self, node: Expr) -> Closure:
         """Compile `==` or `!=`. Go charges the comparison of two strings by the shorter one."""
-        wanted: bool = node.name == "_==_"
-        otherwise = equal if wanted else differ
+        expected: bool = node.name == "_==_"
+        otherwise = equal if expected else differ
         constant = self._plan(node.args[1])
         kind = type(constant)
         if kind not in (str, int):
             return self._charged(node, otherwise)
         operand, charge = self.closure(node.args[0]), charge_of(node.name, "")
         length = len(constant) if kind is str else 1
-        most, failed = math.ceil(length * STRING_FACTOR), math.ceil(min(length, 1) * STRING_FACTOR)
+        full_charge, failed = math.ceil(length * STRING_FACTOR), math.ceil(min(length, 1) * STRING_FACTOR)
 
         def compare(frame: Frame) -> bool:
             try:
@@ -393,8 +393,8 @@ class Compiler:
             if type(value) is not kind:
                 charge_cost(frame, charge([value, constant], None))
                 return otherwise(value, constant)
-            frame[SPENT] += most if kind is int or len(value) >= length else math.ceil(len(value) * STRING_FACTOR)
-            return (value == constant) is wanted
+            frame[SPENT] += full_charge if kind is int or len(value) >= length else math.ceil(len(value) * STRING_FACTOR)
+            return (value == constant) is expected
 
         return compare
 
@@ -405,14 +405,14 @@ class Compiler:
         if node.overloads != ("in_list",) or values is MISSING or any(type(value) not in simple for value in values):
             return self._charged(node, self._work(node))
         item = self.closure(node.args[0])
-        known: dict[Value, Value] = dict.fromkeys(values)
+        members: dict[Value, Value] = dict.fromkeys(values)
 
         def is_member(frame: Frame) -> bool:
             value = item(frame)
             if type(value) is str:
-                return value in known
+                return value in members
             require_hashable(value)
-            return find(known, value) is not MISSING
+            return find(members, value) is not MISSING
 
         return is_member
 
@@ -535,16 +535,16 @@ class Compiler:
         value = self.closure(fold.init)
 
         def recall(frame: Frame) -> Value:
-            known = frame[slot]
-            if known is _UNSET:
+            stored = frame[slot]
+            if stored is _UNSET:
                 try:
-                    known = frame[slot] = value(frame)
+                    stored = frame[slot] = value(frame)
                 except SelectorRunError as error:
                     frame[slot] = error
                     raise
-            elif isinstance(known, SelectorRunError):
-                raise known
-            return known
+            elif isinstance(stored, SelectorRunError):
+                raise stored
+            return stored
 
         result = self._with({fold.accu: recall}, fold.result, fold.init)
 

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 def _slice(values: list[Value], start: int, end: int) -> list[Value]:
-    shown = f"cannot slice({start}, {end})"
+    prefix = f"cannot slice({start}, {end})"
     if start < 0 or end < 0:
-        raise SelectorRunError(f"{shown}, negative indexes not supported")
+        raise SelectorRunError(f"{prefix}, negative indexes not supported")
     if start > end:
-        raise SelectorRunError(f"{shown}, start index must be less than or equal to end index")
+        raise SelectorRunError(f"{prefix}, start index must be less than or equal to end index")
     if len(values) < end:
-        raise SelectorRunError(f"{shown}, list is length {len(values)}")
+        raise SelectorRunError(f"{prefix}, list is length {len(values)}")
     return values[start:end]
 
 
@@ -94,8 +94,8 @@ def _distinct(values: list[Value]) -> list[Value]:
     return unique
 
 
-def _contains_all(values: list[Value], wanted: list[Value]) -> bool:
-    return all(contains(values, value) for value in wanted)
+def _contains_all(values: list[Value], required: list[Value]) -> bool:
+    return all(contains(values, value) for value in required)
 
 
 def _is_sorted(values: list[Value]) -> bool:
@@ -120,14 +120,14 @@ def _extreme(name: str, sign: int) -> Callable[[list[Value]], Value]:
     return extreme
 
 
-def _position(values: Iterable[tuple[int, Value]], wanted: Value) -> int:
-    return next((i for i, value in values if equal_or_false(value, wanted)), -1)
+def _position(values: Iterable[tuple[int, Value]], item: Value) -> int:
+    return next((i for i, value in values if equal_or_false(value, item)), -1)
 
 
-def _includes(target: Value, wanted: Value) -> bool:
+def _includes(target: Value, item: Value) -> bool:
     if type(target) is list:
-        return any(equal_or_false(value, wanted) for value in target)
-    return equal_or_false(target, wanted)
+        return any(equal_or_false(value, item) for value in target)
+    return equal_or_false(target, item)
 
 
 _LIST, _ANY_LIST = list_of(A), list_of(DYN)

@@ -28,12 +28,12 @@ class Format(Sized, frozen=True):
 
 
 def _regex_error(message: str, pattern: str, *examples: str) -> str:
-    shown = "or ".join(f"'{example}', " for example in examples).replace(", or", ", or")
-    return f"{message} (e.g. {shown}regex used for validation is '{pattern}')"
+    quoted = "or ".join(f"'{example}', " for example in examples).replace(", or", ", or")
+    return f"{message} (e.g. {quoted}regex used for validation is '{pattern}')"
 
 
-def _too_long(most: int) -> str:
-    return f"must be no more than {most} characters"
+def _too_long(limit: int) -> str:
+    return f"must be no more than {limit} characters"
 
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -62,11 +62,11 @@ def _label(text: str) -> list[str]:
     return errors
 
 
-def _pattern(most: int, pattern: str, message: str, *examples: str) -> Validate:
+def _pattern(limit: int, pattern: str, message: str, *examples: str) -> Validate:
     """Make the check that a text matches a pattern and is not too long."""
 
     def validate(text: str) -> list[str]:
-        errors = [_too_long(most)] if _size(text) > most else []
+        errors = [_too_long(limit)] if _size(text) > limit else []
         return errors if re.fullmatch(pattern, text) else [*errors, _regex_error(message, pattern, *examples)]
 
     return validate

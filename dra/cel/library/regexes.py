@@ -39,17 +39,17 @@ class PatternError(ValueError):
 
 def compile_pattern(pattern: str, budget: Budget | None = None) -> Any:  # an re2 pattern; the library has no types
     """Compile a pattern under the lowest memory limit that suffices, or return it from the cache; charge the budget."""
-    known = _PATTERNS.get(pattern)
-    if known is not None:
-        return known
+    program = _PATTERNS.get(pattern)
+    if program is not None:
+        return program
     import re2  # loads a shared library, and few selectors need it
 
     # An upper bound of the steps to compile the pattern under the first memory limit, or to exceed that limit.
     classes = pattern.count("\\p") + pattern.count("\\P")
     steps = 20 + _CHARACTER * len(pattern) + _CLASS * classes
-    for least, most in re.findall(_REPEATED, pattern):
-        repetitions = min(int(most), _MAX_REPETITIONS)
-        optional = max(0, repetitions - int(least)) if least else 0
+    for low, high in re.findall(_REPEATED, pattern):
+        repetitions = min(int(high), _MAX_REPETITIONS)
+        optional = max(0, repetitions - int(low)) if low else 0
         steps += repetitions // _REPETITIONS_PER_STEP + _OPTIONAL * optional
     budget = budget or Budget()
     budget.charge_whole(steps)
@@ -63,14 +63,14 @@ def compile_pattern(pattern: str, budget: Budget | None = None) -> Any:  # an re
             budget.charge_whole(_LARGE)
         try:
             # Not `re2.compile`, which caches 128 patterns of up to 8 MiB.
-            known = re2._Regexp(text, options)  # noqa: SLF001
+            program = re2._Regexp(text, options)  # noqa: SLF001
         except re2.error as error:
             reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error.args[0])
             if "too large" not in reason or memory == _MEMORY_LIMITS[-1]:
                 raise PatternError(reason) from None
         else:
-            _PATTERNS.put(pattern, known, memory + 2 * len(pattern))
-            return known
+            _PATTERNS.put(pattern, program, memory + 2 * len(pattern))
+            return program
     raise AssertionError("the last memory limit either suffices or raises")
 
 

@@ -156,8 +156,8 @@ def modulo(left: Value, right: Value) -> Value:
             raise SelectorRunError("modulus by zero")
         if left == INT_MIN and right == -1:
             raise SelectorRunError(_OVERFLOW)
-        rest = abs(left) % abs(right)
-        return Uint(rest) if kind is Uint else -rest if left < 0 else rest
+        remainder = abs(left) % abs(right)
+        return Uint(remainder) if kind is Uint else -remainder if left < 0 else remainder
     raise no_such_overload("_%_")
 
 
@@ -295,8 +295,8 @@ def shortest_digits(value: float) -> tuple[str, str, int]:
     if math.copysign(1.0, value) < 0:
         sign = "-"
     size = abs(value)
-    written = (f"{size:.{precision}e}" for precision in range(17))
-    shortest = next(text for text in written if float(text) == size)
+    candidates = (f"{size:.{precision}e}" for precision in range(17))
+    shortest = next(text for text in candidates if float(text) == size)
     mantissa, _, exponent = shortest.partition("e")
     digits = mantissa.replace(".", "")
     return sign, digits, int(exponent)
@@ -353,13 +353,13 @@ def string_to_duration(text: str) -> Duration:
     """Parse a duration as Go's ParseDuration does."""
     signed = text[:1] in ("+", "-")
     negative = text[:1] == "-"
-    rest = text[1:] if signed else text
-    if rest == "0":
+    unsigned = text[1:] if signed else text
+    if unsigned == "0":
         return Duration(0)
     read_part = re.compile(_DURATION_PART).match
     total = position = 0
-    while position < len(rest):
-        part = read_part(rest, position)
+    while position < len(unsigned):
+        part = read_part(unsigned, position)
         if part is None:
             raise _fails("string", "google.protobuf.Duration")
         whole, digits, name = part.groups(default="")
@@ -371,7 +371,7 @@ def string_to_duration(text: str) -> Duration:
         if fraction:
             total += int(fraction) * unit // 10 ** len(fraction)
         position = part.end()
-    if not rest or total > INT_MAX + negative:
+    if not unsigned or total > INT_MAX + negative:
         raise _fails("string", "google.protobuf.Duration")
     return Duration(-total if negative else total)
 
@@ -417,8 +417,8 @@ def _unwrap(values: list[Value]) -> list[Value]:
 def _map_insert(mapping: dict[Value, Value], *entry: Value) -> dict[Value, Value]:
     entries = [entry]
     if len(entry) == 1:
-        (other,) = entry
-        entries = list(zip(keys_of(other), other.values(), strict=True))
+        (added,) = entry
+        entries = list(zip(keys_of(added), added.values(), strict=True))
     # `mapping` is the accumulator of a macro. Nothing else references it, so it can be changed in place.
     for key, value in entries:
         if find(mapping, key) is not MISSING:

@@ -36,7 +36,7 @@ class Clause(NamedTuple):
 
 def clauses(template: str, arguments: int) -> Iterator[str | Clause]:
     """Split a template into texts and clauses; raise if there are more clauses than arguments."""
-    position, used = 0, 0
+    position, argument_count = 0, 0
     while position < len(template):
         if template[position] != "%":
             end = template.find("%", position)
@@ -49,9 +49,9 @@ def clauses(template: str, arguments: int) -> Iterator[str | Clause]:
             yield "%"
             position += 1
             continue
-        if used >= arguments:
-            raise SelectorRunError(f"index {used} out of range")
-        used += 1
+        if argument_count >= arguments:
+            raise SelectorRunError(f"index {argument_count} out of range")
+        argument_count += 1
         if position >= len(template):
             raise SelectorRunError("unexpected end of string")
         precision = 6
@@ -177,8 +177,8 @@ def _scientific(value: Value, clause: Clause) -> str:
     if special is not None:
         return special
     mantissa, _, exponent = f"{number:.{min(clause.precision, _LARGEST_PRECISION)}e}".partition("e")
-    shown = f"{int(exponent):03d}" if int(exponent) < 0 else f"{int(exponent):02d}"
-    return f"{mantissa}\u202f×\u202f10{shown.translate(_SUPERSCRIPTS)}"
+    exponent_digits = f"{int(exponent):03d}" if int(exponent) < 0 else f"{int(exponent):02d}"
+    return f"{mantissa}\u202f×\u202f10{exponent_digits.translate(_SUPERSCRIPTS)}"
 
 
 _SUPERSCRIPTS = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")

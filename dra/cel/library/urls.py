@@ -112,12 +112,12 @@ def parse_url(text: str, *, request: bool = False) -> Url:
     if rest.startswith("//") and (scheme or (not request and not rest.startswith("///"))):
         authority, slash, path = rest[2:].partition("/")
         rest = slash + path
-        user, at, host = authority.rpartition("@")
+        user, at_sign, host = authority.rpartition("@")
         host = _host(scheme, host)
-        if at and not re.fullmatch(_USERINFO, user):
+        if at_sign and not re.fullmatch(_USERINFO, user):
             raise _fails("net/url: invalid userinfo")
         _check_escapes(user)
-        prefix += f"//{user}{at}{host}"
+        prefix += f"//{user}{at_sign}{host}"
     _check_escapes(rest)
     return Url(scheme, host, rest, query, prefix=prefix, fragment=fragment)
 
