@@ -73,13 +73,13 @@ def make_finding(
     code: str, reference: str, message: str, remedy: str = "", *, path: str = "", basis: str = ""
 ) -> Finding:
     """Return a finding about an object. The code gives the severity, and the remedy if none is given."""
-    known = CODES[code]
+    meaning = CODES[code]
     return Finding(
         code=code,
-        severity=known.severity,
+        severity=meaning.severity,
         object=reference,
         path=path,
         message=message,
-        remedy=remedy or known.remedy,
+        remedy=remedy or meaning.remedy,
         basis=basis,
     )

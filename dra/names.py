@@ -36,42 +36,42 @@ def size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
-def _made_of(pattern: re.Pattern[str], most: int, wrong: str, unit: str = "characters") -> Callable[[str], str]:
+def _format_check(pattern: re.Pattern[str], limit: int, problem: str, unit: str = "characters") -> Callable[[str], str]:
     """Make a check that a text matches a pattern and is not too long."""
 
     def judge(text: str) -> str:
-        if size(text) > most:
-            return f"must be no more than {most} {unit}"
-        return "" if pattern.fullmatch(text) else wrong
+        if size(text) > limit:
+            return f"must be no more than {limit} {unit}"
+        return "" if pattern.fullmatch(text) else problem
 
     return judge
 
 
-dns_label: Final = _made_of(
+dns_label: Final = _format_check(
     re.compile(_LABEL),
     MAX_LABEL,
     "must be a DNS label: lower case letters, digits and '-', beginning and ending with a letter or digit",
 )
-dns_subdomain: Final = _made_of(
+dns_subdomain: Final = _format_check(
     re.compile(SUBDOMAIN),
     MAX_SUBDOMAIN,
     "must be a DNS subdomain: lower case letters, digits, '-' and '.', each part beginning and ending with a letter or digit",
 )
-pool_name: Final = _made_of(
+pool_name: Final = _format_check(
     re.compile(rf"{SUBDOMAIN}(?:/{SUBDOMAIN})*"), MAX_SUBDOMAIN, "must be one or more DNS subdomains joined by '/'"
 )
-c_identifier: Final = _made_of(
+c_identifier: Final = _format_check(
     re.compile(r"[A-Za-z_][A-Za-z0-9_]*"),
     MAX_ID,
     "must be a C identifier: letters, digits and '_', not beginning with a digit",
 )
-label_value: Final = _made_of(
+label_value: Final = _format_check(
     re.compile(rf"(?:{_KEY})?"),
     MAX_LABEL,
     "must be empty or consist of letters, digits, '-', '_' and '.', beginning and ending with a letter or digit",
 )
-semver: Final = _made_of(_SEMVER, MAX_VALUE, "must be a semantic version 2.0.0, such as 1.2.3", "bytes")
-condition_reason: Final = _made_of(
+semver: Final = _format_check(_SEMVER, MAX_VALUE, "must be a semantic version 2.0.0, such as 1.2.3", "bytes")
+condition_reason: Final = _format_check(
     re.compile(r"[A-Za-z](?:[A-Za-z0-9_,:]*[A-Za-z0-9_])?"),
     1024,
     "must be a word in CamelCase (letters, digits, '_', ',' and ':')",
@@ -104,10 +104,10 @@ def _qualified_name(text: str) -> str:
     domain, name = parts
     if not domain or not name:
         return f"the {'domain' if not domain else 'name'} must not be empty"
-    if wrong := driver_name(domain):
-        return f"the domain {domain!r} {wrong}"
-    if wrong := c_identifier(name):
-        return f"the name {name!r} {wrong}"
+    if problem := driver_name(domain):
+        return f"the domain {domain!r} {problem}"
+    if problem := c_identifier(name):
+        return f"the name {name!r} {problem}"
     return ""
 
 
@@ -118,11 +118,11 @@ _cached_qualified_name = lru_cache(maxsize=4096)(_qualified_name)
 def fully_qualified_name(text: str) -> str:
     if "/" not in text:
         return "must be a domain and a name separated by a slash"
-    if wrong := qualified_name(text):
-        return wrong
+    if problem := qualified_name(text):
+        return problem
     domain = text.partition("/")[0]
-    if text.count("/") == 1 and (wrong := dns_subdomain(domain)):
-        return f"the domain {domain!r} {wrong}"
+    if text.count("/") == 1 and (problem := dns_subdomain(domain)):
+        return f"the domain {domain!r} {problem}"
     return ""
 
 

@@ -51,5 +51,5 @@ def of_path(path: str) -> str:
 
     msgspec writes `[...]` for any member of a map; the pointer then ends at the map.
     """
-    known = path.partition("[...]")[0]
-    return known.removeprefix("$").replace("[", "/").replace("]", "").replace(".", "/")
+    prefix = path.partition("[...]")[0]
+    return prefix.removeprefix("$").replace("[", "/").replace("]", "").replace(".", "/")

@@ -29,50 +29,50 @@ def varint(value: int) -> bytes:
 
     The high bit means that more bytes follow.
     """
-    written = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        written.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    written.append(value)
-    return bytes(written)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def wire_fields(message: bytes) -> Iterator[WireField]:
     """Split a message into its fields; raise ProtobufError if it is malformed."""
-    at, length = 0, len(message)
-    while at < length:
-        begin = at
-        key, at = (message[at], at + 1) if message[at] < 0x80 else _read_varint(message, at)
+    position, length = 0, len(message)
+    while position < length:
+        field_start = position
+        key, position = (message[position], position + 1) if message[position] < 0x80 else _read_varint(message, position)
         number, kind = key >> 3, key & 7
         if number == 0:
             raise ProtobufError("a field has the number 0")
         if kind == VARINT:
-            value, at = _read_varint(message, at)
-            yield WireField(number, value, message[begin:at])
+            value, position = _read_varint(message, position)
+            yield WireField(number, value, message[field_start:position])
             continue
         if kind == BYTES:
-            short = at < length and message[at] < 0x80
-            size, at = (message[at], at + 1) if short else _read_varint(message, at)
+            is_one_byte = position < length and message[position] < 0x80
+            size, position = (message[position], position + 1) if is_one_byte else _read_varint(message, position)
         elif kind in (FIXED32, FIXED64):
             size = 4 if kind == FIXED32 else 8
         else:
             raise ProtobufError(f"wire type {kind} is not part of proto3")
-        end = at + size
+        end = position + size
         if end > length:
             raise ProtobufError(f"field {number} is cut off")
-        yield WireField(number, message[at:end], message[begin:end])
-        at = end
+        yield WireField(number, message[position:end], message[field_start:end])
+        position = end
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    if at < len(data) and data[at] < 0x80:  # the common case
-        return data[at], at + 1
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    if position < len(data) and data[position] < 0x80:  # the common case
+        return data[position], position + 1
     value = 0
     for index in range(_LONGEST_VARINT):
-        if at + index >= len(data):
+        if position + index >= len(data):
             raise ProtobufError("a varint is cut off")
-        byte = data[at + index]
+        byte = data[position + index]
         value |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
-            return value % INT64, at + index + 1
+            return value % INT64, position + index + 1
     raise ProtobufError("a varint has more than ten bytes")

@@ -68,8 +68,8 @@ class Quantity:
     @classmethod
     def from_nano(cls, nano: int, format: Format = "DecimalSI") -> Quantity:  # noqa: A002 - Go's name for it
         """Make a quantity of billionths of a unit."""
-        value, rest = divmod(nano, NANO)
-        if rest:
+        value, remainder = divmod(nano, NANO)
+        if remainder:
             return _make(cls, (nano, -9, not _MIN <= nano <= MAX), format, "")
         return cls.from_int(value, format)
 
@@ -199,7 +199,7 @@ def parse_uncached(text: str) -> Quantity:
     """Parse a quantity without the cache of `parse`."""
     shape = _SHAPE(text)
     if shape is None or not text:
-        raise _wrong(text, "a number with an optional suffix is expected")
+        raise _quantity_error(text, "a number with an optional suffix is expected")
     number = shape.groups("")
     suffix = number[4]
     power = _DECIMAL.get(suffix)
@@ -211,11 +211,11 @@ def parse_uncached(text: str) -> Quantity:
     letter, sign = suffix[:1], suffix[1:2]
     digits = suffix[2:] if sign in ("+", "-") else suffix[1:]
     if letter not in ("e", "E") or not digits.isdecimal():
-        raise _wrong(text, f"{suffix[:20]!r} is not a suffix")
+        raise _quantity_error(text, f"{suffix[:20]!r} is not a suffix")
     digits = digits.lstrip("0") or "0"
     exponent = (int(digits) if len(digits) < 20 else 2 * MAX) * (-1 if sign == "-" else 1)
     if not _MIN <= exponent <= MAX:  # Go's ParseInt refuses numbers that do not fit in 64 bits
-        raise _wrong(text, f"{suffix[:20]!r} is not a suffix")
+        raise _quantity_error(text, f"{suffix[:20]!r} is not a suffix")
     low = (exponent + 2**31) % 2**32 - 2**31  # Go keeps the low 32 bits
     return _decimal(text, number, low, "DecimalExponent")
 
@@ -251,9 +251,9 @@ def _ten(power: int) -> int:
     return ten
 
 
-def _wrong(text: str, why: str) -> QuantityError:
-    shown = text if len(text) <= 40 else text[:40] + "…"
-    return QuantityError(f"{shown!r} is not a quantity: {why}; write it like 1, 500m, 80Gi or 1e3")
+def _quantity_error(text: str, why: str) -> QuantityError:
+    excerpt = text if len(text) <= 40 else text[:40] + "…"
+    return QuantityError(f"{excerpt!r} is not a quantity: {why}; write it like 1, 500m, 80Gi or 1e3")
 
 
 # Sign, leading zeros, the other digits before the point, fraction, suffix.
@@ -268,18 +268,18 @@ def _decimal(text: str, number: _Number, power: int, format_: Format) -> Quantit
     if scale >= -9 and len(digits) <= 18:
         # Go prints a text that looks canonical back verbatim.
         canonical = scale % 3 == 0 and digits[0] != "0" and digits[-3:] != "000"
-        written = text if canonical or text == "0" else ""
-        return _make(Quantity, (negative * int(digits), scale, False), format_, written)
+        verbatim = text if canonical or text == "0" else ""
+        return _make(Quantity, (negative * int(digits), scale, False), format_, verbatim)
     _require_digit(text, number)
     # The mantissa counts billionths, rounded up, so that an amount below one billionth becomes one billionth.
     digits = digits.lstrip("0")
     # So many leading digits (padded with zeros) make up whole billionths.
-    count = len(digits) + scale + 9
-    if digits and count > _LARGEST_POWER + 9:
+    digit_count = len(digits) + scale + 9
+    if digits and digit_count > _LARGEST_POWER + 9:
         mantissa = _LARGEST_NANO
     else:
-        counted = digits[: max(count, 0)]
-        mantissa = int(counted) * _ten(count - len(counted)) if counted else 0
+        counted = digits[: max(digit_count, 0)]
+        mantissa = int(counted) * _ten(digit_count - len(counted)) if counted else 0
         mantissa += bool(digits[len(counted) :].strip("0"))
     return _make(Quantity, (negative * mantissa, -9 if mantissa else scale, True), format_, "")
 
@@ -315,7 +315,7 @@ def _require_digit(text: str, number: _Number) -> None:
     # Go reads a text without digits, such as "+" or ".", as zero, but only on its fast path.
     _, zeros, whole, fraction, _ = number
     if not (zeros or whole or fraction):
-        raise _wrong(text, "there is no digit")
+        raise _quantity_error(text, "there is no digit")
 
 
 def _add(left: _Parts, right: _Parts) -> _Parts:
@@ -330,8 +330,8 @@ def _add(left: _Parts, right: _Parts) -> _Parts:
             return first + second, scale, False
     total = left_number * _ten(left_scale - scale) + right_number * _ten(right_scale - scale)
     # A sum is clamped at ten times the largest number, so that a chain of additions stays bounded.
-    most = 10 * _LARGEST_NANO
-    return max(-most, min(total, most)), scale, True
+    limit = 10 * _LARGEST_NANO
+    return max(-limit, min(total, limit)), scale, True
 
 
 def _times(value: int, power: int) -> int | None:
@@ -345,18 +345,18 @@ def _times(value: int, power: int) -> int | None:
 
 
 def _scale(parts: _Parts, scale: int) -> int:
-    mantissa, own, big = parts
+    mantissa, own_scale, big = parts
     if not big:
-        if own < scale:
-            magnitude = -(-abs(mantissa) // _ten(scale - own))
+        if own_scale < scale:
+            magnitude = -(-abs(mantissa) // _ten(scale - own_scale))
             return magnitude if mantissa > 0 else -magnitude
-        power = own - scale
+        power = own_scale - scale
         exact = _times(mantissa, power)
         if exact is not None:
             return exact
         return wrap64(mantissa * _POWERS[power]) if power in _WRAPPING_POWERS else 0
     # Go's scaledValue, overflow included.
-    difference = scale - own
+    difference = scale - own_scale
     if difference <= 0:
         factor = _POWERS[-difference] if difference > -19 else _MIN
         return wrap64(_low64(mantissa) * factor)
@@ -366,8 +366,8 @@ def _scale(parts: _Parts, scale: int) -> int:
         quotient = abs(number) // divisor
         rounded: int = (quotient if number >= 0 else -quotient) + (number % divisor != 0)
         return rounded
-    quotient, rest = divmod(mantissa, _ten(difference))
-    return wrap64(_low64(quotient) + (rest != 0))
+    quotient, remainder = divmod(mantissa, _ten(difference))
+    return wrap64(_low64(quotient) + (remainder != 0))
 
 
 def _low64(value: int) -> int:

@@ -59,7 +59,7 @@ def decoded(value: Any) -> Any:
 def moment(value: Any) -> datetime | None:
     """Parse a timestamp in the form that API servers write; return None for any other value."""
     try:
-        read = datetime.fromisoformat(text(value))
+        parsed = datetime.fromisoformat(text(value))
     except ValueError:
         return None
-    return read if read.tzinfo else read.replace(tzinfo=UTC)
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)

@@ -49,10 +49,10 @@ class Version:
             bare = part.lstrip("0")
             # Strip leading zeros, but keep one where no digit would remain.
             parts.append(part if len(part) < 2 else bare if bare and bare[0] in _DIGITS else "0" + bare)
-        lacking = 3 - len(parts)
-        if lacking and ("+" in parts[-1] or "-" in parts[-1]):
-            raise _wrong(text, "a short version cannot have a prerelease or build part")
-        return Version.parse(".".join(parts + ["0"] * lacking))
+        missing_parts = 3 - len(parts)
+        if missing_parts and ("+" in parts[-1] or "-" in parts[-1]):
+            raise _semver_error(text, "a short version cannot have a prerelease or build part")
+        return Version.parse(".".join(parts + ["0"] * missing_parts))
 
     @property
     def major(self) -> int:
@@ -87,7 +87,7 @@ class Version:
 def _parse(text: str) -> Version:
     shape = _SHAPE(text)
     if shape is None:
-        raise _wrong(text, "major.minor.patch is expected, without a leading v or leading zeros")
+        raise _semver_error(text, "major.minor.patch is expected, without a leading v or leading zeros")
     *numbers, prerelease, _ = shape.groups()
     parts: tuple[tuple[int, int, str], ...] = ()
     if prerelease:
@@ -104,12 +104,12 @@ _cached_parse = lru_cache(maxsize=4096)(_parse)
 
 def _number(text: str, digits: str) -> int:
     if len(digits) > 1 and digits[0] == "0":
-        raise _wrong(text, f"the prerelease number {digits} has a leading zero")
+        raise _semver_error(text, f"the prerelease number {digits} has a leading zero")
     if len(digits) > 20 or int(digits) > _LARGEST:
-        raise _wrong(text, f"{digits[:25]} is too large")
+        raise _semver_error(text, f"{digits[:25]} is too large")
     return int(digits)
 
 
-def _wrong(text: str, why: str) -> SemverError:
-    shown = text if len(text) <= 64 else text[:64] + "…"
-    return SemverError(f"{shown!r} is not a semantic version 2.0.0: {why}; write it like 1.2.3 or 1.2.3-rc.1")
+def _semver_error(text: str, why: str) -> SemverError:
+    excerpt = text if len(text) <= 64 else text[:64] + "…"
+    return SemverError(f"{excerpt!r} is not a semantic version 2.0.0: {why}; write it like 1.2.3 or 1.2.3-rc.1")

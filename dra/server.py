@@ -179,11 +179,11 @@ class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
         declared = self.declared
         if declared.minor not in {0, self.minor}:
             contradictions.append(f"version 1.{declared.minor}: it is 1.{self.minor}")
-        for gate, wanted in sorted(declared.gates.items()):
+        for gate, declared_state in sorted(declared.gates.items()):
             on = self.gates.get(gate)
-            if gate not in _STAGE_GATES and on != wanted:
+            if gate not in _STAGE_GATES and on != declared_state:
                 actual = "the server does not have it" if on is None else f"it is {_boolean(on)}"
-                contradictions.append(f"{gate}={_boolean(wanted)}: {actual}")
+                contradictions.append(f"{gate}={_boolean(declared_state)}: {actual}")
         return tuple(contradictions)
 
     def doubts(self) -> str:
@@ -211,7 +211,7 @@ def known_of(minor: int, reported: Mapping[str, bool], declared: Declared = Decl
     gates = _expand_stages(nearest, declared.gates)
     # If the server reports that a gate is off, the gates that need this gate are off: otherwise it would not have
     # started.
-    off = {gate for gate, on in reported.items() if not on}
+    off = {gate for gate, state in reported.items() if not state}
     if nearest >= _DEPENDENCIES_CHECKED_SINCE:
         gates |= {gate: False for gate, needs in NEEDS.items() if not off.isdisjoint(needs)}
     gates |= reported
@@ -226,12 +226,12 @@ def _expand_stages(minor: int, declared: Mapping[str, bool]) -> dict[str, bool]:
 
     A gate that is declared by its own name keeps its value.
     """
-    known = known_gates(minor)
+    stages = known_gates(minor)
     expanded: dict[str, bool] = {}
     for name, maturity in _STAGE_GATES.items():
         if name in declared:
-            expanded |= {gate: declared[name] for gate, stage in known.items() if stage.maturity == maturity}
-    return expanded | {gate: on for gate, on in declared.items() if gate in known}
+            expanded |= {gate: declared[name] for gate, stage in stages.items() if stage.maturity == maturity}
+    return expanded | {gate: on for gate, on in declared.items() if gate in stages}
 
 
 def _nearest(minor: int) -> int:
@@ -250,18 +250,18 @@ def known_gates(minor: int) -> dict[str, GateStage]:
 
 def server_of(minor: int = NEWEST, changes: Mapping[str, bool] | None = None) -> Server:
     """Make a server with default gates and these changes; raise ServerError if Kubernetes would not start with them."""
-    known = known_gates(minor)
+    stages = known_gates(minor)
     if not OLDEST <= minor <= NEWEST:
         raise ServerError(f"Kubernetes 1.{minor} is not supported", f"1.{OLDEST} to 1.{NEWEST} are")
     for gate, value in (changes or {}).items():
         if gate not in _STAGE_GATES:
-            _require_settable(gate, minor, known, wanted=value)
-    on = {gate: stage.on for gate, stage in known.items()} | _expand_stages(minor, changes or {})
-    gates = frozenset([gate for gate, value in on.items() if value])
+            _require_settable(gate, minor, stages, value=value)
+    states = {gate: stage.on for gate, stage in stages.items()} | _expand_stages(minor, changes or {})
+    gates = frozenset([gate for gate, value in states.items() if value])
     for gate, needs in NEEDS.items() if minor >= _DEPENDENCIES_CHECKED_SINCE else ():
-        missing = [need for need in needs if need not in gates]
-        if gate in gates and missing:
-            raise ServerError(f"Kubernetes 1.{minor} does not start with {gate} on and {missing[0]} off")
+        disabled_needs = [need for need in needs if need not in gates]
+        if gate in gates and disabled_needs:
+            raise ServerError(f"Kubernetes 1.{minor} does not start with {gate} on and {disabled_needs[0]} off")
     return Server(minor, gates)
 
 
@@ -282,14 +282,14 @@ def mistakes(version: str, gates: Mapping[str, bool]) -> Iterator[tuple[str, Ser
     except ServerError as error:
         yield "", error
     for gate, on in gates.items():
-        wrong: list[ServerError] = []
+        errors: list[ServerError] = []
         for minor in minors if gate not in _STAGE_GATES else ():
             try:
-                _require_settable(gate, minor, known_gates(minor), wanted=on)
+                _require_settable(gate, minor, known_gates(minor), value=on)
             except ServerError as error:
-                wrong.append(error)
-        if wrong and len(wrong) == len(minors):
-            yield gate, wrong[0]
+                errors.append(error)
+        if errors and len(errors) == len(minors):
+            yield gate, errors[0]
 
 
 def read_minor(version: str) -> int:
@@ -304,32 +304,32 @@ def read_minor(version: str) -> int:
 def read_changes(text: str) -> dict[str, bool]:
     """Parse the value of a server's `--feature-gates`. If the list names a gate twice, the last value counts."""
     changes: dict[str, bool] = {}
-    for piece in filter(None, map(str.strip, text.split(","))):
-        gate, _, value = piece.partition("=")
-        wanted = _BOOLEANS.get(value.strip().lower())
-        if wanted is None:
-            raise ServerError(f"{piece[:80]!r} is not GATE=true or GATE=false")
-        changes[gate.strip()] = wanted
+    for entry in filter(None, map(str.strip, text.split(","))):
+        gate, _, value = entry.partition("=")
+        state = _BOOLEANS.get(value.strip().lower())
+        if state is None:
+            raise ServerError(f"{entry[:80]!r} is not GATE=true or GATE=false")
+        changes[gate.strip()] = state
     return changes
 
 
-def _require_settable(gate: str, minor: int, known: Mapping[str, GateStage], *, wanted: bool) -> None:
+def _require_settable(gate: str, minor: int, stages: Mapping[str, GateStage], *, value: bool) -> None:
     """Raise ServerError if a server of this minor does not start with the gate set to `wanted`."""
-    stage = known.get(gate)
+    stage = stages.get(gate)
     if stage is not None:
-        if stage.locked and wanted != stage.on:
+        if stage.locked and value != stage.on:
             raise ServerError(
-                f"{gate} cannot be set to {_boolean(wanted)}: Kubernetes 1.{minor} has it locked to {_boolean(stage.on)}",
+                f"{gate} cannot be set to {_boolean(value)}: Kubernetes 1.{minor} has it locked to {_boolean(stage.on)}",
                 "leave it out",
             )
         return
-    later = GATES.get(gate)
-    if later is not None:
+    own_stages = GATES.get(gate)
+    if own_stages is not None:
         raise ServerError(
-            f"Kubernetes 1.{minor} has no feature gate {gate}", f"1.{later[0].since} is the first that has it"
+            f"Kubernetes 1.{minor} has no feature gate {gate}", f"1.{own_stages[0].since} is the first that has it"
         )
-    similar = difflib.get_close_matches(gate[:80], [*known, *_STAGE_GATES], n=1, cutoff=0.7)
-    names = ", ".join(sorted(known))
+    similar = difflib.get_close_matches(gate[:80], [*stages, *_STAGE_GATES], n=1, cutoff=0.7)
+    names = ", ".join(sorted(stages))
     hint = (
         f"did you mean {similar[0]}?"
         if similar

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 
-def list_first(names: Collection[str], most: int, between: str = ", ") -> str:
+def list_first(names: Collection[str], limit: int, separator: str = ", ") -> str:
     """Return the first `most` names as a text, with the number of further names: a, b and 3 more."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return between.join(islice(names, most)) + more
+    remainder = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return separator.join(islice(names, limit)) + remainder
 
 
 def count_of(number: int, noun: str) -> str:

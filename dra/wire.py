@@ -151,8 +151,8 @@ def _read(type_: type, value: Any) -> Any:
     if type_ is not Quantity:
         raise NotImplementedError(f"no reader for {type_}")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        given = "null" if value is None else type(value).__name__
-        raise ValueError(f"expected a quantity, got {given}")  # noqa: TRY004  msgspec adds the path to a ValueError only
+        type_text = "null" if value is None else type(value).__name__
+        raise ValueError(f"expected a quantity, got {type_text}")  # noqa: TRY004  msgspec adds the path to a ValueError only
     return from_json(value)
 
 
