@@ -22,27 +22,27 @@ if TYPE_CHECKING:
     Request = TypeVar("Request", ExactDeviceRequest, DeviceSubRequest)
 
 
-def claim(given: ResourceClaim) -> ResourceClaim:
-    return replace(given, spec=claim_spec(given.spec))
+def claim(original: ResourceClaim) -> ResourceClaim:
+    return replace(original, spec=claim_spec(original.spec))
 
 
-def template(given: ResourceClaimTemplate) -> ResourceClaimTemplate:
-    return replace(given, spec=replace(given.spec, spec=claim_spec(given.spec.spec)))
+def template(original: ResourceClaimTemplate) -> ResourceClaimTemplate:
+    return replace(original, spec=replace(original.spec, spec=claim_spec(original.spec.spec)))
 
 
-def claim_spec(given: ResourceClaimSpec) -> ResourceClaimSpec:
+def claim_spec(spec: ResourceClaimSpec) -> ResourceClaimSpec:
     requests = []
-    for request in given.devices.requests:
+    for request in spec.devices.requests:
         exactly = _request(request.exactly) if request.exactly is not None else None
         alternatives = tuple(map(_request, request.first_available))
         requests.append(replace(request, exactly=exactly, first_available=alternatives))
-    return replace(given, devices=replace(given.devices, requests=tuple(requests)))
+    return replace(spec, devices=replace(spec.devices, requests=tuple(requests)))
 
 
-def _request(given: Request) -> Request:
-    mode = given.allocation_mode or "ExactCount"
-    count = 1 if mode == "ExactCount" and given.count == 0 else given.count
+def _request(original: Request) -> Request:
+    mode = original.allocation_mode or "ExactCount"
+    count = 1 if mode == "ExactCount" and original.count == 0 else original.count
     tolerations = tuple(
-        toleration if toleration.operator else replace(toleration, operator="Equal") for toleration in given.tolerations
+        toleration if toleration.operator else replace(toleration, operator="Equal") for toleration in original.tolerations
     )
-    return replace(given, allocation_mode=mode, count=count, tolerations=tolerations)
+    return replace(original, allocation_mode=mode, count=count, tolerations=tolerations)

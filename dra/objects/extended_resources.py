@@ -45,12 +45,12 @@ def serve_resources(classes: Iterable[DeviceClass]) -> dict[str, str]:
     """Map each resource name to the class that serves it: the newest class, or the lexically first of equal age."""
     ordered = sorted(classes, key=lambda class_: class_.metadata.name, reverse=True)
     ordered.sort(key=lambda class_: class_.metadata.creation_timestamp)
-    served = {IMPLICIT + class_.metadata.name: class_.metadata.name for class_ in ordered}
+    serving = {IMPLICIT + class_.metadata.name: class_.metadata.name for class_ in ordered}
     for class_ in ordered:
         resource = class_.spec.extended_resource_name or ""
         if is_extended(resource):
-            served[resource] = class_.metadata.name
-    return served
+            serving[resource] = class_.metadata.name
+    return serving
 
 
 def is_extended(resource: str) -> bool:
@@ -89,41 +89,41 @@ def extended_claim(
     The claim's name is a placeholder, because the API server generates the name.
     """
     plugins = {name for name, amount in (allocatable or {}).items() if amount.value()}
-    wanted = [name for name in served_resources(pod, serving) if name not in plugins]
-    if not wanted:
+    resources = [name for name in served_resources(pod, serving) if name not in plugins]
+    if not resources:
         return None
     containers = pod.spec.all_containers
     init_count = len(pod.spec.init_containers)
-    starting = [at for at in range(init_count) if containers[at].restart_policy != "Always"]
+    init_indices = [index for index in range(init_count) if containers[index].restart_policy != "Always"]
     requests: list[DeviceRequest] = []
     mappings: list[ContainerExtendedResourceRequest] = []
-    for resource in wanted:
+    for resource in resources:
         device_class = serving[resource]
         # Each container and each sidecar gets a request of its own.
-        own: dict[int, DeviceRequest] = {}
-        for at, container in enumerate(containers):
-            if at not in starting and (count := _count(container, resource)):
-                own[at] = _request(at, container, resource, device_class, count)
-                mappings.append(_mapping(container, resource, own[at].name))
+        own_requests: dict[int, DeviceRequest] = {}
+        for index, container in enumerate(containers):
+            if index not in init_indices and (count := _count(container, resource)):
+                own_requests[index] = _request(index, container, resource, device_class, count)
+                mappings.append(_mapping(container, resource, own_requests[index].name))
         # An init container ends before later containers start, so it reuses their whole requests and requests only the
         # devices that are missing then. All init containers share one request, the largest that any of them needs.
         largest: DeviceRequest | None = None
-        most = 0
+        largest_count = 0
         shared: list[tuple[Container, str]] = []  # "" for the shared request of init containers
-        for at in starting:
-            container = containers[at]
-            missing = _count(container, resource)
-            for later, request in own.items():
-                if later > at and missing > 0 and request.exactly is not None:
+        for index in init_indices:
+            container = containers[index]
+            lacking = _count(container, resource)
+            for later, request in own_requests.items():
+                if later > index and lacking > 0 and request.exactly is not None:
                     shared.append((container, request.name))
-                    missing -= request.exactly.count or 0
-            if missing > 0:
+                    lacking -= request.exactly.count or 0
+            if lacking > 0:
                 shared.append((container, ""))
-            if missing > most:
-                largest, most = _request(at, container, resource, device_class, missing), missing
+            if lacking > largest_count:
+                largest, largest_count = _request(index, container, resource, device_class, lacking), lacking
         if largest is not None:
             requests.append(largest)
-        requests += own.values()
+        requests += own_requests.values()
         name = largest.name if largest is not None else ""
         mappings += [_mapping(container, resource, request or name) for container, request in shared]
     requests.sort(key=lambda request: request.name)
@@ -144,11 +144,11 @@ def _count(container: Container, resource: str) -> int:
     return (amount.as_int() or 0) if amount is not None else 0
 
 
-def _request(at: int, container: Container, resource: str, device_class: str, count: int) -> DeviceRequest:
+def _request(container_index: int, container: Container, resource: str, device_class: str, count: int) -> DeviceRequest:
     """Make a request. Its name has the index of the container, and of the resource among the container's resources."""
     index = sorted(requests_of(container)).index(resource)
     exactly = ExactDeviceRequest(device_class_name=device_class, allocation_mode="ExactCount", count=count)
-    return DeviceRequest(name=f"container-{at}-request-{index}", exactly=exactly)
+    return DeviceRequest(name=f"container-{container_index}-request-{index}", exactly=exactly)
 
 
 def _mapping(container: Container, resource: str, request: str) -> ContainerExtendedResourceRequest:

@@ -35,8 +35,8 @@ class NodeSelectorRequirement(Wire, frozen=True, kw_only=True, gc=True, dict=Tru
         Binary search, because a slice may list a million values, for each node.
         """
         values = self._in_order
-        at = bisect_left(values, value)
-        return at < len(values) and values[at] == value
+        index = bisect_left(values, value)
+        return index < len(values) and values[index] == value
 
 
 class NodeSelectorTerm(Wire, frozen=True, kw_only=True):
@@ -118,19 +118,19 @@ def _mistakes(term: NodeSelectorTerm) -> Iterator[str]:
             yield f"field {field.key!r} takes In or NotIn with exactly one value"
 
 
-def _meets(requirement: NodeSelectorRequirement, have: str | None) -> bool:
+def _meets(requirement: NodeSelectorRequirement, value: str | None) -> bool:
     """Whether a label or field meets a requirement that has no mistake."""
     match requirement.operator:
         case "In":
-            return have is not None and requirement.lists(have)
+            return value is not None and requirement.lists(value)
         case "NotIn":
-            return have is None or not requirement.lists(have)
+            return value is None or not requirement.lists(value)
         case "Exists":
-            return have is not None
+            return value is not None
         case "DoesNotExist":
-            return have is None
+            return value is None
         case operator:
-            number, bound = None if have is None else int64(have), int64(requirement.values[0])
+            number, bound = None if value is None else int64(value), int64(requirement.values[0])
             if number is None or bound is None:
                 return False
             return number > bound if operator == "Gt" else number < bound

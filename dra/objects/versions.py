@@ -94,12 +94,12 @@ def _claim(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any
             continue
         if "exactly" in request:
             unknown.append(f"{path}/devices/requests/{index}/exactly")
-        rest = {name: value for name, value in request.items() if name != "exactly" and name not in _EXACT}
+        remaining = {name: value for name, value in request.items() if name != "exactly" and name not in _EXACT}
         exact = {name: request[name] for name in _EXACT if name in request}
         # An empty list counts as set; an empty string or zero does not.
         if any(value is not None and value not in ("", 0) for value in exact.values()):
-            rest["exactly"] = exact
-        requests.append(rest)
+            remaining["exactly"] = exact
+        requests.append(remaining)
     return {**spec, "devices": {**devices, "requests": requests}}
 
 

@@ -99,15 +99,15 @@ class Demands:
 
         def most_of(ask: Ask) -> Most:
             key = _key(ask)
-            known = self._most.get(key)
-            if known is not None:
-                return known
+            cached = self._most.get(key)
+            if cached is not None:
+                return cached
             scan = self._scans.pop(key, None)
             if scan is None or scan.published != self._published:
                 scan = _FleetScan(ask, stock, self._published, scan.valid_results(stock) if scan is not None else {})
             self._scans[key] = scan
             # Drop the least recently used scans: a tenant may write a new selector in each claim.
-            pages = sum(kept.size for kept in self._scans.values())
+            pages = sum(scan_.size for scan_ in self._scans.values())
             while len(self._scans) > 1 and (pages > self._max_pages or len(self._scans) > MAX_SCANS):
                 pages -= self._scans.pop(next(iter(self._scans))).size
             most = scan.resume(budget)
@@ -138,7 +138,7 @@ class Demands:
 class _FleetScan:
     """A scan of all devices for those that match a request. It stops when a budget ends, and can be resumed."""
 
-    def __init__(self, ask: Ask, stock: Stock, published: int, known: Seen) -> None:
+    def __init__(self, ask: Ask, stock: Stock, published: int, earlier_results: Seen) -> None:
         """Begin a scan. `published` numbers the set of published slices; `known` has results of an earlier scan."""
         self.published = published
         self.scanned: Seen = {}
@@ -146,7 +146,7 @@ class _FleetScan:
         class_ = stock.classes.get(ask.device_class_name)
         self._uncompiled: list[str] = []  # expressions of selectors, in reverse order
         self._selectors: list[Selector] = []
-        self._known = known
+        self._known = earlier_results
         self._pages: list[Page] = []
         self._characters = 0  # the total length of all selectors
         if class_ is not None:
@@ -170,20 +170,20 @@ class _FleetScan:
 
     def valid_results(self, stock: Stock) -> Seen:
         """Return the results for slices that are still published."""
-        known = self._known | self.scanned
-        return {page: known[page] for page in stock.pages.values() if page in known}
+        results = self._known | self.scanned
+        return {page: results[page] for page in stock.pages.values() if page in results}
 
     def resume(self, budget: Budget) -> Most:
         """Scan the remaining devices, and return the result."""
         if self._result is not None:
             return self._result
-        before, whole = self._progress, budget.spent == 0
+        progress_before, has_full_budget = self._progress, budget.spent == 0
         try:
             self._scan(budget)
         except SelectorError:
             self._result = NOTHING  # a selector that does not compile selects nothing
         except OutOfBudget:
-            if self._progress != before or not whole:
+            if self._progress != progress_before or not has_full_budget:
                 raise
             # A whole budget made no progress, so no later call will: the claim counts by its own text.
             self._result = NOTHING
@@ -205,11 +205,11 @@ class _FleetScan:
         # A selector is compiled as a whole and charged afterwards, so that each call makes progress. The API server
         # allows selectors of 10 KiB, which take some hundredths of a second to compile.
         while self._uncompiled:
-            own = Budget(step_limits.COUNTED_CLAIM, max_call_steps=budget.max_call_steps)
-            selector = compile_selector(self._uncompiled[-1], budget=own)
+            compile_budget = Budget(step_limits.COUNTED_CLAIM, max_call_steps=budget.max_call_steps)
+            selector = compile_selector(self._uncompiled[-1], budget=compile_budget)
             self._uncompiled.pop()
             self._selectors.append(selector)
-            budget.charge(own.spent)
+            budget.charge(compile_budget.spent)
         while self._pages:
             page = self._pages[-1]
             budget.charge(_STEPS_PER_KNOWN_PAGE)
@@ -248,10 +248,10 @@ class _FleetScan:
                 amounts = None
             if amounts is not None and all(amount <= capacity[name].value for name, amount in amounts.items()):
                 self._charged[text] = {name: amount.nano for name, amount in amounts.items()}
-        taken = self._charged[text]
-        if taken is None:
+        amounts_of_device = self._charged[text]
+        if amounts_of_device is None:
             return None
-        return held_of(driver, device, taken if device.allow_multiple_allocations else None)
+        return held_of(driver, device, amounts_of_device if device.allow_multiple_allocations else None)
 
 
 def _amounts(spec: ResourceClaimSpec, most_of: Callable[[Ask], Most]) -> Amounts:
@@ -264,18 +264,18 @@ def _amounts(spec: ResourceClaimSpec, most_of: Callable[[Ask], Most]) -> Amounts
         exactly = request.exactly
         if exactly is not None and exactly.admin_access:
             continue
-        held: dict[tuple[str, str], int] = {}
+        amounts_of_request: dict[tuple[str, str], int] = {}
         for ask in request.alternatives.values():
             most, count = most_of(ask), max(ask.count, 1)
             wants_all = ask.allocation_mode == "All"
             if not most.largest:  # by the claim's own text
-                each = {name: amount.nano for name, amount in _capacity(ask).items()} | {DEVICES: ONE}
-                amounts = _times(each, ALL if wants_all else count)
+                amounts_of_one = {name: amount.nano for name, amount in _capacity(ask).items()} | {DEVICES: ONE}
+                amounts = _times(amounts_of_one, ALL if wants_all else count)
             else:
                 amounts = most.sum if wants_all else _times(most.largest, count)
             for class_name in (ask.device_class_name, ALL_CLASSES):
-                _raise(held, {(class_name, resource): amount for resource, amount in amounts.items()})
-        parts.append(held)
+                _raise(amounts_of_request, {(class_name, resource): amount for resource, amount in amounts.items()})
+        parts.append(amounts_of_request)
     return total(parts)
 
 
@@ -294,17 +294,17 @@ def _capacity(ask: Ask) -> dict[str, Quantity]:
     return ask.capacity.requests if ask.capacity is not None else {}
 
 
-def _raise(most: dict[T, int], amounts: Mapping[T, int]) -> None:
+def _raise(largest: dict[T, int], amounts: Mapping[T, int]) -> None:
     for resource, amount in amounts.items():
-        most[resource] = max(most.get(resource, 0), amount)
+        largest[resource] = max(largest.get(resource, 0), amount)
 
 
 def _second_largest(nodes: Collection[Held]) -> Held:
     """Return, for each amount, the second largest over the nodes with devices, or the amount of the only such node."""
-    having = [held for held in nodes if held]
+    nodes_with_devices = [held for held in nodes if held]
     largest: Held = {}
-    for resource in {resource for held in having for resource in held}:
-        amounts = sorted((held.get(resource, 0) for held in having), reverse=True)
+    for resource in {resource for held in nodes_with_devices for resource in held}:
+        amounts = sorted((held.get(resource, 0) for held in nodes_with_devices), reverse=True)
         largest[resource] = amounts[min(1, len(amounts) - 1)]
     return {resource: amount for resource, amount in largest.items() if amount}
 

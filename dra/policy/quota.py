@@ -100,9 +100,9 @@ class QuotaLine(msgspec.Struct, frozen=True):
         most = self.write(self.remaining)
         waiting = f", including {self.write(self.waiting)} by pods that wait for devices" if self.waiting else ""
         by = f" by {self.replicas} replicas" if self.replicas != 1 else ""
-        some = f", enough for {self.replicas_left} of the replicas" if by and self.exceeded else ""
+        enough = f", enough for {self.replicas_left} of the replicas" if by and self.exceeded else ""
         use = f"{used} of {hard} used{waiting}"
-        return f"quota {self.key}: {requested} requested{by}, {use}; at most {most} can be requested{some}"
+        return f"quota {self.key}: {requested} requested{by}, {use}; at most {most} can be requested{enough}"
 
 
 def write_amount(key: str, amount: int) -> str:
@@ -140,12 +140,12 @@ def misread(quota: DeviceQuota) -> str:
     invalid = [key for key in keys[:MAX_LINES] if not read_key(key)] + keys[MAX_LINES:]
     if not invalid:
         return ""
-    named = [repr(key[:_MAX_SHOWN_KEY]) for key in invalid[:_MAX_SHOWN]]
+    shown_keys = [repr(key[:_MAX_SHOWN_KEY]) for key in invalid[:_MAX_SHOWN]]
     if len(invalid) > _MAX_SHOWN:
-        named.append(f"{len(invalid) - _MAX_SHOWN} more")
+        shown_keys.append(f"{len(invalid) - _MAX_SHOWN} more")
     why = f"a key is <class>/{DEVICES}, <class>/{SHARES} or <class>/<capacity>, where <class> can be * for all classes"
-    most = f", and a quota has at most {MAX_LINES} keys" if len(keys) > MAX_LINES else ""
-    return f"these keys limit nothing: {', '.join(named)}; {why}{most}"
+    limit = f", and a quota has at most {MAX_LINES} keys" if len(keys) > MAX_LINES else ""
+    return f"these keys limit nothing: {', '.join(shown_keys)}; {why}{limit}"
 
 
 def amount_of(limit: Limit, amounts: Amounts) -> int:
@@ -230,10 +230,10 @@ def quota_lines(
         limits = [limit for limit in limits_of(quota) if unrequested or amount_of(limit, requested)]
         if not limits:
             continue
-        used, coming = used_by_claims(quota), waiting(quota)
+        used, pending = used_by_claims(quota), waiting(quota)
         for limit in limits:
-            key, more = f"{limit.quota}: {limit.key}", amount_of(limit, coming)
-            line = QuotaLine(key, amount_of(limit, requested), limit.hard.nano, amount_of(limit, used) + more, more)
+            key, pending_amount = f"{limit.quota}: {limit.key}", amount_of(limit, pending)
+            line = QuotaLine(key, amount_of(limit, requested), limit.hard.nano, amount_of(limit, used) + pending_amount, pending_amount)
             lines.append(line)
     return tuple(lines)
 

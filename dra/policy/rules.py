@@ -191,12 +191,12 @@ class Rules:
         peers = tuple(by_name.values())
         against: dict[str, set[str]] = {name: set() for name in by_name}
         for rule in rules:
-            wide = rule.scope == POOL
+            is_pool_scope = rule.scope == POOL
             for bearer, others in _clashes(rule, peers, charge):
-                mine = against[bearer.name]
+                bearer_conflicts = against[bearer.name]
                 for other in others:
-                    if other is not bearer and (wide or rule.reaches(bearer, other)):
-                        mine.add(other.name)
+                    if other is not bearer and (is_pool_scope or rule.reaches(bearer, other)):
+                        bearer_conflicts.add(other.name)
                         against[other.name].add(bearer.name)
         return {name: frozenset(others) for name, others in against.items() if others}
 
@@ -212,12 +212,12 @@ class Rules:
             by_driver.setdefault(pool.id[0], []).append(pool)
         against: dict[DeviceId, set[DeviceId]] = {}
         for rule in self.about_nodes:
-            mine = by_driver.get(rule.driver, [])
-            if len(mine) < 2:
+            pools_of_driver = by_driver.get(rule.driver, [])
+            if len(pools_of_driver) < 2:
                 continue
             # Devices of unusable pools count as well, because claims may hold them.
-            known = (peer for pool in mine for peer in _peers((*pool.accessible, *pool.unusable)).values())
-            peers = [peer for peer in known if peer.node == node]
+            all_peers = (peer for pool in pools_of_driver for peer in _peers((*pool.accessible, *pool.unusable)).values())
+            peers = [peer for peer in all_peers if peer.node == node]
             for bearer, others in _clashes(rule, peers, charge):
                 for other in others:
                     if bearer.pool != other.pool:

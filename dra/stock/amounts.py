@@ -65,8 +65,8 @@ def corrected(sums: Mapping[str, Amounts], differences: Iterable[Difference]) ->
     parts: dict[str, list[Amounts]] = {}
     for namespace, before, after in differences:
         if before != after:
-            less = {key: -amount for key, amount in before.items()}
-            parts.setdefault(namespace, [sums.get(namespace, {})]).extend((less, after))
+            subtracted = {key: -amount for key, amount in before.items()}
+            parts.setdefault(namespace, [sums.get(namespace, {})]).extend((subtracted, after))
     new_sums = {**sums}
     for namespace, of_namespace in parts.items():
         new_sums[namespace] = total(of_namespace)

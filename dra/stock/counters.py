@@ -18,18 +18,18 @@ Counters = dict[str, dict[str, int]]  # counter set → counter → nano-units
 
 def available(pool: Pool, use: PoolUse) -> Counters:
     """Return the remaining value of every counter of a pool."""
-    left = {name: dict(counters) for name, counters in pool.counters.items()}
-    if not left or not (use.dedicated or use.shared):
-        return left
+    remaining = {name: dict(counters) for name, counters in pool.counters.items()}
+    if not remaining or not (use.dedicated or use.shared):
+        return remaining
     for page in pool.pages():
         for device in page.devices:
             if not device.consumes_counters or not use.holds(device.name):
                 continue
             for consumption in device.consumes_counters:
-                counters = left[consumption.counter_set]
+                counters = remaining[consumption.counter_set]
                 for name, counter in consumption.counters.items():
                     counters[name] -= counter.value.nano
-    return left
+    return remaining
 
 
 def overdrawn(counters: Counters) -> list[tuple[str, str]]:

@@ -144,9 +144,9 @@ def gather(
         if pool.status is not PoolStatus.OK:
             # A lookup by device name takes the first page: the node's own pages, then pages without a node name, then
             # pages of other nodes, each with the newest first.
-            named = [(page.slice.spec.node_name, page) for page in every[id_]]
-            named.sort(key=lambda pair: (pair[0] != own_name, bool(pair[0]), -pair[1].generation))
-            pool = msgspec.structs.replace(pool, unusable=tuple([page for _, page in named]))
+            pages_by_node = [(page.slice.spec.node_name, page) for page in every[id_]]
+            pages_by_node.sort(key=lambda pair: (pair[0] != own_name, bool(pair[0]), -pair[1].generation))
+            pool = msgspec.structs.replace(pool, unusable=tuple([page for _, page in pages_by_node]))
         pools.append(pool)
     return sorted(pools, key=lambda pool: (pool.binding, pool.id[0].encode(), pool.id[1].encode()))
 
@@ -158,13 +158,13 @@ def newest(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
     for slice_ in slices:
         part = _pool_of(slice_), slice_.spec.node_name or ""
         generations[part] = max(slice_.spec.pool.generation, generations.get(part, 0))
-    kept: list[ResourceSlice] = []
+    kept_slices: list[ResourceSlice] = []
     for slice_ in slices:
         pool = _pool_of(slice_)
         of_node, of_no_node = generations[pool, slice_.spec.node_name or ""], generations.get((pool, ""), 0)
         if slice_.spec.pool.generation == max(of_node, of_no_node):
-            kept.append(slice_)
-    return kept
+            kept_slices.append(slice_)
+    return kept_slices
 
 
 def _pool_of(slice_: ResourceSlice) -> PoolId:
@@ -179,7 +179,7 @@ def usable(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
     pools: dict[PoolId, list[ResourceSlice]] = {}
     for slice_ in newest(slices):
         pools.setdefault(_pool_of(slice_), []).append(slice_)
-    kept: list[ResourceSlice] = []
+    kept_slices: list[ResourceSlice] = []
     for members in pools.values():
         counters: dict[str, set[str]] = {}
         by_node: dict[str, list[ResourceSlice]] = {}
@@ -188,12 +188,12 @@ def usable(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
             for counter_set in slice_.spec.shared_counters:
                 counters.setdefault(counter_set.name, set()).update(counter_set.counters)
         of_no_node = by_node.get("", [])
-        for node, own in by_node.items():
-            visible = own + of_no_node if node else own
-            expected = own[0].spec.pool.resource_slice_count
+        for node, own_slices in by_node.items():
+            visible = own_slices + of_no_node if node else own_slices
+            expected = own_slices[0].spec.pool.resource_slice_count
             if len(visible) <= expected <= len(members) and not _is_invalid(visible, counters):
-                kept += own
-    return kept
+                kept_slices += own_slices
+    return kept_slices
 
 
 class PoolDevices(msgspec.Struct, frozen=True):
@@ -284,12 +284,12 @@ def _pool(id_: PoolId, reached: list[Page], every: tuple[Page, ...], reading: Re
     devices = [device for page in accessible for device in page.devices]
     binding = any(device.binding_conditions is not None for device in devices)
     reason = ""
-    known: set[str] = set()
+    device_names: set[str] = set()
     for device in devices:
-        if device.name in known:
+        if device.name in device_names:
             reason = reason or f"two devices are called {device.name}"
-        known.add(device.name)
-    rest: list[Page] = []
+        device_names.add(device.name)
+    other_pages: list[Page] = []
     if len(reached) != expected:
         if reading.oldest:  # 1.34 allocates devices of incomplete pools if their names are unique
             if reason:
@@ -304,17 +304,17 @@ def _pool(id_: PoolId, reached: list[Page], every: tuple[Page, ...], reading: Re
             return Pool(id_, PoolStatus.INCOMPLETE, reason)
         if len(reached) < len(current):
             names = {page.name for page in reached}
-            rest = [other for other in current if other.name not in names]
+            other_pages = [other for other in current if other.name not in names]
     if not reading.enabled(gates.COUNTERS):
         return Pool(id_, PoolStatus.INVALID, reason) if reason else Pool(id_, accessible=accessible, binding=binding)
     counters: dict[str, dict[str, int]] = {}
-    for page in (*in_order, *rest):
+    for page in (*in_order, *other_pages):
         for counter_set in page.slice.spec.shared_counters:
             if counter_set.name in counters:
                 reason = reason or f"counter set {counter_set.name} is declared twice"
             amounts = {name: counter.value.nano for name, counter in counter_set.counters.items()}
             counters[counter_set.name] = amounts
-    elsewhere = [page for page in rest if not page.slice.spec.shared_counters]
+    elsewhere = [page for page in other_pages if not page.slice.spec.shared_counters]
     consuming = (page.devices for page in (*accessible, *elsewhere))
     reason = reason or _unknown_counter(consuming, counters)
     if reason:

@@ -176,13 +176,13 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
 
         The history gets one change for each kind.
         """
-        moved: dict[type, dict[str, Stocked | None]] = {}
+        changed_objects: dict[type, dict[str, Stocked | None]] = {}
         for obj in removed:
-            moved.setdefault(type(obj), {})[_key(obj)] = None
+            changed_objects.setdefault(type(obj), {})[_key(obj)] = None
         for obj in objects:
-            moved.setdefault(type(obj), {})[_key(obj)] = obj
+            changed_objects.setdefault(type(obj), {})[_key(obj)] = obj
         stock = self
-        for type_, of_kind in moved.items():
+        for type_, of_kind in changed_objects.items():
             stock = stock._change(type_, of_kind)
         return stock
 
@@ -253,7 +253,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             server=server,
         )
 
-    def caught_up(self, earlier: Stock, now: Stock) -> Stock:
+    def caught_up(self, earlier: Stock, current: Stock) -> Stock:
         """Apply the changes between `earlier` and `now` to this stock, which was built from the objects of `earlier`.
 
         So a stock that takes long to build can be built in another thread or process while changes arrive.
@@ -261,7 +261,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         changed: list[Stocked] = []
         removed: list[Stocked] = []
         for field in _FIELD.values():
-            before, after = getattr(earlier, field), getattr(now, field)
+            before, after = getattr(earlier, field), getattr(current, field)
             changed += [obj for key, obj in after.items() if before.get(key) is not obj]
             removed += [obj for key, obj in before.items() if key not in after]
         return self.with_all(changed, removed)
@@ -270,35 +270,35 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         """Return the nodes that changes since an earlier stock may affect; None for all nodes, or if unknown."""
         return self.history.since(earlier.history)
 
-    def _change(self, type_: type, moved: Mapping[str, Stocked | None]) -> Stock:
+    def _change(self, type_: type, changed_objects: Mapping[str, Stocked | None]) -> Stock:
         """Apply a change of objects of one kind. `moved` maps keys to new objects, or to None for removed objects."""
         field = _FIELD[type_]
-        known = getattr(self, field)
-        objects = {**known}
-        for key, obj in moved.items():
+        current = getattr(self, field)
+        objects = {**current}
+        for key, obj in changed_objects.items():
             if obj is not None:
                 objects[key] = obj
             else:
                 objects.pop(key, None)
         changes: dict[str, object] = {field: objects}
-        concerned: frozenset[str] | None = frozenset()
+        affected: frozenset[str] | None = frozenset()
         if type_ is ResourceSlice:
-            slices = {key: obj if isinstance(obj, ResourceSlice) else None for key, obj in moved.items()}
-            concerned = self._update_pages(changes, slices, self.rules)
+            slices = {key: obj if isinstance(obj, ResourceSlice) else None for key, obj in changed_objects.items()}
+            affected = self._update_pages(changes, slices, self.rules)
         elif type_ is ResourceClaim:
-            claims = {key: obj if isinstance(obj, ResourceClaim) else None for key, obj in moved.items()}
-            concerned = self._update_claims(changes, claims)
+            claims = {key: obj if isinstance(obj, ResourceClaim) else None for key, obj in changed_objects.items()}
+            affected = self._update_claims(changes, claims)
         elif type_ is DeviceTaintRule:
-            rules = [rule for key in moved for rule in (known.get(key), objects.get(key)) if rule is not None]
+            rules = [rule for key in changed_objects for rule in (current.get(key), objects.get(key)) if rule is not None]
             tainted = {
                 key: page.slice for key, page in self.pages.items() if any(_may_taint(rule, page) for rule in rules)
             }
-            concerned = self._update_pages(changes, tainted, objects)
+            affected = self._update_pages(changes, tainted, objects)
         elif type_ is Node:
-            concerned = frozenset(moved)
+            affected = frozenset(changed_objects)
         elif type_ is DeviceCompatibility:
-            concerned = None
-        return msgspec.structs.replace(self, **changes, history=self.history.after(concerned))
+            affected = None
+        return msgspec.structs.replace(self, **changes, history=self.history.after(affected))
 
     def _update_pages(
         self,
@@ -307,7 +307,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         rules: Mapping[str, DeviceTaintRule],
     ) -> frozenset[str] | None:
         """Add the pages of changed slices, and the new sums of namespaces, to `changes`; return the affected nodes."""
-        pages, on, of = {**self.pages}, {**self.pages_on}, {**self.pages_of}
+        pages, pages_on, pages_of = {**self.pages}, {**self.pages_on}, {**self.pages_of}
         changed: list[tuple[Page | None, Page | None]] = []
         pools: set[PoolId] = set()
         for key, slice_ in slices.items():
@@ -318,11 +318,11 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             changed.append((old, new))
             if self.slices.get(key) is not slice_:  # otherwise only the taints of its devices have changed
                 pools.update(page.pool for page in (old, new) if page is not None)
-        _replace_pages(on, changed, lambda page: page.node_name)
-        _replace_pages(of, changed, lambda page: page.pool)
+        _replace_pages(pages_on, changed, lambda page: page.node_name)
+        _replace_pages(pages_of, changed, lambda page: page.pool)
         touched = {page.pool for pair in changed for page in pair if page is not None}
-        concerned = {
-            page.node_name for pool in touched for index in (self.pages_of, of) for page in index.get(pool, ())
+        affected = {
+            page.node_name for pool in touched for index in (self.pages_of, pages_of) for page in index.get(pool, ())
         }
         differences: list[Difference] = []
         holding = {key for pool in pools for key in self.results.get(pool, ())}
@@ -330,20 +330,20 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             claim = self.claims[key]
             namespace, _, _ = key.partition("/")
             before = amounts_of(claim, self.pages_of)
-            after = amounts_of(claim, of)
+            after = amounts_of(claim, pages_of)
             differences.append(Difference(namespace, before, after))
-        changes.update(pages=pages, pages_on=on, pages_of=of, sums=corrected(self.sums, differences))
-        return None if "" in concerned else frozenset(concerned)
+        changes.update(pages=pages, pages_on=pages_on, pages_of=pages_of, sums=corrected(self.sums, differences))
+        return None if "" in affected else frozenset(affected)
 
     def _update_claims(
-        self, changes: dict[str, object], moved: Mapping[str, ResourceClaim | None]
+        self, changes: dict[str, object], changed_claims: Mapping[str, ResourceClaim | None]
     ) -> frozenset[str] | None:
         """Add what changed claims hold to `changes`; return the affected nodes."""
         results, uses = {**self.results}, {**self.uses}
         touched: set[PoolId] = set()
         differences: list[Difference] = []
         holding: dict[str, bool] = {}
-        for key, new in moved.items():
+        for key, new in changed_claims.items():
             old = self.claims.get(key)
             before = results_by_pool(old) if old is not None else {}
             after = results_by_pool(new) if new is not None else {}
@@ -351,10 +351,10 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             # spec.
             if before == after and (old is None or new is None or old.spec is new.spec or old.spec == new.spec):
                 continue
-            had = amounts_of(old, self.pages_of) if old is not None else {}
-            has = amounts_of(new, self.pages_of) if new is not None else {}
+            amounts_before = amounts_of(old, self.pages_of) if old is not None else {}
+            amounts_after = amounts_of(new, self.pages_of) if new is not None else {}
             namespace, _, _ = key.partition("/")
-            differences.append(Difference(namespace, had, has))
+            differences.append(Difference(namespace, amounts_before, amounts_after))
             holding[key] = bool(after)
             for pool in before.keys() | after.keys():
                 if pool not in touched:
@@ -382,14 +382,14 @@ def _key(obj: Stocked) -> str:
     return obj.metadata.key if isinstance(obj, ResourceClaim) else obj.metadata.name
 
 
-def _holders(known: Mapping[str, Holders], moved: Mapping[str, bool]) -> dict[str, Holders]:
+def _holders(current: Mapping[str, Holders], changed_claims: Mapping[str, bool]) -> dict[str, Holders]:
     """Return the claims that hold devices, by namespace. `moved` says for each changed claim whether it holds devices.
 
     The claims are in dicts, because a set of 30,000 keys takes twenty times as long to copy.
     """
-    holders = {**known}
+    holders = {**current}
     copied: set[str] = set()
-    for key, holds in moved.items():
+    for key, holds in changed_claims.items():
         namespace, _, _ = key.partition("/")
         if holds is (key in holders.get(namespace, ())):
             continue
@@ -441,13 +441,13 @@ def _replace_pages(
             replaced.setdefault(where(old), {})[id(old)] = new if stays else None
         if new is not None and not stays:
             added.setdefault(where(new), []).append(new)
-    for place in replaced.keys() | added.keys():
-        by_id = replaced.get(place, {})
-        kept = [new for page in index.get(place, ()) if (new := by_id.get(id(page), page)) is not None]
-        if pages := (*kept, *added.get(place, ())):
-            index[place] = pages
+    for key in replaced.keys() | added.keys():
+        by_id = replaced.get(key, {})
+        kept_pages = [new for page in index.get(key, ()) if (new := by_id.get(id(page), page)) is not None]
+        if pages := (*kept_pages, *added.get(key, ())):
+            index[key] = pages
         else:
-            index.pop(place, None)
+            index.pop(key, None)
 
 
 def _may_taint(rule: DeviceTaintRule, page: Page) -> bool:
