@@ -72,20 +72,20 @@ def review(
         except Exception as failure:  # noqa: BLE001  after a bug in a check of one object, other objects are still judged
             judged.append(Judged([_bug(failure)], None))
     typed = [result.typed for result in judged]
-    known = [read_object(value) for value in inventory]
+    inventory_objects = [read_object(value) for value in inventory]
     namespaces = admin_namespaces([*objects, *inventory])
-    world = World(typed, known, ComputeDomains(objects, inventory), namespaces, whole=bool(inventory))
+    world = World(typed, inventory_objects, ComputeDomains(objects, inventory), namespaces, whole=bool(inventory))
     # If the input has no inventory and no claim or template, a missing claim or template may exist in the cluster.
     complete = bool(inventory or world.claims or world.templates)
     # Findings about several slices of a pool, about several allocated claims, or about a ComputeDomain and its users.
-    together: dict[int, list[Finding]] = {}
+    shared_findings: dict[int, list[Finding]] = {}
     located = (
         *pool_problems(world.pieces),
         *held_problems(world.holders, world.fleet),
         *domain_problems([*objects, *inventory], world.domains),
     )
     for number, problem in located:
-        together.setdefault(number, []).append(problem)
+        shared_findings.setdefault(number, []).append(problem)
     reviewed: list[list[Finding]] = []
     for number, value in enumerate(objects):
         if is_ours(value):
@@ -93,19 +93,19 @@ def review(
         else:
             problems = _whole(_foreign(value, world, complete=complete))
         if typed[number] is not None:
-            around = [*_whole(_around(typed[number], world)), *together.get(number, ())]
-            problems += [with_written_path(problem, value) for problem in around]
+            further_problems = [*_whole(_around(typed[number], world)), *shared_findings.get(number, ())]
+            problems += [with_written_path(problem, value) for problem in further_problems]
         else:
-            problems += together.get(number, ())
-        about: list[Finding] = []
+            problems += shared_findings.get(number, ())
+        own_findings: list[Finding] = []
         for finding in findings(problems, name(value)):
             # The API server drops the status of an object that is created. For its own kinds it still decodes the status.
             read_all_the_same = finding.code == "D001" and not str(value.get("apiVersion")).startswith(f"{OUR_GROUP}/")
             dropped = finding.path.startswith("/status") and not read_all_the_same
             if dropped and finding.severity is Severity.ERROR:
                 finding = structs.replace(finding, severity=Severity.WARNING)  # noqa: PLW2901
-            about.append(finding)
-        reviewed.append(about)
+            own_findings.append(finding)
+        reviewed.append(own_findings)
     return reviewed
 
 
@@ -142,11 +142,11 @@ def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> Findings
     if "kind" not in value and value.keys() - _NAMELESS and value.keys().isdisjoint(_BODIES):
         return  # a file of another program with similar versions, such as OpenShift's install-config.yaml
     site = template_site(value)
-    missing = [key for key in ("apiVersion", "kind") if not isinstance(value.get(key), str) or not value[key]]
-    if missing:
-        misspelt = [f"{key} for {other}" for key in missing for other in value if other.casefold() == key.casefold()]
-        hint = f"write {' and '.join(misspelt)}" if misspelt and value.keys().isdisjoint(missing) else ""
-        yield finding_at("D008", "", f"the object has no {' and no '.join(missing)}", hint)
+    missing_keys = [key for key in ("apiVersion", "kind") if not isinstance(value.get(key), str) or not value[key]]
+    if missing_keys:
+        misspelt = [f"{key} for {other}" for key in missing_keys for other in value if other.casefold() == key.casefold()]
+        hint = f"write {' and '.join(misspelt)}" if misspelt and value.keys().isdisjoint(missing_keys) else ""
+        yield finding_at("D008", "", f"the object has no {' and no '.join(missing_keys)}", hint)
     elif misnamed := misnamed_kind(value):
         yield misnamed
     if site is not None:
@@ -179,16 +179,16 @@ def misnamed_kind(value: dict[str, Any]) -> Finding | None:
     version, kind = value.get("apiVersion"), value.get("kind")
     if not isinstance(version, str) or not isinstance(kind, str) or version.rpartition("/")[0] not in _GROUPS:
         return None
-    for known, served in _WITH_PODS.items():
-        if kind.casefold() not in (known.casefold(), f"{known}s".casefold()):
+    for built_in, served_version in _WITH_PODS.items():
+        if kind.casefold() not in (built_in.casefold(), f"{built_in}s".casefold()):
             continue
-        if version != served:
+        if version != served_version:
             message = f"no supported API server knows {kind} in {version}"
-            hint = f"write apiVersion: {served}" if kind == known else f"write apiVersion: {served} and kind: {known}"
+            hint = f"write apiVersion: {served_version}" if kind == built_in else f"write apiVersion: {served_version} and kind: {built_in}"
             return finding_at("D004", "/apiVersion", message, hint)
-        if kind != known:
-            message = f"{version} has no kind {kind}, it is called {known}"
-            return finding_at("D004", "/kind", message, f"write kind: {known}")
+        if kind != built_in:
+            message = f"{version} has no kind {kind}, it is called {built_in}"
+            return finding_at("D004", "/kind", message, f"write kind: {built_in}")
     return None
 
 

@@ -95,8 +95,8 @@ def required_by(kind: str, value: dict[str, Any]) -> Gates:
 @lru_cache(maxsize=64)
 def with_locked(gates: Gates, minor: int) -> Gates:
     """Add the gates that are locked on in a server of a minor."""
-    known = server.known_gates(minor)
-    return gates | {gate for gate in LOCKED if known[gate].locked}
+    stages = server.known_gates(minor)
+    return gates | {gate for gate in LOCKED if stages[gate].locked}
 
 
 def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any], list[Finding]]:
@@ -115,27 +115,27 @@ def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any]
         for parent, name, pointer in gated:
             del parent[name]
             since = server.GATES[gate][0].since
-            new = f", which exists from 1.{since} on," if since > server.OLDEST else ""
-            message = f"the API server drops {name} unless the feature gate {gate}{new} is on"
+            since_clause = f", which exists from 1.{since} on," if since > server.OLDEST else ""
+            message = f"the API server drops {name} unless the feature gate {gate}{since_clause} is on"
             problems.append(finding_at("D006", pointer, message))
     return value, problems
 
 
 def _find(value: Any, path: tuple[str, ...], pointer: str) -> Iterator[tuple[dict[str, Any], str, str]]:
     """Yield the parent object, the name and the pointer of each field that is set at this path."""
-    step, rest = path[0], path[1:]
-    if step == _ANY:
+    first_step, remaining_steps = path[0], path[1:]
+    if first_step == _ANY:
         if isinstance(value, list):
             for index, item in enumerate(value):
-                yield from _find(item, rest, f"{pointer}/{index}")
+                yield from _find(item, remaining_steps, f"{pointer}/{index}")
         elif isinstance(value, dict):
             for name, inner in value.items():
-                yield from _find(inner, rest, member(pointer, name))
+                yield from _find(inner, remaining_steps, member(pointer, name))
         return
-    if not isinstance(value, dict) or value.get(step) is None:
+    if not isinstance(value, dict) or value.get(first_step) is None:
         return
-    at = f"{pointer}/{step}"
-    if rest:
-        yield from _find(value[step], rest, at)
+    field_pointer = f"{pointer}/{first_step}"
+    if remaining_steps:
+        yield from _find(value[first_step], remaining_steps, field_pointer)
     else:
-        yield value, step, at
+        yield value, first_step, field_pointer

@@ -31,15 +31,15 @@ def too_many(items: Sized, limit: int, path: str) -> Findings:
 
 def duplicates(keys: Iterable[Hashable], path: str, noun: str, *, field: str = "") -> Findings:
     """Yield a finding for each entry whose key an earlier entry of the list has; `field` is the pointer from an entry to its key."""
-    earlier: set[Hashable] = set()
+    earlier_keys: set[Hashable] = set()
     for index, key in enumerate(keys):
-        if key not in earlier:
-            earlier.add(key)
+        if key not in earlier_keys:
+            earlier_keys.add(key)
             continue
-        shown: object = key
+        shown_key: object = key
         if isinstance(key, tuple):
-            shown = "/".join(str(part) for part in key if part)
-        yield finding_at("D105", f"{path}/{index}{field}", f"{noun} {shown!r} is given twice")
+            shown_key = "/".join(str(part) for part in key if part)
+        yield finding_at("D105", f"{path}/{index}{field}", f"{noun} {shown_key!r} is given twice")
 
 
 def entries(
@@ -68,9 +68,9 @@ def entries(
 
 def wrong_format(text: str, rule: Rule, path: str, hint: Hint = "") -> Findings:
     """Yield a finding if a rule of `names` rejects a text. `hint` may be a function of the text."""
-    if wrong := rule(text):
-        shown = text if len(text) <= 80 else f"{text[:77]}..."
-        yield finding_at("D102", path, f"{shown!r} {wrong}", hint if isinstance(hint, str) else hint(text))
+    if problem := rule(text):
+        excerpt = text if len(text) <= 80 else f"{text[:77]}..."
+        yield finding_at("D102", path, f"{excerpt!r} {problem}", hint if isinstance(hint, str) else hint(text))
 
 
 def required(text: str, path: str, rule: Rule | None = None, hint: Hint = "", *, noun: str = "") -> Findings:

@@ -35,13 +35,13 @@ def metadata(
         yield finding_at("D101", f"{path}/name", "name or generateName is required")
 
     def prefix(base: str) -> str:
-        wrong = names.path_segment(base)
+        problem = names.path_segment(base)
         if base and generate_name_judged:
             # If the base ends with a dash, the API server does not judge the dash and the character before it.
-            wrong = names.dns_subdomain(base[:-2] + "a" if len(base) > 1 and base.endswith("-") else base)
-        if base and not meta.name and not wrong:
-            wrong = names.dns_subdomain(base[:_MAX_GENERATED_BASE] + "x" * _GENERATED)
-        return wrong
+            problem = names.dns_subdomain(base[:-2] + "a" if len(base) > 1 and base.endswith("-") else base)
+        if base and not meta.name and not problem:
+            problem = names.dns_subdomain(base[:_MAX_GENERATED_BASE] + "x" * _GENERATED)
+        return problem
 
     def finalizer_name(text: str) -> str:
         if "/" not in text and text not in _STANDARD_FINALIZERS:
@@ -55,17 +55,17 @@ def metadata(
     yield from annotation_map(meta.annotations, f"{path}/annotations")
     owners = f"{path}/ownerReferences"
     for index, owner in enumerate(meta.owner_references):
-        at = f"{owners}/{index}"
-        yield from required(owner.api_version, f"{at}/apiVersion")
-        yield from required(owner.kind, f"{at}/kind")
-        yield from required(owner.name, f"{at}/name")
-        yield from required(owner.uid, f"{at}/uid")
+        pointer = f"{owners}/{index}"
+        yield from required(owner.api_version, f"{pointer}/apiVersion")
+        yield from required(owner.kind, f"{pointer}/kind")
+        yield from required(owner.name, f"{pointer}/name")
+        yield from required(owner.uid, f"{pointer}/uid")
         if owner.api_version and (owner.api_version.count("/") > 1 or owner.api_version.endswith("/")):
             yield finding_at(
-                "D114", f"{at}/apiVersion", f"{owner.api_version!r} must be <group>/<version> or <version>"
+                "D114", f"{pointer}/apiVersion", f"{owner.api_version!r} must be <group>/<version> or <version>"
             )
         if (owner.api_version, owner.kind) == ("v1", "Event"):
-            yield finding_at("D114", at, "an Event cannot own objects")
+            yield finding_at("D114", pointer, "an Event cannot own objects")
     if sum(owner.controller is True for owner in meta.owner_references) > 1:
         yield finding_at("D114", owners, "only one owner may be the controller")
     for index, finalizer in enumerate(meta.finalizers):
@@ -96,19 +96,19 @@ def managed_fields(entries: Any) -> Findings:
     for index, entry in enumerate(entries):
         if not isinstance(entry, dict):
             continue
-        at = f"/metadata/managedFields/{index}"
+        pointer = f"/metadata/managedFields/{index}"
         operation = entry.get("operation")
         if operation not in ("Apply", "Update"):
-            yield finding_at("D106", f"{at}/operation", f"{operation!r} must be Apply or Update")
+            yield finding_at("D106", f"{pointer}/operation", f"{operation!r} must be Apply or Update")
         kind = entry.get("fieldsType")
         if kind not in (None, "", "FieldsV1"):
-            yield finding_at("D106", f"{at}/fieldsType", f"{kind!r} must be FieldsV1")
+            yield finding_at("D106", f"{pointer}/fieldsType", f"{kind!r} must be FieldsV1")
         manager = entry.get("manager") or ""
         if not isinstance(manager, str):
             continue
         printable = all(sign == " " or unicodedata.category(sign)[0] in "LMNPS" for sign in manager)
         if names.size(manager) > 128 or not printable:
-            yield finding_at("D114", f"{at}/manager", "a manager has at most 128 printable characters")
+            yield finding_at("D114", f"{pointer}/manager", "a manager has at most 128 printable characters")
 
 
 def conditions(values: Sequence[Condition], limit: int, path: str) -> Findings:
@@ -116,16 +116,16 @@ def conditions(values: Sequence[Condition], limit: int, path: str) -> Findings:
         yield finding_at("D104", path, f"{len(values)} conditions, at most {limit} are allowed")
     yield from duplicates([condition.type for condition in values], path, "condition type", field="/type")
     for index, condition in enumerate(values):
-        at = f"{path}/{index}"
-        yield from required(condition.type, f"{at}/type", names.label_key)
+        pointer = f"{path}/{index}"
+        yield from required(condition.type, f"{pointer}/type", names.label_key)
         if condition.status not in ("True", "False", "Unknown"):
-            yield finding_at("D106", f"{at}/status", f"{condition.status!r} must be True, False or Unknown")
+            yield finding_at("D106", f"{pointer}/status", f"{condition.status!r} must be True, False or Unknown")
         if condition.observed_generation < 0:
-            yield finding_at("D108", f"{at}/observedGeneration", "must be zero or more")
-        yield from required(condition.last_transition_time, f"{at}/lastTransitionTime")
-        yield from required(condition.reason, f"{at}/reason", names.condition_reason)
+            yield finding_at("D108", f"{pointer}/observedGeneration", "must be zero or more")
+        yield from required(condition.last_transition_time, f"{pointer}/lastTransitionTime")
+        yield from required(condition.reason, f"{pointer}/reason", names.condition_reason)
         if names.size(condition.message) > 32 * 1024:
-            yield finding_at("D103", f"{at}/message", "at most 32768 bytes are allowed")
+            yield finding_at("D103", f"{pointer}/message", "at most 32768 bytes are allowed")
 
 
 def node_selector(selector: NodeSelector, path: str) -> Findings:
@@ -134,30 +134,30 @@ def node_selector(selector: NodeSelector, path: str) -> Findings:
         yield finding_at("D101", f"{path}/nodeSelectorTerms", "at least one node selector term is required")
     for index, term in enumerate(selector.node_selector_terms):
         for number, requirement in enumerate(term.match_expressions):
-            at = f"{path}/nodeSelectorTerms/{index}/matchExpressions/{number}"
+            pointer = f"{path}/nodeSelectorTerms/{index}/matchExpressions/{number}"
             count, operator = len(requirement.values), requirement.operator
             if operator in ("In", "NotIn"):
                 if not count:
-                    yield finding_at("D101", f"{at}/values", f"operator {operator} needs at least one value")
+                    yield finding_at("D101", f"{pointer}/values", f"operator {operator} needs at least one value")
             elif operator in ("Exists", "DoesNotExist"):
                 if count:
-                    yield finding_at("D107", f"{at}/values", f"operator {operator} takes no values")
+                    yield finding_at("D107", f"{pointer}/values", f"operator {operator} takes no values")
             elif operator not in ("Gt", "Lt"):
                 message = f"{operator!r} must be In, NotIn, Exists, DoesNotExist, Gt or Lt"
-                yield finding_at("D106", f"{at}/operator", message)
+                yield finding_at("D106", f"{pointer}/operator", message)
             elif count != 1:
-                yield finding_at("D101", f"{at}/values", f"operator {operator} needs exactly one value")
-            yield from required(requirement.key, f"{at}/key", names.label_key)
-            for at_value, value in enumerate(requirement.values):
-                yield from wrong_format(value, names.label_value, f"{at}/values/{at_value}")
+                yield finding_at("D101", f"{pointer}/values", f"operator {operator} needs exactly one value")
+            yield from required(requirement.key, f"{pointer}/key", names.label_key)
+            for value_index, value in enumerate(requirement.values):
+                yield from wrong_format(value, names.label_value, f"{pointer}/values/{value_index}")
         for number, requirement in enumerate(term.match_fields):
-            at = f"{path}/nodeSelectorTerms/{index}/matchFields/{number}"
+            pointer = f"{path}/nodeSelectorTerms/{index}/matchFields/{number}"
             if requirement.operator not in ("In", "NotIn"):
-                yield finding_at("D106", f"{at}/operator", f"{requirement.operator!r} must be In or NotIn for a field")
+                yield finding_at("D106", f"{pointer}/operator", f"{requirement.operator!r} must be In or NotIn for a field")
             elif len(requirement.values) != 1:
-                yield finding_at("D101", f"{at}/values", "a field takes exactly one value")
+                yield finding_at("D101", f"{pointer}/values", "a field takes exactly one value")
             if requirement.key != "metadata.name":
-                yield finding_at("D106", f"{at}/key", f"{requirement.key!r} must be metadata.name")
+                yield finding_at("D106", f"{pointer}/key", f"{requirement.key!r} must be metadata.name")
                 continue
-            for at_value, value in enumerate(requirement.values):
-                yield from wrong_format(value, names.dns_subdomain, f"{at}/values/{at_value}")
+            for value_index, value in enumerate(requirement.values):
+                yield from wrong_format(value, names.dns_subdomain, f"{pointer}/values/{value_index}")

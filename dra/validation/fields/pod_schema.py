@@ -288,26 +288,26 @@ def read_table() -> dict[str, dict[str, str]]:
 @lru_cache(maxsize=1)
 def _shapes() -> Mapping[str, shape.JsonShape]:
     """Return the shape of each type of the table."""
-    written = {name: fields | _OLDER.get(name, {}) for name, fields in read_table().items()}
-    of_pods, of_containers = written["PodSpec"].keys(), written["Container"].keys()
+    table = {name: fields | _OLDER.get(name, {}) for name, fields in read_table().items()}
+    of_pods, of_containers = table["PodSpec"].keys(), table["Container"].keys()
     moved = {
         "PodSpec": dict.fromkeys(of_containers - of_pods, _IN_CONTAINERS),
         "Container": dict.fromkeys(of_pods - of_containers, _IN_PODS),
         "PodTemplateSpec": dict.fromkeys(of_pods, _IN_PODS),
     }
-    parts: dict[str, dict[str, shape.JsonShape]] = {name: {} for name in written}
-    made = {name: shape.Fields(parts[name], name=name, moved=moved.get(name)) for name in written}
-    for name, fields in written.items():
+    parts: dict[str, dict[str, shape.JsonShape]] = {name: {} for name in table}
+    shapes = {name: shape.Fields(parts[name], name=name, moved=moved.get(name)) for name in table}
+    for name, fields in table.items():
         for field, type_ in fields.items():
-            parts[name][field] = _shape(type_, made)
-    return made
+            parts[name][field] = _shape(type_, shapes)
+    return shapes
 
 
-def _shape(type_: str, made: Mapping[str, shape.JsonShape]) -> shape.JsonShape:
+def _shape(type_: str, shapes: Mapping[str, shape.JsonShape]) -> shape.JsonShape:
     if type_.startswith("["):
-        return shape.ListOf(_shape(type_[1:-1], made))
+        return shape.ListOf(_shape(type_[1:-1], shapes))
     if type_.startswith("{"):
-        return shape.MapOf(_shape(type_[1:-1], made))
+        return shape.MapOf(_shape(type_[1:-1], shapes))
     if type_ == "meta":
         return shape.shape_of(ObjectMeta)
-    return _PLAIN.get(type_) or made[type_]
+    return _PLAIN.get(type_) or shapes[type_]

@@ -77,8 +77,8 @@ def _range(
             yield finding_at("D113", f"{path}/max", f"max {high} is more than the capacity {value}")
         if default > high:
             yield finding_at("D113", f"{path}/default", f"the default {default} is more than max {high}")
-    named = [(q, name) for q, name in ((default, "default"), (low, "min"), (high, "max")) if q is not None]
-    with_step = named if step is None else [*named, (step, "step")]
+    named_amounts = [(q, name) for q, name in ((default, "default"), (low, "min"), (high, "max")) if q is not None]
+    with_step = named_amounts if step is None else [*named_amounts, (step, "step")]
     in_milli = fractional and any(q.nano % NANO for q, _ in with_step)
     if in_milli:
         unsafe = [name for q, name in with_step if q.nano % _MILLI or not -MAX - 1 <= q.nano // _MILLI <= MAX]
@@ -101,6 +101,6 @@ def _range(
         if unsafe:
             return
     count = Quantity.milli if in_milli else Quantity.value
-    for amount, name in named:
+    for amount, name in named_amounts:
         if name != "min" and (count(amount) - count(low)) % count(step):
             yield finding_at("D113", f"{path}/step", f"{amount} is not a multiple of step {step} from min {low}")

@@ -99,8 +99,8 @@ def bad_value(path: str, message: str, hint: str = "") -> Finding:
 
 def show(value: object) -> str:
     """Format a value for a message."""
-    shown = repr(value)
-    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 class JsonShape:
@@ -161,8 +161,8 @@ class Integer(JsonShape):
         elif value in self._but:
             findings.append(bad_value(path, f"{value} is reserved"))
         elif value not in self._range and value not in self._also:
-            more = "".join(f" or {number}" for number in self._also)
-            message = f"{show(value)} is not from {self._range[0]} to {self._range[-1]}{more}"
+            alternatives = "".join(f" or {number}" for number in self._also)
+            message = f"{show(value)} is not from {self._range[0]} to {self._range[-1]}{alternatives}"
             findings.append(bad_value(path, message))
 
 
@@ -307,7 +307,7 @@ class Fields(JsonShape):
             hint = _PLAIN.get(self.name, "").format(value)
             findings.append(bad_value(path, f"expected an object, got {_describe(value)}", hint))
             return
-        begin = len(findings)
+        first_finding = len(findings)
         fields = self.fields
         for name, member in value.items():
             shape = fields.get(name)
@@ -323,12 +323,12 @@ class Fields(JsonShape):
                 findings.append(finding_at("D002", f"{path}/{escape(name)}", message, hint))
             elif type(member) not in shape.types and member is not None:
                 shape.check(member, f"{path}/{name}", findings)
-        lacking = [name for name in self.demanded if value.get(name) is None]
-        findings += [bad_value(path, f"{name} is missing", f"add {name}") for name in lacking]
+        missing_fields = [name for name in self.demanded if value.get(name) is None]
+        findings += [bad_value(path, f"{name} is missing", f"add {name}") for name in missing_fields]
         zero = [name for name in self.amounts if value.get(name) is None]
         findings += [finding_at("D007", path, f"{name} is missing and reads as 0") for name in zero]
         if self._rule is not None:
-            malformed = {problem.path for problem in findings[begin:] if problem.code == "D001"}
+            malformed = {problem.path for problem in findings[first_finding:] if problem.code == "D001"}
             sound = {name: member for name, member in value.items() if f"{path}/{escape(name)}" not in malformed}
             # A problem with the path of the object is about a missing field. If a field is malformed, it is not missing.
             findings += [
@@ -350,9 +350,9 @@ def text(rule: Rule) -> Scalar:
     return Scalar("a text", str, rule)
 
 
-def matching(pattern: re.Pattern[str], wrong: str) -> Rule:
+def matching(pattern: re.Pattern[str], problem: str) -> Rule:
     """Return the rule that a text must match a pattern; `wrong` is the problem of other texts."""
-    return lambda value: "" if pattern.fullmatch(value) else wrong
+    return lambda value: "" if pattern.fullmatch(value) else problem
 
 
 TEXT: Final = Scalar("a text", str)
@@ -410,21 +410,21 @@ def shape_of(type_: type) -> JsonShape:
     return _SHAPES[type_]
 
 
-def _from(info: inspect.Type, name: str, made: dict[type, Fields]) -> JsonShape:
+def _from(info: inspect.Type, name: str, structs: dict[type, Fields]) -> JsonShape:
     match info:
         case inspect.UnionType():
             (kind,) = (part for part in info.types if not isinstance(part, inspect.NoneType))
-            return _from(kind, name, made)
+            return _from(kind, name, structs)
         case inspect.StructType():
             cls = info.cls
-            if cls in made:
-                return made[cls]
+            if cls in structs:
+                return structs[cls]
             fields: dict[str, JsonShape] = {}
             required = sorted(field.encode_name for field in info.fields if field.required)
             demanded = tuple(required) if cls.__struct_config__.forbid_unknown_fields else ()
-            shape = made[cls] = Fields(fields, name=cls.__name__, demanded=demanded)
+            shape = structs[cls] = Fields(fields, name=cls.__name__, demanded=demanded)
             for field in info.fields:
-                fields[field.encode_name] = _from(field.type, field.encode_name, made)
+                fields[field.encode_name] = _from(field.type, field.encode_name, structs)
             shape.required = frozenset(required)
             shape.amounts = tuple(name for name in required if fields[name].zero == "0")
             shape.partial = cls in _PARTIAL
@@ -432,9 +432,9 @@ def _from(info: inspect.Type, name: str, made: dict[type, Fields]) -> JsonShape:
                 shape.ignored = frozenset(_MORE_METADATA)
             return shape
         case inspect.VarTupleType():
-            return ListOf(_from(info.item_type, name, made))
+            return ListOf(_from(info.item_type, name, structs))
         case inspect.DictType():
-            return MapOf(_from(info.value_type, name, made))
+            return MapOf(_from(info.value_type, name, structs))
         case inspect.CustomType():
             return _ANY if info.cls is Opaque else AmountShape()
         case inspect.IntType():

@@ -70,23 +70,23 @@ class ComputeDomains:
 def channel_problems(devices: DeviceClaim, path: str, namespace: str, domains: ComputeDomains) -> Findings:
     """Check that the ComputeDomain that a claim's parameters name exists; yield nothing if the input has no ComputeDomain."""
     for index, config in enumerate(devices.config if domains.all else ()):
-        known = recognise(config.opaque)
-        uid = text_at(known.parameters, "/domainID") if known is not None and known.name == _CHANNEL else ""
+        recognised = recognise(config.opaque)
+        uid = text_at(recognised.parameters, "/domainID") if recognised is not None and recognised.name == _CHANNEL else ""
         if not uid:
             continue
-        at = f"{path}/config/{index}/opaque/parameters/domainID"
+        pointer = f"{path}/config/{index}/opaque/parameters/domainID"
         domain = domains.by_uid.get(uid)
         in_namespace = domains.by_namespace.get(namespace, [])
         if domain is not None and domain.namespace != namespace:
             message = f"the ComputeDomain {domain.name!r} is in namespace {domain.namespace}"
             hint = "create the claim in that namespace: the driver refuses claims of other namespaces"
-            yield finding_at("D710", at, message, hint)
+            yield finding_at("D710", pointer, message, hint)
         elif domain is None and in_namespace:
             message = (
                 f"no ComputeDomain of the input has the uid {uid!r}; the API server sets the uid of a ComputeDomain on creation"
             )
             hint = f"let the pods use the template that the ComputeDomain creates: {in_namespace[0].template}"
-            yield finding_at("D710", at, message, hint)
+            yield finding_at("D710", pointer, message, hint)
 
 
 def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Iterator[tuple[int, Finding]]:
@@ -115,16 +115,16 @@ def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Itera
         for domain in makers:
             if domain.number is None:
                 continue
-            others = [other.name for other in makers[:2] if other.name != domain.name]
-            if others:
-                message = f"the ComputeDomain {others[0]!r} also creates a template {domain.template!r}"
+            same_template = [other.name for other in makers[:2] if other.name != domain.name]
+            if same_template:
+                message = f"the ComputeDomain {same_template[0]!r} also creates a template {domain.template!r}"
                 hint = "give each ComputeDomain its own template name"
                 yield (domain.number, finding_at("D711", _TEMPLATE, message, hint))
                 continue
             # A template with a uid was read from a cluster, where NVIDIA's controller created it.
             for value in using[key]:
-                written = value.get("kind") == "ResourceClaimTemplate" and not text_at(value, "/metadata/uid")
-                if written and text_at(value, "/metadata/name") == domain.template:
+                is_written_by_hand = value.get("kind") == "ResourceClaimTemplate" and not text_at(value, "/metadata/uid")
+                if is_written_by_hand and text_at(value, "/metadata/name") == domain.template:
                     message = (
                         f"the ComputeDomain creates the template {domain.template!r}, which is among the manifests"
                     )
@@ -149,13 +149,13 @@ def _pods(value: Object, domain: Domain, owners: set[tuple[str, str]]) -> int | 
     if site is None:
         return 0 if value.get("kind") == "ResourceClaimTemplate" else None
     entries = members(look_up(value, f"{site.path}/spec/resourceClaims"))
-    named = [text_at(entry, "/resourceClaimTemplateName") for entry in entries]
-    if domain.template not in named:
+    template_names = [text_at(entry, "/resourceClaimTemplateName") for entry in entries]
+    if domain.template not in template_names:
         return 0
-    listed = members(look_up(value, "/metadata/ownerReferences"))
-    by = [(text_at(owner, "/kind"), text_at(owner, "/name")) for owner in listed]
-    if by:  # its pods are counted for its owner
-        return 0 if owners.issuperset(by) else None
+    owner_references = members(look_up(value, "/metadata/ownerReferences"))
+    owner_keys = [(text_at(owner, "/kind"), text_at(owner, "/name")) for owner in owner_references]
+    if owner_keys:  # its pods are counted for its owner
+        return 0 if owners.issuperset(owner_keys) else None
     if not site.path:
         return 1
     if value.get("kind") not in _COUNTED:

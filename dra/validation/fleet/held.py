@@ -52,27 +52,27 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[tupl
         return
     published = {device.id: device for device in fleet.devices}
     for device, held_devices in by_device.items():
-        shown = "/".join(device)
+        device_text = "/".join(device)
         # It is a conflict if a device has several holders and one of them holds the whole device.
-        whole = [held for held in held_devices if held.result.share_id is None]
+        whole_holders = [held for held in held_devices if held.result.share_id is None]
         names = list(dict.fromkeys(held.holder.claim.metadata.key for held in held_devices))
-        for held in held_devices if whole and len(held_devices) > 1 else ():
+        for held in held_devices if whole_holders and len(held_devices) > 1 else ():
             others = [name for name in names if name != held.holder.claim.metadata.key]
-            part = "all" if held in whole else "a share"
-            message = f"the claim holds {part} of {shown}, which is also held by {list_or_none(others or names, 3)}"
+            part = "all" if held in whole_holders else "a share"
+            message = f"the claim holds {part} of {device_text}, which is also held by {list_or_none(others or names, 3)}"
             yield from _problems_of([held], "D601", "", message)
         if not fleet.devices:
             continue
         published_device = published.get(device)
         if published_device is None:
-            yield from _problems_of(held_devices, "D602", "", f"{shown} is not published")
+            yield from _problems_of(held_devices, "D602", "", f"{device_text} is not published")
             continue
         for name, capacity in published_device.device.capacity.items():
             takers = [held for held in held_devices if name in held.result.consumed_capacity]
             total = sum(held.result.consumed_capacity[name].nano for held in takers)
             if takers and total > capacity.value.nano:
                 taken = Quantity.from_nano(total, capacity.value.format)
-                message = f"{shown} has {capacity.value} of {name}, and {taken} of it are allocated"
+                message = f"{device_text} has {capacity.value} of {name}, and {taken} of it are allocated"
                 yield from _problems_of(takers, "D603", member("/consumedCapacity", name), message)
     # How much the devices in use consume of each counter. A shared device consumes its counters once.
     used: dict[_Counter, int] = defaultdict(int)
@@ -85,11 +85,11 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[tupl
                 used[key] += counter.value.nano
                 users[key].extend(held_devices)
     for key, total in used.items():
-        have = fleet.counters.get(key)
-        if have is not None and total > have.nano:
+        declared = fleet.counters.get(key)
+        if declared is not None and total > declared.nano:
             _, pool, counter_set, name = key
-            amount = Quantity.from_nano(total, have.format)
-            message = f"counter {name} of {counter_set!r} in pool {pool!r} is {have}, and {amount} of it are in use"
+            amount = Quantity.from_nano(total, declared.format)
+            message = f"counter {name} of {counter_set!r} in pool {pool!r} is {declared}, and {amount} of it are in use"
             yield from _problems_of(users[key], "D604", "", message)
 
 

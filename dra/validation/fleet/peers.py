@@ -60,9 +60,9 @@ def peer_problems(rule: DeviceCompatibility, world: World) -> Findings:
             yield finding_at("D509", "/spec/scope", message)
             break  # one example is enough
     codes: set[str] = set()
-    for spot, mine in _by_scope(rule, carriers).items():
+    for spot, own_carriers in _by_scope(rule, carriers).items():
         peers = spots[spot][:_MAX_DEVICES]
-        for problem in _judge(rule, permits, mine[:_MAX_DEVICES], peers, world):
+        for problem in _judge(rule, permits, own_carriers[:_MAX_DEVICES], peers, world):
             if problem.code not in codes:  # one example of each code is enough
                 codes.add(problem.code)
                 yield replace(problem, path=path)
@@ -127,13 +127,13 @@ def _disagreement(
         for peer in _carriers(other, peers):
             if verdicts[peer.reference] is True:
                 permitted.setdefault("" if about_nodes else peer.pool, []).append(peer)
-        for mine in carriers:
-            mates = permitted.get("" if about_nodes else mine.pool, ())
-            met = next((mate for mate in mates if mate.reference != mine.reference), None)
-            if met is None or _permits(opposite, mine) is True:
+        for carrier in carriers:
+            mates = permitted.get("" if about_nodes else carrier.pool, ())
+            permitted_peer = next((mate for mate in mates if mate.reference != carrier.reference), None)
+            if permitted_peer is None or _permits(opposite, carrier) is True:
                 continue
             owner = "its own rule" if other is rule else f"the rule {other.metadata.name!r}"
-            message = f"{mine.reference} permits {met.device.name!r}, but {owner} on {met.device.name!r} does not permit it"
+            message = f"{carrier.reference} permits {permitted_peer.device.name!r}, but {owner} on {permitted_peer.device.name!r} does not permit it"
             yield finding_at("D501", "", message)
             return
 
@@ -161,16 +161,16 @@ def _reach(
     for peer in refused:
         examples.setdefault(sets[peer.device.name], peer)
     examples.pop(frozenset(), None)
-    looked: set[frozenset[str]] = {frozenset()}
-    for mine in carriers:
-        own = sets[mine.device.name]
-        if own in looked:
+    judged_sets: set[frozenset[str]] = {frozenset()}
+    for carrier in carriers:
+        own_sets = sets[carrier.device.name]
+        if own_sets in judged_sets:
             continue
-        looked.add(own)
-        other = next((peer for names, peer in examples.items() if not names & own), None)
+        judged_sets.add(own_sets)
+        other = next((peer for names, peer in examples.items() if not names & own_sets), None)
         if other is not None:
             message = (
-                f"it forbids {mine.device.name!r} and {other.device.name!r} together, although they share no counter set: "
+                f"it forbids {carrier.device.name!r} and {other.device.name!r} together, although they share no counter set: "
                 "the expression reads no attribute that differs between counter sets"
             )
             hint = "set scope: counterSet, or let the expression read an attribute that identifies the hardware"
@@ -179,13 +179,13 @@ def _reach(
 
 
 def _carriers(rule: DeviceCompatibility, devices: Sequence[PublishedDevice]) -> list[PublishedDevice]:
-    own = [published for published in devices if published.driver == rule.spec.driver]
+    driver_devices = [published for published in devices if published.driver == rule.spec.driver]
     if not rule.spec.selector:
-        return own
+        return driver_devices
     picks = cel.compile_or_none(rule.spec.selector)
     if picks is None:
-        return own
-    return [published for published in own if _permits(picks, published) is not False]
+        return driver_devices
+    return [published for published in driver_devices if _permits(picks, published) is not False]
 
 
 def _permits(selector: cel.Selector, published: PublishedDevice) -> bool | str:

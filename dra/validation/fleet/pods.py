@@ -71,10 +71,10 @@ def _is_of_a_tool(problem: Finding, value: dict[str, Any]) -> bool:
     """Whether a problem is about a patch (`$patch`) or an expression of a test tool (`(length(x)): 1`, `replicas: ($n)`)."""
     if problem.code == "D002":
         return not problem.path.rpartition("/")[2][:1].isalpha()
-    written = look_up(value, problem.path)
-    if isinstance(written, dict):
-        return any(str(key).startswith("(") for key in written)
-    return isinstance(written, str) and written.startswith("(") and written.endswith(")")
+    value_at_path = look_up(value, problem.path)
+    if isinstance(value_at_path, dict):
+        return any(str(key).startswith("(") for key in value_at_path)
+    return isinstance(value_at_path, str) and value_at_path.startswith("(") and value_at_path.endswith(")")
 
 
 def _meta(value: Mapping[str, Any], path: str, *, template: bool) -> list[Finding]:
@@ -108,51 +108,51 @@ class _PodJudge:
         """Judge spec.resourceClaims."""
         earlier_names: set[str] = set()
         for index, entry in enumerate(self._spec.resource_claims):
-            at = f"{self._path}/resourceClaims/{index}"
+            pointer = f"{self._path}/resourceClaims/{index}"
             if entry.name and entry.name in earlier_names:
-                yield finding_at("D105", f"{at}/name", f"claim {entry.name!r} is given twice")
+                yield finding_at("D105", f"{pointer}/name", f"claim {entry.name!r} is given twice")
             else:
-                yield from required(entry.name, f"{at}/name", names.dns_label, names.suggestion)
+                yield from required(entry.name, f"{pointer}/name", names.dns_label, names.suggestion)
             earlier_names.add(entry.name)
             claim, template = entry.resource_claim_name, entry.resource_claim_template_name
             if claim is None and template is None:
-                yield finding_at("D201", at, "one of resourceClaimName and resourceClaimTemplateName is required")
+                yield finding_at("D201", pointer, "one of resourceClaimName and resourceClaimTemplateName is required")
             if claim is not None and template is not None:
                 message = "only one of resourceClaimName and resourceClaimTemplateName may be set"
                 hint = "keep resourceClaimTemplateName for a claim of the pod's own, or resourceClaimName for a shared claim"
-                yield finding_at("D203", at, message, hint)
+                yield finding_at("D203", pointer, message, hint)
             for name, value in (("resourceClaimName", claim), ("resourceClaimTemplateName", template)):
                 if value is not None:
-                    yield from wrong_format(value, names.dns_subdomain, f"{at}/{name}")
+                    yield from wrong_format(value, names.dns_subdomain, f"{pointer}/{name}")
 
     def containers(self) -> Findings:
         """Judge resources.claims of all containers."""
         for kind, containers in (("containers", self._spec.containers), ("initContainers", self._spec.init_containers)):
             for number, container in enumerate(containers):
-                whole: set[str] = set()
-                parts: dict[str, set[str]] = {}
+                whole_claims: set[str] = set()
+                requests_by_claim: dict[str, set[str]] = {}
                 for index, use in enumerate(container.resources.claims):
-                    at = f"{self._path}/{kind}/{number}/resources/claims/{index}"
+                    pointer = f"{self._path}/{kind}/{number}/resources/claims/{index}"
                     if not use.name:
-                        yield finding_at("D101", f"{at}/name", "name is required")
+                        yield finding_at("D101", f"{pointer}/name", "name is required")
                         continue
-                    used = parts.get(use.name, set())
-                    if use.name in whole or use.request in used or (used and not use.request):
-                        yield finding_at("D105", at, f"claim {use.name!r} is used twice by one container")
+                    used_requests = requests_by_claim.get(use.name, set())
+                    if use.name in whole_claims or use.request in used_requests or (used_requests and not use.request):
+                        yield finding_at("D105", pointer, f"claim {use.name!r} is used twice by one container")
                     elif use.request:
-                        yield from wrong_format(use.request, names.dns_label, f"{at}/request")
+                        yield from wrong_format(use.request, names.dns_label, f"{pointer}/request")
                     if use.request:
-                        parts.setdefault(use.name, set()).add(use.request)
+                        requests_by_claim.setdefault(use.name, set()).add(use.request)
                     else:
-                        whole.add(use.name)
+                        whole_claims.add(use.name)
                     if use.name not in self._entries:
                         message = f"the pod has no claim {use.name!r}, it has {list_or_none(self._entries)}"
-                        yield finding_at("D202", f"{at}/name", message, shape.guess(use.name, self._entries))
+                        yield finding_at("D202", f"{pointer}/name", message, shape.guess(use.name, self._entries))
                     elif use.request and (devices := self._devices(self._entries[use.name])) is not None:
-                        known = [request.name for request in devices.requests]
-                        if use.request not in known:
-                            message = f"the claim has no request {use.request!r}, it has {list_or_none(known)}"
-                            yield finding_at("D205", f"{at}/request", message)
+                        request_names = [request.name for request in devices.requests]
+                        if use.request not in request_names:
+                            message = f"the claim has no request {use.request!r}, it has {list_or_none(request_names)}"
+                            yield finding_at("D205", f"{pointer}/request", message)
 
     def _devices(self, entry: PodResourceClaim) -> DeviceClaim | None:
         """Return the devices that the claim of an entry requests; None if the claim is not known."""
@@ -169,13 +169,13 @@ class _PodJudge:
             for use in container.resources.claims:
                 users.setdefault(use.name, {})[container.name] = None
         for index, entry in enumerate(self._spec.resource_claims):
-            at = f"{self._path}/resourceClaims/{index}"
+            pointer = f"{self._path}/resourceClaims/{index}"
             if entry.name and entry.name not in users:
                 message = f"no container uses the claim {entry.name!r}: its devices reach the containers only if the driver serves the whole pod, as network drivers do"
-                yield finding_at("D204", at, message)
+                yield finding_at("D204", pointer, message)
             devices = self._devices(entry)
-            made = (self._namespace, entry.resource_claim_template_name or "") in self._world.made_templates
-            if complete and devices is None and not made:
+            is_created = (self._namespace, entry.resource_claim_template_name or "") in self._world.made_templates
+            if complete and devices is None and not is_created:
                 for field, name in (
                     ("resourceClaimName", entry.resource_claim_name),
                     ("resourceClaimTemplateName", entry.resource_claim_template_name),
@@ -185,16 +185,16 @@ class _PodJudge:
                     elsewhere = [space for space in self._world.homes.get(name, ()) if space != self._namespace]
                     where = f"it exists in namespace {list_or_none(elsewhere)}: a pod can use only claims and templates of its own namespace"
                     message = f"{name!r} is not among the manifests in namespace {self._namespace}"
-                    yield finding_at("D206", f"{at}/{field}", message, where if elsewhere else "")
+                    yield finding_at("D206", f"{pointer}/{field}", message, where if elsewhere else "")
             # It is a mistake if the claim of a template has settings for sharing and only one container uses the claim.
             strategy = strategy_of(devices) if devices is not None and entry.resource_claim_template_name else ""
             if strategy and len(users.get(entry.name, ())) == 1:
                 message = f"the claim {entry.name!r} is set up for sharing ({strategy}), and only the container {next(iter(users[entry.name]))!r} uses it"
                 hint = "a template gives every pod its own claim: only the pod's containers share the devices"
-                yield finding_at("D708", at, message, hint)
+                yield finding_at("D708", pointer, message, hint)
             if several_pods and entry.resource_claim_name is not None:
                 message = f"all pods of this workload share the one claim {entry.resource_claim_name!r}, and so its devices and its node"
-                yield finding_at("D207", f"{at}/resourceClaimName", message)
+                yield finding_at("D207", f"{pointer}/resourceClaimName", message)
         if self._spec.node_name and self._spec.resource_claims:
             message = "with nodeName set the pod bypasses the scheduler, and it is the scheduler that allocates devices"
             yield finding_at("D208", f"{self._path}/nodeName", message)
@@ -209,13 +209,13 @@ def _extended_problems(spec: PodSpec, path: str) -> Findings:
     """
     for kind, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
         for index, container in enumerate(containers):
-            at = f"{path}/{kind}/{index}/resources"
-            yield from _amount_problems(container.resources, at)
+            pointer = f"{path}/{kind}/{index}/resources"
+            yield from _amount_problems(container.resources, pointer)
     for part, amounts in (("limits", spec.resources.limits), ("requests", spec.resources.requests)):
         for name in filter(is_extended, amounts):
-            at = member(f"{path}/resources/{part}", name)
+            pointer = member(f"{path}/resources/{part}", name)
             message = f"{name} cannot be requested at pod level"
-            yield finding_at("R001", at, message, "ask for it in a container")
+            yield finding_at("R001", pointer, message, "ask for it in a container")
 
 
 def _amount_problems(resources: ResourceRequirements, path: str) -> Findings:
@@ -224,28 +224,28 @@ def _amount_problems(resources: ResourceRequirements, path: str) -> Findings:
         for name, amount in amounts.items():
             if name in _STANDARD:
                 continue
-            at = member(f"{path}/{part}", name)
+            pointer = member(f"{path}/{part}", name)
             misspelt = names.label_key(name)
             message = f"{name} is not a resource that a container can request"
             if misspelt:
-                yield finding_at("D213", at, f"{message}: it {misspelt}")
+                yield finding_at("D213", pointer, f"{message}: it {misspelt}")
             elif not is_extended(name):
                 # The native resources that a container can request (validateContainerResourceName).
                 if name.startswith("requests.") if "/" in name else not name.startswith("hugepages-"):
-                    yield finding_at("D213", at, message)
+                    yield finding_at("D213", pointer, message)
             elif amount.nano < 0:
-                yield finding_at("R001", at, f"{amount} of {name} is less than zero", "write zero or more")
+                yield finding_at("R001", pointer, f"{amount} of {name} is less than zero", "write zero or more")
             elif amount.milli() % _THOUSANDTHS:
                 hint = "write a whole number; a part of a device has other keys, which `drawbridge dialects` lists"
-                yield finding_at("R001", at, f"{amount} of {name} is not a whole number", hint)
+                yield finding_at("R001", pointer, f"{amount} of {name} is not a whole number", hint)
     for name, amount in requests.items():
         if not is_extended(name):
             continue
-        at = member(f"{path}/requests", name)
+        pointer = member(f"{path}/requests", name)
         limit = limits.get(name)
         if limit is None:
-            yield finding_at("R001", at, f"{name} has a request and no limit", f"set limits: {{{name}: {amount}}}")
+            yield finding_at("R001", pointer, f"{name} has a request and no limit", f"set limits: {{{name}: {amount}}}")
         elif limit != amount:
             yield finding_at(
-                "R001", at, f"the request of {name}, {amount}, is not its limit, {limit}", "make them equal"
+                "R001", pointer, f"the request of {name}, {amount}, is not its limit, {limit}", "make them equal"
             )

@@ -70,8 +70,8 @@ def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Found:
             continue
         if incomplete := find_incomplete(slice_, slices):
             yield number, incomplete
-        own = {counter_set.name: counter_set for other in visible for counter_set in other.spec.shared_counters}
-        driver, all_sets = slice_.spec.driver, {**sets, **own}
+        own_sets = {counter_set.name: counter_set for other in visible for counter_set in other.spec.shared_counters}
+        driver, all_sets = slice_.spec.driver, {**sets, **own_sets}
         complete = len(slices) >= slice_.spec.pool.resource_slice_count
         if driver != driver.lower():
             yield number, finding_at("D411", "/spec/driver", f"the driver name {driver!r} has upper case letters")
@@ -79,9 +79,9 @@ def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Found:
         for index, counter_set in enumerate(slice_.spec.shared_counters):
             for name, counter in counter_set.counters.items():
                 if counter.value.nano < 0:
-                    at = member(f"/spec/sharedCounters/{index}/counters", name)
+                    pointer = member(f"/spec/sharedCounters/{index}/counters", name)
                     negative = "no device that consumes counters of the pool can be allocated"
-                    problems.append(finding_at("D406", at, f"{name} is {counter.value}: {negative}"))
+                    problems.append(finding_at("D406", pointer, f"{name} is {counter.value}: {negative}"))
         for index, device in enumerate(slice_.spec.devices):
             problems += _device(device, f"/spec/devices/{index}", driver)
             problems += _consumption(device, f"/spec/devices/{index}", all_sets, complete=complete)
@@ -103,10 +103,10 @@ def find_incomplete(slice_: ResourceSlice, slices: Sequence[ResourceSlice]) -> F
             f"the slices of this generation have different values of resourceSliceCount: {', '.join(map(str, sorted(counts)))}",
         )
     announced = pool.resource_slice_count
-    given = max(len(visible), min(len(slices), announced))
-    if given == announced:
+    published_count = max(len(visible), min(len(slices), announced))
+    if published_count == announced:
         return None
-    published = f"driver {slice_.spec.driver} has published {given} of {count_of(announced, 'slice')}"
+    published = f"driver {slice_.spec.driver} has published {published_count} of {count_of(announced, 'slice')}"
     effect = "no claim gets devices of the pool, and a request for all devices fails with an error"
     return finding_at("D401", path, f"{published} of pool {pool.name}, generation {pool.generation}: {effect}")
 
@@ -164,22 +164,22 @@ def _device(device: Device, path: str, driver: str) -> Findings:
 
 def _consumption(device: Device, path: str, sets: Mapping[str, CounterSet], *, complete: bool) -> Findings:
     for number, consumption in enumerate(device.consumes_counters):
-        at = f"{path}/consumesCounters/{number}"
+        pointer = f"{path}/consumesCounters/{number}"
         counter_set = sets.get(consumption.counter_set)
         if counter_set is None:
             # The slice that defines the counter set may be missing.
             if complete:
                 message = f"the pool has no counter set {consumption.counter_set!r}"
-                yield finding_at("D405", f"{at}/counterSet", message)
+                yield finding_at("D405", f"{pointer}/counterSet", message)
             continue
         for name, counter in consumption.counters.items():
-            have = counter_set.counters.get(name)
-            where = member(f"{at}/counters", name)
-            if have is None:
+            declared = counter_set.counters.get(name)
+            where = member(f"{pointer}/counters", name)
+            if declared is None:
                 message = f"the counter set {consumption.counter_set!r} has no counter {name!r}"
                 yield finding_at("D405", where, message)
-            elif counter.value > have.value:
-                message = f"it consumes {counter.value} of {name}, and {consumption.counter_set!r} has {have.value}"
+            elif counter.value > declared.value:
+                message = f"it consumes {counter.value} of {name}, and {consumption.counter_set!r} has {declared.value}"
                 yield finding_at("D407", where, message)
             if counter.value.nano < 0:
                 message = f"it consumes {counter.value} of {name}: in use, it would add to the counter"
@@ -195,18 +195,18 @@ def _groups(current: Sequence[Piece], counters: Mapping[str, CounterSet]) -> Fou
     sets: dict[str, list[_Member]] = defaultdict(list)
     for number, piece in current:
         for index, device in enumerate(piece.spec.devices):
-            for at, consumption in enumerate(device.consumes_counters):
-                path = f"/spec/devices/{index}/consumesCounters/{at}"
+            for consumption_index, consumption in enumerate(device.consumes_counters):
+                path = f"/spec/devices/{index}/consumesCounters/{consumption_index}"
                 groups = frozenset(consumption.compatibility_groups)
                 name = consumption.counter_set
-                have = counters[name].counters if name in counters else {}
-                whole = any(key in have and use.value == have[key].value for key, use in consumption.counters.items())
+                declared = counters[name].counters if name in counters else {}
+                whole = any(key in declared and use.value == declared[key].value for key, use in consumption.counters.items())
                 sets[name].append(_Member(number, path, device.name, groups, whole))
     for name, members in sets.items():
         grouped = [member for member in members if member.groups]
         if not grouped:
             continue
-        bare = [member for member in members if not member.groups and not member.whole]
+        without_groups = [member for member in members if not member.groups and not member.whole]
         common = frozenset.intersection(*(member.groups for member in grouped))
         several = len(members) > 1
         if common and several and len(grouped) == len(members):
@@ -214,8 +214,8 @@ def _groups(current: Sequence[Piece], counters: Mapping[str, CounterSet]) -> Fou
             message = f"all devices of {name!r} have the group {', '.join(sorted(common))}, so the groups forbid no combination"
             yield first.number, finding_at("D415", f"{first.path}/compatibilityGroups", message)
             continue
-        if bare:
-            first = bare[0]
+        if without_groups:
+            first = without_groups[0]
             others = ", ".join(sorted({repr(member.device) for member in grouped})[:3])
             message = (
                 f"{first.device!r} has no groups, so it is never in use together with the devices of {name!r} that have groups ({others})"

@@ -57,12 +57,12 @@ def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World
     named_requests: list[_NamedRequest] = []  # each alternative is an element
     least = 0  # the smallest number of devices that satisfies the claim
     for index, request in enumerate(devices.requests):
-        at = f"{path}/requests/{index}"
+        pointer = f"{path}/requests/{index}"
         if request.exactly is not None:
-            named_requests.append(_NamedRequest(request.exactly, f"{at}/exactly", frozenset({request.name})))
+            named_requests.append(_NamedRequest(request.exactly, f"{pointer}/exactly", frozenset({request.name})))
         for number, sub in enumerate(request.first_available):
             names = frozenset({request.name, f"{request.name}/{sub.name}"})
-            named_requests.append(_NamedRequest(sub, f"{at}/firstAvailable/{number}", names))
+            named_requests.append(_NamedRequest(sub, f"{pointer}/firstAvailable/{number}", names))
         counts = [1 if ask.allocation_mode == "All" else max(ask.count, 1) for ask in request.alternatives.values()]
         least += min(counts, default=0)
     if least > MAX_DEVICES:
@@ -70,14 +70,14 @@ def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World
         yield finding_at("D307", f"{path}/requests", message)
     picked: list[tuple[_NamedRequest, Matches]] = []
     for named in named_requests:
-        at = f"{named.path}/allocationMode"
+        pointer = f"{named.path}/allocationMode"
         wants_all = named.request.allocation_mode == "All"
         if wants_all and any(_covers(constraint, named) for constraint in devices.constraints):
             message = "a constraint covers a request for All devices: the first device that violates the constraint ends scheduling with an error"
-            yield finding_at("D308", at, message, "select the devices with selectors instead")
+            yield finding_at("D308", pointer, message, "select the devices with selectors instead")
         if wants_all and len(named.names) > 1:
             message = "allocationMode All in an alternative ends scheduling with an error while any pool of the node is being updated, even if an earlier alternative fits"
-            yield finding_at("D308", at, message, "prefer a count")
+            yield finding_at("D308", pointer, message, "prefer a count")
         if getattr(named.request, "admin_access", None):
             labelled = world.admin_namespaces.get(namespace)
             if labelled is None:
@@ -154,11 +154,11 @@ def class_problems(device_class: DeviceClass, world: World) -> Findings:
         yield finding_at("D318", "/spec/extendedResourceName", message)
     drivers = {published.driver for published in matches.devices}
     for index, config in enumerate(device_class.spec.config):
-        at = f"/spec/config/{index}/opaque/driver"
-        reported = any(problem.path == at for problem in setting_problems)
+        pointer = f"/spec/config/{index}/opaque/driver"
+        reported = any(problem.path == pointer for problem in setting_problems)
         if config.opaque is not None and drivers and config.opaque.driver not in drivers and not reported:
             message = f"the class selects devices of {', '.join(sorted(drivers))}, not of {config.opaque.driver!r}"
-            yield finding_at("D313", at, message)
+            yield finding_at("D313", pointer, message)
 
 
 def _taints_of_all(matches: Matches, world: World) -> list[str]:
@@ -181,11 +181,11 @@ def _selector_problems(
 ) -> Findings:
     """Report selectors that fail or select no device, and attributes in selectors that no device has."""
     if matches.failure is not None:
-        at, key = f"{path}/{matches.failure.selector}/cel/expression", matches.failure.missing_key
+        pointer, key = f"{path}/{matches.failure.selector}/cel/expression", matches.failure.missing_key
         guard = ""  # the remedy for a missing key: test for it, because a failing selector ends scheduling
         if key.isidentifier():
             guard = f'write .?{key}.orValue(...) or test `"{key}" in ...` first: the scheduler gives up on the pod where a selector fails'
-        yield finding_at("D304", at, f"it fails on {_failure_text(matches.failure)}", guard)
+        yield finding_at("D304", pointer, f"it fails on {_failure_text(matches.failure)}", guard)
     if matches.devices and matches.failure is None:
         return
     unknown = False
@@ -212,13 +212,13 @@ def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Finding
     absent = set(_DRIVER.findall(selector.cel.expression)) - {published.driver for published in fleet.devices}
     reported_domains: set[str] = set()
     for kind, domain, name in sorted(reads.names):
-        have = fleet.names(kind)
-        if (domain, name) in have:
+        published_names = fleet.names(kind)
+        if (domain, name) in published_names:
             continue
-        siblings = sorted(other for other_domain, other in have if other_domain == domain)
-        domains = sorted({other_domain for other_domain, _ in have})
+        siblings = sorted(other for other_domain, other in published_names if other_domain == domain)
+        domains = sorted({other_domain for other_domain, _ in published_names})
         noun = "attribute" if kind == "attributes" else "capacity"
-        known = (
+        published_text = (
             f"{domain} publishes {', '.join(siblings[:8])}"
             if siblings
             else f"{noun} names are published in the domains {', '.join(domains[:5])}"
@@ -232,7 +232,7 @@ def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Finding
                 yield finding_at("D302", path, message, "run the driver, or add its ResourceSlices to the input")
             reported_domains.add(domain)
             continue
-        yield finding_at("D303", path, f"no published device has the {noun} {domain}/{name}; {known}", hint)
+        yield finding_at("D303", path, f"no published device has the {noun} {domain}/{name}; {published_text}", hint)
 
 
 def _constraint(constraint: DeviceConstraint, path: str, picked: Sequence[tuple[_NamedRequest, Matches]]) -> Findings:
@@ -274,19 +274,19 @@ def _amount_problems(request: Ask, path: str, matches: Matches) -> Findings:
     if request.count > len(devices) and matches.failure is None:
         message = f"{request.count} devices are requested, and only {len(devices)} published devices match"
         yield finding_at("D305", f"{path}/count", message)
-    wanted = request.capacity.requests if request.capacity is not None else {}
-    if not wanted:
+    requested = request.capacity.requests if request.capacity is not None else {}
+    if not requested:
         # A request for shared devices that states no amount may take the whole capacity of a device.
         shared = [published.device for published in devices if published.device.allow_multiple_allocations]
         policies = ((name, capacity.request_policy) for device in shared for name, capacity in device.capacity.items())
-        whole = sorted({name for name, policy in policies if policy is None or policy.default is None})
-        if len(shared) == len(devices) and whole:
-            message = f"the devices are shared, and a request without capacity.requests takes all of {', '.join(whole)}"
-            yield finding_at("D311", path, message, f"say how much of {whole[0]} is needed")
+        unbounded = sorted({name for name, policy in policies if policy is None or policy.default is None})
+        if len(shared) == len(devices) and unbounded:
+            message = f"the devices are shared, and a request without capacity.requests takes all of {', '.join(unbounded)}"
+            yield finding_at("D311", path, message, f"say how much of {unbounded[0]} is needed")
         return
     path = f"{path}/capacity/requests"
     fits = True
-    for name, amount in wanted.items():
+    for name, amount in requested.items():
         capacities = [published.device.capacity for published in devices]
         values = [capacity[name].value for capacity in capacities if name in capacity]
         if not values:
@@ -299,13 +299,13 @@ def _amount_problems(request: Ask, path: str, matches: Matches) -> Findings:
             message = f"{amount} is more than any matching device has: at most {max(values)}"
             yield finding_at("D305", member(path, name), message)
             fits = False
-    if fits and not any(_offers(published.device, wanted) for published in devices):
+    if fits and not any(_offers(published.device, requested) for published in devices):
         yield finding_at("D305", path, "no matching device's request policy offers these amounts together")
 
 
-def _offers(device: Device, wanted: Mapping[str, Quantity]) -> bool:
+def _offers(device: Device, requested: Mapping[str, Quantity]) -> bool:
     try:
-        amounts = charges(wanted, device.capacity)
+        amounts = charges(requested, device.capacity)
     except CapacityError:
         return False
     return amounts is not None and all(amount <= device.capacity[name].value for name, amount in amounts.items())

@@ -36,28 +36,28 @@ def status(claim: ResourceClaim) -> Findings:
     """Judge the status of a claim."""
     allocation = claim.status.allocation
     consumers = claim.status.reserved_for
-    known = RequestNames(claim.spec.devices)
+    request_names = RequestNames(claim.spec.devices)
 
-    def judge_consumer(consumer: ResourceClaimConsumerReference, at: str) -> Findings:
-        yield from required(consumer.resource, f"{at}/resource")
-        yield from required(consumer.name, f"{at}/name")
-        yield from required(consumer.uid, f"{at}/uid")
+    def judge_consumer(consumer: ResourceClaimConsumerReference, pointer: str) -> Findings:
+        yield from required(consumer.resource, f"{pointer}/resource")
+        yield from required(consumer.name, f"{pointer}/name")
+        yield from required(consumer.uid, f"{pointer}/uid")
 
-    def judge_result(result: DeviceRequestAllocationResult, at: str) -> Findings:
-        yield from known.judge(result.request, f"{at}/request")
-        yield from _device_id(result, at)
-        yield from binding_conditions(result.binding_conditions, result.binding_failure_conditions, at)
-        yield from tolerations(result.tolerations, f"{at}/tolerations")
-        yield from skipped_operations(result.skip_node_operations, f"{at}/skipNodeOperations")
+    def judge_result(result: DeviceRequestAllocationResult, pointer: str) -> Findings:
+        yield from request_names.judge(result.request, f"{pointer}/request")
+        yield from _device_id(result, pointer)
+        yield from binding_conditions(result.binding_conditions, result.binding_failure_conditions, pointer)
+        yield from tolerations(result.tolerations, f"{pointer}/tolerations")
+        yield from skipped_operations(result.skip_node_operations, f"{pointer}/skipNodeOperations")
 
-    def judge_config(entry: DeviceAllocationConfiguration, at: str) -> Findings:
+    def judge_config(entry: DeviceAllocationConfiguration, pointer: str) -> Findings:
         if entry.source not in ("FromClass", "FromClaim"):
-            yield finding_at("D106", f"{at}/source", f"{entry.source!r} must be FromClass or FromClaim")
-        yield from known.judge_all(entry.requests, f"{at}/requests")
-        yield from opaque(entry.opaque, at)
+            yield finding_at("D106", f"{pointer}/source", f"{entry.source!r} must be FromClass or FromClaim")
+        yield from request_names.judge_all(entry.requests, f"{pointer}/requests")
+        yield from opaque(entry.opaque, pointer)
 
-    def judge_address(address: str, at: str) -> Findings:
-        return wrong_format(address, names.interface_address, at)
+    def judge_address(address: str, pointer: str) -> Findings:
+        return wrong_format(address, names.interface_address, pointer)
 
     path = "/status/reservedFor"
     yield from entries(consumers, MAX_RESERVED, path, judge_consumer, noun="consumer", field="/uid")
@@ -72,21 +72,21 @@ def status(claim: ResourceClaim) -> Findings:
     allocated = set(map(_key, allocation.devices.results if allocation is not None else ()))
     yield from duplicates(map(_key, claim.status.devices), "/status/devices", "device")
     for index, device in enumerate(claim.status.devices):
-        at = f"/status/devices/{index}"
+        pointer = f"/status/devices/{index}"
         if _key(device) not in allocated:
-            yield finding_at("D116", at, "must be an allocated device of the claim")
-        yield from _device_id(device, at)
-        yield from conditions(device.conditions, MAX_CONDITIONS, f"{at}/conditions")
+            yield finding_at("D116", pointer, "must be an allocated device of the claim")
+        yield from _device_id(device, pointer)
+        yield from conditions(device.conditions, MAX_CONDITIONS, f"{pointer}/conditions")
         if device.data is not None:
-            yield from free_form(device.data, f"{at}/data")
-        network, at = device.network_data, f"{at}/networkData"
+            yield from free_form(device.data, f"{pointer}/data")
+        network, pointer = device.network_data, f"{pointer}/networkData"
         if network is None:
             continue
         texts = (("interfaceName", network.interface_name, 256), ("hardwareAddress", network.hardware_address, 128))
         for name, value, limit in texts:
             if names.size(value) > limit:
-                yield finding_at("D103", f"{at}/{name}", f"at most {limit} bytes are allowed")
-        yield from entries(network.ips, MAX_IPS, f"{at}/ips", judge_address, noun="address")
+                yield finding_at("D103", f"{pointer}/{name}", f"at most {limit} bytes are allowed")
+        yield from entries(network.ips, MAX_IPS, f"{pointer}/ips", judge_address, noun="address")
 
 
 def _key(device: DeviceRequestAllocationResult | AllocatedDeviceStatus) -> tuple[str, str, str, str | None]:

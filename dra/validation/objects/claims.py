@@ -60,43 +60,43 @@ class RequestNames:
 
 def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Findings:
     """Judge everything below `spec.devices`."""
-    known = RequestNames(devices)
+    request_names = RequestNames(devices)
 
-    def judge_request(request: DeviceRequest, at: str) -> Findings:
-        yield from required(request.name, f"{at}/name", names.dns_label, names.suggestion)
+    def judge_request(request: DeviceRequest, pointer: str) -> Findings:
+        yield from required(request.name, f"{pointer}/name", names.dns_label, names.suggestion)
         if request.exactly is not None and request.first_available:
-            yield finding_at("D107", at, "exactly one of exactly and firstAvailable is required, not both")
+            yield finding_at("D107", pointer, "exactly one of exactly and firstAvailable is required, not both")
         elif request.exactly is not None:
-            yield from _common_fields(request.exactly, f"{at}/exactly", gates)
+            yield from _common_fields(request.exactly, f"{pointer}/exactly", gates)
         elif request.first_available:
-            alternatives, below = request.first_available, f"{at}/firstAvailable"
+            alternatives, below = request.first_available, f"{pointer}/firstAvailable"
             yield from entries(
                 alternatives, MAX_ALTERNATIVES, below, judge_alternative, noun="subrequest", field="/name"
             )
         else:
-            yield finding_at("D107", at, "exactly one of exactly and firstAvailable is required")
+            yield finding_at("D107", pointer, "exactly one of exactly and firstAvailable is required")
 
-    def judge_alternative(alternative: DeviceSubRequest, at: str) -> Findings:
-        yield from required(alternative.name, f"{at}/name", names.dns_label, names.suggestion)
-        yield from _common_fields(alternative, at, gates)
+    def judge_alternative(alternative: DeviceSubRequest, pointer: str) -> Findings:
+        yield from required(alternative.name, f"{pointer}/name", names.dns_label, names.suggestion)
+        yield from _common_fields(alternative, pointer, gates)
 
-    def judge_constraint(constraint: DeviceConstraint, at: str) -> Findings:
-        yield from known.judge_all(constraint.requests, f"{at}/requests")
+    def judge_constraint(constraint: DeviceConstraint, pointer: str) -> Findings:
+        yield from request_names.judge_all(constraint.requests, f"{pointer}/requests")
         attributes = {"matchAttribute": constraint.match_attribute, "distinctAttribute": constraint.distinct_attribute}
         for field, attribute in attributes.items():
             if attribute is not None:
                 hint = "" if "/" in attribute else f"write <domain>/{attribute}, with the domain of the driver"
-                yield from wrong_format(attribute, names.fully_qualified_name, f"{at}/{field}", hint)
+                yield from wrong_format(attribute, names.fully_qualified_name, f"{pointer}/{field}", hint)
         if set(attributes.values()) == {None}:
-            yield finding_at("D107", at, "one of matchAttribute and distinctAttribute is required")
+            yield finding_at("D107", pointer, "one of matchAttribute and distinctAttribute is required")
 
-    def judge_config(config: DeviceClaimConfiguration, at: str) -> Findings:
-        yield from known.judge_all(config.requests, f"{at}/requests")
-        yield from opaque(config.opaque, at)
-        yield from parameter_problems(config.opaque, f"{at}/opaque")
+    def judge_config(config: DeviceClaimConfiguration, pointer: str) -> Findings:
+        yield from request_names.judge_all(config.requests, f"{pointer}/requests")
+        yield from opaque(config.opaque, pointer)
+        yield from parameter_problems(config.opaque, f"{pointer}/opaque")
 
-    at = f"{path}/requests"
-    yield from entries(devices.requests, MAX_REQUESTS, at, judge_request, noun="request", field="/name")
+    pointer = f"{path}/requests"
+    yield from entries(devices.requests, MAX_REQUESTS, pointer, judge_request, noun="request", field="/name")
     yield from entries(devices.constraints, MAX_CONSTRAINTS, f"{path}/constraints", judge_constraint)
     yield from entries(devices.config, MAX_CONFIG, f"{path}/config", judge_config)
     yield from _derived_attributes(devices, path, gates)
@@ -131,26 +131,26 @@ def _derived_attributes(devices: DeviceClaim, path: str, gates: Gates) -> Findin
                 used.setdefault(reference, set()).add(attribute)
     lists = []  # the attributes of a request, their path, and the keys of `used` that cover the request
     for index, request in enumerate(devices.requests):
-        at, name = f"{path}/requests/{index}", request.name
+        pointer, name = f"{path}/requests/{index}", request.name
         if request.exactly is not None and not request.first_available:
-            lists.append((request.exactly.derived_attributes, f"{at}/exactly", {"", name}))
+            lists.append((request.exactly.derived_attributes, f"{pointer}/exactly", {"", name}))
         elif request.exactly is None:
             lists += [
-                (sub.derived_attributes, f"{at}/firstAvailable/{number}", {"", name, f"{name}/{sub.name}"})
+                (sub.derived_attributes, f"{pointer}/firstAvailable/{number}", {"", name, f"{name}/{sub.name}"})
                 for number, sub in enumerate(request.first_available)
             ]
     cost = 0
-    for attributes, at, scopes in lists:
+    for attributes, pointer, scopes in lists:
         needed = set().union(*(used.get(scope, set()) for scope in scopes))
 
-        def judge_name(attribute: DeviceDerivedAttribute, at: str, needed: set[str] = needed) -> Findings:
-            yield from required(attribute.name, f"{at}/name", names.fully_qualified_name)
+        def judge_name(attribute: DeviceDerivedAttribute, pointer: str, needed: set[str] = needed) -> Findings:
+            yield from required(attribute.name, f"{pointer}/name", names.fully_qualified_name)
             if attribute.name and attribute.name not in needed:
                 message = f"no matchAttribute or distinctAttribute that covers the request names {attribute.name!r}"
-                yield finding_at("D109", f"{at}/name", message)
-            yield from required(attribute.expression, f"{at}/expression")
+                yield finding_at("D109", f"{pointer}/name", message)
+            yield from required(attribute.expression, f"{pointer}/expression")
 
-        below = f"{at}/derivedAttributes"
+        below = f"{pointer}/derivedAttributes"
         yield from entries(attributes, MAX_DERIVED, below, judge_name, noun="derived attribute", field="/name")
         for number, derived in enumerate(attributes if len(attributes) <= MAX_DERIVED else ()):
             problems, bound = judge_derived(derived.expression, f"{below}/{number}/expression", gates)

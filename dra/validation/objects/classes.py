@@ -21,9 +21,9 @@ MAX_CONFIG = 32
 def device_class(value: DeviceClass, gates: Gates) -> Findings:
     """Judge the spec of a DeviceClass."""
 
-    def judge_config(config: DeviceClassConfiguration, at: str) -> Findings:
-        yield from opaque(config.opaque, at)
-        yield from parameter_problems(config.opaque, f"{at}/opaque")
+    def judge_config(config: DeviceClassConfiguration, pointer: str) -> Findings:
+        yield from opaque(config.opaque, pointer)
+        yield from parameter_problems(config.opaque, f"{pointer}/opaque")
 
     spec = value.spec
     yield from selectors(spec.selectors, "/spec/selectors", gates)

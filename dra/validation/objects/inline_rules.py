@@ -41,21 +41,21 @@ def inline_rules(slice_: Object) -> Findings:
     listed = spec.get("devices") or ()
     devices = list(map(mapping, listed[:_MAX_DEVICES]))
     carriers: dict[str, list[int]] = {}
-    for at, device in enumerate(devices):
+    for index, device in enumerate(devices):
         if FIELD in device:
             rule = device[FIELD]
             expression = rule.get("expression") if isinstance(rule, dict) else rule  # the form in the proposal
-            carriers.setdefault(expression if isinstance(expression, str) else "", []).append(at)
+            carriers.setdefault(expression if isinstance(expression, str) else "", []).append(index)
     for number, (expression, group) in enumerate(carriers.items()):
         if number == _MAX_RULES:
             return
-        first = group[0]
-        name = devices[first].get("name")
-        more = len(group) - 1
-        others = f" (and {more} more of the slice)" if more else ""
-        message = f"{name!r}{others} has a rule that the API server drops: a slice has no such field"
+        first_index = group[0]
+        name = devices[first_index].get("name")
+        other_count = len(group) - 1
+        others_text = f" (and {other_count} more of the slice)" if other_count else ""
+        message = f"{name!r}{others_text} has a rule that the API server drops: a slice has no such field"
         remedy = _remedy(driver, expression, devices, group, number)
-        path = member(f"/spec/devices/{first}", FIELD)
+        path = member(f"/spec/devices/{first_index}", FIELD)
         yield finding_at("D506", path, message, remedy)
 
 
@@ -68,16 +68,16 @@ def _remedy(driver: str, expression: str, devices: Sequence[Object], group: Sequ
             f"write a DeviceCompatibility; no attribute tells {'these devices' if len(group) > 1 else 'this device'} from the "
             "others of the slice, so have the driver publish one that its selector can read"
         )
-    chosen = {"selector": selector} if selector else {}
-    spec = {"driver": driver, **chosen, "compatibleOnlyWith": expression}
+    selector_field = {"selector": selector} if selector else {}
+    spec = {"driver": driver, **selector_field, "compatibleOnlyWith": expression}
     label = _NO_LABEL.sub("-", driver.lower()).strip("-") or "driver"
-    written = {
+    compatibility = {
         "apiVersion": "drawbridge.dev/v1alpha1",
         "kind": "DeviceCompatibility",
         "metadata": {"name": f"{label}-{number}"},
         "spec": spec,
     }
-    return f"apply this instead: {msgspec.json.encode(written).decode()}"
+    return f"apply this instead: {msgspec.json.encode(compatibility).decode()}"
 
 
 def _selector(driver: str, devices: Sequence[Object], group: set[int]) -> str | None:
@@ -90,11 +90,11 @@ def _selector(driver: str, devices: Sequence[Object], group: set[int]) -> str | 
         group_values: dict[str, None] = {}
         other_values: set[str] = set()
         none = _KINDS[kind]
-        for at, device in enumerate(devices):
+        for index, device in enumerate(devices):
             attribute = inside(device, "attributes", name)
             # The value in the syntax of CEL, or the default if the device has no attribute of this kind.
             value = msgspec.json.encode(attribute[kind]).decode() if kind in attribute else none
-            if at in group:
+            if index in group:
                 group_values[value] = None
             else:
                 other_values.add(value)

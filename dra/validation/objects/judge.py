@@ -99,22 +99,22 @@ def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: in
         message = f"{version} has no field {pointer.rpartition('/')[2]!r} here"
         problems.append(finding_at("D002", pointer, message, f"write apiVersion: {versions.CURRENT}"))
     type_ = TYPES[kind]
-    own = shape.check(current, type_)
-    if kind == "ResourceSlice" and any(map(is_inline_rule, own)):
-        own = [problem for problem in own if not is_inline_rule(problem)]
-        own += inline_rules(current)
+    own_problems = shape.check(current, type_)
+    if kind == "ResourceSlice" and any(map(is_inline_rule, own_problems)):
+        own_problems = [problem for problem in own_problems if not is_inline_rule(problem)]
+        own_problems += inline_rules(current)
     typed: Any = None
-    if all(problem.code != "D001" for problem in own):
+    if all(problem.code != "D001" for problem in own_problems):
         stored, dropped = feature_gates.drop(kind, current, feature_gates.with_locked(gates, minor))
         by_message: dict[str, Finding] = {}
         for problem in dropped:  # each field is reported once, however many devices have it
             by_message.setdefault(problem.message, problem)
-        own += by_message.values()
+        own_problems += by_message.values()
         typed = shape.convert_checked(stored, type_)
-        own += _rules(typed, stored, gates)
+        own_problems += _rules(typed, stored, gates)
         if dropped:
             typed = shape.convert_checked(current, type_)
-    return Judged(problems + [with_written_path(problem, value) for problem in own], typed)
+    return Judged(problems + [with_written_path(problem, value) for problem in own_problems], typed)
 
 
 def read_object(value: dict[str, Any]) -> Any:

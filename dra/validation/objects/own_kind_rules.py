@@ -40,9 +40,9 @@ def device_compatibility(value: DeviceCompatibility, gates: Gates) -> Findings:
     for field, text in (("selector", spec.selector), ("compatibleOnlyWith", spec.compatible_only_with)):
         if text:
             yield from expression(text, f"/spec/{field}", gates)
-    for field, chosen, allowed in (("scope", spec.scope, SCOPES), ("groups", spec.groups, READINGS)):
-        if chosen not in allowed:
-            yield finding_at("D106", f"/spec/{field}", f"{chosen!r} must be one of {', '.join(allowed)}")
+    for field, value_of_field, allowed in (("scope", spec.scope, SCOPES), ("groups", spec.groups, READINGS)):
+        if value_of_field not in allowed:
+            yield finding_at("D106", f"/spec/{field}", f"{value_of_field!r} must be one of {', '.join(allowed)}")
     if not spec.compatible_only_with and spec.groups == "upstream":
         message = "neither compatibleOnlyWith nor groups: proposal is set, so this object does nothing"
         yield finding_at("D118", "/spec", message)
@@ -55,38 +55,38 @@ def device_quota(value: DeviceQuota) -> Findings:
     if not value.spec.hard:
         yield finding_at("D101", path, "at least one limit is required")
     for key, amount in list(value.spec.hard.items())[:MAX_LIMITS]:
-        at = member(path, key)
-        read = read_key(key)
-        if read is None:
+        pointer = member(path, key)
+        parsed = read_key(key)
+        if parsed is None:
             hint = "" if "/" in key or not key else f"write {key}/{DEVICES}"
-            shown = key if len(key) <= 80 else f"{key[:77]}..."
-            yield finding_at("D102", at, f"{shown!r} {FORM}", hint)
+            excerpt = key if len(key) <= 80 else f"{key[:77]}..."
+            yield finding_at("D102", pointer, f"{excerpt!r} {FORM}", hint)
         elif amount.nano < 0:
-            yield finding_at("D108", at, f"{amount} must be zero or more")
+            yield finding_at("D108", pointer, f"{amount} must be zero or more")
         elif len(str(amount)) > MAX_TEXT:
-            yield finding_at("D103", at, f"an amount has at most {MAX_TEXT} characters")
-        elif is_count(read[1]) and amount.nano % NANO:
-            yield finding_at("D108", at, f"{amount} must be a whole number of devices")
+            yield finding_at("D103", pointer, f"an amount has at most {MAX_TEXT} characters")
+        elif is_count(parsed[1]) and amount.nano % NANO:
+            yield finding_at("D108", pointer, f"{amount} must be a whole number of devices")
     selector = value.spec.scope_selector
     if selector is None:
         return
     path = "/spec/scopeSelector/matchExpressions"
     yield from too_many(selector.match_expressions, MAX_REQUIREMENTS, path)
     for index, requirement in enumerate(selector.match_expressions[:MAX_REQUIREMENTS]):
-        at = f"{path}/{index}"
+        pointer = f"{path}/{index}"
         if requirement.scope_name != "PriorityClass":
-            yield finding_at("D106", f"{at}/scopeName", f"{requirement.scope_name!r} must be PriorityClass")
+            yield finding_at("D106", f"{pointer}/scopeName", f"{requirement.scope_name!r} must be PriorityClass")
         if requirement.operator not in (*_WITH_VALUES, *_WITHOUT):
             yield finding_at(
-                "D106", f"{at}/operator", f"{requirement.operator!r} must be In, NotIn, Exists or DoesNotExist"
+                "D106", f"{pointer}/operator", f"{requirement.operator!r} must be In, NotIn, Exists or DoesNotExist"
             )
         elif requirement.operator in _WITH_VALUES and not requirement.values:
             yield finding_at(
-                "D101", f"{at}/values", f"{requirement.operator} needs values: the names of PriorityClasses"
+                "D101", f"{pointer}/values", f"{requirement.operator} needs values: the names of PriorityClasses"
             )
         elif requirement.operator in _WITHOUT and requirement.values:
-            yield finding_at("D107", f"{at}/values", f"{requirement.operator} takes no values")
-        yield from too_many(requirement.values, MAX_VALUES, f"{at}/values")
+            yield finding_at("D107", f"{pointer}/values", f"{requirement.operator} takes no values")
+        yield from too_many(requirement.values, MAX_VALUES, f"{pointer}/values")
 
 
 def limited_classes(value: DeviceQuota, world: World) -> Findings:
@@ -94,9 +94,9 @@ def limited_classes(value: DeviceQuota, world: World) -> Findings:
     if not world.classes:
         return
     for key in value.spec.hard:
-        read = read_key(key)
-        class_name = read[0] if read else ""
-        if not read or class_name == ALL_CLASSES or class_name in world.classes:
+        parsed = read_key(key)
+        class_name = parsed[0] if parsed else ""
+        if not parsed or class_name == ALL_CLASSES or class_name in world.classes:
             continue
         message = f"there is no class {class_name!r} to limit"
         yield finding_at("D301", member("/spec/hard", key), message, guess(class_name, world.classes))

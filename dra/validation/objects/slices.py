@@ -46,9 +46,9 @@ def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> F
     """Judge the spec of a slice. `both_lists` says that the JSON has both devices and sharedCounters, which may be empty."""
     spec = value.spec
 
-    def judge_counter_set(counter_set: CounterSet, at: str) -> Findings:
-        yield from required(counter_set.name, f"{at}/name", names.dns_label, names.suggestion)
-        yield from _counters(counter_set.counters, f"{at}/counters")
+    def judge_counter_set(counter_set: CounterSet, pointer: str) -> Findings:
+        yield from required(counter_set.name, f"{pointer}/name", names.dns_label, names.suggestion)
+        yield from _counters(counter_set.counters, f"{pointer}/counters")
 
     yield from required(spec.driver, "/spec/driver", names.driver_name)
     pool = spec.pool
@@ -81,24 +81,24 @@ def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> F
         per_device_nodes = bool(spec.per_device_node_selection)
         for index, device in enumerate(devices):
             yield from _device(device, f"/spec/devices/{index}", gates, per_device_nodes=per_device_nodes)
-    sets, at = spec.shared_counters, "/spec/sharedCounters"
-    yield from entries(sets, MAX_COUNTER_SETS, at, judge_counter_set, noun="counter set", field="/name")
+    sets, pointer = spec.shared_counters, "/spec/sharedCounters"
+    yield from entries(sets, MAX_COUNTER_SETS, pointer, judge_counter_set, noun="counter set", field="/name")
     name = spec.partition_type_attribute
     if name is not None:
-        at = "/spec/partitionTypeAttribute"
-        wrong = list(wrong_format(name, names.fully_qualified_name, at))
-        yield from wrong
+        pointer = "/spec/partitionTypeAttribute"
+        name_problems = list(wrong_format(name, names.fully_qualified_name, pointer))
+        yield from name_problems
         consumers = [(index, device) for index, device in enumerate(spec.devices) if device.consumes_counters]
         if not consumers:
-            yield finding_at("D107", at, "may only be set on a slice with devices that consume counters")
-        for index, device in consumers if not wrong else ():
+            yield finding_at("D107", pointer, "may only be set on a slice with devices that consume counters")
+        for index, device in consumers if not name_problems else ():
             attribute = device.attributes.get(name) or device.attributes.get(name.removeprefix(f"{spec.driver}/"))
-            at = member(f"/spec/devices/{index}/attributes", name)
+            pointer = member(f"/spec/devices/{index}/attributes", name)
             if attribute is None:
                 message = "a device that consumes counters must have the attribute of partitionTypeAttribute"
-                yield finding_at("D101", at, message)
+                yield finding_at("D101", pointer, message)
             elif attribute.string is None:
-                yield finding_at("D107", at, "the attribute of partitionTypeAttribute must be a string")
+                yield finding_at("D107", pointer, "the attribute of partitionTypeAttribute must be a string")
     yield from skipped_operations(spec.skip_node_operations, "/spec/skipNodeOperations")
 
 
@@ -106,24 +106,24 @@ def _nodes(
     node_name: str | None, selector: NodeSelector | None, flags: Mapping[str, bool | None], path: str
 ) -> Findings:
     """Report an object that selects its nodes by no field, or by several fields."""
-    chosen = []
+    set_fields = []
     if node_name is not None:
         if node_name:
-            chosen.append("nodeName")
+            set_fields.append("nodeName")
             yield from wrong_format(node_name, names.dns_subdomain, f"{path}/nodeName")
         else:
             yield finding_at("D117", f"{path}/nodeName", "must be left out or set to a name")
     if selector is not None:
-        chosen.append("nodeSelector")
+        set_fields.append("nodeSelector")
         yield from node_selector(selector, f"{path}/nodeSelector")
     for name, flag in flags.items():
         if flag:
-            chosen.append(name)
+            set_fields.append(name)
         elif flag is False:
             yield finding_at("D117", f"{path}/{name}", "must be left out or set to true")
-    if len(chosen) != 1:
+    if len(set_fields) != 1:
         ways = ", ".join(("nodeName", "nodeSelector", *flags))
-        instead = f", not {len(chosen)} ({', '.join(chosen)})" if chosen else ""
+        instead = f", not {len(set_fields)} ({', '.join(set_fields)})" if set_fields else ""
         yield finding_at("D117", path, f"exactly one of {ways} is required{instead}")
 
 
@@ -133,40 +133,40 @@ def _lists(attribute: DeviceAttribute) -> list[Sequence[object]]:
 
 
 def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) -> Findings:
-    def judge_group(group: str, at: str) -> Findings:
-        return wrong_format(group, names.dns_label, at, names.suggestion)
+    def judge_group(group: str, pointer: str) -> Findings:
+        return wrong_format(group, names.dns_label, pointer, names.suggestion)
 
-    def judge_consumption(consumption: DeviceCounterConsumption, at: str) -> Findings:
-        yield from required(consumption.counter_set, f"{at}/counterSet", names.dns_label, names.suggestion)
-        yield from _counters(consumption.counters, f"{at}/counters")
-        groups = f"{at}/compatibilityGroups"
+    def judge_consumption(consumption: DeviceCounterConsumption, pointer: str) -> Findings:
+        yield from required(consumption.counter_set, f"{pointer}/counterSet", names.dns_label, names.suggestion)
+        yield from _counters(consumption.counters, f"{pointer}/counters")
+        groups = f"{pointer}/compatibilityGroups"
         yield from entries(consumption.compatibility_groups, MAX_GROUPS, groups, judge_group, noun="group")
 
     yield from required(device.name, f"{path}/name", names.dns_label, names.suggestion)
-    both = len(device.attributes) + len(device.capacity)
-    if both > MAX_ENTRIES:
-        yield finding_at("D104", path, f"{both} attributes and capacities together, at most {MAX_ENTRIES} are allowed")
+    entry_count = len(device.attributes) + len(device.capacity)
+    if entry_count > MAX_ENTRIES:
+        yield finding_at("D104", path, f"{entry_count} attributes and capacities together, at most {MAX_ENTRIES} are allowed")
     values = sum(max(1, sum(map(len, _lists(attribute)))) for attribute in device.attributes.values())
     if values > MAX_VALUES:
         yield finding_at("D104", path, f"{values} attribute values, at most {MAX_VALUES} are allowed")
     lists = LISTS in gates
     for name, attribute in device.attributes.items():
-        at = member(f"{path}/attributes", name)
-        yield from wrong_format(name, names.qualified_name, at)
-        yield from _attribute(attribute, at, lists=lists)
+        pointer = member(f"{path}/attributes", name)
+        yield from wrong_format(name, names.qualified_name, pointer)
+        yield from _attribute(attribute, pointer, lists=lists)
     for name, capacity in device.capacity.items():
-        at = member(f"{path}/capacity", name)
-        yield from wrong_format(name, names.qualified_name, at)
+        pointer = member(f"{path}/capacity", name)
+        yield from wrong_format(name, names.qualified_name, pointer)
         if device.allow_multiple_allocations:
-            yield from request_policy(capacity, f"{at}/requestPolicy", fractional=FRACTIONAL in gates)
+            yield from request_policy(capacity, f"{pointer}/requestPolicy", fractional=FRACTIONAL in gates)
         elif capacity.request_policy is not None:
             hint = "set allowMultipleAllocations: true on the device, or leave the policy out"
             yield finding_at(
-                "D107", f"{at}/requestPolicy", "a request policy needs allowMultipleAllocations: true", hint
+                "D107", f"{pointer}/requestPolicy", "a request policy needs allowMultipleAllocations: true", hint
             )
     yield from entries(device.taints, MAX_TAINTS, f"{path}/taints", taint)
-    uses, at, key = device.consumes_counters, f"{path}/consumesCounters", attrgetter("counter_set")
-    yield from entries(uses, MAX_CONSUMPTIONS, at, judge_consumption, key=key, noun="counter set", field="/counterSet")
+    uses, pointer, key = device.consumes_counters, f"{path}/consumesCounters", attrgetter("counter_set")
+    yield from entries(uses, MAX_CONSUMPTIONS, pointer, judge_consumption, key=key, noun="counter set", field="/counterSet")
     own_nodes = (device.node_name, device.node_selector, device.all_nodes)
     if per_device_nodes:
         everywhere = {"allNodes": device.all_nodes}
@@ -176,8 +176,8 @@ def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) 
         yield finding_at("D117", path, message)
     yield from binding_conditions(device.binding_conditions or (), device.binding_failure_conditions or (), path)
     for name, resource in device.node_allocatable_resources.items():
-        at = member(f"{path}/nodeAllocatableResources", name)
-        yield from _node_allocatable(name, resource, device.capacity, at)
+        pointer = member(f"{path}/nodeAllocatableResources", name)
+        yield from _node_allocatable(name, resource, device.capacity, pointer)
 
 
 def _attribute(attribute: DeviceAttribute, path: str, *, lists: bool) -> Findings:
@@ -218,10 +218,10 @@ def _counters(counters: Mapping[str, object], path: str) -> Findings:
 def skipped_operations(operations: Sequence[str], path: str) -> Findings:
     """Judge skipNodeOperations of a slice or an allocation."""
     yield from duplicates(operations, path, "operation")
-    known = ", ".join(_OPERATIONS)
+    allowed = ", ".join(_OPERATIONS)
     for index, operation in enumerate(operations):
         if operation not in _OPERATIONS:
-            yield finding_at("D106", f"{path}/{index}", f"{operation!r} must be one of {known}")
+            yield finding_at("D106", f"{path}/{index}", f"{operation!r} must be one of {allowed}")
     prepare = "NodePrepareResources" in operations
     unprepare = "NodeUnprepareResources" in operations or "*" in operations
     if prepare and not unprepare:
@@ -232,11 +232,11 @@ def binding_conditions(conditions: Sequence[str], failures: Sequence[str], path:
     """Judge the binding conditions of a device or an allocation."""
     lists = {"bindingConditions": conditions, "bindingFailureConditions": failures}
     for field, values in lists.items():
-        at = f"{path}/{field}"
-        yield from too_many(values, MAX_BINDING_CONDITIONS, at)
-        yield from duplicates(values, at, "condition")
+        pointer = f"{path}/{field}"
+        yield from too_many(values, MAX_BINDING_CONDITIONS, pointer)
+        yield from duplicates(values, pointer, "condition")
         for index, value in enumerate(values):
-            yield from required(value, f"{at}/{index}", names.label_key, noun="a condition type")
+            yield from required(value, f"{pointer}/{index}", names.label_key, noun="a condition type")
     for index, value in enumerate(failures):
         if value in conditions:
             message = f"{value!r} is also in bindingConditions"
@@ -254,23 +254,23 @@ def _node_allocatable(
         yield finding_at("D106", path, f"{name!r} must be cpu, memory or hugepages-<size>")
     if resource.mapping is None and resource.overhead is None:
         yield finding_at("D101", path, "at least one of mapping and overhead is required")
-    mapping, at = resource.mapping, f"{path}/mapping"
+    mapping, pointer = resource.mapping, f"{path}/mapping"
     if mapping is not None:
         key = mapping.capacity_key
         by_capacity = mapping.capacity_multiplier
         by_device = mapping.device_multiplier
         if (key is None) == (by_device is None):
-            yield finding_at("D107", at, "exactly one of capacityKey and deviceMultiplier must be set")
+            yield finding_at("D107", pointer, "exactly one of capacityKey and deviceMultiplier must be set")
         if (key is None) != (by_capacity is None):
-            missing = "capacityKey" if key is None else "capacityMultiplier"
-            yield finding_at("D101", f"{at}/{missing}", "capacityKey and capacityMultiplier must be set together")
+            missing_field = "capacityKey" if key is None else "capacityMultiplier"
+            yield finding_at("D101", f"{pointer}/{missing_field}", "capacityKey and capacityMultiplier must be set together")
         if key is not None and key not in capacity:
-            yield finding_at("D109", f"{at}/capacityKey", f"the device has no capacity {key!r}")
+            yield finding_at("D109", f"{pointer}/capacityKey", f"the device has no capacity {key!r}")
         # A capacityMultiplier without capacityKey is reported above. The API server does not validate its value.
         judged = {"capacityMultiplier": by_capacity if key is not None else None, "deviceMultiplier": by_device}
         for field, multiplier in judged.items():
             if multiplier is not None and multiplier.nano <= 0:
-                yield finding_at("D108", f"{at}/{field}", f"{multiplier} must be greater than zero")
+                yield finding_at("D108", f"{pointer}/{field}", f"{multiplier} must be greater than zero")
     if resource.overhead is not None:
         amounts = (("perPod", resource.overhead.per_pod), ("perContainer", resource.overhead.per_container))
         if all(amount is None for _, amount in amounts):

@@ -21,28 +21,28 @@ def taint(value: DeviceTaint, path: str) -> Findings:
     yield from required(value.key, f"{path}/key", names.label_key)
     yield from wrong_format(value.value, names.label_value, f"{path}/value")
     effect = value.effect
-    at = f"{path}/effect"
+    pointer = f"{path}/effect"
     if not effect:
-        yield finding_at("D101", at, "effect is required: NoSchedule, NoExecute or None")
+        yield finding_at("D101", pointer, "effect is required: NoSchedule, NoExecute or None")
     elif effect not in _EFFECTS:
-        yield finding_at("D106", at, f"{effect!r} must be NoSchedule, NoExecute or None")
+        yield finding_at("D106", pointer, f"{effect!r} must be NoSchedule, NoExecute or None")
 
 
 def tolerations(values: Sequence[DeviceToleration], path: str) -> Findings:
     for index, value in enumerate(values):
-        at = f"{path}/{index}"
+        pointer = f"{path}/{index}"
         if value.key:
-            yield from wrong_format(value.key, names.label_key, f"{at}/key")
+            yield from wrong_format(value.key, names.label_key, f"{pointer}/key")
         match value.operator:
             case "Exists":
                 if value.value:
-                    yield finding_at("D107", f"{at}/value", "the operator Exists takes no value")
+                    yield finding_at("D107", f"{pointer}/value", "the operator Exists takes no value")
             case "" | "Equal":
-                yield from wrong_format(value.value, names.label_value, f"{at}/value")
+                yield from wrong_format(value.value, names.label_value, f"{pointer}/value")
             case operator:
-                yield finding_at("D106", f"{at}/operator", f"{operator!r} must be Equal or Exists")
+                yield finding_at("D106", f"{pointer}/operator", f"{operator!r} must be Equal or Exists")
         if value.effect and value.effect not in _EFFECTS:
-            yield finding_at("D106", f"{at}/effect", f"{value.effect!r} must be NoSchedule, NoExecute or None")
+            yield finding_at("D106", f"{pointer}/effect", f"{value.effect!r} must be NoSchedule, NoExecute or None")
 
 
 def taint_rule(rule: DeviceTaintRule) -> Findings:

@@ -38,8 +38,8 @@ def update_errors(
     if typed is not None and not status and kind in _GENERATED_ONCE:
         problems += wrong_format(typed.metadata.generate_name, names.path_segment, "/metadata/generateName")
     if problems:
-        known = {(problem.path, problem.message) for problem in judge(old, gates).problems}
-        problems = [problem for problem in problems if (problem.path, problem.message) not in known]
+        old_problems = {(problem.path, problem.message) for problem in judge(old, gates).problems}
+        problems = [problem for problem in problems if (problem.path, problem.message) not in old_problems]
     if typed is not None:
         problems = [*_changes(typed, read_object(old), status=status), *problems]
     return problems
@@ -87,6 +87,6 @@ def _changes(new: Any, old: Any, *, status: bool) -> Findings:
                 ("/spec/pool/name", new.spec.pool.name, old.spec.pool.name),
                 ("/spec/nodeName", new.spec.node_name, old.spec.node_name),
             )
-    for path, now, before in frozen:
-        if now != before:
+    for path, new_value, old_value in frozen:
+        if new_value != old_value:
             yield finding_at("D115", path, "field is immutable")

@@ -53,18 +53,18 @@ def _interface(name: str) -> str:
     return ""
 
 
-def _network(written: str) -> str:
+def _network(value: str) -> str:
     """The rule for an address with a prefix length."""
-    address, _, length = written.partition("/")
+    address, _, length = value.partition("/")
     if length.isdecimal() and "%" not in address:
         with suppress(ValueError):
-            ipaddress.ip_interface(written)
+            ipaddress.ip_interface(value)
             return ""
     return "is not an address with a prefix length, as in 192.0.2.1/24"
 
 
-def _address(written: str) -> str:
-    return "" if "%" not in written and _family(written) and "/" not in written else "is not an IP address"
+def _address(value: str) -> str:
+    return "" if "%" not in value and _family(value) and "/" not in value else "is not an IP address"
 
 
 def _optional(rule: Rule) -> Rule:
@@ -228,8 +228,8 @@ def _addressing(value: Mapping[str, Any], path: str) -> Findings:
 
 
 def _network_of(version: int) -> Rule:
-    return lambda written: (
-        _network(written) or ("" if _family(written) == version else f"is not an address of IPv{version}")
+    return lambda value: (
+        _network(value) or ("" if _family(value) == version else f"is not an address of IPv{version}")
     )
 
 

@@ -95,30 +95,30 @@ def reach_problems(
         named = [leaf for leaf in leaves if not requests or leaf.request in requests or leaf.name in requests]
         if config.opaque is None or not named:
             continue  # another check reports names that no request has
-        at, driver = f"{path}/config/{index}", config.opaque.driver
+        pointer, driver = f"{path}/config/{index}", config.opaque.driver
         names = [leaf.name for leaf in named]
-        entry = _Entry(at, driver, recognise(config.opaque), named, frozenset(names))
+        entry = _Entry(pointer, driver, recognise(config.opaque), named, frozenset(names))
         entries.append(entry)
         reached = [leaf for leaf in named if scope.may_pick(leaf.expressions, driver)]
         if not reached:
             message = f"by its class and selectors, {list_or_none(names)} cannot get a device of {driver!r}"
-            yield finding_at("D706", f"{at}/opaque/driver", message)
+            yield finding_at("D706", f"{pointer}/opaque/driver", message)
             continue
         # An entry that applies to all requests must fit at least one of them; any other entry must fit each of its requests.
-        whole = len(named) == len(leaves)
+        is_for_all = len(named) == len(leaves)
         if entry.known is not None:
-            for group in [reached] if whole else [[leaf] for leaf in reached]:
-                yield from _mismatch(scope, entry.known, group, at)
+            for group in [reached] if is_for_all else [[leaf] for leaf in reached]:
+                yield from _mismatch(scope, entry.known, group, pointer)
         if driver in DRIVERS:
-            yield from _lists(entry, requests, DRIVERS[driver], whole=whole)
+            yield from _lists(entry, requests, DRIVERS[driver], is_for_all=is_for_all)
     # An entry has no effect if another entry of the same kind applies to all of its requests and takes precedence.
     for number, entry in enumerate(entries):
         if entry.known is None:
             continue
         order = entry.known.driver.order
         rivals = entries[number + 1 :] if order is Order.LAST else entries[:number] if order is Order.FIRST else []
-        same = [rival for rival in rivals if rival.known is not None and rival.known.kind is entry.known.kind]
-        winner = next((rival for rival in same if rival.names >= entry.names), None)
+        same_kind = [rival for rival in rivals if rival.known is not None and rival.known.kind is entry.known.kind]
+        winner = next((rival for rival in same_kind if rival.names >= entry.names), None)
         if winner is not None:
             message = f"of several entries for a device, {entry.driver} uses {order.value}, which is {winner.path}"
             yield finding_at("D708", entry.path, message, "write all settings in one entry")
@@ -152,15 +152,15 @@ def _picks(request: ExactDeviceRequest | DeviceSubRequest, classes: Mapping[str,
 
 def _mismatch(scope: DeviceScope, known: Recognised, leaves: list[_Alternative], path: str) -> Findings:
     """Report parameters whose kind is for devices that none of the requests can get."""
-    driver, meant = known.driver, known.kind.devices
-    got = _types(scope, driver, leaves)
-    if not meant or not got or meant.intersection(got):
+    driver, kind_types = known.driver, known.kind.devices
+    reachable_types = _types(scope, driver, leaves)
+    if not kind_types or not reachable_types or kind_types.intersection(reachable_types):
         return
     names = [leaf.name for leaf in leaves if leaf.name]
     subject = f"{list_or_none(names)} can get" if names else "the class selects"
-    wanted = " or ".join(sorted(meant))
-    message = f"a {known.name} is for devices of type {wanted}, and {subject} devices of type {', '.join(got)}"
-    kinds = [name for name, kind in driver.kinds.items() if kind.devices.intersection(got)]
+    intended_types = " or ".join(sorted(kind_types))
+    message = f"a {known.name} is for devices of type {intended_types}, and {subject} devices of type {', '.join(reachable_types)}"
+    kinds = [name for name, kind in driver.kinds.items() if kind.devices.intersection(reachable_types)]
     hint = f"write kind: {' or '.join(kinds)}" if kinds else ""
     yield finding_at("D705", f"{path}/opaque/parameters/kind", message, hint)
 
@@ -172,16 +172,16 @@ def _types(scope: DeviceScope, driver: KnownDriver, leaves: list[_Alternative]) 
     ]
 
 
-def _lists(entry: _Entry, requests: Sequence[str], driver: KnownDriver, *, whole: bool) -> Findings:
+def _lists(entry: _Entry, requests: Sequence[str], driver: KnownDriver, *, is_for_all: bool) -> Findings:
     """Report lists of requests that the driver interprets differently from the API."""
-    if driver.listed_only and whole:
+    if driver.listed_only and is_for_all:
         cause = "it names no request"
         if requests:
             cause = "it names every request, and Kubernetes 1.37 makes such a list empty"
         message = f"{cause}; {driver.name} applies an entry without names to no device"
         hint = "name some of several requests: this driver does not read an empty list as all requests"
         yield finding_at("D707", f"{entry.path}/requests", message, hint)
-    for index, name in enumerate(requests[:_MAX] if not whole else ()):
+    for index, name in enumerate(requests[:_MAX] if not is_for_all else ()):
         alternatives = [leaf.name for leaf in entry.leaves if leaf.request == name and leaf.name != name]
         if alternatives:
             message = f"{name!r} has alternatives, and {driver.name} compares the name of the allocated alternative"
@@ -193,16 +193,16 @@ def _lists(entry: _Entry, requests: Sequence[str], driver: KnownDriver, *, whole
 def _passed_through(scope: DeviceScope, leaves: list[_Alternative], entries: list[_Entry], path: str) -> Findings:
     """Report several configurations of VFIO devices: the driver uses only one per claim."""
     vfio = [entry for entry in entries if entry.known is not None and entry.known.name == "VfioDeviceConfig"]
-    taken: set[str] = set()
+    set_ups: set[str] = set()
     for leaf in leaves if vfio else ():
         if _types(scope, GPU, [leaf]) == ["vfio"]:
             set_up = "the driver's defaults"  # if no entry applies
             for entry in vfio:  # the last entry that applies counts
                 if leaf.name in entry.names:
                     set_up = entry.path
-            taken.add(set_up)
-    if len(taken) > 1:
-        message = f"{' and '.join(sorted(taken))} set up VFIO devices, and the driver uses one set-up for all devices of a claim"
+            set_ups.add(set_up)
+    if len(set_ups) > 1:
+        message = f"{' and '.join(sorted(set_ups))} set up VFIO devices, and the driver uses one set-up for all devices of a claim"
         yield finding_at("D704", f"{path}/config", message, "write one entry for all requests, or two claims")
 
 
@@ -241,7 +241,7 @@ def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[Resour
         sharing = _sharing(config)
         if sharing.get("strategy") != "MPS":
             continue
-        at = f"{path}/config/{index}/opaque/parameters/sharing"
+        pointer = f"{path}/config/{index}/opaque/parameters/sharing"
         reached = [
             request.exactly
             for request in devices.requests[:_MAX]
@@ -250,10 +250,10 @@ def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[Resour
         capacities = [name for request in reached if request.capacity is not None for name in request.capacity.requests]
         if any(name.rpartition("/")[2] == "shares" for name in capacities):
             message = "the request is for shares of GPUs, for which the driver refuses MPS"
-            yield finding_at("D704", f"{at}/strategy", message)
+            yield finding_at("D704", f"{pointer}/strategy", message)
         elif config.opaque is not None and config.opaque.driver == GPU.name and _is_partitioned(slices):
             message = "the driver runs with DynamicMIG on each of its nodes, and then refuses MPS"
-            yield finding_at("D704", f"{at}/strategy", message, "leave MPS out, or select nodes without DynamicMIG")
+            yield finding_at("D704", f"{pointer}/strategy", message, "leave MPS out, or select nodes without DynamicMIG")
         # If a request has alternatives or allocationMode All, the number of devices to which the entry applies is unknown.
         count_known = not any(request.first_available for request in devices.requests)
         if not reached or not count_known or any(request.allocation_mode == "All" for request in reached):
@@ -264,7 +264,7 @@ def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[Resour
         for name in limits if isinstance(limits, dict) else ():
             # The driver numbers the devices of a claim from 0.
             if name.isascii() and name.isdecimal() and len(name) < 7 and int(name) >= count:
-                where = f"{at}/mpsConfig/defaultPerDevicePinnedMemoryLimit/{escape(name)}"
+                where = f"{pointer}/mpsConfig/defaultPerDevicePinnedMemoryLimit/{escape(name)}"
                 message = f"the entry is for {count} devices, and the last of them has index {count - 1}"
                 yield finding_at("D703", where, message)
 

@@ -55,17 +55,17 @@ class DeviceScope:
             parts = self._parts[expression] = []
             if self._budget is not None:
                 self._budget.charge(len(expression) // 16)
-            whole = conjuncts(expression) if len(expression) <= _LONGEST_WHOLE else []
-            texts = [text for text in whole if len(text) <= _LONGEST][: self._left]
+            split_parts = conjuncts(expression) if len(expression) <= _LONGEST_WHOLE else []
+            texts = [text for text in split_parts if len(text) <= _LONGEST][: self._left]
             self._left -= len(texts)
             for text in texts:
                 with suppress(SelectorError):  # another check reports selectors that do not compile
                     parts.append(cel.compile(text, budget=self._budget))
         view = cel.DeviceView(driver, {driver: {"type": type_}} if type_ else {}, {})
-        known = {("attributes", driver, "type")} if type_ else set()
+        readable_names = {("attributes", driver, "type")} if type_ else set()
         for part in parts:
             reads = part.reads
-            if not reads.everything and reads.scalars <= {"driver"} and reads.names <= known:
+            if not reads.everything and reads.scalars <= {"driver"} and reads.names <= readable_names:
                 with suppress(SelectorError):
                     if not part.matches(view, self._budget):
                         return False
