@@ -19,7 +19,6 @@ V = TypeVar("V")
 
 
 class Cache(Generic[V]):
-
     __slots__ = ("_half", "_old", "_weight", "_young", "limit")
 
     def __init__(self, limit: int) -> None:

@@ -42,7 +42,9 @@ def wire_fields(message: bytes) -> Iterator[WireField]:
     position, length = 0, len(message)
     while position < length:
         field_start = position
-        key, position = (message[position], position + 1) if message[position] < 0x80 else _read_varint(message, position)
+        key, position = (
+            (message[position], position + 1) if message[position] < 0x80 else _read_varint(message, position)
+        )
         number, kind = key >> 3, key & 7
         if number == 0:
             raise ProtobufError("a field has the number 0")

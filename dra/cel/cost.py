@@ -273,7 +273,10 @@ class _Coster:
         first, second = args[-2:]
         first_elements, second_elements = self._entry(first.node), self._entry(second.node)
         if first_elements is not None and second_elements is not None:
-            key, value = first_elements.key.union(second_elements.key), first_elements.value.union(second_elements.value)
+            key, value = (
+                first_elements.key.union(second_elements.key),
+                first_elements.value.union(second_elements.value),
+            )
             self._entries[id(node)] = _Elements(first_elements.kind, key, value)
         if overload == "conditional":
             return _Estimate(0, first.own.union(second.own))

@@ -43,7 +43,6 @@ GATES = frozenset((LISTS, *(field.gate for field in FIELDS.values() if field.gat
 
 
 class Environment(NamedTuple):
-
     variables: dict[str, Type]
     attribute: Type
     lists: bool

@@ -68,7 +68,9 @@ def _fold(  # noqa: PLR0917 - the parts of one comprehension
 ) -> Expr:
     """Make a comprehension. Without `result`, its result is the accumulator."""
     return Expr(
-        "fold", position, fold=Fold(macro, target, *variables, ACCUMULATOR, init, condition, step, result or _accu(position))
+        "fold",
+        position,
+        fold=Fold(macro, target, *variables, ACCUMULATOR, init, condition, step, result or _accu(position)),
     )
 
 
@@ -107,7 +109,9 @@ def _append(position: int, item: Expr) -> Expr:
 
 def _map(position: int, target: Expr, args: _Args) -> Expr:
     variables = _variable(args[0], "argument is not an identifier"), ""
-    return _collect(position, "list", target, variables, _append(position, args[-1]), args[1] if len(args) == 3 else None)
+    return _collect(
+        position, "list", target, variables, _append(position, args[-1]), args[1] if len(args) == 3 else None
+    )
 
 
 def _filter(position: int, target: Expr, args: _Args) -> Expr:
@@ -155,7 +159,13 @@ def _opt_map(flat: bool) -> Callable[[int, Expr, _Args], Expr]:
         present_value = _bind_name(position, variable.name, value, result)
         if not flat:
             present_value = call(position, "optional.of", present_value)
-        return call(position, "_?_:_", call(position, "hasValue", target, member=True), present_value, call(position, "optional.none"))
+        return call(
+            position,
+            "_?_:_",
+            call(position, "hasValue", target, member=True),
+            present_value,
+            call(position, "optional.none"),
+        )
 
     return expander
 

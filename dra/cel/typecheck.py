@@ -185,7 +185,11 @@ class _Checker:
                 result = t.DYN
         if result is None:
             argument_texts = [str(self.bindings.substitute(arg, finish=True)) for arg in argument_types]
-            applied = f"{argument_texts[0]}.({', '.join(argument_texts[1:])})" if node.member else f"({', '.join(argument_texts)})"
+            applied = (
+                f"{argument_texts[0]}.({', '.join(argument_texts[1:])})"
+                if node.member
+                else f"({', '.join(argument_texts)})"
+            )
             raise SelectorTypeError(
                 f"found no matching overload for '{node.name}' applied to '{applied}'", node.position
             )
@@ -341,7 +345,8 @@ def _check_format(node: Expr, template: str, args: Expr) -> None:
         raise SelectorTypeError(error.message, node.position) from None
     if argument_count < len(args.args):
         raise SelectorTypeError(
-            f"too many arguments supplied to string.format (expected {argument_count}, got {len(args.args)})", node.position
+            f"too many arguments supplied to string.format (expected {argument_count}, got {len(args.args)})",
+            node.position,
         )
 
 

@@ -43,6 +43,7 @@ def _request(original: Request) -> Request:
     mode = original.allocation_mode or "ExactCount"
     count = 1 if mode == "ExactCount" and original.count == 0 else original.count
     tolerations = tuple(
-        toleration if toleration.operator else replace(toleration, operator="Equal") for toleration in original.tolerations
+        toleration if toleration.operator else replace(toleration, operator="Equal")
+        for toleration in original.tolerations
     )
     return replace(original, allocation_mode=mode, count=count, tolerations=tolerations)

@@ -233,7 +233,13 @@ def quota_lines(
         used, pending = used_by_claims(quota), waiting(quota)
         for limit in limits:
             key, pending_amount = f"{limit.quota}: {limit.key}", amount_of(limit, pending)
-            line = QuotaLine(key, amount_of(limit, requested), limit.hard.nano, amount_of(limit, used) + pending_amount, pending_amount)
+            line = QuotaLine(
+                key,
+                amount_of(limit, requested),
+                limit.hard.nano,
+                amount_of(limit, used) + pending_amount,
+                pending_amount,
+            )
             lines.append(line)
     return tuple(lines)
 

@@ -216,7 +216,9 @@ class Rules:
             if len(pools_of_driver) < 2:
                 continue
             # Devices of unusable pools count as well, because claims may hold them.
-            all_peers = (peer for pool in pools_of_driver for peer in _peers((*pool.accessible, *pool.unusable)).values())
+            all_peers = (
+                peer for pool in pools_of_driver for peer in _peers((*pool.accessible, *pool.unusable)).values()
+            )
             peers = [peer for peer in all_peers if peer.node == node]
             for bearer, others in _clashes(rule, peers, charge):
                 for other in others:

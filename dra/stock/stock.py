@@ -289,7 +289,9 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             claims = {key: obj if isinstance(obj, ResourceClaim) else None for key, obj in changed_objects.items()}
             affected = self._update_claims(changes, claims)
         elif type_ is DeviceTaintRule:
-            rules = [rule for key in changed_objects for rule in (current.get(key), objects.get(key)) if rule is not None]
+            rules = [
+                rule for key in changed_objects for rule in (current.get(key), objects.get(key)) if rule is not None
+            ]
             tainted = {
                 key: page.slice for key, page in self.pages.items() if any(_may_taint(rule, page) for rule in rules)
             }

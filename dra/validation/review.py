@@ -144,7 +144,9 @@ def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> Findings
     site = template_site(value)
     missing_keys = [key for key in ("apiVersion", "kind") if not isinstance(value.get(key), str) or not value[key]]
     if missing_keys:
-        misspelt = [f"{key} for {other}" for key in missing_keys for other in value if other.casefold() == key.casefold()]
+        misspelt = [
+            f"{key} for {other}" for key in missing_keys for other in value if other.casefold() == key.casefold()
+        ]
         hint = f"write {' and '.join(misspelt)}" if misspelt and value.keys().isdisjoint(missing_keys) else ""
         yield finding_at("D008", "", f"the object has no {' and no '.join(missing_keys)}", hint)
     elif misnamed := misnamed_kind(value):
@@ -184,7 +186,11 @@ def misnamed_kind(value: dict[str, Any]) -> Finding | None:
             continue
         if version != served_version:
             message = f"no supported API server knows {kind} in {version}"
-            hint = f"write apiVersion: {served_version}" if kind == built_in else f"write apiVersion: {served_version} and kind: {built_in}"
+            hint = (
+                f"write apiVersion: {served_version}"
+                if kind == built_in
+                else f"write apiVersion: {served_version} and kind: {built_in}"
+            )
             return finding_at("D004", "/apiVersion", message, hint)
         if kind != built_in:
             message = f"{version} has no kind {kind}, it is called {built_in}"

@@ -294,7 +294,9 @@ class Compiler:
         elif node.name == "@sortByAssociatedKeys":
             stops_at_error = False  # one implementation for all types
         else:
-            stops_at_error = node.name == "format" or not (overload or all(each.total for each in self._functions[node.name]))
+            stops_at_error = node.name == "format" or not (
+                overload or all(each.total for each in self._functions[node.name])
+            )
         stops_at_error = stops_at_error or len(args) > 2
         if before is None and after is None and charge not in BY_RESULT:
             if len(args) == 1:
@@ -354,10 +356,10 @@ class Compiler:
         if len(fitting) > 1:
             return dispatched(node.name, [overload for overload in overloads if len(overload.args) == len(node.args)])
         guards = []
-        for index, expected in enumerate(first.args):
-            arg = node.args[index]
+        for position, expected in enumerate(first.args):
+            arg = node.args[position]
             if expected.kind not in ("dyn", "any", "param") and not (arg.type == expected and self._sound(arg)):
-                guards.append((index, guard(expected)))
+                guards.append((position, guard(expected)))
         return guarded(node.name, work, guards) if guards else work
 
     def _sound(self, node: Expr) -> bool:
@@ -393,7 +395,9 @@ class Compiler:
             if type(value) is not kind:
                 charge_cost(frame, charge([value, constant], None))
                 return otherwise(value, constant)
-            frame[SPENT] += full_charge if kind is int or len(value) >= length else math.ceil(len(value) * STRING_FACTOR)
+            frame[SPENT] += (
+                full_charge if kind is int or len(value) >= length else math.ceil(len(value) * STRING_FACTOR)
+            )
             return (value == constant) is expected
 
         return compare

@@ -153,7 +153,9 @@ def node_selector(selector: NodeSelector, path: str) -> Findings:
         for number, requirement in enumerate(term.match_fields):
             pointer = f"{path}/nodeSelectorTerms/{index}/matchFields/{number}"
             if requirement.operator not in ("In", "NotIn"):
-                yield finding_at("D106", f"{pointer}/operator", f"{requirement.operator!r} must be In or NotIn for a field")
+                yield finding_at(
+                    "D106", f"{pointer}/operator", f"{requirement.operator!r} must be In or NotIn for a field"
+                )
             elif len(requirement.values) != 1:
                 yield finding_at("D101", f"{pointer}/values", "a field takes exactly one value")
             if requirement.key != "metadata.name":

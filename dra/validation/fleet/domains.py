@@ -71,7 +71,11 @@ def channel_problems(devices: DeviceClaim, path: str, namespace: str, domains: C
     """Check that the ComputeDomain that a claim's parameters name exists; yield nothing if the input has no ComputeDomain."""
     for index, config in enumerate(devices.config if domains.all else ()):
         recognised = recognise(config.opaque)
-        uid = text_at(recognised.parameters, "/domainID") if recognised is not None and recognised.name == _CHANNEL else ""
+        uid = (
+            text_at(recognised.parameters, "/domainID")
+            if recognised is not None and recognised.name == _CHANNEL
+            else ""
+        )
         if not uid:
             continue
         pointer = f"{path}/config/{index}/opaque/parameters/domainID"
@@ -82,9 +86,7 @@ def channel_problems(devices: DeviceClaim, path: str, namespace: str, domains: C
             hint = "create the claim in that namespace: the driver refuses claims of other namespaces"
             yield finding_at("D710", pointer, message, hint)
         elif domain is None and in_namespace:
-            message = (
-                f"no ComputeDomain of the input has the uid {uid!r}; the API server sets the uid of a ComputeDomain on creation"
-            )
+            message = f"no ComputeDomain of the input has the uid {uid!r}; the API server sets the uid of a ComputeDomain on creation"
             hint = f"let the pods use the template that the ComputeDomain creates: {in_namespace[0].template}"
             yield finding_at("D710", pointer, message, hint)
 
@@ -123,7 +125,9 @@ def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Itera
                 continue
             # A template with a uid was read from a cluster, where NVIDIA's controller created it.
             for value in using[key]:
-                is_written_by_hand = value.get("kind") == "ResourceClaimTemplate" and not text_at(value, "/metadata/uid")
+                is_written_by_hand = value.get("kind") == "ResourceClaimTemplate" and not text_at(
+                    value, "/metadata/uid"
+                )
                 if is_written_by_hand and text_at(value, "/metadata/name") == domain.template:
                     message = (
                         f"the ComputeDomain creates the template {domain.template!r}, which is among the manifests"

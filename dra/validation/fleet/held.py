@@ -59,7 +59,9 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[tupl
         for held in held_devices if whole_holders and len(held_devices) > 1 else ():
             others = [name for name in names if name != held.holder.claim.metadata.key]
             part = "all" if held in whole_holders else "a share"
-            message = f"the claim holds {part} of {device_text}, which is also held by {list_or_none(others or names, 3)}"
+            message = (
+                f"the claim holds {part} of {device_text}, which is also held by {list_or_none(others or names, 3)}"
+            )
             yield from _problems_of([held], "D601", "", message)
         if not fleet.devices:
             continue

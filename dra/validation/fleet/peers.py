@@ -96,7 +96,9 @@ def _judge(
     failed = next((peer for peer in peers if isinstance(verdicts[peer.reference], str)), None)
     if failed is not None:
         yield finding_at(
-            "D505", "", f"it fails on {failed.reference}, so it does not permit that device: {verdicts[failed.reference]}"
+            "D505",
+            "",
+            f"it fails on {failed.reference}, so it does not permit that device: {verdicts[failed.reference]}",
         )
     yield from _disagreement(rule, carriers, peers, verdicts, world)
     refused = [peer for peer in peers if verdicts[peer.reference] is not True]

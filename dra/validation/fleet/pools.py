@@ -200,7 +200,9 @@ def _groups(current: Sequence[Piece], counters: Mapping[str, CounterSet]) -> Fou
                 groups = frozenset(consumption.compatibility_groups)
                 name = consumption.counter_set
                 declared = counters[name].counters if name in counters else {}
-                whole = any(key in declared and use.value == declared[key].value for key, use in consumption.counters.items())
+                whole = any(
+                    key in declared and use.value == declared[key].value for key, use in consumption.counters.items()
+                )
                 sets[name].append(_Member(number, path, device.name, groups, whole))
     for name, members in sets.items():
         grouped = [member for member in members if member.groups]
@@ -217,9 +219,7 @@ def _groups(current: Sequence[Piece], counters: Mapping[str, CounterSet]) -> Fou
         if without_groups:
             first = without_groups[0]
             others = ", ".join(sorted({repr(member.device) for member in grouped})[:3])
-            message = (
-                f"{first.device!r} has no groups, so it is never in use together with the devices of {name!r} that have groups ({others})"
-            )
+            message = f"{first.device!r} has no groups, so it is never in use together with the devices of {name!r} that have groups ({others})"
             hint = "give it a group, too, or remove all groups; a DeviceCompatibility with groups: proposal makes it compatible with all devices"
             yield first.number, finding_at("D408", first.path, message, hint)
         used = Counter(group for member in grouped for group in member.groups)

@@ -105,7 +105,9 @@ def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World
     total = len(devices.config)
     total += sum(len(world.classes[name].spec.config) for name in class_names if name in world.classes)
     if total > MAX_PARAMETERS:
-        message = f"the claim and its classes have {total} entries together, and an allocation holds at most {MAX_PARAMETERS}"
+        message = (
+            f"the claim and its classes have {total} entries together, and an allocation holds at most {MAX_PARAMETERS}"
+        )
         yield finding_at("D316", f"{path}/config", message)
     slices = [piece.slice for piece in world.pieces] if devices.config else []
     yield from reach_problems(devices, path, world.classes, slices=slices)
@@ -281,7 +283,9 @@ def _amount_problems(request: Ask, path: str, matches: Matches) -> Findings:
         policies = ((name, capacity.request_policy) for device in shared for name, capacity in device.capacity.items())
         unbounded = sorted({name for name, policy in policies if policy is None or policy.default is None})
         if len(shared) == len(devices) and unbounded:
-            message = f"the devices are shared, and a request without capacity.requests takes all of {', '.join(unbounded)}"
+            message = (
+                f"the devices are shared, and a request without capacity.requests takes all of {', '.join(unbounded)}"
+            )
             yield finding_at("D311", path, message, f"say how much of {unbounded[0]} is needed")
         return
     path = f"{path}/capacity/requests"

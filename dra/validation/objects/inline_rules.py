@@ -23,7 +23,11 @@ FIELD: Final = "compatibleOnlyWith"
 _MAX_DEVICES: Final = 1024
 _MAX_RULES: Final = 16
 _MAX_VALUES: Final = 8
-_KINDS: Final = {"string": '""', "int": "0", "bool": "false"}  # kinds of attributes, and the default if a device has no value
+_KINDS: Final = {
+    "string": '""',
+    "int": "0",
+    "bool": "false",
+}  # kinds of attributes, and the default if a device has no value
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _NO_LABEL: Final = re.compile(r"[^a-z0-9]+")
 

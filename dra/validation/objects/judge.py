@@ -154,7 +154,10 @@ def _version(kind: str, version: str, minor: int) -> Findings:
         known = [version for version in serving if versions.served_since(version, kind) <= minor]
         hint = f"write {known[0]}" if known else f"Kubernetes 1.{minor} has no {kind}"
         yield finding_at(
-            "D004", "/apiVersion", f"Kubernetes 1.{minor} does not know {kind} in {version}, which 1.{since} added", hint
+            "D004",
+            "/apiVersion",
+            f"Kubernetes 1.{minor} does not know {kind} in {version}, which 1.{since} added",
+            hint,
         )
     elif (
         version != versions.CURRENT

@@ -145,7 +145,9 @@ def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) 
     yield from required(device.name, f"{path}/name", names.dns_label, names.suggestion)
     entry_count = len(device.attributes) + len(device.capacity)
     if entry_count > MAX_ENTRIES:
-        yield finding_at("D104", path, f"{entry_count} attributes and capacities together, at most {MAX_ENTRIES} are allowed")
+        yield finding_at(
+            "D104", path, f"{entry_count} attributes and capacities together, at most {MAX_ENTRIES} are allowed"
+        )
     values = sum(max(1, sum(map(len, _lists(attribute)))) for attribute in device.attributes.values())
     if values > MAX_VALUES:
         yield finding_at("D104", path, f"{values} attribute values, at most {MAX_VALUES} are allowed")
@@ -166,7 +168,9 @@ def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) 
             )
     yield from entries(device.taints, MAX_TAINTS, f"{path}/taints", taint)
     uses, pointer, key = device.consumes_counters, f"{path}/consumesCounters", attrgetter("counter_set")
-    yield from entries(uses, MAX_CONSUMPTIONS, pointer, judge_consumption, key=key, noun="counter set", field="/counterSet")
+    yield from entries(
+        uses, MAX_CONSUMPTIONS, pointer, judge_consumption, key=key, noun="counter set", field="/counterSet"
+    )
     own_nodes = (device.node_name, device.node_selector, device.all_nodes)
     if per_device_nodes:
         everywhere = {"allNodes": device.all_nodes}
@@ -263,7 +267,9 @@ def _node_allocatable(
             yield finding_at("D107", pointer, "exactly one of capacityKey and deviceMultiplier must be set")
         if (key is None) != (by_capacity is None):
             missing_field = "capacityKey" if key is None else "capacityMultiplier"
-            yield finding_at("D101", f"{pointer}/{missing_field}", "capacityKey and capacityMultiplier must be set together")
+            yield finding_at(
+                "D101", f"{pointer}/{missing_field}", "capacityKey and capacityMultiplier must be set together"
+            )
         if key is not None and key not in capacity:
             yield finding_at("D109", f"{pointer}/capacityKey", f"the device has no capacity {key!r}")
         # A capacityMultiplier without capacityKey is reported above. The API server does not validate its value.

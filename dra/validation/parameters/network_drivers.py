@@ -228,9 +228,7 @@ def _addressing(value: Mapping[str, Any], path: str) -> Findings:
 
 
 def _network_of(version: int) -> Rule:
-    return lambda value: (
-        _network(value) or ("" if _family(value) == version else f"is not an address of IPv{version}")
-    )
+    return lambda value: _network(value) or ("" if _family(value) == version else f"is not an address of IPv{version}")
 
 
 _SYSCTLS: Final = MapOf(text(_not_empty), matching(_SYSCTL, "is not the name of a setting, as in arp_filter"))

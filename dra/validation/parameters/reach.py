@@ -253,7 +253,9 @@ def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[Resour
             yield finding_at("D704", f"{pointer}/strategy", message)
         elif config.opaque is not None and config.opaque.driver == GPU.name and _is_partitioned(slices):
             message = "the driver runs with DynamicMIG on each of its nodes, and then refuses MPS"
-            yield finding_at("D704", f"{pointer}/strategy", message, "leave MPS out, or select nodes without DynamicMIG")
+            yield finding_at(
+                "D704", f"{pointer}/strategy", message, "leave MPS out, or select nodes without DynamicMIG"
+            )
         # If a request has alternatives or allocationMode All, the number of devices to which the entry applies is unknown.
         count_known = not any(request.first_available for request in devices.requests)
         if not reached or not count_known or any(request.allocation_mode == "All" for request in reached):
