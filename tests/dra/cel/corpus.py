@@ -1,10 +1,10 @@
-"""The corpus: expressions of our own, by topic, in `tests/corpus/cel.txt`."""
+"""The corpus of handwritten expressions, by topic, in `tests/corpus/cel.txt`."""
 
 from functools import cache
 from pathlib import Path
 
 from tests.dra.cel.devices import DEVICES
-from tests.dra.cel.judge import question, theirs
+from tests.dra.cel.judge import go_answer, question
 
 FILE = Path(__file__).parents[2] / "corpus" / "cel.txt"
 
@@ -16,7 +16,7 @@ def expressions():
 
 @cache
 def answered(oracle, name):
-    """Go's answer to each expression in an environment; cached, because some need seconds."""
+    """Return Go's answer to each expression in an environment. Cached, because some expressions take seconds."""
     texts = expressions()
     replies = oracle.ask_all(question(text, name, DEVICES) for text in texts)
-    return dict(zip(texts, map(theirs, replies), strict=True))
+    return dict(zip(texts, map(go_answer, replies), strict=True))

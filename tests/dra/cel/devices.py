@@ -1,4 +1,4 @@
-"""The devices that expressions are evaluated on, in the JSON form of the API and as typed views."""
+"""The devices on which expressions are evaluated, in the JSON form of the API and as typed views."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Random expressions from the signature table: every function occurs, mostly with arguments of the right types."""
+"""Random expressions made from the table of signatures. Every function occurs, mostly with arguments of the right types."""
 
 import random
 
@@ -46,19 +46,23 @@ CREATORS = {
 }
 
 
-def unify(pattern, wanted, bound):
-    """Bind the parameters of a result type so that it becomes the wanted type."""
+def unify(pattern, result_type, bound):
+    """Bind the type parameters of an overload's result so that it becomes `result_type`; return whether that is possible."""
     if pattern.kind == "param":
-        return bound.setdefault(pattern, wanted) == wanted
-    if pattern.kind != wanted.kind or pattern.name != wanted.name or len(pattern.params) != len(wanted.params):
+        return bound.setdefault(pattern, result_type) == result_type
+    if (
+        pattern.kind != result_type.kind
+        or pattern.name != result_type.name
+        or len(pattern.params) != len(result_type.params)
+    ):
         return False
-    return all(unify(p, w, bound) for p, w in zip(pattern.params, wanted.params, strict=True))
+    return all(unify(p, w, bound) for p, w in zip(pattern.params, result_type.params, strict=True))
 
 
-def filled(type_, bound):
+def instantiate(type_, bound):
     if type_.kind == "param":
         return bound[type_]
-    return t.Type(type_.kind, type_.name, tuple(filled(param, bound) for param in type_.params))
+    return t.Type(type_.kind, type_.name, tuple(instantiate(param, bound) for param in type_.params))
 
 
 class Generator:
@@ -71,7 +75,7 @@ class Generator:
     def expression(self):
         """Draw an expression, usually of type bool."""
         self.scope = []
-        return self.of(t.BOOL, self.rng.choice([2, 3, 3, 4, 4, 5]))
+        return self.draw(t.BOOL, self.rng.choice([2, 3, 3, 4, 4, 5]))
 
     def type(self, depth=1):
         if depth and self.rng.random() < 0.3:
@@ -83,63 +87,64 @@ class Generator:
             return t.optional_of(self.type(depth - 1))
         return self.rng.choice(SCALARS if self.rng.random() < 0.75 else VALUES)
 
-    def of(self, wanted, depth):
+    def draw(self, result_type, depth):
         """Draw an expression of a type, rarely of another type."""
         rng = self.rng
         if rng.random() < 0.012:
-            wanted = self.type()  # not the requested type: the checker must report it
-        if wanted.kind in ("dyn", "any", "param"):
-            inner = self.of(self.type(), depth)
+            result_type = self.type()  # usually a wrong type, which the type checker must report
+        if result_type.kind in ("dyn", "any", "param"):
+            inner = self.draw(self.type(), depth)
             return inner if rng.random() < 0.5 else f"dyn({inner})"
         if depth <= 0 or rng.random() < 0.15:
-            return self.leaf(wanted)
+            return self.leaf(result_type)
         makers = [self.call] * 6 + [self.ternary, self.bind, self.element, self.unwrapped, self.leaf_of, self.device]
-        if wanted == t.BOOL:
+        if result_type == t.BOOL:
             makers += [self.logic] * 3 + [self.quantifier] * 3 + [self.probe] * 4 + [self.has, self.member]
-        if wanted.kind == "list":
+        if result_type.kind == "list":
             makers += [self.mapped] * 3
-        if wanted.kind == "map":
+        if result_type.kind == "map":
             makers += [self.transformed] * 2
-        if wanted.kind == "opaque" and wanted.name == "optional_type":
+        if result_type.kind == "opaque" and result_type.name == "optional_type":
             makers += [self.optional] * 3
-        return rng.choice(makers)(wanted, depth - 1)
+        return rng.choice(makers)(result_type, depth - 1)
 
-    def leaf_of(self, wanted, _):
-        return self.leaf(wanted)
+    def leaf_of(self, result_type, _):
+        return self.leaf(result_type)
 
-    def leaf(self, wanted):
-        known = [name for name, type_ in self.scope if type_ == wanted]
-        if known and self.rng.random() < 0.6:
-            return self.rng.choice(known)
-        if wanted == t.STRING:
-            return repr_text(self.rng.choice(TEXTS)) if self.rng.random() < 0.8 else "device.driver"
-        if wanted in LITERALS:
-            return self.rng.choice(LITERALS[wanted])
-        if wanted.kind == "list":
-            return f"[{', '.join(self.of(wanted.params[0], 0) for _ in range(self.rng.randrange(4)))}]"
-        if wanted.kind == "map":
+    def leaf(self, result_type):
+        variables = [name for name, type_ in self.scope if type_ == result_type]
+        if variables and self.rng.random() < 0.6:
+            return self.rng.choice(variables)
+        if result_type == t.STRING:
+            return quoted(self.rng.choice(TEXTS)) if self.rng.random() < 0.8 else "device.driver"
+        if result_type in LITERALS:
+            return self.rng.choice(LITERALS[result_type])
+        if result_type.kind == "list":
+            return f"[{', '.join(self.draw(result_type.params[0], 0) for _ in range(self.rng.randrange(4)))}]"
+        if result_type.kind == "map":
             entries = (
-                f"{self.of(wanted.params[0], 0)}: {self.of(wanted.params[1], 0)}" for _ in range(self.rng.randrange(3))
+                f"{self.draw(result_type.params[0], 0)}: {self.draw(result_type.params[1], 0)}"
+                for _ in range(self.rng.randrange(3))
             )
             return f"{{{', '.join(entries)}}}"
-        if wanted.name == "optional_type":
-            return self.rng.choice([f"optional.of({self.of(wanted.params[0], 0)})", "optional.none()"])
-        if wanted.kind == "type":
+        if result_type.name == "optional_type":
+            return self.rng.choice([f"optional.of({self.draw(result_type.params[0], 0)})", "optional.none()"])
+        if result_type.kind == "type":
             return self.rng.choice(["int", "string", "bool", "list", "type(1)"])
         return "null"
 
-    def device(self, wanted, _):
+    def device(self, result_type, _):
         """Draw a field of the device, of the wanted type if there is one."""
         rng = self.rng
-        if wanted == t.QUANTITY:
+        if result_type == t.QUANTITY:
             return f'device.capacity["{rng.choice(DOMAINS)}"].{rng.choice(["memory", "cores", "bandwidth", "lanes"])}'
-        if wanted == t.BOOL and rng.random() < 0.3:
+        if result_type == t.BOOL and rng.random() < 0.3:
             return "device.allowMultipleAllocations"
-        names = NAMES.get(wanted) or rng.choice(list(NAMES.values()))
+        names = NAMES.get(result_type) or rng.choice(list(NAMES.values()))
         domain = rng.choice(["gpu.example.com", "gpu.example.com", *DOMAINS])
         return f'device.attributes["{domain}"].{rng.choice([*names, "nope"] if rng.random() < 0.1 else names)}'
 
-    def call(self, wanted, depth):
+    def call(self, result_type, depth):
         rng = self.rng
         for _ in range(30):
             name = rng.choice(list(FUNCTIONS))
@@ -147,17 +152,17 @@ class Generator:
                 continue
             overload = rng.choice(FUNCTIONS[name])
             bound = {}
-            if not unify(overload.result, wanted, bound):
+            if not unify(overload.result, result_type, bound):
                 continue
             for param in overload.params:
                 bound.setdefault(param, self.type(0))
             self.used.add(name)
-            args = [self.of(filled(arg, bound), depth - rng.randrange(2)) for arg in overload.args]
-            return self.written(name, overload.method, args)
-        return self.leaf(wanted)
+            args = [self.draw(instantiate(arg, bound), depth - rng.randrange(2)) for arg in overload.args]
+            return self.call_text(name, overload.method, args)
+        return self.leaf(result_type)
 
     def probe(self, _, depth):
-        """A call of a random function, whose result is compared with the result of a second call."""
+        """Draw two calls of a random function, and a comparison of their results."""
         rng = self.rng
         name = rng.choice([name for name in FUNCTIONS if name not in CREATORS])
         overload = rng.choice(FUNCTIONS[name])
@@ -165,16 +170,16 @@ class Generator:
         self.used.add(name)
         calls = []
         for _ in range(2):
-            args = [self.of(filled(arg, bound), depth - rng.randrange(3)) for arg in overload.args]
+            args = [self.draw(instantiate(arg, bound), depth - rng.randrange(3)) for arg in overload.args]
             if rng.random() < 0.15 and args:
                 position = rng.randrange(len(args))
                 args[position] = f"dyn({args[position]})"
-            calls.append(self.written(name, overload.method, args))
+            calls.append(self.call_text(name, overload.method, args))
         return rng.choice(
             [f"({calls[0]} == {calls[1]})", f"({calls[0]} != {calls[1]})", f"(type({calls[0]}) == type({calls[1]}))"]
         )
 
-    def written(self, name, method, args):
+    def call_text(self, name, method, args):
         if name in BINARY:
             return f"({args[0]} {BINARY[name]} {args[1]})"
         if name in ("!_", "-_"):
@@ -189,10 +194,10 @@ class Generator:
 
     def logic(self, _, depth):
         op = self.rng.choice([" && ", " || "])
-        return f"({op.join(self.of(t.BOOL, depth) for _ in range(self.rng.choice([2, 2, 3, 4])))})"
+        return f"({op.join(self.draw(t.BOOL, depth) for _ in range(self.rng.choice([2, 2, 3, 4])))})"
 
-    def ternary(self, wanted, depth):
-        return f"({self.of(t.BOOL, depth)} ? {self.of(wanted, depth)} : {self.of(wanted, depth)})"
+    def ternary(self, result_type, depth):
+        return f"({self.draw(t.BOOL, depth)} ? {self.draw(result_type, depth)} : {self.draw(result_type, depth)})"
 
     def name(self):
         self.fresh += 1
@@ -200,58 +205,58 @@ class Generator:
 
     def scoped(self, names, make):
         self.scope += names
-        made = make()
+        text = make()
         del self.scope[-len(names) :]
-        return made
+        return text
 
-    def bind(self, wanted, depth):
+    def bind(self, result_type, depth):
         type_, name = self.type(), self.name()
-        value = self.of(type_, depth)
-        return f"cel.bind({name}, {value}, {self.scoped([(name, type_)], lambda: self.of(wanted, depth))})"
+        value = self.draw(type_, depth)
+        return f"cel.bind({name}, {value}, {self.scoped([(name, type_)], lambda: self.draw(result_type, depth))})"
 
-    def element(self, wanted, depth):
+    def element(self, result_type, depth):
         rng = self.rng
         if rng.random() < 0.5:
-            return (
-                f"[{', '.join(self.of(wanted, depth - 1) for _ in range(rng.choice([1, 2, 3])))}][{self.of(t.INT, 0)}]"
-            )
+            return f"[{', '.join(self.draw(result_type, depth - 1) for _ in range(rng.choice([1, 2, 3])))}][{self.draw(t.INT, 0)}]"
         key = rng.choice(["a", "b"])
         selection = rng.choice([f".{key}", f"['{key}']"])
-        return f"{{'a': {self.of(wanted, depth - 1)}}}{selection}"
+        return f"{{'a': {self.draw(result_type, depth - 1)}}}{selection}"
 
-    def unwrapped(self, wanted, depth):
-        optional = self.of(t.optional_of(wanted), depth)
-        return f"{optional}.orValue({self.of(wanted, depth)})" if self.rng.random() < 0.7 else f"{optional}.value()"
+    def unwrapped(self, result_type, depth):
+        optional = self.draw(t.optional_of(result_type), depth)
+        return (
+            f"{optional}.orValue({self.draw(result_type, depth)})" if self.rng.random() < 0.7 else f"{optional}.value()"
+        )
 
-    def optional(self, wanted, depth):
-        rng, inner = self.rng, wanted.params[0]
+    def optional(self, result_type, depth):
+        rng, inner = self.rng, result_type.params[0]
         choice = rng.randrange(5)
         if choice == 0:
-            return f"{{'a': {self.of(inner, depth)}}}{rng.choice(['.?a', '.?b', '[?' + repr_text('a') + ']'])}"
+            return f"{{'a': {self.draw(inner, depth)}}}{rng.choice(['.?a', '.?b', '[?' + quoted('a') + ']'])}"
         if choice == 1:
-            return f"[{self.of(inner, depth)}][?{self.of(t.INT, 0)}]"
+            return f"[{self.draw(inner, depth)}][?{self.draw(t.INT, 0)}]"
         if choice == 2:
             type_, name = self.type(0), self.name()
-            source = self.of(t.optional_of(type_), depth - 1)
+            source = self.draw(t.optional_of(type_), depth - 1)
             if rng.random() < 0.5:
-                return f"{source}.optMap({name}, {self.scoped([(name, type_)], lambda: self.of(inner, depth))})"
-            return f"{source}.optFlatMap({name}, {self.scoped([(name, type_)], lambda: self.of(wanted, depth))})"
+                return f"{source}.optMap({name}, {self.scoped([(name, type_)], lambda: self.draw(inner, depth))})"
+            return f"{source}.optFlatMap({name}, {self.scoped([(name, type_)], lambda: self.draw(result_type, depth))})"
         if choice == 3:
-            return f"{self.of(wanted, depth - 1)}.or({self.of(wanted, depth - 1)})"
+            return f"{self.draw(result_type, depth - 1)}.or({self.draw(result_type, depth - 1)})"
         names = NAMES.get(inner)
         if names:
             return f'device.attributes["{rng.choice(DOMAINS)}"].?{rng.choice(names)}'
-        return f"optional.ofNonZeroValue({self.of(inner, depth)})"
+        return f"optional.ofNonZeroValue({self.draw(inner, depth)})"
 
     def has(self, _, depth):
         rng = self.rng
         if rng.random() < 0.5:
             return f'has(device.attributes["{rng.choice(DOMAINS)}"].{rng.choice(["model", "index", "nope"])})'
-        return f"has({self.of(t.map_of(t.STRING, self.type(0)), depth)}.a)"
+        return f"has({self.draw(t.map_of(t.STRING, self.type(0)), depth)}.a)"
 
     def member(self, _, depth):
         type_ = self.type(0)
-        return f"({self.of(type_, depth)} in {self.of(t.list_of(type_), depth)})"
+        return f"({self.draw(type_, depth)} in {self.draw(t.list_of(type_), depth)})"
 
     def ranged(self, depth, *, two):
         """Draw a list or map to iterate over, and one or two variables for its elements, with their types."""
@@ -265,47 +270,48 @@ class Generator:
             single = t.DYN
         elif rng.random() < 0.25:
             value = self.type(0)
-            source, key, single = self.of(t.map_of(t.STRING, value), depth), t.STRING, t.STRING
+            source, key, single = self.draw(t.map_of(t.STRING, value), depth), t.STRING, t.STRING
         else:
             value = self.type(0)
-            source, key, single = self.of(t.list_of(value), depth), t.INT, value
-        first, second = self.name(), self.name()
-        return (source, [(first, key), (second, value)]) if two else (source, [(first, single)])
+            source, key, single = self.draw(t.list_of(value), depth), t.INT, value
+        first_name, second_name = self.name(), self.name()
+        return (source, [(first_name, key), (second_name, value)]) if two else (source, [(first_name, single)])
 
     def quantifier(self, _, depth):
         two = self.rng.random() < 0.3
         source, names = self.ranged(depth, two=two)
         macro = self.rng.choice(["all", "exists", "exists_one"] + ["existsOne"] * two)
-        body = self.scoped(names, lambda: self.of(t.BOOL, depth))
+        body = self.scoped(names, lambda: self.draw(t.BOOL, depth))
         return f"{source}.{macro}({', '.join(name for name, _ in names)}, {body})"
 
-    def mapped(self, wanted, depth):
-        rng, element = self.rng, wanted.params[0]
+    def mapped(self, result_type, depth):
+        rng, element = self.rng, result_type.params[0]
         choice = rng.randrange(4)
         if choice == 0:
             name = self.name()
-            source = self.of(wanted, depth)
-            return f"{source}.filter({name}, {self.scoped([(name, element)], lambda: self.of(t.BOOL, depth))})"
+            source = self.draw(result_type, depth)
+            return f"{source}.filter({name}, {self.scoped([(name, element)], lambda: self.draw(t.BOOL, depth))})"
         if choice == 1:
             name = self.name()
-            source = self.of(wanted, depth)
-            return f"{source}.sortBy({name}, {self.scoped([(name, element)], lambda: self.of(rng.choice(SCALARS), depth))})"
+            source = self.draw(result_type, depth)
+            return f"{source}.sortBy({name}, {self.scoped([(name, element)], lambda: self.draw(rng.choice(SCALARS), depth))})"
         two = choice == 2
         source, names = self.ranged(depth, two=two)
-        keep = f"{self.scoped(names, lambda: self.of(t.BOOL, depth - 1))}, " if rng.random() < 0.3 else ""
-        body = self.scoped(names, lambda: self.of(element, depth))
+        keep = f"{self.scoped(names, lambda: self.draw(t.BOOL, depth - 1))}, " if rng.random() < 0.3 else ""
+        body = self.scoped(names, lambda: self.draw(element, depth))
         return f"{source}.{'transformList' if two else 'map'}({', '.join(name for name, _ in names)}, {keep}{body})"
 
-    def transformed(self, wanted, depth):
+    def transformed(self, result_type, depth):
         source, names = self.ranged(depth, two=True)
         listed = ", ".join(name for name, _ in names)
         if self.rng.random() < 0.5:
             entry = self.scoped(
-                names, lambda: f"{{{self.of(wanted.params[0], depth - 1)}: {self.of(wanted.params[1], depth)}}}"
+                names,
+                lambda: f"{{{self.draw(result_type.params[0], depth - 1)}: {self.draw(result_type.params[1], depth)}}}",
             )
             return f"{source}.transformMapEntry({listed}, {entry})"
-        return f"{source}.transformMap({listed}, {self.scoped(names, lambda: self.of(wanted.params[1], depth))})"
+        return f"{source}.transformMap({listed}, {self.scoped(names, lambda: self.draw(result_type.params[1], depth))})"
 
 
-def repr_text(text):
+def quoted(text):
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

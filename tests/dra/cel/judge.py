@@ -1,4 +1,4 @@
-"""Evaluate an expression with our code and with Go, and put both answers in one form."""
+"""Evaluates an expression with drawbridge and with Go, and converts both answers to one form."""
 
 from dra import cel
 from dra.cel.environment import Env, environment
@@ -10,7 +10,7 @@ from dra.cel.values import Fatal
 from dra.errors import CostExceeded, SelectorError, SelectorRunError
 from dra.server import LISTS, NEWEST, server_of
 
-# Environments: stored objects; new objects with the gates of the newest minor; new objects with list attributes switched on.
+# Expressions of stored objects; of new objects, with the default gates of the newest minor; of new objects, with list attributes.
 ENVIRONMENTS = {
     "stored": {"env": "stored"},
     "new": {"env": "new"},
@@ -23,8 +23,8 @@ def question(expression, environment_, devices):
     return {"expr": expression, "devices": devices, **ENVIRONMENTS[environment_]}
 
 
-def theirs(answer):
-    """Go's answer: None if it does not compile, else the worst-case cost and a verdict for each device."""
+def go_answer(answer):
+    """Convert Go's answer: None if the expression does not compile, else its worst-case cost and a verdict for each device."""
     if "compileError" in answer:
         return None
     return {"maxCost": answer["maxCost"], "verdicts": [_verdict(outcome) for outcome in answer["outcomes"]]}
@@ -36,7 +36,7 @@ def _verdict(outcome):
     return outcome["result"]
 
 
-def compiled(expression, environment_):
+def compile_in(expression, environment_):
     options = ENVIRONMENTS[environment_]
     return cel.compile(
         expression,
@@ -45,10 +45,10 @@ def compiled(expression, environment_):
     )
 
 
-def ours(expression, environment_, views):
-    """Our answer in the same form."""
+def drawbridge_answer(expression, environment_, views):
+    """Return drawbridge's answer in the form of `go_answer`."""
     try:
-        selector = compiled(expression, environment_)
+        selector = compile_in(expression, environment_)
     except SelectorError:
         return None
     return {"maxCost": selector.max_cost, "verdicts": [_matches(selector, view) for view in views]}
@@ -64,28 +64,30 @@ def _matches(selector, view):
 
 
 def differences(oracle, expressions, environments, devices, views):
-    """Return the differences between Go's answers and ours, as text."""
+    """Return a text for each expression for which the answers of Go and drawbridge differ."""
     pairs = [(expression, name) for expression in expressions for name in environments]
     answers = oracle.ask_all(question(expression, name, devices) for expression, name in pairs)
     differing = []
     for (expression, name), answer in zip(pairs, answers, strict=True):
-        expected, got = theirs(answer), ours(expression, name, views)
-        if expected != got and not _by_chance(oracle, question(expression, name, devices), got):
+        expected, answer_of_drawbridge = go_answer(answer), drawbridge_answer(expression, name, views)
+        if expected != answer_of_drawbridge and not _by_chance(
+            oracle, question(expression, name, devices), answer_of_drawbridge
+        ):
             errors = answer.get("compileError") or [outcome.get("error") for outcome in answer["outcomes"]]
             differing.append(
-                f"[{name}] {expression}\n  Go:   {expected} {errors}\n  ours: {got} {_why(expression, name, views)}"
+                f"[{name}] {expression}\n  Go:   {expected} {errors}\n  ours: {answer_of_drawbridge} {_first_error(expression, name, views)}"
             )
     return differing
 
 
-def _by_chance(oracle, question, got):
-    """Return whether Go, which iterates over maps in random order, sometimes gives our answer too."""
-    return any(theirs(answer) == got for answer in oracle.ask_all([question] * 30))
+def _by_chance(oracle, question, our_verdicts):
+    """Return whether Go sometimes gives drawbridge's answer, because it iterates over maps in random order."""
+    return any(go_answer(answer) == our_verdicts for answer in oracle.ask_all([question] * 30))
 
 
-def _why(expression, name, views):
+def _first_error(expression, name, views):
     try:
-        selector = compiled(expression, name)
+        selector = compile_in(expression, name)
         for view in views:
             selector.matches(view)
     except SelectorError as error:
@@ -93,8 +95,8 @@ def _why(expression, name, views):
     return ""
 
 
-def spent(expression, view):
-    """Return the actual cost of an evaluation, by our count."""
+def actual_cost(expression, view):
+    """Return the actual cost of an evaluation as drawbridge counts it."""
     names = environment(cel.STORED)
     root = parse(expression)
     check(root, names)

@@ -1,4 +1,4 @@
-"""Every expression ends, within its budget if it has one, and no value fills the memory."""
+"""The evaluation of any expression ends, within the budget if there is one, and no value fills the memory."""
 
 import tracemalloc
 
@@ -11,24 +11,26 @@ from dra.cel.library.regexes import _MEMORY_LIMITS as MEMORY_LIMITS
 from dra.cel.selector import Selector
 from dra.errors import CostExceeded, OutOfBudget, SelectorError, SelectorRunError
 from tests.dra.cel.devices import VIEWS
-from tests.dra.cel.judge import spent
+from tests.dra.cel.judge import actual_cost
 
 VIEW = VIEWS[0]
 
 
 def bound(parts, body):
-    """Bind names to values, each of which may use the earlier ones."""
+    """Bind names to values. A value may use the names before it."""
     return "".join(f"cel.bind({name}, {value}, " for name, value in parts) + body + ")" * len(parts)
 
 
-def shared(levels, seed="1"):
-    """Return nested lists: each has ten references to the list below, so a few lists have 10 ** levels elements."""
+def nested_lists(levels, seed="1"):
+    """Return nested lists. Each has ten references to the list of the level below, so a few lists have 10 ** levels elements."""
     lists = [("n0", f"[{seed}]")]
-    return lists + [(f"n{at}", "[" + ",".join([f"n{at - 1}"] * 10) + "]") for at in range(1, levels + 1)]
+    return lists + [(f"n{level}", "[" + ",".join([f"n{level - 1}"] * 10) + "]") for level in range(1, levels + 1)]
 
 
 def doubled(name, seed, times):
-    return [(f"{name}0", seed)] + [(f"{name}{at}", f"{name}{at - 1} + {name}{at - 1}") for at in range(1, times + 1)]
+    return [(f"{name}0", seed)] + [
+        (f"{name}{level}", f"{name}{level - 1} + {name}{level - 1}") for level in range(1, times + 1)
+    ]
 
 
 MAPS = [("m0", "{1: 1}")] + [
@@ -36,22 +38,22 @@ MAPS = [("m0", "{1: 1}")] + [
 ]
 LISTS, TEXT = doubled("l", "[1, 2, 3, 4]", 17), doubled("s", '"xxxxxxxxxxxxxxxx"', 14)
 HOSTILE = {
-    "nested lists are compared": bound(shared(8), "n8 == n8"),
-    "nested lists are told apart": bound(shared(8), "n8 != n8"),
-    "nested lists are looked for": bound(shared(8), "n7 in n8"),
-    "nested lists are told from each other": bound(shared(8), "n8.distinct().size() > 0"),
-    "nested sets": bound(shared(8), "sets.contains(n8, n8)"),
-    "nested lists become flat": bound(shared(8), "n8.flatten(20).size() > 0"),
-    "nested empty lists become flat": bound(shared(9, ""), "n9.flatten(20).size() == 0"),
-    "nested lists are printed": bound(shared(8), '"%s".format([n8]).size() > 0'),
-    "nested lists are included": bound(shared(8), "dyn(n8).includes(n7)"),
-    "nested lists have a position": bound(shared(8), "n8.indexOf(n7) > 0"),
-    "nested lists in optionals": bound(shared(8), "optional.of(n8) == optional.of(n8)"),
+    "nested lists are compared": bound(nested_lists(8), "n8 == n8"),
+    "nested lists are compared by !=": bound(nested_lists(8), "n8 != n8"),
+    "a nested list is searched": bound(nested_lists(8), "n7 in n8"),
+    "nested lists are made distinct": bound(nested_lists(8), "n8.distinct().size() > 0"),
+    "nested sets": bound(nested_lists(8), "sets.contains(n8, n8)"),
+    "nested lists become flat": bound(nested_lists(8), "n8.flatten(20).size() > 0"),
+    "nested empty lists become flat": bound(nested_lists(9, ""), "n9.flatten(20).size() == 0"),
+    "nested lists are printed": bound(nested_lists(8), '"%s".format([n8]).size() > 0'),
+    "includes of nested lists": bound(nested_lists(8), "dyn(n8).includes(n7)"),
+    "indexOf of nested lists": bound(nested_lists(8), "n8.indexOf(n7) > 0"),
+    "nested lists in optionals": bound(nested_lists(8), "optional.of(n8) == optional.of(n8)"),
     "nested maps are compared": bound(MAPS, "m8 == m8"),
     "lists are added again and again": bound(LISTS, "lists.range(300).map(x, l17 + l17).size() > 0"),
     "texts are replaced again and again": bound(TEXT, 'lists.range(50).map(x, s7.replace("x", s7)).size() > 0'),
     "texts are split again and again": bound(TEXT, 'lists.range(50).map(x, s14.split("x")).size() > 0'),
-    "occurrences are looked for to the end": bound(TEXT, 's14.findAll("x*y|x").size() > 0'),
+    "all occurrences of a pattern are searched": bound(TEXT, 's14.findAll("x*y|x").size() > 0'),
     "a pattern without an automaton": bound(TEXT, 's14.matches("(x|b)*x(x|b){200}y")'),
     "loops in loops": "".join(f"[1,2,3,4,5,6,7,8,9].all(v{at}, " for at in range(9)) + "v0 > 0" + ")" * 9,
     "a long list is sorted": "lists.range(400000).sort().size() > 0",
@@ -65,20 +67,20 @@ LARGE = [
 ]
 
 
-def fresh(text, budget=None):
+def compile_uncached(text, budget=None):
     return Selector(text, cel.STORED, derived=False, budget=budget)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_an_evaluation_ends_with_its_budget(name):
-    selector = fresh(HOSTILE[name])
+def test_a_hostile_evaluation_ends_when_its_budget_is_spent(name):
+    selector = compile_uncached(HOSTILE[name])
     with pytest.raises((OutOfBudget, CostExceeded)):
         selector.matches(VIEW, Budget(20_000))
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_an_evaluation_without_a_budget_ends_and_keeps_little_memory(name):
-    selector = fresh(HOSTILE[name])
+def test_a_hostile_evaluation_without_a_budget_ends_and_takes_little_memory(name):
+    selector = compile_uncached(HOSTILE[name])
     tracemalloc.start()
     try:
         selector.matches(VIEW)
@@ -93,16 +95,16 @@ def test_an_evaluation_without_a_budget_ends_and_keeps_little_memory(name):
 @pytest.mark.parametrize("text", ["lists.range(900000) == []", '"a".matches("b") || lists.range(900000).size() == 0'])
 def test_a_compiled_selector_keeps_no_large_constant(text):
     tracemalloc.start()
-    selector = fresh(text)
-    held, _ = tracemalloc.get_traced_memory()
+    selector = compile_uncached(text)
+    kept_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert selector
-    assert held < 1 << 20
+    assert kept_bytes < 1 << 20
 
 
-def test_patterns_are_compiled_at_the_expense_of_the_budget():
+def test_compiling_a_pattern_is_charged_to_the_budget():
     with pytest.raises(OutOfBudget):
-        fresh('device.driver.matches("' + r"\\pL" * 2000 + '")', Budget(100_000))
+        compile_uncached('device.driver.matches("' + r"\\pL" * 2000 + '")', Budget(100_000))
 
 
 @pytest.mark.parametrize(
@@ -111,26 +113,26 @@ def test_patterns_are_compiled_at_the_expense_of_the_budget():
         ("(a{0,1000}){0,1}" * 300, 0),
         (r"\\pL" * 2_000, 0),
         ("(((a{1,10}){1,10}){1,10})" * 300, 0),
-        (r"(\\pL{1,100})", 1),  # only a compilation with little memory shows how much it needs
+        (r"(\\pL{1,100})", 1),  # only a compilation with little memory shows how much memory the pattern needs
         ("(?s).{1000}" * 300, 0),
     ],
     ids=lambda text: str(text)[:12],
 )
-def test_a_slow_pattern_is_rejected_where_calls_are_short(pattern, tries, monkeypatch):
-    """RE2 compiles a pattern in one uninterruptible call: up to half a second for 5 KB."""
+def test_a_pattern_that_compiles_too_slowly_is_rejected_under_a_call_limit(pattern, tries, monkeypatch):
+    """RE2 compiles a pattern in one call, which cannot be interrupted and takes up to half a second for 5 KB."""
     memory = []
     compile_ = re2._Regexp
     monkeypatch.setattr(re2, "_Regexp", lambda text, how: memory.append(how.max_mem) or compile_(text, how))
     text = f'device.driver.matches("{pattern}")'
     budget = Budget(max_call_steps=25_000)
     with pytest.raises(OutOfBudget, match="interrupted"):
-        fresh(text, budget)
+        compile_uncached(text, budget)
     assert memory == [MEMORY_LIMITS[0]] * tries
     assert budget.is_out
 
 
-def test_a_slow_search_is_rejected_where_calls_are_short():
-    selector = fresh(bound(doubled("s", '"xxxxxxxxxxxxxxxx"', 9), "s9.matches('(x|b)*x(x|b){100}y')"))
+def test_a_search_that_takes_too_long_is_rejected_under_a_call_limit():
+    selector = compile_uncached(bound(doubled("s", '"xxxxxxxxxxxxxxxx"', 9), "s9.matches('(x|b)*x(x|b){100}y')"))
     assert selector.matches(VIEW, Budget()) is False
     budget = Budget(max_call_steps=25_000)
     with pytest.raises(OutOfBudget):
@@ -144,7 +146,7 @@ def test_a_list_beyond_the_budget_is_not_built():
         (1_000_000, Budget(), CostExceeded),
         (900_000, Budget(max_call_steps=25_000), OutOfBudget),
     ):
-        selector = fresh(f"lists.range({count}).size() > 0")
+        selector = compile_uncached(f"lists.range({count}).size() > 0")
         tracemalloc.start()
         with pytest.raises(reason):
             selector.matches(VIEW, budget)
@@ -153,9 +155,9 @@ def test_a_list_beyond_the_budget_is_not_built():
         assert peak < 1 << 20
 
 
-def test_deep_expressions_are_compiled_at_the_expense_of_the_budget():
+def test_compiling_a_deep_expression_is_charged_to_the_budget():
     with pytest.raises(OutOfBudget):
-        fresh("[1].map(x, " * 150 + "x" + ")" * 150 + ".size() == 1", Budget(100_000))
+        compile_uncached("[1].map(x, " * 150 + "x" + ")" * 150 + ".size() == 1", Budget(100_000))
 
 
 @pytest.mark.parametrize(
@@ -168,19 +170,19 @@ def test_deep_expressions_are_compiled_at_the_expense_of_the_budget():
     ],
 )
 def test_the_usual_selectors_take_few_steps(text):
-    selector, budget = fresh(text), Budget()
+    selector, budget = compile_uncached(text), Budget()
     selector.matches(VIEW, budget)
     assert budget.spent < 100
 
 
 @pytest.mark.parametrize("text", ["true", "[1, 2, 3].exists(x, lists.range(40).exists(y, y == x * 10))"])
 def test_an_evaluation_is_charged_its_real_cost_not_the_estimate(text):
-    selector, budget = fresh(text), Budget()
+    selector, budget = compile_uncached(text), Budget()
     assert selector.matches(VIEW) is selector.matches(VIEW, budget) is True
-    assert 1 <= budget.spent <= spent(text, VIEW) // 3 + 10
+    assert 1 <= budget.spent <= actual_cost(text, VIEW) // 3 + 10
 
 
-def test_an_error_shows_no_value_that_was_made_large():
+def test_an_error_message_does_not_show_a_huge_value():
     with pytest.raises(SelectorError) as raised:
-        fresh(bound(shared(5), "dyn({1: 2})[dyn(n5)] == 1")).matches(VIEW)
+        compile_uncached(bound(nested_lists(5), "dyn({1: 2})[dyn(n5)] == 1")).matches(VIEW)
     assert len(str(raised.value)) < 200

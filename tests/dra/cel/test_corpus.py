@@ -1,10 +1,10 @@
-"""Every expression of the corpus has the verdict and the exact worst-case cost that Go gives it."""
+"""For every expression of the corpus, drawbridge has the verdicts and the exact worst-case cost of Go."""
 
 import pytest
 
 from tests.dra.cel.corpus import answered, expressions
 from tests.dra.cel.devices import DEVICES, VIEWS
-from tests.dra.cel.judge import ENVIRONMENTS, OVER_BUDGET, ours, spent
+from tests.dra.cel.judge import ENVIRONMENTS, OVER_BUDGET, actual_cost, drawbridge_answer
 
 pytestmark = [
     pytest.mark.oracle,
@@ -14,21 +14,21 @@ pytestmark = [
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_verdicts_and_worst_case_costs_equal_those_of_go(cel_oracle, name):
-    wrong = [
-        f"{text}\n  Go:   {theirs}\n  ours: {answer}"
-        for text, theirs in answered(cel_oracle, name).items()
-        if (answer := ours(text, name, VIEWS)) != theirs
+    differing = [
+        f"{text}\n  Go:   {go_verdicts}\n  ours: {answer}"
+        for text, go_verdicts in answered(cel_oracle, name).items()
+        if (answer := drawbridge_answer(text, name, VIEWS)) != go_verdicts
     ]
-    assert not wrong, "\n".join(wrong)
+    assert not differing, "\n".join(differing)
 
 
 def test_the_corpus_has_all_kinds_of_outcomes(cel_oracle):
     texts = expressions()
     assert len(texts) == len(set(texts)) >= 400
     stored, new = (answered(cel_oracle, name) for name in ("stored", "new"))
-    verdicts = {str(verdict) for each in stored.values() if each for verdict in each["verdicts"]}
+    verdicts = {str(verdict) for answer in stored.values() if answer for verdict in answer["verdicts"]}
     assert verdicts == {"True", "False", "error", OVER_BUDGET}
-    assert sum(each is None for each in stored.values()) > 100
+    assert sum(answer is None for answer in stored.values()) > 100
     assert sum(stored[text] is not None and new[text] is None for text in texts) > 10
 
 
@@ -44,6 +44,6 @@ def test_the_evaluation_cost_equals_the_cost_in_go(cel_oracle):
         for outcome, view in zip(answer.get("outcomes") or [], VIEWS, strict=False):
             if "cost limit" in outcome.get("error", "") or "internal error" in outcome.get("error", ""):
                 continue
-            assert spent(text, view) == outcome["cost"], text
+            assert actual_cost(text, view) == outcome["cost"], text
             compared += 1
     assert compared > 1_000

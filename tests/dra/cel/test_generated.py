@@ -1,10 +1,10 @@
-"""Random expressions: the same acceptance, verdicts and costs as Go, on every function there is."""
+"""Random expressions with every function: drawbridge accepts the expressions that Go accepts, with Go's verdicts and costs."""
 
 import pytest
 
 from tests.dra.cel.devices import DEVICES, VIEWS
 from tests.dra.cel.generator import CREATORS, FUNCTIONS, Generator
-from tests.dra.cel.judge import differences, ours, spent
+from tests.dra.cel.judge import actual_cost, differences, drawbridge_answer
 
 pytestmark = pytest.mark.oracle
 
@@ -12,8 +12,8 @@ pytestmark = pytest.mark.oracle
 def compare(oracle, count, seed, environments):
     generator = Generator(seed)
     expressions = [generator.expression() for _ in range(count)]
-    wrong = differences(oracle, expressions, environments, DEVICES, VIEWS)
-    assert not wrong, f"{len(wrong)} of {count} differ (seed {seed}):\n" + "\n".join(wrong[:10])
+    differing = differences(oracle, expressions, environments, DEVICES, VIEWS)
+    assert not differing, f"{len(differing)} of {count} differ (seed {seed}):\n" + "\n".join(differing[:10])
     return generator, expressions
 
 
@@ -21,7 +21,7 @@ def test_random_expressions_evaluate_as_in_go(cel_oracle):
     count = cel_oracle.cases(3_000, recorded=1_000)
     generator, expressions = compare(cel_oracle, count, 1, ["stored"])
     assert set(FUNCTIONS) - CREATORS <= generator.used
-    answers = [ours(expression, "stored", VIEWS[:1]) for expression in expressions]
+    answers = [drawbridge_answer(expression, "stored", VIEWS[:1]) for expression in expressions]
     verdicts = [answer["verdicts"][0] for answer in answers if answer]
     assert min(map(verdicts.count, (True, False, "error"))) > count / 10
 
@@ -35,12 +35,14 @@ def test_random_expressions_cost_what_go_counts(cel_oracle):
     expressions = [generator.expression() for _ in range(cel_oracle.cases(2_000, recorded=400))]
     answers = cel_oracle.ask_all({"expr": expression, "devices": DEVICES[:1]} for expression in expressions)
     costs = [(expression, _cost(answer)) for expression, answer in zip(expressions, answers, strict=True)]
-    wrong = [
-        (expression, cost) for expression, cost in costs if cost is not None and spent(expression, VIEWS[0]) != cost
+    differing = [
+        (expression, cost)
+        for expression, cost in costs
+        if cost is not None and actual_cost(expression, VIEWS[0]) != cost
     ]
     # If a loop over a map ends early, its cost depends on the order, which is random in Go.
-    wrong = [(expression, cost) for expression, cost in wrong if not _by_chance(cel_oracle, expression)]
-    assert not wrong
+    differing = [(expression, cost) for expression, cost in differing if not _by_chance(cel_oracle, expression)]
+    assert not differing
     assert sum(cost is not None for _, cost in costs) > len(costs) * 0.75
 
 
@@ -54,7 +56,7 @@ def _cost(answer):
 
 def _by_chance(oracle, expression):
     answers = oracle.ask_all([{"expr": expression, "devices": DEVICES[:1]}] * 30)
-    return spent(expression, VIEWS[0]) in map(_cost, answers)
+    return actual_cost(expression, VIEWS[0]) in map(_cost, answers)
 
 
 @pytest.mark.long

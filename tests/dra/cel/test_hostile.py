@@ -60,7 +60,7 @@ def test_no_pattern_takes_forever(pattern):
     try:
         cel.compile(f'"{"a" * 1000}!".matches("{pattern}")').matches(VIEWS[0])
     except SelectorError:
-        pass  # RE2 refuses the largest ones, as Go does
+        pass  # RE2 refuses the largest patterns, as Go does
 
 
 def test_a_comprehension_that_explodes_is_stopped_by_its_cost():
@@ -71,25 +71,25 @@ def test_a_comprehension_that_explodes_is_stopped_by_its_cost():
         selector.matches(VIEWS[0])
 
 
-def test_a_range_no_memory_could_hold_is_an_error():
+def test_a_range_too_large_for_any_memory_is_an_error():
     with pytest.raises(SelectorError):
         cel.compile("lists.range(9000000000000000000).size() == 0").matches(VIEWS[0])
 
 
-def test_an_error_that_is_remembered_keeps_nothing_of_its_caller():
-    def meet() -> None:
+def test_a_cached_compile_error_keeps_no_objects_of_its_caller():
+    def compile_invalid_expression() -> None:
         _held = bytearray(100_000)
         with suppress(SelectorSyntaxError):
             cel.compile("1 +")
 
-    meet()
+    compile_invalid_expression()
     tracemalloc.start()
-    before, _ = tracemalloc.get_traced_memory()
+    bytes_before, _ = tracemalloc.get_traced_memory()
     for _ in range(100):
-        meet()
-    after, _ = tracemalloc.get_traced_memory()
+        compile_invalid_expression()
+    bytes_after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert after - before < 50_000
+    assert bytes_after - bytes_before < 50_000
 
 
 DEEP = {
@@ -104,36 +104,36 @@ DEEP = {
 
 @pytest.mark.parametrize("name", DEEP)
 def test_accepted_nesting_is_evaluated_at_any_stack_depth(name):
-    before, middle, after, depth = DEEP[name]
-    text = before * depth + middle + after * depth
+    opening, middle, closing, depth = DEEP[name]
+    text = opening * depth + middle + closing * depth
 
-    def ask(levels, text):
-        return ask(levels - 1, text) if levels else cel.compile(text).matches(VIEWS[0])
+    def evaluate_at_depth(levels, text):
+        return evaluate_at_depth(levels - 1, text) if levels else cel.compile(text).matches(VIEWS[0])
 
     limit = sys.getrecursionlimit()
     for levels in (0, 400, 800):
-        assert ask(levels, text + " " * levels)  # a different text, so that it is compiled at this depth
+        assert evaluate_at_depth(levels, text + " " * levels)  # a different text, so that it is compiled at this depth
     assert sys.getrecursionlimit() == limit
 
 
 def test_two_threads_with_deep_stacks_restore_the_recursion_limit():
     """The thread that started first ends first."""
     usual = sys.getrecursionlimit()
-    begun, may_end = threading.Event(), threading.Event()
+    has_begun, may_end = threading.Event(), threading.Event()
 
     def deep():
-        begun.set()
+        has_begun.set()
         assert may_end.wait(PATIENCE)
 
-    other = threading.Thread(target=_with_more_stack, args=(deep,))
+    other_thread = threading.Thread(target=_with_more_stack, args=(deep,))
 
     def begin_other():
-        other.start()
-        assert begun.wait(PATIENCE)
+        other_thread.start()
+        assert has_begun.wait(PATIENCE)
 
     _with_more_stack(begin_other)
-    between = sys.getrecursionlimit()
+    limit_between = sys.getrecursionlimit()
     may_end.set()
-    other.join(PATIENCE)
-    assert between > usual
+    other_thread.join(PATIENCE)
+    assert limit_between > usual
     assert sys.getrecursionlimit() == usual

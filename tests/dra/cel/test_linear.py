@@ -1,4 +1,4 @@
-"""Reading a text takes time in proportion to its length, also for hostile texts."""
+"""Parsing a text takes time in proportion to the length of the text, also for hostile texts."""
 
 import re
 from contextlib import suppress
@@ -30,9 +30,9 @@ READERS = {
     "pattern": lambda text: regexes.find(text, "((a|b)*a)*c"),
     "split": lambda text: strings._split(text, "a"),
     "replace": lambda text: strings._replace(text, "a", "b"),
-    **{f"format {name}": known.validate for name, known in named_formats.FORMATS.items()},
+    **{f"format {name}": format_.validate for name, format_ in named_formats.FORMATS.items()},
 }
-# For each kind of text: the repeated piece, and the text before and after the pieces.
+# For each kind of text: the text before the repeated piece, the piece, and the text after the pieces.
 TEXTS = [
     ("", "0", "x"), ("", "9", ""), ("-", "0", ":0"), ("", "9", ":0"), ("1:", "9", ""), ("0x", "f", "p1"), ("1e", "9", ""), ("", "1_", ""),
     ("1.2.3-", "a", "!"), ("1.2.3-", "a.", ""), ("1.2.3+", "a.", "!"), ("1.2.3-", "1.", "1"), ("v", "0", "1.2"), ("", ".", ""),
@@ -49,26 +49,26 @@ def test_reading_is_linear(reader):
         with suppress(SelectorRunError, SemverError):
             READERS[reader](text)
 
-    for before, piece, after in TEXTS:
-        assert_linear(read, lambda size: before + piece * (size // len(piece)) + after, 500)  # noqa: B023 - used at once
+    for prefix, piece, suffix in TEXTS:
+        assert_linear(read, lambda size: prefix + piece * (size // len(piece)) + suffix, 500)  # noqa: B023 - used at once
 
 
 def test_finding_all_occurrences_reads_the_text_once():
     assert_linear(lambda text: regexes.find_all(text, "[ab]|é"), lambda size: "aé" * size, 500)
 
 
-def test_a_reader_whose_time_grows_by_the_square_is_found():
+def test_assert_linear_fails_for_a_reader_with_quadratic_time():
     with pytest.raises(AssertionError, match=f"times as long as {FACTOR} parts of it"):
         assert_linear(re.compile("a+b").search, lambda size: "a" * size, 500)
 
 
-def test_a_pattern_is_compiled_at_the_expense_of_the_budget():
+def test_compiling_a_pattern_is_charged_once():
     budget = Budget()
     regexes.compile_pattern("^paid for once$", budget)
-    once = budget.spent
-    assert once
+    first_charge = budget.spent
+    assert first_charge
     regexes.compile_pattern("^paid for once$", budget)
-    assert budget.spent == once
+    assert budget.spent == first_charge
     with pytest.raises(OutOfBudget):
         regexes.compile_pattern(r"\pL{200}", Budget(100_000))
 

@@ -1,6 +1,7 @@
-"""Random expressions compared with cel-python and Google's C++ library: where one of them has a verdict, ours is equal.
+"""Random expressions compared with cel-python and Google's C++ library. If a library has a verdict, drawbridge's is equal.
 
-Both lack much of what Kubernetes adds (quantities, optional fields, IP addresses) and answer about a third of the expressions.
+Both libraries lack much that Kubernetes adds (quantities, optional fields, IP addresses), and have a verdict for about a third of the
+expressions.
 """
 
 from collections import defaultdict
@@ -12,15 +13,16 @@ from celpy.adapter import json_to_cel
 
 from tests.dra.cel.devices import GPU, VIEWS
 from tests.dra.cel.generator import Generator
-from tests.dra.cel.judge import ours
+from tests.dra.cel.judge import drawbridge_answer
 from tests.draws import draws
 
-# cel-python finds no field of a map literal. C++ returns the milliseconds beyond the second, Go the whole duration in milliseconds.
+# Known differences: cel-python finds no field of a map literal in has(). For a duration, C++ returns the milliseconds beyond the full
+# second, and Go returns the whole duration in milliseconds.
 KNOWN = {"cel-python": ("has(",), "C++": ("getMilliseconds",)}
 
 
 def plain(device):
-    """The device as nested maps, which is all that these libraries understand."""
+    """Return the device as nested maps, the only form that these libraries accept."""
     attributes = defaultdict(dict)
     for name, value in device["attributes"].items():
         domain, _, member = name.rpartition("/")
@@ -41,17 +43,17 @@ def cpp():
 
 @pytest.mark.parametrize(("name", "peer"), [("cel-python", cel_python()), ("C++", cpp())])
 def test_other_libraries_give_the_same_verdicts(name, peer):
-    generator, both = Generator(4), 0
+    generator, compared = Generator(4), 0
     for _ in range(draws(3_000)):
         text = generator.expression()
-        known = ours(text, "stored", VIEWS[:1])
-        if not known or known["verdicts"][0] == "error" or any(part in text for part in KNOWN[name]):
+        answer = drawbridge_answer(text, "stored", VIEWS[:1])
+        if not answer or answer["verdicts"][0] == "error" or any(part in text for part in KNOWN[name]):
             continue
         try:
             verdict = peer(text)
-        except Exception:  # noqa: BLE001  a function that this library lacks; each has errors of its own
+        except Exception:  # noqa: BLE001  the library lacks a function; each library has errors of its own
             continue
         if isinstance(verdict, bool):
-            both += 1
-            assert known["verdicts"][0] == verdict, text
-    assert both > draws(3_000) // 5
+            compared += 1
+            assert answer["verdicts"][0] == verdict, text
+    assert compared > draws(3_000) // 5

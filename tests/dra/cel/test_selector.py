@@ -24,10 +24,10 @@ def test_a_selector_is_compiled_once_for_all_devices():
 
 
 def test_a_view_can_be_made_without_an_api_object():
-    own = cel.DeviceView("d", {"d": {"speed": 5}}, {"d": {"memory": Quantity.parse("1Gi")}}, allow_multiple=True)
-    assert own.driver == "d"
+    view_ = cel.DeviceView("d", {"d": {"speed": 5}}, {"d": {"memory": Quantity.parse("1Gi")}}, allow_multiple=True)
+    assert view_.driver == "d"
     text = 'device.driver == "d" && device.attributes.d.speed == 5 && device.allowMultipleAllocations'
-    assert cel.compile(f'{text} && device.capacity["d"].memory == quantity("1Gi")').matches(own)
+    assert cel.compile(f'{text} && device.capacity["d"].memory == quantity("1Gi")').matches(view_)
 
 
 def test_an_error_on_a_device_is_never_false():
@@ -57,13 +57,16 @@ def test_a_device_with_an_unreadable_attribute_fails_every_selector(attribute, w
         cel.compile("1", derived=True).derive(broken)
 
 
-def test_the_qualified_name_wins_over_the_bare_one():
-    both = {
+def test_a_name_with_a_domain_wins_over_the_same_name_without():
+    with_both_names = {
         "driver": "d",
         "attributes": {"a": {"int": 1}, "d/a": {"int": 2}, "b": {"int": 3}},
         "capacity": {"c": {"value": "1"}, "d/c": {"value": "2"}},
     }
-    for device in (both, {**both, "attributes": dict(reversed(both["attributes"].items()))}):
+    for device in (
+        with_both_names,
+        {**with_both_names, "attributes": dict(reversed(with_both_names["attributes"].items()))},
+    ):
         assert cel.compile("device.attributes.d.a == 2 && device.attributes.d.b == 3").matches(view(device))
         assert cel.compile("device.capacity.d.c.asInteger() == 2").matches(view(device))
 
@@ -135,16 +138,16 @@ def _derived_by_go(answer):
 
 def test_all_parts_of_the_evaluator_know_the_same_fields():
     fields = environment(cel.STORED).fields
-    whole = GPU_VIEW.slots[DEVICE]
-    assert set(fields) == set(whole) == set(cost._ROOTS["device"].fields)
-    assert [whole[name] for name in SLOTS] == list(GPU_VIEW.slots[:DEVICE])
+    device_value = GPU_VIEW.slots[DEVICE]
+    assert set(fields) == set(device_value) == set(cost._ROOTS["device"].fields)
+    assert [device_value[name] for name in SLOTS] == list(GPU_VIEW.slots[:DEVICE])
     for name in fields:
         read = cel.compile(f"device.{name} == device.{name}").reads
         assert read != Reads(), name
         assert read.everything == (name in {"attributes", "capacity"}), name
 
 
-def test_the_environment_of_new_objects_is_narrower():
+def test_new_objects_can_use_fewer_fields_and_functions_than_stored_ones():
     text = 'device.attributes["gpu.example.com"].profiles.includes("x")'
     assert cel.compile(text)
     assert cel.compile(text, cel.NEW, gates=frozenset({LISTS}))
@@ -226,7 +229,7 @@ def test_an_expression_without_literal_field_names_reads_all_fields(text):
 
 
 def test_devices_with_equal_read_fields_share_an_answer():
-    """Callers evaluate once for many devices. This is tested with every expression of the corpus."""
+    """Callers evaluate a selector once for many devices. The test uses every expression of the corpus."""
     from tests.dra.cel.corpus import expressions
 
     checked = 0
@@ -236,21 +239,21 @@ def test_devices_with_equal_read_fields_share_an_answer():
         except SelectorError:
             continue
         if not selector.reads.everything:
-            assert _outcome(selector, GPU_VIEW) == _outcome(selector, _only(selector.reads)), text
+            assert _outcome(selector, GPU_VIEW) == _outcome(selector, _view_of_read_fields(selector.reads)), text
             checked += 1
     assert checked > 300
 
 
-def _only(reads):
-    """Return the device with only the fields that are read; all others are missing or different."""
-    known, scalars = GPU_VIEW.slots[DEVICE], reads.scalars
-    kept = {"attributes": {}, "capacity": {}}
+def _view_of_read_fields(reads):
+    """Return a device with the values that an expression reads; all other values are missing or different."""
+    all_values, scalars = GPU_VIEW.slots[DEVICE], reads.scalars
+    read_values = {"attributes": {}, "capacity": {}}
     for kind, domain, name in reads.names:
-        if name in known[kind][domain]:
-            kept[kind].setdefault(domain, {})[name] = known[kind][domain][name]
+        if name in all_values[kind][domain]:
+            read_values[kind].setdefault(domain, {})[name] = all_values[kind][domain][name]
     driver = GPU_VIEW.driver if "driver" in scalars else "another.example.com"
-    multiple = known["allowMultipleAllocations"] == ("allowMultipleAllocations" in scalars)
-    return cel.DeviceView(driver, **kept, allow_multiple=multiple)
+    multiple = all_values["allowMultipleAllocations"] == ("allowMultipleAllocations" in scalars)
+    return cel.DeviceView(driver, **read_values, allow_multiple=multiple)
 
 
 def _outcome(selector, device):

@@ -1,4 +1,4 @@
-"""The template that a ComputeDomain makes."""
+"""The ResourceClaimTemplate that NVIDIA's controller creates for a ComputeDomain."""
 
 import pytest
 
@@ -14,12 +14,12 @@ def domain(template="channel", *, version="resource.nvidia.com/v1beta1", uid="",
 
 
 def test_a_compute_domain_template_requests_one_channel():
-    made = channel_template(domain(uid=UID, allocationMode="All"))
-    assert (made.metadata.namespace, made.metadata.name) == ("a", "channel")
-    [request] = made.spec.spec.devices.requests
+    template = channel_template(domain(uid=UID, allocationMode="All"))
+    assert (template.metadata.namespace, template.metadata.name) == ("a", "channel")
+    [request] = template.spec.spec.devices.requests
     assert request.exactly.device_class_name == "compute-domain-default-channel.nvidia.com"
     assert (request.exactly.allocation_mode, request.exactly.count) == ("ExactCount", 1)
-    [config] = made.spec.spec.devices.config
+    [config] = template.spec.spec.devices.config
     parameters = config.opaque.parameters.value()
     assert (parameters["domainID"], parameters["allocationMode"]) == (UID, "All")
 
@@ -28,5 +28,5 @@ def test_a_compute_domain_template_requests_one_channel():
     "obj",
     [domain(""), domain(5), domain(version="example.com/v1"), {**domain(), "spec": []}, {**domain(), "kind": "Domain"}],
 )
-def test_only_a_compute_domain_that_names_a_template_makes_one(obj):
+def test_no_template_is_created_unless_a_compute_domain_names_one(obj):
     assert channel_template(obj) is None

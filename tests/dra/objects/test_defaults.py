@@ -1,4 +1,4 @@
-"""Defaults that the API server fills in."""
+"""The defaults that the API server sets."""
 
 from dra.objects import defaults
 from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
@@ -13,7 +13,7 @@ def test_a_bare_request_asks_for_exactly_one_device():
     assert request.exactly.tolerations[0].operator == "Equal"
 
 
-def test_mode_all_gets_no_count_and_set_fields_stay():
+def test_mode_all_gets_no_count_and_fields_that_are_set_stay():
     requests = [
         {"name": "a", "exactly": {"deviceClassName": "c", "allocationMode": "All"}},
         {"name": "b", "firstAvailable": [{"name": "s", "deviceClassName": "c", "count": 3}]},
@@ -25,6 +25,6 @@ def test_mode_all_gets_no_count_and_set_fields_stay():
     assert (second.first_available[0].allocation_mode, second.first_available[0].count) == ("ExactCount", 3)
 
 
-def test_templates_are_filled_in_like_claims():
+def test_templates_get_the_same_defaults_as_claims():
     template = defaults.template(convert({"spec": {"spec": {"devices": BARE}}}, ResourceClaimTemplate))
     assert template.spec.spec.devices.requests[0].exactly.count == 1

@@ -1,4 +1,4 @@
-"""The claim that kube-scheduler makes for a pod's extended resources, compared with the scheduler's own code."""
+"""The claim that kube-scheduler creates for a pod's extended resources, compared with the scheduler's own code."""
 
 import random
 
@@ -17,14 +17,14 @@ AMOUNTS = ("0", "1", "2", "3", "5", "1k", "16", "2e0", "0.5e1")
 
 
 def requesting_pod(*requests, init=()):
-    """The part of a pod that the scheduler's code reads."""
+    """Return a pod with the fields that the scheduler's code reads. Each argument has the requests of a container."""
 
-    def container(name, requests, **more):
-        return {"name": name, "resources": {"requests": requests}, **more}
+    def container(name, requests, **fields):
+        return {"name": name, "resources": {"requests": requests}, **fields}
 
     spec = {
-        "containers": [container(f"c{at}", amounts) for at, amounts in enumerate(requests)],
-        "initContainers": [container(f"i{at}", amounts, **more) for at, (amounts, more) in enumerate(init)],
+        "containers": [container(f"c{index}", amounts) for index, amounts in enumerate(requests)],
+        "initContainers": [container(f"i{index}", amounts, **fields) for index, (amounts, fields) in enumerate(init)],
     }
     return {"metadata": {"name": "p", "namespace": "n"}, "spec": spec}
 
@@ -42,15 +42,15 @@ def claim_for(document, classes, allocatable=None):
 
 def test_requests_are_named_by_the_positions_of_container_and_resource():
     document = requesting_pod({"cpu": "1", GPU: "2"}, {GPU: "1", "a.example.com/x": "1"})
-    made = claim_for(document, [serving_class("gpu.nvidia.com", GPU)])
-    requests = made.claim.spec.devices.requests
+    extended = claim_for(document, [serving_class("gpu.nvidia.com", GPU)])
+    requests = extended.claim.spec.devices.requests
     counts = {request.name: (request.exactly.device_class_name, request.exactly.count) for request in requests}
     assert counts == {"container-0-request-1": ("gpu.nvidia.com", 2), "container-1-request-1": ("gpu.nvidia.com", 1)}
-    assert made.claim.metadata.generate_name == "p-extended-resources-"
-    assert made.claim.metadata.annotations == {"resource.kubernetes.io/extended-resource-claim": "true"}
+    assert extended.claim.metadata.generate_name == "p-extended-resources-"
+    assert extended.claim.metadata.annotations == {"resource.kubernetes.io/extended-resource-claim": "true"}
 
 
-def test_no_claim_is_made_where_a_device_plugin_serves():
+def test_no_claim_is_created_for_a_resource_that_a_device_plugin_serves():
     classes = [serving_class("gpu.nvidia.com", GPU)]
     assert claim_for(requesting_pod({GPU: "2"}), classes, {GPU: "8"}) is None
     assert claim_for(requesting_pod({GPU: "2"}), classes, {GPU: "0"}) is not None
@@ -72,7 +72,7 @@ def _random_classes(rng):
     return [serving_class(name, rng.choice([None, *NAMES[:3]]), rng.choice(dates)) for name in names]
 
 
-# Older schedulers answer like the newest one. No answers are recorded for them, so these tests need their programs.
+# Older schedulers give the same answers as the newest one. Their answers are not recorded, so these tests run the schedulers' programs.
 OLDER = [pytest.param(f"extended-{minor}", marks=pytest.mark.live) for minor in SERVING]
 
 
@@ -87,7 +87,7 @@ def scheduler(request):
 
 
 @pytest.mark.oracle
-def test_random_pods_get_the_claim_that_the_scheduler_makes(scheduler):
+def test_random_pods_get_the_claim_that_kube_scheduler_creates(scheduler):
     rng = random.Random(5004)
     cases = []
     for _ in range(scheduler.cases(4000, recorded=400)):
@@ -96,11 +96,11 @@ def test_random_pods_get_the_claim_that_the_scheduler_makes(scheduler):
     claims = 0
     for case, answer in zip(cases, scheduler.ask_all(cases), strict=True):
         serving = serve_resources(wire.convert(class_, DeviceClass) for class_ in case["classes"])
-        served = served_resources(wire.convert(case["pod"], Pod), serving)
-        assert {name: serving[name] for name in served} == answer["classes"], case
-        made = claim_for(case["pod"], case["classes"], case["allocatable"])
-        claims += made is not None
-        requests = [wire.builtins(request) for request in made.claim.spec.devices.requests] if made else []
-        mappings = [wire.builtins(mapping) for mapping in made.mappings] if made else []
+        served_names = served_resources(wire.convert(case["pod"], Pod), serving)
+        assert {name: serving[name] for name in served_names} == answer["classes"], case
+        extended = claim_for(case["pod"], case["classes"], case["allocatable"])
+        claims += extended is not None
+        requests = [wire.builtins(request) for request in extended.claim.spec.devices.requests] if extended else []
+        mappings = [wire.builtins(mapping) for mapping in extended.mappings] if extended else []
         assert (requests, mappings) == (answer["requests"] or [], answer["mappings"] or []), case
     assert claims > len(cases) / 4

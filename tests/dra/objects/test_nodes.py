@@ -1,4 +1,4 @@
-"""Node selectors: values are validated once, not once per node."""
+"""Node selectors. Values are validated once for all nodes, not once for each node."""
 
 from dra import names
 from dra.objects import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta, matches
@@ -13,7 +13,7 @@ def test_selector_values_are_validated_once_for_all_nodes(monkeypatch):
     monkeypatch.setattr(names, "label_value", lambda text: judged.append(text) or judge(text))
     term = {"matchExpressions": [{"key": "rack", "operator": "In", "values": VALUES}]}
     selector = convert({"nodeSelectorTerms": [term]}, NodeSelector)
-    nodes = [Node(metadata=ObjectMeta(name=f"n{at}", labels={"rack": f"rack-{at}"})) for at in range(100)]
+    nodes = [Node(metadata=ObjectMeta(name=f"n{index}", labels={"rack": f"rack-{index}"})) for index in range(100)]
     assert sum(matches(selector, node) for node in nodes) == len(VALUES)
     assert judged == VALUES
 
@@ -44,13 +44,17 @@ def listing(values, operator="In"):
 def test_many_selector_values_are_not_compared_with_each_node():
     values = tuple(Counted(f"rack-{number * 7 % 900}") for number in range(900))
     selectors = [listing(values), listing(values)]
-    nodes = [Node(metadata=ObjectMeta(name=f"n{at}", labels={"rack": f"rack-{800 + at}"})) for at in range(300)]
+    nodes = [
+        Node(metadata=ObjectMeta(name=f"n{index}", labels={"rack": f"rack-{800 + index}"})) for index in range(300)
+    ]
     Counted.compared = 0
     assert [sum(matches(selector, node) for node in nodes) for selector in selectors] == [100, 100]
-    assert Counted.compared < 2 * (900 * 12 + 300 * 12)  # 540,000 if each node is compared with each value
+    assert Counted.compared < 2 * (
+        900 * 12 + 300 * 12
+    )  # it would be 540,000 if each node were compared with each value
 
 
-def test_a_node_without_the_label_is_in_no_list():
+def test_a_node_without_the_label_matches_not_in_only():
     bare = Node(metadata=ObjectMeta(name="n"))
     assert not matches(listing(("a", "")), bare)
     assert matches(listing(("a", ""), "NotIn"), bare)
