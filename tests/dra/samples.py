@@ -1,4 +1,4 @@
-"""Nodes, slices, claims and rules in one line each."""
+"""Functions that make a node, a slice, a claim or a rule in one line."""
 
 from dra.objects.claim import ResourceClaim
 from dra.objects.device import Device, ResourceSlice
@@ -13,7 +13,7 @@ DRIVER = "gpu.example.com"
 
 
 def slice_(name, *devices, node="n0", pool="p", generation=1, count=1, driver=DRIVER, counters=(), **spec):
-    """Make a slice; devices are names or whole devices, counters are set → counter → value."""
+    """Make a slice. Devices are names or whole devices; `counters` maps counter sets to counters and their values."""
     where = {} if {"nodeSelector", "allNodes", "perDeviceNodeSelection"} & spec.keys() else {"nodeName": node}
     sets = [
         {"name": set_, "counters": {name_: {"value": value} for name_, value in values.items()}}
@@ -21,12 +21,12 @@ def slice_(name, *devices, node="n0", pool="p", generation=1, count=1, driver=DR
     ]
     fields = {"sharedCounters": sets} if sets else {}
     numbers = {"generation": generation, "resourceSliceCount": count}
-    made = resource_slice(name, *devices, driver=driver, pool=pool, **numbers, **fields | where | spec)
-    return convert(made, ResourceSlice)
+    document = resource_slice(name, *devices, driver=driver, pool=pool, **numbers, **fields | where | spec)
+    return convert(document, ResourceSlice)
 
 
 def consuming(name, groups=(), **sets):
-    """Make a device that consumes counters: set=counter→value."""
+    """Make a device that consumes counters. Each further argument is a counter set, with its counters and their values."""
     consumes = [
         {
             "counterSet": set_,
@@ -39,30 +39,26 @@ def consuming(name, groups=(), **sets):
 
 
 def node(name="n0", **labels):
-    """Make a node."""
     return convert(objects.node(name, labels=labels), Node)
 
 
 def holding(name, *devices, pool="p", share=None, admin=False, consumed=None):
     """Make a claim that holds devices."""
     fields = {"shareID": share, "adminAccess": admin, "consumedCapacity": consumed}
-    given = {field: value for field, value in fields.items() if value}
-    status = allocated(*(result(device, driver=DRIVER, pool=pool, **given) for device in devices))
+    set_fields = {field: value for field, value in fields.items() if value}
+    status = allocated(*(result(device, driver=DRIVER, pool=pool, **set_fields) for device in devices))
     return convert(claim(name, namespace="team", uid=name, status=status), ResourceClaim)
 
 
 def rule(name="rule", effect="NoSchedule", **selector):
-    """Make a DeviceTaintRule."""
     spec = {"deviceSelector": selector, "taint": {"key": "k", "effect": effect}}
     return convert({"metadata": {"name": name}, "spec": spec}, DeviceTaintRule)
 
 
 def compatibility(name="rule", expression="", selector="", scope="pool", groups="upstream"):
-    """Make a DeviceCompatibility."""
     spec = {"driver": DRIVER, "selector": selector, "compatibleOnlyWith": expression, "scope": scope, "groups": groups}
     return convert({"metadata": {"name": name}, "spec": spec}, DeviceCompatibility)
 
 
 def device(**fields):
-    """Make a device."""
     return convert({"name": "d", **fields}, Device)

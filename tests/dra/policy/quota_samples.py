@@ -63,7 +63,7 @@ def scoped_quota(hard, *scopes, name="q", namespace="team"):
 
 
 def cases():
-    """Return quotas, each with whether the API server accepts it."""
+    """Return pairs of a quota and whether the API server accepts it."""
     samples = [(scoped_quota({key: 1}), True) for key in GOOD_KEYS] + [
         (scoped_quota({key: 1}), False) for key in BAD_KEYS
     ]
@@ -73,7 +73,7 @@ def cases():
     samples += [(scoped_quota({"gpu/devices": 1}, scope), False) for scope in BAD_SCOPES]
     samples += [
         (scoped_quota({}), False),
-        (scoped_quota({f"c{at}/devices": 1 for at in range(64)}), True),
-        (scoped_quota({f"c{at}/devices": 1 for at in range(65)}), False),
+        (scoped_quota({f"c{index}/devices": 1 for index in range(64)}), True),
+        (scoped_quota({f"c{index}/devices": 1 for index in range(65)}), False),
     ]
     return samples

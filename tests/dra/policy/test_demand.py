@@ -1,4 +1,4 @@
-"""The largest amount that a claim can be allocated."""
+"""The most that a claim may hold once it is allocated."""
 
 import pytest
 
@@ -18,29 +18,29 @@ PICKY = {"cel": {"expression": f"device.attributes['{DRIVER}'].model == 'small'"
 BROKEN = {"cel": {"expression": "device.nothing"}}
 
 
-def device(name, memory, model="large", **more):
+def device(name, memory, model="large", **fields):
     return {
         "name": name,
         "capacity": {"memory": {"value": memory}},
         "attributes": {"model": {"string": model}},
-    } | more
+    } | fields
 
 
 def stock(*slices):
     return Stock.of(slices=slices, classes=[CLASS])
 
 
-def exactly(**more):
-    return {"name": "r", "exactly": {"deviceClassName": "gpu"} | more}
+def exactly(**fields):
+    return {"name": "r", "exactly": {"deviceClassName": "gpu"} | fields}
 
 
-def demand(of, *requests, **options):
+def demand(stock_, *requests, **options):
     spec = convert({"devices": {"requests": list(requests)}}, ResourceClaimSpec)
-    bound = Demands(**options).upper_bound(spec, of)
-    return {f"{class_name}/{what}": amount / 10**9 for (class_name, what), amount in bound.items()}
+    bound = Demands(**options).upper_bound(spec, stock_)
+    return {f"{class_name}/{resource}": amount / 10**9 for (class_name, resource), amount in bound.items()}
 
 
-# Two nodes of each kind: the sizes of a single node are not trusted.
+# Two nodes of each kind, because the largest node does not count.
 PAIRS = stock(
     *(slice_(at, device("d0", "40"), device("d1", "40"), device("d2", "40"), pool=at, nodeName=at) for at in "ab"),
     *(slice_(at, device("d0", "80"), device("d1", "10", "small"), pool=at, nodeName=at) for at in "cd"),
@@ -60,7 +60,7 @@ PARTS = stock(
 
 
 @pytest.mark.parametrize(
-    ("fleet", "request_", "wanted"),
+    ("fleet", "request_", "expected"),
     [
         (PAIRS, exactly(), {"devices": 1, "memory": 80}),
         (PAIRS, exactly(allocationMode="ExactCount", count=3), {"devices": 3, "memory": 240}),
@@ -76,23 +76,23 @@ PARTS = stock(
         (stock(), exactly(count=2, capacity={"requests": {"memory": "20"}}), {"devices": 2, "memory": 40}),
     ],
     ids=[
-        "the largest device that two nodes have",
-        "n times that",
-        "largest that the selector matches",
+        "the largest device that two nodes have counts",
+        "a count multiplies the largest device",
+        "the largest device that the selector matches counts",
         "all: the largest total of any node",
         "all that match the selector",
-        "a device is taken whole",
-        "a share takes what it asks for",
-        "a share that asks for nothing takes all",
-        "a partition adds counter and profile",
-        "an invalid selector selects nothing, but a device still counts",
+        "an unshared device counts whole",
+        "a share counts the requested amount",
+        "a share without a requested amount counts whole",
+        "a partition adds its counter and its profile",
+        "with an invalid selector one device counts",
         "All counts as 32 if no device is known",
         "unpublished devices count as requested",
     ],
 )
-def test_the_demand_of_a_request_is_its_maximum(fleet, request_, wanted):
-    both = {f"{name}/{what}": amount for what, amount in wanted.items() for name in ("gpu", "*")}
-    assert demand(fleet, request_) == both
+def test_the_demand_is_the_most_that_a_request_may_hold(fleet, request_, expected):
+    expected_lines = {f"{name}/{resource}": amount for resource, amount in expected.items() for name in ("gpu", "*")}
+    assert demand(fleet, request_) == expected_lines
 
 
 def test_the_largest_alternative_counts_once_over_all_classes():
@@ -107,7 +107,7 @@ def test_the_largest_alternative_counts_once_over_all_classes():
     }
 
 
-def test_admin_access_is_free_and_requests_add_up():
+def test_admin_access_counts_nothing_and_requests_add_up():
     assert demand(PAIRS, exactly(adminAccess=True)) == {}
     assert demand(PAIRS, exactly(), exactly(), exactly(adminAccess=True))["gpu/memory"] == 160
 
@@ -118,30 +118,30 @@ def test_a_request_too_long_to_scan_counts_as_written():
     assert demand(PAIRS, request)["gpu/memory"] == 160
 
 
-TURN = 8_000
+STEPS_PER_CALL = 8_000
 
 
-def in_turns(spec, demands, of):
-    """Scan in several turns of the loop; return the number of turns and the bound."""
-    for turn in range(1, 100):
+def scan_in_calls(spec, demands, stock_):
+    """Repeat the call until the scan is complete; return the number of calls and the bound."""
+    for calls in range(1, 100):
         try:
-            return turn, demands.most_held(spec, of, Budget(TURN))
+            return calls, demands.most_held(spec, stock_, Budget(STEPS_PER_CALL))
         except OutOfBudget:
             continue
     pytest.fail("the scan never ends")
 
 
-def test_a_selector_longer_than_one_turn_is_still_evaluated():
+def test_a_selector_that_takes_several_calls_is_still_evaluated():
     text = " && ".join([PICKY["cel"]["expression"]] * 175)
     spec = convert({"devices": {"requests": [exactly(selectors=[{"cel": {"expression": text}}])]}}, ResourceClaimSpec)
     assert 9_000 < len(text) < 10_240
-    turns, bound = in_turns(spec, Demands(), PAIRS)
-    assert turns > 1
+    calls, bound = scan_in_calls(spec, Demands(), PAIRS)
+    assert calls > 1
     assert bound == Demands().upper_bound(spec, PAIRS)
     assert bound["gpu", "memory"] == 10 * 10**9
 
 
-def test_a_device_beyond_any_budget_ends_the_scan():
+def test_a_device_that_exceeds_a_whole_budget_ends_the_scan():
     numbers = list(range(150))
     text = f"{numbers}.all(a, {numbers}.all(b, a + b >= 0))"
     capacity = {"requests": {"memory": "20"}}
@@ -149,65 +149,71 @@ def test_a_device_beyond_any_budget_ends_the_scan():
         {"devices": {"requests": [exactly(selectors=[{"cel": {"expression": text}}], capacity=capacity)]}},
         ResourceClaimSpec,
     )
-    turns, bound = in_turns(spec, Demands(), PAIRS)
-    assert turns < 5
+    calls, bound = scan_in_calls(spec, Demands(), PAIRS)
+    assert calls < 5
     assert bound["gpu", "memory"] == 20 * 10**9
 
 
-def test_an_answer_is_remembered_until_what_is_published_changes():
+def test_a_demand_is_cached_until_the_published_slices_change():
     demands = Demands()
     spec = convert({"devices": {"requests": [exactly()]}}, ResourceClaimSpec)
     key = "gpu", "memory"
     assert demands.upper_bound(spec, PAIRS)[key] == 80 * 10**9
-    first, other = (slice_(at, device("d0", "160"), pool=at, nodeName=at) for at in "ef")
-    assert demands.upper_bound(spec, PAIRS.with_object(first))[key] == 80 * 10**9
-    assert demands.upper_bound(spec, PAIRS.with_object(first).with_object(other))[key] == 160 * 10**9
+    first_node, second_node = (slice_(at, device("d0", "160"), pool=at, nodeName=at) for at in "ef")
+    assert demands.upper_bound(spec, PAIRS.with_object(first_node))[key] == 80 * 10**9
+    assert demands.upper_bound(spec, PAIRS.with_object(first_node).with_object(second_node))[key] == 160 * 10**9
     assert demands.upper_bound(spec, PAIRS)[key] == 80 * 10**9
 
 
-def spec_of(**more):
-    return convert({"devices": {"requests": [exactly(**more)]}}, ResourceClaimSpec)
+def spec_of(**fields):
+    return convert({"devices": {"requests": [exactly(**fields)]}}, ResourceClaimSpec)
 
 
-def scan_in_turns(demands, spec, stocks, steps):
-    """Scan with `steps` steps a turn, on one stock after the other and then on the last; return the bound and the number of turns."""
-    for turn in range(10_000):
-        of = stocks[min(turn, len(stocks) - 1)]
+def scan_changing_stocks(demands, spec, stocks, steps):
+    """Repeat the call with `steps` steps, each time with the next stock; return the bound and the number of calls."""
+    for call in range(10_000):
+        stock_ = stocks[min(call, len(stocks) - 1)]
         try:
-            return demands.most_held(spec, of, Budget(steps)), turn + 1
+            return demands.most_held(spec, stock_, Budget(steps)), call + 1
         except OutOfBudget:
             continue
     raise AssertionError("the scan never ends")
 
 
-def many(nodes):
+def slices_of_nodes(nodes):
     return [
-        slice_(f"s{at}", *(device(f"d{number}", f"{10 + at}") for number in range(4)), pool=f"n{at}", nodeName=f"n{at}")
-        for at in range(nodes)
+        slice_(
+            f"s{index}",
+            *(device(f"d{number}", f"{10 + index}") for number in range(4)),
+            pool=f"n{index}",
+            nodeName=f"n{index}",
+        )
+        for index in range(nodes)
     ]
 
 
 @pytest.mark.parametrize("mode", ["ExactCount", "All"])
 def test_a_scan_resumes_where_its_budget_ended(mode):
-    fleet, spec = stock(*many(20)), spec_of(allocationMode=mode)
-    whole = Demands().most_held(spec, fleet, Budget())
-    assert whole["gpu", "memory"] == (28 if mode == "ExactCount" else 4 * 28) * 10**9
-    assert scan_in_turns(Demands(), spec, [fleet], 60) == (whole, 40), "two devices per turn"
+    fleet, spec = stock(*slices_of_nodes(20)), spec_of(allocationMode=mode)
+    expected = Demands().most_held(spec, fleet, Budget())
+    assert expected["gpu", "memory"] == (28 if mode == "ExactCount" else 4 * 28) * 10**9
+    assert scan_changing_stocks(Demands(), spec, [fleet], 60) == (expected, 40), "a call does not scan two devices"
 
 
-def test_a_scan_continues_although_slices_change_each_time():
-    spec, nodes = spec_of(), many(40)
-    first = stock(*nodes)
+def test_a_scan_makes_progress_although_slices_change_between_calls():
+    spec, nodes = spec_of(), slices_of_nodes(40)
+    first_stock = stock(*nodes)
     changed = [
-        first.with_object(slice_(f"x{at}", device("x", "5"), pool=f"x{at}", nodeName=f"x{at}")) for at in range(30)
+        first_stock.with_object(slice_(f"x{index}", device("x", "5"), pool=f"x{index}", nodeName=f"x{index}"))
+        for index in range(30)
     ]
-    bound, turns = scan_in_turns(Demands(), spec, [first, *changed], 300)
+    bound, calls = scan_changing_stocks(Demands(), spec, [first_stock, *changed], 300)
     assert bound == Demands().most_held(spec, changed[-1], Budget())
-    assert turns <= 30
+    assert calls <= 30
 
 
 def test_an_unfinished_scan_counts_the_claim_as_written():
-    demands, fleet = Demands(), stock(*many(20))
+    demands, fleet = Demands(), stock(*slices_of_nodes(20))
     spec = spec_of(count=2, capacity={"requests": {"memory": "3"}})
     with pytest.raises(OutOfBudget):
         demands.most_held(spec, fleet, Budget(100))
@@ -217,29 +223,29 @@ def test_an_unfinished_scan_counts_the_claim_as_written():
 
 
 def test_distinct_requests_do_not_fill_the_demand_cache():
-    demands, fleet = Demands(pages=100), stock(*many(20))
-    for at in range(50):
-        demands.most_held(spec_of(capacity={"requests": {"memory": f"{at}"}}), fleet, Budget())
-    looks = vars(demands)["_scans"]
-    assert sum(len(look.scanned) for look in looks.values()) <= 120
-    few = Demands()
-    for at in range(500):
-        few.most_held(spec_of(capacity={"requests": {"memory": f"{at}"}}), PAIRS, Budget())
-    assert len(vars(few)["_scans"]) <= 256
+    demands, fleet = Demands(pages=100), stock(*slices_of_nodes(20))
+    for number in range(50):
+        demands.most_held(spec_of(capacity={"requests": {"memory": f"{number}"}}), fleet, Budget())
+    scans = vars(demands)["_scans"]
+    assert sum(len(scan.scanned) for scan in scans.values()) <= 120
+    demands_of_few_slices = Demands()
+    for number in range(500):
+        demands_of_few_slices.most_held(spec_of(capacity={"requests": {"memory": f"{number}"}}), PAIRS, Budget())
+    assert len(vars(demands_of_few_slices)["_scans"]) <= 256
 
 
 def test_requests_with_long_selectors_do_not_fill_the_demand_cache():
-    """A request has up to 32 selectors of 10 KiB, and 4,096 answers are remembered."""
-    demands, fleet = Demands(pages=25_000), stock(*many(3))
-    for at in range(30):
-        long = [{"cel": {"expression": f"device.driver != '{at}{each}{'x' * 5000}'"}} for each in range(4)]
+    """A request has up to 32 selectors of 10 KiB, and 4,096 results are cached."""
+    demands, fleet = Demands(pages=25_000), stock(*slices_of_nodes(3))
+    for number in range(30):
+        selectors = [{"cel": {"expression": f"device.driver != '{number}{copy}{'x' * 5000}'"}} for copy in range(4)]
         with pytest.raises(OutOfBudget):
-            demands.most_held(spec_of(selectors=long), fleet, Budget(50_000))
-        if at % 2:
-            demands.most_held(spec_of(selectors=long), fleet, Budget())
-    kept = vars(demands)
-    assert len(kept["_most"]) == 15
-    assert 1 <= sum(bool(look._uncompiled) for look in kept["_scans"].values()) <= 2, (
-        "only unfinished demands keep their selectors in memory"
+            demands.most_held(spec_of(selectors=selectors), fleet, Budget(50_000))
+        if number % 2:
+            demands.most_held(spec_of(selectors=selectors), fleet, Budget())
+    cached = vars(demands)
+    assert len(cached["_most"]) == 15
+    assert 1 <= sum(bool(scan._uncompiled) for scan in cached["_scans"].values()) <= 2, (
+        "the selectors of completed scans are kept in memory"
     )
-    assert max(map(len, (*kept["_most"], *kept["_scans"]))) <= 256
+    assert max(map(len, (*cached["_most"], *cached["_scans"]))) <= 256

@@ -33,22 +33,25 @@ STOCK = Stock.of(slices=[convert({"metadata": {"name": "s"}, "spec": SPEC}, Reso
 
 
 def quota_of(**hard):
-    """A DeviceQuota; `gpu__devices` stands for `gpu/devices`."""
-    named = {key.replace("__", "/"): amount for key, amount in hard.items()}
-    return convert(device_quota("q", named, namespace="team"), DeviceQuota)
+    """Make a DeviceQuota. The argument `gpu__devices` stands for the key `gpu/devices`."""
+    limits = {key.replace("__", "/"): amount for key, amount in hard.items()}
+    return convert(device_quota("q", limits, namespace="team"), DeviceQuota)
 
 
-def of(value):
+def parse_quota(value):
     return convert(value, DeviceQuota)
 
 
-def holding(name, *results, class_name="gpu", first=()):
-    """A claim that holds the device gpu-0 once for each of these changes to a result."""
+def holding(name, *results, class_name="gpu", alternatives=()):
+    """Make a claim that holds the device gpu-0 once for each element of `results`, which changes fields of the result."""
     request = exactly(class_name)
-    if first:
-        request = {"name": "r", "firstAvailable": [{"name": class_, "deviceClassName": class_} for class_ in first]}
-    given = [result("gpu-0", driver="d") | change for change in results]
-    status = allocated(*given) if given else None
+    if alternatives:
+        request = {
+            "name": "r",
+            "firstAvailable": [{"name": class_, "deviceClassName": class_} for class_ in alternatives],
+        }
+    device_results = [result("gpu-0", driver="d") | change for change in results]
+    status = allocated(*device_results) if device_results else None
     return convert(claim(name, request, namespace="team", status=status), ResourceClaim)
 
 
@@ -56,46 +59,46 @@ def amounts(claims):
     return total(amounts_of(claim, STOCK.pages_of) for claim in claims)
 
 
-def lines_of(of_team, given, holders):
-    return quota_lines([of_team], ("team", ""), amounts(given), lambda _: amounts(holders))
+def lines_of(quota, claims_, holders):
+    return quota_lines([quota], ("team", ""), amounts(claims_), lambda _: amounts(holders))
 
 
-def line_of(key, hard, given, holders=()):
-    [line] = lines_of(quota_of(**{key: hard}), given, holders)
+def line_of(key, hard, claims_, holders=()):
+    [line] = lines_of(quota_of(**{key: hard}), claims_, holders)
     return [line.write(amount) for amount in (line.requested, line.used, line.remaining)]
 
 
 @pytest.mark.parametrize(
-    ("key", "given", "requested"),
+    ("key", "claim_", "requested"),
     [
         ("gpu__devices", holding("c", {}, {}), "2"),
         ("gpu__memory", holding("c", {}), "80Gi"),
         ("gpu__memory", holding("c", {"consumedCapacity": {"memory": "10Gi"}}), "10Gi"),
-        ("small__devices", holding("c", {"request": "r/small"}, first=("big", "small")), "1"),
+        ("small__devices", holding("c", {"request": "r/small"}, alternatives=("big", "small")), "1"),
     ],
     ids=[
         "devices are counted",
         "a whole device counts whole",
-        "a share counts as such",
-        "the alternative that was taken",
+        "a share counts its part",
+        "the allocated alternative counts",
     ],
 )
-def test_an_allocation_counts_toward_the_quota_of_its_device_class(key, given, requested):
-    assert line_of(key, "100Gi", [given])[0] == requested
+def test_an_allocation_counts_toward_the_quota_of_its_device_class(key, claim_, requested):
+    assert line_of(key, "100Gi", [claim_])[0] == requested
 
 
 @pytest.mark.parametrize(
-    "given",
+    "claim_",
     [
         holding("c"),
         holding("c", {"adminAccess": True}),
         holding("c", {}, class_name="other"),
-        holding("c", {"request": "r/big"}, first=("big", "gpu")),
+        holding("c", {"request": "r/big"}, alternatives=("big", "gpu")),
     ],
     ids=["nothing allocated", "access for admins", "another class", "another alternative"],
 )
-def test_a_claim_outside_the_quota_adds_no_line(given):
-    assert lines_of(quota_of(gpu__devices=1), [given], []) == ()
+def test_a_claim_outside_the_quota_adds_no_line(claim_):
+    assert lines_of(quota_of(gpu__devices=1), [claim_], []) == ()
 
 
 def test_a_line_shows_the_used_and_the_admissible_amount():
@@ -118,15 +121,15 @@ def test_unreadable_quota_lines_are_named_and_the_others_apply():
 
 
 def test_keys_amounts_and_scopes_are_judged_as_the_table_says():
-    """e2e/kubernetes/test_kinds.py checks that an API server rejects the same quotas by the definition of the kind."""
-    for value, good in quota_samples.cases():
+    """e2e/kubernetes/test_kinds.py checks that an API server rejects the same quotas by the CustomResourceDefinition."""
+    for value, is_valid in quota_samples.cases():
         errors = [problem for problem in problems(value, gates.DEFAULT) if CODES[problem.code].severity == "error"]
-        assert bool(errors) != good, (value["spec"], errors)
+        assert bool(errors) != is_valid, (value["spec"], errors)
 
 
 @pytest.mark.parametrize("key", quota_samples.GOOD_KEYS)
-def test_every_key_that_is_taken_limits_something(key):
-    [limit] = limits_of(of(quota_samples.scoped_quota({key: 1})))
+def test_every_valid_key_limits_something(key):
+    [limit] = limits_of(parse_quota(quota_samples.scoped_quota({key: 1})))
     assert limit.key == key
 
 
@@ -141,22 +144,24 @@ def test_a_quota_key_is_read_as_device_class_and_resource():
 
 
 def test_hostile_quotas_are_bounded():
-    """A quota has ten thousand keys, negative and huge amounts, and keys in any script."""
-    hard = {f"c{at}/devices": 1 for at in range(10_000)}
-    many = of(quota_samples.scoped_quota(hard))
-    assert len(list(limits_of(many))) == 64
-    mistakes = misread(many)
+    """Quotas have ten thousand keys, negative and huge amounts, or keys in any script."""
+    hard = {f"c{index}/devices": 1 for index in range(10_000)}
+    quota_of_many_keys = parse_quota(quota_samples.scoped_quota(hard))
+    assert len(list(limits_of(quota_of_many_keys))) == 64
+    mistakes = misread(quota_of_many_keys)
     assert "9931 more" in mistakes
     assert len(mistakes) < 600
-    huge = of(quota_samples.scoped_quota({"a/devices": "1e4000", "b/devices": "-5", "c/memory": "-1e4000"}))
-    texts = [str(limit.hard) for limit in limits_of(huge)]
+    quota_of_huge_amounts = parse_quota(
+        quota_samples.scoped_quota({"a/devices": "1e4000", "b/devices": "-5", "c/memory": "-1e4000"})
+    )
+    texts = [str(limit.hard) for limit in limits_of(quota_of_huge_amounts)]
     assert texts[1:] == ["0", "0"]
     assert max(map(len, texts)) < 20
-    odd = of(quota_samples.scoped_quota({"g\u202epu/devices": 1, "ж" * 5_000: 1}))
-    assert list(limits_of(odd)) == []
-    assert misread(odd).isascii() is False
-    assert len(misread(odd)) < 400
-    assert "\u202e" not in misread(odd)
+    quota_of_odd_keys = parse_quota(quota_samples.scoped_quota({"g\u202epu/devices": 1, "ж" * 5_000: 1}))
+    assert list(limits_of(quota_of_odd_keys)) == []
+    assert misread(quota_of_odd_keys).isascii() is False
+    assert len(misread(quota_of_odd_keys)) < 400
+    assert "\u202e" not in misread(quota_of_odd_keys)
 
 
 SCOPED = [
@@ -167,15 +172,15 @@ SCOPED = [
 ]
 
 
-@pytest.mark.parametrize(("requirement", "about"), SCOPED, ids=[requirement[0][0] for requirement in SCOPED])
-def test_a_quota_is_about_pods_of_its_priority_classes(requirement, about):
-    quota = of(quota_samples.scoped_quota({"gpu/devices": 1}, quota_samples.scope(*requirement)))
-    assert {name for name in ("", "high", "low") if in_scope(quota, name)} == about
+@pytest.mark.parametrize(("requirement", "classes"), SCOPED, ids=[requirement[0][0] for requirement in SCOPED])
+def test_a_quota_applies_to_pods_of_its_priority_classes(requirement, classes):
+    quota = parse_quota(quota_samples.scoped_quota({"gpu/devices": 1}, quota_samples.scope(*requirement)))
+    assert {name for name in ("", "high", "low") if in_scope(quota, name)} == classes
 
 
 def test_requirements_of_a_scope_are_met_together():
-    both = quota_samples.scope("Exists"), quota_samples.scope("NotIn", "low")
-    quota = of(quota_samples.scoped_quota({"gpu/devices": 1}, *both))
+    requirements = quota_samples.scope("Exists"), quota_samples.scope("NotIn", "low")
+    quota = parse_quota(quota_samples.scoped_quota({"gpu/devices": 1}, *requirements))
     assert [in_scope(quota, name) for name in ("", "high", "low")] == [False, True, False]
 
 
@@ -184,15 +189,17 @@ def test_a_scoped_quota_counts_claims_of_matching_pods_only():
     claims = [held_by("a", "high"), held_by("b", "low"), held_by("c", "low", "high"), held_by("d")]
     stock = STOCK.with_all(claims)
 
-    def used(*requirement):
-        quota = of(quota_samples.scoped_quota({"gpu/devices": 9}, quota_samples.scope(*requirement)))
-        held = held_of_quota(quota, stock, lambda namespace, name: pods.get(name) if namespace == "team" else None)
-        return held.get(("gpu", "devices"), 0) // 10**9
+    def count_used(*requirement):
+        quota = parse_quota(quota_samples.scoped_quota({"gpu/devices": 9}, quota_samples.scope(*requirement)))
+        amounts_held = held_of_quota(
+            quota, stock, lambda namespace, name: pods.get(name) if namespace == "team" else None
+        )
+        return amounts_held.get(("gpu", "devices"), 0) // 10**9
 
-    assert used("In", "high") == 2
-    assert used("In", "low") == 2
-    assert used("Exists") == 3
-    assert used("DoesNotExist") == 1, "no pod uses it, so it is of no class"
+    assert count_used("In", "high") == 2
+    assert count_used("In", "low") == 2
+    assert count_used("Exists") == 3
+    assert count_used("DoesNotExist") == 1, "a claim without pods does not count as a claim without priority class"
 
 
 class Unwalked(dict):
@@ -207,23 +214,23 @@ class Unwalked(dict):
 def test_a_scoped_quota_is_counted_without_iterating_over_all_claims():
     stock = STOCK.with_all([held_by("a")])
     stock = replace(stock, claims=Unwalked(stock.claims))
-    quota = of(quota_samples.scoped_quota({"gpu/devices": 9}, quota_samples.scope("DoesNotExist")))
+    quota = parse_quota(quota_samples.scoped_quota({"gpu/devices": 9}, quota_samples.scope("DoesNotExist")))
     assert held_of_quota(quota, stock, lambda *_: None)["gpu", "devices"] == 10**9
 
 
 def held_by(name, *pods):
-    given = holding(name, {})
+    claim_ = holding(name, {})
     consumers = tuple(ResourceClaimConsumerReference(resource="pods", name=pod) for pod in pods)
-    return replace(given, status=replace(given.status, reserved_for=consumers))
+    return replace(claim_, status=replace(claim_.status, reserved_for=consumers))
 
 
 def test_the_wildcard_class_counts_every_device_in_scope():
-    quotas = [of(quota_samples.scoped_quota({"*/devices": 2})), of(quota_samples.scoped_quota({"*/devices": 9}, quota_samples.scope("In", "high")))]  # fmt: skip
+    quotas = [parse_quota(quota_samples.scoped_quota({"*/devices": 2})), parse_quota(quota_samples.scoped_quota({"*/devices": 9}, quota_samples.scope("In", "high")))]  # fmt: skip
     stock = STOCK.with_object(holding("a", {}, class_name="other"))
     requested = amounts([holding("b", {}, {})])
-    held = partial(held_of_quota, stock=stock, find_pod=lambda *_: None)
+    held_by_claims = partial(held_of_quota, stock=stock, find_pod=lambda *_: None)
     for priority_class, lines_ in (("", 1), ("high", 2)):
-        lines = quota_lines(quotas, ("team", priority_class), requested, held)
+        lines = quota_lines(quotas, ("team", priority_class), requested, held_by_claims)
         assert len(lines) == lines_
         assert str(lines[0]) == "quota team/q: */devices: 2 requested, 1 of 2 used; at most 1 can be requested"
-    assert quota_lines(quotas, ("other", ""), requested, held) == ()
+    assert quota_lines(quotas, ("other", ""), requested, held_by_claims) == ()

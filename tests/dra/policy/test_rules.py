@@ -1,4 +1,4 @@
-"""Groups (KEP-5963) and compatibleOnlyWith: which devices may be in use at the same time."""
+"""Which devices may be in use together, by compatibility groups (KEP-5963) and by compatibleOnlyWith."""
 
 import pytest
 
@@ -13,7 +13,7 @@ POOL = (DRIVER, "p")
 
 
 @pytest.mark.parametrize(
-    ("state", "groups", "admitted", "after"),
+    ("state", "groups", "admitted", "next_state"),
     [
         (None, (), True, NO_GROUPS),
         (None, ("a", "b"), True, {"a", "b"}),
@@ -26,9 +26,9 @@ POOL = (DRIVER, "p")
         (frozenset(), ("a",), False, frozenset()),
     ],
 )
-def test_the_state_of_a_counter_set(state, groups, admitted, after):
+def test_a_counter_set_admits_devices_with_a_common_group(state, groups, admitted, next_state):
     assert admits(state, own_state(groups)) is admitted
-    assert join(state, own_state(groups)) == after
+    assert join(state, own_state(groups)) == next_state
 
 
 def test_a_device_without_groups_fits_every_group_as_proposed():
@@ -39,12 +39,12 @@ def test_a_device_without_groups_fits_every_group_as_proposed():
 
 
 def test_two_of_three_overlapping_groups_fit_but_not_three():
-    both = join(own_state("ab"), own_state("bc"))
+    state_of_two = join(own_state("ab"), own_state("bc"))
     assert admits(own_state("ab"), own_state("ca"))
-    assert not admits(both, own_state("ca"))
+    assert not admits(state_of_two, own_state("ca"))
 
 
-def test_group_members_come_from_slices_that_exist():
+def test_a_device_without_a_slice_does_not_count_for_groups():
     slices = [
         slice_("a", consuming("x", groups=["a"], s={"c": "1"}), consuming("y", groups=["b"], s={"c": "1"}), count=2),
         slice_("c", count=2, counters={"s": {"c": "4"}}),
@@ -60,7 +60,8 @@ def mode(name, physical, mode_=None):
     return {"name": name, "attributes": attributes}
 
 
-# F: the full device, pattern 1. P1, P2: hardware partitions, pattern 2. S: a software partition. G: another full device.
+# F: the full device (pattern 1 of the proposal). P1, P2: hardware partitions of it (pattern 2). S: a software partition of it.
+# G: another full device.
 DEVICES = [
     mode("F", "dev-0", "full"),
     mode("P1", "dev-0", "hardware-partitioned"),
@@ -88,7 +89,7 @@ def conflicts(*rules, devices=DEVICES):
 
 
 @pytest.mark.parametrize(
-    ("first", "other", "together"),
+    ("first", "other", "is_permitted"),
     [
         ("F", "P1", False),
         ("P1", "P2", True),
@@ -98,13 +99,13 @@ def conflicts(*rules, devices=DEVICES):
         ("P1", "G", False),
     ],
 )
-def test_the_proposals_patterns_in_pool_scope(first, other, together):
+def test_the_patterns_of_the_proposal_hold_in_pool_scope(first, other, is_permitted):
     conflicting = conflicts(*RULES)
-    assert (other not in conflicting.get(first, ())) is together
-    assert (first not in conflicting.get(other, ())) is together
+    assert (other not in conflicting.get(first, ())) is is_permitted
+    assert (first not in conflicting.get(other, ())) is is_permitted
 
 
-def test_the_narrow_scope_leaves_devices_on_other_hardware_alone():
+def test_scope_counter_set_does_not_restrict_devices_of_other_hardware():
     devices = [
         {**device, **consuming(device["name"], **{device["attributes"]["physicalDevice"]["string"]: {"c": "0"}})}
         for device in map(dict, DEVICES)
@@ -118,7 +119,7 @@ def test_the_narrow_scope_leaves_devices_on_other_hardware_alone():
     assert "S" in conflicting["P1"]
 
 
-def test_a_device_never_judges_itself_and_false_makes_it_exclusive():
+def test_a_rule_that_is_false_forbids_all_other_devices():
     conflicting = conflicts(compatibility("alone", "false"), devices=[mode("x", "dev-0"), mode("y", "dev-0")])
     assert conflicting == {"x": {"y"}, "y": {"x"}}
 
@@ -134,8 +135,8 @@ def test_the_conflicting_devices_in_use_are_listed():
     assert conflicting("F", conflicts(*RULES), stock.use(POOL)) == ["S"]
 
 
-def on_nodes(scope="node", expression="false", **where):
-    """Return the conflicts of the first of two devices in each of two pools: within its pool, and across pools."""
+def conflicts_in_and_across_pools(scope="node", expression="false", **where):
+    """Make two pools with two devices each. Return the conflicts of the first device within its pool, and across pools."""
     slices = [slice_("a", "x", "y"), slice_("b", "x", "z", pool="q", **where)]
     pools = Stock.of(slices=slices, nodes=[node()]).pools("n0")
     rules = Rules([compatibility("r", expression, scope=scope)])
@@ -145,41 +146,41 @@ def on_nodes(scope="node", expression="false", **where):
 
 def test_a_node_rule_covers_every_pool_of_the_node():
     beyond = {(DRIVER, "q", "x"), (DRIVER, "q", "z")}
-    assert on_nodes() == ({"y"}, beyond)
-    assert on_nodes("pool") == ({"y"}, frozenset())
-    assert on_nodes("counterSet") == (frozenset(), frozenset())
-    assert on_nodes(expression="true") == (frozenset(), frozenset())
+    assert conflicts_in_and_across_pools() == ({"y"}, beyond)
+    assert conflicts_in_and_across_pools("pool") == ({"y"}, frozenset())
+    assert conflicts_in_and_across_pools("counterSet") == (frozenset(), frozenset())
+    assert conflicts_in_and_across_pools(expression="true") == (frozenset(), frozenset())
 
 
 def test_a_node_rule_covers_one_driver_on_one_node():
-    assert on_nodes(driver="nic.example.com") == ({"y"}, frozenset())
-    assert on_nodes(allNodes=True) == ({"y"}, frozenset())
-    here, there = {"name": "x", "nodeName": "n0"}, {"name": "z", "nodeName": "n1"}
-    slices = [slice_("a", "x"), slice_("b", here, there, pool="q", perDeviceNodeSelection=True)]
+    assert conflicts_in_and_across_pools(driver="nic.example.com") == ({"y"}, frozenset())
+    assert conflicts_in_and_across_pools(allNodes=True) == ({"y"}, frozenset())
+    on_n0, on_n1 = {"name": "x", "nodeName": "n0"}, {"name": "z", "nodeName": "n1"}
+    slices = [slice_("a", "x"), slice_("b", on_n0, on_n1, pool="q", perDeviceNodeSelection=True)]
     pools = Stock.of(slices=slices, nodes=[node()]).pools("n0")
     conflicting = Rules([compatibility("r", "false", scope="node")]).conflicts_across(pools, "n0")
     assert conflicting[POOL] == {"x": {(DRIVER, "q", "x")}}
     assert "z" not in conflicting[DRIVER, "q"]
 
 
-def test_devices_of_two_nodes_in_one_pool_are_independent():
-    def mine(scope):
+def test_a_node_rule_ignores_devices_of_another_node_in_the_pool():
+    def conflicts_of_x(scope):
         slices = [slice_("a", "x", "y", count=2), slice_("b", "x", "z", node="n1", count=2)]
         pool = Stock.of(slices=slices, nodes=[node(), node("n1")]).pools("n0")[0]
         return Rules([compatibility("r", "false", scope=scope)]).conflicts(pool)["x"]
 
-    assert mine("node") == {"y"}
-    assert mine("pool") == {"y", "z"}
+    assert conflicts_of_x("node") == {"y"}
+    assert conflicts_of_x("pool") == {"y", "z"}
 
 
-def test_the_rule_that_is_named_is_one_that_reaches_both():
+def test_a_conflict_names_a_rule_whose_scope_has_both_devices():
     rules = Rules([compatibility("near", "false", scope="counterSet"), compatibility("far", "false", scope="node")])
     pools = Stock.of(slices=[slice_("a", "x"), slice_("b", "x", pool="q")], nodes=[node()]).pools("n0")
     assert rules.between((DRIVER, "p", "x"), (DRIVER, "q", "x"), pools) == "DeviceCompatibility/far"
 
 
 def test_pairs_across_pools_are_charged_before_comparison():
-    names = [f"d{at}" for at in range(120)]
+    names = [f"d{number}" for number in range(120)]
     pools = Stock.of(slices=[slice_("a", *names), slice_("b", *names, pool="q")], nodes=[node()]).pools("n0")
     rules = Rules([compatibility("r", "false", scope="node")])
     with pytest.raises(OutOfBudget):

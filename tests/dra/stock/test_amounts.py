@@ -1,4 +1,4 @@
-"""Sums of what namespaces hold: after any changes they equal a full recount."""
+"""The amounts that the claims of each namespace hold. After any changes, they equal the result of a full recount."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,8 +24,10 @@ REQUESTS = [
 ]
 
 names = st.sampled_from
-taken = st.dictionaries(names(CAPACITIES), st.integers(0, 9).map(str), max_size=2)
-published = st.dictionaries(names(CAPACITIES), st.integers(0, 9).map(lambda number: {"value": str(number)}), max_size=3)
+consumed_amounts = st.dictionaries(names(CAPACITIES), st.integers(0, 9).map(str), max_size=2)
+published_amounts = st.dictionaries(
+    names(CAPACITIES), st.integers(0, 9).map(lambda number: {"value": str(number)}), max_size=3
+)
 
 
 @st.composite
@@ -38,7 +40,7 @@ def results(draw):
         "device": draw(names([*DEVICE_NAMES, "unpublished"])),
         "adminAccess": draw(names([None, None, True])),
         "shareID": "one" if share else None,
-        "consumedCapacity": draw(taken) if share else None,
+        "consumedCapacity": draw(consumed_amounts) if share else None,
     }
 
 
@@ -55,15 +57,18 @@ def claims(draw):
     return convert({"metadata": meta, "spec": spec, "status": status}, ResourceClaim)
 
 
-def part(name, capacity):
+def partition(name, capacity):
     """Return a partition, which consumes counters."""
     counters = {"compute": {"value": "3"}, "memory": {"value": "10"}}
-    used = [{"counterSet": "one", "counters": counters}, {"counterSet": "two", "counters": {"compute": {"value": "1"}}}]
+    consumptions = [
+        {"counterSet": "one", "counters": counters},
+        {"counterSet": "two", "counters": {"compute": {"value": "1"}}},
+    ]
     return {
         "name": name,
         "capacity": capacity,
         "attributes": {"profile": {"string": "1g"}},
-        "consumesCounters": used,
+        "consumesCounters": consumptions,
     }
 
 
@@ -71,8 +76,12 @@ def part(name, capacity):
 def pages(draw):
     devices = []
     for name in draw(st.sets(names(DEVICE_NAMES))):
-        whole = {"name": name, "capacity": draw(published), "attributes": {"profile": {"string": "whole"}}}
-        devices.append(part(name, draw(published)) if draw(st.booleans()) else whole)
+        whole_device = {
+            "name": name,
+            "capacity": draw(published_amounts),
+            "attributes": {"profile": {"string": "whole"}},
+        }
+        devices.append(partition(name, draw(published_amounts)) if draw(st.booleans()) else whole_device)
     where = draw(names([{"node": "n0"}, {"node": "n1"}, {"node": "", "allNodes": True}]))
     return slice_(draw(names("stu")), *devices, pool=draw(names("pq")), generation=draw(st.integers(1, 2)), **where)
 
@@ -98,25 +107,27 @@ changes = st.one_of(
 )
 
 
-def walk(stock):
-    """Return the amounts of each class that each namespace holds, by a full count of all claims."""
+def recount(stock):
+    """Count the amounts of each class that each namespace holds, over all claims."""
     sums = {}
     for claim in stock.claims.values():
         for result in claim.status.allocation.devices.results if claim.status.allocation else ():
             request, _, alternative = result.request.partition("/")
             for claimed in claim.spec.devices.requests:
-                classes = {each.name: each.device_class_name for each in claimed.first_available}
+                classes = {
+                    alternative_.name: alternative_.device_class_name for alternative_ in claimed.first_available
+                }
                 class_name = (
                     classes.get(alternative) if alternative else claimed.exactly and claimed.exactly.device_class_name
                 )
                 if claimed.name == request and class_name and not result.admin_access:
                     add(sums, claim, class_name, DEVICES, Quantity.from_int(1).nano)
-                    for what, amount in took(result, node_of(claim.status.allocation), stock):
-                        if what not in (DEVICES, SHARES):
-                            add(sums, claim, class_name, what, amount)
+                    for resource, amount in amounts_of_result(result, node_of(claim.status.allocation), stock):
+                        if resource not in (DEVICES, SHARES):
+                            add(sums, claim, class_name, resource, amount)
                     if result.share_id:
                         add(sums, claim, class_name, SHARES, Quantity.from_int(1).nano)
-    return {namespace: held for namespace, held in sums.items() if held}
+    return {namespace: amounts for namespace, amounts in sums.items() if amounts}
 
 
 def holders(stock):
@@ -129,48 +140,48 @@ def holders(stock):
     return by_namespace
 
 
-def took(result, node, stock):
+def amounts_of_result(result, node, stock):
     if result.share_id:
-        return [(what, amount.nano) for what, amount in result.consumed_capacity.items()]
-    published = []
+        return [(resource, amount.nano) for resource, amount in result.consumed_capacity.items()]
+    published_amounts = []
     for page in stock.pages_of.get((result.driver, result.pool), ()):
         where = page.slice.spec.node_name or ""
         for device in page.devices:
             if device.name == result.device and (not node or where in (node, "")):
                 stranger = bool(where) if not node else not where
-                published.append((stranger, -page.generation, device))
-    published.sort(key=lambda entry: entry[:2])
-    whole = [device for _, _, device in published][:1]
-    parts = [(what, amount.value.nano) for device in whole for what, amount in device.capacity.items()]
-    if any(device.consumes_counters for device in whole):
+                published_amounts.append((stranger, -page.generation, device))
+    published_amounts.sort(key=lambda entry: entry[:2])
+    first_device = [device for _, _, device in published_amounts][:1]
+    parts = [(resource, amount.value.nano) for device in first_device for resource, amount in device.capacity.items()]
+    if any(device.consumes_counters for device in first_device):
         parts += [
-            (what, amount * 10**9)
-            for what, amount in ((f"{PROFILE}1g", 1), ("counter.compute", 4), ("counter.memory", 10))
+            (resource, amount * 10**9)
+            for resource, amount in ((f"{PROFILE}1g", 1), ("counter.compute", 4), ("counter.memory", 10))
         ]
     return parts
 
 
-def add(sums, claim, class_name, what, amount):
+def add(sums, claim, class_name, resource, amount):
     if amount:
-        held = sums.setdefault(claim.metadata.namespace or "default", {})
-        for key in ((class_name, what), (ALL_CLASSES, what)):
-            held[key] = held.get(key, 0) + amount
+        amounts = sums.setdefault(claim.metadata.namespace or "default", {})
+        for key in ((class_name, resource), (ALL_CLASSES, resource)):
+            amounts[key] = amounts.get(key, 0) + amount
 
 
 @settings(max_examples=draws(300), deadline=None)
 @given(st.lists(changes, max_size=20))
-def test_the_sums_equal_a_full_recount_after_any_changes(some):
+def test_the_sums_equal_a_full_recount_after_any_changes(changes_):
     stock = Stock.of()
-    for change in some:
-        before, sums = stock, {namespace: dict(held) for namespace, held in stock.sums.items()}
+    for change in changes_:
+        older, sums = stock, {namespace: dict(amounts) for namespace, amounts in stock.sums.items()}
         stock = change(stock)
-        assert stock.sums == walk(stock)
+        assert stock.sums == recount(stock)
         assert {namespace: set(keys) for namespace, keys in stock.holders.items()} == holders(stock)
-        assert before.sums == sums, "an older stock stays as it was"
+        assert older.sums == sums, "the change also changed the older stock"
 
 
 def test_a_recreated_claim_counts_for_its_own_class():
-    """The deletion and the creation arrive as one change."""
+    """The stock gets the deletion and the creation of the claim as one change."""
     result = {"request": "r", "driver": DRIVER, "pool": "p", "device": "d0"}
     status = {"allocation": {"devices": {"results": [result]}}}
     meta = {"name": "c", "namespace": "team"}
@@ -184,11 +195,11 @@ def test_a_recreated_claim_counts_for_its_own_class():
 
 def test_a_device_with_negative_capacity_makes_no_room():
     """The API server accepts negative amounts, and a node may publish them."""
-    less = {"name": "d0", "capacity": {"memory": {"value": "-80Gi"}}} | part("d0", {})
-    less["capacity"] = {"memory": {"value": "-80Gi"}}
-    less["consumesCounters"] = [{"counterSet": "one", "counters": {"compute": {"value": "-3"}}}]
+    negative = {"name": "d0", "capacity": {"memory": {"value": "-80Gi"}}} | partition("d0", {})
+    negative["capacity"] = {"memory": {"value": "-80Gi"}}
+    negative["consumesCounters"] = [{"counterSet": "one", "counters": {"compute": {"value": "-3"}}}]
     requests = [{"name": "r", "exactly": {"deviceClassName": "big"}}]
-    held = [{"request": "r", "driver": DRIVER, "pool": "p", "device": "d0"}]
-    body = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}, "status": {"allocation": {"devices": {"results": held}}}}  # fmt: skip
-    stock = Stock.of(slices=[slice_("s", less)], claims=[convert(body, ResourceClaim)])
+    results_ = [{"request": "r", "driver": DRIVER, "pool": "p", "device": "d0"}]
+    body = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}, "status": {"allocation": {"devices": {"results": results_}}}}  # fmt: skip
+    stock = Stock.of(slices=[slice_("s", negative)], claims=[convert(body, ResourceClaim)])
     assert min(stock.sums["default"].values()) > 0

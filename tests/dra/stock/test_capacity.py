@@ -48,7 +48,7 @@ def test_amounts_follow_the_request_policy(request_, policy, expected):
     assert charged(request_, "16", policy) == expected
 
 
-def test_a_capacity_that_the_device_lacks_rules_it_out():
+def test_a_request_for_a_capacity_that_the_device_lacks_rules_the_device_out():
     assert charges({"other": Quantity.parse("1")}, {"c": capacity("1")}) is None
 
 
@@ -56,7 +56,7 @@ def test_the_bare_and_the_qualified_name_are_two_capacities():
     assert charges({"gpu.example.com/c": Quantity.parse("1")}, {"c": capacity("1")}) is None
 
 
-def test_all_capacities_are_charged_named_or_not():
+def test_capacities_that_are_not_requested_are_charged_too():
     charges_ = charges({"c": Quantity.parse("1")}, {"c": capacity("8"), "bw": capacity("10Gi")})
     assert {name: str(amount) for name, amount in charges_.items()} == {"c": "1", "bw": "10Gi"}
 

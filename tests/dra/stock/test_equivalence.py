@@ -13,24 +13,24 @@ def test_only_equal_contents_have_equal_tokens():
     assert tokens.token(("a", (1, 3)), object) is not first
 
 
-def test_an_interner_forgets_rather_than_grow():
+def test_an_interner_drops_tokens_at_its_limit():
     class Token:
         pass
 
     def make():
         token = Token()
-        alive.add(token)
+        live_tokens.add(token)
         return token
 
-    alive = WeakSet()
+    live_tokens = WeakSet()
     tokens = Interner(100_000)
     for number in range(10_000):
         token = tokens.token((f"device-{number}" * 5, number), make)
-    kept = len(alive)
-    assert 250 < kept < 1_500
+    kept_tokens = len(live_tokens)
+    assert 250 < kept_tokens < 1_500
     assert tokens.token((f"device-{number}" * 5, number), make) is token
     tokens.token(("x" * 200_000,), make)
-    assert len(alive) == kept
+    assert len(live_tokens) == kept_tokens
 
 
 def test_devices_with_different_bodies_are_distinguished():
@@ -66,26 +66,33 @@ def changed(value, path=()):
     """Yield each place in a value, and a copy of the value with other content in this place."""
     if isinstance(value, dict):
         for name, item in value.items():
-            yield from ((place, {**value, name: other}) for place, other in changed(item, (*path, name)))
+            yield from (
+                (path_, {**value, name: changed_value}) for path_, changed_value in changed(item, (*path, name))
+            )
     elif isinstance(value, list):
-        yield from ((place, [other]) for place, other in changed(value[0], path))
+        yield from ((path_, [changed_value]) for path_, changed_value in changed(value[0], path))
     else:
-        other = {"nodeName": "m", "operator": "NotIn", "effect": "NoExecute", "timeAdded": "2026-01-02T00:00:00Z"}
+        changed_value = {
+            "nodeName": "m",
+            "operator": "NotIn",
+            "effect": "NoExecute",
+            "timeAdded": "2026-01-02T00:00:00Z",
+        }
         if isinstance(value, int):
             yield path, not value if isinstance(value, bool) else value + 1
         else:
-            yield path, other.get(path[-1], "3Gi" if value[0].isdigit() else f"{value}x")
+            yield path, changed_value.get(path[-1], "3Gi" if value[0].isdigit() else f"{value}x")
 
 
 def test_every_field_distinguishes_devices_except_the_excluded_ones():
     assert set(WHOLE) == set(Device.__struct_encode_fields__) - {"attributes"}, "add the new field to WHOLE"
-    first = body(convert(WHOLE, Device))
-    distinguished = {place: body(convert(other, Device)) is not first for place, other in changed(WHOLE)}
+    token = body(convert(WHOLE, Device))
+    distinguished = {path: body(convert(changed_value, Device)) is not token for path, changed_value in changed(WHOLE)}
     assert len(distinguished) == 24
     binding = {("bindsToNode",), ("bindingConditions",), ("bindingFailureConditions",)}
     counted = {("nodeAllocatableResources", "cpu", "overhead", "perPod")}
-    same = {place for place, differs in distinguished.items() if not differs}
-    assert same == {("name",), ("taints", "timeAdded")} | binding | counted
+    not_distinguished = {path for path, differs in distinguished.items() if not differs}
+    assert not_distinguished == {("name",), ("taints", "timeAdded")} | binding | counted
 
 
 def test_the_fields_left_out_of_device_equivalence_exist():

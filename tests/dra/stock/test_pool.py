@@ -11,8 +11,8 @@ from tests.dra.samples import consuming, node, slice_
 SELECTOR = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}
 
 
-def pools(*slices, at=None):
-    return Stock.of(slices=slices, nodes=[at or node()]).pools((at or node()).metadata.name)
+def pools(*slices, seen_by=None):
+    return Stock.of(slices=slices, nodes=[seen_by or node()]).pools((seen_by or node()).metadata.name)
 
 
 def names(pool):
@@ -66,12 +66,12 @@ def test_too_few_and_too_many_slices_are_incomplete(count):
     assert not pool.accessible
 
 
-def test_the_first_slice_decides_how_many_there_should_be():
+def test_the_slice_count_of_the_first_slice_applies():
     (pool,) = pools(slice_("a", "x", count=2), slice_("b", "y", count=7))
     assert pool.status is PoolStatus.OK
 
 
-def test_slices_of_other_nodes_complete_a_pool_unreachably():
+def test_slices_of_other_nodes_complete_a_pool_but_give_no_devices():
     (pool,) = pools(slice_("a", "x", count=2), slice_("b", "y", node="n1", count=2))
     assert names(pool) == ["x"]
     assert [page.name for page in pool.elsewhere] == ["b"]
@@ -86,11 +86,11 @@ def test_slices_of_other_nodes_complete_a_pool_unreachably():
         ({"perDeviceNodeSelection": True}, False),
     ],
 )
-def test_node_selection_of_slices(spec, reached):
-    assert bool(pools(slice_("a", "x", **spec), at=node(zone="a"))) is reached
+def test_a_node_reaches_the_slices_that_select_it(spec, reached):
+    assert bool(pools(slice_("a", "x", **spec), seen_by=node(zone="a"))) is reached
 
 
-def test_per_device_selection_makes_a_slice_relevant_through_one_device():
+def test_a_slice_counts_for_a_node_that_one_of_its_devices_selects():
     devices = [{"name": "x", "nodeName": "n1"}, {"name": "y", "nodeName": "n0"}]
     (pool,) = pools(slice_("a", *devices, perDeviceNodeSelection=True))
     assert names(pool) == ["x", "y"]
@@ -142,34 +142,34 @@ def test_a_slice_with_counters_yields_no_devices():
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "used"),
+    ("first", "second", "is_valid"),
     [
         ({}, {}, False),
-        ({}, {"node": "n1"}, True),  # no node reaches both
+        ({}, {"node": "n1"}, True),  # no node reaches both slices
         ({"node": "", "allNodes": True}, {"node": "", "allNodes": True}, False),
         ({"node": "", "nodeSelector": SELECTOR}, {"node": "", "nodeSelector": SELECTOR}, False),
         ({"node": "", "nodeSelector": SELECTOR}, {"node": "", "allNodes": True}, False),
     ],
 )
-def test_two_reachable_devices_of_one_name_invalidate_the_pool(first, second, used):
+def test_two_reachable_devices_of_one_name_invalidate_the_pool(first, second, is_valid):
     pool = [slice_("a", "x", count=2, **first), slice_("b", "x", count=2, **second)]
-    assert bool(usable(pool)) is used
-    (pool_,) = pools(*pool, at=node(zone="a"))
-    assert (pool_.status is PoolStatus.OK) is used
+    assert bool(usable(pool)) is is_valid
+    (pool_,) = pools(*pool, seen_by=node(zone="a"))
+    assert (pool_.status is PoolStatus.OK) is is_valid
 
 
 def test_a_pool_whose_devices_use_undeclared_counters_is_invalid():
-    lacking = slice_("a", consuming("x", memory={"bytes": "1"}))
-    (pool,) = pools(lacking)
+    consuming_slice = slice_("a", consuming("x", memory={"bytes": "1"}))
+    (pool,) = pools(consuming_slice)
     assert pool.status is PoolStatus.INVALID
-    assert usable([lacking]) == []
+    assert usable([consuming_slice]) == []
 
 
 HUGE = 2**62
 SHARED = {"node": "", "allNodes": True}
 
 
-def kept(choose, *slices):
+def names_kept_by(choose, *slices):
     return [slice_.metadata.name for slice_ in choose(slices)]
 
 
@@ -178,63 +178,65 @@ def kept(choose, *slices):
     [
         {"generation": HUGE},
         {"generation": HUGE, "count": HUGE},
-        {"generation": 1},  # one slice more than the pool announces
+        {"generation": 1},  # the pool then has one slice more than its resourceSliceCount
         {"generation": 1, "counters": {"k": {"m": "1"}}},
         {"generation": HUGE, "counters": {"k": {"m": "1"}}},
     ],
 )
 @pytest.mark.parametrize("choose", [newest, usable])
 def test_a_node_cannot_disturb_the_pool_of_another_node(choose, stolen):
-    """NodeRestriction checks nodeName only, so a stolen node can publish any pool name."""
-    theirs = [
+    """NodeRestriction checks nodeName only, so a compromised node can publish slices with any pool name."""
+    honest_slices = [
         slice_("a", consuming("x", k={"m": "1"}), node="n1", count=2),
         slice_("c", node="n1", count=2, counters={"k": {"m": "4"}}),
         slice_("s", "y", pool="q", **SHARED),
     ]
     names = () if "counters" in stolen else ("x",)
     lies = [slice_(f"lie-{pool}", *names, pool=pool, **stolen) for pool in ("p", "q")]
-    assert set(kept(choose, *theirs)) == {"a", "c", "s"}
-    assert set(kept(choose, *theirs, *lies)) >= {"a", "c", "s"}
-    assert set(kept(choose, *lies, *theirs)) >= {"a", "c", "s"}
+    assert set(names_kept_by(choose, *honest_slices)) == {"a", "c", "s"}
+    assert set(names_kept_by(choose, *honest_slices, *lies)) >= {"a", "c", "s"}
+    assert set(names_kept_by(choose, *lies, *honest_slices)) >= {"a", "c", "s"}
 
 
 def test_a_newer_generation_of_a_node_supersedes_its_own_slices():
     old, new = slice_("old", "x", node="n1"), slice_("new", "y", node="n1", generation=2)
-    assert kept(newest, old, new) == ["new"]
-    assert kept(newest, old, slice_("new", "y", generation=2, **SHARED)) == ["new"]
-    assert kept(newest, slice_("old", "x", **SHARED), slice_("new", "y", generation=2)) == ["old", "new"]
+    assert names_kept_by(newest, old, new) == ["new"]
+    assert names_kept_by(newest, old, slice_("new", "y", generation=2, **SHARED)) == ["new"]
+    assert names_kept_by(newest, slice_("old", "x", **SHARED), slice_("new", "y", generation=2)) == ["old", "new"]
 
 
 def test_missing_slices_of_a_pool_may_be_on_other_nodes():
     first = slice_("a", "x", count=2)
-    assert kept(usable, first) == []
-    assert kept(usable, first, slice_("b", "y", node="n1", count=2)) == ["a", "b"]
+    assert names_kept_by(usable, first) == []
+    assert names_kept_by(usable, first, slice_("b", "y", node="n1", count=2)) == ["a", "b"]
 
 
 def test_a_node_cannot_reuse_the_name_of_a_shared_device():
-    """The pool becomes invalid only for the node that reuses the name."""
+    """The pool becomes invalid only for the node whose slice reuses the name."""
     pool = [slice_("a", "x", count=2), slice_("b", "x", count=2, **SHARED)]
-    assert kept(usable, *pool) == ["b"]
+    assert names_kept_by(usable, *pool) == ["b"]
     assert pools(*pool)[0].status is PoolStatus.INVALID
-    assert pools(*pool, at=node("n1"))[0].status is PoolStatus.OK
+    assert pools(*pool, seen_by=node("n1"))[0].status is PoolStatus.OK
 
 
 @pytest.mark.parametrize(
-    ("of", "where"), [("n0", "n0"), ("n1", "n1"), ("n2", ""), ("", "")], ids=["one", "other", "neither", "unknown"]
+    ("claim_node", "expected_node"),
+    [("n0", "n0"), ("n1", "n1"), ("n2", ""), ("", "")],
+    ids=["one", "other", "neither", "unknown"],
 )
-def test_a_claim_prefers_the_device_of_its_own_node(of, where):
+def test_a_claim_prefers_the_device_of_its_own_node(claim_node, expected_node):
     slices = [slice_("a", "x"), slice_("b", "x", node="n1"), slice_("c", "x", **SHARED)]
-    for given in (slices, slices[::-1]):
-        published = PoolDevices.index(map(page_of, given)).find("x", of)
+    for order in (slices, slices[::-1]):
+        published = PoolDevices.index(map(page_of, order)).find("x", claim_node)
         assert published is not None
-        assert (published[0].slice.spec.node_name or "") == where
-    alone = PoolDevices.index([page_of(slices[0])])
-    assert (alone.find("x", of) is not None) is (of in ("", "n0"))
+        assert (published[0].slice.spec.node_name or "") == expected_node
+    only_n0 = PoolDevices.index([page_of(slices[0])])
+    assert (only_n0.find("x", claim_node) is not None) is (claim_node in ("", "n0"))
 
 
 def test_an_unusable_pool_lists_its_own_slices_first():
     stolen = slice_("lie", "x", count=2)
-    mine = slice_("a", "x", node="n1", count=3), slice_("old", "z", node="n1", generation=0)
-    (pool,) = pools(stolen, *mine, slice_("all", "y", generation=0, **SHARED), at=node("n1"))
+    own_slices = slice_("a", "x", node="n1", count=3), slice_("old", "z", node="n1", generation=0)
+    (pool,) = pools(stolen, *own_slices, slice_("all", "y", generation=0, **SHARED), seen_by=node("n1"))
     assert pool.status is PoolStatus.INCOMPLETE
     assert [slice_of_pool.name for slice_of_pool in pool.unusable] == ["a", "old", "all", "lie"]

@@ -1,4 +1,4 @@
-"""The stock: its indexes follow changes, share unchanged parts, and give the nodes that a change affects."""
+"""The stock: changes update its indexes, share unchanged parts, and return the nodes that they affect."""
 
 import random
 
@@ -11,7 +11,7 @@ POOL = (DRIVER, "p")
 
 
 def view(stock):
-    """All properties of a stock in comparable form."""
+    """Return the properties of a stock in a form that can be compared."""
     return {
         "pools": {
             name: [
@@ -25,10 +25,10 @@ def view(stock):
     }
 
 
-def lots(rng):
+def random_object(rng):
     """Draw an object of a random kind."""
     number = rng.randrange(4)
-    made = rng.choice(
+    draw = rng.choice(
         [
             lambda n: slice_(f"s{n}", "d0", f"d{n}", node=f"n{n % 3}", pool=f"p{n % 2}", generation=rng.randrange(2)),
             lambda n: holding(f"c{n}", f"d{n}", pool=f"p{n % 2}", share=rng.choice([None, "s"])),
@@ -36,7 +36,7 @@ def lots(rng):
             lambda n: node(f"n{n % 3}", zone=rng.choice("ab")),
         ]
     )
-    return made(number)
+    return draw(number)
 
 
 def without(stock, obj):
@@ -49,7 +49,7 @@ def test_single_changes_and_one_batch_give_equal_stocks():
     rng = random.Random(1)
     stock = Stock.of()
     for _ in range(400):
-        obj = lots(rng)
+        obj = random_object(rng)
         stock = without(stock, obj) if rng.random() < 0.3 else stock.with_object(obj)
         afresh = Stock.of(
             slices=stock.slices.values(),
@@ -64,28 +64,28 @@ def test_a_batch_counts_as_one_change_of_each_kind():
     rng = random.Random(2)
     stock = Stock.of(nodes=[node("n0"), node("n1"), node("n2")])
     for _ in range(200):
-        some = {(type(obj), obj.metadata.name): obj for obj in [lots(rng) for _ in range(6)]}
-        gone = {key: obj for key, obj in some.items() if rng.random() < 0.3}
-        there = [obj for key, obj in some.items() if key not in gone]
-        each = stock
-        for obj in gone.values():
-            each = without(each, obj)
-        for obj in there:
-            each = each.with_object(obj)
-        at_once = stock.with_all(there, gone.values())
-        assert view(at_once) == view(each)
-        assert at_once.history.length - stock.history.length == len({kind for kind, _ in some})
-        concerned, before, after = at_once.changed_since(stock), view(stock), view(at_once)
-        if concerned is not None:
-            for name in stock.nodes.keys() - concerned:
-                pools = before["pools"][name]
-                assert after["pools"][name] == pools
+        objects = {(type(obj), obj.metadata.name): obj for obj in [random_object(rng) for _ in range(6)]}
+        removed = {key: obj for key, obj in objects.items() if rng.random() < 0.3}
+        added = [obj for key, obj in objects.items() if key not in removed]
+        one_by_one = stock
+        for obj in removed.values():
+            one_by_one = without(one_by_one, obj)
+        for obj in added:
+            one_by_one = one_by_one.with_object(obj)
+        at_once = stock.with_all(added, removed.values())
+        assert view(at_once) == view(one_by_one)
+        assert at_once.history.length - stock.history.length == len({kind for kind, _ in objects})
+        affected, view_before, view_after = at_once.changed_since(stock), view(stock), view(at_once)
+        if affected is not None:
+            for name in stock.nodes.keys() - affected:
+                pools = view_before["pools"][name]
+                assert view_after["pools"][name] == pools
                 for pool, *_ in pools:
-                    assert after["uses"].get(pool) == before["uses"].get(pool)
+                    assert view_after["uses"].get(pool) == view_before["uses"].get(pool)
         stock = at_once
 
 
-def test_the_cost_of_a_claim_is_independent_of_their_number():
+def test_the_time_per_claim_is_independent_of_the_number_of_claims():
     claims = [holding(f"c{n}", "x", share=str(n)) for n in range(20_000)]
     assert_linear(lambda some: Stock.of().with_all(some), lambda size: claims[:size], 1_250)
 
@@ -119,7 +119,7 @@ def test_shares_are_added_up_and_admin_access_holds_nothing():
     assert use.used == {"x": {"memory": 3 * 2**30 * 10**9}}
 
 
-def test_a_claim_that_ends_gives_its_devices_back():
+def test_a_removed_claim_frees_its_devices():
     stock = Stock.of(claims=[holding("a", "x"), holding("b", "y")])
     assert stock.without("ResourceClaim", "team/a").use(POOL).dedicated == {"y"}
     assert stock.without("ResourceClaim", "team/a").without("ResourceClaim", "team/b").use(POOL) is FREE
@@ -139,7 +139,7 @@ def test_rules_taint_the_devices_they_select():
     assert [len(device.taints) for device in lifted.pages["a"].devices] == [0, 0]
 
 
-def concerned(stock, obj):
+def affected_nodes(stock, obj):
     return stock.with_object(obj).changed_since(stock)
 
 
@@ -148,11 +148,11 @@ def test_only_the_nodes_of_a_changed_pool_are_affected():
         slices=[slice_("a", "x"), slice_("b", "x", node="n1", pool="q"), slice_("c", "x", pool="net", allNodes=True)]
     )
     assert stock.changed_since(stock) == frozenset()
-    assert concerned(stock, slice_("b", "y", node="n1", pool="q")) == {"n1"}
-    assert concerned(stock, holding("c", "x")) == {"n0"}
-    assert concerned(stock, node("n1")) == {"n1"}
-    assert concerned(stock, rule(device="x", pool="q")) == {"n1"}
-    assert concerned(stock, slice_("c", "y", pool="net", allNodes=True)) is None
+    assert affected_nodes(stock, slice_("b", "y", node="n1", pool="q")) == {"n1"}
+    assert affected_nodes(stock, holding("c", "x")) == {"n0"}
+    assert affected_nodes(stock, node("n1")) == {"n1"}
+    assert affected_nodes(stock, rule(device="x", pool="q")) == {"n1"}
+    assert affected_nodes(stock, slice_("c", "y", pool="net", allNodes=True)) is None
 
 
 def test_two_successors_of_a_stock_are_independent():
@@ -176,10 +176,10 @@ def test_changes_since_a_very_old_stock_are_unknown():
 def test_a_stock_is_immutable_once_handed_out():
     stock = Stock.of(slices=[slice_("a", "x")])
     second = stock.with_object(node())
-    held = second.history, second.history.newer, second.history.newer.before
+    history = second.history, second.history.newer, second.history.newer.before
     stock.with_object(slice_("a", "y"))
     second.with_object(slice_("a", "z"))
-    assert (second.history, second.history.newer, second.history.newer.before) == held
+    assert (second.history, second.history.newer, second.history.newer.before) == history
     assert second.changed_since(stock) == {"n0"}
     assert stock.changed_since(second) is None
 
