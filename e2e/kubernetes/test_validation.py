@@ -47,4 +47,4 @@ def test_valid_and_invalid_objects_are_judged_like_the_real_server(control_plane
     original = {key: value for key, value in {**original, "metadata": metadata}.items() if key != "status"}
     for value in [original, *corpus.sample(original, 60, seed=13)]:
         theirs, ours = refusal(control_plane, value), errors(value)
-        assert bool(theirs) == bool(ours), (corpus.shown(value), theirs, ours)
+        assert bool(theirs) == bool(ours), (corpus.as_json(value), theirs, ours)

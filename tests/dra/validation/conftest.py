@@ -7,21 +7,21 @@ from tests.referees import referee
 
 
 class ApiServer:
-    """The answers of a kube-apiserver to many objects at once."""
+    """Asks the validation code of kube-apiserver about many objects at once."""
 
     def __init__(self, oracle):
         self._oracle = oracle
 
-    def ask(self, objects, enabled=gates.DEFAULT, **more):
+    def ask(self, objects, enabled=gates.DEFAULT, **options):
         """Return an answer for each object."""
         switched = {gate: gate in enabled for gate in gates.ALL}
         # DRAPartitionableDevicesType depends on the first gate. The second gate depends on DRADeviceTaints.
         switched["DRAResourcePoolStatus"] = enabled >= gates.ALL
         switched["DRADeviceTaintRules"] = "DRADeviceTaints" in enabled
-        return self._oracle.ask_all({"object": value, "gates": switched, **more} for value in objects)
+        return self._oracle.ask_all({"object": value, "gates": switched, **options} for value in objects)
 
     def refuses(self, answer):
-        """Return whether an answer is a refusal. Errors about admin access depend on the labels of a namespace and do not count."""
+        """Return whether an answer is a refusal. Errors about admin access do not count: they depend on a namespace's labels."""
         return bool(answer.get("decode") or [e for e in answer["errors"] if "admin access" not in e["message"]])
 
 

@@ -290,7 +290,7 @@ VALID = {
 # Objects with a field that an API server with default gates would drop.
 ALPHA = frozenset(name for name, value in VALID.items() if required_by(value["kind"], value) - server_of().gates)
 
-# Values that replace any other value.
+# Values that replace a value of an object, whatever its type.
 _STRANGE = (
     None, True, False, 0, 1, -1, 2, 33, 2**63 - 1, 2**63, -(2**63), 1.5, 1.0, 1e3, "", "x", "X", "a-b", "a.b", "-a", "a-", "a_b",
     "a/b", "a/b/c", "/b", "a/", "A.b/c", "example.com/x", "kubernetes.io/x", "requests.x/y", "All", "Exists", "None", "*",
@@ -300,13 +300,13 @@ _STRANGE = (
 )  # fmt: skip
 
 
-def paths(value, at=()):
-    """Every place in an object but the root."""
-    if at:
-        yield at
+def paths(value, prefix=()):
+    """Yield the path of every value in an object except the root."""
+    if prefix:
+        yield prefix
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, member in items:
-        yield from paths(member, (*at, name))
+        yield from paths(member, (*prefix, name))
 
 
 def _at(value, path):
@@ -316,7 +316,7 @@ def _at(value, path):
 
 
 def plans(original):
-    """Yield every change of one place, as (path, change)."""
+    """Yield every change of one value, as (path, change)."""
     for path in paths(original):
         if path[0] not in ("apiVersion", "kind"):
             for change in _changes(_at(original, path)):
@@ -324,7 +324,7 @@ def plans(original):
 
 
 def changed(original, path, change):
-    """The object with one change made."""
+    """Return the object with one change."""
     mutant = copy.deepcopy(original)
     parent = _at(mutant, path[:-1])
     if change is _REMOVE:
@@ -337,7 +337,7 @@ def changed(original, path, change):
 
 
 def mutations(original):
-    """Yield the object after every change of one place, as (path, object)."""
+    """Yield the object with each change of one value, as (path, object)."""
     for path, change in plans(original):
         yield path, changed(original, path, change)
 
@@ -370,7 +370,7 @@ def _changes(value):
 
 
 def _numbered(item, number):
-    """A variant of a list item with its own identity."""
+    """Return a copy of a list item with another name or key."""
     if isinstance(item, str):
         return f"{item}{number}"
     item = copy.deepcopy(item)
@@ -382,13 +382,13 @@ def _numbered(item, number):
 
 
 def sample(original, count, seed):
-    """Return up to `count` random mutations, and a quarter as many with a second change."""
+    """Return up to `count` random mutations, and a quarter as many objects with a second change."""
     rng = random.Random(seed)
-    known = list(plans(original))
-    chosen = [changed(original, *plan) for plan in rng.sample(known, min(count, len(known)))]
-    twice = [(mutant, list(plans(mutant))) for mutant in chosen[: count // 4]]
-    return chosen + [changed(mutant, *rng.choice(second)) for mutant, second in twice if second]
+    changes = list(plans(original))
+    once = [changed(original, *plan) for plan in rng.sample(changes, min(count, len(changes)))]
+    twice = [(mutant, list(plans(mutant))) for mutant in once[: count // 4]]
+    return once + [changed(mutant, *rng.choice(further)) for mutant, further in twice if further]
 
 
-def shown(value):
+def as_json(value):
     return json.dumps(value)[:3000]

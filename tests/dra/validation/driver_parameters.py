@@ -1,4 +1,4 @@
-"""Parameters of drivers in claims and classes: valid ones, invalid ones, and the claims that carry them."""
+"""Driver parameters, valid and invalid ones, and claims and classes that contain them."""
 
 import json
 
@@ -28,12 +28,12 @@ def config(*entries):
 
 
 def claim_with(driver, parameters, requests=()):
-    """A claim for one device of class `c`, with an entry of parameters."""
+    """Return a claim for one device of class `c` with an entry of parameters."""
     return claim(request(exactly="deviceClassName: c"), config(entry(driver, parameters, requests)))
 
 
 def picking(driver, type_="", name="c"):
-    """Return a class in the form of the drivers' charts."""
+    """Return a class with the selector that the drivers' charts write."""
     text = f"device.driver == '{driver}'"
     if type_:
         text += f" && device.attributes['{driver}'].type == '{type_}'"
@@ -44,7 +44,7 @@ GPU = "gpu.nvidia.com"
 HAMI = "hami-core-gpu.project-hami.io"
 DOMAIN = "compute-domain.nvidia.com"
 GPU_CLASS = picking(GPU, "gpu")
-# Driver, class and parameters that the driver accepts, without a finding.
+# Driver, class, and parameters that the driver accepts, so that there is no finding.
 GOOD = {
     "gpu": (GPU, GPU_CLASS, typed("GpuConfig")),
     "vfio": (GPU, picking(GPU, "vfio"), typed("VfioDeviceConfig", iommu={"backendPolicy": "PreferIommuFD", "enableAPIDevice": True})),
@@ -120,5 +120,5 @@ BAD = [
     ("gpu.amd.com", picking("gpu.amd.com"), typed("GpuConfig"), "D701", "/apiVersion"),
     ("gpu.intel.com", picking("gpu.intel.com"), {"sharing": {}}, "D708", ""),
 ]  # fmt: skip
-# This finding depends on the driver's settings, and may accompany any other finding.
+# This finding depends on the driver's settings, so it may come with any other finding.
 GATES = {"D709"}

@@ -1,4 +1,4 @@
-"""Short forms of the objects of a case, and of the findings about them."""
+"""Functions that write manifests, and functions that return the findings about manifests."""
 
 from cluster import manifests
 from dra.server import NEWEST, Server
@@ -9,12 +9,12 @@ API = "resource.k8s.io/v1"
 
 
 def codes_and_paths(text, inventory="", enabled=gates.ALL):
-    """Codes and paths of the findings about a text of manifests."""
+    """Return the codes and paths of the findings about manifests."""
     objects = [document.object for document in manifests.parse(text)]
-    known = [document.object for document in manifests.parse(inventory)]
+    inventory_objects = [document.object for document in manifests.parse(inventory)]
     return {
         (finding.code, finding.path)
-        for of_object in review(objects, known, Server(NEWEST, enabled))
+        for of_object in review(objects, inventory_objects, Server(NEWEST, enabled))
         for finding in of_object
     }
 
@@ -25,10 +25,10 @@ def codes(text, inventory="", enabled=gates.ALL):
 
 def messages(text, inventory=""):
     objects = [document.object for document in manifests.parse(text)]
-    known = [document.object for document in manifests.parse(inventory)]
+    inventory_objects = [document.object for document in manifests.parse(inventory)]
     return [
         finding.message + " " + finding.remedy
-        for of_object in review(objects, known, Server(NEWEST, gates.ALL))
+        for of_object in review(objects, inventory_objects, Server(NEWEST, gates.ALL))
         for finding in of_object
     ]
 
@@ -65,7 +65,7 @@ def class_(name="gpu", spec="selectors: []"):
     return f"apiVersion: {API}\nkind: DeviceClass\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n"
 
 
-def claim(requests, more="", name="c"):
+def claim(requests, fields="", name="c"):
     return f"""
 apiVersion: {API}
 kind: ResourceClaim
@@ -74,7 +74,7 @@ spec:
   devices:
     requests:
 {requests}
-{more}
+{fields}
 """
 
 

@@ -2,8 +2,8 @@
 
     python -m tests.dra.validation.openapi FILE
 
-prints the table of `dra.validation.fields.pod_schema`; FILE is api/openapi-spec/swagger.json of Kubernetes' source, which is in Go's
-module cache once the end-to-end binaries are built.
+prints the table of `dra.validation.fields.pod_schema`. FILE is api/openapi-spec/swagger.json of Kubernetes' source. Go's module cache
+has this file after the end-to-end binaries were built.
 """
 
 import json
@@ -18,7 +18,7 @@ NAMED = {"Quantity": "amount", "IntOrString": "intOrText", "ObjectMeta": "meta"}
 
 
 def fields_of(document):
-    """Return the fields of each type that a kind with pods reaches, with their types in the form of the table."""
+    """Return the fields of each type that a kind with pods uses, with the fields' types in the form of the table."""
     definitions = document["definitions"]
     roots = [f"io.k8s.api.{group or 'core'}.v1.{kind}" for group, kind in POD_TEMPLATES]
     by_kind = {}
@@ -39,8 +39,8 @@ def fields_of(document):
     def type_of(schema):
         if "$ref" in schema:
             full_name = schema["$ref"].rpartition("/")[2]
-            if named := NAMED.get(full_name.rpartition(".")[2]):
-                return named
+            if special_type := NAMED.get(full_name.rpartition(".")[2]):
+                return special_type
             return visit(full_name) if "properties" in definitions[full_name] else "any"
         match schema["type"]:
             case "array":

@@ -1,6 +1,6 @@
-"""Our validation refuses exactly what the API server refuses: valid objects, and one or two changes of each.
+"""The validation refuses exactly the objects that the API server refuses. The objects are valid ones, and these with one or two changes.
 
-The referee runs the registry's own create and status paths. The long form tries every change.
+The referee runs the code of the API server's registry for create and status. The tests marked `long` try every change.
 """
 
 import copy
@@ -33,9 +33,9 @@ def errors(value, enabled):
 def disagreements(api_server, objects, enabled):
     answers = api_server.ask(objects, enabled)
     return [
-        (corpus.shown(value), answer.get("decode") or answer["errors"], ours)
+        (corpus.as_json(value), answer.get("decode") or answer["errors"], our_errors)
         for value, answer in zip(objects, answers, strict=True)
-        if api_server.refuses(answer) != bool(ours := errors(value, enabled))
+        if api_server.refuses(answer) != bool(our_errors := errors(value, enabled))
     ]
 
 
@@ -81,13 +81,13 @@ def test_unknown_fields_are_those_of_strict_validation(api_server):
     for value, answer in zip(objects, answers, strict=True):
         if answer.get("decode"):
             continue
-        theirs = set(re.findall(r'unknown field "([^"]*)"', " ".join(answer.get("strict") or ())))
-        ours = {dotted(p.path) for p in problems(value, gates.ALL) if p.code == "D002"}
-        assert ours == theirs, corpus.shown(value)
+        server_fields = set(re.findall(r'unknown field "([^"]*)"', " ".join(answer.get("strict") or ())))
+        our_fields = {dotted(p.path) for p in problems(value, gates.ALL) if p.code == "D002"}
+        assert our_fields == server_fields, corpus.as_json(value)
 
 
 def old(version, value):
-    """Write an object of v1 in an older version, as its author would have done."""
+    """Convert an object of v1 to an older version, as an author would have written it."""
     value = json.loads(json.dumps(value))
     value["apiVersion"] = f"resource.k8s.io/{version}"
     if version == "v1beta1":
@@ -114,20 +114,22 @@ OLD = [
 @pytest.mark.parametrize(("version", "name"), OLD)
 def test_old_versions_convert_as_in_the_api_server(api_server, version, name):
     mutants = corpus.sample(corpus.VALID[name], 60, seed=3)
-    written = [m for m in [corpus.VALID[name], *mutants] if not any(p.code == "D001" for p in problems(m, gates.ALL))]
-    written = [old(version, value) for value in written if isinstance(value.get("spec"), dict)]
-    upgraded = [versions.upgrade(value).value for value in written]
-    for before, after, value in zip(
-        api_server.ask(written, gates.ALL), api_server.ask(upgraded, gates.ALL), written, strict=True
+    old_objects = [
+        m for m in [corpus.VALID[name], *mutants] if not any(p.code == "D001" for p in problems(m, gates.ALL))
+    ]
+    old_objects = [old(version, value) for value in old_objects if isinstance(value.get("spec"), dict)]
+    upgraded = [versions.upgrade(value).value for value in old_objects]
+    for original, converted, value in zip(
+        api_server.ask(old_objects, gates.ALL), api_server.ask(upgraded, gates.ALL), old_objects, strict=True
     ):
-        if before.get("decode"):
+        if original.get("decode"):
             continue
-        assert undefaulted(before.get("object")) == undefaulted(after.get("object")), corpus.shown(value)
-        assert api_server.refuses(before) == bool(errors(value, gates.ALL)), corpus.shown(value)
+        assert undefaulted(original.get("object")) == undefaulted(converted.get("object")), corpus.as_json(value)
+        assert api_server.refuses(original) == bool(errors(value, gates.ALL)), corpus.as_json(value)
 
 
 def undefaulted(value):
-    """Clear timeAdded, because the API server sets it to the current time for taints without a time."""
+    """Clear timeAdded, because the API server sets the current time for taints without a time."""
     return json.loads(re.sub(r'"timeAdded": "[^"]*"', '"timeAdded": ""', json.dumps(value)))
 
 
@@ -166,26 +168,26 @@ def test_pod_claims_and_metadata_are_validated_as_by_the_server(api_server):
     answers = api_server.ask(objects)
     for value, answer in zip(objects, answers, strict=True):
         reported = pod_problems(json.loads(json.dumps(value)), World(()), complete=False)
-        ours = [problem for problem in reported if CODES[problem.code].severity == "error"]
-        assert api_server.refuses(answer) == bool(ours), (
-            corpus.shown(value),
+        our_errors = [problem for problem in reported if CODES[problem.code].severity == "error"]
+        assert api_server.refuses(answer) == bool(our_errors), (
+            corpus.as_json(value),
             answer.get("decode") or answer["errors"],
-            ours,
+            our_errors,
         )
 
 
 @pytest.mark.parametrize("name", [name for name, value in corpus.VALID.items() if "name" in value["metadata"]])
 def test_updates_are_judged_as_the_api_server_does(api_server, name):
-    before = corpus.VALID[name]
-    after = [m for m in corpus.sample(before, 60, seed=5) if isinstance(m.get("metadata"), dict)]
-    after = [{**m, "metadata": {**m["metadata"], "name": before["metadata"]["name"]}} for m in after]
-    answers = api_server.ask(after, gates.ALL, old=before)
-    for value, answer in zip(after, answers, strict=True):
-        ours = update_errors(json.loads(json.dumps(value)), before, gates.ALL)
-        assert api_server.refuses(answer) == bool(ours), (
-            corpus.shown(value),
+    old_object = corpus.VALID[name]
+    updates = [m for m in corpus.sample(old_object, 60, seed=5) if isinstance(m.get("metadata"), dict)]
+    updates = [{**m, "metadata": {**m["metadata"], "name": old_object["metadata"]["name"]}} for m in updates]
+    answers = api_server.ask(updates, gates.ALL, old=old_object)
+    for value, answer in zip(updates, answers, strict=True):
+        our_errors = update_errors(json.loads(json.dumps(value)), old_object, gates.ALL)
+        assert api_server.refuses(answer) == bool(our_errors), (
+            corpus.as_json(value),
             answer.get("decode") or answer["errors"],
-            ours,
+            our_errors,
         )
 
 
@@ -201,7 +203,7 @@ def deriving(expression):
     return {"apiVersion": corpus.API, "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": devices}}
 
 
-@pytest.mark.parametrize(("made", "enabled"), [(selecting, "default"), (selecting, "all"), (deriving, "all")])
-def test_expressions_are_judged_as_the_api_server_does(api_server, made, enabled):
-    objects = [made(expression) for expression in expressions()]
+@pytest.mark.parametrize(("make_object", "enabled"), [(selecting, "default"), (selecting, "all"), (deriving, "all")])
+def test_expressions_are_judged_as_the_api_server_does(api_server, make_object, enabled):
+    objects = [make_object(expression) for expression in expressions()]
     assert not disagreements(api_server, objects, GATES[enabled])

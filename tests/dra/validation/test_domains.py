@@ -32,8 +32,8 @@ def channel_claim(*parameters, namespace="ns", class_name=CHANNEL):
 
 
 def channel_template(name="channel", namespace="ns", uid=""):
-    made = claim_template(name, exactly(CHANNEL), namespace=namespace, config=configs(channel()), uid=uid)
-    return json.dumps(made)
+    template = claim_template(name, exactly(CHANNEL), namespace=namespace, config=configs(channel()), uid=uid)
+    return json.dumps(template)
 
 
 def channel(uid=UID):
@@ -45,23 +45,25 @@ def pod_spec(name="channel"):
     return {"containers": [container(claims=["imex"])], "resourceClaims": claims}
 
 
-def workload_of(count=None, *, kind="Deployment", name="w", field="replicas", uses="channel", namespace="ns", by=None):
-    """Return a workload whose pods get claims of the template `uses`; `by` is the kind and name of its owner."""
-    fields = {"ownerReferences": [owner(*by)]} if by else {}
+def workload_of(
+    count=None, *, kind="Deployment", name="w", field="replicas", template="channel", namespace="ns", owned_by=None
+):
+    """Return a workload whose pods get claims of a template; `owned_by` is the kind and name of the workload's owner."""
+    fields = {"ownerReferences": [owner(*owned_by)]} if owned_by else {}
     fields |= {field: count} if count is not None else {}
     api = "batch/v1" if kind == "Job" else "apps/v1"
-    return json.dumps(workload(kind, name, pod_spec(uses), api, labels={"a": "b"}, namespace=namespace, **fields))
+    return json.dumps(workload(kind, name, pod_spec(template), api, labels={"a": "b"}, namespace=namespace, **fields))
 
 
-def channel_pod(name="p", *, by=None):
-    return json.dumps(pod(name, namespace="ns", ownerReferences=[owner(*by)] if by else [], **pod_spec()))
+def channel_pod(name="p", *, owned_by=None):
+    return json.dumps(pod(name, namespace="ns", ownerReferences=[owner(*owned_by)] if owned_by else [], **pod_spec()))
 
 
-def of_domains(*texts):
+def domain_findings(*texts):
     return {finding for finding in codes_and_paths(join(*texts)) if finding[0] in ("D206", "D710", "D711")}
 
 
-# Which domain a channel belongs to
+# The domain to which a channel belongs
 
 
 def test_a_channel_without_a_domain_is_reported():
@@ -79,45 +81,45 @@ def test_a_class_may_configure_its_channels():
 
 
 def test_an_entry_must_have_the_uid_of_its_domain():
-    at = ("D710", "/spec/devices/config/0/opaque/parameters/domainID")
-    assert not of_domains(channel_claim(channel()), domain(uid=UID))
-    assert of_domains(channel_claim(channel()), domain()) == {at}
-    assert of_domains(channel_claim(channel()), domain(uid=UID.replace("6f", "7f"))) == {at}
+    finding = ("D710", "/spec/devices/config/0/opaque/parameters/domainID")
+    assert not domain_findings(channel_claim(channel()), domain(uid=UID))
+    assert domain_findings(channel_claim(channel()), domain()) == {finding}
+    assert domain_findings(channel_claim(channel()), domain(uid=UID.replace("6f", "7f"))) == {finding}
     assert "let the pods use the template that the ComputeDomain creates: channel" in " ".join(
         messages(join(channel_claim(channel()), domain()))
     )
-    # The driver refuses claims of another namespace than its domain's. Other domains of other namespaces do not matter.
-    assert of_domains(channel_claim(channel(), namespace="other"), domain(uid=UID)) == {at}
-    assert not of_domains(channel_claim(channel(), namespace="other"), domain())
-    assert not of_domains(channel_claim(channel()))
-    # The driver makes the claims of its daemons in its own namespace.
+    # The driver refuses a claim in another namespace than the domain. Other domains in other namespaces do not matter.
+    assert domain_findings(channel_claim(channel(), namespace="other"), domain(uid=UID)) == {finding}
+    assert not domain_findings(channel_claim(channel(), namespace="other"), domain())
+    assert not domain_findings(channel_claim(channel()))
+    # The driver creates the claims for its daemons in the driver's namespace.
     daemon = typed("ComputeDomainDaemonConfig", domainID=UID)
-    theirs = channel_claim(daemon, namespace="driver", class_name="compute-domain-daemon.nvidia.com")
-    assert not of_domains(theirs, domain(uid=UID))
+    daemon_claim = channel_claim(daemon, namespace="driver", class_name="compute-domain-daemon.nvidia.com")
+    assert not domain_findings(daemon_claim, domain(uid=UID))
 
 
 def test_the_template_of_a_domain_may_be_absent():
-    assert not of_domains(domain(), workload_of(2))
+    assert not domain_findings(domain(), workload_of(2))
     assert "D206" in codes(join(domain(template="other"), channel_template("unrelated"), workload_of(2)))
     assert "D206" not in codes(join(domain(), channel_template("unrelated"), workload_of(2)))
-    far = join(domain(namespace="far"), channel_template("unrelated"), workload_of(2))
-    assert "it exists in namespace far" in " ".join(messages(far))
+    in_other_namespace = join(domain(namespace="far"), channel_template("unrelated"), workload_of(2))
+    assert "it exists in namespace far" in " ".join(messages(in_other_namespace))
 
 
-# Other objects beside a domain
+# Templates and workloads in the input of a domain
 
 
 def test_two_domains_cannot_make_one_template():
-    assert of_domains(domain(), domain("e")) == {TEMPLATE}
-    assert not of_domains(domain(), domain("e", template="other"))
-    assert not of_domains(domain(), domain("e", namespace="other"))
+    assert domain_findings(domain(), domain("e")) == {TEMPLATE}
+    assert not domain_findings(domain(), domain("e", template="other"))
+    assert not domain_findings(domain(), domain("e", namespace="other"))
 
 
 def test_a_handwritten_template_conflicts_with_that_of_the_domain():
-    assert of_domains(domain(), channel_template()) >= {TEMPLATE}
-    assert TEMPLATE in of_domains(domain(uid=UID), channel_template())
-    assert not of_domains(domain(uid=UID), channel_template(uid="1"))  # created by the driver in a cluster
-    assert TEMPLATE not in of_domains(domain(), channel_template(namespace="other"))
+    assert domain_findings(domain(), channel_template()) >= {TEMPLATE}
+    assert TEMPLATE in domain_findings(domain(uid=UID), channel_template())
+    assert not domain_findings(domain(uid=UID), channel_template(uid="1"))  # created by the driver in a cluster
+    assert TEMPLATE not in domain_findings(domain(), channel_template(namespace="other"))
 
 
 @pytest.mark.parametrize(
@@ -127,21 +129,21 @@ def test_a_handwritten_template_conflicts_with_that_of_the_domain():
         [workload_of(3), channel_pod()],
         [workload_of(4, kind="Job", field="parallelism")],
         [workload_of(1, name="a"), workload_of(3, name="b", kind="StatefulSet")],
-        [workload_of(4), workload_of(4, kind="ReplicaSet", name="r", by=("Deployment", "w")), channel_pod(by=("ReplicaSet", "r"))],
-        [workload_of(3), channel_pod(by=("JobSet", "away"))],
+        [workload_of(4), workload_of(4, kind="ReplicaSet", name="r", owned_by=("Deployment", "w")), channel_pod(owned_by=("ReplicaSet", "r"))],
+        [workload_of(3), channel_pod(owned_by=("JobSet", "away"))],
         [workload_of(2), workload_of(kind="DaemonSet", name="everywhere")],
-        [workload_of(4), workload_of(9, uses="other", name="channel")],
-        [workload_of(3), workload_of(9, uses="other", name="o")],
+        [workload_of(4), workload_of(9, template="other", name="channel")],
+        [workload_of(3), workload_of(9, template="other", name="o")],
         [workload_of(4), workload_of(9, namespace="other")],
         [json.dumps({"apiVersion": "jobset.x-k8s.io/v1", "kind": "JobSet", "metadata": {"name": "j", "namespace": "ns"}, "spec": {"of": pod_spec()}}), workload_of(1)],
         [],
     ],
-    ids=["as many", "and a pod", "a Job", "two workloads", "each counted once", "whose owner is not here", "on all nodes", "that is only called so",
-         "with another template", "in another namespace", "of an unknown kind", "no pod"],
+    ids=["as many pods", "a workload and a pod", "a Job", "two workloads", "an owner and its pods", "an owner outside the input", "a DaemonSet",
+     "a workload with the template's name", "another template", "another namespace", "an unknown kind", "no pod"],
 )  # fmt: skip
 def test_a_domain_with_enough_nodes_has_no_finding(texts):
-    waits = 3 if workload_of(9, uses="other", name="o") in texts else 4
-    assert NODES not in of_domains(domain(nodes=waits), *texts)
+    node_count = 3 if workload_of(9, template="other", name="o") in texts else 4
+    assert NODES not in domain_findings(domain(nodes=node_count), *texts)
 
 
 @pytest.mark.parametrize(
@@ -149,9 +151,9 @@ def test_a_domain_with_enough_nodes_has_no_finding(texts):
     [([workload_of(3)], 3), ([workload_of()], 1), ([workload_of(5)], 5), ([workload_of(4), channel_pod()], 5)],
 )
 def test_a_domain_with_the_wrong_number_of_nodes_is_reported(texts, pods):
-    everything = join(domain(nodes=4), *texts)
-    assert NODES in codes_and_paths(everything)
-    assert f"write numNodes: {pods}, or leave it out" in " ".join(messages(everything))
+    all_texts = join(domain(nodes=4), *texts)
+    assert NODES in codes_and_paths(all_texts)
+    assert f"write numNodes: {pods}, or leave numNodes out" in " ".join(messages(all_texts))
     assert NODES not in codes_and_paths(join(domain(nodes=0), *texts))
     assert NODES not in codes_and_paths(join(domain(), *texts))
 
@@ -165,7 +167,7 @@ MANY = 20_000
         lambda: [domain(f"d{n}", nodes=1) for n in range(MANY)],
         lambda: [
             *(domain(f"d{n}", template=f"t{n}", nodes=1) for n in range(MANY // 2)),
-            *([workload_of(2, uses="t1")] * (MANY // 2)),
+            *([workload_of(2, template="t1")] * (MANY // 2)),
         ],
         lambda: [domain(nodes=1), *(channel_pod(f"p{n}") for n in range(MANY))],
         lambda: [text for n in range(MANY // 3) for text in (domain(f"d{n}", nodes=1), channel_pod(f"p{n}"))],
@@ -174,11 +176,17 @@ MANY = 20_000
             *([channel_claim(channel("u7"))] * (MANY // 2)),
         ],
     ],
-    ids=["of one template", "and workloads", "and pods", "of one template and pods", "and claims"],
+    ids=[
+        "domains of one template",
+        "domains and workloads",
+        "a domain and pods",
+        "domains of one template and pods",
+        "domains and claims",
+    ],
 )
 def test_very_many_domains_are_judged_in_bounded_time(objects):
     values = [json.loads(text) for text in objects()]
-    began = time.process_time()
+    started = time.process_time()
     domains = ComputeDomains(values)
     problems = [problem for _, problem in domain_problems(values, domains)]
     for value in values:
@@ -186,13 +194,13 @@ def test_very_many_domains_are_judged_in_bounded_time(objects):
             typed_claim = convert(value, ResourceClaim)
             problems += channel_problems(typed_claim.spec.devices, "", "other", domains)
     # Far more than needed on a busy machine, far less than for quadratic work.
-    assert time.process_time() - began < 15
+    assert time.process_time() - started < 15
     assert {problem.code for problem in problems} <= {"D710", "D711"}
     assert problems
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "spec",
     [
         None,
         [],
@@ -202,6 +210,6 @@ def test_very_many_domains_are_judged_in_bounded_time(objects):
         {"channel": {"resourceClaimTemplate": {"name": 7}}, "numNodes": "4"},
     ],
 )
-def test_a_domain_that_cannot_be_read_breaks_nothing(wrong):
-    broken = json.dumps({"apiVersion": "resource.nvidia.com/v1beta1", "kind": "ComputeDomain", "metadata": {"name": "d"}, "spec": wrong})  # fmt: skip
+def test_a_domain_that_cannot_be_read_breaks_nothing(spec):
+    broken = json.dumps({"apiVersion": "resource.nvidia.com/v1beta1", "kind": "ComputeDomain", "metadata": {"name": "d"}, "spec": spec})  # fmt: skip
     assert codes(join(broken, workload_of(2, namespace="default"), channel_claim(channel()))) <= {"D206"}

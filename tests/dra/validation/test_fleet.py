@@ -11,8 +11,8 @@ DEVICES = """  - {name: a, attributes: {model: {string: big}, numa: {int: 0}}, c
 FLEET = join(slice_(devices=DEVICES), class_())
 
 
-def claim_text(exactly, more=""):
-    return claim(request(exactly=f"deviceClassName: gpu, {exactly}"), more)
+def claim_text(exactly, fields=""):
+    return claim(request(exactly=f"deviceClassName: gpu, {exactly}"), fields)
 
 
 def test_a_claim_that_the_fleet_can_meet_has_no_findings():
@@ -56,12 +56,12 @@ def test_an_unpublished_attribute_is_reported_with_the_nearest_name():
     text = claim_text(cel('device.attributes["gpu.example.com"].?modell.orValue("") == "big"'))
     assert codes(text, FLEET) == {"D303"}
     assert any("did you mean model?" in message for message in messages(text, FLEET))
-    other = claim_text(cel('device.attributes["gpu.exampel.com"].?model.orValue("") == "big"'))
-    assert any("did you mean gpu.example.com?" in message for message in messages(other, FLEET))
+    misspelt_domain = claim_text(cel('device.attributes["gpu.exampel.com"].?model.orValue("") == "big"'))
+    assert any("did you mean gpu.example.com?" in message for message in messages(misspelt_domain, FLEET))
 
 
 def test_a_driver_without_slices_is_named_instead_of_attributes():
-    """Compute domains are an example: NVIDIA's chart installs their classes in every cluster."""
+    """ComputeDomains are an example: NVIDIA's chart installs their classes even if no driver publishes channels."""
     expression = (
         "device.driver == 'compute-domain.nvidia.com' && device.attributes['compute-domain.nvidia.com'].type == 'channel' "
         "&& device.attributes['compute-domain.nvidia.com'].id == 0"
@@ -139,7 +139,7 @@ def test_a_claim_gets_at_most_32_devices(count, codes_):
     assert codes(claim_text(f"count: {count}")) == codes_
 
 
-def test_alternatives_count_with_their_smallest():
+def test_a_request_with_alternatives_counts_as_its_smallest_alternative():
     alternatives = "[{name: one, deviceClassName: gpu, count: 33}, {name: two, deviceClassName: gpu, count: 2}]"
     assert not codes(claim(f"    - {{name: r, firstAvailable: {alternatives}}}"))
 
@@ -228,9 +228,11 @@ def tainting(key, *devices, effect="NoSchedule"):
     ],
 )
 def test_an_extended_resource_with_tainted_devices_only_is_reported(rules, is_reported):
-    served = class_("served", "extendedResourceName: example.com/gpu")
+    class_text = class_("served", "extendedResourceName: example.com/gpu")
     inventory = join(slice_(devices=DEVICES), *rules)
-    assert codes_and_paths(served, inventory) == ({("D318", "/spec/extendedResourceName")} if is_reported else set())
+    assert codes_and_paths(class_text, inventory) == (
+        {("D318", "/spec/extendedResourceName")} if is_reported else set()
+    )
     assert not codes_and_paths(class_(), inventory)
 
 

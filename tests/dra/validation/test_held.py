@@ -6,8 +6,8 @@ UUID = "8f5a8a1e-6d4b-4d9c-9f57-0d1f7c1b2a3"
 PATH = "/status/allocation/devices/results/0"
 
 
-def holder(name, device="a", more=""):
-    result = f"{{request: r, driver: gpu.example.com, pool: p, device: {device}{more}}}"
+def holder(name, device="a", fields=""):
+    result = f"{{request: r, driver: gpu.example.com, pool: p, device: {device}{fields}}}"
     return claim(request(), name=name) + f"status: {{allocation: {{devices: {{results: [{result}]}}}}}}\n"
 
 
@@ -26,17 +26,17 @@ def test_one_holder_per_device_has_no_finding():
 
 def test_a_device_held_by_two_claims_is_reported_on_both():
     assert codes_and_paths(join(holder("one"), holder("two"))) == {("D601", PATH)}
-    assert codes(join(holder("one"), holder("two", more=share(1, "1Gi")))) == {"D601"}
+    assert codes(join(holder("one"), holder("two", fields=share(1, "1Gi")))) == {"D601"}
     assert codes(holder("one"), holder("two")) == {"D601"}
 
 
 def test_admin_access_and_shares_are_not_double_allocations():
-    assert "D601" not in codes(join(holder("one"), holder("two", more=", adminAccess: true")))
-    assert not codes(join(holder("one", more=share(1, "4Gi")), holder("two", more=share(2, "4Gi"))), FLEET)
+    assert "D601" not in codes(join(holder("one"), holder("two", fields=", adminAccess: true")))
+    assert not codes(join(holder("one", fields=share(1, "4Gi")), holder("two", fields=share(2, "4Gi"))), FLEET)
 
 
 def test_an_exceeded_capacity_is_reported():
-    text = join(holder("one", more=share(1, "4Gi")), holder("two", more=share(2, "5Gi")))
+    text = join(holder("one", fields=share(1, "4Gi")), holder("two", fields=share(2, "5Gi")))
     assert codes_and_paths(text, FLEET) == {("D603", f"{PATH}/consumedCapacity/memory")}
 
 

@@ -26,19 +26,19 @@ def device(name, rule="", **attributes):
     return f"  - {{name: {name}, attributes: {{{published}}}{inline}}}"
 
 
-def hints(*devices, **more):
-    [document] = manifests.parse(slice_(devices="\n".join(devices), **more))
+def inline_findings(*devices, **fields):
+    [document] = manifests.parse(slice_(devices="\n".join(devices), **fields))
     findings = [finding for finding in review([document.object])[0] if finding.code == "D506"]
     return document.object, findings
 
 
-def written(finding):
+def object_in_remedy(finding):
     start = "apply this instead: "
     assert finding.remedy.startswith(start)
     return json.loads(finding.remedy.removeprefix(start))
 
 
-PROPOSAL = (  # the two patterns of the proposal, on one GPU, and a device beside it
+PROPOSAL = (  # the two patterns of the proposal on one GPU, and a device of another GPU
     device("full", f'device.attributes["{DRIVER}"].gpu != "dev-0"', mode="full", gpu="dev-0"),
     device("part-0", HARDWARE, mode="hardware", gpu="dev-0"),
     device("part-1", HARDWARE, mode="hardware", gpu="dev-0"),
@@ -48,34 +48,35 @@ PROPOSAL = (  # the two patterns of the proposal, on one GPU, and a device besid
 
 
 def inline_conflicts(slice_object):
-    """Return the pairs of devices that conflict by the proposal's rule: each device must permit the other."""
+    """Return the pairs of devices that conflict. By the proposal, each device of a pair must permit the other."""
     raw = slice_object["spec"]["devices"]
     typed = convert(slice_object, ResourceSlice).spec.devices
     rules = [compile_selector(device["compatibleOnlyWith"]["expression"]) if "compatibleOnlyWith" in device else None for device in raw]  # fmt: skip
     views = [view_of(DRIVER, device) for device in typed]
 
-    def permits(first, other):
-        return rules[first] is None or rules[first].matches(views[other])
+    def permits(index, other_index):
+        return rules[index] is None or rules[index].matches(views[other_index])
 
-    pairs = range(len(raw))
+    indices = range(len(raw))
     return {
-        (raw[pair]["name"], raw[other]["name"])
-        for pair in pairs
-        for other in pairs
-        if pair != other and not (permits(pair, other) and permits(other, pair))
+        (raw[first_index]["name"], raw[second_index]["name"])
+        for first_index in indices
+        for second_index in indices
+        if first_index != second_index
+        and not (permits(first_index, second_index) and permits(second_index, first_index))
     }
 
 
-def test_written_out_rules_exclude_the_devices_that_inline_rules_exclude():
-    slice_object, findings = hints(*PROPOSAL, nodes="nodeName: n0")
-    objects = [convert(written(hint), DeviceCompatibility) for hint in findings]
+def test_the_proposed_objects_forbid_what_the_inline_rules_forbid():
+    slice_object, findings = inline_findings(*PROPOSAL, nodes="nodeName: n0")
+    objects = [convert(object_in_remedy(hint), DeviceCompatibility) for hint in findings]
     assert len(objects) == 2
-    assert not any(review([written(hint) for hint in findings]))
+    assert not any(review([object_in_remedy(hint) for hint in findings]))
     stock = Stock.of(slices=[convert(slice_object, ResourceSlice)], nodes=[node()])
     [pool] = stock.pools("n0")
-    apart = {(device, other) for device, others in Rules(objects).conflicts(pool).items() for other in others}
-    assert apart == inline_conflicts(slice_object)
-    assert ("full", "part-0") in apart
+    conflicts = {(device, other) for device, others in Rules(objects).conflicts(pool).items() for other in others}
+    assert conflicts == inline_conflicts(slice_object)
+    assert ("full", "part-0") in conflicts
 
 
 def test_equal_inline_rules_are_reported_once():
@@ -96,9 +97,9 @@ def test_equal_inline_rules_are_reported_once():
         ([device("a", "true", **{"example.com/m": "x"}), device("b")], 'device.attributes["example.com"].?m.orValue("") == "x"'),
     ],
 )  # fmt: skip
-def test_the_selector_picks_those_that_carried_the_rule(devices, selector):
-    _, [finding] = hints(*devices)
-    assert written(finding)["spec"].get("selector") == selector
+def test_the_selector_selects_the_devices_with_the_inline_rule(devices, selector):
+    _, [finding] = inline_findings(*devices)
+    assert object_in_remedy(finding)["spec"].get("selector") == selector
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_the_selector_picks_those_that_carried_the_rule(devices, selector):
     ],
 )
 def test_devices_without_a_distinguishing_attribute_are_reported(devices):
-    _, [finding] = hints(*devices)
+    _, [finding] = inline_findings(*devices)
     assert "no attribute tells" in finding.remedy
 
 
@@ -120,7 +121,7 @@ def test_a_malformed_inline_rule_is_the_only_finding():
     assert {code for code, _ in codes_and_paths(text)} == {"D506"}
 
 
-def test_findings_of_an_old_slice_have_their_original_place():
+def test_a_finding_about_a_v1beta1_slice_has_the_v1beta1_path():
     text = slice_(devices="  - {name: a, basic: {compatibleOnlyWith: {expression: 'true'}}}").replace(
         "/v1\n", "/v1beta1\n"
     )

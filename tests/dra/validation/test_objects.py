@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[3]
 
 def test_every_code_is_used_and_every_used_code_is_known():
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py") if path.name != "codes.py"]
-    used = {code for path in files for code in re.findall(r'"([CDMORS]\d{3})"', path.read_text())}
-    assert used == set(CODES)
+    used_codes = {code for path in files for code in re.findall(r'"([CDMORS]\d{3})"', path.read_text())}
+    assert used_codes == set(CODES)
 
 
 def test_errors_are_the_codes_of_what_the_api_server_refuses():

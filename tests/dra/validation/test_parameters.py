@@ -1,4 +1,4 @@
-"""Driver parameters in claims and classes: which are valid."""
+"""Valid and invalid driver parameters in claims and classes."""
 
 import json
 import random
@@ -43,7 +43,7 @@ MACVLAN = {
     "name": "macvlan-eth0",
     "plugins": [{"type": "macvlan", "master": "eth0", "ipam": {"type": "host-local"}}],
 }
-# Driver, parameters, code and pointer (None: no finding), for drivers that read an entry only for the requests that it names.
+# Driver, parameters, code and pointer (None: no finding). These drivers apply an entry only to requests that it names.
 LISTED = [
     (CILIUM, {}, None, ""),
     (CILIUM, {"podIfName": "sriov0", "vlan": 1001, "interfaceSysctlIPv4": {"arp_filter": "1"}}, None, ""),
@@ -74,7 +74,7 @@ LISTED = [
 
 HOST_LOCAL = {"type": "host-local"}
 IN_A_RANGE = HOST_LOCAL | {"subnet": "192.0.2.0/24", "rangeStart": "192.0.2.9", "rangeEnd": "192.0.2.19"}
-# One CNI plugin, the code of its finding and the finding's path.
+# A CNI plugin, and the code and path of the finding about it.
 PLUGINS = [
     ({"type": "macvlan", "mode": "brige"}, "D703", "/mode"),
     ({"type": "macvlan", "mode": "", "mtu": 0}, "", ""),
@@ -150,16 +150,16 @@ def test_parameters_that_a_driver_refuses_are_reported_at_their_path(driver, cla
 
 
 @pytest.mark.parametrize(("driver", "parameters", "code", "where"), LISTED)
-def test_parameters_of_drivers_that_read_them_for_named_requests(driver, parameters, code, where):
-    more = request(exactly="deviceClassName: c") + "\n    - {name: other, exactly: {deviceClassName: c}}"
-    reported = codes_and_paths(claim(more, config(entry(driver, parameters, ["r"]))), picking(driver))
+def test_parameters_for_named_requests_are_judged_for_drivers_that_need_names(driver, parameters, code, where):
+    two_requests = request(exactly="deviceClassName: c") + "\n    - {name: other, exactly: {deviceClassName: c}}"
+    reported = codes_and_paths(claim(two_requests, config(entry(driver, parameters, ["r"]))), picking(driver))
     assert reported == ({(code, PARAMETERS + where)} if code else set())
     assert ("D707", "/spec/devices/config/0/requests") in codes_and_paths(
         claim_with(driver, parameters), picking(driver)
     )
 
 
-def test_of_a_cni_configuration_only_what_is_read_is_kept():
+def test_members_of_a_cni_configuration_that_no_check_reads_are_dropped():
     secret = {"ifName": "net1", "config": {**MACVLAN, "args": {"password": "hunter2"}}}
     assert "hunter2" not in json.dumps(read_members(secret))
     assert "host-local" not in json.dumps(read_members(secret))
@@ -181,10 +181,10 @@ def test_a_class_is_judged_like_a_claim():
     entries = json.dumps([of_class(GPU, sharing("Fair"))])
     text = class_("c", f"selectors: [], config: {entries}")
     assert codes_and_paths(text) == {("D703", "/spec/config/0/opaque/parameters/sharing/strategy")}
-    wrong = class_("c", f"{_selectors(GPU, 'mig')}, config: {json.dumps([of_class(GPU, typed('GpuConfig'))])}")
-    assert codes_and_paths(wrong) == {("D705", "/spec/config/0/opaque/parameters/kind")}
-    other = class_("c", f"{_selectors(GPU)}, config: {json.dumps([of_class('gpu.example.com', {})])}")
-    assert codes_and_paths(other) == {("D313", "/spec/config/0/opaque/driver")}
+    of_other_type = class_("c", f"{_selectors(GPU, 'mig')}, config: {json.dumps([of_class(GPU, typed('GpuConfig'))])}")
+    assert codes_and_paths(of_other_type) == {("D705", "/spec/config/0/opaque/parameters/kind")}
+    of_other_driver = class_("c", f"{_selectors(GPU)}, config: {json.dumps([of_class('gpu.example.com', {})])}")
+    assert codes_and_paths(of_other_driver) == {("D313", "/spec/config/0/opaque/driver")}
 
 
 def _selectors(driver, type_=""):
@@ -250,23 +250,23 @@ def test_a_hostile_number_of_selectors_is_not_compiled_for_parameters():
     chain = [f"device.driver != 'd{number}'" for number in range(64)]
     assert not DeviceScope().may_pick([" && ".join([*chain[1:], "device.driver == 'other'"])], GPU)
     assert DeviceScope().may_pick([" && ".join([*chain, "device.driver == 'other'"])], GPU)  # the 65th part
-    beyond = DeviceScope()
-    assert beyond.may_pick([f"device.driver != 'd{number}'" for number in range(64)], GPU)
-    assert beyond.may_pick(["device.driver == 'other'"], GPU)  # beyond the limit, the answer is unknown
+    full_scope = DeviceScope()
+    assert full_scope.may_pick([f"device.driver != 'd{number}'" for number in range(64)], GPU)
+    assert full_scope.may_pick(["device.driver == 'other'"], GPU)  # beyond the limit, the answer is unknown
 
 
 # Arbitrary values
 
 
-def _anything(rng, depth):
+def _random_json(rng, depth):
     plain = [None, True, 0, -1, 2**70, 1.5, "", "MPS", "x" * 300, "192.0.2.1/33"]
     if depth == 0 or rng.random() < 0.4:
         return rng.choice(plain)
     if rng.random() < 0.4:
-        return [_anything(rng, depth - 1) for _ in range(rng.randrange(4))]
+        return [_random_json(rng, depth - 1) for _ in range(rng.randrange(4))]
     names = ["sharing", "strategy", "mpsConfig", "timeSlicingConfig", "interval", "interface", "vrf", "routes", "rules"]
     names += ["gateway", "destination", "scope", "kind", "apiVersion", "domainID", "iommu", "~/", "", "addresses"]
-    return {rng.choice(names): _anything(rng, depth - 1) for _ in range(rng.randrange(6))}
+    return {rng.choice(names): _random_json(rng, depth - 1) for _ in range(rng.randrange(6))}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -274,11 +274,11 @@ def test_no_json_makes_the_judge_fail(seed):
     rng = random.Random(seed)
     for _ in range(200):
         driver = rng.choice([*DRIVERS, "gpu.example.com"])
-        value = _anything(rng, 5)
+        value = _random_json(rng, 5)
         if isinstance(value, dict) and rng.random() < 0.7:
-            known = DRIVERS.get(driver)
-            kinds = list(known.kinds) if known is not None else []
-            value |= {"apiVersion": known.version if known else "", "kind": rng.choice([*kinds, "Other"])}
+            known_driver = DRIVERS.get(driver)
+            kinds = list(known_driver.kinds) if known_driver is not None else []
+            value |= {"apiVersion": known_driver.version if known_driver else "", "kind": rng.choice([*kinds, "Other"])}
         opaque = OpaqueDeviceConfiguration(driver=driver, parameters=Opaque.encode(value))
         for problem in parameter_problems(opaque, "/opaque"):
             assert problem.path.startswith("/opaque/parameters")
@@ -286,8 +286,8 @@ def test_no_json_makes_the_judge_fail(seed):
 
 
 def test_a_hostile_claim_is_judged_in_bounded_time():
-    def selectors(*of):
-        text = f"device.driver == 'd' && device.attributes['{GPU}'].type != '{of}'"
+    def selectors(*numbers):
+        text = f"device.driver == 'd' && device.attributes['{GPU}'].type != '{numbers}'"
         return [
             {"cel": {"expression": text if number else f"{text} && {'(' * 900}true{')' * 900}"}} for number in range(40)
         ]
@@ -300,10 +300,10 @@ def test_a_hostile_claim_is_judged_in_bounded_time():
     entries = [entry(GPU, typed("GpuConfig", **nonsense), [f"r{n}" for n in range(40)]) for _ in range(40)]
     value = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": {"requests": requests, "config": entries}}}  # fmt: skip
     devices = convert(value, ResourceClaim).spec.devices
-    began = time.process_time()
+    started = time.process_time()
     settings = list(claim_settings(devices, "", {}))
     # Far more than needed on a busy machine, far less than for quadratic work.
-    assert time.process_time() - began < 15
+    assert time.process_time() - started < 15
     assert len(settings) < 32 * 32
 
 

@@ -1,4 +1,4 @@
-"""Driver parameters: which requests and devices of a claim an entry applies to."""
+"""The requests and devices of a claim to which an entry of driver parameters applies."""
 
 import json
 
@@ -24,13 +24,13 @@ from tests.dra.validation.driver_parameters import (
 from tests.dra.validation.manifests import claim, class_, codes, codes_and_paths, join, messages, request
 from tests.webhook.pods import EXAMPLES
 
-# Requests and devices that an entry applies to
+# The requests and devices to which an entry applies
 
 
-def test_parameters_for_a_driver_whose_devices_no_request_can_get():
+def test_parameters_for_a_driver_whose_devices_no_request_can_get_are_reported():
     text = claim_with("gpu.intel.com", {})
     assert ("D706", "/spec/devices/config/0/opaque/driver") in codes_and_paths(text, GPU_CLASS)
-    # This applies to an unknown driver too, because the class selects another driver.
+    # The finding also appears for an unknown driver, because the class selects another driver.
     assert codes(claim_with("gpu.example.com", {}), GPU_CLASS) == {"D706"}
     # A class may select devices of several drivers. The request's own selectors count, too.
     wide = class_("c", "selectors: []")
@@ -47,20 +47,20 @@ def test_parameters_for_a_class_of_unknown_devices_are_not_reported():
     assert not codes(claim_with(GPU, typed("GpuConfig")), broken)
 
 
-def test_a_part_that_reads_more_does_not_hide_the_driver():
-    more = f"device.attributes['{GPU}'].?productName.orValue('') == 'x'"
-    both = class_("c", f"selectors: [{{cel: {{expression: \"device.driver == '{GPU}' && {more}\"}}}}]")
-    assert codes(claim_with("gpu.example.com", {}), both) == {"D706"}
-    assert not codes(claim_with(GPU, typed("GpuConfig")), both)
-    either = class_("c", f"selectors: [{{cel: {{expression: \"device.driver == '{GPU}' || {more}\"}}}}]")
-    assert not codes(claim_with("gpu.example.com", {}), either)
+def test_a_further_condition_in_a_selector_does_not_hide_the_driver():
+    condition = f"device.attributes['{GPU}'].?productName.orValue('') == 'x'"
+    and_class = class_("c", f"selectors: [{{cel: {{expression: \"device.driver == '{GPU}' && {condition}\"}}}}]")
+    assert codes(claim_with("gpu.example.com", {}), and_class) == {"D706"}
+    assert not codes(claim_with(GPU, typed("GpuConfig")), and_class)
+    or_class = class_("c", f"selectors: [{{cel: {{expression: \"device.driver == '{GPU}' || {condition}\"}}}}]")
+    assert not codes(claim_with("gpu.example.com", {}), or_class)
 
 
 TWO = "    - {name: one, exactly: {deviceClassName: c}}\n    - {name: two, exactly: {deviceClassName: m}}"
 TWO_CLASSES = join(GPU_CLASS, picking(GPU, "mig", "m"))
 
 
-def test_a_kind_for_other_requests_is_wrong_by_name_only():
+def test_parameters_of_another_kind_are_reported_if_they_name_the_request():
     gpu = typed("GpuConfig")
     assert not codes(claim(TWO, config(entry(GPU, gpu))), TWO_CLASSES)
     assert not codes(claim(TWO, config(entry(GPU, gpu, ["one"]))), TWO_CLASSES)
@@ -72,56 +72,56 @@ def test_a_kind_for_other_requests_is_wrong_by_name_only():
     )
 
 
-def test_one_unsuitable_request_makes_the_driver_refuse_the_list():
-    three = TWO + "\n    - {name: three, exactly: {deviceClassName: c}}"
-    some = claim(three, config(entry(GPU, typed("GpuConfig"), ["one", "two"])))
-    assert codes_and_paths(some, TWO_CLASSES) == {("D705", f"{PARAMETERS}/kind")}
-    every = claim(three, config(entry(GPU, typed("GpuConfig"), ["one", "two", "three"])))
-    assert not codes(every, TWO_CLASSES)
+def test_a_list_with_one_request_of_another_kind_is_reported():
+    three_requests = TWO + "\n    - {name: three, exactly: {deviceClassName: c}}"
+    two_of_three = claim(three_requests, config(entry(GPU, typed("GpuConfig"), ["one", "two"])))
+    assert codes_and_paths(two_of_three, TWO_CLASSES) == {("D705", f"{PARAMETERS}/kind")}
+    all_three = claim(three_requests, config(entry(GPU, typed("GpuConfig"), ["one", "two", "three"])))
+    assert not codes(all_three, TWO_CLASSES)
 
 
 ALTERNATIVES = """    - {name: one, exactly: {deviceClassName: c}}
     - {name: two, firstAvailable: [{name: a, deviceClassName: c}, {name: b, deviceClassName: c}]}"""
 
 
-def test_a_driver_looks_for_the_alternative_that_was_taken():
+def test_a_list_that_names_a_request_with_alternatives_is_reported():
     gpu = typed("GpuConfig")
     text = claim(ALTERNATIVES, config(entry(GPU, gpu, ["two"])))
     assert codes_and_paths(text, GPU_CLASS) == {("D707", "/spec/devices/config/0/requests/0")}
     assert "name two/a, two/b instead" in " ".join(messages(text, GPU_CLASS))
     assert not codes(claim(ALTERNATIVES, config(entry(GPU, gpu, ["two/a", "two/b"]))), GPU_CLASS)
-    # A list that names all requests is cleared. An empty list applies to all requests.
+    # Kubernetes clears a list that names all requests, and an empty list applies to all requests.
     assert not codes(claim(ALTERNATIVES, config(entry(GPU, gpu, ["one", "two"]))), GPU_CLASS)
 
 
-def test_an_sriov_function_gets_the_parameters_of_listed_requests():
+def test_an_sriov_entry_that_names_no_request_is_reported():
     vf = typed("VfConfig", f"{SRIOV}/v1alpha1", netAttachDefName="net")
-    two = "    - {name: one, exactly: {deviceClassName: c}}\n    - {name: two, exactly: {deviceClassName: c}}"
+    two_requests = "    - {name: one, exactly: {deviceClassName: c}}\n    - {name: two, exactly: {deviceClassName: c}}"
     class_of = picking(SRIOV)
-    at = ("D707", "/spec/devices/config/0/requests")
-    assert codes_and_paths(claim_with(SRIOV, vf), class_of) == {at}
-    assert codes_and_paths(claim_with(SRIOV, vf, ["r"]), class_of) == {at}
-    assert not codes(claim(two, config(entry(SRIOV, vf, ["one"]), entry(SRIOV, vf, ["two"]))), class_of)
-    laid = config(entry(SRIOV, vf, ["one"]), entry(SRIOV, vf | {"ifName": "net1"}, ["one"]))
-    assert not codes(claim(two, laid), class_of)  # the driver merges both entries
-    lost = vf | {"addVhostMount": True, "netAttachDefName": ""}
-    assert codes(claim(two, config(entry(SRIOV, lost, ["one"]))), class_of) == {"D708", "D709"}
+    finding = ("D707", "/spec/devices/config/0/requests")
+    assert codes_and_paths(claim_with(SRIOV, vf), class_of) == {finding}
+    assert codes_and_paths(claim_with(SRIOV, vf, ["r"]), class_of) == {finding}
+    assert not codes(claim(two_requests, config(entry(SRIOV, vf, ["one"]), entry(SRIOV, vf, ["two"]))), class_of)
+    both_for_one = config(entry(SRIOV, vf, ["one"]), entry(SRIOV, vf | {"ifName": "net1"}, ["one"]))
+    assert not codes(claim(two_requests, both_for_one), class_of)  # the driver merges both entries
+    with_lost_fields = vf | {"addVhostMount": True, "netAttachDefName": ""}
+    assert codes(claim(two_requests, config(entry(SRIOV, with_lost_fields, ["one"]))), class_of) == {"D708", "D709"}
 
 
-def test_of_several_entries_for_a_device_one_counts():
+def test_an_entry_that_another_entry_overrides_is_reported():
     gpu, net = typed("GpuConfig"), {"interface": {"mtu": 9000}}
     assert codes_and_paths(
         claim(request(exactly="deviceClassName: c"), config(entry(GPU, gpu), entry(GPU, gpu))), GPU_CLASS
     ) == {("D708", "/spec/devices/config/0")}
     two = claim(request(exactly="deviceClassName: c"), config(entry("dra.net", net), entry("dra.net", net)))
     assert codes_and_paths(two, picking("dra.net")) == {("D708", "/spec/devices/config/1")}
-    apart = config(entry(GPU, gpu), entry(GPU, gpu, ["one"]))
-    assert not codes(claim(TWO, apart), join(GPU_CLASS, picking(GPU, "gpu", "m")))
+    for_different_requests = config(entry(GPU, gpu), entry(GPU, gpu, ["one"]))
+    assert not codes(claim(TWO, for_different_requests), join(GPU_CLASS, picking(GPU, "gpu", "m")))
     kinds = config(entry(GPU, gpu), entry(GPU, typed("MigDeviceConfig")))
     assert not codes(claim(TWO, kinds), TWO_CLASSES)
 
 
-# Sharing against the request
+# Settings for sharing, compared with the request
 
 
 def limited(*names, count=1):
@@ -129,17 +129,17 @@ def limited(*names, count=1):
     return claim(request(exactly=f"deviceClassName: c, count: {count}"), config(entry(GPU, limits)))
 
 
-def test_limits_are_for_devices_that_the_claim_gets():
-    at = f"{PARAMETERS}/sharing/mpsConfig/defaultPerDevicePinnedMemoryLimit"
+def test_a_limit_for_a_device_beyond_the_count_is_reported():
+    pointer = f"{PARAMETERS}/sharing/mpsConfig/defaultPerDevicePinnedMemoryLimit"
     assert codes(limited("0", "GPU-1"), GPU_CLASS) <= GATES
-    assert ("D703", f"{at}/1") in codes_and_paths(limited("0", "1"), GPU_CLASS)
+    assert ("D703", f"{pointer}/1") in codes_and_paths(limited("0", "1"), GPU_CLASS)
     assert codes(limited("0", "1", count=2), GPU_CLASS) <= GATES
-    assert ("D703", f"{at}/2") in codes_and_paths(limited("2", count=2), GPU_CLASS)
-    every = limited("7").replace("count: 1", "allocationMode: All")
-    assert codes(every, GPU_CLASS) <= GATES
+    assert ("D703", f"{pointer}/2") in codes_and_paths(limited("2", count=2), GPU_CLASS)
+    mode_all = limited("7").replace("count: 1", "allocationMode: All")
+    assert codes(mode_all, GPU_CLASS) <= GATES
 
 
-def test_mps_is_refused_beside_shares():
+def test_mps_with_a_request_for_shares_is_reported():
     mps = config(entry(GPU, sharing("MPS")))
     for name in ("shares", f"{GPU}/shares"):
         text = claim(request(exactly=f"deviceClassName: c, capacity: {{requests: {{{name}: 1}}}}"), mps)
@@ -163,9 +163,16 @@ TWICE = TWO.replace("deviceClassName: m", "deviceClassName: c")
         (TWICE, [], False),
         (TWO, [entry(GPU, VFIO, ["one"])], False),
     ],
-    ids=["for all", "for all by name", "for one of two", "one each", "none", "beside a GPU"],
+    ids=[
+        "an entry for all",
+        "an entry that names all",
+        "an entry for one of two",
+        "an entry for each",
+        "no entry",
+        "only one VFIO device",
+    ],
 )
-def test_devices_that_are_passed_through_have_one_setup_a_claim(requests, entries, refused):
+def test_two_setups_of_vfio_devices_in_one_claim_are_reported(requests, entries, refused):
     reported = codes_and_paths(claim(requests, config(*entries)), VFIO_CLASSES)
     assert (("D704", "/spec/devices/config") in reported) is refused
     assert {code for code, _ in reported} <= GATES | ({"D704"} if refused else set())
@@ -177,24 +184,24 @@ def sharing_pod(*names, by="resourceClaimTemplateName"):
     return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
 
 
-def shared_template(parameters, kind="ResourceClaimTemplate", **more):
-    exactly = {"deviceClassName": "c"} | more
+def shared_template(parameters, kind="ResourceClaimTemplate", **fields):
+    exactly = {"deviceClassName": "c"} | fields
     spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}], "config": [entry(GPU, parameters)]}}
     spec = {"spec": spec} if kind == "ResourceClaimTemplate" else spec
     return json.dumps({"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": "t"}, "spec": spec})
 
 
 def test_sharing_with_a_single_container_is_reported():
-    at = ("D708", "/spec/resourceClaims/0")
+    finding = ("D708", "/spec/resourceClaims/0")
     mps = shared_template(sharing("MPS"))
-    assert at in codes_and_paths(join(mps, sharing_pod("main")))
-    assert at not in codes_and_paths(join(mps, sharing_pod("main", "other")))
-    assert at not in codes_and_paths(join(shared_template(typed("GpuConfig")), sharing_pod("main")))
-    # Other pods may use the same device: through other shares, or through the same ResourceClaim.
+    assert finding in codes_and_paths(join(mps, sharing_pod("main")))
+    assert finding not in codes_and_paths(join(mps, sharing_pod("main", "other")))
+    assert finding not in codes_and_paths(join(shared_template(typed("GpuConfig")), sharing_pod("main")))
+    # Other pods may use the same device, through other shares or through the same ResourceClaim.
     part = shared_template(sharing("TimeSlicing"), capacity={"requests": {"shares": "1"}})
-    assert at not in codes_and_paths(join(part, sharing_pod("main")))
+    assert finding not in codes_and_paths(join(part, sharing_pod("main")))
     claim_of_many = shared_template(sharing("MPS"), "ResourceClaim")
-    assert at not in codes_and_paths(join(claim_of_many, sharing_pod("main", by="resourceClaimName")))
+    assert finding not in codes_and_paths(join(claim_of_many, sharing_pod("main", by="resourceClaimName")))
 
 
 @pytest.mark.parametrize(("without", "strategy", "is_reported"), [("", "MPS", True), ("", "TimeSlicing", False), ("counters", "MPS", False)])  # fmt: skip

@@ -36,8 +36,10 @@ def test_a_pod_with_its_claim_has_no_findings():
 
 def test_a_pod_claim_must_have_exactly_one_source():
     assert codes_and_paths(pod("containers: [], resourceClaims: [{name: gpu}]")) >= {("D201", "/spec/resourceClaims/0")}
-    both = "containers: [], resourceClaims: [{name: gpu, resourceClaimName: a, resourceClaimTemplateName: b}]"
-    assert codes_and_paths(pod(both)) >= {("D203", "/spec/resourceClaims/0")}
+    with_two_sources = (
+        "containers: [], resourceClaims: [{name: gpu, resourceClaimName: a, resourceClaimTemplateName: b}]"
+    )
+    assert codes_and_paths(pod(with_two_sources)) >= {("D203", "/spec/resourceClaims/0")}
 
 
 def test_an_unknown_claim_of_a_container_gets_a_suggestion():
@@ -46,20 +48,20 @@ def test_an_unknown_claim_of_a_container_gets_a_suggestion():
     assert any("did you mean gpu?" in message for message in messages(text))
 
 
-def test_a_request_must_be_one_of_the_claims():
+def test_a_container_that_names_a_request_which_the_claim_lacks_is_reported():
     text = pod(SPEC.replace("{name: gpu}]}}", "{name: gpu, request: s}]}}"))
     assert codes_and_paths(join(text, claim(request()))) == {("D205", "/spec/containers/0/resources/claims/0/request")}
     assert not codes(join(text.replace("request: s", "request: r"), claim(request())))
 
 
-def test_a_missing_claim_is_reported_only_among_others():
+def test_a_missing_claim_is_reported_only_if_the_input_has_other_claims():
     assert not codes(pod())
     assert codes_and_paths(join(pod(), claim(request(), name="other"))) == {
         ("D206", "/spec/resourceClaims/0/resourceClaimName")
     }
 
 
-def test_a_claim_in_another_namespace_is_pointed_at():
+def test_a_missing_claim_that_exists_in_another_namespace_is_named_with_it():
     elsewhere = claim(request()).replace("{name: c}", "{name: c, namespace: team}")
     assert any("namespace team" in message for message in messages(join(pod(), elsewhere)))
 
@@ -95,10 +97,14 @@ MISSPELT = [
 @pytest.mark.parametrize("wrap", [pod, lambda spec: deployment(1, spec), cron_job])
 def test_an_unknown_pod_field_is_a_warning_with_a_suggestion(spec, path, hint, wrap):
     text = wrap(spec)
-    at = {"Pod": "/spec", "Deployment": "/spec/template/spec", "CronJob": "/spec/jobTemplate/spec/template/spec"}
+    pointer_to_spec = {
+        "Pod": "/spec",
+        "Deployment": "/spec/template/spec",
+        "CronJob": "/spec/jobTemplate/spec/template/spec",
+    }
     [value] = load(text)
     [finding] = [candidate for candidate in review([value])[0] if candidate.code == "D002"]
-    assert (finding.path, finding.severity) == (at[value["kind"]] + path, "warning")
+    assert (finding.path, finding.severity) == (pointer_to_spec[value["kind"]] + path, "warning")
     assert hint in finding.remedy
 
 
@@ -118,12 +124,12 @@ MISTYPED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("spec", "path", "says"), MISTYPED)
-def test_a_pod_value_of_the_wrong_type_is_an_error(spec, path, says):
+@pytest.mark.parametrize(("spec", "path", "words"), MISTYPED)
+def test_a_pod_value_of_the_wrong_type_is_an_error(spec, path, words):
     [value] = load(deployment(1, spec))
     [finding] = [candidate for candidate in review([value])[0] if candidate.code == "D001"]
     assert (finding.path, finding.severity) == (f"/spec/template/spec{path}", "error")
-    assert says in finding.message
+    assert words in finding.message
 
 
 WORKLOADS = [
@@ -160,16 +166,16 @@ def test_the_table_of_fields_is_that_of_the_api_server(control_plane):
 def test_unknown_fields_and_wrong_types_are_those_of_strict_validation(control_plane):
     for spec, path, _ in (*MISSPELT, *MISTYPED):
         text = pod(spec)
-        done = control_plane.kubectl(
+        result = control_plane.kubectl(
             "create", "--dry-run=server", "--validate=strict", "-f", "-", input=text, check=False
         )
-        assert done.returncode, text
+        assert result.returncode, text
         if (spec, path, _) in MISSPELT:
-            assert "unknown field" in done.stderr, (text, done.stderr)
-            assert path.rpartition("/")[2] in done.stderr, (text, done.stderr)
+            assert "unknown field" in result.stderr, (text, result.stderr)
+            assert path.rpartition("/")[2] in result.stderr, (text, result.stderr)
 
 
-def test_keys_of_patches_and_expressions_are_not_called_fields():
+def test_keys_of_patches_and_expressions_are_not_reported_as_unknown_fields():
     text = pod("containers: [{$patch: delete, name: c}], $setElementOrder/containers: [], (length(containers)): 1")
     assert not codes(text)
     assert not codes(text.replace("{name: p}", """{name: p, "(contains(keys(labels), 'a'))": false}"""))
@@ -197,34 +203,37 @@ def test_a_pod_that_bypasses_the_scheduler_gets_no_devices():
     assert codes(pod(SPEC + ", nodeName: node-1")) == {"D208"}
 
 
-def test_the_pod_claim_form_before_131_gets_the_current_form():
+def test_the_pod_claim_form_before_131_is_answered_with_the_current_form():
     text = pod("containers: [], resourceClaims: [{name: gpu, source: {resourceClaimName: c}}]")
     assert {"D002", "D201"} <= codes(text)
     assert any("next to the name" in message for message in messages(text))
 
 
-def _compare(read, known, path):
-    """Yield the places where a shape in the code accepts less than the table's shape."""
-    if isinstance(read, shape.Fields):
-        assert not read.demanded
-        for name, member in read.fields.items():
-            yield from _compare(member, known.fields[name], f"{path}/{name}")
-    elif isinstance(read, shape.ListOf):
-        yield from _compare(read.items, known.items, f"{path}/0")
-    elif isinstance(read, shape.MapOf):
-        yield from _compare(read.values, known.values, f"{path}/x")
-    elif type(read) is shape.JsonShape:
-        return  # it accepts anything
+def _compare(code_shape, table_shape, path):
+    """Yield the paths at which the shape of a wire type accepts less than the shape of the table."""
+    if isinstance(code_shape, shape.Fields):
+        assert not code_shape.demanded
+        for name, member in code_shape.fields.items():
+            yield from _compare(member, table_shape.fields[name], f"{path}/{name}")
+    elif isinstance(code_shape, shape.ListOf):
+        yield from _compare(code_shape.items, table_shape.items, f"{path}/0")
+    elif isinstance(code_shape, shape.MapOf):
+        yield from _compare(code_shape.values, table_shape.values, f"{path}/x")
+    elif type(code_shape) is shape.JsonShape:
+        return  # this shape accepts anything
     elif (
-        type(read) is not type(known)
-        or (type(read) is shape.Integer and known._range[-1] > read._range[-1])
-        or (type(read) is shape.Scalar and (read.name, read.types) != (known.name, known.types))
+        type(code_shape) is not type(table_shape)
+        or (type(code_shape) is shape.Integer and table_shape._range[-1] > code_shape._range[-1])
+        or (
+            type(code_shape) is shape.Scalar
+            and (code_shape.name, code_shape.types) != (table_shape.name, table_shape.types)
+        )
     ):
         yield path
 
 
 def test_both_field_tables_reject_the_same_pod_values():
-    """The code does not check the types of a spec again if the table has no finding."""
+    """If the table has no finding, `pod_problems` does not check the types of the spec again."""
     assert list(_compare(shape.shape_of(PodSpec), pod_schema._shapes()["PodSpec"], "/spec")) == []
 
 
@@ -287,13 +296,13 @@ def test_a_resource_without_a_domain_must_be_native(resources, paths):
 
 @pytest.mark.real
 def test_extended_resource_amounts_are_validated_as_by_the_server(control_plane):
-    whole = ("containers: [{name: c, image: x}], resources: {limits: {cpu: 1, nvidia.com/gpu: 1}}", ["whole"])
+    pod_level = ("containers: [{name: c, image: x}], resources: {limits: {cpu: 1, nvidia.com/gpu: 1}}", ["whole"])
     pods = [
         (f"containers: [{{name: c, image: x, resources: {{{text}}}}}]", paths) for text, paths in (*AMOUNTS, *NAMES)
     ]
-    for text, paths in (*pods, whole):
-        done = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=pod(text), check=False)
-        assert bool(done.returncode) == bool(paths), (text, done.stderr)
+    for text, paths in (*pods, pod_level):
+        result = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=pod(text), check=False)
+        assert bool(result.returncode) == bool(paths), (text, result.stderr)
         assert bool(codes_and_paths(pod(text))) == bool(paths)
 
 
@@ -303,7 +312,9 @@ EPHEMERAL = "ephemeralContainers: [{name: e, image: x, terminationMessagePolicy:
 def test_ephemeral_containers_are_added_to_existing_pods():
     text = f"containers: [{{name: c, image: x}}], {EPHEMERAL}"
     assert codes_and_paths(pod(text)) == {("D210", "/spec/ephemeralContainers")}
-    assert codes_and_paths(pod(text).replace("{name: p}", "{name: p, uid: u}")) == set(), "read from a cluster"
+    assert codes_and_paths(pod(text).replace("{name: p}", "{name: p, uid: u}")) == set(), (
+        "a pod of a cluster is judged as a new pod"
+    )
     assert codes_and_paths(pod("containers: [{name: c, image: x}], ephemeralContainers: []")) == set()
     template = deployment(1).replace("{spec: {containers", f"{{spec: {{{EPHEMERAL}, containers")
     assert codes_and_paths(template) == {("D210", "/spec/template/spec/ephemeralContainers")}
@@ -312,14 +323,14 @@ def test_ephemeral_containers_are_added_to_existing_pods():
 @pytest.mark.real
 def test_ephemeral_containers_are_refused_at_creation(control_plane):
     text = pod(f"containers: [{{name: c, image: x}}], {EPHEMERAL}")
-    done = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=text, check=False)
-    assert done.returncode
-    assert "spec.ephemeralContainers" in done.stderr
+    result = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=text, check=False)
+    assert result.returncode
+    assert "spec.ephemeralContainers" in result.stderr
     empty = pod("containers: [{name: c, image: x}], ephemeralContainers: []")
     control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=empty)
 
 
-def test_a_pod_as_a_whole_asks_for_no_extended_resource():
+def test_an_extended_resource_at_pod_level_is_reported():
     text = pod("containers: [{name: c, image: x}], resources: {limits: {cpu: 1, nvidia.com/gpu: 1}}")
     assert codes_and_paths(text) == {("R001", "/spec/resources/limits/nvidia.com~1gpu")}
 
@@ -334,8 +345,8 @@ def test_an_object_without_a_kind_is_reported_unless_foreign():
     assert codes("apiVersion: v1\nmetadata: {name: c}") == {"D008"}
     assert codes("apiVersion: v1\nKind: Pod\nmetadata: {name: c}") == {"D008"}
     assert codes("apiVersion: v1\nmetadata: {name: c}\nspec: {a: 1}") == {"D008"}
-    given = {"apiversion": "v1", "kind": "Pod", "metadata": {"name": "c"}}
-    assert [finding.remedy for finding in review([given])[0]] == ["write apiVersion for apiversion"]
+    misspelt = {"apiversion": "v1", "kind": "Pod", "metadata": {"name": "c"}}
+    assert [finding.remedy for finding in review([misspelt])[0]] == ["write apiVersion for apiversion"]
     assert not codes("apiVersion: example.com/v1\nkind: Deployment\nmetadata: {name: d}\nbogus: 1\nspec: [1]")
 
 

@@ -7,8 +7,8 @@ COUNTERS = "  - {name: set, counters: {memory: {value: 80Gi}, slices: {value: '7
 
 
 def consumer(name, counters="memory: {value: 10Gi}", counter_set="set", groups=""):
-    more = f", compatibilityGroups: [{groups}]" if groups else ""
-    return f"  - {{name: {name}, consumesCounters: [{{counterSet: {counter_set}, counters: {{{counters}}}{more}}}]}}"
+    groups_field = f", compatibilityGroups: [{groups}]" if groups else ""
+    return f"  - {{name: {name}, consumesCounters: [{{counterSet: {counter_set}, counters: {{{counters}}}{groups_field}}}]}}"
 
 
 def pool(*devices, counters=COUNTERS):
@@ -32,7 +32,7 @@ def test_slices_with_different_slice_counts_are_reported():
     assert codes(join(slice_("a", GPU, count=2), slice_("b", "  - {name: gpu-1}", count=3))) == {"D403"}
 
 
-def test_older_generations_are_left_over():
+def test_slices_of_an_older_generation_are_reported():
     assert codes(join(slice_("a", GPU, generation=1), slice_("b", GPU, generation=2))) == {"D402"}
 
 
@@ -87,9 +87,9 @@ def test_a_device_without_groups_among_grouped_ones_is_pointed_out():
 
 
 def test_a_device_that_takes_a_whole_counter_needs_no_group():
-    whole = consumer("whole", "memory: {value: 80Gi}")
+    whole_device = consumer("whole", "memory: {value: 80Gi}")
     assert not codes(
-        pool(consumer("a", groups="one, two"), consumer("b", groups="one"), consumer("c", groups="two"), whole)
+        pool(consumer("a", groups="one, two"), consumer("b", groups="one"), consumer("c", groups="two"), whole_device)
     )
 
 

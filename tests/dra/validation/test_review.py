@@ -1,4 +1,4 @@
-"""Many objects together: order and names of findings, and a broken object does not affect the others."""
+"""Reviews of many objects: the order and the names of findings, and objects that break no review."""
 
 import json
 import random
@@ -27,22 +27,24 @@ def test_objects_are_named_by_kind_namespace_and_name():
     )
     assert name({"kind": "DeviceClass", "apiVersion": corpus.API, "metadata": {"name": "c"}}) == "DeviceClass/c"
     assert name({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}}) == "Node/n"
-    assert name({}) == "Unknown/default/*", "a name that is missing is one that the API server would make"
+    assert name({}) == "Unknown/default/*", (
+        "an object without a name is not named like an object whose name is generated"
+    )
     assert name({"metadata": [1]}) == "Unknown/default/*"
 
 
 def test_broken_objects_together_never_break_a_review():
     for seed in range(3):
-        objects = [corpus.VALID[known] for known in corpus.VALID]
-        for known in corpus.VALID:
-            objects += corpus.sample(corpus.VALID[known], 20, seed)
+        objects = [corpus.VALID[name_] for name_ in corpus.VALID]
+        for name_ in corpus.VALID:
+            objects += corpus.sample(corpus.VALID[name_], 20, seed)
         random.Random(seed).shuffle(objects)
         objects = [json.loads(json.dumps(value)) for value in objects]
         for server in (server_of(), server_of(34), EVERYTHING):
             by_object = review(objects, [], server)
             assert [
-                {finding.object for finding in about} - {name(value)}
-                for about, value in zip(by_object, objects, strict=True)
+                {finding.object for finding in findings_of_object} - {name(value)}
+                for findings_of_object, value in zip(by_object, objects, strict=True)
             ] == [set()] * len(objects)
             find_unservable(objects, [], by_object)
 
@@ -95,7 +97,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_objects_are_judged_in_bounded_time(name):
-    began = time.process_time()
+    started = time.process_time()
     review([HOSTILE[name]], [], EVERYTHING)
     # Far more than needed on a busy machine, far less than for quadratic work.
-    assert time.process_time() - began < 15
+    assert time.process_time() - started < 15

@@ -1,4 +1,4 @@
-"""Fields that must not change on update, in addition to the comparison with the API server."""
+"""Updates of fields that must not change. These tests add to the comparison with the API server."""
 
 import pytest
 
