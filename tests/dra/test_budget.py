@@ -7,28 +7,28 @@ from dra.budget import Budget
 from dra.errors import DraError, OutOfBudget, SelectorError
 
 
-def _charged(budget: Budget, *steps: int) -> int:
-    """Charge until the budget ends, and count the successful charges."""
-    for count, each in enumerate(steps):
+def _count_charges(budget: Budget, *steps: int) -> int:
+    """Charge until the budget raises; return the number of successful charges."""
+    for count, charge in enumerate(steps):
         try:
-            budget.charge(each)
+            budget.charge(charge)
         except OutOfBudget:
             return count
     return len(steps)
 
 
 def test_a_budget_allows_exactly_its_steps():
-    assert _charged(Budget(10), 4, 6, 1) == 2
-    assert _charged(Budget(10), *[1] * 20) == 10
-    assert _charged(Budget(0), 0, 1) == 1
+    assert _count_charges(Budget(10), 4, 6, 1) == 2
+    assert _count_charges(Budget(10), *[1] * 20) == 10
+    assert _count_charges(Budget(0), 0, 1) == 1
 
 
 def test_an_exhausted_budget_stays_exhausted():
     budget = Budget(5)
     assert not budget.is_out
-    assert _charged(budget, 6) == 0
+    assert _count_charges(budget, 6) == 0
     assert budget.is_out
-    assert _charged(budget, 0) == 0
+    assert _count_charges(budget, 0) == 0
 
 
 def test_a_budget_without_a_limit_never_ends():
@@ -79,16 +79,16 @@ def test_a_part_charges_the_whole_at_its_price():
 
 def test_an_exhausted_part_leaves_the_rest_of_the_budget():
     whole = Budget(1000)
-    assert _charged(whole.part(5), *[1] * 10) == 5
+    assert _count_charges(whole.part(5), *[1] * 10) == 5
     assert not whole.is_out
-    assert _charged(whole.part(7), *[1] * 10) == 7
+    assert _count_charges(whole.part(7), *[1] * 10) == 7
 
 
 def test_a_part_ends_with_the_whole():
     whole = Budget(12)
     first, second = whole.part(10), whole.part(10)
-    assert _charged(first, *[1] * 10) == 10
-    assert _charged(second, *[1] * 10) == 2
+    assert _count_charges(first, *[1] * 10) == 10
+    assert _count_charges(second, *[1] * 10) == 2
     assert whole.is_out
 
 
@@ -98,7 +98,7 @@ def test_nested_parts_share_the_deadline_of_the_whole():
         hurried.part().part().charge()
 
 
-def test_a_budget_confirms_exhausted_steps_not_timeouts():
+def test_confirm_raises_for_a_timeout_but_not_for_spent_steps():
     whole = Budget(1000, lambda: True)
     with pytest.raises(OutOfBudget):
         whole.part().part().charge()
@@ -108,16 +108,16 @@ def test_a_budget_confirms_exhausted_steps_not_timeouts():
     short = Budget(1000, max_call_steps=10)
     with pytest.raises(OutOfBudget, match="interrupted"):
         short.part().charge_whole(11)
-    assert short.is_late, "a question that may take longer in one piece can do it"
+    assert short.is_late, "work that exceeds max_call_steps does not count as skipped for lack of time"
     spent = Budget(10, lambda: False)
-    assert _charged(spent, *[1] * 20) == 10
+    assert _count_charges(spent, *[1] * 20) == 10
     spent.confirm()
 
 
-def test_a_sibling_budget_shares_the_deadline_not_the_steps():
+def test_a_separate_budget_shares_the_deadline_but_not_the_steps():
     spent = Budget(10)
-    assert _charged(spent, *[1] * 20) == 10
-    assert _charged(spent.separate(5), *[1] * 20) == 5
+    assert _count_charges(spent, *[1] * 20) == 10
+    assert _count_charges(spent.separate(5), *[1] * 20) == 5
     hurried = Budget(1000, lambda: True)
     with pytest.raises(OutOfBudget, match="no longer waits"):
         hurried.separate(5).charge()
@@ -125,7 +125,7 @@ def test_a_sibling_budget_shares_the_deadline_not_the_steps():
     assert Budget(10, max_call_steps=3).separate(5).max_call_steps == 3
 
 
-def test_running_out_is_not_an_error_of_a_selector():
+def test_out_of_budget_is_not_a_selector_error():
     assert issubclass(OutOfBudget, DraError)
     assert not issubclass(OutOfBudget, SelectorError)
 
@@ -135,13 +135,13 @@ def test_selectors_charge_for_compiling_once_and_for_each_evaluation():
     view = cel.DeviceView("d", {}, {})
     budget = Budget()
     selector = cel.compile(text, budget=budget)
-    compiled = budget.spent
-    assert compiled
+    compilation = budget.spent
+    assert compilation
     selector.matches(view, budget)
-    once = budget.spent - compiled
-    assert once
+    evaluation = budget.spent - compilation
+    assert evaluation
     cel.compile(text, budget=budget).matches(view, budget)
-    assert budget.spent == compiled + 2 * once
+    assert budget.spent == compilation + 2 * evaluation
 
 
 def test_a_selector_ends_with_the_budget():
@@ -151,7 +151,7 @@ def test_a_selector_ends_with_the_budget():
         cel.compile("true").matches(cel.DeviceView("d", {}, {}), Budget(0))
 
 
-def test_one_call_may_take_at_most_the_longest_allowed():
+def test_a_call_beyond_max_call_steps_is_refused():
     budget = Budget(100, max_call_steps=10)
     budget.charge_whole(10)
     budget.charge(50)
@@ -180,4 +180,4 @@ def test_an_abandoned_budget_refuses_charges():
     assert budget.is_out
     with pytest.raises(OutOfBudget):
         part.charge(1)
-    assert not Budget(0).is_abandoned(), "spent is not abandoned"
+    assert not Budget(0).is_abandoned(), "a budget without steps counts as abandoned"

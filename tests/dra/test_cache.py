@@ -22,8 +22,8 @@ def test_the_cache_evicts_values_that_are_not_used():
     cache: Cache[int] = Cache(100)
     cache.put("asked", 1, 10)
     cache.put("forgotten", 2, 10)
-    for at in range(50):
-        cache.put(at, at, 10)
+    for number in range(50):
+        cache.put(number, number, 10)
         assert cache.get("asked") == 1
     assert cache.get("forgotten") is None
     assert len(cache) <= 10
@@ -33,8 +33,8 @@ def test_the_cache_never_exceeds_its_limit():
     cache: Cache[bytes] = Cache(1 << 20)
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
-    for at in range(10_000):
-        cache.put(at, bytes(10_000), 10_000)
+    for number in range(10_000):
+        cache.put(number, bytes(10_000), 10_000)
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert after - before < 1.2 * (1 << 20)

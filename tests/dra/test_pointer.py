@@ -1,4 +1,4 @@
-"""JSON pointers: written, split, and converted from other paths."""
+"""JSON pointers: how they are written, split, and converted from other kinds of paths."""
 
 import pytest
 

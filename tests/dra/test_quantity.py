@@ -134,10 +134,10 @@ def test_a_quantity_can_be_made_from_integers():
     "text",
     ["1e1000000000", "1e-1000000000", "9" * 5000, "1." + "9" * 5000, "-1e2000000000", "9" * 5000 + "Ki", "9" * 5000 + "e4000"],
 )  # fmt: skip
-def test_absurd_exponents_and_lengths_read_and_print(text):
+def test_absurd_exponents_and_lengths_are_parsed_and_printed(text):
     quantity = parse_uncached(text)
     again = parse_uncached(str(quantity))
-    # Beyond exa Go prints numbers without an exponent as if they had no zeros.
+    # Beyond exa, Go drops the zeros at the end of a number in DecimalSI, which has no suffix for them.
     assert again == quantity or quantity.format == "DecimalSI"
 
 
@@ -148,7 +148,7 @@ def test_sums_of_the_largest_numbers_do_not_grow_without_end():
     assert len(str(total)) < 4100
 
 
-def test_a_bare_number_no_text_could_hold_is_an_error():
+def test_a_bare_json_number_too_long_to_print_is_an_error():
     with pytest.raises(QuantityError, match="write it as a string"):
         from_json(1 << 100_000)
 
@@ -191,7 +191,7 @@ AMOUNTS = st.integers(-(2**70), 2**70) | st.builds(
 def test_a_printed_quantity_reads_back_as_the_same_number(nano, format_):
     quantity = Quantity.from_nano(nano, format_)
     text = str(quantity)
-    # Beyond exa Go prints no suffix at all, and the binary suffixes are capped.
+    # Beyond exa, Go prints no suffix, and amounts with a binary suffix are capped.
     if abs(nano) < 10**21 * NANO and not (text.endswith("i") and abs(quantity.nano) > MAX * NANO):
         assert parse(text) == quantity
 
@@ -224,40 +224,40 @@ def random_quantity(rng):
     return sign + whole + fraction + suffix
 
 
-def check_one(text, theirs):
+def check_quantity(text, go):
     try:
-        ours = parse_uncached(text)
+        quantity = parse_uncached(text)
     except QuantityError:
-        assert "error" in theirs, f"{text!r}: Go reads {theirs['text']}"
+        assert "error" in go, f"{text!r}: Go reads {go['text']}"
         return None
-    assert "error" not in theirs, f"{text!r}: Go says {theirs['error']}, we read {ours}"
+    assert "error" not in go, f"{text!r}: Go says {go['error']}, we read {quantity}"
     assert {
-        "text": str(ours), "format": ours.format, "value": ours.value(), "milli": ours.milli(),
-        "isInteger": ours.as_int() is not None, "asInt64": theirs["asInt64"] if ours.as_int() is None else ours.as_int(), "sign": (ours.nano > 0) - (ours.nano < 0),
-    } == {key: theirs[key] for key in ("text", "format", "value", "milli", "isInteger", "asInt64", "sign")}, text  # fmt: skip
-    if theirs["float"] is not None:
-        assert ours.as_float() == float(theirs["float"]), text
-    whole, _, fraction = theirs["nano"].partition(".")
-    if len(theirs["nano"]) > 4000:  # beyond this the number itself is not kept, see dra/quantity.py
+        "text": str(quantity), "format": quantity.format, "value": quantity.value(), "milli": quantity.milli(),
+        "isInteger": quantity.as_int() is not None, "asInt64": go["asInt64"] if quantity.as_int() is None else quantity.as_int(), "sign": (quantity.nano > 0) - (quantity.nano < 0),
+    } == {key: go[key] for key in ("text", "format", "value", "milli", "isInteger", "asInt64", "sign")}, text  # fmt: skip
+    if go["float"] is not None:
+        assert quantity.as_float() == float(go["float"]), text
+    whole, _, fraction = go["nano"].partition(".")
+    if len(go["nano"]) > 4000:  # such a number is clamped (dra/quantity.py)
         return None
-    assert ours.nano == int(whole + fraction) * NANO // 10 ** len(fraction), text
-    return ours
+    assert quantity.nano == int(whole + fraction) * NANO // 10 ** len(fraction), text
+    return quantity
 
 
 def compare_with_go(oracle, count, seed):
     rng = random.Random(seed)
     texts = [random_quantity(rng) for _ in range(count)]
     answers = oracle.ask_all({"op": "quantity", "a": text} for text in texts)
-    read = [text for text, theirs in zip(texts, answers, strict=True) if check_one(text, theirs) is not None]
+    read = [text for text, go in zip(texts, answers, strict=True) if check_quantity(text, go) is not None]
     pairs = list(pairwise(read[: count // 2]))
     answers = oracle.ask_all({"op": "quantities", "a": a, "b": b} for a, b in pairs)
-    for (a, b), theirs in zip(pairs, answers, strict=True):
+    for (a, b), go in zip(pairs, answers, strict=True):
         left, right = parse_uncached(a), parse_uncached(b)
-        total, rest = left + right, left - right
+        total, difference = left + right, left - right
         assert {
             "compare": (left > right) - (left < right), "identical": left.identical(right),
-            "sum": str(total), "sumInt": total.as_int() is not None, "diff": str(rest), "diffInt": rest.as_int() is not None,
-        } == {key: theirs[key] for key in ("compare", "identical", "sum", "sumInt", "diff", "diffInt")}, (a, b)  # fmt: skip
+            "sum": str(total), "sumInt": total.as_int() is not None, "diff": str(difference), "diffInt": difference.as_int() is not None,
+        } == {key: go[key] for key in ("compare", "identical", "sum", "sumInt", "diff", "diffInt")}, (a, b)  # fmt: skip
     return len(read)
 
 
@@ -268,13 +268,13 @@ def test_random_strings_read_print_and_compute_as_in_go(quantity_oracle):
 
 
 def long_quantity(rng):
-    """Return a quantity of hundreds of digits, whose last digits must not matter."""
+    """Return a quantity of hundreds of digits, the last of which must not change the result."""
     whole = rng.choice(["", "0" * rng.randrange(400), "7" * rng.randrange(1, 400)])
     ends = ["0" * rng.randrange(400), "9" * rng.randrange(400), "0" * rng.randrange(200) + "1" + "0" * rng.randrange(3)]
     # Values at which rounding changes: multiples of a power of two, and their neighbours.
     power = rng.randrange(60, 75)
-    beside = str(rng.randrange(1, 2**62) * 5**power).rjust(power, "0")[-power:]
-    ends += [beside, beside + "0" * rng.randrange(200) + "1", beside[:-1] + "4" + "9" * 300]
+    neighbour = str(rng.randrange(1, 2**62) * 5**power).rjust(power, "0")[-power:]
+    ends += [neighbour, neighbour + "0" * rng.randrange(200) + "1", neighbour[:-1] + "4" + "9" * 300]
     fraction = rng.choice(["", "." + rng.choice(ends)])
     suffix = rng.choice([*SUFFIXES, f"e{rng.randrange(-300, 300)}", f"E{'0' * 300}{rng.randrange(9)}"])
     return rng.choice(["", "-"]) + whole + fraction + suffix
@@ -285,9 +285,7 @@ def test_long_texts_read_and_print_as_in_go(quantity_oracle):
     rng = random.Random(3)
     texts = [long_quantity(rng) for _ in range(quantity_oracle.cases(20_000, recorded=200))]
     answers = quantity_oracle.ask_all({"op": "quantity", "a": text} for text in texts)
-    assert (
-        sum(check_one(text, theirs) is not None for text, theirs in zip(texts, answers, strict=True)) > len(texts) / 2
-    )
+    assert sum(check_quantity(text, go) is not None for text, go in zip(texts, answers, strict=True)) > len(texts) / 2
 
 
 @pytest.mark.oracle

@@ -1,4 +1,4 @@
-"""The feature gates that a version and a list of gates stand for, and the invalid combinations."""
+"""The enabled feature gates of a Kubernetes version with declared and reported gates, and invalid combinations of gates."""
 
 from pathlib import Path
 
@@ -27,11 +27,11 @@ SHARES = "DRAConsumableCapacity"
 
 
 def test_the_defaults_are_those_of_each_minor():
-    on = {minor: server_of(minor).enabled for minor in (34, 35, 36, 37)}
-    assert [on[minor](gates.CAPACITY) for minor in on] == [False, False, True, True]
-    assert [on[minor](gates.ALTERNATIVES) for minor in on] == [True] * 4
-    assert [on[minor](gates.TAINT_RULES) for minor in on] == [False, False, False, True]
-    assert not any(on[minor](gates.LISTS) or on[minor](gates.FRACTIONAL) for minor in on)
+    is_enabled = {minor: server_of(minor).enabled for minor in (34, 35, 36, 37)}
+    assert [is_enabled[minor](gates.CAPACITY) for minor in is_enabled] == [False, False, True, True]
+    assert [is_enabled[minor](gates.ALTERNATIVES) for minor in is_enabled] == [True] * 4
+    assert [is_enabled[minor](gates.TAINT_RULES) for minor in is_enabled] == [False, False, False, True]
+    assert not any(is_enabled[minor](gates.LISTS) or is_enabled[minor](gates.FRACTIONAL) for minor in is_enabled)
     assert read_server() == server_of(NEWEST) != EVERYTHING
 
 
@@ -51,7 +51,7 @@ def test_a_list_of_gates_changes_the_defaults():
 
 
 @pytest.mark.parametrize(
-    ("version", "text", "says"),
+    ("version", "text", "words"),
     [
         (f"1.{OLDEST - 1}", "", f"1.{OLDEST} to 1.{NEWEST} are"),
         (f"1.{NEWEST + 1}", "", f"1.{OLDEST} to 1.{NEWEST} are"),
@@ -70,10 +70,10 @@ def test_a_list_of_gates_changes_the_defaults():
         ("1.37", "DRAFractionalCapacityRange=true,DRAConsumableCapacity=false", "does not start with"),
     ],
 )
-def test_an_unsupported_version_or_gate_is_refused_with_a_remedy(version, text, says):
+def test_an_unsupported_version_or_gate_is_refused_with_a_remedy(version, text, words):
     with pytest.raises(ServerError) as error:
         read_server(version, text)
-    assert says in f"{error.value} {error.value.remedy}"
+    assert words in f"{error.value} {error.value.remedy}"
     assert len(str(error.value)) < 200
 
 
@@ -93,40 +93,40 @@ def test_every_gate_has_its_stages_in_order():
 
 
 def test_reported_gates_precede_declared_ones_and_version_defaults():
-    known = known_of(36, {SHARES: False}, Declared(0, {SHARES: True, gates.COUNTERS: False}))
-    assert not known.likely.enabled(SHARES)
-    assert not known.likely.enabled(gates.COUNTERS)
-    assert known.likely.enabled(gates.TAINTS)  # by default
-    assert not known.likely.enabled(gates.LISTS)
-    assert known.server.enabled(gates.LISTS)  # a guess must not refuse a claim
-    assert known.likely.enabled(gates.ADMIN_ACCESS)
-    assert known.assumed == {gates.COUNTERS: False}
-    assert known.overruled == (f"{SHARES}=true: it is false",)
-    assert {gates.LISTS, gates.TAINTS} <= known.guessed.keys()
-    assert known.guessed.keys().isdisjoint({SHARES, gates.COUNTERS, gates.ADMIN_ACCESS})  # reported, declared, locked
+    server = known_of(36, {SHARES: False}, Declared(0, {SHARES: True, gates.COUNTERS: False}))
+    assert not server.likely.enabled(SHARES)
+    assert not server.likely.enabled(gates.COUNTERS)
+    assert server.likely.enabled(gates.TAINTS)  # by default
+    assert not server.likely.enabled(gates.LISTS)
+    assert server.server.enabled(gates.LISTS)  # a guess must not refuse a claim
+    assert server.likely.enabled(gates.ADMIN_ACCESS)
+    assert server.assumed == {gates.COUNTERS: False}
+    assert server.overruled == (f"{SHARES}=true: it is false",)
+    assert {gates.LISTS, gates.TAINTS} <= server.guessed.keys()
+    assert server.guessed.keys().isdisjoint({SHARES, gates.COUNTERS, gates.ADMIN_ACCESS})  # reported, declared, locked
 
 
 def test_a_stage_is_declared_for_every_gate_in_it():
-    known = known_of(36, {SHARES: True}, Declared(36, {"AllBeta": False, gates.TAINTS: True}))
-    assert not known.server.enabled(gates.COUNTERS)
-    assert known.server.enabled(SHARES)
-    assert known.server.enabled(gates.TAINTS)
-    assert known.overruled == ()
+    server = known_of(36, {SHARES: True}, Declared(36, {"AllBeta": False, gates.TAINTS: True}))
+    assert not server.server.enabled(gates.COUNTERS)
+    assert server.server.enabled(SHARES)
+    assert server.server.enabled(gates.TAINTS)
+    assert server.overruled == ()
 
 
 def test_a_gate_is_off_if_its_dependency_is_off():
-    known = known_of(37, {gates.TAINTS: False, SHARES: False}, Declared(0, {gates.TAINT_RULES: True}))
-    assert not known.server.enabled(gates.TAINT_RULES)
-    assert not known.server.enabled(gates.FRACTIONAL)
-    assert known.overruled == (f"{gates.TAINT_RULES}=true: it is false",)
+    server = known_of(37, {gates.TAINTS: False, SHARES: False}, Declared(0, {gates.TAINT_RULES: True}))
+    assert not server.server.enabled(gates.TAINT_RULES)
+    assert not server.server.enabled(gates.FRACTIONAL)
+    assert server.overruled == (f"{gates.TAINT_RULES}=true: it is false",)
     assert known_of(34, {gates.COUNTERS: False}).guessed.keys() >= {gates.TAINTS}
 
 
 def test_an_impossible_gate_declaration_is_overruled_and_reported():
-    known = known_of(35, {}, Declared(37, {gates.DERIVED: True, gates.CLAIMS: False}, ("no gate X",)))
-    assert not known.server.enabled(gates.DERIVED)
-    assert known.server.enabled(gates.CLAIMS)
-    doubts = known.doubts()
+    server = known_of(35, {}, Declared(37, {gates.DERIVED: True, gates.CLAIMS: False}, ("no gate X",)))
+    assert not server.server.enabled(gates.DERIVED)
+    assert server.server.enabled(gates.CLAIMS)
+    doubts = server.doubts()
     assert "version 1.37: it is 1.35" in doubts
     assert f"{gates.DERIVED}=true: the server does not have it" in doubts
     assert f"{gates.CLAIMS}=false: it is true" in doubts
@@ -142,9 +142,9 @@ def test_a_server_reporting_all_gates_leaves_no_doubt():
 
 
 def test_a_gate_unknown_to_the_server_is_reported_by_name():
-    wrong = dict(mistakes("", {"DRADeviceTaint": True, "AllBeta": False, gates.TAINTS: False, gates.DERIVED: True}))
-    assert list(wrong) == ["DRADeviceTaint"]
-    assert wrong["DRADeviceTaint"].remedy == f"did you mean {gates.TAINTS}?"
+    errors = dict(mistakes("", {"DRADeviceTaint": True, "AllBeta": False, gates.TAINTS: False, gates.DERIVED: True}))
+    assert list(errors) == ["DRADeviceTaint"]
+    assert errors["DRADeviceTaint"].remedy == f"did you mean {gates.TAINTS}?"
     assert list(dict(mistakes("1.36", {gates.DERIVED: True, gates.TAINTS: False}))) == [gates.DERIVED]
     assert list(dict(mistakes("1.63", {gates.DERIVED: True}))) == [""]
     assert list(dict(mistakes("", {gates.ALTERNATIVES: False}))) == []  # the gate is not locked in 1.36
