@@ -108,7 +108,9 @@ def test_quota_findings_are_in_input_order_with_fitting_replicas():
 def test_a_template_counts_once_per_nested_replica():
     [(code, name, message)] = found_in(text_of(TEMPLATE, SET))
     assert (code, name) == ("D217", "JobSet/ml/set")
-    assert "12 requested by 6 replicas, 0 of 8 used; at most 8 can be requested, enough for 4 of the replicas" in message
+    assert (
+        "12 requested by 6 replicas, 0 of 8 used; at most 8 can be requested, enough for 4 of the replicas" in message
+    )
 
 
 def test_a_quota_that_no_replica_passes_is_a_warning():
