@@ -1,4 +1,4 @@
-"""Pods with extended resources, and fleets in which a DeviceClass or a device plugin serves them."""
+"""Pods with extended resources, and clusters in which a DeviceClass or a device plugin serves these resources."""
 
 import msgspec
 
@@ -26,12 +26,12 @@ CLASS = {
 }
 
 
-def plugin(name, amount):
+def plugin_node(name, amount):
     return {"metadata": {"name": name}, "status": {"allocatable": {GPU: amount, "cpu": "8"}}}
 
 
-def publishing(count, name="a"):
-    devices = [{"name": f"gpu-{at}", "attributes": {"type": {"string": "gpu"}}} for at in range(count)]
+def gpu_slice(count, name="a"):
+    devices = [{"name": f"gpu-{index}", "attributes": {"type": {"string": "gpu"}}} for index in range(count)]
     pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
     return {"metadata": {"name": name}, "spec": {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": devices}}
 
@@ -41,7 +41,7 @@ def world(*, nodes=(), devices=2, slices=None, classes=(CLASS,), claims=(), rule
     builder = StateBuilder(configured(mode="enforce", **fields), keys=(b"key",))
     builder.learn(features=Features(minor=37))
     objects = [wire.convert(obj, Node) for obj in ({"metadata": {"name": "a"}}, *nodes)]
-    objects += [wire.convert(slices or publishing(devices), ResourceSlice)]
+    objects += [wire.convert(slices or gpu_slice(devices), ResourceSlice)]
     objects += [wire.convert(device_class, DeviceClass) for device_class in classes]
     objects += [wire.convert(claim, ResourceClaim) for claim in claims]
     objects += [wire.convert(rule, DeviceTaintRule) for rule in rules]
@@ -50,11 +50,11 @@ def world(*, nodes=(), devices=2, slices=None, classes=(CLASS,), claims=(), rule
     return builder.state(fresh=True)
 
 
-def pod_asking_for(count, key=GPU, **metadata):
+def pod_requesting(count, key=GPU, **metadata):
     return gpu_pod(limits={key: str(count)}, **metadata)
 
 
-def at_webhook(obj, state):
+def webhook_response(obj, state):
     return answer(admission.decide_review("mutate", review(obj), state))
 
 

@@ -1,4 +1,4 @@
-"""Fleets of GPUs, and claims that are judged on them."""
+"""Nodes with GPUs, and claims for these GPUs."""
 
 from dra.objects.claim import DeviceClass, ResourceClaim
 from dra.objects.taint import DeviceTaintRule
@@ -13,7 +13,7 @@ def typed_node(name):
 
 
 def gpu_slice(node, count, *, memory="80Gi", slices=1, **device):
-    """Return a slice with `count` GPUs of a node; `device` are further fields of each GPU."""
+    """Return a slice with `count` GPUs of a node. `device` has further fields of each GPU."""
     devices = [{"name": f"gpu-{i}", "capacity": {"memory": {"value": memory}}} | device for i in range(count)]
     fields = {"driver": DRIVER, "pool": node, "nodeName": node, "resourceSliceCount": slices}
     return typed(resource_slice(f"{node}-s", *devices, **fields))
@@ -23,10 +23,10 @@ def typed_class(name=DRIVER, expression=f"device.driver == '{DRIVER}'"):
     return typed(device_class(name, expression))
 
 
-def claim_for(count=1, *, name="c", cel="", held=(), class_=DRIVER, **constraint):
-    """Return a claim for `count` GPUs; `held` are the GPUs of node n0 that it has."""
+def claim_for(count=1, *, name="c", cel="", held_devices=(), class_=DRIVER, **constraint):
+    """Return a claim for `count` GPUs; `held_devices` names the GPUs of node n0 that are allocated to it."""
     request = exactly(class_, count=count, selector=cel)
-    status = allocated(*(result(device, driver=DRIVER, pool="n0") for device in held)) if held else None
+    status = allocated(*(result(device, driver=DRIVER, pool="n0") for device in held_devices)) if held_devices else None
     constraints = [constraint] if constraint else []
     return typed(claim(name, request, namespace="ns", constraints=constraints, status=status))
 

@@ -1,4 +1,4 @@
-"""Pods with claims of their own, and fleets in which some nodes have device plugins."""
+"""Pods with claims of their own, and clusters in which some nodes have device plugins."""
 
 import msgspec
 
@@ -12,7 +12,7 @@ from webhook.state.inventory import Inventory
 TOO_MANY = gpu_pod(limits={"nvidia.com/gpu": "16"})
 
 
-def given(obj, world=ENFORCE, **kwargs):
+def review_outcome(obj, world=ENFORCE, **kwargs):
     """Return the outcome of the mutating review of a pod."""
     return admission.decide_review("mutate", review(obj), world, **kwargs)
 
@@ -20,29 +20,29 @@ def given(obj, world=ENFORCE, **kwargs):
 # Pods with claims of their own
 
 
-def bringing(*entries, limits=None, **metadata):
+def pod_with_claims(*entries, limits=None, **metadata):
     item = gpu_pod(limits=limits or {}, **metadata)
     item["spec"]["resourceClaims"] = [{"name": f"own-{number}"} | entry for number, entry in enumerate(entries)]
     return item
 
 
-def of_devices(count):
+def claim_spec_for(count):
     request = {"name": "r", "exactly": {"deviceClassName": GPU, "allocationMode": "ExactCount", "count": count}}
     return {"devices": {"requests": [request]}}
 
 
 def template_of(count):
-    return claim_spec(wire.convert(of_devices(count), ResourceClaimSpec))
+    return claim_spec(wire.convert(claim_spec_for(count), ResourceClaimSpec))
 
 
 BY_TEMPLATE = {"resourceClaimTemplateName": "t"}
 
 
-def with_template(count, mode="enforce"):
+def state_with_template(count, mode="enforce"):
     return state(mode=mode, templates={("ns", "t"): template_of(count)})
 
 
-def with_old_node():
+def state_with_plugin_node():
     labels = {"metadata": {"name": "old", "labels": {"of": "old"}}}
     amounts = {"nvidia.com/gpu": "16", "rdma/hca": "1"}
     old = wire.convert(labels | {"status": {"allocatable": amounts}}, Node)
@@ -58,7 +58,7 @@ def _slice_of(node):
     return msgspec.structs.replace(SLICE, metadata=metadata, spec=spec)
 
 
-def workload_of(obj, world):
+def workload_outcome(obj, world):
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -1,4 +1,4 @@
-"""Reviews of GPU pods, the state for their decision, and the outcome for the pods."""
+"""Reviews of GPU pods, the state on which the decisions are based, and the answers."""
 
 import base64
 import copy
@@ -55,13 +55,13 @@ ENFORCE = state()
 
 
 def gpu_pod(*, limits=None, name="p", namespace="", **metadata):
-    """Return a pod as the webhook sees it: without a namespace, and with a field of a future Kubernetes."""
+    """Return a pod as the webhook gets it: without a namespace, and with a field of a future Kubernetes."""
     limits = {"nvidia.com/gpu": "1"} if limits is None else limits
     containers = [container(limits=limits, fromTheFuture={"kept": [1]})]
     return pod(name, namespace=namespace, containers=containers, schedulerName="default-scheduler", **metadata)
 
 
-def review(obj, *, operation="CREATE", old=None, resource="pods", group="", namespace="ns", sub="", **more):
+def review(obj, *, operation="CREATE", old=None, resource="pods", group="", namespace="ns", sub="", **fields):
     request = {
         "uid": "u",
         "kind": {"group": group, "version": "v1", "kind": obj.get("kind", "") if isinstance(obj, dict) else ""},
@@ -69,7 +69,7 @@ def review(obj, *, operation="CREATE", old=None, resource="pods", group="", name
         "subResource": sub,
         "namespace": namespace,
     }
-    return json.dumps(admission_review(obj, operation=operation, oldObject=old, **request | more)).encode()
+    return json.dumps(admission_review(obj, operation=operation, oldObject=old, **request | fields)).encode()
 
 
 def answer(outcome):
@@ -77,7 +77,7 @@ def answer(outcome):
 
 
 def applied(obj, outcome):
-    """Return the object with the answer's patch; jsonpatch applies it, so drawbridge's own code is not tested against itself."""
+    """Apply the answer's patch to the object with jsonpatch, so that drawbridge's code is not tested with itself."""
     response = answer(outcome)
     if "patch" not in response:
         return obj
@@ -90,7 +90,7 @@ def mutated(obj, current_state=ENFORCE, **kwargs):
 
 
 def translated(obj):
-    """Return the translated pod; no devices are known, so that nothing is refused."""
+    """Return the translated pod. No devices are known to the webhook, so it refuses no pod."""
     return mutated(obj, state(stock=None))[0]
 
 
@@ -134,11 +134,11 @@ def broken(value, rng):
     """Return a copy of a JSON value with one part replaced by a value of another type."""
     value = copy.deepcopy(value)
     junk = rng.choice([None, 0, -1, 1e300, True, "", "\u0000", "x" * 300, [], {}, [None], {"": None}, [[[]]]])
-    where = value
-    while isinstance(where, dict | list) and where:
-        key = rng.choice(list(where)) if isinstance(where, dict) else rng.randrange(len(where))
-        if rng.random() < 0.3 or not isinstance(where[key], dict | list):
-            where[key] = junk
+    parent = value
+    while isinstance(parent, dict | list) and parent:
+        key = rng.choice(list(parent)) if isinstance(parent, dict) else rng.randrange(len(parent))
+        if rng.random() < 0.3 or not isinstance(parent[key], dict | list):
+            parent[key] = junk
             return value
-        where = where[key]
+        parent = parent[key]
     return value

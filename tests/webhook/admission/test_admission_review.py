@@ -32,7 +32,7 @@ def test_unknown_newer_fields_are_ignored():
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "words"),
     [
         (b"", "not JSON"),
         (b"{", "not JSON"),
@@ -52,11 +52,11 @@ def test_unknown_newer_fields_are_ignored():
         (json.dumps(changed_review()).encode() + b"x", "not JSON"),
     ],
 )
-def test_a_malformed_review_is_rejected_with_status_400(body, says):
+def test_a_malformed_review_is_rejected_with_status_400(body, words):
     with pytest.raises(reviews.ReviewError) as caught:
         reviews.decode(body)
     assert caught.value.status == 400
-    assert says in str(caught.value)
+    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("raw", ["null", "[]", '"pod"', "7"])
@@ -78,35 +78,35 @@ def test_a_response_without_changes_has_no_patch():
     }
 
 
-def test_a_patch_travels_as_base64_json_patch():
+def test_a_patch_is_encoded_as_a_base64_json_patch():
     operations = [{"op": "add", "path": "/metadata/annotations", "value": {"a~/b": "ü"}}]
     response = json.loads(reviews.encode(reviews.allow(UID, operations=operations)))["response"]
     assert response["patchType"] == "JSONPatch"
     assert json.loads(base64.b64decode(response["patch"])) == operations
 
 
-def test_a_denial_carries_code_reason_and_message():
+def test_a_denial_has_code_reason_and_message():
     response = json.loads(reviews.encode(reviews.deny(UID, reviews.DenialStatus(message="no"))))["response"]
     assert response["allowed"] is False
     assert response["status"] == {"code": 403, "reason": "Forbidden", "message": "no"}
 
 
-def test_warnings_are_few_short_single_lines():
+def test_warnings_are_shortened_to_a_few_single_lines():
     texts = [f"number {i}: " + "word " * 100 + "\n\x1b[31m" for i in range(9)] + ["number 0: " + "word " * 100]
-    kept = reviews.shorten(texts)
-    assert len(kept) == reviews.MAX_WARNINGS
-    assert all(len(text.encode()) <= reviews.MAX_WARNING and text.isprintable() for text in kept)
-    assert "5 more" in kept[-1]
+    shortened = reviews.shorten(texts)
+    assert len(shortened) == reviews.MAX_WARNINGS
+    assert all(len(text.encode()) <= reviews.MAX_WARNING and text.isprintable() for text in shortened)
+    assert "5 more" in shortened[-1]
 
 
 def test_a_warning_in_wide_characters_is_cut_by_bytes():
-    (kept,) = reviews.shorten(["模" * 400])
-    assert len(kept.encode()) <= reviews.MAX_WARNING
+    (shortened,) = reviews.shorten(["模" * 400])
+    assert len(shortened.encode()) <= reviews.MAX_WARNING
 
 
 def test_a_long_warning_keeps_its_code():
-    (kept,) = reviews.shorten([stated("R023", "a word " * 80)])
-    assert len(kept.encode()) <= reviews.MAX_WARNING
-    assert kept.endswith("… [R023]")
-    (other,) = reviews.shorten(["a word " * 80 + "[" + "x" * 300])
-    assert other.endswith("…")
+    (shortened,) = reviews.shorten([stated("R023", "a word " * 80)])
+    assert len(shortened.encode()) <= reviews.MAX_WARNING
+    assert shortened.endswith("… [R023]")
+    (without_code,) = reviews.shorten(["a word " * 80 + "[" + "x" * 300])
+    assert without_code.endswith("…")

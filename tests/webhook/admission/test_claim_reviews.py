@@ -45,20 +45,20 @@ def test_a_missing_class_is_refused_with_the_existing_classes():
     assert GPU in response["status"]["message"]
 
 
-def test_nothing_is_refused_while_devices_are_unknown():
+def test_no_claim_is_refused_while_devices_are_unknown():
     assert untouched(validated(gpu_claim("gpu.example.com"), state(stock=None), **claim_request()))
 
 
-def test_a_translated_pod_passes():
-    after, _ = mutated(gpu_pod())
-    assert untouched(validated(after))
+def test_a_translated_pod_is_admitted_without_a_warning():
+    pod, _ = mutated(gpu_pod())
+    assert untouched(validated(pod))
 
 
 def test_templates_with_an_invalid_signature_are_ignored():
-    after, _ = mutated(gpu_pod())
-    notes = after["metadata"]["annotations"]
+    pod, _ = mutated(gpu_pod())
+    notes = pod["metadata"]["annotations"]
     notes["drawbridge.dev/templates"] = notes["drawbridge.dev/templates"].replace('"count":1', '"count":4')
-    response = answer(validated(after))
+    response = answer(validated(pod))
     assert response["allowed"]
     assert any("was not written by this installation" in warning for warning in response["warnings"])
 
@@ -68,7 +68,7 @@ def test_a_record_without_a_claim_is_ignored():
     assert answer(validated(forged))["allowed"]
 
 
-def test_a_pod_that_waits_for_a_missing_claim_is_warned():
+def test_a_pod_that_waits_for_a_missing_claim_gets_a_warning():
     waiting = gpu_pod(limits={})
     waiting["spec"]["resourceClaims"] = [{"name": "a", "resourceClaimName": "later"}]
     response = answer(validated(waiting))
@@ -77,14 +77,14 @@ def test_a_pod_that_waits_for_a_missing_claim_is_warned():
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "CronJob"])
-def test_a_workload_is_warned_and_never_refused(kind):
+def test_a_workload_gets_a_warning_and_is_never_refused(kind):
     group, plural = ("batch", "cronjobs") if kind == "CronJob" else ("apps", "deployments")
-    bad = limited_workload(kind, **{"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"})
-    response = answer(validated(bad, resource=plural, group=group))
+    invalid = limited_workload(kind, **{"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"})
+    response = answer(validated(invalid, resource=plural, group=group))
     assert response["allowed"]
     assert "its pods will be refused" in response["warnings"][0]
-    good = limited_workload(kind, **{"nvidia.com/gpu": "1"})
-    assert untouched(validated(good, resource=plural, group=group))
+    valid = limited_workload(kind, **{"nvidia.com/gpu": "1"})
+    assert untouched(validated(valid, resource=plural, group=group))
 
 
 def test_a_workload_with_one_undecided_template_is_undecided(monkeypatch):
@@ -98,25 +98,25 @@ def test_a_workload_with_one_undecided_template_is_undecided(monkeypatch):
 # Refusals
 
 
-def test_an_impossible_pod_is_warned_if_configured():
-    after = translated(gpu_pod(limits={"nvidia.com/gpu": "16"}))
+def test_an_impossible_pod_gets_a_warning_if_so_configured():
+    pod = translated(gpu_pod(limits={"nvidia.com/gpu": "16"}))
     file = msgspec.structs.replace(DEFAULT, mode="enforce", impossible="warn")
     lenient = msgspec.structs.replace(ENFORCE, configuration=Configuration(file))
-    assert not answer(validated(after))["allowed"]
-    response = answer(validated(after, lenient))
+    assert not answer(validated(pod))["allowed"]
+    response = answer(validated(pod, lenient))
     assert response["allowed"]
     assert "never" in response["warnings"][0]
 
 
 def test_a_pod_served_by_a_node_template_is_admitted():
-    after = translated(gpu_pod(limits={"nvidia.com/gpu": "8"}))
-    assert not answer(validated(after))["allowed"]
+    pod = translated(gpu_pod(limits={"nvidia.com/gpu": "8"}))
+    assert not answer(validated(pod))["allowed"]
     (template,) = configured(nodeTemplates=[{"name": "big", "devices": [device_entry(8)]}]).file.node_templates
-    response = answer(validated(after, state(prospects=prospects((template,), STOCK))))
+    response = answer(validated(pod, state(prospects=prospects((template,), STOCK))))
     assert response["allowed"]
     assert "a node of template big could" in response["warnings"][0]
-    after = translated(gpu_pod(limits={"nvidia.com/gpu": "9"}))
-    assert not answer(validated(after, state(prospects=prospects((template,), STOCK))))["allowed"]
+    pod = translated(gpu_pod(limits={"nvidia.com/gpu": "9"}))
+    assert not answer(validated(pod, state(prospects=prospects((template,), STOCK))))["allowed"]
 
 
 def device_entry(count):
@@ -137,18 +137,18 @@ def compatibility(**spec):
 
 
 def test_a_valid_compatibility_rule_is_allowed():
-    good = compatibility(driver=GPU, compatibleOnlyWith="device.driver == 'x'")
-    assert untouched(validated(good, resource="devicecompatibilities", group="drawbridge.dev", namespace=""))
+    rule = compatibility(driver=GPU, compatibleOnlyWith="device.driver == 'x'")
+    assert untouched(validated(rule, resource="devicecompatibilities", group="drawbridge.dev", namespace=""))
 
 
 def test_a_compatibility_rule_that_does_not_compile_is_refused():
-    bad = compatibility(driver=GPU, compatibleOnlyWith="device.driver = 'x'")
-    response = answer(validated(bad, resource="devicecompatibilities", group="drawbridge.dev", namespace=""))
+    rule = compatibility(driver=GPU, compatibleOnlyWith="device.driver = 'x'")
+    response = answer(validated(rule, resource="devicecompatibilities", group="drawbridge.dev", namespace=""))
     assert not response["allowed"]
     assert "/spec/compatibleOnlyWith" in response["status"]["message"]
 
 
-def test_an_invalid_slice_is_warned_and_never_refused():
+def test_an_invalid_slice_gets_a_warning_and_is_never_refused():
     slice_ = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",

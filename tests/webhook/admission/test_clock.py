@@ -1,4 +1,4 @@
-"""A decision does not depend on the load of the machine: it is the same decision, or reports that the time ended."""
+"""A decision does not depend on the load of the machine: a slow machine makes the same decision, or reports a timeout."""
 
 import json
 
@@ -36,16 +36,16 @@ QUESTIONS = {
     "two classes": (stock(MORE), [claim_for(3), claim_for(2, name="d", class_="none")]),
     "a selector": (stock(), [claim_for(cel=f"device.attributes['{DRIVER}'].productName == 'x'")]),
     "a constraint": (stock(), [claim_for(2, requests=["r"], matchAttribute="x/y")]),
-    "busy": (stock(claim_for(1, name="held", held=["gpu-0", "gpu-1"]), nodes=("n0",)), [claim_for(3)]),
+    "busy": (stock(claim_for(1, name="held", held_devices=["gpu-0", "gpu-1"]), nodes=("n0",)), [claim_for(3)]),
     "curable": (stock(TAINT, nodes=("n0",)), [claim_for(4)]),
 }
 
 
 class IsOutOfTime:
-    """An `is_out_of_time` that returns True after a number of calls."""
+    """A function `is_out_of_time` that returns True after a number of calls."""
 
-    def __init__(self, looks):
-        self.left = looks
+    def __init__(self, calls):
+        self.left = calls
         self.ended = False
 
     def __call__(self):
@@ -54,48 +54,50 @@ class IsOutOfTime:
         return self.left < 0
 
 
-def judged(fleet, claims, budget, **more):
-    """Return the judgement; None if the question ended early."""
+def judged(fleet, claims, budget, **options):
+    """Return the judgement; UNKNOWN if the budget ended."""
     try:
-        return judge(fleet, claims, budget=budget, **more)
+        return judge(fleet, claims, budget=budget, **options)
     except OutOfBudget:
         return UNKNOWN
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_a_verdict_cut_short_never_contradicts_the_full_verdict(name):
+def test_a_verdict_found_in_too_little_time_never_contradicts_the_full_verdict(name):
     fleet, claims = QUESTIONS[name]
-    whole = judge(fleet, claims)
-    ends = set()
-    for looks in range(10_000):
-        clock = IsOutOfTime(looks)
+    full_judgement = judge(fleet, claims)
+    verdicts = set()
+    for checks in range(10_000):
+        clock = IsOutOfTime(checks)
         budget = Budget(1_000_000, clock)
         judgement = judged(fleet, claims, budget)
         assert budget.is_late == clock.ended
         if not clock.ended:
             break
-        ends.add(judgement.verdict)
+        verdicts.add(judgement.verdict)
         if judgement.verdict is Feasibility.NEVER:
-            assert whole.verdict is Feasibility.NEVER
-            assert (judgement.code, judgement.claim) == (whole.code, whole.claim)
-            assert judgement.text.split(": ")[0] == whole.text.split(": ")[0]
-            assert judgement == whole or judgement.remedy == NO_TIME
-    assert judgement == whole
-    assert Feasibility.UNKNOWN in ends
-    if whole.verdict is Feasibility.NEVER and name != "a sum":  # its message names the reason of the decision
-        assert Feasibility.NEVER in ends, "the verdict is found although no time is left for its message"
+            assert full_judgement.verdict is Feasibility.NEVER
+            assert (judgement.code, judgement.claim) == (full_judgement.code, full_judgement.claim)
+            assert judgement.text.split(": ")[0] == full_judgement.text.split(": ")[0]
+            assert judgement == full_judgement or judgement.remedy == NO_TIME
+    assert judgement == full_judgement
+    assert Feasibility.UNKNOWN in verdicts
+    if (
+        full_judgement.verdict is Feasibility.NEVER and name != "a sum"
+    ):  # for a sum, the decision and its reason are one step
+        assert Feasibility.NEVER in verdicts, "the verdict NEVER is lost if no time is left for its message"
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_facts_remembered_from_earlier_searches_do_not_change_an_answer(name):
-    """Remembered facts save steps of the budget."""
+def test_cached_facts_of_earlier_searches_do_not_change_a_verdict(name):
+    """Cached facts save steps of the budget."""
     fleet, claims = QUESTIONS[name]
     memo = FleetMemo()
-    whole = judge(fleet, claims)
+    full_judgement = judge(fleet, claims)
     for steps in (20, 200, 2_000, 20_000, 200_000):
         for _ in range(2):
             judgement = judged(fleet, claims, Budget(steps), memo=memo)
-            assert judgement == whole or judgement.verdict is Feasibility.UNKNOWN
+            assert judgement == full_judgement or judgement.verdict is Feasibility.UNKNOWN
 
 
 class Clock:
@@ -116,7 +118,7 @@ PODS = {
     "as many as there are": gpu_pod(limits={"nvidia.com/gpu": "4"}),
 }
 MODES = {mode: state(mode=mode, templates={("ns", "t"): spec(WRONG)}) for mode in ("enforce", "observe", "warn")}
-# Seconds between two checks of the clock. A budget checks it every 256 steps, and a step takes 1 µs at the intended speed.
+# Seconds between two checks of the clock. A budget checks the clock every 256 steps; at the intended speed, a step takes 1 µs.
 SPEEDS = [256e-6 * speed for speed in (1 / 50, 1, 50, 250, 400, 600, 900, 1_300, 2_000, 4_000)]
 
 
@@ -124,20 +126,20 @@ SPEEDS = [256e-6 * speed for speed in (1 / 50, 1, 50, 250, 400, 600, 900, 1_300,
 @pytest.mark.parametrize("name", PODS)
 def test_a_slow_machine_gives_the_same_decision_or_none(name, mode):
     world, body = MODES[mode], review(PODS[name])
-    whole = admission.decide_review("mutate", body, world)
-    late = 0
-    assert bool(whole.record.problems) == (name in ("too many", "parameters that a driver refuses"))
+    full_outcome = admission.decide_review("mutate", body, world)
+    late_outcomes = 0
+    assert bool(full_outcome.record.problems) == (name in ("too many", "parameters that a driver refuses"))
     for step in SPEEDS:
         decider = ReviewDecider(None, None, clock=Clock(step))
         for _ in range(3):
             outcome_of_review = decider.decide("mutate", body, world, 1.0)
-            late += outcome_of_review.is_late
+            late_outcomes += outcome_of_review.is_late
             if not outcome_of_review.is_late:
-                assert outcome_of_review == whole
+                assert outcome_of_review == full_outcome
                 continue
             outcome = outcome_of_review.record.outcome
             assert outcome == "undecided" or (
-                outcome == whole.record.outcome and outcome in ("refused", "would refuse")
+                outcome == full_outcome.record.outcome and outcome in ("refused", "would refuse")
             )
             response = json.loads(outcome_of_review.body)["response"]
             if outcome == "would refuse":
@@ -146,4 +148,4 @@ def test_a_slow_machine_gives_the_same_decision_or_none(name, mode):
                 assert NO_TIME in response["status"]["message"]
             elif mode != "observe":
                 assert any("could not be decided in time" in text for text in response["warnings"])
-    assert late
+    assert late_outcomes

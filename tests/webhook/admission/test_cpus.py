@@ -1,4 +1,4 @@
-"""Reviews of Guaranteed pods whose CPUs are claimed: no pod is refused for its CPUs, and files get the same decisions."""
+"""Claims for the CPUs of Guaranteed pods. No pod is refused because of its CPUs, and files get the same decisions as pods."""
 
 import pytest
 
@@ -12,11 +12,11 @@ from webhook.dialects.table import Outcome
 from webhook.names import TEMPLATES, TRANSLATED_LABEL
 from webhook.state import Inventory, State
 
-# Two groups of 24 on each node: three times 16 do not fit, though there are 48.
+# The node has two groups of 24 CPUs, so three containers with 16 CPUs each do not fit, although the node has 48 CPUs.
 NODES = [labelled_node("a"), published("a", GROUPS), CLASS]
 CPUS = {"cpu": "16", "memory": "1Gi"}
 GPU = {"nvidia.com/gpu": "1"}
-DOOMED = pod(CPUS, CPUS, CPUS)
+IMPOSSIBLE = pod(CPUS, CPUS, CPUS)
 MODES = ("enforce", "warn", "observe")
 
 
@@ -54,9 +54,9 @@ def test_a_guaranteed_pod_gets_a_signed_claim_for_cpus_once():
 
 @pytest.mark.parametrize("impossible", ["refuse", "warn"])
 @pytest.mark.parametrize("mode", MODES)
-def test_cpus_beyond_every_node_stay_with_the_kubelet(mode, impossible):
+def test_cpus_that_no_node_can_serve_by_claim_are_left_to_the_kubelet(mode, impossible):
     state = world(mode=mode, impossible=impossible)
-    value, outcome = reviewed(DOOMED, state)
+    value, outcome = reviewed(IMPOSSIBLE, state)
     response = answer(outcome)
     assert (response["allowed"], response.get("patch"), response.get("warnings")) == (True, None, None)
     assert outcome.record.outcome == "left"
@@ -70,7 +70,7 @@ def test_cpus_beyond_every_node_stay_with_the_kubelet(mode, impossible):
         ]
 
 
-def test_a_gpu_is_claimed_where_its_cpus_cannot_be():
+def test_a_gpu_gets_a_claim_even_if_the_cpus_cannot():
     value, outcome = reviewed(pod(CPUS | GPU, CPUS, CPUS), world(*gpus("a")))
     stored = applied(value, outcome)
     assert [entry["name"] for entry in stored["spec"]["resourceClaims"]] == ["drawbridge-c0-gpu"]
@@ -104,7 +104,7 @@ def test_a_deployment_in_a_file_gets_cpus_like_its_pods(number):
         "metadata": {"name": "d", "namespace": "n"},
         "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {**template, "metadata": {"labels": {"a": "b"}}}},
     }
-    done = decide_object(deployment, state)
-    assert set(done.templates) == set(outcome.record.templates)
-    made = apply_json_patch(deployment, done.operations)
-    assert [entry["name"] for entry in made["spec"]["template"]["spec"]["resourceClaims"]] == of_pod
+    verdict = decide_object(deployment, state)
+    assert set(verdict.templates) == set(outcome.record.templates)
+    translated = apply_json_patch(deployment, verdict.operations)
+    assert [entry["name"] for entry in translated["spec"]["template"]["spec"]["resourceClaims"]] == of_pod

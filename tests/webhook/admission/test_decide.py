@@ -31,24 +31,24 @@ from webhook.claims import template
 
 
 def test_a_legacy_pod_becomes_a_pod_with_a_signed_claim():
-    after, outcome = mutated(gpu_pod())
-    (entry,) = after["spec"]["resourceClaims"]
-    signed = after["metadata"]["annotations"]["drawbridge.dev/templates"]
-    proven = template.verify(signed, template.identify_raw(after, "ns"), KEY)
-    assert list(proven) == [entry["resourceClaimTemplateName"]] == list(outcome.record.templates)
-    assert "nvidia.com/gpu" not in after["spec"]["containers"][0]["resources"].get("limits", {})
+    translated_pod, outcome = mutated(gpu_pod())
+    (entry,) = translated_pod["spec"]["resourceClaims"]
+    signed = translated_pod["metadata"]["annotations"]["drawbridge.dev/templates"]
+    verified = template.verify(signed, template.identify_raw(translated_pod, "ns"), KEY)
+    assert list(verified) == [entry["resourceClaimTemplateName"]] == list(outcome.record.templates)
+    assert "nvidia.com/gpu" not in translated_pod["spec"]["containers"][0]["resources"].get("limits", {})
     assert outcome.record.outcome == "translated"
 
 
-def test_unknown_fields_survive():
-    after, _ = mutated(gpu_pod())
-    assert after["spec"]["containers"][0]["fromTheFuture"] == {"kept": [1]}
+def test_a_translation_keeps_unknown_fields():
+    translated_pod, _ = mutated(gpu_pod())
+    assert translated_pod["spec"]["containers"][0]["fromTheFuture"] == {"kept": [1]}
 
 
 def test_a_second_invocation_changes_nothing():
-    after, _ = mutated(gpu_pod())
-    again, outcome = mutated(after)
-    assert again == after
+    translated_pod, _ = mutated(gpu_pod())
+    again, outcome = mutated(translated_pod)
+    assert again == translated_pod
     assert "patch" not in answer(outcome)
 
 
@@ -90,7 +90,7 @@ def test_pods_without_keys_to_translate_are_untouched(changed):
         {"operation": "CONNECT"},
     ],
 )
-def test_other_operations_and_kinds_are_untouched(body):
+def test_objects_of_other_operations_and_kinds_are_untouched(body):
     _, outcome = mutated(gpu_pod(), **body)
     assert untouched(outcome)
 
@@ -103,14 +103,14 @@ def test_a_refusal_names_container_key_and_remedy():
         assert part in response["status"]["message"]
 
 
-def test_a_pod_with_a_taken_template_name_is_refused():
-    """A template that somebody else created under this name must not choose the pod's devices."""
+def test_a_pod_is_refused_if_another_template_has_the_name_of_its_template():
+    """A template that somebody else created with this name must not determine the pod's devices."""
     (name,) = mutated(gpu_pod())[1].record.templates
-    other = wire.convert(
+    other_spec = wire.convert(
         {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": GPU, "count": 7}}]}}, ResourceClaimSpec
     )
     taken_name = msgspec.structs.replace(
-        ENFORCE, templates={("ns", name): other}, template_owners={("ns", name): "it belongs to Job x"}
+        ENFORCE, templates={("ns", name): other_spec}, template_owners={("ns", name): "it belongs to Job x"}
     )
     response = answer(mutated(gpu_pod(), taken_name)[1])
     assert not response["allowed"]
@@ -131,17 +131,17 @@ AWAITED = {
 
 @pytest.mark.parametrize("case", AWAITED)
 def test_only_answers_to_translated_workload_pods_await_templates(case):
-    made, request, awaits = AWAITED[case]
-    kind = made.get("owner", "Job")
+    changes, request, awaits = AWAITED[case]
+    kind = changes.get("owner", "Job")
     owners = {"ownerReferences": [{"kind": kind, "name": "j", "controller": True}]} if kind else {}
-    _, outcome = mutated(gpu_pod(**owners), state(mode=made.get("mode", "enforce")), **request)
+    _, outcome = mutated(gpu_pod(**owners), state(mode=changes.get("mode", "enforce")), **request)
     expected = tuple(("ns", name) for name in outcome.record.templates) if awaits else ()
     assert outcome.record.templates
     assert outcome.awaited_templates == expected
 
 
 def test_the_webhook_ignores_strategy_annotations():
-    """The bridge reads the strategy from the pod. No claim depends on it, and it may change."""
+    """The bridge reads the strategy from the pod. Claims do not depend on the strategy, and it may change."""
     key = "drawbridge.dev/strategy"
     plain, _ = mutated(gpu_pod())
     stored, _ = mutated(gpu_pod(annotations={key: "best"}))
@@ -151,8 +151,8 @@ def test_the_webhook_ignores_strategy_annotations():
     assert stored["metadata"]["annotations"].keys() == plain["metadata"]["annotations"].keys() >= {templates}
     changed = copy.deepcopy(stored)
     changed["metadata"]["annotations"][key] = "topology"
-    after, outcome = mutated(changed, operation="UPDATE", old=stored)
-    assert after == changed
+    updated, outcome = mutated(changed, operation="UPDATE", old=stored)
+    assert updated == changed
     assert not outcome.record.outcome.startswith("refused")
 
 
@@ -160,27 +160,27 @@ def test_the_webhook_ignores_strategy_annotations():
 @pytest.mark.parametrize("limits", [{"nvidia.com/gpu": "1"}, {"cpu": "1"}, {"nvidia.com/gpumemory": "1"}])
 def test_forged_drawbridge_annotations_are_replaced_or_removed(names, limits):
     forged = gpu_pod(limits=limits, annotations={"team": "a", **{name: FORGED[name] for name in names}})
-    after, _ = mutated(forged)
+    reviewed, _ = mutated(forged)
     clean, _ = mutated(gpu_pod(limits=limits, annotations={"team": "a"}))
-    assert after == clean
+    assert reviewed == clean
 
 
-@pytest.mark.parametrize(("mode", "kept"), [("warn", False), ("observe", True), ("off", True)])
-def test_observe_and_off_keep_forged_annotations(mode, kept):
+@pytest.mark.parametrize(("mode", "is_kept"), [("warn", False), ("observe", True), ("off", True)])
+def test_observe_and_off_keep_forged_annotations(mode, is_kept):
     forged = gpu_pod(annotations={"team": "a", **FORGED})
-    after, outcome = mutated(forged, state(mode=mode))
-    assert after["spec"] == forged["spec"]
-    assert (after == forged) is kept
-    if not kept:
-        assert after["metadata"]["annotations"] == {"team": "a"}
+    reviewed, outcome = mutated(forged, state(mode=mode))
+    assert reviewed["spec"] == forged["spec"]
+    assert (reviewed == forged) is is_kept
+    if not is_kept:
+        assert reviewed["metadata"]["annotations"] == {"team": "a"}
         assert any("not written by drawbridge" in text for text in answer(outcome)["warnings"])
 
 
 def test_warn_removes_forged_annotations_of_a_refused_pod():
     forged = gpu_pod(limits={"nvidia.com/gpu": "one"}, annotations=FORGED)
-    after, outcome = mutated(forged, state(mode="warn"))
+    reviewed, outcome = mutated(forged, state(mode="warn"))
     assert outcome.record.outcome == "would refuse"
-    assert "annotations" not in after["metadata"]
+    assert "annotations" not in reviewed["metadata"]
 
 
 def test_an_interrupted_decision_removes_forged_annotations():
@@ -191,30 +191,34 @@ def test_an_interrupted_decision_removes_forged_annotations():
     assert "annotations" not in applied(gpu_pod(annotations=FORGED), outcome)["metadata"]
 
 
-@pytest.mark.parametrize(("mode", "kept"), [("enforce", False), ("warn", False), ("observe", True), ("off", True)])
-def test_the_timeout_answer_removes_forged_annotations(mode, kept):
+@pytest.mark.parametrize(("mode", "is_kept"), [("enforce", False), ("warn", False), ("observe", True), ("off", True)])
+def test_the_timeout_answer_removes_forged_annotations(mode, is_kept):
     forged = gpu_pod(annotations={"team": "a", **FORGED})
     outcome = answer_timeout("mutate", review(forged), state(mode=mode))
-    assert (applied(forged, outcome) == forged) is kept
-    assert ("warnings" not in answer(outcome)) is kept, "observe and off return no warnings"
-    ours, _ = mutated(gpu_pod())
-    assert applied(ours, answer_timeout("mutate", review(ours), state(mode=mode))) == ours
+    assert (applied(forged, outcome) == forged) is is_kept
+    assert ("warnings" not in answer(outcome)) is is_kept, (
+        "the modes observe and off return warnings, or the other modes none"
+    )
+    translated_pod, _ = mutated(gpu_pod())
+    assert applied(translated_pod, answer_timeout("mutate", review(translated_pod), state(mode=mode))) == translated_pod
 
 
 def test_the_timeout_answer_keeps_only_genuine_annotations():
-    ours, _ = mutated({**gpu_pod(), "metadata": {"generateName": "p-", "labels": {"a": "b"}}})
-    late = answer_timeout("mutate", review(ours), ENFORCE)
-    assert applied(ours, late) == ours
+    translated_pod, _ = mutated({**gpu_pod(), "metadata": {"generateName": "p-", "labels": {"a": "b"}}})
+    late = answer_timeout("mutate", review(translated_pod), ENFORCE)
+    assert applied(translated_pod, late) == translated_pod
     for name in (
         "drawbridge.dev/devices",
         "drawbridge.dev/decision",
         "drawbridge.dev/original",
         "drawbridge.dev/templates",
     ):
-        changed = copy.deepcopy(ours)
+        changed = copy.deepcopy(translated_pod)
         changed["metadata"]["annotations"][name] += " "
-        after = applied(changed, answer_timeout("mutate", review(changed), ENFORCE))
-        assert not [key for key in after["metadata"].get("annotations", {}) if key.startswith("drawbridge.dev/")], name
+        reviewed = applied(changed, answer_timeout("mutate", review(changed), ENFORCE))
+        assert not [key for key in reviewed["metadata"].get("annotations", {}) if key.startswith("drawbridge.dev/")], (
+            name
+        )
 
 
 def test_the_timeout_answer_never_changes_a_skipped_pod():
@@ -232,11 +236,11 @@ LARGE_AT = {
 
 
 @pytest.mark.parametrize("small", ["{}", "[]", "0", '{"name":""}', '{"":{}}'])
-@pytest.mark.parametrize("place", LARGE_AT)
-def test_the_timeout_answer_skips_large_content(small, place):
-    """Decoding 7 MiB of `{}` takes 2.4 s in one uninterruptible call."""
-    many = ",".join([small] * (1_000_000 // len(small)))
-    body = review("OBJECT").replace(b'"OBJECT"', LARGE_AT[place].replace("MANY", many).encode())
+@pytest.mark.parametrize("location", LARGE_AT)
+def test_the_timeout_answer_skips_large_content(small, location):
+    """Decoding 7 MiB of `{}` takes 2.4 s in one call, which cannot be interrupted."""
+    repeated = ",".join([small] * (1_000_000 // len(small)))
+    body = review("OBJECT").replace(b'"OBJECT"', LARGE_AT[location].replace("MANY", repeated).encode())
     tracemalloc.start()
     try:
         outcome = answer_timeout("mutate", body, ENFORCE)
@@ -249,33 +253,33 @@ def test_the_timeout_answer_skips_large_content(small, place):
 
 
 @pytest.mark.parametrize("part", ["ownerReferences", "labels", "annotations", "name", "generateName"])
-@pytest.mark.parametrize("odd", [1, "x", [1], {"a": 1}])
-def test_metadata_of_the_wrong_shape_is_answered(part, odd):
-    obj = gpu_pod() | {"metadata": {"ownerReferences": [{"controller": True, "name": "r"}], part: odd}}
+@pytest.mark.parametrize("value", [1, "x", [1], {"a": 1}])
+def test_a_pod_with_metadata_of_the_wrong_shape_gets_an_answer(part, value):
+    obj = gpu_pod() | {"metadata": {"ownerReferences": [{"controller": True, "name": "r"}], part: value}}
     for path in ("mutate", "validate"):
         assert answer(admission.decide_review(path, review(obj), ENFORCE))["uid"] == "u"
 
 
 @pytest.mark.parametrize("name", ["drawbridge.dev/devices", "drawbridge.dev/decision"])
 def test_tampering_with_one_annotation_removes_all(name):
-    ours, _ = mutated(gpu_pod())
-    ours["metadata"]["annotations"][name] = FORGED[name]
-    after, outcome = mutated(ours)
-    assert not {key for key in after["metadata"].get("annotations", {}) if key.startswith("drawbridge.dev/")}
+    translated_pod, _ = mutated(gpu_pod())
+    translated_pod["metadata"]["annotations"][name] = FORGED[name]
+    reviewed, outcome = mutated(translated_pod)
+    assert not {key for key in reviewed["metadata"].get("annotations", {}) if key.startswith("drawbridge.dev/")}
     assert outcome.record.outcome == "cleaned"
 
 
-def test_a_pod_with_too_large_annotations_is_left():
+def test_a_pod_with_too_large_annotations_is_not_translated():
     large = gpu_pod(annotations={"team": "x" * (256 * 1024 - 200)})
-    after, outcome = mutated(large)
-    assert after == large
+    reviewed, outcome = mutated(large)
+    assert reviewed == large
     assert "256 KiB" in answer(outcome)["warnings"][0]
     assert {str(decision.outcome) for decision in outcome.record.decisions} == {"left"}
 
 
 def test_a_refusal_has_code_remedy_and_skip_label():
-    after = translated(gpu_pod(limits={"nvidia.com/gpu": "16"}))
-    message = answer(validated(after))["status"]["message"]
+    translated_pod = translated(gpu_pod(limits={"nvidia.com/gpu": "16"}))
+    message = answer(validated(translated_pod))["status"]["message"]
     for part in (
         "container main (nvidia.com/gpu: 16) requests 16 devices",
         "largest node has 4",

@@ -1,4 +1,7 @@
-"""Extended resources: the pods that get claims for the bridge, and the warnings for pods that a fence excludes."""
+"""Extended resources with the bridge (drawbridge's allocator): which pods are translated, and warnings about the fence.
+
+The fence is a taint that keeps other schedulers from the devices of the bridge's drivers.
+"""
 
 import base64
 import json
@@ -11,10 +14,10 @@ from tests.webhook.admission.extended_resources import (
     FENCED,
     GPU,
     IMPLICIT,
-    at_webhook,
-    plugin,
-    pod_asking_for,
-    publishing,
+    gpu_slice,
+    plugin_node,
+    pod_requesting,
+    webhook_response,
     world,
 )
 from tests.webhook.admission.reviews import answer, mutated, review
@@ -27,28 +30,28 @@ def translates(state, item):
     return bool(decide_object(item, state).templates)
 
 
-def test_the_bridge_takes_only_pods_of_its_drivers():
+def test_only_pods_of_the_drivers_of_the_bridge_are_translated():
     bridge = {"schedulerName": "drawbridge", "drivers": [DRIVER]}
     state = world(bridge=bridge)
-    assert translates(state, pod_asking_for(2))
-    assert json.loads(base64.b64decode(at_webhook(pod_asking_for(2), state)["patch"]))
-    assert not translates(world(), pod_asking_for(2))
-    assert not translates(world(bridge=bridge | {"drivers": ["gpu.amd.com"]}), pod_asking_for(2))
+    assert translates(state, pod_requesting(2))
+    assert json.loads(base64.b64decode(webhook_response(pod_requesting(2), state)["patch"]))
+    assert not translates(world(), pod_requesting(2))
+    assert not translates(world(bridge=bridge | {"drivers": ["gpu.amd.com"]}), pod_requesting(2))
 
 
-def test_a_fenced_pod_is_warned_unless_the_bridge_claims():
+def test_an_untranslated_pod_of_another_scheduler_gets_a_warning_about_the_fence():
     state = world(bridge=FENCED, rules=[taint_rule(DRIVER)])
-    left = pod_asking_for(1, annotations={"drawbridge.dev/extended-resources": "leave"})
-    tainted, warning = at_webhook(left, state)["warnings"]
+    untranslated = pod_requesting(1, annotations={"drawbridge.dev/extended-resources": "leave"})
+    tainted, warning = webhook_response(untranslated, state)["warnings"]
     assert tainted.startswith("no node can serve this pod now")
     assert f"but `bridge.fence` reserves the devices of {DRIVER} for another scheduler" in warning
-    left["spec"]["schedulerName"] = "drawbridge"
-    assert "warnings" not in at_webhook(left, state)
-    assert "warnings" not in at_webhook(pod_asking_for(1), state)
+    untranslated["spec"]["schedulerName"] = "drawbridge"
+    assert "warnings" not in webhook_response(untranslated, state)
+    assert "warnings" not in webhook_response(pod_requesting(1), state)
 
 
 UNDESCRIBED = "example.com/accelerator"
-SHARED = publishing(1)
+SHARED = gpu_slice(1)
 SHARED["spec"]["devices"][0]["allowMultipleAllocations"] = True
 
 
@@ -65,22 +68,22 @@ SHARED["spec"]["devices"][0]["allowMultipleAllocations"] = True
         pytest.param(GPU, {"slices": SHARED}, id="shared devices"),
     ],
 )
-def test_a_pod_fenced_from_its_driver_is_warned(key, extra, fenced):
+def test_a_pod_that_a_fence_keeps_from_its_driver_gets_a_warning(key, extra, fenced):
     bridge = {"bridge": FENCED if fenced == "wanted" else FENCED | {"fence": False}}
     state = world(**bridge, **extra, rules=[taint_rule(DRIVER)] if fenced == "there" else ())
     decisions = [
-        decision for decision in decide_object(pod_asking_for(1, key), state).decisions if decision.code == "D218"
+        decision for decision in decide_object(pod_requesting(1, key), state).decisions if decision.code == "D218"
     ]
     [decision] = decisions
     assert (decision.container, decision.key) == ("main", key)
     fenced = f"a fence keeps the devices of {DRIVER} from scheduler default-scheduler"
     assert decision.detail == f"{fenced}, so no node can serve this request"
     assert decision.remedy == "set schedulerName: drawbridge on the pod"
-    response = at_webhook(pod_asking_for(1, key), state)
+    response = webhook_response(pod_requesting(1, key), state)
     [warning] = [text for text in response["warnings"] if "a fence keeps" in text]
     assert warning.startswith(f"container main: {key}: {decision.detail}")
     assert response["auditAnnotations"]["outcome"] == "left"
-    item = pod_asking_for(1, key)
+    item = pod_requesting(1, key)
     workload = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -93,19 +96,21 @@ def test_a_pod_fenced_from_its_driver_is_warned(key, extra, fenced):
     assert any("a fence keeps" in text for text in response["warnings"])
     item["spec"]["schedulerName"] = "drawbridge"
     assert not [decision for decision in decide_object(item, state).decisions if decision.code]
-    assert not any("a fence keeps" in text for text in at_webhook(item, state).get("warnings", ()))
-    apart = world(bridge=FENCED | {"fence": False}, **extra)
-    assert not [decision for decision in decide_object(pod_asking_for(1, key), apart).decisions if decision.code]
+    assert not any("a fence keeps" in text for text in webhook_response(item, state).get("warnings", ()))
+    unfenced_state = world(bridge=FENCED | {"fence": False}, **extra)
+    assert not [
+        decision for decision in decide_object(pod_requesting(1, key), unfenced_state).decisions if decision.code
+    ]
 
 
-def test_a_fenced_pod_is_told_that_only_the_plugin_remains():
-    state = world(bridge=FENCED, nodes=[plugin("b", "4")])
-    [decision] = [decision for decision in decide_object(pod_asking_for(1), state).decisions if decision.code]
+def test_a_warning_about_the_fence_names_the_remaining_device_plugins():
+    state = world(bridge=FENCED, nodes=[plugin_node("b", "4")])
+    [decision] = [decision for decision in decide_object(pod_requesting(1), state).decisions if decision.code]
     assert decision.detail.endswith("so only device plugins can serve this request")
 
 
 @pytest.mark.parametrize(
-    ("policy", "annotation", "done"),
+    ("policy", "annotation", "is_translated"),
     [
         ({"default": "translate"}, None, True),
         ({"drivers": {DRIVER: "translate"}}, None, True),
@@ -116,30 +121,34 @@ def test_a_fenced_pod_is_told_that_only_the_plugin_remains():
         ({"default": "translate"}, "Leave", True),
     ],
 )
-def test_pod_namespace_driver_and_default_decide_about_translation(policy, annotation, done):
+def test_translation_depends_on_pod_namespace_driver_and_default(policy, annotation, is_translated):
     annotations = {"drawbridge.dev/extended-resources": annotation} if annotation else {}
-    item = pod_asking_for(1, annotations=annotations, namespace="ns")
+    item = pod_requesting(1, annotations=annotations, namespace="ns")
     verdict = decide_object(item, world(extendedResources=policy))
-    assert bool(verdict.templates) is done
+    assert bool(verdict.templates) is is_translated
     assert bool(verdict.warnings) is (annotation == "Leave")
 
 
 def test_a_changed_setting_does_not_affect_running_pods():
     leave, translate = world(), world(extendedResources={"default": "translate"})
-    plain = pod_asking_for(1)
+    plain = pod_requesting(1)
     translated, _ = mutated(plain, translate)
     for state in (leave, translate):
-        same = admission.decide_review("mutate", review(plain, operation="UPDATE", old=plain), state)
-        assert "patch" not in answer(same)
-        again = admission.decide_review("mutate", review(plain, operation="UPDATE", old=translated), state)
-        assert "/spec/containers/0/resources/limits" in base64.b64decode(answer(again)["patch"]).decode()
+        outcome_of_plain = admission.decide_review("mutate", review(plain, operation="UPDATE", old=plain), state)
+        assert "patch" not in answer(outcome_of_plain)
+        outcome_of_translated = admission.decide_review(
+            "mutate", review(plain, operation="UPDATE", old=translated), state
+        )
+        assert (
+            "/spec/containers/0/resources/limits" in base64.b64decode(answer(outcome_of_translated)["patch"]).decode()
+        )
 
 
 def test_an_extended_resource_is_judged_for_the_new_scheduler():
-    item = pod_asking_for(1)
+    item = pod_requesting(1)
     item["spec"]["containers"] += [
         {"name": "beside", "resources": {"limits": {IMPLICIT: "1"}, "requests": {IMPLICIT: "1"}}}
     ]
-    response = at_webhook(item, world(bridge=FENCED, rules=[taint_rule(DRIVER)]))
+    response = webhook_response(item, world(bridge=FENCED, rules=[taint_rule(DRIVER)]))
     assert response["patch"]
     assert "warnings" not in response

@@ -1,4 +1,4 @@
-"""Feasibility: whether the devices of a fleet can ever serve the claims of a pod."""
+"""Feasibility: whether the devices of the cluster can ever serve the claims of a pod."""
 
 import pytest
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ def test_a_claim_that_free_devices_serve_fits():
     assert judge(stock(), [claim_for(4)]).verdict is Feasibility.FITS
 
 
-def test_more_than_any_node_has_never_fits():
+def test_a_claim_for_more_than_any_node_has_never_fits():
     judgement = judge(stock(), [claim_for(5)])
     assert judgement.verdict is Feasibility.NEVER
     assert "none of the 2 nodes" in judgement.text
@@ -32,7 +32,7 @@ def test_more_than_any_node_has_never_fits():
 
 
 def test_an_allocated_device_is_busy():
-    holders = [claim_for(4, name="holder", held=[f"gpu-{i}" for i in range(4)])]
+    holders = [claim_for(4, name="holder", held_devices=[f"gpu-{i}" for i in range(4)])]
     judgement = judge(stock(*holders, nodes=("n0",)), [claim_for(1)])
     assert judgement.verdict is Feasibility.BUSY
     assert "n0" in judgement.text
@@ -77,7 +77,7 @@ def test_an_incomplete_pool_does_not_make_a_claim_impossible():
 
 
 @pytest.mark.parametrize(("keeps", "verdict"), [(True, Feasibility.BUSY), (False, Feasibility.NEVER)])
-def test_an_empty_newer_generation_makes_a_claim_impossible(keeps, verdict):
+def test_a_claim_is_impossible_once_only_an_empty_newer_generation_exists(keeps, verdict):
     old = gpu_slice("n0", 4)
     pool = replace(old.spec.pool, generation=2)
     meta, spec = replace(old.metadata, name="new"), replace(old.spec, pool=pool, devices=())
@@ -94,12 +94,12 @@ def test_a_selector_that_fails_at_run_time_is_not_refused():
     assert "error" in judgement.text
 
 
-def test_a_cluster_without_any_slice_promises_nothing():
+def test_the_verdict_is_unknown_without_any_slice():
     empty = Stock.of(nodes=[typed_node("n0")], classes=[typed_class()])
     assert judge(empty, [claim_for(1)]).verdict is Feasibility.UNKNOWN
 
 
-def test_an_alternative_that_exists_makes_an_unknown_class_harmless():
+def test_a_request_with_one_known_class_among_its_alternatives_is_not_refused():
     sub = [{"name": n, "deviceClassName": c, "allocationMode": "ExactCount", "count": 1} for n, c in (("a", "nope"), ("b", DRIVER))]  # fmt: skip
     value = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "r", "firstAvailable": sub}]}}}
     judgement = judge(stock(), [wire.convert(value, ResourceClaim)])
@@ -116,11 +116,11 @@ def test_an_alternative_that_exists_makes_an_unknown_class_harmless():
     ],
 )
 def test_the_remedy_splits_a_too_large_amount_over_several_devices(memory, count, remedy):
-    wanted = typed(claim("c", exactly(DRIVER, count=count, memory=memory), namespace="ns"))
-    assert judge(stock(), [wanted]).remedy == f"request at most {remedy}"
+    claim_ = typed(claim("c", exactly(DRIVER, count=count, memory=memory), namespace="ns"))
+    assert judge(stock(), [claim_]).remedy == f"request at most {remedy}"
 
 
-def test_a_search_that_runs_out_of_steps_promises_nothing():
+def test_the_verdict_is_unknown_if_the_search_runs_out_of_steps():
     assert judge(stock(), [claim_for(4)], steps=0).verdict is Feasibility.UNKNOWN
 
 
@@ -134,31 +134,33 @@ def test_a_small_budget_yields_only_never_or_unknown():
 
 
 def test_equal_claims_beyond_a_node_report_the_sum():
-    equal = judge(stock(), [claim_for(name=f"c{at}") for at in range(5)])
-    assert (equal.code, equal.remedy) == (Code.TOO_MANY, "request at most 4 devices in total")
-    requests = "; ".join(f"claim c{at}, request r" for at in range(4))
-    assert equal.text.endswith(f"{requests} and 1 more together request 5 devices of class {DRIVER} on one node, but the largest node has 4")  # fmt: skip
-    many = judge(stock(), [claim_for(name=f"c{at}") for at in range(40)])
-    assert "together request 40 devices" in many.text
+    of_equal_claims = judge(stock(), [claim_for(name=f"c{index}") for index in range(5)])
+    assert (of_equal_claims.code, of_equal_claims.remedy) == (Code.TOO_MANY, "request at most 4 devices in total")
+    requests = "; ".join(f"claim c{index}, request r" for index in range(4))
+    assert of_equal_claims.text.endswith(f"{requests} and 1 more together request 5 devices of class {DRIVER} on one node, but the largest node has 4")  # fmt: skip
+    of_many_claims = judge(stock(), [claim_for(name=f"c{index}") for index in range(40)])
+    assert "together request 40 devices" in of_many_claims.text
     main = "container main (nvidia.com/gpu: 40)"
-    asker = PodClaim("", users=("main",), amounts={"nvidia.com/gpu": 40})
-    judgement = judge(stock(), [claim_for(32, name="a"), claim_for(8, name="b")], generated={"a": asker, "b": asker})
-    assert f"{main} requests 40 devices" in judgement.text, "more than one claim holds"
+    pod_claim = PodClaim("", users=("main",), amounts={"nvidia.com/gpu": 40})
+    judgement = judge(
+        stock(), [claim_for(32, name="a"), claim_for(8, name="b")], generated={"a": pod_claim, "b": pod_claim}
+    )
+    assert f"{main} requests 40 devices" in judgement.text, "the two claims of one container are not added up"
     assert (judgement.claim, judgement.remedy) == (
         "a",
         "request at most 4 devices in container main",
     )
 
 
-ODD = {
+DIFFERENT = {
     "selector": claim_for(3, name="d", cel="true"),
     "constraint": claim_for(3, name="d", requests=["r"], distinctAttribute="x/y"),
 }
 
 
-@pytest.mark.parametrize("odd", ODD)
-def test_claims_for_different_devices_are_not_added_up(odd):
-    judgement = judge(stock(), [claim_for(2), ODD[odd]])
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_claims_for_different_devices_are_not_added_up(name):
+    judgement = judge(stock(), [claim_for(2), DIFFERENT[name]])
     assert judgement.verdict is Feasibility.NEVER
     assert "together" not in judgement.text
 
@@ -172,16 +174,16 @@ def test_shareable_devices_are_not_counted_as_whole_devices():
     assert "together" not in judgement.text
 
 
-CURED = {
+CURABLE = {
     "a taint": ({"key": "maintenance", "effect": "NoSchedule"}, {}),
     "a pool that is not complete": (None, {"slices": 2}),
 }
 
 
-@pytest.mark.parametrize("what", CURED)
-def test_a_curable_obstacle_is_never_impossible_without_budget(what):
-    """This holds for every budget: the search may end before the obstacles are checked completely."""
-    taint, pools = CURED[what]
+@pytest.mark.parametrize("obstacle", CURABLE)
+def test_a_claim_that_waits_for_a_curable_obstacle_is_never_judged_impossible(obstacle):
+    """The test uses many budgets, with which the search ends before all obstacles are checked."""
+    taint, pools = CURABLE[obstacle]
     rules = []
     if taint:
         spec = {"deviceSelector": {"driver": DRIVER, "device": "gpu-8"}, "taint": taint}
@@ -189,16 +191,16 @@ def test_a_curable_obstacle_is_never_impossible_without_budget(what):
     fleet = stock(*rules, nodes=("n0",), count=9, **pools)
     verdicts = set()
     for steps in range(10, 3_000, 31):
-        judgement = judge(fleet, [claim_for(name=f"c{at}") for at in range(9)], budget=Budget(steps))
+        judgement = judge(fleet, [claim_for(name=f"c{index}") for index in range(9)], budget=Budget(steps))
         verdicts.add(judgement.verdict)
-        assert "spent" not in judgement.text, "a question that ended early gives no reason"
+        assert "spent" not in judgement.text, "a search that ended early gives the budget as its reason"
     assert verdicts == {Feasibility.UNKNOWN, Feasibility.BUSY} - ({Feasibility.UNKNOWN} if pools else set())
 
 
-def test_no_insufficient_amount_is_offered_after_a_timeout():
-    whole = judge(stock(), [claim_for(9)]).remedy
-    assert "at most 4 devices" in whole
+def test_a_remedy_never_offers_an_amount_that_was_not_fully_checked():
+    full_remedy = judge(stock(), [claim_for(9)]).remedy
+    assert "at most 4 devices" in full_remedy
     assert {judge(stock(), [claim_for(9)], budget=Budget(steps)).remedy for steps in range(10, 2_000, 13)} == {
         "",
-        whole,
+        full_remedy,
     }

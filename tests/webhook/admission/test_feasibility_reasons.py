@@ -1,4 +1,4 @@
-"""Feasibility: the reasons and remedies of a refusal, and their caches."""
+"""Feasibility: the reasons and remedies of a refusal, and the caches of reasons."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from webhook.refusals import Code
 from webhook.translate import PodClaim
 
 
-def test_a_device_plugin_key_is_not_offered_another_class():
+def test_a_remedy_for_a_device_plugin_key_names_no_other_class():
     fleet = stock(typed_class("none", "false"))
     assert judge(fleet, [claim_for(class_="none")]).remedy == f"use DeviceClass {DRIVER} in claim c, request r"
     judgement = judge(fleet, [claim_for(class_="none")], generated={"c": PodClaim("", users=("main",))})
@@ -35,8 +35,8 @@ def test_a_device_plugin_key_is_not_offered_another_class():
 )
 def test_a_class_without_devices_is_reported_without_its_selector_expressions(class_name, words):
     fleet = stock(typed_class(class_name, "device.driver == 'gone.example.com' && device.attributes['x'].y == 'z'"))
-    for more in ((), (claim_for(4, name="held", held=[f"gpu-{at}" for at in range(4)]),)):
-        judgement = judge(stock(*fleet.classes.values(), *more), [claim_for(class_=class_name)])
+    for holders in ((), (claim_for(4, name="held", held_devices=[f"gpu-{index}" for index in range(4)]),)):
+        judgement = judge(stock(*fleet.classes.values(), *holders), [claim_for(class_=class_name)])
         assert (judgement.verdict, judgement.code) == (Feasibility.NEVER, Code.NO_DEVICE)
         assert judgement.text.startswith(
             f"none of the 2 nodes can serve this pod, even with all devices free: claim c, request r requests class {class_name}, but {words}"
@@ -58,7 +58,7 @@ def test_alternatives_of_empty_classes_are_reported_together():
 def alternatives(*classes, cel=None):
     selectors = [{"cel": {"expression": cel}}] if cel else []
     body = {"allocationMode": "ExactCount", "count": 1, "selectors": selectors}
-    listed = [{"name": f"s{at}", "deviceClassName": name} | body for at, name in enumerate(classes)]
+    listed = [{"name": f"s{index}", "deviceClassName": name} | body for index, name in enumerate(classes)]
     requests = [{"name": "r", "firstAvailable": listed}]
     value = {"metadata": {"name": "c", "namespace": "ns"}, "spec": {"devices": {"requests": requests}}}
     return wire.convert(value, ResourceClaim)
@@ -74,8 +74,11 @@ def test_existing_products_and_profiles_are_listed():
                 "nodeName": "n0",
                 "pool": {"name": "n0", "generation": 1, "resourceSliceCount": 1},
                 "devices": [
-                    {"name": f"g{at}", "attributes": {"productName": {"string": name}, "uuid": {"string": f"u{at}"}}}
-                    for at, name in enumerate(("L40S", "H100"))
+                    {
+                        "name": f"g{index}",
+                        "attributes": {"productName": {"string": name}, "uuid": {"string": f"u{index}"}},
+                    }
+                    for index, name in enumerate(("L40S", "H100"))
                 ],
             },
         },
@@ -88,9 +91,9 @@ def test_existing_products_and_profiles_are_listed():
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
 def test_the_offered_class_is_independent_of_informer_order(names):
-    others = [typed_class(name, f"device.driver == '{DRIVER}'") for name in names]
+    classes = [typed_class(name, f"device.driver == '{DRIVER}'") for name in names]
     assert (
-        judge(stock(typed_class("none", "false"), *others), [claim_for(class_="none")]).remedy
+        judge(stock(typed_class("none", "false"), *classes), [claim_for(class_="none")]).remedy
         == "use DeviceClass a in claim c, request r"
     )
 
@@ -112,8 +115,8 @@ def test_a_missing_product_never_fits_and_existing_ones_are_listed():
     assert "device.attributes" not in judgement.text
 
 
-@pytest.mark.parametrize("more", ["", " && device.attributes['gpu.nvidia.com'].productName == 'A100'"])
-def test_an_unpublished_attribute_is_reported_as_the_cause(more):
+@pytest.mark.parametrize("condition", ["", " && device.attributes['gpu.nvidia.com'].productName == 'A100'"])
+def test_an_unpublished_attribute_is_reported_as_the_cause(condition):
     fleet = Stock.of(
         nodes=[typed_node("n0")],
         slices=[gpu_slice("n0", 1, attributes={"productName": {"string": "A100"}})],
@@ -123,13 +126,13 @@ def test_an_unpublished_attribute_is_reported_as_the_cause(more):
         fleet,
         [
             claim_for(
-                cel=f'"room" in device.attributes["{DRIVER}"] && device.attributes["{DRIVER}"]["room"] == "b"{more}'
+                cel=f'"room" in device.attributes["{DRIVER}"] && device.attributes["{DRIVER}"]["room"] == "b"{condition}'
             )
         ],
     )
     assert judgement.code == Code.NO_DEVICE
     assert "requests; no device publishes room" in judgement.text
-    assert ("published values of productName: A100" in judgement.text) is bool(more)
+    assert ("published values of productName: A100" in judgement.text) is bool(condition)
     assert judgement.remedy.startswith("request a device that a node has")
 
 
@@ -143,8 +146,8 @@ def test_a_reason_names_the_container_and_not_the_generated_claim():
     assert "claim" not in judgement.text
 
 
-def test_an_offered_amount_was_tried_on_the_largest_node():
-    """The fleet has 20 kinds of node, more than the search for reasons compares, and the largest is the last one."""
+def test_a_remedy_offers_the_amount_of_the_largest_node():
+    """The cluster has 20 kinds of node, more than the search for reasons compares. The largest node is the last one."""
     nodes = [typed_node(f"n{i}") for i in range(20)]
     slices = [gpu_slice(f"n{i}", i + 1, memory=f"{i + 1}Gi") for i in range(20)]
     fleet = Stock.of(nodes=nodes, slices=slices, classes=[typed_class()])
@@ -154,7 +157,7 @@ def test_an_offered_amount_was_tried_on_the_largest_node():
 
 
 def test_a_single_tainted_node_kind_makes_a_verdict_temporary():
-    """The reasons come from the first kinds of node only. Whether the verdict may change is computed from all kinds."""
+    """The reasons are from the first kinds of node only. All kinds determine whether the verdict may change."""
     names = [f"n{i:02}" for i in range(MAX_KINDS + 2)]
     small = [gpu_slice(name, 1 + i) for i, name in enumerate(names[1:])]
     tainted = gpu_slice(names[0], 40, taints=[{"key": "broken", "effect": "NoSchedule"}])
@@ -165,23 +168,23 @@ def test_a_single_tainted_node_kind_makes_a_verdict_temporary():
 
 
 @pytest.fixture
-def diagnosed(monkeypatch):
-    """Record the names of the claims of each search for reasons."""
+def searched_claims(monkeypatch):
+    """For each search for reasons, record the names of the claims."""
     names = []
     judge_idle = feasibility._Diagnosis.judge_idle
 
-    def searching(self):
+    def record_and_judge(self):
         names.append([claim.metadata.name for claim in self.claims])
         return judge_idle(self)
 
-    monkeypatch.setattr(feasibility._Diagnosis, "judge_idle", searching)
+    monkeypatch.setattr(feasibility._Diagnosis, "judge_idle", record_and_judge)
     return names
 
 
-def test_equal_claims_on_one_stock_share_a_search_for_reasons(diagnosed):
-    here, memo = stock(), FleetMemo()
-    refused = [judge(here, [claim_for(5)], memo=memo) for _ in range(3)]
-    assert diagnosed == [["c"]]
+def test_equal_claims_on_one_stock_share_a_search_for_reasons(searched_claims):
+    fleet, memo = stock(), FleetMemo()
+    refused = [judge(fleet, [claim_for(5)], memo=memo) for _ in range(3)]
+    assert searched_claims == [["c"]]
     assert refused == [judge(stock(), [claim_for(5)])] * 3
 
 
@@ -199,43 +202,43 @@ def test_equal_claims_on_one_stock_share_a_search_for_reasons(diagnosed):
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_reasons_are_not_reused_for_another_question(diagnosed, change):
+def test_reasons_are_not_reused_for_another_question(searched_claims, change):
     question = {"stock": stock(), "claims": [claim_for(5)]}
     memo = FleetMemo()
-    before = judge(**question, memo=memo)
+    first_judgement = judge(**question, memo=memo)
     question |= change
     judgement = judge(**question, memo=memo)
     assert judgement == judge(**question)
-    assert judgement != before
-    assert len(diagnosed) > 2
+    assert judgement != first_judgement
+    assert len(searched_claims) > 2
 
 
 def test_other_reachable_nodes_need_a_new_search_for_reasons():
     sizes = {"n0": 2, "n1": 4, "n2": 8}
-    here = Stock.of(
+    fleet = Stock.of(
         nodes=[typed_node(name) for name in sizes],
         slices=[gpu_slice(name, count) for name, count in sizes.items()],
         classes=[typed_class()],
     )
     memo = FleetMemo()
-    judgement = {name: judge(here, [claim_for(6)], within=frozenset({name}), memo=memo) for name in sizes}
-    assert judgement == {name: judge(here, [claim_for(6)], within=frozenset({name})) for name in sizes}
+    judgement = {name: judge(fleet, [claim_for(6)], within=frozenset({name}), memo=memo) for name in sizes}
+    assert judgement == {name: judge(fleet, [claim_for(6)], within=frozenset({name})) for name in sizes}
     assert len(set(judgement.values())) == 3
 
 
-def test_incomplete_reasons_are_not_remembered(diagnosed):
-    here, memo = stock(), FleetMemo()
+def test_incomplete_reasons_are_not_cached(searched_claims):
+    fleet, memo = stock(), FleetMemo()
     answers = iter([False] * 3)
-    late = judge(here, [claim_for(5)], memo=memo, budget=Budget(1_000_000, lambda: next(answers, True)))
-    whole = judge(here, [claim_for(5)], memo=memo)
-    assert late != whole == judge(here, [claim_for(5)])
-    assert len(diagnosed) == 3
+    late_judgement = judge(fleet, [claim_for(5)], memo=memo, budget=Budget(1_000_000, lambda: next(answers, True)))
+    full_judgement = judge(fleet, [claim_for(5)], memo=memo)
+    assert late_judgement != full_judgement == judge(fleet, [claim_for(5)])
+    assert len(searched_claims) == 3
 
 
-def test_remembered_conclusions_are_bounded_and_end_with_the_stock(monkeypatch):
+def test_cached_conclusions_are_bounded_and_belong_to_one_stock(monkeypatch):
     monkeypatch.setattr(feasibility._Diagnosis, "judge_idle", lambda _: feasibility.Judgement(Feasibility.BUSY, "x"))
-    here, memo = stock(), FleetMemo()
+    fleet, memo = stock(), FleetMemo()
     for number in range(6_000):
-        judge(here, [claim_for(5, name=f"c{number}")], memo=memo)
-    assert 1_000 < len(memo.conclusions(here)) < 5_000
+        judge(fleet, [claim_for(5, name=f"c{number}")], memo=memo)
+    assert 1_000 < len(memo.conclusions(fleet)) < 5_000
     assert len(memo.conclusions(stock())) == 0

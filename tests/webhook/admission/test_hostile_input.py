@@ -1,4 +1,4 @@
-"""Nothing that can be written as JSON makes the translator or the configuration reader fail."""
+"""No JSON value makes the translation of pods or the decoding of configurations fail."""
 
 import copy
 
@@ -48,12 +48,12 @@ SEEDS = [
 ]
 
 
-def places(value, path=()):
-    """Every place in a JSON value."""
+def paths_in(value, path=()):
+    """Yield the path of every value in a JSON value."""
     yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
-        yield from places(inner, (*path, key))
+        yield from paths_in(inner, (*path, key))
 
 
 @st.composite
@@ -61,7 +61,7 @@ def spoiled(draw, seeds):
     """Draw a valid value with some parts replaced by random values."""
     value = copy.deepcopy(draw(st.sampled_from(seeds)))
     for _ in range(draw(st.integers(1, 3))):
-        path = draw(st.sampled_from(list(places(value))))
+        path = draw(st.sampled_from(list(paths_in(value))))
         replacement = draw(values)
         if not path:
             value = replacement
@@ -73,25 +73,25 @@ def spoiled(draw, seeds):
     return value
 
 
-many = settings(max_examples=draws(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many_examples = settings(max_examples=draws(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 STATE = State(configuration=configured(**WHOLE, **SIZES), fleet=example_fleet(), keys=(KEY,))
 
 
-@many
+@many_examples
 @given(spoiled(SEEDS))
-def test_a_spoiled_pod_never_causes_an_error(value):
+def test_a_pod_with_random_parts_never_causes_an_error(value):
     if not isinstance(value, dict):
         return
-    done = translate(value, STATE, namespace="n", sign=True)
-    if done.changed:
-        after = patched(value, done)
-        assert not translate(after, STATE, namespace="n", sign=True).templates
-        patched(value, replayed(value, after))
+    translation = translate(value, STATE, namespace="n", sign=True)
+    if translation.changed:
+        translated_pod = patched(value, translation)
+        assert not translate(translated_pod, STATE, namespace="n", sign=True).templates
+        patched(value, replayed(value, translated_pod))
 
 
-@many
+@many_examples
 @given(spoiled([{"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": SEEDS[0]}}]), st.booleans())
-def test_a_spoiled_workload_never_causes_an_error(value, unknown):
+def test_a_workload_with_random_parts_never_causes_an_error(value, unknown):
     if isinstance(value, dict):
         decide_object(value, STATE, rewrite_unknown=unknown)
 
@@ -111,8 +111,8 @@ GOOD = {
 }
 
 
-@many
+@many_examples
 @given(spoiled([GOOD]))
-def test_a_spoiled_configuration_is_valid_or_has_findings(value):
+def test_a_configuration_with_random_parts_is_valid_or_has_findings(value):
     configuration, findings = read_configuration(value)
     assert (configuration is None) == bool(findings)

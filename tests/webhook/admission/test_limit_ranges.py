@@ -1,4 +1,4 @@
-"""Pods in files are judged with the defaults of LimitRanges, and the patch does not write these defaults."""
+"""Pods in files are judged with the defaults of LimitRanges. The patch does not write these defaults."""
 
 import copy
 
@@ -26,9 +26,9 @@ def limit_range(*items, name="l"):
 
 
 def pod_of(*containers, init=(), namespace="n", **metadata):
-    """A pod of the namespace n with these containers."""
-    first = {"initContainers": list(init)} if init else {}
-    return pod(namespace=namespace, containers=list(containers), **first, **metadata)
+    """Return a pod of the namespace n with these containers."""
+    init_containers = {"initContainers": list(init)} if init else {}
+    return pod(namespace=namespace, containers=list(containers), **init_containers, **metadata)
 
 
 def state(*ranges, **fields):
@@ -54,67 +54,69 @@ RESOURCES = st.one_of(st.none(), st.fixed_dictionaries({}, optional={"limits": A
 CONTAINERS = RESOURCES.map(lambda some: {"name": "c", "image": "i"} | ({} if some is None else {"resources": some}))
 
 
-def plainly(value):
+def without_empty_resources(value):
     """Return a pod without empty parts of resources."""
-    made = copy.deepcopy(value)
-    for each_container in [*made["spec"].get("initContainers", []), *made["spec"]["containers"]]:
+    copy_ = copy.deepcopy(value)
+    for each_container in [*copy_["spec"].get("initContainers", []), *copy_["spec"]["containers"]]:
         resources = {part: amounts for part, amounts in each_container.pop("resources", {}).items() if amounts}
         if resources:
             each_container["resources"] = resources
-    return made
+    return copy_
 
 
 @settings(max_examples=draws(2_000), deadline=None)
 @given(RANGES, st.lists(CONTAINERS, min_size=1, max_size=2), st.lists(CONTAINERS, max_size=1))
-def test_a_pod_is_judged_as_limit_ranger_defaults_it(ranges, containers, init):
-    made = [limit_range(*items, name=f"l{i}") for i, items in enumerate(ranges)]
+def test_a_pod_is_judged_with_the_defaults_that_limit_ranger_sets(ranges, containers, init):
+    limit_ranges = [limit_range(*items, name=f"l{i}") for i, items in enumerate(ranges)]
     value = pod_of(*containers, init=init)
-    before = copy.deepcopy(value)
-    filled = fill_in(value, state(*made))
-    assert value == before
-    assert plainly(with_requests(filled.object)) == plainly(admitted(value, made))
-    # The defaults are removed from every result.
+    original = copy.deepcopy(value)
+    filled = fill_in(value, state(*limit_ranges))
+    assert value == original
+    assert without_empty_resources(with_requests(filled.object)) == without_empty_resources(
+        admitted(value, limit_ranges)
+    )
+    # `undo` removes the defaults from every result.
     marked = ({"op": "add", "path": "/spec/containers/0/resources", "value": {**filled.object["spec"]["containers"][0].get("resources", {}), "claims": [{"name": "x"}]}},)  # fmt: skip
     undone = apply_json_patch(value, filled.undo(marked))
     value["spec"]["containers"][0].setdefault("resources", {})["claims"] = [{"name": "x"}]
-    assert plainly(undone) == plainly(value)
+    assert without_empty_resources(undone) == without_empty_resources(value)
     assert filled.undo(()) == ()
 
 
 def test_a_pod_guaranteed_by_limit_range_defaults_gets_cpu_claims():
     """The patch does not write the defaults of the LimitRange into the pod."""
-    now = state(limit_range({"default": TWO}))
+    with_defaults = state(limit_range({"default": TWO}))
     value = pod_of({"name": "c", "image": "i"}, {"name": "d", "image": "i", "resources": {"limits": {"cpu": "3"}}})
-    done = decide_object(value, now)
-    after = apply_json_patch(value, done.operations)
-    assert [container["resources"] for container in after["spec"]["containers"]] == [
+    verdict = decide_object(value, with_defaults)
+    translated = apply_json_patch(value, verdict.operations)
+    assert [container["resources"] for container in translated["spec"]["containers"]] == [
         {"claims": [{"name": "drawbridge-c-cpus"}]},
         {"limits": {"cpu": "3"}, "claims": [{"name": "drawbridge-d-cpus"}]},
     ]
-    assert decide_object(after, now).operations == ()
+    assert decide_object(translated, with_defaults).operations == ()
     assert decide_object(value, state()).operations == ()
-    assert decide_object(value | {"metadata": {"name": "p", "namespace": "other"}}, now).operations == ()
-    # A pod from a server has the defaults already.
-    assert decide_object(pod_of({"name": "c", "image": "i"}, uid="1"), now).operations == ()
+    assert decide_object(value | {"metadata": {"name": "p", "namespace": "other"}}, with_defaults).operations == ()
+    # A pod that was read from an API server has the defaults already.
+    assert decide_object(pod_of({"name": "c", "image": "i"}, uid="1"), with_defaults).operations == ()
 
 
 def test_a_translated_key_leaves_no_limit_range_default_behind():
-    now = state(limit_range({"default": {"cpu": "1"}, "defaultRequest": {"cpu": "100m", "memory": "1Gi"}}))
+    with_defaults = state(limit_range({"default": {"cpu": "1"}, "defaultRequest": {"cpu": "100m", "memory": "1Gi"}}))
     value = pod_of(container("c", {GPU: "1", "nvidia.com/gpumem": "1000", "nvidia.com/gpucores": "10"}))
-    after = apply_json_patch(value, decide_object(value, now).operations)
-    assert after["spec"]["containers"][0]["resources"] == {"claims": [{"name": "drawbridge-c-gpu"}]}
-    kept = pod_of(container("c", {GPU: "1", "cpu": "1"}))
-    after = apply_json_patch(kept, decide_object(kept, now).operations)
-    assert after["spec"]["containers"][0]["resources"] == {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}, "claims": [{"name": "drawbridge-c-gpu"}]}  # fmt: skip
+    translated = apply_json_patch(value, decide_object(value, with_defaults).operations)
+    assert translated["spec"]["containers"][0]["resources"] == {"claims": [{"name": "drawbridge-c-gpu"}]}
+    with_cpu = pod_of(container("c", {GPU: "1", "cpu": "1"}))
+    translated = apply_json_patch(with_cpu, decide_object(with_cpu, with_defaults).operations)
+    assert translated["spec"]["containers"][0]["resources"] == {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}, "claims": [{"name": "drawbridge-c-gpu"}]}  # fmt: skip
 
 
-def test_devices_added_by_a_limit_range_are_reported():
-    done = decide_object(pod_of({"name": "c", "image": "i"}), state(limit_range({"default": {GPU: "1"}})))
-    assert [(decision.container, decision.key, str(decision.outcome)) for decision in done.decisions] == [
+def test_a_device_request_that_a_limit_range_adds_is_reported():
+    verdict = decide_object(pod_of({"name": "c", "image": "i"}), state(limit_range({"default": {GPU: "1"}})))
+    assert [(decision.container, decision.key, str(decision.outcome)) for decision in verdict.decisions] == [
         ("c", GPU, "left")
     ]
-    assert "a LimitRange bounds it or fills it in" in done.decisions[0].detail
-    assert done.operations == ()
+    assert "a LimitRange bounds it or fills it in" in verdict.decisions[0].detail
+    assert verdict.operations == ()
 
 
 FOO = "example.com/foo"
@@ -122,32 +124,32 @@ FOO = "example.com/foo"
 
 @pytest.mark.parametrize("kind", ["Pod", "Deployment"])
 def test_limit_range_defaults_make_pods_valid_but_not_workloads(kind):
-    now = state(limit_range({"default": {FOO: "2"}}))
+    with_defaults = state(limit_range({"default": {FOO: "2"}}))
     value = pod_of({"name": "c", "image": "i", "resources": {"requests": {FOO: "2"}}})
     if kind == "Deployment":
         template = {"metadata": {"labels": {"a": "b"}}, "spec": value["spec"]}
         value = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "n"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}  # fmt: skip
     assert [decision.key for decision in decide_object(value, state()).decisions if decision.code] == [FOO]
-    refused = [decision.key for decision in decide_object(value, now).decisions if decision.code]
+    refused = [decision.key for decision in decide_object(value, with_defaults).decisions if decision.code]
     assert refused == ([] if kind == "Pod" else [FOO])
 
 
-def limited(name, again=False, **limits):
-    """Return a container with these limits; `again` makes it a sidecar."""
-    always = {"restartPolicy": "Always"} if again else {}
+def container_with_limits(name, is_sidecar=False, **limits):
+    """Return a container or, with `is_sidecar`, a sidecar with these limits."""
+    always = {"restartPolicy": "Always"} if is_sidecar else {}
     return {"name": name, "image": "i", "resources": {"limits": limits}} | always
 
 
 @pytest.mark.parametrize(
-    ("bounds", "init", "own", "messages"),
+    ("bounds", "init", "pod_resources", "messages"),
     [
         ({"max": {"cpu": "2"}}, (), {}, []),
         ({"max": {"cpu": "1"}}, (), {}, ["limit 2 is above 1", "request 2 is above 1"]),
-        ({"max": {"cpu": "2"}}, (limited("i", cpu="2"),), {}, []),
-        ({"max": {"cpu": "2"}}, (limited("i", cpu="3"),), {}, ["limit 3 is above 2", "request 3 is above 2"]),
-        ({"max": {"cpu": "2"}}, (limited("s", again=True, cpu="500m"),), {}, ["limit 2500m is above 2", "request 2500m is above 2"]),
-        ({"max": {"cpu": "3"}}, (limited("s", again=True, cpu="1"), limited("i", cpu="2")), {}, []),
-        ({"max": {"cpu": "3"}}, (limited("s", again=True, cpu="1"), limited("i", cpu="3")), {}, ["limit 4 is above 3", "request 4 is above 3"]),
+        ({"max": {"cpu": "2"}}, (container_with_limits("i", cpu="2"),), {}, []),
+        ({"max": {"cpu": "2"}}, (container_with_limits("i", cpu="3"),), {}, ["limit 3 is above 2", "request 3 is above 2"]),
+        ({"max": {"cpu": "2"}}, (container_with_limits("s", is_sidecar=True, cpu="500m"),), {}, ["limit 2500m is above 2", "request 2500m is above 2"]),
+        ({"max": {"cpu": "3"}}, (container_with_limits("s", is_sidecar=True, cpu="1"), container_with_limits("i", cpu="2")), {}, []),
+        ({"max": {"cpu": "3"}}, (container_with_limits("s", is_sidecar=True, cpu="1"), container_with_limits("i", cpu="3")), {}, ["limit 4 is above 3", "request 4 is above 3"]),
         ({"min": {"cpu": "3"}}, (), {}, ["request 2 is below 3", "limit 2 is below 3"]),
         ({"min": {"memory": "1Gi"}}, (), {}, ["the request is missing; the minimum is 1Gi"]),
         ({"max": {"cpu": "3"}}, (), {"limits": {"cpu": "4"}}, ["limit 4 is above 3"]),
@@ -156,9 +158,9 @@ def limited(name, again=False, **limits):
         ({"maxLimitRequestRatio": {"cpu": "2"}}, (), {"requests": {"cpu": "500m"}}, ["limit 2 is more than 2 times request 500m"]),
     ],
 )  # fmt: skip
-def test_each_limit_range_violation_of_a_whole_pod_is_named(bounds, init, own, messages):
-    value = pod_of(limited("a", cpu="1"), limited("b", cpu="1"), init=init)
-    value["spec"] |= {"resources": own} if own else {}
+def test_each_limit_range_violation_of_a_whole_pod_is_named(bounds, init, pod_resources, messages):
+    value = pod_of(container_with_limits("a", cpu="1"), container_with_limits("b", cpu="1"), init=init)
+    value["spec"] |= {"resources": pod_resources} if pod_resources else {}
     decisions = out_of_bounds(value, state(limit_range({"type": "Pod"} | bounds)))
     opening = "the API server would refuse the pod because of LimitRange l: all containers together: "
     assert [(decision.container, decision.detail) for decision in decisions] == [

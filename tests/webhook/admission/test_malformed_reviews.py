@@ -33,9 +33,9 @@ def test_an_amount_beyond_64_bits_is_refused(amount, is_accepted):
     assert [decision.outcome for decision in outcome.record.decisions] == ["left" if is_accepted else "refused"]
 
 
-def test_a_review_that_times_out_is_allowed_with_warning():
-    after = translated(gpu_pod(limits={"nvidia.com/gpu": "16"}))
-    outcome = admission.decide_review("validate", review(after), ENFORCE, is_out_of_time=lambda: True)
+def test_an_object_whose_review_times_out_is_admitted_with_a_warning():
+    pod = translated(gpu_pod(limits={"nvidia.com/gpu": "16"}))
+    outcome = admission.decide_review("validate", review(pod), ENFORCE, is_out_of_time=lambda: True)
     assert answer(outcome)["allowed"]
     assert "could not be decided in time" in answer(outcome)["warnings"][0]
     assert outcome.record.outcome == "undecided"
@@ -74,7 +74,7 @@ def test_a_malformed_object_always_gets_an_answer(seed):
                 assert response["uid"] == "u"
 
 
-def test_an_object_that_cannot_be_decoded_is_allowed():
+def test_a_claim_that_cannot_be_decoded_is_admitted():
     strange = gpu_claim()
     strange["spec"]["devices"]["requests"][0]["exactly"]["count"] = "from the future"
     response = answer(validated(strange, **claim_request()))
@@ -82,7 +82,7 @@ def test_an_object_that_cannot_be_decoded_is_allowed():
     assert "so it is not checked" in response["warnings"][0]
 
 
-def test_deep_nesting_is_a_bad_request():
+def test_a_deeply_nested_review_is_a_bad_request():
     deep = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"CREATE","object":{"spec":' + b"[" * 500_000  # fmt: skip
     with pytest.raises(reviews.ReviewError):
         admission.decide_review("mutate", deep + b"]" * 500_000 + b"}}}", ENFORCE)

@@ -18,7 +18,7 @@ def test_templates_are_signed_in_mode_enforce_only(mode):
 # Modes
 
 
-def test_observe_only_records_decisions():
+def test_mode_observe_only_records_decisions():
     for limits in ({"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"}):
         _, outcome = mutated(gpu_pod(limits=limits), state(mode="observe"))
         response = answer(outcome)
@@ -29,7 +29,7 @@ def test_observe_only_records_decisions():
         assert outcome.record.decisions
 
 
-def test_warn_warns_and_changes_nothing():
+def test_mode_warn_returns_warnings_and_no_patch():
     for limits in ({"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"}):
         _, outcome = mutated(gpu_pod(limits=limits), state(mode="warn"))
         response = answer(outcome)
@@ -38,12 +38,12 @@ def test_warn_warns_and_changes_nothing():
         assert "would" in response["warnings"][0]
 
 
-def test_warn_also_warns_of_impossible_claims():
+def test_mode_warn_also_returns_warnings_about_impossible_claims():
     _, outcome = mutated(gpu_pod(limits={"nvidia.com/gpu": "16"}), state(mode="warn"))
     assert any("even with all devices free" in text for text in answer(outcome)["warnings"])
 
 
-def test_off_makes_no_decision():
+def test_mode_off_makes_no_decision():
     _, outcome = mutated(gpu_pod(), state(mode="off"))
     assert untouched(outcome)
     assert not outcome.record.decisions
@@ -60,7 +60,7 @@ def test_a_namespace_label_sets_the_mode():
     assert mutated(gpu_pod(), current_state, namespace="other")[1].record.mode == "observe"
 
 
-def test_the_canary_covers_whole_workloads():
+def test_all_pods_of_a_workload_have_the_same_mode_in_a_canary():
     current_state = state(canary=50)
     modes = set()
     for index in range(40):

@@ -1,4 +1,7 @@
-"""No false denial of pods with extended resources: the scheduler's own code makes the claim for each node, and its allocator serves it."""
+"""The webhook refuses no pod with extended resources that a node could serve.
+
+For each node, the scheduler's own code makes the claim and its allocator tries to allocate the claim.
+"""
 
 import random
 from collections import Counter
@@ -21,7 +24,7 @@ pytestmark = [pytest.mark.oracle, pytest.mark.live]
 
 
 def case_of(seed):
-    """Up to three nodes with devices of two drivers or device plugins, two classes that may have one name, and a pod."""
+    """Return up to three nodes with devices of two drivers or of plugins, two classes that may have one resource name, and a pod."""
     rng = random.Random(f"by name {seed}")
 
     def amounts():
@@ -53,42 +56,42 @@ def case_of(seed):
     return {"pod": item, "classes": classes, "nodes": nodes, "slices": slices}
 
 
-def could_serve(case, node, made, allocate_oracle):
-    """Return whether the scheduler could place the pod there: the device plugin has enough, and the allocator serves the rest."""
+def could_serve(case, node, requests, allocate_oracle):
+    """Return whether the scheduler could place the pod on a node: by the amounts of device plugins, and by the allocator."""
     handed_out = {name: int(amount) for name, amount in node["status"]["allocatable"].items()}
-    short = [name for name, amount in made["totals"].items() if 0 < handed_out.get(name, 0) < amount]
-    unknown = [name for container in case["pod"]["spec"]["containers"] + case["pod"]["spec"]["initContainers"] for name, amount in container["resources"]["requests"].items() if amount != "0" and name not in made["classes"] and not handed_out.get(name)]  # fmt: skip
+    short = [name for name, amount in requests["totals"].items() if 0 < handed_out.get(name, 0) < amount]
+    unknown = [name for container in case["pod"]["spec"]["containers"] + case["pod"]["spec"]["initContainers"] for name, amount in container["resources"]["requests"].items() if amount != "0" and name not in requests["classes"] and not handed_out.get(name)]  # fmt: skip
     by_plugin = [
-        name for name in handed_out if name not in made["classes"] and total(case["pod"], name) > handed_out[name]
+        name for name in handed_out if name not in requests["classes"] and total(case["pod"], name) > handed_out[name]
     ]
     if short or unknown or by_plugin:
         return False
-    if not made["requests"]:
+    if not requests["requests"]:
         return True
     claim = {
         "metadata": {"name": "c", "namespace": "n", "uid": "1"},
-        "spec": {"devices": {"requests": made["requests"]}},
+        "spec": {"devices": {"requests": requests["requests"]}},
     }
     question = {"node": node, "claims": [claim], "slices": case["slices"], "classes": case["classes"]}
     return allocate_oracle.ask(**question)["verdict"] != "infeasible"
 
 
 def total(item, name):
-    """Return the amount that the kubelet counts for a pod: init containers run one after the other, and sidecars keep running."""
-    most = sidecars = 0
+    """Return the amount that the kubelet counts for a pod. Init containers run one after the other; sidecars keep running."""
+    largest = sidecars = 0
     for container in item["spec"]["initContainers"]:
         amount = int(container["resources"]["requests"].get(name, 0))
-        most = max(most, sidecars + amount)
+        largest = max(largest, sidecars + amount)
         sidecars += amount if container.get("restartPolicy") == "Always" else 0
     return max(
-        most,
+        largest,
         sidecars
         + sum(int(container["resources"]["requests"].get(name, 0)) for container in item["spec"]["containers"]),
     )
 
 
-def refused(case):
-    """Return whether the webhook refuses the pod, and whether the webhook translates its requests into a claim."""
+def webhook_decision(case):
+    """Return whether the webhook refuses the pod, and whether it translates the pod's requests into a claim."""
     builder = StateBuilder(configured(mode="enforce"), keys=(b"key",))
     builder.learn(features=Features(minor=37))
     objects = [wire.convert(node, Node) for node in case["nodes"]]
@@ -101,18 +104,18 @@ def refused(case):
 
 
 def test_a_refused_pod_could_not_run_on_any_node(allocate_oracle, extended_oracle):
-    met = Counter()
+    counts = Counter()
     for seed in range(CASES):
         case = case_of(seed)
         questions = [{"pod": case["pod"], "classes": case["classes"], "allocatable": node["status"]["allocatable"]} for node in case["nodes"]]  # fmt: skip
         answers = zip(case["nodes"], extended_oracle.ask_all(questions), strict=True)
-        served = any(could_serve(case, node, made, allocate_oracle) for node, made in answers)
-        denied, translated = refused(case)
-        if translated:  # no class serves the name
+        is_servable = any(could_serve(case, node, requests, allocate_oracle) for node, requests in answers)
+        is_denied, is_translated = webhook_decision(case)
+        if is_translated:  # the webhook translates a request only if no class serves the resource
             continue
-        met[denied, served] += 1
-        assert not (denied and served), f"{seed}: {case}"
-    assert met[True, False] >= CASES / 10
-    assert met[False, True] >= CASES / 4
-    # The webhook admits few pods that no node serves: a pod with a name of no class, or a pod that needs a device plugin and a claim.
-    assert met[False, False] <= met[True, False]
+        counts[is_denied, is_servable] += 1
+        assert not (is_denied and is_servable), f"{seed}: {case}"
+    assert counts[True, False] >= CASES / 10
+    assert counts[False, True] >= CASES / 4
+    # The webhook admits few pods that no node serves: pods with a name of no class, and pods that need a plugin and a claim.
+    assert counts[False, False] <= counts[True, False]

@@ -1,4 +1,4 @@
-"""Every drawbridge annotation or label on an admitted pod was written by drawbridge, and observe mode changes nothing."""
+"""An admitted pod has no annotation or label of drawbridge that drawbridge did not write. Mode observe changes no pod."""
 
 import copy
 import random
@@ -13,14 +13,19 @@ from webhook.admission import review as admission
 from webhook.translate.pod_view import view_pod
 from webhook.translate.record import NOTHING_WRITTEN, read_record
 
-OURS = mutated(gpu_pod())[0]
-STARTS = [gpu_pod(), OURS, gpu_pod(annotations=FORGED), gpu_pod(limits={"nvidia.com/gpu": "one"}, annotations=FORGED)]
+TRANSLATED = mutated(gpu_pod())[0]
+ORIGINALS = [
+    gpu_pod(),
+    TRANSLATED,
+    gpu_pod(annotations=FORGED),
+    gpu_pod(limits={"nvidia.com/gpu": "one"}, annotations=FORGED),
+]
 TEXTS = ["{}", "[]", '{"a":1}', '"x"', "[" * 5000, "null"]
 
 
 def spoiled(rng):
-    """Return a pod with some parts, and one of our annotations, replaced by random values."""
-    value = rng.choice(STARTS)
+    """Return a pod with some parts, and perhaps one of drawbridge's annotations, replaced by random values."""
+    value = rng.choice(ORIGINALS)
     for _ in range(rng.randint(0, 3)):
         value = broken(value, rng)
     value = copy.deepcopy(value)
@@ -31,20 +36,20 @@ def spoiled(rng):
 
 
 @pytest.mark.parametrize("seed", range(draws(300)))
-def test_a_pod_keeps_only_valid_drawbridge_marks(seed):
+def test_an_admitted_pod_has_only_annotations_and_labels_that_drawbridge_wrote(seed):
     value = spoiled(random.Random(seed))
     for mode in ("enforce", "warn", "observe", "off"):
-        here = state(mode=mode)
+        current_state = state(mode=mode)
         try:
-            outcome = admission.decide_review("mutate", review(value), here)
+            outcome = admission.decide_review("mutate", review(value), current_state)
         except ReviewError:
             return
         if not answer(outcome)["allowed"]:
             continue
-        after = applied(value, outcome)
+        reviewed = applied(value, outcome)
         if mode in ("observe", "off"):
-            assert after == value
+            assert reviewed == value
             continue
-        seen = view_pod(after, here.configuration)
-        believed = read_record(seen, "ns", here.keys) is not NOTHING_WRITTEN
-        assert believed or seen.is_skipped or not seen.marked
+        pod_view = view_pod(reviewed, current_state.configuration)
+        has_valid_record = read_record(pod_view, "ns", current_state.keys) is not NOTHING_WRITTEN
+        assert has_valid_record or pod_view.is_skipped or not pod_view.marked

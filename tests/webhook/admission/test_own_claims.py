@@ -1,4 +1,4 @@
-"""A pod's own claims are judged together with the webhook's claims."""
+"""Claims of a pod's own are judged together with the claims into which the webhook translates its requests."""
 
 import msgspec
 import pytest
@@ -9,11 +9,11 @@ from dra.stock.stock import Stock
 from tests.webhook.admission.pods_with_claims import (
     BY_TEMPLATE,
     TOO_MANY,
-    bringing,
-    given,
-    of_devices,
+    claim_spec_for,
+    pod_with_claims,
+    review_outcome,
+    state_with_template,
     template_of,
-    with_template,
 )
 from tests.webhook.admission.reviews import (
     CLASS,
@@ -33,9 +33,9 @@ from tests.webhook.admission.reviews import (
 from webhook.admission import review as admission
 
 
-def holding(count, **status):
+def stock_with_claim(count, **status):
     """Return a stock with a claim `c` for `count` devices."""
-    stored = {"metadata": {"name": "c", "namespace": "ns", "uid": "1"}, "spec": of_devices(count), "status": status}
+    stored = {"metadata": {"name": "c", "namespace": "ns", "uid": "1"}, "spec": claim_spec_for(count), "status": status}
     return Stock.of(slices=[SLICE], classes=[CLASS], nodes=[NODE], claims=[wire.convert(stored, ResourceClaim)])
 
 
@@ -45,40 +45,54 @@ BY_NAME = {"resourceClaimName": "c"}
 @pytest.mark.parametrize(
     ("item", "world"),
     [
-        (bringing(BY_TEMPLATE), with_template(16)),
-        (bringing(BY_NAME), state(stock=holding(16))),
-        (bringing(BY_TEMPLATE, BY_TEMPLATE), with_template(3)),
-        (bringing(BY_TEMPLATE, limits={"nvidia.com/gpu": "3"}), with_template(3)),
+        (pod_with_claims(BY_TEMPLATE), state_with_template(16)),
+        (pod_with_claims(BY_NAME), state(stock=stock_with_claim(16))),
+        (pod_with_claims(BY_TEMPLATE, BY_TEMPLATE), state_with_template(3)),
+        (pod_with_claims(BY_TEMPLATE, limits={"nvidia.com/gpu": "3"}), state_with_template(3)),
     ],
-    ids=["made from a template", "written by hand", "two that are too much together", "beside what we gave it"],
+    ids=[
+        "a claim of a template",
+        "an existing claim",
+        "two claims that need too much together",
+        "a claim and a translated request",
+    ],
 )
 def test_own_and_translated_claims_are_judged_together(item, world):
-    outcome = given(item, world)
+    outcome = review_outcome(item, world)
     assert not answer(outcome)["allowed"]
     assert "patch" not in answer(outcome)
     assert outcome.record.outcome == "refused"
-    after = applied(item, admission.decide_review("mutate", review(item), msgspec.structs.replace(world, stock=None)))
-    assert answer(outcome)["status"] == answer(validated(after, world))["status"]
+    translated_pod = applied(
+        item, admission.decide_review("mutate", review(item), msgspec.structs.replace(world, stock=None))
+    )
+    assert answer(outcome)["status"] == answer(validated(translated_pod, world))["status"]
 
 
 @pytest.mark.parametrize(
     ("item", "world"),
     [
-        (bringing(BY_TEMPLATE), with_template(2)),
-        (bringing(BY_NAME), state(stock=holding(2))),
-        (bringing(BY_NAME), state(stock=holding(16, allocation={"devices": {"results": []}}))),
-        (bringing(BY_TEMPLATE, labels={"drawbridge.dev/skip": "true"}), with_template(16)),
-        (bringing(BY_TEMPLATE), with_template(16, mode="off")),
-        (bringing(BY_TEMPLATE), msgspec.structs.replace(with_template(16), stock=None)),
+        (pod_with_claims(BY_TEMPLATE), state_with_template(2)),
+        (pod_with_claims(BY_NAME), state(stock=stock_with_claim(2))),
+        (pod_with_claims(BY_NAME), state(stock=stock_with_claim(16, allocation={"devices": {"results": []}}))),
+        (pod_with_claims(BY_TEMPLATE, labels={"drawbridge.dev/skip": "true"}), state_with_template(16)),
+        (pod_with_claims(BY_TEMPLATE), state_with_template(16, mode="off")),
+        (pod_with_claims(BY_TEMPLATE), msgspec.structs.replace(state_with_template(16), stock=None)),
     ],
-    ids=["fits", "fits by name", "has its devices", "passes by", "namespace is off", "nothing is known"],
+    ids=[
+        "a claim that fits",
+        "an existing claim that fits",
+        "an allocated claim",
+        "a skipped pod",
+        "mode off",
+        "unknown devices",
+    ],
 )
 def test_a_pod_with_feasible_own_claims_is_untouched(item, world):
-    assert untouched(given(item, world))
+    assert untouched(review_outcome(item, world))
 
 
 def test_a_pod_with_a_missing_claim_is_warned_and_recorded():
-    outcome = given(bringing(BY_NAME), ENFORCE)
+    outcome = review_outcome(pod_with_claims(BY_NAME), ENFORCE)
     assert answer(outcome)["allowed"]
     assert answer(outcome)["warnings"] == ["ResourceClaim c does not exist yet: the pod waits until it does"]
     assert answer(outcome)["auditAnnotations"] == {"outcome": "warned", "mode": "enforce"}
@@ -86,11 +100,11 @@ def test_a_pod_with_a_missing_claim_is_warned_and_recorded():
     assert outcome.record.problems
 
 
-def test_own_claims_are_not_refused_in_warn_and_observe_mode():
-    warned = given(bringing(BY_TEMPLATE), with_template(16, mode="warn"))
+def test_a_pod_with_impossible_own_claims_is_admitted_in_modes_warn_and_observe():
+    warned = review_outcome(pod_with_claims(BY_TEMPLATE), state_with_template(16, mode="warn"))
     assert answer(warned)["allowed"]
     assert answer(warned)["warnings"][0].startswith("drawbridge would refuse this Pod in mode enforce: ")
-    watched = given(bringing(BY_TEMPLATE), with_template(16, mode="observe"))
+    watched = review_outcome(pod_with_claims(BY_TEMPLATE), state_with_template(16, mode="observe"))
     assert answer(watched)["allowed"]
     assert "warnings" not in answer(watched)
     assert [outcome.record.outcome for outcome in (warned, watched)] == ["would refuse", "would refuse"]
@@ -98,8 +112,8 @@ def test_own_claims_are_not_refused_in_warn_and_observe_mode():
 
 
 def test_observe_mode_records_what_enforce_would_do():
-    item = bringing(BY_TEMPLATE, limits={"nvidia.com/gpu": "3"})
-    outcome = given(item, with_template(3, mode="observe"))
+    item = pod_with_claims(BY_TEMPLATE, limits={"nvidia.com/gpu": "3"})
+    outcome = review_outcome(item, state_with_template(3, mode="observe"))
     assert untouched_but_audited(outcome)
     assert outcome.record.outcome == "would refuse"
 
@@ -108,15 +122,15 @@ def untouched_but_audited(outcome):
     return answer(outcome).keys() == {"uid", "allowed", "auditAnnotations"} and answer(outcome)["allowed"]
 
 
-@pytest.mark.parametrize("odd", [None, 7, "x", {"a": 1}, [7, None, {"name": 7}, {"resourceClaimName": ["x"]}]])
-def test_entries_of_any_shape_are_answered(odd):
+@pytest.mark.parametrize("entries", [None, 7, "x", {"a": 1}, [7, None, {"name": 7}, {"resourceClaimName": ["x"]}]])
+def test_a_pod_with_claim_entries_of_any_shape_is_admitted(entries):
     item = gpu_pod(limits={})
-    item["spec"]["resourceClaims"] = odd
-    assert answer(given(item))["allowed"]
+    item["spec"]["resourceClaims"] = entries
+    assert answer(review_outcome(item))["allowed"]
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "words"),
     [
         (
             "drawbridge-0123456789abcdef0123456789abcdef",
@@ -126,17 +140,17 @@ def test_entries_of_any_shape_are_answered(odd):
         ("own", "does not exist yet: the pod waits"),
     ],
 )
-def test_an_entry_resembling_ours_counts_by_its_reference(name, says):
-    after, _ = mutated(gpu_pod(limits={"nvidia.com/gpu": "3"}))
-    after["spec"]["resourceClaims"].append({"name": "drawbridge-more", "resourceClaimTemplateName": name})
-    assert f"ResourceClaimTemplate {name} {says}" in answer(given(after))["warnings"][0]
-    known = state(templates={("ns", name): template_of(3)})
-    assert not answer(given(after, known))["allowed"]
+def test_an_entry_named_like_a_translated_one_is_judged_by_the_template_it_names(name, words):
+    translated_pod, _ = mutated(gpu_pod(limits={"nvidia.com/gpu": "3"}))
+    translated_pod["spec"]["resourceClaims"].append({"name": "drawbridge-more", "resourceClaimTemplateName": name})
+    assert f"ResourceClaimTemplate {name} {words}" in answer(review_outcome(translated_pod))["warnings"][0]
+    with_template_in_cluster = state(templates={("ns", name): template_of(3)})
+    assert not answer(review_outcome(translated_pod, with_template_in_cluster))["allowed"]
 
 
-def test_a_translated_pod_copied_to_another_namespace_is_warned():
-    after, outcome = mutated(gpu_pod())
-    copy = admission.decide_review("mutate", review(after, namespace="elsewhere"), ENFORCE)
+def test_a_copy_of_a_translated_pod_in_another_namespace_gets_a_warning():
+    translated_pod, outcome = mutated(gpu_pod())
+    copy = admission.decide_review("mutate", review(translated_pod, namespace="elsewhere"), ENFORCE)
     [name] = outcome.record.templates
     warning, removed = answer(copy)["warnings"]
     assert warning == (
@@ -144,15 +158,15 @@ def test_a_translated_pod_copied_to_another_namespace_is_warned():
         "use its original manifest, or replace the claims with the requests in drawbridge.dev/original"
     )
     assert "not written by drawbridge for this pod, and removed" in removed
-    assert untouched(given(after)), "the same pod again"
+    assert untouched(review_outcome(translated_pod)), "the pod itself gets a warning in its own namespace"
 
 
 def test_a_forged_signature_is_ignored_and_removed():
-    after = translated(TOO_MANY)
-    (entry,) = after["spec"]["resourceClaims"]
-    notes = after["metadata"]["annotations"]
+    translated_pod = translated(TOO_MANY)
+    (entry,) = translated_pod["spec"]["resourceClaims"]
+    notes = translated_pod["metadata"]["annotations"]
     notes["drawbridge.dev/templates"] = notes["drawbridge.dev/templates"].replace('"count":16', '"count":1')
     stored = state(templates={("ns", entry["resourceClaimTemplateName"]): template_of(16)})
-    assert not answer(given(after, stored))["allowed"]
-    cleaned = translated(after)
+    assert not answer(review_outcome(translated_pod, stored))["allowed"]
+    cleaned = translated(translated_pod)
     assert "drawbridge.dev/templates" not in cleaned["metadata"].get("annotations", {})

@@ -1,4 +1,4 @@
-"""Driver parameters at the webhook: the claim, the template or the pod with an invalid parameter gets a warning."""
+"""Driver parameters at the webhook: a claim, a template or a pod with an invalid parameter gets a warning."""
 
 import json
 
@@ -42,12 +42,12 @@ def devices(driver, *parameters, class_name=GPU, count=1):
     return {"requests": [{"name": "r", "exactly": exactly}], "config": config}
 
 
-def spec(*parameters, **more):
-    return claim_spec(wire.convert({"devices": devices(GPU, *parameters, **more)}, ResourceClaimSpec))
+def spec(*parameters, **options):
+    return claim_spec(wire.convert({"devices": devices(GPU, *parameters, **options)}, ResourceClaimSpec))
 
 
-def claimed(*parameters, driver=GPU, **more):
-    requested_devices = devices(driver, *parameters, **more)
+def claim_with_parameters(*parameters, driver=GPU, **options):
+    requested_devices = devices(driver, *parameters, **options)
     return {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": requested_devices}}
 
 
@@ -61,8 +61,8 @@ def world(mode="enforce", **templates):
     return state(mode=mode, templates={("ns", name): template for name, template in templates.items()})
 
 
-def decided(obj, known, **kwargs):
-    return admission.decide_review("mutate", review(obj), known, **kwargs)
+def decided(obj, state_, **kwargs):
+    return admission.decide_review("mutate", review(obj), state_, **kwargs)
 
 
 def test_parameters_that_the_driver_would_refuse_are_warned_about():
@@ -89,17 +89,21 @@ def test_observe_mode_records_bad_parameters_without_a_warning():
     assert outcome.record.problems == (f"claim own: {MESSAGE}",)
 
 
-def test_a_refusal_remains_a_refusal_beside_warnings():
+def test_a_pod_is_refused_for_its_count_even_if_its_parameters_cause_a_warning():
     outcome = decided(pod_with_own_claim(), world(t=spec(WRONG, count=16)))
     assert not answer(outcome)["allowed"]
     assert answer(outcome)["warnings"] == [f"claim own: {MESSAGE}"]
 
 
 def test_bad_parameters_are_warned_about_on_claims_and_templates():
-    response = answer(validated(claimed(WRONG), **claim_request()))
+    response = answer(validated(claim_with_parameters(WRONG), **claim_request()))
     assert response["allowed"]
     assert response["warnings"] == [MESSAGE]
-    template = {"kind": "ResourceClaimTemplate", "metadata": {"name": "t"}, "spec": {"spec": claimed(WRONG)["spec"]}}
+    template = {
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "t"},
+        "spec": {"spec": claim_with_parameters(WRONG)["spec"]},
+    }
     response = answer(validated(template, **TEMPLATES))
     assert response["allowed"]
     assert response["warnings"] == [MESSAGE.replace("/spec", "/spec/spec", 1)]
@@ -128,17 +132,19 @@ def test_a_strategy_unsuitable_for_a_known_class_is_warned_about():
 @pytest.mark.parametrize("name", GOOD)
 def test_every_valid_entry_is_admitted_without_a_warning(name):
     driver, _, parameters = GOOD[name]
-    claim = claimed(parameters, driver=driver)
-    known = msgspec.structs.replace(ENFORCE, stock=None)
-    assert "warnings" not in answer(validated(claim, known, **claim_request()))
+    claim = claim_with_parameters(parameters, driver=driver)
+    without_stock = msgspec.structs.replace(ENFORCE, stock=None)
+    assert "warnings" not in answer(validated(claim, without_stock, **claim_request()))
 
 
 @pytest.mark.parametrize(("driver", "_", "parameters", "code", "where"), BAD)
 def test_every_invalid_entry_is_admitted_with_its_warning(driver, _, parameters, code, where):
-    known = msgspec.structs.replace(ENFORCE, stock=None)
-    response = answer(validated(claimed(parameters, driver=driver), known, **claim_request()))
+    without_stock = msgspec.structs.replace(ENFORCE, stock=None)
+    response = answer(validated(claim_with_parameters(parameters, driver=driver), without_stock, **claim_request()))
     assert response["allowed"]
-    if code == "D705" or CODES[code].severity.value != "warning":  # needs the classes, or gives no warning
+    if (
+        code == "D705" or CODES[code].severity.value != "warning"
+    ):  # D705 needs the classes; other severities give no warning
         assert "warnings" not in response
         return
     start = f"{code} /spec/devices/config/0/opaque/parameters{where}: "
@@ -146,20 +152,20 @@ def test_every_invalid_entry_is_admitted_with_its_warning(driver, _, parameters,
 
 
 def test_a_timeout_in_parameter_checks_keeps_the_verdict():
-    full = [typed("GpuConfig", **{f"x{number}": number for number in range(500)}) for _ in range(32)]
-    claim_spec = spec(*full, count=16)
+    entries = [typed("GpuConfig", **{f"x{number}": number for number in range(500)}) for _ in range(32)]
+    claim_spec = spec(*entries, count=16)
     assert not parameter_warnings(claim_spec.devices, "", ENFORCE, Budget(1_000))
     assert parameter_warnings(claim_spec.devices, "", ENFORCE, Budget(1_000_000))
-    many = spec(*full, *full, *full, count=16)  # more than the API server accepts
-    outcome = decided(pod_with_own_claim(), world(t=many))
+    claim_of_too_many_entries = spec(*entries, *entries, *entries, count=16)  # more than the API server accepts
+    outcome = decided(pod_with_own_claim(), world(t=claim_of_too_many_entries))
     assert not answer(outcome)["allowed"]
     assert not [text for text in answer(outcome).get("warnings", ()) if "D702" in text]
 
 
 def test_a_channel_claim_without_any_configuration_is_warned_about():
-    known = msgspec.structs.replace(ENFORCE, stock=None)
-    claim = claimed(class_name="compute-domain-default-channel.nvidia.com")
-    [text] = answer(validated(claim, known, **claim_request()))["warnings"]
+    without_stock = msgspec.structs.replace(ENFORCE, stock=None)
+    claim = claim_with_parameters(class_name="compute-domain-default-channel.nvidia.com")
+    [text] = answer(validated(claim, without_stock, **claim_request()))["warnings"]
     assert text.startswith("D710 /spec/devices/requests/0: no ComputeDomainChannelConfig says")
 
 
@@ -174,7 +180,7 @@ def test_parameters_of_an_unknown_driver_are_not_validated():
     parameters = {"anything": [1, {"at": "all"}]}
     response = answer(
         validated(
-            claimed(parameters, driver="gpu.example.com"),
+            claim_with_parameters(parameters, driver="gpu.example.com"),
             msgspec.structs.replace(ENFORCE, stock=None),
             **claim_request(),
         )

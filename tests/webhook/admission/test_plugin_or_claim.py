@@ -1,4 +1,4 @@
-"""Pods in a fleet with device plugins and DRA drivers, and with autoscaled nodes."""
+"""Pods in a cluster with device plugins, DRA drivers and an autoscaler."""
 
 import base64
 import json
@@ -8,7 +8,7 @@ import pytest
 
 from dra import wire
 from dra.objects.node import Node
-from tests.webhook.admission.pods_with_claims import _slice_of, given, with_old_node, workload_of
+from tests.webhook.admission.pods_with_claims import _slice_of, review_outcome, state_with_plugin_node, workload_outcome
 from tests.webhook.admission.reviews import CLASS, ENFORCE, NODE, SLICE, answer, gpu_pod, review
 from tests.webhook.pods import configured
 from webhook.admission import decide_object
@@ -17,30 +17,32 @@ from webhook.state import Configuration
 from webhook.state.inventory import Inventory
 
 
-def test_a_pod_served_by_a_device_plugin_is_left():
-    """No node that publishes devices has sixteen GPUs, but a node with the device plugin has."""
-    others = [wire.convert({"metadata": {"name": name}}, Node) for name in ("m", "o")]
+def test_a_pod_that_only_a_device_plugin_can_serve_is_not_translated():
+    """No node with a DRA driver has sixteen GPUs, but a node with the device plugin has."""
+    other_nodes = [wire.convert({"metadata": {"name": name}}, Node) for name in ("m", "o")]
     old = wire.convert({"metadata": {"name": "old"}, "status": {"allocatable": {"nvidia.com/gpu": "16"}}}, Node)
-    slices = [SLICE, *(_slice_of(node.metadata.name) for node in others)]
-    fleet = Inventory.gather([CLASS], slices, [NODE, *others, old])
+    slices = [SLICE, *(_slice_of(node.metadata.name) for node in other_nodes)]
+    fleet = Inventory.gather([CLASS], slices, [NODE, *other_nodes, old])
     mixed = msgspec.structs.replace(ENFORCE, fleet=fleet)
     forged = gpu_pod(limits={"nvidia.com/gpu": "16"}, annotations={"drawbridge.dev/devices": "[]"})
-    outcome = given(forged, mixed)
+    outcome = review_outcome(forged, mixed)
     response = answer(outcome)
     assert response["allowed"]
     assert "node old still serves nvidia.com/gpu" in response["warnings"][0]
     assert (outcome.record.outcome, {decision.outcome for decision in outcome.record.decisions}) == ("left", {"left"})
     [removal] = json.loads(base64.b64decode(response["patch"]))
-    assert removal["path"].startswith("/metadata/annotations"), "what only looks like ours goes all the same"
-    assert "left as it is: node old still serves" in " ".join(answer(workload_of(forged, mixed))["warnings"])
-    assert answer(given(gpu_pod(limits={"nvidia.com/gpu": "2"}), mixed))["patch"], "what can be served is translated"
+    assert removal["path"].startswith("/metadata/annotations"), "the forged annotation stays on the pod"
+    assert "left as it is: node old still serves" in " ".join(answer(workload_outcome(forged, mixed))["warnings"])
+    assert answer(review_outcome(gpu_pod(limits={"nvidia.com/gpu": "2"}), mixed))["patch"], (
+        "a pod that a DRA node can serve is not translated"
+    )
     offline = decide_object(forged | {"metadata": {"name": "p", "namespace": "ns"}}, mixed)
-    assert not offline.refusals, "files are decided on as the webhook does"
+    assert not offline.refusals, "a file gets another decision than the pod"
     assert {decision.outcome for decision in offline.decisions} == {"left"}
 
 
-def in_pool(world, **changes):
-    """The same fleet in a pool that an autoscaler manages, with some settings changed."""
+def in_autoscaled_pool(world, **changes):
+    """Put the nodes into a pool that an autoscaler manages, and change settings of the configuration."""
     nodes = []
     for node in world.fleet.nodes.values():
         metadata = msgspec.structs.replace(node.metadata, labels={"cloud.google.com/gke-nodepool": "a"})
@@ -55,25 +57,27 @@ MAY_COME = "this may never work, but an autoscaler may create another node (clou
 
 @pytest.mark.parametrize("count", [16, 5])
 def test_a_pod_waits_for_an_autoscaler(count):
-    many = gpu_pod(limits={"nvidia.com/gpu": str(count)})
-    growing = in_pool(ENFORCE)
-    response = answer(given(many, growing))
+    pod_ = gpu_pod(limits={"nvidia.com/gpu": str(count)})
+    growing = in_autoscaled_pool(ENFORCE)
+    response = answer(review_outcome(pod_, growing))
     assert "patch" in response
     assert response["warnings"][0].startswith(MAY_COME.replace("none of", "the only node"))
-    assert MAY_COME.partition(" (")[0] in " ".join(answer(workload_of(many, growing))["warnings"])
-    done = decide_object(many | {"metadata": {"name": "p", "namespace": "ns"}}, growing)
-    assert done.templates
-    assert not done.refusals
-    assert [(decision.outcome, decision.code, decision.container) for decision in done.decisions] == [
+    assert MAY_COME.partition(" (")[0] in " ".join(answer(workload_outcome(pod_, growing))["warnings"])
+    verdict = decide_object(pod_ | {"metadata": {"name": "p", "namespace": "ns"}}, growing)
+    assert verdict.templates
+    assert not verdict.refusals
+    assert [(decision.outcome, decision.code, decision.container) for decision in verdict.decisions] == [
         ("translated", "R023", "main")
     ]
-    assert not answer(given(many, in_pool(ENFORCE, impossible="refuse")))["allowed"]
+    assert not answer(review_outcome(pod_, in_autoscaled_pool(ENFORCE, impossible="refuse")))["allowed"]
     small = configured(nodeTemplates=[{"name": "t", "allocatable": {"nvidia.com/gpu": "4"}}]).file.node_templates
-    assert not answer(given(many, in_pool(ENFORCE, node_templates=small)))["allowed"], "what can come is declared"
+    assert not answer(review_outcome(pod_, in_autoscaled_pool(ENFORCE, node_templates=small)))["allowed"], (
+        "the pod is admitted although no declared node template has enough devices"
+    )
 
 
 def test_a_missing_class_is_refused_even_with_an_autoscaler():
-    growing = in_pool(ENFORCE)
+    growing = in_autoscaled_pool(ENFORCE)
     absent = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "absent"}}]}}
     claim = {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": absent}
     body = review(claim, resource="resourceclaims", group="resource.k8s.io")
@@ -85,29 +89,33 @@ def test_a_missing_class_is_refused_even_with_an_autoscaler():
 
 @pytest.mark.parametrize("impossible", ["auto", "warn"])
 def test_a_device_plugin_is_preferred_to_a_waiting_claim(impossible):
-    growing = msgspec.structs.replace(in_pool(with_old_node(), impossible=impossible), stock=ENFORCE.stock)
-    response = answer(given(gpu_pod(limits={"nvidia.com/gpu": "16"}), growing))
+    growing = msgspec.structs.replace(
+        in_autoscaled_pool(state_with_plugin_node(), impossible=impossible), stock=ENFORCE.stock
+    )
+    response = answer(review_outcome(gpu_pod(limits={"nvidia.com/gpu": "16"}), growing))
     assert "patch" not in response
     assert "node old still serves nvidia.com/gpu" in response["warnings"][0]
 
 
 def test_a_pod_impossible_for_both_mechanisms_is_refused():
     old = wire.convert({"metadata": {"name": "old"}, "status": {"allocatable": {"nvidia.com/gpu": "16"}}}, Node)
-    others = [wire.convert({"metadata": {"name": name}}, Node) for name in ("m", "o")]
-    slices = [SLICE, *(_slice_of(node.metadata.name) for node in others)]
-    mixed = msgspec.structs.replace(ENFORCE, fleet=Inventory.gather([CLASS], slices, [NODE, *others, old]))
-    mixed = msgspec.structs.replace(mixed, stock=mixed.stock.with_all([*others, old]))
-    many = gpu_pod(limits={"nvidia.com/gpu": "17"})
-    message = answer(given(many, mixed))["status"]["message"]
+    other_nodes = [wire.convert({"metadata": {"name": name}}, Node) for name in ("m", "o")]
+    slices = [SLICE, *(_slice_of(node.metadata.name) for node in other_nodes)]
+    mixed = msgspec.structs.replace(ENFORCE, fleet=Inventory.gather([CLASS], slices, [NODE, *other_nodes, old]))
+    mixed = msgspec.structs.replace(mixed, stock=mixed.stock.with_all([*other_nodes, old]))
+    pod_ = gpu_pod(limits={"nvidia.com/gpu": "17"})
+    message = answer(review_outcome(pod_, mixed))["status"]["message"]
     assert "requests 17 devices of class" in message
     assert "no device plugin offers more than 16 (node old)" in message
-    assert len(decide_object(many, mixed).refusals) == 2
-    assert "its pods will be refused" in " ".join(answer(workload_of(many, mixed))["warnings"])
+    assert len(decide_object(pod_, mixed).refusals) == 2
+    assert "its pods will be refused" in " ".join(answer(workload_outcome(pod_, mixed))["warnings"])
 
 
 def test_plugin_keys_and_claims_are_judged_together():
-    mixed = with_old_node()
-    message = answer(given(gpu_pod(limits={"nvidia.com/gpu": "2", "rdma/hca": "2"}), mixed))["status"]["message"]
+    mixed = state_with_plugin_node()
+    message = answer(review_outcome(gpu_pod(limits={"nvidia.com/gpu": "2", "rdma/hca": "2"}), mixed))["status"][
+        "message"
+    ]
     assert message.count("container main requests 2 rdma/hca, but no device plugin offers more than 1 (node old)") == 1
     assert "nvidia.com/gpu" not in message
 
@@ -115,14 +123,14 @@ def test_plugin_keys_and_claims_are_judged_together():
 @pytest.mark.parametrize(("count", "refused"), [("16", False), ("17", True)])
 def test_a_daemon_set_is_not_refused_for_some_nodes(count, refused):
     pods = {"metadata": {}, "spec": gpu_pod(limits={"nvidia.com/gpu": count})["spec"]}
-    each = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"template": pods}}
-    assert bool(decide_object(each, with_old_node()).refusals) is refused
+    daemon_set = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"template": pods}}
+    assert bool(decide_object(daemon_set, state_with_plugin_node()).refusals) is refused
 
 
 @pytest.mark.parametrize(("count", "allowed"), [("16", True), ("17", False)])
-def test_device_plugins_decide_for_pods_that_reach_only_their_nodes(count, allowed):
-    mixed = with_old_node()
+def test_a_pod_that_reaches_only_plugin_nodes_is_judged_by_their_plugins(count, allowed):
+    mixed = state_with_plugin_node()
     pod = gpu_pod(limits={"nvidia.com/gpu": count})
     pod["spec"]["nodeSelector"] = {"of": "old"}
-    assert answer(given(pod, mixed))["allowed"] is allowed
+    assert answer(review_outcome(pod, mixed))["allowed"] is allowed
     assert bool(decide_object(pod, mixed).refusals) is not allowed

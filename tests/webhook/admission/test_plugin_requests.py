@@ -1,4 +1,4 @@
-"""Pods that only device plugins can serve: refused if no node could ever serve them, at the webhook and in files."""
+"""Pods that only device plugins can serve. The webhook refuses them if no node could ever serve them, and so do files."""
 
 import random
 
@@ -32,7 +32,7 @@ def plugin_node(name, allocatable=None, capacity=None, **spec):
     return node(name, allocatable=amounts, capacity=sizes, labels=labels, **spec)
 
 
-def built(*nodes, classes=(), installed=None, **fields):
+def builder_with(*nodes, classes=(), installed=None, **fields):
     builder = StateBuilder(configured(mode="enforce", **fields), keys=(b"key",))
     builder.learn(features=Features(minor=37), installed=installed)
     builder.update_objects(
@@ -43,135 +43,137 @@ def built(*nodes, classes=(), installed=None, **fields):
     return builder
 
 
-def world(*nodes, **more):
-    return built(*nodes, **more).state(fresh=True)
+def world(*nodes, **options):
+    return builder_with(*nodes, **options).state(fresh=True)
 
 
 TWO = (plugin_node("small", {GPU: 4}), plugin_node("large", {GPU: 8}), plugin_node("bare"))
 
 
-def requesting(count, key=GPU, **spec):
-    made = gpu_pod(limits={key: str(count)})
-    made["spec"] |= spec
-    return made
+def pod_requesting(count, key=GPU, **spec):
+    pod_ = gpu_pod(limits={key: str(count)})
+    pod_["spec"] |= spec
+    return pod_
 
 
-def on(name):
+def selecting_node(name):
     return {"nodeSelector": {"kubernetes.io/hostname": name}}
 
 
 def response_to(obj, state):
-    """Return the webhook's answer, after a check that a file gets the same decision."""
-    there = answer(admission.decide_review("mutate", review(obj), state))
-    here = decide_object(obj, state)
-    if there["allowed"]:
-        assert not here.refusals
+    """Return the webhook's answer. Check that a file gets the same decision."""
+    response = answer(admission.decide_review("mutate", review(obj), state))
+    file_verdict = decide_object(obj, state)
+    if response["allowed"]:
+        assert not file_verdict.refusals
     else:
-        assert [str(refusal) in there["status"]["message"] for refusal in here.refusals] == [True]
-        [decision] = [decision for decision in here.decisions if decision.code.startswith("R")]
+        assert [str(refusal) in response["status"]["message"] for refusal in file_verdict.refusals] == [True]
+        [decision] = [decision for decision in file_verdict.decisions if decision.code.startswith("R")]
         assert (decision.container, decision.key) == ("main", GPU)
-    return there
+    return response
 
 
 @pytest.mark.parametrize("label", POOLS)
-def test_where_a_managed_pool_may_grow_a_pod_is_warned(label):
+def test_a_pod_gets_a_warning_if_a_managed_pool_may_grow(label):
     pooled = [plugin_node("small", {GPU: 4}), plugin_node("large", {GPU: 8})]
     pooled[0]["metadata"]["labels"][label] = "a"
-    warned_of(label, world(*pooled))
-    assert refused(requesting(9), world(*pooled, impossible="refuse"))
+    assert_warning_of_autoscaler(label, world(*pooled))
+    assert refusal_message(pod_requesting(9), world(*pooled, impossible="refuse"))
     template = {"name": "t", "allocatable": {GPU: "8"}}
-    assert refused(requesting(9), world(*pooled, nodeTemplates=[template]))
+    assert refusal_message(pod_requesting(9), world(*pooled, nodeTemplates=[template]))
     elsewhere = {"nodeSelector": {"kubernetes.io/hostname": "large"}}
-    assert refused(requesting(9), world(*pooled, evidence=elsewhere)), (
-        "a node that does not count says nothing of pools"
+    assert refusal_message(pod_requesting(9), world(*pooled, evidence=elsewhere)), (
+        "a pool counts although its nodes are not selected as evidence"
     )
 
 
-def test_where_an_autoscaler_is_installed_a_pod_is_warned():
-    warned_of("Karpenter", world(*TWO, installed=Installed(autoscalers=(Autoscaler(name="Karpenter"),))))
+def test_a_pod_gets_a_warning_if_an_autoscaler_is_installed():
+    assert_warning_of_autoscaler(
+        "Karpenter", world(*TWO, installed=Installed(autoscalers=(Autoscaler(name="Karpenter"),)))
+    )
 
 
-def warned_of(autoscaler, state):
-    there = response_to(requesting(9), state)
-    assert there["allowed"]
+def assert_warning_of_autoscaler(autoscaler, state):
+    response = response_to(pod_requesting(9), state)
+    assert response["allowed"]
     opening = f"this may never work, but an autoscaler may create another node ({autoscaler}): none of"
-    assert [warning.startswith(opening) for warning in there["warnings"]].count(True) == 1
+    assert [warning.startswith(opening) for warning in response["warnings"]].count(True) == 1
 
 
-def refused(obj, state):
+def refusal_message(obj, state):
     return response_to(obj, state).get("status", {}).get("message", "")
 
 
-def test_more_than_the_largest_node_advertises_is_refused():
-    message = refused(requesting(9), world(*TWO))
+def test_a_request_for_more_than_the_largest_node_advertises_is_refused():
+    message = refusal_message(pod_requesting(9), world(*TWO))
     offers = "no device plugin offers more than 8 (node large)"
     assert (
         f"none of the 3 nodes can serve this pod, even with all devices free: container main requests 9 {GPU}, but {offers}"
         in message
     )
     assert "(request at most 8 in container main) [R023]" in message
-    assert other_warnings(requesting(8), world(*TWO)) == []
+    assert other_warnings(pod_requesting(8), world(*TWO)) == []
 
 
-@pytest.mark.parametrize("place", [on("small"), {"nodeName": "small"}], ids=["selector", "nodeName"])
-def test_more_than_reachable_nodes_advertise_is_refused(place):
-    message = refused(requesting(5, **place), world(*TWO))
+@pytest.mark.parametrize("restriction", [selecting_node("small"), {"nodeName": "small"}], ids=["selector", "nodeName"])
+def test_a_request_for_more_than_reachable_nodes_advertise_is_refused(restriction):
+    message = refusal_message(pod_requesting(5, **restriction), world(*TWO))
     assert "no device plugin on a node that the pod can run on offers more than 4 (node small)" in message
     assert "node large offers 8, but the pod cannot run there (request at most 4 in container main)" in message
     assert "[R020]" in message
-    assert not refused(requesting(4, **place), world(*TWO))
-    assert "[R023]" in refused(requesting(9, **place), world(*TWO))
+    assert not refusal_message(pod_requesting(4, **restriction), world(*TWO))
+    assert "[R023]" in refusal_message(pod_requesting(9, **restriction), world(*TWO))
 
 
 def other_warnings(obj, state):
-    """Return the warnings except the one about the left key."""
+    """Return the warnings, except the warning that a key is not translated."""
     return [warning for warning in response_to(obj, state).get("warnings", []) if "left as it is" not in warning]
 
 
 SILENT = {
-    "a device is unhealthy": (requesting(8), (plugin_node("a", {GPU: 7}, {GPU: 8}),), {}),
-    "all devices are": (requesting(9), (plugin_node("a", {GPU: 0}, {GPU: 8}), plugin_node("b", {GPU: 4})), {}),
-    "a plugin begins": (requesting(9), (plugin_node("a", {GPU: 0}), plugin_node("b", {GPU: 4})), {}),
-    "no node hands it out": (requesting(9), (plugin_node("a"), plugin_node("b", {GPU: 0})), {}),
-    "none that it can reach does": (requesting(9, **on("bare")), TWO, {}),
-    "no node is known": (requesting(9), (), {}),
-    "a taint may go": (requesting(8), (plugin_node("a", {GPU: 4}), plugin_node("b", {GPU: 8}, taints=[{"key": "k", "effect": "NoSchedule"}])), {}),
-    "no table has it": (requesting(9, UNKNOWN), (plugin_node("a", {UNKNOWN: 4}),), {}),
-    "a class serves it": (requesting(9), (plugin_node("a", {GPU: 4}),), {"classes": (CLASS,)}),
-    "a node can be made": (requesting(9), TWO, {"nodeTemplates": [{"name": "t", "labels": {"a": "b"}, "allocatable": {GPU: "16"}}]}),
-    "another scheduler": (requesting(9, schedulerName="volcano"), TWO, {}),
-    "none": (requesting(0), TWO, {}),
+    "a device is unhealthy": (pod_requesting(8), (plugin_node("a", {GPU: 7}, {GPU: 8}),), {}),
+    "all devices of the largest node are unhealthy": (pod_requesting(9), (plugin_node("a", {GPU: 0}, {GPU: 8}), plugin_node("b", {GPU: 4})), {}),
+    "a device plugin is starting": (pod_requesting(9), (plugin_node("a", {GPU: 0}), plugin_node("b", {GPU: 4})), {}),
+    "no node advertises the resource": (pod_requesting(9), (plugin_node("a"), plugin_node("b", {GPU: 0})), {}),
+    "no reachable node advertises the resource": (pod_requesting(9, **selecting_node("bare")), TWO, {}),
+    "no node is known": (pod_requesting(9), (), {}),
+    "a taint may be removed": (pod_requesting(8), (plugin_node("a", {GPU: 4}), plugin_node("b", {GPU: 8}, taints=[{"key": "k", "effect": "NoSchedule"}])), {}),
+    "no dialect has the key": (pod_requesting(9, UNKNOWN), (plugin_node("a", {UNKNOWN: 4}),), {}),
+    "a class serves the resource": (pod_requesting(9), (plugin_node("a", {GPU: 4}),), {"classes": (CLASS,)}),
+    "an autoscaler can create a node": (pod_requesting(9), TWO, {"nodeTemplates": [{"name": "t", "labels": {"a": "b"}, "allocatable": {GPU: "16"}}]}),
+    "another scheduler": (pod_requesting(9, schedulerName="volcano"), TWO, {}),
+    "zero devices are requested": (pod_requesting(0), TWO, {}),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("obj", "nodes", "more"), SILENT.values(), ids=SILENT)
-def test_a_pod_that_may_be_served_is_not_refused(obj, nodes, more):
-    state = world(*nodes, **more)
+@pytest.mark.parametrize(("obj", "nodes", "options"), SILENT.values(), ids=SILENT)
+def test_a_pod_that_may_be_served_is_not_refused(obj, nodes, options):
+    state = world(*nodes, **options)
     assert response_to(obj, state)["allowed"]
     assert other_warnings(obj, state) == []
 
 
 def test_an_unusable_node_template_does_not_prevent_refusal():
     small = {"name": "t", "labels": {"a": "b"}, "allocatable": {GPU: "8"}}
-    seen = Installed(autoscalers=(Autoscaler(name="Karpenter"),))
-    assert refused(requesting(9), world(*TWO, installed=seen, nodeTemplates=[small]))
+    installed = Installed(autoscalers=(Autoscaler(name="Karpenter"),))
+    assert refusal_message(pod_requesting(9), world(*TWO, installed=installed, nodeTemplates=[small]))
     large = small | {"allocatable": {GPU: "9"}}
-    assert refused(requesting(9, **on("large")), world(*TWO, nodeTemplates=[large]))
+    assert refusal_message(pod_requesting(9, **selecting_node("large")), world(*TWO, nodeTemplates=[large]))
 
 
-def test_a_node_counts_as_soon_as_it_is_read():
-    builder = built(*TWO)
+def test_the_devices_of_a_node_count_as_soon_as_the_node_is_known():
+    builder = builder_with(*TWO)
     builder.update_objects([wire.convert(plugin_node("large", {GPU: 8}, {GPU: 9}), Node)])
-    assert not refused(requesting(9), builder.state(fresh=True))
+    assert not refusal_message(pod_requesting(9), builder.state(fresh=True))
     builder.update_objects([wire.convert(plugin_node("new"), Node)])
-    assert not refused(requesting(10), builder.state(fresh=True))
+    assert not refusal_message(pod_requesting(10), builder.state(fresh=True))
     builder.refresh()
-    assert refused(requesting(10), builder.state(fresh=True))
+    assert refusal_message(pod_requesting(10), builder.state(fresh=True))
 
 
 def test_a_running_pod_of_a_dump_is_not_refused():
     pending, running = [
-        requesting(5, nodeName="small") | {"status": {"phase": phase}} for phase in ("Pending", "Running")
+        pod_requesting(5, nodeName="small") | {"status": {"phase": phase}} for phase in ("Pending", "Running")
     ]
     assert decide_object(pending, world(*TWO)).refusals
     assert not decide_object(running, world(*TWO)).refusals
@@ -179,39 +181,42 @@ def test_a_running_pod_of_a_dump_is_not_refused():
 
 def test_skipped_pods_mirror_pods_and_old_copies_are_not_judged():
     state = world(*TWO)
-    skipped, mirror = requesting(9), requesting(9, nodeName="small")
+    skipped, mirror = pod_requesting(9), pod_requesting(9, nodeName="small")
     skipped["metadata"]["labels"] = {"drawbridge.dev/skip": "true"}
     mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
     assert response_to(skipped, state)["allowed"]
     assert response_to(mirror, state)["allowed"]
-    assert response_to(requesting(9), msgspec.structs.replace(state, confirmed=False, stock=None))["allowed"]
-    unread = response_to(requesting(9), msgspec.structs.replace(state, incomplete=frozenset({"Node"})))
+    assert response_to(pod_requesting(9), msgspec.structs.replace(state, confirmed=False, stock=None))["allowed"]
+    unread = response_to(pod_requesting(9), msgspec.structs.replace(state, incomplete=frozenset({"Node"})))
     assert unread["warnings"][0].startswith("this may never work, but some Node objects could not be read: ")
 
 
-def test_modes_and_impossible_warn_as_for_claims():
-    assert response_to(requesting(9), world(*TWO, impossible="warn"))["warnings"][0].startswith(
+def test_mode_warn_and_impossible_warn_return_a_warning_instead_of_a_refusal():
+    assert response_to(pod_requesting(9), world(*TWO, impossible="warn"))["warnings"][0].startswith(
         "this can never work: none of the 3"
     )
     warned = with_mode(world(*TWO), "warn")
-    there = answer(admission.decide_review("mutate", review(requesting(9)), warned))
-    assert there["allowed"]
-    assert there["warnings"][0].startswith("drawbridge would refuse this Pod in mode enforce: none of the 3 nodes")
-    obj = requesting(9)
+    response = answer(admission.decide_review("mutate", review(pod_requesting(9)), warned))
+    assert response["allowed"]
+    assert response["warnings"][0].startswith("drawbridge would refuse this Pod in mode enforce: none of the 3 nodes")
+    obj = pod_requesting(9)
     obj["metadata"]["namespace"] = "ns"
     assert decide_object(obj, warned).warnings[1].startswith("mode enforce would refuse it: none of the 3 nodes")
 
 
-def test_containers_count_as_the_scheduler_counts_them():
-    several = requesting(5)
-    main = several["spec"]["containers"][0]
-    several["spec"]["containers"].append(main | {"name": "other"})
-    assert f"the pod's containers together request 10 {GPU}" in refused(several, world(*TWO))
-    first = requesting(4)
-    first["spec"]["initContainers"] = [main | {"name": "first"}]
-    assert not refused(first, world(*TWO))
-    first["spec"]["initContainers"][0]["restartPolicy"] = "Always"
-    assert f"the pod's containers together request 9 {GPU}" in answer(mutated(first, world(*TWO)))["status"]["message"]
+def test_containers_are_added_up_as_the_scheduler_does():
+    with_two_containers = pod_requesting(5)
+    main = with_two_containers["spec"]["containers"][0]
+    with_two_containers["spec"]["containers"].append(main | {"name": "other"})
+    assert f"the pod's containers together request 10 {GPU}" in refusal_message(with_two_containers, world(*TWO))
+    with_init_container = pod_requesting(4)
+    with_init_container["spec"]["initContainers"] = [main | {"name": "first"}]
+    assert not refusal_message(with_init_container, world(*TWO))
+    with_init_container["spec"]["initContainers"][0]["restartPolicy"] = "Always"
+    assert (
+        f"the pod's containers together request 9 {GPU}"
+        in answer(mutated(with_init_container, world(*TWO)))["status"]["message"]
+    )
 
 
 def mutated(obj, state):
@@ -219,37 +224,37 @@ def mutated(obj, state):
 
 
 def test_a_request_removed_by_translation_is_not_counted():
-    several = requesting(5)
-    several["spec"]["containers"].append(several["spec"]["containers"][0] | {"name": "other"})
-    taken = Decision("", "other", "nvidia", GPU, Outcome.TRANSLATED, "")
-    request = plugin_request(several, world(*TWO), (taken,))
+    with_two_containers = pod_requesting(5)
+    with_two_containers["spec"]["containers"].append(with_two_containers["spec"]["containers"][0] | {"name": "other"})
+    decision = Decision("", "other", "nvidia", GPU, Outcome.TRANSLATED, "")
+    request = plugin_request(with_two_containers, world(*TWO), (decision,))
     assert (request.amounts, request.subjects) == ({GPU: 5 * 10**9}, {GPU: "container main"})
-    both = (taken, msgspec.structs.replace(taken, container="main"))
-    assert plugin_request(several, world(*TWO), both) is None
+    two_decisions = (decision, msgspec.structs.replace(decision, container="main"))
+    assert plugin_request(with_two_containers, world(*TWO), two_decisions) is None
 
 
 def test_a_node_needs_enough_of_both_requested_names():
-    both = gpu_pod(limits={GPU: "8", NIC: "2"})
-    apart = plugin_node("a", {GPU: 8, NIC: 1}), plugin_node("b", {GPU: 4, NIC: 2})
-    message = refused(both, world(*apart))
+    pod_ = gpu_pod(limits={GPU: "8", NIC: "2"})
+    nodes = plugin_node("a", {GPU: 8, NIC: 1}), plugin_node("b", {GPU: 4, NIC: 2})
+    message = refusal_message(pod_, world(*nodes))
     assert f"no node that the pod can run on has enough of each; node a has 8 {GPU} and 1 {NIC} [R020]" in message
-    assert not refused(both, world(*apart, plugin_node("c", {GPU: 8, NIC: 2})))
-    assert not refused(both, world(*apart, plugin_node("c", {GPU: 8})))
+    assert not refusal_message(pod_, world(*nodes, plugin_node("c", {GPU: 8, NIC: 2})))
+    assert not refusal_message(pod_, world(*nodes, plugin_node("c", {GPU: 8})))
 
 
 def test_a_full_fleet_is_reported_if_usage_is_known():
     state = world(*TWO)
-    used = {"large": {GPU: 6 * 10**9}, "small": {GPU: 10**9}}
-    full = msgspec.structs.replace(state, uses=used)
+    use = {"large": {GPU: 6 * 10**9}, "small": {GPU: 10**9}}
+    full_state = msgspec.structs.replace(state, uses=use)
     waits = f"this pod waits until devices are free: container main requests 4 {GPU}, but the device plugin on node small has 3 left, and no other node has more"
-    assert other_warnings(requesting(4), full) == [waits]
-    assert waits in decide_object(requesting(4), full).warnings
-    assert other_warnings(requesting(3), full) == []
-    assert refused(requesting(9), full)
+    assert other_warnings(pod_requesting(4), full_state) == [waits]
+    assert waits in decide_object(pod_requesting(4), full_state).warnings
+    assert other_warnings(pod_requesting(3), full_state) == []
+    assert refusal_message(pod_requesting(9), full_state)
 
 
-def test_a_workload_is_warned_about_its_pods():
-    template = requesting(9)
+def test_a_workload_gets_a_warning_about_its_pods():
+    template = pod_requesting(9)
     kind = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "ns"}}
     workload = kind | {"spec": {"template": {key: template[key] for key in ("metadata", "spec")}}}
     request = review(workload, group="apps", resource="deployments")
@@ -261,19 +266,23 @@ def test_a_workload_is_warned_about_its_pods():
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_pod_is_refused_if_no_kubelet_admits_it(seed):
+def test_a_pod_is_refused_exactly_if_no_kubelet_would_admit_it(seed):
     rng = random.Random(f"plugins {seed}")
     nodes = []
     for name in "abc":
         sizes = {key: rng.randrange(1, 9) for key in (GPU, NIC)}
-        ill = rng.random() < 0.3
+        has_unhealthy_device = rng.random() < 0.3
         nodes.append(
-            plugin_node(name, {GPU: sizes[GPU] - (1 if ill and sizes[GPU] > 1 else 0), NIC: sizes[NIC]}, sizes)
+            plugin_node(
+                name, {GPU: sizes[GPU] - (1 if has_unhealthy_device and sizes[GPU] > 1 else 0), NIC: sizes[NIC]}, sizes
+            )
         )
     amounts = {key: rng.randrange(1, 10) for key in rng.sample((GPU, NIC), rng.randrange(1, 3))}
-    place = on(rng.choice("abc")) if rng.random() < 0.5 else {}
+    restriction = selecting_node(rng.choice("abc")) if rng.random() < 0.5 else {}
     obj = gpu_pod(limits={key: str(amount) for key, amount in amounts.items()})
-    obj["spec"] |= place
-    there = [node for node in nodes if not place or node["metadata"]["labels"] == place["nodeSelector"]]
-    could = any(all(int(obj["status"]["capacity"][key]) >= amount for key, amount in amounts.items()) for obj in there)
-    assert answer(mutated(obj, world(*nodes)))["allowed"] is could
+    obj["spec"] |= restriction
+    reachable = [node for node in nodes if not restriction or node["metadata"]["labels"] == restriction["nodeSelector"]]
+    is_admitted_by_kubelet = any(
+        all(int(obj["status"]["capacity"][key]) >= amount for key, amount in amounts.items()) for obj in reachable
+    )
+    assert answer(mutated(obj, world(*nodes)))["allowed"] is is_admitted_by_kubelet

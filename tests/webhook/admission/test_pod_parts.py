@@ -1,4 +1,4 @@
-"""`admission_review.decode_pod` decodes exactly the parts of a pod that decisions read."""
+"""`admission_review.decode_pod` decodes only the parts of a pod that decisions read."""
 
 import random
 
@@ -17,12 +17,12 @@ POD, SPEC, CONTAINER = (
 )
 
 
-class Watched(dict):
-    """A mapping that records which keys are read."""
+class RecordingDict(dict):
+    """A dict that records the keys that are read."""
 
-    def __init__(self, value, seen):
+    def __init__(self, value, read_keys):
         super().__init__(value)
-        self.seen = seen
+        self.seen = read_keys
 
     def get(self, key, default=None):
         self.seen.add(key)
@@ -37,8 +37,8 @@ class Watched(dict):
         return super().__contains__(key)
 
 
-def watching(seen):
-    """Return a replacement for `decode_pod` whose pods record in `seen` which keys are read."""
+def decode_with_recording(read_keys):
+    """Return a replacement for `decode_pod` whose pods record the keys that are read in `read_keys`."""
 
     def read(body):
         request = reviews.decode(body)
@@ -48,9 +48,9 @@ def watching(seen):
         spec = pod["spec"]
         for name in ("containers", "initContainers"):
             if name in spec:
-                spec[name] = [Watched(container, seen["container"]) for container in spec[name]]
-        pod["spec"] = Watched(spec, seen["spec"])
-        return request, Watched(pod, seen["pod"])
+                spec[name] = [RecordingDict(container, read_keys["container"]) for container in spec[name]]
+        pod["spec"] = RecordingDict(spec, read_keys["spec"])
+        return request, RecordingDict(pod, read_keys["pod"])
 
     return read
 
@@ -58,26 +58,28 @@ def watching(seen):
 @pytest.mark.parametrize("mode", ["enforce", "warn", "observe"])
 @pytest.mark.parametrize("name", [name for name in CONFIGURATIONS if name != "mixed fleet"])
 def test_decisions_read_only_the_pod_fields_that_are_decoded(monkeypatch, name, mode):
-    seen = {"pod": set(), "spec": set(), "container": set()}
+    read_keys = {"pod": set(), "spec": set(), "container": set()}
     chance = random.Random(f"{name} {mode}")
     configuration = configured(**{"mode": mode, **CONFIGURATIONS[name]})
     assert not configuration.reads_all
     world, authors = World(chance, configuration), Authors(chance)
-    monkeypatch.setattr(admission.reviews, "decode_pod", watching(seen))
+    monkeypatch.setattr(admission.reviews, "decode_pod", decode_with_recording(read_keys))
     for _ in range(draws(150)):
         world.change(authors.template)
         request = authors.request()
-        more = {key: value for key, value in request.items() if key != "obj"}
-        outcome = webhook().decide("mutate", review(request["obj"], **more), world.state(world.followed), PATIENCE)
+        options = {key: value for key, value in request.items() if key != "obj"}
+        outcome = webhook().decide("mutate", review(request["obj"], **options), world.state(world.followed), PATIENCE)
         authors.take(request, outcome)
-    assert seen["pod"] <= POD
-    assert seen["spec"] <= SPEC
-    assert seen["container"] <= CONTAINER
-    assert {"containers", "schedulerName", "resourceClaims"} <= seen["spec"], "it was looked at"
+    assert read_keys["pod"] <= POD
+    assert read_keys["spec"] <= SPEC
+    assert read_keys["container"] <= CONTAINER
+    assert {"containers", "schedulerName", "resourceClaims"} <= read_keys["spec"], (
+        "the recording misses keys that decisions read"
+    )
 
 
 @pytest.mark.parametrize("spec", [{"containers": {}}, {"containers": [1]}, {"containers": None}, [], 5, None])
-def test_a_pod_of_another_shape_is_read_as_it_is(spec):
+def test_a_pod_of_an_unexpected_shape_is_decoded_completely(spec):
     body = review({"kind": "Pod", "spec": spec, "x": 1})
     assert reviews.decode_pod(body) == (reviews.decode(body), None)
     read = []

@@ -1,4 +1,4 @@
-"""A scheduler that does not know DeviceCompatibility may break a rule: the pod's creator gets a warning, and no pod is refused."""
+"""A scheduler that does not know DeviceCompatibility may break a rule. The pod's creator gets a warning; no pod is refused."""
 
 import msgspec
 import pytest
@@ -25,57 +25,61 @@ def documents(*names):
     return [document.object for name in names for document in manifests.read([MODES / f"{name}.yaml"])]
 
 
-def claim_in_mode(mode, held=""):
+def claim_in_mode(mode, held_device=""):
     [claim] = [read_object(document) for document in documents("claims") if document["metadata"]["name"] == mode]
     meta = {"name": mode, "namespace": "ns", "uid": mode}
     raw = {"metadata": meta, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": mode, "allocationMode": "ExactCount", "count": 1}}]}}}  # fmt: skip
-    if held:
-        result = {"request": "gpu", "driver": "gpu.example.com", "pool": NODE, "device": held}
+    if held_device:
+        result = {"request": "gpu", "driver": "gpu.example.com", "pool": NODE, "device": held_device}
         raw["status"] = {"allocation": {"devices": {"results": [result]}}}
     assert claim.spec.devices.requests[0].exactly.device_class_name == mode
     return convert(raw, ResourceClaim)
 
 
-def stock(*files, held=()):
+def stock(*files, held_devices=()):
     objects = documents("classes", *files)
     kinds = {"DeviceClass": DeviceClass, "ResourceSlice": ResourceSlice, "DeviceCompatibility": DeviceCompatibility}
-    of = {kind: [convert(obj, type_) for obj in objects if obj["kind"] == kind] for kind, type_ in kinds.items()}
+    objects_by_kind = {
+        kind: [convert(obj, type_) for obj in objects if obj["kind"] == kind] for kind, type_ in kinds.items()
+    }
     return Stock.of(
         nodes=[convert({"metadata": {"name": NODE}}, Node)],
-        classes=of["DeviceClass"],
-        slices=of["ResourceSlice"],
-        compatibilities=of["DeviceCompatibility"],
-        claims=[claim_in_mode(mode, device) for mode, device in held],
+        classes=objects_by_kind["DeviceClass"],
+        slices=objects_by_kind["ResourceSlice"],
+        compatibilities=objects_by_kind["DeviceCompatibility"],
+        claims=[claim_in_mode(mode, device) for mode, device in held_devices],
     )
 
 
 MIG = f'{MODE} == "mig"'
-ACROSS = "on n0 it may allocate full-0 together with mig-0 of pool p, which DeviceCompatibility/mig forbids"
-BESIDE_MPS = [("mps", "gpu-0-mps-0")]
-SAID = "on gpu-node it may allocate gpu-0-mig-0 together with gpu-0-mps-0, which DeviceCompatibility/gpu-mig forbids"
+RISK_ACROSS_POOLS = "on n0 it may allocate full-0 together with mig-0 of pool p, which DeviceCompatibility/mig forbids"
+HELD_MPS = [("mps", "gpu-0-mps-0")]
+RISK = "on gpu-node it may allocate gpu-0-mig-0 together with gpu-0-mps-0, which DeviceCompatibility/gpu-mig forbids"
 
 
 @pytest.mark.parametrize(
-    ("files", "held", "mode", "risk"),
+    ("files", "held_devices", "mode", "risk"),
     [
-        (["plain", "expressions"], BESIDE_MPS, "mig", SAID),
-        (["plain", "expressions"], BESIDE_MPS, "fractioning", ""),
+        (["plain", "expressions"], HELD_MPS, "mig", RISK),
+        (["plain", "expressions"], HELD_MPS, "fractioning", ""),
         (["plain", "expressions"], [], "mig", ""),
-        (["plain"], BESIDE_MPS, "mig", ""),
-        (["groups"], BESIDE_MPS, "mig", ""),  # Kubernetes itself keeps groups apart
-        (["plain", "expressions"], BESIDE_MPS, "exclusive", ""),  # the shared counters exclude this allocation
+        (["plain"], HELD_MPS, "mig", ""),
+        (["groups"], HELD_MPS, "mig", ""),  # Kubernetes itself applies compatibility groups
+        (["plain", "expressions"], HELD_MPS, "exclusive", ""),  # the shared counters exclude this allocation
     ],
 )
-def test_only_devices_that_the_rule_excludes_are_a_risk(files, held, mode, risk):
-    assert find_broken_rule(stock(*files, held=held), [claim_in_mode(mode)], Budget(1_000_000)) == risk
+def test_only_devices_that_the_rule_excludes_are_a_risk(files, held_devices, mode, risk):
+    assert find_broken_rule(stock(*files, held_devices=held_devices), [claim_in_mode(mode)], Budget(1_000_000)) == risk
 
 
 def test_a_class_with_some_excluded_devices_is_a_risk():
     """The rule leaves mig-0 free. A scheduler that does not know the rule takes the device that is published first."""
-    both = convert({"metadata": {"name": "both"}, "spec": {"selectors": [{"cel": {"expression": 'device.attributes["gpu.example.com"].mode in ["mig", "mps"]'}}]}}, DeviceClass)  # fmt: skip
+    class_of_both_modes = convert({"metadata": {"name": "both"}, "spec": {"selectors": [{"cel": {"expression": 'device.attributes["gpu.example.com"].mode in ["mig", "mps"]'}}]}}, DeviceClass)  # fmt: skip
     claim = convert({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "both", "allocationMode": "ExactCount", "count": 1}}]}}}, ResourceClaim)  # fmt: skip
     risk = find_broken_rule(
-        stock("plain", "expressions", held=[("mig", "gpu-0-mig-1")]).with_object(both), [claim], Budget(1_000_000)
+        stock("plain", "expressions", held_devices=[("mig", "gpu-0-mig-1")]).with_object(class_of_both_modes),
+        [claim],
+        Budget(1_000_000),
     )
     assert (
         risk
@@ -83,7 +87,7 @@ def test_a_class_with_some_excluded_devices_is_a_risk():
     )
 
 
-@pytest.mark.parametrize(("scope", "risk"), [("node", ACROSS), ("pool", "")])
+@pytest.mark.parametrize(("scope", "risk"), [("node", RISK_ACROSS_POOLS), ("pool", "")])
 def test_a_rule_about_nodes_is_a_risk_across_pools(scope, risk):
     rule = compatibility("mig", MIG, MIG, scope=scope)
     fleet = stocked(holding("theirs", "mig-0"), rules=[rule])
@@ -92,25 +96,25 @@ def test_a_rule_about_nodes_is_a_risk_across_pools(scope, risk):
 
 def world(bridge=None):
     file = msgspec.structs.replace(DEFAULT, mode="enforce", bridge=bridge and convert(bridge, BridgeSettings))
-    held = stock("plain", "expressions", held=BESIDE_MPS).with_object(claim_in_mode("mig"))
-    return msgspec.structs.replace(state(stock=held), configuration=Configuration(file))
+    stock_ = stock("plain", "expressions", held_devices=HELD_MPS).with_object(claim_in_mode("mig"))
+    return msgspec.structs.replace(state(stock=stock_), configuration=Configuration(file))
 
 
 def warnings(scheduler, bridge=None):
     entry = {"name": "gpu", "resourceClaimName": "mig"}
     spec = {"containers": [{"name": "main"}], "resourceClaims": [entry]} | ({"schedulerName": scheduler} if scheduler else {})  # fmt: skip
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}, "spec": spec}
-    there = world(bridge)
-    outcome = admission.decide_review("mutate", review(pod), there)
+    state_ = world(bridge)
+    outcome = admission.decide_review("mutate", review(pod), state_)
     assert answer(outcome)["allowed"]
     return answer(outcome).get("warnings", [])
 
 
-OURS = {"schedulerName": "drawbridge", "drivers": ["gpu.example.com"]}
+BRIDGE = {"schedulerName": "drawbridge", "drivers": ["gpu.example.com"]}
 
 
-def test_a_pod_of_another_scheduler_is_warned_of_risk():
+def test_a_pod_of_another_scheduler_gets_a_warning_about_the_risk():
     words = "scheduler default-scheduler does not know DeviceCompatibility"
-    assert any(words in warning and SAID in warning for warning in warnings(""))
-    assert any("scheduler volcano does not" in warning for warning in warnings("volcano", OURS))
-    assert not any("does not know" in warning for warning in warnings("drawbridge", OURS))
+    assert any(words in warning and RISK in warning for warning in warnings(""))
+    assert any("scheduler volcano does not" in warning for warning in warnings("volcano", BRIDGE))
+    assert not any("does not know" in warning for warning in warnings("drawbridge", BRIDGE))

@@ -1,4 +1,4 @@
-"""Reinvocation of the webhook: which labels select a pod for another review, and what the labels of its author change."""
+"""The second review of a translated pod: the label that selects the pod, and labels that its author or another webhook sets."""
 
 import copy
 
@@ -17,8 +17,8 @@ def selected(item):
     (webhook, *_) = validating(Configuration().dialects, Registration(ca_bundle="Ym9v"))["webhooks"]
     labels = item["metadata"].get("labels") or {}
     selector = webhook["objectSelector"]
-    named = all(labels.get(key) == value for key, value in selector["matchLabels"].items())
-    return named and not any(
+    has_labels = all(labels.get(key) == value for key, value in selector["matchLabels"].items())
+    return has_labels and not any(
         labels.get(expression["key"]) in expression["values"] for expression in selector["matchExpressions"]
     )
 
@@ -32,53 +32,53 @@ def test_a_translated_pod_is_reviewed_again_despite_its_labels(labels):
     item = gpu_pod()
     if labels is not None:
         item["metadata"]["labels"] = labels
-    after, _ = mutated(item)
-    assert after["spec"]["resourceClaims"]
-    assert selected(after)
+    translated_pod, _ = mutated(item)
+    assert translated_pod["spec"]["resourceClaims"]
+    assert selected(translated_pod)
     assert (
-        after["metadata"]["labels"].items()
+        translated_pod["metadata"]["labels"].items()
         >= {key: value for key, value in (labels or {}).items() if key != LABEL}.items()
     )
 
 
-def test_a_removed_label_returns_when_a_key_was_restored():
-    after, _ = mutated(gpu_pod())
-    del after["metadata"]["labels"]
-    after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
-    again, _ = mutated(after)
+def test_a_removed_label_is_set_again_if_a_key_was_restored():
+    translated_pod, _ = mutated(gpu_pod())
+    del translated_pod["metadata"]["labels"]
+    translated_pod["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
+    again, _ = mutated(translated_pod)
     assert "limits" not in again["spec"]["containers"][0]["resources"]
     assert selected(again)
 
 
 def test_a_key_restored_by_another_webhook_is_removed_again():
-    after, _ = mutated(gpu_pod(labels={"app": "x"}))
-    back = copy.deepcopy(after)
-    back["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
-    again, _ = mutated(back)
-    assert again == after
+    translated_pod, _ = mutated(gpu_pod(labels={"app": "x"}))
+    with_restored_key = copy.deepcopy(translated_pod)
+    with_restored_key["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
+    again, _ = mutated(with_restored_key)
+    assert again == translated_pod
 
 
 def test_a_restored_key_is_refused_unless_skipped():
-    after, _ = mutated(gpu_pod())
-    after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
-    assert selected(after)
-    assert "request its devices twice" in answer(validated(after))["status"]["message"]
-    after["metadata"]["labels"]["drawbridge.dev/skip"] = "true"
-    assert not selected(after)
+    translated_pod, _ = mutated(gpu_pod())
+    translated_pod["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
+    assert selected(translated_pod)
+    assert "request its devices twice" in answer(validated(translated_pod))["status"]["message"]
+    translated_pod["metadata"]["labels"]["drawbridge.dev/skip"] = "true"
+    assert not selected(translated_pod)
 
 
-def test_a_pod_forged_as_translated_is_allowed():
-    own = gpu_pod(limits={"nvidia.com/gpu": "1"}, labels={LABEL: "true"})
-    assert selected(own)
-    assert answer(validated(own, ENFORCE))["allowed"]
+def test_a_pod_with_a_forged_label_is_admitted():
+    forged = gpu_pod(limits={"nvidia.com/gpu": "1"}, labels={LABEL: "true"})
+    assert selected(forged)
+    assert answer(validated(forged, ENFORCE))["allowed"]
 
 
-def test_a_pod_whose_template_exists_is_reviewed_but_unfollowed():
-    first, _ = mutated(gpu_pod())
-    (entry,) = first["spec"]["resourceClaims"]
+def test_a_pod_whose_template_exists_gets_the_label_translated_only():
+    first_pod, _ = mutated(gpu_pod())
+    (entry,) = first_pod["spec"]["resourceClaims"]
     name = entry["resourceClaimTemplateName"]
-    signed = first["metadata"]["annotations"]["drawbridge.dev/templates"]
-    made = template.verify(signed, template.identify_raw(first, "ns"), KEY)[name]
-    there = {("ns", name): template_lifecycle.read_claim_spec(made)}
-    after, _ = mutated(gpu_pod(), state(templates=there))
-    assert after["metadata"]["labels"] == {LABEL: "true"}
+    signed = first_pod["metadata"]["annotations"]["drawbridge.dev/templates"]
+    verified_template = template.verify(signed, template.identify_raw(first_pod, "ns"), KEY)[name]
+    templates = {("ns", name): template_lifecycle.read_claim_spec(verified_template)}
+    second_pod, _ = mutated(gpu_pod(), state(templates=templates))
+    assert second_pod["metadata"]["labels"] == {LABEL: "true"}

@@ -1,4 +1,4 @@
-"""Values of any shape never raise an exception in a review: with failurePolicy Ignore, status 500 would admit the object without a decision."""
+"""No value of a reviewed object raises an exception. With failurePolicy Ignore, status 500 would admit the object undecided."""
 
 import json
 import random
@@ -56,14 +56,14 @@ def test_a_bug_in_a_check_for_warnings_does_not_refuse_the_claim(monkeypatch):
 def test_a_review_of_values_of_any_shape_has_an_answer(kind, mode):
     draw = random.Random(f"reviews of {kind} in {mode}")
     world = state(mode=mode)
-    there = {
+    examples = {
         **shapes.examples(),
         "Namespace": [
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": {MODE_LABEL: "warn"}}}
         ],
     }
     originals = [
-        *there[kind],
+        *examples[kind],
         *([gpu_pod()] if kind == "Pod" else [shapes.claim(draw) for _ in range(20)] if kind == "ResourceClaim" else []),
     ]
     group, resource = RESOURCES[kind]

@@ -1,4 +1,4 @@
-"""The decision about a file equals the webhook's decision about its pod, and the API server accepts the result."""
+"""The decision about a file equals the webhook's decision about the pod of the file, and the API server accepts the result."""
 
 import json
 import random
@@ -21,24 +21,24 @@ FLEET = manifests.read([EXAMPLES / "fleet"])
 
 def state(*objects, **fields) -> State:
     documents = manifests.parse(manifests.dump(list(objects))) if objects else []
-    known = state_of_files([*FLEET, *documents], configured(**(CLAIMED | fields)))
-    return State(**{name: getattr(known, name) for name in State.__struct_fields__} | {"keys": (KEY,)})
+    file_state = state_of_files([*FLEET, *documents], configured(**(CLAIMED | fields)))
+    return State(**{name: getattr(file_state, name) for name in State.__struct_fields__} | {"keys": (KEY,)})
 
 
 STATE = state()
 
 
-def at_admission(pod, world=STATE) -> tuple[str, ...]:
-    """Review a pod twice, as an API server does, and return why it is refused."""
+def refusals_at_webhook(pod, world=STATE) -> tuple[str, ...]:
+    """Review a pod twice, as an API server does. Return the reasons of a refusal."""
     namespace = pod["metadata"].get("namespace") or "default"
-    first = reviewing.decide_review("mutate", review(pod, namespace=namespace), world)
-    if not answer(first)["allowed"]:
-        return _reasons(first)
-    after = applied(pod, first)
-    if after.get("spec", {}).get("resourceClaims"):
-        second = reviewing.decide_review("validate", review(after, namespace=namespace), world)
-        if not answer(second)["allowed"]:
-            return _reasons(second)
+    mutating = reviewing.decide_review("mutate", review(pod, namespace=namespace), world)
+    if not answer(mutating)["allowed"]:
+        return _reasons(mutating)
+    translated_pod = applied(pod, mutating)
+    if translated_pod.get("spec", {}).get("resourceClaims"):
+        validating = reviewing.decide_review("validate", review(translated_pod, namespace=namespace), world)
+        if not answer(validating)["allowed"]:
+            return _reasons(validating)
     return ()
 
 
@@ -47,20 +47,20 @@ def _reasons(outcome) -> tuple[str, ...]:
     return tuple(message.removesuffix(f"; {BYPASS_HINT}").split("; ")) if message else ("",)
 
 
-def in_a_file(pod, world=STATE) -> tuple[str, ...]:
-    """Return the messages of the decision about a file; none if the API server would refuse the pod."""
-    done = decide_object(pod, world)
+def refusals_of_file(pod, world=STATE) -> tuple[str, ...]:
+    """Return the refusals of the decision about a file; none if the API server itself would refuse the pod."""
+    verdict = decide_object(pod, world)
     return (
         ()
-        if refused_by_server(done)
-        else tuple("; ".join(map(str, done.refusals)).split("; "))
-        if done.refusals
+        if refused_by_server(verdict)
+        else tuple("; ".join(map(str, verdict.refusals)).split("; "))
+        if verdict.refusals
         else ()
     )
 
 
 def pod_in_n(limits=None, *, requests=None, claims=(), namespace="n", **metadata):
-    """A pod of the namespace n; `claims` name templates of its claims."""
+    """Return a pod of the namespace n. `claims` has the names of the templates of its claims."""
     containers = [container(limits=limits or {}, requests=requests or None, claims=claims)]
     entries = {"resourceClaims": template_entries(*claims)} if claims else {}
     return pod(namespace=namespace, containers=containers, **entries, **metadata)
@@ -98,19 +98,19 @@ THREE = {
     },
 }
 WITH_THREE = state(THREE)
-# The keys of two systems are left, because claims cannot express them.
-LEFT = {"two systems"}
-REFUSED = {name for name in PODS if name not in ("one", "blanks", "only its own", "skipped")} - LEFT
+# The keys of two systems are not translated, because claims cannot express them together.
+NOT_TRANSLATED = {"two systems"}
+REFUSED = {name for name in PODS if name not in ("one", "blanks", "only its own", "skipped")} - NOT_TRANSLATED
 
 
 @pytest.mark.parametrize("name", PODS)
 def test_a_file_and_the_webhook_give_equal_messages(name):
-    refusal = at_admission(PODS[name], WITH_THREE)
-    done = decide_object(PODS[name], WITH_THREE)
-    assert bool(refusal) == bool(done.refusals) == (name in REFUSED), (refusal, done.refusals)
-    assert name == "own and key" or in_a_file(PODS[name], WITH_THREE) == refusal
-    if done.refusals:
-        assert (done.operations, done.templates) == ((), {})
+    refusal = refusals_at_webhook(PODS[name], WITH_THREE)
+    verdict = decide_object(PODS[name], WITH_THREE)
+    assert bool(refusal) == bool(verdict.refusals) == (name in REFUSED), (refusal, verdict.refusals)
+    assert name == "own and key" or refusals_of_file(PODS[name], WITH_THREE) == refusal
+    if verdict.refusals:
+        assert (verdict.operations, verdict.templates) == ((), {})
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,11 @@ def test_a_file_and_the_webhook_give_equal_messages(name):
 def test_a_file_and_the_webhook_agree_about_the_examples(document):
     if document.object["kind"] != "Pod":
         return
-    assert in_a_file(document.object) == at_admission(document.object)
+    assert refusals_of_file(document.object) == refusals_at_webhook(document.object)
 
 
 def test_the_webhook_and_file_checks_agree_on_random_resource_combinations():
-    """Random amounts for random combinations of keys."""
+    """The pods request random amounts of random combinations of keys."""
     random_ = random.Random(13)
     keys = [GPU, MEM, CORES, PERCENT, "nvidia.com/mig-1g.5gb", "koordinator.sh/gpu", "nvidia.com/gpumemory", "cpu"]
     # The API server rejects invalid quantities before it calls webhooks.
@@ -132,21 +132,21 @@ def test_the_webhook_and_file_checks_agree_on_random_resource_combinations():
     for _ in range(draws(300)):
         limits = {key: random_.choice(amounts) for key in random_.sample(keys, random_.randrange(1, 4))}
         item = pod_in_n(limits, annotations={"nvidia.com/use-gputype": random_.choice(["A100", "L40S", "B9"])})
-        refusal, done = at_admission(item), decide_object(item, STATE)
-        by_server = refused_by_server(done)
-        assert bool(refusal) == (bool(done.refusals) and not by_server), (limits, refusal, done.refusals)
+        refusal, verdict = refusals_at_webhook(item), decide_object(item, STATE)
+        by_server = refused_by_server(verdict)
+        assert bool(refusal) == (bool(verdict.refusals) and not by_server), (limits, refusal, verdict.refusals)
         refused += bool(refusal)
     assert draws(300) // 6 < refused < draws(300)
 
 
 def test_a_pod_invalid_for_the_api_server_is_refused():
-    odd = pod_in_n({GPU: 1})
-    odd["spec"]["ephemeralContainers"] = [{"name": "d", "image": "i"}]
-    (refusal,) = decide_object(odd, STATE).refusals
+    invalid = pod_in_n({GPU: 1})
+    invalid["spec"]["ephemeralContainers"] = [{"name": "d", "image": "i"}]
+    (refusal,) = decide_object(invalid, STATE).refusals
     assert "[D210]" in str(refusal)
     assert "the API server refuses it" in str(refusal)
     assert str(decide_object(pod_in_n({"example.com/device": "0.5"}), State()).refusals[0]).endswith("[R001]"), (
-        "a key without a dialect, too"
+        "a key that no dialect has is not judged"
     )
 
 
@@ -171,10 +171,15 @@ def test_a_template_of_the_same_input_is_known():
 
 def test_pods_of_known_and_unknown_workload_kinds_are_judged():
     template = {"spec": pod_in_n({GPU: 9})["spec"]}
-    known = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": template}}
-    strange = {"apiVersion": "x.io/v1", "kind": "Odd", "metadata": {"name": "o"}, "spec": {"a": {"template": template}}}
-    assert "[R023]" in str(decide_object(known, STATE).refusals[0])
-    assert "[R023]" in str(decide_object(strange, STATE).refusals[0])
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": template}}
+    of_unknown_kind = {
+        "apiVersion": "x.io/v1",
+        "kind": "Odd",
+        "metadata": {"name": "o"},
+        "spec": {"a": {"template": template}},
+    }
+    assert "[R023]" in str(decide_object(job, STATE).refusals[0])
+    assert "[R023]" in str(decide_object(of_unknown_kind, STATE).refusals[0])
     template["spec"]["containers"][0]["resources"] = {"limits": {"example.com/device": "0.5"}}
-    assert "[R001]" in str(decide_object(strange, State()).refusals[0])
-    assert "[R001]" in str(decide_object(strange, State(), rewrite_unknown=True).refusals[0])
+    assert "[R001]" in str(decide_object(of_unknown_kind, State()).refusals[0])
+    assert "[R001]" in str(decide_object(of_unknown_kind, State(), rewrite_unknown=True).refusals[0])

@@ -1,11 +1,17 @@
-"""Claims of a pod are judged in the review that translates it."""
+"""The mutating review, which translates a pod, also judges the pod's claims."""
 
 import json
 
 import msgspec
 import pytest
 
-from tests.webhook.admission.pods_with_claims import BY_TEMPLATE, TOO_MANY, bringing, given, with_template
+from tests.webhook.admission.pods_with_claims import (
+    BY_TEMPLATE,
+    TOO_MANY,
+    pod_with_claims,
+    review_outcome,
+    state_with_template,
+)
 from tests.webhook.admission.reviews import (
     ENFORCE,
     answer,
@@ -23,20 +29,20 @@ from webhook.admission import review as admission
 from webhook.state import Configuration
 from webhook.state.schema import DEFAULT
 
-WAYS = {"more than any node has": "5", "many": "16"}
+COUNTS = {"more than any node has": "5", "many": "16"}
 
 
 def test_the_feasibility_check_ignores_pods_that_fit():
-    assert given(gpu_pod()) == admission.decide_review("mutate", review(gpu_pod()), ENFORCE)
+    assert review_outcome(gpu_pod()) == admission.decide_review("mutate", review(gpu_pod()), ENFORCE)
 
 
-@pytest.mark.parametrize("count", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("count", COUNTS.values(), ids=COUNTS)
 def test_an_impossible_pod_is_refused_with_the_message_of_validation(count):
     pod = gpu_pod(limits={"nvidia.com/gpu": count})
-    outcome = given(pod)
-    after = translated(pod)
+    outcome = review_outcome(pod)
+    translated_pod = translated(pod)
     assert not answer(outcome)["allowed"]
-    assert answer(outcome)["status"] == answer(validated(after))["status"]
+    assert answer(outcome)["status"] == answer(validated(translated_pod))["status"]
     assert "patch" not in answer(outcome)
     assert outcome.record.outcome == "refused"
     assert answer(outcome)["auditAnnotations"] == {"outcome": "refused", "mode": "enforce"}
@@ -46,65 +52,65 @@ def test_two_containers_with_equal_requests_are_judged_together():
     pod = gpu_pod(limits={"nvidia.com/gpu": "3"})
     [main] = pod["spec"]["containers"]
     pod["spec"]["containers"].append(main | {"name": "other"})
-    assert not answer(given(pod))["allowed"], "each alone could be served"
+    assert not answer(review_outcome(pod))["allowed"], "the containers are judged one by one, and each could be served"
 
 
 def test_an_impossible_pod_is_translated_if_impossible_is_warn():
     lenient = msgspec.structs.replace(
         ENFORCE, configuration=Configuration(msgspec.structs.replace(DEFAULT, mode="enforce", impossible="warn"))
     )
-    outcome = given(TOO_MANY, lenient)
+    outcome = review_outcome(TOO_MANY, lenient)
     assert applied(TOO_MANY, outcome) == translated(TOO_MANY)
     assert answer(outcome)["warnings"][0].startswith("this can never work: ")
     assert outcome.record.problems
     assert outcome.record.outcome == "translated"
 
 
-def test_a_pod_that_comes_with_our_signature_is_judged_again():
-    """The pod comes from a manifest that was read from a cluster, or from a reinvocation. Only this review judges it."""
-    after = translated(TOO_MANY)
-    assert not answer(given(after))["allowed"]
+def test_a_pod_that_has_a_valid_signature_is_judged_again():
+    """Such a pod is from a manifest that was read from a cluster, or from a reinvocation. No other review judges the pod."""
+    translated_pod = translated(TOO_MANY)
+    assert not answer(review_outcome(translated_pod))["allowed"]
     fine, _ = mutated(gpu_pod())
-    assert untouched(given(fine))
+    assert untouched(review_outcome(fine))
 
 
 def test_an_update_is_not_judged():
-    item = bringing(BY_TEMPLATE)
-    world = with_template(16)
+    item = pod_with_claims(BY_TEMPLATE)
+    world = state_with_template(16)
     outcome = admission.decide_review("mutate", review(item, operation="UPDATE", old=item), world)
     assert untouched(outcome)
 
 
 def test_a_pod_is_allowed_while_the_stock_is_unknown():
-    assert answer(given(TOO_MANY, state(stock=None)))["allowed"]
+    assert answer(review_outcome(TOO_MANY, state(stock=None)))["allowed"]
 
 
-def test_a_verdict_that_times_out_keeps_the_translation(late):
-    outcome = admission.decide_review("mutate", review(TOO_MANY), ENFORCE, is_out_of_time=late)
+def test_a_verdict_that_times_out_keeps_the_translation(out_of_time_while_judging):
+    outcome = admission.decide_review("mutate", review(TOO_MANY), ENFORCE, is_out_of_time=out_of_time_while_judging)
     assert answer(outcome)["allowed"]
     assert "patch" in answer(outcome)
     assert "could not be decided in time" in answer(outcome)["warnings"][0]
 
 
 @pytest.fixture
-def late(monkeypatch):
-    """Return an `is_out_of_time` that returns True once the keys are translated, before the claims are judged."""
+def out_of_time_while_judging(monkeypatch):
+    """Return a function `is_out_of_time` that returns True after the keys are translated and before the claims are judged."""
     judging = []
     judge_pod = decide.judge_pod
 
-    def judged(*arguments):
+    def record_and_judge(*arguments):
         judging.append(True)
         return judge_pod(*arguments)
 
-    monkeypatch.setattr(decide, "judge_pod", judged)
+    monkeypatch.setattr(decide, "judge_pod", record_and_judge)
     return lambda: bool(judging)
 
 
-def test_omitted_warnings_are_counted_with_the_warnings_that_follow(late):
+def test_omitted_warnings_are_counted_with_the_warnings_that_follow(out_of_time_while_judging):
     pod = gpu_pod(limits={"nvidia.com/gpu": "1", "nvidia.com/priority": "1"})
     [container] = pod["spec"]["containers"]
     pod["spec"]["containers"] = [container | {"name": f"c{number}"} for number in range(7)]
-    warnings = answer(given(pod, is_out_of_time=late))["warnings"]
+    warnings = answer(review_outcome(pod, is_out_of_time=out_of_time_while_judging))["warnings"]
     assert "could not be decided in time" in warnings[0]
     assert "drawbridge: 4 more" in warnings[-1]
 

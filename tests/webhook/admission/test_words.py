@@ -54,8 +54,8 @@ def test_an_invalid_quantity_is_reported_once():
     ],
 )
 def test_a_placeholder_amount_is_reported_as_a_placeholder(text):
-    done = decide_object(pod_in_n({GPU: text}), STATE)
-    [decision] = done.decisions
-    assert (done.refusals, decision.outcome, decision.code) == ((), "unknown", "D011")
-    assert "this looks like a placeholder: fill it in first" in done.warnings[0]
+    verdict = decide_object(pod_in_n({GPU: text}), STATE)
+    [decision] = verdict.decisions
+    assert (verdict.refusals, decision.outcome, decision.code) == ((), "unknown", "D011")
+    assert "this looks like a placeholder: fill it in first" in verdict.warnings[0]
     assert "placeholder" not in refusal(pod_in_n({GPU: "one"}))

@@ -79,7 +79,7 @@ def test_a_pod_that_no_node_template_serves_is_refused():
 def test_no_template_is_named_if_the_fleet_serves_the_pod():
     assert judged(claim_for(4), BIG).verdict is Feasibility.FITS
     held = Stock.of(
-        nodes=[typed_node("n0")], slices=[gpu_slice("n0", 4)], classes=[typed_class()], claims=[claim_for(4, held=[f"gpu-{i}" for i in range(4)])]
+        nodes=[typed_node("n0")], slices=[gpu_slice("n0", 4)], classes=[typed_class()], claims=[claim_for(4, held_devices=[f"gpu-{i}" for i in range(4)])]
     )  # fmt: skip
     answer = judged(claim_for(4, name="other"), BIG, stock=held)
     assert answer.verdict is Feasibility.BUSY
