@@ -18,7 +18,7 @@ from e2e.build import program, source_of
 from e2e.ground.images import Image, add, add_folders, layer, write
 from e2e.installed.conftest import CONFIGURATION, OURS
 from e2e.installed.installation import printed
-from tests.webhook.dialects.test_published import published
+from tests.webhook.dialects.test_published import unpublished
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start")]
 
@@ -185,7 +185,7 @@ def ends(cluster, namespace, name):
 def test_slices_published_by_each_vendor_driver_match_our_examples(slices, driver):
     published_slices = slices(driver)
     assert published_slices
-    assert published([{"kind": "ResourceSlice"} | slice_ for slice_ in published_slices]) == []
+    assert unpublished([{"kind": "ResourceSlice"} | slice_ for slice_ in published_slices]) == []
 
 
 def test_a_resource_that_core_serves_is_judged_by_its_claim(node, configured, tenants):

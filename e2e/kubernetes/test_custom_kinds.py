@@ -6,7 +6,7 @@ import pytest
 
 from cluster import manifests
 from tests.cli.running import run
-from tests.webhook.definitions import ANY, BEFORE_131, DROPS, KEEPS, below, definition, pod_spec, template
+from tests.webhook.definitions import ANY, BEFORE_131, DROPS_CLAIMS, KEEPS_CLAIMS, object_with, definition, pod_spec, template
 from tests.webhook.pods import EXAMPLES, pod
 from webhook.state import custom_kinds
 
@@ -17,19 +17,19 @@ FLEET = ["--inventory", str(EXAMPLES / "fleet"), "--config", str(EXAMPLES / "con
 
 def roles(spec):
     """Pods of several roles, by role."""
-    of_role = {"type": "array", "items": below("template", template(spec))}
-    return below("roles", {"type": "object", "additionalProperties": of_role})
+    of_role = {"type": "array", "items": object_with("template", template(spec))}
+    return object_with("roles", {"type": "object", "additionalProperties": of_role})
 
 
 # Whether a template can be rewritten, and the versions of its kind; the first is the storage version.
 KINDS = {
-    "Keeping": (True, roles(KEEPS)),
+    "Keeping": (True, roles(KEEPS_CLAIMS)),
     "Open": (True, ANY),
-    "Dropping": (False, roles(DROPS)),
+    "Dropping": (False, roles(DROPS_CLAIMS)),
     "Older": (False, roles(BEFORE_131)),
     "Unclaimed": (False, roles(pod_spec(claims=False))),
-    "Stored": (False, roles(DROPS), roles(KEEPS)),
-    "Closed": (False, below("roles", {"type": "object", "additionalProperties": True})),
+    "Stored": (False, roles(DROPS_CLAIMS), roles(KEEPS_CLAIMS)),
+    "Closed": (False, object_with("roles", {"type": "object", "additionalProperties": True})),
 }
 
 

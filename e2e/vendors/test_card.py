@@ -20,7 +20,7 @@ from e2e.ground.images import Image, add, busybox, layer, write
 from e2e.ground.product import libraries_of
 from e2e.vendors import nvidia
 from e2e.vendors.pods import gone
-from tests.webhook.dialects.test_published import published
+from tests.webhook.dialects.test_published import unpublished
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
 IMAGE = "localhost/card:e2e"
@@ -146,7 +146,7 @@ def test_the_driver_publishes_devices_like_our_examples(driver):
     slices = driver.slices()
     print(json.dumps(slices, indent=1))
     assert driver.devices()
-    assert published([{"kind": "ResourceSlice"} | slice_ for slice_ in slices]) == []
+    assert unpublished([{"kind": "ResourceSlice"} | slice_ for slice_ in slices]) == []
 
 
 def test_a_device_plugin_pod_sees_the_gpus_of_its_claim(node_cluster, driver, home):

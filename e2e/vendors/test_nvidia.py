@@ -10,7 +10,7 @@ from e2e.actors.webhook import claims_of, known, results_of
 from e2e.actors.workloads import container, limits, pod
 from e2e.vendors import hardware, nvidia
 from e2e.vendors.pods import gone, runs
-from tests.webhook.dialects.test_published import published
+from tests.webhook.dialects.test_published import unpublished
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
 SAY = "env; ls /dev /dev/nvidia-caps; echo spoken=yes; sleep 600"
@@ -57,7 +57,7 @@ def configure(webhook, slices):
 def test_slices_published_by_the_driver_match_our_examples(slices):
     # The driver publishes its devices in the order of a Go map.
     assert sorted(device["name"] for item in slices for device in item["spec"]["devices"]) == ["gpu-0", "gpu-1"]
-    assert published([{"kind": "ResourceSlice"} | slice_ for slice_ in slices]) == []
+    assert unpublished([{"kind": "ResourceSlice"} | slice_ for slice_ in slices]) == []
 
 
 def test_an_extended_resource_becomes_a_gpu_claim_of_ours(node_cluster, configure, gated):
@@ -146,14 +146,14 @@ def test_the_driver_starts_mps_as_configured(node_cluster, driver_root, configur
 def test_published_slices_of_shared_gpus_match_our_examples(slices):
     (slice_,) = slices
     assert all(device["allowMultipleAllocations"] for device in slice_["spec"]["devices"])
-    assert published([{"kind": "ResourceSlice"} | slice_]) == []
+    assert unpublished([{"kind": "ResourceSlice"} | slice_]) == []
 
 
 @pytest.mark.parametrize("slices", ["4"], indirect=True)
 def test_shared_extended_resources_become_shares_of_the_drivers_gpus(node_cluster, configure, gated, slices):
     configure(CONFIGURATION.format(left="translate") + "nvidia: {consumableShares: true}\n")
     cluster = node_cluster.cluster
-    assert published([{"kind": "ResourceSlice"} | slice_ for slice_ in slices]) == []
+    assert unpublished([{"kind": "ResourceSlice"} | slice_ for slice_ in slices]) == []
     results = []
     for name in ("p", "q", "r"):
         pod_ = pod(
@@ -176,7 +176,7 @@ def test_an_extended_mig_resource_becomes_a_claim_of_ours(node_cluster, configur
     published_ = {device["name"]: device for item in slices for device in item["spec"]["devices"]}
     parts = {name for name, device in published_.items() if device["attributes"]["type"]["string"] == "mig"}
     assert (len(published_), len(parts)) == (3, 2)
-    assert published([{"kind": "ResourceSlice"} | slice_ for slice_ in slices]) == []
+    assert unpublished([{"kind": "ResourceSlice"} | slice_ for slice_ in slices]) == []
     given = {}
     for name in ("p", "q"):
         pod_ = pod(

@@ -8,7 +8,7 @@ import yaml
 from cluster import manifests
 from e2e.actors.workloads import container, limits, pod, request, template, using_template
 from tests.cli.running import manifest, run
-from tests.webhook.dialects.test_published import published
+from tests.webhook.dialects.test_published import unpublished
 from tests.webhook.pods import EXAMPLES
 
 CARD = Path(__file__).with_name("card.yaml")
@@ -42,7 +42,7 @@ def simulated(folder, *objects):
 
 
 def test_the_device_has_the_fields_of_our_examples():
-    assert published([SLICE]) == []
+    assert unpublished([SLICE]) == []
 
 
 def test_the_configuration_example_has_the_drivers_memory_value():

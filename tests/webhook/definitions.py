@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions for tests, with the shapes of published ones."""
+"""CustomResourceDefinitions for tests, with schemas like those of published ones."""
 
 from typing import Any
 
@@ -18,9 +18,9 @@ _AMOUNTS = {"type": "object", "additionalProperties": {"x-kubernetes-int-or-stri
 
 
 def pod_spec(
-    *, entry: tuple[str, ...] = ("name", "resourceClaimName", "resourceClaimTemplateName"), claims: bool = True
+    *, claim_fields: tuple[str, ...] = ("name", "resourceClaimName", "resourceClaimTemplateName"), claims: bool = True
 ) -> dict[str, Any]:
-    """Return the schema of a pod's spec; `entry` are the fields of an entry of resourceClaims. Without fields it has no resourceClaims."""
+    """Return the schema of a pod's spec. `claim_fields` are the fields of an entry of resourceClaims; if empty, the spec has no resourceClaims."""
     resources = {"limits": _AMOUNTS, "requests": _AMOUNTS} | ({"claims": CLAIMS} if claims else {})
     container = {"name": {"type": "string"}, "image": {"type": "string"}, "resources": _object(resources)}
     members: dict[str, Any] = {
@@ -28,17 +28,20 @@ def pod_spec(
     }
     members["tolerations"] = {"type": "array", "items": ANY}
     members["nodeSelector"] = _NAMES
-    if entry:
-        members["resourceClaims"] = {"type": "array", "items": _object({name: {"type": "string"} for name in entry})}
+    if claim_fields:
+        members["resourceClaims"] = {
+            "type": "array",
+            "items": _object({name: {"type": "string"} for name in claim_fields}),
+        }
     return _object(members)
 
 
-KEEPS = pod_spec()
-DROPS = pod_spec(entry=(), claims=False)
-BEFORE_131 = pod_spec(entry=("name", "source"))
+KEEPS_CLAIMS = pod_spec()
+DROPS_CLAIMS = pod_spec(claim_fields=(), claims=False)
+BEFORE_131 = pod_spec(claim_fields=("name", "source"))
 
 
-def below(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+def object_with(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     return _object({name: schema})
 
 
@@ -47,11 +50,11 @@ def template(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def definition(
-    both: tuple[str, str], *versions: dict[str, Any] | tuple[str, dict[str, Any]], **spec: Any
+    group_and_kind: tuple[str, str], *versions: dict[str, Any] | tuple[str, dict[str, Any]], **spec: Any
 ) -> dict[str, Any]:
     """Return the definition of a kind, with a schema of the spec for each version. The first version is stored."""
-    group, kind = both
-    named = [
+    group, kind = group_and_kind
+    named_versions = [
         version if isinstance(version, tuple) else (f"v{number}", version) for number, version in enumerate(versions, 1)
     ]
     return {
@@ -64,7 +67,7 @@ def definition(
             "names": {"kind": kind, "plural": f"{kind.lower()}s", "singular": kind.lower(), "listKind": f"{kind}List"},
             "versions": [
                 {"name": name, "served": True, "storage": not number, "schema": {"openAPIV3Schema": _object({"spec": schema})}}
-                for number, (name, schema) in enumerate(named)
+                for number, (name, schema) in enumerate(named_versions)
             ],
             **spec,
         },

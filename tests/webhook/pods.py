@@ -92,21 +92,21 @@ def replayed(applied: dict, stored: dict) -> Verdict:
     return replay(applied, stored, State(configuration=configured(), keys=(KEY,)), namespace="n")
 
 
-def patched(value: dict, done: Verdict) -> dict:
+def patched(value: dict, verdict: Verdict) -> dict:
     """Return the pod after the verdict's patch. The library jsonpatch applies it, independently of drawbridge's code."""
-    return jsonpatch.apply_patch(value, [dict(operation) for operation in done.operations])
+    return jsonpatch.apply_patch(value, [dict(operation) for operation in verdict.operations])
 
 
-def devices(done: Verdict) -> dict:
+def devices(verdict: Verdict) -> dict:
     """The `devices` of the only template."""
-    assert not done.refusals, done.refusals
-    (spec,) = done.templates.values()
+    assert not verdict.refusals, verdict.refusals
+    (spec,) = verdict.templates.values()
     return spec["spec"]["devices"]
 
 
-def exactly(done: Verdict) -> list[dict]:
+def exactly(verdict: Verdict) -> list[dict]:
     """The exact requests of the only template, without their names and constant parts."""
-    return [strip(request["exactly"]) for request in devices(done)["requests"]]
+    return [strip(request["exactly"]) for request in devices(verdict)["requests"]]
 
 
 def strip(request: dict) -> dict:
@@ -120,17 +120,17 @@ def strip(request: dict) -> dict:
     return short
 
 
-def outcomes(done: Verdict) -> dict[str, str]:
+def outcomes(verdict: Verdict) -> dict[str, str]:
     """The outcome of the last decision on each key."""
-    return {decision.key: str(decision.outcome) for decision in done.decisions}
+    return {decision.key: str(decision.outcome) for decision in verdict.decisions}
 
 
-def refused(done: Verdict) -> bool:
-    return bool(done.refusals) and not done.operations and not done.templates
+def refused(verdict: Verdict) -> bool:
+    return bool(verdict.refusals) and not verdict.operations and not verdict.templates
 
 
-def untouched(done: Verdict) -> bool:
-    return not done.refusals and not done.operations and not done.templates
+def untouched(verdict: Verdict) -> bool:
+    return not verdict.refusals and not verdict.operations and not verdict.templates
 
 
 def state_of_files(documents, configuration: Configuration, features: Features = FEATURES) -> State:
@@ -154,11 +154,11 @@ def example_fleet() -> Inventory:
     return Inventory.gather(given.of_type(DeviceClass), given.of_type(ResourceSlice), given.of_type(Node))
 
 
-def alternatives(done: Verdict) -> list[list[dict]]:
+def alternatives(verdict: Verdict) -> list[list[dict]]:
     """The capacities of each request's alternatives."""
     return [
         [alternative["capacity"]["requests"] for alternative in request["firstAvailable"]]
-        for request in devices(done)["requests"]
+        for request in devices(verdict)["requests"]
     ]
 
 
@@ -167,9 +167,9 @@ def share(**capacity) -> dict:
     return {"class": HAMI, "count": 1, "capacity": capacity}
 
 
-def selected(done: Verdict, **attributes: str) -> bool:
+def selected(verdict: Verdict, **attributes: str) -> bool:
     """Return whether a device with these attributes of its driver matches the selectors of the only request."""
-    (request,) = exactly(done)
+    (request,) = exactly(verdict)
     device = wire.convert(
         {"name": "d", "attributes": {name: {"string": value} for name, value in attributes.items()}}, Device
     )

@@ -6,7 +6,7 @@ import pytest
 
 from cluster import manifests
 from tests.cli.running import run
-from tests.webhook.definitions import DROPS, KEEPS, below, definition, template
+from tests.webhook.definitions import DROPS_CLAIMS, KEEPS_CLAIMS, definition, object_with, template
 from tests.webhook.pods import EXAMPLES, pod
 
 FLEET = ["--inventory", str(EXAMPLES / "fleet"), "--config", str(EXAMPLES / "configuration.yaml")]
@@ -32,7 +32,7 @@ WHY = {
 
 
 def crd(spec):
-    return definition(BOTH, ("v1", below("template", template(spec))))
+    return definition(BOTH, ("v1", object_with("template", template(spec))))
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def file(tmp_path):
 @pytest.mark.parametrize("kind", ["Notebook", "RayCluster", "defined"])
 def test_every_format_says_that_the_webhook_translates_the_object(file, kind):
     # The CRD follows the object of its kind.
-    objects = {"Notebook": [NOTEBOOK], "RayCluster": [RAY], "defined": [NOTEBOOK, crd(DROPS)]}[kind]
+    objects = {"Notebook": [NOTEBOOK], "RayCluster": [RAY], "defined": [NOTEBOOK, crd(DROPS_CLAIMS)]}[kind]
     given = ["-f", file(*objects), *FLEET]
     report = run("translate", *given, "-o", "report").stdout
     assert "  translated  c0: nvidia.com/gpu" in report
@@ -73,20 +73,20 @@ def test_every_format_says_that_the_webhook_translates_the_object(file, kind):
 
 
 def test_a_crd_among_the_files_overrides_the_inventorys(file):
-    kept = run("translate", "-f", file(NOTEBOOK), *FLEET, "--inventory", file(crd(KEEPS), name="crd.yaml"))
+    kept = run("translate", "-f", file(NOTEBOOK), *FLEET, "--inventory", file(crd(KEEPS_CLAIMS), name="crd.yaml"))
     assert "resourceClaims" in kept.stdout
-    both = file(NOTEBOOK, crd(DROPS))
-    replaced = run("translate", "-f", both, *FLEET, "--inventory", file(crd(KEEPS), name="crd.yaml"))
+    both = file(NOTEBOOK, crd(DROPS_CLAIMS))
+    replaced = run("translate", "-f", both, *FLEET, "--inventory", file(crd(KEEPS_CLAIMS), name="crd.yaml"))
     assert "nvidia.com/gpu" in replaced.stdout
     assert "has no spec.resourceClaims" in replaced.stderr
 
 
 def test_items_of_a_list_are_decided_like_single_objects(file):
-    held = {"apiVersion": "v1", "kind": "List", "items": [NOTEBOOK, crd(DROPS)]}
+    held = {"apiVersion": "v1", "kind": "List", "items": [NOTEBOOK, crd(DROPS_CLAIMS)]}
     report = run("translate", "-f", file(held), *FLEET, "-o", "report").stdout
     assert ", 0 rewritten: 1 translated" in report
     typed = {"apiVersion": "kubeflow.org/v1", "kind": "NotebookList", "items": [NOTEBOOK]}
     assert (
         "the webhook translates its pods"
-        in run("translate", "-f", file(typed, crd(DROPS)), *FLEET, "-o", "report").stdout
+        in run("translate", "-f", file(typed, crd(DROPS_CLAIMS)), *FLEET, "-o", "report").stdout
     )

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.corpus.move import GPU, Case, Object
-from tests.webhook.definitions import ANY, BEFORE_131, DROPS, KEEPS, below, definition, pod_spec, template
+from tests.webhook.definitions import ANY, BEFORE_131, DROPS_CLAIMS, KEEPS_CLAIMS, object_with, definition, pod_spec, template
 from tests.webhook.pods import pod
 
 NOTEBOOK, MPI, JOBSET = ("kubeflow.org", "Notebook"), ("kubeflow.org", "MPIJob"), ("jobset.x-k8s.io", "JobSet")
@@ -14,25 +14,25 @@ POD = {"spec": pod({GPU: 1})["spec"]}
 TPUS = {"spec": pod({"google.com/tpu": 4})["spec"]}
 # By place of the pod template: a spec, and a function from the schema of a pod's spec to the schema of that spec.
 PLACES = {
-    "a template": ({"template": POD}, lambda spec: below("template", template(spec))),
+    "a template": ({"template": POD}, lambda spec: object_with("template", template(spec))),
     "a list": (
         {"replicaSpecs": [{"template": POD}]},
-        lambda spec: below("replicaSpecs", {"type": "array", "items": below("template", template(spec))}),
+        lambda spec: object_with("replicaSpecs", {"type": "array", "items": object_with("template", template(spec))}),
     ),
     "a map of roles": (
         {"roles": {"worker": {"template": POD}}},
-        lambda spec: below("roles", {"type": "object", "additionalProperties": below("template", template(spec))}),
+        lambda spec: object_with("roles", {"type": "object", "additionalProperties": object_with("template", template(spec))}),
     ),
     "a list of lists": (
         {"groups": [[POD]]},
-        lambda spec: below("groups", {"type": "array", "items": {"type": "array", "items": template(spec)}}),
+        lambda spec: object_with("groups", {"type": "array", "items": {"type": "array", "items": template(spec)}}),
     ),
 }
 # Schemas of a pod's spec, each with the reported loss of claims.
 SHAPES = {
-    "kept": (KEEPS, ""),
+    "kept": (KEEPS_CLAIMS, ""),
     "open": (ANY, ""),
-    "dropped": (DROPS, "no spec.resourceClaims"),
+    "dropped": (DROPS_CLAIMS, "no spec.resourceClaims"),
     "older": (BEFORE_131, "no resourceClaims[].resourceClaimTemplateName"),
     "unclaimed": (pod_spec(claims=False), "no containers.resources.claims"),
 }
@@ -62,7 +62,7 @@ CASES = (
         for shape, (schema, stays) in SHAPES.items()
     ),
     *(
-        Case(f"{both[1]}: claims that are there, {shape}", claiming(both), "unknown" if lost else "silent", (lost, "resourceClaims: ") if lost else (), (definition(both, ("v1", below("template", template(schema)))),))
+        Case(f"{both[1]}: claims that are there, {shape}", claiming(both), "unknown" if lost else "silent", (lost, "resourceClaims: ") if lost else (), (definition(both, ("v1", object_with("template", template(schema)))),))
         for both in (NOTEBOOK, STRANGE)
         for shape, (schema, lost) in SHAPES.items()
     ),
@@ -78,8 +78,8 @@ CASES = (
     Case("a KubeAI Model", thing(("kubeai.org", "Model"), {"resourceProfile": "nvidia-gpu-l4:1"}), "left", "from a profile"),
     Case("a KubeAI Model without devices", thing(("kubeai.org", "Model"), {"resourceProfile": "cpu:2"}), "silent"),
     Case("Flux values", thing(("helm.toolkit.fluxcd.io", "HelmRelease"), {"values": {"resources": {"limits": {GPU: 1}}}}, "v2"), "unknown", "Flux renders a chart"),
-    case("two definitions, one drops", thing(JOBSET, {"template": POD}), "no spec.resourceClaims", tuple(definition(JOBSET, ("v1", below("template", template(one)))) for one in (KEEPS, DROPS))),
-    case("a definition of another version", thing(JOBSET, {"template": POD}), around=(definition(JOBSET, ("v9", below("template", template(DROPS)))),)),
-    case("stored in a version that drops", thing(STRANGE, {"template": POD}, "v2"), "no spec.resourceClaims", (definition(STRANGE, below("template", template(DROPS)), below("template", template(KEEPS))),)),
-    case("preserveUnknownFields", thing(NOTEBOOK, {"template": POD}), around=(definition(NOTEBOOK, ("v1", below("template", template(DROPS))), preserveUnknownFields=True),)),
+    case("two definitions, one drops", thing(JOBSET, {"template": POD}), "no spec.resourceClaims", tuple(definition(JOBSET, ("v1", object_with("template", template(one)))) for one in (KEEPS_CLAIMS, DROPS_CLAIMS))),
+    case("a definition of another version", thing(JOBSET, {"template": POD}), around=(definition(JOBSET, ("v9", object_with("template", template(DROPS_CLAIMS)))),)),
+    case("stored in a version that drops", thing(STRANGE, {"template": POD}, "v2"), "no spec.resourceClaims", (definition(STRANGE, object_with("template", template(DROPS_CLAIMS)), object_with("template", template(KEEPS_CLAIMS))),)),
+    case("preserveUnknownFields", thing(NOTEBOOK, {"template": POD}), around=(definition(NOTEBOOK, ("v1", object_with("template", template(DROPS_CLAIMS))), preserveUnknownFields=True),)),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What it costs to make the claims for a demand."""
+"""The maker of claims does not exceed its budget."""
 
 import pytest
 
@@ -14,10 +14,10 @@ MAKER = ClaimMaker(Configuration(), Inventory.gather([CLASS], [SLICE], [NODE]))
 
 
 @pytest.mark.parametrize("field", ["models", "not_models", "uuids", "not_uuids"])
-def test_selectors_of_long_lists_are_not_written_in_a_small_budget(field):
-    long = Demand(target="gpu", **{field: tuple(f"{field}{i}" for i in range(100))})
+def test_selectors_of_long_lists_exceed_a_small_budget(field):
+    long_demand = Demand(target="gpu", **{field: tuple(f"{field}{i}" for i in range(100))})
     with pytest.raises(OutOfBudget):
-        MAKER.make(long, Budget(max_call_steps=4_000))
-    made = MAKER.make(long, Budget())
-    assert f"{field}99" in str(made.claims.specs)
-    assert MAKER.make(long, Budget(max_call_steps=4_000)) is made
+        MAKER.make(long_demand, Budget(max_call_steps=4_000))
+    first_result = MAKER.make(long_demand, Budget())
+    assert f"{field}99" in str(first_result.claims.specs)
+    assert MAKER.make(long_demand, Budget(max_call_steps=4_000)) is first_result

@@ -14,7 +14,7 @@ from webhook.names import ORIGINAL
 
 SPEC = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "c", "count": 2}}]}}}
 NAME = template.name_of(SPEC)
-KEY, OLD = b"new", b"old"
+KEY, OLD_KEY = b"new", b"old"
 POD = SignedPod("team-a", "train-", "default", '{"containers":{"main":{"nvidia.com/gpu":"2"}}}')
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-100, 100) | st.text(),
@@ -44,16 +44,16 @@ def test_a_name_matches_only_its_own_content():
     assert not template.name_matches(NAME, {"spec": {}})
 
 
-def test_signed_templates_are_read_back():
+def test_verification_returns_the_signed_templates():
     assert template.verify(template.sign({NAME: SPEC}, KEY, POD), POD, KEY) == {NAME: SPEC}
 
 
-def test_an_older_key_still_reads_during_a_rotation():
-    assert template.verify(template.sign({NAME: SPEC}, OLD, POD), POD, KEY, OLD) == {NAME: SPEC}
+def test_a_signature_by_the_older_key_is_valid_during_a_rotation():
+    assert template.verify(template.sign({NAME: SPEC}, OLD_KEY, POD), POD, KEY, OLD_KEY) == {NAME: SPEC}
 
 
 @pytest.mark.parametrize(
-    "other",
+    "other_pod",
     [
         POD._replace(namespace="team-b"),
         POD._replace(name="train-2"),
@@ -63,13 +63,13 @@ def test_an_older_key_still_reads_during_a_rotation():
         SignedPod("team-a", "train-default", "", POD.original),
     ],
 )
-def test_a_signature_is_invalid_on_another_pod(other):
+def test_a_signature_is_invalid_on_another_pod(other_pod):
     with pytest.raises(TemplatesError, match="for this pod"):
-        template.verify(template.sign({NAME: SPEC}, KEY, POD), other, KEY)
+        template.verify(template.sign({NAME: SPEC}, KEY, POD), other_pod, KEY)
 
 
-def test_the_secrets_own_key_signs_nothing_by_itself():
-    """A signature that was made with the same key for another purpose is invalid."""
+def test_a_plain_hmac_with_the_secrets_key_is_no_signature():
+    """The signing key is derived from the secret's key, so a signature for another purpose is invalid here."""
     body = template.canonical({NAME: SPEC})
     parts = [part.encode() for part in POD]
     covered = b"".join(b"%d:%b," % (len(part), part) for part in parts) + body
@@ -91,7 +91,7 @@ def test_a_malformed_pod_has_an_identity_without_a_name(raw):
 
 
 @pytest.mark.parametrize(
-    "value",
+    "annotation",
     [
         "",
         "v2",
@@ -106,9 +106,9 @@ def test_a_malformed_pod_has_an_identity_without_a_name(raw):
         "v2 \ud800 {}",
     ],
 )
-def test_a_templates_annotation_without_a_valid_signature_is_refused(value):
+def test_a_templates_annotation_without_a_valid_signature_is_refused(annotation):
     with pytest.raises(TemplatesError):
-        template.verify(value, POD, KEY)
+        template.verify(annotation, POD, KEY)
 
 
 def test_without_a_key_no_signature_is_valid():

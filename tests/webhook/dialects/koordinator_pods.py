@@ -1,4 +1,4 @@
-"""Pods with Koordinator's keys and hints, and the fleets that serve them."""
+"""Pods with Koordinator's keys and hints, and fleets that have the devices for them."""
 
 import json
 
@@ -15,7 +15,7 @@ BINDING = "scheduling.koordinator.sh/resource-spec"
 
 
 def koordinator_pod(*limits: dict, **annotations: object) -> dict:
-    """Return a pod for Koordinator's scheduler; the names of `annotations` follow `scheduling.koordinator.sh/`."""
+    """Return a pod for Koordinator's scheduler. The keys of its annotations are `scheduling.koordinator.sh/` and the names in `annotations`."""
     return pod(
         *({KOORD + key: amount for key, amount in limit.items()} for limit in limits),
         annotations={f"scheduling.koordinator.sh/{k.replace('_', '-')}": json.dumps(v) for k, v in annotations.items()},
@@ -23,33 +23,35 @@ def koordinator_pod(*limits: dict, **annotations: object) -> dict:
     )
 
 
-BOTH = {"gpu-core": 50, "gpu-memory": "8Gi"}
+CORE_AND_MEMORY = {"gpu-core": 50, "gpu-memory": "8Gi"}
 
 
-def koordinator(*limits: dict, fleet=UNKNOWN, hints: dict | None = None, config: dict | None = None):
-    value = pod(
+def koordinator_verdict(*limits: dict, fleet=UNKNOWN, hints: dict | None = None, config: dict | None = None):
+    manifest = pod(
         *({KOORD + key: amount for key, amount in limit.items()} for limit in limits),
         annotations={key: json.dumps(hint) for key, hint in (hints or {}).items()},
         scheduler="koord-scheduler",
     )
-    return verdict_of(value, fleet=fleet, **(config or {}))
+    return verdict_of(manifest, fleet=fleet, **(config or {}))
 
 
-def spoken(*containers: dict, **more) -> dict:
-    limits = [{KOORD + key: value for key, value in each.items()} for each in containers]
-    return pod(*limits, scheduler="koord-scheduler", **more)
+def koordinator_scheduled_pod(*limits_by_container: dict, **more) -> dict:
+    prefixed_limits = [
+        {KOORD + key: value for key, value in container_limits.items()} for container_limits in limits_by_container
+    ]
+    return pod(*prefixed_limits, scheduler="koord-scheduler", **more)
 
 
-def seen(*published: tuple[str, str, list[dict]]) -> Inventory:
+def fleet_of(*published: tuple[str, str, list[dict]]) -> Inventory:
     """Return a fleet with one node on which drivers publish devices, and a class for all devices of each driver."""
     return Inventory.gather(classes_of(published), slices_of("n", published), ())
 
 
 def classes_of(published: tuple[tuple[str, str, list[dict]], ...]) -> list[DeviceClass]:
-    chosen = {name: {"cel": {"expression": f"device.driver == '{driver}'"}} for driver, name, _ in published}
+    selectors = {name: {"cel": {"expression": f"device.driver == '{driver}'"}} for driver, name, _ in published}
     return [
         wire.convert({"metadata": {"name": name}, "spec": {"selectors": [selector]}}, DeviceClass)
-        for name, selector in chosen.items()
+        for name, selector in selectors.items()
     ]
 
 
@@ -62,8 +64,8 @@ def slices_of(node: str, published: tuple[tuple[str, str, list[dict]], ...]) -> 
     return slices
 
 
-SAME = {"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"}
+SAME_PCIE = {"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"}
 
 
-def detail(done, key: str) -> str:
-    return "; ".join(decision.detail for decision in done.decisions if decision.key == key)
+def detail(verdict, key: str) -> str:
+    return "; ".join(decision.detail for decision in verdict.decisions if decision.key == key)

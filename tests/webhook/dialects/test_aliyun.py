@@ -1,8 +1,8 @@
-"""Aliyun's gpushare: gigabytes of the pod on one card."""
+"""Aliyun's gpushare: a pod requests gigabytes of memory on one card."""
 
 import pytest
 
-from tests.webhook.dialects.rows import Row, rows_left
+from tests.webhook.dialects.rows import Row, rows_not_translated
 from tests.webhook.pods import exactly, patched, pod, refused, share, untouched, verdict_of
 from webhook.dialects.systems.one_card import ALIYUN
 
@@ -11,17 +11,17 @@ ROWS = {
     MEMORY: Row(pod({MEMORY: 3}), "approximated"),
     CORES: Row(pod({MEMORY: 8, CORES: 30}), "translated"),
     WHOLE_GPUS: Row(pod({WHOLE_GPUS: 2}), "translated"),
-    **rows_left(ALIYUN, {MEMORY: 3}),
+    **rows_not_translated(ALIYUN, {MEMORY: 3}),
 }
 
 
 def test_two_containers_share_one_card():
-    value = pod({MEMORY: 3}, {MEMORY: 3})
-    done = verdict_of(value)
-    assert exactly(done) == [share(memory="6Gi", cores="0")]
-    assert {str(container["resources"]["claims"]) for container in patched(value, done)["spec"]["containers"]} == {
-        "[{'name': 'drawbridge-pod-gpu'}]"
-    }
+    manifest = pod({MEMORY: 3}, {MEMORY: 3})
+    verdict = verdict_of(manifest)
+    assert exactly(verdict) == [share(memory="6Gi", cores="0")]
+    assert {
+        str(container["resources"]["claims"]) for container in patched(manifest, verdict)["spec"]["containers"]
+    } == {"[{'name': 'drawbridge-pod-gpu'}]"}
 
 
 def test_the_memory_unit_is_configurable():
@@ -29,11 +29,11 @@ def test_the_memory_unit_is_configurable():
 
 
 @pytest.mark.parametrize("cores", [3, 105])
-def test_compute_outside_the_steps_is_refused(cores):
+def test_a_compute_percentage_outside_aliyuns_steps_is_refused(cores):
     assert refused(verdict_of(pod({MEMORY: 8, CORES: cores})))
 
 
-def test_compute_alone_is_not_a_request():
+def test_compute_without_memory_requests_nothing():
     assert untouched(verdict_of(pod({CORES: 30})))
 
 

@@ -2,60 +2,60 @@
 
 import pytest
 
-from tests.webhook.dialects.rows import Row, rows_left
+from tests.webhook.dialects.rows import Row, rows_not_translated
 from tests.webhook.pods import devices, exactly, outcomes, pod, untouched, verdict_of
 from webhook.dialects.plugins.amazon import DIALECT
 from webhook.state.configuration import read_configuration
 
 NEURON, CORES = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
-ONE = [{"class": "neuron.aws.com", "count": 1, "cel": ['device.attributes["neuron.aws.com"].?resourceType.orValue("") == "neuron_device"']}]  # fmt: skip
+ONE_DEVICE = [{"class": "neuron.aws.com", "count": 1, "cel": ['device.attributes["neuron.aws.com"].?resourceType.orValue("") == "neuron_device"']}]  # fmt: skip
 ROWS = {
     NEURON: Row(pod({NEURON: 1}), "translated"),
     "aws.amazon.com/neurondevice": Row(pod({"aws.amazon.com/neurondevice": 1}), "translated"),
     CORES: Row(pod({CORES: 2}), "approximated", {"amazon": {"coresPerDevice": 2}}),
-    **rows_left(DIALECT, {NEURON: 1}),
+    **rows_not_translated(DIALECT, {NEURON: 1}),
 }
 
 
 def test_a_single_device_is_requested():
-    assert exactly(verdict_of(pod({NEURON: 1}))) == ONE
+    assert exactly(verdict_of(pod({NEURON: 1}))) == ONE_DEVICE
 
 
 def test_several_devices_without_groups_are_approximated():
-    done = verdict_of(pod({NEURON: 16}))
-    assert outcomes(done) == {NEURON: "approximated"}
-    assert "constraints" not in devices(done)
+    verdict = verdict_of(pod({NEURON: 16}))
+    assert outcomes(verdict) == {NEURON: "approximated"}
+    assert "constraints" not in devices(verdict)
 
 
 def test_connected_devices_are_requested_where_groups_are_published():
-    done = verdict_of(pod({NEURON: 16}), amazon={"deviceGroups": True})
-    assert devices(done)["constraints"] == [{"matchAttribute": "resource.aws.com/devicegroup16_id", "requests": ["neuron"]}]  # fmt: skip
+    verdict = verdict_of(pod({NEURON: 16}), amazon={"deviceGroups": True})
+    assert devices(verdict)["constraints"] == [{"matchAttribute": "resource.aws.com/devicegroup16_id", "requests": ["neuron"]}]  # fmt: skip
     assert "constraints" not in devices(verdict_of(pod({NEURON: 3}), amazon={"deviceGroups": True}))
 
 
 @pytest.mark.parametrize(("cores", "count"), [(1, 1), (2, 1), (3, 2), (16, 8)])
 def test_cores_are_rounded_up_to_devices(cores, count):
-    done = verdict_of(pod({CORES: cores}), amazon={"coresPerDevice": 2})
-    assert [request["count"] for request in exactly(done)] == [count]
+    verdict = verdict_of(pod({CORES: cores}), amazon={"coresPerDevice": 2})
+    assert [request["count"] for request in exactly(verdict)] == [count]
 
 
-def test_cores_of_an_unknown_device_are_left():
+def test_cores_of_an_unknown_device_are_left_unchanged():
     assert untouched(verdict_of(pod({CORES: 2})))
 
 
-def test_a_device_with_too_many_cores_does_not_count():
-    value = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "amazon": {"coresPerDevice": 65}}  # fmt: skip
-    configuration, (finding,) = read_configuration(value)
+def test_more_than_64_cores_per_device_are_rejected():
+    file = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "amazon": {"coresPerDevice": 65}}  # fmt: skip
+    configuration, (finding,) = read_configuration(file)
     assert configuration is None
     assert finding.path == "/amazon/coresPerDevice"
 
 
 def test_old_plugin_slots_become_shares_of_the_declared_size():
     slots = {"name": "k8s.amazonaws.com/vgpu", "meaning": "slots", "role": "cores", "unit": "percent", "expression": "int(value) * 10"}  # fmt: skip
-    ours = {"name": "slots", "title": "Slots as shares", "target": "vgpu", "keys": [slots]}
-    value = pod({slots["name"]: 3})
-    done = verdict_of(value, dialects=[ours], keys={"amazon": {slots["name"]: ""}})
-    [request] = devices(done)["requests"]
+    slot_dialect = {"name": "slots", "title": "Slots as shares", "target": "vgpu", "keys": [slots]}
+    manifest = pod({slots["name"]: 3})
+    verdict = verdict_of(manifest, dialects=[slot_dialect], keys={"amazon": {slots["name"]: ""}})
+    [request] = devices(verdict)["requests"]
     assert request["exactly"]["capacity"]["requests"] == {"cores": "30"}
-    assert [decision.detail for decision in done.decisions] == ["(class hami-core-gpu.project-hami.io)"]
-    assert untouched(verdict_of(value))
+    assert [decision.detail for decision in verdict.decisions] == ["(class hami-core-gpu.project-hami.io)"]
+    assert untouched(verdict_of(manifest))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.webhook.dialects.rows import Row, rows_left
+from tests.webhook.dialects.rows import Row, rows_not_translated
 from tests.webhook.pods import exactly, outcomes, pod, selected, untouched, verdict_of
 from webhook.dialects.plugins.amd import DIALECT
 
@@ -16,38 +16,38 @@ ROWS = {
         f"amd.com/{mode}_<memory>": Row(pod({f"amd.com/{mode}_nps1": 1}), "translated", key=f"amd.com/{mode}_nps1")
         for mode in MODES
     },
-    **rows_left(DIALECT, GPU, CARDS),
+    **rows_not_translated(DIALECT, GPU, CARDS),
     PARTITION: Row(pod(GPU, nodeSelector={PARTITION: "spx_nps1"}), "", CARDS),
 }
 
 
-def test_a_whole_gpu_is_not_a_partition():
-    done = verdict_of(pod(GPU), **CARDS)
-    assert exactly(done)[0]["class"] == "gpu.amd.com"
-    assert selected(done, type="amdgpu", partitionProfile="spx_nps1")
-    assert not selected(done, type="amdgpu-partition", partitionProfile="cpx_nps4")
-    assert done.decisions[0].detail == "1 whole GPU (class gpu.amd.com)"
+def test_a_request_for_a_whole_gpu_does_not_match_a_partition():
+    verdict = verdict_of(pod(GPU), **CARDS)
+    assert exactly(verdict)[0]["class"] == "gpu.amd.com"
+    assert selected(verdict, type="amdgpu", partitionProfile="spx_nps1")
+    assert not selected(verdict, type="amdgpu-partition", partitionProfile="cpx_nps4")
+    assert verdict.decisions[0].detail == "1 whole GPU (class gpu.amd.com)"
 
 
-def test_an_amd_gpu_without_a_declared_meaning_is_left():
+def test_an_amd_gpu_without_a_declared_meaning_is_left_unchanged():
     assert untouched(verdict_of(pod(GPU)))
 
 
 @pytest.mark.parametrize("profile", ["cpx_nps4", "spx_nps1"])
 def test_a_partition_is_requested_by_profile_regardless_of_device_type(profile):
-    done = verdict_of(pod({f"amd.com/{profile}": 1}))
-    for kind in ("amdgpu", "amdgpu-partition"):
-        assert selected(done, type=kind, partitionProfile=profile)
-        assert not selected(done, type=kind, partitionProfile="dpx_nps2")
+    verdict = verdict_of(pod({f"amd.com/{profile}": 1}))
+    for device_type in ("amdgpu", "amdgpu-partition"):
+        assert selected(verdict, type=device_type, partitionProfile=profile)
+        assert not selected(verdict, type=device_type, partitionProfile="dpx_nps2")
 
 
 def test_a_partition_selector_requests_a_partition():
-    done = verdict_of(pod(GPU, nodeSelector={PARTITION: "cpx_nps4"}), **CARDS)
-    assert selected(done, type="amdgpu-partition", partitionProfile="cpx_nps4")
-    assert not selected(done, type="amdgpu", partitionProfile="spx_nps1")
+    verdict = verdict_of(pod(GPU, nodeSelector={PARTITION: "cpx_nps4"}), **CARDS)
+    assert selected(verdict, type="amdgpu-partition", partitionProfile="cpx_nps4")
+    assert not selected(verdict, type="amdgpu", partitionProfile="spx_nps1")
 
 
-def test_a_choice_of_two_partitions_is_left():
+def test_a_choice_of_two_partitions_is_left_unchanged():
     expression = {"key": PARTITION, "operator": "In", "values": ["cpx_nps4", "spx_nps1"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
@@ -55,16 +55,16 @@ def test_a_choice_of_two_partitions_is_left():
 
 
 def test_a_declared_partition_is_requested():
-    done = verdict_of(pod(GPU), meanings={"amd.com/gpu": "partition:cpx_nps1"})
-    assert selected(done, partitionProfile="cpx_nps1")
+    verdict = verdict_of(pod(GPU), meanings={"amd.com/gpu": "partition:cpx_nps1"})
+    assert selected(verdict, partitionProfile="cpx_nps1")
 
 
-def test_hamis_part_of_an_amd_gpu_keeps_the_whole_container():
-    done = verdict_of(pod({"amd.com/gpu": 1, "amd.com/gpumem": 1000}), **CARDS)
-    assert untouched(done)
-    assert set(outcomes(done).values()) == {"left"}
+def test_a_hami_share_of_an_amd_gpu_leaves_the_container_unchanged():
+    verdict = verdict_of(pod({"amd.com/gpu": 1, "amd.com/gpumem": 1000}), **CARDS)
+    assert untouched(verdict)
+    assert set(outcomes(verdict).values()) == {"left"}
 
 
-def test_zero_hami_memory_leaves_an_amd_gpu_whole():
-    done = verdict_of(pod(GPU | {"amd.com/gpumem": 0}), **CARDS)
-    assert exactly(done)[0]["class"] == "gpu.amd.com"
+def test_zero_hami_memory_requests_a_whole_amd_gpu():
+    verdict = verdict_of(pod(GPU | {"amd.com/gpumem": 0}), **CARDS)
+    assert exactly(verdict)[0]["class"] == "gpu.amd.com"

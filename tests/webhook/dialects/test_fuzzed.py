@@ -1,4 +1,4 @@
-"""Random values for every row of every dialect: no exception, no half translation and no claim that the API server refuses."""
+"""Random values for every row of every dialect cause no exception, no partial translation and no claim that the API server refuses."""
 
 import re
 
@@ -31,53 +31,60 @@ CONFIGURATIONS = st.sampled_from(
         ),
     ]
 )
-PLACES = {Position.ANNOTATION: "annotations", Position.LABEL: "labels"}
+METADATA_FIELDS = {Position.ANNOTATION: "annotations", Position.LABEL: "labels"}
 
 
-def names(place: Position) -> st.SearchStrategy[str]:
-    every = sorted(row.name for row in ROWS if row.place is place)
-    return st.tuples(st.sampled_from(every), PARTS).map(lambda pair: re.sub("<[A-Za-z]+>", lambda _: pair[1], pair[0]))
+def key_names(position: Position) -> st.SearchStrategy[str]:
+    key_names = sorted(row.name for row in ROWS if row.place is position)
+    return st.tuples(st.sampled_from(key_names), PARTS).map(
+        lambda pair: re.sub("<[A-Za-z]+>", lambda _: pair[1], pair[0])
+    )
 
 
-LIMITS = st.dictionaries(names(Position.RESOURCE), AMOUNTS, max_size=4)
+LIMITS = st.dictionaries(key_names(Position.RESOURCE), AMOUNTS, max_size=4)
 
 
 @st.composite
 def pods(draw) -> dict:
     metadata = {"name": "p", "namespace": "n"}
-    for place, member in PLACES.items():
-        metadata[member] = draw(st.dictionaries(names(place), TEXTS, max_size=3))
+    for position, field in METADATA_FIELDS.items():
+        metadata[field] = draw(st.dictionaries(key_names(position), TEXTS, max_size=3))
     containers = [container(f"c{i}", limits) for i, limits in enumerate(draw(st.lists(LIMITS, min_size=1, max_size=3)))]
     init = [container("i0", draw(LIMITS))] if draw(st.booleans()) else []
-    selector = draw(st.dictionaries(names(Position.NODE_SELECTOR), TEXTS, max_size=3))
+    selector = draw(st.dictionaries(key_names(Position.NODE_SELECTOR), TEXTS, max_size=3))
     spec = {"containers": containers, "initContainers": init, "nodeSelector": selector}
     return {"metadata": metadata, "spec": spec | {"schedulerName": draw(SCHEDULERS)}}
 
 
-def amounts(pod: dict) -> dict[str, set[str]]:
-    every = (*pod["spec"]["containers"], *pod["spec"]["initContainers"])
-    return {container["name"]: set(container["resources"].get("limits", {})) for container in every}
+def keys_by_container(pod: dict) -> dict[str, set[str]]:
+    containers = (*pod["spec"]["containers"], *pod["spec"]["initContainers"])
+    return {container["name"]: set(container["resources"].get("limits", {})) for container in containers}
 
 
 @given(pods(), CONFIGURATIONS)
 @settings(max_examples=draws(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_odd_values_are_translated_wholly_or_not_at_all(pod, configuration):
-    done = translate(pod, State(configuration=configuration, fleet=UNKNOWN, keys=(KEY,)), namespace="n")
-    for name, spec in done.templates.items():
+def test_random_pods_are_translated_wholly_or_not_at_all(pod, configuration):
+    verdict = translate(pod, State(configuration=configuration, fleet=UNKNOWN, keys=(KEY,)), namespace="n")
+    for name, spec in verdict.templates.items():
         assert validation.errors(template.object_of(name, spec, "n")) == []
-    if done.refusals:
-        assert not done.operations
-        assert not done.templates
-    before, after = amounts(pod), amounts(patched(pod, done) if done.operations else pod)
-    for container_name, keys in before.items():
-        gone, kept = keys - after[container_name], after[container_name]
-        assert bool(gone) <= bool(done.templates), "keys only go where claims come"
+    if verdict.refusals:
+        assert not verdict.operations
+        assert not verdict.templates
+    keys_before, keys_after = (
+        keys_by_container(pod),
+        keys_by_container(patched(pod, verdict) if verdict.operations else pod),
+    )
+    for container_name, keys in keys_before.items():
+        removed, remaining = keys - keys_after[container_name], keys_after[container_name]
+        assert bool(removed) <= bool(verdict.templates), f"{container_name} lost keys, but no claim was added"
         for dialect in VOCABULARIES:
-            mine = {row.name for row in dialect.table.keys if row.place is Position.RESOURCE and "<" not in row.name}
-            if gone & mine:
-                asking = {key for key in kept & mine if not _common(key)}
-                assert not asking, f"half of {dialect.table.name} on {container_name}"
+            dialect_keys = {
+                row.name for row in dialect.table.keys if row.place is Position.RESOURCE and "<" not in row.name
+            }
+            if removed & dialect_keys:
+                remaining_requests = {key for key in remaining & dialect_keys if not _is_common(key)}
+                assert not remaining_requests, f"{container_name} lost only some of its keys of {dialect.table.name}"
 
 
-def _common(key: str) -> bool:
+def _is_common(key: str) -> bool:
     return any(row.name == key and row.common for row in ROWS)

@@ -1,20 +1,20 @@
-"""Google TPUs: chips are counted, and the node selectors stay."""
+"""Google TPUs: a claim requests a number of chips, and the node selectors stay."""
 
-from tests.webhook.dialects.rows import Row, rows_left
+from tests.webhook.dialects.rows import Row, rows_not_translated
 from tests.webhook.pods import exactly, patched, pod, verdict_of
 from webhook.dialects.plugins.google import DIALECT
 
 TPU = {"google.com/tpu": 4}
-ROWS = {"google.com/tpu": Row(pod(TPU), "translated"), **rows_left(DIALECT, TPU)}
+ROWS = {"google.com/tpu": Row(pod(TPU), "translated"), **rows_not_translated(DIALECT, TPU)}
 
 
-def test_chips_are_counted_and_the_selectors_stay():
+def test_chips_are_requested_by_count_and_node_selectors_stay():
     selectors = {"cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice", "cloud.google.com/gke-tpu-topology": "2x4"}  # fmt: skip
-    value = pod(TPU, nodeSelector=selectors)
-    done = verdict_of(value)
-    assert exactly(done) == [{"class": "tpu.google.com", "count": 4}]
-    assert patched(value, done)["spec"]["nodeSelector"] == selectors
+    manifest = pod(TPU, nodeSelector=selectors)
+    verdict = verdict_of(manifest)
+    assert exactly(verdict) == [{"class": "tpu.google.com", "count": 4}]
+    assert patched(manifest, verdict)["spec"]["nodeSelector"] == selectors
 
 
-def test_zero_requests_nothing():
+def test_a_count_of_zero_requests_no_device():
     assert not verdict_of(pod({"google.com/tpu": 0})).templates

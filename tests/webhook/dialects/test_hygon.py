@@ -1,4 +1,4 @@
-"""Hygon: requests for whole cards use the class of the driver; requests for parts of cards are left with a reason."""
+"""Hygon: requests for whole cards use the class of the driver; requests for parts of cards are left unchanged with a reason."""
 
 import pytest
 
@@ -11,12 +11,12 @@ ROWS = {DCU: Row(pod({DCU: 1}), "translated"), HCU: Row(pod({HCU: 2}), "translat
 
 def test_a_request_for_whole_cards_has_no_capacity():
     """Without amounts the driver allocates all of a card."""
-    done = verdict_of(pod({DCU: 4}))
-    (request,) = exactly(done)
+    verdict = verdict_of(pod({DCU: 4}))
+    (request,) = exactly(verdict)
     assert (request["class"], request["count"]) == ("dra.hygon.com", 4)
     assert "capacity" not in request
-    assert selected(done, type="hcu")
-    assert not selected(done, type="vhcu")
+    assert selected(verdict, type="hcu")
+    assert not selected(verdict, type="vhcu")
 
 
 @pytest.mark.parametrize("limits", [{HCU: 0, DCU: 1}, {DCU: 0, HCU: 1}, {DCU: 1, HCU: 0}])
@@ -26,11 +26,11 @@ def test_a_zero_card_count_does_not_cancel_the_other_name(limits):
     assert (request["class"], request["count"]) == ("dra.hygon.com", 1)
 
 
-def test_a_part_of_a_card_is_left_mentioning_the_driver():
-    done = verdict_of(pod({"hygon.com/dcunum": 1, "hygon.com/dcucores": 30, "hygon.com/dcumem": 8192}))
-    assert untouched(done)
-    assert "counts a share's compute in units" in done.warnings[0]
-    assert "whole cards" not in done.warnings[0]
+def test_the_reason_for_leaving_a_part_of_a_card_names_the_drivers_units():
+    verdict = verdict_of(pod({"hygon.com/dcunum": 1, "hygon.com/dcucores": 30, "hygon.com/dcumem": 8192}))
+    assert untouched(verdict)
+    assert "counts a share's compute in units" in verdict.warnings[0]
+    assert "whole cards" not in verdict.warnings[0]
 
 
 def test_a_manually_partitioned_card_is_recognised():

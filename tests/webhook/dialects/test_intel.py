@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.webhook.dialects.rows import Row, rows_left
+from tests.webhook.dialects.rows import Row, rows_not_translated
 from tests.webhook.pods import exactly, outcomes, pod, selected, untouched, verdict_of
 from webhook.dialects.plugins.intel import DIALECT
 
@@ -15,26 +15,26 @@ ROWS = {
     XE: Row(pod({XE: 1}), "translated", CARDS),
     GAUDI: Row(pod({GAUDI: 8}), "translated"),
     **{f"{QAT}{name}": Row(pod({f"{QAT}{name}": 1}), "approximated") for name in SERVICES},
-    **rows_left(DIALECT, {GAUDI: 1}),
+    **rows_not_translated(DIALECT, {GAUDI: 1}),
 }
 
 
 def test_the_kernel_driver_is_selected():
-    done = verdict_of(pod({I915: 1}), **CARDS)
-    assert selected(done, type="gpu", driver="i915")
-    assert not selected(done, type="gpu", driver="xe")
-    assert not selected(done, type="vf", driver="i915")
+    verdict = verdict_of(pod({I915: 1}), **CARDS)
+    assert selected(verdict, type="gpu", driver="i915")
+    assert not selected(verdict, type="gpu", driver="xe")
+    assert not selected(verdict, type="vf", driver="i915")
 
 
-def test_a_possibly_shared_unit_is_left():
+def test_a_possibly_shared_unit_is_left_unchanged():
     assert untouched(verdict_of(pod({I915: 1})))
     assert untouched(verdict_of(pod({XE: 1}), meanings={I915: "whole"}))
 
 
-def test_a_whole_card_beside_a_part_is_left():
-    done = verdict_of(pod({I915: 1, "gpu.intel.com/millicores": 500}), **CARDS)
-    assert untouched(done)
-    assert set(outcomes(done).values()) == {"left"}
+def test_a_whole_card_beside_a_part_is_left_unchanged():
+    verdict = verdict_of(pod({I915: 1, "gpu.intel.com/millicores": 500}), **CARDS)
+    assert untouched(verdict)
+    assert set(outcomes(verdict).values()) == {"left"}
 
 
 def test_only_healthy_gaudi_cards_are_requested():
@@ -45,20 +45,20 @@ def test_only_healthy_gaudi_cards_are_requested():
 
 @pytest.mark.parametrize(("name", "services"), SERVICES.items())
 def test_a_qat_function_is_requested_by_its_services(name, services):
-    done = verdict_of(pod({f"{QAT}{name}": 2}))
-    (request,) = exactly(done)
+    verdict = verdict_of(pod({f"{QAT}{name}": 2}))
+    (request,) = exactly(verdict)
     assert (request["class"], request["count"]) == ("qat.intel.com", 2)
-    assert [service for service in SERVICES.values() if selected(done, services=service)] == [services]
+    assert [service for service in SERVICES.values() if selected(verdict, services=service)] == [services]
 
 
 def test_crypto_and_compression_side_by_side_are_two_claims():
-    done = verdict_of(pod({f"{QAT}cy": 1, f"{QAT}dc": 1}))
-    assert len(done.templates) == 2
+    verdict = verdict_of(pod({f"{QAT}cy": 1, f"{QAT}dc": 1}))
+    assert len(verdict.templates) == 2
 
 
 @pytest.mark.parametrize("name", ["gpu", "gaudi", "qat"])
 def test_a_name_of_intels_classes_is_not_a_network_pool(name):
-    done = verdict_of(pod({f"intel.com/{name}": 1}))
-    assert untouched(done)
-    assert "extendedResourceName" in done.warnings[0]
-    assert "pool" not in done.warnings[0]
+    verdict = verdict_of(pod({f"intel.com/{name}": 1}))
+    assert untouched(verdict)
+    assert "extendedResourceName" in verdict.warnings[0]
+    assert "pool" not in verdict.warnings[0]

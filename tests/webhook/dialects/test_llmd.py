@@ -25,25 +25,25 @@ from webhook.state.configuration import read_configuration
 HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration"}
 EFA = "vpc.amazonaws.com/efa"
 PAIRS = "dra.llm-d.io/gpu-nic-pair"
-ACROSS, MADE = "dra.llm-d.io/allow-cross-numa", "dra.llm-d.io/mutated"
+CROSS_NUMA, MUTATED = "dra.llm-d.io/allow-cross-numa", "dra.llm-d.io/mutated"
 ROWS = {
     PAIRS: Row(pod({PAIRS: 2}), "approximated"),
-    ACROSS: Row(pod({PAIRS: 6}, annotations={ACROSS: "true"}), "translated"),
-    MADE: Row(pod({PAIRS: 2}, annotations={MADE: "true"}), "left"),
+    CROSS_NUMA: Row(pod({PAIRS: 6}, annotations={CROSS_NUMA: "true"}), "translated"),
+    MUTATED: Row(pod({PAIRS: 2}, annotations={MUTATED: "true"}), "left"),
 }
 
 
-def ties(done):
-    return [(constraint["requests"], constraint["matchAttribute"]) for constraint in devices(done)["constraints"]]
+def constraints_of(verdict):
+    return [(constraint["requests"], constraint["matchAttribute"]) for constraint in devices(verdict)["constraints"]]
 
 
-def test_two_pairs_share_pcie_roots_and_one_numa_node():
-    done = verdict_of(pod({PAIRS: 2}))
-    requests = devices(done)["requests"]
+def test_each_pair_has_a_pcie_root_and_all_pairs_have_one_numa_node():
+    verdict = verdict_of(pod({PAIRS: 2}))
+    requests = devices(verdict)["requests"]
     assert [request["name"] for request in requests] == ["gpu-0", "nic-0", "gpu-1", "nic-1"]
     assert [request["exactly"]["deviceClassName"] for request in requests] == ["gpu.nvidia.com", "dranet"] * 2
     assert [request["exactly"]["count"] for request in requests] == [1] * 4
-    assert ties(done) == [
+    assert constraints_of(verdict) == [
         (["gpu-0", "nic-0"], PCIE_ROOT),
         (["gpu-1", "nic-1"], PCIE_ROOT),
         (["gpu-0", "nic-0", "gpu-1", "nic-1"], NUMA_NODE),
@@ -51,26 +51,33 @@ def test_two_pairs_share_pcie_roots_and_one_numa_node():
 
 
 @pytest.mark.parametrize(
-    ("count", "annotations", "tied"),
-    [(1, {}, 0), (4, {}, 1), (4, {ACROSS: "true"}, 0), (4, {ACROSS: "yes"}, 1), (6, {ACROSS: "true"}, 0), (8, {}, 0)],
+    ("count", "annotations", "numa_constraints"),
+    [
+        (1, {}, 0),
+        (4, {}, 1),
+        (4, {CROSS_NUMA: "true"}, 0),
+        (4, {CROSS_NUMA: "yes"}, 1),
+        (6, {CROSS_NUMA: "true"}, 0),
+        (8, {}, 0),
+    ],
 )
-def test_pairs_share_a_numa_node_unless_relaxed_or_node_sized(count, annotations, tied):
-    done = verdict_of(pod({PAIRS: count}, annotations=annotations))
-    attributes = [attribute for _, attribute in ties(done)]
-    assert attributes == [PCIE_ROOT] * count + [NUMA_NODE] * tied
+def test_pairs_share_a_numa_node_unless_relaxed_or_node_sized(count, annotations, numa_constraints):
+    verdict = verdict_of(pod({PAIRS: count}, annotations=annotations))
+    attributes = [attribute for _, attribute in constraints_of(verdict)]
+    assert attributes == [PCIE_ROOT] * count + [NUMA_NODE] * numa_constraints
 
 
 def test_containers_with_requests_see_the_sum_of_all_requests():
-    value = pod({PAIRS: 1}, {}, {PAIRS: 2})
-    done = verdict_of(value)
-    assert len(devices(done)["requests"]) == 6
-    assert [claim.users for claim in done.added_claims] == [("c0", "c2")]
+    manifest = pod({PAIRS: 1}, {}, {PAIRS: 2})
+    verdict = verdict_of(manifest)
+    assert len(devices(verdict)["requests"]) == 6
+    assert [claim.users for claim in verdict.added_claims] == [("c0", "c2")]
 
 
 @pytest.mark.parametrize(
     ("count", "options", "code", "remedy"),
     [
-        (5, {}, "R004", f"{ACROSS}: 'true'"),
+        (5, {}, "R004", f"{CROSS_NUMA}: 'true'"),
         (9, {}, "R002", "pairsPerNode: 9"),
         (40, {}, "R002", "ask for 8 at most"),
         (3, {"pairsPerNumaNode": 2}, "R004", "ask for 2 or 8"),
@@ -79,17 +86,17 @@ def test_containers_with_requests_see_the_sum_of_all_requests():
     ],
 )
 def test_a_request_the_rail_webhook_would_reject_is_refused(count, options, code, remedy):
-    done = verdict_of(pod({PAIRS: count}), llmd=options)
-    assert refused(done)
-    (refusal,) = done.refusals
+    verdict = verdict_of(pod({PAIRS: count}), llmd=options)
+    assert refused(verdict)
+    (refusal,) = verdict.refusals
     assert refusal.code == code
     assert remedy in refusal.remedy
 
 
 @pytest.mark.parametrize(("count", "pairs"), [(16, [16]), (20, [10, 10])])
 def test_more_pairs_than_a_claim_holds_are_split_between_pairs(count, pairs):
-    done = verdict_of(pod({PAIRS: count}), llmd={"pairsPerNode": count})
-    specs = [claim.spec["spec"]["devices"] for claim in done.added_claims]
+    verdict = verdict_of(pod({PAIRS: count}), llmd={"pairsPerNode": count})
+    specs = [claim.spec["spec"]["devices"] for claim in verdict.added_claims]
     assert [len(spec["constraints"]) for spec in specs] == pairs
     assert all(len(spec["requests"]) <= 32 for spec in specs)
 
@@ -101,58 +108,60 @@ def test_zero_pairs_and_pairs_of_init_containers_are_ignored():
 
 @pytest.mark.parametrize("options", [{"pairsPerNode": 0}, {"pairsPerNode": 65}, {"pairsPerNumaNode": 9}])
 def test_invalid_limits_are_reported(options):
-    made, findings = read_configuration({**HEAD, "llmd": options})
-    assert made is None
+    configuration, findings = read_configuration({**HEAD, "llmd": options})
+    assert configuration is None
     assert "/llmd/" in str(findings)
     assert configured(llmd={"pairsPerNode": 64})
 
 
-# Parameters for the drivers
+# Parameters for drivers
 
 NIC = {"interface": {"name": "net<i>", "mtu": 9000}}
 
 
-def interfaces_of(done):
-    """Return the config entries of each claim, as the requests and the interface parameters of an entry."""
-    every = [claim.spec["spec"]["devices"]["config"] for claim in done.added_claims]
-    assert {entry["opaque"]["driver"] for entries in every for entry in entries} == {"dra.net"}
-    return [[(entry["requests"], entry["opaque"]["parameters"]["interface"]) for entry in entries] for entries in every]
+def interfaces_of(verdict):
+    """Return, for each claim, the requests and the interface parameters of each config entry."""
+    configs = [claim.spec["spec"]["devices"]["config"] for claim in verdict.added_claims]
+    assert {entry["opaque"]["driver"] for entries in configs for entry in entries} == {"dra.net"}
+    return [
+        [(entry["requests"], entry["opaque"]["parameters"]["interface"]) for entry in entries] for entries in configs
+    ]
 
 
 def test_equal_parameters_of_all_network_devices_are_one_entry():
-    done = verdict_of(pod({PAIRS: 2}), parameters={"nic": {"interface": {"mtu": 9000}}})
-    assert interfaces_of(done) == [[(["nic-0", "nic-1"], {"mtu": 9000})]]
+    verdict = verdict_of(pod({PAIRS: 2}), parameters={"nic": {"interface": {"mtu": 9000}}})
+    assert interfaces_of(verdict) == [[(["nic-0", "nic-1"], {"mtu": 9000})]]
 
 
 def test_network_devices_are_numbered_across_all_claims_of_the_pod():
-    done = verdict_of(pod({PAIRS: 20}), llmd={"pairsPerNode": 20}, parameters={"nic": NIC})
-    entries = [entry for claim in interfaces_of(done) for entry in claim]
-    assert len(interfaces_of(done)) == 2
+    verdict = verdict_of(pod({PAIRS: 20}), llmd={"pairsPerNode": 20}, parameters={"nic": NIC})
+    entries = [entry for claim in interfaces_of(verdict) for entry in claim]
+    assert len(interfaces_of(verdict)) == 2
     assert [entry["name"] for _, entry in entries] == [f"net{i}" for i in range(20)]
     assert [names for names, _ in entries] == [[f"nic-{i}"] for i in range(10)] * 2
 
 
 def test_numbered_devices_are_requested_individually():
-    done = verdict_of(pod({EFA: 3}), parameters={"efa": NIC})
-    requests = devices(done)["requests"]
+    verdict = verdict_of(pod({EFA: 3}), parameters={"efa": NIC})
+    requests = devices(verdict)["requests"]
     assert [(request["name"], request["exactly"]["count"]) for request in requests] == [
         ("efa-0", 1),
         ("efa-1", 1),
         ("efa-2", 1),
     ]
-    assert [entry["name"] for _, entry in interfaces_of(done)[0]] == ["net0", "net1", "net2"]
-    many = verdict_of(pod({EFA: 33}), parameters={"efa": NIC})
-    assert untouched(many)
-    assert "contain the number of a device" in many.warnings[0]
+    assert [entry["name"] for _, entry in interfaces_of(verdict)[0]] == ["net0", "net1", "net2"]
+    many_devices = verdict_of(pod({EFA: 33}), parameters={"efa": NIC})
+    assert untouched(many_devices)
+    assert "contain the number of a device" in many_devices.warnings[0]
     joint = [{"primary": "nvidia.com/gpu", "secondary": EFA}]
-    pairs = verdict_of(pod({"nvidia.com/gpu": 1, EFA: 2}), joint=joint, parameters={"efa": NIC}, **WHOLE)
-    assert untouched(pairs)
-    assert "contain the number of a device" in pairs.warnings[0]
+    pairs_verdict = verdict_of(pod({"nvidia.com/gpu": 1, EFA: 2}), joint=joint, parameters={"efa": NIC}, **WHOLE)
+    assert untouched(pairs_verdict)
+    assert "contain the number of a device" in pairs_verdict.warnings[0]
 
 
 def test_parameters_of_one_target_are_not_set_on_other_targets():
-    done = verdict_of(pod({PAIRS: 1}, {"nvidia.com/gpu": 1}), parameters={"efa": NIC}, **WHOLE)
-    assert all("config" not in claim.spec["spec"]["devices"] for claim in done.added_claims)
+    verdict = verdict_of(pod({PAIRS: 1}, {"nvidia.com/gpu": 1}), parameters={"efa": NIC}, **WHOLE)
+    assert all("config" not in claim.spec["spec"]["devices"] for claim in verdict.added_claims)
 
 
 @pytest.mark.parametrize(
@@ -164,43 +173,43 @@ def test_parameters_of_one_target_are_not_set_on_other_targets():
     ],
 )
 def test_parameters_invalid_in_a_claim_are_reported(parameters, path):
-    made, findings = read_configuration({**HEAD, "parameters": parameters})
-    assert made is None
+    configuration, findings = read_configuration({**HEAD, "parameters": parameters})
+    assert configuration is None
     assert [finding.path for finding in findings] == [path]
 
 
 def test_parameters_ignored_by_the_driver_are_warned_about():
     assert read_configuration({**HEAD, "parameters": {"nic": NIC}})[1] == []
-    made, findings = read_configuration({**HEAD, "parameters": {"nic": {"interface": {"mtuu": 9000}}}})
-    assert made is not None
+    configuration, findings = read_configuration({**HEAD, "parameters": {"nic": {"interface": {"mtuu": 9000}}}})
+    assert configuration is not None
     assert [(finding.code, finding.severity, finding.path) for finding in findings] == [
         ("D702", "warning", "/parameters/nic/interface/mtuu")
     ]
 
 
-def test_pairs_without_a_network_class_are_left_with_a_remedy():
-    given = read_objects(manifests.read([EXAMPLES / "drivers" / "gpu.nvidia.com.yaml"]))
-    fleet = Inventory.gather(given.of_type(DeviceClass), given.of_type(ResourceSlice), given.of_type(Node))
-    done = verdict_of(pod({PAIRS: 2}), fleet=fleet)
-    assert untouched(done)
-    assert "classes: {nic: NAME}" in done.warnings[0]
+def test_pairs_without_a_network_class_are_left_unchanged_with_a_remedy():
+    objects = read_objects(manifests.read([EXAMPLES / "drivers" / "gpu.nvidia.com.yaml"]))
+    fleet = Inventory.gather(objects.of_type(DeviceClass), objects.of_type(ResourceSlice), objects.of_type(Node))
+    verdict = verdict_of(pod({PAIRS: 2}), fleet=fleet)
+    assert untouched(verdict)
+    assert "classes: {nic: NAME}" in verdict.warnings[0]
 
 
 @pytest.mark.parametrize(
-    ("amounts", "target", "meanings", "names"),
+    ("amounts", "target", "meanings", "request_names"),
     [
         ({"nvidia.com/gpu": 2}, "gpu", {"nvidia.com/gpu": "whole"}, ["gpu"]),
         ({"nvidia.com/mig-1g.5gb": 1}, "mig", {}, ["mig"]),
         ({"nvidia.com/gpu": 2, "nvidia.com/gpumem-percentage": 50}, "vgpu", {}, ["gpu-0", "gpu-1"]),
     ],
 )
-def test_time_slice_parameters_go_to_the_driver_of_each_device(amounts, target, meanings, names):
-    slices = {"sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}}
-    slices |= {
+def test_time_slice_parameters_go_to_the_driver_of_each_device(amounts, target, meanings, request_names):
+    time_slicing = {"sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}}
+    time_slicing |= {
         "apiVersion": "resource.nvidia.com/v1beta1",
         "kind": "MigDeviceConfig" if target == "mig" else "GpuConfig",
     }
-    done = verdict_of(pod(amounts), parameters={target: slices}, meanings=meanings, **SIZES)
-    (entry,) = devices(done)["config"]
-    assert entry["requests"] == names
-    assert entry["opaque"]["parameters"] == slices
+    verdict = verdict_of(pod(amounts), parameters={target: time_slicing}, meanings=meanings, **SIZES)
+    (entry,) = devices(verdict)["config"]
+    assert entry["requests"] == request_names
+    assert entry["opaque"]["parameters"] == time_slicing

@@ -10,7 +10,7 @@ from dra.objects.claim import DeviceClass
 from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
 from tests.corpus.move.plugins import config_map
-from tests.webhook.dialects.rows import Row, rows_left
+from tests.webhook.dialects.rows import Row, rows_not_translated
 from tests.webhook.pods import (
     EXAMPLES,
     WHOLE,
@@ -40,16 +40,16 @@ ROWS = {
     },
     **{name: Row(pod({name: 1}), "translated", {"nics": {"pools": [name]}}) for name in NAMES},
     "rdma/<pool>": Row(pod({RDMA: 1}), "approximated", {"nics": {"targets": {RDMA: "nic"}}}, RDMA),
-    **rows_left(DIALECT, {EFA: 1}),
+    **rows_not_translated(DIALECT, {EFA: 1}),
 }
 
 
 def test_a_pool_is_requested_by_name_and_multus_networks_stay():
-    value = pod({POOL: 2}, annotations={"k8s.v1.cni.cncf.io/networks": "a,b"})
-    done = verdict_of(value, nics={"pools": [POOL]})
-    guarded = f'device.attributes["k8s.cni.cncf.io"].?resourceName.orValue("") == "{POOL}"'
-    assert exactly(done) == [{"class": SRIOV, "count": 2, "cel": [guarded]}]
-    assert patched(value, done)["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"] == "a,b"
+    manifest = pod({POOL: 2}, annotations={"k8s.v1.cni.cncf.io/networks": "a,b"})
+    verdict = verdict_of(manifest, nics={"pools": [POOL]})
+    selector = f'device.attributes["k8s.cni.cncf.io"].?resourceName.orValue("") == "{POOL}"'
+    assert exactly(verdict) == [{"class": SRIOV, "count": 2, "cel": [selector]}]
+    assert patched(manifest, verdict)["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"] == "a,b"
 
 
 def test_an_undeclared_device_plugin_pool_is_left_unchanged():
@@ -57,23 +57,25 @@ def test_an_undeclared_device_plugin_pool_is_left_unchanged():
 
 
 def test_a_network_device_of_nvidias_is_not_a_gpu():
-    done = verdict_of(pod({"nvidia.com/hostdev": 1}), **WHOLE)
-    assert outcomes(done) == {"nvidia.com/hostdev": "left"}
+    verdict = verdict_of(pod({"nvidia.com/hostdev": 1}), **WHOLE)
+    assert outcomes(verdict) == {"nvidia.com/hostdev": "left"}
 
 
 def test_a_gpu_beside_shared_rdma_handles_is_translated_without_them():
-    value = pod({"nvidia.com/gpu": 8, "rdma/hca_shared_devices_a": 1})
-    done = verdict_of(value, **WHOLE)
-    assert outcomes(done) == {"nvidia.com/gpu": "translated", "rdma/hca_shared_devices_a": "left"}
-    assert patched(value, done)["spec"]["containers"][0]["resources"]["limits"] == {"rdma/hca_shared_devices_a": 1}
+    manifest = pod({"nvidia.com/gpu": 8, "rdma/hca_shared_devices_a": 1})
+    verdict = verdict_of(manifest, **WHOLE)
+    assert outcomes(verdict) == {"nvidia.com/gpu": "translated", "rdma/hca_shared_devices_a": "left"}
+    assert patched(manifest, verdict)["spec"]["containers"][0]["resources"]["limits"] == {
+        "rdma/hca_shared_devices_a": 1
+    }
 
 
 def test_a_gpu_beside_a_vpc_address_is_translated_without_it():
-    value = pod({"nvidia.com/gpu": 1, "vpc.amazonaws.com/pod-eni": 1})
-    done = verdict_of(value, **WHOLE)
-    assert outcomes(done) == {"nvidia.com/gpu": "translated", "vpc.amazonaws.com/pod-eni": "left"}
-    [left] = [decision for decision in done.decisions if decision.outcome == "left"]
-    assert left.detail == "it requests an address of the VPC, not a device"
+    manifest = pod({"nvidia.com/gpu": 1, "vpc.amazonaws.com/pod-eni": 1})
+    verdict = verdict_of(manifest, **WHOLE)
+    assert outcomes(verdict) == {"nvidia.com/gpu": "translated", "vpc.amazonaws.com/pod-eni": "left"}
+    [left_decision] = [decision for decision in verdict.decisions if decision.outcome == "left"]
+    assert left_decision.detail == "it requests an address of the VPC, not a device"
 
 
 HCA = {
@@ -84,16 +86,16 @@ HCA = {
     "true": ["rdma"],
     "request": "nic",
 }
-OF_HCA = {"targets": [HCA], "nics": {"targets": {RDMA: "hca"}}}
-OF_POOL = {
+RDMA_AS_HCA = {"targets": [HCA], "nics": {"targets": {RDMA: "hca"}}}
+POOL_WITH_TARGET = {
     "targets": [{**HCA, "name": "pool", "driver": SRIOV, "classes": [SRIOV], "true": []}],
     "nics": {"targets": {POOL: "pool"}},
 }
 
 
-def nics(*, shared=False):
-    """Return the network devices of the example drivers; with `shared`, their drivers allow multiple allocations."""
-    given = read_objects(manifests.read([EXAMPLES / "drivers" / "dra.net.yaml", EXAMPLES / "drivers" / "nodes.yaml"]))
+def fleet_with_nics(*, shared=False):
+    """Return a fleet with the network devices of the example drivers; with `shared`, the devices allow multiple allocations."""
+    objects = read_objects(manifests.read([EXAMPLES / "drivers" / "dra.net.yaml", EXAMPLES / "drivers" / "nodes.yaml"]))
     slices = [
         replace(
             slice_,
@@ -103,76 +105,76 @@ def nics(*, shared=False):
         )
         if shared
         else slice_
-        for slice_ in given.of_type(ResourceSlice)
+        for slice_ in objects.of_type(ResourceSlice)
     ]
-    return Inventory.gather(given.of_type(DeviceClass), slices, given.of_type(Node))
+    return Inventory.gather(objects.of_type(DeviceClass), slices, objects.of_type(Node))
 
 
 def test_a_pool_with_a_target_uses_its_targets_selectors():
-    done = verdict_of(pod({POOL: 2}), **OF_POOL)
-    assert exactly(done) == [{"class": SRIOV, "count": 2, "cel": HCA["selectors"]}]
-    assert outcomes(done) == {POOL: "translated"}
+    verdict = verdict_of(pod({POOL: 2}), **POOL_WITH_TARGET)
+    assert exactly(verdict) == [{"class": SRIOV, "count": 2, "cel": HCA["selectors"]}]
+    assert outcomes(verdict) == {POOL: "translated"}
 
 
 def test_multus_networks_beside_a_targeted_pool_are_an_approximation():
-    done = verdict_of(pod({POOL: 2}, annotations={"k8s.v1.cni.cncf.io/networks": "a,b"}), **OF_POOL)
-    assert outcomes(done) == {POOL: "approximated"}
-    assert any(f"only where the driver publishes the name {POOL}" in decision.detail for decision in done.decisions)
+    verdict = verdict_of(pod({POOL: 2}, annotations={"k8s.v1.cni.cncf.io/networks": "a,b"}), **POOL_WITH_TARGET)
+    assert outcomes(verdict) == {POOL: "approximated"}
+    assert any(f"only where the driver publishes the name {POOL}" in decision.detail for decision in verdict.decisions)
 
 
 def test_a_device_in_place_of_handles_pairs_with_a_gpu():
     target = {**HCA, "attributes": ["resource.kubernetes.io/pcieRoot"]}
     joint = [{"primary": "nvidia.com/gpu", "secondary": RDMA}]
     file = {"targets": [target], "nics": {"targets": {RDMA: "hca"}}, "joint": joint, **WHOLE}
-    done = verdict_of(pod({"nvidia.com/gpu": 1, RDMA: 1}), **file)
-    assert [request["class"] for request in exactly(done)] == ["gpu.nvidia.com", "dranet"]
-    assert devices(done)["constraints"][0]["matchAttribute"] == "resource.kubernetes.io/pcieRoot"
-    assert any("fewer pods fit on a node" in decision.detail for decision in done.decisions)
+    verdict = verdict_of(pod({"nvidia.com/gpu": 1, RDMA: 1}), **file)
+    assert [request["class"] for request in exactly(verdict)] == ["gpu.nvidia.com", "dranet"]
+    assert devices(verdict)["constraints"][0]["matchAttribute"] == "resource.kubernetes.io/pcieRoot"
+    assert any("fewer pods fit on a node" in decision.detail for decision in verdict.decisions)
 
 
 def test_a_host_network_pod_requests_no_device_that_changes_namespace():
-    file = {**OF_HCA, "targets": [{**HCA, "moved": True}]}
+    file = {**RDMA_AS_HCA, "targets": [{**HCA, "moved": True}]}
     assert untouched(verdict_of(pod({RDMA: 1}, hostNetwork=True), **file))
     assert not untouched(verdict_of(pod({RDMA: 1}), **file))
 
 
 def test_shared_rdma_handles_with_a_target_become_one_whole_device():
-    for fleet in (Inventory(), nics()):
-        done = verdict_of(pod({RDMA: 1000}), fleet=fleet, **OF_HCA)
+    for fleet in (Inventory(), fleet_with_nics()):
+        verdict = verdict_of(pod({RDMA: 1000}), fleet=fleet, **RDMA_AS_HCA)
         truth = 'device.attributes["dra.net"].?rdma.orValue(false)'
-        assert exactly(done) == [{"class": "dranet", "count": 1, "cel": [*HCA["selectors"], truth]}]
-        assert outcomes(done) == {RDMA: "approximated"}
-        assert any("fewer pods fit on a node" in decision.detail for decision in done.decisions)
+        assert exactly(verdict) == [{"class": "dranet", "count": 1, "cel": [*HCA["selectors"], truth]}]
+        assert outcomes(verdict) == {RDMA: "approximated"}
+        assert any("fewer pods fit on a node" in decision.detail for decision in verdict.decisions)
 
 
 def test_shared_rdma_handles_become_all_shareable_devices_of_the_pool():
-    done = verdict_of(pod({RDMA: 1}), fleet=nics(shared=True), **OF_HCA)
-    (request,) = devices(done)["requests"]
+    verdict = verdict_of(pod({RDMA: 1}), fleet=fleet_with_nics(shared=True), **RDMA_AS_HCA)
+    (request,) = devices(verdict)["requests"]
     assert request["exactly"]["allocationMode"] == "All"
     texts = [selector["cel"]["expression"] for selector in request["exactly"]["selectors"]]
     assert texts[-1] == "device.allowMultipleAllocations"
     assert texts[0] == HCA["selectors"][0]
-    assert any("shared with other pods" in decision.detail for decision in done.decisions)
+    assert any("shared with other pods" in decision.detail for decision in verdict.decisions)
 
 
-def test_shared_rdma_handles_are_left_if_approximations_are_disabled():
-    assert untouched(verdict_of(pod({RDMA: 1}), approximations="leave", **OF_HCA))
+def test_shared_rdma_handles_are_left_unchanged_if_approximations_are_disabled():
+    assert untouched(verdict_of(pod({RDMA: 1}), approximations="leave", **RDMA_AS_HCA))
 
 
 def test_a_left_pool_is_reported_with_its_plugins_selectors():
-    value = {"resourceList": [{"resourceName": "mlxnics", "selectors": {"vendors": ["15b3"], "isRdma": True}}]}
+    plugin_config = {"resourceList": [{"resourceName": "mlxnics", "selectors": {"vendors": ["15b3"], "isRdma": True}}]}
     maps = [
-        config_map("device-plugin-config", "kube-system", edge_1=value),
+        config_map("device-plugin-config", "kube-system", edge_1=plugin_config),
         config_map("rdma", config={"configList": [{"resourceName": "hca_shared_devices_a", "devices": ["ib0"]}]}),
     ]
     for map_ in maps:
         map_["data"] = {name: json.loads(text) for name, text in map_["data"].items()}
     fleet = Inventory(assumes=True, installed=installed(maps))
-    (left,) = verdict_of(pod({POOL: 1}), fleet=fleet).decisions
-    assert "selects vendors=15b3 isRdma in ConfigMap kube-system/device-plugin-config (edge-1)" in left.detail
-    assert f"`nics: {{pools: [{POOL}]}}`" in left.detail
-    (shared,) = verdict_of(pod({RDMA: 1}), fleet=fleet).decisions
-    assert "all pods share ifNames=ib0 in ConfigMap gpu-operator/rdma (config)" in shared.detail
+    (pool_decision,) = verdict_of(pod({POOL: 1}), fleet=fleet).decisions
+    assert "selects vendors=15b3 isRdma in ConfigMap kube-system/device-plugin-config (edge-1)" in pool_decision.detail
+    assert f"`nics: {{pools: [{POOL}]}}`" in pool_decision.detail
+    (rdma_decision,) = verdict_of(pod({RDMA: 1}), fleet=fleet).decisions
+    assert "all pods share ifNames=ib0 in ConfigMap gpu-operator/rdma (config)" in rdma_decision.detail
 
 
 @pytest.mark.parametrize(
@@ -225,23 +227,23 @@ def test_the_number_of_target_selectors_is_limited():
 
 def test_gpus_and_adapters_are_paired_under_one_switch():
     joint = [{"primary": "nvidia.com/gpu", "secondary": EFA}]
-    done = verdict_of(pod({"nvidia.com/gpu": 8, EFA: 32}), joint=joint, **WHOLE)
-    (spec,) = done.templates.values()
+    verdict = verdict_of(pod({"nvidia.com/gpu": 8, EFA: 32}), joint=joint, **WHOLE)
+    (spec,) = verdict.templates.values()
     requests = spec["spec"]["devices"]["requests"]
     assert [request["exactly"]["count"] for request in requests] == [1, 4] * 4
     assert len(spec["spec"]["devices"]["constraints"]) == 4
-    assert len(done.added_claims) == 2
+    assert len(verdict.added_claims) == 2
 
 
 def test_a_host_network_pod_keeps_its_adapter():
-    done = verdict_of(pod({EFA: 1}, hostNetwork=True))
-    assert untouched(done)
-    assert "hostNetwork" in done.warnings[0]
+    verdict = verdict_of(pod({EFA: 1}, hostNetwork=True))
+    assert untouched(verdict)
+    assert "hostNetwork" in verdict.warnings[0]
 
 
-def test_a_paired_key_is_left_if_its_partner_is_left():
+def test_a_paired_key_is_left_unchanged_if_its_partner_is_left_unchanged():
     joint = [{"primary": "nvidia.com/gpu", "secondary": EFA}]
-    done = verdict_of(
+    verdict = verdict_of(
         pod({"nvidia.com/gpu": 1, EFA: 1}), joint=joint, quota=frozenset({"requests.nvidia.com/gpu"}), **WHOLE
     )
-    assert untouched(done)
+    assert untouched(verdict)

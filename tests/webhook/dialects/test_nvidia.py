@@ -17,22 +17,22 @@ from tests.webhook.pods import (
 )
 from webhook.dialects.plugins.gfd import profile_of
 
-ONE = {"nvidia.com/gpu": 1}
+ONE_GPU = {"nvidia.com/gpu": 1}
 
 
-def on(selector: str, value: str) -> dict:
-    """A pod that requests a GPU on nodes with this label."""
-    return pod(ONE, nodeSelector={selector: value})
+def pod_selecting(selector: str, value: str) -> dict:
+    """Return a pod that requests a GPU on nodes with this label."""
+    return pod(ONE_GPU, nodeSelector={selector: value})
 
 
 def with_variable(name: str, value: str) -> dict:
-    made = pod(ONE)
-    made["spec"]["containers"][0]["env"] = [{"name": name, "value": value}]
-    return made
+    manifest = pod(ONE_GPU)
+    manifest["spec"]["containers"][0]["env"] = [{"name": name, "value": value}]
+    return manifest
 
 
-# Node selectors that stay, and do not affect the meaning of a unit.
-QUIET = {
+# Node selectors that stay on the pod and do not affect what a unit of nvidia.com/gpu means.
+SELECTORS_WITHOUT_EFFECT = {
     "nvidia.com/gpu.present": "true",
     "nvidia.com/gpu.memory": "40960",
     "nvidia.com/gpu.count": "8",
@@ -52,7 +52,7 @@ QUIET = {
     "cloud.google.com/gke-accelerator-count": "1",
     "cloud.google.com/gke-gpu-driver-version": "latest",
 }
-FAMILIES = {
+EXAMPLES_OF_ROWS = {
     "nvidia.com/gpu.compute.<part>": "nvidia.com/gpu.compute.major",
     "nvidia.com/gpu.engines.<part>": "nvidia.com/gpu.engines.copy",
     "nvidia.com/cuda.<part>": "nvidia.com/cuda.driver.major",
@@ -63,9 +63,9 @@ FAMILIES = {
 MIG = Row(
     pod({"nvidia.com/mig-1g.5gb": 1}, nodeSelector={"nvidia.com/mig-1g.5gb": "x"}), "translated", key="nvidia.com/mig-1g.5gb"
 )  # fmt: skip
-DRAINS = ("nvidia.com/gpu-driver-upgrade-drain.skip", "nvidia.com/ofed-driver-upgrade-drain.skip")
+DRAIN_LABELS = ("nvidia.com/gpu-driver-upgrade-drain.skip", "nvidia.com/ofed-driver-upgrade-drain.skip")
 ROWS = {
-    "nvidia.com/gpu": Row(pod(ONE), "translated", WHOLE),
+    "nvidia.com/gpu": Row(pod(ONE_GPU), "translated", WHOLE),
     "nvidia.com/gpu.shared": Row(
         pod({"nvidia.com/gpu.shared": 1}), "approximated", {"nvidia": {"consumableShares": True}}
     ),
@@ -79,17 +79,17 @@ ROWS = {
     "NVIDIA_MIG_CONFIG_DEVICES": Row(with_variable("NVIDIA_MIG_CONFIG_DEVICES", "all"), "", WHOLE),
     "NVIDIA_DRIVER_CAPABILITIES": Row(with_variable("NVIDIA_DRIVER_CAPABILITIES", "all"), "", WHOLE),
     "cloud.google.com/gke-gpu-sharing-strategy": Row(
-        on("cloud.google.com/gke-gpu-sharing-strategy", "mps"), "left", WHOLE, key="nvidia.com/gpu"
+        pod_selecting("cloud.google.com/gke-gpu-sharing-strategy", "mps"), "left", WHOLE, key="nvidia.com/gpu"
     ),
     "cloud.google.com/gke-gpu-partition-size": Row(
-        on("cloud.google.com/gke-gpu-partition-size", "1g.5gb"), "translated", key="nvidia.com/gpu"
+        pod_selecting("cloud.google.com/gke-gpu-partition-size", "1g.5gb"), "translated", key="nvidia.com/gpu"
     ),
-    "nvidia.com/gpu.product": Row(on("nvidia.com/gpu.product", "T4-SHARED"), "left", WHOLE, key="nvidia.com/gpu"),
-    "nvidia.com/gpu.sharing-strategy": Row(on("nvidia.com/gpu.sharing-strategy", "none"), "", WHOLE),
-    "nvidia.com/gpu.slices.<part>": Row(on("nvidia.com/gpu.slices.gi", "1"), "left", WHOLE, key="nvidia.com/gpu"),
-    **{name: Row(on(name, value), "", WHOLE) for name, value in QUIET.items()},
-    **{name: Row(on(key, "1"), "", WHOLE, key=key) for name, key in FAMILIES.items()},
-    **{name: Row(pod(ONE) | {"metadata": {"name": "p", "namespace": "n", "labels": {name: "true"}}}, "", WHOLE) for name in DRAINS},
+    "nvidia.com/gpu.product": Row(pod_selecting("nvidia.com/gpu.product", "T4-SHARED"), "left", WHOLE, key="nvidia.com/gpu"),
+    "nvidia.com/gpu.sharing-strategy": Row(pod_selecting("nvidia.com/gpu.sharing-strategy", "none"), "", WHOLE),
+    "nvidia.com/gpu.slices.<part>": Row(pod_selecting("nvidia.com/gpu.slices.gi", "1"), "left", WHOLE, key="nvidia.com/gpu"),
+    **{name: Row(pod_selecting(name, value), "", WHOLE) for name, value in SELECTORS_WITHOUT_EFFECT.items()},
+    **{name: Row(pod_selecting(key, "1"), "", WHOLE, key=key) for name, key in EXAMPLES_OF_ROWS.items()},
+    **{name: Row(pod(ONE_GPU) | {"metadata": {"name": "p", "namespace": "n", "labels": {name: "true"}}}, "", WHOLE) for name in DRAIN_LABELS},
 }  # fmt: skip
 
 
@@ -109,10 +109,10 @@ def test_mig_names_become_profiles(suffix, profile):
     assert profile_of(suffix) == profile
 
 
-def test_a_name_that_only_looks_like_mig_is_left():
-    done = verdict_of(pod({"nvidia.com/mig-1c.3g.20gb": 1}))
-    assert untouched(done)
-    assert done.warnings
+def test_a_name_that_only_looks_like_mig_is_left_unchanged():
+    verdict = verdict_of(pod({"nvidia.com/mig-1c.3g.20gb": 1}))
+    assert untouched(verdict)
+    assert verdict.warnings
 
 
 @pytest.mark.parametrize(
@@ -123,15 +123,15 @@ def test_a_name_that_only_looks_like_mig_is_left():
     ],
 )
 def test_a_mig_node_selector_requests_a_mig_device_and_stays(selector):
-    value = pod({"nvidia.com/gpu": 1}, nodeSelector=selector)
-    done = verdict_of(value)
-    assert selected(done, profile="3g.20gb")
-    assert not selected(done, profile="1g.5gb")
-    assert exactly(done)[0]["class"] == "mig.nvidia.com"
-    assert patched(value, done)["spec"]["nodeSelector"] == selector
+    manifest = pod({"nvidia.com/gpu": 1}, nodeSelector=selector)
+    verdict = verdict_of(manifest)
+    assert selected(verdict, profile="3g.20gb")
+    assert not selected(verdict, profile="1g.5gb")
+    assert exactly(verdict)[0]["class"] == "mig.nvidia.com"
+    assert patched(manifest, verdict)["spec"]["nodeSelector"] == selector
 
 
-def test_a_required_affinity_is_a_selector_too():
+def test_a_required_node_affinity_is_read_like_a_node_selector():
     expression = {"key": "nvidia.com/gpu.sharing-strategy", "operator": "In", "values": ["time-slicing"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
@@ -140,13 +140,19 @@ def test_a_required_affinity_is_a_selector_too():
     assert verdict_of(pod({"nvidia.com/gpu": 1}, affinity=affinity), **WHOLE).changed
 
 
-def required(*terms: tuple) -> dict:
-    """A required node affinity: terms of (key, operator, values)."""
-    written = [
-        {"matchExpressions": [{"key": key, "operator": how, "values": list(values)} for key, how, *values in term]}
+def required_affinity(*terms: tuple) -> dict:
+    """Return a required node affinity. An expression of a term is a tuple of a key, an operator and values."""
+    node_selector_terms = [
+        {
+            "matchExpressions": [
+                {"key": key, "operator": operator, "values": list(values)} for key, operator, *values in term
+            ]
+        }
         for term in terms
     ]
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": written}}}
+    return {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": node_selector_terms}}
+    }
 
 
 PRODUCT, STRATEGY = "nvidia.com/gpu.product", "nvidia.com/gpu.sharing-strategy"
@@ -154,7 +160,7 @@ GKE = "cloud.google.com/gke-"
 WHOLE_TERM = ((PRODUCT, "In", "NVIDIA-A100-SXM4-40GB"),)
 
 # Node affinities with which a unit of nvidia.com/gpu may be a replica or a MIG device.
-NOT_WHOLE = {
+PARTIAL_GPU_AFFINITIES = {
     "two shared products": [((PRODUCT, "In", "A100-SHARED", "T4-SHARED"),)],
     "a shared and a whole product": [((PRODUCT, "In", "A100-SHARED", "T4"),)],
     "two terms of shared products": [((PRODUCT, "In", "A100-SHARED"),), ((PRODUCT, "In", "T4-SHARED"),)],
@@ -170,25 +176,25 @@ NOT_WHOLE = {
     "replicas": [(("nvidia.com/gpu.replicas", "In", "4"),)],
     "more than one replica": [(("nvidia.com/gpu.replicas", "Gt", "1"),)],
     "not one replica": [(("nvidia.com/gpu.replicas", "NotIn", "1"),)],
-    "GKE's sharing is there": [((f"{GKE}gpu-sharing-strategy", "Exists"),)],
-    "GKE's clients": [((f"{GKE}max-shared-clients-per-gpu", "In", "8"),)],
-    "GKE's clients are there": [((f"{GKE}max-shared-clients-per-gpu", "Exists"),)],
+    "any sharing strategy of GKE": [((f"{GKE}gpu-sharing-strategy", "Exists"),)],
+    "eight shared clients of GKE": [((f"{GKE}max-shared-clients-per-gpu", "In", "8"),)],
+    "any number of shared clients of GKE": [((f"{GKE}max-shared-clients-per-gpu", "Exists"),)],
     "a shared MIG product": [((PRODUCT, "In", "A100-MIG-1g.5gb-SHARED"),)],
     "a MIG product that is broken": [((PRODUCT, "In", "A100-MIG-INVALID"),)],
     "MIG single": [(("nvidia.com/mig.strategy", "In", "single"),)],
     "MIG single, by exclusion": [(("nvidia.com/mig.strategy", "NotIn", "none", "mixed"),)],
     "a mixed MIG configuration": [(("nvidia.com/mig.config", "In", "all-balanced"),)],
     "MPS": [(("nvidia.com/mps.capable", "In", "true"),)],
-    "some partition size": [((f"{GKE}gpu-partition-size", "Exists"),)],
-    "beside another demand": [(("zone", "In", "a"), (STRATEGY, "In", "mps"))],
+    "any partition size": [((f"{GKE}gpu-partition-size", "Exists"),)],
+    "a zone and a sharing strategy": [(("zone", "In", "a"), (STRATEGY, "In", "mps"))],
 }
 
 
-@pytest.mark.parametrize("terms", NOT_WHOLE.values(), ids=NOT_WHOLE)
+@pytest.mark.parametrize("terms", PARTIAL_GPU_AFFINITIES.values(), ids=PARTIAL_GPU_AFFINITIES)
 def test_an_affinity_that_allows_partial_gpus_never_means_whole_gpus(terms):
-    done = verdict_of(pod(ONE, affinity=required(*terms)), **WHOLE)
-    assert untouched(done)
-    assert outcomes(done) == {"nvidia.com/gpu": "left"}
+    verdict = verdict_of(pod(ONE_GPU, affinity=required_affinity(*terms)), **WHOLE)
+    assert untouched(verdict)
+    assert outcomes(verdict) == {"nvidia.com/gpu": "left"}
 
 
 PARTIAL = "may be a replica or a MIG device"
@@ -202,7 +208,7 @@ REASONS = {
 
 @pytest.mark.parametrize("case", REASONS)
 def test_the_reason_names_the_selectors_that_show_a_partial_gpu(case):
-    [warning] = verdict_of(pod(ONE, affinity=required(*NOT_WHOLE[case])), **WHOLE).warnings
+    [warning] = verdict_of(pod(ONE_GPU, affinity=required_affinity(*PARTIAL_GPU_AFFINITIES[case])), **WHOLE).warnings
     assert str(warning).endswith(f"left as it is: a unit {REASONS[case]}")
 
 
@@ -216,26 +222,26 @@ def test_the_reason_names_the_selectors_that_show_a_partial_gpu(case):
     ],
 )
 def test_a_node_selector_can_indicate_a_partial_gpu(selector):
-    assert untouched(verdict_of(pod(ONE, nodeSelector=selector), **WHOLE))
+    assert untouched(verdict_of(pod(ONE_GPU, nodeSelector=selector), **WHOLE))
 
 
-STILL_WHOLE = {
+WHOLE_GPU_AFFINITIES = {
     "plain products": [((PRODUCT, "In", "A100", "H100"),)],
     "no MIG products": [((PRODUCT, "NotIn", "A100-MIG-1g.5gb"),)],
     "no sharing": [((STRATEGY, "NotIn", "mps", "time-slicing"),)],
-    "none": [((STRATEGY, "In", "none"),)],
+    "strategy none": [((STRATEGY, "In", "none"),)],
     "MIG off": [(("nvidia.com/mig.config", "In", "all-disabled"),)],
     "no replicas": [(("nvidia.com/gpu.replicas", "In", "1"),)],
-    "sharing is not there": [((f"{GKE}gpu-sharing-strategy", "DoesNotExist"),)],
-    "an empty term beside": [WHOLE_TERM, ()],
-    "no values": [((STRATEGY, "In"),)],
+    "no sharing strategy of GKE": [((f"{GKE}gpu-sharing-strategy", "DoesNotExist"),)],
+    "a whole term and an empty one": [WHOLE_TERM, ()],
+    "a strategy without values": [((STRATEGY, "In"),)],
 }
 
 
-@pytest.mark.parametrize("terms", STILL_WHOLE.values(), ids=STILL_WHOLE)
-def test_selectors_that_exclude_partial_gpus_change_nothing(terms):
-    done = verdict_of(pod(ONE, affinity=required(*terms)), **WHOLE)
-    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
+@pytest.mark.parametrize("terms", WHOLE_GPU_AFFINITIES.values(), ids=WHOLE_GPU_AFFINITIES)
+def test_an_affinity_that_excludes_partial_gpus_means_whole_gpus(terms):
+    verdict = verdict_of(pod(ONE_GPU, affinity=required_affinity(*terms)), **WHOLE)
+    assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
 @pytest.mark.parametrize(
@@ -247,29 +253,31 @@ def test_selectors_that_exclude_partial_gpus_change_nothing(terms):
     ],
 )
 def test_one_profile_in_every_alternative_is_a_mig_device(terms):
-    done = verdict_of(pod(ONE, affinity=required(*terms)), **WHOLE)
-    assert selected(done, profile="1g.5gb")
-    assert exactly(done)[0]["class"] == "mig.nvidia.com"
+    verdict = verdict_of(pod(ONE_GPU, affinity=required_affinity(*terms)), **WHOLE)
+    assert selected(verdict, profile="1g.5gb")
+    assert exactly(verdict)[0]["class"] == "mig.nvidia.com"
 
 
 def test_a_preferred_affinity_is_ignored():
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [
         {"weight": 1, "preference": {"matchExpressions": [{"key": STRATEGY, "operator": "In", "values": ["mps"]}]}}
     ]}  # fmt: skip
-    assert exactly(verdict_of(pod(ONE, affinity={"nodeAffinity": preferred}), **WHOLE))
+    assert exactly(verdict_of(pod(ONE_GPU, affinity={"nodeAffinity": preferred}), **WHOLE))
 
 
-def test_a_custom_plugin_configuration_is_left_unless_declared_whole():
-    value = on("nvidia.com/device-plugin.config", "shared-4")
-    assert untouched(verdict_of(value))
-    assert "device-plugin.config" in verdict_of(value).warnings[0]
-    assert exactly(verdict_of(value, **WHOLE)) == [{"class": "gpu.nvidia.com", "count": 1}]
+def test_a_custom_plugin_configuration_is_left_unchanged_unless_declared_whole():
+    manifest = pod_selecting("nvidia.com/device-plugin.config", "shared-4")
+    assert untouched(verdict_of(manifest))
+    assert "device-plugin.config" in verdict_of(manifest).warnings[0]
+    assert exactly(verdict_of(manifest, **WHOLE)) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
-@pytest.mark.parametrize("odd", [None, 1, "x", [], [None], [{"matchExpressions": 1}], [{"matchExpressions": [1]}]])
-def test_an_odd_affinity_is_left_to_the_api_server(odd):
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": odd}}}
-    assert exactly(verdict_of(pod(ONE, affinity=affinity), **WHOLE)) == [{"class": "gpu.nvidia.com", "count": 1}]
+@pytest.mark.parametrize(
+    "malformed", [None, 1, "x", [], [None], [{"matchExpressions": 1}], [{"matchExpressions": [1]}]]
+)
+def test_a_malformed_affinity_does_not_affect_the_translation(malformed):
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": malformed}}}
+    assert exactly(verdict_of(pod(ONE_GPU, affinity=affinity), **WHOLE)) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
 def test_a_plain_product_selector_stays_and_changes_nothing():
@@ -280,41 +288,41 @@ def test_a_plain_product_selector_stays_and_changes_nothing():
 
 
 def test_a_gpu_and_a_mig_device_are_two_claims():
-    value = pod({"nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 1})
-    done = verdict_of(value, **WHOLE)
-    claims = patched(value, done)["spec"]["containers"][0]["resources"]["claims"]
+    manifest = pod({"nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 1})
+    verdict = verdict_of(manifest, **WHOLE)
+    claims = patched(manifest, verdict)["spec"]["containers"][0]["resources"]["claims"]
     assert claims == [{"name": "drawbridge-c0-gpu"}, {"name": "drawbridge-c0-mig"}]
 
 
-def test_the_declared_meaning_decides():
-    value = pod({"nvidia.com/gpu": 1})
-    assert exactly(verdict_of(value, meanings={"nvidia.com/gpu": "mig:1g.5gb"}))[0]["class"] == "mig.nvidia.com"
-    assert exactly(verdict_of(value, meanings={"nvidia.com/gpu": "hami"})) == [{"class": HAMI, "count": 1}]
-    assert untouched(verdict_of(value, meanings={"nvidia.com/gpu": "leave"}))
-    assert untouched(verdict_of(value, meanings={"nvidia.com/gpu": "shared"}))
+def test_the_declared_meaning_of_a_unit_decides_what_is_requested():
+    manifest = pod({"nvidia.com/gpu": 1})
+    assert exactly(verdict_of(manifest, meanings={"nvidia.com/gpu": "mig:1g.5gb"}))[0]["class"] == "mig.nvidia.com"
+    assert exactly(verdict_of(manifest, meanings={"nvidia.com/gpu": "hami"})) == [{"class": HAMI, "count": 1}]
+    assert untouched(verdict_of(manifest, meanings={"nvidia.com/gpu": "leave"}))
+    assert untouched(verdict_of(manifest, meanings={"nvidia.com/gpu": "shared"}))
 
 
 def test_two_whole_gpus_are_one_request():
     assert exactly(verdict_of(pod({"nvidia.com/gpu": 2}), **WHOLE)) == [{"class": "gpu.nvidia.com", "count": 2}]
 
 
-def test_a_mig_name_gets_its_plus_sign_back():
-    done = verdict_of(pod({"nvidia.com/mig-1g.5gb.me": 1}))
+def test_a_mig_profile_gets_its_plus_sign_back():
+    verdict = verdict_of(pod({"nvidia.com/mig-1g.5gb.me": 1}))
     cel = 'device.attributes["gpu.nvidia.com"].?profile.orValue("") == "1g.5gb+me"'
-    assert exactly(done) == [{"class": "mig.nvidia.com", "count": 1, "cel": [cel]}]
+    assert exactly(verdict) == [{"class": "mig.nvidia.com", "count": 1, "cel": [cel]}]
 
 
 @pytest.mark.parametrize("key", ["rdma/hca_shared_devices_a", "nvidia.com/hostdev"])
-def test_names_other_than_gpus_are_left(key):
-    done = verdict_of(pod({key: 1}), **WHOLE)
-    assert untouched(done)
-    assert outcomes(done) == {key: "left"}
+def test_names_other_than_gpus_are_left_unchanged(key):
+    verdict = verdict_of(pod({key: 1}), **WHOLE)
+    assert untouched(verdict)
+    assert outcomes(verdict) == {key: "left"}
 
 
-def test_a_nic_beside_a_gpu_stays_where_it_is():
-    value = pod({"nvidia.com/gpu": 8, "nvidia.com/hostdev": 8})
-    after = patched(value, verdict_of(value, **WHOLE))
-    assert after["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/hostdev": 8}
+def test_the_limit_for_a_nic_beside_a_gpu_stays():
+    manifest = pod({"nvidia.com/gpu": 8, "nvidia.com/hostdev": 8})
+    patched_pod = patched(manifest, verdict_of(manifest, **WHOLE))
+    assert patched_pod["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/hostdev": 8}
 
 
 def test_a_zero_request_makes_no_claim():
@@ -322,11 +330,14 @@ def test_a_zero_request_makes_no_claim():
 
 
 def test_the_users_claims_are_kept():
-    value = pod({"nvidia.com/gpu": 1}, resourceClaims=[{"name": "mine", "resourceClaimName": "x"}])
-    value["spec"]["containers"][0]["resources"]["claims"] = [{"name": "mine"}]
-    after = patched(value, verdict_of(value, **WHOLE))["spec"]
-    assert after["resourceClaims"][0] == {"name": "mine", "resourceClaimName": "x"}
-    assert [claim["name"] for claim in after["containers"][0]["resources"]["claims"]] == ["mine", "drawbridge-c0-gpu"]
+    manifest = pod({"nvidia.com/gpu": 1}, resourceClaims=[{"name": "mine", "resourceClaimName": "x"}])
+    manifest["spec"]["containers"][0]["resources"]["claims"] = [{"name": "mine"}]
+    patched_spec = patched(manifest, verdict_of(manifest, **WHOLE))["spec"]
+    assert patched_spec["resourceClaims"][0] == {"name": "mine", "resourceClaimName": "x"}
+    assert [claim["name"] for claim in patched_spec["containers"][0]["resources"]["claims"]] == [
+        "mine",
+        "drawbridge-c0-gpu",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -334,21 +345,21 @@ def test_the_users_claims_are_kept():
     [{"requests": {"nvidia.com/gpu": 1}}, {"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 2}}],
     ids=["requests only", "unequal"],
 )
-def test_requests_that_are_not_the_limits_are_refused(resources):
-    value = pod({})
-    value["spec"]["containers"][0]["resources"] = resources
-    assert refused(verdict_of(value, **WHOLE))
+def test_requests_that_differ_from_the_limits_are_refused(resources):
+    manifest = pod({})
+    manifest["spec"]["containers"][0]["resources"] = resources
+    assert refused(verdict_of(manifest, **WHOLE))
 
 
 def test_gpus_with_several_nics_each_are_split_between_pairs():
-    value = pod({"nvidia.com/gpu": 8, "vpc.amazonaws.com/efa": 32})
-    done = verdict_of(
-        value,
+    manifest = pod({"nvidia.com/gpu": 8, "vpc.amazonaws.com/efa": 32})
+    verdict = verdict_of(
+        manifest,
         **WHOLE,
         joint=[{"primary": "nvidia.com/gpu", "secondary": "vpc.amazonaws.com/efa"}],
     )
-    (spec,) = done.templates.values()  # two claims of one template
-    parts = spec["spec"]["devices"]
-    assert len(parts["constraints"]) == 4
-    assert sum(request["exactly"]["count"] for request in parts["requests"]) == 20
-    assert len(patched(value, done)["spec"]["resourceClaims"]) == 2
+    (spec,) = verdict.templates.values()  # two claims of one template
+    claim_devices = spec["spec"]["devices"]
+    assert len(claim_devices["constraints"]) == 4
+    assert sum(request["exactly"]["count"] for request in claim_devices["requests"]) == 20
+    assert len(patched(manifest, verdict)["spec"]["resourceClaims"]) == 2

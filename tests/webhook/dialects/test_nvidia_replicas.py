@@ -1,4 +1,4 @@
-"""NVIDIA's time-sliced replicas: which are left, and which become shares."""
+"""NVIDIA's time-sliced replicas: which are left unchanged, and which become shares."""
 
 import pytest
 
@@ -20,21 +20,21 @@ STRATEGIES = {
 @pytest.mark.parametrize(
     "key", ["nvidia.com/mig-1g.5gb.shared", "nvidia.com/mig-1g.5gb.me.shared", "nvidia.com/gpu.shared"]
 )
-def test_replicas_are_left(key):
-    done = verdict_of(pod({key: 1}))
-    assert untouched(done)
-    assert outcomes(done) == {key: "left"}
+def test_replicas_are_left_unchanged(key):
+    verdict = verdict_of(pod({key: 1}))
+    assert untouched(verdict)
+    assert outcomes(verdict) == {key: "left"}
 
 
 def test_a_replica_becomes_one_share_if_the_driver_publishes_shares():
-    done = verdict_of(pod({"nvidia.com/gpu.shared": 1}), nvidia={"consumableShares": True})
-    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1, "capacity": {"shares": "1"}}]
-    assert outcomes(done) == {"nvidia.com/gpu.shared": "approximated"}
+    verdict = verdict_of(pod({"nvidia.com/gpu.shared": 1}), nvidia={"consumableShares": True})
+    assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1, "capacity": {"shares": "1"}}]
+    assert outcomes(verdict) == {"nvidia.com/gpu.shared": "approximated"}
 
 
 @pytest.mark.parametrize(("label", "time_slicing"), STRATEGIES.items())
-def test_a_replica_under_mps_is_left_for_its_limits(label, time_slicing):
-    """MPS gives each replica its part of memory and threads; `shares` limit nothing, and MPS is refused beside them."""
+def test_a_replica_under_mps_is_left_unchanged_for_its_limits(label, time_slicing):
+    """MPS limits the memory and threads of each replica. `shares` limit neither, and the driver refuses MPS beside them."""
     shares = {"nvidia": {"consumableShares": True}}
     under_mps = verdict_of(pod({"nvidia.com/gpu.shared": 1}, nodeSelector={label: "mps"}), **shares)
     assert untouched(under_mps)
@@ -45,16 +45,16 @@ def test_a_replica_under_mps_is_left_for_its_limits(label, time_slicing):
 
 
 @pytest.mark.parametrize(
-    ("operator", "values", "kept"), [("In", ["mps", "time-slicing"], True), ("NotIn", ["mps"], False)]
+    ("operator", "values", "is_left"), [("In", ["mps", "time-slicing"], True), ("NotIn", ["mps"], False)]
 )
-def test_a_replica_possibly_under_mps_is_left(operator, values, kept):
+def test_a_replica_possibly_under_mps_is_left_unchanged(operator, values, is_left):
     term = {"matchExpressions": [{"key": "nvidia.com/gpu.sharing-strategy", "operator": operator, "values": values}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
-    done = verdict_of(pod({"nvidia.com/gpu.shared": 1}, affinity=affinity), nvidia={"consumableShares": True})
-    assert untouched(done) is kept
+    verdict = verdict_of(pod({"nvidia.com/gpu.shared": 1}, affinity=affinity), nvidia={"consumableShares": True})
+    assert untouched(verdict) is is_left
 
 
-def test_several_replicas_are_left():
+def test_several_replicas_are_left_unchanged():
     assert untouched(verdict_of(pod({"nvidia.com/gpu.shared": 2}), nvidia={"consumableShares": True}))
 
 

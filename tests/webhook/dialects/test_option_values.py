@@ -1,4 +1,4 @@
-"""Pods are decided with every number that the configuration accepts for an option of a dialect, and each claim requests a device."""
+"""Each claim of a pod requests a device, with every number that the configuration accepts for an option of a dialect."""
 
 from itertools import combinations
 
@@ -22,7 +22,7 @@ def options():
 
 
 def pods(table):
-    """Return pods that have one or two resources of a dialect."""
+    """Return pods that request one or two resources of a dialect."""
     keys = [row.name.replace("<", "").replace(">", "") for row in table.keys if row.place is Position.RESOURCE][:8]
     for amounts in (*combinations(keys, 1), *combinations(keys, 2)):
         for amount in (0, 1, 100):
@@ -34,7 +34,9 @@ def test_claims_request_a_device_with_every_accepted_number(vocabulary, field):
     name = vocabulary.table.name
     accepted = [number for number in NUMBERS if read_configuration({**HEAD, name: {field: number}})[0] is not None]
     assert accepted
-    decided = [verdict_of(value, **{name: {field: number}}) for number in accepted for value in pods(vocabulary.table)]
-    assert decided
-    for verdict in decided:
+    verdicts = [
+        verdict_of(manifest, **{name: {field: number}}) for number in accepted for manifest in pods(vocabulary.table)
+    ]
+    assert verdicts
+    for verdict in verdicts:
         assert all(template["spec"]["devices"]["requests"] for template in verdict.templates.values())

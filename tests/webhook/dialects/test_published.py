@@ -1,4 +1,4 @@
-"""Slices and classes of the examples and of e2e equal what drivers publish and charts install (published.yaml)."""
+"""ResourceSlices and DeviceClasses in the examples and in e2e equal those of drivers and their charts (published.yaml)."""
 
 import re
 from pathlib import Path
@@ -23,8 +23,8 @@ def words(text: str) -> dict[str, re.Match[str]]:
 
 
 def differences(driver: str, device: dict[str, Any], kind: dict[str, Any]) -> list[str]:
-    """Return how a device differs from the devices that a driver publishes of one kind."""
-    named = {key.removeprefix(f"{driver}/"): value for key, value in device.get("attributes", {}).items()}
+    """Return how a device differs from the devices of one kind that a driver publishes."""
+    attributes = {key.removeprefix(f"{driver}/"): value for key, value in device.get("attributes", {}).items()}
     expected = {key.removeprefix(f"{driver}/"): word for key, word in words(kind["attributes"]).items()}
     amounts, capacities = device.get("capacity", {}), words(kind.get("capacity", ""))
     amounts = {key.removeprefix(f"{driver}/"): value for key, value in amounts.items()}
@@ -32,14 +32,14 @@ def differences(driver: str, device: dict[str, Any], kind: dict[str, Any]) -> li
     problems = [
         f"lacks {key}"
         for key, word in (expected | capacities).items()
-        if not word["optional"] and key not in named | amounts
+        if not word["optional"] and key not in attributes | amounts
     ]
-    problems += [f"has {key}" for key in named if key not in expected]
+    problems += [f"has {key}" for key in attributes if key not in expected]
     problems += [f"has capacity {key}" for key in amounts if key not in capacities]
-    for key in named.keys() & expected.keys():
-        [(held, value)] = named[key].items()
-        if held != (expected[key]["kind"] or "string"):
-            problems.append(f"{key} is a {held}")
+    for key in attributes.keys() & expected.keys():
+        [(value_type, value)] = attributes[key].items()
+        if value_type != (expected[key]["kind"] or "string"):
+            problems.append(f"{key} is a {value_type}")
         elif expected[key]["value"] not in {None, value}:
             problems.append(f"{key} is {value}")
     problems += [
@@ -51,8 +51,8 @@ def differences(driver: str, device: dict[str, Any], kind: dict[str, Any]) -> li
     return problems
 
 
-def published(objects: list[dict[str, Any]]) -> list[str]:
-    """Return the names in these objects that no driver publishes and no chart installs."""
+def unpublished(objects: list[dict[str, Any]]) -> list[str]:
+    """Return how devices in these objects differ from the devices that their drivers publish."""
     problems = []
     for obj in objects:
         if obj["kind"] == "ResourceSlice" and (facts := FACTS.get(obj["spec"]["driver"])):
@@ -65,7 +65,7 @@ def published(objects: list[dict[str, Any]]) -> list[str]:
 
 @pytest.mark.parametrize("name", INVENTORIES)
 def test_examples_have_what_drivers_publish(name):
-    assert published([document.object for document in manifests.read([EXAMPLES / name])]) == []
+    assert unpublished([document.object for document in manifests.read([EXAMPLES / name])]) == []
 
 
 def test_slices_and_classes_of_e2e_are_those_of_their_drivers():
@@ -74,7 +74,16 @@ def test_slices_and_classes_of_e2e_are_those_of_their_drivers():
         fleet.HAMI: fleet.hami_gpus(1),
         fleet.DRANET: [*fleet.dranet_nics(1), *fleet.dranet_nics(1, rdma=False)],
     }
-    assert published([slice_ for driver, made in devices.items() for slice_ in fleet.slices(driver, "n", made)]) == []
+    assert (
+        unpublished(
+            [
+                slice_
+                for driver, driver_devices in devices.items()
+                for slice_ in fleet.slices(driver, "n", driver_devices)
+            ]
+        )
+        == []
+    )
 
 
 def test_every_driver_that_a_target_names_has_its_facts():
@@ -89,8 +98,10 @@ def test_an_inventory_has_the_classes_and_names_of_its_chart(driver):
         for obj in objects
         if obj["kind"] == "DeviceClass"
     }
-    served = {name: "" if extended.endswith("?") else extended for name, extended in FACTS[driver]["classes"].items()}
-    assert classes == served
+    expected_classes = {
+        name: "" if extended.endswith("?") else extended for name, extended in FACTS[driver]["classes"].items()
+    }
+    assert classes == expected_classes
 
 
 @pytest.mark.parametrize(
@@ -107,13 +118,13 @@ def test_an_inventory_has_the_classes_and_names_of_its_chart(driver):
 def test_a_device_that_no_driver_publishes_is_reported(change, problem):
     (device,) = fleet.whole_gpus(1)
     change(device)
-    problems = published(fleet.slices(fleet.NVIDIA, "n", [device]))
+    problems = unpublished(fleet.slices(fleet.NVIDIA, "n", [device]))
     assert len(problems) == 1
     assert problem in problems[0]
 
 
 def test_the_drivers_page_matches_the_published_facts():
-    """Every driver has an item with the commit that was read, its classes, and their extended resource names."""
+    """Every driver has an item with the commit that the facts come from, its classes, and their extended resource names."""
     page = (EXAMPLES.parents[1] / "docs" / "drivers.md").read_text()
     items = dict(item.split("`\n", 1) for item in page.split("\n- `")[1:])
     assert set(items) == set(FACTS)

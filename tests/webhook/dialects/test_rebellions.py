@@ -13,11 +13,11 @@ ROWS = {key: Row(pod({key: 1}), "translated") for key in (NPU, ATOM, REBEL)}
     ("key", "products"), [(NPU, ["RBLN-CA22", "RBLN-CR03"]), (ATOM, ["RBLN-CA22"]), (REBEL, ["RBLN-CR03"])]
 )
 def test_the_product_determines_the_family(key, products):
-    done = verdict_of(pod({key: 4}))
-    (request,) = exactly(done)
+    verdict = verdict_of(pod({key: 4}))
+    (request,) = exactly(verdict)
     assert (request["class"], request["count"]) == ("npu.rebellions.ai", 4)
-    assert [product for product in ("RBLN-CA22", "RBLN-CR03") if selected(done, productName=product)] == products
+    assert [product for product in ("RBLN-CA22", "RBLN-CR03") if selected(verdict, productName=product)] == products
 
 
-def test_zero_requests_nothing():
+def test_a_count_of_zero_requests_no_device():
     assert not verdict_of(pod({ATOM: 0})).templates

@@ -8,28 +8,28 @@ from tests.webhook.pods import exactly, outcomes, pod, refused, untouched, verdi
 VGPU = "hami-core-gpu.project-hami.io"
 
 
-def beside(place: str, key: str, text: str, limits: dict | None = None) -> dict:
+def pod_with_value(place: str, key: str, text: str, limits: dict | None = None) -> dict:
     """Return a pod with a value in an environment variable, a node selector, an annotation or a label."""
-    made = pod(limits or {"our.org/gpu": 1})
+    manifest = pod(limits or {"our.org/gpu": 1})
     if place == "env":
-        made["spec"]["containers"][0]["env"] = [{"name": key, "value": text}]
+        manifest["spec"]["containers"][0]["env"] = [{"name": key, "value": text}]
     elif place == "nodeSelector":
-        made["spec"]["nodeSelector"] = {key: text}
+        manifest["spec"]["nodeSelector"] = {key: text}
     else:
-        made["metadata"][f"{place}s"] = {key: text}
-    return made
+        manifest["metadata"][f"{place}s"] = {key: text}
+    return manifest
 
 
 @pytest.mark.parametrize("place", ["annotation", "label", "nodeSelector", "env"])
 def test_memory_is_read_from_every_place(place):
     key = "OUR_MEM" if place == "env" else "our.org/mem"
     row = {"name": key, "place": place, "role": "memory", "unit": "MiB"}
-    done = verdict_of(beside(place, key, "4096"), **rules(row))
+    verdict = verdict_of(pod_with_value(place, key, "4096"), **rules(row))
     assert (
-        exactly(done) == [{"class": VGPU, "count": 1, "capacity": {"cores": "100", "memory": "4Gi"}}]
-        or exactly(done)[0]["capacity"]["memory"] == "4Gi"
+        exactly(verdict) == [{"class": VGPU, "count": 1, "capacity": {"cores": "100", "memory": "4Gi"}}]
+        or exactly(verdict)[0]["capacity"]["memory"] == "4Gi"
     )
-    assert outcomes(done)[key] == "translated"
+    assert outcomes(verdict)[key] == "translated"
 
 
 def test_an_expression_reads_the_value():
@@ -41,17 +41,18 @@ def test_an_expression_reads_the_value():
         "expression": "{'small': 8, 'large': 40}[value]",
     }
     assert (
-        exactly(verdict_of(beside("label", "our.org/size", "large"), **rules(row)))[0]["capacity"]["memory"] == "40Gi"
+        exactly(verdict_of(pod_with_value("label", "our.org/size", "large"), **rules(row)))[0]["capacity"]["memory"]
+        == "40Gi"
     )
-    left = verdict_of(beside("label", "our.org/size", "huge"), **rules(row))
-    assert untouched(left)
-    assert "its expression cannot read 'huge'" in left.warnings[0]
+    left_verdict = verdict_of(pod_with_value("label", "our.org/size", "huge"), **rules(row))
+    assert untouched(left_verdict)
+    assert "its expression cannot read 'huge'" in left_verdict.warnings[0]
 
 
 def test_an_expression_reads_a_number_on_a_container():
     row = {"name": "our.org/slice", "role": "memory", "unit": "GiB", "expression": "int(value) * 10"}
-    done = verdict_of(pod({"our.org/gpu": 1, "our.org/slice": 3}), **rules(row))
-    assert exactly(done)[0]["capacity"]["memory"] == "30Gi"
+    verdict = verdict_of(pod({"our.org/gpu": 1, "our.org/slice": 3}), **rules(row))
+    assert exactly(verdict)[0]["capacity"]["memory"] == "30Gi"
 
 
 @pytest.mark.parametrize(
@@ -59,9 +60,9 @@ def test_an_expression_reads_a_number_on_a_container():
 )
 def test_a_count_of_0_requests_no_device(count, mib, outcome):
     row = {"name": "our.org/mib", "role": "memory", "unit": "MiB"}
-    done = verdict_of(pod({"our.org/gpu": count, "our.org/mib": mib}), **rules(row))
-    assert [str(decision.outcome) for decision in done.decisions] == outcome
-    assert untouched(done) == (not count)
+    verdict = verdict_of(pod({"our.org/gpu": count, "our.org/mib": mib}), **rules(row))
+    assert [str(decision.outcome) for decision in verdict.decisions] == outcome
+    assert untouched(verdict) == (not count)
 
 
 def test_an_expression_makes_a_list_of_models():
@@ -72,31 +73,33 @@ def test_an_expression_makes_a_list_of_models():
         "unit": "text",
         "expression": "value.split('|')",
     }
-    (request,) = exactly(verdict_of(beside("annotation", "our.org/models", "A100|H100"), **rules(row, target="gpu")))
+    (request,) = exactly(
+        verdict_of(pod_with_value("annotation", "our.org/models", "A100|H100"), **rules(row, target="gpu"))
+    )
     assert all(model in request["cel"][0] for model in ("a100", "h100")) or all(
         model in request["cel"][0] for model in ("A100", "H100")
     )
 
 
 def test_the_setting_nearest_to_the_container_overrides_the_others():
-    both = (
+    rows = (
         {"name": "our.org/mem", "place": "annotation", "role": "memory", "unit": "MiB"},
         {"name": "OUR_MEM", "place": "env", "role": "memory", "unit": "MiB"},
     )
-    value = beside("env", "OUR_MEM", "2048")
-    value["metadata"]["annotations"] = {"our.org/mem": "1024"}
-    assert exactly(verdict_of(value, **rules(*both)))[0]["capacity"]["memory"] == "2Gi"
+    manifest = pod_with_value("env", "OUR_MEM", "2048")
+    manifest["metadata"]["annotations"] = {"our.org/mem": "1024"}
+    assert exactly(verdict_of(manifest, **rules(*rows)))[0]["capacity"]["memory"] == "2Gi"
     on_container = {"name": "our.org/mib", "role": "memory", "unit": "MiB"}
-    value["spec"]["containers"][0]["resources"]["limits"]["our.org/mib"] = 3072
-    done = verdict_of(value, **rules(*both, on_container))
-    assert exactly(done)[0]["capacity"]["memory"] == "3Gi"
-    assert outcomes(done)["OUR_MEM"] == "translated"
+    manifest["spec"]["containers"][0]["resources"]["limits"]["our.org/mib"] = 3072
+    verdict = verdict_of(manifest, **rules(*rows, on_container))
+    assert exactly(verdict)[0]["capacity"]["memory"] == "3Gi"
+    assert outcomes(verdict)["OUR_MEM"] == "translated"
 
 
 @pytest.mark.parametrize("text", ["4Gi", "many", "-1", "", "99999999", "9" * 5000, "٤"])
 def test_an_annotation_with_an_invalid_number_is_refused(text):
     row = {"name": "our.org/mem", "place": "annotation", "role": "memory", "unit": "MiB", "most": 100_000}
-    assert refused(verdict_of(beside("annotation", "our.org/mem", text), **rules(row)))
+    assert refused(verdict_of(pod_with_value("annotation", "our.org/mem", text), **rules(row)))
 
 
 @pytest.mark.parametrize(
@@ -108,18 +111,18 @@ def test_an_annotation_with_an_invalid_number_is_refused(text):
         {"value": "1" * 20_000},
     ],
 )
-def test_a_variable_that_is_not_written_out_leaves_the_container(variable):
+def test_a_variable_that_is_not_written_out_leaves_the_container_unchanged(variable):
     row = {"name": "OUR_MEM", "place": "env", "role": "memory", "unit": "MiB"}
-    value = pod({"our.org/gpu": 1})
-    value["spec"]["containers"][0]["env"] = [{"name": "OUR_MEM", **variable}]
-    done = verdict_of(value, **rules(row))
-    assert untouched(done)
-    assert "not known" in done.warnings[0]
+    manifest = pod({"our.org/gpu": 1})
+    manifest["spec"]["containers"][0]["env"] = [{"name": "OUR_MEM", **variable}]
+    verdict = verdict_of(manifest, **rules(row))
+    assert untouched(verdict)
+    assert "not known" in verdict.warnings[0]
 
 
 def affinity(*terms: list[dict]) -> dict:
-    chosen = {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": chosen}}
+    node_selector = {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": node_selector}}
 
 
 @pytest.mark.parametrize(
@@ -135,24 +138,28 @@ def affinity(*terms: list[dict]) -> dict:
         ],
     ],
 )
-def test_a_selector_with_several_values_leaves_the_pod(terms):
+def test_a_selector_with_several_values_leaves_the_pod_unchanged(terms):
     row = {"name": "our.org/model", "place": "nodeSelector", "role": "models", "unit": "text"}
-    done = verdict_of(pod({"our.org/gpu": 1}, affinity=affinity(*terms)), **rules(row, target="gpu"))
-    assert untouched(done)
+    verdict = verdict_of(pod({"our.org/gpu": 1}, affinity=affinity(*terms)), **rules(row, target="gpu"))
+    assert untouched(verdict)
 
 
 def test_an_annotation_alone_requests_nothing():
     row = {"name": "our.org/mem", "place": "annotation", "role": "memory", "unit": "MiB"}
     nic = {"name": "our.org/nic", "role": "nic", "target": "nic"}
-    assert untouched(verdict_of(beside("annotation", "our.org/mem", "4096", {"cpu": 1}), **rules(row)))
-    (request,) = exactly(verdict_of(beside("annotation", "our.org/mem", "4096", {"our.org/nic": 1}), **rules(row, nic)))
+    assert untouched(verdict_of(pod_with_value("annotation", "our.org/mem", "4096", {"cpu": 1}), **rules(row)))
+    (request,) = exactly(
+        verdict_of(pod_with_value("annotation", "our.org/mem", "4096", {"our.org/nic": 1}), **rules(row, nic))
+    )
     assert request["class"] == "dranet"
 
 
 def test_annotations_are_not_read_for_containers_with_unrelated_requests():
     row = {"name": "our.org/mem", "place": "annotation", "role": "memory", "unit": "MiB"}
     nic = {"name": "our.org/nic", "role": "nic", "target": "nic"}
-    assert verdict_of(beside("annotation", "our.org/mem", "junk", {"our.org/nic": 1}), **rules(row, nic)).changed
+    assert verdict_of(
+        pod_with_value("annotation", "our.org/mem", "junk", {"our.org/nic": 1}), **rules(row, nic)
+    ).changed
 
 
 def test_an_amount_beyond_64_bits_is_refused():
@@ -161,48 +168,50 @@ def test_an_amount_beyond_64_bits_is_refused():
     assert not refused(verdict_of(pod({"our.org/gpu": 1, "our.org/gib": 2**20}), **rules(row)))
 
 
-def test_a_value_that_makes_its_expression_costly_leaves_the_pod():
-    twice = "value.split(';').all(a, value.split(';').all(b, b != 'z')) ? 1 : 2"
-    row = {"name": "our.org/a", "place": "annotation", "role": "cores", "expression": twice}
-    done = verdict_of(beside("annotation", "our.org/a", "q;" * 500), **rules(row))
-    assert untouched(done)
-    assert "its expression costs too much on this value" in done.warnings[0]
+def test_a_value_that_makes_its_expression_costly_leaves_the_pod_unchanged():
+    costly_expression = "value.split(';').all(a, value.split(';').all(b, b != 'z')) ? 1 : 2"
+    row = {"name": "our.org/a", "place": "annotation", "role": "cores", "expression": costly_expression}
+    verdict = verdict_of(pod_with_value("annotation", "our.org/a", "q;" * 500), **rules(row))
+    assert untouched(verdict)
+    assert "its expression costs too much on this value" in verdict.warnings[0]
 
 
-def test_an_expression_that_makes_no_amount_leaves_the_pod():
+def test_an_expression_that_makes_no_amount_leaves_the_pod_unchanged():
     row = {"name": "our.org/mib", "role": "memory", "expression": "int(value) - 10"}
-    done = verdict_of(pod({"our.org/gpu": 1, "our.org/mib": 3}), **rules(row))
-    assert untouched(done)
-    assert "its expression makes -7 of 3" in done.warnings[0]
+    verdict = verdict_of(pod({"our.org/gpu": 1, "our.org/mib": 3}), **rules(row))
+    assert untouched(verdict)
+    assert "its expression makes -7 of 3" in verdict.warnings[0]
 
 
-def test_an_expression_that_makes_a_long_list_leaves_the_pod():
+def test_an_expression_that_makes_a_long_list_leaves_the_pod_unchanged():
     row = {**ANNOTATION, "role": "models", "unit": "text", "expression": "value.split(',')"}
-    assert exactly(verdict_of(beside("annotation", "our.org/a", ",".join("a" * 20)), **rules(row, target="gpu")))
-    done = verdict_of(beside("annotation", "our.org/a", ",".join("a" * 300)), **rules(row, target="gpu"))
-    assert untouched(done)
-    assert "no list of at most 256 texts" in done.warnings[0]
+    assert exactly(
+        verdict_of(pod_with_value("annotation", "our.org/a", ",".join("a" * 20)), **rules(row, target="gpu"))
+    )
+    verdict = verdict_of(pod_with_value("annotation", "our.org/a", ",".join("a" * 300)), **rules(row, target="gpu"))
+    assert untouched(verdict)
+    assert "no list of at most 256 texts" in verdict.warnings[0]
 
 
 @pytest.mark.parametrize(("role", "unit", "text"), [("memory", "bytes", "1500m"), ("cores", "percent", "9" * 20)])
 def test_a_value_other_than_a_64_bit_integer_is_refused(role, unit, text):
     row = {**ANNOTATION, "role": role, "unit": unit}
-    done = verdict_of(beside("annotation", "our.org/a", text), **rules(row))
-    assert refused(done)
-    assert f"{text!r} is not a whole number of {unit}" in str(done.refusals[0])
+    verdict = verdict_of(pod_with_value("annotation", "our.org/a", text), **rules(row))
+    assert refused(verdict)
+    assert f"{text!r} is not a whole number of {unit}" in str(verdict.refusals[0])
 
 
 @pytest.mark.parametrize(
     ("texts", "cores"), [(["50"], "50"), (["30"], "100"), (["50", "30"], "100"), (["30", "50"], "50")]
 )
-def test_the_last_variable_counts_and_only_with_its_value(texts, cores):
+def test_only_the_last_variable_is_read_and_only_with_its_value(texts, cores):
     row = {"name": "OUR_CORES", "place": "env", "role": "cores", "unit": "percent", "when": "50"}
-    value = pod({"our.org/gpu": 1})
-    value["spec"]["containers"][0]["env"] = [{"name": "OUR_CORES", "value": text} for text in texts]
-    assert exactly(verdict_of(value, **rules(row)))[0].get("capacity", {"cores": "100"})["cores"] == cores
+    manifest = pod({"our.org/gpu": 1})
+    manifest["spec"]["containers"][0]["env"] = [{"name": "OUR_CORES", "value": text} for text in texts]
+    assert exactly(verdict_of(manifest, **rules(row)))[0].get("capacity", {"cores": "100"})["cores"] == cores
 
 
-def test_a_left_key_leaves_the_whole_container():
+def test_a_key_with_outcome_left_leaves_the_container_unchanged():
     row = {
         "name": "our.org/a",
         "place": "annotation",
@@ -210,52 +219,52 @@ def test_a_left_key_leaves_the_whole_container():
         "outcome": "left",
         "because": "its meaning is unknown",
     }
-    done = verdict_of(beside("annotation", "our.org/a", "3"), **rules(row))
-    assert untouched(done)
-    assert "our.org/a" in done.warnings[0]
-    assert "its meaning is unknown" in done.warnings[0]
+    verdict = verdict_of(pod_with_value("annotation", "our.org/a", "3"), **rules(row))
+    assert untouched(verdict)
+    assert "our.org/a" in verdict.warnings[0]
+    assert "its meaning is unknown" in verdict.warnings[0]
 
 
 def test_a_count_of_zero_requests_nothing_despite_other_keys():
     row = {"name": "our.org/mib", "role": "memory", "unit": "MiB"}
-    done = verdict_of(pod({"our.org/gpu": 0, "our.org/mib": 3}), **rules(row))
-    assert not done.templates
+    verdict = verdict_of(pod({"our.org/gpu": 0, "our.org/mib": 3}), **rules(row))
+    assert not verdict.templates
 
 
 def test_two_keys_that_count_are_two_requests():
-    other = {"name": "our.org/nicer", "role": "count", "target": "gpu"}
-    done = verdict_of(pod({"our.org/gpu": 1, "our.org/nicer": 2}), **rules(other, target="mig"))
+    second_count = {"name": "our.org/nicer", "role": "count", "target": "gpu"}
+    verdict = verdict_of(pod({"our.org/gpu": 1, "our.org/nicer": 2}), **rules(second_count, target="mig"))
     requests = [
         request["exactly"]["count"]
-        for spec in done.templates.values()
+        for spec in verdict.templates.values()
         for request in spec["spec"]["devices"]["requests"]
     ]
     assert sorted(requests) == [1, 2]
 
 
 def test_a_size_beside_two_counts_is_ambiguous():
-    more = (
+    rows = (
         {"name": "our.org/b", "role": "count"},
         {"name": "our.org/mib", "role": "memory", "unit": "MiB"},
         {"name": "our.org/gib", "role": "memory", "unit": "GiB"},
     )
-    assert untouched(verdict_of(pod({"our.org/gpu": 1, "our.org/b": 1, "our.org/mib": 5}), **rules(*more)))
-    assert untouched(verdict_of(pod({"our.org/gpu": 1, "our.org/mib": 5, "our.org/gib": 5}), **rules(*more)))
+    assert untouched(verdict_of(pod({"our.org/gpu": 1, "our.org/b": 1, "our.org/mib": 5}), **rules(*rows)))
+    assert untouched(verdict_of(pod({"our.org/gpu": 1, "our.org/mib": 5, "our.org/gib": 5}), **rules(*rows)))
 
 
 DRIVER = {"name": "npu", "driver": "npu.org", "classes": ["npu.org"], "request": "npu"}
 
 
-def selected(role: str, target: dict) -> dict | None:
-    """Return the request of a pod with a key of this role and target, or None if the pod is left."""
+def selected_request(role: str, target: dict) -> dict | None:
+    """Return the request of a pod with a key of this role and target, or None if the pod is left unchanged."""
     row = {"name": "our.org/which", "place": "annotation", "role": role, "unit": "list"}
     declared = rules(row, target="npu") | {"targets": [target]}
-    done = verdict_of(beside("annotation", "our.org/which", "x1"), **declared)
-    return None if untouched(done) else exactly(done)[0]
+    verdict = verdict_of(pod_with_value("annotation", "our.org/which", "x1"), **declared)
+    return None if untouched(verdict) else exactly(verdict)[0]
 
 
 @pytest.mark.parametrize(
-    ("role", "member", "name", "says"),
+    ("role", "member", "name", "expression"),
     [
         ("models", "product", "npu.org/model", 'has(device.attributes["npu.org"].model) && '),
         ("notModels", "product", "vendor.org/model", '!(has(device.attributes["vendor.org"].model) && '),
@@ -264,10 +273,10 @@ def selected(role: str, target: dict) -> dict | None:
         ("uuids", "request", "npu", 'device.attributes["npu.org"].?uuid.orValue("") in ["x1"]'),
     ],
 )
-def test_devices_are_chosen_by_the_attributes_that_their_target_names(role, member, name, says):
-    assert says in selected(role, DRIVER | {member: name})["cel"][0]
+def test_devices_are_selected_by_the_attributes_of_their_target(role, member, name, expression):
+    assert expression in selected_request(role, DRIVER | {member: name})["cel"][0]
 
 
 @pytest.mark.parametrize("role", ["models", "notModels"])
-def test_models_of_a_target_without_a_model_attribute_are_left(role):
-    assert selected(role, DRIVER) is None
+def test_models_of_a_target_without_a_model_attribute_are_left_unchanged(role):
+    assert selected_request(role, DRIVER) is None

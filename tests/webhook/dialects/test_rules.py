@@ -1,4 +1,4 @@
-"""Dialects of an administrator: which tables are rejected, and that the accepted ones make valid claims."""
+"""Dialects of an administrator: invalid tables are rejected, and accepted tables make valid claims."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,8 +17,8 @@ from webhook.translate.translate import translate
 
 def test_an_expression_too_costly_on_long_values_is_rejected():
     row = {"name": "our.org/a", "place": "annotation", "role": "cores", "expression": "'x'.matches(value) ? 1 : 2"}
-    value = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", **rules(row)}
-    configuration, findings = read_configuration(value)
+    file = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", **rules(row)}
+    configuration, findings = read_configuration(file)
     assert configuration is None
     assert [(finding.path, finding.message) for finding in findings] == [
         ("/dialects/0/keys/1/expression", "the expression costs too much on a long value")
@@ -26,7 +26,7 @@ def test_an_expression_too_costly_on_long_values_is_rejected():
 
 
 def mistakes_of(*keys: dict, **more) -> dict[str, str]:
-    """Return the messages about a rejected table, by path within the table."""
+    """Return the messages about a rejected table by their paths in the table."""
     configuration, findings = read_configuration({**HEAD, **rules(*keys, **more)})
     assert configuration is None
     assert all(finding.remedy for finding in findings)
@@ -34,7 +34,7 @@ def mistakes_of(*keys: dict, **more) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("row", "place"),
+    ("row", "path"),
     [
         ({**ANNOTATION, "role": "memroy"}, "keys/1/role"),
         ({**ANNOTATION, "rolle": "memory"}, "keys/1/rolle"),
@@ -79,8 +79,8 @@ def mistakes_of(*keys: dict, **more) -> dict[str, str]:
         ({"name": "our.org/b", "meaning": "x" * 2000}, "keys/1/meaning"),
     ],
 )
-def test_an_ineffective_row_is_rejected_at_its_path(row, place):
-    assert place in mistakes_of(row)
+def test_an_ineffective_row_is_rejected_at_its_path(row, path):
+    assert path in mistakes_of(row)
 
 
 @pytest.mark.parametrize("name", ["Ours!", "", "o" * 64, "-ours"])
@@ -97,27 +97,27 @@ def test_a_key_is_shared_only_if_both_dialects_allow_it():
 
 
 def test_two_annotations_with_one_role_are_rejected():
-    both = [{"name": f"our.org/{name}", "place": "annotation", "role": "cores"} for name in "ab"]
-    assert list(mistakes_of(*both)) == ["keys/2/role"]
+    rows = [{"name": f"our.org/{name}", "place": "annotation", "role": "cores"} for name in "ab"]
+    assert list(mistakes_of(*rows)) == ["keys/2/role"]
 
 
 def test_variables_belong_to_containers_not_pods():
     assert list(mistakes_of({"name": "X", "place": "env", "role": "cores"}, scope="pod")) == ["keys/1/role"]
 
 
-def test_too_many_targets_are_one_mistake():
+def test_too_many_targets_are_reported_once():
     targets = [{"name": f"t{i}", "driver": "N P"} for i in range(65)]
     _, findings = read_configuration({**HEAD, "targets": targets})
     assert [(finding.path, finding.message) for finding in findings] == [("/targets", "65 targets are more than 64")]
     assert len(read_configuration({**HEAD, "targets": targets[1:]})[1]) > 1
 
 
-def test_too_many_rows_are_one_mistake():
+def test_too_many_rows_are_reported_once():
     assert list(mistakes_of(*({"name": f"our.org/k{i}"} for i in range(5_000)))) == ["/dialects"]
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "place"),
+    ("field", "value", "path"),
     [
         ("driver", "NPU driver", "driver"),
         ("classes", ["Npu!"], "classes/0"),
@@ -130,13 +130,13 @@ def test_too_many_rows_are_one_mistake():
         ("request", "n" * 21, "request"),
     ],
 )
-def test_a_target_with_names_invalid_in_a_claim_is_rejected(field, value, place):
+def test_a_target_with_names_invalid_in_a_claim_is_rejected(field, value, path):
     target = {"name": "npu", "driver": "npu.org", field: value}
     _, findings = read_configuration({**HEAD, "targets": [target]})
-    assert f"/targets/0/{place}" in {finding.path for finding in findings}
+    assert f"/targets/0/{path}" in {finding.path for finding in findings}
 
 
-# Any rule file.
+# Random rule files
 
 NAMES = st.sampled_from(["our.org/a", "our.org/b", "our.org/c<x>", "our.org/c<x>-big", "OUR_A", "our-label", "cpu", "nvidia.com/gpu", "nvidia.com/gpumem", "a/b/c", "<x>/y", "", "drawbridge.dev/skip"])  # fmt: skip
 EXPRESSIONS = st.sampled_from(["", "", "int(value)", "int(value) * 1024", "value", "value.split(',')", "[value, value]", "{'a': 1}[value]", "value ==", "dyn(value)", "9223372036854775807", "-1", "value.matches(value) ? 1 : 2", "value.map(x, x)", "'x'.matches(value) ? 'a' : 'b'"])  # fmt: skip
@@ -201,10 +201,10 @@ FILES = st.fixed_dictionaries(
     {"dialects": st.lists(TABLES, max_size=2)},
     optional={"targets": st.lists(TARGETS, max_size=2), "approximations": st.just("allow")},
 )
-SAYS = st.sampled_from(
+POD_KEYS = st.sampled_from(
     ["our.org/a", "our.org/b", "our.org/c1", "our.org/c1-big", "nvidia.com/gpu", "nvidia.com/gpumem"]
 )
-BESIDE = st.dictionaries(
+POD_TEXTS = st.dictionaries(
     st.sampled_from(["our.org/a", "our.org/b", "OUR_A", "our-label"]),
     TEXTS | st.sampled_from(["1", "2", "40", "a,b"]),
     max_size=3,
@@ -213,11 +213,13 @@ BESIDE = st.dictionaries(
 
 @st.composite
 def pods(draw) -> dict:
-    made = pod(*draw(st.lists(st.dictionaries(SAYS, AMOUNTS | st.integers(1, 4), max_size=3), min_size=1, max_size=2)))
-    made["metadata"] |= {"annotations": draw(BESIDE), "labels": draw(BESIDE)}
-    made["spec"]["nodeSelector"] = draw(BESIDE)
-    made["spec"]["containers"][0]["env"] = [{"name": name, "value": text} for name, text in draw(BESIDE).items()]
-    return made
+    manifest = pod(
+        *draw(st.lists(st.dictionaries(POD_KEYS, AMOUNTS | st.integers(1, 4), max_size=3), min_size=1, max_size=2))
+    )
+    manifest["metadata"] |= {"annotations": draw(POD_TEXTS), "labels": draw(POD_TEXTS)}
+    manifest["spec"]["nodeSelector"] = draw(POD_TEXTS)
+    manifest["spec"]["containers"][0]["env"] = [{"name": name, "value": text} for name, text in draw(POD_TEXTS).items()]
+    return manifest
 
 
 NUMBERS = st.sampled_from(["", "int(value)", "int(value) * 1024", "value.size()", "{'true': 1, 'A100,': 2}[value]", "value.matches('x') ? 1 : -1", "dyn(value)"])  # fmt: skip
@@ -228,14 +230,16 @@ UNITS = {"memory": "MiB", "cores": "percent", "memoryPercent": "percent", "count
 @st.composite
 def sound_tables(draw) -> dict:
     """Draw a valid table with a row for every place of a key."""
-    asks = [{"name": "our.org/a", "role": draw(st.sampled_from(["count", "memory"]))}]
+    request_rows = [{"name": "our.org/a", "role": draw(st.sampled_from(["count", "memory"]))}]
     if draw(st.booleans()):
-        asks.append({"name": "our.org/c<x>", "role": draw(st.sampled_from(["count", "memory", "cores", "nic"]))})
-    shapes = ["count", "memory", "cores", "memoryPercent", "models", "notModels", "uuids", "notUuids", "profile"]
+        request_rows.append(
+            {"name": "our.org/c<x>", "role": draw(st.sampled_from(["count", "memory", "cores", "nic"]))}
+        )
+    role_names = ["count", "memory", "cores", "memoryPercent", "models", "notModels", "uuids", "notUuids", "profile"]
     places = {"annotation": "our.org/b", "label": "our-label", "nodeSelector": "our.org/a", "env": "OUR_A"}
-    roles = draw(st.lists(st.sampled_from(shapes), unique=True, min_size=4, max_size=4))
+    roles = draw(st.lists(st.sampled_from(role_names), unique=True, min_size=4, max_size=4))
     rows = [
-        *asks,
+        *request_rows,
         *({"name": places[place], "place": place, "role": role} for place, role in zip(places, roles, strict=True)),
     ]
     for row in rows:
@@ -243,8 +247,8 @@ def sound_tables(draw) -> dict:
         row |= {"meaning": "m", "unit": UNITS.get(row["role"], draw(st.sampled_from(["text", "list"])))}
         expression = draw(NUMBERS if numeric else WORDS.filter(lambda word: "[" not in word and "split" not in word))
         row |= {"expression": expression, "most": draw(st.sampled_from([None, 100, 2**62]))}
-    more = {"target": draw(st.sampled_from(["gpu", "vgpu", "nic", "mig", "npu"])), "scope": "container"}
-    return {"name": "ours", "title": "t", "keys": rows, **more}
+    fields = {"target": draw(st.sampled_from(["gpu", "vgpu", "nic", "mig", "npu"])), "scope": "container"}
+    return {"name": "ours", "title": "t", "keys": rows, **fields}
 
 
 NPU = {
@@ -257,34 +261,34 @@ NPU = {
 }
 
 
-def assert_claims_are_taken(configuration, every):
+def assert_claims_are_valid(configuration, manifests):
     state = State(configuration=configuration, fleet=UNKNOWN, keys=(KEY,))
-    for value in every:
-        done = translate(value, state, namespace="n")
-        for name, spec in done.templates.items():
+    for manifest in manifests:
+        verdict = translate(manifest, state, namespace="n")
+        for name, spec in verdict.templates.items():
             assert validation.errors(template.object_of(name, spec, "n")) == []
-        assert not (done.refusals and done.operations)
+        assert not (verdict.refusals and verdict.operations)
 
 
 @given(FILES, pods())
 @settings(
     max_examples=draws(300), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-def test_any_rule_file_is_rejected_or_makes_valid_claims(file, value):
+def test_any_rule_file_is_rejected_or_makes_valid_claims(file, manifest):
     configuration, findings = read_configuration({**HEAD, **SIZES, **file})
     if configuration is None:
         assert findings
         assert all(finding.path and finding.message and finding.remedy for finding in findings)
         return
     assert findings == []
-    assert_claims_are_taken(configuration, [value])
+    assert_claims_are_valid(configuration, [manifest])
 
 
 @given(sound_tables(), st.lists(pods(), min_size=5, max_size=5))
 @settings(
     max_examples=draws(200), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-def test_a_sensible_rule_file_is_accepted_and_makes_valid_claims(table, every):
+def test_a_sensible_rule_file_is_accepted_and_makes_valid_claims(table, manifests):
     configuration, findings = read_configuration({**HEAD, **SIZES, "targets": [NPU], "dialects": [table]})
     assert findings == []
-    assert_claims_are_taken(configuration, every)
+    assert_claims_are_valid(configuration, manifests)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tests.webhook.dialects.rows import rows_left
+from tests.webhook.dialects.rows import rows_not_translated
 from tests.webhook.pods import (
     HAMI,
     WHOLE,
@@ -27,40 +27,40 @@ from webhook.dialects.systems.tensor_fusion import TENSOR_FUSION
 from webhook.state.configuration import read_configuration
 from webhook.state.state import State
 
-ROWS = rows_left(TENSOR_FUSION, {}, scheduler="tensor-fusion-scheduler")
+ROWS = rows_not_translated(TENSOR_FUSION, {}, scheduler="tensor-fusion-scheduler")
 DOMAIN = "tensor-fusion.ai"
 ENABLED = f"{DOMAIN}/enabled"
-MOVED = {"tensorfusion": {"fractions": "translate"}}
-COUNTED = {
+TRANSLATED_FRACTIONS = {"tensorfusion": {"fractions": "translate"}}
+DECLARED_TFLOPS = {
     "tensorfusion": {"fractions": "translate", "tflops": {"H100": 1000, "T4": 65.5, "NVIDIA A100-SXM4-40GB": 312}}
 }
-ONE = {"tensorfusion": {"fractions": "translate", "tflops": {"H100": 1000}}}
+ONE_DECLARED_MODEL = {"tensorfusion": {"fractions": "translate", "tflops": {"H100": 1000}}}
 
 
-def labelled(value: str, *limits: dict) -> dict:
-    made = pod(*limits, annotations={"tensor-fusion.ai/vram-limit": "8Gi"})
-    made["metadata"]["labels"] = {ENABLED: value}
-    return made
+def pod_with_label(value: str, *limits: dict) -> dict:
+    manifest = pod(*limits, annotations={"tensor-fusion.ai/vram-limit": "8Gi"})
+    manifest["metadata"]["labels"] = {ENABLED: value}
+    return manifest
 
 
 def tensorfusion_pod(*limits: dict, scheduler: str = "", **annotations: str) -> dict:
-    """Return a pod of Tensor Fusion with annotations, such as `vram_limit="8Gi"`; an underscore is written as a hyphen."""
+    """Return a pod of Tensor Fusion with annotations, such as `vram_limit="8Gi"`. An underscore becomes a hyphen."""
     renamed = {f"{DOMAIN}/{key.replace('_', '-')}": value for key, value in annotations.items()}
-    made = pod(*(limits or ({},)), annotations=renamed, scheduler=scheduler)
-    made["metadata"]["labels"] = {ENABLED: "true"}
-    return made
+    manifest = pod(*(limits or ({},)), annotations=renamed, scheduler=scheduler)
+    manifest["metadata"]["labels"] = {ENABLED: "true"}
+    return manifest
 
 
-def test_a_tensor_fusion_pod_with_gpu_limits_is_left():
-    done = verdict_of(labelled("true", {"nvidia.com/gpu": 1}), **WHOLE)
-    assert untouched(done)
-    assert outcomes(done)[ENABLED] == outcomes(done)["nvidia.com/gpu"] == "left"
+def test_a_tensor_fusion_pod_with_gpu_limits_is_left_unchanged():
+    verdict = verdict_of(pod_with_label("true", {"nvidia.com/gpu": 1}), **WHOLE)
+    assert untouched(verdict)
+    assert outcomes(verdict)[ENABLED] == outcomes(verdict)["nvidia.com/gpu"] == "left"
 
 
-@pytest.mark.parametrize("options", [{}, MOVED])
+@pytest.mark.parametrize("options", [{}, TRANSLATED_FRACTIONS])
 def test_a_pod_without_the_label_is_ignored(options):
-    done = verdict_of(labelled("false", {"nvidia.com/gpu": 1}), **WHOLE, **options)
-    assert outcomes(done) == {"nvidia.com/gpu": "translated"}
+    verdict = verdict_of(pod_with_label("false", {"nvidia.com/gpu": 1}), **WHOLE, **options)
+    assert outcomes(verdict) == {"nvidia.com/gpu": "translated"}
 
 
 @pytest.mark.parametrize(
@@ -77,13 +77,13 @@ def test_a_pod_without_the_label_is_ignored(options):
     ],
 )
 def test_the_limit_of_an_amount_is_claimed_before_its_request(annotations, memory, cores):
-    value = tensorfusion_pod(**annotations)
-    done = verdict_of(value, **MOVED)
-    assert exactly(done) == [share(memory=memory, cores=cores)]
-    after = patched(value, done)
-    assert not [key for key in after["metadata"]["annotations"] if key.startswith(DOMAIN)]
-    assert after["metadata"]["labels"][ENABLED] == "true", "a selector may name it"
-    assert untouched(verdict_of(value))
+    manifest = tensorfusion_pod(**annotations)
+    verdict = verdict_of(manifest, **TRANSLATED_FRACTIONS)
+    assert exactly(verdict) == [share(memory=memory, cores=cores)]
+    patched_pod = patched(manifest, verdict)
+    assert not [key for key in patched_pod["metadata"]["annotations"] if key.startswith(DOMAIN)]
+    assert patched_pod["metadata"]["labels"][ENABLED] == "true", "a label that selectors may use was removed"
+    assert untouched(verdict_of(manifest))
 
 
 @pytest.mark.parametrize(
@@ -98,45 +98,47 @@ def test_the_limit_of_an_amount_is_claimed_before_its_request(annotations, memor
     ],
 )
 def test_tflops_become_a_percentage_by_the_declared_model(annotations, cores, model):
-    done = verdict_of(tensorfusion_pod(vram_limit="8Gi", **annotations), **COUNTED)
-    (request,) = exactly(done)
+    verdict = verdict_of(tensorfusion_pod(vram_limit="8Gi", **annotations), **DECLARED_TFLOPS)
+    (request,) = exactly(verdict)
     assert request["capacity"] == {"memory": "8Gi", "cores": cores}
-    assert selected(done, productName=model)
-    assert not selected(done, productName="NVIDIA L40S")
+    assert selected(verdict, productName=model)
+    assert not selected(verdict, productName="NVIDIA L40S")
 
 
 def test_tflops_without_a_model_use_the_only_declared_model():
-    value = tensorfusion_pod(vram_limit="8Gi", tflops_limit="500")
-    done = verdict_of(value, **ONE)
-    assert exactly(done)[0]["capacity"] == {"memory": "8Gi", "cores": "50"}
-    assert not selected(done, productName="NVIDIA L40S"), "of another model it would be another percentage"
-    for options in (MOVED, COUNTED):
-        done = verdict_of(value, **options)
-        assert untouched(done)
-        assert "the model" in done.warnings[0]
+    manifest = tensorfusion_pod(vram_limit="8Gi", tflops_limit="500")
+    verdict = verdict_of(manifest, **ONE_DECLARED_MODEL)
+    assert exactly(verdict)[0]["capacity"] == {"memory": "8Gi", "cores": "50"}
+    assert not selected(verdict, productName="NVIDIA L40S"), (
+        "the claim matches a model for which the percentage is wrong"
+    )
+    for options in (TRANSLATED_FRACTIONS, DECLARED_TFLOPS):
+        verdict = verdict_of(manifest, **options)
+        assert untouched(verdict)
+        assert "the model" in verdict.warnings[0]
 
 
-def test_tflops_of_an_undeclared_model_are_left_with_a_remedy():
-    done = verdict_of(tensorfusion_pod(vram_limit="8Gi", tflops_limit="5", gpu_model="L40S"), **COUNTED)
-    assert untouched(done)
-    assert "`tensorfusion: {tflops: {L40S: TFLOPS}}`" in done.warnings[0]
+def test_tflops_of_an_undeclared_model_are_left_unchanged_with_a_remedy():
+    verdict = verdict_of(tensorfusion_pod(vram_limit="8Gi", tflops_limit="5", gpu_model="L40S"), **DECLARED_TFLOPS)
+    assert untouched(verdict)
+    assert "`tensorfusion: {tflops: {L40S: TFLOPS}}`" in verdict.warnings[0]
 
 
-@given(tflops=some.integers(1, 5000), whole=some.integers(1, 5000))
-def test_tflops_are_rounded_up_to_percent_within_one_gpu(tflops, whole):
-    options = {"tensorfusion": {"fractions": "translate", "tflops": {"H100": whole}}}
-    done = verdict_of(tensorfusion_pod(vram_limit="8Gi", tflops_limit=str(tflops)), **options)
-    if tflops > whole:
-        assert untouched(done)
+@given(tflops=some.integers(1, 5000), gpu_tflops=some.integers(1, 5000))
+def test_tflops_are_rounded_up_to_percent_within_one_gpu(tflops, gpu_tflops):
+    options = {"tensorfusion": {"fractions": "translate", "tflops": {"H100": gpu_tflops}}}
+    verdict = verdict_of(tensorfusion_pod(vram_limit="8Gi", tflops_limit=str(tflops)), **options)
+    if tflops > gpu_tflops:
+        assert untouched(verdict)
         return
-    cores = int(exactly(done)[0]["capacity"]["cores"])
-    assert (cores - 1) * whole < 100 * tflops <= cores * whole
+    cores = int(exactly(verdict)[0]["capacity"]["cores"])
+    assert (cores - 1) * gpu_tflops < 100 * tflops <= cores * gpu_tflops
 
 
-def test_several_gpus_are_distinct():
-    done = verdict_of(tensorfusion_pod(vram_limit="8Gi", gpu_count="2"), **MOVED)
-    assert exactly(done) == [share(memory="8Gi", cores="0")] * 2
-    assert devices(done)["constraints"][0]["distinctAttribute"] == f"{HAMI}/uuid"
+def test_shares_of_several_gpus_are_on_distinct_gpus():
+    verdict = verdict_of(tensorfusion_pod(vram_limit="8Gi", gpu_count="2"), **TRANSLATED_FRACTIONS)
+    assert exactly(verdict) == [share(memory="8Gi", cores="0")] * 2
+    assert devices(verdict)["constraints"][0]["distinctAttribute"] == f"{HAMI}/uuid"
 
 
 @pytest.mark.parametrize(
@@ -144,27 +146,27 @@ def test_several_gpus_are_distinct():
     [{"dedicated_gpu": "true", "gpu_model": "H100", "vram_limit": "1Gi"}, {"isolation": "shared", "gpu_model": "H100"}],
 )
 def test_dedicated_and_shared_gpus_become_whole_gpus_of_their_model(annotations):
-    done = verdict_of(tensorfusion_pod(gpu_count="3", **annotations), **MOVED)
-    (request,) = exactly(done)
+    verdict = verdict_of(tensorfusion_pod(gpu_count="3", **annotations), **TRANSLATED_FRACTIONS)
+    (request,) = exactly(verdict)
     assert (request["count"], "capacity" in request) == (3, False)
-    assert selected(done, productName="NVIDIA H100 PCIe")
-    assert not selected(done, productName="NVIDIA L40S")
+    assert selected(verdict, productName="NVIDIA H100 PCIe")
+    assert not selected(verdict, productName="NVIDIA L40S")
 
 
-def users(value: dict, done) -> list[str]:
+def containers_with_claims(value: dict, verdict) -> list[str]:
     return [
         container["name"]
-        for container in patched(value, done)["spec"]["containers"]
+        for container in patched(value, verdict)["spec"]["containers"]
         if container["resources"].get("claims")
     ]
 
 
 def test_the_named_containers_see_the_same_gpus():
-    value = tensorfusion_pod({}, {}, {}, vram_limit="8Gi", inject_container="c2, c0")
-    done = verdict_of(value, **MOVED)
-    assert users(value, done) == ["c0", "c2"]
-    assert len(done.templates) == 1
-    assert len(patched(value, done)["spec"]["resourceClaims"]) == 1
+    manifest = tensorfusion_pod({}, {}, {}, vram_limit="8Gi", inject_container="c2, c0")
+    verdict = verdict_of(manifest, **TRANSLATED_FRACTIONS)
+    assert containers_with_claims(manifest, verdict) == ["c0", "c2"]
+    assert len(verdict.templates) == 1
+    assert len(patched(manifest, verdict)["spec"]["resourceClaims"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_the_named_containers_see_the_same_gpus():
     ],
 )
 def test_a_pod_denied_by_tensor_fusion_is_refused_if_translated(value):
-    assert refused(verdict_of(value, **MOVED))
+    assert refused(verdict_of(value, **TRANSLATED_FRACTIONS))
     assert untouched(verdict_of(value))
 
 
@@ -206,73 +208,74 @@ def test_a_pod_denied_by_tensor_fusion_is_refused_if_translated(value):
         ("inject-container", "other"),
     ],
 )
-def test_a_pod_with_an_inexpressible_annotation_is_left(key, value):
-    made = tensorfusion_pod(vram_limit="8Gi")
-    made["metadata"]["annotations"][f"{DOMAIN}/{key}"] = value
-    done = verdict_of(made, **MOVED)
-    assert untouched(done)
-    assert outcomes(done)[f"{DOMAIN}/{key}"] == outcomes(done)[ENABLED] == "left"
+def test_a_pod_with_an_inexpressible_annotation_is_left_unchanged(key, value):
+    manifest = tensorfusion_pod(vram_limit="8Gi")
+    manifest["metadata"]["annotations"][f"{DOMAIN}/{key}"] = value
+    verdict = verdict_of(manifest, **TRANSLATED_FRACTIONS)
+    assert untouched(verdict)
+    assert outcomes(verdict)[f"{DOMAIN}/{key}"] == outcomes(verdict)[ENABLED] == "left"
 
 
 @pytest.mark.parametrize("annotations", [{}, {"compute_percent_limit": "50"}, {"gpu_count": "2"}])
-def test_a_pod_without_a_memory_request_is_left(annotations):
-    assert untouched(verdict_of(tensorfusion_pod(**annotations), **MOVED))
+def test_a_pod_without_a_memory_request_is_left_unchanged(annotations):
+    assert untouched(verdict_of(tensorfusion_pod(**annotations), **TRANSLATED_FRACTIONS))
 
 
 @pytest.mark.parametrize("key", ["qos", "gpupool", "autoscale"])
 def test_an_annotation_no_claim_expresses_is_reported_and_kept(key):
-    value = tensorfusion_pod(vram_limit="8Gi", **{key: "true"})
-    done = verdict_of(value, **MOVED)
-    assert outcomes(done)[f"{DOMAIN}/{key}"] == "approximated"
-    assert f"{DOMAIN}/{key}" in patched(value, done)["metadata"]["annotations"]
+    manifest = tensorfusion_pod(vram_limit="8Gi", **{key: "true"})
+    verdict = verdict_of(manifest, **TRANSLATED_FRACTIONS)
+    assert outcomes(verdict)[f"{DOMAIN}/{key}"] == "approximated"
+    assert f"{DOMAIN}/{key}" in patched(manifest, verdict)["metadata"]["annotations"]
 
 
-def test_a_labelled_pod_with_container_keys_is_left():
-    done = verdict_of(tensorfusion_pod({"nvidia.com/gpu": 1}, vram_limit="8Gi"), **WHOLE, **MOVED)
-    assert untouched(done)
+def test_a_labelled_pod_with_container_keys_is_left_unchanged():
+    verdict = verdict_of(tensorfusion_pod({"nvidia.com/gpu": 1}, vram_limit="8Gi"), **WHOLE, **TRANSLATED_FRACTIONS)
+    assert untouched(verdict)
 
 
-def test_a_worker_pod_of_tensor_fusion_is_left():
+def test_a_worker_pod_of_tensor_fusion_is_left_unchanged():
     worker = tensorfusion_pod(vram_limit="8Gi", scheduler="tensor-fusion-scheduler")
     del worker["metadata"]["labels"]
-    assert untouched(verdict_of(worker, **MOVED))
+    assert untouched(verdict_of(worker, **TRANSLATED_FRACTIONS))
 
 
-def test_a_translated_pod_leaves_the_scheduler_of_tensor_fusion():
-    """A second review changes nothing."""
-    value = tensorfusion_pod(vram_limit="8Gi", gpu_count="2", scheduler="tensor-fusion-scheduler")
-    after = patched(value, verdict_of(value, **MOVED))
-    assert after["spec"]["schedulerName"] == "default-scheduler"
-    again = verdict_of(after, **MOVED)
-    assert not again.operations
-    assert not again.decisions
-    assert not again.warnings
+def test_a_translated_pod_gets_the_default_scheduler_and_a_second_review_changes_nothing():
+    manifest = tensorfusion_pod(vram_limit="8Gi", gpu_count="2", scheduler="tensor-fusion-scheduler")
+    patched_pod = patched(manifest, verdict_of(manifest, **TRANSLATED_FRACTIONS))
+    assert patched_pod["spec"]["schedulerName"] == "default-scheduler"
+    second_verdict = verdict_of(patched_pod, **TRANSLATED_FRACTIONS)
+    assert not second_verdict.operations
+    assert not second_verdict.decisions
+    assert not second_verdict.warnings
 
 
 def test_an_init_container_gets_no_gpu():
-    value = tensorfusion_pod(vram_limit="8Gi")
-    value["spec"]["initContainers"] = [container("i0", {})]
-    assert users(value, verdict_of(value, **MOVED)) == ["c0"]
+    manifest = tensorfusion_pod(vram_limit="8Gi")
+    manifest["spec"]["initContainers"] = [container("i0", {})]
+    assert containers_with_claims(manifest, verdict_of(manifest, **TRANSLATED_FRACTIONS)) == ["c0"]
 
 
 def test_pods_with_the_label_are_sent_only_if_translated():
-    assert f"'{ENABLED}'" in registration.on_mutate(configured(**MOVED).dialects)
+    assert f"'{ENABLED}'" in registration.on_mutate(configured(**TRANSLATED_FRACTIONS).dialects)
     assert f"'{ENABLED}'" not in registration.on_mutate(configured().dialects)
-    assert ENABLED in registration.names_not_sent(configured(**MOVED), configured())
+    assert ENABLED in registration.names_not_sent(configured(**TRANSLATED_FRACTIONS), configured())
 
 
 @pytest.mark.parametrize("tflops", [{"H100": 0}, {"": 100}])
 def test_a_model_without_a_name_or_tflops_is_a_mistake(tflops):
-    value = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "tensorfusion": {"tflops": tflops}}  # fmt: skip
-    configuration, findings = read_configuration(value)
+    file = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "tensorfusion": {"tflops": tflops}}  # fmt: skip
+    configuration, findings = read_configuration(file)
     assert configuration is None
     assert findings[0].path.startswith("/tensorfusion/tflops")
 
 
 def test_a_pod_translated_in_a_file_is_not_translated_again():
-    value = tensorfusion_pod(vram_limit="8Gi")
-    made = {"apiVersion": "v1", "kind": "Pod", **value}
-    written = patched(made, decide_object(made, State(configuration=configured(**MOVED))))
-    done = verdict_of(written, **MOVED)
-    assert not done.decisions
-    assert not done.templates
+    manifest = tensorfusion_pod(vram_limit="8Gi")
+    manifest_in_file = {"apiVersion": "v1", "kind": "Pod", **manifest}
+    patched_pod = patched(
+        manifest_in_file, decide_object(manifest_in_file, State(configuration=configured(**TRANSLATED_FRACTIONS)))
+    )
+    verdict = verdict_of(patched_pod, **TRANSLATED_FRACTIONS)
+    assert not verdict.decisions
+    assert not verdict.templates

@@ -35,8 +35,8 @@ CASES = {
 @pytest.mark.parametrize("name", [dialect.table.name for dialect in VOCABULARIES])
 def test_every_row_of_a_dialect_has_a_case(name):
     table = next(dialect.table for dialect in VOCABULARIES if dialect.table.name == name)
-    missing = {row.name for row in table.keys} - rows_of(name).keys()
-    assert not missing, f"tests/webhook/dialects/test_{name}.py has no case in ROWS for these rows of the table"
+    rows_without_case = {row.name for row in table.keys} - rows_of(name).keys()
+    assert not rows_without_case, f"ROWS in tests/webhook/dialects/test_{name}.py lacks cases for rows of the table"
     assert not rows_of(name).keys() - {row.name for row in table.keys}
 
 
@@ -44,27 +44,27 @@ def test_every_row_of_a_dialect_has_a_case(name):
 def test_each_key_is_translated_as_its_case_states(case):
     name, row = CASES[case]
     key = row.key or name
-    done = verdict_of(row.pod, **row.config)
-    assert outcomes(done).get(key, "") == row.becomes
+    verdict = verdict_of(row.pod, **row.config)
+    assert outcomes(verdict).get(key, "") == row.outcome
     assert key in repr(row.pod)
 
 
-@pytest.mark.parametrize("case", [case for case, (_, row) in CASES.items() if not row.becomes])
+@pytest.mark.parametrize("case", [case for case, (_, row) in CASES.items() if not row.outcome])
 def test_a_key_without_effect_changes_nothing(case):
     name, row = CASES[case]
     bare = copy.deepcopy(row.pod)
-    for place in (*bare["metadata"].values(), bare["spec"].get("nodeSelector"), bare["spec"]["containers"][0]):
-        if isinstance(place, dict):
-            place.pop(row.key or name, None)
+    for fields in (*bare["metadata"].values(), bare["spec"].get("nodeSelector"), bare["spec"]["containers"][0]):
+        if isinstance(fields, dict):
+            fields.pop(row.key or name, None)
     bare["spec"]["containers"][0].pop("env", None)
     assert verdict_of(row.pod, **row.config).templates == verdict_of(bare, **row.config).templates
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES, ids=lambda dialect: dialect.table.name)
 def test_every_dialect_fits_into_the_configuration_file(vocabulary):
-    assert vocabulary.table.name not in File.__struct_fields__, "its options would hide a field of the file"
+    assert vocabulary.table.name not in File.__struct_fields__, "the dialect has the name of a field of the file"
     assert vocabulary.table.target in configured().targets
-    assert not list(vocabulary.options().mistakes()), "the defaults make sense"
+    assert not list(vocabulary.options().mistakes()), "the default options are invalid"
     assert set(vocabulary.schedulers) <= set(vocabulary.table.schedulers)
 
 
@@ -76,11 +76,13 @@ def test_every_row_without_plain_translation_gives_a_reason():
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: f"{key.dialect} {key.name}")
-def test_every_key_that_pods_use_in_public_has_one_action(key):
-    place = Position(key.place)
+def test_every_published_key_has_the_listed_outcome(key):
+    position = Position(key.place)
     configuration = configured()
-    known = configuration.resource(key.name) if place is Position.RESOURCE else configuration.word(place, key.name)
-    declared = [str(entry.row.outcome) for entry in known if entry.dialect.name == key.dialect]
+    entries = (
+        configuration.resource(key.name) if position is Position.RESOURCE else configuration.word(position, key.name)
+    )
+    declared = [str(entry.row.outcome) for entry in entries if entry.dialect.name == key.dialect]
     assert declared == [key.outcome]
 
 

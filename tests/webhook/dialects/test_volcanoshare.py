@@ -1,6 +1,6 @@
-"""Volcano's gpushare: the sum of a pod's requests is on one card."""
+"""Volcano's gpushare: one card serves the sum of a pod's requests."""
 
-from tests.webhook.dialects.rows import Row, rows_left
+from tests.webhook.dialects.rows import Row, rows_not_translated
 from tests.webhook.pods import container, exactly, outcomes, patched, pod, refused, share, untouched, verdict_of
 from webhook.dialects.systems.one_card import SHARE
 
@@ -8,22 +8,24 @@ MEMORY, NUMBER = "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
 ROWS = {
     MEMORY: Row(pod({MEMORY: 1024}), "approximated"),
     NUMBER: Row(pod({NUMBER: 1}), "translated"),
-    **rows_left(SHARE, {MEMORY: 1}),
+    **rows_not_translated(SHARE, {MEMORY: 1}),
 }
 
 
 def test_requesting_containers_share_a_card_that_holds_their_sum():
-    value = pod({MEMORY: 1000}, {MEMORY: 500}, {})
-    done = verdict_of(value)
-    assert exactly(done) == [share(memory="1500Mi", cores="0")]
-    seen = [container["resources"].get("claims", []) for container in patched(value, done)["spec"]["containers"]]
-    assert [len(claims) for claims in seen] == [1, 1, 0]
-    assert seen[0] == seen[1]
+    manifest = pod({MEMORY: 1000}, {MEMORY: 500}, {})
+    verdict = verdict_of(manifest)
+    assert exactly(verdict) == [share(memory="1500Mi", cores="0")]
+    claims_by_container = [
+        container["resources"].get("claims", []) for container in patched(manifest, verdict)["spec"]["containers"]
+    ]
+    assert [len(claims) for claims in claims_by_container] == [1, 1, 0]
+    assert claims_by_container[0] == claims_by_container[1]
 
 
 def test_an_init_container_adds_only_its_excess():
-    done = verdict_of(pod({MEMORY: 1000}, init=(container("i", {MEMORY: 1800}),)))
-    assert exactly(done) == [share(memory="1800Mi", cores="0")]
+    verdict = verdict_of(pod({MEMORY: 1000}, init=(container("i", {MEMORY: 1800}),)))
+    assert exactly(verdict) == [share(memory="1800Mi", cores="0")]
 
 
 def test_gpu_numbers_request_whole_gpus():
@@ -36,7 +38,7 @@ def test_zero_memory_requests_nothing():
     assert outcomes(verdict_of(pod({MEMORY: 0})))[MEMORY] in {"left", "translated"}
 
 
-def test_memory_is_counted_in_factors():
+def test_memory_is_multiplied_by_the_factor():
     assert exactly(verdict_of(pod({MEMORY: 10}), volcanoshare={"memoryFactor": 100})) == [
         share(memory="1000Mi", cores="0")
     ]

@@ -1,7 +1,7 @@
-"""Every published key of the vocabularies, from documentation and sources, and its outcome.
+"""Every key in the documentation or sources of the systems, and its outcome.
 
-A line has the dialect, the place of the key, the outcome, and keys. A key of several systems is listed for each.
-The list comes from the systems' own pages, not from our tables; `test_vocabularies.py` compares the tables with it.
+A line has a dialect, a place, an outcome, and the keys with these. A key of several systems is listed for each system.
+The list was not made from the tables of the dialects; `test_vocabularies.py` compares the tables with it.
 """
 
 from typing import NamedTuple

@@ -73,11 +73,11 @@ def decided(item, world):
     response = answer(outcome)
     assert response["allowed"], response
     translated = "patch" in response
-    done = decide_object(item, world)
-    assert bool(done.operations) is translated, "files and webhook agree"
-    assert not done.refusals
+    verdict = decide_object(item, world)
+    assert bool(verdict.operations) is translated, "files and webhook agree"
+    assert not verdict.refusals
     reasons = {decision.key: decision.basis if translated else decision.detail for decision in outcome.record.decisions}
-    filed = {decision.key: decision.basis if translated else decision.detail for decision in done.decisions}
+    filed = {decision.key: decision.basis if translated else decision.detail for decision in verdict.decisions}
     assert reasons[GPU] == filed[GPU]
     assert {str(decision.outcome) for decision in outcome.record.decisions} == {"translated" if translated else "left"}
     if not translated:
@@ -234,7 +234,7 @@ def test_the_policy_ends_when_all_nodes_have_moved():
     assert "prefer" not in why
 
 
-def test_before_any_node_has_moved_every_key_is_left():
+def test_before_any_node_has_moved_every_key_is_left_unchanged():
     outcome = reviewing.decide_review("mutate", review(gpu_pod()), fleet(*old("old-1"), *old("old-2"), policy=DRA))
     assert outcome.record.outcome == "left"
 

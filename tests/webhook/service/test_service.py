@@ -107,7 +107,7 @@ async def test_with_an_old_stock_pods_are_translated_and_never_denied(cluster):
         assert await verdict(here)
 
 
-async def test_a_pod_is_left_while_a_quota_limits_its_key(cluster):
+async def test_a_pod_is_left_unchanged_while_a_quota_limits_its_key(cluster):
     async with running(cluster) as here:
         quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}  # fmt: skip
         await cluster.create(

@@ -126,7 +126,7 @@ def test_two_kinds_of_one_name_get_distinct_request_names():
     ]
 
 
-def test_a_key_needing_an_undeclared_target_field_is_left():
+def test_a_key_needing_an_undeclared_target_field_is_left_unchanged():
     target = {"name": "mi300", "driver": "gpu.amd.com", "classes": ["gpu.amd.com"]}
     rows = [{"name": "our/gpu", "role": "count"}, {"name": "our/mem", "role": "memory", "unit": "bytes"}]
     percent = {"name": "our/percent", "role": "memoryPercent"}

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tests.webhook.definitions import ANY, BEFORE_131, DROPS, KEEPS, definition, template
+from tests.webhook.definitions import ANY, BEFORE_131, DROPS_CLAIMS, KEEPS_CLAIMS, definition, template
 from webhook.state import custom_kinds
 
 GROUP_KIND = ("example.com", "Thing")
@@ -28,14 +28,14 @@ def kept(crd, obj):
 @pytest.mark.parametrize(
     ("schema", "spec", "expected"),
     [
-        (KEEPS, POD, POD),
+        (KEEPS_CLAIMS, POD, POD),
         (ANY, POD, POD),
-        (DROPS, POD, {"containers": [{"name": "c", "resources": {}}]}),
+        (DROPS_CLAIMS, POD, {"containers": [{"name": "c", "resources": {}}]}),
         (BEFORE_131, POD, {**POD, "resourceClaims": [{"name": "a"}]}),
-        ({"type": "object", "additionalProperties": template(KEEPS)}, {"Worker": {"spec": POD}}, {"Worker": {"spec": POD}}),
+        ({"type": "object", "additionalProperties": template(KEEPS_CLAIMS)}, {"Worker": {"spec": POD}}, {"Worker": {"spec": POD}}),
         ({"type": "object", "additionalProperties": True}, {"Worker": {"spec": POD}}, {"Worker": {}}),
-        ({"type": "array", "items": {"type": "array", "items": DROPS}}, [[POD]], [[{"containers": [{"name": "c", "resources": {}}]}]]),
-        ({**ANY, "properties": {"known": DROPS}}, {"known": POD, "other": POD}, {"known": {"containers": [{"name": "c", "resources": {}}]}, "other": POD}),
+        ({"type": "array", "items": {"type": "array", "items": DROPS_CLAIMS}}, [[POD]], [[{"containers": [{"name": "c", "resources": {}}]}]]),
+        ({**ANY, "properties": {"known": DROPS_CLAIMS}}, {"known": POD, "other": POD}, {"known": {"containers": [{"name": "c", "resources": {}}]}, "other": POD}),
         ({**ANY, "items": {"type": "object", "properties": {"known": {"type": "object"}}}}, [{"known": POD, "other": 1}], [{"known": {}, "other": 1}]),
         ({"type": "object", "x-kubernetes-embedded-resource": True}, {"kind": "Pod", "metadata": {"a": 1}, "spec": POD}, {"kind": "Pod", "metadata": {"a": 1}}),
     ],
@@ -46,16 +46,16 @@ def test_a_field_stays_where_the_schema_permits_it(schema, spec, expected):
 
 
 def test_served_and_stored_schema_prune_an_object():
-    two = definition(GROUP_KIND, KEEPS, DROPS)
+    two = definition(GROUP_KIND, KEEPS_CLAIMS, DROPS_CLAIMS)
     assert kept(two, thing(POD)) == POD
     assert "resourceClaims" not in kept(two, thing(POD, "v2"))
-    assert "resourceClaims" not in kept(definition(GROUP_KIND, DROPS, KEEPS), thing(POD, "v2"))
-    converted = definition(GROUP_KIND, DROPS, KEEPS, conversion={"strategy": "Webhook"})
+    assert "resourceClaims" not in kept(definition(GROUP_KIND, DROPS_CLAIMS, KEEPS_CLAIMS), thing(POD, "v2"))
+    converted = definition(GROUP_KIND, DROPS_CLAIMS, KEEPS_CLAIMS, conversion={"strategy": "Webhook"})
     assert kept(converted, thing(POD, "v2")) == POD
 
 
 def test_definitions_from_before_1_22_are_read():
-    beta = definition(GROUP_KIND, DROPS)
+    beta = definition(GROUP_KIND, DROPS_CLAIMS)
     schema = beta["spec"]["versions"][0]["schema"]
     beta["apiVersion"] = "apiextensions.k8s.io/v1beta1"
     assert kept(beta, thing(POD)) == POD  # v1beta1 preserves unknown fields by default
@@ -63,7 +63,7 @@ def test_definitions_from_before_1_22_are_read():
     assert "resourceClaims" not in kept(beta, thing(POD))
     del beta["spec"]["versions"]
     assert "resourceClaims" not in kept(beta, thing(POD))
-    assert kept(definition(GROUP_KIND, DROPS, preserveUnknownFields=True), thing(POD)) == POD
+    assert kept(definition(GROUP_KIND, DROPS_CLAIMS, preserveUnknownFields=True), thing(POD)) == POD
 
 
 def deep(levels):

@@ -35,7 +35,7 @@ def test_one_old_node_does_not_decide_for_the_fleet(old):
 
 
 @pytest.mark.parametrize("old", OLD)
-def test_a_bare_count_is_left_with_equally_many_old_nodes(old):
+def test_a_bare_count_is_left_unchanged_with_equally_many_old_nodes(old):
     nodes = [old_node(name, **old) for name in ("old", "older", "oldest")]  # the example has whole GPUs on three
     done = verdict_of(GPU, fleet=fleet(nodes=nodes))
     assert untouched(done)
@@ -83,7 +83,7 @@ def test_a_node_without_contrary_evidence_permits_translation(harmless):
     assert verdict_of(GPU, fleet=fleet(nodes=[harmless])).changed
 
 
-def test_without_the_class_a_count_is_left():
+def test_without_the_class_a_count_is_left_unchanged():
     assert untouched(verdict_of(GPU, fleet=fleet(classes=[])))
     assert untouched(verdict_of(pod({"nvidia.com/gpumem": 1}), fleet=fleet(classes=[])))
 
@@ -154,7 +154,7 @@ def test_a_class_of_one_node_causes_no_ambiguity():
     assert untouched(verdict_of(value, fleet=fleet(classes=[ours, unused], slices=doubtful)))
 
 
-def test_a_declared_class_that_is_not_there_is_left():
+def test_a_declared_class_that_is_not_there_is_left_unchanged():
     done = verdict_of(pod({"nvidia.com/gpumem": 1}), fleet=example_fleet(), classes={"vgpu": "missing"})
     assert untouched(done)
     assert "missing" in done.warnings[0]

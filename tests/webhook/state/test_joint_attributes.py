@@ -49,7 +49,7 @@ def test_an_attribute_missing_on_one_device_is_not_published():
     assert not published(some)
 
 
-def test_without_any_common_attribute_joint_requests_are_left():
+def test_without_any_common_attribute_joint_requests_are_left_unchanged():
     value = pod({"nvidia.com/gpu": 1, "example.com/nic": 1})
     done = verdict_of(value, fleet=fleet(slices=stripped("dra.net", PCIE_ROOT, NUMA_NODE)), **JOINT)
     assert untouched(done)

@@ -66,7 +66,7 @@ def test_a_node_is_evidence_only_for_its_own_kind(key, nodes, basis):
         ),
     ],
 )
-def test_a_key_of_an_unpublished_device_kind_is_left(key, nodes, reason):
+def test_a_key_of_an_unpublished_device_kind_is_left_unchanged(key, nodes, reason):
     done = verdict_of(pod({key: 1}), fleet=fleet(*nodes))
     assert untouched(done)
     assert reason in done.warnings[0]

@@ -72,20 +72,20 @@ def verdict_of(value, *, given=None, namespace="n", **fields):
     return translate(value, state, namespace=namespace, sign=True)
 
 
-def users(value, done):
+def users(value, verdict):
     """Return the names of the containers that use a claim after the translation."""
-    after = patched(value, done)["spec"]
-    return [container["name"] for some in ("initContainers", "containers") for container in after.get(some, []) if container["resources"].get("claims")]  # fmt: skip
+    patched_spec = patched(value, verdict)["spec"]
+    return [container["name"] for some in ("initContainers", "containers") for container in patched_spec.get(some, []) if container["resources"].get("claims")]  # fmt: skip
 
 
-def outcomes_of(done):
-    return [(decision.container, decision.outcome, decision.detail) for decision in done.decisions]
+def outcomes_of(verdict):
+    return [(decision.container, decision.outcome, decision.detail) for decision in verdict.decisions]
 
 
-def exactly_of(done):
+def exactly_of(verdict):
     return [
         {"class": request["exactly"]["deviceClassName"]}
-        for given_ in done.added_claims
+        for given_ in verdict.added_claims
         for request in given_.spec["spec"]["devices"]["requests"]
     ]
 

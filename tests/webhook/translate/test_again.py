@@ -63,12 +63,12 @@ def drawn(draw):
 
 def assert_decided_as_before(item, state):
     """Check that a second translation changes and refuses nothing. Return False if the first one left or refused the pod."""
-    done = translate(item, state, namespace="n", sign=True)
-    if not done.changed or done.refusals:
+    verdict = translate(item, state, namespace="n", sign=True)
+    if not verdict.changed or verdict.refusals:
         return False
-    after = patched(item, done)
-    again = translate(after, state, namespace="n", sign=True)
-    assert (again.refusals, again.operations) == ((), ()), item
+    patched_pod = patched(item, verdict)
+    second_verdict = translate(patched_pod, state, namespace="n", sign=True)
+    assert (second_verdict.refusals, second_verdict.operations) == ((), ()), item
     return True
 
 

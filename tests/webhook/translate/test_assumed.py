@@ -22,17 +22,17 @@ def test_a_whole_device_is_assumed_only_in_files(key):
     [decision] = translate(asks, State(fleet=FILES), namespace="n").decisions
     assert (decision.outcome, decision.meaning_assumed) == ("translated", True)
     for unknown in (Inventory(), Inventory(known=True, assumes=True)):
-        done = translate(asks, State(fleet=unknown), namespace="n")
-        assert [decision.outcome for decision in done.decisions] == ["left"]
-        assert not done.operations
+        verdict = translate(asks, State(fleet=unknown), namespace="n")
+        assert [decision.outcome for decision in verdict.decisions] == ["left"]
+        assert not verdict.operations
 
 
 def test_node_selectors_and_declared_meanings_take_precedence_over_assumptions():
     shared = pod({"nvidia.com/gpu": 1}, nodeSelector={"nvidia.com/gpu.product": "NVIDIA-L4-SHARED"})
     assert translate(shared, State(fleet=FILES), namespace="n").decisions[0].outcome == "left"
     declared, _ = read_configuration(configuration({"meanings": {"nvidia.com/gpu": "mig:1g.5gb"}}))
-    done = translate(pod({"nvidia.com/gpu": 1}), State(configuration=declared, fleet=FILES), namespace="n")
-    assert (done.decisions[0].meaning_assumed, "mig.nvidia.com" in done.decisions[0].detail) == (False, True)
+    verdict = translate(pod({"nvidia.com/gpu": 1}), State(configuration=declared, fleet=FILES), namespace="n")
+    assert (verdict.decisions[0].meaning_assumed, "mig.nvidia.com" in verdict.decisions[0].detail) == (False, True)
 
 
 def configuration(table):

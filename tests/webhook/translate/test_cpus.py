@@ -121,32 +121,32 @@ def test_exclusive_cpus_match_those_of_the_static_cpu_manager(value):
     ],
 )
 def test_invalid_amounts_request_no_cpus(resources):
-    value = pod(TWO)
-    value["spec"]["containers"][0]["resources"] = resources
-    assert untouched(verdict_of(value))
+    manifest = pod(TWO)
+    manifest["spec"]["containers"][0]["resources"] = resources
+    assert untouched(verdict_of(manifest))
 
 
 # Their translation
 
 
 def test_a_guaranteed_container_keeps_its_request_beside_the_claim():
-    value = pod(TWO, {"cpu": 3, "memory": "1Gi"})
-    done = verdict_of(value, given=cpus_on("a", "b"))
-    after = patched(value, done)
-    assert [container["resources"]["limits"] for container in after["spec"]["containers"]] == [
+    manifest = pod(TWO, {"cpu": 3, "memory": "1Gi"})
+    verdict = verdict_of(manifest, given=cpus_on("a", "b"))
+    patched_pod = patched(manifest, verdict)
+    assert [container["resources"]["limits"] for container in patched_pod["spec"]["containers"]] == [
         TWO,
         {"cpu": 3, "memory": "1Gi"},
     ]
-    assert users(value, done) == ["c0", "c1"]
-    assert len(after["spec"]["resourceClaims"]) == 2  # one claim serves one container
-    device_requests = [claim.spec["spec"]["devices"]["requests"][0]["exactly"] for claim in done.added_claims]
+    assert users(manifest, verdict) == ["c0", "c1"]
+    assert len(patched_pod["spec"]["resourceClaims"]) == 2  # one claim serves one container
+    device_requests = [claim.spec["spec"]["devices"]["requests"][0]["exactly"] for claim in verdict.added_claims]
     assert [request["deviceClassName"] for request in device_requests] == ["dra.cpu", "dra.cpu"]
     assert [request["capacity"]["requests"] for request in device_requests] == [
         {"dra.cpu/cpu": "2"},
         {"dra.cpu/cpu": "3"},
     ]
-    assert [outcome for _, outcome, _ in outcomes_of(done)] == [Outcome.TRANSLATED] * 2
-    assert done.warnings == ()
+    assert [outcome for _, outcome, _ in outcomes_of(verdict)] == [Outcome.TRANSLATED] * 2
+    assert verdict.warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -166,50 +166,50 @@ def test_a_pod_without_exclusive_cpus_is_unchanged(value):
 
 
 def test_cpu_requests_become_claims_only_in_configured_namespaces():
-    value = pod(TWO)
-    assert untouched(verdict_of(value, cpuClaims={}))
+    manifest = pod(TWO)
+    assert untouched(verdict_of(manifest, cpuClaims={}))
     only = {"cpuClaims": {"namespaces": {"batch": "translate"}}}
-    assert untouched(verdict_of(value, **only))
-    assert users(value, verdict_of(value, namespace="batch", **only)) == ["c0"]
+    assert untouched(verdict_of(manifest, **only))
+    assert users(manifest, verdict_of(manifest, namespace="batch", **only)) == ["c0"]
     but = {"cpuClaims": {"default": "translate", "namespaces": {"n": "leave"}}}
-    assert untouched(verdict_of(value, **but))
-    assert users(value, verdict_of(value, namespace="", **but)) == ["c0"]
+    assert untouched(verdict_of(manifest, **but))
+    assert users(manifest, verdict_of(manifest, namespace="", **but)) == ["c0"]
 
 
 def test_an_init_container_gets_a_warning_and_no_cpu_claim():
-    value = pod(TWO, init=(container("first", TWO), container("beside", TWO, **SIDECAR)))
-    done = verdict_of(value)
-    assert users(value, done) == ["beside", "c0"]
-    assert "init container first gets no exclusive CPUs" in done.warnings[0]
-    assert untouched(verdict_of(value, approximations="leave"))
+    manifest = pod(TWO, init=(container("first", TWO), container("beside", TWO, **SIDECAR)))
+    verdict = verdict_of(manifest)
+    assert users(manifest, verdict) == ["beside", "c0"]
+    assert "init container first gets no exclusive CPUs" in verdict.warnings[0]
+    assert untouched(verdict_of(manifest, approximations="leave"))
     assert untouched(verdict_of(pod({"cpu": "500m", "memory": "1Gi"}, init=(container("first", TWO),))))
 
 
 def test_with_pod_resources_only_containers_with_limits_get_exclusive_cpus():
-    value = pod(
+    manifest = pod(
         TWO,
         {"cpu": "1"},
         resources={"limits": {"cpu": "4", "memory": "4Gi"}, "requests": {"cpu": "4", "memory": "4Gi"}},
     )
-    assert users(value, verdict_of(value)) == ["c0"]
-    value["spec"]["resources"]["requests"]["cpu"] = "3"
-    assert untouched(verdict_of(value))
+    assert users(manifest, verdict_of(manifest)) == ["c0"]
+    manifest["spec"]["resources"]["requests"]["cpu"] = "3"
+    assert untouched(verdict_of(manifest))
 
 
 def test_a_second_look_and_a_second_application_change_nothing():
-    value = pod(TWO, init=(container("first", TWO),))
-    stored = patched(value, verdict_of(value))
+    manifest = pod(TWO, init=(container("first", TWO),))
+    stored = patched(manifest, verdict_of(manifest))
     assert untouched(verdict_of(stored))
     assert verdict_of(stored).decisions == ()
     assert not replayed(stored, stored).operations
     assert not replayed(
-        {**value, "metadata": {**value["metadata"], "annotations": stored["metadata"]["annotations"]}}, stored
+        {**manifest, "metadata": {**manifest["metadata"], "annotations": stored["metadata"]["annotations"]}}, stored
     ).operations
     # A container that another webhook adds later gets its own claim, beside the existing ones.
     stored["spec"]["containers"].append(container("c1", TWO | GPU))
-    after = patched(stored, verdict_of(stored, **WHOLE))
+    patched_pod = patched(stored, verdict_of(stored, **WHOLE))
     assert [
-        [claim["name"] for claim in container["resources"]["claims"]] for container in after["spec"]["containers"]
+        [claim["name"] for claim in container["resources"]["claims"]] for container in patched_pod["spec"]["containers"]
     ] == [
         ["drawbridge-c0-cpus"],
         ["drawbridge-c1-gpu", "drawbridge-c1-cpus"],
@@ -218,8 +218,8 @@ def test_a_second_look_and_a_second_application_change_nothing():
 
 def test_translating_a_translated_file_changes_nothing():
     state = State(configuration=configured(**EVERYWHERE))
-    value = pod(TWO)
-    stored = patched(value, translate(value, state, namespace="n"))
+    manifest = pod(TWO)
+    stored = patched(manifest, translate(manifest, state, namespace="n"))
     assert ORIGINAL in stored["metadata"]["annotations"]
     assert DEVICES in stored["metadata"]["annotations"]
     assert untouched(translate(stored, state, namespace="n"))
@@ -235,9 +235,9 @@ def test_a_pod_with_its_own_cpu_claim_keeps_it():
     def of(name):
         return pod(TWO, resourceClaims=[{"name": "mine", "resourceClaimTemplateName": name}])
 
-    done = verdict_of(of("cpus"), templates=templates)
-    assert untouched(done)
-    assert outcomes_of(done) == [("c0", Outcome.LEFT, "the pod requests CPUs through its own claim, mine")]
+    verdict = verdict_of(of("cpus"), templates=templates)
+    assert untouched(verdict)
+    assert outcomes_of(verdict) == [("c0", Outcome.LEFT, "the pod requests CPUs through its own claim, mine")]
     assert users(of("gpu"), verdict_of(of("gpu"), templates=templates)) == ["c0"]
     unknown = verdict_of(of("not known"), templates=templates)
     assert untouched(unknown)
@@ -245,18 +245,18 @@ def test_a_pod_with_its_own_cpu_claim_keeps_it():
 
 
 def test_koordinators_own_claim_for_cpus_is_the_only_one():
-    value = pod(
+    manifest = pod(
         TWO | {"koordinator.sh/gpu": 100},
         annotations={"scheduling.koordinator.sh/resource-spec": '{"requiredCPUBindPolicy": "FullPCPUs"}'},
     )
-    done = verdict_of(value, koordinator={"hostResources": {"cpu": "cpu"}})
-    assert sorted(request["class"] for request in exactly_of(done)) == ["dra.cpu", "gpu.nvidia.com"]
-    assert "Koordinator requests the pod's CPUs through a claim" in {detail for _, _, detail in outcomes_of(done)}
+    verdict = verdict_of(manifest, koordinator={"hostResources": {"cpu": "cpu"}})
+    assert sorted(request["class"] for request in exactly_of(verdict)) == ["dra.cpu", "gpu.nvidia.com"]
+    assert "Koordinator requests the pod's CPUs through a claim" in {detail for _, _, detail in outcomes_of(verdict)}
 
 
 def test_quotas_and_ranges_keep_counting_the_request():
-    done = verdict_of(pod(TWO), quotas={"n": frozenset({"requests.cpu"})}, limit_ranges={"n": frozenset({"cpu"})})
-    assert users(pod(TWO), done) == ["c0"]
+    verdict = verdict_of(pod(TWO), quotas={"n": frozenset({"requests.cpu"})}, limit_ranges={"n": frozenset({"cpu"})})
+    assert users(pod(TWO), verdict) == ["c0"]
 
 
 def test_no_pod_is_refused_for_cpus():

@@ -90,11 +90,11 @@ def test_an_example_unserved_by_device_plugins_is_refused(name):
 
 
 @pytest.mark.parametrize("name", ["nvidia-replica", "nvidia-mig-served-by-core"])
-def test_an_example_is_left(name):
-    done = translated(name)
-    assert not done.refusals
-    assert not done.changed
-    assert {str(decision.outcome) for decision in done.decisions} in ({"left"}, {"served"})
+def test_an_example_is_left_unchanged(name):
+    verdict = translated(name)
+    assert not verdict.refusals
+    assert not verdict.changed
+    assert {str(decision.outcome) for decision in verdict.decisions} in ({"left"}, {"served"})
 
 
 def test_the_example_fleet_is_valid_for_the_api_server():

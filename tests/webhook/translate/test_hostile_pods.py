@@ -42,12 +42,12 @@ def test_a_hostile_pod_gets_a_short_answer_quickly(name, state):
         "deep_selectors_in_a_hint",
     ],
 )
-def test_a_pod_beyond_a_limit_is_left_with_the_reason(name):
-    done = translate(PODS[name](), STATES["declared"], namespace="n")
-    assert untouched(done)
-    assert [str(decision.outcome) for decision in done.decisions] == ["left"]
-    assert done.decisions[0].detail
-    assert len(done.warnings) == 1
+def test_a_pod_beyond_a_limit_is_left_unchanged_with_the_reason(name):
+    verdict = translate(PODS[name](), STATES["declared"], namespace="n")
+    assert untouched(verdict)
+    assert [str(decision.outcome) for decision in verdict.decisions] == ["left"]
+    assert verdict.decisions[0].detail
+    assert len(verdict.warnings) == 1
 
 
 @pytest.mark.parametrize("part", ["{", "<a", "${", "{{ ", "$"])

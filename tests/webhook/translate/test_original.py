@@ -15,47 +15,49 @@ from webhook.translate.record import digest
 
 
 def test_the_record_contains_removed_keys_and_decisions():
-    value = pod({"nvidia.com/gpumem": 3000, "cpu": 1}, scheduler="hami-scheduler")
-    after = patched(value, verdict_of(value))
-    record = json.loads(annotations(after)[ORIGINAL])
-    assert record.pop("digest") == digest(annotations(after)[DECISION], annotations(after)[DEVICES])
+    manifest = pod({"nvidia.com/gpumem": 3000, "cpu": 1}, scheduler="hami-scheduler")
+    patched_pod = patched(manifest, verdict_of(manifest))
+    record = json.loads(annotations(patched_pod)[ORIGINAL])
+    assert record.pop("digest") == digest(annotations(patched_pod)[DECISION], annotations(patched_pod)[DEVICES])
     assert record == {
         "containers": {"c0": {"nvidia.com/gpumem": 3000}},
         "schedulerName": "hami-scheduler",
         "scheduledBy": "default-scheduler",
     }
-    decision = json.loads(annotations(after)[DECISION])
+    decision = json.loads(annotations(patched_pod)[DECISION])
     assert decision["version"] == VERSION
     assert {entry["key"] for entry in decision["decisions"]} == {"nvidia.com/gpumem", "schedulerName"}
-    assert json.loads(annotations(after)[DEVICES]) == {"c0": [{"class": HAMI, "count": 1, "key": "nvidia.com/gpumem"}]}
-    assert after["spec"]["containers"][0]["resources"]["limits"] == {"cpu": 1}
+    assert json.loads(annotations(patched_pod)[DEVICES]) == {
+        "c0": [{"class": HAMI, "count": 1, "key": "nvidia.com/gpumem"}]
+    }
+    assert patched_pod["spec"]["containers"][0]["resources"]["limits"] == {"cpu": 1}
 
 
 def test_a_key_that_another_webhook_puts_back_is_removed_again():
-    value = pod({"nvidia.com/gpu": "2"})
-    after = patched(value, verdict_of(value, **WHOLE))
-    once = copy.deepcopy(after)
-    after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 2}
-    again = verdict_of(after, **WHOLE)
-    assert patched(after, again) == once
-    assert again.templates == {}
+    manifest = pod({"nvidia.com/gpu": "2"})
+    patched_pod = patched(manifest, verdict_of(manifest, **WHOLE))
+    once = copy.deepcopy(patched_pod)
+    patched_pod["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 2}
+    second_verdict = verdict_of(patched_pod, **WHOLE)
+    assert patched(patched_pod, second_verdict) == once
+    assert second_verdict.templates == {}
 
 
 def test_a_restored_key_with_another_number_requests_twice():
-    value = pod({"nvidia.com/gpu": 2})
-    after = patched(value, verdict_of(value, **WHOLE))
-    after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 3}
-    done = verdict_of(after, **WHOLE)
-    assert refused(done)
-    assert "another webhook" in str(done.refusals[0])
+    manifest = pod({"nvidia.com/gpu": 2})
+    patched_pod = patched(manifest, verdict_of(manifest, **WHOLE))
+    patched_pod["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 3}
+    verdict = verdict_of(patched_pod, **WHOLE)
+    assert refused(verdict)
+    assert "another webhook" in str(verdict.refusals[0])
 
 
 def test_a_later_key_of_another_dialect_is_translated_too():
-    value = pod({"nvidia.com/gpumem": 3000})
-    after = patched(value, verdict_of(value))
-    after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/mig-1g.5gb": 1}
-    done = verdict_of(after)
-    last = patched(after, done)
+    manifest = pod({"nvidia.com/gpumem": 3000})
+    patched_pod = patched(manifest, verdict_of(manifest))
+    patched_pod["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/mig-1g.5gb": 1}
+    verdict = verdict_of(patched_pod)
+    last = patched(patched_pod, verdict)
     names = [claim["name"] for claim in last["spec"]["containers"][0]["resources"]["claims"]]
     assert names == ["drawbridge-c0-gpu", "drawbridge-c0-mig"]
     assert json.loads(annotations(last)[ORIGINAL])["containers"]["c0"] == {
@@ -66,17 +68,17 @@ def test_a_later_key_of_another_dialect_is_translated_too():
     assert not verdict_of(last).changed
 
 
-def test_a_late_key_of_the_same_dialect_is_left():
-    value = pod({"nvidia.com/gpu": 1, "nvidia.com/gpucores": 100})
-    after = patched(value, verdict_of(value))
-    after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpumem": 1000}
-    assert untouched(verdict_of(after))
+def test_a_late_key_of_the_same_dialect_is_left_unchanged():
+    manifest = pod({"nvidia.com/gpu": 1, "nvidia.com/gpucores": 100})
+    patched_pod = patched(manifest, verdict_of(manifest))
+    patched_pod["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpumem": 1000}
+    assert untouched(verdict_of(patched_pod))
 
 
 def test_a_record_without_our_claims_is_ignored():
-    value = pod(GPU, annotations={ORIGINAL: '{"containers":{"c0":{"nvidia.com/gpu":1}}}'})
-    done = verdict_of(value, **WHOLE)
-    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
+    manifest = pod(GPU, annotations={ORIGINAL: '{"containers":{"c0":{"nvidia.com/gpu":1}}}'})
+    verdict = verdict_of(manifest, **WHOLE)
+    assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
 @pytest.mark.parametrize("damaged", ["{", "[]", '{"containers":3}', ""])
@@ -86,19 +88,19 @@ def test_a_damaged_record_is_ignored(damaged):
 
 def test_a_templates_annotation_signed_with_another_key_is_replaced():
     forged = template.sign({"drawbridge-0123456789abcdef": {}}, b"another key", template.identify_raw({}, "n"))
-    value = pod(GPU, annotations={TEMPLATES: forged})
-    done = verdict_of(value, **WHOLE)
-    after = patched(value, done)
-    signed = annotations(after)[TEMPLATES]
-    assert template.verify(signed, template.identify_raw(after, "n"), KEY) == dict(done.templates)
+    manifest = pod(GPU, annotations={TEMPLATES: forged})
+    verdict = verdict_of(manifest, **WHOLE)
+    patched_pod = patched(manifest, verdict)
+    signed = annotations(patched_pod)[TEMPLATES]
+    assert template.verify(signed, template.identify_raw(patched_pod, "n"), KEY) == dict(verdict.templates)
 
 
 # Updates
 
 
 def test_a_second_apply_restores_keys_and_scheduler():
-    value = pod({KOORD + "gpu": 100}, scheduler="koord-scheduler")
-    stored = patched(value, verdict_of(value))
+    manifest = pod({KOORD + "gpu": 100}, scheduler="koord-scheduler")
+    stored = patched(manifest, verdict_of(manifest))
     applied = copy.deepcopy(stored)
     applied["spec"]["schedulerName"] = "koord-scheduler"
     applied["spec"]["containers"][0]["resources"]["limits"] = {KOORD + "gpu": "100"}
@@ -106,8 +108,8 @@ def test_a_second_apply_restores_keys_and_scheduler():
 
 
 def test_a_changed_number_is_not_a_replay():
-    value = pod({"nvidia.com/gpu": 1})
-    stored = patched(value, verdict_of(value, **WHOLE))
+    manifest = pod({"nvidia.com/gpu": 1})
+    stored = patched(manifest, verdict_of(manifest, **WHOLE))
     applied = copy.deepcopy(stored)
     applied["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 2}
     assert replayed(applied, stored).operations == ()

@@ -58,11 +58,11 @@ def test_every_kubernetes_kind_with_a_pod_template_is_tested():
 @pytest.mark.parametrize(("api_version", "kind", "path"), KINDS)
 def test_every_pod_template_is_rewritten_in_place(api_version, kind, path):
     obj = workload(api_version, kind, path, pod({"nvidia.com/gpumem": 1000}))
-    done = run(obj)
-    after = apply_json_patch(obj, done.operations)
+    verdict = run(obj)
+    after = apply_json_patch(obj, verdict.operations)
     assert resolve_pointer(after, f"{path}/spec")["resourceClaims"][0]["name"] == "drawbridge-c0-gpu"
-    assert all(operation["path"].startswith(path or "/") for operation in done.operations)
-    assert {decision.object for decision in done.decisions} == {f"{kind}/n/w"}
+    assert all(operation["path"].startswith(path or "/") for operation in verdict.operations)
+    assert {decision.object for decision in verdict.decisions} == {f"{kind}/n/w"}
     assert not run(after).changed
 
 
@@ -85,14 +85,14 @@ def test_an_existing_toleration_is_not_added_again():
 def test_unknown_kinds_are_rewritten_only_when_asked():
     ray = {**RAY, "apiVersion": "example.com/v1"}
     assert not run(ray).operations
-    done = run(ray, unknown=True)
+    verdict = run(ray, unknown=True)
     assert list(paths(ray)) == [
         "/spec/headGroupSpec/template",
         "/spec/workerGroupSpecs/0/template",
         "/spec/workerGroupSpecs/1/template",
     ]
-    after = apply_json_patch(RAY, done.operations)
-    assert len(done.templates) == 1
+    after = apply_json_patch(RAY, verdict.operations)
+    assert len(verdict.templates) == 1
     assert all("resourceClaims" in group["template"]["spec"] for group in after["spec"]["workerGroupSpecs"])
     assert after["spec"]["headGroupSpec"] == RAY["spec"]["headGroupSpec"]
 
@@ -105,10 +105,10 @@ def test_an_object_is_refused_as_a_whole():
             "headGroupSpec": {"template": {"spec": {"containers": [container("h", {"nvidia.com/gpumem": 1.5})]}}},
         },
     }
-    done = run(broken, unknown=True)
-    assert done.refusals
-    assert not done.changed
-    assert not done.templates
+    verdict = run(broken, unknown=True)
+    assert verdict.refusals
+    assert not verdict.changed
+    assert not verdict.templates
 
 
 @pytest.mark.parametrize(

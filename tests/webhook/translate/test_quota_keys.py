@@ -9,20 +9,20 @@ from webhook.state.features import Features
 # Quotas and approximations
 
 
-def test_a_key_under_a_limit_range_is_left():
+def test_a_key_under_a_limit_range_is_left_unchanged():
     limited = frozenset({"nvidia.com/gpu"})
-    done = verdict_of(pod(GPU), limit_range=limited, **WHOLE)
-    assert untouched(done)
-    assert "a LimitRange" in done.warnings[0]
+    verdict = verdict_of(pod(GPU), limit_range=limited, **WHOLE)
+    assert untouched(verdict)
+    assert "a LimitRange" in verdict.warnings[0]
     assert verdict_of(pod(GPU), limit_range=frozenset({"cpu"}), **WHOLE).changed
     assert untouched(verdict_of(pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1}), limit_range=limited))
 
 
-def test_a_key_under_a_quota_is_left_until_mapped():
+def test_a_key_under_a_quota_is_left_unchanged_until_mapped():
     quota = frozenset({"requests.nvidia.com/gpu"})
-    done = verdict_of(pod(GPU), quota=quota, **WHOLE)
-    assert untouched(done)
-    assert "quotas" in done.warnings[0]
+    verdict = verdict_of(pod(GPU), quota=quota, **WHOLE)
+    assert untouched(verdict)
+    assert "quotas" in verdict.warnings[0]
     mapped = {"nvidia.com/gpu": BY_CLASS}
     assert verdict_of(pod(GPU), quota=quota | {BY_CLASS}, **WHOLE, quotas=mapped).changed
     assert verdict_of(pod(GPU), quota=frozenset({"requests.cpu"}), **WHOLE).changed
@@ -39,11 +39,11 @@ LIMITED = frozenset({"requests.nvidia.com/gpu"})
 @pytest.mark.parametrize("approximations", ["warn", "allow", "leave"])
 def test_a_mapped_key_without_a_quota_is_warned_about(key, approximations):
     mapped = {**WHOLE, "quotas": {"nvidia.com/gpu": key}, "approximations": approximations}
-    done = verdict_of(pod(GPU), quota=LIMITED, **mapped)
-    assert done.changed
-    [warning] = done.warnings
+    verdict = verdict_of(pod(GPU), quota=LIMITED, **mapped)
+    assert verdict.changed
+    [warning] = verdict.warnings
     assert warning == f"container c0: nvidia.com/gpu: no ResourceQuota here limits {key}, which `quotas` names for it: no ResourceQuota counts its claims"  # fmt: skip
-    assert [decision.code for decision in done.decisions if decision.key == "nvidia.com/gpu"] == ["", "D223"]
+    assert [decision.code for decision in verdict.decisions if decision.key == "nvidia.com/gpu"] == ["", "D223"]
     counted = verdict_of(pod(GPU), quota=LIMITED | {key}, **mapped)
     assert counted.changed
     assert (counted.warnings, {decision.code for decision in counted.decisions}) == ((), {""})
@@ -62,9 +62,9 @@ def test_a_mapped_key_without_a_quota_is_warned_about(key, approximations):
     ],
 )
 def test_a_mapped_quota_that_misses_the_class_is_warned_about(key, features):
-    done = verdict_of(pod(GPU), quota=LIMITED | {key}, **WHOLE, quotas={"nvidia.com/gpu": key}, features=Features(gates=features))  # fmt: skip
-    assert done.changed
-    [warning] = done.warnings
+    verdict = verdict_of(pod(GPU), quota=LIMITED | {key}, **WHOLE, quotas={"nvidia.com/gpu": key}, features=Features(gates=features))  # fmt: skip
+    assert verdict.changed
+    [warning] = verdict.warnings
     assert warning == f"container c0: nvidia.com/gpu: {key}, which `quotas` names for it, counts no claims of class gpu.nvidia.com"  # fmt: skip
 
 
@@ -82,13 +82,13 @@ def test_a_class_with_the_old_name_keeps_being_charged():
 
 
 def test_a_quota_on_one_key_of_a_pair_keeps_both():
-    value = pod({"nvidia.com/gpu": 1, "example.com/nic": 1})
+    manifest = pod({"nvidia.com/gpu": 1, "example.com/nic": 1})
     pairs = {**TOGETHER, "fleet": example_fleet()}
     quota = frozenset({"requests.example.com/nic"})
-    assert verdict_of(value, **pairs).changed
-    done = verdict_of(value, quota=quota, **pairs)
-    assert untouched(done)
-    assert "a ResourceQuota limits requests.example.com/nic" in done.warnings[0]
+    assert verdict_of(manifest, **pairs).changed
+    verdict = verdict_of(manifest, quota=quota, **pairs)
+    assert untouched(verdict)
+    assert "a ResourceQuota limits requests.example.com/nic" in verdict.warnings[0]
     nic = "dranet.deviceclass.resource.k8s.io/devices"
-    mapped = verdict_of(value, quota=quota | {nic}, **pairs, quotas={"example.com/nic": nic})
+    mapped = verdict_of(manifest, quota=quota | {nic}, **pairs, quotas={"example.com/nic": nic})
     assert (mapped.changed, {decision.code for decision in mapped.decisions}) == (True, {""})

@@ -94,11 +94,11 @@ POD_TEXT = f"kind: Pod\nspec: {{containers: [{{resources: {{limits: {{{GPU}: 1}}
 )
 def test_a_pod_inside_a_config_map_is_reported(kind, text, is_reported):
     value = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "o"}, "data": {"pod.yaml": text, "other": "limits"}}
-    done = decide_object(value, STATE)
+    verdict = decide_object(value, STATE)
     assert outcomes_of(value) == ({("data", GPU): "unknown"} if is_reported else {})
     assert all(
         "the text in pod.yaml" in decision.detail and "saved as a file" in decision.remedy
-        for decision in done.decisions
+        for decision in verdict.decisions
     )
     assert asks_in_unknown_kind(value, STATE) is is_reported
 
@@ -114,8 +114,8 @@ def test_only_the_first_of_many_texts_are_reported():
 )
 def test_chart_values_have_a_remedy(version, kind):
     for values in ({"values": {"resources": ONE}}, {"values": POD_TEXT}):
-        done = decide_object(obj(version, kind, values), STATE)
-        assert {decision.remedy.partition(" (")[0] for decision in done.decisions} == {
+        verdict = decide_object(obj(version, kind, values), STATE)
+        assert {decision.remedy.partition(" (")[0] for decision in verdict.decisions} == {
             "run `drawbridge translate` on what it renders"
         }
 

@@ -13,10 +13,10 @@ BRIDGE = Path(__file__).parents[3] / "manifests/bridge"
 
 
 def test_an_undeclared_scheduler_is_not_trusted():
-    value = pod(GPU, scheduler="mine")
-    assert untouched(verdict_of(value, **WHOLE))
-    done = verdict_of(value, **WHOLE, schedulers={"mine": {"likeCluster": True}})
-    assert patched(value, done)["spec"]["schedulerName"] == "mine"
+    manifest = pod(GPU, scheduler="mine")
+    assert untouched(verdict_of(manifest, **WHOLE))
+    verdict = verdict_of(manifest, **WHOLE, schedulers={"mine": {"likeCluster": True}})
+    assert patched(manifest, verdict)["spec"]["schedulerName"] == "mine"
 
 
 @pytest.mark.parametrize("way", ["scheduler.yaml", "plugin/scheduler.yaml", "apart/scheduler.yaml"])
@@ -27,8 +27,8 @@ def test_a_pod_for_the_shipped_scheduler_is_translated_without_configuration(way
     ]
     [document] = manifests.parse(text)
     [profile] = document.object["profiles"]
-    value = pod(GPU, scheduler=profile["schedulerName"])
-    assert DECISION in annotations(patched(value, verdict_of(value, **WHOLE)))
+    manifest = pod(GPU, scheduler=profile["schedulerName"])
+    assert DECISION in annotations(patched(manifest, verdict_of(manifest, **WHOLE)))
 
 
 def test_only_the_dialects_own_scheduler_is_replaced():
@@ -44,21 +44,21 @@ def test_only_the_dialects_own_scheduler_is_replaced():
 
 
 def test_a_pod_that_is_only_partly_translated_keeps_its_scheduler():
-    value = pod(
+    manifest = pod(
         {"nvidia.com/gpumem": 1},
         {"nvidia.com/gpumem": 1, "nvidia.com/mig-1g.5gb.shared": 1},
         scheduler="hami-scheduler",
     )
-    after = patched(value, verdict_of(value))["spec"]
-    assert after["schedulerName"] == "hami-scheduler"
-    assert after["containers"][1] == value["spec"]["containers"][1]
+    patched_spec = patched(manifest, verdict_of(manifest))["spec"]
+    assert patched_spec["schedulerName"] == "hami-scheduler"
+    assert patched_spec["containers"][1] == manifest["spec"]["containers"][1]
 
 
 def test_pods_for_managed_devices_get_the_scheduler_of_the_bridge():
     bridge = {"schedulerName": "drawbridge-scheduler", "drivers": ["gpu.nvidia.com"]}
     value, other = pod(GPU), pod({"nvidia.com/gpumem": 1})
-    after = patched(value, verdict_of(value, **WHOLE, bridge=bridge))
-    assert after["spec"]["schedulerName"] == "drawbridge-scheduler"
+    patched_pod = patched(value, verdict_of(value, **WHOLE, bridge=bridge))
+    assert patched_pod["spec"]["schedulerName"] == "drawbridge-scheduler"
     assert "schedulerName" not in patched(other, verdict_of(other, bridge=bridge))["spec"]
     unable = {"drawbridge-scheduler": {"claims": False}}
     assert "schedulerName" not in patched(value, verdict_of(value, **WHOLE, bridge=bridge, schedulers=unable))["spec"]
@@ -70,8 +70,8 @@ def test_only_claims_for_the_bridge_tolerate_the_fence():
     toleration = {"key": "drawbridge.dev/fence", "operator": "Exists", "effect": "NoSchedule"}
 
     def tolerations(value, **more):
-        done = verdict_of(value, **WHOLE, schedulers=known, bridge=bridge | more)
-        [spec] = done.templates.values()
+        verdict = verdict_of(value, **WHOLE, schedulers=known, bridge=bridge | more)
+        [spec] = verdict.templates.values()
         [request] = spec["spec"]["devices"]["requests"]
         return request["exactly"].get("tolerations", [])
 

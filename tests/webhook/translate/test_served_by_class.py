@@ -20,13 +20,13 @@ from webhook.translate.translate import translate
 # Keys that the webhook leaves to a class
 
 
-def test_a_key_served_by_a_class_is_left_silently():
-    done = verdict_of(
+def test_a_key_served_by_a_class_is_left_unchanged_silently():
+    verdict = verdict_of(
         pod(GPU, scheduler="hami-scheduler"), fleet=serving("nvidia.com/gpu"), extendedResources={}, **WHOLE
     )
-    assert untouched(done)
-    assert done.warnings == ()
-    assert outcomes(done) == {"nvidia.com/gpu": "served"}
+    assert untouched(verdict)
+    assert verdict.warnings == ()
+    assert outcomes(verdict) == {"nvidia.com/gpu": "served"}
 
 
 def test_classes_serve_only_plain_counts():
@@ -38,30 +38,30 @@ def test_classes_serve_only_plain_counts():
 
 def test_a_zero_count_beside_a_served_key_changes_nothing():
     fleet = serving("nvidia.com/mig-1g.5gb")
-    done = verdict_of(pod({"nvidia.com/gpu": 0, "nvidia.com/mig-1g.5gb": 1}), fleet=fleet, extendedResources={})
-    assert untouched(done)
-    details = {decision.key: decision.detail for decision in done.decisions}
+    verdict = verdict_of(pod({"nvidia.com/gpu": 0, "nvidia.com/mig-1g.5gb": 1}), fleet=fleet, extendedResources={})
+    assert untouched(verdict)
+    details = {decision.key: decision.detail for decision in verdict.decisions}
     assert details["nvidia.com/mig-1g.5gb"] == "DeviceClass gpu.nvidia.com serves it through extendedResourceName"
 
 
 def test_classes_serve_no_key_if_the_gate_is_off():
-    done = verdict_of(pod(GPU), fleet=serving("nvidia.com/gpu"), features=Features(minor=35), **WHOLE)
-    assert done.changed
+    verdict = verdict_of(pod(GPU), fleet=serving("nvidia.com/gpu"), features=Features(minor=35), **WHOLE)
+    assert verdict.changed
     gated = Features(minor=37, gates={"DRAExtendedResource": False})
     assert verdict_of(pod(GPU), fleet=serving("nvidia.com/gpu"), features=gated, **WHOLE).changed
 
 
-def test_two_keys_that_classes_serve_are_left_beside_any_container():
+def test_two_keys_that_classes_serve_are_left_unchanged_beside_any_container():
     """If the other container were translated, a second review would read the keys as the device plugin's and translate them."""
     for beside in ({}, {"nvidia.com/gpu": 1, "nvidia.com/mig-3g.20gb": 1, "nvidia.com/gpumem": 0}):
         asking = [container("c0", {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 1}), container("c1", beside)]
         both = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": asking}}
         state = State(configuration=configured(), fleet=example_fleet())
-        done = translate(both, state, namespace="n")
+        verdict = translate(both, state, namespace="n")
         outcomes_of_first = {
-            decision.key: decision.outcome for decision in done.decisions if decision.container == "c0"
+            decision.key: decision.outcome for decision in verdict.decisions if decision.container == "c0"
         }
         assert outcomes_of_first.keys() == {"nvidia.com/gpu", "nvidia.com/mig-1g.5gb"}
         assert set(outcomes_of_first.values()) <= {Outcome.SERVED, Outcome.LEFT}
-        if done.changed:
-            assert not translate(patched(both, done), state, namespace="n").operations
+        if verdict.changed:
+            assert not translate(patched(both, verdict), state, namespace="n").operations

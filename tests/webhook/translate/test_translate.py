@@ -42,12 +42,12 @@ from webhook.translate.translate import translate
     ids=["bound", "mirror", "skipped"],
 )
 def test_pods_out_of_scope_are_untouched_and_unreported(change):
-    value = pod(GPU)
+    manifest = pod(GPU)
     for part, fields in change.items():
-        value[part].update(fields)
-    done = verdict_of(value, **WHOLE)
-    assert untouched(done)
-    assert done.decisions == ()
+        manifest[part].update(fields)
+    verdict = verdict_of(manifest, **WHOLE)
+    assert untouched(verdict)
+    assert verdict.decisions == ()
 
 
 @pytest.mark.parametrize(
@@ -67,18 +67,18 @@ def test_an_invalid_pod_is_left_unchanged(broken):
 
 @pytest.mark.parametrize("amount", [[], {}, True, "", "one", "1 1", "0x1", 1e400])
 def test_invalid_amounts_are_refused_with_their_text(amount):
-    value = pod({})
-    value["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpumem": amount}}
-    done = verdict_of(value)
-    assert refused(done)
-    assert "nvidia.com/gpumem" in str(done.refusals[0])
+    manifest = pod({})
+    manifest["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpumem": amount}}
+    verdict = verdict_of(manifest)
+    assert refused(verdict)
+    assert "nvidia.com/gpumem" in str(verdict.refusals[0])
 
 
 def test_a_null_amount_is_zero():
     nothing = pod({"nvidia.com/gpu": None})
-    done = verdict_of(nothing, **WHOLE)
-    assert untouched(done)
-    assert done.decisions == ()
+    verdict = verdict_of(nothing, **WHOLE)
+    assert untouched(verdict)
+    assert verdict.decisions == ()
     differs = pod({"nvidia.com/gpu": 1})
     differs["spec"]["containers"][0]["resources"]["requests"] = {"nvidia.com/gpu": None}
     assert "request 0 and limit 1 differ" in str(verdict_of(differs, **WHOLE).refusals[0])
@@ -91,21 +91,21 @@ def test_a_fleet_of_whole_gpus_is_evidence():
     assert exactly(verdict_of(pod(GPU), fleet=example_fleet())) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
-def test_without_a_fleet_a_bare_count_is_left():
-    done = verdict_of(pod(GPU))
-    assert untouched(done)
-    assert "meanings" in done.warnings[0]
+def test_without_a_fleet_a_bare_count_is_left_unchanged():
+    verdict = verdict_of(pod(GPU))
+    assert untouched(verdict)
+    assert "meanings" in verdict.warnings[0]
 
 
 # Features and schedulers
 
 
 def test_shares_need_a_server_with_consumable_capacity():
-    value = pod({"nvidia.com/gpumem": 3000})
-    done = verdict_of(value, features=Features(minor=35))
-    assert untouched(done)
-    assert "DRAConsumableCapacity" in done.warnings[0]
-    assert verdict_of(value, features=Features(minor=35, gates={"DRAConsumableCapacity": True})).changed
+    manifest = pod({"nvidia.com/gpumem": 3000})
+    verdict = verdict_of(manifest, features=Features(minor=35))
+    assert untouched(verdict)
+    assert "DRAConsumableCapacity" in verdict.warnings[0]
+    assert verdict_of(manifest, features=Features(minor=35, gates={"DRAConsumableCapacity": True})).changed
 
 
 def test_whole_cards_need_no_shares():
@@ -113,10 +113,10 @@ def test_whole_cards_need_no_shares():
 
 
 def test_percentages_need_alternatives():
-    done = verdict_of(
+    verdict = verdict_of(
         pod({"nvidia.com/gpumem-percentage": 50}), features=Features(gates={"DRAPrioritizedList": False}), **SIZES
     )
-    assert untouched(done)
+    assert untouched(verdict)
 
 
 def test_without_dra_nothing_is_translated():
@@ -127,8 +127,8 @@ def test_without_dra_nothing_is_translated():
     ("policy", "changed", "warned"), [("allow", True, False), ("warn", True, True), ("leave", False, True)]
 )
 def test_approximations_are_allowed_warned_of_or_left(policy, changed, warned):
-    done = verdict_of(pod({"nvidia.com/gpumem": 3000}), approximations=policy)
-    assert (done.changed, bool(done.warnings)) == (changed, warned)
+    verdict = verdict_of(pod({"nvidia.com/gpumem": 3000}), approximations=policy)
+    assert (verdict.changed, bool(verdict.warnings)) == (changed, warned)
 
 
 SCORING = ("hami.io/gpu-scheduler-policy", "hami.io/node-scheduler-policy")  # one with a role, one without
@@ -138,35 +138,37 @@ SCORING = ("hami.io/gpu-scheduler-policy", "hami.io/node-scheduler-policy")  # o
 @pytest.mark.parametrize(("policy", "warned"), [("allow", False), ("warn", True), ("leave", True)])
 def test_a_dropped_hint_alone_leaves_no_container(key, policy, warned):
     limits = {"nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
-    done = verdict_of(pod(limits, annotations={key: "binpack"}), approximations=policy)
-    assert done.changed
-    assert outcomes(done)[key] == "approximated"
-    assert outcome_of(done.decisions) == "approximated"
-    assert any(key in warning for warning in done.warnings) == warned
+    verdict = verdict_of(pod(limits, annotations={key: "binpack"}), approximations=policy)
+    assert verdict.changed
+    assert outcomes(verdict)[key] == "approximated"
+    assert outcome_of(verdict.decisions) == "approximated"
+    assert any(key in warning for warning in verdict.warnings) == warned
 
 
 @pytest.mark.parametrize("key", SCORING)
 def test_a_hint_beside_keys_that_stay_is_not_dropped(key):
-    value = pod({"nvidia.com/gpumem": 3000}, annotations={key: "binpack"})
-    done = verdict_of(value, approximations="leave")  # without cores the amount is an approximation
-    assert outcome_of(done.decisions) == "left"
-    assert not done.changed
+    manifest = pod({"nvidia.com/gpumem": 3000}, annotations={key: "binpack"})
+    verdict = verdict_of(manifest, approximations="leave")  # without cores the amount is an approximation
+    assert outcome_of(verdict.decisions) == "left"
+    assert not verdict.changed
 
 
 def test_warnings_fit_the_limits_of_clients():
-    value = pod({"nvidia.com/gpumem": 3000}, annotations={"nvidia.com/use-gputype": "ü" * 300})
-    value["spec"]["containers"][0]["name"] = "c" * 63
-    assert all(len(warning.encode()) <= 256 for warning in verdict_of(value, approximations="warn").warnings)
+    manifest = pod({"nvidia.com/gpumem": 3000}, annotations={"nvidia.com/use-gputype": "ü" * 300})
+    manifest["spec"]["containers"][0]["name"] = "c" * 63
+    assert all(len(warning.encode()) <= 256 for warning in verdict_of(manifest, approximations="warn").warnings)
 
 
 # Size
 
 
 def test_more_than_a_claim_holds_is_split():
-    value = pod({"nvidia.com/gpu": 100})
-    done = verdict_of(value, **WHOLE)
-    entries = patched(value, done)["spec"]["resourceClaims"]
-    counts = {name: spec["spec"]["devices"]["requests"][0]["exactly"]["count"] for name, spec in done.templates.items()}
+    manifest = pod({"nvidia.com/gpu": 100})
+    verdict = verdict_of(manifest, **WHOLE)
+    entries = patched(manifest, verdict)["spec"]["resourceClaims"]
+    counts = {
+        name: spec["spec"]["devices"]["requests"][0]["exactly"]["count"] for name, spec in verdict.templates.items()
+    }
     assert [counts[entry["resourceClaimTemplateName"]] for entry in entries] == [25] * 4
     assert len({entry["name"] for entry in entries}) == 4
 
@@ -174,18 +176,18 @@ def test_more_than_a_claim_holds_is_split():
 @pytest.mark.parametrize(
     "limits", [{"nvidia.com/gpu": 129}, {"nvidia.com/gpu": 33, "nvidia.com/gpumem": 1}, {"nvidia.com/gpu": 10**12}]
 )
-def test_more_than_a_pod_may_have_is_left(limits):
-    done = verdict_of(pod(limits), **WHOLE)
-    assert untouched(done)
-    assert not refused(done)
-    assert any("left as it is" in text for text in done.warnings)
+def test_more_than_a_pod_may_have_is_left_unchanged(limits):
+    verdict = verdict_of(pod(limits), **WHOLE)
+    assert untouched(verdict)
+    assert not refused(verdict)
+    assert any("left as it is" in text for text in verdict.warnings)
 
 
 def test_equal_requests_share_a_template():
-    value = pod(GPU, GPU, {"nvidia.com/gpu": 2})
-    done = verdict_of(value, **WHOLE)
-    assert len(done.templates) == 2
-    assert len(patched(value, done)["spec"]["resourceClaims"]) == 3
+    manifest = pod(GPU, GPU, {"nvidia.com/gpu": 2})
+    verdict = verdict_of(manifest, **WHOLE)
+    assert len(verdict.templates) == 2
+    assert len(patched(manifest, verdict)["spec"]["resourceClaims"]) == 3
 
 
 # Claim entries
@@ -193,10 +195,10 @@ def test_equal_requests_share_a_template():
 
 def test_names_that_are_taken_or_too_long_are_avoided():
     long = "a" * 63
-    value = pod({}, resourceClaims=[{"name": "drawbridge-c0-gpu", "resourceClaimName": "x"}])
-    value["spec"]["containers"] = [container("c0", GPU), container(long, GPU)]
-    after = patched(value, verdict_of(value, **WHOLE))["spec"]
-    names = [entry["name"] for entry in after["resourceClaims"]]
+    manifest = pod({}, resourceClaims=[{"name": "drawbridge-c0-gpu", "resourceClaimName": "x"}])
+    manifest["spec"]["containers"] = [container("c0", GPU), container(long, GPU)]
+    patched_spec = patched(manifest, verdict_of(manifest, **WHOLE))["spec"]
+    names = [entry["name"] for entry in patched_spec["resourceClaims"]]
     assert names[1] == "drawbridge-c0-gpu-2"
     assert len(set(names)) == 3
     assert max(map(len, names)) <= 63
@@ -205,53 +207,53 @@ def test_names_that_are_taken_or_too_long_are_avoided():
 def test_null_parents_are_replaced():
     value = {"metadata": {"annotations": None}, "spec": {"resourceClaims": None, "containers": [container("c0", GPU)]}}
     value["spec"]["containers"][0]["resources"]["claims"] = None
-    after = patched(value, verdict_of(value, **WHOLE))
-    assert after["spec"]["containers"][0]["resources"] == {"claims": [{"name": "drawbridge-c0-gpu"}]}
+    patched_pod = patched(value, verdict_of(value, **WHOLE))
+    assert patched_pod["spec"]["containers"][0]["resources"] == {"claims": [{"name": "drawbridge-c0-gpu"}]}
 
 
 def test_a_gpu_and_a_nic_become_one_claim_on_request():
-    done = verdict_of(pod({"nvidia.com/gpu": 2, "example.com/nic": 2}), fleet=example_fleet(), **TOGETHER)
-    ties = [constraint["matchAttribute"] for constraint in devices(done)["constraints"]]
+    verdict = verdict_of(pod({"nvidia.com/gpu": 2, "example.com/nic": 2}), fleet=example_fleet(), **TOGETHER)
+    ties = [constraint["matchAttribute"] for constraint in devices(verdict)["constraints"]]
     assert ties == ["resource.kubernetes.io/pcieRoot"] * 2
-    assert outcomes(done) == {"nvidia.com/gpu": "translated", "example.com/nic": "translated"}
+    assert outcomes(verdict) == {"nvidia.com/gpu": "translated", "example.com/nic": "translated"}
 
 
 def test_without_pairing_a_gpu_and_a_nic_are_two_claims():
-    done = verdict_of(pod({"nvidia.com/gpu": 2, "example.com/nic": 2}), fleet=example_fleet(), dialects=[NETWORK])
-    assert len(done.templates) == 2
+    verdict = verdict_of(pod({"nvidia.com/gpu": 2, "example.com/nic": 2}), fleet=example_fleet(), dialects=[NETWORK])
+    assert len(verdict.templates) == 2
 
 
 @pytest.mark.parametrize(("otherwise", "fate"), [("leave", untouched), ("refuse", refused)])
-def test_counts_that_do_not_pair_are_left_or_refused(otherwise, fate):
+def test_counts_that_do_not_pair_are_left_unchanged_or_refused(otherwise, fate):
     joint = [{"primary": "nvidia.com/gpu", "secondary": "example.com/nic", "otherwise": otherwise}]
-    value = pod({"nvidia.com/gpu": 2, "example.com/nic": 3})
-    assert fate(verdict_of(value, fleet=example_fleet(), dialects=[NETWORK], joint=joint))
+    manifest = pod({"nvidia.com/gpu": 2, "example.com/nic": 3})
+    assert fate(verdict_of(manifest, fleet=example_fleet(), dialects=[NETWORK], joint=joint))
 
 
 def test_the_user_can_name_the_attribute():
     joint = [
         {"primary": "nvidia.com/gpu", "secondary": "example.com/nic", "attribute": "resource.kubernetes.io/numaNode"}
     ]
-    done = verdict_of(
+    verdict = verdict_of(
         pod({"nvidia.com/gpu": 1, "example.com/nic": 1}), fleet=example_fleet(), dialects=[NETWORK], joint=joint
     )
-    assert devices(done)["constraints"][0]["matchAttribute"] == "resource.kubernetes.io/numaNode"
+    assert devices(verdict)["constraints"][0]["matchAttribute"] == "resource.kubernetes.io/numaNode"
 
 
 def test_user_texts_never_leave_their_literal():
     evil = '"] || true || device.attributes["x'
-    done = verdict_of(pod({"nvidia.com/gpumem": 1}, annotations={"nvidia.com/use-gpuuuid": evil}))
-    (request,) = exactly(done)
+    verdict = verdict_of(pod({"nvidia.com/gpumem": 1}, annotations={"nvidia.com/use-gpuuuid": evil}))
+    (request,) = exactly(verdict)
     assert request["cel"] == [
         f'device.attributes["{HAMI}"].?uuid.orValue("") in ["\\"] || true || device.attributes[\\"x"]'
     ]
 
 
 def test_the_same_pod_gives_the_same_bytes():
-    value = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3000})
+    manifest = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3000})
     state = State(configuration=configured(), keys=(KEY,))
-    verdict = translate(value, state, namespace="n", sign=True)
-    two = translate(copy.deepcopy(value), state, namespace="n", sign=True)
+    verdict = translate(manifest, state, namespace="n", sign=True)
+    two = translate(copy.deepcopy(manifest), state, namespace="n", sign=True)
     assert json.dumps(verdict.operations) == json.dumps(two.operations)
 
 
@@ -263,8 +265,8 @@ LIMITS = "/spec/containers/0/resources/limits"
 
 def on_limits(limits: dict) -> list[dict]:
     """Return the operations on a container's limits."""
-    done = verdict_of(pod(limits))
-    return [operation for operation in done.operations if operation["path"].startswith(LIMITS)]
+    verdict = verdict_of(pod(limits))
+    return [operation for operation in verdict.operations if operation["path"].startswith(LIMITS)]
 
 
 def test_removing_most_amounts_replaces_the_map_in_one_operation():

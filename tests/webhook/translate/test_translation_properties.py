@@ -155,20 +155,20 @@ def pruned(value):
 @given(pods(), worlds)
 def test_a_patch_is_reversible_and_leaves_the_input_unmodified(pod, world):
     kept = copy.deepcopy(pod)
-    done = run(pod, world)
+    verdict = run(pod, world)
     assert pod == kept
-    if done.changed:
-        assert plain(undone(patched(pod, done))) == plain(pod)
+    if verdict.changed:
+        assert plain(undone(patched(pod, verdict))) == plain(pod)
 
 
 @every
 @given(pods(), worlds)
 def test_a_second_translation_changes_nothing(pod, world):
-    done = run(pod, world)
-    assert done == run(copy.deepcopy(pod), world)
-    if done.changed:
-        again = run(patched(pod, done), world)
-        assert (again.operations, again.refusals, again.templates) == ((), (), {})
+    verdict = run(pod, world)
+    assert verdict == run(copy.deepcopy(pod), world)
+    if verdict.changed:
+        second_verdict = run(patched(pod, verdict), world)
+        assert (second_verdict.operations, second_verdict.refusals, second_verdict.templates) == ((), (), {})
 
 
 def _is_bound(known):
@@ -179,13 +179,13 @@ def _is_bound(known):
 @every
 @given(pods(), worlds)
 def test_a_container_keeps_all_of_its_keys_or_none(pod, world):
-    done = run(pod, world)
-    if not done.changed:
+    verdict = run(pod, world)
+    if not verdict.changed:
         return
-    after = patched(pod, done)
+    patched_pod = patched(pod, verdict)
     configuration, _ = world
     for part in ("containers", "initContainers"):
-        for old, new in zip(pod["spec"].get(part, []), after["spec"].get(part, []), strict=True):
+        for old, new in zip(pod["spec"].get(part, []), patched_pod["spec"].get(part, []), strict=True):
             before = {key for key in old["resources"].get("limits", {}) if _is_bound(configuration.resource(key))}
             gone = before - set(new.get("resources", {}).get("limits", {}))
             assert not gone or all(old["resources"]["limits"][key] == 0 for key in before - gone)
@@ -195,10 +195,10 @@ def test_a_container_keeps_all_of_its_keys_or_none(pod, world):
 @every
 @given(pods(), worlds)
 def test_applying_the_manifest_again_is_undone_by_the_replay(pod, world):
-    done = run(pod, world)
-    if not done.changed:
+    verdict = run(pod, world)
+    if not verdict.changed:
         return
-    stored = patched(pod, done)
+    stored = patched(pod, verdict)
     applied = copy.deepcopy(
         stored
     )  # the result of kubectl's three-way merge: the manifest's fields over the stored object
@@ -216,21 +216,21 @@ def test_applying_the_manifest_again_is_undone_by_the_replay(pod, world):
 @every
 @given(pods(), worlds)
 def test_every_template_is_valid_named_by_its_content_and_used(pod, world):
-    done = run(pod, world)
-    for name, spec in done.templates.items():
+    verdict = run(pod, world)
+    for name, spec in verdict.templates.items():
         made = template.object_of(name, spec, "n")
         assert validation.errors(made) == []
         assert template.name_of(spec) == name
-    if done.changed:
-        after = patched(pod, done)
-        named = {entry.get("resourceClaimTemplateName") for entry in after["spec"]["resourceClaims"]} - {None}
-        assert named == set(done.templates)
+    if verdict.changed:
+        patched_pod = patched(pod, verdict)
+        named = {entry.get("resourceClaimTemplateName") for entry in patched_pod["spec"]["resourceClaims"]} - {None}
+        assert named == set(verdict.templates)
         assert template.verify(
-            after["metadata"]["annotations"][TEMPLATES], template.identify_raw(after, "n"), KEY
-        ) == dict(done.templates)
-        entries = [entry["name"] for entry in after["spec"]["resourceClaims"]]
+            patched_pod["metadata"]["annotations"][TEMPLATES], template.identify_raw(patched_pod, "n"), KEY
+        ) == dict(verdict.templates)
+        entries = [entry["name"] for entry in patched_pod["spec"]["resourceClaims"]]
         assert len(entries) == len(set(entries))
-        for container in (*after["spec"]["containers"], *after["spec"].get("initContainers", [])):
+        for container in (*patched_pod["spec"]["containers"], *patched_pod["spec"].get("initContainers", [])):
             assert {claim["name"] for claim in container.get("resources", {}).get("claims", [])} <= set(entries)
 
 

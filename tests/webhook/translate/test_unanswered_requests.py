@@ -49,10 +49,10 @@ def test_a_key_unrelated_to_devices_is_not_reported(key):
 
 def test_a_container_that_misspells_a_key_stays_as_it_is():
     item = pod_in_n({GPU: 1, "nvidia.com/gpumemory": 4000})
-    done = decide_object(item, STATE)
-    assert done.operations == ()
+    verdict = decide_object(item, STATE)
+    assert verdict.operations == ()
     assert outcomes_of(item, STATE)[GPU][0] == "left"
-    assert "did you mean nvidia.com/gpumem?" in done.warnings[0]
+    assert "did you mean nvidia.com/gpumem?" in verdict.warnings[0]
 
 
 def test_an_advertised_key_is_not_a_misspelling():
@@ -195,12 +195,12 @@ def test_the_first_unexamined_key_is_reported():
     many = [f"example.com/gpu-{number:03}" for number in range(MAX_KEYS + 2)]
     for count in (MAX_KEYS, MAX_KEYS + 1, MAX_KEYS + 2):
         item = pod_in_n(dict.fromkeys(many[:count], 1))
-        done = decide_object(item, EMPTY)
-        unseen = [decision for decision in done.decisions if decision.code == "D215"]
+        verdict = decide_object(item, EMPTY)
+        unseen = [decision for decision in verdict.decisions if decision.code == "D215"]
         assert [(decision.container, decision.key) for decision in unseen] == [("main", many[MAX_KEYS])] * (
             count > MAX_KEYS
         )
-        assert any("[D215]" in warning for warning in done.warnings) == (count > MAX_KEYS)
+        assert any("[D215]" in warning for warning in verdict.warnings) == (count > MAX_KEYS)
 
 
 OURS = [
@@ -226,9 +226,9 @@ def test_a_valid_drawbridge_label_is_not_reported(value):
 
 
 def test_the_webhook_warns_of_a_skip_label_that_skips_nothing():
-    done = translate(pod_in_n({GPU: 1}, labels={"drawbridge.dev/skip": "yes"}), STATE, namespace="n")
-    assert 'drawbridge.dev/skip: only the value "true" makes drawbridge skip the pod' in done.warnings
-    assert done.operations
+    verdict = translate(pod_in_n({GPU: 1}, labels={"drawbridge.dev/skip": "yes"}), STATE, namespace="n")
+    assert 'drawbridge.dev/skip: only the value "true" makes drawbridge skip the pod' in verdict.warnings
+    assert verdict.operations
 
 
 def test_a_key_under_a_dropped_field_is_reported():

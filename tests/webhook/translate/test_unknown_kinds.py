@@ -36,14 +36,14 @@ PLACES = {
 @pytest.mark.parametrize("place", PLACES)
 def test_a_container_in_a_custom_resource_is_decided_like_pods(place):
     item = PLACES[place]
-    done = decide_object(item, STATE)
+    verdict = decide_object(item, STATE)
     assert outcomes_of(item) == {(place, GPU): "translated"}
-    assert {(decision.outcome, "it is read by" in decision.keep_reason) for decision in done.decisions} == {
+    assert {(decision.outcome, "it is read by" in decision.keep_reason) for decision in verdict.decisions} == {
         ("translated", True)
     }
-    assert (done.operations, done.templates, done.refusals) == ((), {}, ())
-    assert f"{place} stays: it is read by" in done.warnings[0]
-    assert {decision.object.partition("/")[0] for decision in done.decisions} == {item["kind"]}
+    assert (verdict.operations, verdict.templates, verdict.refusals) == ((), {}, ())
+    assert f"{place} stays: it is read by" in verdict.warnings[0]
+    assert {decision.object.partition("/")[0] for decision in verdict.decisions} == {item["kind"]}
 
 
 def test_pods_of_unknown_kinds_are_refused_like_any_pod():
@@ -103,22 +103,22 @@ def test_a_profile_for_devices_is_reported():
     ids=["flux", "argo", "karmada"],
 )  # fmt: skip
 def test_values_rendered_elsewhere_are_reported_and_left(both, spec, words):
-    done = decide_object(obj(*both, spec), STATE)
-    assert {str(decision.outcome) for decision in done.decisions} == {"unknown"}
-    assert words in done.decisions[0].detail
-    assert not done.operations
+    verdict = decide_object(obj(*both, spec), STATE)
+    assert {str(decision.outcome) for decision in verdict.decisions} == {"unknown"}
+    assert words in verdict.decisions[0].detail
+    assert not verdict.operations
 
 
 def test_a_misspelt_known_kind_is_reported():
     for unknown in (False, True):
         template = {"resources": ONE, "worker": {"template": {"spec": pod_in_n({GPU: 1})["spec"]}}}
-        done = decide_object(obj("kubeflow.org/v1", "PytorchJob", template), STATE, rewrite_unknown=unknown)
-        assert "kubeflow.org has no kind PytorchJob, it is called PyTorchJob" in done.decisions[0].detail
-        assert {(str(decision.outcome), decision.remedy) for decision in done.decisions} == {
+        verdict = decide_object(obj("kubeflow.org/v1", "PytorchJob", template), STATE, rewrite_unknown=unknown)
+        assert "kubeflow.org has no kind PytorchJob, it is called PyTorchJob" in verdict.decisions[0].detail
+        assert {(str(decision.outcome), decision.remedy) for decision in verdict.decisions} == {
             ("unknown", "write `kind: PyTorchJob`")
         }
-    done = decide_object(obj("kubeflow.example.org/v1", "PytorchJob", {"resources": ONE}), STATE)
-    assert "it is called" not in done.decisions[0].detail
+    verdict = decide_object(obj("kubeflow.example.org/v1", "PytorchJob", {"resources": ONE}), STATE)
+    assert "it is called" not in verdict.decisions[0].detail
 
 
 def test_ray_start_params_alone_are_not_a_request():
@@ -146,9 +146,9 @@ def test_ray_start_params_alone_are_not_a_request():
 def test_a_controllers_short_name_is_decided_as_the_resulting_key(version, kind, limits, becomes):
     item = obj(version, kind, {"runners": [{"resources": {"limits": limits}}]})
     assert outcomes_of(item) == {("runners/0", key): outcome for key, outcome in becomes.items()}
-    done = decide_object(item, STATE)
-    assert done.refusals == ()
-    assert all("it is read by" in decision.keep_reason + decision.detail for decision in done.decisions)
+    verdict = decide_object(item, STATE)
+    assert verdict.refusals == ()
+    assert all("it is read by" in decision.keep_reason + decision.detail for decision in verdict.decisions)
     many = obj(version, kind, {"runners": [{"resources": {"limits": {"gpu": 9}}}]})
     assert "[R023]" in str(decide_object(many, STATE).refusals[0])
 
@@ -177,10 +177,10 @@ def test_a_key_in_podspecpatch_text_is_reported_and_not_translated(patch, key):
     """podSpecPatch may contain Argo templates, so only Argo can render it."""
     for spec, place in (({"podSpecPatch": patch}, "spec"), ({"templates": [{"podSpecPatch": patch}]}, "templates/0")):
         workflow = obj("argoproj.io/v1alpha1", "Workflow", spec)
-        done = decide_object(workflow, STATE)
+        verdict = decide_object(workflow, STATE)
         assert outcomes_of(workflow) == ({(place, key): "unknown"} if key else {})
-        assert ["[D211]" in warning and "podSpecPatch" in warning for warning in done.warnings] == [True] * bool(key)
-        assert not done.operations
+        assert ["[D211]" in warning and "podSpecPatch" in warning for warning in verdict.warnings] == [True] * bool(key)
+        assert not verdict.operations
 
 
 STRANGE = obj(
@@ -195,12 +195,12 @@ def test_a_key_in_limits_and_requests_is_reported_once():
 
 
 def test_an_unknown_kind_is_reported_with_every_key_in_it():
-    done = decide_object(STRANGE, STATE)
+    verdict = decide_object(STRANGE, STATE)
     assert outcomes_of(STRANGE) == {("workers", "gpuCount"): "unknown", ("main", GPU): "translated"}
-    [count, request] = sorted(done.decisions, key=lambda decision: decision.outcome, reverse=True)
+    [count, request] = sorted(verdict.decisions, key=lambda decision: decision.outcome, reverse=True)
     assert "not checked: drawbridge does not know how Weird uses it" in count.detail
     assert request.keep_reason == "drawbridge does not know how Weird uses it"
-    assert not done.operations
+    assert not verdict.operations
     assert decide_object(STRANGE, STATE, rewrite_unknown=True).operations
 
 
@@ -240,9 +240,9 @@ def test_an_object_that_requests_no_devices_is_not_reported(silent):
 
 def unseen(item, **more):
     """Return the places where reading ended (D215), after a check that each has a warning."""
-    done = decide_object(item, STATE, **more)
-    unexamined = [(decision.container, decision.key) for decision in done.decisions if decision.code == "D215"]
-    assert len([warning for warning in done.warnings if "[D215]" in warning]) == len(unexamined)
+    verdict = decide_object(item, STATE, **more)
+    unexamined = [(decision.container, decision.key) for decision in verdict.decisions if decision.code == "D215"]
+    assert len([warning for warning in verdict.warnings if "[D215]" in warning]) == len(unexamined)
     return unexamined
 
 
@@ -279,10 +279,10 @@ WORKSPACE = {
 
 
 def test_fields_beside_a_spec_and_objects_without_one_are_examined():
-    done = decide_object(WORKSPACE, STATE)
+    verdict = decide_object(WORKSPACE, STATE)
     assert outcomes_of(WORKSPACE) == {("main", GPU): "translated"}
-    assert (done.operations, "it is read by KAITO" in done.warnings[0]) == ((), False)
-    assert "the keys in it are read by KAITO" in done.warnings[0]
+    assert (verdict.operations, "it is read by KAITO" in verdict.warnings[0]) == ((), False)
+    assert "the keys in it are read by KAITO" in verdict.warnings[0]
     strange = {**WORKSPACE, "kind": "Strange", "inference": {"own": {"resources": ONE}}, "gpus": 2}
     assert outcomes_of(strange) == {("", "gpus"): "unknown", ("inference/own", GPU): "unknown"}
     for silent in (
@@ -300,10 +300,10 @@ def test_objects_of_a_namespace_with_mode_off_are_skipped():
     }
     world = state(off)
     for item in (pod_in_n({GPU: 1}), pod_in_n({GPU: 9}), pod_in_n({GPU: 1, "nvidia.com/gpumemory": 1})):
-        done = decide_object(item, world)
-        assert (done.operations, done.refusals) == ((), ())
-        assert {str(decision.outcome) for decision in done.decisions} == {"left"}
-        assert "its namespace n has the label drawbridge.dev/mode=off" in done.warnings[0]
+        verdict = decide_object(item, world)
+        assert (verdict.operations, verdict.refusals) == ((), ())
+        assert {str(decision.outcome) for decision in verdict.decisions} == {"left"}
+        assert "its namespace n has the label drawbridge.dev/mode=off" in verdict.warnings[0]
     assert "[R001]" in str(decide_object(pod_in_n({GPU: "0.5"}), world).refusals[0]), "the API server is not off"
     inside = copy.deepcopy(KSERVE)
     inside["metadata"]["namespace"] = "n"

@@ -4,7 +4,16 @@ import copy
 
 import pytest
 
-from tests.webhook.definitions import ANY, BEFORE_131, DROPS, KEEPS, below, definition, pod_spec, template
+from tests.webhook.definitions import (
+    ANY,
+    BEFORE_131,
+    DROPS_CLAIMS,
+    KEEPS_CLAIMS,
+    definition,
+    object_with,
+    pod_spec,
+    template,
+)
 from tests.webhook.pods import (
     HAMI,
     KEY,
@@ -64,19 +73,19 @@ FREE = {"jobset": JOBSET, "lws": LWS, "mpi": workload("kubeflow.org/v2beta1", "M
 
 
 @pytest.mark.parametrize("obj", READ.values(), ids=READ)
-def test_a_template_read_by_its_controller_is_left(obj):
-    done = done_with(obj)
-    assert untouched(done)
-    assert outcomes(done) == {"nvidia.com/gpu": "translated"}
-    assert "the webhook translates its pods" in done.warnings[0]
+def test_a_template_read_by_its_controller_is_left_unchanged(obj):
+    verdict = done_with(obj)
+    assert untouched(verdict)
+    assert outcomes(verdict) == {"nvidia.com/gpu": "translated"}
+    assert "the webhook translates its pods" in verdict.warnings[0]
 
 
 @pytest.mark.parametrize("obj", FREE.values(), ids=FREE)
 def test_a_template_its_controller_does_not_read_is_rewritten(obj):
-    done = done_with(obj)
-    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
+    verdict = done_with(obj)
+    assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1}]
     (path,) = paths(obj)
-    assert any(operation["path"].startswith(path) for operation in done.operations)
+    assert any(operation["path"].startswith(path) for operation in verdict.operations)
 
 
 def test_the_kind_of_another_group_is_another_kind():
@@ -86,7 +95,7 @@ def test_the_kind_of_another_group_is_another_kind():
 
 
 # The schema of a pod template, by what a published definition keeps.
-SHAPES = {Keeps.YES: KEEPS, Keeps.NO: DROPS, Keeps.ANY: ANY}
+SHAPES = {Keeps.YES: KEEPS_CLAIMS, Keeps.NO: DROPS_CLAIMS, Keeps.ANY: ANY}
 
 
 def some(both: tuple[str, str], version: str = "v7") -> dict:
@@ -94,8 +103,11 @@ def some(both: tuple[str, str], version: str = "v7") -> dict:
 
 
 def defined(both: tuple[str, str], spec: dict, version: str = "v7") -> dict:
-    roles = {"type": "object", "additionalProperties": {"type": "array", "items": below("template", template(spec))}}
-    return definition(both, (version, below("roles", roles)))
+    roles = {
+        "type": "object",
+        "additionalProperties": {"type": "array", "items": object_with("template", template(spec))},
+    }
+    return definition(both, (version, object_with("roles", roles)))
 
 
 def done_beside(obj: dict, *definitions: dict):
@@ -111,10 +123,10 @@ def test_each_row_of_the_table_states_the_outcome(both):
     kind = KINDS[both]
     assert not kind.reads or " " in kind.reads
     for version in ("v7", *kind.drops):
-        done = done_beside(some(both, version))
-        assert done.changed is not bool(kind.reads or version in kind.drops)
-        assert ("the webhook translates its pods" in " ".join(done.warnings)) is not done.changed
-        assert bool(done.stays) is not done.changed
+        verdict = done_beside(some(both, version))
+        assert verdict.changed is not bool(kind.reads or version in kind.drops)
+        assert ("the webhook translates its pods" in " ".join(verdict.warnings)) is not verdict.changed
+        assert bool(verdict.stays) is not verdict.changed
         if kind.published.keeps not in SHAPES:
             continue
         # With a definition of the published shape, the definition decides. A template whose keys a controller reads stays unchanged.
@@ -125,9 +137,9 @@ def test_each_row_of_the_table_states_the_outcome(both):
 @pytest.mark.parametrize(
     ("spec", "stays"),
     [
-        (KEEPS, ""),
+        (KEEPS_CLAIMS, ""),
         (ANY, ""),
-        (DROPS, "its CRD jobsets.jobset.x-k8s.io has no spec.resourceClaims in v7"),
+        (DROPS_CLAIMS, "its CRD jobsets.jobset.x-k8s.io has no spec.resourceClaims in v7"),
         (BEFORE_131, "its CRD jobsets.jobset.x-k8s.io has no resourceClaims[].resourceClaimTemplateName in v7"),
         (pod_spec(claims=False), "its CRD jobsets.jobset.x-k8s.io has no containers.resources.claims in v7"),
     ],
@@ -135,17 +147,19 @@ def test_each_row_of_the_table_states_the_outcome(both):
 )
 def test_the_definition_decides_whether_a_template_is_rewritten(spec, stays):
     both = ("jobset.x-k8s.io", "JobSet")
-    done = done_beside(some(both), defined(both, spec))
-    assert (done.changed, done.stays.startswith(stays)) == (not stays, True)
-    assert {decision.outcome for decision in done.decisions} == {"translated"}  # of the pods; `stays` is of the object
+    verdict = done_beside(some(both), defined(both, spec))
+    assert (verdict.changed, verdict.stays.startswith(stays)) == (not stays, True)
+    assert {decision.outcome for decision in verdict.decisions} == {
+        "translated"
+    }  # of the pods; `stays` is of the object
 
 
 def test_with_two_definitions_either_may_be_in_force():
     both = ("jobset.x-k8s.io", "JobSet")
-    for order in ((KEEPS, DROPS), (DROPS, KEEPS)):
+    for order in ((KEEPS_CLAIMS, DROPS_CLAIMS), (DROPS_CLAIMS, KEEPS_CLAIMS)):
         assert done_beside(some(both), *(defined(both, spec) for spec in order)).stays
     # A definition of another version does not count, and no definition overrides a kind of Kubernetes.
-    assert done_beside(some(both), defined(both, DROPS, "v8")).changed
+    assert done_beside(some(both), defined(both, DROPS_CLAIMS, "v8")).changed
     job = workload("batch/v1", "Job", {"template": TEMPLATE})
     assert done_beside(job, definition(("batch", "Job"), {"type": "object"})).changed
 
@@ -177,10 +191,10 @@ def test_devices_of_a_virtual_machine_stay_on_its_pod(key):
     launcher = pod({key: 1})
     assert verdict_of(launcher, **WHOLE).changed
     launcher["metadata"]["labels"] = {"kubevirt.io/created-by": "7f3a"}
-    done = verdict_of(launcher, **WHOLE)
-    assert untouched(done)
-    assert outcomes(done) == {key: "left"}
-    assert "PCI_RESOURCE" in done.warnings[0]
+    verdict = verdict_of(launcher, **WHOLE)
+    assert untouched(verdict)
+    assert outcomes(verdict) == {key: "left"}
+    assert "PCI_RESOURCE" in verdict.warnings[0]
 
 
 def volcano(**spec) -> dict:
@@ -190,32 +204,32 @@ def volcano(**spec) -> dict:
 
 @pytest.mark.parametrize("spec", [{}, {"schedulerName": "volcano"}])
 def test_a_volcano_job_names_the_scheduler_of_its_pods(spec):
-    done = done_with(volcano(**spec))
-    assert untouched(done)
+    verdict = done_with(volcano(**spec))
+    assert untouched(verdict)
     assert (
         "scheduler 'volcano' is not known to support resource claims; if it does, an administrator can declare `schedulers: {volcano: {claims: true"
-        in done.warnings[0]
+        in verdict.warnings[0]
     )
 
 
 def test_a_volcano_that_serves_claims_keeps_its_job():
     obj = volcano()
-    done = done_with(obj, schedulers={"volcano": {"likeCluster": True}})
-    assert done.templates
-    template = patched(obj, done)["spec"]["tasks"][0]["template"]
+    verdict = done_with(obj, schedulers={"volcano": {"likeCluster": True}})
+    assert verdict.templates
+    template = patched(obj, verdict)["spec"]["tasks"][0]["template"]
     assert "schedulerName" not in template["spec"]
 
 
 def queued(*limits: dict, **more) -> dict:
-    made = pod(*limits, **more)
-    made["metadata"]["labels"] = dict(QUEUED)
-    return made
+    manifest = pod(*limits, **more)
+    manifest["metadata"]["labels"] = dict(QUEUED)
+    return manifest
 
 
 def test_a_queued_pod_stays_with_the_missing_mapping():
-    done = verdict_of(queued({"nvidia.com/gpu": 1}), **WHOLE)
-    assert untouched(done)
-    assert "deviceClassMappings: [{name: nvidia.com/gpu, deviceClassNames: [gpu.nvidia.com]}]" in done.warnings[0]
+    verdict = verdict_of(queued({"nvidia.com/gpu": 1}), **WHOLE)
+    assert untouched(verdict)
+    assert "deviceClassMappings: [{name: nvidia.com/gpu, deviceClassNames: [gpu.nvidia.com]}]" in verdict.warnings[0]
 
 
 def test_a_pod_in_a_queue_that_counts_its_class_moves():
@@ -228,23 +242,23 @@ def test_a_pod_in_a_queue_that_counts_its_class_moves():
 
 def test_kueue_does_not_count_alternatives():
     half = {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 50}
-    done = verdict_of(queued(half), **SIZES, **MAPPED)
-    assert untouched(done)
-    assert "firstAvailable" in done.warnings[0]
+    verdict = verdict_of(queued(half), **SIZES, **MAPPED)
+    assert untouched(verdict)
+    assert "firstAvailable" in verdict.warnings[0]
     assert verdict_of(pod(half), **SIZES, **MAPPED).templates
 
 
 def test_a_queued_job_keeps_its_template():
     job = workload("batch/v1", "Job", {"template": TEMPLATE}, QUEUED)
-    done = done_with(job)
-    assert untouched(done)
-    assert "Kueue, which counts them in queue team" in done.warnings[0]
+    verdict = done_with(job)
+    assert untouched(verdict)
+    assert "Kueue, which counts them in queue team" in verdict.warnings[0]
     assert done_with(job, **MAPPED).templates
     assert done_with(workload("batch/v1", "Job", {"template": TEMPLATE})).templates
 
 
 def test_pods_of_a_queued_deployment_are_counted_individually():
     deployment = workload("apps/v1", "Deployment", {"template": TEMPLATE}, QUEUED)
-    done = done_with(deployment)
-    assert untouched(done)
-    assert outcomes(done) == {"nvidia.com/gpu": "left"}
+    verdict = done_with(deployment)
+    assert untouched(verdict)
+    assert outcomes(verdict) == {"nvidia.com/gpu": "left"}
