@@ -290,7 +290,7 @@ async def spread_over_namespaces(target: Target) -> str:
     """
     decided, skipped = 0, 0
     peers = (HONEST,) if target.peers == ONE_PEER else target.peers
-    body = REVIEWS["millions of nothing"][1]()
+    body = REVIEWS["a million empty containers"][1]()
 
     async def attack_from(number: int, peer: str) -> None:
         nonlocal decided, skipped

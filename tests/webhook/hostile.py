@@ -22,9 +22,9 @@ def crowded_pod(
     *, limits: Json = GPU, containers: int = 1, init: int = 0, annotations: Json | None = None, **spec: Any
 ) -> Json:
     """A pod of many containers."""
-    many = [container(f"c{i}", limits) for i in range(containers)]
-    first = {"initContainers": [container(f"i{i}", limits) for i in range(init)]} if init else {}
-    return pod(containers=many, annotations=annotations, **first, **spec)
+    crowded = [container(f"c{i}", limits) for i in range(containers)]
+    init_fields = {"initContainers": [container(f"i{i}", limits) for i in range(init)]} if init else {}
+    return pod(containers=crowded, annotations=annotations, **init_fields, **spec)
 
 
 def review(obj: Json | str, *, operation: str = "CREATE", old: Json | None = None, kind: str = "pods") -> bytes:
@@ -43,7 +43,7 @@ def review(obj: Json | str, *, operation: str = "CREATE", old: Json | None = Non
 
 
 def selecting_claim(*expressions: str, requests: int = 1, count: int = 1) -> Json:
-    """A claim with these selectors in each of its requests."""
+    """Return a claim with these selectors in each of its requests."""
     selectors = [{"cel": {"expression": expression}} for expression in expressions]
     device_requests = [
         exactly("gpu.nvidia.com", name=f"r{i}", count=count, selectors=selectors) for i in range(requests)
@@ -58,13 +58,13 @@ def _claims(body: Json) -> bytes:
 def _device_class(pattern: str) -> bytes:
     """Return the review of a class whose selector has this pattern."""
     selector = {"cel": {"expression": f"device.driver.matches('{pattern}')"}}
-    made = {
+    device_class = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
         "metadata": {"name": "c"},
         "spec": {"selectors": [selector]},
     }
-    return review(made, kind="resource.k8s.io/deviceclasses")
+    return review(device_class, kind="resource.k8s.io/deviceclasses")
 
 
 def _deep(levels: int) -> str:
@@ -72,7 +72,7 @@ def _deep(levels: int) -> str:
 
 
 def _twice() -> str:
-    """Make a pod with every field twice: JSON readers differ in which one they take."""
+    """Return a pod with every field twice. JSON decoders differ in which value they use."""
     limits = '{"nvidia.com/gpu":"1","nvidia.com/gpu":"8","nvidia.com/gpu":[[]]}'
     container = f'{{"name":"a","name":"b","resources":{{"limits":{{}},"limits":{limits}}}}}'
     metadata = '{"name":"p","name":"q","annotations":{"drawbridge.dev/original":"{}","drawbridge.dev/original":"[]"}}'
@@ -81,15 +81,15 @@ def _twice() -> str:
 
 def _numbers(digits: int) -> str:
     """Return a pod with long numbers, in fields for numbers and in fields for strings."""
-    many = "9" * digits
-    limits = f'{{"nvidia.com/gpu":{many},"nvidia.com/gpumem":1e{many[:4]},"nvidia.com/gpucores":-{many}}}'
-    container = f'{{"name":{many},"resources":{{"limits":{limits},"requests":{limits}}}}}'
-    return f'{{"metadata":{{"name":{many},"labels":{{"a":{many}}}}},"spec":{{"priority":{many},"containers":[{container}]}}}}'
+    nines = "9" * digits
+    limits = f'{{"nvidia.com/gpu":{nines},"nvidia.com/gpumem":1e{nines[:4]},"nvidia.com/gpucores":-{nines}}}'
+    container = f'{{"name":{nines},"resources":{{"limits":{limits},"requests":{limits}}}}}'
+    return f'{{"metadata":{{"name":{nines},"labels":{{"a":{nines}}}}},"spec":{{"priority":{nines},"containers":[{container}]}}}}'
 
 
-def _raw(text: str, odd: bytes) -> bytes:
-    """Return a review in which these bytes replace each `ODD`; no JSON encoder writes such bytes."""
-    return review(text).replace(b"ODD", odd)
+def _raw(text: str, invalid_bytes: bytes) -> bytes:
+    """Return a review in which these bytes, which no JSON encoder writes, replace each `ODD`."""
+    return review(text).replace(b"ODD", invalid_bytes)
 
 
 ODD = '{"metadata":{"name":"ODD","annotations":{"nvidia.com/use-gputype":"ODD"}},"spec":{"containers":[{"name":"ODD","resources":{"limits":{"nvidia.com/gpu":"1","nvidia.com/ODD":"ODD"}}}]}}'
@@ -116,7 +116,7 @@ REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
     ),
     "a quantity of 4,000 digits": ("mutate", lambda: review(crowded_pod(limits={"nvidia.com/gpu": "9" * 4_000 + "e4000"}))),
     "a quantity of a million digits": ("mutate", lambda: review(crowded_pod(limits={"nvidia.com/gpu": "0" * 1_000_000}))),
-    "999 claims of our names": (
+    "999 claims with our names": (
         "mutate",
         lambda: review(crowded_pod(resourceClaims=[{"name": f"drawbridge-c0-gpu-{i}", "resourceClaimName": "x"} for i in range(999)])),
     ),
@@ -133,7 +133,7 @@ REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
             )
         ),
     ),
-    "millions of nothing": (
+    "a million empty containers": (
         "mutate",
         lambda: review('{"metadata":{"annotations":{"drawbridge.dev/devices":"x"}},"spec":{"containers":[' + "{}," * 1_000_000 + "{}]}}"),
     ),
@@ -147,7 +147,7 @@ REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
         ),
     ),
     "isQuantity of 9,000 zeros": ("validate", lambda: _claims(selecting_claim(f"isQuantity('{ZEROS}x')"))),
-    "32 selectors that cost as much as may be": ("validate", lambda: _claims(selecting_claim(*([COSTLY] * 32)))),
+    "32 costly selectors": ("validate", lambda: _claims(selecting_claim(*([COSTLY] * 32)))),
     "91 KB of selectors": ("validate", lambda: _claims(selecting_claim(*([COSTLY] * 32), requests=16))),
     "32 requests of 32 devices": ("validate", lambda: _claims(selecting_claim("device.driver != 'x'", requests=32, count=32))),
     "2,000 init containers with claims": (
@@ -166,18 +166,18 @@ REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
         )
         for text in SLOW_PATTERNS
     },
-    "such a pattern in a class": ("validate", lambda: _device_class(SLOW_PATTERNS[2])),
-    "a search that is one call of 100 ms": (
+    "a pattern of half a second in a class": ("validate", lambda: _device_class(SLOW_PATTERNS[2])),
+    "a search that takes one call of 100 ms": (
         "validate",
         lambda: _claims(selecting_claim(f"'{'x' * 6_000}'.matches('(x|b)*x(x|b){{900}}y')")),
     ),
-    "each member twice": ("mutate", lambda: review(_twice())),
+    "each field twice": ("mutate", lambda: review(_twice())),
     "numbers of 4,000 digits": ("mutate", lambda: review(_numbers(4_000))),
     "numbers of 300,000 digits": ("mutate", lambda: review(_numbers(300_000))),
-    "bytes that are no UTF-8": ("mutate", lambda: _raw(ODD, b"\xff\xfe\xc0\x80")),
+    "bytes that are not UTF-8": ("mutate", lambda: _raw(ODD, b"\xff\xfe\xc0\x80")),
     "half a surrogate pair": ("mutate", lambda: _raw(ODD, rb"\ud800")),
     "a character that ends lines": ("mutate", lambda: _raw(ODD, rb"\u2028\r\n\u0000\u001b[31m")),
-    "3,000 resources of claims that want the same": (
+    "3,000 requests for the same devices": (
         "validate",
         lambda: _claims(selecting_claim("device.driver != 'x'", requests=3_000, count=2**53)),
     ),
@@ -185,9 +185,9 @@ REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
         "validate",
         lambda: review(json.dumps(selecting_claim("true")).replace('"count": 1', f'"count": 1, "unknown": {_deep(900)}'), kind="resourceclaims"),
     ),
-    "an update that shows no object before it": ("mutate", lambda: review(crowded_pod(containers=1_000), operation="UPDATE")),
+    "an update without the old object": ("mutate", lambda: review(crowded_pod(containers=1_000), operation="UPDATE")),
     "an operation of two thousand letters": ("mutate", lambda: review(crowded_pod(), operation="CREATE" * 333)),
-    "keys of letters that grow when they are normalised": (
+    "keys of characters that become longer when normalised": (
         "mutate",
         lambda: review(crowded_pod(limits=GPU | {f"nvidia.com/{chr(0xFDFA) * 500}{i}": "1" for i in range(300)}, annotations={"e" + "\u0301" * 200_000: "x"})),
     ),
@@ -195,7 +195,7 @@ REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
         "mutate",
         lambda: review(ODD.replace("nvidia.com/gpu", "".join(f"\\u{ord(letter):04x}" for letter in "nvidia.com/gpu")).replace("ODD", "\\u0061" * 100_000)),
     ),
-    "a record of a MiB, before and after": (
+    "a record of 1 MiB in both objects of an update": (
         "mutate",
         lambda: review(
             crowded_pod(annotations={"drawbridge.dev/original": "x" * 2**20, "drawbridge.dev/decision": "{" * 2**20}),
@@ -203,7 +203,7 @@ REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
             old=crowded_pod(annotations={"drawbridge.dev/original": "{}" * 2**19}),
         ),
     ),
-    "many things nested nearly as deep as may be": (
+    "9,000 values nested 90 deep": (
         "mutate",
         lambda: review('{"metadata":{"annotations":{}},"spec":{"containers":[{"name":"c","resources":{"limits":{"nvidia.com/gpu":"1"}},"env":[' + ",".join([_deep(90)] * 9_000) + "]}]}}"),
     ),

@@ -1,4 +1,4 @@
-"""Builders of pods, configurations and fleets, and functions that return the outcome for pods."""
+"""Functions that make pods, configurations and fleets, and functions that return what the webhook decides about pods."""
 
 from functools import cache
 from pathlib import Path
@@ -49,17 +49,17 @@ def container(name: str, limits: dict | None = None, **more) -> dict:
 
 
 def pod(*limits: dict, init: tuple = (), annotations: dict | None = None, scheduler: str = "", **spec) -> dict:
-    """A pod whose containers c0, c1, … have these limits; `init` are whole init containers."""
-    made: dict = {"metadata": {"name": "p", "namespace": "n"}, "spec": {"containers": []}}
+    """Return a pod whose containers c0, c1, … have these limits; `init` are complete init containers."""
+    manifest: dict = {"metadata": {"name": "p", "namespace": "n"}, "spec": {"containers": []}}
     if annotations:
-        made["metadata"]["annotations"] = dict(annotations)
+        manifest["metadata"]["annotations"] = dict(annotations)
     if scheduler:
-        made["spec"]["schedulerName"] = scheduler
+        manifest["spec"]["schedulerName"] = scheduler
     if init:
-        made["spec"]["initContainers"] = list(init)
-    made["spec"]["containers"] = [container(f"c{i}", each) for i, each in enumerate(limits)]
-    made["spec"].update(spec)
-    return made
+        manifest["spec"]["initContainers"] = list(init)
+    manifest["spec"]["containers"] = [container(f"c{i}", container_limits) for i, container_limits in enumerate(limits)]
+    manifest["spec"].update(spec)
+    return manifest
 
 
 def refused_by_server(verdict: Verdict) -> bool:
@@ -72,19 +72,19 @@ def refused_by_server(verdict: Verdict) -> bool:
 
 
 def verdict_of(
-    value: dict, *, fleet: Inventory = UNKNOWN, features=None, quota=frozenset(), limit_range=frozenset(), **fields
+    manifest: dict, *, fleet: Inventory = UNKNOWN, features=None, quota=frozenset(), limit_range=frozenset(), **fields
 ) -> Verdict:
-    """Translate with a configuration of these fields; NVIDIA's pods get claims by default."""
-    more = {} if features is None else {"features": features}
+    """Translate a pod with a configuration of these fields. Unless a field says otherwise, pods that request nvidia.com/gpu get claims."""
+    optional = {} if features is None else {"features": features}
     state = State(
         configuration=configured(**(CLAIMED | fields)),
         fleet=fleet,
         quotas={"n": quota},
         limit_ranges={"n": limit_range},
         keys=(KEY,),
-        **more,
+        **optional,
     )
-    return translate(value, state, namespace="n", sign=True)
+    return translate(manifest, state, namespace="n", sign=True)
 
 
 def replayed(applied: dict, stored: dict) -> Verdict:
@@ -92,9 +92,9 @@ def replayed(applied: dict, stored: dict) -> Verdict:
     return replay(applied, stored, State(configuration=configured(), keys=(KEY,)), namespace="n")
 
 
-def patched(value: dict, verdict: Verdict) -> dict:
+def patched(manifest: dict, verdict: Verdict) -> dict:
     """Return the pod after the verdict's patch. The library jsonpatch applies it, independently of drawbridge's code."""
-    return jsonpatch.apply_patch(value, [dict(operation) for operation in verdict.operations])
+    return jsonpatch.apply_patch(manifest, [dict(operation) for operation in verdict.operations])
 
 
 def devices(verdict: Verdict) -> dict:
@@ -105,19 +105,19 @@ def devices(verdict: Verdict) -> dict:
 
 
 def exactly(verdict: Verdict) -> list[dict]:
-    """The exact requests of the only template, without their names and constant parts."""
+    """Return the exact requests of the only template, without their names and constant parts."""
     return [strip(request["exactly"]) for request in devices(verdict)["requests"]]
 
 
 def strip(request: dict) -> dict:
     """The fields of a request that differ from the defaults: class, count, selectors as texts, capacity."""
     assert request["allocationMode"] == "ExactCount"
-    short = {"class": request["deviceClassName"], "count": request["count"]}
+    fields = {"class": request["deviceClassName"], "count": request["count"]}
     if "selectors" in request:
-        short["cel"] = [selector["cel"]["expression"] for selector in request["selectors"]]
+        fields["cel"] = [selector["cel"]["expression"] for selector in request["selectors"]]
     if "capacity" in request:
-        short["capacity"] = request["capacity"]["requests"]
-    return short
+        fields["capacity"] = request["capacity"]["requests"]
+    return fields
 
 
 def outcomes(verdict: Verdict) -> dict[str, str]:
@@ -143,15 +143,15 @@ def state_of_files(documents, configuration: Configuration, features: Features =
 
 def read_objects(documents) -> TypedObjects:
     """Return documents as typed objects; all must be readable."""
-    given = TypedObjects.read(document.object for document in documents)
-    assert not given.unreadable
-    return given
+    objects = TypedObjects.read(document.object for document in documents)
+    assert not objects.unreadable
+    return objects
 
 
 @cache
 def example_fleet() -> Inventory:
-    given = read_objects(manifests.read([EXAMPLES / "fleet"]))
-    return Inventory.gather(given.of_type(DeviceClass), given.of_type(ResourceSlice), given.of_type(Node))
+    objects = read_objects(manifests.read([EXAMPLES / "fleet"]))
+    return Inventory.gather(objects.of_type(DeviceClass), objects.of_type(ResourceSlice), objects.of_type(Node))
 
 
 def alternatives(verdict: Verdict) -> list[list[dict]]:
@@ -163,7 +163,7 @@ def alternatives(verdict: Verdict) -> list[list[dict]]:
 
 
 def share(**capacity) -> dict:
-    """The value of `exactly` for a share of one GPU."""
+    """Return what `exactly` returns for a share of one GPU."""
     return {"class": HAMI, "count": 1, "capacity": capacity}
 
 
@@ -171,7 +171,7 @@ def selected(verdict: Verdict, **attributes: str) -> bool:
     """Return whether a device with these attributes of its driver matches the selectors of the only request."""
     (request,) = exactly(verdict)
     device = wire.convert(
-        {"name": "d", "attributes": {name: {"string": value} for name, value in attributes.items()}}, Device
+        {"name": "d", "attributes": {name: {"string": text_} for name, text_ in attributes.items()}}, Device
     )
     driver = request["class"].replace("mig.", "gpu.")
-    return all(cel.compile(text).matches(cel.view_of(driver, device)) for text in request.get("cel", []))
+    return all(cel.compile(expression).matches(cel.view_of(driver, device)) for expression in request.get("cel", []))

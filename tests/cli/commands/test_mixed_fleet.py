@@ -14,14 +14,14 @@ from tests.webhook.mixed_fleet.test_choice import (
     CLASS,
     GPU,
     MIXED,
-    OLD_FULL,
-    PLUGIN,
-    fleet,
+    OLD_NODES_FULL,
+    PREFER_PLUGIN,
     gpu_pod,
-    new,
-    old,
+    new_node,
+    old_node,
     plugin_node,
     published,
+    state_with,
 )
 from tests.webhook.pods import configured
 from webhook.admission import review as reviewing
@@ -50,8 +50,8 @@ def test_every_node_has_a_state_for_each_key(tmp_path):
 
 
 def test_text_counts_the_nodes_and_names_some(tmp_path):
-    many = [obj for i in range(12) for obj in old(f"n-{i:02}")]
-    dump = manifest(tmp_path / "dump.yaml", CLASS, *many, *new("new-1"))
+    many = [obj for i in range(12) for obj in old_node(f"n-{i:02}")]
+    dump = manifest(tmp_path / "dump.yaml", CLASS, *many, *new_node("new-1"))
     output = run("survey", "-f", dump).stdout
     rows = [line.split(maxsplit=2) for line in output.splitlines()]
     assert [GPU, "12", "device plugin  n-00, n-01, n-02, n-03, n-04 and 7 more"] in rows
@@ -71,7 +71,7 @@ def test_a_classs_extended_resource_name_is_tracked_without_a_dialect(tmp_path):
 
 def test_a_resource_without_a_class_is_not_listed_for_migration(tmp_path):
     odd = plugin_node("a") | {"status": {"allocatable": {"example.com/odd": "2", "hugepages-2Mi": "0", "cpu": "4"}}}
-    _, answer = surveyed(tmp_path, CLASS, odd, *new("b"))
+    _, answer = surveyed(tmp_path, CLASS, odd, *new_node("b"))
     assert [entry["key"] for entry in answer["nodesByKey"]] == [GPU]
 
 
@@ -99,24 +99,32 @@ async def test_doctor_reports_the_same_nodes_of_a_live_cluster():
     ]
 
 
-@pytest.mark.parametrize(("full", "outcome"), [((), "left"), (OLD_FULL, "translated")])
+@pytest.mark.parametrize(("full", "outcome"), [((), "left"), (OLD_NODES_FULL, "translated")])
 def test_translate_reports_the_outcome_and_the_reason(tmp_path, full, outcome):
-    configuration = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mixed": {GPU: PLUGIN}}
+    configuration = {
+        "apiVersion": "drawbridge.dev/v1alpha1",
+        "kind": "DrawbridgeConfiguration",
+        "mixed": {GPU: PREFER_PLUGIN},
+    }
     config = manifest(tmp_path / "config.yaml", configuration)
     pod_file = manifest(tmp_path / "pod.yaml", gpu_pod())
     idle = gpu_pod("idle", 1, nodeName="new-1")  # if no pod is bound to a node, the use of devices is unknown
-    fleet = manifest(tmp_path / "fleet.yaml", CLASS, *MIXED, *full, idle)
-    output = run("translate", "-f", pod_file, "--inventory", fleet, "--config", config, "-o", "report").stdout
+    fleet_file = manifest(tmp_path / "fleet.yaml", CLASS, *MIXED, *full, idle)
+    output = run("translate", "-f", pod_file, "--inventory", fleet_file, "--config", config, "-o", "report").stdout
     assert outcome in output
     assert "nodes with a device plugin are preferred" in output
     assert ("node new-1, with a driver, has enough" in output) is bool(full)
-    code, answer = run_json("check", "-f", pod_file, "--inventory", fleet, "--config", config)
+    code, answer = run_json("check", "-f", pod_file, "--inventory", fleet_file, "--config", config)
     assert code == 0, answer
 
 
-@pytest.mark.parametrize(("full", "where"), [((), "old-1"), (OLD_FULL, "new-1")])
+@pytest.mark.parametrize(("full", "where"), [((), "old-1"), (OLD_NODES_FULL, "new-1")])
 def test_simulate_places_pods_on_the_side_the_webhook_chooses(tmp_path, full, where):
-    configuration = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mixed": {GPU: PLUGIN}}
+    configuration = {
+        "apiVersion": "drawbridge.dev/v1alpha1",
+        "kind": "DrawbridgeConfiguration",
+        "mixed": {GPU: PREFER_PLUGIN},
+    }
     config = manifest(tmp_path / "config.yaml", configuration)
     running = [obj | {"status": {"phase": "Running"}} for obj in (*full, gpu_pod("idle", 1, on="elsewhere"))]
     snapshot = manifest(tmp_path / "snapshot.yaml", CLASS, *MIXED, *running, gpu_pod("comes"))
@@ -127,9 +135,13 @@ def test_simulate_places_pods_on_the_side_the_webhook_chooses(tmp_path, full, wh
     assert bool(placed["devices"]) is bool(full)
 
 
-@pytest.mark.parametrize(("full", "outcome"), [((), "left"), (OLD_FULL, "translated")])
+@pytest.mark.parametrize(("full", "outcome"), [((), "left"), (OLD_NODES_FULL, "translated")])
 def test_explain_shows_the_webhooks_decision_for_a_waiting_pod(tmp_path, full, outcome):
-    configuration = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mixed": {GPU: PLUGIN}}
+    configuration = {
+        "apiVersion": "drawbridge.dev/v1alpha1",
+        "kind": "DrawbridgeConfiguration",
+        "mixed": {GPU: PREFER_PLUGIN},
+    }
     config = manifest(tmp_path / "config.yaml", configuration)
     dump = manifest(
         tmp_path / "dump.yaml", CLASS, *MIXED, *full, gpu_pod("idle", 1, nodeName="new-1"), gpu_pod("waits")
@@ -139,10 +151,12 @@ def test_explain_shows_the_webhooks_decision_for_a_waiting_pod(tmp_path, full, o
 
 
 async def test_a_survey_of_one_namespace_does_not_count_plugin_usage():
-    cluster = Embedded.holding([CLASS, *MIXED, *OLD_FULL, gpu_pod("idle", 1, nodeName="new-1", namespace="other")])
+    cluster = Embedded.holding(
+        [CLASS, *MIXED, *OLD_NODES_FULL, gpu_pod("idle", 1, nodeName="new-1", namespace="other")]
+    )
 
     async def counted(namespace):
-        in_force = ConfigurationInForce(configured(mixed={GPU: PLUGIN}))
+        in_force = ConfigurationInForce(configured(mixed={GPU: PREFER_PLUGIN}))
         reading = await read_cluster(cluster, SURVEY, given=in_force, namespace=namespace)
         return state_of(reading, reading.configuration).uses
 
@@ -155,8 +169,8 @@ def test_a_translated_pod_that_needs_plugin_nodes_is_reported(tmp_path):
     """The pod's nodes had a driver when the webhook translated it, and have a device plugin now. A new pod would be left and could run."""
     stays, goes = {"labels": {"pool": "a"}}, {"labels": {"pool": "b"}}
     asked = gpu_pod("waits", nodeSelector={"pool": "a"})
-    moved = fleet(*new("one", **stays), *new("two", **goes))
+    moved = state_with(*new_node("one", **stays), *new_node("two", **goes))
     translated = applied(asked, reviewing.decide_review("mutate", review(asked), moved))
-    dump = manifest(tmp_path / "dump.yaml", CLASS, *old("one", **stays), *new("two", **goes), translated)
+    dump = manifest(tmp_path / "dump.yaml", CLASS, *old_node("one", **stays), *new_node("two", **goes), translated)
     output = run("explain", "pod", "ns/waits", "-f", dump).stdout
     assert "the webhook would not change such a pod: 0 of 1 nodes that the pod can run on serve claims" in output

@@ -13,7 +13,7 @@ from tests.cli.commands.secret_pod import SECRET, pod_with
 from tests.cli.running import run, run_json
 from tests.corpus.move.autoscaled import pool, scaler
 from tests.corpus.move.plugins import CHART, config_map, daemon_set, device_config, policy, sharing
-from tests.webhook.service.test_evidence import HOME, Installed
+from tests.webhook.service.test_evidence import NAMESPACE, ClusterWithPlugins
 
 
 @pytest.fixture
@@ -139,12 +139,12 @@ def test_the_variables_that_a_dialect_reads_are_written(given_cluster):
 
 
 def test_device_plugins_and_autoscalers_keep_the_fields_that_survey_reads(monkeypatch, tmp_path):
-    cluster = Installed()
+    cluster = ClusterWithPlugins()
     secret = {"name": "TOKEN", "value": SECRET}
-    autoscaler = scaler("1.31.0", f"--token={SECRET}") | {"metadata": {"name": "scaler", "namespace": HOME}}
+    autoscaler = scaler("1.31.0", f"--token={SECRET}") | {"metadata": {"name": "scaler", "namespace": NAMESPACE}}
     autoscaler["spec"]["template"]["spec"]["containers"][0]["env"] = [secret]
-    cluster.there = [pool(), policy(), config_map(any=sharing(), other=SECRET), CHART, autoscaler]
-    cluster.there += [
+    cluster.objects = [pool(), policy(), config_map(any=sharing(), other=SECRET), CHART, autoscaler]
+    cluster.objects += [
         obj | {"metadata": {"name": "fake", "namespace": "team-a"}} for obj in (autoscaler, config_map(any=sharing(8)))
     ]
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: cluster)
@@ -159,8 +159,8 @@ def test_device_plugins_and_autoscalers_keep_the_fields_that_survey_reads(monkey
     of_both = {obstacle for obstacle in obstacles[0] if obstacle[0] != "DrawbridgeConfiguration"}
     assert of_both <= obstacles[1]
     assert {name.partition(" (")[0] for name, _ in of_both} >= {
-        f"ConfigMap/{HOME}/plugin",
-        f"Deployment/{HOME}/scaler",
+        f"ConfigMap/{NAMESPACE}/plugin",
+        f"Deployment/{NAMESPACE}/scaler",
         "Karpenter",
     }
     assert not any("fake" in name for name, _ in obstacles[0] | obstacles[1])

@@ -8,7 +8,7 @@ import pytest
 from tests.draws import draws
 from tests.webhook.admission.reviews import ENFORCE, review
 from tests.webhook.pods import configured
-from tests.webhook.service.test_remembered import CONFIGURATIONS, PATIENCE, Authors, World, webhook
+from tests.webhook.service.test_remembered import CONFIGURATIONS, PATIENCE, ChangingCluster, RandomReviews, new_decider
 from webhook.admission import admission_review as reviews
 from webhook.admission import review as admission
 
@@ -62,13 +62,15 @@ def test_decisions_read_only_the_pod_fields_that_are_decoded(monkeypatch, name, 
     chance = random.Random(f"{name} {mode}")
     configuration = configured(**{"mode": mode, **CONFIGURATIONS[name]})
     assert not configuration.reads_all
-    world, authors = World(chance, configuration), Authors(chance)
+    world, authors = ChangingCluster(chance, configuration), RandomReviews(chance)
     monkeypatch.setattr(admission.reviews, "decode_pod", decode_with_recording(read_keys))
     for _ in range(draws(150)):
         world.change(authors.template)
         request = authors.request()
         options = {key: value for key, value in request.items() if key != "obj"}
-        outcome = webhook().decide("mutate", review(request["obj"], **options), world.state(world.followed), PATIENCE)
+        outcome = new_decider().decide(
+            "mutate", review(request["obj"], **options), world.state(world.followed), PATIENCE
+        )
         authors.take(request, outcome)
     assert read_keys["pod"] <= POD
     assert read_keys["spec"] <= SPEC

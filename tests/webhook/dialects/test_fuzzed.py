@@ -35,10 +35,8 @@ METADATA_FIELDS = {Position.ANNOTATION: "annotations", Position.LABEL: "labels"}
 
 
 def key_names(position: Position) -> st.SearchStrategy[str]:
-    key_names = sorted(row.name for row in ROWS if row.place is position)
-    return st.tuples(st.sampled_from(key_names), PARTS).map(
-        lambda pair: re.sub("<[A-Za-z]+>", lambda _: pair[1], pair[0])
-    )
+    names = sorted(row.name for row in ROWS if row.place is position)
+    return st.tuples(st.sampled_from(names), PARTS).map(lambda pair: re.sub("<[A-Za-z]+>", lambda _: pair[1], pair[0]))
 
 
 LIMITS = st.dictionaries(key_names(Position.RESOURCE), AMOUNTS, max_size=4)

@@ -1,4 +1,4 @@
-"""Random mixed fleets and policies: no translated pod waits if its original would have run. kube-scheduler's own plugins decide."""
+"""With random mixed fleets and policies, no translated pod waits if its original would have run. kube-scheduler's own plugins answer both."""
 
 import random
 from collections import Counter
@@ -25,8 +25,8 @@ PRODUCTS, POOLS = ("NVIDIA-L4", "NVIDIA-A100-SXM4-40GB"), ("a", "b", "gpu_pool",
 def drawn_fleet(rng):
     """Draw nodes with a device plugin, a driver, both or neither; nodes have labels and taints, and some are cordoned."""
     objects = [CLASS]
-    for at in range(rng.randrange(3, 9)):
-        name = f"n{at}"
+    for index in range(rng.randrange(3, 9)):
+        name = f"n{index}"
         kind = rng.choice(["plugin", "plugin", "driver", "driver", "driver", "both", "neither", "pool"])
         labels = {"kubernetes.io/hostname": name, "pool": rng.choice(POOLS), "kind": kind}
         if rng.random() < 0.7:
@@ -54,24 +54,24 @@ def drawn_fleet(rng):
 
 
 def requirement(rng):
-    """An expression of a required affinity."""
+    """Draw an expression of a required affinity."""
     key, values = rng.choice(
         [("pool", POOLS), ("nvidia.com/gpu.product", PRODUCTS), ("kubernetes.io/hostname", ("n0", "n1", "n9"))]
     )
     operator = rng.choice(["In", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"])
     if operator in ("Gt", "Lt"):
         return {"key": "nvidia.com/gpu.count", "operator": operator, "values": [rng.choice(["1", "3", "8"])]}
-    chosen = list(rng.sample(values, rng.choice([1, 2])))
-    return {"key": key, "operator": operator} | ({"values": chosen} if operator in ("In", "NotIn") else {})
+    chosen_values = list(rng.sample(values, rng.choice([1, 2])))
+    return {"key": key, "operator": operator} | ({"values": chosen_values} if operator in ("In", "NotIn") else {})
 
 
 def drawn_pod(rng):
-    """A pod that requests GPUs, pinned to nodes in one of several ways or not at all."""
+    """Draw a pod that requests GPUs. Selectors or affinities may restrict its nodes."""
     resources = {"limits": {GPU: rng.choice(["1", "1", "1", "2", "4"]), "cpu": rng.choice(["1", "1", "8"])}}
     resources["requests"] = dict(resources["limits"])
     spec = {"containers": [{"name": "c", "image": "i", "resources": resources}]}
-    how = rng.choice(["free", "free", "selector", "terms", "terms", "fields", "both"])
-    if how in ("selector", "both"):
+    pinning = rng.choice(["free", "free", "selector", "terms", "terms", "fields", "both"])
+    if pinning in ("selector", "both"):
         key, value = rng.choice(
             [
                 ("pool", rng.choice(POOLS)),
@@ -81,9 +81,9 @@ def drawn_pod(rng):
         )
         spec["nodeSelector"] = {key: value}
     terms = []
-    for _ in range(rng.choice([1, 1, 2]) if how in ("terms", "fields", "both") else 0):
+    for _ in range(rng.choice([1, 1, 2]) if pinning in ("terms", "fields", "both") else 0):
         term = {"matchExpressions": [requirement(rng) for _ in range(rng.choice([1, 2]))]}
-        if how == "fields":
+        if pinning == "fields":
             field = {
                 "key": "metadata.name",
                 "operator": rng.choice(["In", "NotIn"]),
@@ -106,20 +106,20 @@ def drawn_pod(rng):
 
 def without_key(pod):
     """Return the pod without the key that a claim replaces."""
-    plain = deepcopy(pod)
-    for amounts in plain["spec"]["containers"][0]["resources"].values():
+    copied_pod = deepcopy(pod)
+    for amounts in copied_pod["spec"]["containers"][0]["resources"].values():
         del amounts[GPU]
-    return plain
+    return copied_pod
 
 
 def question_of(pod, nodes, objects):
-    """Return the oracle's question: which of these nodes can allocate the pod's devices. It does not use drawbridge's translation."""
-    question = {
+    """Return the question to kube-scheduler's allocator: which of these nodes have the pod's devices. Its claim is not drawbridge's."""
+    request = {
         "deviceClassName": DRIVER,
         "allocationMode": "ExactCount",
         "count": int(pod["spec"]["containers"][0]["resources"]["limits"][GPU]),
     }
-    spec = {"devices": {"requests": [{"name": "r", "exactly": question}]}}
+    spec = {"devices": {"requests": [{"name": "r", "exactly": request}]}}
     claim = {"metadata": {"name": "c", "namespace": "n", "uid": "c"}, "spec": spec}
     slices = [obj for obj in objects if obj["kind"] == "ResourceSlice"]
     return {"nodes": nodes, "claims": [claim], "slices": slices, "classes": [CLASS]}
@@ -127,26 +127,33 @@ def question_of(pod, nodes, objects):
 
 @pytest.mark.parametrize("declared", [{}, {"meanings": {GPU: "whole"}}, {"mixed": {GPU: {"prefer": "dra"}}}], ids=str)
 def test_no_translated_pod_waits_where_its_original_would_have_run(declared, filter_oracle, allocate_oracle):
-    met = Counter()
+    counts = Counter()
     for seed in range(CASES):
         rng = random.Random(f"pins {seed}")
         objects, pod = drawn_fleet(rng), drawn_pod(rng)
         nodes = [obj for obj in objects if obj["kind"] == "Node"]
         state = state_of_files(manifests.parse(manifests.dump(objects)), configured(mode="enforce", **declared))
         verdict = decide_object(pod, state)
-        before, after = filter_oracle.ask_all([{"pod": variant, "nodes": nodes} for variant in (pod, without_key(pod))])
-        reached = [node for node in nodes if node["metadata"]["name"] in after["nodes"]]
-        question = question_of(pod, reached, objects)
-        served = allocate_oracle.ask(**question).get("fits", []) if reached else []
+        original_answer, translated_answer = filter_oracle.ask_all(
+            [{"pod": variant, "nodes": nodes} for variant in (pod, without_key(pod))]
+        )
+        reachable_nodes = [node for node in nodes if node["metadata"]["name"] in translated_answer["nodes"]]
+        question = question_of(pod, reachable_nodes, objects)
+        nodes_with_devices = allocate_oracle.ask(**question).get("fits", []) if reachable_nodes else []
         if not verdict.operations:
-            met["left", bool(before["nodes"])] += 1
+            counts["left", bool(original_answer["nodes"])] += 1
             continue
-        met["translated", bool(before["nodes"]), bool(served)] += 1
-        assert served or not before["nodes"], f"{seed}: {before} {verdict.decisions} {pod['spec']}"
+        counts["translated", bool(original_answer["nodes"]), bool(nodes_with_devices)] += 1
+        assert nodes_with_devices or not original_answer["nodes"], (
+            f"{seed}: {original_answer} {verdict.decisions} {pod['spec']}"
+        )
         [template] = verdict.templates.values()
         [request] = template["spec"]["devices"]["requests"]
-        of_ours, of_theirs = request["exactly"], question["claims"][0]["spec"]["devices"]["requests"][0]["exactly"]
-        assert {key: of_ours[key] for key in of_theirs} == of_theirs
-    assert met["translated", True, True] > CASES / 20, met
-    assert met["translated", False, True] > CASES / 20, met
-    assert met["left", True] > CASES / 20, met
+        translated_request, expected_request = (
+            request["exactly"],
+            question["claims"][0]["spec"]["devices"]["requests"][0]["exactly"],
+        )
+        assert {key: translated_request[key] for key in expected_request} == expected_request
+    assert counts["translated", True, True] > CASES / 20, counts
+    assert counts["translated", False, True] > CASES / 20, counts
+    assert counts["left", True] > CASES / 20, counts

@@ -18,16 +18,16 @@ from webhook.service.metrics import WebhookMetrics
 async def running(request):
     authority, leaf = tls.pair()
     parameter = getattr(request, "param", None)
-    kept = {"connections" if isinstance(parameter, Limits) else "limits": parameter}
+    app_options = {"connections" if isinstance(parameter, Limits) else "limits": parameter}
     decider, metrics = Allowing(), WebhookMetrics()
     metrics.checks = {"stock": lambda: ""}
     metrics.notes = {"objects": lambda: "pods default/x: deep", "stock": lambda: ""}
-    app = App(decider, metrics, **kept)
+    app = App(decider, metrics, **app_options)
     port = await app.start("127.0.0.1", 0, tls.server(leaf))
-    client, held = tls.client(authority), []
+    client, writers = tls.client(authority), []
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=client)) as session:
-        yield Running(app=app, decider=decider, metrics=metrics, session=session, url=f"https://127.0.0.1:{port}", port=port, tls=client, held=held)  # fmt: skip
-    for writer in held:
+        yield Running(app=app, decider=decider, metrics=metrics, session=session, url=f"https://127.0.0.1:{port}", port=port, tls=client, writers=writers)  # fmt: skip
+    for writer in writers:
         with suppress(AttributeError):  # early releases of Python 3.11 raise it for a closed transport
             writer.transport.abort()
     await app.drain(notice=0, grace=1)
@@ -35,6 +35,6 @@ async def running(request):
 
 @pytest.fixture
 def cluster():
-    made = Embedded()
-    fill(made)
-    return made
+    embedded = Embedded()
+    fill(embedded)
+    return embedded

@@ -21,52 +21,63 @@ from webhook.service.service import Service
 from webhook.service.settings import Settings
 
 NAMESPACE = "drawbridge-system"
-QUICK = Pace(certificate=0.02, certificate_retry=0.02, retry=0.01)
-# A waiting replica tries this often. Renewals are as frequent, and each of them wakes every watch of the embedded cluster.
+QUICK_PACE = Pace(certificate=0.02, certificate_retry=0.02, retry=0.01)
+# The interval in which a waiting replica tries to get the lease. The leader renews it as often, which wakes every watch of the embedded cluster.
 TERM = Term(retry=0.2)
 
 
-def plain(kind, api_version, obj):
+def manifest_of(kind, api_version, obj):
     return {"apiVersion": api_version, "kind": kind} | builtins(obj)
 
 
-def fill(made):
-    made.load([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
-    made.load([plain("DeviceClass", "resource.k8s.io/v1", CLASS), plain("ResourceSlice", "resource.k8s.io/v1", SLICE)])
-    made.load([plain("Node", "v1", NODE)])
+def fill(cluster):
+    cluster.load([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
+    cluster.load(
+        [
+            manifest_of("DeviceClass", "resource.k8s.io/v1", CLASS),
+            manifest_of("ResourceSlice", "resource.k8s.io/v1", SLICE),
+        ]
+    )
+    cluster.load([manifest_of("Node", "v1", NODE)])
 
 
 @asynccontextmanager
 async def running(cluster, source=None, **settings):
-    free = Address("127.0.0.1", 0)
-    usual = {"identity": "a", "names": ("127.0.0.1",), "listen": free, "metrics": free, "notice": 0.0}
-    usual |= {"sweep_every": 0.05, "term": TERM}
-    service = Service(cluster, source or Source(), Settings(**usual | settings))
-    stop, heard = asyncio.Event(), asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(service.run(stop, lambda *where: heard.set_result(where)))
+    free_address = Address("127.0.0.1", 0)
+    defaults = {
+        "identity": "a",
+        "names": ("127.0.0.1",),
+        "listen": free_address,
+        "metrics": free_address,
+        "notice": 0.0,
+    }
+    defaults |= {"sweep_every": 0.05, "term": TERM}
+    service = Service(cluster, source or Source(), Settings(**defaults | settings))
+    stop, addresses = asyncio.Event(), asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(service.run(stop, lambda *bound: addresses.set_result(bound)))
     try:
-        done, _ = await asyncio.wait({task, heard}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
-        assert heard in done, task
-        address, metrics = heard.result()
+        finished, _ = await asyncio.wait({task, addresses}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        assert addresses in finished, task
+        address, metrics = addresses.result()
         yield SimpleNamespace(service=service, address=address, metrics=metrics, task=task)
     finally:
         stop.set()
         await asyncio.wait_for(task, PATIENCE)
 
 
-async def trust(cluster):
+async def trusting_context(cluster):
     secret = await cluster.get(resources.SECRETS, "drawbridge", NAMESPACE)
     return ssl.create_default_context(cadata=base64.b64decode(secret.data["ca.crt"]).decode())
 
 
 async def post(cluster, address, obj, path="mutate", **more):
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trust(cluster))) as session:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trusting_context(cluster))) as session:
         headers = {"Content-Type": "application/json"}
         async with session.post(f"https://{address}/{path}", data=review(obj, **more), headers=headers) as response:
             return json.loads(await response.text())["response"]
 
 
-async def text(url, context=None):
+async def get_text(url, context=None):
     async with (
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context or True)) as session,
         session.get(url) as response,
@@ -74,8 +85,8 @@ async def text(url, context=None):
         return response.status, await response.text()
 
 
-def replace(file, text):
+def replace(file, content):
     """Replace a file atomically, as the kubelet does, so that no partly written file is read."""
-    written = file.with_suffix(".new")
-    written.write_text(text)
-    written.replace(file)
+    new_file = file.with_suffix(".new")
+    new_file.write_text(content)
+    new_file.replace(file)

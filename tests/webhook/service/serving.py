@@ -27,23 +27,23 @@ def review_of(name, **more):
 
 
 class Allowing:
-    """A decider that allows every pod; some pod names make a decision slow, endless, blocked, wrong or refused at first."""
+    """A decider that allows every pod. Some names of pods make a decision slow, endless, blocked, failing, or refused at first."""
 
     def __init__(self):
-        self.seen = Counter()
-        self.now = ENFORCE
-        self.early = 0  # the number of checks for which a template is missing
+        self.decisions = Counter()
+        self.current_state = ENFORCE
+        self.checks_without_template = 0  # how many checks report a missing template
 
     def awaits_template(self, _outcome):
-        self.early -= 1
-        return self.early >= 0
+        self.checks_without_template -= 1
+        return self.checks_without_template >= 0
 
     def state(self):
-        return self.now
+        return self.current_state
 
     def decide(self, path, body, _state, _patience):
         request = reviews.decode(body)
-        self.seen[path] += 1
+        self.decisions[path] += 1
         if request.name == "bug":
             raise RuntimeError("a bug")
         while request.name == "endless":
@@ -53,9 +53,9 @@ class Allowing:
             sleep(0.05)
         while request.name == "held" and not self.release.exists():
             sleep(0.001)  # polls, because a worker shares no event with its parent
-        refused = request.name == "refused-once" and self.seen[path] < 2
+        refused = request.name == "refused-once" and self.decisions[path] < 2
         if refused:
-            self.now = copy(ENFORCE)  # a new state, as if the missing class had been created
+            self.current_state = copy(ENFORCE)  # a new state, as if the missing class had been created
         outcome = "refused" if refused else "untouched"
         record = Record(path=path, uid=request.uid, mode="enforce", outcome=outcome)
         no = reviews.DenialStatus(message="no class")
@@ -67,7 +67,7 @@ class Running(SimpleNamespace):
     async def connect(self, peer="127.0.0.1"):
         """Open a connection that is closed at the end of the test."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls, local_addr=(peer, 0))
-        self.held.append(writer)
+        self.writers.append(writer)
         return reader, writer
 
     async def post(self, body=REVIEW, path="/mutate?timeout=3s", **kwargs):
@@ -89,10 +89,10 @@ HEAD = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nC
 
 async def connections_with(running, count, data):
     """Open connections, and send these bytes on each."""
-    held = []
+    connections = []
     for _ in range(count):
         reader, writer = await running.connect()
         writer.write(data)
         await writer.drain()
-        held.append((reader, writer))
-    return held
+        connections.append((reader, writer))
+    return connections

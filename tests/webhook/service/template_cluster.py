@@ -1,4 +1,4 @@
-"""The template controller on an embedded cluster that records writes, and the pods and workloads that it serves."""
+"""The template controller on an embedded cluster that records writes, and pods with signed templates."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ KEY = b"k" * 32
 STATE = State(fleet=Inventory.gather([CLASS], [SLICE], [NODE]), keys=(KEY,))
 
 
-def spec(count=1):
+def template_spec(count=1):
     request = {
         "name": "gpu",
         "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": count},
@@ -31,48 +31,48 @@ def spec(count=1):
     return {"spec": {"devices": {"requests": [request]}}}
 
 
-def translated(name="p", count=1, key=KEY, namespace="default", signed_for="", *, followed=True):
-    """Return a pod as the webhook leaves it; `followed` adds the label that selects the pod for the controller."""
-    wanted = spec(count)
-    made = template.name_of(wanted)
-    value = gpu_pod(limits={}, name=name, namespace=namespace)
+def translated_pod(name="p", count=1, key=KEY, namespace="default", signed_for="", *, followed=True):
+    """Return a pod as the webhook translates it; `followed` adds the label of the pods that the controller watches."""
+    wanted_spec = template_spec(count)
+    template_name = template.name_of(wanted_spec)
+    manifest = gpu_pod(limits={}, name=name, namespace=namespace)
     original = json.dumps({"containers": {"main": {"nvidia.com/gpu": str(count)}}})
-    value["metadata"]["annotations"] = {ORIGINAL: original}
+    manifest["metadata"]["annotations"] = {ORIGINAL: original}
     if followed:
-        value["metadata"]["labels"] = {WAITS_LABEL: "true"}
-    signed = template.sign({made: wanted}, key, template.identify_raw(value, signed_for or namespace))
-    value["metadata"]["annotations"]["drawbridge.dev/templates"] = signed
-    value["spec"]["resourceClaims"] = [{"name": "drawbridge-gpu", "resourceClaimTemplateName": made}]
-    return value
+        manifest["metadata"]["labels"] = {WAITS_LABEL: "true"}
+    signed = template.sign({template_name: wanted_spec}, key, template.identify_raw(manifest, signed_for or namespace))
+    manifest["metadata"]["annotations"]["drawbridge.dev/templates"] = signed
+    manifest["spec"]["resourceClaims"] = [{"name": "drawbridge-gpu", "resourceClaimTemplateName": template_name}]
+    return manifest
 
 
 class Recorder(Embedded):
-    """A cluster that counts writes of templates, and is killed at one of them if `dies_at` is set."""
+    """A cluster that records writes of templates. The process is killed at the write with the number `dies_at`."""
 
     def __init__(self):
         super().__init__()
         self.writes = []
-        self.dies_at, self.after = 0, False
+        self.dies_at, self.dies_after_write = 0, False
 
-    async def _write(self, what, name, go):
-        self.writes.append((what, name))
+    async def _write(self, verb, name, write):
+        self.writes.append((verb, name))
         dies = len(self.writes) == self.dies_at
-        if dies and not self.after:
+        if dies and not self.dies_after_write:
             raise Killed
-        result = await go()
+        result = await write()
         if dies:
             raise Killed
         return result
 
     async def create(self, resource, obj, namespace=None, **kwargs):
-        go = partial(super().create, resource, obj, namespace, **kwargs)
+        write = partial(super().create, resource, obj, namespace, **kwargs)
         if resource.id != resources.RESOURCE_CLAIM_TEMPLATES.id or "managed-by" not in str(obj):
-            return await go()
-        return await self._write("create", obj["metadata"]["name"], go)
+            return await write()
+        return await self._write("create", obj["metadata"]["name"], write)
 
     async def delete(self, resource, name, *args, **kwargs):
-        go = partial(super().delete, resource, name, *args, **kwargs)
-        return await (self._write("delete", name, go) if kwargs.get("uid") else go())
+        write = partial(super().delete, resource, name, *args, **kwargs)
+        return await (self._write("delete", name, write) if kwargs.get("uid") else write())
 
 
 class Killed(BaseException):
@@ -82,9 +82,9 @@ class Killed(BaseException):
 @asynccontextmanager
 async def running(cluster, state=STATE, **settings):
     settings = {"grace": 3600.0, "sweep_every": 0.02, "retry_every": 0.02} | settings
-    now = (lambda: state.now) if isinstance(state, Changing) else lambda: state
+    current_state = (lambda: state.current) if isinstance(state, ChangingState) else lambda: state
     controller = Templates(
-        cluster, now, events.Recorder(cluster, "drawbridge-controller"), WebhookMetrics(), **settings
+        cluster, current_state, events.Recorder(cluster, "drawbridge-controller"), WebhookMetrics(), **settings
     )
     task = asyncio.create_task(controller.run())
     try:
@@ -99,29 +99,29 @@ async def templates(cluster):
     return {item.metadata.name: item.spec.spec.devices.requests[0].exactly.count for item in page.items}
 
 
-async def has(cluster, *wanted):
-    await until(lambda: has_templates(cluster, wanted))
+async def wait_for_templates(cluster, *counts):
+    await until(lambda: has_templates(cluster, counts))
 
 
-async def has_templates(cluster, wanted):
-    return sorted((await templates(cluster)).values()) == sorted(wanted)
+async def has_templates(cluster, counts):
+    return sorted((await templates(cluster)).values()) == sorted(counts)
 
 
-def count(controller, action):
+def write_count(controller, action):
     return controller._metrics.registry.get_sample_value("drawbridge_template_writes_total", {"action": action})
 
 
-async def put(cluster, *pods):
+async def create_pods(cluster, *pods):
     for pod in pods:
         await cluster.create(resources.PODS.raw, pod, pod["metadata"].get("namespace", "default"))
 
 
-class Changing:
+class ChangingState:
     """A state that a test can exchange."""
 
     def __init__(self, mode):
-        self.enter(mode)
+        self.set_mode(mode)
 
-    def enter(self, mode, **fields):
+    def set_mode(self, mode, **fields):
         labels = {"default": {"drawbridge.dev/mode": mode}}
-        self.now = msgspec.structs.replace(STATE, namespaces=labels, **fields)
+        self.current = msgspec.structs.replace(STATE, namespaces=labels, **fields)

@@ -29,29 +29,29 @@ POD = {
 
 async def test_an_answer_waits_for_the_template_that_its_pod_names(running):
     running.app._limits = running.app._limits._replace(recheck_delay=3600.0)
-    running.decider.early = 3
+    running.decider.checks_without_template = 3
     status, text = await running.post()
     assert (status, json.loads(text)["response"]["allowed"]) == (200, True)
-    assert running.decider.early == -1
-    assert running.decider.seen["mutate"] == 1
+    assert running.decider.checks_without_template == -1
+    assert running.decider.decisions["mutate"] == 1
 
 
 async def test_an_answer_does_not_wait_forever_for_a_template(running):
     running.app._limits = running.app._limits._replace(recheck_delay=0.05)
-    running.decider.early = 1 << 60
+    running.decider.checks_without_template = 1 << 60
     status, _ = await running.post()
     assert status == 200
     assert running.app._waiting == 0
 
 
-@pytest.mark.parametrize(("stored", "early"), [(("there",), True), (("there", "absent"), False)])
-def test_an_answer_is_early_until_its_awaited_templates_exist(stored, early):
+@pytest.mark.parametrize(("stored", "is_early"), [(("there",), True), (("there", "absent"), False)])
+def test_an_answer_is_early_until_its_awaited_templates_exist(stored, is_early):
     templates = {("ns", name): None for name in stored}
     follower = SimpleNamespace(state=lambda: msgspec.structs.replace(ENFORCE, templates=templates))
     record = Record(path="mutate", uid="u", outcome="translated")
     awaited = (("ns", "there"), ("ns", "absent"))
     outcome = Answer(response=reviews.allow("u"), record=record, awaited_templates=awaited)
-    assert ReviewDecider(None, follower).awaits_template(outcome) is early
+    assert ReviewDecider(None, follower).awaits_template(outcome) is is_early
 
 
 def test_the_metric_of_reviews_documents_every_outcome():
@@ -70,9 +70,9 @@ async def test_a_review_is_answered_and_counted(running):
 
 async def test_reviews_are_timed_in_less_than_a_millisecond(running, monkeypatch):
     loop = asyncio.get_running_loop()
-    begun = loop.time()
+    frozen_time = loop.time()
     with monkeypatch.context() as coarse:
-        coarse.setattr(loop, "time", lambda: begun)
+        coarse.setattr(loop, "time", lambda: frozen_time)
         await running.post()
     assert running.metrics.registry.get_sample_value("drawbridge_review_seconds_sum", {"path": "/mutate"}) > 0
     assert running.app.longest_hold > 0
@@ -81,14 +81,14 @@ async def test_reviews_are_timed_in_less_than_a_millisecond(running, monkeypatch
 async def test_a_refused_review_is_decided_a_second_time(running):
     status, text = await running.post(review_of("refused-once"))
     assert (status, json.loads(text)["response"]["allowed"]) == (200, True)
-    assert running.decider.seen["mutate"] == 2
+    assert running.decider.decisions["mutate"] == 2
 
 
 @pytest.mark.parametrize("running", [DecisionLimits(reviews=1)], indirect=True)
 async def test_a_busy_process_decides_only_once(running):
     status, text = await running.post(review_of("refused-once"))
     assert (status, json.loads(text)["response"]["allowed"]) == (200, False)
-    assert running.decider.seen["mutate"] == 1
+    assert running.decider.decisions["mutate"] == 1
 
 
 async def test_a_connection_serves_many_reviews(running):
@@ -104,7 +104,7 @@ async def test_a_connection_serves_many_reviews(running):
         await reader.readexactly(length)
     writer.close()
     await writer.wait_closed()
-    assert running.decider.seen["mutate"] == 3
+    assert running.decider.decisions["mutate"] == 3
 
 
 @pytest.mark.parametrize(
@@ -142,34 +142,34 @@ async def test_an_endless_decision_in_a_worker_is_killed_and_allowed(running):
 
 @pytest.mark.parametrize("running", [DecisionLimits(inline=0)], indirect=True)
 async def test_the_timeout_warning_does_not_depend_on_the_exhausted_limit(running, monkeypatch):
-    """The load decides which limit is exceeded first, so only the log names the limit."""
+    """Which limit is exceeded first depends on the load, so only the log names the limit."""
     answers = set()
-    for short in ("it took more than 1.5 s", "the worker ended before it had decided", "too many requests wait", ""):
+    for reason in ("it took more than 1.5 s", "the worker ended before it had decided", "too many requests wait", ""):
 
-        async def undecided(*_, short=short, **__):
-            raise Undecided(short)
+        async def undecided(*_, reason=reason, **__):
+            raise Undecided(reason)
 
         monkeypatch.setattr(running.app._pool, "decide", undecided)
         answers.add(await running.post(review_of("p", object=POD)))
-    late = admission.decide_review("mutate", review_of("p", object=POD), ENFORCE, is_out_of_time=lambda: True)
+    late_answer = admission.decide_review("mutate", review_of("p", object=POD), ENFORCE, is_out_of_time=lambda: True)
     [(status, text)] = answers
     assert status == 200
-    assert json.loads(text)["response"]["warnings"] == json.loads(late.body)["response"]["warnings"]
+    assert json.loads(text)["response"]["warnings"] == json.loads(late_answer.body)["response"]["warnings"]
 
 
 @pytest.mark.parametrize("running", [DecisionLimits(inline=0, worker_seconds=30)], indirect=True)
 async def test_one_namespace_does_not_occupy_all_workers(running, tmp_path):
     running.decider.release = tmp_path / "release"
-    slow = [asyncio.create_task(running.post(review_of("held", namespace="theirs"))) for _ in range(6)]
+    held_reviews = [asyncio.create_task(running.post(review_of("held", namespace="theirs"))) for _ in range(6)]
     await until(lambda: running.app._waiting == 6)
     status, text = await running.post(review_of("p", namespace="ours"))
     assert (status, json.loads(text)["response"]) == (200, {"uid": "u", "allowed": True})
-    assert not any(request.done() for request in slow)
+    assert not any(request.done() for request in held_reviews)
     running.decider.release.touch()
-    assert {status for status, _ in await asyncio.gather(*slow)} == {200}
+    assert {status for status, _ in await asyncio.gather(*held_reviews)} == {200}
 
 
-async def test_a_bug_in_a_later_decision_is_answered(running, monkeypatch):
+async def test_a_bug_in_a_later_decision_is_answered_with_500(running, monkeypatch):
     async def broken(*_):
         raise RuntimeError("a bug")
 
@@ -191,55 +191,59 @@ async def test_verbose_readyz_also_lists_harmless_problems(running):
 
 
 @pytest.mark.parametrize("limits", [{}, {"worker_seconds": -1.0}], ids=["second decisions", "timeouts"])
-async def test_second_decisions_and_timeouts_run_in_separate_turns(running, limits, monkeypatch):
-    """Reviews that are refused at the same time wake up at the same time. Together they would delay other reviews."""
-    loop, app, turn, done = asyncio.get_running_loop(), running.app, 0, []
+async def test_second_decisions_and_timeouts_run_in_separate_iterations_of_the_loop(running, limits, monkeypatch):
+    """Reviews that are refused at the same time are decided again at the same time. In one iteration they would delay other reviews."""
+    loop, app, iteration, iterations_of_decisions = asyncio.get_running_loop(), running.app, 0, []
 
-    def count():
-        nonlocal turn
-        turn += 1
-        counting[0] = loop.call_soon(count)
+    def count_iteration():
+        nonlocal iteration
+        iteration += 1
+        next_count[0] = loop.call_soon(count_iteration)
 
     def decide(path, *_):
-        done.append(turn)
+        iterations_of_decisions.append(iteration)
         return Answer(response=reviews.allow("u"), record=Record(path=path, uid="u", outcome="untouched"))
 
-    counting = [loop.call_soon(count)]
+    next_count = [loop.call_soon(count_iteration)]
     app._limits = app._limits._replace(recheck_delay=0.0, **limits)
     monkeypatch.setattr(running.decider, "decide", decide)
     monkeypatch.setattr("webhook.service.app.answer_timeout", decide)
-    first = Answer(response=reviews.allow("u"), record=Record(path="mutate", uid="u", outcome="refused"))
-    decide_later = app._decide_in_worker if limits else partial(app._decide_again, refused=first, earlier_state=None)
+    refused_answer = Answer(response=reviews.allow("u"), record=Record(path="mutate", uid="u", outcome="refused"))
+    decide_later = (
+        app._decide_in_worker if limits else partial(app._decide_again, refused=refused_answer, earlier_state=None)
+    )
     review = _OpenReview("mutate", REVIEW, "", loop.time(), loop.time())
     replies = await asyncio.gather(*(decide_later(review) for _ in range(8)))
-    counting[0].cancel()
+    next_count[0].cancel()
     assert {reply.status for reply in replies} == {200}
-    assert len(done) == 8
-    assert len(set(done)) == 8, "each has its own turn"
+    assert len(iterations_of_decisions) == 8
+    assert len(set(iterations_of_decisions)) == 8, "two decisions ran in the same iteration"
 
 
 @pytest.mark.parametrize("changed", [False, True])
 async def test_a_refusal_is_reconsidered_only_if_the_state_changes(running, monkeypatch, changed):
-    """If the state is the same, the first refusal stands: it had more time, so its text is more complete."""
-    first, second = (
+    """If the state is the same, the first refusal is the answer. It had more time, so its text is more complete."""
+    first_answer, second_answer = (
         Answer(response=reviews.allow(text), record=Record(path="mutate", uid="u", outcome="refused"))
         for text in ("long", "short")
     )
-    monkeypatch.setattr(running.decider, "decide", lambda *_: second)
+    monkeypatch.setattr(running.decider, "decide", lambda *_: second_answer)
     running.app._limits = running.app._limits._replace(recheck_delay=0.0)
-    now = asyncio.get_running_loop().time()
-    review = _OpenReview("mutate", REVIEW, "", now, now)
-    seen = object() if changed else running.decider.state()
-    reply = await running.app._decide_again(review, first, seen)
-    assert reply.body == (second if changed else first).body
+    time = asyncio.get_running_loop().time()
+    review = _OpenReview("mutate", REVIEW, "", time, time)
+    earlier_state = object() if changed else running.decider.state()
+    reply = await running.app._decide_again(review, first_answer, earlier_state)
+    assert reply.body == (second_answer if changed else first_answer).body
 
 
 @pytest.mark.parametrize("last_decision", ["the first, and the state is the same", "the second"])
 @pytest.mark.parametrize("outcome", ["undecided", "refused"])
 async def test_a_decision_without_enough_time_is_left_to_a_worker(running, monkeypatch, outcome, last_decision):
     """A decision that ran out of time must not replace a refusal."""
-    late = Answer(response=reviews.allow("u"), record=Record(path="mutate", uid="u", outcome=outcome), is_late=True)
-    monkeypatch.setattr(running.decider, "decide", lambda *_: late)
+    late_answer = Answer(
+        response=reviews.allow("u"), record=Record(path="mutate", uid="u", outcome=outcome), is_late=True
+    )
+    monkeypatch.setattr(running.decider, "decide", lambda *_: late_answer)
     running.app._limits = running.app._limits._replace(recheck_delay=0.0)
     handed = []
 
@@ -248,11 +252,11 @@ async def test_a_decision_without_enough_time_is_left_to_a_worker(running, monke
         return Reply(200, b"refused", "application/json")
 
     monkeypatch.setattr(running.app, "_decide_in_worker", decide_in_worker)
-    now = asyncio.get_running_loop().time()
-    review = _OpenReview("mutate", REVIEW, "", now, now)
-    earlier = object() if last_decision == "the second" else running.decider.state()
-    assert (await running.app._decide_again(review, late, earlier)).body == b"refused"
-    assert handed == [(review, late)]
+    time = asyncio.get_running_loop().time()
+    review = _OpenReview("mutate", REVIEW, "", time, time)
+    earlier_state = object() if last_decision == "the second" else running.decider.state()
+    assert (await running.app._decide_again(review, late_answer, earlier_state)).body == b"refused"
+    assert handed == [(review, late_answer)]
 
 
 @pytest.mark.parametrize("running", [DecisionLimits(inline=0)], indirect=True)

@@ -27,8 +27,8 @@ from webhook.service.decider import WHOLE_LANGUAGE
 from webhook.state import StateBuilder
 
 LIMITS = DecisionLimits()
-PATIENCE = 300_000  # lines after which `is_out_of_time` returns True; a line takes about 0.05 µs
-UNCHARGED = 130_000  # lines between two charges
+MAX_LINES = 300_000  # executed lines after which `is_out_of_time` returns True; a line takes about 0.05 µs
+MAX_UNCHARGED_LINES = 130_000  # executed lines between two charges
 
 
 def example_state():
@@ -41,42 +41,46 @@ def example_state():
     return builder.state(fresh=True)
 
 
-FLEET = example_state()
+STATE = example_state()
 
 
 def affinity(terms):
-    """A required node affinity with alternatives, each about another label."""
-    made = [{"matchExpressions": [{"key": f"l{i}", "operator": "In", "values": ["x"]}]} for i in range(terms)]
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": made}}}
+    """Return a required node affinity with this number of terms, each with another label."""
+    node_selector_terms = [
+        {"matchExpressions": [{"key": f"l{i}", "operator": "In", "values": ["x"]}]} for i in range(terms)
+    ]
+    return {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": node_selector_terms}}
+    }
 
 
-def constrained(constraints):
-    made = selecting_claim("true", requests=4)
-    made["spec"]["devices"]["constraints"] = [
+def claim_with_constraints(constraints):
+    claim = selecting_claim("true", requests=4)
+    claim["spec"]["devices"]["constraints"] = [
         {"matchAttribute": f"a/b{i}", "requests": [f"r{i % 4}"]} for i in range(constraints)
     ]
-    return made
+    return claim
 
 
 CLAIM = "resource.k8s.io/resourceclaims"
 # Reviews near the size limit of decisions on the event loop.
-MORE = {
+MORE_REVIEWS = {
     "containers": ("mutate", lambda: review(crowded_pod(containers=650))),
     "init containers": ("mutate", lambda: review(crowded_pod(init=650))),
     "MIG keys": ("mutate", lambda: review(crowded_pod(limits={f"nvidia.com/mig-{i % 7 + 1}g.{i}gb": "1" for i in range(1_500)}))),
     "claims": ("mutate", lambda: review(crowded_pod(resourceClaims=[{"name": f"c{i}", "resourceClaimTemplateName": f"t{i}"} for i in range(900)]))),
     "terms of an affinity": ("mutate", lambda: review(crowded_pod(affinity=affinity(700)))),
     "tolerations": ("mutate", lambda: review(crowded_pod(tolerations=[{"key": f"k{i}", "operator": "Exists"} for i in range(1_200)]))),
-    "sizes beside keys of others": ("mutate", lambda: review(crowded_pod(limits={"koordinator.sh/gpu": "100", "rdma/hca": "1"}, containers=250))),
+    "keys of two dialects": ("mutate", lambda: review(crowded_pod(limits={"koordinator.sh/gpu": "100", "rdma/hca": "1"}, containers=250))),
     "models": ("mutate", lambda: review(crowded_pod(limits=GPU, containers=300, annotations={"nvidia.com/use-gputype": ",".join(f"A{i}" for i in range(3_000))}))),
-    "a record, before and after": ("mutate", lambda: recorded(700)),
+    "a record in both objects of an update": ("mutate", lambda: update_with_record(700)),
     "requests": ("validate", lambda: review(selecting_claim("device.driver != 'x'", requests=350), kind=CLAIM)),
-    "constraints": ("validate", lambda: review(constrained(1_250), kind=CLAIM)),
+    "constraints": ("validate", lambda: review(claim_with_constraints(1_250), kind=CLAIM)),
     "a selector": ("validate", lambda: review(selecting_claim("||".join(["device.driver == 'x'"] * 2_000)), kind=CLAIM)),
 }  # fmt: skip
 
 
-def recorded(containers):
+def update_with_record(containers):
     record = json.dumps({"containers": {f"c{i}": GPU for i in range(containers)}})
     annotated = crowded_pod(containers=containers // 4, annotations={"drawbridge.dev/original": record})
     return review(annotated, operation="UPDATE", old=annotated)
@@ -86,68 +90,68 @@ def is_inline(body):
     return len(body) <= LIMITS.inline and count_members(body) <= LIMITS.members
 
 
-INLINE = [name for name, (_, make) in (REVIEWS | CORPUS | MORE).items() if is_inline(make())]
+INLINE = [name for name, (_, make) in (REVIEWS | CORPUS | MORE_REVIEWS).items() if is_inline(make())]
 
 
-class Stretch:
-    """Counts the executed lines, and the most lines between two charges."""
+class LineCounter:
+    """Counts the executed lines, and finds the largest number of lines between two charges."""
 
     def __init__(self):
-        self.total = self.longest = self.began = 0
+        self.total = self.longest = self.last_charge = 0
 
     def trace(self, frame, event, _):
         if event == "call" and frame.f_code is Budget.charge.__code__:
-            self.longest = max(self.longest, self.total - self.began)
-            self.began = self.total
+            self.longest = max(self.longest, self.total - self.last_charge)
+            self.last_charge = self.total
             return None
         self.total += event == "line"
         return self.trace
 
     def skip(self, work):
-        """Return a function that does the work uncounted."""
+        """Return a function that does the work without counting its lines."""
 
-        def uncounted(*args, **named):
+        def uncounted(*args, **kwargs):
             sys.settrace(None)
             try:
-                return work(*args, **named)
+                return work(*args, **kwargs)
             finally:
                 sys.settrace(self.trace)
 
         return uncounted
 
     def measure(self, work):
-        before = sys.gettrace()
+        earlier_trace = sys.gettrace()
         sys.settrace(self.trace)
         try:
             return work()
         finally:
-            sys.settrace(before)
-            self.longest = max(self.longest, self.total - self.began)
+            sys.settrace(earlier_trace)
+            self.longest = max(self.longest, self.total - self.last_charge)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def loaded():
+def import_and_compile():
     """Import and compile everything before the tests, so that the tests do not count it."""
     cel.compile(WHOLE_LANGUAGE)
-    admission.decide_review("mutate", review(crowded_pod()), FLEET)
+    admission.decide_review("mutate", review(crowded_pod()), STATE)
 
 
 @pytest.mark.parametrize("name", INLINE)
 def test_a_decision_executes_few_lines_between_two_charges(name, monkeypatch):
-    path, make = (REVIEWS | CORPUS | MORE)[name]
-    body, seen = make(), Stretch()
-    monkeypatch.setattr(cel, "compile", seen.skip(cel.compile))
-    FLEET.memo.clear()
+    path, make = (REVIEWS | CORPUS | MORE_REVIEWS)[name]
+    body, lines = make(), LineCounter()
+    monkeypatch.setattr(cel, "compile", lines.skip(cel.compile))
+    STATE.memo.clear()
 
     def answer():
         with suppress(ReviewError):
             assert admission.decide_review(
                 path,
                 body,
-                FLEET,
-                is_out_of_time=lambda: seen.total > PATIENCE,
+                STATE,
+                is_out_of_time=lambda: lines.total > MAX_LINES,
                 max_call_steps=LIMITS.loop_seconds * 400_000,
             ).body
 
-    seen.measure(answer)
-    assert seen.longest < UNCHARGED, f"{seen.longest} lines of {seen.total}"
+    lines.measure(answer)
+    assert lines.longest < MAX_UNCHARGED_LINES, f"{lines.longest} lines of {lines.total}"

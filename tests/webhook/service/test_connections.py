@@ -45,7 +45,7 @@ async def test_an_open_review_is_answered_after_the_listener_closes(running):
 
 
 @pytest.mark.parametrize(
-    "rubbish",
+    "garbage",
     [
         b"\x00" * 500,
         b"POST /mutate HTTP/9.9\r\n\r\n",
@@ -57,9 +57,9 @@ async def test_an_open_review_is_answered_after_the_listener_closes(running):
     ],
     ids=["zeros", "version", "long line", "negative length", "bad chunk", "many headers", "HTTP/2"],
 )
-async def test_garbage_on_one_connection_does_not_affect_other_connections(running, rubbish, caplog):
+async def test_garbage_on_one_connection_does_not_affect_other_connections(running, garbage, caplog):
     reader, writer = await running.connect()
-    writer.write(rubbish)
+    writer.write(garbage)
     async with asyncio.timeout(PATIENCE):
         answer = await reader.read(200)
     assert answer == b"" or answer.startswith(b"HTTP/1.")
@@ -78,7 +78,7 @@ async def test_a_client_that_pipelines_requests_gets_only_the_first_answer(runni
     head = HEAD.replace(b"99", str(len(REVIEW)).encode())
     ((reader, writer),) = await connections_with(running, 1, (head + REVIEW) * 50)
     assert (await reader.read()).count(b"HTTP/1.1 200") == 1
-    assert running.decider.seen["mutate"] == 1
+    assert running.decider.decisions["mutate"] == 1
     writer.close()
 
 
@@ -108,7 +108,7 @@ async def test_an_ambiguous_request_is_refused_and_its_connection_closed(running
         answer = await reader.read()
     assert answer.startswith(b"HTTP/1.1 4"), answer
     assert answer.count(b"Content-Length: ") == 1
-    assert running.decider.seen.total() == 0
+    assert running.decider.decisions.total() == 0
     writer.close()
 
 

@@ -30,5 +30,7 @@ print(sorted(set(sys.modules) - before))
 
 
 def test_no_decision_imports_a_module():
-    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=suite.ROOT, capture_output=True, text=True, check=False)
-    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+    process = subprocess.run(
+        [sys.executable, "-c", SCRIPT], cwd=suite.ROOT, capture_output=True, text=True, check=False
+    )
+    assert (process.stdout.strip(), process.stderr) == ("[]", "")

@@ -15,8 +15,8 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture
 def url():
-    few = f"ulimit -n 160; exec {sys.executable} -m bench.webhook.admission webhook"
-    with subprocess.Popen(["bash", "-c", few], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT) as process:  # fmt: skip
+    command = f"ulimit -n 160; exec {sys.executable} -m bench.webhook.admission webhook"
+    with subprocess.Popen(["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT) as process:  # fmt: skip
         try:
             yield process.stdout.readline().strip()
         finally:
@@ -25,9 +25,9 @@ def url():
 
 async def test_connections_that_use_every_descriptor_do_not_lock_callers_out(url):
     host, _, port = url.removeprefix("https://").partition(":")
-    body, held = review(pod({"cpu": "1"})), []
+    body, writers = review(pod({"cpu": "1"})), []
 
-    async def ask(session):
+    async def post_review(session):
         async with session.post(f"{url}/mutate", data=BytesIO(body), headers=JSON) as response:
             await response.read()
             return response.status
@@ -36,9 +36,9 @@ async def test_connections_that_use_every_descriptor_do_not_lock_callers_out(url
         for _ in range(20):
             for _ in range(15):  # connections that never begin a handshake
                 _, writer = await asyncio.open_connection(host, int(port))
-                held.append(writer)
+                writers.append(writer)
             async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=insecure_tls_context())) as session:
-                assert await ask(session) == 200
+                assert await post_review(session) == 200
     finally:
-        for writer in held:
+        for writer in writers:
             writer.transport.abort()

@@ -21,8 +21,8 @@ from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.mode import Mode, mode_of
 
 
-async def following(cluster, check, pace=Pace(), world=None):  # noqa: B008  a Pace is immutable
-    follower = Follower(cluster, world or StateBuilder(Configuration()), pace)
+async def follow(cluster, check, pace=Pace(), builder=None):  # noqa: B008  a Pace is immutable
+    follower = Follower(cluster, builder or StateBuilder(Configuration()), pace)
     task = asyncio.create_task(follower.run())
     try:
         await check(follower)
@@ -32,24 +32,24 @@ async def following(cluster, check, pace=Pace(), world=None):  # noqa: B008  a P
 
 
 async def test_a_relisted_collection_changes_the_stock_once():
-    """After an outage of the API server thousands of claims are new at once. To add them one by one would delay all reviews for seconds."""
+    """After an outage of the API server, thousands of claims may be new. Adding them one by one would delay all reviews for seconds."""
     cluster = Embedded()
 
     async def check(follower):
         await follower.wait_for_sync()
-        before = follower.state().stock
+        earlier_stock = follower.state().stock
         deltas = [Delta(("ns", f"c-{n}"), None, holding(f"c-{n}")) for n in range(100)]
         follower._apply_batch(Batch(tuple(deltas), "9", complete=True))
-        after = follower.state().stock
-        assert len(after.claims) == 100
-        assert after.history.length == before.history.length + 1
+        later_stock = follower.state().stock
+        assert len(later_stock.claims) == 100
+        assert later_stock.history.length == earlier_stock.history.length + 1
         follower._apply_batch(
             Batch((Delta(("ns", "c-7"), holding("c-7"), None), Delta(("ns", "n"), None, holding("n"))), "10")
         )
-        assert {"ns/n"} == follower.state().stock.claims.keys() - after.claims.keys()
-        assert {"ns/c-7"} == after.claims.keys() - follower.state().stock.claims.keys()
+        assert {"ns/n"} == follower.state().stock.claims.keys() - later_stock.claims.keys()
+        assert {"ns/c-7"} == later_stock.claims.keys() - follower.state().stock.claims.keys()
 
-    await following(cluster, check)
+    await follow(cluster, check)
 
 
 async def test_a_kind_missing_on_the_server_does_not_block_readiness():
@@ -65,7 +65,7 @@ async def test_a_kind_missing_on_the_server_does_not_block_readiness():
         assert follower.what_is_unread() == ""
         assert follower.fresh()
 
-    await following(Lacking(), check, Pace(extra=0.05))
+    await follow(Lacking(), check, Pace(extra=0.05))
 
 
 async def test_a_follower_without_device_holders_does_not_watch_resource_claims():
@@ -88,9 +88,9 @@ async def test_a_follower_without_device_holders_does_not_watch_resource_claims(
         await asyncio.gather(task, return_exceptions=True)
         return cluster.followed
 
-    everything, without_claims = await followed(), await followed(holders=False)
-    assert everything - without_claims == {"resourceclaims"}
-    assert without_claims < everything
+    all_kinds, without_claims = await followed(), await followed(holders=False)
+    assert all_kinds - without_claims == {"resourceclaims"}
+    assert without_claims < all_kinds
 
 
 MIXED = {"nvidia.com/gpu": {"prefer": "plugin"}}
@@ -109,25 +109,25 @@ def gpu_pod(name, node, phase="Running"):
 
 async def test_device_usage_is_counted_only_when_a_policy_needs_it():
     cluster = Embedded.holding([gpu_pod("one", "a"), gpu_pod("two", "a"), gpu_pod("ended", "a", "Succeeded")])
-    world = StateBuilder(Configuration())
+    builder = StateBuilder(Configuration())
 
     async def check(follower):
         async with asyncio.timeout(PATIENCE):
             await follower.wait_for_sync()
         assert follower.state().uses is None
-        assert follower.uncounted() == "", "no policy needs the count"
-        world.configure(configured(mixed=MIXED))
-        assert "could not be counted" in follower.uncounted(), "not yet"
+        assert follower.uncounted() == "", "the follower reports a missing count that no policy needs"
+        builder.configure(configured(mixed=MIXED))
+        assert "could not be counted" in follower.uncounted(), "the count is reported as known before pods were read"
         await until(lambda: follower.state().uses is not None)
-        before = follower.state().uses
-        assert before == {"a": {"nvidia.com/gpu": 4 * 10**9}}
+        first_count = follower.state().uses
+        assert first_count == {"a": {"nvidia.com/gpu": 4 * 10**9}}
         assert follower.uncounted() == ""
         await cluster.delete(PODS, "one", "ns")
-        await until(lambda: follower.state().uses != before)
+        await until(lambda: follower.state().uses != first_count)
         assert follower.state().uses == {"a": {"nvidia.com/gpu": 2 * 10**9}}
-        assert before == {"a": {"nvidia.com/gpu": 4 * 10**9}}, "what was handed out never changes"
+        assert first_count == {"a": {"nvidia.com/gpu": 4 * 10**9}}, "a count that was handed out has changed"
 
-    await following(cluster, check, Pace(refresh=0.01), world)
+    await follow(cluster, check, Pace(refresh=0.01), builder)
 
 
 async def test_a_missing_right_to_list_pods_is_only_reported():
@@ -143,7 +143,7 @@ async def test_a_missing_right_to_list_pods_is_only_reported():
         assert follower.fresh()
         assert follower.state().uses is None
 
-    await following(Blind(), check, Pace(refresh=0.01), StateBuilder(configured(mixed=MIXED)))
+    await follow(Blind(), check, Pace(refresh=0.01), StateBuilder(configured(mixed=MIXED)))
 
 
 async def test_a_missing_right_is_reported():
@@ -158,7 +158,7 @@ async def test_a_missing_right_is_reported():
         assert "resourcequotas" in follower.what_is_unread()
         assert not follower.fresh()
 
-    await following(Forbidding(), check)
+    await follow(Forbidding(), check)
 
 
 async def test_a_kind_with_an_unreadable_object_is_incomplete():
@@ -184,11 +184,11 @@ async def test_a_kind_with_an_unreadable_object_is_incomplete():
         await until(lambda: not decider.state().incomplete)
         assert follower.stale() == ""
 
-    await following(cluster, check)
+    await follow(cluster, check)
 
 
 @pytest.mark.parametrize(
-    ("resource", "odd"),
+    ("resource", "unreadable"),
     [
         (NAMESPACES, {"metadata": {"name": "ns"}, "status": "odd"}),
         (RESOURCE_QUOTAS, {"metadata": {"name": "q", "namespace": "ns"}, "spec": {"hard": "much"}}),
@@ -196,12 +196,12 @@ async def test_a_kind_with_an_unreadable_object_is_incomplete():
     ],
     ids=["Namespace", "ResourceQuota", "LimitRange"],
 )
-async def test_a_namespace_with_an_unreadable_object_only_warns(resource, odd):
-    cluster = Embedded.holding([{"apiVersion": "v1", "kind": resource.kind, **odd}])
-    world = StateBuilder(Configuration(msgspec.structs.replace(DEFAULT, mode="enforce")))
+async def test_pods_of_a_namespace_with_an_unreadable_object_are_only_warned(resource, unreadable):
+    cluster = Embedded.holding([{"apiVersion": "v1", "kind": resource.kind, **unreadable}])
+    builder = StateBuilder(Configuration(msgspec.structs.replace(DEFAULT, mode="enforce")))
 
     async def check(follower):
-        decider = ReviewDecider(world, follower)
+        decider = ReviewDecider(builder, follower)
 
         def mode(namespace):
             return mode_of(decider.state(), PodOwner(namespace, "Pod", "p"))
@@ -211,14 +211,14 @@ async def test_a_namespace_with_an_unreadable_object_only_warns(resource, odd):
         assert (mode("ns"), mode("other")) == (Mode.WARN, Mode.ENFORCE)
         assert decider.state() is decider.state()
         assert follower.unsure_namespaces().endswith(f"could not be read: ns ({resource.kind} could not be read)")
-        await cluster.delete(resource, odd["metadata"]["name"], odd["metadata"].get("namespace"))
+        await cluster.delete(resource, unreadable["metadata"]["name"], unreadable["metadata"].get("namespace"))
         await until(lambda: mode("ns") is Mode.ENFORCE)
         assert follower.unsure_namespaces() == ""
 
-    await following(cluster, check, world=world)
+    await follow(cluster, check, builder=builder)
 
 
-async def test_some_namespaces_are_named_and_the_rest_counted():
+async def test_only_some_unreadable_namespaces_are_named_and_the_others_are_counted():
     quotas = [
         {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": f"ns-{n:02}"}, "spec": []}
         for n in range(NAMED + 3)
@@ -230,7 +230,7 @@ async def test_some_namespaces_are_named_and_the_rest_counted():
         assert "ns-04 (ResourceQuota could not be read) and 3 more" in follower.unsure_namespaces()
         assert "ns-05" not in follower.unsure_namespaces()
 
-    await following(Embedded.holding(quotas), check)
+    await follow(Embedded.holding(quotas), check)
 
 
 @pytest.mark.parametrize("broken", [True, False])
@@ -255,13 +255,13 @@ async def test_state_age_grows_only_while_the_api_server_is_away(broken):
                 while follower.age() < 0.6:  # noqa: ASYNC110  time has to pass
                     await asyncio.sleep(0.05)
             else:
-                before = asyncio.get_running_loop().time()
-                many = cluster.watches + 30  # several collections, whose watches end and are opened again
-                while cluster.watches < many:  # noqa: ASYNC110  time has to pass
+                started = asyncio.get_running_loop().time()
+                expected_watches = cluster.watches + 30  # the watches of several collections end and are opened again
+                while cluster.watches < expected_watches:  # noqa: ASYNC110  time has to pass
                     await asyncio.sleep(0.01)
-                assert follower.age() < asyncio.get_running_loop().time() - before
+                assert follower.age() < asyncio.get_running_loop().time() - started
 
-    await following(cluster, check)
+    await follow(cluster, check)
 
 
 class Silent(Embedded):
@@ -277,10 +277,10 @@ async def test_readiness_names_the_assumed_feature_gates():
         await follower.wait_for_sync()
         assert "DRAConsumableCapacity (on by default)" in follower.assumed_gates()
 
-    await following(Silent(), check)
+    await follow(Silent(), check)
 
-    async def sure(follower):
+    async def check_reported(follower):
         await follower.wait_for_sync()
         assert follower.assumed_gates() == ""
 
-    await following(Embedded(), sure)
+    await follow(Embedded(), check_reported)

@@ -1,4 +1,4 @@
-"""A live webhook over TLS with honest and hostile reviews: no honest review is delayed or lost."""
+"""A live webhook over TLS gets honest and hostile reviews. No honest review is delayed or lost."""
 
 import asyncio
 import gc
@@ -13,7 +13,7 @@ import pytest
 
 from tests.webhook.admission.reviews import gpu_pod, review
 from tests.webhook.hostile import CORPUS, REVIEWS
-from tests.webhook.service.processes import running, trust
+from tests.webhook.service.processes import running, trusting_context
 from webhook.admission import answer_timeout
 from webhook.admission import review as reviewing
 
@@ -28,19 +28,19 @@ def freeze_objects():
     gc.freeze()  # permanently: later reviews would otherwise pay for collecting them
 
 
-class Held(list):
-    """The CPU seconds for which each review occupies the loop, by round. Wall-clock time would vary with the load."""
+class LoopTimes(list):
+    """The CPU seconds for which each review occupies the event loop, by round. Wall-clock time would vary with the load."""
 
-    def start(self):
-        """Begin a round. A review is expensive in every round; the machine or the collector disturbs only one."""
+    def start_round(self):
+        """Begin a round. A costly review takes long in every round; the machine or the garbage collector disturbs only one round."""
         self.append([])
 
     def peak(self):
         return min(max(times) for times in self)
 
 
-def held(app, monkeypatch):
-    took = Held()
+def measure_loop_times(app, monkeypatch):
+    loop_times = LoopTimes()
 
     def timed(work):
         def do(*arguments):
@@ -48,14 +48,14 @@ def held(app, monkeypatch):
             try:
                 return work(*arguments)
             finally:
-                if took:
-                    took[-1].append(thread_time() - started)
+                if loop_times:
+                    loop_times[-1].append(thread_time() - started)
 
         return do
 
     monkeypatch.setattr(app, "_review", timed(app._review))
     monkeypatch.setattr("webhook.service.app.answer_timeout", timed(answer_timeout))
-    return took
+    return loop_times
 
 
 async def post(session, url, body):
@@ -64,17 +64,17 @@ async def post(session, url, body):
 
 
 @asynccontextmanager
-async def honest(session, url):
-    """Send small honest reviews, which must all be answered with a patch; at least 8 before the block ends."""
-    stop, seen = asyncio.Event(), []
+async def honest_reviews(session, url):
+    """Send small honest reviews until the block ends, at least 8. Each must be answered with a patch."""
+    stop, answered = asyncio.Event(), []
 
     async def stream():
         body = review(gpu_pod())
-        while not stop.is_set() or len(seen) < 8:
+        while not stop.is_set() or len(answered) < 8:
             status, text = await post(session, f"{url}/mutate", body)
             assert status == 200, text
             assert "patch" in json.loads(text)["response"]
-            seen.append(1)
+            answered.append(1)
             await asyncio.sleep(0.005)
 
     task = asyncio.create_task(stream())
@@ -85,56 +85,56 @@ async def honest(session, url):
         await task
 
 
-@pytest.mark.parametrize("what", REVIEWS)
-async def test_a_hostile_review_is_answered_without_delaying_other_reviews(cluster, what, monkeypatch):
-    path, make = REVIEWS[what]
+@pytest.mark.parametrize("name", REVIEWS)
+async def test_a_hostile_review_is_answered_without_delaying_other_reviews(cluster, name, monkeypatch):
+    path, make = REVIEWS[name]
     body = make()
     async with (
-        running(cluster) as here,
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trust(cluster))) as session,
+        running(cluster) as process,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trusting_context(cluster))) as session,
     ):
-        url = f"https://{here.address}"
-        took = held(here.service.app, monkeypatch)
-        async with honest(session, url):
+        url = f"https://{process.address}"
+        loop_times = measure_loop_times(process.service.app, monkeypatch)
+        async with honest_reviews(session, url):
             for _ in range(3):
-                took.start()
+                loop_times.start_round()
                 status, text = await post(session, f"{url}/{path}", body)
                 assert status in (200, 400), text
                 assert status != 200 or json.loads(text)["response"]["uid"] == "hostile"
-        assert took.peak() <= MAX_CPU
+        assert loop_times.peak() <= MAX_CPU
 
 
-async def test_honest_reviews_survive_a_crowd_of_hostile_reviews(cluster, monkeypatch):
-    # Making them takes half a second, during which the loop must run.
+async def test_many_hostile_reviews_delay_no_honest_review(cluster, monkeypatch):
+    # Making the bodies takes half a second, during which the event loop must run.
     bodies = [(path, await asyncio.to_thread(make)) for path, make in (REVIEWS | CORPUS).values()]
     async with (
-        running(cluster) as here,
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trust(cluster), limit=50)) as session,
+        running(cluster) as process,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trusting_context(cluster), limit=50)) as session,
     ):
-        url = f"https://{here.address}"
-        took = held(here.service.app, monkeypatch)
-        async with honest(session, url):
+        url = f"https://{process.address}"
+        loop_times = measure_loop_times(process.service.app, monkeypatch)
+        async with honest_reviews(session, url):
             for _ in range(2):
-                took.start()
+                loop_times.start_round()
                 answers = await asyncio.gather(*(post(session, f"{url}/{path}", body) for path, body in bodies))
                 assert {status for status, _ in answers} <= {200, 400, 408, 503}
-        assert took.peak() <= MAX_CPU
+        assert loop_times.peak() <= MAX_CPU
 
 
 async def test_a_review_undecided_by_workers_is_allowed_with_a_warning(cluster):
     path, make = REVIEWS["3 MiB of labels"]  # large: a worker decides
     async with (
-        running(cluster) as here,
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trust(cluster))) as session,
+        running(cluster) as process,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trusting_context(cluster))) as session,
     ):
-        app = here.service.app
+        app = process.service.app
         app._limits = app._limits._replace(worker_seconds=0.3)
         app._decider.decide = lambda *_: time.sleep(30)
-        status, text = await post(session, f"https://{here.address}/{path}", make())
+        status, text = await post(session, f"https://{process.address}/{path}", make())
         answer = json.loads(text)["response"]
         assert (status, answer["allowed"], "patch" in answer) == (200, True, False)
         assert "left this pod as it is" in answer["warnings"][0]
-        count = here.service.metrics.registry.get_sample_value
+        count = process.service.metrics.registry.get_sample_value
         assert count("drawbridge_reviews_total", {"path": "/mutate", "mode": "enforce", "outcome": "undecided"}) == 1
         assert count("drawbridge_workers_killed") == 1
 
@@ -143,10 +143,10 @@ async def test_a_pod_is_translated_even_if_its_verdict_times_out(cluster):
     """The translation is complete before the feasibility check begins."""
     gpu_review = review(gpu_pod(limits={"nvidia.com/gpu": "1"}))
     async with (
-        running(cluster) as here,
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trust(cluster))) as session,
+        running(cluster) as process,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trusting_context(cluster))) as session,
     ):
-        app = here.service.app
+        app = process.service.app
         app._limits = app._limits._replace(
             worker_seconds=0.0
         )  # a worker has no time, and the loop has none for the verdict
@@ -156,7 +156,7 @@ async def test_a_pod_is_translated_even_if_its_verdict_times_out(cluster):
             return reviewing.decide_review("mutate", body, state, is_out_of_time=lambda: next(polls, True))
 
         app._decider.decide = late
-        status, text = await post(session, f"https://{here.address}/mutate", gpu_review)
+        status, text = await post(session, f"https://{process.address}/mutate", gpu_review)
         answer = json.loads(text)["response"]
         assert (status, answer["allowed"], "patch" in answer) == (200, True, True)
         assert "drawbridge did not check this pod" in answer["warnings"][0]

@@ -18,9 +18,9 @@ from webhook.translate.translate import Decision
 @pytest.fixture
 def stream():
     root = logging.getLogger()
-    before = root.handlers[:], root.level
+    earlier_settings = root.handlers[:], root.level
     yield io.BytesIO()
-    root.handlers[:], root.level = before
+    root.handlers[:], root.level = earlier_settings
 
 
 def lines(stream):
@@ -54,10 +54,10 @@ def test_a_decision_is_logged_as_one_line_of_json(stream):
 
 
 def test_an_untouched_review_is_logged_at_debug_level_only(stream):
-    quiet = Record(path="mutate", uid="u", outcome="untouched")
-    log.configure("info", stream).write(quiet, 0.0)
+    untouched = Record(path="mutate", uid="u", outcome="untouched")
+    log.configure("info", stream).write(untouched, 0.0)
     assert not stream.getvalue()
-    log.configure("debug", stream).write(quiet, 0.0)
+    log.configure("debug", stream).write(untouched, 0.0)
     assert lines(stream)[-1]["level"] == "debug"
 
 
@@ -74,14 +74,14 @@ def test_other_loggers_write_json_too_with_extras_and_exceptions(stream):
 
 
 def test_control_and_invisible_characters_are_escaped_in_the_log(stream):
-    odd = "ü 模 \x1b[2J\x7f\x9b2J\x85\u202e\u2028\u200b"
+    unprintable = "ü 模 \x1b[2J\x7f\x9b2J\x85\u202e\u2028\u200b"
     decisions = log.configure("info", stream)
-    decisions.write(record(problems=(odd, odd * 3000)), 0.0)
-    logging.getLogger("drawbridge.test").warning("%s", odd, extra={"pod": odd})
+    decisions.write(record(problems=(unprintable, unprintable * 3000)), 0.0)
+    logging.getLogger("drawbridge.test").warning("%s", unprintable, extra={"pod": unprintable})
     text = stream.getvalue().decode()
     assert [character for character in text if not character.isprintable() and character != "\n"] == []
     _, last = lines(stream)
-    assert (last["msg"], last["pod"]) == (odd, odd)
+    assert (last["msg"], last["pod"]) == (unprintable, unprintable)
     assert "ü 模" in text
 
 
@@ -91,22 +91,22 @@ def test_without_a_stream_nothing_is_written_and_nothing_breaks():
 
 def test_long_log_lines_are_cut_and_stay_valid_json(stream):
     decisions = log.configure("info", stream)
-    many = record()
-    decisions.write(msgspec.structs.replace(many, decisions=many.decisions * 5_000), 0.0)
+    long_record = record()
+    decisions.write(msgspec.structs.replace(long_record, decisions=long_record.decisions * 5_000), 0.0)
     decisions.write(record(problems=("ü" * 1_000_000,)), 0.0)
     logging.getLogger("x").warning("y" * 1_000_000)
-    listed, cut, other = lines(stream)
+    listed, cut_record, cut_message = lines(stream)
     assert len(listed["decisions"]) == log.MAX_DECISIONS
     assert listed["problems"] == ["4968 more decisions on this object are not listed here"]
-    assert cut["msg"] == other["msg"] == "a line was cut"
+    assert cut_record["msg"] == cut_message["msg"] == "a line was cut"
     assert all(len(line) < 2 * log.LONGEST + 1000 for line in stream.getvalue().splitlines())
 
 
 @pytest.fixture
 def pipe(stream):
-    """Yield both ends of a pipe. Only the test reads from it."""
-    theirs, ours = os.pipe()
-    with os.fdopen(theirs, "rb", 0) as reader, os.fdopen(ours, "wb") as writer:
+    """Yield both ends of a pipe that only the test reads."""
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end, "rb", 0) as reader, os.fdopen(write_end, "wb") as writer:
         yield reader, writer
 
 
@@ -128,18 +128,20 @@ def test_a_stalled_log_collector_blocks_nothing_and_losses_are_counted(pipe, let
     for _ in range(count):
         decisions.write(record(problems=("x" * letters,)), 0.0)
     logging.getLogger("a.b").warning("neither does this")
-    *whole, torn = read(reader).split(b"\n")
-    assert whole
-    assert all(json.loads(line)["uid"] == "u" for line in whole)
-    assert bool(torn) is (letters > select.PIPE_BUF), "what goes out in one piece goes out whole"
+    *complete_lines, torn_line = read(reader).split(b"\n")
+    assert complete_lines
+    assert all(json.loads(line)["uid"] == "u" for line in complete_lines)
+    assert bool(torn_line) is (letters > select.PIPE_BUF), (
+        "a line that one write can hold was torn, or a longer line was not"
+    )
     decisions.write(record(), 0.0)
-    after = read(reader)
-    assert after.startswith(b"\n") is bool(torn), "the line that was torn ends before the next one"
-    lost, last = after.strip().split(b"\n")
-    assert json.loads(lost)["lines"] == count + 1 - len(whole)
+    later_output = read(reader)
+    assert later_output.startswith(b"\n") is bool(torn_line), "the torn line does not end before the next line"
+    lost, last = later_output.strip().split(b"\n")
+    assert json.loads(lost)["lines"] == count + 1 - len(complete_lines)
     assert json.loads(last)["uid"] == "u"
     decisions.write(record(), 0.0)
-    assert json.loads(read(reader))["uid"] == "u", "the loss is logged once"
+    assert json.loads(read(reader))["uid"] == "u", "the number of lost lines is logged twice"
 
 
 def test_log_lines_of_any_length_arrive_whole_through_a_pipe(pipe):
@@ -159,14 +161,14 @@ def test_a_closed_log_pipe_fails_no_review(pipe):
 
 
 def test_concurrent_log_writes_raise_nothing_and_keep_lines_whole(pipe):
-    """A thread of a watch may log while a decision is logged. An exception would fail the review."""
+    """A thread of a watch may log while the event loop logs a decision. An exception would fail the review."""
     reader, writer = pipe
     decisions = log.configure("info", writer)
-    threads, each, length = 4, 25, 5_000  # each longer than a piece, all together less than a pipe holds
+    threads, lines_per_thread, length = 4, 25, 5_000  # each line needs several writes; the pipe has room for all lines
     received = []
 
     def write():
-        for _ in range(each):
+        for _ in range(lines_per_thread):
             decisions.write(record(problems=("x" * length,)), 0.0)
 
     def collect():
@@ -183,4 +185,4 @@ def test_concurrent_log_writes_raise_nothing_and_keep_lines_whole(pipe):
         writing.result()
     logged = [json.loads(line) for line in b"".join(received).splitlines() if line]
     lost = sum(line.get("lines", 0) for line in logged)
-    assert len([line for line in logged if line.get("uid") == "u"]) + lost == threads * each
+    assert len([line for line in logged if line.get("uid") == "u"]) + lost == threads * lines_per_thread

@@ -1,4 +1,4 @@
-"""Pods that were admitted while the webhook was away: reported, and evicted within limits where that is enabled."""
+"""Pods that were admitted while the webhook was away are reported. If enabled, they are also evicted, at a limited rate."""
 
 import re
 
@@ -71,8 +71,8 @@ NOT_MISSED = {
 
 @pytest.mark.parametrize("case", NOT_MISSED)
 def test_other_pods_are_not_reported_as_missed(case):
-    pod, known = NOT_MISSED[case]
-    assert find_missed(wire.convert(pod, Pod), known) is None
+    pod, webhook_state = NOT_MISSED[case]
+    assert find_missed(wire.convert(pod, Pod), webhook_state) is None
 
 
 # The pod's request, the node's resources besides nvidia.com/gpu, and the intended resource.
@@ -92,42 +92,42 @@ MISSPELT = [
 ]
 
 
-@pytest.mark.parametrize(("limits", "allocatable", "meant"), MISSPELT)
-def test_an_unknown_resource_name_is_found_with_the_likely_name(limits, allocatable, meant):
+@pytest.mark.parametrize(("limits", "allocatable", "expected"), MISSPELT)
+def test_an_unknown_resource_name_is_found_with_the_likely_name(limits, allocatable, expected):
     node = wire.convert({"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}, Node)
-    known = msgspec.structs.replace(state(), fleet=Inventory.gather([CLASS], [SLICE], [node]))
-    assert find_unknown(wire.convert(pending_pod(limits=limits), Pod), known) == meant
-    assert find_unknown(wire.convert(pending_pod(limits=limits, conditions=()), Pod), known) == meant
+    webhook_state = msgspec.structs.replace(state(), fleet=Inventory.gather([CLASS], [SLICE], [node]))
+    assert find_unknown(wire.convert(pending_pod(limits=limits), Pod), webhook_state) == expected
+    assert find_unknown(wire.convert(pending_pod(limits=limits, conditions=()), Pod), webhook_state) == expected
 
 
-UNKNOWN = {"nvdia.com/gpu": "1"}
+UNKNOWN_RESOURCE = {"nvdia.com/gpu": "1"}
 
 
 def with_spec(**fields):
-    pod = pending_pod(limits=UNKNOWN)
+    pod = pending_pod(limits=UNKNOWN_RESOURCE)
     return pod | {"spec": pod["spec"] | fields}
 
 
-NOT_JUDGED = {
+NOT_CHECKED = {
     "on a node": (with_spec(nodeName="n"), state()),
     "gated": (with_spec(schedulingGates=[{"name": "g"}]), state()),
-    "being deleted": (pending_pod(limits=UNKNOWN, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), state()),
-    "the state is stale": (pending_pod(limits=UNKNOWN), state(confirmed=False)),
-    "no node is known": (pending_pod(limits=UNKNOWN), msgspec.structs.replace(state(), fleet=Inventory.gather([CLASS], [SLICE], []))),
+    "being deleted": (pending_pod(limits=UNKNOWN_RESOURCE, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), state()),
+    "the state is stale": (pending_pod(limits=UNKNOWN_RESOURCE), state(confirmed=False)),
+    "no node is known": (pending_pod(limits=UNKNOWN_RESOURCE), msgspec.structs.replace(state(), fleet=Inventory.gather([CLASS], [SLICE], []))),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", NOT_JUDGED)
-def test_names_are_unjudged_if_uncertain_or_without_effect(case):
-    pod, known = NOT_JUDGED[case]
-    assert find_unknown(wire.convert(pod, Pod), known) == {}
+@pytest.mark.parametrize("case", NOT_CHECKED)
+def test_names_are_not_checked_if_uncertain_or_without_effect(case):
+    pod, webhook_state = NOT_CHECKED[case]
+    assert find_unknown(wire.convert(pod, Pod), webhook_state) == {}
 
 
 async def test_a_misspelt_name_is_reported_to_the_author_once():
     cluster = Evicting()
-    skipped = pending_pod("skipped", limits=UNKNOWN, metadata={"labels": {SKIP_LABEL: "true"}})
+    skipped = pending_pod("skipped", limits=UNKNOWN_RESOURCE, metadata={"labels": {SKIP_LABEL: "true"}})
     await create_pods(
-        cluster, pending_pod(limits=UNKNOWN), skipped, pending_pod("other", limits={"example.com/x": "1"})
+        cluster, pending_pod(limits=UNKNOWN_RESOURCE), skipped, pending_pod("other", limits={"example.com/x": "1"})
     )
     controller = controller_of(cluster, evict=60)
     for _ in range(3):
@@ -149,14 +149,14 @@ def test_the_policy_admits_the_controllers_events():
 @pytest.mark.parametrize(("mode", "events"), [("enforce", 1), ("warn", 1), ("observe", 0), ("off", 0)])
 async def test_a_misspelt_name_is_reported_only_in_warning_modes(mode, events):
     cluster = Evicting()
-    await create_pods(cluster, pending_pod(limits=UNKNOWN, owner=None))
-    await controller_of(cluster, known=state(mode=mode)).check()
+    await create_pods(cluster, pending_pod(limits=UNKNOWN_RESOURCE, owner=None))
+    await controller_of(cluster, webhook_state=state(mode=mode)).check()
     messages = [item.message for item in (await cluster.list(resources.EVENTS)).items]
     assert messages == ["no node has nvdia.com/gpu: did you mean nvidia.com/gpu? Create the pod again with that name"] * events  # fmt: skip
 
 
 class Evicting(Embedded):
-    """A cluster that answers evictions with a given error, and records them."""
+    """A cluster that records evictions and answers them with an error, if there is one."""
 
     def __init__(self, answer=None):
         super().__init__()
@@ -182,11 +182,13 @@ async def create_pods(cluster, *pods):
         await cluster.patch(resources.PODS, pod["metadata"]["name"], patch, namespace, subresource="status")
 
 
-def controller_of(cluster, *, evict=0, known=None, refused=None):
-    known = known or state()
-    known.configuration.file = msgspec.structs.replace(known.configuration.file, evict_missed_pods=evict)
+def controller_of(cluster, *, evict=0, webhook_state=None, refused=None):
+    webhook_state = webhook_state or state()
+    webhook_state.configuration.file = msgspec.structs.replace(
+        webhook_state.configuration.file, evict_missed_pods=evict
+    )
     recorder = Recorder(cluster, "drawbridge-controller", instance="c")
-    return MissedPods(cluster, lambda: known, recorder, WebhookMetrics(), refused=refused)
+    return MissedPods(cluster, lambda: webhook_state, recorder, WebhookMetrics(), refused=refused)
 
 
 async def events_of(cluster):
@@ -212,7 +214,7 @@ async def test_evictions_are_limited_per_minute_to_reported_controlled_pods():
     mirror = {**OWNER, "kind": "Node", "uid": "node"}
     await create_pods(
         cluster,
-        *(pending_pod(f"p{at}") for at in range(5)),
+        *(pending_pod(f"p{index}") for index in range(5)),
         pending_pod("bare", owner=None),
         pending_pod("static", owner=mirror),
     )
@@ -229,7 +231,7 @@ async def test_evictions_are_limited_per_minute_to_reported_controlled_pods():
     assert not {"bare", "static"} & set(paths)
 
 
-async def test_an_owner_whose_replacement_is_missed_again_is_left_alone():
+async def test_no_pod_is_evicted_if_an_earlier_eviction_of_its_owner_did_not_help():
     cluster = Evicting()
     await create_pods(cluster, pending_pod())
     controller = controller_of(cluster, evict=60)
@@ -243,13 +245,13 @@ async def test_a_clock_ahead_of_the_server_causes_no_extra_eviction():
     cluster = Evicting()
     controller = controller_of(cluster, evict=60)
     for second, name in ((10, "p0"), (12, "p1"), (11, "p2"), (13, "next")):
-        cluster._api._identity = msgspec.structs.replace(cluster._api._identity, now=lambda at=second: f"2020-01-01T00:00:{at}Z")  # fmt: skip
+        cluster._api._identity = msgspec.structs.replace(cluster._api._identity, now=lambda seconds=second: f"2020-01-01T00:00:{seconds}Z")  # fmt: skip
         if name == "next":
             for _ in range(2):
                 await controller.check()
-            assert len(cluster.evicted) == 3, "those that were there at the first eviction"
-            for gone in ("p0", "p1", "p2"):
-                await cluster.delete(resources.PODS, gone, "default")
+            assert len(cluster.evicted) == 3, "a pod that existed at the first eviction was not evicted"
+            for evicted_name in ("p0", "p1", "p2"):
+                await cluster.delete(resources.PODS, evicted_name, "default")
         await create_pods(cluster, pending_pod(name))
     for _ in range(3):
         await controller.check()
@@ -261,7 +263,7 @@ async def test_a_clock_ahead_of_the_server_causes_no_extra_eviction():
 )
 async def test_a_refused_eviction_does_not_stop_the_controller(answer, attempts):
     cluster = Evicting(answer)
-    await create_pods(cluster, *(pending_pod(f"p{at}") for at in range(3)))
+    await create_pods(cluster, *(pending_pod(f"p{index}") for index in range(3)))
     controller = controller_of(cluster, evict=60)
     await controller.check()
     await controller.check()
@@ -270,21 +272,23 @@ async def test_a_refused_eviction_does_not_stop_the_controller(answer, attempts)
 
 async def test_a_namespace_full_of_missed_pods_hides_no_other_namespace():
     cluster = Evicting()
-    await create_pods(cluster, *(pending_pod(f"a{at:03}", "a") for at in range(2 * EVENTS)), pending_pod("only", "z"))
+    await create_pods(
+        cluster, *(pending_pod(f"a{index:03}", "a") for index in range(2 * EVENTS)), pending_pod("only", "z")
+    )
     controller = controller_of(cluster)
     await controller.check()
-    first = await events_of(cluster)
-    assert len(first) == EVENTS
-    assert ("z", "only", "NotTranslated") in first
+    first_events = await events_of(cluster)
+    assert len(first_events) == EVENTS
+    assert ("z", "only", "NotTranslated") in first_events
     await controller.check()
     await controller.check()
     assert len(await events_of(cluster)) == 2 * EVENTS + 1
 
 
-async def test_pods_beyond_the_limit_of_a_check_are_judged_later(monkeypatch):
+async def test_pods_beyond_the_limit_of_a_check_are_examined_later(monkeypatch):
     monkeypatch.setattr(missed_pods, "JUDGED", 3)
     cluster = Evicting()
-    await create_pods(cluster, *(pending_pod(f"p{at}") for at in range(5)))
+    await create_pods(cluster, *(pending_pod(f"p{index}") for index in range(5)))
     controller = controller_of(cluster)
     await controller.check()
     assert len(await events_of(cluster)) == 3
@@ -295,19 +299,19 @@ async def test_pods_beyond_the_limit_of_a_check_are_judged_later(monkeypatch):
 DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "drawbridge-controller"}, "spec": {}}
 
 
-async def administered(*pods, refused=None):
-    """A cluster with the controller's Deployment, and a controller without any DeviceClass."""
+async def cluster_with_deployment(*pods, refused=None):
+    """Return a cluster with the controller's Deployment, and a controller that knows no DeviceClass."""
     cluster = Evicting()
     await cluster.create(resources.NAMESPACES, {"metadata": {"name": "drawbridge-system"}})
     await cluster.create(resources.DEPLOYMENTS, DEPLOYMENT, "drawbridge-system")
     await create_pods(cluster, *pods)
-    known = msgspec.structs.replace(state(), fleet=Inventory.gather([], [SLICE], [NODE]))
-    return cluster, controller_of(cluster, known=known, refused=refused)
+    webhook_state = msgspec.structs.replace(state(), fleet=Inventory.gather([], [SLICE], [NODE]))
+    return cluster, controller_of(cluster, webhook_state=webhook_state, refused=refused)
 
 
 async def test_admin_problems_are_reported_once_on_the_controller_deployment():
     denial = stated(Code.NO_CLASS, "DeviceClass x does not exist", "ask an administrator")
-    cluster, controller = await administered(
+    cluster, controller = await cluster_with_deployment(
         pending_pod("p"), pending_pod("q"), refused={("Deployment", ("a", name)): denial for name in ("web", "worker")}
     )
     for _ in range(3):
@@ -327,14 +331,14 @@ async def test_admin_problems_are_reported_once_on_the_controller_deployment():
 
 async def test_admin_events_are_limited_per_namespace_and_in_total():
     def denials(namespace):
-        return {("Job", (namespace, f"j{at}")): stated(Code.NO_CLASS, f"{namespace} {at}") for at in range(50)}
+        return {("Job", (namespace, f"j{index}")): stated(Code.NO_CLASS, f"{namespace} {index}") for index in range(50)}
 
     refused = denials("hostile")
-    cluster, controller = await administered(refused=refused)
+    cluster, controller = await cluster_with_deployment(refused=refused)
     await controller.check()
     assert len((await cluster.list(resources.EVENTS)).items) == OF_NAMESPACE
-    for at in range(2 * EVENTS):
-        refused |= denials(f"n{at}")
+    for index in range(2 * EVENTS):
+        refused |= denials(f"n{index}")
     await controller.check()
     await controller.check()
     assert len((await cluster.list(resources.EVENTS)).items) == EVENTS

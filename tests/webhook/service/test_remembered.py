@@ -27,7 +27,7 @@ from webhook import names
 from webhook.service.decider import ReviewDecider
 from webhook.state import StateBuilder
 
-CLAIMS = 16  # claims that are created and deleted
+CLAIMS = 16  # the number of names of claims that are created and deleted
 KEYS = b"k" * 32, b"o" * 32
 PATIENCE = 60.0
 PACKAGES = ("allocator", "cluster", "dra", "runtime", "webhook")
@@ -52,11 +52,11 @@ LIMITS = (
 NAMESPACES = {"ns": {}, "other": {}, "warned": {names.MODE_LABEL: "warn"}, "off": {names.MODE_LABEL: "off"}}
 CLASS = "gpu.nvidia.com"
 # The content of a foreign template with a name of ours.
-ANOTHER = {"spec": {"devices": {"requests": [{"name": "x", "exactly": {"deviceClassName": CLASS}}]}}}
+FOREIGN_SPEC = {"spec": {"devices": {"requests": [{"name": "x", "exactly": {"deviceClassName": CLASS}}]}}}
 
 
 def fleet():
-    """The objects of the example fleet, by kind and name."""
+    """Return the objects of the example fleet by kind, namespace and name."""
     objects = {}
     for document in manifests.read([EXAMPLES / "fleet"]):
         resource = resources.resource_of(document.object)
@@ -73,17 +73,17 @@ FLEET = fleet()
 SLICES = tuple(key for key in FLEET if key[0] == "ResourceSlice")
 
 
-class World:
-    """A cluster that changes: its objects, and the builder of a webhook that follows it."""
+class ChangingCluster:
+    """The objects of a cluster that changes, and the state builder of a webhook that follows the changes."""
 
-    def __init__(self, chance, configuration):
-        self.chance, self.configuration = chance, configuration
+    def __init__(self, rng, configuration):
+        self.rng, self.configuration = rng, configuration
         self.keys = KEYS[:1]
-        # A part of the fleet, so small that one claim or one node matters.
-        away = chance.choice([(), SLICES, SLICES[1:], SLICES[:-1]])
-        self.objects = {key: obj for key, obj in FLEET.items() if key not in away or chance.random() < 0.3}
+        # The fleet is so small that one claim or one node affects answers.
+        absent_keys = rng.choice([(), SLICES, SLICES[1:], SLICES[:-1]])
+        self.objects = {key: obj for key, obj in FLEET.items() if key not in absent_keys or rng.random() < 0.3}
         self.fresh = True
-        self.followed = self.read()
+        self.following_builder = self.read()
 
     def read(self):
         """Return what a freshly started webhook reads."""
@@ -98,132 +98,134 @@ class World:
 
     def put(self, obj):
         self.objects[type(obj).__name__, obj.metadata.namespace, obj.metadata.name] = obj
-        self.followed.update_objects([obj])
+        self.following_builder.update_objects([obj])
 
     def drop(self, key):
         if key in self.objects:
-            self.followed.update_objects([], [self.objects.pop(key)])
+            self.following_builder.update_objects([], [self.objects.pop(key)])
 
     def change(self, template):
         """Change the cluster at random; `template` is the name of a pod's template."""
-        chance = self.chance
-        match chance.randrange(12):
+        rng = self.rng
+        match rng.randrange(12):
             case 0 | 8 | 9:
                 self.put(self.claim())
             case 1:
-                self.drop(("ResourceClaim", "ns", f"c{chance.randrange(CLAIMS)}"))
+                self.drop(("ResourceClaim", "ns", f"c{rng.randrange(CLAIMS)}"))
             case 10:
                 self.put(self.another_class())
             case 2 | 3:
-                key = chance.choice([key for key in FLEET if key[0] in ("DeviceClass", "Node", "ResourceSlice")])
+                key = rng.choice([key for key in FLEET if key[0] in ("DeviceClass", "Node", "ResourceSlice")])
                 if key in self.objects:
                     self.drop(key)
                 else:
                     self.put(FLEET[key])
             case 4:
-                self.keys = chance.choice([KEYS[:1], KEYS, KEYS[::-1]])
-                self.followed.learn(keys=self.keys)
+                self.keys = rng.choice([KEYS[:1], KEYS, KEYS[::-1]])
+                self.following_builder.learn(keys=self.keys)
             case 5 if template:
                 metadata = {"name": template, "namespace": "ns"}
-                self.put(wire.convert({"metadata": metadata, "spec": ANOTHER}, ResourceClaimTemplate))
+                self.put(wire.convert({"metadata": metadata, "spec": FOREIGN_SPEC}, ResourceClaimTemplate))
             case 6 if template:
                 self.drop(("ResourceClaimTemplate", "ns", template))
             case 7:
                 self.fresh = not self.fresh
             case _:
-                node = chance.choice([obj for obj in self.objects.values() if isinstance(obj, Node)])
-                plain = {"metadata": {"name": node.metadata.name}, "spec": {"unschedulable": chance.random() < 0.5}}
+                node = rng.choice([obj for obj in self.objects.values() if isinstance(obj, Node)])
+                plain = {"metadata": {"name": node.metadata.name}, "spec": {"unschedulable": rng.random() < 0.5}}
                 self.put(wire.convert(plain, Node))
 
     def another_class(self):
-        """Return a class with other selectors: none, or one that selects no device or some."""
-        key = self.chance.choice([key for key in FLEET if key[0] == "DeviceClass"])
-        expression = self.chance.choice(["false", "device.driver != ''", "!device.allowMultipleAllocations"])
-        selectors = self.chance.choice([[], [{"cel": {"expression": expression}}]])
+        """Return a DeviceClass without selectors, or with one that selects no devices or some."""
+        key = self.rng.choice([key for key in FLEET if key[0] == "DeviceClass"])
+        expression = self.rng.choice(["false", "device.driver != ''", "!device.allowMultipleAllocations"])
+        selectors = self.rng.choice([[], [{"cel": {"expression": expression}}]])
         return wire.convert({"metadata": {"name": key[2]}, "spec": {"selectors": selectors}}, DeviceClass)
 
     def claim(self):
-        """A claim that holds a device, or none."""
-        chance = self.chance
+        """Return a claim to which a device is allocated or not."""
+        rng = self.rng
         slices = [obj.spec for obj in self.objects.values() if isinstance(obj, ResourceSlice) and obj.spec.devices]
         status = {}
-        if slices and chance.random() < 0.85:
-            slice_ = chance.choice(slices)
-            device = chance.choice(slice_.devices).name
+        if slices and rng.random() < 0.85:
+            slice_ = rng.choice(slices)
+            device = rng.choice(slice_.devices).name
             result = {"request": "r", "driver": slice_.driver, "pool": slice_.pool.name, "device": device}
             status = {"allocation": {"devices": {"results": [result]}}}
-        metadata = {"name": f"c{chance.randrange(CLAIMS)}", "namespace": "ns"}
+        metadata = {"name": f"c{rng.randrange(CLAIMS)}", "namespace": "ns"}
         requests = [{"name": "r", "exactly": {"deviceClassName": CLASS}}]
         return wire.convert(
             {"metadata": metadata, "spec": {"devices": {"requests": requests}}, "status": status}, ResourceClaim
         )
 
 
-class Authors:
+class RandomReviews:
     """Draws reviews of new pods, forged pods, earlier pods, and pods that the webhook has changed."""
 
-    def __init__(self, chance):
-        self.chance = chance
-        self.earlier = []  # the pods that were sent
-        self.answered = []  # the changed pod, and its namespace
-        self.template = ""  # the latest template of a pod
+    def __init__(self, rng):
+        self.rng = rng
+        self.earlier = []  # the requests that were sent
+        self.answered = []  # pods with the webhook's patch, and their namespaces
+        self.template = ""  # the name of the latest template
 
     def request(self):
-        """The arguments of the next review."""
-        chance = self.chance
-        if self.earlier and chance.random() < 0.4:  # a pod equal to an earlier one, as controllers create them
-            again = dict(chance.choice(self.earlier[-4:]))
-            if chance.random() < 0.3:
-                again["dryRun"] = not again["dryRun"]
-            if chance.random() < 0.3:
-                renamed = again["obj"]["metadata"] | {"name": f"p{chance.randrange(3)}"}
-                again["obj"] = again["obj"] | {"metadata": renamed}
-            return again
-        namespace = chance.choice(["ns", "ns", "ns", *NAMESPACES])
-        made = {
+        """Return the arguments of the next review."""
+        rng = self.rng
+        if self.earlier and rng.random() < 0.4:  # a pod equal to an earlier one, as controllers create them
+            repeated_request = dict(rng.choice(self.earlier[-4:]))
+            if rng.random() < 0.3:
+                repeated_request["dryRun"] = not repeated_request["dryRun"]
+            if rng.random() < 0.3:
+                renamed = repeated_request["obj"]["metadata"] | {"name": f"p{rng.randrange(3)}"}
+                repeated_request["obj"] = repeated_request["obj"] | {"metadata": renamed}
+            return repeated_request
+        namespace = rng.choice(["ns", "ns", "ns", *NAMESPACES])
+        new_request = {
             "obj": self.pod(),
             "namespace": namespace,
-            "dryRun": chance.random() < 0.2,
-            "userInfo": {"username": chance.choice(["", "alice", "system:serviceaccount:kube-system:replicaset"])},
+            "dryRun": rng.random() < 0.2,
+            "userInfo": {"username": rng.choice(["", "alice", "system:serviceaccount:kube-system:replicaset"])},
         }
-        if self.answered and chance.random() < 0.25:  # a pod that another webhook has changed, or an update
-            made["obj"], made["namespace"] = chance.choice(self.answered)
-            if chance.random() < 0.5:
-                made |= {"operation": "UPDATE", "old": made["obj"], "obj": self.applied_again(made["obj"])}
-        if chance.random() < 0.05:
-            made |= chance.choice([{"sub": "status"}, {"operation": "DELETE"}, {"resource": "deployments"}])
-        self.earlier.append(made)
-        return made
+        if self.answered and rng.random() < 0.25:  # a pod that another webhook has changed, or an update
+            new_request["obj"], new_request["namespace"] = rng.choice(self.answered)
+            if rng.random() < 0.5:
+                new_request |= {
+                    "operation": "UPDATE",
+                    "old": new_request["obj"],
+                    "obj": self.applied_again(new_request["obj"]),
+                }
+        if rng.random() < 0.05:
+            new_request |= rng.choice([{"sub": "status"}, {"operation": "DELETE"}, {"resource": "deployments"}])
+        self.earlier.append(new_request)
+        return new_request
 
     def applied_again(self, pod):
         """Return a translated pod with the keys of its manifest added again."""
         changed = json.loads(json.dumps(pod))
-        changed["spec"]["containers"][0].setdefault("resources", {})["limits"] = dict(self.chance.choice(LIMITS))
+        changed["spec"]["containers"][0].setdefault("resources", {})["limits"] = dict(self.rng.choice(LIMITS))
         return changed
 
     def pod(self):
-        chance = self.chance
-        containers = [self.container(f"c{i}") for i in range(chance.choice([1, 1, 1, 2]))]
+        rng = self.rng
+        containers = [self.container(f"c{i}") for i in range(rng.choice([1, 1, 1, 2]))]
         spec = {"containers": containers, "schedulerName": "default-scheduler"}
-        if chance.random() < 0.15:
+        if rng.random() < 0.15:
             spec["initContainers"] = [self.container("i")]
-        if chance.random() < 0.1:
+        if rng.random() < 0.1:
             spec["serviceAccountName"] = "trainer"
-        if chance.random() < 0.1:
-            named = chance.choice([{"resourceClaimName": "c1"}, {"resourceClaimTemplateName": self.template or "t"}])
-            spec["resourceClaims"] = [{"name": "mine", **named}]
-        if chance.random() < 0.1:
-            spec |= chance.choice(
-                [{"nodeName": "train-1"}, {"nodeSelector": {"nvidia.com/gpu.product": "A100-SHARED"}}]
-            )
-        metadata = {"labels": self.labels()} if chance.random() < 0.5 else {}
-        metadata |= {"annotations": self.annotations()} if chance.random() < 0.5 else {}
-        metadata |= chance.choice([{"name": f"p{chance.randrange(3)}"}, {"generateName": "p-"}])
+        if rng.random() < 0.1:
+            reference = rng.choice([{"resourceClaimName": "c1"}, {"resourceClaimTemplateName": self.template or "t"}])
+            spec["resourceClaims"] = [{"name": "mine", **reference}]
+        if rng.random() < 0.1:
+            spec |= rng.choice([{"nodeName": "train-1"}, {"nodeSelector": {"nvidia.com/gpu.product": "A100-SHARED"}}])
+        metadata = {"labels": self.labels()} if rng.random() < 0.5 else {}
+        metadata |= {"annotations": self.annotations()} if rng.random() < 0.5 else {}
+        metadata |= rng.choice([{"name": f"p{rng.randrange(3)}"}, {"generateName": "p-"}])
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
     def container(self, name):
-        limits = dict(self.chance.choice(LIMITS))
-        env = [{"name": "A", "value": str(self.chance.randrange(3))}]
+        limits = dict(self.rng.choice(LIMITS))
+        env = [{"name": "A", "value": str(self.rng.randrange(3))}]
         return {"name": name, "image": "x", "resources": {"limits": limits, "requests": dict(limits)}, "env": env}
 
     def labels(self):
@@ -234,10 +236,10 @@ class Authors:
             "kueue.x-k8s.io/queue-name": ["q"],
             "app": ["a", "b"],
         }
-        return self.some(words)
+        return self.choose_some(words)
 
     def annotations(self):
-        """Some of our annotations, real or forged, of this pod or of another, and some of other owners."""
+        """Return some of our annotations, genuine or forged, of this or another pod, and some annotations of others."""
         words = {
             names.ORIGINAL: ["{}", '{"containers":{"c0":{"nvidia.com/gpu":"1"}}}', "x"],
             names.TEMPLATES: ["v2 00 {}", "v1 x", "", "no words", "v2"],
@@ -246,17 +248,19 @@ class Authors:
             "nvidia.com/use-gputype": ["A100", "L40S"],
             "note": ["x", "y" * 3000],
         }
-        chosen = self.some(words)
-        if self.answered and self.chance.random() < 0.5:
-            real, _ = self.chance.choice(self.answered)
-            chosen |= self.some({key: [value] for key, value in real["metadata"].get("annotations", {}).items()})
-        return chosen
+        annotations_ = self.choose_some(words)
+        if self.answered and self.rng.random() < 0.5:
+            answered_pod, _ = self.rng.choice(self.answered)
+            annotations_ |= self.choose_some(
+                {key: [value] for key, value in answered_pod["metadata"].get("annotations", {}).items()}
+            )
+        return annotations_
 
-    def some(self, words):
-        return {key: self.chance.choice(values) for key, values in words.items() if self.chance.random() < 0.3}
+    def choose_some(self, words):
+        return {key: self.rng.choice(values) for key, values in words.items() if self.rng.random() < 0.3}
 
-    def take(self, request, outcome):
-        """Record the outcome for a pod."""
+    def record(self, request, outcome):
+        """Record the patched pod and its template, which later reviews use."""
         patch = json.loads(outcome.body)["response"].get("patch")
         if patch:
             pod = jsonpatch.apply_patch(request["obj"], json.loads(base64.b64decode(patch)))
@@ -270,9 +274,9 @@ def caches():
     by_name = {}
     for name, module in sys.modules.items():
         if name.partition(".")[0] in PACKAGES:
-            for its, value in vars(module).items():
+            for attribute, value in vars(module).items():
                 if isinstance(value, Cache | _lru_cache_wrapper):
-                    by_name[f"{name}.{its}"] = value
+                    by_name[f"{name}.{attribute}"] = value
     return by_name
 
 
@@ -282,7 +286,7 @@ def forget_everything():
         cache.clear() if isinstance(cache, Cache) else cache.cache_clear()
 
 
-def webhook():
+def new_decider():
     return ReviewDecider(None, None)
 
 
@@ -296,27 +300,27 @@ CONFIGURATIONS = {
 }
 
 
-def differing(seed, count, configuration):
-    """Return the differences to the answers of a freshly started webhook, as request, answer, and fresh answer."""
-    chance = random.Random(seed)
-    world, authors, decider = World(chance, configured(**configuration)), Authors(chance), webhook()
-    wrong = []
+def differences_to_fresh_webhook(seed, count, configuration):
+    """Return the answers that differ from those of a freshly started webhook: each with its request and the fresh answer."""
+    rng = random.Random(seed)
+    cluster, reviews, decider = ChangingCluster(rng, configured(**configuration)), RandomReviews(rng), new_decider()
+    differences = []
     for number in range(count):
-        for _ in range(chance.randrange(3)):
-            world.change(authors.template)
-        request = authors.request()
-        path = "validate" if chance.random() < 0.1 else "mutate"
-        now = world.state(world.followed)
-        bodies = [review(request["obj"], **_rest(request), uid=f"uid-{number}-{turn}") for turn in range(2)]
-        answers = [_attempt(decider, path, body, now) for body in bodies]
+        for _ in range(rng.randrange(3)):
+            cluster.change(reviews.template)
+        request = reviews.request()
+        path = "validate" if rng.random() < 0.1 else "mutate"
+        state = cluster.state(cluster.following_builder)
+        bodies = [review(request["obj"], **_rest(request), uid=f"uid-{number}-{attempt}") for attempt in range(2)]
+        answers = [_attempt(decider, path, body, state) for body in bodies]
         forget_everything()
-        for body, given in zip(bodies, answers, strict=True):
-            anew = _attempt(webhook(), path, body, world.state(world.read()))
-            if given != anew:
-                wrong.append((request, given, anew))
-        if not isinstance(anew, tuple | str):
-            authors.take(request, anew)
-    return wrong
+        for body, answer in zip(bodies, answers, strict=True):
+            fresh_answer = _attempt(new_decider(), path, body, cluster.state(cluster.read()))
+            if answer != fresh_answer:
+                differences.append((request, answer, fresh_answer))
+        if not isinstance(fresh_answer, tuple | str):
+            reviews.record(request, fresh_answer)
+    return differences
 
 
 def _rest(request):
@@ -332,8 +336,8 @@ def _attempt(decider, path, body, state):
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_caches_change_no_answer(name):
-    wrong = differing(name, draws(100), CONFIGURATIONS[name])
-    assert not wrong, (len(wrong), wrong[0])
+    differences = differences_to_fresh_webhook(name, draws(100), CONFIGURATIONS[name])
+    assert not differences, (len(differences), differences[0])
 
 
 def test_the_caches_are_found_and_all_of_them_are_cleared():
@@ -347,7 +351,7 @@ def test_the_caches_are_found_and_all_of_them_are_cleared():
         "dra.cel.selector._COMPILED",
         "dra.quantity._cached_parse",
     }
-    differing("some", 10, WHOLE)
+    differences_to_fresh_webhook("some", 10, WHOLE)
     forget_everything()
     assert not [
         name
@@ -356,9 +360,9 @@ def test_the_caches_are_found_and_all_of_them_are_cleared():
     ]
 
 
-def fails_once(error, kept, into):
-    """Return a method of a memo that fails at the first call, as after an interrupted write."""
-    inner = getattr(kept, into)
+def fails_once(error, cache_class, method):
+    """Return a method of a cache that fails at its first call, as after an interrupted write."""
+    inner = getattr(cache_class, method)
     failed = []
 
     def failing(self, *args, **kwargs):
@@ -372,27 +376,29 @@ def fails_once(error, kept, into):
 
 @pytest.mark.parametrize("error", [KeyError("half"), TypeError("half"), MemoryError(), RecursionError()], ids=repr)
 @pytest.mark.parametrize(
-    ("kept", "into"), [(FleetMemo, "query"), (CompileCache, "__init__"), (PageCache, "keep")], ids=str
+    ("cache_class", "method"), [(FleetMemo, "query"), (CompileCache, "__init__"), (PageCache, "keep")], ids=str
 )
-def test_a_failing_cache_costs_no_answer(monkeypatch, caplog, error, kept, into):
-    world = World(random.Random(1), configured(**WHOLE, **CLAIMED))
+def test_a_failing_cache_costs_no_answer(monkeypatch, caplog, error, cache_class, method):
+    cluster = ChangingCluster(random.Random(1), configured(**WHOLE, **CLAIMED))
     body = review({"metadata": {"name": "p"}, "spec": {"containers": [GPU_CONTAINER]}})
-    fresh = webhook().decide("mutate", body, world.state(world.read()), PATIENCE)
+    fresh = new_decider().decide("mutate", body, cluster.state(cluster.read()), PATIENCE)
     assert fresh.record.outcome == "translated"
-    monkeypatch.setattr(kept, into, fails_once(error, kept, into))
-    state = world.state(world.followed)
-    assert webhook().decide("mutate", body, state, PATIENCE) == fresh
+    monkeypatch.setattr(cache_class, method, fails_once(error, cache_class, method))
+    state = cluster.state(cluster.following_builder)
+    assert new_decider().decide("mutate", body, state, PATIENCE) == fresh
     assert "decided again without cached results" in caplog.text
     monkeypatch.undo()
-    assert webhook().decide("mutate", body, state, PATIENCE) == fresh, "nothing half written is left"
+    assert new_decider().decide("mutate", body, state, PATIENCE) == fresh, (
+        "a partly written entry was left in the cache"
+    )
 
 
 def test_an_error_that_persists_without_caches_is_raised(monkeypatch):
     def failing(*_, **__):
         raise KeyError("always")
 
-    world = World(random.Random(1), configured(**WHOLE, **CLAIMED))
+    cluster = ChangingCluster(random.Random(1), configured(**WHOLE, **CLAIMED))
     monkeypatch.setattr(FleetMemo, "query", failing)
     body = review({"metadata": {"name": "p"}, "spec": {"containers": [GPU_CONTAINER]}})
     with pytest.raises(KeyError, match="always"):
-        webhook().decide("mutate", body, world.state(world.followed), PATIENCE)
+        new_decider().decide("mutate", body, cluster.state(cluster.following_builder), PATIENCE)

@@ -34,14 +34,14 @@ async def peer_at(running, address):
 async def test_one_peer_does_not_occupy_all_waiting_places(running, tmp_path):
     running.decider.release = tmp_path / "release"
     async with peer_at(running, "127.0.0.2") as stranger:
-        many = [asyncio.create_task(stranger.post(review_of("held", namespace=f"ns{n}"))) for n in range(9)]
-        await until(lambda: sum(request.done() for request in many) == 3)
+        stranger_reviews = [asyncio.create_task(stranger.post(review_of("held", namespace=f"ns{n}"))) for n in range(9)]
+        await until(lambda: sum(request.done() for request in stranger_reviews) == 3)
         assert running.app._waiting == 6
-        ours = asyncio.create_task(running.post(review_of("held", namespace="ours")))
+        own_review = asyncio.create_task(running.post(review_of("held", namespace="ours")))
         await until(lambda: running.app._waiting == 7)
         running.decider.release.touch()
-        assert sorted([status for status, _ in await asyncio.gather(*many)]) == [200] * 6 + [503] * 3
-        assert (await ours)[0] == 200
+        assert sorted([status for status, _ in await asyncio.gather(*stranger_reviews)]) == [200] * 6 + [503] * 3
+        assert (await own_review)[0] == 200
     assert not running.app._waiting_of_peer
 
 
@@ -63,12 +63,12 @@ async def test_incomplete_requests_do_not_block_a_review(running):
 @pytest.mark.parametrize("running", [DecisionLimits(reviews=1, inline=0, worker_seconds=30)], indirect=True)
 async def test_too_many_waiting_reviews_are_answered_with_503(running, tmp_path):
     running.decider.release = tmp_path / "release"
-    held = asyncio.create_task(running.post(review_of("held")))
+    held_review = asyncio.create_task(running.post(review_of("held")))
     await until(lambda: running.app._waiting == 1)
     assert (await running.post())[0] == 503
-    assert not held.done()
+    assert not held_review.done()
     running.decider.release.touch()
-    assert (await held)[0] == 200
+    assert (await held_review)[0] == 200
 
 
 @pytest.mark.parametrize("running", [DecisionLimits(queue_wait=0.01, crowd=1, loop_seconds=1)], indirect=True)
@@ -78,37 +78,37 @@ async def test_a_review_in_a_long_queue_is_answered_with_503(running):
     data = HEAD.replace(b"99", str(len(review)).encode()) + review
     for _, writer in connections:
         writer.write(data)
-    # Client and server share one loop, so most reviews have arrived when the server answers the first one.
+    # Client and server share one event loop, so most reviews have arrived when the server answers the first one.
     answers = [await reader.readline() for reader, _ in connections]
     assert {line.split()[1] for line in answers} == {b"200", b"503"}
 
 
 @pytest.mark.parametrize("running", [Limits(bytes=5000, deadline=30)], indirect=True)
 async def test_too_many_bytes_of_bodies_drop_the_oldest_body(running):
-    long = HEAD.replace(b"99", b"4000") + b" " * 3000
-    (old,) = await connections_with(running, 1, long)
+    incomplete_request = HEAD.replace(b"99", b"4000") + b" " * 3000
+    (old_connection,) = await connections_with(running, 1, incomplete_request)
     await until(lambda: running.app._listener.body_bytes == 3000)
-    (new,) = await connections_with(running, 1, long)
-    assert (await old[0].readline()).startswith(b"HTTP/1.1 503")
-    new[1].write(b" " * 1000)
-    assert (await new[0].readline()).startswith(b"HTTP/1.1 400")
+    (new_connection,) = await connections_with(running, 1, incomplete_request)
+    assert (await old_connection[0].readline()).startswith(b"HTTP/1.1 503")
+    new_connection[1].write(b" " * 1000)
+    assert (await new_connection[0].readline()).startswith(b"HTTP/1.1 400")
     assert running.app._listener.body_bytes == 0
 
 
 @pytest.mark.parametrize("running", [Limits(bytes=5000, deadline=60)], indirect=True)
 @pytest.mark.linux("127.0.0.2 is an address of the loopback")
 async def test_the_dropped_body_is_of_the_peer_with_most_bytes(running):
-    long = HEAD.replace(b"99", b"4000")
+    head_of_large_body = HEAD.replace(b"99", b"4000")
     reader, writer = await running.connect()
     writer.write(HEAD.replace(b"99", b"1600") + b" " * 1500)
     await until(lambda: running.app._listener.body_bytes == 1500)
-    others = [await running.connect("127.0.0.2") for _ in range(2)]
-    others[0][1].write(long + b" " * 3000)
+    other_connections = [await running.connect("127.0.0.2") for _ in range(2)]
+    other_connections[0][1].write(head_of_large_body + b" " * 3000)
     await until(lambda: running.app._listener.body_bytes == 4500)
-    others[1][1].write(long + b" " * 3000)
-    assert (await others[0][0].readline()).startswith(b"HTTP/1.1 503")
+    other_connections[1][1].write(head_of_large_body + b" " * 3000)
+    assert (await other_connections[0][0].readline()).startswith(b"HTTP/1.1 503")
     writer.write(b" " * 100)
-    assert (await reader.readline()).startswith(b"HTTP/1.1 400"), "its body was read to the end"
+    assert (await reader.readline()).startswith(b"HTTP/1.1 400"), "the body was not read to its end"
 
 
 @pytest.mark.parametrize("running", [Limits(deadline=0.05, head=0.05, flush=0.05)], indirect=True)
@@ -141,7 +141,7 @@ async def test_a_client_that_is_still_sending_can_read_the_answer(running):
 @pytest.mark.parametrize("running", [Limits(quiet=3, idle=3, handshake=3)], indirect=True)
 async def test_silent_connections_are_closed_in_every_phase(running):
     raw, writer = await asyncio.open_connection("127.0.0.1", running.port)
-    running.held.append(writer)
+    running.writers.append(writer)
     ((quiet, _),) = await connections_with(running, 1, b"")
     ((idle, _),) = await connections_with(running, 1, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
     async with asyncio.timeout(PATIENCE):
@@ -160,8 +160,8 @@ async def test_a_full_connection_limit_does_not_lock_other_clients_out(running):
     for _ in range(5):
         assert (await running.post())[0] == 200
     async with (
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=running.tls)) as other,
-        other.post(f"{running.url}/mutate", data=REVIEW, headers=JSON) as response,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=running.tls)) as other_session,
+        other_session.post(f"{running.url}/mutate", data=REVIEW, headers=JSON) as response,
     ):
         assert response.status == 200
     assert len(running.app._listener.connections) <= 8
@@ -184,11 +184,11 @@ async def test_idle_connections_of_an_address_make_room_for_new_ones(running):
         lambda: [connection.phase for connection in running.app._listener.connections] == [ConnectionPhase.IDLE] * 3
     )
     for connection in running.app._listener.connections:
-        connection.since -= 10.0  # time has passed
+        connection.since -= 10.0  # as if it had been idle for 10 s
     ((reader, writer),) = await connections_with(running, 1, HEAD + b"{")
     await connections_with(running, 2, HEAD + b"{")
     writer.write(b" " * 98)
-    assert (await reader.readline()).startswith(b"HTTP/1.1 400"), "its body was read to the end"
+    assert (await reader.readline()).startswith(b"HTTP/1.1 400"), "the body was not read to its end"
 
 
 async def test_accepting_continues_after_a_lack_of_descriptors(running, monkeypatch):

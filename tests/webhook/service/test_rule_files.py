@@ -1,4 +1,4 @@
-"""Files with rules of an administrator: a rejected file is reported with line and column, in bounded time, and the old rules stay."""
+"""A file with rules of an administrator that is rejected is reported with line and column, in bounded time. The old rules stay in force."""
 
 import asyncio
 
@@ -19,15 +19,15 @@ from webhook.state.configuration import read_configuration
 BEGIN = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
 ROW = "  - {name: our.org/gpu, meaning: GPUs, role: count}\n"
 TABLE = BEGIN + "dialects:\n- name: ours\n  title: Ours\n  keys:\n" + ROW
-CONCEALED = "((a{1,100}){1,100}){1,100}"
+COSTLY_PATTERN = "((a{1,100}){1,100}){1,100}"
 
 
 def row(**members):
     return TABLE + "  - " + "\n    ".join(f"{key}: {value}" for key, value in members.items()) + "\n"
 
 
-BESIDE = {"name": "our.org/a", "meaning": "m", "place": "annotation", "role": "cores"}
-# The content of a file, and the line that the error names (None: any line).
+ANNOTATION_ROW = {"name": "our.org/a", "meaning": "m", "place": "annotation", "role": "cores"}
+# The content of a file, and the line that the error names; None if it may name any line.
 HOSTILE = {
     "nested flows": (TABLE + "joint: " + "[" * 20_000 + "]" * 20_000, 8),
     "nested mappings": (TABLE + "meanings: " + "{a: " * 20_000 + "b" + "}" * 20_000, 8),
@@ -35,12 +35,12 @@ HOSTILE = {
     "rows": (TABLE + "".join(f"  - {{name: our.org/x{i}, meaning: m, role: count}}\n" for i in range(20_000)), 3),
     "tables": (BEGIN + "dialects:\n" + "".join(f"- {{name: t{i}, title: t, keys: []}}\n" for i in range(5_000)), 3),
     "fields": (TABLE + "".join(f"f{i}: 1\n" for i in range(5_000)), 8),
-    "a long name": (row(**BESIDE | {"name": "our.org/" + "x" * 500_000}), 8),
-    "a long expression": (row(**BESIDE, expression="1" + "+1" * 500_000), 12),
-    "a deep expression": (row(**BESIDE, expression="(" * 500 + "1" + ")" * 500), 12),
-    "a costly pattern": (row(**BESIDE, expression=f"value.matches('{CONCEALED}') ? 1 : 2"), 12),
-    "loops in loops": (row(**BESIDE, expression="value.split('').map(a, value.split('').map(b, a + b)).size()"), 12),
-    "a number without end": (row(**BESIDE, most="9" * 100_000), 12),
+    "a long name": (row(**ANNOTATION_ROW | {"name": "our.org/" + "x" * 500_000}), 8),
+    "a long expression": (row(**ANNOTATION_ROW, expression="1" + "+1" * 500_000), 12),
+    "a deep expression": (row(**ANNOTATION_ROW, expression="(" * 500 + "1" + ")" * 500), 12),
+    "a costly pattern": (row(**ANNOTATION_ROW, expression=f"value.matches('{COSTLY_PATTERN}') ? 1 : 2"), 12),
+    "loops in loops": (row(**ANNOTATION_ROW, expression="value.split('').map(a, value.split('').map(b, a + b)).size()"), 12),
+    "a number without end": (row(**ANNOTATION_ROW, most="9" * 100_000), 12),
     "binary": ("\x00\x01\x02", 1),
 }  # fmt: skip
 
@@ -51,20 +51,20 @@ def test_a_hostile_file_is_rejected_and_the_old_rules_stay(name, tmp_path):
     file = tmp_path / "rules.yaml"
     file.write_text(TABLE)
     source = Source(str(file))
-    good = source.current
+    accepted = source.current
     file.write_text(content)
     assert not source.reload()
-    assert source.current is good
+    assert source.current is accepted
     with pytest.raises(ConfigurationError) as caught:
         load_configuration(str(file))
-    first = caught.value.problems[0]
-    assert line in (None, first.line)
-    assert first.line
-    assert first.message
+    first_problem = caught.value.problems[0]
+    assert line in (None, first_problem.line)
+    assert first_problem.line
+    assert first_problem.message
     assert len(source.notes()["configuration"]) < 500
 
 
-def mistyped(number):
+def file_with_mistakes(number):
     return BEGIN + "meanings:\n" + "".join(f"  our.org/{i}: x\n" for i in range(number))
 
 
@@ -72,7 +72,7 @@ def test_only_the_first_of_many_mistakes_are_reported(tmp_path):
     file = tmp_path / "rules.yaml"
     file.write_text(TABLE)
     source = Source(str(file))
-    file.write_text(mistyped(5_000))
+    file.write_text(file_with_mistakes(5_000))
     assert not source.reload()
     *_, last = source.problem.splitlines()
     assert last == "and 9900 more"  # each has an unknown key and an unknown meaning
@@ -84,18 +84,18 @@ async def test_reviews_go_on_while_a_large_file_is_read(tmp_path):
     file = tmp_path / "rules.yaml"
     file.write_text(TABLE)
     source = Source(str(file), every=0.0)
-    heard = []
-    following = asyncio.create_task(source.follow(heard.append))
-    replace(file, mistyped(40_000))
+    configurations = []
+    following = asyncio.create_task(source.follow(configurations.append))
+    replace(file, file_with_mistakes(40_000))
     async with asyncio.timeout(PATIENCE):
         while not source.problem:  # noqa: ASYNC110  it is told by a thread
             await asyncio.sleep(0.01)
         replace(file, TABLE + "mode: warn\n")
-        while not heard:  # noqa: ASYNC110
+        while not configurations:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     following.cancel()
-    assert heard[0].file.mode == "warn"
-    assert source.current is heard[0]
+    assert configurations[0].file.mode == "warn"
+    assert source.current is configurations[0]
 
 
 def test_a_file_with_the_maximum_number_of_rows_is_read(tmp_path):
@@ -107,10 +107,10 @@ def test_a_file_with_the_maximum_number_of_rows_is_read(tmp_path):
 @given(FILES)
 @settings(max_examples=draws(100), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture])  # fmt: skip
 def test_any_file_is_accepted_or_rejected_with_its_position(tmp_path, file):
-    whole = {**HEAD, **file}
+    complete_file = {**HEAD, **file}
     path = tmp_path / "rules.yaml"
-    path.write_text(manifests.dump([whole]))
-    _, findings = read_configuration(whole)
+    path.write_text(manifests.dump([complete_file]))
+    _, findings = read_configuration(complete_file)
     problems = problems_of(path)
     assert {problem.pointer for problem in problems} == {finding.path for finding in findings}
     lines = path.read_text().splitlines()
@@ -135,9 +135,9 @@ RULES = [path.read_text() for path in sorted((EXAMPLES / "rules").glob("*/rules.
 @given(st.sampled_from(RULES), st.data())
 @settings(max_examples=draws(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_typo_is_accepted_or_reported_with_its_line(tmp_path, text, data):
-    at = data.draw(st.integers(0, len(text) - 1))
-    typed = data.draw(st.sampled_from(["", " ", "x", ":", "'", "-", "\t", "{", "\n", "0", "#", "&", "*", "é"]))
+    position = data.draw(st.integers(0, len(text) - 1))
+    inserted = data.draw(st.sampled_from(["", " ", "x", ":", "'", "-", "\t", "{", "\n", "0", "#", "&", "*", "é"]))
     path = tmp_path / "rules.yaml"
-    path.write_text(text[:at] + typed + text[at + data.draw(st.integers(0, 2)) :])
+    path.write_text(text[:position] + inserted + text[position + data.draw(st.integers(0, 2)) :])
     problems = [problem for problem in problems_of(path) if "this one holds" not in problem.message]
     assert all(problem.message and problem.line for problem in problems)

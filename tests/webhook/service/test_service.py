@@ -9,70 +9,70 @@ from cluster.patch import Merge, apply_json_patch
 from runtime.http import Address
 from tests.waiting import until
 from tests.webhook.admission.reviews import gpu_pod
-from tests.webhook.service.processes import QUICK, fill, post, running, text, trust
+from tests.webhook.service.processes import QUICK_PACE, fill, get_text, post, running, trusting_context
 from webhook.claims import template
 from webhook.service.pace import Pace
 
 
 async def test_a_listening_process_has_read_the_whole_cluster(cluster):
-    async with running(cluster) as here:
-        answer = await post(cluster, here.address, gpu_pod())
+    async with running(cluster) as process:
+        answer = await post(cluster, process.address, gpu_pod())
         assert answer["patchType"] == "JSONPatch"
-        status, body = await text(f"https://{here.address}/readyz", await trust(cluster))
+        status, body = await get_text(f"https://{process.address}/readyz", await trusting_context(cluster))
         assert (status, body) == (200, "[+]cluster ok\n[+]certificate ok\n")
 
 
 async def test_a_controllers_metrics_port_reports_readiness_and_quarantined_objects(cluster):
-    async with running(cluster, reviews=False) as here:
-        where = f"http://{here.metrics}/readyz"
-        assert await text(where) == (200, "[+]cluster ok\n[+]certificate ok\n")
-        here.service.quarantine.hold(("deployments.apps", "default", "hostile"), RecursionError("too deep"))
-        assert "hostile" not in (await text(where))[1]
-        status, body = await text(f"{where}?verbose")
-        assert status == 200, "all replicas would have the same, so none of them leaves the Service"
+    async with running(cluster, reviews=False) as process:
+        url = f"http://{process.metrics}/readyz"
+        assert await get_text(url) == (200, "[+]cluster ok\n[+]certificate ok\n")
+        process.service.quarantine.hold(("deployments.apps", "default", "hostile"), RecursionError("too deep"))
+        assert "hostile" not in (await get_text(url))[1]
+        status, body = await get_text(f"{url}?verbose")
+        assert status == 200, "a quarantined object would make all replicas unready"
         assert "[!]objects processed: set aside: deployments.apps default/hostile: RecursionError: too deep" in body
-        assert "drawbridge_quarantined_objects 1.0" in (await text(f"http://{here.metrics}/metrics"))[1]
+        assert "drawbridge_quarantined_objects 1.0" in (await get_text(f"http://{process.metrics}/metrics"))[1]
 
 
 async def test_a_review_leads_to_a_created_template(cluster):
-    async with running(cluster) as here:
-        answer = await post(cluster, here.address, gpu_pod(), namespace="default")
+    async with running(cluster) as process:
+        answer = await post(cluster, process.address, gpu_pod(), namespace="default")
         stored = apply_json_patch(gpu_pod() | {"metadata": {"name": "p", "namespace": "default"}}, tuple(json.loads(base64.b64decode(answer["patch"]))))  # fmt: skip
         await cluster.create(resources.PODS.raw, stored, "default")
         name = stored["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
 
-        async def made():
+        async def has_template():
             page = await cluster.list(resources.RESOURCE_CLAIM_TEMPLATES)
             return [item.metadata.name for item in page.items] == [name]
 
-        await until(made)
+        await until(has_template)
 
 
-async def test_a_short_grace_period_is_kept(cluster):
+async def test_a_short_grace_period_is_not_prolonged_by_the_sweep_interval(cluster):
     spec = {"spec": {"devices": {}}}
-    left = template.object_of(template.name_of(spec), spec["spec"], "default")
-    await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES, left, "default")
+    unused_template = template.object_of(template.name_of(spec), spec["spec"], "default")
+    await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES, unused_template, "default")
     async with running(cluster, sweep_every=3600.0, sweep_after=0.0):
 
-        async def swept():
+        async def is_deleted():
             return not (await cluster.list(resources.RESOURCE_CLAIM_TEMPLATES)).items
 
-        await until(swept)
+        await until(is_deleted)
 
 
 async def test_metrics_show_decisions_stock_and_certificate(cluster):
-    async with running(cluster) as here:
-        await post(cluster, here.address, gpu_pod())
-        _, shown = await text(f"http://{here.metrics}/metrics")
+    async with running(cluster) as process:
+        await post(cluster, process.address, gpu_pod())
+        _, metrics = await get_text(f"http://{process.metrics}/metrics")
         for line in (
             'drawbridge_decisions_total{dialect="nvidia",mode="enforce",outcome="translated"} 1.0',
             'drawbridge_reviews_total{mode="enforce",outcome="translated",path="/mutate"} 1.0',
             "drawbridge_configuration_good 1.0",
             "drawbridge_stock_age_seconds",
         ):
-            assert line in shown
+            assert line in metrics
         days = next(
-            float(line.split()[1]) for line in shown.splitlines() if line.startswith("drawbridge_certificate_days")
+            float(line.split()[1]) for line in metrics.splitlines() if line.startswith("drawbridge_certificate_days")
         )
         assert 89 < days < 91
 
@@ -87,52 +87,52 @@ async def test_startup_waits_for_an_unavailable_api_server(cluster):
                 raise Unavailable("no server there")
             return await super().server()
 
-    away = Away()
-    fill(away)
-    async with running(away, pace=QUICK) as here:
-        assert (await post(away, here.address, gpu_pod()))["allowed"]
+    unavailable_cluster = Away()
+    fill(unavailable_cluster)
+    async with running(unavailable_cluster, pace=QUICK_PACE) as process:
+        assert (await post(unavailable_cluster, process.address, gpu_pod()))["allowed"]
 
 
-async def test_with_an_old_stock_pods_are_translated_and_never_denied(cluster):
+async def test_with_outdated_devices_pods_are_translated_and_never_denied(cluster):
     impossible = gpu_pod(limits={"nvidia.com/gpu": "64"})
 
-    async def verdict(here):
-        answer = await post(cluster, here.address, impossible)
+    async def is_allowed(process):
+        answer = await post(cluster, process.address, impossible)
         assert answer["allowed"] == ("patch" in answer)
         return answer["allowed"]
 
-    async with running(cluster) as here:
-        assert not await verdict(here)
-    async with running(cluster, pace=Pace(fresh=-1.0)) as here:
-        assert await verdict(here)
+    async with running(cluster) as process:
+        assert not await is_allowed(process)
+    async with running(cluster, pace=Pace(fresh=-1.0)) as process:
+        assert await is_allowed(process)
 
 
 async def test_a_pod_is_left_unchanged_while_a_quota_limits_its_key(cluster):
-    async with running(cluster) as here:
+    async with running(cluster) as process:
         quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}  # fmt: skip
         await cluster.create(
             resources.NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}}
         )
         await cluster.create(resources.RESOURCE_QUOTAS, quota, "ns")
 
-        async def left():
-            return "patch" not in await post(cluster, here.address, gpu_pod())
+        async def is_left_unchanged():
+            return "patch" not in await post(cluster, process.address, gpu_pod())
 
-        await until(left)
+        await until(is_left_unchanged)
         await cluster.patch(
             resources.RESOURCE_QUOTAS, "q", Merge({"spec": {"hard": {"requests.nvidia.com/gpu": None}}}), "ns"
         )
 
-        async def translated():
-            return "patch" in await post(cluster, here.address, gpu_pod())
+        async def is_translated():
+            return "patch" in await post(cluster, process.address, gpu_pod())
 
-        await until(translated)
+        await until(is_translated)
 
 
 async def test_stopping_ends_every_task(cluster):
-    async with running(cluster) as here:
+    async with running(cluster) as process:
         pass
-    assert here.task.done()
+    assert process.task.done()
     assert {task for task in asyncio.all_tasks() if task is not asyncio.current_task()} == set()
 
 

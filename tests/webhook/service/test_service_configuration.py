@@ -5,23 +5,23 @@ import re
 
 from tests.waiting import until
 from tests.webhook.admission.reviews import gpu_pod
-from tests.webhook.service.processes import post, replace, running, text, trust
+from tests.webhook.service.processes import get_text, post, replace, running, trusting_context
 from webhook.service.configuration_file import Source
 
 
 async def test_a_new_configuration_is_in_force_without_a_restart(cluster, tmp_path):
     file = tmp_path / "drawbridge.yaml"
-    good = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: {}\n"
-    file.write_text(good.format("enforce"))
-    async with running(cluster, Source(str(file), every=0.01)) as here:
-        assert "patch" in await post(cluster, here.address, gpu_pod())
-        file.write_text(good.format("warn"))
+    content = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: {}\n"
+    file.write_text(content.format("enforce"))
+    async with running(cluster, Source(str(file), every=0.01)) as process:
+        assert "patch" in await post(cluster, process.address, gpu_pod())
+        file.write_text(content.format("warn"))
 
-        async def warned():
-            answer = await post(cluster, here.address, gpu_pod())
+        async def is_warned():
+            answer = await post(cluster, process.address, gpu_pod())
             return "patch" not in answer and "warnings" in answer
 
-        await until(warned)
+        await until(is_warned)
 
 
 async def test_an_invalid_rule_file_is_reported_and_not_used(cluster, tmp_path):
@@ -29,64 +29,64 @@ async def test_an_invalid_rule_file_is_reported_and_not_used(cluster, tmp_path):
     head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
     table = "dialects: [{name: ours, title: Ours, keys: [{name: our.org/gpu, meaning: GPUs, role: ROLE}]}]\n"
     file.write_text(head)
-    async with running(cluster, Source(str(file), every=0.01)) as here:
-        ours = gpu_pod(limits={"our.org/gpu": "1"})
-        assert "patch" not in await post(cluster, here.address, ours)
+    async with running(cluster, Source(str(file), every=0.01)) as process:
+        pod_with_our_key = gpu_pod(limits={"our.org/gpu": "1"})
+        assert "patch" not in await post(cluster, process.address, pod_with_our_key)
         replace(file, head + table.replace("ROLE", "count"))
 
-        async def read():
-            return "patch" in await post(cluster, here.address, ours)
+        async def is_translated():
+            return "patch" in await post(cluster, process.address, pod_with_our_key)
 
-        await until(read)
+        await until(is_translated)
         replace(file, head + table.replace("ROLE", "cuont"))
 
         async def is_reported():
-            _, metrics = await text(f"http://{here.metrics}/metrics")
+            _, metrics = await get_text(f"http://{process.metrics}/metrics")
             return "drawbridge_configuration_good 0.0" in metrics
 
         await until(is_reported)
-        for url in (f"https://{here.address}", f"http://{here.metrics}"):
-            status, body = await text(f"{url}/readyz?verbose", await trust(cluster))
+        for url in (f"https://{process.address}", f"http://{process.metrics}"):
+            status, body = await get_text(f"{url}/readyz?verbose", await trusting_context(cluster))
             assert status == 200
             assert "[!]webhooks: the API server might not send pods with keys of our.org: " in body
             assert (
                 f"[!]configuration: the new content is invalid, so the last valid one stays in use: {file}:3:" in body
             )
             assert "did you mean count?" in body
-        assert "patch" in await post(cluster, here.address, ours)
+        assert "patch" in await post(cluster, process.address, pod_with_our_key)
 
 
 async def test_a_process_without_a_configuration_shows_none(cluster):
-    """The authority has no configuration. With a digest it would fire the shipped alert forever."""
-    async with running(cluster) as here:
-        assert "drawbridge_configuration_info{" not in (await text(f"http://{here.metrics}/metrics"))[1]
+    """The authority has no configuration. If it showed a digest, the shipped alert would always fire."""
+    async with running(cluster) as process:
+        assert "drawbridge_configuration_info{" not in (await get_text(f"http://{process.metrics}/metrics"))[1]
 
 
 async def test_a_replica_shows_the_digest_of_its_configuration(cluster, tmp_path):
     file = tmp_path / "drawbridge.yaml"
-    first = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: warn\n"
-    second, bad = first.replace("warn", "observe"), first.replace("warn", "loud")
-    file.write_text(first)
+    first_content = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: warn\n"
+    second_content, invalid_content = first_content.replace("warn", "observe"), first_content.replace("warn", "loud")
+    file.write_text(first_content)
 
-    async def shown(here):
-        _, metrics = await text(f"http://{here.metrics}/metrics")
+    async def shown_digests(process):
+        _, metrics = await get_text(f"http://{process.metrics}/metrics")
         return re.findall(r'^drawbridge_configuration_info\{sha256="([0-9a-f]*)"\} 1\.0$', metrics, re.MULTILINE)
 
-    async with running(cluster, Source(str(file), every=0.01)) as here:
-        assert await shown(here) == [digest(first)]
-        replace(file, second)
+    async with running(cluster, Source(str(file), every=0.01)) as process:
+        assert await shown_digests(process) == [digest(first_content)]
+        replace(file, second_content)
 
-        async def read():
-            return await shown(here) == [digest(second)]
+        async def is_second_shown():
+            return await shown_digests(process) == [digest(second_content)]
 
-        await until(read)
-        replace(file, bad)
+        await until(is_second_shown)
+        replace(file, invalid_content)
 
         async def is_reported():
-            return "[!]configuration" in (await text(f"http://{here.metrics}/readyz?verbose"))[1]
+            return "[!]configuration" in (await get_text(f"http://{process.metrics}/readyz?verbose"))[1]
 
         await until(is_reported)
-        assert await shown(here) == [digest(second)]
+        assert await shown_digests(process) == [digest(second_content)]
 
 
 def digest(content):

@@ -1,4 +1,4 @@
-"""The short form of `make soak`, and the checks that it applies to its samples."""
+"""A short run of `make soak`, and the checks of its samples."""
 
 from time import thread_time
 
@@ -57,7 +57,7 @@ def test_held_and_lost_honest_reviews_are_reported():
 
 
 @pytest.mark.parametrize(
-    ("status", "text", "why"),
+    ("status", "text", "explanation"),
     [
         (200, b'{"response": {"allowed": true, "patch": "W10="}}', ""),
         (503, b"too many reviews in flight", "503: too many reviews in flight"),
@@ -65,8 +65,8 @@ def test_held_and_lost_honest_reviews_are_reported():
         (200, b'{"response": {"allowed": false}}', '{"allowed": false}'),
     ],
 )
-def test_the_report_explains_how_an_honest_review_was_lost(status, text, why):
-    assert why_lost(status, text) == why
+def test_the_report_explains_how_an_honest_review_was_lost(status, text, explanation):
+    assert why_lost(status, text) == explanation
 
 
 def test_the_recorder_lists_the_pieces_of_work_in_an_interval(tmp_path):

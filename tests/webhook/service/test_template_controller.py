@@ -1,4 +1,4 @@
-"""ResourceClaimTemplates of pods: created, recreated and deleted after use."""
+"""The controller creates ResourceClaimTemplates of pods, recreates them, and deletes them after use."""
 
 import asyncio
 
@@ -10,7 +10,16 @@ from dra.server import EVERYTHING
 from tests.objects import device_class, typed
 from tests.waiting import until
 from tests.webhook.admission.reviews import NODE, SLICE
-from tests.webhook.service.template_cluster import Changing, Recorder, count, has, put, running, spec, translated
+from tests.webhook.service.template_cluster import (
+    ChangingState,
+    Recorder,
+    create_pods,
+    running,
+    template_spec,
+    translated_pod,
+    wait_for_templates,
+    write_count,
+)
 from webhook.claims import template
 from webhook.service.pod_survey import LIVING
 from webhook.state.features import Features
@@ -24,26 +33,26 @@ async def follows_no_pod(controller):
 async def test_a_template_is_created_once_for_many_pods():
     cluster = Recorder()
     async with running(cluster):
-        await put(cluster, *(translated(f"p{i}") for i in range(20)))
-        await has(cluster, 1)
-    assert [what for what, _ in cluster.writes] == ["create"]
+        await create_pods(cluster, *(translated_pod(f"p{i}") for i in range(20)))
+        await wait_for_templates(cluster, 1)
+    assert [verb for verb, _ in cluster.writes] == ["create"]
 
 
 async def test_pods_created_before_the_start_get_their_templates():
     cluster = Recorder()
-    await put(cluster, translated("a"), translated("b", 2))
+    await create_pods(cluster, translated_pod("a"), translated_pod("b", 2))
     async with running(cluster):
-        await has(cluster, 1, 2)
+        await wait_for_templates(cluster, 1, 2)
 
 
-async def test_a_deleted_template_comes_back_while_it_is_needed():
+async def test_a_deleted_template_is_recreated_while_a_pod_needs_it():
     cluster = Recorder()
     async with running(cluster):
-        await put(cluster, translated())
-        await has(cluster, 1)
-        await cluster.delete(resources.RESOURCE_CLAIM_TEMPLATES, template.name_of(spec()), "default")
+        await create_pods(cluster, translated_pod())
+        await wait_for_templates(cluster, 1)
+        await cluster.delete(resources.RESOURCE_CLAIM_TEMPLATES, template.name_of(template_spec()), "default")
         await until(lambda: has_created(cluster, 2))
-        await has(cluster, 1)
+        await wait_for_templates(cluster, 1)
 
 
 async def has_created(cluster, number):
@@ -53,14 +62,14 @@ async def has_created(cluster, number):
 async def test_a_deleted_template_is_recreated_for_an_unfollowed_pod():
     cluster = Recorder()
     async with running(cluster) as controller:
-        await put(cluster, translated())
-        await has(cluster, 1)
-        await put(cluster, translated("quiet", followed=False))
+        await create_pods(cluster, translated_pod())
+        await wait_for_templates(cluster, 1)
+        await create_pods(cluster, translated_pod("quiet", followed=False))
         await cluster.delete(resources.PODS, "p", "default", grace=0)
         await follows_no_pod(controller)
-        await cluster.delete(resources.RESOURCE_CLAIM_TEMPLATES, template.name_of(spec()), "default")
+        await cluster.delete(resources.RESOURCE_CLAIM_TEMPLATES, template.name_of(template_spec()), "default")
         await until(lambda: has_created(cluster, 2))
-        await has(cluster, 1)
+        await wait_for_templates(cluster, 1)
         await follows_no_pod(controller)
 
 
@@ -68,84 +77,86 @@ async def test_a_late_unfollowed_pod_gets_a_template_after_its_deletion():
     """A webhook replica admitted the pod before it saw that the template was deleted."""
 
     class Late(Recorder):
-        gone = 0
+        lists_after_deletion = 0
 
         async def list(self, resource, namespace=None, **kwargs):
             page = await super().list(resource, namespace, **kwargs)
-            if resource.id == resources.PODS.id and self.gone:
-                self.gone += 1
-                if self.gone == 2:  # the list after the deletion has just missed this pod
-                    await put(self, translated("late", followed=False))
+            if resource.id == resources.PODS.id and self.lists_after_deletion:
+                self.lists_after_deletion += 1
+                if (
+                    self.lists_after_deletion == 2
+                ):  # the pod is created just after the first list that follows the deletion
+                    await create_pods(self, translated_pod("late", followed=False))
             return page
 
     cluster = Late()
     async with running(cluster, second_survey_after=0.1) as controller:
-        await put(cluster, translated())
-        await has(cluster, 1)
+        await create_pods(cluster, translated_pod())
+        await wait_for_templates(cluster, 1)
         await cluster.delete(resources.PODS, "p", "default", grace=0)
         await follows_no_pod(controller)
-        cluster.gone = 1
-        await cluster.delete(resources.RESOURCE_CLAIM_TEMPLATES, template.name_of(spec()), "default")
+        cluster.lists_after_deletion = 1
+        await cluster.delete(resources.RESOURCE_CLAIM_TEMPLATES, template.name_of(template_spec()), "default")
         await until(lambda: has_created(cluster, 2))
-        await has(cluster, 1)
-    assert cluster.gone >= 3
+        await wait_for_templates(cluster, 1)
+    assert cluster.lists_after_deletion >= 3
 
 
 async def test_a_pod_that_is_not_followed_keeps_its_template():
-    class Looking(Recorder):
-        looks = 0
+    class CountingSurveys(Recorder):
+        surveys = 0
 
         async def list(self, resource, namespace=None, **kwargs):
             page = await super().list(resource, namespace, **kwargs)
-            self.looks += resource.id == resources.PODS.id and kwargs["fields"] == LIVING
+            self.surveys += resource.id == resources.PODS.id and kwargs["fields"] == LIVING
             return page
 
-    cluster = Looking()
+    cluster = CountingSurveys()
     async with running(cluster, grace=0.05) as controller:
-        await put(cluster, translated(), translated("quiet", followed=False), translated("q", 2))
-        await has(cluster, 1, 2)
+        await create_pods(cluster, translated_pod(), translated_pod("quiet", followed=False), translated_pod("q", 2))
+        await wait_for_templates(cluster, 1, 2)
         for name in ("p", "q"):
             await cluster.delete(resources.PODS, name, "default", grace=0)
-        await has(cluster, 1)
+        await wait_for_templates(cluster, 1)
         await follows_no_pod(controller)
-        seen = cluster.looks
-        await until(lambda: asyncio.sleep(0, cluster.looks >= seen + 3))
-        await has(cluster, 1)
+        earlier_surveys = cluster.surveys
+        await until(lambda: asyncio.sleep(0, cluster.surveys >= earlier_surveys + 3))
+        await wait_for_templates(cluster, 1)
         await cluster.delete(resources.PODS, "quiet", "default", grace=0)
-        await has(cluster)
+        await wait_for_templates(cluster)
 
 
-async def test_no_template_is_swept_before_pods_are_listed():
-    class Blind(Recorder):
-        blind = True
+async def test_no_unused_template_is_deleted_before_pods_are_listed():
+    class WithoutPods(Recorder):
+        has_no_pods = True
         lists = 0
 
         async def list(self, resource, *args, **kwargs):
-            if resource.id == resources.PODS.id and self.blind:
+            if resource.id == resources.PODS.id and self.has_no_pods:
                 self.lists += 1
                 raise Unavailable("not now")
             return await super().list(resource, *args, **kwargs)
 
-    cluster = Blind()
-    ours = template.object_of(template.name_of(spec()), spec(), "default")
-    await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES.raw, ours, "default")
-    await put(cluster, translated("quiet", followed=False))
+    cluster = WithoutPods()
+    own_template = template.object_of(template.name_of(template_spec()), template_spec(), "default")
+    await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES.raw, own_template, "default")
+    await create_pods(cluster, translated_pod("quiet", followed=False))
     async with running(cluster, grace=0.01):
         await until(lambda: asyncio.sleep(0, cluster.lists >= 3))
-        await has(cluster, 1)
-        cluster.blind = False
-        await put(cluster, translated("q", 2))
-        await has(cluster, 1, 2)
+        await wait_for_templates(cluster, 1)
+        cluster.has_no_pods = False
+        await create_pods(cluster, translated_pod("q", 2))
+        await wait_for_templates(cluster, 1, 2)
 
 
-async def test_a_withheld_template_is_created_once_its_mode_allows():
-    cluster, world = Recorder(), Changing("warn")
-    await put(cluster, translated(followed=False))
-    async with running(cluster, world) as controller:
+async def test_a_withheld_template_is_created_once_the_mode_of_its_namespace_allows_it():
+    cluster, state = Recorder(), ChangingState("warn")
+    await create_pods(cluster, translated_pod(followed=False))
+    async with running(cluster, state) as controller:
         await until(lambda: asyncio.sleep(0, bool(controller._withheld)))
         assert cluster.writes == []
-        world.enter("enforce")
-        await has(cluster, 1)
+        state.set_mode("enforce")
+        await wait_for_templates(cluster, 1)
 
 
 SERVING = typed(device_class("gpu.nvidia.com", extendedResourceName="nvidia.com/gpu"))
@@ -154,25 +165,25 @@ QUOTAS = {"quotas": {"default": frozenset({"requests.nvidia.com/gpu"})}}
 
 @pytest.mark.parametrize(("mode", "fields"), [("off", {}), ("observe", {}), ("warn", {}), ("enforce", QUOTAS)])
 async def test_a_template_is_created_only_when_the_webhook_allows_it(mode, fields):
-    cluster, world = Recorder(), Changing("off")
-    world.enter(mode, **fields)
-    async with running(cluster, world):
-        await put(cluster, translated())
+    cluster, state = Recorder(), ChangingState("off")
+    state.set_mode(mode, **fields)
+    async with running(cluster, state):
+        await create_pods(cluster, translated_pod())
         await settle()
         assert cluster.writes == []
-        world.enter("enforce")
-        await has(cluster, 1)
+        state.set_mode("enforce")
+        await wait_for_templates(cluster, 1)
 
 
 async def test_a_template_withheld_for_a_quota_is_created_once_a_class_counts_its_claims():
-    cluster, world = Recorder(), Changing("enforce")
-    world.enter("enforce", **QUOTAS)
-    await put(cluster, translated())
-    async with running(cluster, world) as controller:
+    cluster, state = Recorder(), ChangingState("enforce")
+    state.set_mode("enforce", **QUOTAS)
+    await create_pods(cluster, translated_pod())
+    async with running(cluster, state) as controller:
         await until(lambda: asyncio.sleep(0, bool(controller._withheld and controller._withheld_with)))
         fleet = Inventory.gather([SERVING], [SLICE], [NODE])
-        world.enter("enforce", **QUOTAS, features=Features.from_server(EVERYTHING), fleet=fleet)
-        await has(cluster, 1)
+        state.set_mode("enforce", **QUOTAS, features=Features.from_server(EVERYTHING), fleet=fleet)
+        await wait_for_templates(cluster, 1)
 
 
 async def settle():
@@ -184,11 +195,11 @@ async def settle():
 async def test_an_unused_template_is_deleted_after_the_grace_period():
     cluster = Recorder()
     async with running(cluster, grace=0.15) as controller:
-        await put(cluster, translated(), translated("q", 2))
-        await has(cluster, 1, 2)
+        await create_pods(cluster, translated_pod(), translated_pod("q", 2))
+        await wait_for_templates(cluster, 1, 2)
         await cluster.delete(resources.PODS, "q", "default", grace=0)
-        await has(cluster, 1)  # the same sweep kept the other template, because its pod exists
+        await wait_for_templates(cluster, 1)  # the same sweep kept the other template, because its pod exists
         await cluster.delete(resources.PODS, "p", "default", grace=0)
-        await has(cluster)
-        await until(lambda: asyncio.sleep(0, count(controller, "swept") == 2))
-    assert count(controller, "created") == 2
+        await wait_for_templates(cluster)
+        await until(lambda: asyncio.sleep(0, write_count(controller, "swept") == 2))
+    assert write_count(controller, "created") == 2

@@ -8,7 +8,16 @@ from cluster import resources
 from cluster.errors import Gone, Invalid, NotFound, Unavailable
 from runtime.controllers import events
 from tests.waiting import until
-from tests.webhook.service.template_cluster import STATE, Killed, Recorder, has, put, running, spec, translated
+from tests.webhook.service.template_cluster import (
+    STATE,
+    Killed,
+    Recorder,
+    create_pods,
+    running,
+    template_spec,
+    translated_pod,
+    wait_for_templates,
+)
 from webhook.claims import template
 from webhook.service.metrics import WebhookMetrics
 from webhook.service.template_controller import Templates
@@ -27,35 +36,35 @@ async def test_a_list_with_an_expired_continue_token_is_restarted():
             return await super().list(resource, namespace, limit=limit, more=more, **kwargs)
 
     cluster = ExpiringToken()
-    await put(cluster, translated("a", followed=False), translated("b", 2, followed=False))
+    await create_pods(cluster, translated_pod("a", followed=False), translated_pod("b", 2, followed=False))
     async with running(cluster):
-        await has(cluster, 1, 2)
+        await wait_for_templates(cluster, 1, 2)
 
 
 async def test_a_template_that_fails_is_quarantined_and_delays_no_others():
     class Undigested(Recorder):
         async def create(self, resource, obj, *args, **kwargs):
-            if obj["metadata"]["name"] == template.name_of(spec(3)):
+            if obj["metadata"]["name"] == template.name_of(template_spec(3)):
                 raise RecursionError("nested too deeply")
             return await super().create(resource, obj, *args, **kwargs)
 
     cluster = Undigested()
     async with running(cluster) as controller:
-        await put(cluster, translated("hostile", 3), translated("a", 1), translated("b", 2))
-        await has(cluster, 1, 2)
-        assert f"default/{template.name_of(spec(3))}: RecursionError" in str(controller.quarantine)
+        await create_pods(cluster, translated_pod("hostile", 3), translated_pod("a", 1), translated_pod("b", 2))
+        await wait_for_templates(cluster, 1, 2)
+        assert f"default/{template.name_of(template_spec(3))}: RecursionError" in str(controller.quarantine)
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after_write", [False, True])
 @pytest.mark.parametrize("write", range(1, 5))
-async def test_the_next_start_repairs_a_kill_at_any_write(write, after):
+async def test_the_next_start_repairs_a_kill_at_any_write(write, after_write):
     """Four writes are due: two creations, and a deletion and a creation for a name with other content."""
     cluster = Recorder()
-    squat = template.object_of(template.name_of(spec(3)), spec(9), "default")
-    await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES.raw, squat, "default")
-    await put(cluster, *(translated(f"p{n}", n) for n in (1, 2, 3)))
+    other_content = template.object_of(template.name_of(template_spec(3)), template_spec(9), "default")
+    await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES.raw, other_content, "default")
+    await create_pods(cluster, *(translated_pod(f"p{n}", n) for n in (1, 2, 3)))
     cluster.writes.clear()
-    cluster.dies_at, cluster.after = write, after
+    cluster.dies_at, cluster.dies_after_write = write, after_write
     recorder = events.Recorder(cluster, "drawbridge-controller")
     controller = Templates(cluster, lambda: STATE, recorder, WebhookMetrics(), sweep_every=0.02)
     with pytest.raises(BaseException) as caught:  # noqa: PT011  the kill arrives inside a group
@@ -63,7 +72,7 @@ async def test_the_next_start_repairs_a_kill_at_any_write(write, after):
     assert caught.group_contains(Killed) or caught.errisinstance(Killed)
     cluster.dies_at = 0
     async with running(cluster):
-        await has(cluster, 1, 2, 3)
+        await wait_for_templates(cluster, 1, 2, 3)
 
 
 async def test_a_failing_api_server_is_retried_until_it_recovers():
@@ -78,8 +87,8 @@ async def test_a_failing_api_server_is_retried_until_it_recovers():
 
     cluster = Failing()
     async with running(cluster):
-        await put(cluster, translated())
-        await has(cluster, 1)
+        await create_pods(cluster, translated_pod())
+        await wait_for_templates(cluster, 1)
 
 
 async def test_each_pod_with_a_refused_template_gets_one_event():
@@ -97,20 +106,22 @@ async def test_each_pod_with_a_refused_template_gets_one_event():
         page = await cluster.list(resources.EVENTS)
         return {(item.involved_object.name, item.reason, item.message) for item in page.items}
 
-    why = "a template for this pod cannot be created: ValidatingAdmissionPolicy 'labels' denied request: no owner"
+    message = "a template for this pod cannot be created: ValidatingAdmissionPolicy 'labels' denied request: no owner"
     async with running(cluster) as controller:
-        await put(cluster, translated("p1"), translated("p2"))
-        await until(lambda: returns(reported_events, {(name, "FailedTemplateCreation", why) for name in ("p1", "p2")}))
+        await create_pods(cluster, translated_pod("p1"), translated_pod("p2"))
+        await until(
+            lambda: returns(reported_events, {(name, "FailedTemplateCreation", message) for name in ("p1", "p2")})
+        )
         for key in controller._users.in_use():
             controller._queue.add(key)
         await asyncio.sleep(0.1)
         assert len((await cluster.list(resources.EVENTS)).items) == 2
         cluster.refuses = False
-        await has(cluster, 1)
+        await wait_for_templates(cluster, 1)
 
 
-async def returns(ask, wanted):
-    return await ask() == wanted
+async def returns(function, expected):
+    return await function() == expected
 
 
 async def test_templates_of_a_deleted_namespace_are_given_up():
@@ -126,6 +137,6 @@ async def test_templates_of_a_deleted_namespace_are_given_up():
     cluster = NamespaceGone()
     async with running(cluster):
         for number in range(1, 6):  # the controller tries each template once, one after the other
-            await put(cluster, translated(f"p{number}", number))
+            await create_pods(cluster, translated_pod(f"p{number}", number))
             await until(lambda number=number: asyncio.sleep(0, cluster.tries >= number))
     assert cluster.tries == 5

@@ -24,9 +24,9 @@ def answer(path, body):
         case b"die":
             os._exit(3)
         case b"eat":
-            held = []
+            memory = []
             while True:
-                held.append(bytearray(16 << 20))
+                memory.append(bytearray(16 << 20))
         case b"bug":
             raise RuntimeError("a bug")
     body_of_answer = f"{os.getpid()} {len(body)}".encode()
@@ -35,12 +35,12 @@ def answer(path, body):
 
 @pytest.fixture
 async def pool(request):
-    made = WorkerPool(2, getattr(request, "param", Reply))
-    yield made
-    made.close()
+    worker_pool = WorkerPool(2, getattr(request, "param", Reply))
+    yield worker_pool
+    worker_pool.close()
 
 
-async def ask(pool, body=b"", *, state="a state", seconds=60.0, account=""):
+async def decide_in_pool(pool, body=b"", *, state="a state", seconds=60.0, account=""):
     outcome = await pool.decide(answer, state, "mutate", body, seconds, requester=Requester(account))
     pid, size = outcome.body.split()
     return int(pid), int(size)
@@ -55,32 +55,32 @@ def alive(pid):
     return True
 
 
-async def gone(pid):
+async def wait_until_gone(pid):
     await until(lambda: not alive(pid))
 
 
 async def test_a_worker_process_is_reused_while_the_state_is_unchanged(pool):
-    first, size = await ask(pool, b"x" * 5_000_000)
-    assert first != os.getpid()
+    first_pid, size = await decide_in_pool(pool, b"x" * 5_000_000)
+    assert first_pid != os.getpid()
     assert size == 5_000_000
-    assert (await ask(pool))[0] == first
-    other, _ = await ask(pool, state="a new one")
-    assert other != first
-    await gone(first)
+    assert (await decide_in_pool(pool))[0] == first_pid
+    other_pid, _ = await decide_in_pool(pool, state="a new one")
+    assert other_pid != first_pid
+    await wait_until_gone(first_pid)
 
 
 async def test_without_a_state_a_worker_decides_once(pool):
-    first, _ = await ask(pool, state=None)
-    await gone(first)
-    assert (await ask(pool, state=None))[0] != first
+    first_pid, _ = await decide_in_pool(pool, state=None)
+    await wait_until_gone(first_pid)
+    assert (await decide_in_pool(pool, state=None))[0] != first_pid
 
 
 async def test_a_slow_worker_is_killed_and_its_review_left_undecided(pool):
-    pid, _ = await ask(pool)
+    pid, _ = await decide_in_pool(pool)
     with pytest.raises(Undecided, match=r"more than 0.2 s"):  # the work itself never ends
-        await ask(pool, b"spin", seconds=0.2)
-    await gone(pid)
-    assert (await ask(pool))[0] != pid
+        await decide_in_pool(pool, b"spin", seconds=0.2)
+    await wait_until_gone(pid)
+    assert (await decide_in_pool(pool))[0] != pid
 
 
 @pytest.mark.parametrize(
@@ -88,17 +88,17 @@ async def test_a_slow_worker_is_killed_and_its_review_left_undecided(pool):
 )
 async def test_a_worker_that_ends_leaves_its_review_undecided(pool, body):
     with pytest.raises(Undecided, match="ended"):
-        await ask(pool, body, seconds=30)
-    assert (await ask(pool))[1] == 0
+        await decide_in_pool(pool, body, seconds=30)
+    assert (await decide_in_pool(pool))[1] == 0
 
 
 @pytest.mark.parametrize("pool", [Answer], indirect=True)
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
 async def test_a_worker_has_enough_memory_for_the_largest_pod(pool, operation):
     """etcd stores at most 1.5 MiB per object. Many small values take the most memory to decode."""
-    full = gpu_pod()
-    full["spec"]["containers"][0]["env"] = [{"name": "a"}] * 120_000
-    body = review(full, operation=operation, old=full if operation == "UPDATE" else None)
+    large_pod = gpu_pod()
+    large_pod["spec"]["containers"][0]["env"] = [{"name": "a"}] * 120_000
+    body = review(large_pod, operation=operation, old=large_pod if operation == "UPDATE" else None)
     outcome = await pool.decide(
         lambda path, stored: decide_review(path, stored, ENFORCE), ENFORCE, "mutate", body, 60.0
     )
@@ -107,53 +107,53 @@ async def test_a_worker_has_enough_memory_for_the_largest_pod(pool, operation):
 
 async def test_a_request_to_a_killed_idle_worker_goes_to_another(pool):
     """When memory runs out, the kernel kills workers first. The next review is not the cause."""
-    pid, _ = await ask(pool)
+    pid, _ = await decide_in_pool(pool)
     os.kill(pid, signal.SIGKILL)
-    other, _ = await ask(pool, b"honest")
-    assert other != pid
+    other_pid, _ = await decide_in_pool(pool, b"honest")
+    assert other_pid != pid
 
 
 @pytest.mark.parametrize("stopped", [False, True])
 async def test_a_review_whose_worker_is_killed_is_decided_by_another(pool, tmp_path, stopped):
-    first, last = tmp_path / "first", tmp_path / "told"
+    first_worker, last_worker = tmp_path / "first", tmp_path / "told"
 
     def decide(path, body):
-        if not first.exists():
-            first.write_text(str(os.getpid()))
+        if not first_worker.exists():
+            first_worker.write_text(str(os.getpid()))
             if stopped:
                 os.kill(os.getpid(), signal.SIGSTOP)
             while True:
                 signal.pause()
-        last.write_text(str(os.getpid()))
+        last_worker.write_text(str(os.getpid()))
         return answer(path, body)
 
     decision = asyncio.create_task(pool.decide(decide, "a state", "mutate", b"honest", 60.0))
-    await until(lambda: first.exists() and first.read_text())
-    os.kill(int(first.read_text()), signal.SIGKILL)
+    await until(lambda: first_worker.exists() and first_worker.read_text())
+    os.kill(int(first_worker.read_text()), signal.SIGKILL)
     await decision
-    assert last.read_text() != first.read_text()
+    assert last_worker.read_text() != first_worker.read_text()
 
 
 @pytest.mark.parametrize("idle", [True, False])
 async def test_a_request_to_a_stopped_worker_is_decided_by_another(pool, tmp_path, idle):
     """No worker has read the request, so it must not time out undecided."""
-    first = tmp_path / "first"
+    stopped_worker = tmp_path / "first"
 
     def decide(path, body):
-        if not first.exists() and body == b"stop":
-            first.write_text(str(os.getpid()))
+        if not stopped_worker.exists() and body == b"stop":
+            stopped_worker.write_text(str(os.getpid()))
             os.kill(os.getpid(), signal.SIGSTOP)
         return answer(path, body)
 
     if idle:
         outcome = await pool.decide(decide, "a state", "mutate", b"", 60.0)
-        first.write_bytes(outcome.body.split()[0])
-        os.kill(int(first.read_text()), signal.SIGSTOP)
+        stopped_worker.write_bytes(outcome.body.split()[0])
+        os.kill(int(stopped_worker.read_text()), signal.SIGSTOP)
     async with asyncio.timeout(PATIENCE):
         outcome = await pool.decide(decide, "a state", "mutate", b"stop", 1_000.0)
-    assert outcome.body.split()[0].decode() != first.read_text()
+    assert outcome.body.split()[0].decode() != stopped_worker.read_text()
     assert pool.counts["killed"] == 1
-    await gone(int(first.read_text()))
+    await wait_until_gone(int(stopped_worker.read_text()))
 
 
 async def test_a_busy_worker_is_not_mistaken_for_a_stopped_worker(pool, tmp_path):
@@ -176,10 +176,10 @@ async def test_a_busy_worker_is_not_mistaken_for_a_stopped_worker(pool, tmp_path
 @pytest.mark.linux("limits a worker by what /proc says of it")
 async def test_a_review_in_a_full_worker_is_decided_by_another(pool):
     """A worker never collects the memory of its reviews. The pod whose review exceeds the limit is not the cause."""
-    left = []
+    kept_memory = []
 
     def decide(path, body):
-        left.append(bytearray(MAX_MEMORY * 3 // 4))
+        kept_memory.append(bytearray(MAX_MEMORY * 3 // 4))
         return answer(path, body)
 
     # A worker that was forked from a large process may free inherited memory, and then decides one more review.
@@ -188,50 +188,50 @@ async def test_a_review_in_a_full_worker_is_decided_by_another(pool):
     assert pool.counts["killed"] == len({answer.body for answer in answers}) - 1
 
 
-async def test_a_fork_waits_its_turn_and_cancelled_requests_free_slots():
+async def test_a_fork_waits_for_a_permit_and_a_cancelled_request_frees_its_slot():
     """A fork takes as long as a slow review, and workers that end together are replaced together."""
-    turns = asyncio.Semaphore(0)
-    pool = WorkerPool(1, Reply, before_fork=turns.acquire)
-    cancelled, waiting = [asyncio.create_task(ask(pool, account=name)) for name in ("gone", "asked")]
+    permits = asyncio.Semaphore(0)
+    pool = WorkerPool(1, Reply, before_fork=permits.acquire)
+    cancelled, waiting = [asyncio.create_task(decide_in_pool(pool, account=name)) for name in ("gone", "asked")]
     await until(lambda: pool._slots._free == 0)
     assert pool.counts["forked"] == 0
     cancelled.cancel()
     await asyncio.gather(cancelled, return_exceptions=True)
-    turns.release()
-    turns.release()
+    permits.release()
+    permits.release()
     pid, _ = await waiting
     assert pool.counts["forked"] == 1
-    assert (await ask(pool))[0] == pid, "a pod that is there needs no turn"
+    assert (await decide_in_pool(pool))[0] == pid, "an idle worker was not reused"
     pool.close()
 
 
 async def test_a_bug_is_reported_and_the_worker_continues(pool):
-    pid, _ = await ask(pool)
+    pid, _ = await decide_in_pool(pool)
     with pytest.raises(Bug, match="RuntimeError: a bug"):
-        await ask(pool, b"bug")
-    assert (await ask(pool))[0] == pid
+        await decide_in_pool(pool, b"bug")
+    assert (await decide_in_pool(pool))[0] == pid
 
 
 async def test_excess_requests_are_rejected_at_once_while_workers_are_busy(pool):
     async def spin(number):
         with suppress(Undecided):
-            await ask(pool, b"spin", seconds=0.5, account=f"ns{number % 2}")
+            await decide_in_pool(pool, b"spin", seconds=0.5, account=f"ns{number % 2}")
 
     spinning = [asyncio.create_task(spin(number)) for number in range(18)]
     await asyncio.sleep(0)  # each task has made its request now
     with pytest.raises(Undecided, match="too many"):
-        await ask(pool, account="ns0")
+        await decide_in_pool(pool, account="ns0")
     assert pool.counts["forked"] == 2
     await asyncio.gather(*spinning)
-    assert (await ask(pool))[1] == 0
+    assert (await decide_in_pool(pool))[1] == 0
 
 
 async def test_workers_hold_none_of_the_parents_connections(pool):
-    theirs, ours = os.pipe()
-    await ask(pool)
-    os.close(ours)
-    assert os.read(theirs, 1) == b"", "a worker that had the other end would keep this waiting"
-    os.close(theirs)
+    read_end, write_end = os.pipe()
+    await decide_in_pool(pool)
+    os.close(write_end)
+    assert os.read(read_end, 1) == b"", "a worker has written to a pipe of its parent"
+    os.close(read_end)
 
 
 async def test_a_failed_fork_leaves_only_that_review_undecided(pool, monkeypatch):
@@ -241,8 +241,8 @@ async def test_a_failed_fork_leaves_only_that_review_undecided(pool, monkeypatch
     with monkeypatch.context() as patched:
         patched.setattr("runtime.workers.pool.os.fork", refuse)
         with pytest.raises(Undecided, match="no worker could be started"):
-            await ask(pool)
-    assert (await ask(pool))[1] == 0
+            await decide_in_pool(pool)
+    assert (await decide_in_pool(pool))[1] == 0
 
 
 async def test_a_killed_worker_is_reaped_without_delaying_other_requests(pool, monkeypatch):
@@ -254,35 +254,35 @@ async def test_a_killed_worker_is_reaped_without_delaying_other_requests(pool, m
         waits.append(options)
         return waitpid(pid, options) if dying.is_set() else (0, 0)
 
-    pid, _ = await ask(pool)
+    pid, _ = await decide_in_pool(pool)
     monkeypatch.setattr("runtime.workers.pool.os.waitpid", wait)
     with pytest.raises(Undecided, match=r"more than 0.1 s"):
-        await ask(pool, b"spin", seconds=0.1, account="theirs")
+        await decide_in_pool(pool, b"spin", seconds=0.1, account="theirs")
     await until(lambda: len(waits) > 2)  # the pool polls for the end of the process
-    assert (await ask(pool))[0] != pid, "others are served meanwhile"
+    assert (await decide_in_pool(pool))[0] != pid, "the killed worker has decided a review"
     dying.set()
-    await gone(pid)
+    await wait_until_gone(pid)
     assert set(waits) == {os.WNOHANG}
 
 
 async def test_a_killed_workers_slot_is_free_after_its_process_ends(monkeypatch):
     """Otherwise four workers could exist for a while, with memory for two."""
-    pool, gone, waitpid = WorkerPool(1, Reply), [], os.waitpid
-    monkeypatch.setattr("runtime.workers.pool.os.waitpid", lambda *arguments: waitpid(*arguments) if gone else (0, 0))
-    for body, why in ((b"spin", "more than"), (b"die", "more than"), (b"", "more than")):
-        with pytest.raises(Undecided, match=why):
-            await ask(pool, body, seconds=0.2)
+    pool, ended, waitpid = WorkerPool(1, Reply), [], os.waitpid
+    monkeypatch.setattr("runtime.workers.pool.os.waitpid", lambda *arguments: waitpid(*arguments) if ended else (0, 0))
+    for body, reason in ((b"spin", "more than"), (b"die", "more than"), (b"", "more than")):
+        with pytest.raises(Undecided, match=reason):
+            await decide_in_pool(pool, body, seconds=0.2)
     assert pool.counts["forked"] == 1
-    gone.append(True)
-    assert (await ask(pool))[1] == 0
+    ended.append(True)
+    assert (await decide_in_pool(pool))[1] == 0
     with pytest.raises(Undecided, match="ended"):
-        await ask(pool, b"die")
-    assert (await ask(pool))[1] == 0
+        await decide_in_pool(pool, b"die")
+    assert (await decide_in_pool(pool))[1] == 0
     pool.close()
 
 
 async def test_no_worker_outlives_its_pool(pool):
-    pid, _ = await ask(pool)
+    pid, _ = await decide_in_pool(pool)
     pool.close()
     assert not alive(pid)
 
@@ -298,19 +298,19 @@ def reserve_addresses(_):
 
 
 @pytest.mark.linux("reads a worker's memory from /proc")
-@pytest.mark.parametrize("take", [copy_pages, reserve_addresses])
-async def test_a_worker_that_keeps_much_memory_ends_after_its_request(pool, take):
-    """Two such idle workers would take a large part of the memory limit, and the next review would find too little below the worker's own."""
+@pytest.mark.parametrize("use_memory", [copy_pages, reserve_addresses])
+async def test_a_worker_that_keeps_much_memory_ends_after_its_request(pool, use_memory):
+    """Two idle workers with that much memory would take a large part of the pod's limit, and leave the next review too little of their own."""
 
     def decide(path, body):
-        kept.append(take(shared) if path == "large" else b"x")
+        kept_memory.append(use_memory(shared) if path == "large" else b"x")
         return answer(path, body)
 
-    kept, shared = [], bytearray(MAX_KEPT)
+    kept_memory, shared = [], bytearray(MAX_KEPT)
     small = [await pool.decide(decide, "a state", "small", b"", 60.0) for _ in range(2)]
     large = await pool.decide(decide, "a state", "large", b"", 60.0)
     assert len({reply.body for reply in (*small, large)}) == 1
     await until(pool._idle[0].has_ended)
-    after = await pool.decide(decide, "a state", "small", b"", 60.0)
-    assert after.body != large.body
+    later_reply = await pool.decide(decide, "a state", "small", b"", 60.0)
+    assert later_reply.body != large.body
     assert pool.counts["killed"] == 0

@@ -7,29 +7,37 @@ from dra.stock import Stock
 from tests.objects import workload
 from tests.waiting import until
 from tests.webhook.admission.reviews import CLASS, NODE, SLICE, gpu_pod
-from tests.webhook.service.template_cluster import STATE, Changing, Recorder, has, put, running, translated
+from tests.webhook.service.template_cluster import (
+    STATE,
+    ChangingState,
+    Recorder,
+    create_pods,
+    running,
+    translated_pod,
+    wait_for_templates,
+)
 from webhook.state.configuration import DEFAULT, Configuration
 
 
-async def test_no_template_is_made_for_a_workload_with_impossible_pods():
+async def test_no_template_is_created_for_a_workload_with_impossible_pods():
     """The webhook would refuse the pods. Once the configuration only warns about impossible pods, the template is created."""
     stock = Stock.of(slices=[SLICE], classes=[CLASS], nodes=[NODE])
-    state = Changing("enforce")
-    state.enter("enforce", stock=stock)  # its node has four GPUs
+    state = ChangingState("enforce")
+    state.set_mode("enforce", stock=stock)  # the only node has four GPUs
     cluster = Recorder()
     async with running(cluster, state):
         await put_workloads(cluster, "impossible", 8)
         await put_workloads(cluster, "possible", 2)
-        await has(cluster, 2)
+        await wait_for_templates(cluster, 2)
         assert len(cluster.writes) == 1
         lenient = Configuration(msgspec.structs.replace(DEFAULT, impossible="warn"))
-        state.enter("enforce", stock=stock, configuration=lenient)
-        await has(cluster, 2, 8)
+        state.set_mode("enforce", stock=stock, configuration=lenient)
+        await wait_for_templates(cluster, 2, 8)
 
 
 async def test_a_workload_refused_for_a_missing_class_is_remembered():
-    state = Changing("enforce")
-    state.enter("enforce", stock=Stock.of(slices=[SLICE], classes=[], nodes=[NODE]))
+    state = ChangingState("enforce")
+    state.set_mode("enforce", stock=Stock.of(slices=[SLICE], classes=[], nodes=[NODE]))
     cluster = Recorder()
     async with running(cluster, state) as controller:
         await put_workloads(cluster, "web", 2)
@@ -45,15 +53,15 @@ async def test_a_workload_refused_for_a_missing_class_is_remembered():
         await cluster.delete(resources.DEPLOYMENTS, "gone", "default")
         stock = Stock.of(slices=[SLICE], classes=[CLASS], nodes=[NODE])
         lenient = Configuration(msgspec.structs.replace(DEFAULT, impossible="warn"))
-        state.enter("enforce", stock=stock, configuration=lenient)
-        await has(cluster, 2)
+        state.set_mode("enforce", stock=stock, configuration=lenient)
+        await wait_for_templates(cluster, 2)
         assert controller.refused == {}
 
 
 async def put_workloads(cluster, name, count):
     spec = {"template": {"spec": gpu_pod(limits={"nvidia.com/gpu": str(count)})["spec"]}}
-    made = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
-    await cluster.create(resources.DEPLOYMENTS.raw, made, "default")
+    manifest = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
+    await cluster.create(resources.DEPLOYMENTS.raw, manifest, "default")
 
 
 def limited_deployment(**limits):
@@ -64,15 +72,15 @@ async def test_the_template_of_a_workload_precedes_its_first_pod():
     cluster = Recorder()
     async with running(cluster, grace=0.05):
         await cluster.create(resources.DEPLOYMENTS, limited_deployment(**{"nvidia.com/gpu": "2"}), "default")
-        await put(cluster, translated())
-        await has(cluster, 1, 2)
+        await create_pods(cluster, translated_pod())
+        await wait_for_templates(cluster, 1, 2)
         await cluster.delete(resources.PODS, "p", "default", grace=0)
-        await has(cluster, 2)  # a sweep left it
+        await wait_for_templates(cluster, 2)  # a sweep has run and kept the template of the workload
         await cluster.delete(resources.DEPLOYMENTS, "d", "default")
-        await has(cluster)
+        await wait_for_templates(cluster)
 
 
-async def test_no_template_is_made_for_an_untranslated_workload():
+async def test_no_template_is_created_for_an_untranslated_workload():
     cluster = Recorder()
     observing = msgspec.structs.replace(
         STATE,
@@ -81,5 +89,5 @@ async def test_no_template_is_made_for_an_untranslated_workload():
     )
     async with running(cluster, observing):
         await cluster.create(resources.DEPLOYMENTS, limited_deployment(**{"nvidia.com/gpu": "2"}), "default")
-        await put(cluster, translated(namespace="kube-system"))
-        await has(cluster, 1)
+        await create_pods(cluster, translated_pod(namespace="kube-system"))
+        await wait_for_templates(cluster, 1)
