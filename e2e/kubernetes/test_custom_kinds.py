@@ -6,7 +6,16 @@ import pytest
 
 from cluster import manifests
 from tests.cli.running import run
-from tests.webhook.definitions import ANY, BEFORE_131, DROPS_CLAIMS, KEEPS_CLAIMS, object_with, definition, pod_spec, template
+from tests.webhook.definitions import (
+    ANY,
+    BEFORE_131,
+    DROPS_CLAIMS,
+    KEEPS_CLAIMS,
+    definition,
+    object_with,
+    pod_spec,
+    template,
+)
 from tests.webhook.pods import EXAMPLES, pod
 from webhook.state import custom_kinds
 

@@ -3,7 +3,16 @@
 from typing import Any
 
 from tests.corpus.move import GPU, Case, Object
-from tests.webhook.definitions import ANY, BEFORE_131, DROPS_CLAIMS, KEEPS_CLAIMS, object_with, definition, pod_spec, template
+from tests.webhook.definitions import (
+    ANY,
+    BEFORE_131,
+    DROPS_CLAIMS,
+    KEEPS_CLAIMS,
+    definition,
+    object_with,
+    pod_spec,
+    template,
+)
 from tests.webhook.pods import pod
 
 NOTEBOOK, MPI, JOBSET = ("kubeflow.org", "Notebook"), ("kubeflow.org", "MPIJob"), ("jobset.x-k8s.io", "JobSet")
@@ -21,7 +30,9 @@ PLACES = {
     ),
     "a map of roles": (
         {"roles": {"worker": {"template": POD}}},
-        lambda spec: object_with("roles", {"type": "object", "additionalProperties": object_with("template", template(spec))}),
+        lambda spec: object_with(
+            "roles", {"type": "object", "additionalProperties": object_with("template", template(spec))}
+        ),
     ),
     "a list of lists": (
         {"groups": [[POD]]},
