@@ -56,7 +56,7 @@ class Peers:
 
     def renew(self):
         """Replace the allocator's authority and its certificate."""
-        signer, leaf = tls.pair()
+        signer, leaf = tls.authority_and_leaf()
         self.cert.write_bytes(leaf.certificate)
         self.key.write_bytes(leaf.key)
         self.ca.write_bytes(signer.certificate)

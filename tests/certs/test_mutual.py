@@ -28,7 +28,7 @@ def test_a_new_certificate_or_authority_makes_a_new_context(peers):
     peers.renew()
     assert mutual.reload()
     seen.append(mutual.context)
-    peers.client_ca.write_bytes(tls.pair()[0].certificate)
+    peers.client_ca.write_bytes(tls.authority_and_leaf()[0].certificate)
     assert mutual.reload()
     assert mutual.context not in seen
 
@@ -63,7 +63,7 @@ def locked(pem):
         ("cert", lambda _: b"nothing", "contains no PEM certificate"),
         ("key", lambda _: b"nothing", "contains no PEM private key"),
         ("key", locked, "without a password"),
-        ("key", lambda _: tls.pair()[1].key, "is not the key of"),
+        ("key", lambda _: tls.authority_and_leaf()[1].key, "is not the key of"),
         ("client_ca", lambda _: b"", "contains no PEM certificate of a CA"),
         ("client_ca", lambda _: "ä".encode(), "contains no PEM certificate of a CA"),
         ("cert", None, "cannot be read: No such file or directory"),

@@ -22,7 +22,7 @@ async def served(port, context):
 @pytest.fixture
 async def echo():
     """Yield the port of a TLS server that echoes, its context, a client context that trusts two authorities, and the second one's leaf."""
-    (first, leaf), (second, other) = tls.pair(), tls.pair()
+    (first, leaf), (second, other) = tls.authority_and_leaf(), tls.authority_and_leaf()
     context = tls.server(leaf)
     done = asyncio.Event()
 
@@ -59,7 +59,7 @@ async def test_a_broken_pair_is_refused_and_the_old_leaf_stays(echo):
 
 def shake_hands(client):
     """Return the TLS version of a handshake with this client's context. Raises SSLError."""
-    context = tls.server(tls.pair()[1])
+    context = tls.server(tls.authority_and_leaf()[1])
     hears, says = ssl.MemoryBIO(), ssl.MemoryBIO()
     client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
     server, peer = context.wrap_bio(hears, says, server_side=True), client.wrap_bio(says, hears)

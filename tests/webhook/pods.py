@@ -43,9 +43,9 @@ def configured(**fields) -> Configuration:
     return configuration
 
 
-def container(name: str, limits: dict | None = None, **more) -> dict:
+def container(name: str, limits: dict | None = None, **fields) -> dict:
     resources = {} if limits is None else {"limits": dict(limits), "requests": dict(limits)}
-    return {"name": name, "image": "example", "resources": resources, **more}
+    return {"name": name, "image": "example", "resources": resources, **fields}
 
 
 def pod(*limits: dict, init: tuple = (), annotations: dict | None = None, scheduler: str = "", **spec) -> dict:

@@ -1,4 +1,4 @@
-"""The match conditions as an API server evaluates them: equal to their plain form at lower cost, and no pod with our keys is skipped."""
+"""The match conditions, evaluated by an API server. They equal their plain form at lower cost, and skip no pod with our keys."""
 
 import copy
 import random
@@ -20,7 +20,7 @@ from webhook.state.rules import MAX_ROWS
 pytestmark = [pytest.mark.oracle, pytest.mark.live]
 
 BUILT_IN = Configuration().dialects
-OWN = Dialect(
+OWN_DIALECT = Dialect(
     name="own",
     title="Own",
     keys=(
@@ -32,39 +32,42 @@ OWN = Dialect(
         Row(name="example.org/labelled", place=Position.LABEL, role="count", meaning="a label"),
     ),
 )
-VARYING = Dialect(
+VARYING_DIALECT = Dialect(
     name="varying",
     title="Varying",
     keys=(Row(name="<vendor>.example.org/card", meaning="a card"), Row(name="bare-gpu", meaning="a card")),
 )
-TABLES = {"built in": BUILT_IN, "of an administrator": (*BUILT_IN, OWN), "varying": (VARYING,)}
+TABLES = {"built in": BUILT_IN, "of an administrator": (*BUILT_IN, OWN_DIALECT), "varying": (VARYING_DIALECT,)}
 
 
-# The plain form of the conditions: a loop for each rule, without any optimisation
+# The plain form of the conditions: a loop over the fields for each rule, without optimisation
 
 
-def plainly(root, resource, annotation, label, parts):
+def plain_condition(root, resource, annotation, label, parts):
     """Return the condition for a pod or a pod template in its plain form."""
-    asks = " || ".join(f"c.?resources.?{part}.orValue({{}}).exists(k, {resource})" for part in parts)
+    requests_resource = " || ".join(f"c.?resources.?{part}.orValue({{}}).exists(k, {resource})" for part in parts)
     return " || ".join(
         [
             f"{root}.?spec.?resourceClaims.orValue([]).size() > 0",
-            *(f"{root}.?spec.?{some}.orValue([]).exists(c, {asks})" for some in ("containers", "initContainers")),
+            *(
+                f"{root}.?spec.?{field}.orValue([]).exists(c, {requests_resource})"
+                for field in ("containers", "initContainers")
+            ),
             f"{root}.?metadata.?annotations.orValue({{}}).exists(k, {annotation})",
             f"{root}.?metadata.?labels.orValue({{}}).exists(k, {label})",
         ]
     )
 
 
-# Domains of resource names. The conditions need not match names that the webhook always leaves.
-DOMAINS, LEFT = (
-    sorted({row.name.partition("/")[0] for dialect in BUILT_IN for row in dialect.keys if row.place is Position.RESOURCE and (row.outcome is Outcome.LEFT) is left})
-    for left in (False, True)
+# Domains of resource names. The conditions need not match names that the webhook never translates.
+DOMAINS, LEFT_DOMAINS = (
+    sorted({row.name.partition("/")[0] for dialect in BUILT_IN for row in dialect.keys if row.place is Position.RESOURCE and (row.outcome is Outcome.LEFT) is is_left})
+    for is_left in (False, True)
 )  # fmt: skip
 IS_BUILT_IN = " || ".join(f"k.startsWith('{domain}/')" for domain in DOMAINS)
 IS_OWN = f"{IS_BUILT_IN} || k.startsWith('gpu.example.org/') || k == 'bare-gpu' || k == 'memory'"
 IS_MARK = " || ".join(f"k == '{name}'" for name in names.ANNOTATIONS)
-PLAIN = {
+PLAIN_PARTS = {
     "built in": (IS_BUILT_IN, IS_MARK, "false"),
     "of an administrator": (
         IS_OWN,
@@ -77,7 +80,9 @@ PLAIN = {
 
 def plain_on_mutate(table):
     replay = f"object.?metadata.?annotations.orValue({{}}).exists(k, k == '{names.ORIGINAL}')"
-    return f"request.operation == 'CREATE' ? ({plainly('object', *PLAIN[table], ['requests'])}) : ({replay})"
+    return (
+        f"request.operation == 'CREATE' ? ({plain_condition('object', *PLAIN_PARTS[table], ['requests'])}) : ({replay})"
+    )
 
 
 # Pods of all kinds
@@ -85,43 +90,50 @@ def plain_on_mutate(table):
 
 RESOURCES = [
     *("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "example.com/foo", "bare-gpu", "gpu.example.org/card"),
-    *(f"{domain}/x" for domain in (*DOMAINS, *LEFT)),
+    *(f"{domain}/x" for domain in (*DOMAINS, *LEFT_DOMAINS)),
     *("xnvidia.com/gpu", "nvidia.com.example/gpu", "requests.nvidia.com/gpu", "example.com/nvidia.com", "cpu/x"),
 ]
-COMMON = ["cpu", "memory", "ephemeral-storage"]
+COMMON_RESOURCES = ["cpu", "memory", "ephemeral-storage"]
 ANNOTATIONS = [*names.ANNOTATIONS, "it's/quoted", "example.org/part-a", "example.org/part", "a/b", "drawbridge", "c"]
 LABELS = ["example.org/labelled", "example.org/part-a", names.ORIGINAL, "app"]
 
 
-def some_of(rng, choices, most):
-    return rng.sample(choices, rng.randint(0, most))
+def random_sample(rng, choices, max_count):
+    return rng.sample(choices, rng.randint(0, max_count))
 
 
 def random_container(rng, name):
-    made = {"name": name, "image": "none"}
+    container = {"name": name, "image": "none"}
     if rng.random() < 0.8:
-        resources = made["resources"] = {}
-        for part in ("requests", "limits"):
+        resources = container["resources"] = {}
+        for field in ("requests", "limits"):
             if rng.random() < 0.7:
-                keys = some_of(rng, COMMON, 3) + (some_of(rng, RESOURCES, 1) if rng.random() < 0.2 else [])
-                resources[part] = dict.fromkeys(keys, "1")
-    return made
+                keys = random_sample(rng, COMMON_RESOURCES, 3) + (
+                    random_sample(rng, RESOURCES, 1) if rng.random() < 0.2 else []
+                )
+                resources[field] = dict.fromkeys(keys, "1")
+    return container
 
 
 def random_template(rng):
-    """Draw a pod's content: sometimes nothing, mostly ordinary fields, now and then a key or label that the webhook reads."""
+    """Draw metadata and a spec of a pod, with mostly ordinary fields and sometimes a key or label that the webhook reads."""
     metadata, spec = {}, {}
     for field, choices in (("annotations", ANNOTATIONS), ("labels", LABELS)):
         if rng.random() < 0.3:
-            metadata[field] = dict.fromkeys(some_of(rng, choices, 2), "x")
-    for some, least in (("containers", 1), ("initContainers", 0)):  # a pod without a container is invalid
-        spec[some] = [random_container(rng, f"{some.lower()}-{i}") for i in range(rng.randint(least, 3))]
+            metadata[field] = dict.fromkeys(random_sample(rng, choices, 2), "x")
+    for containers_field, min_containers in (
+        ("containers", 1),
+        ("initContainers", 0),
+    ):  # a pod without a container is invalid
+        spec[containers_field] = [
+            random_container(rng, f"{containers_field.lower()}-{i}") for i in range(rng.randint(min_containers, 3))
+        ]
     if rng.random() < 0.2:
-        spec["resourceClaims"] = some_of(rng, [{"name": "mine", "resourceClaimName": "x"}], 1)
+        spec["resourceClaims"] = random_sample(rng, [{"name": "mine", "resourceClaimName": "x"}], 1)
     return {"metadata": metadata, "spec": spec} if metadata or rng.random() < 0.5 else {"spec": spec}
 
 
-def crowd(make, seed):
+def random_objects(make, seed):
     rng = random.Random(seed)
     return [make(rng) for _ in range(600)]
 
@@ -131,39 +143,41 @@ def random_pod(rng):
 
 
 def outcomes(oracle, expression, objects, *, operation="CREATE", resource="pods"):
-    """Return the API server's results for a condition, which never fails."""
+    """Return the API server's results for a condition, none of which may be an error."""
     answers = oracle.ask(expression=expression, resource=resource, operation=operation, objects=objects)
     assert not answers.get("compileError")
     assert not [result["error"] for result in answers["outcomes"] if result.get("error")]
     return answers["outcomes"]
 
 
-def called(oracle, expression, objects, **more):
-    return [outcome["called"] for outcome in outcomes(oracle, expression, objects, **more)]
+def is_webhook_called(oracle, expression, objects, **review_fields):
+    return [outcome["called"] for outcome in outcomes(oracle, expression, objects, **review_fields)]
 
 
-def same(oracle, expression, plain, objects, **more):
-    """Check that both forms give equal results for each object, and both results for more than ten objects."""
-    here = called(oracle, expression, objects, **more)
-    there = called(oracle, plain, objects, **more)
-    differ = [obj for obj, ours, theirs in zip(objects, here, there, strict=True) if ours != theirs]
-    assert differ == []
-    assert 10 < sum(here) < len(here) - 10
+def assert_equal_results(oracle, expression, plain, objects, **review_fields):
+    """Assert that both forms give equal results for each object, and that each result occurs for more than ten objects."""
+    results = is_webhook_called(oracle, expression, objects, **review_fields)
+    plain_results = is_webhook_called(oracle, plain, objects, **review_fields)
+    differing = [
+        obj for obj, result, plain_result in zip(objects, results, plain_results, strict=True) if result != plain_result
+    ]
+    assert differing == []
+    assert 10 < sum(results) < len(results) - 10
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
 @pytest.mark.parametrize("table", TABLES)
 def test_the_mutation_condition_of_pods_equals_its_plain_form(condition_oracle, table, operation):
-    pods = crowd(random_pod, f"{table} {operation}")
-    same(condition_oracle, on_mutate(TABLES[table]), plain_on_mutate(table), pods, operation=operation)
+    pods = random_objects(random_pod, f"{table} {operation}")
+    assert_equal_results(condition_oracle, on_mutate(TABLES[table]), plain_on_mutate(table), pods, operation=operation)
 
 
 def test_the_validation_condition_of_pods_equals_its_plain_form(condition_oracle):
-    asks = " || ".join(
-        f"object.?spec.?{some}.orValue([]).exists(c, c.?resources.?requests.orValue({{}}).exists(k, {IS_BUILT_IN}))"
-        for some in ("containers", "initContainers")
+    plain = " || ".join(
+        f"object.?spec.?{field}.orValue([]).exists(c, c.?resources.?requests.orValue({{}}).exists(k, {IS_BUILT_IN}))"
+        for field in ("containers", "initContainers")
     )
-    same(condition_oracle, on_validate(BUILT_IN), asks, crowd(random_pod, "again"))
+    assert_equal_results(condition_oracle, on_validate(BUILT_IN), plain, random_objects(random_pod, "again"))
 
 
 @pytest.mark.parametrize(("kind", "resource"), [("Deployment", "deployments"), ("CronJob", "cronjobs")])
@@ -181,44 +195,44 @@ def test_the_validation_condition_of_workloads_equals_its_plain_form(condition_o
         for entry in webhook.get("matchConditions", [])
         if webhook["name"].startswith("workloads.") and entry["name"] == "names-an-accelerator"
     ]
-    plain = plainly(root, *PLAIN["built in"], ["limits", "requests"])
-    same(condition_oracle, condition, plain, crowd(workload, kind), resource=resource)
+    plain = plain_condition(root, *PLAIN_PARTS["built in"], ["limits", "requests"])
+    assert_equal_results(condition_oracle, condition, plain, random_objects(workload, kind), resource=resource)
 
 
-# Every pod of ours is reviewed
+# Every pod that the webhook would change is reviewed
 
 
 def defaulted(value):
     """Return a pod as webhooks receive it from an API server: limits have requests, and extended resources have both."""
-    made = copy.deepcopy(value) | {"apiVersion": "v1", "kind": "Pod"}
-    for some in ("containers", "initContainers"):
-        for container in made["spec"].get(some, []):
+    defaulted_pod = copy.deepcopy(value) | {"apiVersion": "v1", "kind": "Pod"}
+    for field in ("containers", "initContainers"):
+        for container in defaulted_pod["spec"].get(field, []):
             resources = container.setdefault("resources", {})
             requests = resources["requests"] = {**resources.get("limits", {}), **resources.get("requests", {})}
             limits = resources.setdefault("limits", {})
             limits.update({key: amount for key, amount in requests.items() if "/" in key})
-    return made
+    return defaulted_pod
 
 
 def test_the_match_conditions_select_every_pod_a_dialect_changes(condition_oracle):
     pods = [defaulted(row.pod) for name, row in CASES.values() if not row.config.get("dialects")]
     acting = [pod for pod in pods if not passes(pod)]
     assert len(acting) > 30
-    assert all(called(condition_oracle, on_mutate(BUILT_IN), acting))
+    assert all(is_webhook_called(condition_oracle, on_mutate(BUILT_IN), acting))
 
 
-def test_a_pod_that_the_conditions_skip_would_be_left_anyway(condition_oracle):
-    pods = [defaulted(pod) for pod in crowd(random_pod, "alone")]
-    here = called(condition_oracle, on_mutate(BUILT_IN), pods)
-    kept = [pod for pod, is_called in zip(pods, here, strict=True) if not is_called]
-    assert len(kept) > 100
-    assert [pod for pod in kept if not passes(pod)] == []
+def test_the_webhook_would_leave_pods_unchanged_that_the_conditions_skip(condition_oracle):
+    pods = [defaulted(pod) for pod in random_objects(random_pod, "alone")]
+    results = is_webhook_called(condition_oracle, on_mutate(BUILT_IN), pods)
+    skipped = [pod for pod, is_called in zip(pods, results, strict=True) if not is_called]
+    assert len(skipped) > 100
+    assert [pod for pod in skipped if not passes(pod)] == []
 
 
 def passes(pod):
     """Return whether the webhook would leave a pod unchanged."""
-    here = state(mode="enforce")
-    response = answer(reviewing.decide_review("mutate", review(pod, namespace="ns"), here))
+    enforcing = state(mode="enforce")
+    response = answer(reviewing.decide_review("mutate", review(pod, namespace="ns"), enforcing))
     return response["allowed"] and not response.get("patch")
 
 
@@ -227,13 +241,15 @@ def passes(pod):
 
 def test_a_maximal_dialect_does_not_raise_the_cost_for_others(condition_oracle):
     keys = [Row(name=f"{'d' * 40}{i}.example.org/x", meaning="a card") for i in range(MAX_ROWS)]
-    own = Dialect(name="own", title="Own", keys=tuple(keys))
+    maximal = Dialect(name="own", title="Own", keys=tuple(keys))
     amounts = {"cpu": "1", f"{'x' * 50}.example.com/{'y' * 60}": "1"}
     containers = [{"name": f"c{i}", "image": "none", "resources": {"requests": amounts}} for i in range(800)]
     pods = [{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": containers}}]
-    (plain,), (many,) = (outcomes(condition_oracle, on_mutate(tables), pods) for tables in (BUILT_IN, (*BUILT_IN, own)))
-    assert not many["called"]
-    assert many["cost"] <= 1.1 * plain["cost"]
+    (without_dialect,), (with_dialect,) = (
+        outcomes(condition_oracle, on_mutate(tables), pods) for tables in (BUILT_IN, (*BUILT_IN, maximal))
+    )
+    assert not with_dialect["called"]
+    assert with_dialect["cost"] <= 1.1 * without_dialect["cost"]
 
 
 def test_match_conditions_cost_ordinary_pods_less_than_the_plain_form(condition_oracle):
@@ -249,60 +265,69 @@ def test_match_conditions_cost_ordinary_pods_less_than_the_plain_form(condition_
             "spec": {"containers": [container]},
         },
     ]
-    ours, plain = ([outcome["cost"] for outcome in outcomes(condition_oracle, condition, pods)] for condition in (on_mutate(BUILT_IN), plain_on_mutate("built in")))  # fmt: skip
-    assert [cost < 0.9 * other for cost, other in zip(ours, plain, strict=True)] == [True, True], (ours, plain)
+    costs, plain_costs = ([outcome["cost"] for outcome in outcomes(condition_oracle, condition, pods)] for condition in (on_mutate(BUILT_IN), plain_on_mutate("built in")))  # fmt: skip
+    assert [cost < 0.9 * plain_cost for cost, plain_cost in zip(costs, plain_costs, strict=True)] == [True, True], (
+        costs,
+        plain_costs,
+    )
 
 
 # CPUs of Guaranteed pods, if the configuration enables claims for them
 
-HERE = CPUClaims(namespaces={"ns": "translate"})
-EVERYWHERE_BUT = CPUClaims(default="translate", namespaces={"other": "leave"})
+CPU_CLAIMS_IN_NS = CPUClaims(namespaces={"ns": "translate"})
+CPU_CLAIMS_EXCEPT_IN_OTHER = CPUClaims(default="translate", namespaces={"other": "leave"})
 
 
 def guaranteed(rng):
-    """A pod in which most containers have requests equal to limits, mostly with whole CPUs."""
+    """Draw a pod in which most containers have requests equal to limits, mostly with whole CPUs."""
 
     def guaranteed_container(name):
         cpu, memory = rng.choice(("1", "2", "2", "1500m", "500m", "2k")), rng.choice(("1Gi", "1Gi", "2Gi"))
         limits = {"cpu": cpu, "memory": memory}
         requests = dict(limits) if rng.random() < 0.8 else {"cpu": "500m"} if rng.random() < 0.5 else {}
-        made = {"name": name, "image": "none", "resources": {"limits": limits, "requests": requests}}
-        return made | ({"restartPolicy": "Always"} if name.startswith("i") and rng.random() < 0.5 else {})
+        container = {"name": name, "image": "none", "resources": {"limits": limits, "requests": requests}}
+        return container | ({"restartPolicy": "Always"} if name.startswith("i") and rng.random() < 0.5 else {})
 
     spec = {"containers": [guaranteed_container(f"c{i}") for i in range(rng.randint(1, 2))]}
     if rng.random() < 0.3:
         spec["initContainers"] = [guaranteed_container("i0")]
     if rng.random() < 0.2:
-        spec["resources"] = {part: {"cpu": "8", "memory": "8Gi"} for part in ("limits", "requests")}
+        spec["resources"] = {field: {"cpu": "8", "memory": "8Gi"} for field in ("limits", "requests")}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}, "spec": spec}
 
 
 def test_pods_for_cpu_claims_reach_the_webhook_only_where_enabled(condition_oracle):
-    pods = [defaulted(pod) for pod in crowd(guaranteed, "cpus")]
+    pods = [defaulted(pod) for pod in random_objects(guaranteed, "cpus")]
     for pod in pods:
         pod["metadata"] = {"name": "p", "namespace": "ns"}
-    here = called(condition_oracle, on_mutate(BUILT_IN, HERE), pods)
+    results = is_webhook_called(condition_oracle, on_mutate(BUILT_IN, CPU_CLAIMS_IN_NS), pods)
     claimed = [not untouched(verdict_of(pod, namespace="ns")) for pod in pods]
-    assert 50 < sum(claimed) < sum(here) < len(pods)
+    assert 50 < sum(claimed) < sum(results) < len(pods)
     assert [
-        pod for pod, is_called, is_claimed in zip(pods, here, claimed, strict=True) if is_claimed and not is_called
+        pod for pod, is_called, is_claimed in zip(pods, results, claimed, strict=True) if is_claimed and not is_called
     ] == []
-    assert called(condition_oracle, on_mutate(BUILT_IN, EVERYWHERE_BUT), pods) == here
+    assert is_webhook_called(condition_oracle, on_mutate(BUILT_IN, CPU_CLAIMS_EXCEPT_IN_OTHER), pods) == results
     elsewhere = CPUClaims(namespaces={"other": "translate"})
-    assert not any(called(condition_oracle, on_mutate(BUILT_IN, elsewhere), pods))
-    but = CPUClaims(default="translate", namespaces={"ns": "leave"})
-    assert not any(called(condition_oracle, on_mutate(BUILT_IN, but), pods))
+    assert not any(is_webhook_called(condition_oracle, on_mutate(BUILT_IN, elsewhere), pods))
+    except_ns = CPUClaims(default="translate", namespaces={"ns": "leave"})
+    assert not any(is_webhook_called(condition_oracle, on_mutate(BUILT_IN, except_ns), pods))
 
 
-def test_a_malformed_pod_causes_no_error_in_the_cpu_conditions(condition_oracle):
-    same(condition_oracle, on_mutate(BUILT_IN, HERE), on_mutate(BUILT_IN, EVERYWHERE_BUT), crowd(random_pod, "odd"))
+def test_cpu_conditions_fail_on_no_random_pod_and_cost_little(condition_oracle):
+    assert_equal_results(
+        condition_oracle,
+        on_mutate(BUILT_IN, CPU_CLAIMS_IN_NS),
+        on_mutate(BUILT_IN, CPU_CLAIMS_EXCEPT_IN_OTHER),
+        random_objects(random_pod, "odd"),
+    )
     amounts = {"cpu": "1500m", "memory": "1Gi"}
     crowded = [
         {"name": f"c{i}", "image": "none", "resources": {"limits": amounts, "requests": amounts}} for i in range(800)
     ]
-    value = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": crowded}}
-    (plain,), (more,) = (
-        outcomes(condition_oracle, on_mutate(BUILT_IN, cpus), [value]) for cpus in (CPUClaims(), EVERYWHERE_BUT)
+    manifest = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": crowded}}
+    (without_claims,), (with_claims,) = (
+        outcomes(condition_oracle, on_mutate(BUILT_IN, cpus), [manifest])
+        for cpus in (CPUClaims(), CPU_CLAIMS_EXCEPT_IN_OTHER)
     )
-    assert not more["called"]
-    assert more["cost"] < 2 * plain["cost"]
+    assert not with_claims["called"]
+    assert with_claims["cost"] < 2 * without_claims["cost"]

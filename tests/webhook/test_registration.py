@@ -22,7 +22,7 @@ DIALECTS = Configuration().dialects
 
 
 def webhooks(options=Registration()):  # noqa: B008  a value
-    return [webhook for made in configurations(DIALECTS, options) for webhook in made["webhooks"]]
+    return [webhook for configuration in configurations(DIALECTS, options) for webhook in configuration["webhooks"]]
 
 
 def test_every_webhook_has_no_side_effects_and_a_short_timeout():
@@ -74,7 +74,7 @@ def test_a_process_outside_the_cluster_is_called_by_url():
 
 
 def test_pods_with_keys_of_a_custom_dialect_are_sent():
-    own = Dialect(
+    dialect = Dialect(
         name="own",
         title="Own",
         keys=(
@@ -84,7 +84,7 @@ def test_pods_with_keys_of_a_custom_dialect_are_sent():
             Row(name="example.org/part-<name>", place=Position.ANNOTATION, role="count", meaning="a family"),
         ),
     )
-    file = msgspec.structs.replace(DEFAULT, dialects=(own,))
+    file = msgspec.structs.replace(DEFAULT, dialects=(dialect,))
     expression = on_mutate(Configuration(file).dialects)
     assert "'gpu.example.org'" in expression
     assert "'bare-gpu'" in expression
@@ -102,28 +102,29 @@ def test_pods_reach_the_webhook_for_cpus_only_where_configured():
     in_batch = on_mutate(DIALECTS, IN_BATCH)
     assert "request.namespace in ['batch'] && (" in in_batch
     assert "!(request.namespace in ['batch']) && (" in on_mutate(DIALECTS, CPUClaims(default="translate", namespaces={"batch": "leave"}))  # fmt: skip
-    made = configurations(DIALECTS, Registration(cpus=IN_BATCH))
-    assert made[0]["webhooks"][0]["matchConditions"][0]["expression"] == in_batch
-    assert made[1] == configurations(DIALECTS, Registration())[1]  # CPU claims are judged only at mutation
+    webhook_configurations = configurations(DIALECTS, Registration(cpus=IN_BATCH))
+    assert webhook_configurations[0]["webhooks"][0]["matchConditions"][0]["expression"] == in_batch
+    # The validating webhooks do not depend on CPU claims.
+    assert webhook_configurations[1] == configurations(DIALECTS, Registration())[1]
 
 
 def test_cpus_of_namespaces_outside_the_condition_are_reported():
-    def wanting(cpus):
+    def with_cpu_claims(cpus):
         return Configuration(msgspec.structs.replace(DEFAULT, cpu_claims=cpus))
 
     everywhere = CPUClaims(default="translate")
-    assert names_not_sent_by(on_mutate(DIALECTS), wanting(IN_BATCH)) == ["cpu"]
-    assert names_not_sent_by(on_mutate(DIALECTS, everywhere), wanting(everywhere)) == []
-    assert names_not_sent_by(on_mutate(DIALECTS, IN_BATCH), wanting(everywhere)) == ["cpu"]
-    assert names_not_sent_by(on_mutate(DIALECTS), wanting(CPUClaims())) == []
-    assert names_not_sent(wanting(IN_BATCH), wanting(everywhere)) == []
-    assert names_not_sent(wanting(everywhere), wanting(IN_BATCH)) == ["cpu"]
-    assert names_not_sent(wanting(CPUClaims()), wanting(everywhere)) == []
+    assert names_not_sent_by(on_mutate(DIALECTS), with_cpu_claims(IN_BATCH)) == ["cpu"]
+    assert names_not_sent_by(on_mutate(DIALECTS, everywhere), with_cpu_claims(everywhere)) == []
+    assert names_not_sent_by(on_mutate(DIALECTS, IN_BATCH), with_cpu_claims(everywhere)) == ["cpu"]
+    assert names_not_sent_by(on_mutate(DIALECTS), with_cpu_claims(CPUClaims())) == []
+    assert names_not_sent(with_cpu_claims(IN_BATCH), with_cpu_claims(everywhere)) == []
+    assert names_not_sent(with_cpu_claims(everywhere), with_cpu_claims(IN_BATCH)) == ["cpu"]
+    assert names_not_sent(with_cpu_claims(CPUClaims()), with_cpu_claims(everywhere)) == []
 
 
 def test_a_key_with_a_varying_domain_sends_every_extended_resource():
-    own = Dialect(name="own", title="Own", keys=(Row(name="<vendor>.example.org/card", meaning="a card"),))
-    assert "k.contains('/')" in on_mutate([own])
+    dialect = Dialect(name="own", title="Own", keys=(Row(name="<vendor>.example.org/card", meaning="a card"),))
+    assert "k.contains('/')" in on_mutate([dialect])
 
 
 @pytest.mark.parametrize("options", [Registration(), Registration(devices=True, opt_in=True, url="https://x")])
@@ -133,10 +134,12 @@ def test_equal_options_make_equal_configurations(options):
 
 def test_without_a_bundle_the_rules_are_only_in_an_annotation():
     complete = configurations(DIALECTS, Registration(ca_bundle="Ym9v", devices=True))
-    for made, later in zip(configurations(DIALECTS, Registration(devices=True)), complete, strict=True):
-        assert not any("rules" in webhook for webhook in made["webhooks"])
-        waiting = json.loads(made["metadata"]["annotations"][RULES])
-        assert waiting == {webhook["name"]: webhook["rules"] for webhook in later["webhooks"]}
+    for configuration, complete_configuration in zip(
+        configurations(DIALECTS, Registration(devices=True)), complete, strict=True
+    ):
+        assert not any("rules" in webhook for webhook in configuration["webhooks"])
+        waiting = json.loads(configuration["metadata"]["annotations"][RULES])
+        assert waiting == {webhook["name"]: webhook["rules"] for webhook in complete_configuration["webhooks"]}
 
 
 @pytest.mark.parametrize(
@@ -148,11 +151,13 @@ def test_without_a_bundle_the_rules_are_only_in_an_annotation():
 )
 def test_the_webhook_configuration_names_what_maintains_the_ca_bundle(options, annotation):
     name, value = annotation
-    assert all(made["metadata"]["annotations"][name] == value for made in configurations(DIALECTS, options))
+    assert all(
+        configuration["metadata"]["annotations"][name] == value for configuration in configurations(DIALECTS, options)
+    )
 
 
 def test_a_plain_pod_matches_a_single_webhook():
-    """All pod webhooks but one require a label that only drawbridge sets."""
+    """All webhooks for pods except one require a label that only drawbridge sets."""
     of_pods = [webhook for webhook in webhooks(Registration()) if webhook["name"].startswith("pods.")]
     labels = [webhook["objectSelector"].get("matchLabels") for webhook in of_pods]
     assert labels == [None, {"drawbridge.dev/translated": "true"}]

@@ -1,4 +1,4 @@
-"""A server certificate and a client that trusts it, for tests of the webhook's server."""
+"""Certificates for tests of servers, and a client's context that trusts their authority."""
 
 import datetime as dt
 import ssl
@@ -6,16 +6,16 @@ import ssl
 from certs import authority, reload
 
 
-def pair(*names, now=None, life=dt.timedelta(days=1)):
-    now = now or dt.datetime.now(dt.UTC)
-    signer = authority.authority("test", now=now, life=life)
-    return signer, authority.leaf(signer, names or ("127.0.0.1",), now=now, life=life)
+def authority_and_leaf(*names, start=None, life=dt.timedelta(days=1)):
+    start = start or dt.datetime.now(dt.UTC)
+    signer = authority.authority("test", now=start, life=life)
+    return signer, authority.leaf(signer, names or ("127.0.0.1",), now=start, life=life)
 
 
 def server(leaf):
-    made = reload.context()
-    reload.load(made, leaf)
-    return made
+    context = reload.context()
+    reload.load(context, leaf)
+    return context
 
 
 def client(*authorities):

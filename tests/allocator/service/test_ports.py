@@ -78,7 +78,7 @@ def test_an_expired_certificate_of_any_port_is_reported(peers, whose):
         return Ports(Settings(identity="one", namespace="default", **settings), Metrics()).what_is_wrong()
 
     assert problem() == ""
-    _, leaf = tls.pair(now=dt.datetime.now(dt.UTC) - dt.timedelta(days=100))
+    _, leaf = tls.authority_and_leaf(start=dt.datetime.now(dt.UTC) - dt.timedelta(days=100))
     peers.cert.write_bytes(leaf.certificate)
     peers.key.write_bytes(leaf.key)
     assert problem() == "expired"
@@ -138,7 +138,7 @@ async def test_connections_of_a_removed_authority_are_closed(peers):
             url = f"https://{listening.api}{CALLS['api']}"
             async with session.get(url) as answer:
                 assert answer.status == 200
-            peers.client_ca.write_bytes(tls.pair()[0].certificate)
+            peers.client_ca.write_bytes(tls.authority_and_leaf()[0].certificate)
             with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
                 await ask_forever(session, url)
 

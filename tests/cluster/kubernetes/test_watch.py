@@ -203,7 +203,7 @@ async def test_an_informer_survives_every_server_failure(tmp_path):
 @pytest.mark.linux("reads /proc")
 async def test_leaving_a_watch_always_closes_its_connection(tmp_path):
     """The orderly end of TLS waits for an answer of the peer, and this peer never sends it."""
-    _, leaf = tls.pair()
+    _, leaf = tls.authority_and_leaf()
     begun, ended = asyncio.Event(), asyncio.Event()
 
     async def answer(reader, writer):

@@ -60,7 +60,7 @@ class Decrypted:
 @asynccontextmanager
 async def listening(*, client_ca=b""):
     """Run a listener with TLS; yield its port, a context for clients, and the reasons why the listener closed connections."""
-    signer, leaf = tls.pair()
+    signer, leaf = tls.authority_and_leaf()
     context, refused = tls.server(leaf), []
     if client_ca:
         context.load_verify_locations(cadata=client_ca.decode())

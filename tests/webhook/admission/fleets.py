@@ -31,8 +31,8 @@ def claim_for(count=1, *, name="c", cel="", held_devices=(), class_=DRIVER, **co
     return typed(claim(name, request, namespace="ns", constraints=constraints, status=status))
 
 
-def stock(*more, nodes=("n0", "n1"), count=4, **slices):
-    objects = [*more]
+def stock(*further_objects, nodes=("n0", "n1"), count=4, **slices):
+    objects = [*further_objects]
     return Stock.of(
         nodes=[typed_node(name) for name in nodes],
         slices=[gpu_slice(name, count, **slices) for name in nodes],

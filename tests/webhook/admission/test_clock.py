@@ -30,7 +30,7 @@ TAINT = wire.convert(
 QUESTIONS = {
     "fits": (stock(), [claim_for()]),
     "more than there is": (stock(count=8), [claim_for(20)]),
-    "a sum": (stock(count=8), [claim_for(name=f"c{at}") for at in range(12)]),
+    "a sum": (stock(count=8), [claim_for(name=f"c{index}") for index in range(12)]),
     "tied": (stock(), [claim_for(2), claim_for(3, name="d", cel="true")]),
     "another class": (stock(MORE), [claim_for(class_="none")]),
     "two classes": (stock(MORE), [claim_for(3), claim_for(2, name="d", class_="none")]),

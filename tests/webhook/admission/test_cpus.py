@@ -6,14 +6,23 @@ from cluster.patch import apply_json_patch
 from dra.stock.stock import Stock
 from tests.webhook.admission.reviews import answer, applied, review
 from tests.webhook.pods import KEY, WHOLE, configured, pod
-from tests.webhook.translate.cpu_fleets import CLASS, EVERYWHERE, GROUPS, TWO, gpus, held, labelled_node, published
+from tests.webhook.translate.cpu_fleets import (
+    CLASS,
+    EVERYWHERE,
+    GROUPS,
+    TWO_CPUS,
+    cpu_slice,
+    gpu_objects,
+    labelled_node,
+    typed_by_kind,
+)
 from webhook.admission import decide_object, decide_review
 from webhook.dialects.table import Outcome
 from webhook.names import TEMPLATES, TRANSLATED_LABEL
 from webhook.state import Inventory, State
 
 # The node has two groups of 24 CPUs, so three containers with 16 CPUs each do not fit, although the node has 48 CPUs.
-NODES = [labelled_node("a"), published("a", GROUPS), CLASS]
+NODES = [labelled_node("a"), cpu_slice("a", GROUPS), CLASS]
 CPUS = {"cpu": "16", "memory": "1Gi"}
 GPU = {"nvidia.com/gpu": "1"}
 IMPOSSIBLE = pod(CPUS, CPUS, CPUS)
@@ -21,7 +30,7 @@ MODES = ("enforce", "warn", "observe")
 
 
 def world(*objects, mode="enforce", **fields):
-    classes, slices, nodes = held(*NODES, *objects)
+    classes, slices, nodes = typed_by_kind(*NODES, *objects)
     return State(
         configuration=configured(mode=mode, **(EVERYWHERE | WHOLE | fields)),
         fleet=Inventory.gather(classes, slices, nodes),
@@ -38,12 +47,12 @@ def reviewed(value, state):
 
 def test_a_guaranteed_pod_gets_a_signed_claim_for_cpus_once():
     state = world()
-    value, outcome = reviewed(pod(TWO), state)
+    value, outcome = reviewed(pod(TWO_CPUS), state)
     assert outcome.record.outcome == "translated"
     stored = applied(value, outcome)
     assert TEMPLATES in stored["metadata"]["annotations"]
     assert stored["metadata"]["labels"][TRANSLATED_LABEL] == "true"
-    assert stored["spec"]["containers"][0]["resources"]["limits"] == TWO
+    assert stored["spec"]["containers"][0]["resources"]["limits"] == TWO_CPUS
     _, again = reviewed(stored, state)
     assert answer(again).get("patch") is None
     assert again.record.outcome == "untouched"
@@ -71,11 +80,11 @@ def test_cpus_that_no_node_can_serve_by_claim_are_left_to_the_kubelet(mode, impo
 
 
 def test_a_gpu_gets_a_claim_even_if_the_cpus_cannot():
-    value, outcome = reviewed(pod(CPUS | GPU, CPUS, CPUS), world(*gpus("a")))
+    value, outcome = reviewed(pod(CPUS | GPU, CPUS, CPUS), world(*gpu_objects("a")))
     stored = applied(value, outcome)
     assert [entry["name"] for entry in stored["spec"]["resourceClaims"]] == ["drawbridge-c0-gpu"]
     assert [decision.outcome for decision in outcome.record.decisions] == [Outcome.TRANSLATED, *[Outcome.LEFT] * 3]
-    state = world(*gpus("a"))
+    state = world(*gpu_objects("a"))
     of_file = decide_object(value, state)
     assert len(of_file.templates) == 1
     assert [decision.detail for decision in of_file.decisions] == [
@@ -84,8 +93,8 @@ def test_a_gpu_gets_a_claim_even_if_the_cpus_cannot():
 
 
 def test_an_impossible_gpu_is_refused_with_and_without_cpus():
-    state = world(*gpus("a"))
-    value, outcome = reviewed(pod(TWO | {"nvidia.com/gpu": "9"}), state)
+    state = world(*gpu_objects("a"))
+    value, outcome = reviewed(pod(TWO_CPUS | {"nvidia.com/gpu": "9"}), state)
     assert not answer(outcome)["allowed"]
     assert "9 devices of class gpu.nvidia.com" in answer(outcome)["status"]["message"]
     assert [str(refusal.code) for refusal in decide_object(value, state).refusals] == ["R023"]

@@ -40,8 +40,8 @@ def case_of(seed):
             {"cel": {"expression": f"device.driver == '{device_class['metadata']['name']}'"}}
         ]
     nodes, slices = [], []
-    for at in range(rng.randrange(1, 4)):
-        name = f"n{at}"
+    for node_index in range(rng.randrange(1, 4)):
+        name = f"n{node_index}"
         handed_out = {name: str(rng.randrange(0, 7)) for name in rng.sample(NAMES[:2], rng.choice([0, 0, 1, 2]))}
         nodes.append({"metadata": {"name": name}, "status": {"allocatable": handed_out}})
         for driver in DRIVERS:

@@ -22,18 +22,18 @@ class RecordingDict(dict):
 
     def __init__(self, value, read_keys):
         super().__init__(value)
-        self.seen = read_keys
+        self.read_keys = read_keys
 
     def get(self, key, default=None):
-        self.seen.add(key)
+        self.read_keys.add(key)
         return super().get(key, default)
 
     def __getitem__(self, key):
-        self.seen.add(key)
+        self.read_keys.add(key)
         return super().__getitem__(key)
 
     def __contains__(self, key):
-        self.seen.add(key)
+        self.read_keys.add(key)
         return super().__contains__(key)
 
 

@@ -87,7 +87,7 @@ PODS = {
 }
 PODS["nine containers"] = pod_in_n({GPU: 1})
 PODS["nine containers"]["spec"]["containers"] = [
-    {**PODS["one"]["spec"]["containers"][0], "name": f"c{at}"} for at in range(9)
+    {**PODS["one"]["spec"]["containers"][0], "name": f"c{index}"} for index in range(9)
 ]
 THREE = {
     "apiVersion": "resource.k8s.io/v1",

@@ -15,8 +15,8 @@ from webhook.dialects.vocabulary import Demand
 GPU = "nvidia.com/gpu"
 
 
-def container_with_gpus(name: str, count: int, **more) -> dict:
-    return container(name, {GPU: count} if count else {}, **more)
+def container_with_gpus(name: str, count: int, **fields) -> dict:
+    return container(name, {GPU: count} if count else {}, **fields)
 
 
 def devices_and_total(value: dict) -> tuple[dict[str, set[tuple[str, str, int]]], int]:

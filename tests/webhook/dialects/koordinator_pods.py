@@ -35,11 +35,11 @@ def koordinator_verdict(*limits: dict, fleet=UNKNOWN, hints: dict | None = None,
     return verdict_of(manifest, fleet=fleet, **(config or {}))
 
 
-def koordinator_scheduled_pod(*limits_by_container: dict, **more) -> dict:
+def koordinator_scheduled_pod(*limits_by_container: dict, **fields) -> dict:
     prefixed_limits = [
         {KOORD + key: value for key, value in container_limits.items()} for container_limits in limits_by_container
     ]
-    return pod(*prefixed_limits, scheduler="koord-scheduler", **more)
+    return pod(*prefixed_limits, scheduler="koord-scheduler", **fields)
 
 
 def fleet_of(*published: tuple[str, str, list[dict]]) -> Inventory:

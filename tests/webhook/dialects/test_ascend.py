@@ -22,10 +22,10 @@ ROWS = {
 }
 
 
-def capacity(limits: dict, **more) -> dict:
+def capacity(limits: dict, **pod_fields) -> dict:
     """Return the capacity of each request; {} for a whole card."""
     (amounts,) = {
-        tuple(sorted(request.get("capacity", {}).items())) for request in exactly(verdict_of(pod(limits, **more)))
+        tuple(sorted(request.get("capacity", {}).items())) for request in exactly(verdict_of(pod(limits, **pod_fields)))
     }
     return dict(amounts)
 

@@ -25,9 +25,9 @@ def test_an_expression_too_costly_on_long_values_is_rejected():
     ]
 
 
-def mistakes_of(*keys: dict, **more) -> dict[str, str]:
+def mistakes_of(*keys: dict, **table_fields) -> dict[str, str]:
     """Return the messages about a rejected table by their paths in the table."""
-    configuration, findings = read_configuration({**HEAD, **rules(*keys, **more)})
+    configuration, findings = read_configuration({**HEAD, **rules(*keys, **table_fields)})
     assert configuration is None
     assert all(finding.remedy for finding in findings)
     return {finding.path.removeprefix("/dialects/0/"): finding.message for finding in findings}

@@ -30,14 +30,14 @@ def published(name, count=4):
     return resource_slice(name, *(device(i) for i in range(count)), driver=DRIVER, pool=name, nodeName=name)
 
 
-def old_node(name, amount=4, **more):
+def old_node(name, amount=4, **fields):
     """Return a node that is not migrated: its device plugin offers `amount` GPUs."""
-    return [plugin_node(name, amount, **more)]
+    return [plugin_node(name, amount, **fields)]
 
 
-def new_node(name, count=4, **more):
+def new_node(name, count=4, **fields):
     """Return a migrated node and its ResourceSlice. The kubelet still reports the resource name with the amount 0."""
-    return [plugin_node(name, 0, **more), published(name, count)]
+    return [plugin_node(name, 0, **fields), published(name, count)]
 
 
 def claim_holding(name, count):

@@ -16,7 +16,7 @@ from webhook.service.metrics import WebhookMetrics
 
 @pytest.fixture
 async def running(request):
-    authority, leaf = tls.pair()
+    authority, leaf = tls.authority_and_leaf()
     parameter = getattr(request, "param", None)
     app_options = {"connections" if isinstance(parameter, Limits) else "limits": parameter}
     decider, metrics = Allowing(), WebhookMetrics()

@@ -70,10 +70,12 @@ async def trusting_context(cluster):
     return ssl.create_default_context(cadata=base64.b64decode(secret.data["ca.crt"]).decode())
 
 
-async def post(cluster, address, obj, path="mutate", **more):
+async def post(cluster, address, obj, path="mutate", **review_fields):
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trusting_context(cluster))) as session:
         headers = {"Content-Type": "application/json"}
-        async with session.post(f"https://{address}/{path}", data=review(obj, **more), headers=headers) as response:
+        async with session.post(
+            f"https://{address}/{path}", data=review(obj, **review_fields), headers=headers
+        ) as response:
             return json.loads(await response.text())["response"]
 
 

@@ -21,9 +21,9 @@ ENFORCE = State(configuration=Configuration(msgspec.structs.replace(DEFAULT, mod
 JSON = {"Content-Type": "application/json"}
 
 
-def review_of(name, **more):
+def review_of(name, **fields):
     """Return a review of a pod with this name; `Allowing` acts on the name."""
-    return json.dumps(json.loads(REVIEW) | {"request": REQUEST | {"name": name} | more}).encode()
+    return json.dumps(json.loads(REVIEW) | {"request": REQUEST | {"name": name} | fields}).encode()
 
 
 class Allowing:

@@ -25,7 +25,7 @@ async def serve():
     started = []
 
     async def start(credentials, **pace):
-        authority, leaf = tls.pair()
+        authority, leaf = tls.authority_and_leaf()
         app = App(Allowing(), WebhookMetrics(), callers=Callers(credentials, **pace))
         port = await app.start("127.0.0.1", 0, tls.server(leaf))
         started.append(app)

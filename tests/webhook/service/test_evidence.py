@@ -42,9 +42,9 @@ class ClusterWithPlugins(Embedded):
         kinds = [obj for obj in self.objects if obj["kind"] == resource.kind]
         return [kind for kind in kinds if namespace in (None, kind["metadata"].get("namespace"))]
 
-    async def list(self, resource, namespace=None, **more):
+    async def list(self, resource, namespace=None, **options):
         if resource.plural not in {kind.plural for kind in (*OF_CLUSTER, *OF_OPERATORS, *OF_NAMESPACES)}:
-            return await super().list(resource, namespace, **more)
+            return await super().list(resource, namespace, **options)
         return ListPage(tuple(self._objects_of(resource, namespace)), "1")
 
     async def get(self, resource, name, namespace=None):

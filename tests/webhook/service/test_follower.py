@@ -11,7 +11,7 @@ from runtime.informers.quarantine import REMEMBERED
 from tests.limits import PATIENCE
 from tests.waiting import until
 from tests.webhook.pods import configured
-from tests.webhook.state.test_builder import holding
+from tests.webhook.state.test_builder import claim_holding
 from webhook.service.decider import ReviewDecider
 from webhook.service.follower import NAMED, Follower
 from webhook.service.pace import Pace
@@ -38,13 +38,15 @@ async def test_a_relisted_collection_changes_the_stock_once():
     async def check(follower):
         await follower.wait_for_sync()
         earlier_stock = follower.state().stock
-        deltas = [Delta(("ns", f"c-{n}"), None, holding(f"c-{n}")) for n in range(100)]
+        deltas = [Delta(("ns", f"c-{n}"), None, claim_holding(f"c-{n}")) for n in range(100)]
         follower._apply_batch(Batch(tuple(deltas), "9", complete=True))
         later_stock = follower.state().stock
         assert len(later_stock.claims) == 100
         assert later_stock.history.length == earlier_stock.history.length + 1
         follower._apply_batch(
-            Batch((Delta(("ns", "c-7"), holding("c-7"), None), Delta(("ns", "n"), None, holding("n"))), "10")
+            Batch(
+                (Delta(("ns", "c-7"), claim_holding("c-7"), None), Delta(("ns", "n"), None, claim_holding("n"))), "10"
+            )
         )
         assert {"ns/n"} == follower.state().stock.claims.keys() - later_stock.claims.keys()
         assert {"ns/c-7"} == later_stock.claims.keys() - follower.state().stock.claims.keys()

@@ -27,7 +27,7 @@ def lines(stream):
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def record(**more):
+def record(**fields):
     decision = Decision(
         object="Pod/ns/p",
         container="c",
@@ -36,7 +36,7 @@ def record(**more):
         outcome=Outcome.TRANSLATED,
         detail="ü \n",
     )
-    return Record(path="mutate", uid="u", outcome="translated", mode="enforce", decisions=(decision,), **more)
+    return Record(path="mutate", uid="u", outcome="translated", mode="enforce", decisions=(decision,), **fields)
 
 
 def test_a_decision_is_logged_as_one_line_of_json(stream):

@@ -1,4 +1,4 @@
-"""Fleets of the examples' nodes, classes and slices, with some of them changed."""
+"""The example fleet, unchanged or with other nodes, classes or slices."""
 
 import msgspec
 
@@ -14,13 +14,13 @@ from webhook.state.inventory import Inventory
 GPU = pod({"nvidia.com/gpu": 1})
 
 
-def given():
+def example_objects():
     return read_objects(manifests.read([EXAMPLES / "fleet"]))
 
 
-def fleet(*, classes=None, slices=None, nodes=()) -> Inventory:
-    """The example fleet with parts replaced and nodes added."""
-    example = given()
+def example_fleet_with(*, classes=None, slices=None, nodes=()) -> Inventory:
+    """Return the example fleet with other classes or slices, and with more nodes."""
+    example = example_objects()
     return Inventory.gather(
         example.of_type(DeviceClass) if classes is None else classes,
         example.of_type(ResourceSlice) if slices is None else slices,
@@ -36,7 +36,7 @@ def typed_class(name: str, *expressions: str, **fields: str) -> DeviceClass:
     return typed(device_class(name, *expressions, **fields))
 
 
-OLD = [
+OLD_NODES = [
     {"allocatable": {"nvidia.com/gpu": "8"}},
     {"labels": {"nvidia.com/gpu.sharing-strategy": "time-slicing"}},
     {"labels": {"nvidia.com/gpu.replicas": "4"}},
@@ -46,8 +46,8 @@ OLD = [
 ]
 
 
-def stripped(driver: str, *names: str) -> list[ResourceSlice]:
-    """The example slices, with these attributes gone from one driver's devices."""
+def slices_without(driver: str, *names: str) -> list[ResourceSlice]:
+    """Return the example slices, in which the devices of one driver lack these attributes."""
 
     def bare(slice_: ResourceSlice) -> ResourceSlice:
         devices = tuple(
@@ -56,11 +56,13 @@ def stripped(driver: str, *names: str) -> list[ResourceSlice]:
         )
         return msgspec.structs.replace(slice_, spec=msgspec.structs.replace(slice_.spec, devices=devices))
 
-    return [bare(slice_) if slice_.spec.driver == driver else slice_ for slice_ in given().of_type(ResourceSlice)]
+    return [
+        bare(slice_) if slice_.spec.driver == driver else slice_ for slice_ in example_objects().of_type(ResourceSlice)
+    ]
 
 
-def shares(name: str, *sizes: tuple[str, str]) -> ResourceSlice:
-    """A node whose HAMi driver publishes these products with these amounts of memory."""
+def hami_slice(name: str, *sizes: tuple[str, str]) -> ResourceSlice:
+    """Return a slice of HAMi's driver with devices of these products and amounts of memory."""
     devices = [
         {
             "name": f"gpu-{i}",
@@ -75,10 +77,10 @@ def shares(name: str, *sizes: tuple[str, str]) -> ResourceSlice:
     return wire.convert({"metadata": {"name": f"{name}-hami"}, "spec": spec}, ResourceSlice)
 
 
-def amounts(done) -> list[str]:
-    (spec,) = done.templates.values()
+def memory_alternatives(verdict) -> list[str]:
+    (spec,) = verdict.templates.values()
     (request,) = spec["spec"]["devices"]["requests"]
     return [alternative["capacity"]["requests"]["memory"] for alternative in request["firstAvailable"]]
 
 
-HALF = pod({"nvidia.com/gpumem-percentage": 50})
+HALF_OF_A_GPU = pod({"nvidia.com/gpumem-percentage": 50})

@@ -5,14 +5,14 @@ import pytest
 from webhook.state.canary import PodOwner, workload
 
 
-def owned(kind, name, labels=None):
+def metadata_owned_by(kind, name, labels=None):
     return {"ownerReferences": [{"kind": kind, "name": name, "controller": True}], "labels": labels or {}}
 
 
 def test_a_deployment_keeps_its_answer_across_revisions():
-    first = workload("ns", owned("ReplicaSet", "web-7d4b9", {"pod-template-hash": "7d4b9"}))
-    second = workload("ns", owned("ReplicaSet", "web-5c8ff", {"pod-template-hash": "5c8ff"}))
-    assert first == second == PodOwner("ns", "ReplicaSet", "web")
+    first_revision = workload("ns", metadata_owned_by("ReplicaSet", "web-7d4b9", {"pod-template-hash": "7d4b9"}))
+    second_revision = workload("ns", metadata_owned_by("ReplicaSet", "web-5c8ff", {"pod-template-hash": "5c8ff"}))
+    assert first_revision == second_revision == PodOwner("ns", "ReplicaSet", "web")
 
 
 def test_only_a_controller_names_the_workload():
@@ -26,13 +26,15 @@ def test_a_bare_pod_is_its_own_workload():
     assert workload("ns", {}).name == ""
 
 
-def test_growing_the_percentage_only_ever_adds_workloads():
+def test_a_larger_percentage_only_adds_workloads():
     workloads = [PodOwner("ns", "Job", f"job-{i}") for i in range(2000)]
-    covered = [{w for w in workloads if w.within(percent)} for percent in (0, 0.5, 5, 50, 99.9, 100)]
-    assert all(fewer <= more for fewer, more in itertools.pairwise(covered))
-    assert not covered[0]
-    assert len(covered[-1]) == 2000
-    assert 880 < len(covered[3]) < 1120
+    workloads_by_percentage = [
+        {owner for owner in workloads if owner.within(percent)} for percent in (0, 0.5, 5, 50, 99.9, 100)
+    ]
+    assert all(smaller <= larger for smaller, larger in itertools.pairwise(workloads_by_percentage))
+    assert not workloads_by_percentage[0]
+    assert len(workloads_by_percentage[-1]) == 2000
+    assert 880 < len(workloads_by_percentage[3]) < 1120
 
 
 def test_equal_names_in_two_namespaces_are_two_workloads():
@@ -41,13 +43,13 @@ def test_equal_names_in_two_namespaces_are_two_workloads():
 
 
 @pytest.mark.parametrize(
-    "odd", [None, 1, "x", [1], {"a": 1}, [None, []], [{"controller": True, "name": 1, "kind": []}]]
+    "malformed", [None, 1, "x", [1], {"a": 1}, [None, []], [{"controller": True, "name": 1, "kind": []}]]
 )
-def test_malformed_metadata_still_yields_a_workload_identity(odd):
+def test_malformed_metadata_still_yields_a_workload_identity(malformed):
     for metadata in (
-        {"ownerReferences": odd},
-        {"name": odd},
-        {"generateName": odd},
-        owned("Job", "j") | {"labels": odd},
+        {"ownerReferences": malformed},
+        {"name": malformed},
+        {"generateName": malformed},
+        metadata_owned_by("Job", "j") | {"labels": malformed},
     ):
         assert all(isinstance(part, str) for part in workload("ns", metadata))

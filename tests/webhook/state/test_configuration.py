@@ -32,8 +32,8 @@ def test_an_empty_configuration_is_the_default():
     assert configured().file == Configuration().file
 
 
-def fenced(fence=True, **extended_resources):
-    """Return the fields of a configuration with a fenced driver and with these `extendedResources`."""
+def fenced_driver(fence=True, **extended_resources):
+    """Return the fields of a configuration whose bridge fences a driver, with these `extendedResources`."""
     return {
         "bridge": {"schedulerName": "drawbridge", "drivers": ["x.com"], "fence": fence},
         "extendedResources": extended_resources,
@@ -43,17 +43,17 @@ def fenced(fence=True, **extended_resources):
 @pytest.mark.parametrize(
     "value",
     [
-        fenced(),
-        fenced(drivers={"x.com": "translate", "other.com": "leave"}, default="leave"),
-        fenced(namespaces={"ml": "translate"}),
-        fenced(fence=False, default="leave", namespaces={"ml": "leave"}),
+        fenced_driver(),
+        fenced_driver(drivers={"x.com": "translate", "other.com": "leave"}, default="leave"),
+        fenced_driver(namespaces={"ml": "translate"}),
+        fenced_driver(fence=False, default="leave", namespaces={"ml": "leave"}),
     ],
 )
 def test_unfenced_pods_may_be_left_to_the_default_scheduler(value):
     assert configured(**value).file.bridge is not None
 
 
-def placing(**fields):
+def bridge_with_placement(**fields):
     """Return the fields of a configuration whose bridge has this placement."""
     return {"bridge": {"schedulerName": "drawbridge", "placement": fields}}
 
@@ -104,7 +104,7 @@ def test_a_misspelt_field_gets_a_suggestion():
 
 
 @pytest.mark.parametrize(
-    ("fields", "meant"),
+    ("fields", "suggestion"),
     [
         ({"mode": "enforced"}, "enforce"),
         ({"mode": "Warn"}, "warn"),
@@ -112,10 +112,10 @@ def test_a_misspelt_field_gets_a_suggestion():
         ({"meanings": {"nvidia.com/gpu": "HAMi"}}, "hami"),
     ],
 )
-def test_a_misspelt_word_gets_one_suggestion(fields, meant):
+def test_a_misspelt_word_gets_one_suggestion(fields, suggestion):
     _, findings = read_configuration({**HEAD, **fields})
     (finding,) = findings
-    assert finding.remedy.startswith(f"did you mean {meant}? ")
+    assert finding.remedy.startswith(f"did you mean {suggestion}? ")
     words = finding.remedy.partition("? ")[2].removeprefix("one of ").split(", ")
     assert len(words) == len(set(words)) > 2
 
@@ -133,17 +133,17 @@ def test_a_misspelt_word_gets_one_suggestion(fields, meant):
         ({"cpuClaims": {"default": "on"}}, "/cpuClaims/default"),
         ({"cpuClaims": {"namespaces": {"batch": True}}}, "/cpuClaims/namespaces/batch"),
         ({"cpuClaims": {"namespaces": {"team-*": "translate"}}}, "/cpuClaims/namespaces/team-*"),
-        (fenced(default="leave"), "/extendedResources/default"),
-        (fenced(drivers={"x.com": "leave"}), "/extendedResources/drivers/x.com"),
-        (fenced(namespaces={"ml": "leave"}), "/extendedResources/namespaces/ml"),
-        (placing(strategy="best"), "/bridge/placement/strategy"),
-        (placing(strategy=""), "/bridge/placement/strategy"),
-        (placing(strategy="topology=0,CompactFirst=1"), "/bridge/placement/strategy"),
-        (placing(namespaces={"ml": "topology,topology"}), "/bridge/placement/namespaces/ml"),
-        (placing(namespaces={"ml-*": "topology"}), "/bridge/placement/namespaces/ml-*"),
-        (placing(mostPodsPerNode=-1), "/bridge/placement/mostPodsPerNode"),
-        (placing(mostPodsPerNode="4"), "/bridge/placement/mostPodsPerNode"),
-        (placing(weights={}), "/bridge/placement/weights"),
+        (fenced_driver(default="leave"), "/extendedResources/default"),
+        (fenced_driver(drivers={"x.com": "leave"}), "/extendedResources/drivers/x.com"),
+        (fenced_driver(namespaces={"ml": "leave"}), "/extendedResources/namespaces/ml"),
+        (bridge_with_placement(strategy="best"), "/bridge/placement/strategy"),
+        (bridge_with_placement(strategy=""), "/bridge/placement/strategy"),
+        (bridge_with_placement(strategy="topology=0,CompactFirst=1"), "/bridge/placement/strategy"),
+        (bridge_with_placement(namespaces={"ml": "topology,topology"}), "/bridge/placement/namespaces/ml"),
+        (bridge_with_placement(namespaces={"ml-*": "topology"}), "/bridge/placement/namespaces/ml-*"),
+        (bridge_with_placement(mostPodsPerNode=-1), "/bridge/placement/mostPodsPerNode"),
+        (bridge_with_placement(mostPodsPerNode="4"), "/bridge/placement/mostPodsPerNode"),
+        (bridge_with_placement(weights={}), "/bridge/placement/weights"),
         ({"models": [{"product": "x", "memory": "much"}]}, "/models/0/memory"),
         ({"quotas": {"nvidia.com/gpu": ""}}, "/quotas/nvidia.com~1gpu"),
         ({"quotas": {"requests.nvidia.com/gpu": BY_CLASS}}, "/quotas/requests.nvidia.com~1gpu"),

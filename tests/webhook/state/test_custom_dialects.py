@@ -34,12 +34,12 @@ def test_keys_may_be_renamed_to_valid_names():
     assert configured(evidence={"drivers": ["gpu.nvidia.com"], "nodeSelector": {"our.org/pool": ""}})
 
 
-def table(*keys: dict, name: str = "ours", **more) -> dict:
-    return {"name": name, "title": "Ours", "keys": [{"meaning": "m", **key} for key in keys], **more}
+def table(*keys: dict, name: str = "ours", **fields) -> dict:
+    return {"name": name, "title": "Ours", "keys": [{"meaning": "m", **key} for key in keys], **fields}
 
 
 @pytest.mark.parametrize(
-    ("fields", "path", "says"),
+    ("fields", "path", "message_part"),
     [
         (
             {"dialects": [table({"name": "our/mem", "place": "annotation", "role": "memory", "unit": "MiB"})]},
@@ -81,16 +81,16 @@ def table(*keys: dict, name: str = "ours", **more) -> dict:
         ({"hami": {"defaultCores": 101}}, "/hami/defaultCores", "percentage"),
     ],
 )
-def test_an_ineffective_table_is_rejected(fields, path, says):
-    ((where, message),) = mistakes(**fields).items()
-    assert where.endswith(path)
-    assert says in message
+def test_an_ineffective_table_is_rejected(fields, path, message_part):
+    ((pointer, message),) = mistakes(**fields).items()
+    assert pointer.endswith(path)
+    assert message_part in message
 
 
 def test_a_row_may_reuse_a_renamed_or_disabled_key():
-    ours = [table({"name": "nvidia.com/gpumem", "role": "memory", "unit": "MiB"}, target="vgpu")]
-    assert configured(dialects=ours, keys={"hami": {"nvidia.com/gpumem": ""}})
-    assert configured(dialects=ours, disabled=["hami"])
+    dialects = [table({"name": "nvidia.com/gpumem", "role": "memory", "unit": "MiB"}, target="vgpu")]
+    assert configured(dialects=dialects, keys={"hami": {"nvidia.com/gpumem": ""}})
+    assert configured(dialects=dialects, disabled=["hami"])
 
 
 AMD = {
@@ -102,10 +102,12 @@ AMD = {
 }
 
 
-def test_a_declared_device_kind_is_added_to_ours():
-    ours = table({"name": "amd.example.com/gpu", "role": "count"}, target="mi300")
-    done = verdict_of(pod({"amd.example.com/gpu": 2}, {"nvidia.com/gpu": 1}), targets=[AMD], dialects=[ours], **WHOLE)
-    requests = [spec["spec"]["devices"]["requests"][0]["exactly"] for spec in done.templates.values()]
+def test_a_declared_device_kind_is_added_to_the_built_in_ones():
+    dialect = table({"name": "amd.example.com/gpu", "role": "count"}, target="mi300")
+    verdict = verdict_of(
+        pod({"amd.example.com/gpu": 2}, {"nvidia.com/gpu": 1}), targets=[AMD], dialects=[dialect], **WHOLE
+    )
+    requests = [spec["spec"]["devices"]["requests"][0]["exactly"] for spec in verdict.templates.values()]
     assert {(request["deviceClassName"], request["count"]) for request in requests} == {
         ("gpu.amd.com", 2),
         ("gpu.nvidia.com", 1),
@@ -113,12 +115,12 @@ def test_a_declared_device_kind_is_added_to_ours():
 
 
 def test_two_kinds_of_one_name_get_distinct_request_names():
-    ours = table({"name": "amd.example.com/gpu", "role": "count"}, target="mi300")
+    dialect = table({"name": "amd.example.com/gpu", "role": "count"}, target="mi300")
     joint = [{"primary": "nvidia.com/gpu", "secondary": "amd.example.com/gpu", "attribute": PCIE_ROOT}]
     target = {**AMD, "attributes": [PCIE_ROOT]}
-    value = pod({"nvidia.com/gpu": 2, "amd.example.com/gpu": 2})
-    done = verdict_of(value, targets=[target], dialects=[ours], joint=joint, **WHOLE)
-    assert [request["name"] for request in devices(done)["requests"]] == [
+    manifest = pod({"nvidia.com/gpu": 2, "amd.example.com/gpu": 2})
+    verdict = verdict_of(manifest, targets=[target], dialects=[dialect], joint=joint, **WHOLE)
+    assert [request["name"] for request in devices(verdict)["requests"]] == [
         "gpu-0",
         "gpu-beside-0",
         "gpu-1",
@@ -131,14 +133,14 @@ def test_a_key_needing_an_undeclared_target_field_is_left_unchanged():
     rows = [{"name": "our/gpu", "role": "count"}, {"name": "our/mem", "role": "memory", "unit": "bytes"}]
     percent = {"name": "our/percent", "role": "memoryPercent"}
     config = {"targets": [target], "dialects": [table(*rows, percent, target="mi300")], **SIZES, "unresolved": "leave"}
-    several, relative = (
+    two_gpus, percentage = (
         verdict_of(pod({"our/gpu": 2, "our/mem": 5}), **config),
         verdict_of(pod({"our/percent": 50}), **config),
     )
-    assert untouched(several)
-    assert "unique" in several.warnings[0]
-    assert untouched(relative)
-    assert "product" in relative.warnings[0]
+    assert untouched(two_gpus)
+    assert "unique" in two_gpus.warnings[0]
+    assert untouched(percentage)
+    assert "product" in percentage.warnings[0]
     assert verdict_of(pod({"our/gpu": 1, "our/mem": 5}), **config).changed
 
 
@@ -147,17 +149,17 @@ def test_a_class_of_another_driver_does_not_serve_a_target():
         {"metadata": {"name": "odd"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'dra.net'"}}]}}
     ]
     example = read_objects(manifests.read([EXAMPLES / "fleet"]))
-    odd = [wire.convert(device_class, DeviceClass) for device_class in classes]
-    fleet = Inventory.gather(odd, example.of_type(ResourceSlice), example.of_type(Node))
-    done = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=fleet, classes={"gpu": "odd"}, **WHOLE)
-    assert untouched(done)
-    assert "dra.net" in done.warnings[0]
-    assert "targets" in done.warnings[0]
+    foreign_classes = [wire.convert(device_class, DeviceClass) for device_class in classes]
+    fleet = Inventory.gather(foreign_classes, example.of_type(ResourceSlice), example.of_type(Node))
+    verdict = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=fleet, classes={"gpu": "odd"}, **WHOLE)
+    assert untouched(verdict)
+    assert "dra.net" in verdict.warnings[0]
+    assert "targets" in verdict.warnings[0]
 
 
 def test_rdma_network_devices_are_requested_by_role():
-    ours = table({"name": "rdma/hca", "role": "rdma"}, target="nic")
-    (request,) = exactly(verdict_of(pod({"rdma/hca": 1}), dialects=[ours], fleet=example_fleet()))
+    dialect = table({"name": "rdma/hca", "role": "rdma"}, target="nic")
+    (request,) = exactly(verdict_of(pod({"rdma/hca": 1}), dialects=[dialect], fleet=example_fleet()))
     assert request["cel"] == ['device.attributes["dra.net"].?rdma.orValue(false)']
 
 
@@ -166,10 +168,10 @@ def test_a_label_of_a_custom_dialect_prevents_translation():
         {"name": "our/gpu", "role": "count"},
         {"name": "our/done", "place": "label", "role": "placed", "because": "x"},
     ]
-    value = pod({"our/gpu": 1})
-    assert verdict_of(value, dialects=[table(*rows)]).changed
-    value["metadata"]["labels"] = {"our/done": "yes"}
-    assert untouched(verdict_of(value, dialects=[table(*rows)]))
+    manifest = pod({"our/gpu": 1})
+    assert verdict_of(manifest, dialects=[table(*rows)]).changed
+    manifest["metadata"]["labels"] = {"our/done": "yes"}
+    assert untouched(verdict_of(manifest, dialects=[table(*rows)]))
 
 
 def test_keys_may_be_renamed_for_a_cluster():
@@ -179,12 +181,12 @@ def test_keys_may_be_renamed_for_a_cluster():
 
 
 def test_a_key_or_a_dialect_can_be_switched_off():
-    value = pod({"nvidia.com/gpumem": 100})
-    assert untouched(verdict_of(value, keys={"hami": {"nvidia.com/gpumem": ""}}))
-    assert untouched(verdict_of(value, disabled=["hami"]))
+    manifest = pod({"nvidia.com/gpumem": 100})
+    assert untouched(verdict_of(manifest, keys={"hami": {"nvidia.com/gpumem": ""}}))
+    assert untouched(verdict_of(manifest, disabled=["hami"]))
 
 
-def test_an_administrators_table_is_a_dialect_like_ours():
+def test_an_administrators_table_is_a_dialect_like_a_built_in_one():
     table = {
         "name": "ours",
         "title": "Ours",
@@ -196,9 +198,9 @@ def test_an_administrators_table_is_a_dialect_like_ours():
             {"name": "our.org/old", "meaning": "unknown", "outcome": "left", "because": "unclear"},
         ],
     }
-    value = pod({"our.org/slices": 2, "our.org/gib": 4, "our.org/percent": 20})
-    done = verdict_of(value, dialects=[table])
-    assert exactly(done) == [{"class": HAMI, "count": 1, "capacity": {"memory": "4Gi", "cores": "20"}}] * 2
+    manifest = pod({"our.org/slices": 2, "our.org/gib": 4, "our.org/percent": 20})
+    verdict = verdict_of(manifest, dialects=[table])
+    assert exactly(verdict) == [{"class": HAMI, "count": 1, "capacity": {"memory": "4Gi", "cores": "20"}}] * 2
     assert untouched(verdict_of(pod({"our.org/slices": 1, "our.org/old": 1}), dialects=[table]))
     assert verdict_of(pod({"our.org/gib": 81}), dialects=[table]).refusals
 
@@ -226,9 +228,9 @@ def test_a_pod_scoped_dialect_sums_requests_for_requesting_containers():
         "target": "vgpu",
         "keys": [{"name": "our.org/gib", "meaning": "memory of one GPU", "unit": "GiB", "role": "memory"}],
     }
-    value = pod({"our.org/gib": 3}, {"our.org/gib": 3}, {}, init=(container("i", {"our.org/gib": 5}),))
-    done = verdict_of(value, dialects=[table])
-    assert exactly(done) == [{"class": HAMI, "count": 1, "capacity": {"memory": "6Gi"}}]
-    after = patched(value, done)["spec"]
-    every = [*after["initContainers"], *after["containers"]]
-    assert [bool(container["resources"].get("claims")) for container in every] == [True, True, True, False]
+    manifest = pod({"our.org/gib": 3}, {"our.org/gib": 3}, {}, init=(container("i", {"our.org/gib": 5}),))
+    verdict = verdict_of(manifest, dialects=[table])
+    assert exactly(verdict) == [{"class": HAMI, "count": 1, "capacity": {"memory": "6Gi"}}]
+    patched_spec = patched(manifest, verdict)["spec"]
+    containers = [*patched_spec["initContainers"], *patched_spec["containers"]]
+    assert [bool(container["resources"].get("claims")) for container in containers] == [True, True, True, False]

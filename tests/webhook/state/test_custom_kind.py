@@ -1,4 +1,4 @@
-"""The fields that the API server keeps in a custom object are computed from the definition of its kind; `tests/oracle/prune` checks them."""
+"""drawbridge computes from a CRD which fields the API server keeps in a custom object; `tests/oracle/prune` runs the API server's code."""
 
 import copy
 import random
@@ -9,18 +9,18 @@ from tests.webhook.definitions import ANY, BEFORE_131, DROPS_CLAIMS, KEEPS_CLAIM
 from webhook.state import custom_kinds
 
 GROUP_KIND = ("example.com", "Thing")
-ABOUT = {"apiVersion": "example.com/v1", "kind": "Thing"}
+TYPE = {"apiVersion": "example.com/v1", "kind": "Thing"}
 POD = {
     "resourceClaims": [{"name": "a", "resourceClaimTemplateName": "t"}],
     "containers": [{"name": "c", "resources": {"claims": [{"name": "a", "request": "r"}]}}],
 }
 
 
-def thing(spec, version="v1"):
+def custom_object(spec, version="v1"):
     return {"apiVersion": f"example.com/{version}", "kind": "Thing", "metadata": {"name": "t", "odd": 1}, "spec": spec}
 
 
-def kept(crd, obj):
+def pruned_spec(crd, obj):
     (kind,) = custom_kinds([obj, crd])[GROUP_KIND]
     return kind.prune(obj)["spec"]
 
@@ -42,44 +42,46 @@ def kept(crd, obj):
     ids=range(10),
 )  # fmt: skip
 def test_a_field_stays_where_the_schema_permits_it(schema, spec, expected):
-    assert kept(definition(GROUP_KIND, schema), thing(spec)) == expected
+    assert pruned_spec(definition(GROUP_KIND, schema), custom_object(spec)) == expected
 
 
 def test_served_and_stored_schema_prune_an_object():
-    two = definition(GROUP_KIND, KEEPS_CLAIMS, DROPS_CLAIMS)
-    assert kept(two, thing(POD)) == POD
-    assert "resourceClaims" not in kept(two, thing(POD, "v2"))
-    assert "resourceClaims" not in kept(definition(GROUP_KIND, DROPS_CLAIMS, KEEPS_CLAIMS), thing(POD, "v2"))
+    two_versions = definition(GROUP_KIND, KEEPS_CLAIMS, DROPS_CLAIMS)
+    assert pruned_spec(two_versions, custom_object(POD)) == POD
+    assert "resourceClaims" not in pruned_spec(two_versions, custom_object(POD, "v2"))
+    assert "resourceClaims" not in pruned_spec(
+        definition(GROUP_KIND, DROPS_CLAIMS, KEEPS_CLAIMS), custom_object(POD, "v2")
+    )
     converted = definition(GROUP_KIND, DROPS_CLAIMS, KEEPS_CLAIMS, conversion={"strategy": "Webhook"})
-    assert kept(converted, thing(POD, "v2")) == POD
+    assert pruned_spec(converted, custom_object(POD, "v2")) == POD
 
 
 def test_definitions_from_before_1_22_are_read():
-    beta = definition(GROUP_KIND, DROPS_CLAIMS)
-    schema = beta["spec"]["versions"][0]["schema"]
-    beta["apiVersion"] = "apiextensions.k8s.io/v1beta1"
-    assert kept(beta, thing(POD)) == POD  # v1beta1 preserves unknown fields by default
-    beta["spec"] |= {"preserveUnknownFields": False, "version": "v1", "validation": schema}
-    assert "resourceClaims" not in kept(beta, thing(POD))
-    del beta["spec"]["versions"]
-    assert "resourceClaims" not in kept(beta, thing(POD))
-    assert kept(definition(GROUP_KIND, DROPS_CLAIMS, preserveUnknownFields=True), thing(POD)) == POD
+    v1beta1_definition = definition(GROUP_KIND, DROPS_CLAIMS)
+    schema = v1beta1_definition["spec"]["versions"][0]["schema"]
+    v1beta1_definition["apiVersion"] = "apiextensions.k8s.io/v1beta1"
+    assert pruned_spec(v1beta1_definition, custom_object(POD)) == POD  # v1beta1 preserves unknown fields by default
+    v1beta1_definition["spec"] |= {"preserveUnknownFields": False, "version": "v1", "validation": schema}
+    assert "resourceClaims" not in pruned_spec(v1beta1_definition, custom_object(POD))
+    del v1beta1_definition["spec"]["versions"]
+    assert "resourceClaims" not in pruned_spec(v1beta1_definition, custom_object(POD))
+    assert pruned_spec(definition(GROUP_KIND, DROPS_CLAIMS, preserveUnknownFields=True), custom_object(POD)) == POD
 
 
-def deep(levels):
+def deep_schema(levels):
     schema = {"type": "object"}
     for _ in range(levels):
         schema = {"type": "object", "properties": {"a": schema}}
     return schema
 
 
-def recursive():
+def recursive_schema():
     schema = {"type": "object", "properties": {}}
     schema["properties"]["again"] = schema
     return schema
 
 
-def doubling():
+def doubling_schema():
     schema = {"type": "object"}
     for _ in range(100):
         schema = {"type": "object", "properties": {"a": schema, "b": schema}}
@@ -87,9 +89,9 @@ def doubling():
 
 
 HOSTILE = {
-    "doubling": definition(GROUP_KIND, doubling()),
-    "deep": definition(GROUP_KIND, deep(400)),
-    "recursive": definition(GROUP_KIND, recursive()),
+    "doubling": definition(GROUP_KIND, doubling_schema()),
+    "deep": definition(GROUP_KIND, deep_schema(400)),
+    "recursive": definition(GROUP_KIND, recursive_schema()),
     "text": definition(GROUP_KIND, "schema"),
     "no spec": {**definition(GROUP_KIND), "spec": []},
     "versions": {**definition(GROUP_KIND), "spec": {"group": GROUP_KIND[0], "names": {"kind": GROUP_KIND[1]}, "versions": {"v1": {}}}},
@@ -100,48 +102,47 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("crd", HOSTILE.values(), ids=HOSTILE)
-def test_a_definition_that_cannot_be_followed_drops_nothing(crd):
-    assert all(not kind.served for kind in custom_kinds([crd, thing(POD)]).get(GROUP_KIND, ()))
+def test_a_definition_that_cannot_be_read_drops_no_field(crd):
+    assert all(not kind.served for kind in custom_kinds([crd, custom_object(POD)]).get(GROUP_KIND, ()))
 
 
 def test_definitions_of_other_kinds_are_not_read():
-    assert custom_kinds([definition(("example.com", f"Other{number}"), deep(100)) for number in range(50)]) == {}
+    assert custom_kinds([definition(("example.com", f"Other{number}"), deep_schema(100)) for number in range(50)]) == {}
 
 
 NAMES = ("a", "b", "spec", "kind", "apiVersion", "metadata")
 
 
-def drawn_schema(chance: random.Random, depth: int) -> dict:
-    """Draw a structural schema, as the API server admits it: no value is an object and a list at once."""
-    kind = chance.choice(("object", "object", "array", "string")) if depth else "string"
+def drawn_schema(rng: random.Random, depth: int) -> dict:
+    """Draw a structural schema, as the API server accepts it: no schema allows both an object and a list."""
+    kind = rng.choice(("object", "object", "array", "string")) if depth else "string"
     schema: dict = {"type": kind}
     if kind == "array":
-        schema["items"] = drawn_schema(chance, depth - 1)
+        schema["items"] = drawn_schema(rng, depth - 1)
     if kind == "object":
-        match chance.randrange(5):
+        match rng.randrange(5):
             case 0:
-                schema["additionalProperties"] = chance.choice((True, drawn_schema(chance, depth - 1)))
+                schema["additionalProperties"] = rng.choice((True, drawn_schema(rng, depth - 1)))
             case 1 | 2 | 3:
-                named = chance.sample(NAMES, chance.randrange(len(NAMES)))
-                schema["properties"] = {name: drawn_schema(chance, depth - 1) for name in named}
-        schema["x-kubernetes-embedded-resource"] = chance.random() < 0.2
-    schema["x-kubernetes-preserve-unknown-fields"] = chance.random() < 0.25
+                property_names = rng.sample(NAMES, rng.randrange(len(NAMES)))
+                schema["properties"] = {name: drawn_schema(rng, depth - 1) for name in property_names}
+        schema["x-kubernetes-embedded-resource"] = rng.random() < 0.2
+    schema["x-kubernetes-preserve-unknown-fields"] = rng.random() < 0.25
     return {name: value for name, value in schema.items() if value is not False}
 
 
-def drawn_value(chance: random.Random, depth: int, schema: dict | None = None):
-    """Draw a value that mostly matches a schema, because other values are dropped at once."""
-    kind = chance.choice(("object", "array", "string")) if depth else "string"
-    if schema and chance.random() < 0.85:
+def drawn_value(rng: random.Random, depth: int, schema: dict | None = None):
+    """Draw a value that mostly matches a schema, because the API server drops most other values completely."""
+    kind = rng.choice(("object", "array", "string")) if depth else "string"
+    if schema and rng.random() < 0.85:
         kind = schema["type"]
     if kind == "string" or depth <= 0:
-        return chance.choice(("text", 1, None, True))
+        return rng.choice(("text", 1, None, True))
     if kind == "array":
-        return [drawn_value(chance, depth - 1, (schema or {}).get("items")) for _ in range(chance.randrange(3))]
-    known = (schema or {}).get("properties", {})
+        return [drawn_value(rng, depth - 1, (schema or {}).get("items")) for _ in range(rng.randrange(3))]
+    properties = (schema or {}).get("properties", {})
     return {
-        name: drawn_value(chance, depth - 1, known.get(name))
-        for name in chance.sample(NAMES, chance.randrange(len(NAMES)))
+        name: drawn_value(rng, depth - 1, properties.get(name)) for name in rng.sample(NAMES, rng.randrange(len(NAMES)))
     }
 
 
@@ -149,11 +150,11 @@ def drawn_value(chance: random.Random, depth: int, schema: dict | None = None):
 def test_pruning_keeps_the_same_fields_as_the_api_server(prune_oracle):
     questions = []
     for seed in range(prune_oracle.cases(20_000, recorded=2_000)):
-        chance = random.Random(seed)
-        schema = {**drawn_schema(chance, 5), "type": "object"}
+        rng = random.Random(seed)
+        schema = {**drawn_schema(rng, 5), "type": "object"}
         schema.pop("items", None)
-        spec = drawn_value(chance, 6, schema)
-        questions.append({"schema": schema, "object": {**(spec if isinstance(spec, dict) else {}), **ABOUT}})
+        spec = drawn_value(rng, 6, schema)
+        questions.append({"schema": schema, "object": {**(spec if isinstance(spec, dict) else {}), **TYPE}})
     changed = 0
     for question, answer in zip(questions, prune_oracle.ask_all(copy.deepcopy(questions)), strict=True):
         crd = definition(GROUP_KIND, {})

@@ -1,4 +1,4 @@
-"""Which nodes and drivers count as evidence, and the budget of a costly class."""
+"""Which nodes and drivers are evidence of what keys mean, and the budget of a costly class."""
 
 import msgspec
 import pytest
@@ -8,18 +8,26 @@ from dra.objects.claim import DeviceClass
 from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
 from tests.webhook.pods import HAMI, configured, untouched, verdict_of
-from tests.webhook.state.fleets import GPU, OLD, fleet, given, old_node, shares, typed_class
+from tests.webhook.state.fleets import (
+    GPU,
+    OLD_NODES,
+    example_fleet_with,
+    example_objects,
+    hami_slice,
+    old_node,
+    typed_class,
+)
 from webhook.state.inventory import Inventory
 
-# Which nodes and drivers count
+# Which nodes and drivers are evidence
 
 
-VOUCHED = {"node-restriction.kubernetes.io/vouched": "yes"}
+VOUCHED_LABELS = {"node-restriction.kubernetes.io/vouched": "yes"}
 
 
-def believed(*, evidence, slices=None, nodes=()):
-    """Return the example fleet, in which only the nodes of `evidence` count."""
-    example = given()
+def fleet_by_evidence(*, evidence, slices=None, nodes=()):
+    """Return the example fleet, in which only the nodes and drivers of `evidence` are evidence."""
+    example = example_objects()
     return Inventory.gather(
         example.of_type(DeviceClass),
         example.of_type(ResourceSlice) if slices is None else slices,
@@ -28,68 +36,72 @@ def believed(*, evidence, slices=None, nodes=()):
     )
 
 
-def vouched(name):
-    return old_node(name, labels=VOUCHED)
+def vouched_node(name):
+    return old_node(name, labels=VOUCHED_LABELS)
 
 
-@pytest.mark.parametrize("old", OLD)
+@pytest.mark.parametrize("old", OLD_NODES)
 def test_old_nodes_outside_the_evidence_selector_do_not_stop_translation(old):
-    """Most nodes are old: if all nodes counted, they would decide."""
-    names = sorted({s.spec.node_name for s in given().of_type(ResourceSlice)})
-    honest = [vouched(name) for name in names]
+    """Most nodes are old. If all nodes were evidence, the old ones would prevent translation."""
+    names = sorted({s.spec.node_name for s in example_objects().of_type(ResourceSlice)})
+    honest = [vouched_node(name) for name in names]
     stolen = [old_node(f"stolen-{i}", **old) for i in range(20)]
-    assert untouched(verdict_of(GPU, fleet=believed(evidence={}, nodes=[*honest, *stolen])))
-    facts = believed(evidence={"nodeSelector": VOUCHED}, nodes=[*honest, *stolen])
-    done = verdict_of(GPU, fleet=facts)
-    assert done.changed
-    (basis,) = [decision.basis for decision in done.decisions]
+    assert untouched(verdict_of(GPU, fleet=fleet_by_evidence(evidence={}, nodes=[*honest, *stolen])))
+    facts = fleet_by_evidence(evidence={"nodeSelector": VOUCHED_LABELS}, nodes=[*honest, *stolen])
+    verdict = verdict_of(GPU, fleet=facts)
+    assert verdict.changed
+    (basis,) = [decision.basis for decision in verdict.decisions]
     assert basis == "3 of 3 nodes that count (`evidence`) publish it as a whole GPU (class gpu.nvidia.com)"
 
 
 def test_slices_outside_the_evidence_selector_are_ignored():
-    names = sorted({s.spec.node_name for s in given().of_type(ResourceSlice)})
-    stolen = [shares(f"stolen-{i}", ("Made up", "1Mi")) for i in range(20)]
-    nodes = [*(vouched(name) for name in names), *(old_node(f"stolen-{i}") for i in range(20))]
-    slices = [*given().of_type(ResourceSlice), *stolen]
-    heard = believed(evidence={"nodeSelector": VOUCHED}, slices=slices, nodes=nodes)
-    alone = believed(evidence={"nodeSelector": VOUCHED}, nodes=[vouched(name) for name in names])
-    assert heard.classes == alone.classes
-    every_node = believed(evidence={}, slices=slices, nodes=nodes)
-    assert every_node.classes[HAMI].products != alone.classes[HAMI].products
+    names = sorted({s.spec.node_name for s in example_objects().of_type(ResourceSlice)})
+    stolen = [hami_slice(f"stolen-{i}", ("Made up", "1Mi")) for i in range(20)]
+    nodes = [*(vouched_node(name) for name in names), *(old_node(f"stolen-{i}") for i in range(20))]
+    slices = [*example_objects().of_type(ResourceSlice), *stolen]
+    with_stolen_nodes = fleet_by_evidence(evidence={"nodeSelector": VOUCHED_LABELS}, slices=slices, nodes=nodes)
+    vouched_only = fleet_by_evidence(
+        evidence={"nodeSelector": VOUCHED_LABELS}, nodes=[vouched_node(name) for name in names]
+    )
+    assert with_stolen_nodes.classes == vouched_only.classes
+    every_node = fleet_by_evidence(evidence={}, slices=slices, nodes=nodes)
+    assert every_node.classes[HAMI].products != vouched_only.classes[HAMI].products
 
 
-def test_one_counted_node_does_not_decide_for_the_others():
-    names = sorted({s.spec.node_name for s in given().of_type(ResourceSlice)})
-    one_of_them = old_node("old", labels=VOUCHED, allocatable={"nvidia.com/gpu": "8"})
-    facts = believed(evidence={"nodeSelector": VOUCHED}, nodes=[*(vouched(name) for name in names), one_of_them])
+def test_one_old_node_in_the_evidence_selector_does_not_stop_translation():
+    names = sorted({s.spec.node_name for s in example_objects().of_type(ResourceSlice)})
+    old_vouched_node = old_node("old", labels=VOUCHED_LABELS, allocatable={"nvidia.com/gpu": "8"})
+    facts = fleet_by_evidence(
+        evidence={"nodeSelector": VOUCHED_LABELS}, nodes=[*(vouched_node(name) for name in names), old_vouched_node]
+    )
     assert verdict_of(GPU, fleet=facts).changed
 
 
-def test_an_unnamed_driver_is_not_evidence():
-    facts = believed(evidence={"drivers": ["gpu.nvidia.com"]})
+def test_devices_of_a_driver_that_evidence_does_not_name_are_ignored():
+    facts = fleet_by_evidence(evidence={"drivers": ["gpu.nvidia.com"]})
     assert facts.classes["gpu.nvidia.com"].devices == 10
     assert facts.classes[HAMI].devices == 0
-    done = verdict_of(GPU, fleet=believed(evidence={"drivers": ["dra.net"]}))
-    assert untouched(done)
-    assert "among the nodes and drivers that count (`evidence`)" in done.warnings[0]
+    verdict = verdict_of(GPU, fleet=fleet_by_evidence(evidence={"drivers": ["dra.net"]}))
+    assert untouched(verdict)
+    assert "among the nodes and drivers that count (`evidence`)" in verdict.warnings[0]
 
 
-@pytest.mark.parametrize(("drivers", "heard"), [((), False), (("dra.net",), True)])
-def test_devices_without_a_node_count_if_their_driver_is_named(drivers, heard):
+@pytest.mark.parametrize(("drivers", "counts"), [((), False), (("dra.net",), True)])
+def test_devices_without_a_node_are_counted_if_evidence_names_their_driver(drivers, counts):
     slices = [
         msgspec.structs.replace(slice_, spec=msgspec.structs.replace(slice_.spec, node_name=None, all_nodes=True))
-        for slice_ in given().of_type(ResourceSlice)
+        for slice_ in example_objects().of_type(ResourceSlice)
         if slice_.spec.driver == "dra.net"
     ]
-    facts = believed(evidence={"nodeSelector": VOUCHED, "drivers": list(drivers)}, slices=slices)
-    assert bool(facts.classes["dranet"].devices) is heard
+    facts = fleet_by_evidence(evidence={"nodeSelector": VOUCHED_LABELS, "drivers": list(drivers)}, slices=slices)
+    assert bool(facts.classes["dranet"].devices) is counts
 
 
 NINE = "[1, 2, 3, 4, 5, 6, 7, 8, 9]"
-DEAR = f"{NINE}.all(a, {NINE}.all(b, {NINE}.all(c, {NINE}.all(d, a + b + c + d > 0))))"
+COSTLY_SELECTOR = f"{NINE}.all(a, {NINE}.all(b, {NINE}.all(c, {NINE}.all(d, a + b + c + d > 0))))"
 
 
-def kinds(count: int) -> ResourceSlice:
+def slice_with_kinds(count: int) -> ResourceSlice:
     """Return a slice of one node with `count` kinds of device."""
     devices = [
         {"name": f"gpu-{number}", "attributes": {"productName": {"string": f"P{number}"}}} for number in range(count)
@@ -100,10 +112,10 @@ def kinds(count: int) -> ResourceSlice:
 
 
 def test_a_costly_class_takes_no_budget_from_other_classes():
-    """Without a limit a scan of 512 kinds and 32 such selectors takes 5.8 s, during which a starting webhook answers no review."""
+    """Without a limit, a scan of 512 kinds of device with 32 such selectors takes 5.8 s. Meanwhile a starting webhook answers no review."""
     plain = "device.driver == 'made.up' && device.attributes['made.up'].productName.matches('^P[0-9]+$')"
-    classes = [typed_class("dear", *[DEAR] * 32), typed_class("plain", plain)]
-    facts = fleet(classes=classes, slices=[kinds(20_000)])
+    classes = [typed_class("dear", *[COSTLY_SELECTOR] * 32), typed_class("plain", plain)]
+    facts = example_fleet_with(classes=classes, slices=[slice_with_kinds(20_000)])
     assert facts.classes["dear"].devices == 0
     assert facts.classes["plain"].devices == 20_000
     assert "cost too much" in facts.classes["dear"].doubt
@@ -112,21 +124,23 @@ def test_a_costly_class_takes_no_budget_from_other_classes():
 
 def test_many_device_kinds_on_one_node_affect_no_other():
     """If the budget of the whole class paid for these kinds, the class would have no devices at all."""
-    some = f"{NINE}.all(a, {NINE}.all(b, {NINE}.all(c, a + b + c > 0)))"
+    costly_selector = f"{NINE}.all(a, {NINE}.all(b, {NINE}.all(c, a + b + c > 0)))"
     honest = []
     for number in range(3):
-        text = wire.encode(kinds(3)).replace(b'"made-up"', f'"n{number}"'.encode())
+        text = wire.encode(slice_with_kinds(3)).replace(b'"made-up"', f'"n{number}"'.encode())
         honest.append(wire.decode(text, ResourceSlice))
-    for slices in ([kinds(20_000), *honest], [*honest, kinds(20_000)]):
-        served = fleet(classes=[typed_class("some", some)], slices=slices).classes["some"]
-        # Devices of the made-up node count if they equal the honest ones.
-        assert (served.devices, len(served.nodes), served.doubt) == (12, 4, "")
-    cheap = fleet(classes=[typed_class("cheap", "true")], slices=[kinds(20_000), *honest]).classes["cheap"]
-    assert (cheap.devices, cheap.doubt) == (20_009, "")
-    assert {product.name for product in cheap.products[:3]} == {"P0", "P1", "P2"}
+    for slices in ([slice_with_kinds(20_000), *honest], [*honest, slice_with_kinds(20_000)]):
+        served_class = example_fleet_with(classes=[typed_class("some", costly_selector)], slices=slices).classes["some"]
+        # Devices of the made-up node are counted if they equal devices of the honest nodes.
+        assert (served_class.devices, len(served_class.nodes), served_class.doubt) == (12, 4, "")
+    cheap_class = example_fleet_with(
+        classes=[typed_class("cheap", "true")], slices=[slice_with_kinds(20_000), *honest]
+    ).classes["cheap"]
+    assert (cheap_class.devices, cheap_class.doubt) == (20_009, "")
+    assert {product.name for product in cheap_class.products[:3]} == {"P0", "P1", "P2"}
 
 
 def test_a_costly_selector_is_evaluated_for_a_few_device_kinds():
     classes = [typed_class("some", f"{NINE}.all(a, {NINE}.all(b, a + b > 0))")]
-    some = fleet(classes=classes, slices=[kinds(100)]).classes["some"]
-    assert (some.devices, some.doubt) == (100, "")
+    costly_class = example_fleet_with(classes=classes, slices=[slice_with_kinds(100)]).classes["some"]
+    assert (costly_class.devices, costly_class.doubt) == (100, "")

@@ -1,4 +1,4 @@
-"""Installed components are read from objects in which every field may have an unexpected type."""
+"""Installed device plugins and autoscalers are read from objects in which every field may have an unexpected type."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.corpus.move.plugins import CHART, config_map, daemon_set, gpu_cluster
 from tests.growth import assert_linear
 from webhook.state import IN_CONFIG_MAPS, installed, outline
 
-ODD = (5, True, "x", None, [], {}, [5], ["x"], {"x": 5}, [{"x": 5}])
+UNEXPECTED_VALUES = (5, True, "x", None, [], {}, [5], ["x"], {"x": 5}, [{"x": 5}])
 OBJECTS = (
     pool(labels={"a": "b"}, requirements=[requirement("a", "In", "b")], taints=[{"key": "a", "effect": "NoSchedule"}]),
     karpenter("1.8.1", "--ignore-dra-requests=false", IGNORE_DRA_REQUESTS="false"),
@@ -33,51 +33,51 @@ OBJECTS = (
 )
 
 
-def mistyped(value):
+def with_unexpected_types(value):
     """Yield copies of a value, each with one part of an unexpected type."""
-    yield from ODD
+    yield from UNEXPECTED_VALUES
     if isinstance(value, dict):
         for name, inner in value.items():
-            for odd in mistyped(inner):
-                yield {**value, name: odd}
+            for mistyped_inner in with_unexpected_types(inner):
+                yield {**value, name: mistyped_inner}
     elif isinstance(value, list):
-        for at, inner in enumerate(value):
-            for odd in mistyped(inner):
-                yield [*value[:at], odd, *value[at + 1 :]]
+        for index, inner in enumerate(value):
+            for mistyped_inner in with_unexpected_types(inner):
+                yield [*value[:index], mistyped_inner, *value[index + 1 :]]
 
 
 @pytest.mark.parametrize("obj", OBJECTS, ids=lambda obj: f"{obj['kind']} {obj['metadata']['name']}")
-def test_a_part_of_an_unexpected_type_counts_as_absent(obj):
-    others = [unfold(other, IN_CONFIG_MAPS) for other in OBJECTS if other is not obj]
-    for odd in mistyped(unfold(obj, IN_CONFIG_MAPS)):
-        if isinstance(odd, dict):
-            read = installed([*others, odd])
-            assert len(read.plugins) + len(read.autoscalers) >= 3, odd
+def test_a_part_of_an_unexpected_type_does_not_hide_other_components(obj):
+    other_objects = [unfold(other_object, IN_CONFIG_MAPS) for other_object in OBJECTS if other_object is not obj]
+    for mistyped_object in with_unexpected_types(unfold(obj, IN_CONFIG_MAPS)):
+        if isinstance(mistyped_object, dict):
+            components = installed([*other_objects, mistyped_object])
+            assert len(components.plugins) + len(components.autoscalers) >= 3, mistyped_object
 
 
-def secretive(value, around=""):
-    """Add a secret to every object in a value, and to variables and arguments, under a name that nothing reads."""
+def add_secrets(value, parent=""):
+    """Return a copy with a secret in every map, and in lists of variables and arguments, under names that nothing reads."""
     if isinstance(value, dict):
-        return {name: secretive(inner, name) for name, inner in value.items()} | {"password": "hunter2"}
+        return {name: add_secrets(inner, name) for name, inner in value.items()} | {"password": "hunter2"}
     if isinstance(value, list):
-        more = {"env": [{"name": "TOKEN", "value": "hunter2"}], "args": ["--token=hunter2", "hunter2"]}
-        return [*map(secretive, value), *more.get(around, [])]
+        secrets = {"env": [{"name": "TOKEN", "value": "hunter2"}], "args": ["--token=hunter2", "hunter2"]}
+        return [*map(add_secrets, value), *secrets.get(parent, [])]
     return value
 
 
 def test_an_outline_keeps_exactly_what_is_read():
     unfolded = [unfold(obj, IN_CONFIG_MAPS) for obj in OBJECTS]
-    labels = ("labels", "nodeSelector")  # all of their entries are read
+    labels = ("labels", "nodeSelector")  # all entries of these maps are read
     for obj in unfolded:
-        whole = secretive({name: part for name, part in obj.items() if name != "data"})
-        hidden = str(outline(whole))
+        with_secrets = add_secrets({name: part for name, part in obj.items() if name != "data"})
+        outline_text = str(outline(with_secrets))
         for name in labels:
-            hidden = hidden.replace(f"'{name}': {{'a': 'b', 'password': 'hunter2'}}", "")
-        assert "hunter2" not in hidden
+            outline_text = outline_text.replace(f"'{name}': {{'a': 'b', 'password': 'hunter2'}}", "")
+        assert "hunter2" not in outline_text
         assert str(outline(obj)) == str(outline(outline(obj)))
     text = '{"version": "v1", "flags": {"migStrategy": "none", "x": "hunter2"}, "sharing": {"mps": {"x": "hunter2"}}}'
-    kept = outline(unfold(config_map(a=text, b="resources: hunter2", c="hunter2"), IN_CONFIG_MAPS))
-    assert kept["data"] == {"a": {"version": "v1", "flags": {"migStrategy": "none"}, "sharing": {"mps": {}}}}
+    outlined = outline(unfold(config_map(a=text, b="resources: hunter2", c="hunter2"), IN_CONFIG_MAPS))
+    assert outlined["data"] == {"a": {"version": "v1", "flags": {"migStrategy": "none"}, "sharing": {"mps": {}}}}
     assert installed(map(outline, unfolded)) == installed(unfolded)
 
 

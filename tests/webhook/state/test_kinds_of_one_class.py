@@ -1,4 +1,4 @@
-"""A class with devices of several kinds: a node is evidence only for the kind that it publishes."""
+"""If a class has devices of several kinds, a node is evidence only for the kind that it publishes."""
 
 import pytest
 
@@ -9,15 +9,15 @@ from tests.webhook.pods import exactly, outcomes, pod, untouched, verdict_of
 from webhook.state.inventory import Inventory
 
 AMD, INTEL = "gpu.amd.com", "gpu.intel.com"
-WHOLE = (AMD, {"type": "amdgpu", "partitionProfile": "spx_nps1"})
-PART = (AMD, {"type": "amdgpu-partition", "partitionProfile": "cpx_nps4"})
+WHOLE_GPU = (AMD, {"type": "amdgpu", "partitionProfile": "spx_nps1"})
+GPU_PARTITION = (AMD, {"type": "amdgpu-partition", "partitionProfile": "cpx_nps4"})
 I915 = (INTEL, {"type": "gpu", "driver": "i915"})
 XE = (INTEL, {"type": "gpu", "driver": "xe"})
 VF = (INTEL, {"type": "vf", "driver": "xe"})
 
 
-def fleet(*nodes: tuple) -> Inventory:
-    """Return a fleet with a node for each given device, which is a driver and its attributes."""
+def fleet_with(*nodes: tuple) -> Inventory:
+    """Return a fleet with one node for each device. A device is a driver's name and attributes."""
     classes, slices = [], []
     for driver in {driver for driver, _ in nodes}:
         selector = {"cel": {"expression": f"device.driver == '{driver}'"}}
@@ -40,13 +40,17 @@ def fleet(*nodes: tuple) -> Inventory:
     [
         ("gpu.intel.com/xe", (XE, I915, I915), "1 of 1 nodes publish it as a GPU on xe (class gpu.intel.com)"),
         ("gpu.intel.com/i915", (XE, I915, I915), "2 of 2 nodes publish it as a GPU on i915 (class gpu.intel.com)"),
-        ("amd.com/gpu", (WHOLE, WHOLE, PART), "2 of 3 nodes publish it as a whole AMD GPU (class gpu.amd.com)"),
+        (
+            "amd.com/gpu",
+            (WHOLE_GPU, WHOLE_GPU, GPU_PARTITION),
+            "2 of 3 nodes publish it as a whole AMD GPU (class gpu.amd.com)",
+        ),
     ],
 )
 def test_a_node_is_evidence_only_for_its_own_kind(key, nodes, basis):
-    done = verdict_of(pod({key: 1}), fleet=fleet(*nodes))
-    assert outcomes(done) == {key: "translated"}
-    assert done.decisions[0].basis == basis
+    verdict = verdict_of(pod({key: 1}), fleet=fleet_with(*nodes))
+    assert outcomes(verdict) == {key: "translated"}
+    assert verdict.decisions[0].basis == basis
 
 
 @pytest.mark.parametrize(
@@ -56,24 +60,24 @@ def test_a_node_is_evidence_only_for_its_own_kind(key, nodes, basis):
         ("gpu.intel.com/xe", (VF,), "no node publishes a GPU on xe"),
         (
             "amd.com/gpu",
-            (PART,),
+            (GPU_PARTITION,),
             "1 of 1 nodes show no whole AMD GPU, such as n0, which publishes only parts of devices",
         ),
         (
             "amd.com/gpu",
-            (WHOLE, PART),
+            (WHOLE_GPU, GPU_PARTITION),
             "1 of 2 nodes show no whole AMD GPU, such as n1, which publishes only parts of devices",
         ),
     ],
 )
 def test_a_key_of_an_unpublished_device_kind_is_left_unchanged(key, nodes, reason):
-    done = verdict_of(pod({key: 1}), fleet=fleet(*nodes))
-    assert untouched(done)
-    assert reason in done.warnings[0]
+    verdict = verdict_of(pod({key: 1}), fleet=fleet_with(*nodes))
+    assert untouched(verdict)
+    assert reason in verdict.warnings[0]
 
 
-def gpus(*policies: dict | None) -> Inventory:
-    """Return nodes with one GPU each. A GPU has four shares, and its policy the default number for a claim; with PLAIN it is not shared."""
+def gpu_fleet(*policies: dict | None) -> Inventory:
+    """Return nodes with one GPU each. A GPU has four shares; its policy has the default number of a claim. With PLAIN, the GPU has no shares."""
     slices = []
     for number, policy in enumerate(policies):
         capacity = {
@@ -98,28 +102,28 @@ def gpus(*policies: dict | None) -> Inventory:
 ONE, ALL, PLAIN = {"default": "1"}, {"default": "4"}, {}
 
 
-def test_a_partitioned_gpu_is_not_a_whole_one():
-    done = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=gpus(ONE))
-    assert untouched(done)
-    assert "n0, which publishes only parts of devices" in done.warnings[0]
+def test_a_gpu_divided_into_shares_is_not_a_whole_gpu():
+    verdict = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=gpu_fleet(ONE))
+    assert untouched(verdict)
+    assert "n0, which publishes only parts of devices" in verdict.warnings[0]
 
 
 @pytest.mark.parametrize("policy", [ALL, None])
-def test_an_unpartitioned_gpu_is_a_whole_one(policy):
-    done = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=gpus(policy))
-    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
+def test_a_gpu_whose_claims_get_all_shares_is_a_whole_gpu(policy):
+    verdict = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=gpu_fleet(policy))
+    assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
-def test_whole_gpus_are_not_requested_from_partitioned_ones():
-    done = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=gpus(ONE, PLAIN, PLAIN))
-    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1, "cel": ["!device.allowMultipleAllocations"]}]
+def test_a_request_for_a_whole_gpu_excludes_divided_gpus():
+    verdict = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=gpu_fleet(ONE, PLAIN, PLAIN))
+    assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1, "cel": ["!device.allowMultipleAllocations"]}]
 
 
 def test_one_node_does_not_exclude_the_gpus_of_others():
-    done = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=gpus(ONE, ALL, PLAIN))
-    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
+    verdict = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=gpu_fleet(ONE, ALL, PLAIN))
+    assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
-def test_a_share_is_requested_from_partitioned_gpus():
-    done = verdict_of(pod({"nvidia.com/gpu.shared": 1}), fleet=gpus(ONE), nvidia={"consumableShares": True})
-    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1, "capacity": {"shares": "1"}}]
+def test_a_share_is_requested_from_divided_gpus():
+    verdict = verdict_of(pod({"nvidia.com/gpu.shared": 1}), fleet=gpu_fleet(ONE), nvidia={"consumableShares": True})
+    assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1, "capacity": {"shares": "1"}}]

@@ -1,4 +1,4 @@
-"""Pools of network devices, read from the ConfigMaps of two device plugins, in which any field may have another shape."""
+"""Pools of network devices are read from the ConfigMaps of two device plugins, in which any field may have an unexpected type."""
 
 import json
 
@@ -12,15 +12,15 @@ SRIOV = "ghcr.io/k8snetworkplumbingwg/sriov-network-device-plugin:v3.9.0"
 RDMA = "ghcr.io/mellanox/k8s-rdma-shared-dev-plugin:v1.5.2"
 
 
-def pool(name="vfs", selectors={"vendors": ["15b3"]}, **more):  # noqa: B006  never changed
-    return {"resourceName": name, "selectors": selectors, **more}
+def pool(name="vfs", selectors={"vendors": ["15b3"]}, **fields):  # noqa: B006  never changed
+    return {"resourceName": name, "selectors": selectors, **fields}
 
 
-def sriov(*pools):
+def sriov_config(*pools):
     return {"resourceList": list(pools)}
 
 
-def shared(*pools):
+def rdma_config(*pools):
     return {"periodicUpdateInterval": 300, "configList": list(pools)}
 
 
@@ -28,40 +28,42 @@ def plugin(image=SRIOV, *arguments, volume="plugin"):
     return daemon_set(image, args=arguments, volume=volume)
 
 
-def read(*objects):
+def read_network(*objects):
     return installed([unfold(obj, IN_CONFIG_MAPS) for obj in objects]).network
 
 
-def names(*objects):
-    return list(read(*objects).pools)
+def pool_names(*objects):
+    return list(read_network(*objects).pools)
 
 
-NAMED = {
-    "the SR-IOV plugin's own prefix": ([config_map(config=sriov(pool()))], "intel.com/vfs"),
-    "a prefix of the pool": ([config_map(config=sriov(pool(resourcePrefix="a.org")))], "a.org/vfs"),
-    "a prefix of the plugin": ([config_map(config=sriov(pool())), plugin(SRIOV, "--resource-prefix=b.org")], "b.org/vfs"),
-    "a prefix as a word of its own": ([config_map(config=sriov(pool())), plugin(SRIOV, "-resource-prefix", "b.org")], "b.org/vfs"),
-    "a pool's prefix before the plugin's": ([config_map(config=sriov(pool(resourcePrefix="a.org"))), plugin(SRIOV, "--resource-prefix=b.org")], "a.org/vfs"),
-    "the map of the SR-IOV network operator": ([config_map("device-plugin-config", node_1=sriov(pool()))], "openshift.io/vfs"),
-    "another plugin's map": ([config_map(config=sriov(pool())), plugin(SRIOV, "--resource-prefix=b.org", volume="other")], "intel.com/vfs"),
-    "a name with hyphens": ([config_map(config=sriov(pool("a-b")))], "intel.com/a-b"),
-    "the shared RDMA plugin": ([config_map(config=shared(pool("hca_a")))], "rdma/hca_a"),
-    "the shared RDMA plugin with a prefix": ([config_map(config=shared(pool("hca_a", resourcePrefix="c")))], "c/hca_a"),
-    "members in other case, as Go reads them": ([config_map(config={"ResourceList": [{"RESOURCENAME": "vfs", "Selectors": {"Vendors": ["8086"]}}]})], "intel.com/vfs"),
+POOL_NAMES = {
+    "the SR-IOV plugin's own prefix": ([config_map(config=sriov_config(pool()))], "intel.com/vfs"),
+    "a prefix of the pool": ([config_map(config=sriov_config(pool(resourcePrefix="a.org")))], "a.org/vfs"),
+    "a prefix of the plugin": ([config_map(config=sriov_config(pool())), plugin(SRIOV, "--resource-prefix=b.org")], "b.org/vfs"),
+    "a prefix as a word of its own": ([config_map(config=sriov_config(pool())), plugin(SRIOV, "-resource-prefix", "b.org")], "b.org/vfs"),
+    "a pool's prefix before the plugin's": ([config_map(config=sriov_config(pool(resourcePrefix="a.org"))), plugin(SRIOV, "--resource-prefix=b.org")], "a.org/vfs"),
+    "the map of the SR-IOV network operator": ([config_map("device-plugin-config", node_1=sriov_config(pool()))], "openshift.io/vfs"),
+    "another plugin's map": ([config_map(config=sriov_config(pool())), plugin(SRIOV, "--resource-prefix=b.org", volume="other")], "intel.com/vfs"),
+    "a name with hyphens": ([config_map(config=sriov_config(pool("a-b")))], "intel.com/a-b"),
+    "the shared RDMA plugin": ([config_map(config=rdma_config(pool("hca_a")))], "rdma/hca_a"),
+    "the shared RDMA plugin with a prefix": ([config_map(config=rdma_config(pool("hca_a", resourcePrefix="c")))], "c/hca_a"),
+    "field names in other case, as Go accepts them": ([config_map(config={"ResourceList": [{"RESOURCENAME": "vfs", "Selectors": {"Vendors": ["8086"]}}]})], "intel.com/vfs"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", NAMED)
+@pytest.mark.parametrize("case", POOL_NAMES)
 def test_a_pool_has_the_resource_name_of_its_plugin(case):
-    objects, name = NAMED[case]
-    network = read(*objects)
+    objects, name = POOL_NAMES[case]
+    network = read_network(*objects)
     assert (list(network.pools), network.mistakes) == ([name], ())
 
 
-def test_the_policy_of_the_network_operator_counts_in_files():
-    hostdev = sriov(pool("hostdev", resourcePrefix="nvidia.com", selectors={"vendors": ["15b3"], "isRdma": True}))
+def test_pools_of_a_nic_cluster_policy_are_read():
+    hostdev = sriov_config(
+        pool("hostdev", resourcePrefix="nvidia.com", selectors={"vendors": ["15b3"], "isRdma": True})
+    )
     spec = {
-        "rdmaSharedDevicePlugin": {"config": json.dumps(shared(pool("rdma_shared_device_a")))},
+        "rdmaSharedDevicePlugin": {"config": json.dumps(rdma_config(pool("rdma_shared_device_a")))},
         "sriovDevicePlugin": {"config": json.dumps(hostdev)},
     }
     policy = {
@@ -70,62 +72,76 @@ def test_the_policy_of_the_network_operator_counts_in_files():
         "metadata": {"name": "p"},
         "spec": spec,
     }
-    pools = read(policy).pools
+    pools = read_network(policy).pools
     assert list(pools) == ["rdma/rdma_shared_device_a", "nvidia.com/hostdev"]
     assert pools["nvidia.com/hostdev"].where == "NicClusterPolicy p (sriovDevicePlugin)"
     for broken in ('{"configList": [', '{"configList": ' + "[" * 100_000 + "}", '{"configList": []}' + " " * (1 << 20)):
-        (mistake,) = read({**policy, "spec": {"rdmaSharedDevicePlugin": {"config": broken}}}).mistakes
+        (mistake,) = read_network({**policy, "spec": {"rdmaSharedDevicePlugin": {"config": broken}}}).mistakes
         assert "is not valid JSON" in mistake.problem
 
 
 def test_selectors_of_several_nodes_are_alternatives_of_one_pool():
-    first, second = (
-        sriov(pool(selectors={"pfNames": ["a"]})),
-        sriov(pool(selectors=[{"pfNames": ["b"]}, {"pfNames": ["a"]}])),
+    pool_a, pools_b_and_a = (
+        sriov_config(pool(selectors={"pfNames": ["a"]})),
+        sriov_config(pool(selectors=[{"pfNames": ["b"]}, {"pfNames": ["a"]}])),
     )
-    (pool_,) = read(config_map("device-plugin-config", node_1=first, node_2=second, node_3=first)).pools.values()
+    (pool_,) = read_network(
+        config_map("device-plugin-config", node_1=pool_a, node_2=pools_b_and_a, node_3=pool_a)
+    ).pools.values()
     assert pool_.alternatives == ({"pfNames": ("a",)}, {"pfNames": ("b",)})
     assert pool_.where == "ConfigMap gpu-operator/device-plugin-config (node-1)"
     assert str(pool_) == f"pfNames=a… in {pool_.where}"
 
 
 def test_all_selectors_are_read_and_booleans_only_if_true():
-    text = {"vendors": ["15b3"], "IsRdma": True, "needVhostNet": False, "vdpaType": "vhost", "drivers": ["mlx5_core"]}
-    (pool_,) = read(config_map(config=sriov(pool(selectors=text, deviceType="auxNetDevice")))).pools.values()
+    selectors = {
+        "vendors": ["15b3"],
+        "IsRdma": True,
+        "needVhostNet": False,
+        "vdpaType": "vhost",
+        "drivers": ["mlx5_core"],
+    }
+    (pool_,) = read_network(
+        config_map(config=sriov_config(pool(selectors=selectors, deviceType="auxNetDevice")))
+    ).pools.values()
     assert pool_.alternatives == (
         {"deviceType": ("auxNetDevice",), "vendors": ("15b3",), "drivers": ("mlx5_core",), "isRdma": (), "vdpaType": ("vhost",)},
     )  # fmt: skip
-    (pool_,) = read(config_map(config=sriov(pool(selectors=text | {"IsRdma": False})))).pools.values()
+    (pool_,) = read_network(
+        config_map(config=sriov_config(pool(selectors=selectors | {"IsRdma": False})))
+    ).pools.values()
     assert "isRdma" not in pool_.alternatives[0]
 
 
-def test_devices_of_the_shared_rdma_plugin_are_interfaces():
-    (pool_,) = read(config_map(config=shared({"resourceName": "a", "devices": ["ib0", "ib1"]}))).pools.values()
+def test_devices_of_the_shared_rdma_plugin_are_interface_names():
+    (pool_,) = read_network(
+        config_map(config=rdma_config({"resourceName": "a", "devices": ["ib0", "ib1"]}))
+    ).pools.values()
     assert (pool_.alternatives, pool_.is_shared) == (({"ifNames": ("ib0", "ib1")},), True)
 
 
-MISTAKEN = {
+INVALID_POOLS = {
     "a text that is not JSON": ("plain", '{"resourceList": [', "is not valid JSON"),
-    "a text that is too long": ("plain", json.dumps(sriov(pool(selectors={"vendors": ["15b3"] * 40_000}))), "longer than 256 KiB"),
+    "a text that is too long": ("plain", json.dumps(sriov_config(pool(selectors={"vendors": ["15b3"] * 40_000}))), "longer than 256 KiB"),
     "a text of 1 MiB": ("plain", '{"resourceList": []}' + " " * (1 << 20), "longer than 256 KiB"),
     "a deep text": ("plain", '{"resourceList": ' + "[" * 50_000 + "]" * 50_000 + "}", "is not valid JSON"),
-    "a pool twice": ("json", sriov(pool(), pool()), "has the pool intel.com/vfs twice"),
-    "a name with a slash": ("json", sriov(pool("a/b")), "has a pool 'a/b', a name that the plugin refuses"),
-    "a hyphen in a name of shared RDMA": ("json", shared(pool("a-b")), "has a pool 'a-b', a name that the plugin refuses"),
-    "no name": ("json", sriov({"selectors": {"vendors": ["15b3"]}}), "has a pool ''"),
-    "a name that is a number": ("json", sriov(pool(5)), "has a pool ''"),
-    "no selectors": ("json", sriov({"resourceName": "vfs"}), "has no selectors that can be read for the pool intel.com/vfs"),
-    "selectors that are numbers": ("json", sriov(pool(selectors=5)), "has no selectors"),
-    "a selector of numbers": ("json", sriov(pool(selectors={"vendors": [5, {}]})), "has no selectors"),
-    "a value that is too long": ("json", sriov(pool(selectors={"pfNames": ["x" * 64]})), "has no selectors"),
-    "values without end": ("json", sriov(pool(selectors={"pfNames": ["x"] * 257})), "has no selectors"),
+    "a pool twice": ("json", sriov_config(pool(), pool()), "has the pool intel.com/vfs twice"),
+    "a name with a slash": ("json", sriov_config(pool("a/b")), "has a pool 'a/b', a name that the plugin refuses"),
+    "a hyphen in a name of shared RDMA": ("json", rdma_config(pool("a-b")), "has a pool 'a-b', a name that the plugin refuses"),
+    "no name": ("json", sriov_config({"selectors": {"vendors": ["15b3"]}}), "has a pool ''"),
+    "a name that is a number": ("json", sriov_config(pool(5)), "has a pool ''"),
+    "no selectors": ("json", sriov_config({"resourceName": "vfs"}), "has no selectors that can be read for the pool intel.com/vfs"),
+    "selectors that are numbers": ("json", sriov_config(pool(selectors=5)), "has no selectors"),
+    "a selector of numbers": ("json", sriov_config(pool(selectors={"vendors": [5, {}]})), "has no selectors"),
+    "a value that is too long": ("json", sriov_config(pool(selectors={"pfNames": ["x" * 64]})), "has no selectors"),
+    "257 values": ("json", sriov_config(pool(selectors={"pfNames": ["x"] * 257})), "has no selectors"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", MISTAKEN)
+@pytest.mark.parametrize("case", INVALID_POOLS)
 def test_a_bad_pool_is_reported_and_the_others_are_read(case):
-    _, value, problem = MISTAKEN[case]
-    network = read(config_map(config=value), config_map("good", config=sriov(pool("good"))))
+    _, value, problem = INVALID_POOLS[case]
+    network = read_network(config_map(config=value), config_map("good", config=sriov_config(pool("good"))))
     (mistake,) = network.mistakes
     assert mistake.where == "ConfigMap gpu-operator/plugin (config)"
     assert problem in mistake.problem
@@ -134,16 +150,16 @@ def test_a_bad_pool_is_reported_and_the_others_are_read(case):
 
 @pytest.mark.parametrize("value", [[], 5, "resourceList", {"resourceList": 5}, {"resourceList": [5, None]}, {"configList": {}}, {5: 5}])  # fmt: skip
 def test_a_configuration_of_another_shape_has_no_pools(value):
-    assert names({**config_map(), "data": {"config": value}}) == []
+    assert pool_names({**config_map(), "data": {"config": value}}) == []
 
 
 def test_unrelated_text_is_not_a_mistake():
-    assert read(config_map(function='{"kind": "ResourceList", "items": [')).mistakes == ()
+    assert read_network(config_map(function='{"kind": "ResourceList", "items": [')).mistakes == ()
 
 
 def test_pools_beyond_the_limit_are_reported_and_dropped():
-    many = [sriov(*(pool(f"p{i}_{j}") for j in range(100))) for i in range(4)]
-    network = read(config_map(**{f"node_{i}": config for i, config in enumerate(many)}))
+    configs = [sriov_config(*(pool(f"p{i}_{j}") for j in range(100))) for i in range(4)]
+    network = read_network(config_map(**{f"node_{i}": config for i, config in enumerate(configs)}))
     assert len(network.pools) == 256
     assert {mistake.problem for mistake in network.mistakes} == {"has more than 256 pools"}
 
@@ -154,14 +170,14 @@ def test_the_config_maps_of_a_plugin_are_its_mounts():
 
 
 def test_an_outline_keeps_pools_and_no_secret():
-    value = sriov(
+    plugin_config = sriov_config(
         pool(
             selectors={"vendors": ["15b3"], "IsRdma": True, "password": ["hunter2"]},
             additionalInfo={"*": {"token": "hunter2"}},
         )
     )
-    objects = [config_map(config=value), plugin(SRIOV, "--resource-prefix=b.org", "--token=hunter2")]
-    kept = [outline(unfold(obj, IN_CONFIG_MAPS)) for obj in objects]
-    assert "hunter2" not in str(kept)
-    assert installed(kept).network == read(*objects)
-    assert list(map(outline, kept)) == kept
+    objects = [config_map(config=plugin_config), plugin(SRIOV, "--resource-prefix=b.org", "--token=hunter2")]
+    outlines = [outline(unfold(obj, IN_CONFIG_MAPS)) for obj in objects]
+    assert "hunter2" not in str(outlines)
+    assert installed(outlines).network == read_network(*objects)
+    assert list(map(outline, outlines)) == outlines

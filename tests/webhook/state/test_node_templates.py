@@ -1,4 +1,4 @@
-"""Nodes that an autoscaler can add count only when a pod would otherwise be refused."""
+"""The webhook considers nodes that an autoscaler can add only if it would otherwise refuse a pod."""
 
 import msgspec
 import pytest
@@ -14,12 +14,12 @@ from webhook.refusals import Code
 from webhook.state import prospects, read_configuration
 from webhook.state.schema import TemplateDevices
 
-EIGHT = {"driver": DRIVER, "count": 8, "capacity": {"memory": {"value": "141Gi"}}}
-BIG = {"name": "big", "labels": {"pool": "big"}, "maxNodes": 3, "devices": [EIGHT]}
+EIGHT_GPUS = {"driver": DRIVER, "count": 8, "capacity": {"memory": {"value": "141Gi"}}}
+BIG_NODE = {"name": "big", "labels": {"pool": "big"}, "maxNodes": 3, "devices": [EIGHT_GPUS]}
 
 
-# Fields of a device that a future node cannot have, or that its slice sets.
-ELSEWHERE = {
+# Fields of a device that a template cannot declare: no device of a future node has them, or its slice sets them.
+FIELDS_NOT_IN_TEMPLATES = {
     "name",
     "consumes_counters",  # counter sets are not declared in a template
     "node_name",
@@ -34,7 +34,10 @@ ELSEWHERE = {
 
 
 def test_a_node_template_can_declare_every_field_of_a_device():
-    assert set(Device.__struct_fields__) - ELSEWHERE == set(TemplateDevices.__struct_fields__) - {"driver", "count"}
+    assert set(Device.__struct_fields__) - FIELDS_NOT_IN_TEMPLATES == set(TemplateDevices.__struct_fields__) - {
+        "driver",
+        "count",
+    }
 
 
 def templates(*values):
@@ -43,12 +46,12 @@ def templates(*values):
     return configuration.file.node_templates
 
 
-def labelled(name, **labels):
+def labelled_node(name, **labels):
     return wire.convert({"metadata": {"name": name, "labels": labels}}, Node)
 
 
-def fleet(*nodes):
-    """Two nodes with four GPUs each, and other nodes without any."""
+def stock_with_nodes(*nodes):
+    """Return a stock of two nodes with four GPUs each, and of these other nodes without GPUs."""
     return Stock.of(
         nodes=[typed_node("n0"), typed_node("n1"), *nodes],
         slices=[gpu_slice("n0", 4), gpu_slice("n1", 4)],
@@ -56,14 +59,14 @@ def fleet(*nodes):
     )
 
 
-def judged(claim, *values, stock=None):
-    stock = stock or fleet()
+def answer_for(claim, *values, stock=None):
+    stock = stock or stock_with_nodes()
     return judge(stock, [claim], prospects=prospects(templates(*values), stock))
 
 
 def test_a_pod_waits_for_the_named_node_template():
-    assert judged(claim_for(8)).code is Code.TOO_MANY
-    answer = judged(claim_for(8), BIG)
+    assert answer_for(claim_for(8)).code is Code.TOO_MANY
+    answer = answer_for(claim_for(8), BIG_NODE)
     assert answer.verdict is Feasibility.BUSY
     assert answer.text == (
         "none of the 2 nodes can serve this pod, even with all devices free, but a node of template big could (`nodeTemplates`): "
@@ -72,74 +75,75 @@ def test_a_pod_waits_for_the_named_node_template():
 
 
 def test_a_pod_that_no_node_template_serves_is_refused():
-    assert judged(claim_for(9), BIG) == judged(claim_for(9))
-    assert judged(claim_for(1, cel="device.capacity['gpu.nvidia.com'].memory.isGreaterThan(quantity('200Gi'))"), BIG).verdict is Feasibility.NEVER  # fmt: skip
+    assert answer_for(claim_for(9), BIG_NODE) == answer_for(claim_for(9))
+    assert answer_for(claim_for(1, cel="device.capacity['gpu.nvidia.com'].memory.isGreaterThan(quantity('200Gi'))"), BIG_NODE).verdict is Feasibility.NEVER  # fmt: skip
 
 
 def test_no_template_is_named_if_the_fleet_serves_the_pod():
-    assert judged(claim_for(4), BIG).verdict is Feasibility.FITS
-    held = Stock.of(
+    assert answer_for(claim_for(4), BIG_NODE).verdict is Feasibility.FITS
+    busy_stock = Stock.of(
         nodes=[typed_node("n0")], slices=[gpu_slice("n0", 4)], classes=[typed_class()], claims=[claim_for(4, held_devices=[f"gpu-{i}" for i in range(4)])]
     )  # fmt: skip
-    answer = judged(claim_for(4, name="other"), BIG, stock=held)
+    answer = answer_for(claim_for(4, name="other"), BIG_NODE, stock=busy_stock)
     assert answer.verdict is Feasibility.BUSY
     assert "template" not in answer.text
 
 
 @pytest.mark.parametrize(
-    ("there", "verdict"), [(0, Feasibility.BUSY), (2, Feasibility.BUSY), (3, Feasibility.NEVER), (4, Feasibility.NEVER)]
+    ("existing_nodes", "verdict"),
+    [(0, Feasibility.BUSY), (2, Feasibility.BUSY), (3, Feasibility.NEVER), (4, Feasibility.NEVER)],
 )
-def test_a_node_template_at_its_limit_adds_no_node(there, verdict):
-    nodes = [labelled(f"b{i}", pool="big") for i in range(there)]
-    assert judged(claim_for(8), BIG, stock=fleet(*nodes)).verdict is verdict
+def test_a_node_template_at_its_limit_adds_no_node(existing_nodes, verdict):
+    nodes = [labelled_node(f"b{i}", pool="big") for i in range(existing_nodes)]
+    assert answer_for(claim_for(8), BIG_NODE, stock=stock_with_nodes(*nodes)).verdict is verdict
 
 
 def test_an_unlimited_node_template_can_always_add_a_node():
-    endless = {name: value for name, value in BIG.items() if name not in ("maxNodes", "labels")}
-    assert judged(claim_for(8), endless).verdict is Feasibility.BUSY
-    assert judged(claim_for(8), BIG | {"maxNodes": 0}).verdict is Feasibility.NEVER
+    unlimited = {name: value for name, value in BIG_NODE.items() if name not in ("maxNodes", "labels")}
+    assert answer_for(claim_for(8), unlimited).verdict is Feasibility.BUSY
+    assert answer_for(claim_for(8), BIG_NODE | {"maxNodes": 0}).verdict is Feasibility.NEVER
 
 
 def test_the_first_sufficient_node_template_is_named():
-    small = {"name": "small", "devices": [EIGHT | {"count": 6}]}
-    assert "of template big " in judged(claim_for(8), small, BIG).text
-    assert "of template small " in judged(claim_for(6), small, BIG).text
+    small = {"name": "small", "devices": [EIGHT_GPUS | {"count": 6}]}
+    assert "of template big " in answer_for(claim_for(8), small, BIG_NODE).text
+    assert "of template small " in answer_for(claim_for(6), small, BIG_NODE).text
 
 
 def test_several_entries_of_a_driver_form_one_pool():
-    two = {"name": "two", "devices": [EIGHT | {"count": 3}, EIGHT | {"count": 4, "capacity": {}}]}
-    assert judged(claim_for(7), two).verdict is Feasibility.BUSY
-    assert judged(claim_for(8), two).verdict is Feasibility.NEVER
+    two = {"name": "two", "devices": [EIGHT_GPUS | {"count": 3}, EIGHT_GPUS | {"count": 4, "capacity": {}}]}
+    assert answer_for(claim_for(7), two).verdict is Feasibility.BUSY
+    assert answer_for(claim_for(8), two).verdict is Feasibility.NEVER
 
 
 def test_devices_without_a_node_also_serve_new_nodes():
     """The pod needs GPUs of a node and a network device that is published for all nodes."""
     nic = gpu_slice("net", 1)
     nic = msgspec.structs.replace(nic, spec=msgspec.structs.replace(nic.spec, driver="nic.example.com", node_name=None, all_nodes=True))  # fmt: skip
-    net = typed_class("nic", "device.driver == 'nic.example.com'")
-    stock = Stock.of(nodes=[typed_node("n0")], slices=[gpu_slice("n0", 4), nic], classes=[typed_class(), net])
+    nic_class = typed_class("nic", "device.driver == 'nic.example.com'")
+    stock = Stock.of(nodes=[typed_node("n0")], slices=[gpu_slice("n0", 4), nic], classes=[typed_class(), nic_class])
     claims = [claim_for(8, name="gpus"), claim_for(1, name="nics", class_="nic")]
     assert judge(stock, claims).verdict is Feasibility.NEVER
-    assert judge(stock, claims, prospects=prospects(templates(BIG), stock)).verdict is Feasibility.BUSY
+    assert judge(stock, claims, prospects=prospects(templates(BIG_NODE), stock)).verdict is Feasibility.BUSY
 
 
-def test_without_node_templates_nothing_is_simulated():
-    assert prospects((), fleet()) is None
+def test_without_node_templates_there_are_no_prospects():
+    assert prospects((), stock_with_nodes()) is None
 
 
 @pytest.mark.parametrize(
     ("value", "pointer"),
     [
-        ({"name": "Not A Name", "devices": [EIGHT]}, "/nodeTemplates/0/name"),
+        ({"name": "Not A Name", "devices": [EIGHT_GPUS]}, "/nodeTemplates/0/name"),
         ({"name": "a"}, "/nodeTemplates/0/devices"),
-        ({"name": "a", "devices": [EIGHT | {"driver": "no driver"}]}, "/nodeTemplates/0/devices/0/driver"),
-        ({"name": "a", "devices": [EIGHT | {"count": 0}]}, "/nodeTemplates/0/devices/0/count"),
-        ({"name": "a", "devices": [EIGHT | {"count": 10**9}]}, "/nodeTemplates/0/devices/0/count"),
-        ({"name": "a", "devices": [EIGHT | {"count": 100}] * 2}, "/nodeTemplates/0/devices"),
-        ({"name": "a", "maxNodes": -1, "devices": [EIGHT]}, "/nodeTemplates/0/maxNodes"),
-        ({"name": "a", "maxNodes": 2, "devices": [EIGHT]}, "/nodeTemplates/0/labels"),
-        ({"name": "a", "devices": [EIGHT | {"attributes": {"model": {}}}]}, "/nodeTemplates/0/devices/0/attributes/model"),
-        ({"name": "a", "devices": [EIGHT | {"attributes": {"model": "A"}}]}, "/nodeTemplates/0/devices/0/attributes/model"),
+        ({"name": "a", "devices": [EIGHT_GPUS | {"driver": "no driver"}]}, "/nodeTemplates/0/devices/0/driver"),
+        ({"name": "a", "devices": [EIGHT_GPUS | {"count": 0}]}, "/nodeTemplates/0/devices/0/count"),
+        ({"name": "a", "devices": [EIGHT_GPUS | {"count": 10**9}]}, "/nodeTemplates/0/devices/0/count"),
+        ({"name": "a", "devices": [EIGHT_GPUS | {"count": 100}] * 2}, "/nodeTemplates/0/devices"),
+        ({"name": "a", "maxNodes": -1, "devices": [EIGHT_GPUS]}, "/nodeTemplates/0/maxNodes"),
+        ({"name": "a", "maxNodes": 2, "devices": [EIGHT_GPUS]}, "/nodeTemplates/0/labels"),
+        ({"name": "a", "devices": [EIGHT_GPUS | {"attributes": {"model": {}}}]}, "/nodeTemplates/0/devices/0/attributes/model"),
+        ({"name": "a", "devices": [EIGHT_GPUS | {"attributes": {"model": "A"}}]}, "/nodeTemplates/0/devices/0/attributes/model"),
         ({"name": "a", "devices": [{"count": 1}]}, "/nodeTemplates/0/devices/0"),
         ({"name": "a", "gpus": 8}, "/nodeTemplates/0/gpus"),
     ],
@@ -149,6 +153,6 @@ def test_an_impossible_node_template_is_rejected_at_its_path(value, pointer):
 
 
 def test_duplicate_and_excessive_node_templates_are_rejected():
-    assert "/nodeTemplates/1/name" in mistakes(nodeTemplates=[BIG, BIG])
-    many = [BIG | {"name": f"t{i}"} for i in range(17)]
-    assert list(mistakes(nodeTemplates=many)) == ["/nodeTemplates"]
+    assert "/nodeTemplates/1/name" in mistakes(nodeTemplates=[BIG_NODE, BIG_NODE])
+    too_many = [BIG_NODE | {"name": f"t{i}"} for i in range(17)]
+    assert list(mistakes(nodeTemplates=too_many)) == ["/nodeTemplates"]

@@ -1,4 +1,4 @@
-"""Fleets whose nodes publish CPUs, and the pods that get them."""
+"""Fleets whose nodes publish CPUs, and what the webhook decides about pods that request them."""
 
 from dra import wire
 from dra.objects.claim import DeviceClass
@@ -11,7 +11,7 @@ from webhook.state.inventory import Inventory
 from webhook.translate.translate import translate
 
 EVERYWHERE = {"cpuClaims": {"default": "translate"}}
-TWO = {"cpu": "2", "memory": "1Gi"}
+TWO_CPUS = {"cpu": "2", "memory": "1Gi"}
 GPU = {"nvidia.com/gpu": 1}
 
 
@@ -19,13 +19,17 @@ def labelled_node(name, **labels):
     return node(name, labels=labels)
 
 
-def group(name, numa, cpus, **more):
-    attributes = {"dra.cpu/numaNodeID": {"int": numa}, "dra.cpu/socketID": {"int": numa}, **more.pop("attributes", {})}
+def cpu_group(name, numa, cpus, **fields):
+    attributes = {
+        "dra.cpu/numaNodeID": {"int": numa},
+        "dra.cpu/socketID": {"int": numa},
+        **fields.pop("attributes", {}),
+    }
     capacity = {"dra.cpu/cpu": {"value": str(cpus)}}
-    return {"name": name, "attributes": attributes, "capacity": capacity, "allowMultipleAllocations": True, **more}
+    return {"name": name, "attributes": attributes, "capacity": capacity, "allowMultipleAllocations": True, **fields}
 
 
-GROUPS = [group("cpudevnuma000", 0, 24), group("cpudevnuma001", 1, 24)]
+GROUPS = [cpu_group("cpudevnuma000", 0, 24), cpu_group("cpudevnuma001", 1, 24)]
 CLASS = {
     "apiVersion": "resource.k8s.io/v1",
     "kind": "DeviceClass",
@@ -34,7 +38,7 @@ CLASS = {
 }
 
 
-def published(name, made, driver="dra.cpu"):
+def cpu_slice(name, devices, driver="dra.cpu"):
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",
@@ -43,7 +47,7 @@ def published(name, made, driver="dra.cpu"):
             "driver": driver,
             "nodeName": name,
             "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
-            "devices": made,
+            "devices": devices,
         },
     }
 
@@ -51,31 +55,37 @@ def published(name, made, driver="dra.cpu"):
 KINDS = {"DeviceClass": DeviceClass, "ResourceSlice": ResourceSlice, "Node": Node}
 
 
-def held(*objects):
+def typed_by_kind(*objects):
     """Return classes, slices and nodes as typed objects."""
     return [[wire.convert(obj, cls) for obj in objects if obj["kind"] == kind] for kind, cls in KINDS.items()]
 
 
-def fleet(*objects):
-    return Inventory.gather(*held(*objects))
+def fleet_of(*objects):
+    return Inventory.gather(*typed_by_kind(*objects))
 
 
-def cpus_on(*names, made=GROUPS, others=()):
-    """Return a fleet in which the nodes `names` publish CPUs and the nodes `others` do not."""
-    nodes = [labelled_node(name, kind="cpu") for name in names] + [labelled_node(name, kind="other") for name in others]
-    return fleet(CLASS, *nodes, *(published(name, made) for name in names))
+def cpus_on(*names, devices=GROUPS, other_names=()):
+    """Return a fleet in which the nodes `names` publish CPUs and the nodes `other_names` do not."""
+    nodes = [labelled_node(name, kind="cpu") for name in names] + [
+        labelled_node(name, kind="other") for name in other_names
+    ]
+    return fleet_of(CLASS, *nodes, *(cpu_slice(name, devices) for name in names))
 
 
-def verdict_of(value, *, given=None, namespace="n", **fields):
-    more = {key: fields.pop(key) for key in ("templates", "quotas", "limit_ranges", "features") if key in fields}
-    state = State(configuration=configured(**(EVERYWHERE | fields)), fleet=given or Inventory(), keys=(KEY,), **more)
+def verdict_of(value, *, fleet_=None, namespace="n", **fields):
+    state_fields = {
+        key: fields.pop(key) for key in ("templates", "quotas", "limit_ranges", "features") if key in fields
+    }
+    state = State(
+        configuration=configured(**(EVERYWHERE | fields)), fleet=fleet_ or Inventory(), keys=(KEY,), **state_fields
+    )
     return translate(value, state, namespace=namespace, sign=True)
 
 
-def users(value, verdict):
+def containers_with_claims(value, verdict):
     """Return the names of the containers that use a claim after the translation."""
     patched_spec = patched(value, verdict)["spec"]
-    return [container["name"] for some in ("initContainers", "containers") for container in patched_spec.get(some, []) if container["resources"].get("claims")]  # fmt: skip
+    return [container["name"] for field in ("initContainers", "containers") for container in patched_spec.get(field, []) if container["resources"].get("claims")]  # fmt: skip
 
 
 def outcomes_of(verdict):
@@ -85,17 +95,17 @@ def outcomes_of(verdict):
 def exactly_of(verdict):
     return [
         {"class": request["exactly"]["deviceClassName"]}
-        for given_ in verdict.added_claims
-        for request in given_.spec["spec"]["devices"]["requests"]
+        for claim in verdict.added_claims
+        for request in claim.spec["spec"]["devices"]["requests"]
     ]
 
 
-def gpus(*names):
+def gpu_objects(*names):
     name = "gpu.nvidia.com"
-    of_gpus = {
+    device_class = {
         **CLASS,
         "metadata": {"name": name},
         "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{name}'"}}]},
     }
-    made = [{"name": "gpu-0", "attributes": {"type": {"string": "gpu"}, "productName": {"string": "A"}}}]
-    return [of_gpus, *(published(node_name, made, name) for node_name in names)]
+    devices = [{"name": "gpu-0", "attributes": {"type": {"string": "gpu"}, "productName": {"string": "A"}}}]
+    return [device_class, *(cpu_slice(node_name, devices, name) for node_name in names)]

@@ -3,15 +3,15 @@
 from tests.webhook.admission.test_verdict import GPU, STATE
 from webhook.admission import decide_object
 
-ONE = {"limits": {"cpu": "4", GPU: 1}, "requests": {"cpu": "4", GPU: 1}}
+ONE_GPU = {"limits": {"cpu": "4", GPU: 1}, "requests": {"cpu": "4", GPU: 1}}
 
 
-def obj(version, kind, spec, **metadata):
+def custom_resource(version, kind, spec, **metadata):
     return {"apiVersion": version, "kind": kind, "metadata": {"name": "o", **metadata}, "spec": spec}
 
 
-def outcomes_of(item, world=STATE, **more):
+def outcomes_of(item, state=STATE, **options):
     return {
         (decision.container, decision.key): str(decision.outcome)
-        for decision in decide_object(item, world, **more).decisions
+        for decision in decide_object(item, state, **options).decisions
     }

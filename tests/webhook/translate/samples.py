@@ -11,9 +11,9 @@ def annotations(value: dict) -> dict:
     return value["metadata"]["annotations"]
 
 
-def serving(name: str, **more) -> Inventory:
+def fleet_serving(name: str, **metadata_fields) -> Inventory:
     """Return a fleet whose only class serves this extended resource."""
-    metadata = {"name": "gpu.nvidia.com", **more}
+    metadata = {"name": "gpu.nvidia.com", **metadata_fields}
     return Inventory.gather(
         [wire.convert({"metadata": metadata, "spec": {"extendedResourceName": name}}, DeviceClass)], [], []
     )
@@ -25,4 +25,4 @@ NETWORK = {
     "target": "nic",
     "keys": [{"name": "example.com/nic", "meaning": "a NIC", "role": "nic"}],
 }
-TOGETHER = {"dialects": [NETWORK], "joint": [{"primary": "nvidia.com/gpu", "secondary": "example.com/nic"}]}
+PAIRED = {"dialects": [NETWORK], "joint": [{"primary": "nvidia.com/gpu", "secondary": "example.com/nic"}]}

@@ -1,4 +1,4 @@
-"""A second review of a translated pod makes the same decisions. The API server sends one if another webhook changes the pod."""
+"""A second review changes nothing in a translated pod. The API server sends a second review if another webhook changes the pod."""
 
 import random
 import re
@@ -28,7 +28,7 @@ TEXTS = ("1", "0.5", "true", "A100", "[]", "{}", "a,b", "4Gi", "0", "x", '{"devi
 
 
 def pod_of(*limits, annotations=None, scheduler="default-scheduler"):
-    """A pod with a container for each of these limits."""
+    """Return a pod with a container for each of these limits."""
     containers = [container(f"c{i}", amounts) for i, amounts in enumerate(limits)]
     return pod(namespace="", containers=containers, schedulerName=scheduler, annotations=annotations)
 
@@ -44,25 +44,25 @@ def rows():
 ROWS = rows()
 
 
-def drawn(draw):
+def drawn_pod(rng):
     """Draw a pod with keys and annotations of any dialects."""
 
-    def key(place):
-        row = draw.choice(ROWS[place])
-        name = re.sub(r"<[^>]*>", lambda _: draw.choice(("0", "c0", "main", "a", "1g.5gb")), row.name)
-        return name, row.when or draw.choice(NUMBERS if place is Position.RESOURCE else TEXTS)
+    def key(position):
+        row = rng.choice(ROWS[position])
+        name = re.sub(r"<[^>]*>", lambda _: rng.choice(("0", "c0", "main", "a", "1g.5gb")), row.name)
+        return name, row.when or rng.choice(NUMBERS if position is Position.RESOURCE else TEXTS)
 
     def limits():
-        amounts = dict(key(Position.RESOURCE) for _ in range(draw.choice((0, 1, 1, 2))))
-        return amounts | draw.choice(({}, {"nvidia.com/gpu": "1"}, SHARE, {"volcano.sh/vgpu-number": "1"}))
+        amounts = dict(key(Position.RESOURCE) for _ in range(rng.choice((0, 1, 1, 2))))
+        return amounts | rng.choice(({}, {"nvidia.com/gpu": "1"}, SHARE, {"volcano.sh/vgpu-number": "1"}))
 
-    annotations = dict(key(Position.ANNOTATION) for _ in range(draw.choice((0, 1, 2))))
-    scheduler = draw.choice(("default-scheduler", "hami-scheduler", "kai-scheduler", "volcano"))
-    return pod_of(*(limits() for _ in range(draw.choice((1, 2, 2, 3)))), annotations=annotations, scheduler=scheduler)
+    annotations = dict(key(Position.ANNOTATION) for _ in range(rng.choice((0, 1, 2))))
+    scheduler = rng.choice(("default-scheduler", "hami-scheduler", "kai-scheduler", "volcano"))
+    return pod_of(*(limits() for _ in range(rng.choice((1, 2, 2, 3)))), annotations=annotations, scheduler=scheduler)
 
 
-def assert_decided_as_before(item, state):
-    """Check that a second translation changes and refuses nothing. Return False if the first one left or refused the pod."""
+def assert_second_translation_changes_nothing(item, state):
+    """Assert that a second translation changes and refuses nothing. Return False if the first translation left the pod unchanged or refused it."""
     verdict = translate(item, state, namespace="n", sign=True)
     if not verdict.changed or verdict.refusals:
         return False
@@ -81,14 +81,16 @@ def assert_decided_as_before(item, state):
         pod_of({"rdma/x": "1", "nvidia.com/gpu": "1"}, SHARE, annotations={CPUS: "[]"}),
         pod_of({"rebellions.ai/ATOM": "2", "nvidia.com/gpu": "1"}, SHARE, annotations={JOINT: "0"}),
     ],
-    ids=["a plain key beside another system's", "a malformed annotation", "one of another system"],
+    ids=["a plain key beside another system's", "a malformed annotation", "an annotation of another system"],
 )
 @pytest.mark.parametrize("state", STATES)
 def test_removed_keys_still_identify_the_system_of_a_pod(item, state):
-    assert_decided_as_before(item, STATES[state])
+    assert_second_translation_changes_nothing(item, STATES[state])
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_deciding_any_translated_pod_again_changes_nothing(state):
     draw = random.Random(state)
-    assert sum(assert_decided_as_before(drawn(draw), STATES[state]) for _ in range(draws(2_000))) > 20
+    assert (
+        sum(assert_second_translation_changes_nothing(drawn_pod(draw), STATES[state]) for _ in range(draws(2_000))) > 20
+    )

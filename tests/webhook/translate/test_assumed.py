@@ -1,4 +1,4 @@
-"""Files without an inventory: a key has its most common meaning. For other keys the message has a configuration to copy."""
+"""In files without an inventory, a key has its most common meaning. For other keys the message has a configuration to copy."""
 
 import re
 
@@ -18,11 +18,11 @@ _TABLE = re.compile(r"`(\w+: [{\[].*)` \(docs/configuration\.md\)")
 
 @pytest.mark.parametrize("key", ["nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"])
 def test_a_whole_device_is_assumed_only_in_files(key):
-    asks = pod({key: 1})
-    [decision] = translate(asks, State(fleet=FILES), namespace="n").decisions
+    manifest = pod({key: 1})
+    [decision] = translate(manifest, State(fleet=FILES), namespace="n").decisions
     assert (decision.outcome, decision.meaning_assumed) == ("translated", True)
     for unknown in (Inventory(), Inventory(known=True, assumes=True)):
-        verdict = translate(asks, State(fleet=unknown), namespace="n")
+        verdict = translate(manifest, State(fleet=unknown), namespace="n")
         assert [decision.outcome for decision in verdict.decisions] == ["left"]
         assert not verdict.operations
 
@@ -40,18 +40,20 @@ def configuration(table):
 
 
 def test_every_configuration_in_a_message_resolves_its_decision():
-    printed = {}
+    tables = {}
     for document in manifests.read([EXAMPLES / folder for folder in FOLDERS]):
         for decision in decide_object(document.object, State(fleet=FILES)).decisions:
             if match := _TABLE.search(decision.detail):
-                printed[match[1]] = document.object, decision
-    words = {table.partition(":")[0] for table in printed}
-    assert words == {"models", "nics", "nvidia", "amazon", "schedulers"}
-    for table, (obj, left) in printed.items():
+                tables[match[1]] = document.object, decision
+    options = {table.partition(":")[0] for table in tables}
+    assert options == {"models", "nics", "nvidia", "amazon", "schedulers"}
+    for table, (obj, left_decision) in tables.items():
         declared, mistakes = read_configuration(configuration(yaml.safe_load(table.replace("SIZE", "80Gi"))))
         assert declared is not None, mistakes
-        after = decide_object(obj, State(configuration=declared, fleet=FILES)).decisions
-        now = {
-            decision.outcome for decision in after if (decision.container, decision.key) == (left.container, left.key)
+        later_decisions = decide_object(obj, State(configuration=declared, fleet=FILES)).decisions
+        outcomes = {
+            decision.outcome
+            for decision in later_decisions
+            if (decision.container, decision.key) == (left_decision.container, left_decision.key)
         }
-        assert now <= {"translated", "approximated"}, table
+        assert outcomes <= {"translated", "approximated"}, table

@@ -22,41 +22,45 @@ def example(name: str) -> dict:
     return manifests.read([EXAMPLES / "pods" / f"{name}.yaml"])[-1].object
 
 
-def translated(name: str):
+def example_verdict(name: str):
     configuration, _ = read_configuration(manifests.read([EXAMPLES / "configuration.yaml"])[0].object)
     return decide_object(example(name), State(configuration=configuration, fleet=example_fleet()))
 
 
 def stock() -> Stock:
-    given = read_objects(manifests.read([EXAMPLES / "fleet"]))
-    return Stock.of(slices=given.of_type(ResourceSlice), classes=given.of_type(DeviceClass), nodes=given.of_type(Node))
+    objects = read_objects(manifests.read([EXAMPLES / "fleet"]))
+    return Stock.of(
+        slices=objects.of_type(ResourceSlice), classes=objects.of_type(DeviceClass), nodes=objects.of_type(Node)
+    )
 
 
 def claims_of(name: str) -> list[ResourceClaim]:
-    """The claims that kube-controller-manager would make for a pod of the translated object."""
-    obj, done = example(name), translated(name)
+    """Return the claims that kube-controller-manager would create for a pod of the translated object."""
+    obj, verdict = example(name), example_verdict(name)
     (path,) = paths(obj)
-    spec = resolve_pointer(apply_json_patch(obj, done.operations), path)["spec"]
-    made = []
+    spec = resolve_pointer(apply_json_patch(obj, verdict.operations), path)["spec"]
+    claims = []
     for entry in spec["resourceClaims"]:
-        template = done.templates.get(entry["resourceClaimTemplateName"])
+        template = verdict.templates.get(entry["resourceClaimTemplateName"])
         if template is not None:
-            value = {"metadata": {"name": entry["name"], "namespace": "n"}, "spec": template["spec"]}
-            made.append(defaults.claim(wire.convert(value, ResourceClaim)))
-    return made
+            claim = {"metadata": {"name": entry["name"], "namespace": "n"}, "spec": template["spec"]}
+            claims.append(defaults.claim(wire.convert(claim, ResourceClaim)))
+    return claims
 
 
-def given_on(name: str) -> dict[str, list[str]]:
-    """The devices that a pod would get, by node."""
+def devices_by_node_of(name: str) -> dict[str, list[str]]:
+    """Return the devices that a pod would get on each node that can run it."""
     inventory, claims = stock(), claims_of(name)
     assert claims
-    given = {}
+    devices_by_node = {}
     for node in inventory.nodes:
         answer = allocator.allocate(inventory, node, claims)
         assert answer.error in (None, ""), answer.error
         if answer.verdict == "feasible":
-            given[node] = [r.device for allocation in answer.allocations for r in allocation.allocation.devices.results]
-    return given
+            devices_by_node[node] = [
+                r.device for allocation in answer.allocations for r in allocation.allocation.devices.results
+            ]
+    return devices_by_node
 
 
 @pytest.mark.parametrize(
@@ -74,24 +78,24 @@ def given_on(name: str) -> dict[str, list[str]]:
     ],
 )
 def test_an_example_gets_its_devices(name, nodes, devices):
-    given = given_on(name)
-    assert set(given) == nodes
-    assert {len(set(each)) for each in given.values()} == {devices}
+    devices_by_node = devices_by_node_of(name)
+    assert set(devices_by_node) == nodes
+    assert {len(set(device_names)) for device_names in devices_by_node.values()} == {devices}
 
 
 def test_joint_devices_share_their_pcie_root():
-    for pair in given_on("koordinator-joint").values():
+    for pair in devices_by_node_of("koordinator-joint").values():
         assert [pair[0][-1], pair[2][-1]] == [pair[1][-1], pair[3][-1]]  # gpu-0 with eth0, gpu-1 with eth1
 
 
 @pytest.mark.parametrize("name", ["hami-wrong-unit", "koordinator-indivisible"])
 def test_an_example_unserved_by_device_plugins_is_refused(name):
-    assert translated(name).refusals
+    assert example_verdict(name).refusals
 
 
 @pytest.mark.parametrize("name", ["nvidia-replica", "nvidia-mig-served-by-core"])
 def test_an_example_is_left_unchanged(name):
-    verdict = translated(name)
+    verdict = example_verdict(name)
     assert not verdict.refusals
     assert not verdict.changed
     assert {str(decision.outcome) for decision in verdict.decisions} in ({"left"}, {"served"})

@@ -16,19 +16,19 @@ STATES = {
     "declared": State(configuration=CONFIGURATION, keys=(b"k",)),
     "seen": State(configuration=configured(), fleet=example_fleet(), keys=(b"k",)),
 }
-DEAREST = 8  # the maximum time of a review, in times of counting to a million
-LETTERS = 600
+MAX_COST = 8  # the maximum time of a review, as a multiple of the time to count to a million
+MAX_LETTERS = 600
 
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("name", PODS)
 def test_a_hostile_pod_gets_a_short_answer_quickly(name, state):
-    ask = partial(translate, state=STATES[state], namespace="n", sign=True)
-    assert_cheaper(ask, PODS[name], DEAREST)
-    done = ask(PODS[name]())
-    assert done.decisions or untouched(done)
-    for text in (*map(str, done.refusals), *done.warnings, *(decision.detail for decision in done.decisions)):
-        assert len(text) < LETTERS
+    translate_ = partial(translate, state=STATES[state], namespace="n", sign=True)
+    assert_cheaper(translate_, PODS[name], MAX_COST)
+    verdict = translate_(PODS[name]())
+    assert verdict.decisions or untouched(verdict)
+    for text in (*map(str, verdict.refusals), *verdict.warnings, *(decision.detail for decision in verdict.decisions)):
+        assert len(text) < MAX_LETTERS
 
 
 @pytest.mark.parametrize(

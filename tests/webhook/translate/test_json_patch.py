@@ -1,4 +1,4 @@
-"""Operations that the webhook makes and applies itself, beside the library jsonpatch."""
+"""The webhook makes and applies JSON patches itself; the results equal those of the library jsonpatch."""
 
 import copy
 
@@ -17,7 +17,7 @@ objects = st.fixed_dictionaries({"parts": st.lists(st.fixed_dictionaries({}, opt
 
 @given(objects, st.data())
 def test_operations_match_the_jsonpatch_library_and_change_nothing_in_place(obj, data):
-    before = copy.deepcopy(obj)
+    original = copy.deepcopy(obj)
     operations = []
     for number, part in enumerate(obj["parts"]):
         path = f"/parts/{number}"
@@ -27,7 +27,7 @@ def test_operations_match_the_jsonpatch_library_and_change_nothing_in_place(obj,
         operations += append(f"{path}/list", part.get("list"), added)
         operations += set_keys(f"{path}/{escape('a/b')}", None, data.draw(maps))
     assert apply_own(obj, operations) == jsonpatch.apply_patch(obj, operations)
-    assert obj == before
+    assert obj == original
 
 
 def test_an_item_is_inserted_without_copying_the_rest():

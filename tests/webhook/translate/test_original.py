@@ -1,4 +1,4 @@
-"""The record of a translation: reviews after it, second applications of a manifest, and damaged records."""
+"""The record of a translation on the pod: later reviews, second applications of a manifest, and damaged records."""
 
 import copy
 import json
@@ -36,10 +36,10 @@ def test_the_record_contains_removed_keys_and_decisions():
 def test_a_key_that_another_webhook_puts_back_is_removed_again():
     manifest = pod({"nvidia.com/gpu": "2"})
     patched_pod = patched(manifest, verdict_of(manifest, **WHOLE))
-    once = copy.deepcopy(patched_pod)
+    first_result = copy.deepcopy(patched_pod)
     patched_pod["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 2}
     second_verdict = verdict_of(patched_pod, **WHOLE)
-    assert patched(patched_pod, second_verdict) == once
+    assert patched(patched_pod, second_verdict) == first_result
     assert second_verdict.templates == {}
 
 
@@ -57,15 +57,15 @@ def test_a_later_key_of_another_dialect_is_translated_too():
     patched_pod = patched(manifest, verdict_of(manifest))
     patched_pod["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/mig-1g.5gb": 1}
     verdict = verdict_of(patched_pod)
-    last = patched(patched_pod, verdict)
-    names = [claim["name"] for claim in last["spec"]["containers"][0]["resources"]["claims"]]
+    second_pod = patched(patched_pod, verdict)
+    names = [claim["name"] for claim in second_pod["spec"]["containers"][0]["resources"]["claims"]]
     assert names == ["drawbridge-c0-gpu", "drawbridge-c0-mig"]
-    assert json.loads(annotations(last)[ORIGINAL])["containers"]["c0"] == {
+    assert json.loads(annotations(second_pod)[ORIGINAL])["containers"]["c0"] == {
         "nvidia.com/gpumem": 3000,
         "nvidia.com/mig-1g.5gb": 1,
     }
-    assert len(template.verify(annotations(last)[TEMPLATES], template.identify_raw(last, "n"), KEY)) == 2
-    assert not verdict_of(last).changed
+    assert len(template.verify(annotations(second_pod)[TEMPLATES], template.identify_raw(second_pod, "n"), KEY)) == 2
+    assert not verdict_of(second_pod).changed
 
 
 def test_a_late_key_of_the_same_dialect_is_left_unchanged():
@@ -115,5 +115,5 @@ def test_a_changed_number_is_not_a_replay():
     assert replayed(applied, stored).operations == ()
 
 
-def test_an_update_of_a_pod_we_never_touched_is_untouched():
+def test_an_update_of_an_untranslated_pod_changes_nothing():
     assert replayed(pod(GPU), pod(GPU)).operations == ()

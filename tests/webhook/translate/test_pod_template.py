@@ -46,8 +46,8 @@ def workload(api_version: str, kind: str, path: str, template: dict) -> dict:
     return obj
 
 
-def run(obj: dict, *, unknown: bool = False):
-    return decide_object(obj, State(configuration=configured()), rewrite_unknown=unknown)
+def decide(obj: dict, *, rewrite_unknown: bool = False):
+    return decide_object(obj, State(configuration=configured()), rewrite_unknown=rewrite_unknown)
 
 
 def test_every_kubernetes_kind_with_a_pod_template_is_tested():
@@ -58,43 +58,43 @@ def test_every_kubernetes_kind_with_a_pod_template_is_tested():
 @pytest.mark.parametrize(("api_version", "kind", "path"), KINDS)
 def test_every_pod_template_is_rewritten_in_place(api_version, kind, path):
     obj = workload(api_version, kind, path, pod({"nvidia.com/gpumem": 1000}))
-    verdict = run(obj)
-    after = apply_json_patch(obj, verdict.operations)
-    assert resolve_pointer(after, f"{path}/spec")["resourceClaims"][0]["name"] == "drawbridge-c0-gpu"
+    verdict = decide(obj)
+    patched_object = apply_json_patch(obj, verdict.operations)
+    assert resolve_pointer(patched_object, f"{path}/spec")["resourceClaims"][0]["name"] == "drawbridge-c0-gpu"
     assert all(operation["path"].startswith(path or "/") for operation in verdict.operations)
     assert {decision.object for decision in verdict.decisions} == {f"{kind}/n/w"}
-    assert not run(after).changed
+    assert not decide(patched_object).changed
 
 
 @pytest.mark.parametrize(("api_version", "kind", "path"), KINDS)
 def test_templates_get_the_tolerations_of_their_pods(api_version, kind, path):
     obj = workload(api_version, kind, path, pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000}))
-    tolerations = resolve_pointer(apply_json_patch(obj, run(obj).operations), f"{path}/spec").get("tolerations")
-    wanted = [
+    tolerations = resolve_pointer(apply_json_patch(obj, decide(obj).operations), f"{path}/spec").get("tolerations")
+    expected = [
         {"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in ("nvidia.com/gpu", "nvidia.com/gpumem")
     ]
-    assert tolerations == (wanted if path else None)  # Kubernetes adds them to a pod before it calls webhooks
+    assert tolerations == (expected if path else None)  # Kubernetes adds them to a pod before it calls webhooks
 
 
 def test_an_existing_toleration_is_not_added_again():
-    have = {"key": "nvidia.com/gpumem", "operator": "Exists", "effect": "NoSchedule"}
-    obj = workload("apps/v1", "Deployment", "/spec/template", pod({"nvidia.com/gpumem": 1}, tolerations=[have]))
-    assert apply_json_patch(obj, run(obj).operations)["spec"]["template"]["spec"]["tolerations"] == [have]
+    toleration = {"key": "nvidia.com/gpumem", "operator": "Exists", "effect": "NoSchedule"}
+    obj = workload("apps/v1", "Deployment", "/spec/template", pod({"nvidia.com/gpumem": 1}, tolerations=[toleration]))
+    assert apply_json_patch(obj, decide(obj).operations)["spec"]["template"]["spec"]["tolerations"] == [toleration]
 
 
-def test_unknown_kinds_are_rewritten_only_when_asked():
+def test_unknown_kinds_are_rewritten_only_with_the_option():
     ray = {**RAY, "apiVersion": "example.com/v1"}
-    assert not run(ray).operations
-    verdict = run(ray, unknown=True)
+    assert not decide(ray).operations
+    verdict = decide(ray, rewrite_unknown=True)
     assert list(paths(ray)) == [
         "/spec/headGroupSpec/template",
         "/spec/workerGroupSpecs/0/template",
         "/spec/workerGroupSpecs/1/template",
     ]
-    after = apply_json_patch(RAY, verdict.operations)
+    patched_object = apply_json_patch(RAY, verdict.operations)
     assert len(verdict.templates) == 1
-    assert all("resourceClaims" in group["template"]["spec"] for group in after["spec"]["workerGroupSpecs"])
-    assert after["spec"]["headGroupSpec"] == RAY["spec"]["headGroupSpec"]
+    assert all("resourceClaims" in group["template"]["spec"] for group in patched_object["spec"]["workerGroupSpecs"])
+    assert patched_object["spec"]["headGroupSpec"] == RAY["spec"]["headGroupSpec"]
 
 
 def test_an_object_is_refused_as_a_whole():
@@ -105,7 +105,7 @@ def test_an_object_is_refused_as_a_whole():
             "headGroupSpec": {"template": {"spec": {"containers": [container("h", {"nvidia.com/gpumem": 1.5})]}}},
         },
     }
-    verdict = run(broken, unknown=True)
+    verdict = decide(broken, rewrite_unknown=True)
     assert verdict.refusals
     assert not verdict.changed
     assert not verdict.templates
@@ -122,7 +122,7 @@ def test_an_object_is_refused_as_a_whole():
     ],
 )
 def test_an_object_without_a_valid_pod_template_passes_unchanged(obj):
-    assert not run(obj, unknown=True).changed
+    assert not decide(obj, rewrite_unknown=True).changed
 
 
 def test_names_contain_kind_namespace_and_name():

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.webhook.pods import WHOLE, example_fleet, pod, untouched, verdict_of
-from tests.webhook.translate.samples import GPU, TOGETHER, serving
+from tests.webhook.translate.samples import GPU, PAIRED, fleet_serving
 from webhook.state.features import Features
 
 # Quotas and approximations
@@ -48,7 +48,7 @@ def test_a_mapped_key_without_a_quota_is_warned_about(key, approximations):
     assert counted.changed
     assert (counted.warnings, {decision.code for decision in counted.decisions}) == ((), {""})
     assert verdict_of(pod(GPU), quota=frozenset({"requests.cpu"}), **mapped).warnings == (), (
-        "nothing limits the old key"
+        "a warning about a quota, although none limits the key"
     )
 
 
@@ -68,22 +68,22 @@ def test_a_mapped_quota_that_misses_the_class_is_warned_about(key, features):
     assert warning == f"container c0: nvidia.com/gpu: {key}, which `quotas` names for it, counts no claims of class gpu.nvidia.com"  # fmt: skip
 
 
-def test_a_class_with_the_old_name_keeps_being_charged():
-    quota, off = frozenset({"requests.nvidia.com/gpu"}), Features(gates={"DRAExtendedResource": False})
-    value, fleet = (
+def test_claims_of_a_class_that_serves_the_key_are_counted_by_its_quota():
+    quota, gate_off = frozenset({"requests.nvidia.com/gpu"}), Features(gates={"DRAExtendedResource": False})
+    manifest, fleet = (
         pod(GPU, nodeSelector={"cloud.google.com/gke-gpu-partition-size": "1g.5gb"}),
-        serving("nvidia.com/gpu"),
+        fleet_serving("nvidia.com/gpu"),
     )
     classes = {"mig": "gpu.nvidia.com"}
-    assert verdict_of(value, quota=quota, fleet=fleet, classes=classes).changed
+    assert verdict_of(manifest, quota=quota, fleet=fleet, classes=classes).changed
     assert untouched(
-        verdict_of(value, quota=quota, fleet=fleet, classes=classes, features=off)
-    )  # without the gate the quota does not count the claims
+        verdict_of(manifest, quota=quota, fleet=fleet, classes=classes, features=gate_off)
+    )  # without the feature gate, the quota does not count the claims
 
 
-def test_a_quota_on_one_key_of_a_pair_keeps_both():
+def test_a_quota_on_one_key_of_a_pair_leaves_both_keys_unchanged():
     manifest = pod({"nvidia.com/gpu": 1, "example.com/nic": 1})
-    pairs = {**TOGETHER, "fleet": example_fleet()}
+    pairs = {**PAIRED, "fleet": example_fleet()}
     quota = frozenset({"requests.example.com/nic"})
     assert verdict_of(manifest, **pairs).changed
     verdict = verdict_of(manifest, quota=quota, **pairs)

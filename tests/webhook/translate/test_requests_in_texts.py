@@ -1,10 +1,10 @@
-"""Requests in texts, manifests inside of other objects, values of charts, and networks."""
+"""Device requests in texts, in manifests inside other objects, in chart values, and in networks."""
 
 import pytest
 
 from tests.growth import assert_linear
 from tests.webhook.admission.test_verdict import GPU, STATE
-from tests.webhook.translate.custom_resources import ONE, obj, outcomes_of
+from tests.webhook.translate.custom_resources import ONE_GPU, custom_resource, outcomes_of
 from webhook.admission import decide_object
 from webhook.translate import asks_in_unknown_kind
 from webhook.translate.unanswered_requests import MAX_KEYS
@@ -18,14 +18,14 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("field", TEXTS)
-@pytest.mark.parametrize("both", [("argoproj.io/v1alpha1", "Workflow"), ("x.io/v1", "Odd")], ids="/".join)
-def test_a_key_with_an_amount_in_text_is_reported(both, field):
-    for spec, where, text in (
+@pytest.mark.parametrize("version_and_kind", [("argoproj.io/v1alpha1", "Workflow"), ("x.io/v1", "Odd")], ids="/".join)
+def test_a_key_with_an_amount_in_text_is_reported(version_and_kind, field):
+    for spec, container, text in (
         ({"a": [{field: TEXTS[field]}]}, "a/0", field),
         ({"args": ["x", TEXTS[field]]}, "args", "item 1"),
     ):
-        item = obj(*both, spec)
-        assert outcomes_of(item) == {(where, GPU): "unknown"}
+        item = custom_resource(*version_and_kind, spec)
+        assert outcomes_of(item) == {(container, GPU): "unknown"}
         assert f"not checked: it is part of the text in {text}" in decide_object(item, STATE).warnings[0]
         assert asks_in_unknown_kind(item, STATE)
 
@@ -42,37 +42,39 @@ def test_a_key_with_an_amount_in_text_is_reported(both, field):
     ],
 )
 def test_a_text_that_mentions_a_key_is_not_reported(text):
-    assert outcomes_of(obj("x.io/v1", "Odd", {"text": text})) == {}
-    assert outcomes_of(obj("x.io/v1", "Odd", {"annotations": {"a": TEXTS["manifest"]}})) == {}
+    assert outcomes_of(custom_resource("x.io/v1", "Odd", {"text": text})) == {}
+    assert outcomes_of(custom_resource("x.io/v1", "Odd", {"annotations": {"a": TEXTS["manifest"]}})) == {}
 
 
 @pytest.mark.parametrize("piece", ["a", ".", "nvidia.com/", "/", "a/b ", "nvidia.com/gpu \t", '"a.b/c": 1,'])
 def test_a_long_text_is_read_once(piece):
     assert_linear(
-        lambda text: decide_object(obj("x.io/v1", "Odd", {"text": f"/{text}"}), STATE),
+        lambda text: decide_object(custom_resource("x.io/v1", "Odd", {"text": f"/{text}"}), STATE),
         lambda size: piece * (size // len(piece)),
         12_500,
     )
 
 
 def test_a_device_of_a_virtual_machine_is_reported():
-    machine = obj("kubevirt.io/v1", "VirtualMachine", {"devices": {"gpus": [{"name": "g", "deviceName": GPU}]}})
+    machine = custom_resource(
+        "kubevirt.io/v1", "VirtualMachine", {"devices": {"gpus": [{"name": "g", "deviceName": GPU}]}}
+    )
     assert outcomes_of(machine) == {("devices/gpus/0", GPU): "left"}
 
 
 @pytest.mark.parametrize("field", ["command", "args"])
 @pytest.mark.parametrize("version", ["batch/v1", "x.io/v1"])
 def test_a_manifest_in_container_arguments_is_reported(field, version):
-    def maker(text):
+    def job_with_text(text):
         container = {"name": "c", "image": "kubectl", field: ["sh", text]}
-        return obj(version, "Job", {"template": {"spec": {"containers": [container]}}})
+        return custom_resource(version, "Job", {"template": {"spec": {"containers": [container]}}})
 
-    job = maker(f"cat <<EOF | kubectl apply -f -\n{POD_TEXT}EOF\n")
+    job = job_with_text(f"cat <<EOF | kubectl apply -f -\n{POD_TEXT}EOF\n")
     [decision] = decide_object(job, STATE, rewrite_unknown=True).decisions
     assert (decision.container, decision.key, decision.code) == ("template/spec/containers/0", GPU, "D211")
     assert f"it is part of the text in {field}" in decision.detail
     assert decision.remedy
-    assert outcomes_of(maker(f"echo {GPU}: 1"), rewrite_unknown=True) == {}
+    assert outcomes_of(job_with_text(f"echo {GPU}: 1"), rewrite_unknown=True) == {}
 
 
 POD_TEXT = f"kind: Pod\nspec: {{containers: [{{resources: {{limits: {{{GPU}: 1}}}}}}]}}\n"
@@ -93,19 +95,28 @@ POD_TEXT = f"kind: Pod\nspec: {{containers: [{{resources: {{limits: {{{GPU}: 1}}
     ],
 )
 def test_a_pod_inside_a_config_map_is_reported(kind, text, is_reported):
-    value = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "o"}, "data": {"pod.yaml": text, "other": "limits"}}
-    verdict = decide_object(value, STATE)
-    assert outcomes_of(value) == ({("data", GPU): "unknown"} if is_reported else {})
+    config = {
+        "apiVersion": "v1",
+        "kind": kind,
+        "metadata": {"name": "o"},
+        "data": {"pod.yaml": text, "other": "limits"},
+    }
+    verdict = decide_object(config, STATE)
+    assert outcomes_of(config) == ({("data", GPU): "unknown"} if is_reported else {})
     assert all(
         "the text in pod.yaml" in decision.detail and "saved as a file" in decision.remedy
         for decision in verdict.decisions
     )
-    assert asks_in_unknown_kind(value, STATE) is is_reported
+    assert asks_in_unknown_kind(config, STATE) is is_reported
 
 
 def test_only_the_first_of_many_texts_are_reported():
-    value = {"apiVersion": "v1", "kind": "ConfigMap", "data": {f"{number}": POD_TEXT for number in range(MAX_KEYS + 9)}}
-    assert len(decide_object(value, STATE).warnings) == MAX_KEYS
+    config_map = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "data": {f"{number}": POD_TEXT for number in range(MAX_KEYS + 9)},
+    }
+    assert len(decide_object(config_map, STATE).warnings) == MAX_KEYS
 
 
 @pytest.mark.parametrize(
@@ -113,8 +124,8 @@ def test_only_the_first_of_many_texts_are_reported():
     [("argoproj.io/v1alpha1", "Application"), ("helm.toolkit.fluxcd.io/v2", "HelmRelease")],
 )
 def test_chart_values_have_a_remedy(version, kind):
-    for values in ({"values": {"resources": ONE}}, {"values": POD_TEXT}):
-        verdict = decide_object(obj(version, kind, values), STATE)
+    for values in ({"values": {"resources": ONE_GPU}}, {"values": POD_TEXT}):
+        verdict = decide_object(custom_resource(version, kind, values), STATE)
         assert {decision.remedy.partition(" (")[0] for decision in verdict.decisions} == {
             "run `drawbridge translate` on what it renders"
         }
@@ -122,11 +133,11 @@ def test_chart_values_have_a_remedy(version, kind):
 
 def test_an_image_is_not_a_resource():
     image = {"tags": [{"from": {"kind": "DockerImage", "name": "nvcr.io/nvidia/cuda:$(version)-devel"}}]}
-    assert outcomes_of(obj("image.openshift.io/v1", "ImageStream", image)) == {}
+    assert outcomes_of(custom_resource("image.openshift.io/v1", "ImageStream", image)) == {}
 
 
 def test_a_profile_of_kubeflow_limits_its_namespace():
-    profile = obj("kubeflow.org/v1", "Profile", {"resourceQuotaSpec": {"hard": {f"requests.{GPU}": "2"}}})
+    profile = custom_resource("kubeflow.org/v1", "Profile", {"resourceQuotaSpec": {"hard": {f"requests.{GPU}": "2"}}})
     assert set(outcomes_of(profile).values()) == {"left"}
 
 
@@ -135,33 +146,48 @@ PERMITTED = {"permittedHostDevices": {"pciHostDevices": [{"resourceName": "nvidi
 
 
 @pytest.mark.parametrize(
-    ("item", "says"),
+    ("item", "reason_part"),
     [
-        (obj("kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration", {}) | EXTENDER, "an extender"),
-        (obj("kubevirt.io/v1", "KubeVirt", {"configuration": PERMITTED}), "requests nothing"),
-        (obj("cloud.google.com/v1", "ComputeClass", {"priorities": [{"gpu": {"count": 1}}]}), "requests nothing"),
-        (obj("config.kueue.x-k8s.io/v1beta1", "Configuration", {}) | {"resources": {GPU: 1}}, "Kueue's configuration"),
-        (obj("mellanox.com/v1alpha1", "HostDeviceNetwork", {"resourceName": "hostdev"}), "pods on this network"),
-        (obj("sriovnetwork.openshift.io/v1", "SriovNetwork", {"resourceName": "mlx"}), "pods on this network"),
+        (custom_resource("kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration", {}) | EXTENDER, "an extender"),
+        (custom_resource("kubevirt.io/v1", "KubeVirt", {"configuration": PERMITTED}), "requests nothing"),
+        (
+            custom_resource("cloud.google.com/v1", "ComputeClass", {"priorities": [{"gpu": {"count": 1}}]}),
+            "requests nothing",
+        ),
+        (
+            custom_resource("config.kueue.x-k8s.io/v1beta1", "Configuration", {}) | {"resources": {GPU: 1}},
+            "Kueue's configuration",
+        ),
+        (
+            custom_resource("mellanox.com/v1alpha1", "HostDeviceNetwork", {"resourceName": "hostdev"}),
+            "pods on this network",
+        ),
+        (
+            custom_resource("sriovnetwork.openshift.io/v1", "SriovNetwork", {"resourceName": "mlx"}),
+            "pods on this network",
+        ),
     ],
     ids=["extender", "KubeVirt", "ComputeClass", "Kueue", "HostDeviceNetwork", "SriovNetwork"],
 )
-def test_a_kind_that_only_lists_devices_requests_none(item, says):
+def test_a_kind_that_only_lists_devices_requests_none(item, reason_part):
     [decision] = decide_object(item, STATE).decisions
     assert (str(decision.outcome), decision.code) == ("left", "")
-    assert says in decision.detail
+    assert reason_part in decision.detail
     assert not asks_in_unknown_kind(item, STATE)
 
 
 def test_a_network_requests_its_resource_pool():
     for kind in ("SriovNetwork", "SriovIBNetwork", "OVSNetwork", "SriovNetworkNodePolicy"):
-        assert outcomes_of(obj("sriovnetwork.openshift.io/v1", kind, {"resourceName": "mlx"})) == {
+        assert outcomes_of(custom_resource("sriovnetwork.openshift.io/v1", kind, {"resourceName": "mlx"})) == {
             ("spec", "openshift.io/mlx"): "left"
         }
-    assert outcomes_of(obj("mellanox.com/v1alpha1", "HostDeviceNetwork", {"resourceName": "nvidia.com/hostdev"})) == {
-        ("spec", "nvidia.com/hostdev"): "left"
-    }
-    assert outcomes_of(obj("sriovnetwork.openshift.io/v1", "SriovNetwork", {"networkNamespace": "default"})) == {}
+    assert outcomes_of(
+        custom_resource("mellanox.com/v1alpha1", "HostDeviceNetwork", {"resourceName": "nvidia.com/hostdev"})
+    ) == {("spec", "nvidia.com/hostdev"): "left"}
+    assert (
+        outcomes_of(custom_resource("sriovnetwork.openshift.io/v1", "SriovNetwork", {"networkNamespace": "default"}))
+        == {}
+    )
 
 
 VARIABLE = "NVIDIA_VISIBLE_DEVICES"
@@ -170,11 +196,11 @@ VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 @pytest.mark.parametrize("env", [{VARIABLE: "all"}, [{"name": VARIABLE, "value": "all"}]], ids=["map", "list"])
 def test_a_device_variable_in_chart_values_is_reported(env):
     values = {"values": {"containers": {"app": {"env": env}}}}
-    [decision] = decide_object(obj("helm.toolkit.fluxcd.io/v2", "HelmRelease", values), STATE).decisions
+    [decision] = decide_object(custom_resource("helm.toolkit.fluxcd.io/v2", "HelmRelease", values), STATE).decisions
     assert (decision.key, str(decision.outcome), decision.code) == (VARIABLE, "unknown", "D211")
 
 
 @pytest.mark.parametrize("value", ["void", "none", "", None, 0])
 def test_a_variable_without_devices_is_not_reported(value):
     for env in ({VARIABLE: value}, [{"name": VARIABLE, "value": value}]):
-        assert outcomes_of(obj("helm.toolkit.fluxcd.io/v2", "HelmRelease", {"values": {"env": env}})) == {}
+        assert outcomes_of(custom_resource("helm.toolkit.fluxcd.io/v2", "HelmRelease", {"values": {"env": env}})) == {}

@@ -1,4 +1,4 @@
-"""The scheduler of a translated pod, and the fence of the bridge."""
+"""The scheduler of a translated pod, and the toleration of the taint with which the bridge fences its devices."""
 
 from pathlib import Path
 
@@ -19,9 +19,9 @@ def test_an_undeclared_scheduler_is_not_trusted():
     assert patched(manifest, verdict)["spec"]["schedulerName"] == "mine"
 
 
-@pytest.mark.parametrize("way", ["scheduler.yaml", "plugin/scheduler.yaml", "apart/scheduler.yaml"])
-def test_a_pod_for_the_shipped_scheduler_is_translated_without_configuration(way):
-    stored = [document.object for document in manifests.read([BRIDGE / way])]
+@pytest.mark.parametrize("path", ["scheduler.yaml", "plugin/scheduler.yaml", "apart/scheduler.yaml"])
+def test_a_pod_for_the_shipped_scheduler_is_translated_without_configuration(path):
+    stored = [document.object for document in manifests.read([BRIDGE / path])]
     [text] = [
         stored_object["data"]["scheduler.yaml"] for stored_object in stored if stored_object["kind"] == "ConfigMap"
     ]
@@ -32,15 +32,18 @@ def test_a_pod_for_the_shipped_scheduler_is_translated_without_configuration(way
 
 
 def test_only_the_dialects_own_scheduler_is_replaced():
-    own = pod({"nvidia.com/gpumem": 1}, scheduler="hami-scheduler")
+    hami_pod = pod({"nvidia.com/gpumem": 1}, scheduler="hami-scheduler")
     assert (
-        patched(own, verdict_of(own, targetScheduler="other", schedulers={"other": {"likeCluster": True}}))["spec"][
-            "schedulerName"
-        ]
+        patched(hami_pod, verdict_of(hami_pod, targetScheduler="other", schedulers={"other": {"likeCluster": True}}))[
+            "spec"
+        ]["schedulerName"]
         == "other"
     )
-    foreign = pod(GPU, scheduler="koord-scheduler")
-    assert patched(foreign, verdict_of(foreign, **WHOLE))["spec"]["schedulerName"] == "koord-scheduler"
+    pod_of_another_scheduler = pod(GPU, scheduler="koord-scheduler")
+    assert (
+        patched(pod_of_another_scheduler, verdict_of(pod_of_another_scheduler, **WHOLE))["spec"]["schedulerName"]
+        == "koord-scheduler"
+    )
 
 
 def test_a_pod_that_is_only_partly_translated_keeps_its_scheduler():
@@ -56,21 +59,23 @@ def test_a_pod_that_is_only_partly_translated_keeps_its_scheduler():
 
 def test_pods_for_managed_devices_get_the_scheduler_of_the_bridge():
     bridge = {"schedulerName": "drawbridge-scheduler", "drivers": ["gpu.nvidia.com"]}
-    value, other = pod(GPU), pod({"nvidia.com/gpumem": 1})
-    patched_pod = patched(value, verdict_of(value, **WHOLE, bridge=bridge))
+    managed, unmanaged = pod(GPU), pod({"nvidia.com/gpumem": 1})
+    patched_pod = patched(managed, verdict_of(managed, **WHOLE, bridge=bridge))
     assert patched_pod["spec"]["schedulerName"] == "drawbridge-scheduler"
-    assert "schedulerName" not in patched(other, verdict_of(other, bridge=bridge))["spec"]
+    assert "schedulerName" not in patched(unmanaged, verdict_of(unmanaged, bridge=bridge))["spec"]
     unable = {"drawbridge-scheduler": {"claims": False}}
-    assert "schedulerName" not in patched(value, verdict_of(value, **WHOLE, bridge=bridge, schedulers=unable))["spec"]
+    assert (
+        "schedulerName" not in patched(managed, verdict_of(managed, **WHOLE, bridge=bridge, schedulers=unable))["spec"]
+    )
 
 
 def test_only_claims_for_the_bridge_tolerate_the_fence():
     bridge = {"schedulerName": "drawbridge-scheduler", "drivers": ["gpu.nvidia.com"]}
-    known = {"drawbridge-scheduler": {"likeCluster": True}}
+    declared = {"drawbridge-scheduler": {"likeCluster": True}}
     toleration = {"key": "drawbridge.dev/fence", "operator": "Exists", "effect": "NoSchedule"}
 
-    def tolerations(value, **more):
-        verdict = verdict_of(value, **WHOLE, schedulers=known, bridge=bridge | more)
+    def tolerations(value, **bridge_fields):
+        verdict = verdict_of(value, **WHOLE, schedulers=declared, bridge=bridge | bridge_fields)
         [spec] = verdict.templates.values()
         [request] = spec["spec"]["devices"]["requests"]
         return request["exactly"].get("tolerations", [])

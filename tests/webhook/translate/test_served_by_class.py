@@ -11,7 +11,7 @@ from tests.webhook.pods import (
     untouched,
     verdict_of,
 )
-from tests.webhook.translate.samples import GPU, serving
+from tests.webhook.translate.samples import GPU, fleet_serving
 from webhook.dialects.table import Outcome
 from webhook.state import State
 from webhook.state.features import Features
@@ -22,7 +22,7 @@ from webhook.translate.translate import translate
 
 def test_a_key_served_by_a_class_is_left_unchanged_silently():
     verdict = verdict_of(
-        pod(GPU, scheduler="hami-scheduler"), fleet=serving("nvidia.com/gpu"), extendedResources={}, **WHOLE
+        pod(GPU, scheduler="hami-scheduler"), fleet=fleet_serving("nvidia.com/gpu"), extendedResources={}, **WHOLE
     )
     assert untouched(verdict)
     assert verdict.warnings == ()
@@ -30,14 +30,14 @@ def test_a_key_served_by_a_class_is_left_unchanged_silently():
 
 
 def test_classes_serve_only_plain_counts():
-    fleet = serving("nvidia.com/gpu")
+    fleet = fleet_serving("nvidia.com/gpu")
     assert verdict_of(pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1}), fleet=fleet).decisions[0].detail != "served"
     narrowed = pod(GPU, nodeSelector={"cloud.google.com/gke-gpu-partition-size": "1g.5gb"})
     assert "extendedResourceName" not in verdict_of(narrowed, fleet=fleet).decisions[0].detail
 
 
 def test_a_zero_count_beside_a_served_key_changes_nothing():
-    fleet = serving("nvidia.com/mig-1g.5gb")
+    fleet = fleet_serving("nvidia.com/mig-1g.5gb")
     verdict = verdict_of(pod({"nvidia.com/gpu": 0, "nvidia.com/mig-1g.5gb": 1}), fleet=fleet, extendedResources={})
     assert untouched(verdict)
     details = {decision.key: decision.detail for decision in verdict.decisions}
@@ -45,23 +45,23 @@ def test_a_zero_count_beside_a_served_key_changes_nothing():
 
 
 def test_classes_serve_no_key_if_the_gate_is_off():
-    verdict = verdict_of(pod(GPU), fleet=serving("nvidia.com/gpu"), features=Features(minor=35), **WHOLE)
+    verdict = verdict_of(pod(GPU), fleet=fleet_serving("nvidia.com/gpu"), features=Features(minor=35), **WHOLE)
     assert verdict.changed
-    gated = Features(minor=37, gates={"DRAExtendedResource": False})
-    assert verdict_of(pod(GPU), fleet=serving("nvidia.com/gpu"), features=gated, **WHOLE).changed
+    gate_off = Features(minor=37, gates={"DRAExtendedResource": False})
+    assert verdict_of(pod(GPU), fleet=fleet_serving("nvidia.com/gpu"), features=gate_off, **WHOLE).changed
 
 
 def test_two_keys_that_classes_serve_are_left_unchanged_beside_any_container():
-    """If the other container were translated, a second review would read the keys as the device plugin's and translate them."""
-    for beside in ({}, {"nvidia.com/gpu": 1, "nvidia.com/mig-3g.20gb": 1, "nvidia.com/gpumem": 0}):
-        asking = [container("c0", {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 1}), container("c1", beside)]
-        both = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": asking}}
+    """If c1 were translated, a second review would take the keys of c0 for the device plugin's and translate them."""
+    for other_limits in ({}, {"nvidia.com/gpu": 1, "nvidia.com/mig-3g.20gb": 1, "nvidia.com/gpumem": 0}):
+        containers = [container("c0", {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 1}), container("c1", other_limits)]
+        manifest = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": containers}}
         state = State(configuration=configured(), fleet=example_fleet())
-        verdict = translate(both, state, namespace="n")
+        verdict = translate(manifest, state, namespace="n")
         outcomes_of_first = {
             decision.key: decision.outcome for decision in verdict.decisions if decision.container == "c0"
         }
         assert outcomes_of_first.keys() == {"nvidia.com/gpu", "nvidia.com/mig-1g.5gb"}
         assert set(outcomes_of_first.values()) <= {Outcome.SERVED, Outcome.LEFT}
         if verdict.changed:
-            assert not translate(patched(both, verdict), state, namespace="n").operations
+            assert not translate(patched(manifest, verdict), state, namespace="n").operations

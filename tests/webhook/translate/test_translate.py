@@ -22,7 +22,7 @@ from tests.webhook.pods import (
     untouched,
     verdict_of,
 )
-from tests.webhook.translate.samples import GPU, NETWORK, TOGETHER
+from tests.webhook.translate.samples import GPU, NETWORK, PAIRED
 from webhook.state import State
 from webhook.state.features import Features
 from webhook.translate.report import outcome_of
@@ -75,13 +75,13 @@ def test_invalid_amounts_are_refused_with_their_text(amount):
 
 
 def test_a_null_amount_is_zero():
-    nothing = pod({"nvidia.com/gpu": None})
-    verdict = verdict_of(nothing, **WHOLE)
+    pod_with_null = pod({"nvidia.com/gpu": None})
+    verdict = verdict_of(pod_with_null, **WHOLE)
     assert untouched(verdict)
     assert verdict.decisions == ()
-    differs = pod({"nvidia.com/gpu": 1})
-    differs["spec"]["containers"][0]["resources"]["requests"] = {"nvidia.com/gpu": None}
-    assert "request 0 and limit 1 differ" in str(verdict_of(differs, **WHOLE).refusals[0])
+    pod_with_null_request = pod({"nvidia.com/gpu": 1})
+    pod_with_null_request["spec"]["containers"][0]["resources"]["requests"] = {"nvidia.com/gpu": None}
+    assert "request 0 and limit 1 differ" in str(verdict_of(pod_with_null_request, **WHOLE).refusals[0])
 
 
 # Evidence for whole GPUs
@@ -124,31 +124,31 @@ def test_without_dra_nothing_is_translated():
 
 
 @pytest.mark.parametrize(
-    ("policy", "changed", "warned"), [("allow", True, False), ("warn", True, True), ("leave", False, True)]
+    ("policy", "changed", "is_warned"), [("allow", True, False), ("warn", True, True), ("leave", False, True)]
 )
-def test_approximations_are_allowed_warned_of_or_left(policy, changed, warned):
+def test_an_approximation_is_translated_warned_about_or_left_by_policy(policy, changed, is_warned):
     verdict = verdict_of(pod({"nvidia.com/gpumem": 3000}), approximations=policy)
-    assert (verdict.changed, bool(verdict.warnings)) == (changed, warned)
+    assert (verdict.changed, bool(verdict.warnings)) == (changed, is_warned)
 
 
-SCORING = ("hami.io/gpu-scheduler-policy", "hami.io/node-scheduler-policy")  # one with a role, one without
+SCORING = ("hami.io/gpu-scheduler-policy", "hami.io/node-scheduler-policy")  # only the first has a role
 
 
 @pytest.mark.parametrize("key", SCORING)
-@pytest.mark.parametrize(("policy", "warned"), [("allow", False), ("warn", True), ("leave", True)])
-def test_a_dropped_hint_alone_leaves_no_container(key, policy, warned):
+@pytest.mark.parametrize(("policy", "is_warned"), [("allow", False), ("warn", True), ("leave", True)])
+def test_a_dropped_hint_alone_does_not_prevent_translation(key, policy, is_warned):
     limits = {"nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
     verdict = verdict_of(pod(limits, annotations={key: "binpack"}), approximations=policy)
     assert verdict.changed
     assert outcomes(verdict)[key] == "approximated"
     assert outcome_of(verdict.decisions) == "approximated"
-    assert any(key in warning for warning in verdict.warnings) == warned
+    assert any(key in warning for warning in verdict.warnings) == is_warned
 
 
 @pytest.mark.parametrize("key", SCORING)
-def test_a_hint_beside_keys_that_stay_is_not_dropped(key):
+def test_a_hint_of_a_pod_that_is_left_unchanged_is_kept(key):
     manifest = pod({"nvidia.com/gpumem": 3000}, annotations={key: "binpack"})
-    verdict = verdict_of(manifest, approximations="leave")  # without cores the amount is an approximation
+    verdict = verdict_of(manifest, approximations="leave")  # an amount without cores is an approximation
     assert outcome_of(verdict.decisions) == "left"
     assert not verdict.changed
 
@@ -162,7 +162,7 @@ def test_warnings_fit_the_limits_of_clients():
 # Size
 
 
-def test_more_than_a_claim_holds_is_split():
+def test_a_request_larger_than_a_claim_is_split():
     manifest = pod({"nvidia.com/gpu": 100})
     verdict = verdict_of(manifest, **WHOLE)
     entries = patched(manifest, verdict)["spec"]["resourceClaims"]
@@ -176,7 +176,7 @@ def test_more_than_a_claim_holds_is_split():
 @pytest.mark.parametrize(
     "limits", [{"nvidia.com/gpu": 129}, {"nvidia.com/gpu": 33, "nvidia.com/gpumem": 1}, {"nvidia.com/gpu": 10**12}]
 )
-def test_more_than_a_pod_may_have_is_left_unchanged(limits):
+def test_a_request_larger_than_the_limit_of_a_pod_is_left_unchanged(limits):
     verdict = verdict_of(pod(limits), **WHOLE)
     assert untouched(verdict)
     assert not refused(verdict)
@@ -193,7 +193,7 @@ def test_equal_requests_share_a_template():
 # Claim entries
 
 
-def test_names_that_are_taken_or_too_long_are_avoided():
+def test_names_of_claim_entries_are_unique_and_short_enough():
     long = "a" * 63
     manifest = pod({}, resourceClaims=[{"name": "drawbridge-c0-gpu", "resourceClaimName": "x"}])
     manifest["spec"]["containers"] = [container("c0", GPU), container(long, GPU)]
@@ -204,15 +204,18 @@ def test_names_that_are_taken_or_too_long_are_avoided():
     assert max(map(len, names)) <= 63
 
 
-def test_null_parents_are_replaced():
-    value = {"metadata": {"annotations": None}, "spec": {"resourceClaims": None, "containers": [container("c0", GPU)]}}
-    value["spec"]["containers"][0]["resources"]["claims"] = None
-    patched_pod = patched(value, verdict_of(value, **WHOLE))
+def test_null_fields_are_replaced_by_maps_and_lists():
+    manifest = {
+        "metadata": {"annotations": None},
+        "spec": {"resourceClaims": None, "containers": [container("c0", GPU)]},
+    }
+    manifest["spec"]["containers"][0]["resources"]["claims"] = None
+    patched_pod = patched(manifest, verdict_of(manifest, **WHOLE))
     assert patched_pod["spec"]["containers"][0]["resources"] == {"claims": [{"name": "drawbridge-c0-gpu"}]}
 
 
 def test_a_gpu_and_a_nic_become_one_claim_on_request():
-    verdict = verdict_of(pod({"nvidia.com/gpu": 2, "example.com/nic": 2}), fleet=example_fleet(), **TOGETHER)
+    verdict = verdict_of(pod({"nvidia.com/gpu": 2, "example.com/nic": 2}), fleet=example_fleet(), **PAIRED)
     ties = [constraint["matchAttribute"] for constraint in devices(verdict)["constraints"]]
     assert ties == ["resource.kubernetes.io/pcieRoot"] * 2
     assert outcomes(verdict) == {"nvidia.com/gpu": "translated", "example.com/nic": "translated"}
@@ -223,11 +226,11 @@ def test_without_pairing_a_gpu_and_a_nic_are_two_claims():
     assert len(verdict.templates) == 2
 
 
-@pytest.mark.parametrize(("otherwise", "fate"), [("leave", untouched), ("refuse", refused)])
-def test_counts_that_do_not_pair_are_left_unchanged_or_refused(otherwise, fate):
+@pytest.mark.parametrize(("otherwise", "has_outcome"), [("leave", untouched), ("refuse", refused)])
+def test_counts_that_do_not_pair_are_left_unchanged_or_refused(otherwise, has_outcome):
     joint = [{"primary": "nvidia.com/gpu", "secondary": "example.com/nic", "otherwise": otherwise}]
     manifest = pod({"nvidia.com/gpu": 2, "example.com/nic": 3})
-    assert fate(verdict_of(manifest, fleet=example_fleet(), dialects=[NETWORK], joint=joint))
+    assert has_outcome(verdict_of(manifest, fleet=example_fleet(), dialects=[NETWORK], joint=joint))
 
 
 def test_the_user_can_name_the_attribute():
@@ -240,9 +243,9 @@ def test_the_user_can_name_the_attribute():
     assert devices(verdict)["constraints"][0]["matchAttribute"] == "resource.kubernetes.io/numaNode"
 
 
-def test_user_texts_never_leave_their_literal():
-    evil = '"] || true || device.attributes["x'
-    verdict = verdict_of(pod({"nvidia.com/gpumem": 1}, annotations={"nvidia.com/use-gpuuuid": evil}))
+def test_a_users_text_stays_inside_its_cel_literal():
+    injection = '"] || true || device.attributes["x'
+    verdict = verdict_of(pod({"nvidia.com/gpumem": 1}, annotations={"nvidia.com/use-gpuuuid": injection}))
     (request,) = exactly(verdict)
     assert request["cel"] == [
         f'device.attributes["{HAMI}"].?uuid.orValue("") in ["\\"] || true || device.attributes[\\"x"]'
@@ -252,9 +255,9 @@ def test_user_texts_never_leave_their_literal():
 def test_the_same_pod_gives_the_same_bytes():
     manifest = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3000})
     state = State(configuration=configured(), keys=(KEY,))
-    verdict = translate(manifest, state, namespace="n", sign=True)
-    two = translate(copy.deepcopy(manifest), state, namespace="n", sign=True)
-    assert json.dumps(verdict.operations) == json.dumps(two.operations)
+    first_verdict = translate(manifest, state, namespace="n", sign=True)
+    second_verdict = translate(copy.deepcopy(manifest), state, namespace="n", sign=True)
+    assert json.dumps(first_verdict.operations) == json.dumps(second_verdict.operations)
 
 
 # The operations
@@ -263,28 +266,28 @@ def test_the_same_pod_gives_the_same_bytes():
 LIMITS = "/spec/containers/0/resources/limits"
 
 
-def on_limits(limits: dict) -> list[dict]:
+def operations_on_limits(limits: dict) -> list[dict]:
     """Return the operations on a container's limits."""
     verdict = verdict_of(pod(limits))
     return [operation for operation in verdict.operations if operation["path"].startswith(LIMITS)]
 
 
 def test_removing_most_amounts_replaces_the_map_in_one_operation():
-    rest = {"cpu": "100m", "memory": 1e9}
-    limits = rest | {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
-    assert on_limits(limits) == [{"op": "replace", "path": LIMITS, "value": rest}]
+    remaining = {"cpu": "100m", "memory": 1e9}
+    limits = remaining | {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
+    assert operations_on_limits(limits) == [{"op": "replace", "path": LIMITS, "value": remaining}]
 
 
 def test_removing_few_amounts_removes_each_by_name():
-    rest = {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}
-    limits = rest | {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
-    assert [on_limit["op"] for on_limit in on_limits(limits)] == ["remove", "remove"]
+    remaining = {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}
+    limits = remaining | {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
+    assert [on_limit["op"] for on_limit in operations_on_limits(limits)] == ["remove", "remove"]
 
 
 def test_the_requested_keys_of_a_container_are_sorted():
-    """The API server sorts keys, and files do not. Both get the same refusal."""
-    words = {"nvidia.com/mig-1g.5gb": "0", "nvidia.com/gpu": "6"}
-    for limits in (words, dict(sorted(words.items()))):
+    """The API server sorts keys, and a file may not. Both get the same refusal."""
+    amounts = {"nvidia.com/mig-1g.5gb": "0", "nvidia.com/gpu": "6"}
+    for limits in (amounts, dict(sorted(amounts.items()))):
         assert (
             PodClaim("g", users=("c",), amounts=limits).requester
             == "container c (nvidia.com/gpu: 6, nvidia.com/mig-1g.5gb: 0)"
@@ -292,10 +295,13 @@ def test_the_requested_keys_of_a_container_are_sorted():
 
 
 def test_the_order_of_keys_changes_no_template():
-    """The API server sorts keys. Otherwise a file would have templates with other names than the webhook's."""
-    written = {"nvidia.com/mig-3g.20gb": 1, "nvidia.com/mig-1g.5gb": 2, "nvidia.com/gpu": 1}
+    """The API server sorts keys, and a file may not. The templates of both must have the same names."""
+    limits_in_file = {"nvidia.com/mig-3g.20gb": 1, "nvidia.com/mig-1g.5gb": 2, "nvidia.com/gpu": 1}
     state = State(configuration=configured(extendedResources={"default": "translate"}), fleet=example_fleet())
-    made = [translate(pod(limits), state, namespace="n") for limits in (written, dict(sorted(written.items())))]
-    assert made[0].templates
-    assert made[0].templates == made[1].templates
-    assert made[0].decisions == made[1].decisions
+    verdicts = [
+        translate(pod(limits), state, namespace="n")
+        for limits in (limits_in_file, dict(sorted(limits_in_file.items())))
+    ]
+    assert verdicts[0].templates
+    assert verdicts[0].templates == verdicts[1].templates
+    assert verdicts[0].decisions == verdicts[1].decisions

@@ -1,4 +1,4 @@
-"""Properties of every translation: the patch makes the intended changes only, and it can be reversed."""
+"""Properties of every translation: the patch makes only the intended changes, and it can be reversed."""
 
 import copy
 import json
@@ -15,7 +15,7 @@ from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES, TRANSLATED_LAB
 from webhook.state import State
 from webhook.translate.translate import translate
 
-KNOWN = {
+DIALECT_RESOURCES = {
     "nvidia.com/gpu": st.sampled_from([0, 1, 2, 3, 33]),
     "nvidia.com/gpu.shared": st.just(1),
     "nvidia.com/mig-1g.5gb": st.sampled_from([1, 2]),
@@ -31,7 +31,7 @@ KNOWN = {
     KOORD + "gpu.shared": st.sampled_from([1, 2]),
     KOORD + "rdma": st.sampled_from([1, 100, 200]),
 }
-OTHERS = {
+OTHER_RESOURCES = {
     "cpu": st.just("2"),
     "rdma/hca": st.just(1),
     "nvidia.com/hostdev": st.just(2),
@@ -51,26 +51,28 @@ ANNOTATIONS = {
 @st.composite
 def limits(draw) -> dict:
     system = draw(st.sampled_from(["nvidia.com/", KOORD]))
-    keys = draw(st.lists(st.sampled_from([key for key in KNOWN if key.startswith(system)]), max_size=3, unique=True))
-    more = draw(st.lists(st.sampled_from(sorted(OTHERS)), max_size=2, unique=True))
-    return {key: draw({**KNOWN, **OTHERS}[key]) for key in (*keys, *more)}
+    keys = draw(
+        st.lists(st.sampled_from([key for key in DIALECT_RESOURCES if key.startswith(system)]), max_size=3, unique=True)
+    )
+    other_keys = draw(st.lists(st.sampled_from(sorted(OTHER_RESOURCES)), max_size=2, unique=True))
+    return {key: draw({**DIALECT_RESOURCES, **OTHER_RESOURCES}[key]) for key in (*keys, *other_keys)}
 
 
 @st.composite
-def containers(draw, prefix: str, most: int) -> list[dict]:
-    made = []
-    for i in range(draw(st.integers(0 if prefix == "i" else 1, most))):
-        drawn = container(f"{prefix}{i}", draw(st.none() | limits()))
-        if drawn["resources"] and draw(st.booleans()):
-            del drawn["resources"]["requests"]
+def containers(draw, prefix: str, max_count: int) -> list[dict]:
+    drawn_containers = []
+    for i in range(draw(st.integers(0 if prefix == "i" else 1, max_count))):
+        drawn_container = container(f"{prefix}{i}", draw(st.none() | limits()))
+        if drawn_container["resources"] and draw(st.booleans()):
+            del drawn_container["resources"]["requests"]
         if draw(st.booleans()):
-            drawn["resources"]["claims"] = [{"name": "mine"}]
+            drawn_container["resources"]["claims"] = [{"name": "mine"}]
         if prefix == "i" and draw(st.booleans()):
-            drawn["restartPolicy"] = "Always"
+            drawn_container["restartPolicy"] = "Always"
         if draw(st.booleans()):
-            drawn["fieldFromTheFuture"] = {"deep": [1, {"er": None}]}
-        made.append(drawn)
-    return made
+            drawn_container["fieldFromTheFuture"] = {"deep": [1, {"er": None}]}
+        drawn_containers.append(drawn_container)
+    return drawn_containers
 
 
 @st.composite
@@ -101,48 +103,48 @@ CONFIGURATIONS = [
     configured(**SIZES, meanings={"nvidia.com/gpu": "hami"}, approximations="allow", numaBind="drop"),
     configured(**SIZES, meanings={"nvidia.com/gpu": "koordinator"}, koordinator={"wholeNICForShare": True}),
 ]
-worlds = st.tuples(st.sampled_from(CONFIGURATIONS), st.sampled_from([UNKNOWN, example_fleet()]))
-every = settings(max_examples=draws(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+configurations_and_fleets = st.tuples(st.sampled_from(CONFIGURATIONS), st.sampled_from([UNKNOWN, example_fleet()]))
+default_settings = settings(max_examples=draws(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def run(pod, world, key=KEY):
-    configuration, fleet = world
+def translated_by(pod, configuration_and_fleet, key=KEY):
+    configuration, fleet = configuration_and_fleet
     keys = () if key is None else (key,)
     state = State(configuration=configuration, fleet=fleet, keys=keys)
     return translate(pod, state, namespace="n", sign=True)
 
 
-def undone(pod: dict) -> dict:
-    """Reverse a translation, using only its record and the prefix of our names."""
-    before = copy.deepcopy(pod)
-    annotations = before["metadata"]["annotations"]
+def reversed_translation(pod: dict) -> dict:
+    """Return the pod before its translation, as known from its record and the prefix of our names."""
+    original = copy.deepcopy(pod)
+    annotations = original["metadata"]["annotations"]
     record = json.loads(annotations[ORIGINAL])
     for name in (ORIGINAL, DECISION, DEVICES, TEMPLATES):
         del annotations[name]
     for label in (WAITS_LABEL, TRANSLATED_LABEL):
-        del before["metadata"]["labels"][label]
-    spec = before["spec"]
-    ours = {
+        del original["metadata"]["labels"][label]
+    spec = original["spec"]
+    own_names = {
         entry["name"]
         for entry in spec["resourceClaims"]
         if entry.get("resourceClaimTemplateName", "").startswith("drawbridge-")
     }
-    spec["resourceClaims"] = [entry for entry in spec["resourceClaims"] if entry["name"] not in ours]
+    spec["resourceClaims"] = [entry for entry in spec["resourceClaims"] if entry["name"] not in own_names]
     if "scheduledBy" in record:
         spec["schedulerName"] = record.get("schedulerName")
     for each_container in (*spec["containers"], *spec.get("initContainers", [])):
         resources = each_container.get("resources", {})
-        resources["claims"] = [claim for claim in resources.get("claims", []) if claim["name"] not in ours]
+        resources["claims"] = [claim for claim in resources.get("claims", []) if claim["name"] not in own_names]
         resources["limits"] = {**resources.get("limits", {}), **record["containers"].get(each_container["name"], {})}
-    return before
+    return original
 
 
-def plain(pod: dict) -> dict:
-    """Normalize a pod: drop empty maps and lists, and requests that equal the limits."""
-    value = copy.deepcopy(pod)
-    for each_container in (*value["spec"]["containers"], *value["spec"].get("initContainers", [])):
+def normalized(pod: dict) -> dict:
+    """Return a pod without requests and without empty maps and lists."""
+    copied = copy.deepcopy(pod)
+    for each_container in (*copied["spec"]["containers"], *copied["spec"].get("initContainers", [])):
         each_container.get("resources", {}).pop("requests", None)
-    return pruned(value)
+    return pruned(copied)
 
 
 def pruned(value):
@@ -151,51 +153,57 @@ def pruned(value):
     return [pruned(item) for item in value] if isinstance(value, list) else value
 
 
-@every
-@given(pods(), worlds)
-def test_a_patch_is_reversible_and_leaves_the_input_unmodified(pod, world):
-    kept = copy.deepcopy(pod)
-    verdict = run(pod, world)
-    assert pod == kept
+@default_settings
+@given(pods(), configurations_and_fleets)
+def test_a_patch_is_reversible_and_leaves_the_input_unmodified(pod, configuration_and_fleet):
+    copied = copy.deepcopy(pod)
+    verdict = translated_by(pod, configuration_and_fleet)
+    assert pod == copied
     if verdict.changed:
-        assert plain(undone(patched(pod, verdict))) == plain(pod)
+        assert normalized(reversed_translation(patched(pod, verdict))) == normalized(pod)
 
 
-@every
-@given(pods(), worlds)
-def test_a_second_translation_changes_nothing(pod, world):
-    verdict = run(pod, world)
-    assert verdict == run(copy.deepcopy(pod), world)
+@default_settings
+@given(pods(), configurations_and_fleets)
+def test_a_second_translation_changes_nothing(pod, configuration_and_fleet):
+    verdict = translated_by(pod, configuration_and_fleet)
+    assert verdict == translated_by(copy.deepcopy(pod), configuration_and_fleet)
     if verdict.changed:
-        second_verdict = run(patched(pod, verdict), world)
+        second_verdict = translated_by(patched(pod, verdict), configuration_and_fleet)
         assert (second_verdict.operations, second_verdict.refusals, second_verdict.templates) == ((), (), {})
 
 
-def _is_bound(known):
+def _is_bound(entries):
     """Return whether a key is translated only together with the other keys of its container. Keys of independent dialects are not."""
-    return bool(known) and not known[0].dialect.independent
+    return bool(entries) and not entries[0].dialect.independent
 
 
-@every
-@given(pods(), worlds)
-def test_a_container_keeps_all_of_its_keys_or_none(pod, world):
-    verdict = run(pod, world)
+@default_settings
+@given(pods(), configurations_and_fleets)
+def test_a_container_keeps_all_of_its_keys_or_none(pod, configuration_and_fleet):
+    verdict = translated_by(pod, configuration_and_fleet)
     if not verdict.changed:
         return
     patched_pod = patched(pod, verdict)
-    configuration, _ = world
-    for part in ("containers", "initContainers"):
-        for old, new in zip(pod["spec"].get(part, []), patched_pod["spec"].get(part, []), strict=True):
-            before = {key for key in old["resources"].get("limits", {}) if _is_bound(configuration.resource(key))}
-            gone = before - set(new.get("resources", {}).get("limits", {}))
-            assert not gone or all(old["resources"]["limits"][key] == 0 for key in before - gone)
-            assert not gone & set(new.get("resources", {}).get("requests", {}))
+    configuration, _ = configuration_and_fleet
+    for field in ("containers", "initContainers"):
+        for original, patched_container in zip(
+            pod["spec"].get(field, []), patched_pod["spec"].get(field, []), strict=True
+        ):
+            dialect_keys = {
+                key for key in original["resources"].get("limits", {}) if _is_bound(configuration.resource(key))
+            }
+            removed_keys = dialect_keys - set(patched_container.get("resources", {}).get("limits", {}))
+            assert not removed_keys or all(
+                original["resources"]["limits"][key] == 0 for key in dialect_keys - removed_keys
+            )
+            assert not removed_keys & set(patched_container.get("resources", {}).get("requests", {}))
 
 
-@every
-@given(pods(), worlds)
-def test_applying_the_manifest_again_is_undone_by_the_replay(pod, world):
-    verdict = run(pod, world)
+@default_settings
+@given(pods(), configurations_and_fleets)
+def test_applying_the_manifest_again_is_undone_by_the_replay(pod, configuration_and_fleet):
+    verdict = translated_by(pod, configuration_and_fleet)
     if not verdict.changed:
         return
     stored = patched(pod, verdict)
@@ -204,27 +212,29 @@ def test_applying_the_manifest_again_is_undone_by_the_replay(pod, world):
     )  # the result of kubectl's three-way merge: the manifest's fields over the stored object
     if "schedulerName" in pod["spec"]:
         applied["spec"]["schedulerName"] = pod["spec"]["schedulerName"]
-    for part in ("containers", "initContainers"):
-        for old, new in zip(pod["spec"].get(part, []), applied["spec"].get(part, []), strict=True):
+    for field in ("containers", "initContainers"):
+        for original, applied_container in zip(pod["spec"].get(field, []), applied["spec"].get(field, []), strict=True):
             for amounts in ("limits", "requests"):
-                if amounts in old["resources"]:
-                    new["resources"][amounts] = copy.deepcopy(old["resources"][amounts])
+                if amounts in original["resources"]:
+                    applied_container["resources"][amounts] = copy.deepcopy(original["resources"][amounts])
     assert pruned(patched(applied, replayed(applied, stored))) == pruned(stored)
     assert replayed(stored, stored).operations == ()
 
 
-@every
-@given(pods(), worlds)
-def test_every_template_is_valid_named_by_its_content_and_used(pod, world):
-    verdict = run(pod, world)
+@default_settings
+@given(pods(), configurations_and_fleets)
+def test_every_template_is_valid_named_by_its_content_and_used(pod, configuration_and_fleet):
+    verdict = translated_by(pod, configuration_and_fleet)
     for name, spec in verdict.templates.items():
-        made = template.object_of(name, spec, "n")
-        assert validation.errors(made) == []
+        template_object = template.object_of(name, spec, "n")
+        assert validation.errors(template_object) == []
         assert template.name_of(spec) == name
     if verdict.changed:
         patched_pod = patched(pod, verdict)
-        named = {entry.get("resourceClaimTemplateName") for entry in patched_pod["spec"]["resourceClaims"]} - {None}
-        assert named == set(verdict.templates)
+        referenced_names = {
+            entry.get("resourceClaimTemplateName") for entry in patched_pod["spec"]["resourceClaims"]
+        } - {None}
+        assert referenced_names == set(verdict.templates)
         assert template.verify(
             patched_pod["metadata"]["annotations"][TEMPLATES], template.identify_raw(patched_pod, "n"), KEY
         ) == dict(verdict.templates)
@@ -234,27 +244,30 @@ def test_every_template_is_valid_named_by_its_content_and_used(pod, world):
             assert {claim["name"] for claim in container.get("resources", {}).get("claims", [])} <= set(entries)
 
 
-@every
-@given(pods(), worlds)
-def test_without_a_signing_key_only_signatures_are_missing(pod, world):
-    signed, open_ = run(pod, world), run(pod, world, key=None)
-    assert open_.decisions == signed.decisions
+@default_settings
+@given(pods(), configurations_and_fleets)
+def test_without_a_signing_key_only_signatures_are_missing(pod, configuration_and_fleet):
+    signed, unsigned = (
+        translated_by(pod, configuration_and_fleet),
+        translated_by(pod, configuration_and_fleet, key=None),
+    )
+    assert unsigned.decisions == signed.decisions
     if signed.changed:
-        with_signature, without = patched(pod, signed), patched(pod, open_)
-        notes = with_signature["metadata"]["annotations"]
-        del notes[TEMPLATES]
+        with_signature, without_signature = patched(pod, signed), patched(pod, unsigned)
+        annotations = with_signature["metadata"]["annotations"]
+        del annotations[TEMPLATES]
         for label in (TRANSLATED_LABEL, WAITS_LABEL):
             del with_signature["metadata"]["labels"][label]
-        assert with_signature["metadata"].pop("labels") == without["metadata"].pop("labels", {})
-        record = json.loads(notes[ORIGINAL])
+        assert with_signature["metadata"].pop("labels") == without_signature["metadata"].pop("labels", {})
+        record = json.loads(annotations[ORIGINAL])
         del record["digest"]
-        assert record == json.loads(without["metadata"]["annotations"].pop(ORIGINAL))
-        del notes[ORIGINAL]
-        assert with_signature == without
+        assert record == json.loads(without_signature["metadata"]["annotations"].pop(ORIGINAL))
+        del annotations[ORIGINAL]
+        assert with_signature == without_signature
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", sorted(name for name in globals() if name.startswith("test_")))
 def test_the_properties_hold_for_many_examples(name):
     inner = globals()[name].hypothesis.inner_test
-    settings(every, max_examples=5000)(given(pods(), worlds)(inner))()
+    settings(default_settings, max_examples=5000)(given(pods(), configurations_and_fleets)(inner))()

@@ -10,16 +10,16 @@ from webhook.state.state import OF_DEVICES, State
 from webhook.translate import translate
 from webhook.translate.unanswered_requests import MAX_KEYS
 
-EMPTY = State()
+EMPTY_STATE = State()
 assert FLEET
 
 
-def outcomes_of(item, state=EMPTY) -> dict[str, tuple[str, str]]:
+def outcomes_of(item, state=EMPTY_STATE) -> dict[str, tuple[str, str]]:
     return {decision.key: (str(decision.outcome), decision.detail) for decision in decide_object(item, state).decisions}
 
 
 @pytest.mark.parametrize(
-    ("key", "meant"),
+    ("key", "detail_part"),
     [
         ("nvidia.com/gpumemory", "did you mean nvidia.com/gpumem?"),
         ("nvidia.com/gpus", "did you mean nvidia.com/gpu?"),
@@ -36,10 +36,10 @@ def outcomes_of(item, state=EMPTY) -> dict[str, tuple[str, str]]:
         ("example.com/dongle", "no dialect knows it"),
     ],
 )
-def test_a_resource_that_no_table_has_is_not_understood(key, meant):
+def test_a_resource_that_no_table_has_is_not_understood(key, detail_part):
     outcome, detail = outcomes_of(pod_in_n({key: 1}))[key]
     assert outcome == "unknown"
-    assert meant in detail
+    assert detail_part in detail
 
 
 @pytest.mark.parametrize("key", ["cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "a.kubernetes.io/b"])
@@ -47,7 +47,7 @@ def test_a_key_unrelated_to_devices_is_not_reported(key):
     assert outcomes_of(pod_in_n({key: 1})) == {}
 
 
-def test_a_container_that_misspells_a_key_stays_as_it_is():
+def test_a_container_with_a_misspelt_key_is_left_unchanged():
     item = pod_in_n({GPU: 1, "nvidia.com/gpumemory": 4000})
     verdict = decide_object(item, STATE)
     assert verdict.operations == ()
@@ -104,7 +104,7 @@ def test_the_implicit_name_of_a_class_is_served():
     assert "DeviceClass gpu.example.com serves it" in detail
 
 
-def test_a_pod_with_a_node_says_why_it_stays():
+def test_the_reason_for_leaving_a_pod_with_a_node_is_reported():
     item = pod_in_n({GPU: 1})
     item["spec"]["nodeName"] = "n1"
     assert outcomes_of(item)[GPU] == (
@@ -121,7 +121,7 @@ def test_an_unmet_selector_is_reported_with_existing_values():
         == "no node has disktype=marble: the pod waits until one does; no node has this label"
     )
     assert any("[D212]" in warning for warning in decide_object(item, STATE).warnings)
-    assert decide_object(item, STATE).operations, "it is translated all the same"
+    assert decide_object(item, STATE).operations, "the pod is not translated"
 
 
 def test_an_unmet_selector_is_not_reported_without_any_nodes():
@@ -131,7 +131,7 @@ def test_an_unmet_selector_is_not_reported_without_any_nodes():
     assert "disktype" in outcomes_of(item, replace(STATE, incomplete=frozenset({"Node"})))
 
 
-def requiring(zone):
+def affinity_to_zone(zone):
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}]
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
 
@@ -142,13 +142,13 @@ BY_CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}
 @pytest.mark.parametrize(
     ("spec", "limits", "keys"),
     [
-        ({"affinity": requiring("z")}, {GPU: 1}, {"nodeAffinity", GPU}),
-        ({"affinity": requiring("z")} | BY_CLAIM, {}, {"nodeAffinity"}),
+        ({"affinity": affinity_to_zone("z")}, {GPU: 1}, {"nodeAffinity", GPU}),
+        ({"affinity": affinity_to_zone("z")} | BY_CLAIM, {}, {"nodeAffinity"}),
         ({"nodeSelector": {"zone": "a", "disk": "ssd"}}, {GPU: 1}, {"nodeSelector", GPU}),
-        ({"nodeSelector": {"zone": "a"}, "affinity": requiring("b")}, {GPU: 1}, {"nodeAffinity", GPU}),
-        ({"affinity": requiring("a")}, {GPU: 1}, {GPU}),
-        ({"affinity": requiring("z")}, {"cpu": 1}, set()),
-        ({"affinity": requiring("new")}, {GPU: 1}, set()),
+        ({"nodeSelector": {"zone": "a"}, "affinity": affinity_to_zone("b")}, {GPU: 1}, {"nodeAffinity", GPU}),
+        ({"affinity": affinity_to_zone("a")}, {GPU: 1}, {GPU}),
+        ({"affinity": affinity_to_zone("z")}, {"cpu": 1}, set()),
+        ({"affinity": affinity_to_zone("new")}, {GPU: 1}, set()),
     ],
 )
 def test_a_pod_with_incompatible_node_demands_is_reported(spec, limits, keys):
@@ -157,7 +157,8 @@ def test_a_pod_with_incompatible_node_demands_is_reported(spec, limits, keys):
 
     labels = {"n1": {"zone": "a"}, "n2": {"zone": "b", "disk": "ssd"}}
     nodes = [
-        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": of}} for name, of in labels.items()
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": node_labels}}
+        for name, node_labels in labels.items()
     ]
     template = {"name": "t", "labels": {"zone": "new"}, "allocatable": {GPU: "1"}}
     configuration = configured(nodeTemplates=[template])
@@ -185,25 +186,25 @@ def test_a_placeholder_in_a_selector_is_reported():
     assert "waits" not in detail
 
 
-def test_selectors_of_the_operator_request_nothing():
+def test_node_selectors_of_the_gpu_operator_request_nothing():
     item = pod_in_n({"cpu": 1})
     item["spec"]["nodeSelector"] = {"nvidia.com/gpu.deploy.dcgm": "true"}
     assert outcomes_of(item)["nvidia.com/gpu.deploy.dcgm"][0] == "left"
 
 
 def test_the_first_unexamined_key_is_reported():
-    many = [f"example.com/gpu-{number:03}" for number in range(MAX_KEYS + 2)]
+    keys = [f"example.com/gpu-{number:03}" for number in range(MAX_KEYS + 2)]
     for count in (MAX_KEYS, MAX_KEYS + 1, MAX_KEYS + 2):
-        item = pod_in_n(dict.fromkeys(many[:count], 1))
-        verdict = decide_object(item, EMPTY)
-        unseen = [decision for decision in verdict.decisions if decision.code == "D215"]
-        assert [(decision.container, decision.key) for decision in unseen] == [("main", many[MAX_KEYS])] * (
+        item = pod_in_n(dict.fromkeys(keys[:count], 1))
+        verdict = decide_object(item, EMPTY_STATE)
+        unexamined = [decision for decision in verdict.decisions if decision.code == "D215"]
+        assert [(decision.container, decision.key) for decision in unexamined] == [("main", keys[MAX_KEYS])] * (
             count > MAX_KEYS
         )
         assert any("[D215]" in warning for warning in verdict.warnings) == (count > MAX_KEYS)
 
 
-OURS = [
+INEFFECTIVE_NAMES = [
     ("labels", {"drawbridge.dev/skip": "yes"}, "drawbridge.dev/skip", 'only the value "true" makes drawbridge skip the pod'),
     ("labels", {"drawbridge.dev/skipp": "true"}, "drawbridge.dev/skipp", "did you mean drawbridge.dev/skip?"),
     ("labels", {"drawbridge.dev/mode": "off"}, "drawbridge.dev/mode", "it is read on Namespaces, not on pods"),
@@ -212,11 +213,11 @@ OURS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("where", "words", "key", "detail"), OURS)
-def test_an_ineffective_drawbridge_annotation_is_reported(where, words, key, detail):
-    item = pod_in_n({GPU: 1}, **{where: words})
+@pytest.mark.parametrize(("field", "values", "key", "detail"), INEFFECTIVE_NAMES)
+def test_an_ineffective_drawbridge_annotation_is_reported(field, values, key, detail):
+    item = pod_in_n({GPU: 1}, **{field: values})
     assert outcomes_of(item)[key] == ("unknown", detail)
-    assert any(detail in text for text in decide_object(item, EMPTY).warnings)
+    assert any(detail in text for text in decide_object(item, EMPTY_STATE).warnings)
 
 
 @pytest.mark.parametrize("value", ["false", "true"])
@@ -238,7 +239,7 @@ def test_a_key_under_a_dropped_field_is_reported():
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "meant"),
+    ("field", "value", "suggestion"),
     [
         ("resource", {"limits": {GPU: 1}}, "resources"),
         ("Resources", {"requests": {GPU: 1}}, "resources"),
@@ -246,10 +247,10 @@ def test_a_key_under_a_dropped_field_is_reported():
         ("requests", {GPU: 1}, "resources.requests"),
     ],
 )
-def test_a_key_under_a_dropped_container_field_is_reported(field, value, meant):
+def test_a_key_under_a_dropped_container_field_is_reported(field, value, suggestion):
     item = pod_in_n({})
     item["spec"]["containers"][0] |= {field: value}
-    detail = f"it is under {field}, which is not a field of a container: did you mean {meant}?"
+    detail = f"it is under {field}, which is not a field of a container: did you mean {suggestion}?"
     assert outcomes_of(item)[GPU] == ("unknown", detail)
     [code] = [decision.code for decision in decide_object(item, STATE).decisions if decision.key == GPU]
     assert code == "D211"
@@ -260,4 +261,4 @@ def test_a_key_under_a_dropped_container_field_is_reported(field, value, meant):
 def test_a_key_in_pod_level_resources_is_invalid():
     item = pod_in_n({})
     item["spec"]["resources"] = {"limits": {GPU: 1}}
-    assert [decision.code for decision in decide_object(item, EMPTY).decisions] == ["R001"]
+    assert [decision.code for decision in decide_object(item, EMPTY_STATE).decisions] == ["R001"]

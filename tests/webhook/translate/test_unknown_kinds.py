@@ -1,11 +1,11 @@
-"""Requests in custom resources, outside of a pod template: the decisions are the same as for pods."""
+"""Requests in custom resources outside a pod template get the same decisions as requests of pods."""
 
 import copy
 
 import pytest
 
 from tests.webhook.admission.test_verdict import GPU, STATE, pod_in_n, state
-from tests.webhook.translate.custom_resources import ONE, obj, outcomes_of
+from tests.webhook.translate.custom_resources import ONE_GPU, custom_resource, outcomes_of
 from webhook.admission import decide_object
 from webhook.state.state import State
 from webhook.translate import asks_in_unknown_kind
@@ -13,19 +13,29 @@ from webhook.translate.unanswered_requests import MAX_KEYS
 from webhook.translate.unknown_kinds import VALUES
 from webhook.translate.workload_kind import KINDS
 
-KSERVE = obj("serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"model": {"resources": ONE}}})
-RUNTIME = obj("serving.kserve.io/v1alpha1", "ServingRuntime", {"containers": [{"name": "c", "resources": ONE}]})
-TRAIN = obj("trainer.kubeflow.org/v1alpha1", "TrainJob", {"trainer": {"numNodes": 2, "resourcesPerNode": ONE}})
-ARGO = obj("argoproj.io/v1alpha1", "Workflow", {"templates": [{"name": "t", "container": {"resources": ONE}}]})
-SPARK = obj("sparkoperator.k8s.io/v1beta2", "SparkApplication", {"executor": {"gpu": {"name": GPU, "quantity": 1}}})
-PLACES = {
+KSERVE = custom_resource(
+    "serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"model": {"resources": ONE_GPU}}}
+)
+RUNTIME = custom_resource(
+    "serving.kserve.io/v1alpha1", "ServingRuntime", {"containers": [{"name": "c", "resources": ONE_GPU}]}
+)
+TRAIN = custom_resource(
+    "trainer.kubeflow.org/v1alpha1", "TrainJob", {"trainer": {"numNodes": 2, "resourcesPerNode": ONE_GPU}}
+)
+ARGO = custom_resource(
+    "argoproj.io/v1alpha1", "Workflow", {"templates": [{"name": "t", "container": {"resources": ONE_GPU}}]}
+)
+SPARK = custom_resource(
+    "sparkoperator.k8s.io/v1beta2", "SparkApplication", {"executor": {"gpu": {"name": GPU, "quantity": 1}}}
+)
+RESOURCES_BY_PATH = {
     "predictor/model": KSERVE,
     "containers/0": RUNTIME,
     "trainer/resourcesPerNode": TRAIN,
     "templates/0/container": ARGO,
     "executor/gpu": SPARK,
-    "podSpec/containers/0": obj("mlops.seldon.io/v1alpha1", "Server", {"podSpec": RUNTIME["spec"]}),
-    "runners/0": obj(
+    "podSpec/containers/0": custom_resource("mlops.seldon.io/v1alpha1", "Server", {"podSpec": RUNTIME["spec"]}),
+    "runners/0": custom_resource(
         "serving.yatai.ai/v2alpha1",
         "BentoDeployment",
         {"runners": [{"resources": {"limits": {"custom": {GPU: "1"}}}}]},
@@ -33,27 +43,27 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_container_in_a_custom_resource_is_decided_like_pods(place):
-    item = PLACES[place]
+@pytest.mark.parametrize("path", RESOURCES_BY_PATH)
+def test_a_container_in_a_custom_resource_is_decided_like_pods(path):
+    item = RESOURCES_BY_PATH[path]
     verdict = decide_object(item, STATE)
-    assert outcomes_of(item) == {(place, GPU): "translated"}
+    assert outcomes_of(item) == {(path, GPU): "translated"}
     assert {(decision.outcome, "it is read by" in decision.keep_reason) for decision in verdict.decisions} == {
         ("translated", True)
     }
     assert (verdict.operations, verdict.templates, verdict.refusals) == ((), {}, ())
-    assert f"{place} stays: it is read by" in verdict.warnings[0]
+    assert f"{path} stays: it is read by" in verdict.warnings[0]
     assert {decision.object.partition("/")[0] for decision in verdict.decisions} == {item["kind"]}
 
 
 def test_pods_of_unknown_kinds_are_refused_like_any_pod():
-    many = copy.deepcopy(KSERVE)
-    many["spec"]["predictor"]["model"]["resources"] = {"limits": {GPU: 9}}
-    assert "[R023]" in str(decide_object(many, STATE).refusals[0])
-    half = copy.deepcopy(TRAIN)
-    half["spec"]["trainer"]["resourcesPerNode"] = {"limits": {GPU: 0.5}}
-    assert ("trainer/resourcesPerNode", GPU) in outcomes_of(half, State())
-    assert "[R001]" in str(decide_object(half, State()).refusals[0])
+    nine_gpus = copy.deepcopy(KSERVE)
+    nine_gpus["spec"]["predictor"]["model"]["resources"] = {"limits": {GPU: 9}}
+    assert "[R023]" in str(decide_object(nine_gpus, STATE).refusals[0])
+    half_gpu = copy.deepcopy(TRAIN)
+    half_gpu["spec"]["trainer"]["resourcesPerNode"] = {"limits": {GPU: 0.5}}
+    assert ("trainer/resourcesPerNode", GPU) in outcomes_of(half_gpu, State())
+    assert "[R001]" in str(decide_object(half_gpu, State()).refusals[0])
 
 
 def test_a_misspelt_key_in_a_custom_resource_is_reported():
@@ -64,21 +74,21 @@ def test_a_misspelt_key_in_a_custom_resource_is_reported():
     assert "did you mean nvidia.com/gpumem?" in details["nvidia.com/gpumemory"]
 
 
-@pytest.mark.parametrize("both", KINDS, ids="/".join)
-def test_every_kind_of_the_table_reports_its_requests(both):
-    group, kind = both
+@pytest.mark.parametrize("group_kind", KINDS, ids="/".join)
+def test_every_kind_of_the_table_reports_its_requests(group_kind):
+    group, kind = group_kind
     version = f"{group}/v1"
     template = {"spec": pod_in_n({GPU: 1})["spec"]}
-    for place in ({"deep": [{"template": template}]}, {"deep": [{"own": {"resources": ONE}}]}):
-        outcomes = outcomes_of(obj(version, kind, place))
-        assert outcomes, place
+    for spec in ({"deep": [{"template": template}]}, {"deep": [{"own": {"resources": ONE_GPU}}]}):
+        outcomes = outcomes_of(custom_resource(version, kind, spec))
+        assert outcomes, spec
         assert {key for _, key in outcomes} == {GPU}
-    field = outcomes_of(obj(version, kind, {"deep": {"numGpus": 2, "replicas": 3}}))
+    field = outcomes_of(custom_resource(version, kind, {"deep": {"numGpus": 2, "replicas": 3}}))
     assert field == {("deep", "numGpus"): "left"}
 
 
 def test_a_profile_for_devices_is_reported():
-    model = obj("kubeai.org/v1", "Model", {"url": "hf://m", "resourceProfile": "nvidia-gpu-l4:1"})
+    model = custom_resource("kubeai.org/v1", "Model", {"url": "hf://m", "resourceProfile": "nvidia-gpu-l4:1"})
     assert outcomes_of(model) == {("spec", "resourceProfile"): "left"}
     assert (
         "KubeAI, which takes the devices of its pods from a profile" in decide_object(model, STATE).decisions[0].detail
@@ -94,36 +104,38 @@ def test_a_profile_for_devices_is_reported():
 
 
 @pytest.mark.parametrize(
-    ("both", "spec", "words"),
+    ("version_and_kind", "spec", "words"),
     [
-        (("helm.toolkit.fluxcd.io/v2", "HelmRelease"), {"values": {"resources": ONE}}, "Flux renders a chart with it"),
-        (("argoproj.io/v1alpha1", "Application"), {"source": {"helm": {"valuesObject": {"own": {"resources": ONE}}}}}, "Argo CD"),
-        (("policy.karmada.io/v1alpha1", "OverridePolicy"), {"overrideRules": [{"overriders": {"plaintext": [{"value": ONE}]}}]}, "Karmada"),
+        (("helm.toolkit.fluxcd.io/v2", "HelmRelease"), {"values": {"resources": ONE_GPU}}, "Flux renders a chart with it"),
+        (("argoproj.io/v1alpha1", "Application"), {"source": {"helm": {"valuesObject": {"own": {"resources": ONE_GPU}}}}}, "Argo CD"),
+        (("policy.karmada.io/v1alpha1", "OverridePolicy"), {"overrideRules": [{"overriders": {"plaintext": [{"value": ONE_GPU}]}}]}, "Karmada"),
     ],
     ids=["flux", "argo", "karmada"],
 )  # fmt: skip
-def test_values_rendered_elsewhere_are_reported_and_left(both, spec, words):
-    verdict = decide_object(obj(*both, spec), STATE)
+def test_values_rendered_elsewhere_are_reported_and_left(version_and_kind, spec, words):
+    verdict = decide_object(custom_resource(*version_and_kind, spec), STATE)
     assert {str(decision.outcome) for decision in verdict.decisions} == {"unknown"}
     assert words in verdict.decisions[0].detail
     assert not verdict.operations
 
 
 def test_a_misspelt_known_kind_is_reported():
-    for unknown in (False, True):
-        template = {"resources": ONE, "worker": {"template": {"spec": pod_in_n({GPU: 1})["spec"]}}}
-        verdict = decide_object(obj("kubeflow.org/v1", "PytorchJob", template), STATE, rewrite_unknown=unknown)
+    for rewrite_unknown in (False, True):
+        template = {"resources": ONE_GPU, "worker": {"template": {"spec": pod_in_n({GPU: 1})["spec"]}}}
+        verdict = decide_object(
+            custom_resource("kubeflow.org/v1", "PytorchJob", template), STATE, rewrite_unknown=rewrite_unknown
+        )
         assert "kubeflow.org has no kind PytorchJob, it is called PyTorchJob" in verdict.decisions[0].detail
         assert {(str(decision.outcome), decision.remedy) for decision in verdict.decisions} == {
             ("unknown", "write `kind: PyTorchJob`")
         }
-    verdict = decide_object(obj("kubeflow.example.org/v1", "PytorchJob", {"resources": ONE}), STATE)
+    verdict = decide_object(custom_resource("kubeflow.example.org/v1", "PytorchJob", {"resources": ONE_GPU}), STATE)
     assert "it is called" not in verdict.decisions[0].detail
 
 
 def test_ray_start_params_alone_are_not_a_request():
     group = {"rayStartParams": {"num-gpus": "1", "num-cpus": "4"}, "template": {"spec": pod_in_n({GPU: 1})["spec"]}}
-    ray = obj("ray.io/v1", "RayCluster", {"workerGroupSpecs": [group]})
+    ray = custom_resource("ray.io/v1", "RayCluster", {"workerGroupSpecs": [group]})
     assert outcomes_of(ray) == {
         ("main", GPU): "translated",
         ("workerGroupSpecs/0/rayStartParams", "num-gpus"): "left",
@@ -131,7 +143,7 @@ def test_ray_start_params_alone_are_not_a_request():
 
 
 @pytest.mark.parametrize(
-    ("limits", "becomes"),
+    ("limits", "expected"),
     [
         ({"gpu": "1", "cpu": "4"}, {GPU: "translated"}),
         ({"gpu": "1", "custom": {GPU: "1"}}, {GPU: "translated"}),
@@ -143,14 +155,14 @@ def test_ray_start_params_alone_are_not_a_request():
     ("version", "kind"),
     [("nvidia.com/v1alpha1", "DynamoGraphDeployment"), ("serving.yatai.ai/v2alpha1", "BentoDeployment")],
 )
-def test_a_controllers_short_name_is_decided_as_the_resulting_key(version, kind, limits, becomes):
-    item = obj(version, kind, {"runners": [{"resources": {"limits": limits}}]})
-    assert outcomes_of(item) == {("runners/0", key): outcome for key, outcome in becomes.items()}
+def test_a_controllers_short_name_is_decided_as_the_resulting_key(version, kind, limits, expected):
+    item = custom_resource(version, kind, {"runners": [{"resources": {"limits": limits}}]})
+    assert outcomes_of(item) == {("runners/0", key): outcome for key, outcome in expected.items()}
     verdict = decide_object(item, STATE)
     assert verdict.refusals == ()
     assert all("it is read by" in decision.keep_reason + decision.detail for decision in verdict.decisions)
-    many = obj(version, kind, {"runners": [{"resources": {"limits": {"gpu": 9}}}]})
-    assert "[R023]" in str(decide_object(many, STATE).refusals[0])
+    nine_gpus = custom_resource(version, kind, {"runners": [{"resources": {"limits": {"gpu": 9}}}]})
+    assert "[R023]" in str(decide_object(nine_gpus, STATE).refusals[0])
 
 
 @pytest.mark.parametrize(
@@ -175,15 +187,15 @@ def test_a_controllers_short_name_is_decided_as_the_resulting_key(version, kind,
 )
 def test_a_key_in_podspecpatch_text_is_reported_and_not_translated(patch, key):
     """podSpecPatch may contain Argo templates, so only Argo can render it."""
-    for spec, place in (({"podSpecPatch": patch}, "spec"), ({"templates": [{"podSpecPatch": patch}]}, "templates/0")):
-        workflow = obj("argoproj.io/v1alpha1", "Workflow", spec)
+    for spec, path in (({"podSpecPatch": patch}, "spec"), ({"templates": [{"podSpecPatch": patch}]}, "templates/0")):
+        workflow = custom_resource("argoproj.io/v1alpha1", "Workflow", spec)
         verdict = decide_object(workflow, STATE)
-        assert outcomes_of(workflow) == ({(place, key): "unknown"} if key else {})
+        assert outcomes_of(workflow) == ({(path, key): "unknown"} if key else {})
         assert ["[D211]" in warning and "podSpecPatch" in warning for warning in verdict.warnings] == [True] * bool(key)
         assert not verdict.operations
 
 
-STRANGE = obj(
+UNKNOWN_KIND = custom_resource(
     "example.com/v1", "Weird", {"workers": {"gpuCount": "2", "template": {"spec": pod_in_n({GPU: 1})["spec"]}}}
 )
 
@@ -195,13 +207,13 @@ def test_a_key_in_limits_and_requests_is_reported_once():
 
 
 def test_an_unknown_kind_is_reported_with_every_key_in_it():
-    verdict = decide_object(STRANGE, STATE)
-    assert outcomes_of(STRANGE) == {("workers", "gpuCount"): "unknown", ("main", GPU): "translated"}
+    verdict = decide_object(UNKNOWN_KIND, STATE)
+    assert outcomes_of(UNKNOWN_KIND) == {("workers", "gpuCount"): "unknown", ("main", GPU): "translated"}
     [count, request] = sorted(verdict.decisions, key=lambda decision: decision.outcome, reverse=True)
     assert "not checked: drawbridge does not know how Weird uses it" in count.detail
     assert request.keep_reason == "drawbridge does not know how Weird uses it"
     assert not verdict.operations
-    assert decide_object(STRANGE, STATE, rewrite_unknown=True).operations
+    assert decide_object(UNKNOWN_KIND, STATE, rewrite_unknown=True).operations
 
 
 @pytest.mark.parametrize(
@@ -216,31 +228,33 @@ def test_an_unknown_kind_is_reported_with_every_key_in_it():
     ],
 )
 def test_a_quota_on_a_key_is_not_a_request(version, kind, spec):
-    counting = obj(version, kind, spec)
-    assert list(outcomes_of(counting).values()) == ["left"]
-    assert decide_object(counting, STATE).warnings == ()
-    assert not asks_in_unknown_kind(counting, STATE)
+    quota = custom_resource(version, kind, spec)
+    assert list(outcomes_of(quota).values()) == ["left"]
+    assert decide_object(quota, STATE).warnings == ()
+    assert not asks_in_unknown_kind(quota, STATE)
 
 
 @pytest.mark.parametrize(
-    "silent",
+    "resource",
     [
-        obj("v1", "Node", {"taints": [{"key": GPU}], "resources": ONE}),
-        obj("v1", "ConfigMap", {"gpus": 3}),
-        obj("apiextensions.k8s.io/v1", "CustomResourceDefinition", {"names": {"name": GPU}, "gpus": 3}),
-        obj("example.com/v1", "Weird", {"gpuMemoryUtilization": 0.9, "gpus": 0, "gpu": "none", "limits": {"cpu": 1}}),
-        obj("example.com/v1", "Weird", {"gpu": {"enabled": True}, "nodeSelector": {"gpu": "true"}}),
-        obj("example.com/v1", "Weird", {"nodeLabels": {"nvidia.com/gpu.product": "A100"}, "name": "gpu"}),
+        custom_resource("v1", "Node", {"taints": [{"key": GPU}], "resources": ONE_GPU}),
+        custom_resource("v1", "ConfigMap", {"gpus": 3}),
+        custom_resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", {"names": {"name": GPU}, "gpus": 3}),
+        custom_resource(
+            "example.com/v1", "Weird", {"gpuMemoryUtilization": 0.9, "gpus": 0, "gpu": "none", "limits": {"cpu": 1}}
+        ),
+        custom_resource("example.com/v1", "Weird", {"gpu": {"enabled": True}, "nodeSelector": {"gpu": "true"}}),
+        custom_resource("example.com/v1", "Weird", {"nodeLabels": {"nvidia.com/gpu.product": "A100"}, "name": "gpu"}),
     ],
 )
-def test_an_object_that_requests_no_devices_is_not_reported(silent):
-    assert outcomes_of(silent) == {}
-    assert not asks_in_unknown_kind(silent, STATE)
+def test_an_object_that_requests_no_devices_is_not_reported(resource):
+    assert outcomes_of(resource) == {}
+    assert not asks_in_unknown_kind(resource, STATE)
 
 
-def unseen(item, **more):
-    """Return the places where reading ended (D215), after a check that each has a warning."""
-    verdict = decide_object(item, STATE, **more)
+def unexamined_places(item, **options):
+    """Return the places where reading ended (D215). Each must have a warning."""
+    verdict = decide_object(item, STATE, **options)
     unexamined = [(decision.container, decision.key) for decision in verdict.decisions if decision.code == "D215"]
     assert len([warning for warning in verdict.warnings if "[D215]" in warning]) == len(unexamined)
     return unexamined
@@ -249,23 +263,29 @@ def unseen(item, **more):
 def test_a_warning_names_where_reading_ended():
     rows = [{"gpus": 1}] * (MAX_KEYS + 1)
     for kind, version in (("Odd", "x.io/v1"), ("InferenceService", "serving.kserve.io/v1beta1")):
-        assert unseen(obj(version, kind, {"rows": rows})) == [(f"rows/{MAX_KEYS}", "gpus")]
-        assert unseen(obj(version, kind, {"rows": rows[:-1]})) == []
-    counted = obj(
+        assert unexamined_places(custom_resource(version, kind, {"rows": rows})) == [(f"rows/{MAX_KEYS}", "gpus")]
+        assert unexamined_places(custom_resource(version, kind, {"rows": rows[:-1]})) == []
+    quota = custom_resource(
         "v1", "ResourceQuota", {"hard": {f"requests.nvidia.com/mig-{i}g.5gb": 1 for i in range(MAX_KEYS + 1)}}
     )
-    assert unseen(counted) == [("hard", f"nvidia.com/mig-{MAX_KEYS}g.5gb")]
-    late = {"rows": [0] * VALUES, "gpus": 1}
-    assert list(outcomes_of(obj("x.io/v1", "Odd", late)).values()) == ["unknown"], "a map's own members come first"
-    hidden = obj("x.io/v1", "Odd", {"a": [0] * VALUES, "b": {"gpus": 1}})
-    assert unseen(hidden) == [("b", "")]
-    assert asks_in_unknown_kind(hidden, STATE), "the webhook cannot tell that it does not"
-    assert unseen(obj("x.io/v1", "Odd", {"a": [0] * VALUES, "b": 1})) == [], "what has no members was seen with its map"
-    deep = {"gpus": 1}
+    assert unexamined_places(quota) == [("hard", f"nvidia.com/mig-{MAX_KEYS}g.5gb")]
+    key_after_list = {"rows": [0] * VALUES, "gpus": 1}
+    assert list(outcomes_of(custom_resource("x.io/v1", "Odd", key_after_list)).values()) == ["unknown"], (
+        "a map's own fields are not read first"
+    )
+    key_in_later_field = custom_resource("x.io/v1", "Odd", {"a": [0] * VALUES, "b": {"gpus": 1}})
+    assert unexamined_places(key_in_later_field) == [("b", "")]
+    assert asks_in_unknown_kind(key_in_later_field, STATE), (
+        "an object that was not read to its end counts as one without requests"
+    )
+    assert unexamined_places(custom_resource("x.io/v1", "Odd", {"a": [0] * VALUES, "b": 1})) == [], (
+        "a plain value is reported as unread"
+    )
+    nested = {"gpus": 1}
     for _ in range(3000):
-        deep = {"a": deep}
-    assert asks_in_unknown_kind(obj("x.io/v1", "Odd", deep), STATE)
-    assert outcomes_of(obj("x.io/v1", "Odd", deep))
+        nested = {"a": nested}
+    assert asks_in_unknown_kind(custom_resource("x.io/v1", "Odd", nested), STATE)
+    assert outcomes_of(custom_resource("x.io/v1", "Odd", nested))
 
 
 WORKSPACE = {
@@ -274,7 +294,7 @@ WORKSPACE = {
     "metadata": {"name": "w"},
     "resource": {"instanceType": "large"},
     "inference": {"template": {"spec": pod_in_n({GPU: 1})["spec"]}},
-    "status": {"resources": ONE},
+    "status": {"resources": ONE_GPU},
 }
 
 
@@ -283,43 +303,45 @@ def test_fields_beside_a_spec_and_objects_without_one_are_examined():
     assert outcomes_of(WORKSPACE) == {("main", GPU): "translated"}
     assert (verdict.operations, "it is read by KAITO" in verdict.warnings[0]) == ((), False)
     assert "the keys in it are read by KAITO" in verdict.warnings[0]
-    strange = {**WORKSPACE, "kind": "Strange", "inference": {"own": {"resources": ONE}}, "gpus": 2}
+    strange = {**WORKSPACE, "kind": "Strange", "inference": {"own": {"resources": ONE_GPU}}, "gpus": 2}
     assert outcomes_of(strange) == {("", "gpus"): "unknown", ("inference/own", GPU): "unknown"}
-    for silent in (
+    for type_ in (
         {"kind": "ConfigMap", "apiVersion": "v1"},
         {"kind": "Kustomization", "apiVersion": "kustomize.config.k8s.io/v1"},
     ):
-        assert outcomes_of({**WORKSPACE, **silent}) == {}
+        assert outcomes_of({**WORKSPACE, **type_}) == {}
 
 
 def test_objects_of_a_namespace_with_mode_off_are_skipped():
-    off = {
+    namespace = {
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {"name": "n", "labels": {"drawbridge.dev/mode": "off"}},
     }
-    world = state(off)
+    namespace_off_state = state(namespace)
     for item in (pod_in_n({GPU: 1}), pod_in_n({GPU: 9}), pod_in_n({GPU: 1, "nvidia.com/gpumemory": 1})):
-        verdict = decide_object(item, world)
+        verdict = decide_object(item, namespace_off_state)
         assert (verdict.operations, verdict.refusals) == ((), ())
         assert {str(decision.outcome) for decision in verdict.decisions} == {"left"}
         assert "its namespace n has the label drawbridge.dev/mode=off" in verdict.warnings[0]
-    assert "[R001]" in str(decide_object(pod_in_n({GPU: "0.5"}), world).refusals[0]), "the API server is not off"
-    inside = copy.deepcopy(KSERVE)
-    inside["metadata"]["namespace"] = "n"
-    assert outcomes_of(inside, world) == {("predictor/model", GPU): "left"}
-    elsewhere = pod_in_n({GPU: 1})
-    elsewhere["metadata"]["namespace"] = "m"
-    assert decide_object(elsewhere, world).operations
+    assert "[R001]" in str(decide_object(pod_in_n({GPU: "0.5"}), namespace_off_state).refusals[0]), (
+        "mode off hides a refusal of the API server"
+    )
+    resource_in_n = copy.deepcopy(KSERVE)
+    resource_in_n["metadata"]["namespace"] = "n"
+    assert outcomes_of(resource_in_n, namespace_off_state) == {("predictor/model", GPU): "left"}
+    pod_in_m = pod_in_n({GPU: 1})
+    pod_in_m["metadata"]["namespace"] = "m"
+    assert decide_object(pod_in_m, namespace_off_state).operations
 
 
-def test_a_pod_with_the_skip_label_stays():
+def test_only_the_skip_label_of_a_skipped_pod_is_reported():
     item = pod_in_n({GPU: 9}, labels={"drawbridge.dev/skip": "true"})
     assert outcomes_of(item) == {("", "drawbridge.dev/skip"): "left"}
     assert outcomes_of(pod_in_n({"cpu": 1}, labels={"drawbridge.dev/skip": "true"})) == {}
 
 
-ODD = {
+MALFORMED = {
     "a/b~c": {"limits": {GPU: {"x": 1}}, "m": {"limits": [1], "requests": "x", "name": GPU, "quantity": [1]}},
     "none": {"limits": {GPU: None}},
     "list": [[{"requests": {GPU: 9}}], "text", None, {"resources": {"limits": {GPU: "9" * 500}}}],
@@ -329,9 +351,9 @@ ODD = {
 
 @pytest.mark.parametrize("version", ["serving.kserve.io/v1beta1", "example.com/v1"])
 def test_a_malformed_custom_resource_still_gets_an_answer(version):
-    outcomes = outcomes_of(obj(version, "InferenceService", ODD))
-    places = {place for place, _ in outcomes}
-    assert places >= {"a~1b~0c/m", "list/0/0", "list/3"}
-    assert "none" not in places, "null requests nothing"
+    outcomes = outcomes_of(custom_resource(version, "InferenceService", MALFORMED))
+    paths = {path for path, _ in outcomes}
+    assert paths >= {"a~1b~0c/m", "list/0/0", "list/3"}
+    assert "none" not in paths, "a null amount is reported as a request"
     for spec in (None, [], "text", 3, {"limits": None}, {"": {"": {"limits": {"": 1}}}}):
-        assert outcomes_of(obj(version, "InferenceService", spec)) == {}
+        assert outcomes_of(custom_resource(version, "InferenceService", spec)) == {}

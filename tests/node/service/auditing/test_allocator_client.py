@@ -54,14 +54,14 @@ async def test_each_request_has_the_current_token(cluster, token, tmp_path):
 
 
 async def test_the_client_trusts_the_webhooks_ca_bundle(cluster, token):
-    signer, leaf = tls.pair("localhost")
+    signer, leaf = tls.authority_and_leaf("localhost")
     bundle = b64encode(signer.certificate).decode()
     hook = {"name": "pods.drawbridge.dev", "clientConfig": {"caBundle": bundle}}
     kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
     await cluster.create(MUTATING_WEBHOOKS, kind | {"metadata": {"name": "drawbridge"}, "webhooks": [hook]})
     async with Allocator().open(tls.server(leaf)) as url:
         assert len(await ask(cluster, url, token)) == 1
-    another = tls.pair("localhost")[1]
+    another = tls.authority_and_leaf("localhost")[1]
     unrelated = Allocator()
     async with unrelated.open(tls.server(another)) as url:
         assert await ask(cluster, url, token) is None
@@ -78,7 +78,7 @@ def of_another_name(signer):
 
 async def test_a_renewed_authority_is_read_after_a_failed_request(cluster, token, tmp_path):
     file = tmp_path / "ca"
-    first, second = tls.pair("localhost"), tls.pair("localhost")
+    first, second = tls.authority_and_leaf("localhost"), tls.authority_and_leaf("localhost")
     file.write_bytes(first[0].certificate)
     shown = tls.server(first[1])
     async with Allocator().open(shown) as url:
