@@ -121,4 +121,4 @@ def test_mps_with_dynamic_mig_is_reported(command, tmp_path):
     path = tmp_path / "claim.yaml"
     path.write_text(yaml.safe_dump(claim | {"spec": {"devices": devices}}))
     result = run(command, "-f", path, "--inventory", FLEET, *(["-o", "report"] * (command == "translate")))
-    assert "the driver runs with DynamicMIG on each of its nodes, and refuses MPS with it" in result.output
+    assert "the driver runs with DynamicMIG on each of its nodes, and then refuses MPS" in result.output

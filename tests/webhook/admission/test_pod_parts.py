@@ -69,9 +69,9 @@ def test_decisions_read_only_the_pod_fields_that_are_decoded(monkeypatch, name, 
         request = authors.request()
         options = {key: value for key, value in request.items() if key != "obj"}
         outcome = new_decider().decide(
-            "mutate", review(request["obj"], **options), world.state(world.followed), PATIENCE
+            "mutate", review(request["obj"], **options), world.state(world.following_builder), PATIENCE
         )
-        authors.take(request, outcome)
+        authors.record(request, outcome)
     assert read_keys["pod"] <= POD
     assert read_keys["spec"] <= SPEC
     assert read_keys["container"] <= CONTAINER
