@@ -96,10 +96,13 @@ def mig(gpus: int, wanted: Sequence[tuple[str, int]], *, groups: bool = False, h
     total = (len(sets) + 7) // 8 + (len(devices) + 63) // 64
     slices = [
         *(
-            slice_("g", [], f"counters-{at:04}", total=total, sharedCounters=sets[at : at + 8])
-            for at in range(0, len(sets), 8)
+            slice_("g", [], f"counters-{index:04}", total=total, sharedCounters=sets[index : index + 8])
+            for index in range(0, len(sets), 8)
         ),
-        *(slice_("g", devices[at : at + 64], f"devices-{at:04}", total=total) for at in range(0, len(devices), 64)),
+        *(
+            slice_("g", devices[index : index + 64], f"devices-{index:04}", total=total)
+            for index in range(0, len(devices), 64)
+        ),
     ]
     requests = [request(f"q{name}", "gpu", count, profile(name)) for name, count in wanted]
     return case(slices, [claim("c", requests)])

@@ -111,7 +111,7 @@ UUID = f'device.attributes["{fleets.DRIVER}"].uuid'
 
 def gpus(node, count=2, **more):
     """Return devices with an attribute whose value is unique."""
-    made = [fleets.gpu(f"gpu-{at}", **more) for at in range(count)]
+    made = [fleets.gpu(f"gpu-{i}", **more) for i in range(count)]
     for device in made:
         device["attributes"]["uuid"] = {"string": f"{node}-{device['name']}"}
     return made
@@ -199,8 +199,8 @@ def test_nodes_differing_in_fields_of_a_rule_are_unequal():
 def test_nodes_of_one_pool_with_different_features_are_unequal(features):
     """Devices with skipNodeOperations need a feature of the node; nodes of one pool may differ in it."""
     nodes = [
-        convert({"metadata": {"name": f"n{at}"}, "status": {"declaredFeatures": list(declared)}}, Node)
-        for at, declared in enumerate(features)
+        convert({"metadata": {"name": f"n{i}"}, "status": {"declaredFeatures": list(declared)}}, Node)
+        for i, declared in enumerate(features)
     ]
     pages = [slice_("a", fleets.gpu("x"), driver=fleets.DRIVER, allNodes=True, skipNodeOperations=["*"])]
     stock = Stock.of(slices=pages, nodes=nodes, classes=fleets.fleet({}).classes.values())

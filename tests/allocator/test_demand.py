@@ -74,7 +74,7 @@ EVERY = convert({"spec": {"devices": {"requests": [{"name": "r", "exactly": {"de
 
 
 def gpus(node, *sizes):
-    named = [{"name": f"gpu-{at}", "capacity": {"memory": {"value": size}}} for at, size in enumerate(sizes)]
+    named = [{"name": f"gpu-{i}", "capacity": {"memory": {"value": size}}} for i, size in enumerate(sizes)]
     return slice_(node, *named, node=node, pool=node)
 
 

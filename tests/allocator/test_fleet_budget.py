@@ -22,7 +22,7 @@ from tests.objects import exactly
 
 def test_a_large_node_leaves_budget_to_the_others():
     honest = {f"n{n}": [fleets.gpu("a", memory="80Gi")] for n in range(9)}
-    many = [fleets.gpu(f"g{at}", memory=f"{at + 1}Mi") for at in range(2_000)]
+    many = [fleets.gpu(f"g{i}", memory=f"{i + 1}Mi") for i in range(2_000)]
     stock = fleets.fleet({"evil": many} | honest)
     claims = [
         fleets.claim(
@@ -83,10 +83,10 @@ def selective(nodes, devices, values=1):
     """Return a fleet whose devices have a node selector each, on a label that differs on every node."""
 
     def other_hosts(number):
-        values_ = [f"other-{number}-{at}" for at in range(values)]
+        values_ = [f"other-{number}-{i}" for i in range(values)]
         return {"nodeSelectorTerms": [{"matchExpressions": [{"key": "host", "operator": "NotIn", "values": values_}]}]}
 
-    per_slice = [range(at, min(at + 100, devices)) for at in range(0, devices, 100)]
+    per_slice = [range(i, min(i + 100, devices)) for i in range(0, devices, 100)]
     return Stock.of(
         nodes=[convert({"metadata": {"name": f"n{n}", "labels": {"host": f"h{n}"}}}, Node) for n in range(nodes)],
         slices=[
@@ -177,7 +177,7 @@ def a_hundred_long_selectors():
     """Return the largest claim that an API server stores: 900 KB of expressions, each of which takes some hundredths of a second to compile."""
     requests = []
     for number in range(4):
-        selectors = [{"cel": {"expression": long_selector(f"{number}-{at}")}} for at in range(25)]
+        selectors = [{"cel": {"expression": long_selector(f"{number}-{i}")}} for i in range(25)]
         exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1, "selectors": selectors}
         requests.append({"name": f"r{number}", "exactly": exactly})
     meta = {"name": "long", "namespace": "default", "uid": "long"}

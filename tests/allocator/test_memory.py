@@ -10,7 +10,7 @@ QUESTIONS = 300
 
 
 def stock():
-    return fleets.fleet({f"n{node}": [fleets.shared(f"gpu-{at}", "80Gi") for at in range(2)] for node in range(2)})
+    return fleets.fleet({f"n{node}": [fleets.shared(f"gpu-{i}", "80Gi") for i in range(2)] for node in range(2)})
 
 
 def question(number):

@@ -231,7 +231,7 @@ PARTS = [exactly(profile) for profile in ("1g", "2g", "2g", "4g", "8g")]
 
 
 def shared_devices(_):
-    return fleets.fleet({"n0": [shared(f"s{at}", "80Gi") for at in range(2)]}), SHARES
+    return fleets.fleet({"n0": [shared(f"s{i}", "80Gi") for i in range(2)]}), SHARES
 
 
 def partitioned_devices(rng):
@@ -250,8 +250,8 @@ def crowded(devices, rng):
     stock, requests = devices(rng)
     [node] = stock.nodes
     pods = []
-    for at in range(7):
-        name, claim = f"p{at}", f"c{at}"
+    for i in range(7):
+        name, claim = f"p{i}", f"c{i}"
         what = {"priority": rng.choice((0, 0, 1, 2)), "age": rng.randrange(4), "labels": {"app": rng.choice("xyz")}}
         wanted = fleets.claim(claim, rng.choice(requests))
         answer = allocate(stock, node, [wanted])
@@ -284,7 +284,7 @@ def test_no_victims_with_less_disruption_free_enough_devices(devices, seed):
 
 def test_preemption_stopped_early_still_returns_enough_victims():
     """With sixteen pods there are too many choices to examine; the choice so far frees enough."""
-    holders = [holder(f"p{at}", 1, age=at % 7, priority=at % 3) for at in range(16)]
+    holders = [holder(f"p{i}", 1, age=i % 7, priority=i % 3) for i in range(16)]
     stock, urgent = crowd(*holders, each=16, want=5)
     crowded_by = holders_below(urgent, [pod for pod, _ in holders], stock)
     does = enough_for(urgent, stock)

@@ -267,7 +267,7 @@ def enlarge(rng: random.Random, case: Case) -> None:
             )
         sets = slice_["spec"].get("sharedCounters", [])
         for number in range(8 - len(sets) if sets else 0):
-            sets.append({"name": f"more{number}", "counters": {f"c{at}": {"value": "1"} for at in range(32)}})
+            sets.append({"name": f"more{number}", "counters": {f"c{i}": {"value": "1"} for i in range(32)}})
     claim = rng.choice(case["claims"])
     requests = claim["spec"]["devices"].get("requests", [])
     known = list(requests)

@@ -22,11 +22,11 @@ def of_plugin(name, *containers, init=(), status=None, namespace="default", key=
     obj = pod(name, nodeName="p")
     obj["metadata"]["namespace"] = namespace
     obj["spec"]["containers"] = [
-        {"name": f"c{at}", "image": "i", "resources": {"limits": {key: amount}}} for at, amount in enumerate(containers)
+        {"name": f"c{i}", "image": "i", "resources": {"limits": {key: amount}}} for i, amount in enumerate(containers)
     ]
     obj["spec"]["initContainers"] = [
-        {"name": f"i{at}", "image": "i", "resources": {"limits": {key: amount}}} | policy
-        for at, (amount, policy) in enumerate(init)
+        {"name": f"i{i}", "image": "i", "resources": {"limits": {key: amount}}} | policy
+        for i, (amount, policy) in enumerate(init)
     ]
     return phased(obj, "Running", **(status or {}))
 
@@ -102,7 +102,7 @@ def test_admin_access_holds_no_device():
 def test_a_device_of_a_superseded_slice_is_not_counted(tmp_path):
     old = json.loads(json.dumps(fleet(1, 2)[-1]))
     old["metadata"]["name"] = "old"
-    old["spec"]["devices"] = [{"name": f"old-{at}", "attributes": {"a": {"string": f"{at}"}}} for at in range(3)]
+    old["spec"]["devices"] = [{"name": f"old-{i}", "attributes": {"a": {"string": f"{i}"}}} for i in range(3)]
     new = json.loads(json.dumps(fleet(1, 2)))
     new[-1]["spec"]["pool"]["generation"] = 2
     file = dump(tmp_path, *new, old)

@@ -175,7 +175,7 @@ def two_pools_each(rule_scope="node"):
     for slice_ in [obj for obj in objects if obj["kind"] == "ResourceSlice"]:
         node_name = slice_["spec"]["nodeName"]
         mig = {"kind": {"string": "mig"}}
-        slice_["spec"]["devices"] = [{"name": f"mig-{at}", "attributes": mig} for at in range(2)]
+        slice_["spec"]["devices"] = [{"name": f"mig-{i}", "attributes": mig} for i in range(2)]
         pool = {"name": f"{node_name}-whole", "generation": 1, "resourceSliceCount": 1}
         whole = [{"name": "whole", "attributes": {"kind": {"string": "whole"}}}]
         spec = slice_["spec"] | {"pool": pool, "devices": whole}

@@ -253,8 +253,8 @@ def drawn(number):
     if draw.random() < 0.3:
         objects.append(device_class("fpga", extendedResourceName=OTHER))
     running = 0
-    for at in range(draw.randint(1, 3)):
-        name = f"n{at}"
+    for i in range(draw.randint(1, 3)):
+        name = f"n{i}"
         amounts = {} if draw.random() < 0.2 else {"cpu": "4", "pods": "10"}
         amounts |= {key: str(draw.choice((0, 1, 2))) for key in (NAME, OTHER) if amounts and draw.random() < 0.4}
         obj = node(name, **({"allocatable": amounts} if amounts else {}))

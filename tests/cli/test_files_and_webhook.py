@@ -43,7 +43,7 @@ def an(kind, name, spec, group="resource.k8s.io/v1", **metadata):
 def requests(rng):
     """One or two requests of a claim."""
     made = []
-    for at in range(rng.choice([1, 1, 2])):
+    for i in range(rng.choice([1, 1, 2])):
         exactly = {"deviceClassName": rng.choice([DRIVER, DRIVER, "second", OTHER, "nowhere"])}
         exactly["allocationMode"] = "ExactCount"  # as the API server stores it
         exactly["count"] = rng.choice([1, 1, 2, 3, 5])
@@ -51,18 +51,18 @@ def requests(rng):
             exactly["selectors"] = [{"cel": {"expression": f"device.attributes['{DRIVER}'].{rng.choice(SELECTORS)}"}}]
         if rng.random() < 0.2:
             exactly["tolerations"] = [{"operator": "Exists"}]
-        made.append({"name": f"r{at}", "exactly": exactly})
+        made.append({"name": f"r{i}", "exactly": exactly})
     return {"devices": {"requests": made}}
 
 
 def slice_of(rng, node, driver):
     devices = []
-    for at in range(rng.choice([0, 1, 2, 2, 4])):
+    for i in range(rng.choice([0, 1, 2, 2, 4])):
         kind = rng.choice(["gpu", "gpu", "mig"]) if driver == DRIVER else "hami-gpu"
         facts = {"type": {"string": kind}, "productName": {"string": rng.choice(["A100", "H100"])}}
         if kind == "mig":
             facts["profile"] = {"string": "1g.5gb"}
-        device = {"name": f"d{at}", "attributes": facts, "capacity": {"memory": {"value": "40Gi"}}}
+        device = {"name": f"d{i}", "attributes": facts, "capacity": {"memory": {"value": "40Gi"}}}
         if driver == OTHER:
             device["allowMultipleAllocations"] = True
         if rng.random() < 0.15:
@@ -75,12 +75,12 @@ def slice_of(rng, node, driver):
 def fleet_of(rng):
     """Nodes with devices or device plugins, classes as vendors and administrators write them, and taints."""
     made = []
-    for at in range(rng.choice([1, 2, 3])):
-        node = an("Node", f"n{at}", {}, "v1", labels={"pool": rng.choice("ab"), "kubernetes.io/hostname": f"n{at}"})
+    for i in range(rng.choice([1, 2, 3])):
+        node = an("Node", f"n{i}", {}, "v1", labels={"pool": rng.choice("ab"), "kubernetes.io/hostname": f"n{i}"})
         if rng.random() < 0.3:
             node["status"] = {"allocatable": {rng.choice([GPU, "example.com/gpu"]): str(rng.choice([0, 1, 4]))}}
         made.append(node)
-        made += [slice_of(rng, f"n{at}", driver) for driver in (DRIVER, OTHER) if at == 0 or rng.random() < 0.8]
+        made += [slice_of(rng, f"n{i}", driver) for driver in (DRIVER, OTHER) if i == 0 or rng.random() < 0.8]
     chosen = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == "
     written = {DRIVER: f"{chosen}'gpu'", "mig.nvidia.com": f"{chosen}'mig'", OTHER: f"device.driver == '{OTHER}'", "second": f"device.driver == '{rng.choice([DRIVER, OTHER])}'"}  # fmt: skip
     for name, expression in written.items():
@@ -100,7 +100,7 @@ def limits_of(rng):
     """The claims, templates, quotas and the mode of a namespace."""
     made = [an("ResourceClaim", name, requests(rng), namespace="n") for name in ("c0", "c1")]
     held = an("ResourceClaim", "held", requests(rng), namespace="n", uid="1")
-    results = [{"request": "r0", "driver": DRIVER, "pool": f"n0-{DRIVER}", "device": f"d{at}"} for at in range(2)]
+    results = [{"request": "r0", "driver": DRIVER, "pool": f"n0-{DRIVER}", "device": f"d{i}"} for i in range(2)]
     selector = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}]}
     held["status"] = {"allocation": {"devices": {"results": results}, "nodeSelector": selector}}
     made += [held] * (rng.random() < 0.4)
@@ -134,10 +134,10 @@ def container_of(rng, name):
 
 
 def pod_of(rng):
-    spec = {"containers": [container_of(rng, f"m{at}") for at in range(rng.choice([1, 1, 2]))], "initContainers": []}
-    for at in range(rng.choice([0, 0, 0, 1, 2])):
+    spec = {"containers": [container_of(rng, f"m{i}") for i in range(rng.choice([1, 1, 2]))], "initContainers": []}
+    for i in range(rng.choice([0, 0, 0, 1, 2])):
         again = {"restartPolicy": "Always"} if rng.random() < 0.5 else {}
-        spec["initContainers"].append(container_of(rng, f"i{at}") | again)
+        spec["initContainers"].append(container_of(rng, f"i{i}") | again)
     claims = [
         {"name": "c", "resourceClaimName": rng.choice(["c0", "c1", "held", "missing"])},
         {"name": "t", "resourceClaimTemplateName": rng.choice(["t0", "t0", "missing"])},
@@ -279,7 +279,7 @@ EACH = {
 @pytest.mark.parametrize("prefer", ["plugin", "dra"])
 @pytest.mark.parametrize(("count", "short", "refused"), EACH.values(), ids=EACH)
 def test_a_daemon_set_is_refused_only_if_no_node_fits(count, short, refused, prefer):
-    devices = [{"name": f"d{at}", "attributes": {"type": {"string": "gpu"}}} for at in range(6)]
+    devices = [{"name": f"d{i}", "attributes": {"type": {"string": "gpu"}}} for i in range(6)]
     pool = {"name": "moved", "generation": 1, "resourceSliceCount": 1}
     published = {"driver": DRIVER, "nodeName": "moved", "pool": pool, "devices": devices}
     chosen = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}

@@ -102,7 +102,7 @@ BY_SERVER = {"half", "differ", "requests only", "ephemeral"}
 def test_the_mode_in_the_files_decides_about_refusals(source):
     """Outside of enforce a refused pod is admitted unchanged; the API server's refusals count in every mode. All pods are in one file."""
     files, mode, enforced = MODES[source]
-    named = {name: {**obj, "metadata": {**obj["metadata"], "name": f"p{at}"}} for at, (name, obj) in enumerate(ASKED.items())}  # fmt: skip
+    named = {name: {**obj, "metadata": {**obj["metadata"], "name": f"p{i}"}} for i, (name, obj) in enumerate(ASKED.items())}  # fmt: skip
     name_of = {f"Pod/n/{named_pod['metadata']['name']}": name for name, named_pod in named.items()}
     together = manifests.dump([*files, THREE, *named.values()])
     translated = run("translate", "-f", "-", *INVENTORY, "-o", "json", stdin=together)

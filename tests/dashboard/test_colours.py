@@ -84,8 +84,8 @@ def with_devices(objects, change):
     """Return a fleet with each device changed."""
     for obj in objects:
         if obj["kind"] == "ResourceSlice":
-            for at, device in enumerate(obj["spec"]["devices"]):
-                change(at, device)
+            for i, device in enumerate(obj["spec"]["devices"]):
+                change(i, device)
     return objects
 
 

@@ -48,7 +48,7 @@ async def page_of(where, **options):
 )  # fmt: skip
 async def test_silent_connections_are_limited_and_do_not_lock_viewers_out(monkeypatch, limits, sources):
     async with asyncio.timeout(PATIENCE), served(monkeypatch, **limits) as where:
-        peers = [await silent(where, sources[at % len(sources)]) for at in range(60)]
+        peers = [await silent(where, sources[i % len(sources)]) for i in range(60)]
         assert await page_of(where) == 200
         await until(lambda: closed(peers) >= 60 - 8)
         for _, writer in peers:
@@ -107,7 +107,7 @@ async def test_new_tokens_of_one_address_wait_sixteen_at_a_time(monkeypatch):
 
     async with asyncio.timeout(PATIENCE), served(monkeypatch, login=Login(Slow())) as where:
         assert await page_of(where, headers=bearing("all")) == 200
-        guesses = [asyncio.create_task(page_of(where, headers=bearing(f"guess{at}"))) for at in range(40)]
+        guesses = [asyncio.create_task(page_of(where, headers=bearing(f"guess{i}"))) for i in range(40)]
         await until(lambda: sum(guess.done() for guess in guesses) >= 24)
         assert [guess.result() for guess in guesses if guess.done()] == [429] * 24
         assert await page_of(where, headers=bearing("all")) == 200

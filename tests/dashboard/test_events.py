@@ -38,7 +38,7 @@ def standing_with(*events):
 
 async def test_long_event_texts_are_cut():
     long = "long " * 200_000
-    many = [event(f"R{at}" + "r" * 100_000, at, long, source={"component": long}) for at in range(3)]
+    many = [event(f"R{i}" + "r" * 100_000, i, long, source={"component": long}) for i in range(3)]
     async with served(standing(*standing_with(*many))) as session:
         page = await text_of(session, "/pods/default/wants")
     assert "long long" in page
@@ -75,7 +75,7 @@ async def test_a_pod_page_shows_its_own_events_in_reverse_order():
 
 
 async def test_only_the_last_of_many_events_are_shown():
-    events = [event(f"R{at}", at % 60, message=str(at)) for at in range(MAX_SHOWN + 9)]
+    events = [event(f"R{i}", i % 60, message=str(i)) for i in range(MAX_SHOWN + 9)]
     async with served(standing(*standing_with(*events))) as session:
         assert len(json.loads(await text_of(session, "/api/v1/pods/default/wants"))["events"]["shown"]) == MAX_SHOWN
 

@@ -32,14 +32,14 @@ def shared(claims):
     for obj in objects:
         for device in obj["spec"]["devices"] if obj["kind"] == "ResourceSlice" else ():
             device |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}, "cores": {"value": "100"}}}  # fmt: skip
-    return [*objects, *(held(f"c{at}", on="n0/gpu-0", share=share) for at, share in enumerate(claims))]
+    return [*objects, *(held(f"c{i}", on="n0/gpu-0", share=share) for i, share in enumerate(claims))]
 
 
 def test_partitions_use_their_counters_and_the_rest_is_free():
-    claims = [holding(f"c{at}", "gpu.nvidia.com", "slice-1", f"gpu-0-mig-1g-5gb-{at}") for at in range(2)]
+    claims = [holding(f"c{i}", "gpu.nvidia.com", "slice-1", f"gpu-0-mig-1g-5gb-{i}") for i in range(2)]
     stock = scene(*example(), *claims).stock
     used, idle = hardware_of(stock, "slice-1")
-    assert (used.name, idle.name) == tuple(f"gpu.nvidia.com/slice-1/gpu-{at}-counter-set" for at in range(2))
+    assert (used.name, idle.name) == tuple(f"gpu.nvidia.com/slice-1/gpu-{i}-counter-set" for i in range(2))
     assert [part.claim for part in used.parts] == ["default/c0", "default/c1"]
     assert len({part.part for part in used.parts}) == 1
     assert sum(part.part for part in used.parts) + used.free == pytest.approx(1, abs=0.001)

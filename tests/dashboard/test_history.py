@@ -61,8 +61,8 @@ def test_readings_within_a_minute_are_one_sample(seconds, kept):
 
 def test_samples_older_than_a_day_are_deleted():
     history, seen = Samples(), sample(0, *fleet(1, 1))
-    for at in range(24 * 60 + 100):
-        then = (BEGIN + timedelta(minutes=at)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    for i in range(24 * 60 + 100):
+        then = (BEGIN + timedelta(minutes=i)).strftime("%Y-%m-%dT%H:%M:%SZ")
         history.add(msgspec.structs.replace(seen, at=then))
     assert (len(history.samples()), history.samples()[0].at) == (24 * 60, "2026-11-20T09:40:00Z")
 

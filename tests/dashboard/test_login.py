@@ -61,7 +61,7 @@ def objects():
     held = secretive(claim("claim"))
     held["spec"]["devices"]["requests"][0]["name"] = "secret-request"
     held["spec"]["devices"]["config"] = [{"opaque": {"driver": DRIVER, "parameters": {"secret": "secret"}}}]
-    results = [{"request": "secret-request", "driver": DRIVER, "pool": "n0", "device": f"gpu-{at}"} for at in range(2)]
+    results = [{"request": "secret-request", "driver": DRIVER, "pool": "n0", "device": f"gpu-{i}"} for i in range(2)]
     holder = secretive(pod("holder", "secret-claim"))
     holder["spec"] |= {"nodeName": "n0", "serviceAccountName": "secret", "nodeSelector": {"secret": "secret"}}
     holder["spec"]["containers"] = [{"name": "secret", "env": [{"name": "secret", "value": "secret"}]}]
@@ -190,7 +190,7 @@ def test_a_tenant_view_hides_other_namespaces_and_keeps_device_states():
     whole = reading_of(objects(), Features())
     narrowed = for_tenant(whole, {"mine"})
     states = [[(device.device, device.state, len(device.holders)) for node in node_stories((), view) for device in node.devices] for view in (whole, narrowed)]  # fmt: skip
-    assert states[0] == states[1] == [(f"{DRIVER}/n0/gpu-{at}", "held", 1) for at in range(2)]
+    assert states[0] == states[1] == [(f"{DRIVER}/n0/gpu-{i}", "held", 1) for i in range(2)]
     kept = (narrowed.pods, narrowed.stock.claims, narrowed.templates, narrowed.quotas, narrowed.objects, narrowed.unread, narrowed.raw)  # fmt: skip
     assert b"secret" not in encode(kept)
     assert for_tenant(whole, {"mine", "secret"}).pods == whole.pods

@@ -132,7 +132,7 @@ def standing_survey():
 
 
 def large(count=400):
-    return [gpu_deployment(f"app-{at}", f"team-{at}", 16) for at in range(count)]
+    return [gpu_deployment(f"app-{i}", f"team-{i}", 16) for i in range(count)]
 
 
 async def test_many_workloads_and_hostile_names_keep_the_page_small():

@@ -36,7 +36,7 @@ def prometheus(aiohttp_server):
 
 
 def series(*values):
-    points = [[1_795_000_000 + 3600 * at, value] for at, value in enumerate(values)]
+    points = [[1_795_000_000 + 3600 * i, value] for i, value in enumerate(values)]
     return {"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {}, "values": points}]}}
 
 

@@ -29,8 +29,8 @@ def varied(seed, count=40):
     """Pods that wait, drawn from a few variants, so that many are equal and many are almost equal."""
     draw = random.Random(seed)
     objects = full("c1", "c3") if draw.random() < 0.5 else full()
-    for at in range(count):
-        name = f"w{at}"
+    for i in range(count):
+        name = f"w{i}"
         fields = draw.choice([
             {}, {}, {"nodeSelector": {"zone": "b"}}, {"schedulingGates": [{"name": "queue"}]}, {"schedulerName": "other"},
             {"priority": 7}, {"tolerations": [{"operator": "Exists"}]}, {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]},
@@ -56,7 +56,7 @@ def varied(seed, count=40):
             case 4:
                 obj["metadata"]["uid"] = ""
             case 5:
-                obj["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "name": f"job-{at % 3}", "uid": "u", "controller": True}]  # fmt: skip
+                obj["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "name": f"job-{i % 3}", "uid": "u", "controller": True}]  # fmt: skip
         objects.append(obj)
         if draw.random() < 0.85:  # the claims of the other pods are missing
             made = claim(name, wanted)
@@ -91,7 +91,7 @@ def test_pods_with_equal_requests_are_searched_once(monkeypatch):
     searched = []
     tell = explain.pod_story
     monkeypatch.setattr(module.explain, "pod_story", lambda key, *rest: searched.append(key) or tell(key, *rest))
-    objects = [*full(), *(obj for at in range(300) for obj in (claim(f"w{at}", 1 + at % 2), pod(f"w{at}", f"w{at}")))]
+    objects = [*full(), *(obj for i in range(300) for obj in (claim(f"w{i}", 1 + i % 2), pod(f"w{i}", f"w{i}")))]
     rows = list(waiting(scene(*objects), Configuration(), NEVER))
     assert len(rows) == 300
     assert len(searched) == 2
@@ -99,7 +99,7 @@ def test_pods_with_equal_requests_are_searched_once(monkeypatch):
 
 
 def test_ten_thousand_equal_pods_are_listed_within_the_time_limit():
-    objects = [*full(), *(obj for at in range(10_000) for obj in (claim(f"w{at}"), pod(f"w{at}", f"w{at}")))]
+    objects = [*full(), *(obj for i in range(10_000) for obj in (claim(f"w{i}"), pod(f"w{i}", f"w{i}")))]
     reading = scene(*objects)
     end = time.process_time() + 10
     rows = list(waiting(reading, Configuration(), lambda: time.process_time() > end))
@@ -133,18 +133,18 @@ async def test_a_page_counts_pods_that_have_only_the_schedulers_reason():
 def crowd(count=3_000):
     """One node whose first device is shared by many pods, many pods with different reasons to wait, and many quotas."""
     objects = [*fleet(1, 128)]
-    for at in range(count):
-        name = f"p{at}"
+    for i in range(count):
+        name = f"p{i}"
         condition = UNSCHEDULED | {
             "message": f"a reason of {name} only, about as long as the usual message of a scheduler"
         }
         objects += [
             held(name, name, on="n0/gpu-0", share={"memory": "1Mi"}),
             phased(pod(name, name, nodeName="n0"), "Running"),
-            phased(pod(f"w{at}", "gone", schedulerName="other"), "Pending", conditions=[condition]),
-            {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": {"name": f"q{at}", "namespace": "default" if at < 3 else "other"}, "spec": {"limits": [{"key": "gpu", "hard": "100", "devices": {}}]}},
+            phased(pod(f"w{i}", "gone", schedulerName="other"), "Pending", conditions=[condition]),
+            {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": {"name": f"q{i}", "namespace": "default" if i < 3 else "other"}, "spec": {"limits": [{"key": "gpu", "hard": "100", "devices": {}}]}},
         ]  # fmt: skip
-    objects.append(held("shared", *(f"p{at}" for at in range(256)), on="n0/gpu-1"))
+    objects.append(held("shared", *(f"p{i}" for i in range(256)), on="n0/gpu-1"))
     return objects
 
 

@@ -149,7 +149,7 @@ def test_foreign_and_terminating_template_claims_are_not_used():
 @pytest.mark.parametrize(("consumers", "waits"), [(255, False), (256, True)])
 def test_a_claim_that_256_pods_share_has_no_room(consumers, waits):
     stock = stock_of(sidecar.claim("a"))
-    shared = granted("a", 1, stock, "n0", *(f"u{at}" for at in range(consumers)))
+    shared = granted("a", 1, stock, "n0", *(f"u{i}" for i in range(consumers)))
     assert bool(find_claims(typed_pod("p", "a"), stock.with_object(shared)).waits_for) is waits
     assert find_claims(typed_pod("u0", "a"), stock.with_object(shared)).waits_for == ""
 
@@ -176,10 +176,10 @@ STARTING = st.tuples(CONTAINER, st.sampled_from(["", "Always"]))
 def test_an_extended_resource_is_decided_like_its_claim(starting, containers, each):
     """The answer is the same for the planned claim and for the existing claim that the pod's status names."""
     init = [
-        {"name": f"i{at}", "resources": resources, "restartPolicy": policy}
-        for at, (resources, policy) in enumerate(starting)
+        {"name": f"i{i}", "resources": resources, "restartPolicy": policy}
+        for i, (resources, policy) in enumerate(starting)
     ]
-    main = [{"name": f"c{at}", "resources": resources} for at, resources in enumerate(containers)]
+    main = [{"name": f"c{i}", "resources": resources} for i, resources in enumerate(containers)]
     stock = stock_of(nodes=2, each=each).with_object(convert(NAMED, DeviceClass))
     thought = typed_pod("p", initContainers=init, containers=main)
     before = find_claims(thought, stock)
@@ -263,7 +263,7 @@ def pairs(count=12):
     """Return a fleet whose nodes are equal for a claim of two GPUs. On every third node the two GPUs share a PCIe root."""
     roots = {f"n{n}": ("r0", "r0" if n % 3 == 0 else "r1") for n in range(count)}
     return fleets.fleet(
-        {name: [fleets.gpu(f"gpu-{at}", root=f"{name}-{root}") for at, root in enumerate(of)] for name, of in roots.items()},
+        {name: [fleets.gpu(f"gpu-{i}", root=f"{name}-{root}") for i, root in enumerate(of)] for name, of in roots.items()},
         labels={name: {"rack": f"rack-{number % 2}"} for number, name in enumerate(roots)},
     )  # fmt: skip
 

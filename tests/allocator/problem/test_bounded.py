@@ -15,9 +15,9 @@ SELECT = f'device.attributes["{fleets.DRIVER}"].serial.startsWith("zz")'
 
 def crowd(number, **more):
     """Return a node whose devices all differ."""
-    devices = [fleets.gpu(f"gpu-{at}", **more) for at in range(number)]
-    for at, device in enumerate(devices):
-        device["attributes"]["serial"] = {"string": f"s{at}"}
+    devices = [fleets.gpu(f"gpu-{i}", **more) for i in range(number)]
+    for i, device in enumerate(devices):
+        device["attributes"]["serial"] = {"string": f"s{i}"}
     return fleets.fleet({"n0": devices})
 
 

@@ -191,8 +191,8 @@ def test_a_stored_template_precedes_the_pod_annotation():
 
 def test_the_number_of_admitted_pods_is_bounded():
     pending = PendingUsage()
-    for at in range(20_000):
-        pending.admit(NewObject(f"{at}", f"n{at % 3}", "p", "", WANTS), 0.0)
+    for i in range(20_000):
+        pending.admit(NewObject(f"{i}", f"n{i % 3}", "p", "", WANTS), 0.0)
     assert sum(len(vars(room)["admitted"]) for room in vars(pending)["_namespaces"].values()) == 16384
     pending.expire(31.0)
     assert not vars(pending)["_namespaces"]
@@ -201,13 +201,13 @@ def test_the_number_of_admitted_pods_is_bounded():
 def test_equal_pending_requests_are_evaluated_once():
     pending = PendingUsage()
     evaluated = []
-    for at in range(50):
-        pending.admit(NewObject(f"door-{at}", "team", "p", "", {"gpu": FutureClaim("one", spec(1))}), 0.0)
-        pending.see_pod(waiting_pod(f"pod-{at}", without=("nic",)), {"gpu": FutureClaim("one", spec(1))})
-        pending.see_claim(claim_of(f"claim-{at}", count=1))
+    for i in range(50):
+        pending.admit(NewObject(f"door-{i}", "team", "p", "", {"gpu": FutureClaim("one", spec(1))}), 0.0)
+        pending.see_pod(waiting_pod(f"pod-{i}", without=("nic",)), {"gpu": FutureClaim("one", spec(1))})
+        pending.see_claim(claim_of(f"claim-{i}", count=1))
     usage = pending.waiting(
         QUOTA,
-        Stock.of(claims=[claim_of(f"claim-{at}", count=1) for at in range(50)]),
+        Stock.of(claims=[claim_of(f"claim-{i}", count=1) for i in range(50)]),
         demand=lambda spec: evaluated.append(spec) or {("gpu", "devices"): 10**9},
         find_pod=lambda *_: None,
         find_spec=lambda *_: None,
@@ -250,8 +250,8 @@ def test_a_uid_in_two_namespaces_is_removed_from_both():
 
 def test_pending_usage_keeps_a_bounded_number_of_template_names():
     pending = PendingUsage()
-    for at in range(10_000):
-        pending.admit(NewObject("p", "team", "p", "", {"gpu": FutureClaim(f"t{at}")}), 0.0)
+    for i in range(10_000):
+        pending.admit(NewObject("p", "team", "p", "", {"gpu": FutureClaim(f"t{i}")}), 0.0)
     assert len(vars(pending)["_wanted_claims"]) <= 4096
 
 

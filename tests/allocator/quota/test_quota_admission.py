@@ -53,7 +53,7 @@ def test_an_unrelated_resource_quota_is_not_named(other):
 
 
 def test_a_refusal_names_a_limited_number_of_core_quotas():
-    many = [core_quota(f"core-{at}", {"requests.example.com/gpu": 4}) for at in range(50)]
+    many = [core_quota(f"core-{i}", {"requests.example.com/gpu": 4}) for i in range(50)]
     text = core_lines(many, "team", WANTED, CLASSES)
     assert text.count(" used") == MAX_LISTED
     assert text.endswith(" and more")

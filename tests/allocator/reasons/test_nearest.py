@@ -45,7 +45,7 @@ def test_every_claim_whose_release_is_enough_is_named():
 def test_the_smallest_group_of_claims_to_release_is_named():
     stock = fleet(
         {"n0": (gpu("gpu-0"), gpu("gpu-1"), gpu("gpu-2"))},
-        *(taken("n0", f"gpu-{at}", name=f"c{at}") for at in range(3)),
+        *(taken("n0", f"gpu-{i}", name=f"c{i}") for i in range(3)),
     )
     assert len(hints(stock, claim("a", exactly("gpu", count=2)))[Kind.RELEASE].claims) == 2
 

@@ -84,8 +84,8 @@ def test_a_node_rule_covers_all_pools_of_one_node():
 
 
 def test_an_expensive_expression_is_stopped_and_reported():
-    attributes = {f"a{at}": {"string": "x" * 60} for at in range(30)}
-    devices = [{"name": f"d{at}", "attributes": attributes} for at in range(128)]
-    dear = " || ".join(f'device.attributes["{DRIVER}"].a{at}.matches("(x+x+)+{at}")' for at in range(30))
+    attributes = {f"a{i}": {"string": "x" * 60} for i in range(30)}
+    devices = [{"name": f"d{i}", "attributes": attributes} for i in range(128)]
+    dear = " || ".join(f'device.attributes["{DRIVER}"].a{i}.matches("(x+x+)+{i}")' for i in range(30))
     reported = status(compatibility("r", dear), *devices)
     assert "it takes too long" in reported.findings[-1].message

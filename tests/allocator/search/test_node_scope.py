@@ -124,7 +124,7 @@ def stocked(*claims, rules=(EXCLUSIVE,), slices=(), nodes=("n0", "n1")):
 
 
 def claims_for(*modes, **fields):
-    requests = [exactly(mode, name=f"r{at}", **fields) for at, mode in enumerate(modes)]
+    requests = [exactly(mode, name=f"r{i}", **fields) for i, mode in enumerate(modes)]
     return [typed(claim("c", *requests, namespace="team", uid="c"))]
 
 

@@ -44,8 +44,8 @@ def test_hard_cases_get_the_answer_of_the_in_tree_allocator(allocate_oracle, nam
 def test_a_claim_of_1184_devices_needs_no_deep_recursion():
     case = hard.identical(1200, [32] * 37)
     case["slices"] = [
-        hard.slice_("g", case["slices"][0]["spec"]["devices"][at : at + 128], f"s{at:05}", total=10)
-        for at in range(0, 1200, 128)
+        hard.slice_("g", case["slices"][0]["spec"]["devices"][i : i + 128], f"s{i:05}", total=10)
+        for i in range(0, 1200, 128)
     ]
     answer = ours(case)
     assert answer.feasible

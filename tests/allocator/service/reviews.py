@@ -24,7 +24,7 @@ def template_of(name, count=1):
 
 
 def using(name, *templates, **spec):
-    entries = [{"name": f"e{at}", "resourceClaimTemplateName": template} for at, template in enumerate(templates)]
+    entries = [{"name": f"e{i}", "resourceClaimTemplateName": template} for i, template in enumerate(templates)]
     return pod(name, resourceClaims=entries, **spec)
 
 

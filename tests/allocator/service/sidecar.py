@@ -29,7 +29,7 @@ def node(name, **status):
 
 
 def gpus(nodeName, count):
-    devices = [f"gpu-{at}" for at in range(count)]
+    devices = [f"gpu-{i}" for i in range(count)]
     return resource_slice(f"{nodeName}-gpus", *devices, driver=DRIVER, pool=nodeName, nodeName=nodeName)
 
 
@@ -54,7 +54,7 @@ def pod_by_name(name, count=1, **spec):
 
 
 def fleet(nodes=2, each=2):
-    names = [f"n{at}" for at in range(nodes)]
+    names = [f"n{i}" for i in range(nodes)]
     return [device_class(), *(node(name) for name in names), *(gpus(name, each) for name in names)]
 
 

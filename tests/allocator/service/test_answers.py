@@ -35,7 +35,7 @@ def fleet_of(seed):
     """Return a few nodes, with and without devices, some of them held or crowded."""
     chance = random.Random(seed)
     stock = stock_of(sidecar.claim("wanted", chance.choice((1, 1, 2, 3))), nodes=0)
-    names = [f"n{at}" for at in range(chance.randint(1, 12))]
+    names = [f"n{i}" for i in range(chance.randint(1, 12))]
     for name in names:
         stock = stock.with_object(convert(sidecar.node(name), Node))
         if has := chance.choice((0, 1, 2, 2, 2)):
@@ -151,7 +151,7 @@ def test_an_undecided_node_prevents_the_short_answer():
 
 
 def test_refused_nodes_beyond_the_listed_reasons_do_not_fit():
-    names = [f"n{at}" for at in range(3 * LONGEST_REASONS)]
+    names = [f"n{i}" for i in range(3 * LONGEST_REASONS)]
     fit, refused = names[: LONGEST_REASONS + 9], names[LONGEST_REASONS + 9 :]
     hindrances = tuple(Hindrance(f"full: {name}", (name,)) for name in refused)
     nodes = dict.fromkeys(names)

@@ -170,7 +170,7 @@ class Refusing(Faulty):
 
 async def test_unwritable_claims_delay_no_other_pods():
     """Without pauses the allocator writes 119 times per second and does not become ready again."""
-    poison = [f"bad-{at}" for at in range(20)]
+    poison = [f"bad-{i}" for i in range(20)]
     cluster = Refusing()
     cluster.refused = {*poison}
     cluster.load([*fleet(2, 20), *map(claim, poison), *(pod(name, name) for name in poison), claim("a"), pod("p", "a")])
@@ -244,7 +244,7 @@ async def test_a_release_during_a_write_leaves_no_allocation():
 async def test_failing_writes_neither_share_devices_nor_starve_pods(seed):
     """Twelve devices, sixteen pods, and every third write fails in one of several ways."""
     chance = random.Random(seed)
-    pods = [f"p{at}" for at in range(16)]
+    pods = [f"p{i}" for i in range(16)]
     cluster = faulty(*fleet(3, 4), *(claim(f"c-{name}") for name in pods), *(pod(name, f"c-{name}") for name in pods))
     wrong = (Conflict("faster"), Unavailable("broken"), Throttled("busy", retry_after=0.01))
     for number in range(1, 200):

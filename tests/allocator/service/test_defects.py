@@ -85,7 +85,7 @@ async def test_a_reservation_of_changed_devices_is_refused():
 
 async def test_quota_usage_returns_to_zero_after_pods_are_deleted():
     """Tensor Fusion #691: a claim with several devices adds and removes that number of devices."""
-    names = [f"p{at}" for at in range(4)]
+    names = [f"p{i}" for i in range(4)]
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=8), *(thing for name in names for thing in (claim(name, 2), pod(name, name))))  # fmt: skip
     async with running(cluster) as client:
         for name in names:

@@ -27,7 +27,7 @@ async def test_the_extender_refuses_group_members_that_request_devices():
 async def test_surplus_pods_on_a_node_get_conflicts():
     """In the worst order all pods are filtered before any is bound, and all choose the first node. Each node binds a pod per device."""
     nodes, each = 5, 2
-    names = [f"p{at}" for at in range(nodes * each)]
+    names = [f"p{i}" for i in range(nodes * each)]
     cluster = loaded(*fleet(nodes, each), *map(claim, names), *(pod(name, name) for name in names))
     async with running(cluster) as sidecar:
         waiting, conflicts, rounds = set(names), 0, 0
@@ -48,7 +48,7 @@ async def test_surplus_pods_on_a_node_get_conflicts():
 
 
 async def first_node(sidecar, name, nodes):
-    question = {"Pod": await sidecar.pod(name), "NodeNames": [f"n{at}" for at in range(nodes)]}
+    question = {"Pod": await sidecar.pod(name), "NodeNames": [f"n{i}" for i in range(nodes)]}
     _, answer = await sidecar.ask("/extender/filter", question)
     return answer["NodeNames"][0]
 

@@ -85,17 +85,17 @@ async def test_no_smaller_set_of_victims_is_enough(seed):
     """Random fleets: the members fit after the evictions, and do not fit without any of them."""
     rng = random.Random(seed)
     nodes, per_node = rng.randint(1, 3), rng.randint(1, 4)
-    names = [f"low{at}" for at in range(nodes * per_node)]
-    members = [f"g{at}" for at in range(rng.randint(1, nodes * per_node))]
+    names = [f"low{i}" for i in range(nodes * per_node)]
+    members = [f"g{i}" for i in range(rng.randint(1, nodes * per_node))]
     wants = {name: rng.randint(1, 2) for name in members}
     pods = [pod(name, name, priority=rng.randrange(3)) for name in names]
     claims = [claim(name) for name in names] + [claim(name, count) for name, count in wants.items()]
     async with running(loaded(*fleet(nodes, per_node), *claims, *pods, *(important(name, name) for name in members))) as sidecar:  # fmt: skip
-        used = dict.fromkeys([f"n{at}" for at in range(nodes)], 0)
-        for at, name in enumerate(names):
+        used = dict.fromkeys([f"n{i}" for i in range(nodes)], 0)
+        for i, name in enumerate(names):
             if rng.random() < 0.8:
-                await start(sidecar, name, f"n{at % nodes}")
-                used[f"n{at % nodes}"] += 1
+                await start(sidecar, name, f"n{i % nodes}")
+                used[f"n{i % nodes}"] += 1
         places = await placed(sidecar, members)
         answer = await make_room(sidecar, places) if places else {"victims": []}
         need = {node: sum(wants[name] for name, place in places if place == node) for node in used}
@@ -140,17 +140,17 @@ async def cost_and_least_cost(rng):
     Return the cost and the least possible cost: the highest priority of the victims, and their number; None without a placement.
     """
     nodes, per_node = rng.randint(2, 4), rng.randint(1, 3)
-    names = [f"low{at}" for at in range(nodes * per_node)]
-    members = [f"g{at}" for at in range(rng.randint(2, 3))]
+    names = [f"low{i}" for i in range(nodes * per_node)]
+    members = [f"g{i}" for i in range(rng.randint(2, 3))]
     want = rng.randint(1, per_node)
     priorities = {name: rng.choice((0, 1, 2, 2000)) for name in names}
     pods = [pod(name, name, priority=priorities[name]) for name in names]
     claims = [claim(name) for name in names] + [claim(name, want) for name in members]
     async with running(loaded(*fleet(nodes, per_node), *claims, *pods, *(important(name, name) for name in members))) as sidecar:  # fmt: skip
-        evictable = {f"n{at}": [] for at in range(nodes)}
+        evictable = {f"n{i}": [] for i in range(nodes)}
         kept = dict.fromkeys(evictable, 0)
-        for at, name in enumerate(names):
-            node = f"n{at % nodes}"
+        for i, name in enumerate(names):
+            node = f"n{i % nodes}"
             if rng.random() < 0.7:
                 await start(sidecar, name, node)
                 if priorities[name] < 1000:

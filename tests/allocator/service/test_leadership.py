@@ -126,7 +126,7 @@ async def test_a_silent_policy_delays_leadership_for_a_limited_time(caplog):
 
 async def test_leadership_starts_without_claims_for_the_policy_check():
     cluster = LatePolicy()
-    cluster.gone = {f"c-{at}": NotFound("gone") for at in range(100)}
+    cluster.gone = {f"c-{i}": NotFound("gone") for i in range(100)}
     cluster.load([*fleet(1, 1), *map(claim, cluster.gone)])
     async with running(cluster) as sidecar:
         assert sidecar.bridge.lead.leads

@@ -55,7 +55,7 @@ def test_pods_are_retried_in_batches_after_the_debt_is_paid():
     times = Times()
     turns = NamespaceTurns(times)
     question(turns, times, "hog", 10.0)
-    pods = [waiting(f"p{at}", "hog") for at in range(AT_ONCE + 2)]
+    pods = [waiting(f"p{i}", "hog") for i in range(AT_ONCE + 2)]
     honest = waiting("honest", "team")
     assert "take long to evaluate" in turns.reason_to_wait("hog")
     assert turns.next_pods([*pods, honest]) == [honest]
@@ -68,8 +68,8 @@ def test_namespace_debts_take_bounded_memory_and_the_largest_is_kept():
     times = Times()
     turns = NamespaceTurns(times)
     question(turns, times, "hog", 1000 * MAX_DEBT)
-    for at in range(2 * NAMESPACES):
-        question(turns, times, f"n{at}", 2 * FREE)
+    for i in range(2 * NAMESPACES):
+        question(turns, times, f"n{i}", 2 * FREE)
     assert len(turns._paid_at) <= NAMESPACES
     assert turns.seconds_until("hog")
 
@@ -78,14 +78,14 @@ def expensive_claim(name):
     """Return a claim with selectors that take long on any machine: 32, of 3,600 sums each."""
     numbers = str(list(range(60)))
     made = claim(name)
-    words = [f"{numbers}.all(x, {numbers}.all(y, x + y + {at} != -{name[1:]})) && device.driver == '{DRIVER}'" for at in range(32)]  # fmt: skip
+    words = [f"{numbers}.all(x, {numbers}.all(y, x + y + {i} != -{name[1:]})) && device.driver == '{DRIVER}'" for i in range(32)]  # fmt: skip
     made["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": word}} for word in words]
     return made
 
 
 async def test_a_cheap_pod_is_answered_while_expensive_pods_wait():
     """The expensive pods are requeued later."""
-    names = [f"d{at}" for at in range(1, 41)]  # a quick machine answers more of them before they have to wait
+    names = [f"d{i}" for i in range(1, 41)]  # a quick machine answers more of them before they have to wait
     made = [*map(expensive_claim, names), *(pod(name, name) for name in names)]
     for obj in made:
         obj["metadata"]["namespace"] = "hog"
@@ -111,7 +111,7 @@ async def test_an_expensive_pod_does_not_get_the_previous_pods_answer():
     plugin = node("n1", allocatable={"example.com/gpu": "9"})
     asks = {"containers": [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]}
     served = device_class("served", extendedResourceName="example.com/gpu")
-    names = [f"d{at}" for at in range(1, 5)]
+    names = [f"d{i}" for i in range(1, 5)]
     fleet_of_two = [device_class(), served, node("n0"), plugin, gpus("n0", 1), gpus("n1", 1)]
     made = [*map(expensive_claim, names), *(pod(name, name, **asks) for name in names)]
     cluster = loaded(*fleet_of_two, *made, claim("plain"), pod("plain", "plain"))

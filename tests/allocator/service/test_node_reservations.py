@@ -231,15 +231,15 @@ async def test_invalid_tokens_of_one_address_do_not_delay_other_addresses():
     assert (await reviews.account_of("good-known", "10.0.0.9")).name == "good-known"
     server.answers.clear()
     now = 1000.0  # the cached review has expired
-    guesses = [asyncio.create_task(reviews.account_of(f"bad-{at}", "10.0.0.1")) for at in range(100)]
+    guesses = [asyncio.create_task(reviews.account_of(f"bad-{i}", "10.0.0.1")) for i in range(100)]
     await asyncio.sleep(0)
-    valid = [asyncio.create_task(reviews.account_of(f"good-{at}", f"10.0.1.{at}")) for at in range(23)]
+    valid = [asyncio.create_task(reviews.account_of(f"good-{i}", f"10.0.1.{i}")) for i in range(23)]
     known = asyncio.create_task(reviews.account_of("good-known", "10.0.0.1"))
     await asyncio.sleep(0)
     assert server.reviewed[-1] == "good-known", "it does not wait behind new ones"
     server.answers.set()
     async with asyncio.timeout(PATIENCE):
-        assert [account.name for account in await asyncio.gather(*valid)] == [f"good-{at}" for at in range(23)]
+        assert [account.name for account in await asyncio.gather(*valid)] == [f"good-{i}" for i in range(23)]
         assert (await known).name == "good-known"
         results = await asyncio.gather(*guesses, return_exceptions=True)
     assert sum(isinstance(result, TooManyTokens) for result in results) == 84
@@ -248,13 +248,13 @@ async def test_invalid_tokens_of_one_address_do_not_delay_other_addresses():
 async def test_invalid_tokens_of_many_addresses_do_not_delay_another_address():
     server = SlowServer()
     reviews = TokenReviews(server, "", lambda: 0.0)
-    guesses = [asyncio.create_task(reviews.account_of(f"bad-{at}", f"10.0.0.{at % 8}")) for at in range(160)]
+    guesses = [asyncio.create_task(reviews.account_of(f"bad-{i}", f"10.0.0.{i % 8}")) for i in range(160)]
     await asyncio.sleep(0)
-    valid = [asyncio.create_task(reviews.account_of(f"good-{at}", f"10.0.1.{at % 3}")) for at in range(9)]
+    valid = [asyncio.create_task(reviews.account_of(f"good-{i}", f"10.0.1.{i % 3}")) for i in range(9)]
     await asyncio.sleep(0)
     server.answers.set()
     async with asyncio.timeout(PATIENCE):
-        assert [account.name for account in await asyncio.gather(*valid)] == [f"good-{at}" for at in range(9)]
+        assert [account.name for account in await asyncio.gather(*valid)] == [f"good-{i}" for i in range(9)]
         results = await asyncio.gather(*guesses, return_exceptions=True)
     assert sum(isinstance(result, Account) for result in results) == accounts.MAX_WAITING - len(valid)
     assert not reviews._new

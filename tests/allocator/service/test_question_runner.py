@@ -36,7 +36,7 @@ def pod_of(claims):
             "metadata": {"name": "p", "namespace": claims[0].metadata.namespace, "uid": "p"},
             "spec": {
                 "resourceClaims": [
-                    {"name": f"c{at}", "resourceClaimName": claim.metadata.name} for at, claim in enumerate(claims)
+                    {"name": f"c{i}", "resourceClaimName": claim.metadata.name} for i, claim in enumerate(claims)
                 ]
             },
         },
@@ -57,11 +57,11 @@ def test_concurrent_questions_get_the_same_answers_as_sequential_questions():
     differing = []
     for family in FAMILIES:
         for first in range(0, draws(16), 4):
-            questions = [question_of(family, first + at // 2) for at in range(4)]
+            questions = [question_of(family, first + i // 2) for i in range(4)]
             expected = [Decider().outlook(pod, stock) for pod, stock in questions]
             answers = asyncio.run(decided_side_by_side(questions))
             differing += [
-                (family, first, at) for at, (actual, other) in enumerate(zip(answers, expected, strict=True)) if not same(actual, other)
+                (family, first, i) for i, (actual, other) in enumerate(zip(answers, expected, strict=True)) if not same(actual, other)
             ]  # fmt: skip
     assert differing == []
 
@@ -69,8 +69,8 @@ def test_concurrent_questions_get_the_same_answers_as_sequential_questions():
 async def decided_side_by_side(questions):
     runner = runner_of(turn=-1.0)
     running = [
-        asyncio.create_task(runner.answer(f"n{at}", partial(outlook, pod, stock)))
-        for at, (pod, stock) in enumerate(questions)
+        asyncio.create_task(runner.answer(f"n{i}", partial(outlook, pod, stock)))
+        for i, (pod, stock) in enumerate(questions)
     ]
     while not all(task.done() for task in running):
         await asyncio.sleep(0)

@@ -109,7 +109,7 @@ async def test_a_schedulers_extended_resource_claim_counts_once_allocated():
         assert await refusal(sidecar, asking) == ""
         made = claim("made", 2)
         made["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
-        results = [{"request": "r", "driver": DRIVER, "pool": "n0", "device": f"gpu-{at}"} for at in range(2)]
+        results = [{"request": "r", "driver": DRIVER, "pool": "n0", "device": f"gpu-{i}"} for i in range(2)]
         cluster.load([made | {"status": {"allocation": {"devices": {"results": results}}}}])
         await until(lambda: "default/made" in sidecar.bridge.knowledge.stock.claims)
         assert "1 requested, 2 of 1 used; at most 0 can be requested" in await refusal(sidecar, claim("more"))
@@ -179,13 +179,13 @@ def made_for(stored, name="made", **how):
 async def test_pods_older_than_their_template_do_not_exceed_the_quota():
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
-        pods = [using(f"p{at}", "late") for at in range(5)]
+        pods = [using(f"p{i}", "late") for i in range(5)]
         for waiting in pods:
             assert await refusal(sidecar, waiting) == ""
         cluster.load([*pods, template_of("late")])
         await until(lambda: pending_devices(sidecar) == 5)
-        stored = [await sidecar.pod(f"p{at}") for at in range(5)]
-        refusals = [await refusal(sidecar, made_for(owner, f"c{at}", count=1)) for at, owner in enumerate(stored)]
+        stored = [await sidecar.pod(f"p{i}") for i in range(5)]
+        refusals = [await refusal(sidecar, made_for(owner, f"c{i}", count=1)) for i, owner in enumerate(stored)]
     assert refusals[:2] == ["", ""]
     assert all("1 requested, 2 of 2 used" in refusal for refusal in refusals[2:])
 
@@ -225,6 +225,6 @@ async def test_claims_with_a_forged_owner_do_not_exceed_the_quota():
         await until(lambda: sidecar.bridge.knowledge.pod("default", "p") is not None)
         stored = await sidecar.pod("p")
         nobody = {"metadata": {"name": "nobody", "uid": "no-such-pod"}}
-        refusals = [await refusal(sidecar, made_for(owner, f"c{at}", count=1)) for at, owner in enumerate((stored, stored, stored, nobody))]  # fmt: skip
+        refusals = [await refusal(sidecar, made_for(owner, f"c{i}", count=1)) for i, owner in enumerate((stored, stored, stored, nobody))]  # fmt: skip
         assert refusals[:2] == ["", ""]
         assert all("1 requested, 2 of 2 used" in refusal for refusal in refusals[2:])

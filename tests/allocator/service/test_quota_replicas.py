@@ -95,10 +95,10 @@ async def test_concurrent_reviews_on_two_replicas_never_exceed_the_quota():
         await until(lambda: two.service.election.holders_notes)
         sidecar.service._admission.pending._remembered = math.inf  # no admission expires on a busy machine
         doors = [sidecar, two] * 100
-        refusals = await asyncio.gather(*(refusal(door, using(f"p{at}", "one")) for at, door in enumerate(doors)))
+        refusals = await asyncio.gather(*(refusal(door, using(f"p{i}", "one")) for i, door in enumerate(doors)))
         assert refusals.count("") == 37
         assert len({words for words in refusals if words}) == 1
-        again = await asyncio.gather(*(refusal(door, using(f"p{at}", "one")) for at, door in enumerate(doors)))
+        again = await asyncio.gather(*(refusal(door, using(f"p{i}", "one")) for i, door in enumerate(doors)))
         assert [bool(words) for words in again] == [bool(words) for words in refusals]
 
 

@@ -53,12 +53,12 @@ async def test_a_raised_quota_requeues_refused_pods():
 
 
 async def test_concurrent_reservations_never_exceed_the_quota():
-    names = [f"p{at}" for at in range(200)]
+    names = [f"p{i}" for i in range(200)]
     things = [thing for name in names for thing in (claim(name), pod(name, name))]
     nodes = 50
     cluster = loaded(*fleet(nodes, 4), quota_of(gpu__devices=37), *things)
     async with running(cluster) as sidecar:
-        placements = [sidecar.place(name, f"n{at % nodes}") for at, name in enumerate(names)]
+        placements = [sidecar.place(name, f"n{i % nodes}") for i, name in enumerate(names)]
         done = await asyncio.gather(*placements)
         assert sorted({status for status, _ in done}) == [200, 409]
         assert sum(status == 200 for status, _ in done) == 37

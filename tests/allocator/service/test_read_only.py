@@ -148,9 +148,9 @@ async def test_an_event_with_a_failed_write_is_written_again():
 
 async def test_explanations_for_many_pods_are_written_in_batches():
     recorder = Recorder()
-    stock = full(*(sidecar.claim(f"c{at}") for at in range(40)))
-    for at in range(40):
-        recorder.explanations.see(None, typed_pod(f"p{at}", f"c{at}"))
+    stock = full(*(sidecar.claim(f"c{i}") for i in range(40)))
+    for i in range(40):
+        recorder.explanations.see(None, typed_pod(f"p{i}", f"c{i}"))
     rounds = [await recorder.after(GRACE, stock) for _ in range(4)]
     assert [len(batch) for batch in rounds] == [MAX_EVENTS, MAX_EVENTS, 40 - 2 * MAX_EVENTS, 0]
     assert len({name for batch in rounds for name, _ in batch}) == 40

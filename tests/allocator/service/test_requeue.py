@@ -137,7 +137,7 @@ async def test_a_claim_with_refused_writes_does_not_block_other_requeues(monkeyp
     async with running(cluster) as sidecar:
         requeue, counted = await requeue_of(sidecar, patience=0.0, backoff=Backoff(least=0.01))
         written = len(cluster.writes)
-        cluster.faults |= {written + at: Invalid("spec: field is immutable") for at in range(1, refusals + 1)}
+        cluster.faults |= {written + i: Invalid("spec: field is immutable") for i in range(1, refusals + 1)}
         run = asyncio.create_task(requeue.run())
         await asyncio.sleep(0)  # the requeue listens from now on
         sidecar.bridge.pods.waiting.requeue(

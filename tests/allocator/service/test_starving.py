@@ -65,15 +65,15 @@ async def until_kept(sidecar, name):
 async def with_starved_pod(cluster, names, nodes=1):
     """Run small pods on all devices, and keep a node for the starved pod `big`."""
     async with starving_at_once(cluster) as sidecar:
-        for at, name in enumerate(names):
-            await start(sidecar, name, f"n{at % nodes}")
+        for i, name in enumerate(names):
+            await start(sidecar, name, f"n{i % nodes}")
         assert not await try_to_place(sidecar, "big")
         await until_kept(sidecar, "big")
         yield sidecar
 
 
 def crowded(nodes, each, want):
-    names = [f"s{at}" for at in range(nodes * each)]
+    names = [f"s{i}" for i in range(nodes * each)]
     pods = [pod("big", "big"), *(pod(name, name) for name in names)]
     return loaded(*fleet(nodes, each), claim("big", want), *map(claim, names), *pods), names
 
@@ -191,13 +191,13 @@ async def test_a_kept_node_is_released_once_the_pod_cannot_fit():
 
 async def test_one_starved_pod_at_a_time_keeps_a_node(monkeypatch):
     """A pod whose turn has ended is not the next one either, so that one tenant cannot keep the whole fleet."""
-    names = [f"s{at}" for at in range(4)]
-    bigs = [f"big{at}" for at in range(5)]
+    names = [f"s{i}" for i in range(4)]
+    bigs = [f"big{i}" for i in range(5)]
     pods = [pod(name, name) for name in (*names, *bigs)]
     cluster = loaded(*fleet(2, 2), *map(claim, names), *(claim(name, 2) for name in bigs), *pods)
     async with starving_at_once(cluster) as sidecar:
-        for at, name in enumerate(names):
-            await start(sidecar, name, f"n{at % 2}")
+        for i, name in enumerate(names):
+            await start(sidecar, name, f"n{i % 2}")
         for name in bigs:
             assert not await try_to_place(sidecar, name)
         await until_kept(sidecar, "big0")
@@ -211,12 +211,12 @@ async def test_one_starved_pod_at_a_time_keeps_a_node(monkeypatch):
 
 @pytest.mark.parametrize("ended", [False, True], ids=["nothing ended", "one ended"])
 async def test_a_kept_node_without_progress_passes_to_another_starved_pod(ended, monkeypatch):
-    names, bigs = [f"s{at}" for at in range(4)], ["big0", "big1"]
+    names, bigs = [f"s{i}" for i in range(4)], ["big0", "big1"]
     pods = [pod(name, name) for name in (*names, *bigs)]
     cluster = loaded(*fleet(2, 2), *map(claim, names), *(claim(name, 2) for name in bigs), *pods)
     async with starving_at_once(cluster) as sidecar:
-        for at, name in enumerate(names):
-            await start(sidecar, name, f"n{at % 2}")
+        for i, name in enumerate(names):
+            await start(sidecar, name, f"n{i % 2}")
         held, later = sidecar.bridge.pods.nominations, 0.0
         now = held._clock
         monkeypatch.setattr(held, "_clock", lambda: now() + later)

@@ -27,18 +27,18 @@ def pods(size):
     """Yield pods of about `size` bytes that are the most expensive to decode or to decide."""
     yield pod("p", containers=[{}] * (size // 4))
     yield pod("p", resourceClaims=[{"name": "c", "resourceClaimName": "a"}] * (size // 50))
-    yield pod("p", containers=[{"name": "c", "resources": {"requests": {f"example.com/g{at}": "9" * 20 + "E9999" for at in range(size // 60)}}}])  # fmt: skip
-    yield pod("p") | {"metadata": {"name": "p", "namespace": "default", "uid": "u", "labels": {f"a{at}": "x" * 9 for at in range(size // 20)}}}  # fmt: skip
+    yield pod("p", containers=[{"name": "c", "resources": {"requests": {f"example.com/g{i}": "9" * 20 + "E9999" for i in range(size // 60)}}}])  # fmt: skip
+    yield pod("p") | {"metadata": {"name": "p", "namespace": "default", "uid": "u", "labels": {f"a{i}": "x" * 9 for i in range(size // 20)}}}  # fmt: skip
 
 
 def claims(size):
     for requests in (
-        [{"name": f"r{at}", "exactly": exactly()} for at in range(size // 80)],
-        [{"name": f"r{at}", "exactly": exactly(selectors=[{"cel": {"expression": f"device.driver.matches('{SLOW_PATTERNS[at % 4]}')"}}])} for at in range(size // 5_000 + 1)],
-        [{"name": f"r{at}", "firstAvailable": [{"name": f"s{sub}", **exactly(count=32)} for sub in range(8)]} for at in range(size // 800 + 1)],
+        [{"name": f"r{i}", "exactly": exactly()} for i in range(size // 80)],
+        [{"name": f"r{i}", "exactly": exactly(selectors=[{"cel": {"expression": f"device.driver.matches('{SLOW_PATTERNS[i % 4]}')"}}])} for i in range(size // 5_000 + 1)],
+        [{"name": f"r{i}", "firstAvailable": [{"name": f"s{sub}", **exactly(count=32)} for sub in range(8)]} for i in range(size // 800 + 1)],
     ):  # fmt: skip
         yield claim("x") | {"spec": {"devices": {"requests": requests}}}
-    constraints = [{"matchAttribute": f"a.b/c{at}"} for at in range(size // 40)]
+    constraints = [{"matchAttribute": f"a.b/c{i}"} for i in range(size // 40)]
     yield claim("x") | {"spec": {"devices": {"requests": [{"name": "r", "exactly": exactly()}], "constraints": constraints}}}  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def to_plugin(size):
 
 def to_extender(size):
     yield from ({"Pod": body, "NodeNames": ["n0"]} for body in pods(size))
-    yield {"Pod": pod("p"), "NodeNames": [f"n{at}" for at in range(size // 9)]}
+    yield {"Pod": pod("p"), "NodeNames": [f"n{i}" for i in range(size // 9)]}
 
 
 def reviews(size):
@@ -89,7 +89,7 @@ async def test_no_request_body_blocks_the_loop(path):
 
 @LIMIT
 async def test_queries_over_a_large_fleet_do_not_block_the_loop():
-    cluster = await asyncio.to_thread(lambda: loaded(*fleet(1, 1), *(node(f"m{at}") for at in range(3_000))))
+    cluster = await asyncio.to_thread(lambda: loaded(*fleet(1, 1), *(node(f"m{i}") for i in range(3_000))))
     async with running(cluster) as one:
         for path in ("claims", "drift", "server", "quota"):
             assert (await one.ask(f"/api/v1/{path}"))[0] == 200

@@ -69,9 +69,7 @@ def test_pods_without_a_moving_controller_leave_with_their_node():
 
 
 def test_nodes_that_are_added_are_idle_and_healthy_copies():
-    here = scene(
-        TWO, held_by("a", "n0", "gpu-0"), more=[pending_pod(f"w{at}", templates=["single"]) for at in range(5)]
-    )
+    here = scene(TWO, held_by("a", "n0", "gpu-0"), more=[pending_pod(f"w{i}", templates=["single"]) for i in range(5)])
     sick = here.stock.nodes["n0"]
     taints = (Taint(key="node.kubernetes.io/not-ready", effect="NoExecute"), Taint(key="gpu", effect="NoSchedule"))
     labels = {"kubernetes.io/hostname": "n0", "rack": "r"}
@@ -92,7 +90,7 @@ def test_nodes_that_are_added_are_idle_and_healthy_copies():
 
 
 def test_each_copied_node_has_its_own_pools():
-    here = scene(TWO, more=[pending_pod(f"w{at}", templates=["pair"]) for at in range(3)])
+    here = scene(TWO, more=[pending_pod(f"w{i}", templates=["pair"]) for i in range(3)])
     here = replace(here, templates=(typed(claim_template("pair", exactly("gpu", count=2))),))
     simulated = run(with_more_nodes(here, "n1", 2))
     assert {pod.node for pod in simulated.pods} == {"n1", "n1-1", "n1-2"}

@@ -15,11 +15,11 @@ def ask(strategy):
 
 def stale(strategy):
     """Place pods; return the nodes whose cached answer differs from a new answer."""
-    stock = fleet({f"n{at}": (gpu("gpu-0", root="r0"), gpu("gpu-1", root=f"r{at}")) for at in range(3)})
+    stock = fleet({f"n{i}": (gpu("gpu-0", root="r0"), gpu("gpu-1", root=f"r{i}")) for i in range(3)})
     placements = Placements(stock, ask(strategy))
     wrong = []
-    for at in range(6):
-        wanted = claim(f"c{at}", exactly("gpu"))
+    for i in range(6):
+        wanted = claim(f"c{i}", exactly("gpu"))
         cached = {
             node: (placement.answer.verdict, placement.score)
             for node, placement in placements.answers([wanted]).items()

@@ -202,7 +202,7 @@ def test_a_pod_with_an_extended_claim_has_its_devices():
     """Without the pod's status the simulation would search for two more devices."""
     spec = {"extendedResourceName": "example.com/gpu", "selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}  # fmt: skip
     results = [
-        {"request": "container-0-request-0", "driver": DRIVER, "pool": "n1", "device": f"gpu-{at}"} for at in range(2)
+        {"request": "container-0-request-0", "driver": DRIVER, "pool": "n1", "device": f"gpu-{i}"} for i in range(2)
     ]
     on_n1 = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
     status = {"allocation": {"devices": {"results": results}, "nodeSelector": on_n1}}
@@ -290,7 +290,7 @@ def identified(pod):
 def crowded(*priorities, **wanted):
     """Simulate a new pod on two nodes of two GPUs, where pods of these priorities hold one GPU each."""
     places = [("n0", "gpu-0"), ("n0", "gpu-1"), ("n1", "gpu-0"), ("n1", "gpu-1")][: len(priorities)]
-    names = [f"p{at}" for at in range(len(priorities))]
+    names = [f"p{i}" for i in range(len(priorities))]
     claims = [held_by(name, *place) for name, place in zip(names, places, strict=True)]
     runners = [
         identified(
@@ -331,7 +331,7 @@ def test_preemption_also_frees_enough_cpu_for_the_pod():
 
 def test_a_quota_counts_allocations_of_the_same_simulation():
     """Claims count one after the other, as for reservations of the bridge."""
-    stock = fleet({"n0": [gpu(f"gpu-{at}") for at in range(5)]})
+    stock = fleet({"n0": [gpu(f"gpu-{i}") for i in range(5)]})
     hard = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"gpu/devices": 3}}}
     wanted = [claim("a", exactly("gpu", count=2)), claim("b", exactly("gpu", count=2)), claim("c", exactly("gpu"))]
     pods = [pending_pod(f"p-{wanted_claim.metadata.name}", wanted_claim.metadata.name) for wanted_claim in wanted]

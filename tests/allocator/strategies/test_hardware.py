@@ -38,7 +38,7 @@ def pool(*devices, sets=()):
 
 
 def counter_set(name, size=4):
-    return CounterSet(name=name, counters={f"slot-{at}": Counter(value=parse("1")) for at in range(size)})
+    return CounterSet(name=name, counters={f"slot-{i}": Counter(value=parse("1")) for i in range(size)})
 
 
 QUARTERS = pool(

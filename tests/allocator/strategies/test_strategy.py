@@ -132,13 +132,13 @@ def test_least_fragmentation_gives_a_small_request_the_small_gpu():
 
 
 def test_least_fragmentation_takes_the_gpu_of_a_broken_domain():
-    roots = tuple(gpu(f"gpu-{at}", root=f"r{at // 2}") for at in range(4))
+    roots = tuple(gpu(f"gpu-{i}", root=f"r{i // 2}") for i in range(4))
     stock = fleet({"n0": roots}, taken("n0", "gpu-3"))
     assert devices(ask(stock, claim("a", exactly("gpu")), strategy="least-fragmentation")) == ["gpu-2"]
 
 
 def test_topology_takes_devices_of_one_pcie_root():
-    roots = tuple(gpu(f"gpu-{at}", root=f"r{at % 2}") for at in range(4))
+    roots = tuple(gpu(f"gpu-{i}", root=f"r{i % 2}") for i in range(4))
     assert devices(ask(fleet({"n0": roots}), claim("a", exactly("gpu", count=2)), strategy="first-fit")) == [
         "gpu-0",
         "gpu-1",
@@ -150,7 +150,7 @@ def test_topology_takes_devices_of_one_pcie_root():
 
 
 def test_topology_is_a_preference_only():
-    roots = tuple(gpu(f"gpu-{at}", root=f"r{at}") for at in range(2))
+    roots = tuple(gpu(f"gpu-{i}", root=f"r{i}") for i in range(2))
     assert len(devices(ask(fleet({"n0": roots}), claim("a", exactly("gpu", count=2)), strategy="topology"))) == 2
 
 
@@ -263,8 +263,8 @@ def test_a_strategy_stops_when_its_steps_are_spent():
 def test_chosen_devices_are_load_for_the_next_claim():
     stock = fleet({"n0": (shared("gpu-0", "80Gi"), shared("gpu-1", "80Gi"))})
     got = []
-    for at in range(4):
-        wanted = claim(f"c{at}", exactly("gpu", memory="40Gi"))
+    for i in range(4):
+        wanted = claim(f"c{i}", exactly("gpu", memory="40Gi"))
         chosen = ask(stock, wanted, strategy="LowLoadFirst")
         got += devices(chosen)
         stock = stock.with_object(allocated(wanted, chosen.answer))

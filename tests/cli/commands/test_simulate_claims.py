@@ -160,7 +160,7 @@ def test_every_node_has_an_answer_by_name(tmp_path):
 
 
 def test_nodes_with_the_same_refusal_are_grouped(tmp_path):
-    nodes = [f"n{at}" for at in range(5)]
+    nodes = [f"n{i}" for i in range(5)]
     objects = [*map(node, nodes), *(node_slice(name, gpu("gpu-0")) for name in nodes), class_of("gpu")]
     objects.append(claim("a", exactly("gpu", count=2)))
     result = run("simulate", "--claims", "-f", manifest(tmp_path / "all.yaml", *objects))
@@ -185,9 +185,9 @@ def test_an_error_of_the_in_tree_allocator_exits_with_2(tmp_path, broken, named)
 
 def test_an_exhausted_budget_exits_with_3(tmp_path):
     # Eight devices to fill exactly with 31 sizes: no solver does that in a millisecond.
-    sizes = [97 + 13 * at + at * at for at in range(31)]
-    bins = [shared(f"gpu-{at}", f"{-(-sum(sizes) // 8)}Mi") for at in range(8)]
-    wanted = claim("a", *(exactly("gpu", name=f"r{at:02}", memory=f"{size}Mi") for at, size in enumerate(sizes)))
+    sizes = [97 + 13 * i + i * i for i in range(31)]
+    bins = [shared(f"gpu-{i}", f"{-(-sum(sizes) // 8)}Mi") for i in range(8)]
+    wanted = claim("a", *(exactly("gpu", name=f"r{i:02}", memory=f"{size}Mi") for i, size in enumerate(sizes)))
     fleet = manifest(tmp_path / "all.yaml", node("n0"), node_slice("n0", *bins), class_of("gpu"), wanted)
     code, answer = on_node("-f", fleet, "--node", "n0", "--budget-ms", "1")
     assert (code, answer["verdict"]) == (3, "undecided")
@@ -277,7 +277,7 @@ def test_a_strategy_lists_the_best_node_first_with_its_score(tmp_path):
 
 
 def test_a_large_fleet_is_not_listed_node_by_node(tmp_path):
-    nodes = [f"n{at:03}" for at in range(40)]
+    nodes = [f"n{i:03}" for i in range(40)]
     objects = [
         *map(node, nodes),
         *(node_slice(name, gpu("gpu-0")) for name in nodes),

@@ -55,8 +55,8 @@ def test_each_obstacle_is_named_with_its_object():
 def test_the_queues_of_a_namespace_are_one_obstacle():
     labels = [{"kueue.x-k8s.io/queue-name": queue} for queue in ("fast", "slow", "slow")]
     jobs = [
-        workload_object("Job", f"j{at}", HAMI, version="batch/v1", labels=job_labels)
-        for at, job_labels in enumerate(labels)
+        workload_object("Job", f"j{i}", HAMI, version="batch/v1", labels=job_labels)
+        for i, job_labels in enumerate(labels)
     ]
     [queues] = [obstacle for obstacle in survey_of(*jobs).obstacles if obstacle.code == "S014"]
     assert queues.object == "LocalQueue/a/fast, a/slow"

@@ -84,7 +84,7 @@ def test_neighbours_that_could_join_agree_with_the_matrix():
     files = modes("classes", "groups")
     [pool] = judged(*example("classes", "groups"))
     rows = msgspec.to_builtins(pool)["rows"]
-    for at, row in enumerate(rows):
+    for i, row in enumerate(rows):
         mine = row["devices"][0]
         code, answer = run_json("explain", "device", f"gpu-node/{mine}", *files)
         assert code == 0
@@ -94,7 +94,7 @@ def test_neighbours_that_could_join_agree_with_the_matrix():
             if name == mine:
                 continue
             cell = row["cells"][column]
-            assert neighbours[name]["usableTogether"] == (cell["stage"] is None), (at, column)
+            assert neighbours[name]["usableTogether"] == (cell["stage"] is None), (i, column)
             assert neighbours[name]["text"] == cell["text"]
             assert neighbours[name]["freeDevices"] > 0
 

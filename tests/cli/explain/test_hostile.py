@@ -57,9 +57,9 @@ def places(value, path=()):
             yield (*path, name)
             yield from places(inner, (*path, name))
     elif isinstance(value, list):
-        for at, inner in enumerate(value):
-            yield (*path, at)
-            yield from places(inner, (*path, at))
+        for i, inner in enumerate(value):
+            yield (*path, i)
+            yield from places(inner, (*path, i))
 
 
 def changed(obj, path, value):

@@ -132,9 +132,9 @@ def test_names_are_printed_without_control_characters(tmp_path):
 
 def test_text_names_a_few_of_many_nodes(tmp_path):
     objects = [*fleet(300, 2)]
-    for at in range(300):
-        objects += [held(f"c{at}-{number}", f"p{at}", on=f"n{at}/gpu-{number}") for number in range(2)]
-        objects.append(phased(pod(f"p{at}", nodeName=f"n{at}"), "Running"))
+    for i in range(300):
+        objects += [held(f"c{i}-{number}", f"p{i}", on=f"n{i}/gpu-{number}") for number in range(2)]
+        objects.append(phased(pod(f"p{i}", nodeName=f"n{i}"), "Running"))
     done = explain(tmp_path, "pod w", *objects, claim("w", 2), pod("w", "w"))
     assert done.exit_code == 0
     assert len(done.stdout.splitlines()) < 40

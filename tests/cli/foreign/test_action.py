@@ -112,7 +112,7 @@ def test_text_quoted_from_the_workspace_is_not_a_workflow_command(workspace, pyt
     (workspace / "named.yaml").write_text(BAD.replace("DeviceClass", '"::set-output name=a::b\\n::add-mask::c"'))
     done = act(workspace, python, paths=".")
     assert done.returncode == 2
-    stopped, resumed = [at for at, line in enumerate(done.stdout.splitlines()) if re.search(r"[0-9a-f]{32}", line)]
+    stopped, resumed = [i for i, line in enumerate(done.stdout.splitlines()) if re.search(r"[0-9a-f]{32}", line)]
     lines = done.stdout.splitlines()
     token = lines[stopped].removeprefix("::stop-commands::")
     assert lines[resumed] == f"::{token}::"
@@ -161,7 +161,7 @@ def test_no_file_name_forges_a_line_of_the_log(workspace, python, text):
     assert done.returncode in {1, 2}
     assert done.stderr == ""
     lines = re.split(r"\r\n|[\n\r\x0b\x0c\x85\u2028]", done.stdout)
-    stopped, resumed = [at for at, line in enumerate(lines) if re.search(r"[0-9a-f]{32}", line)]
+    stopped, resumed = [i for i, line in enumerate(lines) if re.search(r"[0-9a-f]{32}", line)]
     obeyed = lines[:stopped] + lines[resumed + 1 :]
     assert all(
         re.match(r"::error (file=[^:,]+,line=\d+,col=\d+,)?title=([A-Z]\d+|unreadable)::", line)

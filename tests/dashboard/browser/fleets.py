@@ -39,18 +39,18 @@ def example():
 def large(nodes=5_000, each=8, holders=2_000, waiting=500):
     """A fleet in zones with some held devices, and pods that request more devices than a node has."""
     objects = fleet(nodes, each)
-    for at, obj in enumerate(obj for obj in objects if obj["kind"] == "Node"):
-        obj["metadata"]["labels"] = {"topology.kubernetes.io/zone": f"zone-{at % 12}"}
-    for at in range(holders):
-        name = f"job-{at}"
+    for i, obj in enumerate(obj for obj in objects if obj["kind"] == "Node"):
+        obj["metadata"]["labels"] = {"topology.kubernetes.io/zone": f"zone-{i % 12}"}
+    for i in range(holders):
+        name = f"job-{i}"
         for obj in (
-            held(name, name, on=f"n{at}/gpu-{at % each}"),
-            phased(pod(name, name, nodeName=f"n{at}"), "Running"),
+            held(name, name, on=f"n{i}/gpu-{i % each}"),
+            phased(pod(name, name, nodeName=f"n{i}"), "Running"),
         ):
-            obj["metadata"]["namespace"] = f"team-{at % 20}"
+            obj["metadata"]["namespace"] = f"team-{i % 20}"
             objects.append(obj)
-    for at in range(waiting):
-        objects += [claim(f"wants-{at}", count=each + 1), pod(f"wants-{at}", f"wants-{at}")]
+    for i in range(waiting):
+        objects += [claim(f"wants-{i}", count=each + 1), pod(f"wants-{i}", f"wants-{i}")]
     return [*objects, QUOTA]
 
 
@@ -63,19 +63,19 @@ def hostile(waiting=10_000):
     """Markup in every text that a tenant writes, names of 63 letters, and 10,000 waiting pods."""
     words = {"labels": {MARKUP: MARKUP}, "annotations": {MARKUP: MARKUP}}
     objects = [device_class(selectors=[{"cel": {"expression": f"device.driver == '{DRIVER}' || '{MARKUP}' == ''"}}])]
-    objects += [node(f"{LONG[:62]}{at}") for at in range(3)] + [gpus(f"{LONG[:62]}{at}", 8) for at in range(3)]
+    objects += [node(f"{LONG[:62]}{i}") for i in range(3)] + [gpus(f"{LONG[:62]}{i}", 8) for i in range(3)]
     objects += [
         held(LONG, LONG, on=f"{LONG[:62]}0/gpu-0"),
         phased(pod(LONG, LONG, nodeName=f"{LONG[:62]}0"), "Running"),
     ]
     objects += [QUOTA | {"metadata": {"name": LONG, "namespace": LONG}}]
-    for at in range(waiting):
-        name = f"{LONG[:55]}-{at}"
+    for i in range(waiting):
+        name = f"{LONG[:55]}-{i}"
         condition = {
             "type": "PodScheduled",
             "status": "False",
             "reason": MARKUP,
-            "message": f"{MARKUP} {LONG} {at % 7}",
+            "message": f"{MARKUP} {LONG} {i % 7}",
         }
         obj = phased(pod(name, "gone"), "Pending", conditions=[condition], message=MARKUP)
         obj["spec"]["containers"][0] |= {"name": MARKUP, "image": MARKUP}

@@ -29,21 +29,21 @@ def test_a_written_checkpoint_is_read_back():
 
 
 def test_a_checkpoint_with_a_missing_byte_is_refused():
-    for at in range(len(WHOLE)):
+    for i in range(len(WHOLE)):
         with pytest.raises(BrokenCheckpoint):
-            decode(WHOLE[:at] + WHOLE[at + 1 :])
+            decode(WHOLE[:i] + WHOLE[i + 1 :])
         with pytest.raises(BrokenCheckpoint, match=r"does not begin|bytes, but"):
-            decode(WHOLE[:at])
+            decode(WHOLE[:i])
 
 
 def test_a_checkpoint_with_a_changed_or_additional_byte_is_refused():
-    for at in range(len(WHOLE)):
+    for i in range(len(WHOLE)):
         changed = bytearray(WHOLE)
-        changed[at] ^= 1
+        changed[i] ^= 1
         with pytest.raises(BrokenCheckpoint):
             decode(bytes(changed))
         with pytest.raises(BrokenCheckpoint):
-            decode(WHOLE[:at] + b"0" + WHOLE[at:])
+            decode(WHOLE[:i] + b"0" + WHOLE[i:])
     with pytest.raises(BrokenCheckpoint):
         decode(WHOLE + b"\n")
 
