@@ -69,7 +69,7 @@ def built(name: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not program.exists():
             fresh = home / f"{name}.{os.getpid()}"
-            done = subprocess.run(
+            result = subprocess.run(
                 [
                     "go",
                     "build",
@@ -85,8 +85,8 @@ def built(name: str) -> Path:
                 text=True,
                 check=False,
             )
-            if done.returncode:
-                raise OracleError(f"go build of the referee {name} failed:\n{done.stderr}")
+            if result.returncode:
+                raise OracleError(f"go build of the referee {name} failed:\n{result.stderr}")
             fresh.rename(program)
     return program
 

@@ -84,17 +84,17 @@ def test_every_selector_matches_only_pods_of_our_components():
 
 
 def test_an_installation_without_an_image_is_refused(capsys):
-    done = CliRunner().invoke(command, [])
-    assert done.exit_code == 2
-    assert "--image" in done.output
+    result = CliRunner().invoke(command, [])
+    assert result.exit_code == 2
+    assert "--image" in result.output
 
 
 def test_mode_off_selects_only_namespaces_that_name_a_mode(tmp_path):
     config = tmp_path / "c.yaml"
     config.write_text('apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: "off"\n')
-    done = CliRunner().invoke(command, ["--only=webhooks", f"--config={config}"])
+    result = CliRunner().invoke(command, ["--only=webhooks", f"--config={config}"])
     chosen = {"key": MODE_LABEL, "operator": "In", "values": ["observe", "warn", "enforce"]}
-    for made in manifests.parse(done.stdout):
+    for made in manifests.parse(result.stdout):
         for webhook in made.object["webhooks"]:
             assert chosen in webhook["namespaceSelector"]["matchExpressions"]
 
@@ -116,17 +116,17 @@ def test_an_installation_without_a_mode_starts_in_observe(tmp_path, text):
     config = tmp_path / "c.yaml"
     config.write_bytes(text.encode())
     before = manifests.parse(text)[0].object
-    done = run("manifests", "--only", "rest", "--image", "x", "--config", config)
-    assert done.exit_code == 0, done.stderr
+    result = run("manifests", "--only", "rest", "--image", "x", "--config", config)
+    assert result.exit_code == 0, result.stderr
     [installed] = [
         document.object["data"]["drawbridge.yaml"]
-        for document in manifests.parse(done.stdout)
+        for document in manifests.parse(result.stdout)
         if (document.object["kind"], document.object["metadata"]["name"]) == ("ConfigMap", "drawbridge")
     ]
     assert manifests.parse(installed)[0].object == before | {"mode": "observe"}
     assert "# ours" not in text or "# ours\ncanary: 50  # percent\n" in installed
-    done = run("manifests", "--helm", tmp_path / "chart", "--config", config)
-    assert done.exit_code == 0, done.stderr
+    result = run("manifests", "--helm", tmp_path / "chart", "--config", config)
+    assert result.exit_code == 0, result.stderr
     assert manifests.read([tmp_path / "chart/objects/configuration.yaml"])[0].object["mode"] == "observe"
 
 
@@ -134,8 +134,8 @@ def test_an_installation_without_a_mode_starts_in_observe(tmp_path, text):
 def test_a_mode_in_the_configuration_is_installed_unchanged(tmp_path, mode):
     config = tmp_path / "c.yaml"
     config.write_text(f"{HEAD}mode: {mode}  # ours\n")
-    done = run("manifests", "--only", "rest", "--image", "x", "--config", config)
-    assert f"mode: {mode}  # ours" in done.stdout
+    result = run("manifests", "--only", "rest", "--image", "x", "--config", config)
+    assert f"mode: {mode}  # ours" in result.stdout
 
 
 def test_the_base_names_an_image_that_cannot_be_pulled():

@@ -94,8 +94,8 @@ def test_each_deployment_has_its_image_from_the_command():
 
 
 def test_apart_without_bridge_is_a_usage_error():
-    done = run("manifests", "--image", IMAGES[0], "--apart")
-    assert done.exit_code == 2
-    assert "add --bridge" in done.stderr
+    result = run("manifests", "--image", IMAGES[0], "--apart")
+    assert result.exit_code == 2
+    assert "add --bridge" in result.stderr
     enabled = run("manifests", "--image", IMAGES[0], "--bridge", "--apart", "--scheduler-image", IMAGES[1])
     assert "name: drawbridge-scheduler" in enabled.stdout

@@ -53,9 +53,9 @@ def test_the_bridge_is_off_by_default():
 
 
 def test_a_bridge_without_a_scheduler_image_is_a_usage_error():
-    done = run("manifests", "--image", IMAGES[0], "--bridge")
-    assert done.exit_code == 2
-    assert "--scheduler-image" in done.stderr
+    result = run("manifests", "--image", IMAGES[0], "--bridge")
+    assert result.exit_code == 2
+    assert "--scheduler-image" in result.stderr
 
 
 def test_the_scheduler_calls_the_allocators_port_with_dynamic_resources_disabled():
@@ -159,9 +159,9 @@ def test_no_container_of_the_bridge_can_gain_privileges():
     ],
 )
 def test_an_allocator_with_no_or_unprotected_addresses_does_not_start(options, words):
-    done = run("allocator", *options)
-    assert done.exit_code == 2
-    assert words in done.stderr
+    result = run("allocator", *options)
+    assert result.exit_code == 2
+    assert words in result.stderr
 
 
 def test_an_allocator_reports_the_address_that_is_in_use(tmp_path):
@@ -175,7 +175,7 @@ def test_an_allocator_reports_the_address_that_is_in_use(tmp_path):
         answered.bind(str(path))
         answered.listen()
         for place, words in ((f"--extender={port}", port.replace(":", "', ")), (f"--plugin=unix:{path}", str(path))):
-            done = run("allocator", place, "--metrics-listen=127.0.0.1:0", f"--kubeconfig={kubeconfig}")
-            assert done.exit_code == 3
-            assert words in done.stderr
-            assert "stop the process that uses this address, or choose another one" in done.stderr
+            result = run("allocator", place, "--metrics-listen=127.0.0.1:0", f"--kubeconfig={kubeconfig}")
+            assert result.exit_code == 3
+            assert words in result.stderr
+            assert "stop the process that uses this address, or choose another one" in result.stderr

@@ -14,10 +14,10 @@ bridge:
 
 
 def printed(*options):
-    done = run("manifests", "--image", "registry.example/drawbridge:1", *options)
-    assert done.exit_code == 0, done.stderr
+    result = run("manifests", "--image", "registry.example/drawbridge:1", *options)
+    assert result.exit_code == 0, result.stderr
     return {
-        (o["kind"], o["metadata"]["name"]): o for o in (document.object for document in manifests.parse(done.stdout))
+        (o["kind"], o["metadata"]["name"]): o for o in (document.object for document in manifests.parse(result.stdout))
     }
 
 

@@ -82,10 +82,10 @@ def ran(tmp_path, files, *options):
         "asyncio_mode=auto",
         *LIGHT,
     ]
-    done = subprocess.run(
+    result = subprocess.run(
         [*command, *options, str(tmp_path)], capture_output=True, text=True, check=False, cwd=runs.ROOT
     )
-    return done.stdout + done.stderr
+    return result.stdout + result.stderr
 
 
 def test_hanging_tests_fail_by_name_and_the_others_run(tmp_path):

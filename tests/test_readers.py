@@ -61,9 +61,9 @@ def command(*args, name="file.yaml"):
         file.write_bytes(text)
         pod = folder / "pod.json"
         pod.write_text(json.dumps(POD))
-        done = run(*(arg.format(file=file, pod=pod, folder=folder) for arg in args))
-        assert done.exception is None or isinstance(done.exception, SystemExit), "".join(traceback.format_exception(done.exception))  # fmt: skip
-        assert "this is a bug" not in done.output, done.output
+        result = run(*(arg.format(file=file, pod=pod, folder=folder) for arg in args))
+        assert result.exception is None or isinstance(result.exception, SystemExit), "".join(traceback.format_exception(result.exception))  # fmt: skip
+        assert "this is a bug" not in result.output, result.output
 
     return read
 

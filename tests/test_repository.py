@@ -157,10 +157,10 @@ def modules_after(*arguments):
         "try: main(sys.argv[1:], standalone_mode=False)\n"
         "finally: print('\\n' + ' '.join(sys.modules), file=sys.stderr)"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    return set(done.stderr.split())
+    return set(result.stderr.split())
 
 
 def test_help_imports_no_heavy_library():

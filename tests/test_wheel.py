@@ -48,15 +48,15 @@ def run(site, *arguments):
 
 
 def test_the_installed_command_prints_its_manifests(installed):
-    done = run(installed, "manifests", "--image", "registry.example/drawbridge:1")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "kind: Deployment" in done.stdout
+    result = run(installed, "manifests", "--image", "registry.example/drawbridge:1")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "kind: Deployment" in result.stdout
 
 
 def test_the_installed_command_runs_its_demo(installed):
-    done = run(installed, "demo", "--once")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "placed" in done.stdout
+    result = run(installed, "demo", "--once")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "placed" in result.stdout
 
 
 def pins(name):

@@ -80,14 +80,14 @@ def ended(*arguments, redirected="", **pipes):
 @pytest.mark.linux("writes to /dev/full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_output_to_a_full_disk_exits_with_3(arguments, unbuffered):
-    done = ended(*arguments, redirected=f"> {FULL}", env=os.environ | {"PYTHONUNBUFFERED": unbuffered})
-    assert done.returncode == 3
-    assert "No space left on device" in done.stderr
-    assert "Traceback" not in done.stderr
+    result = ended(*arguments, redirected=f"> {FULL}", env=os.environ | {"PYTHONUNBUFFERED": unbuffered})
+    assert result.returncode == 3
+    assert "No space left on device" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_closed_standard_stream_does_not_change_the_exit_code(closed):
-    done = ended("explain", "R023", redirected=closed)
-    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    result = ended("explain", "R023", redirected=closed)
+    assert (result.returncode, "Traceback" in result.stderr) == (0, False)
     assert ended("check", "-f", "none.yaml", redirected=closed).returncode == 2

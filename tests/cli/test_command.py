@@ -223,7 +223,7 @@ def test_expected_errors_of_several_tasks_are_reported_once():
 def test_a_closed_output_is_not_a_bug():
     """`drawbridge check | head -1` ends without an error."""
     text = "---\n".join(GOOD.replace("spec: {}", "spec: {bogus: 1}") for _ in range(3000))
-    done = subprocess.run(
+    result = subprocess.run(
         ["bash", "-c", f"{sys.executable} -c 'from cli.main import main; main()' check -f - | head -1"],
         input=text,
         capture_output=True,
@@ -231,16 +231,16 @@ def test_a_closed_output_is_not_a_bug():
         cwd=Path(__file__).parents[2],
         check=False,
     )
-    assert "Traceback" not in done.stderr
-    assert done.stdout.startswith("DeviceClass/gpu")
+    assert "Traceback" not in result.stderr
+    assert result.stdout.startswith("DeviceClass/gpu")
 
 
 def test_the_command_starts_without_heavy_libraries():
     code = "import sys; from cli.commands.check import command; from cli.main import main; print(*sorted(sys.modules))"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=True
     )
-    assert not {"aiohttp", "yaml", "kubernetes", "asyncio", "ssl", "cryptography"} & set(done.stdout.split())
+    assert not {"aiohttp", "yaml", "kubernetes", "asyncio", "ssl", "cryptography"} & set(result.stdout.split())
 
 
 HEAD = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
@@ -298,8 +298,8 @@ def test_reading_a_configuration_needs_no_web_server(tmp_path):
     file.write_text(HEAD)
     script = "import sys; from cli.main import main; main(standalone_mode=False); print(*sys.modules)"
     arguments = ["dialects", "-o", "json", "--config", str(file)]
-    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
-    assert not {"aiohttp", "kubernetes", "cryptography", "prometheus_client"} & set(done.stdout.split())
+    result = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
+    assert not {"aiohttp", "kubernetes", "cryptography", "prometheus_client"} & set(result.stdout.split())
 
 
 @pytest.fixture

@@ -34,9 +34,9 @@ def test_a_survey_and_explain_know_the_template_of_a_domain():
     code, answer = run_json("survey", "-f", EXAMPLE)
     assert (code, [workload["outcome"] for workload in answer["workloads"]]) == (0, ["translated"])
     assert answer["workloads"][0]["warnings"] == []
-    done = run("explain", "job/train", "-n", "research", "-f", EXAMPLE)
-    assert "ResourceClaimTemplate train-channel does not exist" not in done.stdout
-    assert "it is not created yet, though ResourceClaimTemplate train-channel exists" in done.stdout
+    result = run("explain", "job/train", "-n", "research", "-f", EXAMPLE)
+    assert "ResourceClaimTemplate train-channel does not exist" not in result.stdout
+    assert "it is not created yet, though ResourceClaimTemplate train-channel exists" in result.stdout
 
 
 def test_simulated_workers_of_a_domain_are_on_a_node_each():

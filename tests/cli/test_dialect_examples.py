@@ -51,9 +51,9 @@ def requested_keys(case: Example) -> set[str]:
 @cache
 def translated(configuration: Path) -> dict:
     options = ["--inventory", str(DRIVERS), "--config", str(configuration), "-o", "json"]
-    done = run("translate", *FOLDERS[configuration], *options)
-    assert done.exit_code == 1, "some are refused"
-    return json.loads(done.stdout)
+    result = run("translate", *FOLDERS[configuration], *options)
+    assert result.exit_code == 1, "some are refused"
+    return json.loads(result.stdout)
 
 
 def decisions_on(case: Example) -> list[dict]:
@@ -65,8 +65,8 @@ def decisions_on(case: Example) -> list[dict]:
 @cache
 def findings(configuration: Path) -> list[dict]:
     known = ["--inventory", str(DRIVERS), "--inventory", str(configuration)]
-    done = run("check", *FOLDERS[configuration], *known, "-o", "json")
-    return json.loads(done.stdout)["findings"]
+    result = run("check", *FOLDERS[configuration], *known, "-o", "json")
+    return json.loads(result.stdout)["findings"]
 
 
 def test_every_dialect_has_two_manifests_each_with_its_own_name():

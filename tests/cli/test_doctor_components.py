@@ -324,8 +324,8 @@ def test_an_installation_with_malformed_fields_causes_no_exception(tmp_path):
             place = place[key]
         place[last] = draw.choice(ODD)
         file.write_text("\n".join(map(json.dumps, objects)))
-        done = run("doctor", "-f", file)
-        assert "this is a bug" not in done.output, (obj["kind"], path, last, place[last], done.output[-600:])
+        result = run("doctor", "-f", file)
+        assert "this is a bug" not in result.output, (obj["kind"], path, last, place[last], result.output[-600:])
 
 
 @pytest.mark.parametrize(
@@ -347,10 +347,10 @@ def test_a_malformed_object_is_reported_with_its_pointer(kind, place, value, tmp
         inner = inner[key]
     inner[place[-1]] = value
     (tmp_path / "dump.json").write_text("\n".join(map(json.dumps, objects)))
-    done = run("doctor", "-f", tmp_path / "dump.json")
-    assert done.exit_code in (1, 3), done.output
-    assert f"warning: not read: {kind} " in done.output
-    assert "/" + "/".join(map(str, place)) in done.output
+    result = run("doctor", "-f", tmp_path / "dump.json")
+    assert result.exit_code in (1, 3), result.output
+    assert f"warning: not read: {kind} " in result.output
+    assert "/" + "/".join(map(str, place)) in result.output
 
 
 def test_an_invalid_renew_time_is_ignored(tmp_path):
@@ -360,8 +360,8 @@ def test_an_invalid_renew_time_is_ignored(tmp_path):
             obj |= {"apiVersion": "coordination.k8s.io/v1"}
             obj["spec"]["renewTime"] = "yesterday"
     (tmp_path / "dump.json").write_text("\n".join(map(json.dumps, objects)))
-    done = run("doctor", "-f", tmp_path / "dump.json")
-    assert done.exit_code == 0, done.output
+    result = run("doctor", "-f", tmp_path / "dump.json")
+    assert result.exit_code == 0, result.output
 
 
 def test_a_deployment_without_a_namespace_is_in_default(tmp_path):
@@ -371,6 +371,6 @@ def test_a_deployment_without_a_namespace_is_in_default(tmp_path):
         "kind": "Deployment",
         "metadata": {"name": "drawbridge-allocator", "labels": labels},
     }
-    done = run("doctor", "-f", manifest(tmp_path / "file.json", lost | {"spec": {}}))
-    assert "Deployment/default/drawbridge-webhook\n  error O003: it belongs" in done.stdout
-    assert "bug" not in done.stderr
+    result = run("doctor", "-f", manifest(tmp_path / "file.json", lost | {"spec": {}}))
+    assert "Deployment/default/drawbridge-webhook\n  error O003: it belongs" in result.stdout
+    assert "bug" not in result.stderr

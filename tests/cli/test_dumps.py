@@ -72,6 +72,6 @@ def test_an_owner_with_an_invalid_uid_skips_no_object(tmp_path, uid):
     obj["metadata"] |= {"ownerReferences": [{"controller": True, "uid": uid}]}
     file = manifest(tmp_path / "dump.yaml", obj)
     for command in ("check", "translate"):
-        done = run(command, "-f", file)
-        assert "skipped" not in done.stderr
-        assert "this is a bug" not in done.output
+        result = run(command, "-f", file)
+        assert "skipped" not in result.stderr
+        assert "this is a bug" not in result.output

@@ -153,8 +153,8 @@ def test_git_applies_the_printed_diff(ending, here):
     (here / "pod.yaml").unlink()
     subprocess.run(["git", "init", "-q", "."], check=True, timeout=60)
     output = run("translate", "-f", "sub", "-o", "diff").stdout_bytes
-    done = subprocess.run(["git", "apply", "-"], input=output, capture_output=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr.decode()
+    result = subprocess.run(["git", "apply", "-"], input=output, capture_output=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr.decode()
     applied = file.read_bytes()
     file.write_bytes(text.encode())
     run("translate", "-f", "sub", "--in-place")

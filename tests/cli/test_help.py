@@ -53,9 +53,9 @@ def test_every_help_has_two_examples_of_its_own_command():
     "example", [example for example in ALL if not example.startswith(tuple(f"drawbridge {s}" for s in SERVERS))]
 )
 def test_the_examples_of_helps_run(files, example):
-    done = run(*words_of(example))
-    assert done.exit_code in (0, 1), done.stderr
-    assert done.stdout
+    result = run(*words_of(example))
+    assert result.exit_code in (0, 1), result.stderr
+    assert result.stdout
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_help_prints_a_command_the_root_or_a_topic():
     assert run("help", "check").stdout == run("check", "--help").stdout
     assert "3  no decision was reached" in run("help", "exit-codes").stdout
     assert "NO_COLOR" in run("help", "environment").stdout
-    done = run("help", "trnslate")
-    assert (done.exit_code, "did you mean translate?" in done.stderr) == (2, True)
+    result = run("help", "trnslate")
+    assert (result.exit_code, "did you mean translate?" in result.stderr) == (2, True)
 
 
 def test_the_version_command_prints_what_the_option_prints():

@@ -36,8 +36,8 @@ def original(tmp_path):
 
 def test_a_killed_run_can_be_undone_and_repeated(original):
     first = files(original)
-    done = subprocess.run([sys.executable, "-m", "tests.cli.killed", original.parent], stdout=subprocess.PIPE, text=True, timeout=150, check=True)  # fmt: skip
-    *killed, whole = map(json.loads, done.stdout.splitlines())
+    result = subprocess.run([sys.executable, "-m", "tests.cli.killed", original.parent], stdout=subprocess.PIPE, text=True, timeout=150, check=True)  # fmt: skip
+    *killed, whole = map(json.loads, result.stdout.splitlines())
     assert len(killed) > 4 * len(ODD)
     edited = whole["--in-place"]
     assert edited.keys() == first.keys()

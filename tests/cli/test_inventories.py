@@ -20,16 +20,16 @@ def objects_of(*paths):
 
 
 def test_check_knows_the_kinds_of_the_examples():
-    done = run("check", EXAMPLES / "inventories", EXAMPLES / "drivers")
-    assert (done.exit_code, "D004" in done.stdout) == (0, False), done.stdout
+    result = run("check", EXAMPLES / "inventories", EXAMPLES / "drivers")
+    assert (result.exit_code, "D004" in result.stdout) == (0, False), result.stdout
 
 
 def test_a_misspelt_device_inventory_is_reported(tmp_path):
     text = (EXAMPLES / "inventories" / "hgx-h100.yaml").read_text()
     (tmp_path / "inventory.yaml").write_text(text.replace("DeviceInventory", "DeviceInventori"))
-    done = run("check", tmp_path)
-    assert done.exit_code == 1
-    assert "DeviceInventory" in done.stdout
+    result = run("check", tmp_path)
+    assert result.exit_code == 1
+    assert "DeviceInventory" in result.stdout
 
 
 def mistyped(pod):

@@ -59,17 +59,17 @@ def test_outside_of_a_repository_other_folders_are_not_searched(here):
 )
 def test_without_kustomize_a_transformed_resource_is_not_edited(here, name, place):
     before = write(here, TREES[name].files)
-    done = run("translate", "--in-place", ".")
-    assert done.exit_code == 2
-    assert f"{place}: " in done.stderr
-    assert "neither kustomize nor kubectl is installed" in done.stderr
+    result = run("translate", "--in-place", ".")
+    assert result.exit_code == 2
+    assert f"{place}: " in result.stderr
+    assert "neither kustomize nor kubectl is installed" in result.stderr
     assert texts(here) == before
 
 
 def test_an_unrelated_kustomization_does_not_stop_an_edit(here):
     before = write(here, TREES["prefix"].files | {"team/one.yaml": deployment("one")})
-    done = run("translate", "--in-place", "team")
-    assert (done.exit_code, done.stdout) == (0, "team/one.yaml: edited\n")
+    result = run("translate", "--in-place", "team")
+    assert (result.exit_code, result.stdout) == (0, "team/one.yaml: edited\n")
     assert {name for name, text in texts(here).items() if before[name] != text} == {str(here / "team/one.yaml")}
 
 
@@ -80,9 +80,9 @@ def test_nothing_is_read_or_written_through_a_link(here, what):
     (here / "repo" / "base" / what).rename(here / what)
     (here / "repo" / "base" / what).symlink_to(here / what)
     before = texts(here)
-    done = run("translate", "--in-place", "repo")
-    assert done.exit_code == 2
-    assert f"base/{what}" in done.stderr
+    result = run("translate", "--in-place", "repo")
+    assert result.exit_code == 2
+    assert f"base/{what}" in result.stderr
     assert texts(here) == before
 
 
@@ -146,25 +146,25 @@ def test_undo_reports_a_conflicting_edit_and_restores_nothing(here):
     run("translate", "--in-place", ".")
     (here / "b.yaml").write_text((here / "b.yaml").read_text().replace("count: 1", "count: 2"))
     before = texts(here)
-    done = run("translate", "--undo", ".")
-    assert done.exit_code == 1
-    assert "b.yaml:13: error: not restored: this line was edited" in done.stderr
+    result = run("translate", "--undo", ".")
+    assert result.exit_code == 1
+    assert "b.yaml:13: error: not restored: this line was edited" in result.stderr
     assert texts(here) == before
 
 
 @pytest.mark.parametrize(("amount", "is_named"), [("1", True), ("10", True), ("0", False), ("'0'  # none", False)])
 def test_values_that_request_no_device_need_no_edit(here, amount, is_named):
     write(here, {"values.yaml": f"limits:\n  nvidia.com/gpu: {amount}\n"})
-    done = run("translate", "--in-place", ".")
-    assert done.exit_code == 0
-    assert ("warning: values.yaml:2: nvidia.com/gpu in Helm values is not rewritten" in done.stderr) == is_named
+    result = run("translate", "--in-place", ".")
+    assert result.exit_code == 0
+    assert ("warning: values.yaml:2: nvidia.com/gpu in Helm values is not rewritten" in result.stderr) == is_named
 
 
 @pytest.mark.parametrize("hook", ["check -q", "translate --in-place --changed"])
 def test_changed_values_of_a_chart_block_no_commit(here, hook):
     write(here, {"chart/Chart.yaml": "name: a\n", "chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"})
-    done = run(*hook.split(), "--", "chart/values.yaml")
-    assert done.exit_code == 0, done.output
+    result = run(*hook.split(), "--", "chart/values.yaml")
+    assert result.exit_code == 0, result.output
 
 
 TWO = {
@@ -177,24 +177,24 @@ TWO = {
 
 def test_the_diff_includes_the_rest_of_the_kustomization(here):
     before = write(here, TWO)
-    done = run("translate", "-f", "base/a.yaml", "-o", "diff")
-    assert done.exit_code == 0
-    assert [line for line in done.stdout.splitlines() if line.startswith("diff ")] == [
+    result = run("translate", "-f", "base/a.yaml", "-o", "diff")
+    assert result.exit_code == 0
+    assert [line for line in result.stdout.splitlines() if line.startswith("diff ")] == [
         "diff --git a/base/a.yaml b/base/a.yaml",
         "diff --git a/base/more/b.yaml b/base/more/b.yaml",
     ]
     assert (
         "warning: base/a.yaml: belongs to the kustomization base/, in which base/more/b.yaml changes, too "
         "(pass `-f base/more` too); this diff shows all of these files\n"
-    ) in done.stderr
+    ) in result.stderr
     assert texts(here) == before
 
 
 def test_in_place_refuses_an_incomplete_list_of_files(here):
     before = write(here, TWO)
-    done = run("translate", "--in-place", "base/a.yaml")
-    assert done.exit_code == 2
-    assert "error: base/a.yaml: belongs to the kustomization base/" in done.stderr
+    result = run("translate", "--in-place", "base/a.yaml")
+    assert result.exit_code == 2
+    assert "error: base/a.yaml: belongs to the kustomization base/" in result.stderr
     assert texts(here) == before
     assert run("translate", "--in-place", "base/a.yaml", "-f", "base/more").exit_code == 0
     assert {name for name, text in texts(here).items() if text != before[name]} == {
@@ -205,8 +205,8 @@ def test_in_place_refuses_an_incomplete_list_of_files(here):
 
 def test_changed_edits_the_rest_of_the_kustomization_too(here):
     before = write(here, TWO | {"other/kustomization.yaml": "resources: [c.yaml]\n", "other/c.yaml": deployment("c")})
-    done = run("translate", "--in-place", "--changed", "--", "base/a.yaml", "other/kustomization.yaml")
-    assert (done.exit_code, done.stdout) == (0, "base/a.yaml: edited\nbase/more/b.yaml: edited\n")
+    result = run("translate", "--in-place", "--changed", "--", "base/a.yaml", "other/kustomization.yaml")
+    assert (result.exit_code, result.stdout) == (0, "base/a.yaml: edited\nbase/more/b.yaml: edited\n")
     assert texts(here)[str(here / "other/c.yaml")] == before[str(here / "other/c.yaml")], "it was not changed"
     assert run("translate", "--check", "--changed", "--", "base/a.yaml").exit_code == 0
 
@@ -214,42 +214,42 @@ def test_changed_edits_the_rest_of_the_kustomization_too(here):
 def test_a_diff_that_cannot_be_verified_has_a_warning(here):
     """No program on this machine can render the kustomization to compare it."""
     write(here, TREES["a patch that raises"].files)
-    done = run("translate", "-f", "base/web.yaml", "-o", "diff")
-    assert done.exit_code == 1
-    assert "+      - name: drawbridge-main-gpu" in done.stdout
+    result = run("translate", "-f", "base/web.yaml", "-o", "diff")
+    assert result.exit_code == 1
+    assert "+      - name: drawbridge-main-gpu" in result.stdout
     reason = "patches may change what is built, and neither kustomize nor kubectl is installed to compare the builds"
-    assert f"warning: the diff cannot be applied as it is: prod/kustomization.yaml:4: {reason}\n" in done.stderr
+    assert f"warning: the diff cannot be applied as it is: prod/kustomization.yaml:4: {reason}\n" in result.stderr
 
 
 def test_the_diff_of_an_uneditable_file_shows_its_objects(here):
     write(here, TREES["an anchor"].files)
-    done = run("translate", "-f", "base/web.yaml", "-o", "diff")
-    assert done.exit_code == 1
-    assert "+++ b/Deployment/default/web" in done.stdout
-    assert "warning: the diff cannot be applied as it is: base/web.yaml:1: cannot be edited in place: " in done.stderr
+    result = run("translate", "-f", "base/web.yaml", "-o", "diff")
+    assert result.exit_code == 1
+    assert "+++ b/Deployment/default/web" in result.stdout
+    assert "warning: the diff cannot be applied as it is: base/web.yaml:1: cannot be edited in place: " in result.stderr
 
 
 @pytest.mark.parametrize("name", ["a patch that raises", "an anchor", "a remote base"])
 def test_a_kustomization_that_cannot_be_edited_blocks_no_commit(here, name):
     before = write(here, TREES[name].files)
-    done = run("translate", "--in-place", "--changed", "--", "base/web.yaml")
-    assert (done.exit_code, done.stdout) == (0, "")
-    assert "warning: " in done.stderr
+    result = run("translate", "--in-place", "--changed", "--", "base/web.yaml")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "warning: " in result.stderr
     assert texts(here) == before
 
 
 def test_an_incomplete_edit_counts_the_edited_files(here):
     write(here, TREES["an anchor"].files | {f"{name}.yaml": deployment(name) for name in "abcde"})
-    done = run("translate", "-q", "--in-place", "-o", "json", ".")
-    assert done.exit_code == 2
-    assert done.stderr.splitlines()[-1].endswith("in the input (see above): 5 files edited, the others not")
+    result = run("translate", "-q", "--in-place", "-o", "json", ".")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].endswith("in the input (see above): 5 files edited, the others not")
 
 
 def test_changed_needs_in_place_or_check(here):
     write(here, TWO)
-    done = run("translate", "--changed", "base/a.yaml", "-o", "diff")
-    assert done.exit_code == 2
-    assert "--changed has no effect on output" in done.stderr
+    result = run("translate", "--changed", "base/a.yaml", "-o", "diff")
+    assert result.exit_code == 2
+    assert "--changed has no effect on output" in result.stderr
 
 
 @pytest.mark.parametrize("form", ["diff", "yaml"])
@@ -267,8 +267,8 @@ def test_changed_needs_in_place_or_check(here):
 )
 def test_without_changes_a_line_gives_the_reason(here, form, text, why):
     write(here, {"a.yaml": text})
-    done = run("translate", "-f", "a.yaml", "-o", form)
-    assert done.exit_code == 0
-    assert done.stderr.count(f"warning: {why}") == 1
-    assert form == "yaml" or not done.stdout
+    result = run("translate", "-f", "a.yaml", "-o", form)
+    assert result.exit_code == 0
+    assert result.stderr.count(f"warning: {why}") == 1
+    assert form == "yaml" or not result.stdout
     assert not run("translate", "-q", "-f", "a.yaml", "-o", form).stderr

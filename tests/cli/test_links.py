@@ -94,11 +94,11 @@ def test_a_link_out_of_the_folder_is_skipped_and_reported(tree, name, command):
     (tree / at).symlink_to(to.format(outside=tree.parent / "outside"))
     before = outside(tree)
     for folder in ("app", tree / "app"):
-        done = run(*command, folder)
-        assert done.exit_code == 2
-        assert "x.yaml: cannot be read: a link leads out of the folder" in done.stderr
-        assert SECRET not in done.output
-        assert "good" in done.output.casefold() or "nothing to edit" in done.output
+        result = run(*command, folder)
+        assert result.exit_code == 2
+        assert "x.yaml: cannot be read: a link leads out of the folder" in result.stderr
+        assert SECRET not in result.output
+        assert "good" in result.output.casefold() or "nothing to edit" in result.output
     assert outside(tree) == before
 
 
@@ -111,34 +111,34 @@ def test_a_path_through_an_outward_link_is_refused(tree, command, named):
     (tree / "file.yaml").symlink_to("../outside/pod.yaml")
     (tree / "app" / "deep").symlink_to("../../outside")
     before = outside(tree)
-    done = run(*command, named.format(tree=tree))
-    assert done.exit_code == 2
-    assert "a link leads out of the folder" in done.stderr
-    assert SECRET not in done.output
+    result = run(*command, named.format(tree=tree))
+    assert result.exit_code == 2
+    assert "a link leads out of the folder" in result.stderr
+    assert SECRET not in result.output
     assert outside(tree) == before
 
 
 def test_inventory_configuration_and_ignore_files_may_not_leave_the_folder(tree):
     (tree / "link.yaml").symlink_to("../outside/secret")
     for options in (("--inventory", "link.yaml"), ("--config", "link.yaml")):
-        done = run("check", "app", *options)
-        assert done.exit_code == 2
-        assert SECRET not in done.output
+        result = run("check", "app", *options)
+        assert result.exit_code == 2
+        assert SECRET not in result.output
     (tree / "app" / ".drawbridgeignore").symlink_to("../../outside/secret")
-    done = run("check", "app")
-    assert done.exit_code == 2
-    assert SECRET not in done.output
+    result = run("check", "app")
+    assert result.exit_code == 2
+    assert SECRET not in result.output
 
 
 def test_a_linked_folder_outside_is_skipped_with_a_warning(tree):
     (tree / "app" / "out").symlink_to("../../outside")
     (tree / "app" / "round").symlink_to("..")
     (tree / "app" / "in").symlink_to(".")
-    done = run("check", "app")
-    assert done.exit_code == 1  # because of a file in the folder
-    assert done.stderr.count("warning: ") == 2
-    assert "app/out: a link that leads out of the folder is skipped" in done.stderr
-    assert SECRET not in done.output
+    result = run("check", "app")
+    assert result.exit_code == 1  # because of a file in the folder
+    assert result.stderr.count("warning: ") == 2
+    assert "app/out: a link that leads out of the folder is skipped" in result.stderr
+    assert SECRET not in result.output
 
 
 def test_inner_links_and_outer_paths_named_directly_are_read(tree):
@@ -168,9 +168,9 @@ def test_a_pipe_of_the_shell_is_read(tree):
 def test_pipes_sockets_and_link_loops_do_not_block_a_check(tree):
     os.mkfifo(tree / "app" / "pipe.yaml")
     os.mkfifo(tree / "app" / ".drawbridgeignore")
-    done = run("check", "app")
-    assert done.exit_code == 2
-    assert ".drawbridgeignore: cannot be read: it is not a regular file" in done.stderr
+    result = run("check", "app")
+    assert result.exit_code == 2
+    assert ".drawbridgeignore: cannot be read: it is not a regular file" in result.stderr
     (tree / "app" / ".drawbridgeignore").unlink()
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("app/socket.yaml")
@@ -200,9 +200,9 @@ def test_a_link_created_after_the_check_is_not_followed(tree, come, monkeypatch)
         return real
 
     monkeypatch.setattr(places, "settled", swap)
-    done = run("translate", "app")
-    assert done.exit_code == 2
-    assert SECRET not in done.output
+    result = run("translate", "app")
+    assert result.exit_code == 2
+    assert SECRET not in result.output
 
 
 @pytest.mark.parametrize("come", ["link", "folder", "pipe"])
@@ -243,20 +243,20 @@ def test_an_edit_does_not_change_another_hard_link(tree):
 def test_messages_do_not_quote_what_is_not_a_manifest(tree, name, command):
     text = NO_MANIFESTS[name]
     (tree / "app" / "x.yaml").write_bytes(text.encode("utf-16" if name == "utf-16" else "utf-8"))
-    done = run(command, "-f", "app/x.yaml")
-    assert done.exit_code == (2 if command == "translate" else 0)  # translate -o yaml must not lose an object
-    assert "app/x.yaml" in done.output
+    result = run(command, "-f", "app/x.yaml")
+    assert result.exit_code == (2 if command == "translate" else 0)  # translate -o yaml must not lose an object
+    assert "app/x.yaml" in result.output
     for part in (SECRET, SECRET[:8], "81237645012"):
-        assert part not in done.output
+        assert part not in result.output
 
 
 def test_the_total_size_of_a_folders_manifests_is_limited(tree, monkeypatch):
     monkeypatch.setattr(documents, "MAX_BYTES", 400)
     for number in range(3):
         (tree / "app" / f"{number}.yaml").write_text(POD.replace("NAME", "a" * 50))
-    done = run("check", "app")
-    assert done.exit_code == 2
-    assert "the manifests of this folder are larger than" in done.stderr
+    result = run("check", "app")
+    assert result.exit_code == 2
+    assert "the manifests of this folder are larger than" in result.stderr
 
 
 @pytest.mark.parametrize("pattern", ["**/" * 40 + "x", "*a" * 60 + "b", "[z-a]", "[", "[[:x:]]", "a{1000}{1000}", "\\"])
@@ -266,9 +266,9 @@ def test_hostile_patterns_take_no_time_and_are_not_a_bug(tree, pattern):
     (deep / ("a" * 100 + ".yaml")).write_text(POD.replace("NAME", "a"))
     (tree / "app" / ".drawbridgeignore").write_text(pattern)
     began = time.process_time()
-    done = run("check", "app")
-    assert done.exit_code != 3
-    assert "bug" not in done.stderr
+    result = run("check", "app")
+    assert result.exit_code != 3
+    assert "bug" not in result.stderr
     assert time.process_time() - began < 30
 
 
@@ -282,9 +282,9 @@ def test_object_names_inject_no_commands_into_a_log(tree, form):
         POD.replace("NAME", f'"{quoted}"').replace("Pod", f'"::add-mask::{quoted}"') + f'"{quoted}": 1\n'
     )
     (tree / "app" / "pod.yaml").write_text(POD.replace("NAME", f'"{quoted}"').replace("name: a", f'name: "{quoted}"'))
-    done = run("check", "app", "-o", form)
-    assert done.exit_code == 1
-    lines = done.output.split("\n")
+    result = run("check", "app", "-o", form)
+    assert result.exit_code == 1
+    lines = result.output.split("\n")
     assert not [c for line in lines for c in line if c in "\x1b\r\x85\u2028\u202e"]
     assert not [line for line in lines if line.startswith("::") and not line.startswith(("::error ", "::warning "))]
     assert not [line for line in lines if "##[" in line and not line.startswith("::")]
@@ -316,11 +316,11 @@ def test_a_file_name_outside_utf_8_is_reported(tree, place, form):
     at.parent.mkdir(exist_ok=True)
     at.write_text(POD.replace("NAME", "n_o"))
     command = ("translate", "--in-place") if form == "in place" else ("translate", "-o", form)
-    done = run(*(command if form in ("diff", "in place") else ("check", "-o", form)), "app")
-    assert done.exit_code == 2
-    assert "app/x\\udcff" in done.stderr
-    assert "its name is not UTF-8 (rename the file or folder" in done.stderr
-    assert "n_o" not in done.output
+    result = run(*(command if form in ("diff", "in place") else ("check", "-o", form)), "app")
+    assert result.exit_code == 2
+    assert "app/x\\udcff" in result.stderr
+    assert "its name is not UTF-8 (rename the file or folder" in result.stderr
+    assert "n_o" not in result.output
 
 
 @pytest.mark.linux("names that are not UTF-8")
@@ -348,12 +348,12 @@ def test_folders_nested_too_deep_are_reported_and_skipped(tree, command):
     os.close(handle)
     os.close(top)
     try:
-        done = run(*command, "app")
+        result = run(*command, "app")
     finally:
         subprocess.run(["rm", "-r", "app/d"], check=True)  # shutil.rmtree would exceed the recursion limit, too
-    assert done.exit_code == 2
-    assert f"its folders are nested deeper than {places.MAX_FOLDERS}" in done.stderr
-    assert "bug" not in done.stderr
+    assert result.exit_code == 2
+    assert f"its folders are nested deeper than {places.MAX_FOLDERS}" in result.stderr
+    assert "bug" not in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -367,10 +367,10 @@ def test_a_file_of_cases_reads_nothing_outside_of_the_folder(tree, named, field)
     case |= {"inventory": [named]} if field == "inventory" else {"pod": named} if field == "pod" else {}
     text = json.dumps({"cases": [case], **({"config": named} if field == "config" else {})})
     (tree / "drawbridge-test.yaml").write_text(text)
-    done = run("test")
-    assert done.exit_code == 2
-    assert "outside of the working directory" in done.stderr or "a link leads out of the folder" in done.stderr
-    assert SECRET not in done.output
+    result = run("test")
+    assert result.exit_code == 2
+    assert "outside of the working directory" in result.stderr or "a link leads out of the folder" in result.stderr
+    assert SECRET not in result.output
 
 
 @pytest.mark.parametrize("named", ["-", "pipe.yaml", "kustomize:app", "https://127.0.0.1:9/x"])
@@ -379,6 +379,6 @@ def test_a_file_of_cases_reads_only_regular_files(tree, named):
     (tree / "drawbridge-test.yaml").write_text(
         json.dumps({"cases": [{"name": "a", "pod": named, "expect": {"says": "x"}}]})
     )
-    done = run("test", stdin=POD.replace("NAME", SECRET))
-    assert done.exit_code == 2
-    assert "is not a regular file" in done.stderr or "No such file" in done.stderr
+    result = run("test", stdin=POD.replace("NAME", SECRET))
+    assert result.exit_code == 2
+    assert "is not a regular file" in result.stderr or "No such file" in result.stderr

@@ -144,11 +144,11 @@ spec: {containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: 
 def test_a_template_is_skipped_by_every_command_with_a_note(command, text, tmp_path):
     (tmp_path / "pod.yaml").write_text(text)
     (tmp_path / "fine.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: fine}\n")
-    done = run(*command.split(), "-f", tmp_path)
-    assert done.exit_code == 0, done.output
-    assert "skipped, templates in 1 file" in done.output
-    assert f"{tmp_path}/pod.yaml" in done.output
-    assert "{{" not in done.stdout
+    result = run(*command.split(), "-f", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "skipped, templates in 1 file" in result.output
+    assert f"{tmp_path}/pod.yaml" in result.output
+    assert "{{" not in result.stdout
     fine = ("-f", tmp_path / "fine.yaml", "--inventory", tmp_path / "pod.yaml")
     inventoried = run("check", *fine)
     assert (inventoried.exit_code, inventoried.stderr.count("skipped, templates in 1 file")) == (0, 1)
@@ -163,9 +163,9 @@ def test_a_template_is_skipped_by_every_command_with_a_note(command, text, tmp_p
 )
 def test_a_broken_manifest_with_quoted_braces_is_no_template(text, tmp_path):
     (tmp_path / "pod.yaml").write_text(text)
-    done = run("check", "-f", tmp_path)
-    assert done.exit_code == 2
-    assert f"{tmp_path}/pod.yaml:" in done.stderr
+    result = run("check", "-f", tmp_path)
+    assert result.exit_code == 2
+    assert f"{tmp_path}/pod.yaml:" in result.stderr
 
 
 def test_braces_filled_in_at_run_time_are_no_template(tmp_path):

@@ -71,9 +71,9 @@ def test_translate_refuses_a_pod_unless_a_declared_node_fits(tmp_path):
     assert refused.exit_code == 1
     assert "error: Pod/ns/p: none of the 6 nodes can serve this pod, even with all devices free" in refused.stderr
     config = manifest(tmp_path / "config.yaml", HEAD | {"nodeTemplates": [LARGE]})
-    done = run("translate", "-f", pod_file, *known, "--config", config)
-    assert "a node of template large could" in done.stderr
-    assert (done.exit_code, "error" in done.stderr) == (0, False)
+    result = run("translate", "-f", pod_file, *known, "--config", config)
+    assert "a node of template large could" in result.stderr
+    assert (result.exit_code, "error" in result.stderr) == (0, False)
     assert "idle" not in run("translate", "-f", pod_file).stderr, "without a fleet nothing is known to be impossible"
 
 

@@ -47,9 +47,9 @@ def test_the_commands_refuse_the_claims_that_the_webhook_refuses(asked, code):
         )
         assert (code in report["status"]["message"]) if code else report["allowed"]
         for command in ("translate", "check"):
-            done = run_on(obj, command, *INVENTORY, "-o", "json")
-            assert done.exit_code == bool(code), done.output
-            assert not code or code in done.output or code.strip("[]") in done.output
+            result = run_on(obj, command, *INVENTORY, "-o", "json")
+            assert result.exit_code == bool(code), result.output
+            assert not code or code in result.output or code.strip("[]") in result.output
             assert run_on(obj, command, *INVENTORY, "--mode", "warn").exit_code == 0
         allocated = obj | {"status": {"allocation": {"devices": {"results": []}}}}
         assert not decide_object(allocated, STATE).refusals
@@ -151,11 +151,11 @@ async def test_outside_enforce_a_live_webhook_creates_no_claims(mode):
 
 def test_simulate_translates_pods_in_the_given_mode():
     nine = [mode_namespace("observe"), THREE, ASKED["nine"]]
-    done = run("simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", stdin=manifests.dump(nine))
-    assert "refused: " not in done.output
-    assert "passed over" not in done.output
-    done = run("simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", "--mode", "enforce", stdin=manifests.dump(nine))
-    assert "refused: " in done.output
+    result = run("simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", stdin=manifests.dump(nine))
+    assert "refused: " not in result.output
+    assert "passed over" not in result.output
+    result = run("simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", "--mode", "enforce", stdin=manifests.dump(nine))
+    assert "refused: " in result.output
 
 
 def test_the_mode_option_applies_to_all_namespaces():
@@ -164,8 +164,8 @@ def test_the_mode_option_applies_to_all_namespaces():
         both = manifests.dump([*files, THREE, ASKED["nine"]])
         for command in ("translate", "check"):
             for mode, expected in (("enforce", 1), ("warn", 0), ("observe", 0), ("off", 0)):
-                done = run(command, "-f", "-", *INVENTORY, "--mode", mode, stdin=both)
-                assert done.exit_code == expected, done.output
+                result = run(command, "-f", "-", *INVENTORY, "--mode", mode, stdin=both)
+                assert result.exit_code == expected, result.output
 
 
 def test_a_canary_covers_the_same_workloads_in_files():

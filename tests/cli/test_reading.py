@@ -62,9 +62,9 @@ def test_without_files_the_command_exits_with_2():
 def test_an_ignore_file_with_too_many_lines_is_refused(folder):
     """A pull request may contain an ignore file; 500,000 lines and 100 files would take more than five minutes."""
     (folder / ".drawbridgeignore").write_text("b\n" * 1_001)
-    done = run("translate", folder)
-    assert done.exit_code == 2
-    assert ".drawbridgeignore: has 1,001 lines, and 1,000 is the maximum" in done.stderr
+    result = run("translate", folder)
+    assert result.exit_code == 2
+    assert ".drawbridgeignore: has 1,001 lines, and 1,000 is the maximum" in result.stderr
 
 
 def test_a_file_that_is_named_twice_is_read_once(folder):
@@ -109,23 +109,23 @@ def test_pipes_and_symlink_loops_do_not_block_translation(folder):
     os.mkfifo(folder / "pipe.yaml")
     (folder / "chart" / "loop").symlink_to(folder)
     (folder / "self.yaml").symlink_to("self.yaml")
-    done = run("translate", folder, "-o", "json")
-    answer = json.loads(done.stdout)
-    assert done.exit_code == 2
+    result = run("translate", folder, "-o", "json")
+    answer = json.loads(result.stdout)
+    assert result.exit_code == 2
     assert len(answer["items"]) == 4
     assert [error["file"] for error in answer["errors"]] == [str(folder / "self.yaml")]
-    assert "pipe.yaml: a pipe, socket or device is skipped" in done.stderr
+    assert "pipe.yaml: a pipe, socket or device is skipped" in result.stderr
 
 
 def test_a_huge_file_is_refused_before_it_is_read(folder):
     with (folder / "chart" / "sparse.yaml").open("w") as file:
         file.truncate(1 << 40)
     tracemalloc.start()
-    done = run("check", folder)
+    result = run("check", folder)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert done.exit_code == 2
-    assert "sparse.yaml: the manifests of this folder are larger than 512 MiB" in done.stderr
+    assert result.exit_code == 2
+    assert "sparse.yaml: the manifests of this folder are larger than 512 MiB" in result.stderr
     assert peak < 100 << 20
 
 
@@ -139,10 +139,10 @@ def test_an_input_with_too_many_objects_is_cut(verb, form, tmp_path, monkeypatch
     for number, obj in enumerate(objects):
         with (tmp_path / f"{number if form == 'files' else 0}.yaml").open("a") as file:
             file.write(f"{'' if form == 'a stream' else '---'}\n{json.dumps(obj)}\n")
-    done = run(verb, tmp_path)
-    assert done.exit_code == 2
-    assert done.stderr.count("the input has more than 4 objects") == 1
-    assert done.stderr.count("error: ") == 2  # the other error: the answer is incomplete
+    result = run(verb, tmp_path)
+    assert result.exit_code == 2
+    assert result.stderr.count("the input has more than 4 objects") == 1
+    assert result.stderr.count("error: ") == 2  # the other error: the answer is incomplete
 
 
 def test_a_stream_is_read_only_up_to_the_limit():
@@ -158,13 +158,13 @@ def test_an_object_with_too_many_members_is_not_read(verb, text, tmp_path, monke
     Path(tmp_path, "a.yaml").write_text("kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\n")
     Path(tmp_path, "large.yaml").write_text(f"kind: ConfigMap\napiVersion: v1\nmetadata: {{name: large}}\nx:\n{text}")
     monkeypatch.setattr(yaml_reader, "load", lambda *args, load=yaml_reader.load: load(*args) if len(args[0]) < 100 else 1 / 0)  # fmt: skip
-    done = run(verb, tmp_path)
-    assert done.exit_code == 2
+    result = run(verb, tmp_path)
+    assert result.exit_code == 2
     assert (
-        done.stderr.count("large.yaml: is not read: with this file, the input has more than 1,000 lines and members")
+        result.stderr.count("large.yaml: is not read: with this file, the input has more than 1,000 lines and members")
         == 1
     )
-    assert any(text in done.stdout for text in ("name: a", "1 object checked", "1 object read", "no pending pods"))
+    assert any(text in result.stdout for text in ("name: a", "1 object checked", "1 object read", "no pending pods"))
 
 
 RENDERED = """\
@@ -285,9 +285,9 @@ def test_a_kustomization_is_built_with_the_installed_tool(tmp_path, monkeypatch)
     bin_ = tmp_path / "bin"
     bin_.mkdir()
     monkeypatch.setenv("PATH", str(bin_))
-    done = run("translate", "-k", tmp_path)
-    assert done.exit_code == 2
-    assert "neither kustomize nor kubectl" in done.stderr
+    result = run("translate", "-k", tmp_path)
+    assert result.exit_code == 2
+    assert "neither kustomize nor kubectl" in result.stderr
     built = POD.replace("NAME", "built").replace("\n", "\\n")
     program(bin_, "kubectl", f'[ "$1" = kustomize ] && [ "$2" = "{tmp_path}" ] && printf "{built}"')
     assert names(run_json("translate", "-k", tmp_path)) == (0, ["built"])

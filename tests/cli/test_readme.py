@@ -52,10 +52,10 @@ def test_each_command_works_after_the_commands_before_it(tmp_path, monkeypatch):
             shutil.copy(*arguments)
             continue
         assert command == PROGRAM.strip()
-        done = run(*arguments)
-        assert done.exit_code in (0, 1), (arguments, done.output)
-        assert "Traceback" not in done.output
-        results.setdefault(arguments[0], done)
+        result = run(*arguments)
+        assert result.exit_code in (0, 1), (arguments, result.output)
+        assert "Traceback" not in result.output
+        results.setdefault(arguments[0], result)
     assert re.search(r"^-.*nvidia.com/gpu: ", results["translate"].stdout, re.MULTILINE)
     assert re.search(r"^\+\s+deviceClassName: gpu.nvidia.com$", results["translate"].stdout, re.MULTILINE)
     assert "assumed: nvidia.com/gpu is a whole device" in results["translate"].stderr

@@ -60,8 +60,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_report_is_self_contained_and_shows_names_unchanged(command, tmp_path):
-    done = run(*COMMANDS[command], "-f", odd_pods(tmp_path), "-o", "html")
-    page = Elements(done.stdout)
+    result = run(*COMMANDS[command], "-f", odd_pods(tmp_path), "-o", "html")
+    page = Elements(result.stdout)
     tags = {tag for tag, _ in page.seen}
     assert tags >= {"html", "meta", "title", "style", "header", "main", "h1", "footer"}
     assert not tags & {"script", "img", "iframe", "object", "link", "base", "a", "form"}
@@ -69,20 +69,20 @@ def test_a_report_is_self_contained_and_shows_names_unchanged(command, tmp_path)
     assert {"http-equiv": "Content-Security-Policy", "content": "default-src 'none'; style-src 'unsafe-inline'"} in [
         attributes for _, attributes in page.seen
     ]
-    assert STYLE in done.stdout
-    assert not re.search(r"url\(|@import", done.stdout)
-    assert "\x1b" not in done.stdout
-    assert "\u202e" not in done.stdout
+    assert STYLE in result.stdout
+    assert not re.search(r"url\(|@import", result.stdout)
+    assert "\x1b" not in result.stdout
+    assert "\u202e" not in result.stdout
     assert ODD.partition("\n")[0] in page.text
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_markdown_keeps_its_rows_and_columns(command, tmp_path):
-    done = run(*COMMANDS[command], "-f", odd_pods(tmp_path), "-o", "markdown")
-    text = re.sub(r"^(`{3,})\n.*?^\1$", "", done.stdout, flags=re.DOTALL | re.MULTILINE)  # nothing in a fence is markup
-    assert "script" in done.stdout
+    result = run(*COMMANDS[command], "-f", odd_pods(tmp_path), "-o", "markdown")
+    text = re.sub(r"^(`{3,})\n.*?^\1$", "", result.stdout, flags=re.DOTALL | re.MULTILINE)  # nothing in a fence is markup
+    assert "script" in result.stdout
     assert "<script" not in text
-    assert "\x1b" not in done.stdout
+    assert "\x1b" not in result.stdout
     assert tables(text)
     assert all(len(set(rows)) == 1 and rows[0] > 1 for rows in tables(text))
     outside = [line for line in text.splitlines() if not line.startswith("|")]
@@ -95,23 +95,23 @@ def test_every_format_has_the_exit_code_of_text(command, tmp_path):
     arguments = (*COMMANDS[command], "-f", odd_pods(tmp_path))
     text = run(*arguments)
     for form in ("html", "markdown"):
-        done = run(*arguments, "-o", form)
-        assert done.exit_code == text.exit_code
-        assert done.stdout == run(*arguments, "-o", form).stdout
+        result = run(*arguments, "-o", form)
+        assert result.exit_code == text.exit_code
+        assert result.stdout == run(*arguments, "-o", form).stdout
 
 
 @pytest.mark.parametrize("command", DRAWN)
 def test_a_picture_is_self_contained_with_the_exit_of_text(command, tmp_path):
     arguments = (*DRAWN[command], "-f", odd_pods(tmp_path))
-    done = run(*arguments, "-o", "svg")
-    drawn = ET.fromstring(done.stdout)
+    result = run(*arguments, "-o", "svg")
+    drawn = ET.fromstring(result.stdout)
     assert {element.tag.removeprefix(SVG) for element in drawn.iter()} <= {"svg", "style", "text", "g", "title", "rect"}
     assert not [
         name for element in drawn.iter() for name in element.attrib if name.startswith("on") or name in ("href", "src")
     ]
-    assert "url(" not in done.stdout
-    assert done.exit_code == run(*arguments).exit_code
-    assert done.stdout == run(*arguments, "-o", "svg").stdout
+    assert "url(" not in result.stdout
+    assert result.exit_code == run(*arguments).exit_code
+    assert result.stdout == run(*arguments, "-o", "svg").stdout
 
 
 def test_a_picture_of_a_fleet_shows_the_holders(tmp_path):
@@ -176,18 +176,18 @@ def test_a_quota_and_a_capacity_are_bars(tmp_path):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_unknown_format_is_refused_with_the_list(command):
-    done = run(*COMMANDS[command], "-o", "pdf")
-    assert done.exit_code == 2
-    assert "'html'" in done.stderr
-    assert "'markdown'" in done.stderr
+    result = run(*COMMANDS[command], "-o", "pdf")
+    assert result.exit_code == 2
+    assert "'html'" in result.stderr
+    assert "'markdown'" in result.stderr
 
 
 def test_unreadable_files_are_named_in_the_report(tmp_path):
     (tmp_path / "broken.json").write_text('{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}')
-    done = run("check", "-f", odd_pods(tmp_path), "-f", tmp_path / "broken.json", "-o", "html")
-    assert done.exit_code == 2
-    assert "Not read, so this report may be incomplete" in Elements(done.stdout).text
-    assert "broken.json" in Elements(done.stdout).text
+    result = run("check", "-f", odd_pods(tmp_path), "-f", tmp_path / "broken.json", "-o", "html")
+    assert result.exit_code == 2
+    assert "Not read, so this report may be incomplete" in Elements(result.stdout).text
+    assert "broken.json" in Elements(result.stdout).text
 
 
 @pytest.mark.parametrize(

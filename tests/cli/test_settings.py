@@ -45,8 +45,8 @@ def read(kind, *arguments):
     def command(settings):
         given.append(settings)
 
-    done = CliRunner().invoke(command, arguments)
-    return given[0] if given else done.output
+    result = CliRunner().invoke(command, arguments)
+    return given[0] if given else result.output
 
 
 def test_a_missing_option_has_the_default_of_its_field():

@@ -102,10 +102,10 @@ def test_errors_warnings_and_changes_have_colours_on_a_terminal():
 
 def test_a_pipe_gets_whole_lines_without_colours():
     words = [sys.executable, "-m", "cli.main", "translate", "-f", PODS, "-o", "diff"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-    assert "\x1b" not in done.stdout + done.stderr
-    assert max(map(len, done.stderr.splitlines())) > 200
-    assert max(map(len, done.stdout.splitlines())) > 100
+    result = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert "\x1b" not in result.stdout + result.stderr
+    assert max(map(len, result.stderr.splitlines())) > 200
+    assert max(map(len, result.stdout.splitlines())) > 100
 
 
 def test_a_line_is_wrapped_at_blanks_and_indented():
@@ -164,15 +164,15 @@ def test_invisible_characters_are_printed_as_escapes(form, tmp_path):
         "kind": "Pod",
         "metadata": {"name": "p", "annotations": {UNSEEN: UNSEEN, "emoji": "👩‍🚀"}},
     }
-    done = run("translate", "-f", manifest(tmp_path / "pod.yaml", pod), "-o", form)
-    assert done.exit_code == 0
-    assert not set(done.stdout) & (set(UNSEEN) - set("agpu"))
-    printed = [document.object for document in manifests.parse(done.stdout)]
+    result = run("translate", "-f", manifest(tmp_path / "pod.yaml", pod), "-o", form)
+    assert result.exit_code == 0
+    assert not set(result.stdout) & (set(UNSEEN) - set("agpu"))
+    printed = [document.object for document in manifests.parse(result.stdout)]
     assert (printed if form == "yaml" else printed[0]["items"]) == [pod]
 
 
 def test_invisible_characters_are_escapes_in_sarif(tmp_path):
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": UNSEEN}, "spec": {}}
-    done = run("check", "-f", manifest(tmp_path / "claim.yaml", claim), "-o", "sarif")
-    assert "\\u202egpu" in done.stdout
-    assert not set(done.stdout) & (set(UNSEEN) - set("agpu"))
+    result = run("check", "-f", manifest(tmp_path / "claim.yaml", claim), "-o", "sarif")
+    assert "\\u202egpu" in result.stdout
+    assert not set(result.stdout) & (set(UNSEEN) - set("agpu"))

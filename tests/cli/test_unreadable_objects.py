@@ -53,9 +53,9 @@ WITHOUT_ONE = {
 @pytest.mark.parametrize(("arguments", "code", "rest"), WITHOUT_ONE.values(), ids=WITHOUT_ONE)
 def test_a_malformed_object_is_named_and_the_rest_is_used(arguments, code, rest, tmp_path):
     files = (manifest(tmp_path / "pod.json", gpu_pod()), manifest(tmp_path / "others.json", BAD_NODE), FLEET)
-    done = run(*arguments, *(argument for file in files for argument in ("-f", file)))
-    assert (done.exit_code, rest in done.stdout) == (code, True), done.output
-    assert f"warning: not read: Node default/bad: {tmp_path}/others.json:1: " in done.stderr
+    result = run(*arguments, *(argument for file in files for argument in ("-f", file)))
+    assert (result.exit_code, rest in result.stdout) == (code, True), result.output
+    assert f"warning: not read: Node default/bad: {tmp_path}/others.json:1: " in result.stderr
 
 
 @pytest.mark.parametrize("command", [("translate", "-o", "report"), ("survey",), ("explain", "pod/p")])

@@ -212,8 +212,8 @@ def test_a_tenant_view_has_the_configuration_in_force():
     ],
 )
 def test_pages_for_other_hosts_need_a_login_and_a_certificate(options, problem):
-    done = run("dashboard", *options)
-    assert (done.exit_code, problem in done.stderr) == (2, True)
+    result = run("dashboard", *options)
+    assert (result.exit_code, problem in result.stderr) == (2, True)
 
 
 async def test_a_renewed_certificate_is_served_to_new_connections(tmp_path):

@@ -129,6 +129,6 @@ async def test_an_empty_prometheus_answer_comes_with_advice(prometheus):
 
 
 def test_an_invalid_address_is_refused():
-    done = run("dashboard", "--prometheus", "localhost:9090")
-    assert done.exit_code == 2
-    assert "--prometheus localhost:9090 is not a valid URL" in done.stderr
+    result = run("dashboard", "--prometheus", "localhost:9090")
+    assert result.exit_code == 2
+    assert "--prometheus localhost:9090 is not a valid URL" in result.stderr

@@ -42,10 +42,10 @@ def test_default_placement_rules_match_the_stock_scheduler():
 def test_an_unknown_strategy_is_reported_with_file_and_line(tmp_path):
     file = tmp_path / "c.yaml"
     file.write_text(f"{HEAD}bridge:\n  schedulerName: drawbridge\n  placement:\n    strategy: best\n")
-    done = run("allocator", "--api", "127.0.0.1:0", "--config", file)
-    assert done.exit_code == 2
-    assert f"{file}:6" in done.stderr
-    assert "there is no strategy 'best'; the strategies are CompactFirst" in done.stderr
+    result = run("allocator", "--api", "127.0.0.1:0", "--config", file)
+    assert result.exit_code == 2
+    assert f"{file}:6" in result.stderr
+    assert "there is no strategy 'best'; the strategies are CompactFirst" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,6 @@ def test_an_unknown_strategy_is_reported_with_file_and_line(tmp_path):
     ],
 )
 def test_an_invalid_option_is_reported(options, message):
-    done = run("allocator", "--api", "127.0.0.1:0", *options)
-    assert done.exit_code == 2
-    assert message in done.stderr
+    result = run("allocator", "--api", "127.0.0.1:0", *options)
+    assert result.exit_code == 2
+    assert message in result.stderr

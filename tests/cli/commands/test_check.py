@@ -182,16 +182,16 @@ spec: {trainer: {resourcesPerNode: {limits: {nvidia.com/gpu: 0.5}}}}
 
 
 def test_a_request_outside_a_pod_template_has_its_own_path():
-    done = check("-f", "-", stdin=TRAIN)
-    assert done.exit_code == 1
+    result = check("-f", "-", stdin=TRAIN)
+    assert result.exit_code == 1
     assert (
         "R001 at /spec/trainer/resourcesPerNode/limits/nvidia.com~1gpu: container trainer/resourcesPerNode"
-        in done.stdout
+        in result.stdout
     )
     typo = TRAIN.replace("nvidia.com/gpu: 0.5", "nvidia.com/gpumemory: 1")
-    done = check("-f", "-", stdin=typo)
-    assert done.exit_code == 0
-    assert "D211 at /spec/trainer/resourcesPerNode/limits/nvidia.com~1gpumemory" in done.stdout
+    result = check("-f", "-", stdin=typo)
+    assert result.exit_code == 0
+    assert "D211 at /spec/trainer/resourcesPerNode/limits/nvidia.com~1gpumemory" in result.stdout
     strange = typo.replace("TrainJob", "Weird").replace("nvidia.com/gpumemory", "nvidia.com/gpu")
     assert "not checked: drawbridge does not know how Weird uses it" in check("-f", "-", stdin=strange).stdout
 

@@ -73,9 +73,9 @@ def test_a_checked_object_replaces_the_inventory_object_of_its_name(tmp_path):
 def test_a_fractional_gpu_count_has_a_remedy_with_shares():
     fleet = Path(__file__).parents[3] / "manifests" / "examples" / "fleet"
     half = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 0.5}}}]}"
-    done = check("-f", "-", "--inventory", str(fleet), stdin=half)
-    assert "R001" in done.stdout
-    assert "nvidia.com/gpumem (MiB) or nvidia.com/gpucores (percent)" in done.stdout
+    result = check("-f", "-", "--inventory", str(fleet), stdin=half)
+    assert "R001" in result.stdout
+    assert "nvidia.com/gpumem (MiB) or nvidia.com/gpucores (percent)" in result.stdout
 
 
 def test_a_taint_that_admission_may_tolerate_blocks_no_pod_template(tmp_path):

@@ -47,9 +47,9 @@ def test_each_document_of_a_repository_is_refused_reported_or_skipped(name, tmp_
 def test_skipped_files_are_counted_with_a_remedy(tmp_path, monkeypatch):
     written(TREES["chart"] | TREES["overlay"], tmp_path)
     monkeypatch.chdir(tmp_path)
-    done = run("check", ".")
-    assert done.stdout.count("warning D012: nvidia.com/gpu is requested here") == 2
-    lines = [line for line in done.stderr.splitlines() if "skipped, " in line]
+    result = run("check", ".")
+    assert result.stdout.count("warning D012: nvidia.com/gpu is requested here") == 2
+    lines = [line for line in result.stderr.splitlines() if "skipped, " in line]
     assert [line.partition(" (")[0] for line in lines] == [
         "warning: skipped, not a manifest: 5 files",
         "warning: skipped, templates in 3 files",
@@ -80,10 +80,10 @@ def test_a_github_workflow_is_not_called_a_template(tmp_path, monkeypatch):
 def test_every_command_skips_templates_and_other_files_of_a_repository(arguments, tmp_path, monkeypatch):
     written(TREES["chart"] | TREES["overlay"], tmp_path)
     monkeypatch.chdir(tmp_path)
-    done = run(*arguments.split(), "--color", "never")
-    assert "skipped, templates in 3 files" in done.output
-    assert "skipped, not a manifest: 5 files" in done.output
-    assert "app.yaml:" not in done.stderr, "a template is not a broken manifest"
+    result = run(*arguments.split(), "--color", "never")
+    assert "skipped, templates in 3 files" in result.output
+    assert "skipped, not a manifest: 5 files" in result.output
+    assert "app.yaml:" not in result.stderr, "a template is not a broken manifest"
 
 
 def test_files_of_a_build_are_not_reported_as_skipped(tmp_path, monkeypatch):
@@ -115,10 +115,10 @@ def test_a_kustomize_patch_named_alone_is_skipped(command, tmp_path, monkeypatch
 def test_unreadable_files_are_annotated_with_their_location(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a,b.yaml").write_text("# apiVersion\na: [\n")
-    done = run("check", ".", "--chart", "none", "-o", "github")
-    assert done.exit_code == 2
-    assert "holds no objects" not in done.stderr
-    first, second = done.stdout.splitlines()
+    result = run("check", ".", "--chart", "none", "-o", "github")
+    assert result.exit_code == 2
+    assert "holds no objects" not in result.stderr
+    first, second = result.stdout.splitlines()
     assert first.startswith("::error file=a%2Cb.yaml,line=3,col=1,title=unreadable::")
     assert second == "::error title=unreadable::none: cannot be read: No such file or directory (check the path)"
 
@@ -199,10 +199,10 @@ def test_values_that_request_devices_are_a_finding_in_every_format(form, tmp_pat
     written(TREES["chart"] | {"chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"}, tmp_path)
     monkeypatch.chdir(tmp_path)
     assert run("check", "chart", "-o", form).exit_code == 0
-    done = run("check", "chart", "-o", form, "--fail-on", "warning")
-    assert done.exit_code == 1
-    assert "D012" in done.stdout
-    assert "chart/values.yaml" in done.stdout
+    result = run("check", "chart", "-o", form, "--fail-on", "warning")
+    assert result.exit_code == 1
+    assert "D012" in result.stdout
+    assert "chart/values.yaml" in result.stdout
 
 
 def test_the_summary_counts_unchecked_files_that_request_devices(tmp_path, monkeypatch):

@@ -20,15 +20,15 @@ from tests.limits import PATIENCE
 
 
 def test_without_a_terminal_the_demo_prints_every_pod_and_ends():
-    done = subprocess.run([DRAWBRIDGE, "demo"], capture_output=True, text=True, timeout=150, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = [line for line in done.stdout.splitlines() if line[:1] in "✓·…✗" and line]
+    result = subprocess.run([DRAWBRIDGE, "demo"], capture_output=True, text=True, timeout=150, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = [line for line in result.stdout.splitlines() if line[:1] in "✓·…✗" and line]
     assert len(lines) >= 12
     assert {line[0] for line in lines} == set("✓·…✗")
-    assert "\x1b" not in done.stdout
-    assert "next:" in done.stdout
+    assert "\x1b" not in result.stdout
+    assert "next:" in result.stdout
     # Run the command that the demo suggests.
-    [line] = [line for line in done.stdout.splitlines() if " dashboard " in line]
+    [line] = [line for line in result.stdout.splitlines() if " dashboard " in line]
     arguments = line.split()[2:-1]
     with subprocess.Popen(
         [DRAWBRIDGE, "dashboard", *arguments, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True
@@ -39,7 +39,7 @@ def test_without_a_terminal_the_demo_prints_every_pod_and_ends():
         serving.terminate()
         assert serving.wait(60) == 0
     assert (
-        " ".join(done.stdout.split()).count("this pod waits until devices are free") == 1
+        " ".join(result.stdout.split()).count("this pod waits until devices are free") == 1
     )  # the warning is printed once
 
 
@@ -64,10 +64,10 @@ def test_on_a_terminal_the_demo_serves_the_dashboard_until_interrupted(tmp_path)
 def test_a_demo_accepts_pods_from_files(tmp_path):
     file = tmp_path / "pod.yaml"
     file.write_text("# mine\nkind: Pod\napiVersion: v1\nmetadata: {name: mine}\nspec: {containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}\n")  # fmt: skip
-    done = run("demo", "-f", str(file), "--config", CONFIGURATION)
-    assert done.exit_code == 0
-    assert "✓ mine  mine" in done.stdout
-    assert "requests c: nvidia.com/gpu 1" in done.stdout
+    result = run("demo", "-f", str(file), "--config", CONFIGURATION)
+    assert result.exit_code == 0
+    assert "✓ mine  mine" in result.stdout
+    assert "requests c: nvidia.com/gpu 1" in result.stdout
 
 
 TWO = """\
@@ -105,8 +105,8 @@ def test_pods_from_files_follow_the_configuration_in_force(tmp_path):
 def test_two_pods_with_the_same_generate_name_are_both_created(tmp_path, command, pattern):
     file = tmp_path / "two.yaml"
     file.write_text(f"{TWO}---\n{TWO}")
-    done = run(*command.format(file=file, fleet=EXAMPLES / "fleet").split())
-    assert re.search(pattern, done.stdout), done.output
+    result = run(*command.format(file=file, fleet=EXAMPLES / "fleet").split())
+    assert re.search(pattern, result.stdout), result.output
 
 
 JOB = """\
@@ -128,8 +128,8 @@ spec: {template: {spec: {containers: [{name: c, image: x, resources: {limits: {n
 def test_pods_of_jobs_with_the_same_generate_name_are_placed(tmp_path, command, pattern):
     file = tmp_path / "two.yaml"
     file.write_text(f"{JOB}---\n{JOB}")
-    done = run(*command.format(file=file, fleet=EXAMPLES / "fleet").split())
-    assert re.search(pattern, done.stdout), done.output
+    result = run(*command.format(file=file, fleet=EXAMPLES / "fleet").split())
+    assert re.search(pattern, result.stdout), result.output
 
 
 @pytest.mark.parametrize(
@@ -139,10 +139,10 @@ def test_an_unreadable_file_ends_the_demo_before_it_starts(tmp_path, content, me
     file = tmp_path / "pods.yaml"
     if content is not None:
         file.write_text(content)
-    done = run("demo", "-f", str(file))
-    assert done.exit_code == 2
-    assert message.lower() in done.stderr.lower()
-    assert not done.stdout
+    result = run("demo", "-f", str(file))
+    assert result.exit_code == 2
+    assert message.lower() in result.stderr.lower()
+    assert not result.stdout
 
 
 @pytest.mark.parametrize(
@@ -153,10 +153,10 @@ def test_an_unreadable_file_ends_the_demo_before_it_starts(tmp_path, content, me
 def test_an_invalid_configuration_exits_with_2_and_every_error(tmp_path, command):
     file = tmp_path / "c.yaml"
     file.write_text("apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: loud\ncanary: many\n")
-    done = run(*command.split(), "--config", str(file))
-    assert done.exit_code == 2
-    assert "/mode" in done.stderr
-    assert "/canary" in done.stderr
+    result = run(*command.split(), "--config", str(file))
+    assert result.exit_code == 2
+    assert "/mode" in result.stderr
+    assert "/canary" in result.stderr
 
 
 @pytest.mark.parametrize(("replicas", "names"), [(0, []), (1, ["d-0"]), (64, [f"d-{i}" for i in range(8)])])
@@ -177,22 +177,22 @@ def test_a_demo_counts_and_ignores_unknown_kinds(tmp_path):
     )
     file = tmp_path / "all.yaml"
     file.write_text(others + OWN_TEMPLATE)
-    done = run("demo", "-f", str(file), "--once")
-    assert done.exit_code == 0, done.stderr
-    assert "✓ own" in done.stdout
-    assert "1 pod: 1 placed" in done.stdout
-    assert "4 objects ignored" in done.stdout
-    assert "1 Service, 1 Ingress, 1 RayCluster, 1 Secret" in done.stdout
-    assert "1 object added to the store: 1 ResourceClaimTemplate" in done.stdout
+    result = run("demo", "-f", str(file), "--once")
+    assert result.exit_code == 0, result.stderr
+    assert "✓ own" in result.stdout
+    assert "1 pod: 1 placed" in result.stdout
+    assert "4 objects ignored" in result.stdout
+    assert "1 Service, 1 Ingress, 1 RayCluster, 1 Secret" in result.stdout
+    assert "1 object added to the store: 1 ResourceClaimTemplate" in result.stdout
 
 
 def test_a_demo_ignores_fleet_objects_of_unknown_kinds(tmp_path):
     file = tmp_path / "thing.yaml"
     file.write_text(THING)
-    done = run("demo", "-f", str(EXAMPLES / "pods/nvidia-training.yaml"), "--fleet", str(EXAMPLES / "fleet"), "--fleet", str(file), "--once")  # fmt: skip
-    assert done.exit_code == 0, done.stderr
-    assert "1 object ignored" in done.stdout
-    assert "1 Thing" in done.stdout
+    result = run("demo", "-f", str(EXAMPLES / "pods/nvidia-training.yaml"), "--fleet", str(EXAMPLES / "fleet"), "--fleet", str(file), "--once")  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert "1 object ignored" in result.stdout
+    assert "1 Thing" in result.stdout
 
 
 def test_workloads_become_the_pods_that_their_controllers_would_make():

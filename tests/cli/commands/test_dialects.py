@@ -41,10 +41,10 @@ def test_a_key_is_listed_with_every_dialect_that_reads_it(names, expected):
     ("name", "meant"), [("nvdia", "nvidia"), ("nvidia.com/gpumen", "nvidia.com/gpumem"), ("x" * 10_000, "")]
 )
 def test_an_unknown_name_is_refused_with_the_nearest_suggestion(name, meant):
-    done = run("dialects", name)
-    assert done.exit_code == 2
-    assert ("did you mean" in done.stderr) == bool(meant)
-    assert f"did you mean {meant}?" in done.stderr or not meant
+    result = run("dialects", name)
+    assert result.exit_code == 2
+    assert ("did you mean" in result.stderr) == bool(meant)
+    assert f"did you mean {meant}?" in result.stderr or not meant
 
 
 def test_every_key_of_every_dialect_is_listed():

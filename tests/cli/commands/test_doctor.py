@@ -271,10 +271,10 @@ def test_an_object_of_another_shape_is_named_with_its_line(tmp_path, kind, field
     known = next(obj for obj in resources.ALL if obj.kind == kind)
     labels = {"app.kubernetes.io/name": "drawbridge"}
     obj = {"apiVersion": known.api_version, "kind": kind, "metadata": {"name": "drawbridge", "labels": labels}}
-    done = run("doctor", "-f", manifest(tmp_path / "dump.yaml", obj | {field: 7}))
-    assert done.exit_code in (0, 1, 3), done.output
-    assert ("dump.yaml:1: " in done.output) is ("warning: not read: " in done.output) is (done.exit_code == 3)
-    assert "this is a bug" not in done.output
+    result = run("doctor", "-f", manifest(tmp_path / "dump.yaml", obj | {field: 7}))
+    assert result.exit_code in (0, 1, 3), result.output
+    assert ("dump.yaml:1: " in result.output) is ("warning: not read: " in result.output) is (result.exit_code == 3)
+    assert "this is a bug" not in result.output
 
 
 def test_an_unreadable_object_hides_no_finding_about_others(tmp_path):
@@ -290,10 +290,10 @@ def test_an_unreadable_object_hides_no_finding_about_others(tmp_path):
 @pytest.mark.parametrize("form", ["sarif", "github", "junit", "markdown", "html", "text"])
 def test_a_finding_and_its_repair_are_written_in_each_format(form, tmp_path):
     objects, name, repair = FAULTS["O212"]
-    done = run("doctor", "-f", manifest(tmp_path / "dump.json", *objects), "-o", form)
-    assert done.exit_code == 1
-    assert ("O212" in done.stdout, name in done.stdout, "O212 :" in done.stdout) == (True, True, False)
-    assert (f"--repair would {repair}" in done.stdout) is (form in ("text", "markdown", "html"))
+    result = run("doctor", "-f", manifest(tmp_path / "dump.json", *objects), "-o", form)
+    assert result.exit_code == 1
+    assert ("O212" in result.stdout, name in result.stdout, "O212 :" in result.stdout) == (True, True, False)
+    assert (f"--repair would {repair}" in result.stdout) is (form in ("text", "markdown", "html"))
 
 
 def test_findings_are_written_by_object_with_their_repairs(tmp_path):

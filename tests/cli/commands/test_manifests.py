@@ -17,34 +17,34 @@ from tests.cli.running import run
     ["garbage", "http://webhook.example.com", "https://", "https://u:p@webhook", "https://webhook?x=1", "https://webhook#x", "https://webhook:99999", "https://[::1"],
 )  # fmt: skip
 def test_an_invalid_webhook_url_exits_with_2(url):
-    done = run("manifests", "--only", "webhooks", "--url", url)
-    assert done.exit_code == 2
-    assert url in done.stderr
-    assert done.stdout == ""
+    result = run("manifests", "--only", "webhooks", "--url", url)
+    assert result.exit_code == 2
+    assert url in result.stderr
+    assert result.stdout == ""
 
 
 @pytest.mark.parametrize("url", ["https://webhook.example.com", "https://10.0.0.7:8443/path"])
 def test_a_valid_url_is_used_by_every_webhook(url):
-    done = run("manifests", "--only", "webhooks", "--url", url)
-    assert done.exit_code == 0
-    assert f"url: {url}" in done.stdout
+    result = run("manifests", "--only", "webhooks", "--url", url)
+    assert result.exit_code == 0
+    assert f"url: {url}" in result.stdout
 
 
 @pytest.mark.parametrize("namespace", ["Not_Valid", "-a", "a-", "a.b", "a" * 64, ""])
 def test_an_invalid_namespace_name_exits_with_2(namespace):
-    done = run("manifests", "--namespace", namespace)
-    assert done.exit_code == 2
-    assert repr(namespace) in done.stderr
+    result = run("manifests", "--namespace", namespace)
+    assert result.exit_code == 2
+    assert repr(namespace) in result.stderr
 
 
 @pytest.mark.parametrize(
     "image", ["Bad Image", "reg/x:1:2", "reg/X", "/x", "x/", "x:", "x@sha256:1", "a\nb", "reg//x", "{{ .image }}"]
 )
 def test_an_invalid_image_reference_exits_with_2(image):
-    done = run("manifests", "--image", image)
-    assert done.exit_code == 2
-    assert repr(image) in done.stderr
-    assert done.stdout == ""
+    result = run("manifests", "--image", image)
+    assert result.exit_code == 2
+    assert repr(image) in result.stderr
+    assert result.stdout == ""
 
 
 @pytest.mark.parametrize(
@@ -52,26 +52,26 @@ def test_an_invalid_image_reference_exits_with_2(image):
     ["drawbridge", "reg/x:1", "reg.example.com:5000/a/b-c_d.e:v1.0_x", "[::1]:5000/x", "localhost/x@sha256:" + "0" * 64, "x:1@sha256:" + "a" * 64],
 )  # fmt: skip
 def test_every_deployment_uses_the_image_as_given(image):
-    done = run("manifests", "--only", "rest", "--image", image)
-    assert done.exit_code == 0
-    named = [line.split("image: ")[1].strip("'") for line in done.stdout.splitlines() if " image: " in line]
+    result = run("manifests", "--only", "rest", "--image", image)
+    assert result.exit_code == 0
+    named = [line.split("image: ")[1].strip("'") for line in result.stdout.splitlines() if " image: " in line]
     assert named == [image] * 3
 
 
 @pytest.mark.parametrize("certificate", ["x", "/", "a/", "/b", "a/b/c", "A/b", "a b/c"])
 def test_an_invalid_certificate_name_exits_with_2(certificate):
-    done = run("manifests", "--only", "webhooks", "--cert-manager", certificate)
-    assert done.exit_code == 2
-    assert repr(certificate) in done.stderr
+    result = run("manifests", "--only", "webhooks", "--cert-manager", certificate)
+    assert result.exit_code == 2
+    assert repr(certificate) in result.stderr
 
 
 def test_a_bundle_without_a_certificate_is_broken_input(tmp_path):
     (tmp_path / "empty.pem").write_text("no certificate")
     for name in ("empty.pem", "missing.pem"):
-        done = run("manifests", "--only", "webhooks", "--ca-bundle", tmp_path / name)
-        assert done.exit_code == 2
-        assert name in done.stderr
-        assert done.stdout == ""
+        result = run("manifests", "--only", "webhooks", "--ca-bundle", tmp_path / name)
+        assert result.exit_code == 2
+        assert name in result.stderr
+        assert result.stdout == ""
 
 
 def test_an_invalid_network_is_broken_usage_with_every_output():
@@ -81,17 +81,17 @@ def test_an_invalid_network_is_broken_usage_with_every_output():
 
 def test_incomplete_or_contradictory_bridge_options_exit_with_2():
     for options in (("--plugin",), ("--apart",), ("--bridge", "--plugin", "--apart")):
-        done = run("manifests", "--image", "x", *options)
-        assert (done.exit_code, done.stdout) == (2, "")
-        assert options[-1] in done.stderr
+        result = run("manifests", "--image", "x", *options)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert options[-1] in result.stderr
 
 
 def test_the_plugin_option_changes_only_the_bridge():
     def made(*options):
-        done = run("manifests", "--image", "x", "--bridge", "--scheduler-image", "y", *options)
+        result = run("manifests", "--image", "x", "--bridge", "--scheduler-image", "y", *options)
         return {
             (document.object["kind"], document.object["metadata"]["name"]): document.object
-            for document in manifests.parse(done.stdout)
+            for document in manifests.parse(result.stdout)
         }
 
     stock, plugin = made(), made("--plugin")
@@ -134,17 +134,17 @@ def test_an_unknown_level_or_missing_scheduler_image_exits_with_2():
         (("--level", "nodes"), "'webhook', 'readOnly', 'bridge', 'node'"),
         (("--level", "bridge"), "give --scheduler-image"),
     ):
-        done = run("manifests", "--image", "x", *options)
-        assert done.exit_code == 2
-        assert message in " ".join(done.stderr.split())
+        result = run("manifests", "--image", "x", *options)
+        assert result.exit_code == 2
+        assert message in " ".join(result.stderr.split())
 
 
 @pytest.fixture(scope="module")
 def chart(tmp_path_factory):
     folder = tmp_path_factory.mktemp("helm") / "new" / "chart"
-    done = run("manifests", "--helm", folder)
-    assert done.exit_code == 0
-    assert f"helm install drawbridge {folder}" in done.stdout
+    result = run("manifests", "--helm", folder)
+    assert result.exit_code == 0
+    assert f"helm install drawbridge {folder}" in result.stdout
     return folder
 
 
@@ -189,11 +189,11 @@ def test_options_beside_helm_are_refused_with_the_charts_value(chart, tmp_path):
             if option.is_flag
             else [option.opts[0], given.get(option.name, "https://x" if option.name == "url" else "x")]
         )
-        done = run("manifests", "--helm", tmp_path / "chart", *arguments)
-        assert (done.exit_code, done.stdout) == (2, ""), arguments
-        assert option.opts[0] in done.stderr
+        result = run("manifests", "--helm", tmp_path / "chart", *arguments)
+        assert (result.exit_code, result.stdout) == (2, ""), arguments
+        assert option.opts[0] in result.stderr
         if option.name != "only":
-            [named] = re.findall(r"set (\S+) in the values", done.stderr)
+            [named] = re.findall(r"set (\S+) in the values", result.stderr)
             assert named in known
     assert not list(tmp_path.iterdir())
 
@@ -202,9 +202,9 @@ def test_a_chart_does_not_overwrite_a_folder(tmp_path):
     (tmp_path / "values.yaml").write_text("image: mine")
     (tmp_path / "file").write_text("")
     for folder in (tmp_path, tmp_path / "file", tmp_path / "file" / "below"):
-        done = run("manifests", "--helm", folder)
-        assert (done.exit_code, done.stdout) == (2, "")
-        assert str(folder) in done.stderr
+        result = run("manifests", "--helm", folder)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert str(folder) in result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "values.yaml"]
 
 
@@ -217,16 +217,16 @@ def test_a_configuration_from_a_pipe_is_installed(name, tmp_path):
         file = tmp_path / "pipe"
         os.mkfifo(file)
         threading.Thread(target=file.write_text, args=(text,), daemon=True).start()
-    done = run("manifests", "--image", "x", "--config", file, stdin=text)
-    assert done.exit_code == 0, done.output
-    printed = [document.object for document in manifests.parse(done.stdout)]
+    result = run("manifests", "--image", "x", "--config", file, stdin=text)
+    assert result.exit_code == 0, result.output
+    printed = [document.object for document in manifests.parse(result.stdout)]
     [config_map] = [obj for obj in printed if (obj["kind"], obj["metadata"]["name"]) == ("ConfigMap", "drawbridge")]
     assert config_map["data"]["drawbridge.yaml"] == text
 
 
 def test_an_unreadable_configuration_creates_no_chart(tmp_path):
-    done = run("manifests", "--helm", tmp_path / "chart", "--config", tmp_path / "none.yaml")
-    assert done.exit_code == 2
+    result = run("manifests", "--helm", tmp_path / "chart", "--config", tmp_path / "none.yaml")
+    assert result.exit_code == 2
     assert not list(tmp_path.iterdir())
 
 

@@ -83,9 +83,9 @@ def test_foreign_log_lines_and_collector_prefixes_are_ignored(tmp_path):
     broken = '{"logger":"drawbridge.decision", [\n"drawbridge.decision"\n{"logger":"drawbridge.decision","object":7}\n'
     file = tmp_path / "webhook.log"
     file.write_text(f"Traceback\n{broken}{lost}\n{prefixed}")
-    done = run("observed", file, "-n", "b")
-    assert done.stdout.splitlines()[-1] == "1 pod in 1 namespace: 1 translated"
-    assert "dropped log lines" in done.stderr
+    result = run("observed", file, "-n", "b")
+    assert result.stdout.splitlines()[-1] == "1 pod in 1 namespace: 1 translated"
+    assert "dropped log lines" in result.stderr
     assert run("observed", tmp_path / "gone").exit_code == 2
     nothing = run("observed", stdin="kind: Pod\n")
     assert nothing.stdout == "0 pods in 0 namespaces\n"

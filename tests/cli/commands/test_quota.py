@@ -60,9 +60,9 @@ def dump(tmp_path):
 
 
 def test_each_line_shows_used_waiting_and_left(dump):
-    done = run("quota", "-f", dump, "-n", "team", "-o", "wide")
-    assert done.exit_code == 0, done.stderr
-    printed = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    result = run("quota", "-f", dump, "-n", "team", "-o", "wide")
+    assert result.exit_code == 0, result.stderr
+    printed = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert printed[:6] == [
         "team/limits",
         "LINE HARD USED PENDING REMAINING",

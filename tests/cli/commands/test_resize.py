@@ -132,34 +132,34 @@ def changed(diff):
 
 
 def test_resize_prints_the_fit_the_quota_and_the_new_manifest(tmp_path):
-    done = run("resize", "deployment/serve", f"{MEM}=8192", "-f", dump(tmp_path))
-    assert done.exit_code == 0, done.output
-    assert "2 of 2 pods would fit once the running pods have ended" in done.stdout
-    assert "one more pod fits alongside the running pods, on n0" in done.stdout
+    result = run("resize", "deployment/serve", f"{MEM}=8192", "-f", dump(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert "2 of 2 pods would fit once the running pods have ended" in result.stdout
+    assert "one more pod fits alongside the running pods, on n0" in result.stdout
     assert (
         f"within quota ml/team: {CLASS}/memory: 16Gi requested by 2 replicas, 0 of 40Gi used; at most 40Gi can be requested"
-        in done.stdout
+        in result.stdout
     )
-    assert [line.split() for line in changed(done.stdout)] == [["-", f"{MEM}:", "4096"], ["+", f"{MEM}:", "8192"]]
-    assert "--- Deployment/ml/serve" in done.stdout
+    assert [line.split() for line in changed(result.stdout)] == [["-", f"{MEM}:", "4096"], ["+", f"{MEM}:", "8192"]]
+    assert "--- Deployment/ml/serve" in result.stdout
 
 
 def test_each_pod_that_does_not_fit_is_reported(tmp_path):
-    done = run("resize", "deploy/serve", f"{MEM}=12288", "-f", dump(tmp_path))
-    assert done.exit_code == 1
-    assert "1 of 2 pods would fit" in done.stdout
-    assert "  ml/serve-1  0/1 nodes: 1 node(s) had devices with too little capacity\n" in done.stdout
+    result = run("resize", "deploy/serve", f"{MEM}=12288", "-f", dump(tmp_path))
+    assert result.exit_code == 1
+    assert "1 of 2 pods would fit" in result.stdout
+    assert "  ml/serve-1  0/1 nodes: 1 node(s) had devices with too little capacity\n" in result.stdout
     assert (
         "no further pod fits alongside the running pods (0/1 nodes: 1 node(s) had devices with too little capacity)\n"
-        in done.stdout
+        in result.stdout
     )
 
 
 def test_without_room_for_a_surge_max_surge_0_is_advised(tmp_path):
     other = running("other", "a", {})  # holds 4Gi, and keeps running
-    done = run("resize", "deploy/serve", f"{MEM}=6144", "-f", dump(tmp_path, LEGACY, *other))
-    assert done.exit_code == 0
-    assert "too little capacity): set maxSurge: 0, or strategy Recreate\n" in done.stdout
+    result = run("resize", "deploy/serve", f"{MEM}=6144", "-f", dump(tmp_path, LEGACY, *other))
+    assert result.exit_code == 0
+    assert "too little capacity): set maxSurge: 0, or strategy Recreate\n" in result.stdout
 
 
 def test_a_quota_counts_the_new_pods_without_the_old(tmp_path):
@@ -198,11 +198,11 @@ def test_the_workload_names_a_new_template_with_the_new_amount(tmp_path):
 def test_a_translated_pod_is_resized_by_its_original_keys(tmp_path):
     record = {"drawbridge.dev/original": json.dumps({"containers": {"c": {GPU: "1", MEM: "4096"}}})}
     lone = running("lone", "a", {"annotations": record})
-    done = run("resize", "pod/lone", f"{MEM}=8192", "-f", dump(tmp_path, LEGACY, *lone))
-    assert done.exit_code == 0, done.output
-    assert "1 of 1 pod would fit" in done.stdout
-    assert "beside" not in done.stdout
-    assert [line.split()[-1].strip("'") for line in changed(done.stdout)] == ["4096", "8192"]
+    result = run("resize", "pod/lone", f"{MEM}=8192", "-f", dump(tmp_path, LEGACY, *lone))
+    assert result.exit_code == 0, result.output
+    assert "1 of 1 pod would fit" in result.stdout
+    assert "beside" not in result.stdout
+    assert [line.split()[-1].strip("'") for line in changed(result.stdout)] == ["4096", "8192"]
 
 
 def asked_by_annotation(amount, *options):
@@ -212,9 +212,9 @@ def asked_by_annotation(amount, *options):
 
 
 def test_a_translated_annotation_is_an_amount():
-    done = asked_by_annotation("30000", "--config", OPTIONAL)
-    assert done.exit_code == 0, done.output
-    assert [line.split() for line in changed(done.stdout)] == [
+    result = asked_by_annotation("30000", "--config", OPTIONAL)
+    assert result.exit_code == 0, result.output
+    assert [line.split() for line in changed(result.stdout)] == [
         ["-", "gpu-memory:", "'8000'"],
         ["+", "gpu-memory:", "'30000'"],
     ]
@@ -226,8 +226,8 @@ def test_koordinators_old_keys_are_amounts(tmp_path):
     limits = {"kubernetes.io/gpu-memory": "8Gi"}
     spec = {"containers": [{"name": "c", "image": "x", "resources": {"limits": limits}}]}
     file = manifest(tmp_path / "pod.yaml", obj("Pod", "old", spec=spec))
-    done = run("resize", "pod/old", "kubernetes.io/gpu-memory=16Gi", "-n", "ml", "-f", file)
-    assert [line.split() for line in changed(done.stdout)] == [
+    result = run("resize", "pod/old", "kubernetes.io/gpu-memory=16Gi", "-n", "ml", "-f", file)
+    assert [line.split() for line in changed(result.stdout)] == [
         ["-", "kubernetes.io/gpu-memory:", "8Gi"],
         ["+", "kubernetes.io/gpu-memory:", "16Gi"],
     ]
@@ -246,15 +246,15 @@ def test_koordinators_old_keys_are_amounts(tmp_path):
     ],
 )
 def test_an_invalid_resize_exits_with_2_and_a_remedy(tmp_path, arguments, message):
-    done = run("resize", *arguments, "-f", dump(tmp_path))
-    assert done.exit_code in (1, 2)
-    assert message in done.stderr
+    result = run("resize", *arguments, "-f", dump(tmp_path))
+    assert result.exit_code in (1, 2)
+    assert message in result.stderr
 
 
 def test_a_resize_that_the_webhook_refuses_is_reported_as_refused(tmp_path):
-    done = run("resize", "deployment/serve", f"{MEM}=1000000", "-f", dump(tmp_path))
-    assert done.exit_code == 1
-    assert "refused: " in done.stdout
+    result = run("resize", "deployment/serve", f"{MEM}=1000000", "-f", dump(tmp_path))
+    assert result.exit_code == 1
+    assert "refused: " in result.stdout
 
 
 def test_a_live_cluster_has_the_answer_of_its_dump(tmp_path, monkeypatch):
@@ -312,13 +312,13 @@ def test_every_alternative_with_the_capacity_gets_the_amount(tmp_path):
 def test_a_workload_known_only_as_an_owner_is_reported(tmp_path):
     file = dump(tmp_path)
     objects = [document.object for document in manifests.read([file]) if document.object["kind"] != "Deployment"]
-    done = run("resize", "deployment/serve", f"{MEM}=1", "-f", manifest(file, *objects))
-    assert (done.exit_code, "Deployment ml/serve is not in the input" in done.stderr) == (2, True)
+    result = run("resize", "deployment/serve", f"{MEM}=1", "-f", manifest(file, *objects))
+    assert (result.exit_code, "Deployment ml/serve is not in the input" in result.stderr) == (2, True)
 
 
 def test_a_pod_with_a_node_name_is_refused(tmp_path):
     spec = {"nodeName": "n0", "containers": [{"name": "c", "image": "i", "resources": {"limits": {GPU: "9"}}}]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ml"}, "spec": spec}
-    done = run("resize", "pod/p", f"{GPU}=9", "-f", manifest(tmp_path / "pod.yaml", pod))
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "Pod ml/p names its node n0, so no scheduler places it (remove nodeName)" in done.stderr
+    result = run("resize", "pod/p", f"{GPU}=9", "-f", manifest(tmp_path / "pod.yaml", pod))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Pod ml/p names its node n0, so no scheduler places it (remove nodeName)" in result.stderr

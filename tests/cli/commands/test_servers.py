@@ -179,9 +179,9 @@ def test_explain_uses_the_clusters_version_unless_options_override_it(options, o
 
 def test_a_feature_gate_unknown_to_the_cluster_exits_with_2(monkeypatch):
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: Older())
-    done = run("explain", "pod", "p", "--feature-gates", "DRADerivedAttributes=true")
-    assert done.exit_code == 2
-    assert "1.37 is the first that has it" in done.stderr
+    result = run("explain", "pod", "p", "--feature-gates", "DRADerivedAttributes=true")
+    assert result.exit_code == 2
+    assert "1.37 is the first that has it" in result.stderr
 
 
 PLAIN_FLEET = [

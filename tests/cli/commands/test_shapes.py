@@ -31,10 +31,10 @@ def test_values_of_any_type_cause_no_exception(command, tmp_path):
         objects = [shapes.drawn(draw) for _ in range(draw.randint(1, 4))]
         file.write_text("\n".join(map(json.dumps, objects)))
         inventory = ("--inventory", file) if command == "check" and number % 2 else ()
-        done = run(command.split()[0], *COMMANDS[command], "-f", file, *inventory)
-        assert done.exception is None or isinstance(done.exception, SystemExit), objects
-        assert "this is a bug" not in done.output, objects
-        assert "D010" not in done.output, objects
+        result = run(command.split()[0], *COMMANDS[command], "-f", file, *inventory)
+        assert result.exception is None or isinstance(result.exception, SystemExit), objects
+        assert "this is a bug" not in result.output, objects
+        assert "D010" not in result.output, objects
 
 
 @pytest.mark.parametrize("shape", shapes.SOME, ids=repr)

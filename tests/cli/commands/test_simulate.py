@@ -82,26 +82,26 @@ def test_an_unknown_strategy_still_prints_the_json_document(fleet):
 def test_objects_that_simulate_does_not_read_are_counted(fleet, tmp_path):
     stateful = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "d"}, "spec": {"replicas": 3}}
     others = manifest(tmp_path / "others.yaml", stateful, {"apiVersion": "batch/v1", "kind": "Job"}, stateful)
-    done = run("simulate", "-f", fleet, "-f", others)
-    assert done.exit_code == 0
-    assert "3 objects ignored, of kinds that this command does not read: 2 StatefulSet, 1 Job" in done.stderr
+    result = run("simulate", "-f", fleet, "-f", others)
+    assert result.exit_code == 0
+    assert "3 objects ignored, of kinds that this command does not read: 2 StatefulSet, 1 Job" in result.stderr
 
 
 def test_pods_without_any_node_are_reported(tmp_path):
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
-    done = run("simulate", "-f", manifest(tmp_path / "pod.yaml", pod))
-    assert done.exit_code == 1
-    assert "unknown: the input has no Nodes" in done.stdout
+    result = run("simulate", "-f", manifest(tmp_path / "pod.yaml", pod))
+    assert result.exit_code == 1
+    assert "unknown: the input has no Nodes" in result.stdout
 
 
 def test_the_strategies_are_listed():
-    done = run("simulate", "--strategy", "help")
-    assert done.exit_code == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()] == list(STRATEGIES)
+    result = run("simulate", "--strategy", "help")
+    assert result.exit_code == 0
+    assert [line.split()[0] for line in result.stdout.splitlines()] == list(STRATEGIES)
 
 
 @pytest.mark.parametrize("command", [("simulate", "-f", MODES), ("simulate", "-f", MODES, "--claims")])
 def test_an_unknown_strategy_is_refused_with_the_list(command):
-    done = run(*command, "--strategy", "compact")
-    assert done.exit_code == 2
-    assert f"unknown strategy compact (strategies: {', '.join(STRATEGIES)})" in done.stderr
+    result = run(*command, "--strategy", "compact")
+    assert result.exit_code == 2
+    assert f"unknown strategy compact (strategies: {', '.join(STRATEGIES)})" in result.stderr

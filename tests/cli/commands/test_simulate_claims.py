@@ -300,13 +300,13 @@ def test_a_refusal_names_other_nodes_that_would_serve(tmp_path):
 
 def test_an_input_without_unallocated_claims_is_pointed_out(tmp_path):
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
-    done = run("simulate", "--claims", "-f", manifest(tmp_path / "p.yaml", node("n"), pod))
-    assert done.exit_code == 0
-    assert "no unallocated claim in the input; without --claims this command schedules pods" in done.stderr
+    result = run("simulate", "--claims", "-f", manifest(tmp_path / "p.yaml", node("n"), pod))
+    assert result.exit_code == 0
+    assert "no unallocated claim in the input; without --claims this command schedules pods" in result.stderr
 
 
 def test_an_input_without_nodes_exits_with_2(tmp_path):
     (tmp_path / "empty.yaml").write_text("apiVersion: v1\nkind: List\nitems: []\n")
-    done = run("simulate", "--claims", "-f", tmp_path / "empty.yaml")
-    assert done.exit_code == 2
-    assert "no Node" in done.stderr
+    result = run("simulate", "--claims", "-f", tmp_path / "empty.yaml")
+    assert result.exit_code == 2
+    assert "no Node" in result.stderr

@@ -76,21 +76,21 @@ def test_a_file_that_is_no_store_is_kept(tmp_path, make):
     data = tmp_path / "store"
     make(data)
     before = data.stat().st_mode
-    done = run("standalone", "--data", str(data))
+    result = run("standalone", "--data", str(data))
     assert data.stat().st_mode == before
-    assert done.exit_code == 3
-    assert str(data) in done.stderr
-    assert "--data" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert result.exit_code == 3
+    assert str(data) in result.stderr
+    assert "--data" in result.stderr
+    assert "Traceback" not in result.stderr
     assert not data.is_file() or data.read_bytes() == b"not ours"
 
 
 def test_a_missing_kubeconfig_exits_3_without_a_traceback(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    done = run("webhook", "--kubeconfig", tmp_path / "none")
-    assert done.exit_code == 3
-    assert "error:" in done.stderr
-    assert "Traceback" not in done.stderr
+    result = run("webhook", "--kubeconfig", tmp_path / "none")
+    assert result.exit_code == 3
+    assert "error:" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_standalone_ignores_objects_of_unknown_kinds(tmp_path):

@@ -75,16 +75,16 @@ INVALID = [
 
 def test_a_refused_workload_without_devices_is_not_counted(tmp_path):
     assert {workload.name for workload in survey_of(*INVALID).workloads} == {"With_Key", "With_Claim", "Of_No_Dialect"}
-    done = run("translate", "-f", manifest(tmp_path / "d.json", *INVALID), "-o", "report")
-    assert "Without_Devices" not in done.stdout
-    assert done.stdout.splitlines()[-1] == ("4 objects, 0 rewritten: 3 refused, 1 without a legacy request")
+    result = run("translate", "-f", manifest(tmp_path / "d.json", *INVALID), "-o", "report")
+    assert "Without_Devices" not in result.stdout
+    assert result.stdout.splitlines()[-1] == ("4 objects, 0 rewritten: 3 refused, 1 without a legacy request")
     assert "'Without_Devices' must be a DNS subdomain" in run("check", "-f", tmp_path / "d.json").stdout
 
 
 def test_a_namespace_without_objects_is_reported(tmp_path):
     file = manifest(tmp_path / "d.json", *running_deployment())
-    done = run("survey", "-f", file, "-n", "aa")
-    assert "no object of namespace 'aa' is in the input; it has those of a\n" in done.stderr
+    result = run("survey", "-f", file, "-n", "aa")
+    assert "no object of namespace 'aa' is in the input; it has those of a\n" in result.stderr
     assert "no object" not in run("survey", "-f", file, "-n", "a").stderr
 
 

@@ -34,8 +34,8 @@ def cases(tmp_path, *expected, **fields):
 
 
 def test_the_cases_of_the_examples_pass():
-    done = run("test", EXAMPLES / "cases")
-    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "4 cases: 4 passed, 0 failed")
+    result = run("test", EXAMPLES / "cases")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "4 cases: 4 passed, 0 failed")
     assert run("test", "-q", EXAMPLES / "cases").stdout == "4 cases: 4 passed, 0 failed\n"
 
 
@@ -70,10 +70,10 @@ WRONG = {
 def test_a_case_that_differs_from_its_expectation_fails(tmp_path, case):
     expected, message = WRONG[case]
     folder = cases(tmp_path, expected, {"outcome": "translated"})
-    done = run("test", folder)
-    assert (done.exit_code, done.stdout.splitlines()[-1]) == (1, "2 cases: 1 passed, 1 failed")
-    assert f"fail  {folder / 'drawbridge-test.yaml'}:5  case 0" in done.stdout
-    assert message in done.stdout
+    result = run("test", folder)
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (1, "2 cases: 1 passed, 1 failed")
+    assert f"fail  {folder / 'drawbridge-test.yaml'}:5  case 0" in result.stdout
+    assert message in result.stdout
     suites = ET.fromstring(run("test", folder, "-o", "junit").stdout)
     assert (suites.get("tests"), suites.get("failures")) == ("2", "1")
     assert message in "".join(suites.itertext())
@@ -92,10 +92,10 @@ def test_a_policy_decides_whether_a_pod_fits(tmp_path):
     assert run("test", file).exit_code == 0
     listed[0]["expect"] = {"fits": True}
     file.write_text(yaml.safe_dump({"inventory": [str(fleet)], "cases": listed}))
-    done = run("test", file)
-    assert done.exit_code == 1
-    assert "expected every pod to be placed: " in done.stdout
-    assert "team/p: " in done.stdout
+    result = run("test", file)
+    assert result.exit_code == 1
+    assert "expected every pod to be placed: " in result.stdout
+    assert "team/p: " in result.stdout
 
 
 @pytest.mark.parametrize(

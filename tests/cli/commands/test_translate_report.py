@@ -135,6 +135,6 @@ spec:
       containers: [{{name: c, image: dcgm{resources}}}]
 """
     (tmp_path / "set.yaml").write_text(text)
-    done = run("translate", "-o", "report", "-f", str(tmp_path / "set.yaml"))
-    assert "nvidia.com/gpu.deploy.dcgm  stays where it is" in done.stdout
-    assert counted in done.stdout
+    result = run("translate", "-o", "report", "-f", str(tmp_path / "set.yaml"))
+    assert "nvidia.com/gpu.deploy.dcgm  stays where it is" in result.stdout
+    assert counted in result.stdout

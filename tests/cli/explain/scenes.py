@@ -56,8 +56,8 @@ def explain(tmp_path, arguments, *objects, more=()):
 
 def explain_json(tmp_path, arguments, *objects):
     """The exit code and the JSON document of `drawbridge explain`."""
-    done = explain(tmp_path, arguments, *objects, more=("-o", "json"))
-    return done.exit_code, json.loads(done.stdout)
+    result = explain(tmp_path, arguments, *objects, more=("-o", "json"))
+    return result.exit_code, json.loads(result.stdout)
 
 
 __all__ = ["DRIVER", "claim", "device_class", "fleet", "gpus", "node", "pod"]

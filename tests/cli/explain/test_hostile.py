@@ -90,6 +90,6 @@ def test_an_invalid_node_selector_of_a_slice_is_reported(tmp_path):
     del slice_["spec"]["nodeName"]
     explain_everything([*objects, slice_])
     for command in ("explain pod w", "explain claim c", "explain device n0/gpu-0"):
-        done = run(*command.split(), "-f", dump(tmp_path, *objects, slice_))
-        assert "bug in drawbridge" not in done.output, done.output
-        assert "broken" in done.output
+        result = run(*command.split(), "-f", dump(tmp_path, *objects, slice_))
+        assert "bug in drawbridge" not in result.output, result.output
+        assert "broken" in result.output

@@ -13,16 +13,16 @@ def in_namespace(obj, namespace):
 
 
 def test_explain_without_arguments_prints_help():
-    done = run("explain")
-    assert done.exit_code == 0
-    assert "pod|claim|device|WORKLOAD NAME" in done.stdout
+    result = run("explain")
+    assert result.exit_code == 0
+    assert "pod|claim|device|WORKLOAD NAME" in result.stdout
 
 
 @pytest.mark.parametrize("kind", ["pod", "pods", "po", "claim", "resourceclaims", "device", "devices"])
 def test_a_kind_without_a_name_exits_with_2(kind):
-    done = run("explain", kind)
-    assert done.exit_code == 2
-    assert "takes one name" in done.stderr
+    result = run("explain", kind)
+    assert result.exit_code == 2
+    assert "takes one name" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,9 @@ def test_a_kind_without_a_name_exits_with_2(kind):
     ],
 )
 def test_invalid_explain_arguments_exit_with_2_and_a_remedy(args, message):
-    done = run("explain", *args)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert message in done.stderr
+    result = run("explain", *args)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
 
 
 def test_an_unreachable_cluster_exits_with_3(tmp_path):
@@ -66,9 +66,9 @@ NAMES = {
 @pytest.mark.parametrize("case", NAMES)
 def test_an_unknown_name_has_a_suggestion(case, tmp_path):
     arguments, message = NAMES[case]
-    done = explain(tmp_path, arguments, *TWICE)
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert message in done.stderr
+    result = explain(tmp_path, arguments, *TWICE)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert message in result.stderr
     code, answer = explain_json(tmp_path, arguments, *TWICE)
     assert code == 1
     [error] = answer["errors"]
@@ -107,10 +107,10 @@ def test_objects_that_cannot_be_read_are_named_and_skipped(tmp_path):
 def test_a_broken_file_is_reported_and_the_rest_explained(tmp_path):
     file = tmp_path / "broken.yaml"
     file.write_text("apiVersion: [1\n")
-    done = run("explain", "pod", "p", "-f", dump(tmp_path, *fleet(), pod("p")), "-f", file)
-    assert done.exit_code == 2
-    assert "broken.yaml:" in done.stderr
-    assert "pod default/p" in done.stdout
+    result = run("explain", "pod", "p", "-f", dump(tmp_path, *fleet(), pod("p")), "-f", file)
+    assert result.exit_code == 2
+    assert "broken.yaml:" in result.stderr
+    assert "pod default/p" in result.stdout
 
 
 def test_names_are_printed_without_control_characters(tmp_path):
@@ -121,10 +121,10 @@ def test_names_are_printed_without_control_characters(tmp_path):
     holding = held("c", ESCAPES)
     holding["metadata"]["deletionTimestamp"] = ESCAPES
     for arguments in ("pod p", "claim c", "device n0/gpu-0"):
-        done = explain(tmp_path, arguments, *full("c0"), holding, evil)
-        assert done.exit_code == 0
-        assert "\\x1b[31mred" in done.stdout
-        assert not {"\x1b", "\x07", "\u202e"} & set(done.stdout)
+        result = explain(tmp_path, arguments, *full("c0"), holding, evil)
+        assert result.exit_code == 0
+        assert "\\x1b[31mred" in result.stdout
+        assert not {"\x1b", "\x07", "\u202e"} & set(result.stdout)
     unknown = explain(tmp_path, "pod q", *fleet(), in_namespace(pod(ESCAPES), "default"))
     assert unknown.exit_code == 1
     assert "\x1b" not in unknown.stderr
@@ -135,10 +135,10 @@ def test_text_names_a_few_of_many_nodes(tmp_path):
     for i in range(300):
         objects += [held(f"c{i}-{number}", f"p{i}", on=f"n{i}/gpu-{number}") for number in range(2)]
         objects.append(phased(pod(f"p{i}", nodeName=f"n{i}"), "Running"))
-    done = explain(tmp_path, "pod w", *objects, claim("w", 2), pod("w", "w"))
-    assert done.exit_code == 0
-    assert len(done.stdout.splitlines()) < 40
-    assert "300 nodes cannot serve it: n0, n1, n2 and 297 more" in done.stdout
+    result = explain(tmp_path, "pod w", *objects, claim("w", 2), pod("w", "w"))
+    assert result.exit_code == 0
+    assert len(result.stdout.splitlines()) < 40
+    assert "300 nodes cannot serve it: n0, n1, n2 and 297 more" in result.stdout
     _, answer = explain_json(tmp_path, "pod w", *objects, claim("w", 2), pod("w", "w"))
     assert len(answer["pod"]["prospect"]["groups"][0]["nodes"]) == 300
 
@@ -147,10 +147,10 @@ def test_the_text_of_a_large_pod_is_bounded(tmp_path):
     entries = [f"e{number}" for number in range(300)]
     many = pod("p", *entries)
     claims = [held(name, *(f"q{number}" for number in range(250))) for name in entries]
-    done = explain(tmp_path, "pod p", *fleet(), *claims, many)
-    assert done.exit_code == 0
-    assert len(done.stdout.splitlines()) < 600
-    assert "and 288 more claims, in -o json" in done.stdout
+    result = explain(tmp_path, "pod p", *fleet(), *claims, many)
+    assert result.exit_code == 0
+    assert len(result.stdout.splitlines()) < 600
+    assert "and 288 more claims, in -o json" in result.stdout
 
 
 def test_codes_are_explained_as_before():
@@ -164,6 +164,6 @@ def test_codes_are_explained_as_before():
 
 @pytest.mark.parametrize("arguments", [("node", "n1"), ("node/n1",), ("nodes", "n1")])
 def test_for_a_node_the_right_command_is_suggested(arguments):
-    done = run("explain", *arguments)
-    assert done.exit_code == 2
-    assert "`drawbridge free n1`" in done.stderr
+    result = run("explain", *arguments)
+    assert result.exit_code == 2
+    assert "`drawbridge free n1`" in result.stderr

@@ -174,9 +174,9 @@ def test_an_event_that_repeats_a_condition_is_shown_once(tmp_path):
     ],
 )
 def test_an_unknown_workload_name_exits_with_1_and_a_hint(tmp_path, argument, hint):
-    done = explain(tmp_path, argument, *training())
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert hint in done.stderr
+    result = explain(tmp_path, argument, *training())
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert hint in result.stderr
 
 
 def test_a_cycle_of_owners_ends(tmp_path):

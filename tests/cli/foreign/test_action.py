@@ -13,13 +13,13 @@ from tests.cli.foreign.runner import ACTION, BAD, GOOD, ROOT, act, nothing_ran
 
 def test_the_action_executes_nothing_of_the_pull_request(workspace, python):
     before = sorted(workspace.rglob("*"))
-    done = act(workspace, python, paths="bad.yaml")
+    result = act(workspace, python, paths="bad.yaml")
     assert nothing_ran(workspace) is True
     assert sorted(workspace.rglob("*")) == before
     [setup] = [step for step in ACTION["runs"]["steps"] if "uses" in step]
     assert setup["with"]["update-environment"] is False
-    assert done.returncode == 1, done.stderr
-    assert "::error file=bad.yaml,line=3," in done.stdout
+    assert result.returncode == 1, result.stderr
+    assert "::error file=bad.yaml,line=3," in result.stdout
 
 
 def test_a_python_without_isolation_imports_modules_of_the_workspace(workspace):
@@ -50,9 +50,9 @@ def test_the_actions_scripts_contain_no_expression_and_no_token():
 
 
 def test_every_line_of_the_paths_is_checked(workspace, python):
-    done = act(workspace, python, paths="good.yaml\n\n./bad.yaml\n")
-    assert done.returncode == 1, done.stderr
-    assert "::error file=bad.yaml,line=3," in done.stdout
+    result = act(workspace, python, paths="good.yaml\n\n./bad.yaml\n")
+    assert result.returncode == 1, result.stderr
+    assert "::error file=bad.yaml,line=3," in result.stdout
 
 
 NAMES = (
@@ -80,9 +80,9 @@ NAMES = (
 def test_a_path_of_any_name_is_no_option(workspace, python):
     for name in NAMES:
         (workspace / name).write_text(BAD)
-    done = act(workspace, python, paths="\n".join(NAMES))
-    assert done.returncode == 1, done.stderr
-    annotated = re.findall(r"^::error file=(.*?),line=3,", done.stdout, re.MULTILINE)
+    result = act(workspace, python, paths="\n".join(NAMES))
+    assert result.returncode == 1, result.stderr
+    annotated = re.findall(r"^::error file=(.*?),line=3,", result.stdout, re.MULTILINE)
     assert annotated == [name.replace("%", "%25").replace(":", "%3A").replace(",", "%2C") for name in NAMES]
     assert nothing_ran(workspace) is True
     assert not (workspace / "ran").exists()
@@ -90,18 +90,18 @@ def test_a_path_of_any_name_is_no_option(workspace, python):
 
 def test_each_line_of_the_inventory_input_is_a_path(workspace, python):
     (workspace / "-i n.yaml").write_text(GOOD)
-    done = act(workspace, python, paths="good.yaml", inventory="good.yaml\n-i n.yaml\n")
-    assert done.returncode == 0, done.stderr
-    done = act(workspace, python, paths="good.yaml", inventory="good.yaml\nmissing.yaml\n")
-    assert done.returncode == 2
-    assert "missing.yaml" in done.stdout
+    result = act(workspace, python, paths="good.yaml", inventory="good.yaml\n-i n.yaml\n")
+    assert result.returncode == 0, result.stderr
+    result = act(workspace, python, paths="good.yaml", inventory="good.yaml\nmissing.yaml\n")
+    assert result.returncode == 2
+    assert "missing.yaml" in result.stdout
 
 
 @pytest.mark.parametrize("paths", ["\n", "good.yaml bad.yaml", "https://127.0.0.1:1/a.yaml", "kustomize:."])
 def test_invalid_paths_fail_the_job(workspace, python, paths):
-    done = act(workspace, python, paths=paths)
-    assert done.returncode == 2
-    lines = [line for line in done.stdout.splitlines() if "rror: " in line and "see above" not in line]
+    result = act(workspace, python, paths=paths)
+    assert result.returncode == 2
+    lines = [line for line in result.stdout.splitlines() if "rror: " in line and "see above" not in line]
     assert len(lines) == 1
 
 
@@ -110,10 +110,10 @@ def test_text_quoted_from_the_workspace_is_not_a_workflow_command(workspace, pyt
     (workspace / "##[stop-commands]x.yaml").write_text("{apiVersion")
     (workspace / "::add-mask::a.yaml").write_text("{apiVersion")
     (workspace / "named.yaml").write_text(BAD.replace("DeviceClass", '"::set-output name=a::b\\n::add-mask::c"'))
-    done = act(workspace, python, paths=".")
-    assert done.returncode == 2
-    stopped, resumed = [i for i, line in enumerate(done.stdout.splitlines()) if re.search(r"[0-9a-f]{32}", line)]
-    lines = done.stdout.splitlines()
+    result = act(workspace, python, paths=".")
+    assert result.returncode == 2
+    stopped, resumed = [i for i, line in enumerate(result.stdout.splitlines()) if re.search(r"[0-9a-f]{32}", line)]
+    lines = result.stdout.splitlines()
     token = lines[stopped].removeprefix("::stop-commands::")
     assert lines[resumed] == f"::{token}::"
     obeyed = lines[:stopped] + lines[resumed + 1 :]
@@ -140,10 +140,10 @@ VARIABLES = {
 
 def test_no_environment_variable_makes_the_action_execute_the_workspace(workspace, python):
     (workspace / "lib").symlink_to(workspace)
-    done = act(workspace, python, job=VARIABLES, paths="bad.yaml")
+    result = act(workspace, python, job=VARIABLES, paths="bad.yaml")
     assert nothing_ran(workspace) is True
-    assert done.returncode == 1, done.stderr
-    assert "::error file=bad.yaml,line=3," in done.stdout
+    assert result.returncode == 1, result.stderr
+    assert "::error file=bad.yaml,line=3," in result.stdout
 
 
 # The runner splits lines at the first three. Other readers of a log also split at the rest.
@@ -157,10 +157,10 @@ def test_no_file_name_forges_a_line_of_the_log(workspace, python, text):
         folder.mkdir()
         (folder / f"a{end}::error::forged.yaml").write_text(text)
     (workspace / os.fsdecode(b"\xff\n::error::forged.yaml")).write_text(text)
-    done = act(workspace, python, paths=".")
-    assert done.returncode in {1, 2}
-    assert done.stderr == ""
-    lines = re.split(r"\r\n|[\n\r\x0b\x0c\x85\u2028]", done.stdout)
+    result = act(workspace, python, paths=".")
+    assert result.returncode in {1, 2}
+    assert result.stderr == ""
+    lines = re.split(r"\r\n|[\n\r\x0b\x0c\x85\u2028]", result.stdout)
     stopped, resumed = [i for i, line in enumerate(lines) if re.search(r"[0-9a-f]{32}", line)]
     obeyed = lines[:stopped] + lines[resumed + 1 :]
     assert all(
@@ -169,7 +169,7 @@ def test_no_file_name_forges_a_line_of_the_log(workspace, python, text):
         if line
     )
     assert [line for line in lines if line.startswith("::set-env")] == []
-    assert "\x1b" not in done.stdout
+    assert "\x1b" not in result.stdout
 
 
 def test_a_configuration_in_the_pull_request_cannot_hide_errors(workspace, python):
@@ -178,9 +178,9 @@ def test_a_configuration_in_the_pull_request_cannot_hide_errors(workspace, pytho
     head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
     (workspace / "drawbridge.yaml").symlink_to(secret)
     (workspace / "configuration.yaml").write_text(f"{head}mode: 'off'\nevidence: ../secret.yaml\nfail-on: never\n")
-    done = act(workspace, python)
-    assert done.returncode == 2
-    assert "::error file=bad.yaml,line=3," in done.stdout
-    assert "unknown field 'fail-on'" in done.stdout
-    assert "SECRET" not in done.stdout
+    result = act(workspace, python)
+    assert result.returncode == 2
+    assert "::error file=bad.yaml,line=3," in result.stdout
+    assert "unknown field 'fail-on'" in result.stdout
+    assert "SECRET" not in result.stdout
     assert nothing_ran(workspace) is True

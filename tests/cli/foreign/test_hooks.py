@@ -29,9 +29,9 @@ def ordinary(name, folder):
 def test_an_ordinary_repository_passes_the_action(name, workspace, python):
     (workspace / "bad.yaml").unlink()
     ordinary(name, workspace)
-    done = act(workspace, python)
-    assert done.returncode == 0, done.stdout
-    assert "::error" not in done.stdout
+    result = act(workspace, python)
+    assert result.returncode == 0, result.stdout
+    assert "::error" not in result.stdout
     assert nothing_ran(workspace) is True
 
 
@@ -46,8 +46,8 @@ def test_an_ordinary_repository_passes_the_hooks(name, hook, workspace, builders
     # The hook renders before and after an edit, with a program (kustomize, helm) that not every machine has.
     search = [BIN, builders] if "translate" in hook["id"] else [BIN]
     env = {"PATH": os.pathsep.join(map(str, [*search, os.environ["PATH"]]))}
-    done = subprocess.run(entry, cwd=workspace, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (done.stdout, done.stderr)
+    result = subprocess.run(entry, cwd=workspace, env=env, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, (result.stdout, result.stderr)
     assert nothing_ran(workspace) is True
 
 
@@ -61,18 +61,18 @@ def test_a_hook_executes_nothing_of_its_repository(workspace, hook, path):
     env = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONSTARTUP": "conftest.py"}
     if path is not None:
         env["PYTHONPATH"] = path
-    done = subprocess.run(entry, cwd=workspace, env=env, capture_output=True, text=True, check=False)
+    result = subprocess.run(entry, cwd=workspace, env=env, capture_output=True, text=True, check=False)
     assert nothing_ran(workspace) is True
     if hook["id"] == "drawbridge-check":
-        assert done.returncode == 1, done.stderr
+        assert result.returncode == 1, result.stderr
         for name in ("bad.yaml", "-x.yaml", "-kcli/y.yaml"):
-            assert f"({name})" in done.stdout
+            assert f"({name})" in result.stdout
     else:
-        assert done.returncode == 0, done.stderr
+        assert result.returncode == 0, result.stderr
 
 
 def test_the_command_imports_nothing_from_its_working_directory(workspace):
-    done = subprocess.run(
+    result = subprocess.run(
         [Path(sysconfig.get_path("scripts")) / "drawbridge", "check", "bad.yaml"],
         cwd=workspace,
         env={"PATH": os.environ["PATH"]},
@@ -80,5 +80,5 @@ def test_the_command_imports_nothing_from_its_working_directory(workspace):
         text=True,
         check=False,
     )
-    assert done.returncode == 1, done.stderr
+    assert result.returncode == 1, result.stderr
     assert nothing_ran(workspace) is True

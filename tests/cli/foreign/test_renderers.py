@@ -26,7 +26,7 @@ def test_the_action_renders_charts_and_kustomizations_and_annotates_existing_fil
     (workspace / "a,b.yaml").write_text("a: 1\n")
     (workspace / "config.yaml").write_text("apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n")
     search = f"{builders}{os.pathsep}{os.environ['PATH']}"
-    done = act(
+    result = act(
         workspace,
         python,
         search,
@@ -39,8 +39,8 @@ def test_the_action_renders_charts_and_kustomizations_and_annotates_existing_fil
         config="config.yaml",
         kubernetes="1.35",
     )
-    assert done.returncode == 1, done.stdout
-    annotated = re.findall(r"^::error file=(.*?),line=(\d+),", done.stdout, re.MULTILINE)
+    assert result.returncode == 1, result.stdout
+    annotated = re.findall(r"^::error file=(.*?),line=(\d+),", result.stdout, re.MULTILINE)
     assert annotated == [("prod/kustomization.yaml", "1"), ("my chart/templates/bad.yaml", "1")]
     assert (workspace.parent / "kustomize").read_text().splitlines() == ["build", str(workspace / "prod")]
     assert (workspace.parent / "helm").read_text().splitlines() == [
@@ -64,10 +64,10 @@ def test_no_program_of_the_pull_request_renders_it(workspace, python):
     for name in ("bash", "cat", "mktemp"):
         (tools / name).symlink_to(shutil.which(name))
     path = os.pathsep.join((".", "", "bin", str(workspace), f"{workspace}/bin", f"{tools}"))
-    done = act(workspace, python, path, paths="", chart="chart", kustomize="chart")
-    assert done.returncode == 2
-    assert "helm is not installed" in done.stdout
-    assert "neither kustomize nor kubectl is installed" in done.stdout
+    result = act(workspace, python, path, paths="", chart="chart", kustomize="chart")
+    assert result.returncode == 2
+    assert "helm is not installed" in result.stdout
+    assert "neither kustomize nor kubectl is installed" in result.stdout
     assert nothing_ran(workspace) is True
 
 
@@ -80,9 +80,9 @@ def test_no_base_revision_becomes_a_git_option(workspace, builders, monkeypatch)
     (builders / "kustomize").write_text(f"#!/bin/sh\n{fetch}\n")
     monkeypatch.chdir(workspace)
     monkeypatch.setenv("PATH", f"{builders}{os.pathsep}{os.environ['PATH']}")
-    done = run("check", "good.yaml", "-k", "prod")
-    assert done.exit_code == 2
-    assert "kustomize: the folder refers to a remote address" in done.stderr
+    result = run("check", "good.yaml", "-k", "prod")
+    assert result.exit_code == 2
+    assert "kustomize: the folder refers to a remote address" in result.stderr
     assert nothing_ran(workspace) is True
     subprocess.run([builders / "kustomize"], check=False, capture_output=True, timeout=60)
     assert nothing_ran(workspace) is not True, "so that this test is one"
@@ -97,9 +97,9 @@ def test_no_renderer_reaches_the_network(workspace, builders, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         call = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5)"
         (builders / "kustomize").write_text(f"#!{sys.executable}\n{call}\n")
-        done = run("check", "good.yaml", "-k", "prod")
-        assert done.exit_code == 2
-        assert "PermissionError" in done.stderr
+        result = run("check", "good.yaml", "-k", "prod")
+        assert result.exit_code == 2
+        assert "PermissionError" in result.stderr
         server.setblocking(False)
         with pytest.raises(BlockingIOError):
             server.accept()
@@ -118,9 +118,9 @@ def test_no_link_leads_a_renderer_out_of_the_pull_request(workspace, builders, n
     monkeypatch.chdir(workspace)
     monkeypatch.setenv("PATH", f"{builders}{os.pathsep}{os.environ['PATH']}")
     also = ["--chart=good"] if named.startswith("--values") else []
-    done = run("check", "good.yaml", named, *also)
-    assert done.exit_code == 2, done.output
-    assert "leads out of the folder" in done.output
-    assert "SECRET" not in done.output
+    result = run("check", "good.yaml", named, *also)
+    assert result.exit_code == 2, result.output
+    assert "leads out of the folder" in result.output
+    assert "SECRET" not in result.output
     assert not (workspace.parent / "helm").exists()
     assert not (workspace.parent / "kustomize").exists()

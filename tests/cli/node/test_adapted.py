@@ -7,9 +7,9 @@ from tests.cli.running import run
 
 
 def test_the_class_of_a_resource_is_printed():
-    done = run("driver", "--classes", "nvidia.com/gpu", "--classes", "huawei.com/Ascend910")
-    assert done.exit_code == 0
-    first, second = yaml.safe_load_all(done.stdout)
+    result = run("driver", "--classes", "nvidia.com/gpu", "--classes", "huawei.com/Ascend910")
+    assert result.exit_code == 0
+    first, second = yaml.safe_load_all(result.stdout)
     assert (first["kind"], first["spec"]["extendedResourceName"]) == ("DeviceClass", "nvidia.com/gpu")
     assert second["metadata"]["name"] == "ascend910.huawei.com.plugins.drawbridge.dev"
 
@@ -41,6 +41,6 @@ def test_invalid_adapt_options_exit_with_2_and_an_explanation(tmp_path, options,
     (tmp_path / "facts.yaml").write_text("GPU-1: {pciebus: x}\n")
     (tmp_path / "two.yaml").write_text("GPU-1: {}\n---\nGPU-2: {}\n")
     given = [option.format(folder=tmp_path) for option in options]
-    done = run("driver", *given)
-    assert done.exit_code == 2
-    assert message in done.stderr
+    result = run("driver", *given)
+    assert result.exit_code == 2
+    assert message in result.stderr

@@ -24,6 +24,6 @@ from tests.cli.running import run
     ],
 )
 def test_an_invalid_allocator_address_exits_with_2(options, message):
-    done = run("node-agent", "--once", "--node-name", "n", *options)
-    assert done.exit_code == 2
-    assert message in done.stderr
+    result = run("node-agent", "--once", "--node-name", "n", *options)
+    assert result.exit_code == 2
+    assert message in result.stderr

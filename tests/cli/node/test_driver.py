@@ -19,20 +19,20 @@ def written(tmp_path, text):
 
 def test_a_misspelt_inventory_field_is_reported_with_its_line(tmp_path):
     file = written(tmp_path, "gpus:\n- {name: gpu-0, uuid: u, memory: 40Gi}\n- {name: gpu-1, uuid: v, memmory: 40Gi}\n")
-    done = run("driver", "--inventory", file, "--node-name", "n")
-    assert done.exit_code == 2
-    assert f"{file}:6" in done.stderr
-    assert "memory" in done.stderr
+    result = run("driver", "--inventory", file, "--node-name", "n")
+    assert result.exit_code == 2
+    assert f"{file}:6" in result.stderr
+    assert "memory" in result.stderr
 
 
 def test_every_semantic_inventory_error_is_reported(tmp_path):
     file = written(
         tmp_path, "gpus:\n- {name: gpu-0, uuid: u, memory: 40Gi, layout: a}\n- {name: g, uuid: u, memory: 1Gi}\n"
     )
-    done = run("driver", "--inventory", file, "--node-name", "n")
-    assert done.exit_code == 2
-    assert "there is no layout 'a'" in done.stderr
-    assert "u is used 2 times" in done.stderr
+    result = run("driver", "--inventory", file, "--node-name", "n")
+    assert result.exit_code == 2
+    assert "there is no layout 'a'" in result.stderr
+    assert "u is used 2 times" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -40,15 +40,15 @@ def test_every_semantic_inventory_error_is_reported(tmp_path):
 )
 def test_a_missing_node_name_or_unknown_option_exits_with_2(tmp_path, options, message):
     file = written(tmp_path, "gpus: []\n")
-    done = run("driver", "--inventory", file, *options)
-    assert done.exit_code == 2
-    assert message in done.stderr
+    result = run("driver", "--inventory", file, *options)
+    assert result.exit_code == 2
+    assert message in result.stderr
 
 
 def test_a_file_of_several_objects_is_refused(tmp_path):
     file = written(tmp_path, f"---\n{HEAD}")
-    done = run("driver", "--inventory", file, "--node-name", "n")
-    assert (done.exit_code, "holds 2 objects" in done.stderr) == (2, True)
+    result = run("driver", "--inventory", file, "--node-name", "n")
+    assert (result.exit_code, "holds 2 objects" in result.stderr) == (2, True)
 
 
 @pytest.fixture
@@ -68,32 +68,32 @@ def test_a_damaged_checkpoint_ends_the_driver_with_a_remedy(folder):
         "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}]\n"
         "users: [{name: u, user: {token: t}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
     )
-    done = run(
+    result = run(
         "driver", "--inventory", EXAMPLES / "sriov-edge.yaml", "--node-name", "n", "--kubelet-dir", folder,
         "--cdi-dir", folder / "cdi", "--kubeconfig", kubeconfig,
     )  # fmt: skip
-    assert done.exit_code == 3
-    assert "checkpoint cannot be read: it does not begin with a checkpoint header" in done.stderr
-    assert "drain the node" in done.stderr
+    assert result.exit_code == 3
+    assert "checkpoint cannot be read: it does not begin with a checkpoint header" in result.stderr
+    assert "drain the node" in result.stderr
 
 
 def test_discovered_devices_are_printed_as_a_readable_inventory_file(tmp_path):
     node = tmp_path / "devices/system/node/node0"
     node.mkdir(parents=True)
     (node / "cpulist").write_text("0-3\n")
-    done = run("driver", "--discover", "devices.example.com", "--sysfs", tmp_path, "--print")
-    assert (done.exit_code, "cpus: '0-3'" in done.stdout) == (0, True)
+    result = run("driver", "--discover", "devices.example.com", "--sysfs", tmp_path, "--print")
+    assert (result.exit_code, "cpus: '0-3'" in result.stdout) == (0, True)
     file = tmp_path / "i.yaml"
-    file.write_text(done.stdout)
-    assert run("driver", "--inventory", file, "--print").stdout == done.stdout
+    file.write_text(result.stdout)
+    assert run("driver", "--inventory", file, "--print").stdout == result.stdout
 
 
 @pytest.mark.parametrize("options", [(), ("--inventory", "i.yaml", "--discover", "devices.example.com")])
 def test_exactly_one_source_of_devices_is_required(options):
-    done = run("driver", *options)
-    assert (done.exit_code, "either --inventory FILE, --discover DRIVER or --adapt DIR" in done.stderr) == (2, True)
+    result = run("driver", *options)
+    assert (result.exit_code, "either --inventory FILE, --discover DRIVER or --adapt DIR" in result.stderr) == (2, True)
 
 
 def test_an_invalid_driver_name_is_reported(tmp_path):
-    done = run("driver", "--discover", "Not A Driver", "--sysfs", tmp_path)
-    assert (done.exit_code, "API server would reject" in done.stderr) == (2, True)
+    result = run("driver", "--discover", "Not A Driver", "--sysfs", tmp_path)
+    assert (result.exit_code, "API server would reject" in result.stderr) == (2, True)

@@ -228,7 +228,7 @@ asyncio.run(main())
 
 
 async def test_a_full_disk_refuses_the_write_and_loses_nothing(tmp_path):
-    done = subprocess.run(  # noqa: ASYNC221  nothing else runs meanwhile
+    result = subprocess.run(  # noqa: ASYNC221  nothing else runs meanwhile
         [sys.executable, "-c", FULL, tmp_path / "store"],
         cwd=ROOT,
         capture_output=True,
@@ -236,8 +236,8 @@ async def test_a_full_disk_refuses_the_write_and_loses_nothing(tmp_path):
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    number = int(done.stdout)
+    assert result.returncode == 0, result.stderr
+    number = int(result.stdout)
     assert number > 1
     (held,) = (await reopened(tmp_path / "store")).values()
     assert held["data"] == {"n": str(number - 1), "after": str(number)}

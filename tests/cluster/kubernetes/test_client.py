@@ -261,10 +261,10 @@ def test_only_the_client_module_imports_the_http_library():
         "import sys, cluster, cluster.embedded.embedded, runtime.informers.informer, runtime.controllers.claim_controller",
         "print(sorted({'aiohttp', 'kubernetes', 'ssl'} & set(sys.modules)))",
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() in ("[]", "['ssl']")
+    assert result.stdout.strip() in ("[]", "['ssl']")
 
 
 async def test_requests_share_a_connection(tmp_path):
