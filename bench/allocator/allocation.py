@@ -260,7 +260,7 @@ CURVES: dict[str, tuple[str, str, tuple[int, ...], Callable[[int], dict[str, Any
         "GPU and NIC under one root, one NIC short",
         "pairs",
         (1, 2, 3, 4, 6, 8, 12, 16),
-        lambda n: hard.pairs(n, 2, 1, n, missing=1),
+        lambda n: hard.pairs(n, 2, 1, n, without_nic=1),
     ),
     "shares": (
         "Shares of 9Gi in devices of 24Gi, one too many",

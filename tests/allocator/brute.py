@@ -11,9 +11,9 @@ from dra.stock.counters import available
 from dra.stock.pool import reaches
 
 
-def home(slice_, device):
+def home(resource_slice, device):
     """Return the node of a device, or None if several nodes can use it."""
-    return device.node_name if slice_.spec.per_device_node_selection else slice_.spec.node_name
+    return device.node_name if resource_slice.spec.per_device_node_selection else resource_slice.spec.node_name
 
 
 def apart(compatibilities, first, other):
@@ -22,26 +22,28 @@ def apart(compatibilities, first, other):
         spec = rule.spec
         if spec.driver != first[0][0] or spec.driver != other[0][0] or not spec.compatible_only_with:
             continue
-        sets = [{consumption.counter_set for consumption in device.consumes_counters} for *_, device in (first, other)]
-        near = {
+        counter_sets = [
+            {consumption.counter_set for consumption in device.consumes_counters} for *_, device in (first, other)
+        ]
+        is_in_scope = {
             "pool": first[0] == other[0],
-            "counterSet": first[0] == other[0] and bool(sets[0] & sets[1]),
+            "counterSet": first[0] == other[0] and bool(counter_sets[0] & counter_sets[1]),
             "node": first[1] is not None and first[1] == other[1],
         }
-        if not near[spec.scope]:
+        if not is_in_scope[spec.scope]:
             continue
-        for bearer, beside in ((first, other), (other, first)):
-            picked = not spec.selector or matches(spec.selector, bearer, failing=True)
-            if picked and not matches(spec.compatible_only_with, beside, failing=False):
+        for selected, neighbour in ((first, other), (other, first)):
+            is_selected = not spec.selector or matches(spec.selector, selected, result_on_error=True)
+            if is_selected and not matches(spec.compatible_only_with, neighbour, result_on_error=False):
                 return True
     return False
 
 
-def matches(expression, placed, *, failing):
+def matches(expression, device, *, result_on_error):
     try:
-        return cel.compile(expression).matches(cel.view_of(placed[0][0], placed[2]))
+        return cel.compile(expression).matches(cel.view_of(device[0][0], device[2]))
     except SelectorError:
-        return failing
+        return result_on_error
 
 
 class Brute:
@@ -77,16 +79,16 @@ class Brute:
         """Return the first way to serve all requests, as device names in order, or None."""
         return self.search(0, [], 0)
 
-    def search(self, at, chosen, start):
-        if at == len(self.wanted):
+    def search(self, position, chosen, start):
+        if position == len(self.wanted):
             return [device.name for _, device in chosen]
-        _, body, number = self.wanted[at]
-        for place in range(start if number else 0, len(self.devices)):
-            pool, device = self.devices[place]
+        _, body, number = self.wanted[position]
+        for index in range(start if number else 0, len(self.devices)):
+            pool, device = self.devices[index]
             if self.selects(body, pool, device) and self.may_join(pool, device, chosen):
-                rest = self.search(at + 1, [*chosen, (pool, device)], place + 1)
-                if rest is not None:
-                    return rest
+                result = self.search(position + 1, [*chosen, (pool, device)], index + 1)
+                if result is not None:
+                    return result
         return None
 
     def selects(self, body, pool, device):
@@ -96,24 +98,26 @@ class Brute:
 
     def may_join(self, pool, device, chosen):
         use = self.stock.use(pool)
-        if use.holds(device.name) or any(other.name == device.name for where, other in chosen if where == pool):
+        if use.holds(device.name) or any(
+            other.name == device.name for chosen_pool, other in chosen if chosen_pool == pool
+        ):
             return False
-        others = [*self.held, *(self.placed[where, other.name] for where, other in chosen)]
-        mine = self.placed[pool, device.name]
-        if any(apart(self.stock.compatibilities.values(), mine, other) for other in others):
+        others = [*self.held, *(self.placed[chosen_pool, other.name] for chosen_pool, other in chosen)]
+        placed = self.placed[pool, device.name]
+        if any(apart(self.stock.compatibilities.values(), placed, other) for other in others):
             return False
-        mates = [other for where, other in chosen if where == pool]
+        mates = [other for chosen_pool, other in chosen if chosen_pool == pool]
         left = available(self.pools[pool], use)
         states = group_states(self.pools[pool], use, self.rules)
         for mate in mates:
             for consumes_counter in mate.consumes_counters:
-                own = own_state(consumes_counter.compatibility_groups, wild=self.rules.wild(pool[0], mate))
-                states[consumes_counter.counter_set] = join(states.get(consumes_counter.counter_set), own)
+                state = own_state(consumes_counter.compatibility_groups, wild=self.rules.wild(pool[0], mate))
+                states[consumes_counter.counter_set] = join(states.get(consumes_counter.counter_set), state)
                 for name, counter in consumes_counter.counters.items():
                     left[consumes_counter.counter_set][name] -= counter.value.nano
         for consumes_counter in device.consumes_counters:
-            own = own_state(consumes_counter.compatibility_groups, wild=self.rules.wild(pool[0], device))
-            if not admits(states.get(consumes_counter.counter_set), own):
+            state = own_state(consumes_counter.compatibility_groups, wild=self.rules.wild(pool[0], device))
+            if not admits(states.get(consumes_counter.counter_set), state):
                 return False
             for name, counter in consumes_counter.counters.items():
                 left[consumes_counter.counter_set][name] -= counter.value.nano

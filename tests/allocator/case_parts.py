@@ -15,10 +15,10 @@ def all_devices(case: Case) -> list[tuple[Case, Case]]:
     return [(spec, device) for spec in specs for device in spec.get("devices", ())]
 
 
-def draw_some(rng: random.Random, things: list[Any]) -> list[Any]:
+def draw_some(rng: random.Random, items: list[Any]) -> list[Any]:
     """Draw some of the things: few or most of them."""
     often = rng.choice((0.15, 0.4, 0.9))
-    return [thing for thing in things if rng.random() < often]
+    return [item for item in items if rng.random() < often]
 
 
 def all_requests(case: Case) -> list[Case]:

@@ -50,18 +50,22 @@ def difference(answer: Answer, theirs: Case) -> str | None:
         )
     if answer.error and answer.node_only != bool(theirs.get("nodeOnly")):
         return f"error is for one node only: ours {answer.node_only}, theirs {theirs.get('nodeOnly')} ({theirs.get('error')})"
-    mine = [_plain(json.loads(encode(allocation.allocation))) for allocation in answer.allocations]
-    other = [_plain(allocation) for allocation in theirs.get("allocations") or []]
-    return None if mine == other else f"allocations:\n  ours   {mine}\n  theirs {other}"
+    our_allocations = [_plain(json.loads(encode(allocation.allocation))) for allocation in answer.allocations]
+    their_allocations = [_plain(allocation) for allocation in theirs.get("allocations") or []]
+    return (
+        None
+        if our_allocations == their_allocations
+        else f"allocations:\n  ours   {our_allocations}\n  theirs {their_allocations}"
+    )
 
 
 def _plain(value: Any) -> Any:
     """Remove empty values, and hide share IDs, which are random."""
     if isinstance(value, dict):
-        kept = {key: _plain(member) for key, member in value.items()}
-        if "shareID" in kept:
-            kept["shareID"] = "some"
-        return {key: member for key, member in kept.items() if member not in (None, [], {}, "", False)}
+        plain = {key: _plain(member) for key, member in value.items()}
+        if "shareID" in plain:
+            plain["shareID"] = "some"
+        return {key: member for key, member in plain.items() if member not in (None, [], {}, "", False)}
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
@@ -84,10 +88,10 @@ def shrunk(case: Case, disagrees: Callable[[Case], bool]) -> Case:
 def _smaller(case: Case) -> Iterator[Case]:
     for path in sorted(_paths(case), key=len):
         smaller = copy.deepcopy(case)
-        at = smaller
+        parent = smaller
         for step in path[:-1]:
-            at = at[step]
-        del at[path[-1]]
+            parent = parent[step]
+        del parent[path[-1]]
         yield smaller
 
 
@@ -107,10 +111,10 @@ def disagreement(oracle: Any, case: Case, answer: Answer, theirs: Case) -> str:
     """Shrink a case with different answers and describe it."""
 
     def same(smaller: Case) -> bool:
-        other = oracle.ask(**smaller)
-        mine = ours(smaller)
-        verdicts = mine.verdict == answer.verdict and other["verdict"] == theirs["verdict"]
-        return verdicts and difference(mine, other) is not None
+        their_answer = oracle.ask(**smaller)
+        our_answer = ours(smaller)
+        same_verdicts = our_answer.verdict == answer.verdict and their_answer["verdict"] == theirs["verdict"]
+        return same_verdicts and difference(our_answer, their_answer) is not None
 
     smallest = shrunk(case, same)
     return f"{difference(ours(smallest), oracle.ask(**smallest))}\n{json.dumps(smallest)}"
@@ -125,11 +129,11 @@ def relatives(case: Case) -> Iterator[Case]:
         if len(case["claims"]) > 1:
             case["claims"].pop()
         elif len(requests) > 1:
-            gone = requests.pop()["name"]
+            removed = requests.pop()["name"]
             for kind in ("constraints", "config"):
                 for entry in claim["spec"]["devices"].get(kind, []):
                     if entry.get("requests"):
-                        kept = [name for name in entry["requests"] if name.partition("/")[0] != gone]
+                        kept = [name for name in entry["requests"] if name.partition("/")[0] != removed]
                         entry["requests"] = kept or [requests[0]["name"]]
         elif requests and any(body.get("count", 1) > 1 for body in _bodies(requests[0])):
             for body in _bodies(requests[0]):

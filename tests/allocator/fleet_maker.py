@@ -33,17 +33,19 @@ class FleetMaker:
             total += rng.choice((-1, 1))
         selection = self.selection()
         for page in range(pages):
-            own = selection if rng.random() < 0.85 else self.selection()
+            own_selection = selection if rng.random() < 0.85 else self.selection()
             spec = {
                 "driver": driver,
                 "pool": {"name": name, "generation": generation, "resourceSliceCount": max(1, total)},
-                **own,
+                **own_selection,
             }
             if self.chance(0.12, "chaos", "places"):
                 spec["pool"]["generation"] = generation + rng.choice((-1, 1))
             if self.chance(0.1):
                 spec["skipNodeOperations"] = ["*"]
-            spec["devices"] = self.page_devices(driver, number, page, counters, bool(own.get("perDeviceNodeSelection")))
+            spec["devices"] = self.page_devices(
+                driver, number, page, counters, bool(own_selection.get("perDeviceNodeSelection"))
+            )
             for device in spec["devices"]:
                 self.devices.append((driver, name, device))
             self.slices.append({"metadata": {"name": f"s{number}-{page}-{rng.randrange(100):02}"}, "spec": spec})
@@ -124,9 +126,9 @@ class FleetMaker:
             devices.append({"name": devices[0]["name"]})
         return devices
 
-    def device(self, driver: str, counters: list, placed: bool, at: int) -> dict:
+    def device(self, driver: str, counters: list, placed: bool, index: int) -> dict:
         rng = self.rng
-        attributes = self.attributes(driver, at)
+        attributes = self.attributes(driver, index)
         device: dict = {"attributes": attributes}
         multi = self.chance(0.7, "shares") or (self.family in ("tight", "parts", "admin") and rng.random() < 0.2)
         if multi:
@@ -157,13 +159,13 @@ class FleetMaker:
             device["nodeAllocatableResources"] = {"cpu": {"mapping": {"capacityKey": "mem", "capacityMultiplier": "1"}}}
         return device
 
-    def attributes(self, driver: str, at: int) -> dict:
+    def attributes(self, driver: str, index: int) -> dict:
         rng = self.rng
         values = {
             "model": {"string": rng.choice(("a", "a", "b"))},
-            "idx": {"int": at},
+            "idx": {"int": index},
             "numa": {"int": rng.randrange(2)},
-            ROOT: {"string": f"r{at // 2}" if rng.random() < 0.8 else f"r{rng.randrange(3)}"},
+            ROOT: {"string": f"r{index // 2}" if rng.random() < 0.8 else f"r{rng.randrange(3)}"},
             "ver": {"version": rng.choice(("1.0.0", "1.0.0+x", "2.1.0"))},
             "ok": {"bool": rng.random() < 0.8},
         }

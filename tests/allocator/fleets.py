@@ -37,15 +37,15 @@ def shared(name, memory):
 
 def partitions(name, groups=()):
     """Return the partitions of a GPU with eight slots, by profile, small profiles first."""
-    made = []
+    devices = []
     for profile, (size, starts) in PROFILES.items():
         for start in starts:
             counters = {f"slot-{slot}": {"value": "1"} for slot in range(start, start + size)}
             consumes = [
                 {"counterSet": name, "counters": counters, **({"compatibilityGroups": list(groups)} if groups else {})}
             ]
-            made.append(gpu(f"{name}-{profile}-{start}", profile=profile, consumesCounters=consumes))
-    return tuple(made)
+            devices.append(gpu(f"{name}-{profile}-{start}", profile=profile, consumesCounters=consumes))
+    return tuple(devices)
 
 
 def fleet(nodes, *claims, rules=(), labels=None):

@@ -62,14 +62,14 @@ def features(case: dict, answer: dict) -> Counter:
 def _clash(rng: random.Random) -> dict:
     """Slices of one node in pools of another node and with its device names, as a compromised node may publish."""
     case = CaseMaker(rng.choice(("general", "parts", "places", "tight", "chaos")), rng).case()
-    lies = []
+    foreign = []
     for number, slice_ in enumerate(case["slices"]):
         if rng.random() < 0.7:
-            lie = copy.deepcopy(slice_)
-            lie["metadata"]["name"] = f"{rng.choice('az')}-lie-{number}"
-            spec = lie["spec"]
-            for where in ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"):
-                spec.pop(where, None)
+            copied = copy.deepcopy(slice_)
+            copied["metadata"]["name"] = f"{rng.choice('az')}-lie-{number}"
+            spec = copied["spec"]
+            for selection in ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"):
+                spec.pop(selection, None)
             spec["nodeName"] = rng.choice(("n1", "n1", "n1", "n0"))
             pool = spec["pool"]
             pool["generation"] = rng.choice(
@@ -78,8 +78,8 @@ def _clash(rng: random.Random) -> dict:
             pool["resourceSliceCount"] = rng.choice((pool["resourceSliceCount"], 1, 2, 2**40))
             devices = spec.get("devices", [])
             for device in devices:
-                for what in ("nodeName", "nodeSelector", "allNodes"):
-                    device.pop(what, None)
+                for field in ("nodeName", "nodeSelector", "allNodes"):
+                    device.pop(field, None)
             rng.shuffle(devices)
             spec["devices"] = devices[: rng.randrange(len(devices) + 1)]
             if rng.random() < 0.3:
@@ -93,11 +93,11 @@ def _clash(rng: random.Random) -> dict:
             for counter_set in spec.get("sharedCounters", []):
                 if rng.random() < 0.5:
                     counter_set["counters"] = {key: {"value": "0"} for key in counter_set["counters"]}
-            lies.append(lie)
+            foreign.append(copied)
     if rng.random() < 0.5:
-        case["slices"] = [*lies, *case["slices"]]
+        case["slices"] = [*foreign, *case["slices"]]
     else:
-        case["slices"] = [*case["slices"], *lies]
+        case["slices"] = [*case["slices"], *foreign]
     return case
 
 

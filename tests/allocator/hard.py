@@ -108,10 +108,10 @@ def mig(gpus: int, wanted: Sequence[tuple[str, int]], *, groups: bool = False, h
     return case(slices, [claim("c", requests)])
 
 
-def pairs(roots: int, gpus: int, nics: int, wanted: int, *, interleaved: bool = False, missing: int = 0) -> Case:
+def pairs(roots: int, gpus: int, nics: int, wanted: int, *, interleaved: bool = False, without_nic: int = 0) -> Case:
     """Requests for GPU+NIC pairs, each under one PCIe root; `missing` roots have no NIC."""
     gpu = [device(f"gpu-{i:03}", {ROOT: {"string": f"r{i // gpus:02}"}}) for i in range(roots * gpus)]
-    nic = [device(f"nic-{i:03}", {ROOT: {"string": f"r{i // nics:02}"}}) for i in range((roots - missing) * nics)]
+    nic = [device(f"nic-{i:03}", {ROOT: {"string": f"r{i // nics:02}"}}) for i in range((roots - without_nic) * nics)]
     first = [request(f"g{i:02}", "gpu") for i in range(wanted)]
     second = [request(f"n{i:02}", "nic") for i in range(wanted)]
     requests = (
@@ -153,7 +153,7 @@ def shares(bins: int, size: int, amounts: Sequence[int]) -> Case:
 
 def alternatives(gpus: int, wanted: int) -> Case:
     """Requests for a whole GPU or two halves of one, more than there are GPUs."""
-    made = mig(gpus, [])
+    partitions = mig(gpus, [])
     subs = [("7g", 1), ("3g", 2)]
     requests = [
         {
@@ -164,7 +164,7 @@ def alternatives(gpus: int, wanted: int) -> Case:
         }
         for i in range(wanted)
     ]
-    return {**made, "claims": [claim("c", requests)]}
+    return {**partitions, "claims": [claim("c", requests)]}
 
 
 _TRIPLES = ((8, 9), (9, 11), (10, 10), (8, 11), (12, 9), (9, 10), (8, 8), (13, 8))
@@ -181,8 +181,11 @@ HARD: dict[str, tuple[Callable[[], Case], bool]] = {
     "mig 8, mixed, no": (lambda: mig(8, [("1g", 8), ("2g", 7), ("3g", 4), ("4g", 4), ("7g", 3)], halves=True), False),
     "mig 8 with groups, fits": (lambda: mig(8, [("1g", 8), ("3g", 6), ("4g", 6)], groups=True, halves=True), True),
     "16 GPU+NIC pairs, fits": (lambda: pairs(16, 2, 1, 16), True),
-    "16 GPU+NIC pairs, one NIC short": (lambda: pairs(16, 2, 1, 16, missing=1), False),
-    "16 GPU+NIC pairs interleaved, one NIC short": (lambda: pairs(16, 2, 1, 16, interleaved=True, missing=1), False),
+    "16 GPU+NIC pairs, one NIC short": (lambda: pairs(16, 2, 1, 16, without_nic=1), False),
+    "16 GPU+NIC pairs interleaved, one NIC short": (
+        lambda: pairs(16, 2, 1, 16, interleaved=True, without_nic=1),
+        False,
+    ),
     "9 distinct of 8 values, 32 devices": (lambda: pigeonholes(32, 8, 9), False),
     "9 single requests, distinct, 8 values": (lambda: pigeonholes(32, 8, 9, single=True), False),
     "two distinct attributes, no": (lambda: latin(40, 10, "xy", 0), False),

@@ -172,33 +172,35 @@ class _Checker:
 
     def hardware(self, id_):
         pool, use = self.pools[id_], self.stock.use(id_)
-        mine = [(result, device) for _, result, at, _, device, _ in self.taken if at[:2] == id_]
+        results_of_pool = [
+            (result, device) for _, result, device_id, _, device, _ in self.taken if device_id[:2] == id_
+        ]
         charged = []
-        for result, device in mine:
+        for result, device in results_of_pool:
             further = device.allow_multiple_allocations and (
                 device.name in use.shared or any(d is device for _, d in charged)
             )
             if not further:
                 charged.append((result, device))
         counting = [(result, device) for result, device in charged if device.consumes_counters]
-        left = available(pool, use)
+        remaining = available(pool, use)
         for _, device in counting:
             for consumption in device.consumes_counters:
                 for name, counter in consumption.counters.items():
-                    left[consumption.counter_set][name] -= counter.value.nano
-        if counting and any(amount < 0 for counters in left.values() for amount in counters.values()):
+                    remaining[consumption.counter_set][name] -= counter.value.nano
+        if counting and any(amount < 0 for counters in remaining.values() for amount in counters.values()):
             yield f"{id_}: counters below zero"
         states = group_states(pool, use, self.rules)
         for _, device in counting:
             for consumption in device.consumes_counters:
-                own = own_state(consumption.compatibility_groups, wild=self.rules.wild(id_[0], device))
+                own_groups = own_state(consumption.compatibility_groups, wild=self.rules.wild(id_[0], device))
                 state = states.get(consumption.counter_set)
-                if not admits(state, own):
+                if not admits(state, own_groups):
                     yield f"{device.name}: groups on {consumption.counter_set}"
-                states[consumption.counter_set] = join(state, own)
+                states[consumption.counter_set] = join(state, own_groups)
         conflicts = self.rules.conflicts(pool)
         across = self.rules.conflicts_across(self.pools.values(), self.node.metadata.name).get(id_, {})
-        taken = {at for _, _, at, *_ in self.taken}
+        taken = {device_id for _, _, device_id, *_ in self.taken}
         for _, device in charged:
             others = {d.name for _, d in charged} | set(use.dedicated) | set(use.shared)
             if conflicts.get(device.name, frozenset()) & others:

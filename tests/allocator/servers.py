@@ -30,12 +30,12 @@ _NEEDS = {gates.GROUPS: gates.COUNTERS, gates.FRACTIONAL: gates.CAPACITY}
 
 def features_of(minor: int) -> dict[str, tuple[str, ...]]:
     """Return the features of a minor's allocator."""
-    known = known_gates(minor)
-    served = {name: needs for name, needs in FEATURES.items() if needs[0] in known}
+    known_names = known_gates(minor)
+    features = {name: needs for name, needs in FEATURES.items() if needs[0] in known_names}
     if minor == gates.OLDEST:  # later minors merge two features
-        del served["DeviceBindingAndStatus"]
-        served |= {"DeviceBinding": (gates.BINDING,), "DeviceStatus": (gates.DEVICE_STATUS,)}
-    return served
+        del features["DeviceBindingAndStatus"]
+        features |= {"DeviceBinding": (gates.BINDING,), "DeviceStatus": (gates.DEVICE_STATUS,)}
+    return features
 
 
 def server_of_case(case: Case) -> Server:
@@ -53,18 +53,18 @@ def _is_copied(gate: str, minor: int) -> bool:
 def any_server(minor: int, rng: random.Random) -> Server:
     """Draw a server: often with its defaults, often with one or two changed gates, sometimes with any gates."""
     usual = server_of(minor)
-    known = [gate for features in FEATURES.values() for gate in features if _is_copied(gate, minor)]
+    known_names = [gate for features in FEATURES.values() for gate in features if _is_copied(gate, minor)]
     kind = rng.randrange(4)
     if kind == 0:
         return usual
     if kind == 1:
-        on = usual.gates ^ set(rng.sample(known, rng.choice((1, 1, 2))))
+        enabled = usual.gates ^ set(rng.sample(known_names, rng.choice((1, 1, 2))))
     elif kind == 2:
-        on = usual.gates | set(known)
-        on -= set(rng.sample(known, rng.choice((1, 2, 3))))
+        enabled = usual.gates | set(known_names)
+        enabled -= set(rng.sample(known_names, rng.choice((1, 2, 3))))
     else:
-        on = frozenset(gate for gate in known if rng.random() < 0.6)
-    return Server(minor, frozenset(gate for gate in on if _NEEDS.get(gate, gate) in on))
+        enabled = frozenset(gate for gate in known_names if rng.random() < 0.6)
+    return Server(minor, frozenset(gate for gate in enabled if _NEEDS.get(gate, gate) in enabled))
 
 
 def asked_of(server: Server, case: Case, *, fitted: bool = False) -> Case:
@@ -76,11 +76,11 @@ def asked_of(server: Server, case: Case, *, fitted: bool = False) -> Case:
             case = case | {"slices": [_scalars(slice_) for slice_ in case["slices"]]}
     without = [name for name, needs in features_of(server.minor).items() if not all(map(server.enabled, needs))]
     described = {"minor": server.minor, "gates": sorted(server.gates)}
-    put = case | {"server": described, "without": without}
+    question = case | {"server": described, "without": without}
     if is_unordered(server):  # its cache lists slices by name, as our allocator does
-        put["slices"] = sorted(put["slices"], key=lambda slice_: slice_["metadata"]["name"])
+        question["slices"] = sorted(question["slices"], key=lambda slice_: slice_["metadata"]["name"])
     ruled = server.enabled(gates.TAINTS) and (server.enabled(gates.TAINT_RULES) or server.minor < 35)
-    return put if ruled else {name: value for name, value in put.items() if name != "deviceTaintRules"}
+    return question if ruled else {name: value for name, value in question.items() if name != "deviceTaintRules"}
 
 
 def _plain(claim: Case, server: Server) -> Case:

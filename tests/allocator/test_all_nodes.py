@@ -98,12 +98,15 @@ def test_a_node_publishing_in_all_pools_stays_cheap():
     stock = fleets.fleet({name: [fleets.gpu("a", memory="80Gi"), fleets.gpu("b")] for name in names})
     claims = [fleets.claim("c", exactly("gpu", count=2))]
     for generation in (1, 2**62):
-        lies = [slice_(f"lie-{at}", "a", pool=at, driver=fleets.DRIVER, generation=generation) for at in names[1:]]
-        lied = stock.with_all(lies)
-        answers = fleet(lied, claims)
+        foreign = [
+            slice_(f"lie-{pool_name}", "a", pool=pool_name, driver=fleets.DRIVER, generation=generation)
+            for pool_name in names[1:]
+        ]
+        with_foreign = stock.with_all(foreign)
+        answers = fleet(with_foreign, claims)
         assert len(answers.feasible) == 50
         assert len(answers.equal_nodes()) == 2
-        same(lied, claims)
+        same(with_foreign, claims)
 
 
 UUID = f'device.attributes["{fleets.DRIVER}"].uuid'
@@ -111,10 +114,10 @@ UUID = f'device.attributes["{fleets.DRIVER}"].uuid'
 
 def gpus(node, count=2, **more):
     """Return devices with an attribute whose value is unique."""
-    made = [fleets.gpu(f"gpu-{i}", **more) for i in range(count)]
-    for device in made:
+    devices = [fleets.gpu(f"gpu-{i}", **more) for i in range(count)]
+    for device in devices:
         device["attributes"]["uuid"] = {"string": f"{node}-{device['name']}"}
-    return made
+    return devices
 
 
 @pytest.mark.parametrize(
@@ -244,9 +247,9 @@ def test_all_selected_labels_distinguish_nodes(seed):
             devices = [{"name": f"d{n}", **place()} for n in range(2)]
             slices.append(slice_(f"s{number}", *devices, pool=f"p{number}", perDeviceNodeSelection=True))
         else:
-            where = place()
+            selection = place()
             slices.append(
-                slice_(f"s{number}", "d0", "d1", pool=f"p{number}", node=where.pop("nodeName", "n0"), **where)
+                slice_(f"s{number}", "d0", "d1", pool=f"p{number}", node=selection.pop("nodeName", "n0"), **selection)
             )
     nodes = [
         {"metadata": {"name": f"n{n}", "labels": {key: rng.choice("12") for key in "ab" if rng.random() < 0.7}}}

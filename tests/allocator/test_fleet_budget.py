@@ -21,9 +21,9 @@ from tests.objects import exactly
 
 
 def test_a_large_node_leaves_budget_to_the_others():
-    honest = {f"n{n}": [fleets.gpu("a", memory="80Gi")] for n in range(9)}
-    many = [fleets.gpu(f"g{i}", memory=f"{i + 1}Mi") for i in range(2_000)]
-    stock = fleets.fleet({"evil": many} | honest)
+    small_nodes = {f"n{n}": [fleets.gpu("a", memory="80Gi")] for n in range(9)}
+    large_node = [fleets.gpu(f"g{i}", memory=f"{i + 1}Mi") for i in range(2_000)]
+    stock = fleets.fleet({"evil": large_node} | small_nodes)
     claims = [
         fleets.claim(
             "c",
@@ -32,7 +32,7 @@ def test_a_large_node_leaves_budget_to_the_others():
     ]
     answers = fleet(stock, claims, options=Options(budget=Budget(5_000)))
     assert answers.verdict("evil") is Verdict.UNDECIDED
-    assert sorted(answers.feasible) == sorted(honest)
+    assert sorted(answers.feasible) == sorted(small_nodes)
     assert list(answers) == list(stock.nodes)
 
 
@@ -56,8 +56,8 @@ def test_an_unexamined_node_is_undecided():
     unparsable = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Maybe", "values": ["a"]}]}]}
     stock = fleets.fleet({"n0": [fleets.gpu("a")]}).with_object(slice_("s", "x", nodeSelector=unparsable))
     claims = [fleets.claim("c", exactly("gpu"))]
-    gone = Options(budget=Budget(10**9, lambda: True))
-    assert fleet(stock, claims, options=gone)["n0"].verdict is Verdict.UNDECIDED
+    out_of_time = Options(budget=Budget(10**9, lambda: True))
+    assert fleet(stock, claims, options=out_of_time)["n0"].verdict is Verdict.UNDECIDED
     assert fleet(stock, claims)["n0"].verdict is Verdict.ERROR
 
 
@@ -91,12 +91,12 @@ def selective(nodes, devices, values=1):
         nodes=[convert({"metadata": {"name": f"n{n}", "labels": {"host": f"h{n}"}}}, Node) for n in range(nodes)],
         slices=[
             slice_(
-                f"s{some[0]}",
-                *[{"name": f"d{n}", "nodeSelector": other_hosts(n)} for n in some],
+                f"s{numbers[0]}",
+                *[{"name": f"d{n}", "nodeSelector": other_hosts(n)} for n in numbers],
                 count=len(per_slice),
                 perDeviceNodeSelection=True,
             )
-            for some in per_slice
+            for numbers in per_slice
         ],
         classes=[convert({"metadata": {"name": "gpu"}, "spec": {}}, DeviceClass)],
     )
@@ -190,8 +190,8 @@ def test_reading_selectors_is_charged_before_any_device_is_examined(ask, monkeyp
     real = selector._compile
     monkeypatch.setattr(attributes, "_READ", Cache(8 << 20))  # an empty cache
     monkeypatch.setattr(selector, "_compile", lambda *key: compiled.append(key[0]) or real(*key))
-    named = {"metadata": {"name": "gpu"}, "spec": {}}
-    stock = Stock.of(nodes=[convert({"metadata": {"name": "n0"}}, Node)], slices=[slice_("a", "x")], classes=[convert(named, DeviceClass)])  # fmt: skip
+    class_ = {"metadata": {"name": "gpu"}, "spec": {}}
+    stock = Stock.of(nodes=[convert({"metadata": {"name": "n0"}}, Node)], slices=[slice_("a", "x")], classes=[convert(class_, DeviceClass)])  # fmt: skip
     claims = [a_hundred_long_selectors()]
     answer = ask(stock, claims, options=Options(budget=Budget(200_000)))
     verdict = answer.verdict if isinstance(answer, Answer) else answer["n0"].verdict

@@ -18,25 +18,25 @@ def question(number):
 
 
 def test_a_memo_of_fleets_keeps_the_latest_questions():
-    memo, here = FleetMemo(), stock()
+    memo, fleet_stock = FleetMemo(), stock()
     for number in range(QUESTIONS):
-        fleet(here, question(number), memo=memo)
+        fleet(fleet_stock, question(number), memo=memo)
     assert len(memo) == 64
     assert memo.pages.cells < 200
 
 
 def test_strategies_keep_the_latest_questions():
-    here = stock()
+    fleet_stock = stock()
     cache = StrategyCache()
     for number in range(QUESTIONS):
-        choose_devices(here, "n0", question(number), strategy="least-fragmentation", cache=cache)
+        choose_devices(fleet_stock, "n0", question(number), strategy="least-fragmentation", cache=cache)
     assert len(cache._compiled) == 64
 
 
 def test_placements_keep_the_latest_answers():
-    here = stock()
+    fleet_stock = stock()
     cache = StrategyCache()
-    placements = Placements(here, lambda now, node, claims: choose_devices(now, node, claims, cache=cache))
+    placements = Placements(fleet_stock, lambda now, node, claims: choose_devices(now, node, claims, cache=cache))
     for number in range(QUESTIONS):
         placements.answers(question(number))
     assert len(placements._answers) == len(placements._seen) == len(placements._asked) == 256

@@ -34,9 +34,9 @@ from tests.objects import exactly, typed
 
 def aged_pod(name, *claims, age=0, node="n0", priority=0, **fields):
     """Return a pod that runs on a node; a greater `age` is an older pod."""
-    place = {"nodeName": node} if node else {}
+    node_fields = {"nodeName": node} if node else {}
     created = f"2026-01-01T00:00:{59 - age:02}Z"
-    return typed(sidecar.pod(name, *claims, creationTimestamp=created, priority=priority, **place | fields))
+    return typed(sidecar.pod(name, *claims, creationTimestamp=created, priority=priority, **node_fields | fields))
 
 
 def budget(name, allowed, **labels):
@@ -51,17 +51,17 @@ def budget(name, allowed, **labels):
 def running(stock, name, count, *pods, node="n0"):
     """Return the stock after a claim got devices of a node, reserved for pods."""
     claim = typed(sidecar.claim(name, count))
-    given = with_allocation(claim, allocate(stock, node, [claim]).allocations[0].allocation)
+    allocated = with_allocation(claim, allocate(stock, node, [claim]).allocations[0].allocation)
     consumers = [ResourceClaimConsumerReference(resource="pods", name=pod, uid=f"pod-{pod}") for pod in pods]
-    return stock.with_object(replace(given, status=replace(given.status, reserved_for=tuple(consumers))))
+    return stock.with_object(replace(allocated, status=replace(allocated.status, reserved_for=tuple(consumers))))
 
 
 def enough_for(wanted, stock):
-    def does(room):
+    def frees_enough(room):
         after = without_pods(stock, room.pods)
         return not isinstance(Decider().serve(wanted, room.node, after, uncached=Options()), str)
 
-    return does
+    return frees_enough
 
 
 def victims(wanted, stock, pods, budgets=()):
@@ -73,14 +73,14 @@ def victims(wanted, stock, pods, budgets=()):
 
 def crowd(*holders, nodes=1, each=4, want=1):
     """Return a stock whose devices are allocated to `holders`, as (pod, number of devices), and a pending pod of higher priority."""
-    stock = stock_of(sidecar.claim("want", want), nodes=nodes, each=each)
+    stock = stock_of(sidecar.claim("want", want), nodes=nodes, per_node=each)
     for holder, count in holders:
         stock = running(stock, f"c-{holder.metadata.name}", count, holder.metadata.name, node=holder.spec.node_name)
     return stock, aged_pod("urgent", "want", priority=100, node="")
 
 
-def holder(name, count, **what):
-    return aged_pod(name, f"c-{name}", **what), count
+def holder(name, count, **fields):
+    return aged_pod(name, f"c-{name}", **fields), count
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_shared_claim_is_freed_by_all_its_pods():
 
 
 @pytest.mark.parametrize(
-    ("there", "is_free"),
+    ("pods_of_claim", "is_free"),
     [
         ([], True),
         ([aged_pod("a")], False),
@@ -136,10 +136,10 @@ def test_a_shared_claim_is_freed_by_all_its_pods():
     ],
     ids=["it is gone", "it is there", "it has finished", "another has its name"],
 )
-def test_a_claim_is_free_if_its_pods_are_finished(there, is_free):
+def test_a_claim_is_free_if_its_pods_are_finished(pods_of_claim, is_free):
     stock, _ = crowd(each=1)
     stock = running(stock, "c", 1, "a", "b")
-    pods = {("default", pod.metadata.name): pod for pod in there}
+    pods = {("default", pod.metadata.name): pod for pod in pods_of_claim}
     after = without_unused_claims(stock, ["default/c", "default/unknown"], pods)
     assert (after.claims["default/c"].status.allocation is None) == is_free
 
@@ -173,13 +173,17 @@ def test_a_disruption_budget_protects_selected_pods_of_its_namespace():
 # All possible choices
 
 
-def cheapest(holders, pods, nodes, does):
+def cheapest(holders, pods, nodes, frees_enough):
     """Return the least disruption of all choices on all nodes."""
     costs = []
     for node in nodes:
-        here = [pod for pod in pods if pod.spec.node_name == node]
-        for size in range(len(here) + 1):
-            costs += [holders.disruption(gone) for gone in combinations(here, size) if does(Victims(node, gone))]
+        running_pods = [pod for pod in pods if pod.spec.node_name == node]
+        for size in range(len(running_pods) + 1):
+            costs += [
+                holders.disruption(victims_)
+                for victims_ in combinations(running_pods, size)
+                if frees_enough(Victims(node, victims_))
+            ]
     return min(costs, default=None)
 
 
@@ -209,19 +213,19 @@ AMOUNTS = st.tuples(st.integers(0, 3), st.integers(0, 3))
 @settings(max_examples=draws(400), deadline=None)
 def test_no_victims_with_less_disruption_free_enough_amounts(given_up, budgets, wanted):
     """Each pod frees amounts of two resources. The search must correct a wrong order in which it spares victims."""
-    pods = [aged_pod(f"p{at}", **what) for at, (_, what) in enumerate(given_up)]
+    pods = [aged_pod(f"p{i}", **fields) for i, (_, fields) in enumerate(given_up)]
     freed = {pod.metadata.uid: amounts for pod, (amounts, _) in zip(pods, given_up, strict=True)}
 
-    def does(room):
-        return all(sum(freed[pod.metadata.uid][at] for pod in room.pods) >= wanted[at] for at in (0, 1))
+    def frees_enough(room):
+        return all(sum(freed[pod.metadata.uid][i] for pod in room.pods) >= wanted[i] for i in (0, 1))
 
     stock = stock_of(nodes=1)
     holders = holders_below(aged_pod("urgent", priority=9), pods, stock, budgets)
-    chosen = make_room(["n0"], holders, stock, does)
-    expected = cheapest(holders, pods, ["n0"], does)
+    chosen = make_room(["n0"], holders, stock, frees_enough)
+    expected = cheapest(holders, pods, ["n0"], frees_enough)
     assert (holders.disruption(chosen.pods) if chosen else None) == expected
     if chosen:
-        assert does(chosen)
+        assert frees_enough(chosen)
         assert expected[0] == violations(chosen.pods, budgets)
 
 
@@ -252,7 +256,7 @@ def crowded(devices, rng):
     pods = []
     for i in range(7):
         name, claim = f"p{i}", f"c{i}"
-        what = {"priority": rng.choice((0, 0, 1, 2)), "age": rng.randrange(4), "labels": {"app": rng.choice("xyz")}}
+        fields = {"priority": rng.choice((0, 0, 1, 2)), "age": rng.randrange(4), "labels": {"app": rng.choice("xyz")}}
         wanted = fleets.claim(claim, rng.choice(requests))
         answer = allocate(stock, node, [wanted])
         if not answer.feasible:
@@ -261,7 +265,7 @@ def crowded(devices, rng):
         users = tuple(ResourceClaimConsumerReference(resource="pods", name=name, uid=f"pod-{name}") for name in names)
         held = fleets.allocated(wanted, answer)
         stock = stock.with_object(replace(held, status=replace(held.status, reserved_for=users)))
-        pods += [aged_pod(name, claim, node=node, **what) for name in names]
+        pods += [aged_pod(name, claim, node=node, **fields) for name in names]
     stock = stock.with_object(fleets.claim("want", rng.choice(requests)))
     return stock, pods[:8], aged_pod("urgent", "want", priority=rng.randrange(4), node="")
 
@@ -273,12 +277,12 @@ def test_no_victims_with_less_disruption_free_enough_devices(devices, seed):
     stock, pods, wanted = crowded(devices, rng)
     budgets = [budget(app, rng.randrange(2), app=app) for app in "xy"]
     holders = holders_below(wanted, pods, stock, budgets)
-    does = enough_for(wanted, stock)
-    chosen = make_room(stock.nodes, holders, stock, does)
+    frees_enough = enough_for(wanted, stock)
+    chosen = make_room(stock.nodes, holders, stock, frees_enough)
     below = [pod for pod in pods if pod.spec.priority < wanted.spec.priority]
-    assert (holders.disruption(chosen.pods) if chosen else None) == cheapest(holders, below, stock.nodes, does)
+    assert (holders.disruption(chosen.pods) if chosen else None) == cheapest(holders, below, stock.nodes, frees_enough)
     if chosen:
-        assert does(chosen), "evicted for nothing"
+        assert frees_enough(chosen), "evicted for nothing"
         assert all(pod in below for pod in chosen.pods)
 
 
@@ -287,7 +291,7 @@ def test_preemption_stopped_early_still_returns_enough_victims():
     holders = [holder(f"p{i}", 1, age=i % 7, priority=i % 3) for i in range(16)]
     stock, urgent = crowd(*holders, each=16, want=5)
     crowded_by = holders_below(urgent, [pod for pod, _ in holders], stock)
-    does = enough_for(urgent, stock)
+    frees_enough = enough_for(urgent, stock)
     rooms = []
     for patience in (0, 1, 6, 18, 40, 200):
         left = iter(range(patience))
@@ -295,9 +299,9 @@ def test_preemption_stopped_early_still_returns_enough_victims():
         def suffices(victims, left=left):
             if next(left, None) is None:
                 raise Enough
-            return does(victims)
+            return frees_enough(victims)
 
         rooms.append(make_room(stock.nodes, crowded_by, stock, suffices))
     assert rooms[:3] == [None, None, None], "the pods that would have to go were not known yet"
-    assert all(does(room) for room in rooms[3:])
+    assert all(frees_enough(room) for room in rooms[3:])
     assert [len(room.pods) for room in rooms[3:]] == [5, 5, 5]

@@ -91,8 +91,11 @@ def add_tolerations(rng: random.Random, case: Case) -> None:
 def add_alternatives(rng: random.Random, case: Case) -> None:
     """Up to eight alternatives, in any order, some of them for all devices."""
     for request in draw_some(rng, all_requests(case)):
-        known = request.get("firstAvailable") or [request["exactly"]]
-        bodies = [{key: value for key, value in body.items() if key not in ("adminAccess", "name")} for body in known]
+        bodies_of_request = request.get("firstAvailable") or [request["exactly"]]
+        bodies = [
+            {key: value for key, value in body.items() if key not in ("adminAccess", "name")}
+            for body in bodies_of_request
+        ]
         drawn = [dict(rng.choice(bodies)) for _ in range(rng.choice((2, 4, 8)))]
         for body in drawn:
             if rng.random() < 0.3:

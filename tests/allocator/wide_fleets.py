@@ -28,12 +28,12 @@ def qualify_names(rng: random.Random, case: Case) -> None:
     """Attributes and capacities under a domain: the driver's own, or another."""
     for spec, device in draw_some(rng, all_devices(case)):
         for kind in ("attributes", "capacity"):
-            named = device.get(kind) or {}
-            for name in list(named):
+            values = device.get(kind) or {}
+            for name in list(values):
                 if "/" not in name and rng.random() < 0.4:
                     domain = rng.choice((spec["driver"], spec["driver"], "other.example.com"))
-                    kept = named[name] if rng.random() < 0.3 else named.pop(name)
-                    named[f"{domain}/{name}"] = kept
+                    kept = values[name] if rng.random() < 0.3 else values.pop(name)
+                    values[f"{domain}/{name}"] = kept
     for body in draw_some(rng, all_bodies(case)):
         wanted = body.get("capacity", {}).get("requests", {})
         if wanted and case["slices"]:
@@ -270,9 +270,9 @@ def enlarge(rng: random.Random, case: Case) -> None:
             sets.append({"name": f"more{number}", "counters": {f"c{i}": {"value": "1"} for i in range(32)}})
     claim = rng.choice(case["claims"])
     requests = claim["spec"]["devices"].get("requests", [])
-    known = list(requests)
-    for number in range(rng.choice((0, 4, 16)) if known else 0):
-        requests.append(json.loads(json.dumps(rng.choice(known))) | {"name": f"more{number}"})
+    originals = list(requests)
+    for number in range(rng.choice((0, 4, 16)) if originals else 0):
+        requests.append(json.loads(json.dumps(rng.choice(originals))) | {"name": f"more{number}"})
     for number in range(rng.choice((0, 4, 16))):
         copied = json.loads(json.dumps(claim))
         case["claims"].append(copied | {"metadata": {"name": f"more{number}", "namespace": "d", "uid": f"m{number}"}})

@@ -31,9 +31,9 @@ from tests.draws import draws
 from tests.objects import exactly, typed
 
 
-def stock_of(*claims, nodes=2, each=2):
+def stock_of(*claims, nodes=2, per_node=2):
     stock = Stock.of()
-    for obj in (*sidecar.fleet(nodes, each), *claims):
+    for obj in (*sidecar.fleet(nodes, per_node), *claims):
         stock = stock.with_object(obj if isinstance(obj, ResourceClaim) else typed(obj))
     return stock
 
@@ -44,21 +44,21 @@ def typed_pod(name, *claims, **fields):
 
 def granted(name, count, stock, node, *pods):
     """Return a claim that is allocated on a node and reserved for some pods."""
-    wanted = typed_pod("x", name)
-    given = Decider().serve(wanted, node, stock).answer.allocations[0].allocation
+    requesting_pod = typed_pod("x", name)
+    allocation = Decider().serve(requesting_pod, node, stock).answer.allocations[0].allocation
     consumers = [{"resource": "pods", "name": pod, "uid": f"pod-{pod}"} for pod in pods]
     raw = sidecar.claim(name, count) | {"status": {"reservedFor": consumers}}
     claim = typed(raw)
-    return replace(claim, status=replace(claim.status, allocation=given))
+    return replace(claim, status=replace(claim.status, allocation=allocation))
 
 
 def test_a_full_fleet_and_an_unsuitable_fleet_have_different_outlooks():
     stock = stock_of(sidecar.claim("all", 2), sidecar.claim("one"), sidecar.claim("three", 3), nodes=1)
-    full = stock.with_object(granted("all", 2, stock, "n0", "x"))
+    full_stock = stock.with_object(granted("all", 2, stock, "n0", "x"))
     decider = Decider()
     assert decider.outlook(typed_pod("p", "one"), stock).outlook is Outlook.FITS
-    assert decider.outlook(typed_pod("p", "one"), full).outlook is Outlook.FULL
-    assert decider.outlook(typed_pod("p", "three"), full).outlook is Outlook.NEVER
+    assert decider.outlook(typed_pod("p", "one"), full_stock).outlook is Outlook.FULL
+    assert decider.outlook(typed_pod("p", "three"), full_stock).outlook is Outlook.NEVER
 
 
 def test_the_message_counts_every_node_by_its_commonest_reason():
@@ -73,24 +73,24 @@ def test_the_message_counts_every_node_by_its_commonest_reason():
 def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
     """The pod can use three nodes: two without devices, and a full one. Devices are free on the other eleven nodes."""
     stock = stock_of(sidecar.claim("one"), sidecar.claim("all", 2), nodes=14)
-    for at in range(14):
-        labels = {"zone": "b"} if at < 3 else {}
-        meta = {"name": f"n{at}", "labels": labels}
-        spec = {"taints": [{"key": f"team-{at}", "effect": "NoSchedule"}], "unschedulable": at > 8} if at > 5 else {}
+    for i in range(14):
+        labels = {"zone": "b"} if i < 3 else {}
+        meta = {"name": f"n{i}", "labels": labels}
+        spec = {"taints": [{"key": f"team-{i}", "effect": "NoSchedule"}], "unschedulable": i > 8} if i > 5 else {}
         stock = stock.with_object(convert({"metadata": meta, "spec": spec}, Node))
-    for at in (0, 1):  # nodes without devices
-        stock = stock.with_object(typed(sidecar.gpus(f"n{at}", 0)))
+    for i in (0, 1):  # nodes without devices
+        stock = stock.with_object(typed(sidecar.gpus(f"n{i}", 0)))
     stock = stock.with_object(granted("all", 2, stock, "n2", "x"))
     pinned = typed_pod("p", "one", nodeSelector={"zone": "b"})
     fleet_outlook = Decider().outlook(pinned, stock)
     assert fleet_outlook.outlook is Outlook.FULL
     assert [hindrance.nodes for hindrance in fleet_outlook.hindrances[:2]] == [("n2",), ("n0", "n1")]
-    other = "node(s) didn't match Pod's node affinity/selector"
+    not_selected = "node(s) didn't match Pod's node affinity/selector"
     assert fleet_outlook.message.startswith(
         "0 of 14 nodes can serve the claims: 1 node(s) cannot serve request r: 2 of 2 devices are in use: held by"
     )
     assert fleet_outlook.message.endswith(
-        f"; 5 node(s) were unschedulable and node(s) had untolerated taint(s) and {other}; 3 {other}; 3 node(s) for other reasons"
+        f"; 5 node(s) were unschedulable and node(s) had untolerated taint(s) and {not_selected}; 3 {not_selected}; 3 node(s) for other reasons"
     )
     assert advice(pinned, stock, fleet_outlook.hindrances) == "nearest is n2: would fit once default/all ends"
     nowhere = typed_pod("p", "one", nodeSelector={"zone": "c"})
@@ -117,7 +117,7 @@ def test_nodes_beyond_the_budget_fit_with_score_zero(monkeypatch):
     looked_at = []
     numbered = node_view._numbered
     monkeypatch.setattr(node_view, "_numbered", lambda sites: looked_at.append(len(sites)) or numbered(sites))
-    stock = stock_of(sidecar.claim("one"), nodes=80, each=8)
+    stock = stock_of(sidecar.claim("one"), nodes=80, per_node=8)
     fleet_outlook = Decider().outlook(typed_pod("p", "one"), stock, read_placement("topology"))
     assert min(fleet_outlook.nodes.values()) > 0
     assert sum(looked_at) == 80 * 8
@@ -155,7 +155,7 @@ def test_a_claim_that_256_pods_share_has_no_room(consumers, waits):
 
 
 def test_earlier_pods_take_devices_and_leaving_pods_return_them():
-    stock = stock_of(sidecar.claim("a"), sidecar.claim("b"), nodes=1, each=1)
+    stock = stock_of(sidecar.claim("a"), sidecar.claim("b"), nodes=1, per_node=1)
     first = with_pods(stock, "n0", [typed_pod("p", "a")])
     decider = Decider()
     assert isinstance(decider.serve(typed_pod("q", "b"), "n0", first, uncached=Options()), str)
@@ -180,20 +180,20 @@ def test_an_extended_resource_is_decided_like_its_claim(starting, containers, ea
         for i, (resources, policy) in enumerate(starting)
     ]
     main = [{"name": f"c{i}", "resources": resources} for i, resources in enumerate(containers)]
-    stock = stock_of(nodes=2, each=each).with_object(convert(NAMED, DeviceClass))
+    stock = stock_of(nodes=2, per_node=each).with_object(convert(NAMED, DeviceClass))
     thought = typed_pod("p", initContainers=init, containers=main)
     before = find_claims(thought, stock)
     fleet_outlook = Decider().outlook(thought, stock)
     if before.uncreated is None:
         assert fleet_outlook.outlook is Outlook.SKIP
         return
-    made, mappings = before.uncreated
-    made = replace(made, metadata=replace(made.metadata, uid="u"))
-    status = PodExtendedResourceClaimStatus(request_mappings=mappings, resource_claim_name=made.metadata.name)
-    there = replace(thought, status=replace(thought.status, extended_resource_claim_status=status))
-    after = find_claims(there, stock.with_object(made))
-    assert (after.claims, after.uncreated, after.waits_for) == ((made,), None, "")
-    later = Decider().outlook(there, stock.with_object(made))
+    claim, mappings = before.uncreated
+    claim = replace(claim, metadata=replace(claim.metadata, uid="u"))
+    status = PodExtendedResourceClaimStatus(request_mappings=mappings, resource_claim_name=claim.metadata.name)
+    assigned_pod = replace(thought, status=replace(thought.status, extended_resource_claim_status=status))
+    claims = find_claims(assigned_pod, stock.with_object(claim))
+    assert (claims.claims, claims.uncreated, claims.waits_for) == ((claim,), None, "")
+    later = Decider().outlook(assigned_pod, stock.with_object(claim))
     assert (later.outlook, later.nodes) == (fleet_outlook.outlook, fleet_outlook.nodes)
     assert (fleet_outlook.outlook is Outlook.FITS) == (most_at_once(init, main) <= each)
 
@@ -201,14 +201,14 @@ def test_an_extended_resource_is_decided_like_its_claim(starting, containers, ea
 def most_at_once(init, main):
     """Return how many devices the containers of a pod use at the same time, by the rule for pod requests."""
     count = lambda container_: int(container_["resources"]["limits"]["example.com/gpu"])  # noqa: E731
-    lasting = most = 0
+    lasting = maximum = 0
     for container_ in init:
         if container_["restartPolicy"] == "Always":
             lasting += count(container_)
-            most = max(most, lasting)
+            maximum = max(maximum, lasting)
         else:
-            most = max(most, lasting + count(container_))
-    return max(most, lasting + sum(map(count, main)))
+            maximum = max(maximum, lasting + count(container_))
+    return max(maximum, lasting + sum(map(count, main)))
 
 
 def conditioned(*true):
@@ -244,7 +244,7 @@ def test_a_template_claim_of_another_owner_is_reported(kind, words):
 
 def test_a_device_that_consumes_node_cpu_is_refused():
     """Nothing would count the device's CPU: the scheduler plugin that counts it is off if the allocator decides."""
-    stock = stock_of(typed(sidecar.claim("a")), nodes=1, each=1)
+    stock = stock_of(typed(sidecar.claim("a")), nodes=1, per_node=1)
     [slice_] = stock.slices.values()
     assert isinstance(Decider().serve(typed_pod("p", "a"), "n0", stock), Serving)
     taking = {"cpu": {"mapping": {"deviceMultiplier": "4"}}}
@@ -263,14 +263,14 @@ def pairs(count=12):
     """Return a fleet whose nodes are equal for a claim of two GPUs. On every third node the two GPUs share a PCIe root."""
     roots = {f"n{n}": ("r0", "r0" if n % 3 == 0 else "r1") for n in range(count)}
     return fleets.fleet(
-        {name: [fleets.gpu(f"gpu-{i}", root=f"{name}-{root}") for i, root in enumerate(of)] for name, of in roots.items()},
+        {name: [fleets.gpu(f"gpu-{i}", root=f"{name}-{root}") for i, root in enumerate(roots_of_node)] for name, roots_of_node in roots.items()},
         labels={name: {"rack": f"rack-{number % 2}"} for number, name in enumerate(roots)},
     )  # fmt: skip
 
 
 def scores(stock, strategy):
-    wanted = stock.with_object(fleets.claim("two", exactly("gpu", count=2)))
-    return Decider().outlook(typed_pod("p", "two"), wanted, read_placement(strategy)).nodes
+    stock_with_claim = stock.with_object(fleets.claim("two", exactly("gpu", count=2)))
+    return Decider().outlook(typed_pod("p", "two"), stock_with_claim, read_placement(strategy)).nodes
 
 
 def scores_of_each(stock, strategy):
@@ -292,30 +292,31 @@ def test_all_callers_weigh_hardware_by_the_largest_of_the_fleet():
         device = fleets.shared(name, memory)
         return device | {"capacity": {**device["capacity"], "cores": {"value": cores}}}
 
-    here = fleets.fleet(
+    stock = fleets.fleet(
         {
             "n0": [gpu("gpu-0", "80Gi", "10"), gpu("gpu-1", "40Gi", "50")],
             "n1": [gpu("gpu-0", "16Gi", "10"), gpu("gpu-1", "16Gi", "100")],
         }
     )
-    wanted = fleets.claim("one", exactly("gpu", memory="8Gi"))
+    claim = fleets.claim("one", exactly("gpu", memory="8Gi"))
     ask = partial(choose_devices, strategy="CompactFirst", cache=StrategyCache())
-    simulated = {node: round(ask(here, node, [wanted]).score) for node in here.nodes}
-    alone = {node: round(choose_devices(here, node, [wanted], strategy="CompactFirst").score) for node in here.nodes}
+    simulated = {node: round(ask(stock, node, [claim]).score) for node in stock.nodes}
+    alone = {node: round(choose_devices(stock, node, [claim], strategy="CompactFirst").score) for node in stock.nodes}
     decider = Decider()
-    live = decider.outlook(typed_pod("p", "one"), here.with_object(wanted), read_placement("CompactFirst")).nodes
+    live = decider.outlook(typed_pod("p", "one"), stock.with_object(claim), read_placement("CompactFirst")).nodes
     assert live == simulated == alone == {"n0": 29, "n1": 15}
     [large] = fleets.fleet({"n2": [gpu("gpu-0", "800Gi", "10")]}).slices.values()
-    later = here.with_all([wanted, large])  # the larger device changes the weights, so cached demands are invalid
-    after = {node: round(ask(later, node, [wanted]).score) for node in here.nodes}
-    live = decider.outlook(typed_pod("p", "one"), later, read_placement("CompactFirst")).nodes
-    assert {node: live[node] for node in here.nodes} == after != simulated
+    # The larger device changes the weights, so cached demands are invalid.
+    with_larger_device = stock.with_all([claim, large])
+    scores_later = {node: round(ask(with_larger_device, node, [claim]).score) for node in stock.nodes}
+    live = decider.outlook(typed_pod("p", "one"), with_larger_device, read_placement("CompactFirst")).nodes
+    assert {node: live[node] for node in stock.nodes} == scores_later != simulated
 
 
 def test_nodes_are_judged_within_one_budget(monkeypatch):
     """All kinds of nodes share a budget for their scores, and slices are not matched with nodes again."""
     budgets, matched, pools = [], [], Stock.pools
-    monkeypatch.setattr(deciders, "Budget", lambda *of, **more: budgets.append(Budget(*of, **more)) or budgets[-1])
+    monkeypatch.setattr(deciders, "Budget", lambda *args, **more: budgets.append(Budget(*args, **more)) or budgets[-1])
     monkeypatch.setattr(Stock, "pools", lambda stock, *of: matched.append(len(of) < 2) or pools(stock, *of))
     stock = pairs()
     by_node = scores(stock, "topology")

@@ -42,10 +42,10 @@ def test_a_strategy_is_a_name_or_several_with_weights():
     ],
 )
 def test_an_invalid_strategy_is_refused_with_a_short_explanation(text, words):
-    with pytest.raises(UnknownStrategy) as refused:
+    with pytest.raises(UnknownStrategy) as error:
         read_placement(text)
-    assert words in str(refused.value)
-    assert len(str(refused.value)) < 300
+    assert words in str(error.value)
+    assert len(str(error.value)) < 300
 
 
 def test_the_strategy_of_a_pod_precedes_namespace_and_configuration():

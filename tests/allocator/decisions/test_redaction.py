@@ -10,7 +10,7 @@ STOCK = Stock.of(claims=[ResourceClaim(metadata=ObjectMeta(name=name, namespace=
 
 
 @pytest.mark.parametrize(
-    ("message", "left"),
+    ("message", "redacted"),
     [
         ("held by a/a1", "held by a/a1"),
         ("held by b/b1", "held by a claim of another namespace"),
@@ -19,5 +19,5 @@ STOCK = Stock.of(claims=[ResourceClaim(metadata=ObjectMeta(name=name, namespace=
         ("no node has example.com/gpu", "no node has example.com/gpu"),
     ],
 )
-def test_names_of_other_namespaces_are_left_out(message, left):
-    assert redact(message, STOCK, "a") == left
+def test_names_of_other_namespaces_are_left_out(message, redacted):
+    assert redact(message, STOCK, "a") == redacted

@@ -38,7 +38,9 @@ def test_a_passed_deadline_ends_compilation_soon(size, monkeypatch):
 
     judged = []
     ask = DeviceJudge.ask
-    monkeypatch.setattr(DeviceJudge, "ask", lambda self, leaf, place: judged.append(place) or ask(self, leaf, place))
+    monkeypatch.setattr(
+        DeviceJudge, "ask", lambda self, leaf, position: judged.append(position) or ask(self, leaf, position)
+    )
     stock = crowd(size)
     claims = [fleets.claim("c", exactly("gpu", selector=SELECT))]
     answer = allocate(stock, "n0", claims, options=Options(budget=Budget(is_out_of_time=Patience(1))))

@@ -104,26 +104,26 @@ class World:
 
     def counted(self, quota, but=""):
         stock = Stock.of(claims=self.claims.values())
-        known = {uid: waiting_pod(uid, priority_class=name) for uid, name in self.pods.items()}
+        pods = {uid: waiting_pod(uid, priority_class=name) for uid, name in self.pods.items()}
         usage = self.pending.waiting(
             quota,
             stock,
             demand=lambda spec: Demands().upper_bound(spec, stock),
-            find_pod=lambda namespace, name: known.get(name) if namespace == "team" else None,
+            find_pod=lambda namespace, name: pods.get(name) if namespace == "team" else None,
             find_spec=lambda *_: None,
             except_uid=but,
         )
         return usage.get(("gpu", "devices"), 0) // 10**9
 
     def by_hand(self, quota, but=""):
-        made = {self.owners[uid] for uid in self.claims if self.owners[uid]}
+        with_claim = {self.owners[uid] for uid in self.claims if self.owners[uid]}
         about = {name for name in CLASSES if quota is QUOTA or name == "high"}
         count = 0
-        guests = {uid: name for uid, (_, name) in self.door.items()} | self.pods
-        for uid, name in guests.items():
+        admitted = {uid: name for uid, (_, name) in self.door.items()} | self.pods
+        for uid, name in admitted.items():
             if uid != but and name in about:
-                parts = {"": 5} if uid in CLAIMS else COUNTS
-                count += sum(many for entry, many in parts.items() if (uid, entry) not in made)
+                counts = {"": 5} if uid in CLAIMS else COUNTS
+                count += sum(number for entry, number in counts.items() if (uid, entry) not in with_claim)
         for uid, stored in self.claims.items():
             owner = self.owners[uid]
             name = self.pods.get(owner[0], "") if owner else ""
@@ -149,13 +149,13 @@ steps = st.one_of(
 @given(st.lists(steps, max_size=30))
 def test_pending_usage_counts_each_object_once_and_leaves_nothing_behind(happened):
     world = World()
-    for what, *how in happened:
-        if what == "admit" and how[0] in world.claims:
+    for event, *arguments in happened:
+        if event == "admit" and arguments[0] in world.claims:
             continue  # an object that exists is not created again
-        getattr(world, what)(*how)
+        getattr(world, event)(*arguments)
         for quota in (QUOTA, HIGH):
-            for but in ("", "p", "a"):
-                assert world.counted(quota, but) == world.by_hand(quota, but), (what, how)
+            for excluded in ("", "p", "a"):
+                assert world.counted(quota, excluded) == world.by_hand(quota, excluded), (event, arguments)
     for uid in PODS:
         world.lose_pod(uid)
     for uid in CLAIMS:

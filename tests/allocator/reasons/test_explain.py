@@ -43,15 +43,17 @@ def test_a_holder_is_named():
 
 
 def test_the_pod_is_the_holder_of_an_extended_claim():
-    made = taken("n0", "a", name="train-extended-resources-8mhkk")
-    named = replace(made.metadata, annotations={EXTENDED_CLAIM: "true"})
+    holding = taken("n0", "a", name="train-extended-resources-8mhkk")
+    metadata = replace(holding.metadata, annotations={EXTENDED_CLAIM: "true"})
     pod = ResourceClaimConsumerReference(resource="pods", name="train", uid="u")
-    stock = fleet({"n0": (gpu("a"),)}, replace(made, metadata=named, status=replace(made.status, reserved_for=(pod,))))
-    asked = claim("x", exactly("gpu"))
-    assert "held by pod default/train" in reasons(stock, asked)[Stage.IN_USE].text
-    hints = nearest_fits(stock, "n0", [asked], fits=lambda stock, claims: allocate(stock, "n0", claims).feasible)
+    stock = fleet(
+        {"n0": (gpu("a"),)}, replace(holding, metadata=metadata, status=replace(holding.status, reserved_for=(pod,)))
+    )
+    requesting = claim("x", exactly("gpu"))
+    assert "held by pod default/train" in reasons(stock, requesting)[Stage.IN_USE].text
+    hints = nearest_fits(stock, "n0", [requesting], fits=lambda stock, claims: allocate(stock, "n0", claims).feasible)
     [hint] = [hint for hint in hints if hint.kind is Kind.RELEASE]
-    assert (hint.text, hint.claims) == ("would fit once pod default/train ends", (made.metadata.key,))
+    assert (hint.text, hint.claims) == ("would fit once pod default/train ends", (holding.metadata.key,))
 
 
 def test_a_device_of_an_earlier_claim_is_not_called_held():
@@ -136,15 +138,18 @@ def test_capacity_that_no_device_has_says_how_much_it_has():
 
 def test_a_constraint_says_which_value_was_needed():
     stock = fleet({"n0": (gpu("a", root="r0"), gpu("b", root="r1", profile="1g"))})
-    wanted = claim("x", exactly("gpu", name="one"), exactly("1g", name="two"), constraints=[{"matchAttribute": ROOT}])
-    reason = reasons(stock, wanted)[Stage.CONSTRAINT]
+    constrained = claim(
+        "x", exactly("gpu", name="one"), exactly("1g", name="two"), constraints=[{"matchAttribute": ROOT}]
+    )
+    reason = reasons(stock, constrained)[Stage.CONSTRAINT]
     assert (reason.request, reason.text) == ("two", f"{ROOT} is r1, not r0 (matchAttribute)")
 
 
 def test_a_missing_attribute_is_named():
-    wanted = claim("x", exactly("gpu"), constraints=[{"matchAttribute": ROOT}])
+    constrained = claim("x", exactly("gpu"), constraints=[{"matchAttribute": ROOT}])
     assert (
-        reasons(fleet({"n0": (gpu("a"),)}), wanted)[Stage.CONSTRAINT].text == f"lacks attribute {ROOT} (matchAttribute)"
+        reasons(fleet({"n0": (gpu("a"),)}), constrained)[Stage.CONSTRAINT].text
+        == f"lacks attribute {ROOT} (matchAttribute)"
     )
 
 

@@ -13,8 +13,8 @@ from tests.objects import exactly
 
 
 def hints(stock, *claims, tries=400):
-    def fits(now, some):
-        return choose_devices(now, "n0", some).answer.feasible
+    def fits(now, claims):
+        return choose_devices(now, "n0", claims).answer.feasible
 
     assert not fits(stock, claims), "these claims fit, so there is nothing to relax"
     return {hint.kind: hint for hint in nearest_fits(stock, "n0", claims, fits=fits, tries=tries)}
@@ -127,32 +127,32 @@ def test_a_claim_whose_removal_lets_the_others_fit_is_named():
 
 @pytest.mark.parametrize("tries", [0, 1, 5, 20])
 def test_a_search_for_hints_stops_after_its_tries(tries):
-    asked = 0
+    calls = 0
 
-    def fits(now, some):
-        nonlocal asked
-        asked += 1
-        return choose_devices(now, "n0", some).answer.feasible
+    def fits(now, claims):
+        nonlocal calls
+        calls += 1
+        return choose_devices(now, "n0", claims).answer.feasible
 
     nearest_fits(SHARES, "n0", [claim("a", exactly("gpu", memory="80Gi"))], fits=fits, tries=tries)
-    assert asked == tries
+    assert calls == tries
 
 
-@pytest.mark.parametrize("known", range(24))
-def test_an_undecided_try_gives_no_hint(known):
+@pytest.mark.parametrize("decided", range(24))
+def test_an_undecided_try_gives_no_hint(decided):
     """Each hint depends on its own attempts: an undecided attempt removes this hint and changes no other."""
-    asked = [claim("a", exactly("gpu", memory="80Gi"))]
-    whole = hints(SHARES, *asked)
-    left = known
+    claims = [claim("a", exactly("gpu", memory="80Gi"))]
+    all_hints = hints(SHARES, *claims)
+    left = decided
 
     def fits(now, some):
         nonlocal left
         left -= 1
         return None if left < 0 else choose_devices(now, "n0", some).answer.feasible
 
-    found = nearest_fits(SHARES, "n0", asked, fits=fits)
-    assert all(hint == whole[hint.kind] for hint in found)
-    assert bool(found) == (known > 2), "two hold something, and each alone would be enough"
+    found_hints = nearest_fits(SHARES, "n0", claims, fits=fits)
+    assert all(hint == all_hints[hint.kind] for hint in found_hints)
+    assert bool(found_hints) == (decided > 2), "two hold something, and each alone would be enough"
 
 
 def test_an_alternative_is_relaxed_under_its_own_name():

@@ -75,8 +75,8 @@ def test_a_node_rule_covers_all_pools_of_one_node():
     reported = status(rule, mig, second=[mps])
     assert (reported.devices, codes(reported)) == (2, ["D501"])
     assert "applies to 'mig-0' and to 'mps-0' of node 'n0'" in reported.findings[0].message
-    elsewhere = [slice_("a", mig), slice_("b", mps, pool="q", node="n1")]
-    assert codes(status_on(rule, elsewhere)) == []
+    on_two_nodes = [slice_("a", mig), slice_("b", mps, pool="q", node="n1")]
+    assert codes(status_on(rule, on_two_nodes)) == []
     reported = status_on(rule, [slice_("a", mig), slice_("b", mps, pool="q", allNodes=True)])
     assert (reported.devices, codes(reported)) == (1, ["D508"])
     assert reported.findings[0].path == "/spec/scope"
@@ -86,6 +86,6 @@ def test_a_node_rule_covers_all_pools_of_one_node():
 def test_an_expensive_expression_is_stopped_and_reported():
     attributes = {f"a{i}": {"string": "x" * 60} for i in range(30)}
     devices = [{"name": f"d{i}", "attributes": attributes} for i in range(128)]
-    dear = " || ".join(f'device.attributes["{DRIVER}"].a{i}.matches("(x+x+)+{i}")' for i in range(30))
-    reported = status(compatibility("r", dear), *devices)
+    expensive = " || ".join(f'device.attributes["{DRIVER}"].a{i}.matches("(x+x+)+{i}")' for i in range(30))
+    reported = status(compatibility("r", expensive), *devices)
     assert "it takes too long" in reported.findings[-1].message

@@ -22,18 +22,20 @@ def texts(amounts):
 def test_devices_are_free_held_or_shared():
     part = {"device": "d2", "shareID": "s", "consumedCapacity": {"memory": "16Gi"}}
     held = [claim_holding("whole", {"device": "d1"}), claim_holding("part", part)]
-    found = report(gpu("d0"), gpu("d1"), gpu("d2", allowMultipleAllocations=True), claims=held)
-    assert [device.state for device in found] == [DeviceState.FREE, DeviceState.HELD, DeviceState.SHARED]
-    assert [texts(device.capacity) for device in found] == [{"memory": "40Gi"}] * 3
-    assert [texts(device.available)["memory"] for device in found] == ["40Gi", "0", "24Gi"]
-    assert [device.model for device in found] == ["A100"] * 3
+    reports = report(gpu("d0"), gpu("d1"), gpu("d2", allowMultipleAllocations=True), claims=held)
+    assert [device.state for device in reports] == [DeviceState.FREE, DeviceState.HELD, DeviceState.SHARED]
+    assert [texts(device.capacity) for device in reports] == [{"memory": "40Gi"}] * 3
+    assert [texts(device.available)["memory"] for device in reports] == ["40Gi", "0", "24Gi"]
+    assert [device.model for device in reports] == ["A100"] * 3
 
 
 def test_a_partition_whose_counters_are_drawn_is_blocked():
     parts = [consuming(name, k={"m": "2"}) for name in ("d0", "d1")]
     slices = [slice_("s", *parts, count=2), slice_("k", counters={"k": {"m": "3"}}, count=2)]
-    found = device_reports(Stock.of(slices=slices, nodes=[node()], claims=[claim_holding("c", {"device": "d0"})]), "n0")
-    assert [device.state for device in found] == [DeviceState.HELD, DeviceState.BLOCKED]
+    reports = device_reports(
+        Stock.of(slices=slices, nodes=[node()], claims=[claim_holding("c", {"device": "d0"})]), "n0"
+    )
+    assert [device.state for device in reports] == [DeviceState.HELD, DeviceState.BLOCKED]
 
 
 def test_a_device_is_reported_with_its_taints():

@@ -30,7 +30,7 @@ class Exploration:
         self.depth = 0
 
 
-def explore(scene, *, most, table=TABLE, start=None):
+def explore(scene, *, max_worlds, table=TABLE, start=None):
     """Explore all worlds breadth-first, up to a maximum. Raise Broken with the moves that lead to a fault."""
     explored = Exploration()
     start = start or World(scene, table)
@@ -55,7 +55,7 @@ def explore(scene, *, most, table=TABLE, start=None):
             signature = sign(after)
             if signature in seen:
                 continue
-            if len(seen) >= most:
+            if len(seen) >= max_worlds:
                 explored.is_complete = False
                 continue
             seen.add(signature)

@@ -109,11 +109,11 @@ class World:
                 elif fact is not None and self.placed[name] and not fact.node:
                     yield f"placed {replica} {name}", lambda w, r=replica, n=name: w.apply(r, PodSeen(w.pod(n)))
         for index, (replica, write) in enumerate(self.in_flight):
-            what = f"{replica} {type(write).__name__} {write.claim.metadata.uid}"
-            yield f"land {what}", lambda w, i=index: w.land(i)
+            write_name = f"{replica} {type(write).__name__} {write.claim.metadata.uid}"
+            yield f"land {write_name}", lambda w, i=index: w.land(i)
             if self.faults:
-                yield f"land, no answer {what}", lambda w, i=index: w.lose(i, lands=True)
-                yield f"late, no answer {what}", lambda w, i=index: w.lose(i, lands=False)
+                yield f"land, no answer {write_name}", lambda w, i=index: w.lose(i, lands=True)
+                yield f"late, no answer {write_name}", lambda w, i=index: w.lose(i, lands=False)
         for index in range(len(self.late_writes)):
             yield f"lands late {self.late_writes[index][1].claim.metadata.uid}", lambda w, i=index: w.land_late(i)
         for replica, name in sorted(self.ready):
@@ -157,16 +157,16 @@ class World:
 
     def decide(self, replica, name):
         ledger = self.ledgers[replica]
-        seen = {uid: ledger.as_intended(ledger.holds[uid]) for uid in ledger.holds}
-        held = {uid: claim for uid, claim in seen.items() if claim.status.allocation is not None}
+        intended = {uid: ledger.as_intended(ledger.holds[uid]) for uid in ledger.holds}
+        held = {uid: claim for uid, claim in intended.items() if claim.status.allocation is not None}
         wanted = [uid for uid in self.scene.pods[name] if uid not in held]
-        if any(uid not in seen for uid in self.scene.pods[name]):
+        if any(uid not in intended for uid in self.scene.pods[name]):
             return
         allocations = self.scene.decide(held, wanted) if wanted else []
         if allocations is None:
             return
-        given = dict(zip(wanted, allocations, strict=True))
-        parts = tuple(ClaimPart(ledger.holds[uid].claim, given.get(uid)) for uid in self.scene.pods[name])
+        allocation_of = dict(zip(wanted, allocations, strict=True))
+        parts = tuple(ClaimPart(ledger.holds[uid].claim, allocation_of.get(uid)) for uid in self.scene.pods[name])
         quota = ()
         if self.scene.quota is not None:
             quota = (QuotaLine("team", len(wanted), self.scene.quota, len(held)),)

@@ -79,8 +79,8 @@ def _sign_decision(world, replica, value):
     parts, generation, _ = value
     changed = world.ledgers[replica].changed
     pools = {"/".join(pool) for part in parts for pool in pools_of(part.allocation)} | {"team"}
-    given = tuple(devices_of_allocation(part.allocation) for part in parts)
-    return given, tuple(sorted(pool for pool in pools if changed.get(pool, 0) > generation))
+    devices = tuple(devices_of_allocation(part.allocation) for part in parts)
+    return devices, tuple(sorted(pool for pool in pools if changed.get(pool, 0) > generation))
 
 
 def devices_of_allocation(allocation):
@@ -99,5 +99,13 @@ def _sign_write(replica, write, ranks):
     consumers = tuple(consumer.uid for consumer in getattr(write, "reserved_for", ()))
     finalizers = getattr(write, "finalizers", ())
     meta = write.claim.metadata
-    given = devices_of_allocation(getattr(write, "allocation", None))
-    return replica, type(write).__name__, meta.uid, ranks[meta.uid][meta.resource_version], consumers, finalizers, given
+    devices = devices_of_allocation(getattr(write, "allocation", None))
+    return (
+        replica,
+        type(write).__name__,
+        meta.uid,
+        ranks[meta.uid][meta.resource_version],
+        consumers,
+        finalizers,
+        devices,
+    )

@@ -28,8 +28,8 @@ def test_a_foreign_allocation_is_removed_only_without_pods(reserved):
     """Two cases: the other scheduler has reserved the claim for no pod, or for a pod."""
     unallocated = claim("c", finalizers=(FINALIZER,))
     consumers = (ResourceClaimConsumerReference(resource="pods", name="x", uid="x"),) if reserved else ()
-    given = replace(unallocated.status, allocation=granted("d0"), reserved_for=consumers)
-    world = World(replace(unallocated, status=given))
+    status = replace(unallocated.status, allocation=granted("d0"), reserved_for=consumers)
+    world = World(replace(unallocated, status=status))
     world.apply(PodSeen(pod("a", "c")))
     world.apply(TakeBack("a", ("c",), "node n1 does not take the pod"))
     assert [type(write) for write in world.run()] == ([] if reserved else [Unallocate])

@@ -29,16 +29,16 @@ SCENES = {
 
 @pytest.mark.parametrize("name", SCENES)
 def test_no_order_of_events_allocates_twice_or_leaks(name):
-    explored = explore(SCENES[name](), most=draws(300))
-    assert explored.states == draws(300)
+    exploration = explore(SCENES[name](), max_worlds=draws(300))
+    assert exploration.states == draws(300)
 
 
 @pytest.mark.long
 @pytest.mark.time_limit(3600, "it walks through tens of thousands of worlds")
 @pytest.mark.parametrize("name", SCENES)
 def test_no_order_of_events_allocates_twice_in_long_runs(name):
-    explored = explore(SCENES[name](), most=30_000)
-    print(f"{name}: {explored.states} worlds, {explored.moves} moves, {explored.depth} deep")
+    exploration = explore(SCENES[name](), max_worlds=30_000)
+    print(f"{name}: {exploration.states} worlds, {exploration.moves} moves, {exploration.depth} deep")
 
 
 class Bridge(RuleBasedStateMachine):
@@ -116,11 +116,13 @@ def test_the_search_finds_a_broken_table(name):
 def fault_in(table=TABLE):
     for scene in (scenes.one_device(moves=0, deaths=0, faults=1), scenes.one_claim(moves=0, deaths=0, faults=1)):
         try:
-            explore(scene, most=250, table=table)
+            explore(scene, max_worlds=250, table=table)
         except Broken as fault:
             return str(fault)
-    before_bound = search_after(BOUND[:-2], scenes.one_device(moves=0, deaths=0, faults=1), most=50, table=table)
-    return before_bound or search_after(BOUND, scenes.one_device(moves=0, deaths=1, faults=0), most=50, table=table)
+    before_bound = search_after(BOUND[:-2], scenes.one_device(moves=0, deaths=0, faults=1), max_worlds=50, table=table)
+    return before_bound or search_after(
+        BOUND, scenes.one_device(moves=0, deaths=1, faults=0), max_worlds=50, table=table
+    )
 
 
 BOUND = [
@@ -174,14 +176,14 @@ def test_the_same_searches_find_nothing_in_the_real_ledger():
     assert search_after(["decide 0 a", "decide 0 b"], scenes.one_device(moves=0, deaths=0, faults=1)) == ""
 
 
-def search_after(path, scene, *, most=400, table=TABLE):
+def search_after(path, scene, *, max_worlds=400, table=TABLE):
     """Take a path of named moves, search from there, and return the fault that is found."""
     world = World(scene, table)
     for name in path:
         act = next(act for title, act in world.next_moves() if title.startswith(name))
         act(world)
     try:
-        explore(scene, most=most, start=world)
+        explore(scene, max_worlds=max_worlds, start=world)
     except Broken as fault:
         return str(fault)
     return ""

@@ -10,9 +10,9 @@ from tests.allocator.reservations.server import claim, granted
 from tests.dra.samples import DRIVER, compatibility, consuming, node, slice_
 
 
-def holding(name, *devices, **how):
+def holding(name, *devices, **fields):
     unallocated = claim(name)
-    return replace(unallocated, status=replace(unallocated.status, allocation=granted(*devices, **how)))
+    return replace(unallocated, status=replace(unallocated.status, allocation=granted(*devices, **fields)))
 
 
 def stock(*claims, devices=("d0", "d1"), rules=(), **spec):
@@ -106,11 +106,11 @@ def test_slices_in_a_foreign_pool_cause_no_overlap(held, generation, foreign):
     devices = [SHARED, "d1"] if held == "shares" else [consuming(name, k={"m": "1"}) for name in ("d0", "d1")]
     honest = slice_("t", *devices, node="n1", count=2)
     theirs = slice_("u", node="n1", count=2, counters={"k": {"m": "9"}})
-    claims = [holding(name, device, **how) for name, (device, how) in zip("ce", HONEST[held], strict=True)]
+    claims = [holding(name, device, **fields) for name, (device, fields) in zip("ce", HONEST[held], strict=True)]
     for slices in ([stolen, honest, theirs], [honest, theirs, stolen]):
         nodes = [node(), node("n1")]
-        there = Stock.of(slices=slices, nodes=nodes, claims=claims, compatibilities=[APART_FROM_X])
-        assert overlaps(there) == ()
+        with_foreign = Stock.of(slices=slices, nodes=nodes, claims=claims, compatibilities=[APART_FROM_X])
+        assert overlaps(with_foreign) == ()
 
 
 def test_equal_device_names_on_two_nodes_do_not_overlap():

@@ -16,10 +16,10 @@ def reserved(name, *pods):
 
 
 def ledger(*events):
-    made = Ledger()
+    new_ledger = Ledger()
     for event in (*events, BecameLeader()):
-        step(made, event, 0)
-    return made
+        step(new_ledger, event, 0)
+    return new_ledger
 
 
 def test_a_reservation_of_a_vanished_pod_ends_when_seen_twice():

@@ -44,28 +44,28 @@ class World:
 
     def run(self):
         """Carry out queued writes and reads until none is left; return the writes."""
-        done = []
+        writes = []
         while self.errands:
             errand = self.errands.pop(0)
             if isinstance(errand, Reread):
                 self.reread(errand.claim)
             elif isinstance(errand, RereadPod):
-                seen = self.pods.get(errand.pod)
-                self.apply(PodRead(seen) if seen else PodGone(errand.pod))
+                stored_pod = self.pods.get(errand.pod)
+                self.apply(PodRead(stored_pod) if stored_pod else PodGone(errand.pod))
             else:
-                done.append(errand)
+                writes.append(errand)
                 self.apply(self.server.apply(errand))
-        return done
+        return writes
 
     def reread(self, claim):
         stored = self.server.claims.get(claim.metadata.uid)
         self.apply(ClaimRead(stored) if stored else ClaimGone(f"team/{claim.metadata.name}", claim.metadata.uid))
 
     def assume(self, name, *parts, node="n1", token=None, generation=None, quota=()):
-        who = pod(name, *(part.claim.metadata.name for part in parts))
-        self.pods[name] = who
+        waiting_pod = pod(name, *(part.claim.metadata.name for part in parts))
+        self.pods[name] = waiting_pod
         generation = self.ledger.generation if generation is None else generation
-        return self.apply(Assume(token or f"t-{name}", who, node, parts, generation, quota))
+        return self.apply(Assume(token or f"t-{name}", waiting_pod, node, parts, generation, quota))
 
     def commit(self, name):
         self.apply(Commit(f"t-{name}"))
@@ -76,8 +76,8 @@ class World:
         return reservation.state if reservation else ReservationState.PENDING
 
     def stock(self):
-        seen = [self.ledger.holds[uid].claim for uid in self.ledger.holds if self.ledger.holds[uid].informer_version]
-        return Stock.of(slices=[slice_("s", "d0", "d1")], claims=[claim for claim in seen if claim.status.allocation])
+        claims = [self.ledger.holds[uid].claim for uid in self.ledger.holds if self.ledger.holds[uid].informer_version]
+        return Stock.of(slices=[slice_("s", "d0", "d1")], claims=[claim for claim in claims if claim.status.allocation])
 
     def held(self):
         return self.stock().with_all(self.ledger.ahead.values()).use(POOL).dedicated

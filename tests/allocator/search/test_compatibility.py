@@ -103,7 +103,7 @@ def devices_of(answer):
 
 
 def test_the_search_finds_the_devices_of_a_brute_force():
-    served = 0
+    feasible = 0
     for seed in range(250):
         rng = random.Random(seed)
         stock, claims = fleet(rng), question(rng)
@@ -112,8 +112,8 @@ def test_the_search_finds_the_devices_of_a_brute_force():
             answer = allocate(stock, "n0", claims, options=Options(cuts=cuts))
             assert answer.verdict in (Verdict.FEASIBLE, Verdict.INFEASIBLE)
             assert devices_of(answer) == expected, seed
-        served += expected is not None
-    assert served > 60
+        feasible += expected is not None
+    assert feasible > 60
 
 
 def modes(*rules, held=()):

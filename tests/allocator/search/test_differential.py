@@ -85,41 +85,41 @@ def fields_of(kind, path):
             yield from fields_of(part, path)
 
 
-def fields_in(value, known, path):
+def fields_in(value, known_fields, path):
     """Return the paths of the fields in a value. Keys of maps are not fields."""
     if isinstance(value, dict):
         for key, member in value.items():
             inner = f"{path}.{key}"
-            if inner in known:
+            if inner in known_fields:
                 yield inner
-            yield from fields_in(member, known, inner if inner in known else path)
+            yield from fields_in(member, known_fields, inner if inner in known_fields else path)
     elif isinstance(value, list):
         for member in value:
-            yield from fields_in(member, known, path)
+            yield from fields_in(member, known_fields, path)
 
 
 def test_every_field_of_slices_classes_and_claims_is_drawn():
     kinds = {"slices": ResourceSliceSpec, "classes": DeviceClassSpec, "claims": ResourceClaimSpec}
-    known = {path for name, kind in kinds.items() for path in fields_of(kind, name)}
-    known |= set(fields_of(AllocationResult, "allocations"))
-    drawn = set()
+    known_fields = {path for name, kind in kinds.items() for path in fields_of(kind, name)}
+    known_fields |= set(fields_of(AllocationResult, "allocations"))
+    drawn_fields = set()
     for seed in range(300):
         case = case_of("wide", seed)
         for name in kinds:
-            drawn |= {path for obj in case[name] for path in fields_in(obj["spec"], known, name)}
+            drawn_fields |= {path for obj in case[name] for path in fields_in(obj["spec"], known_fields, name)}
         for claim in case["allocatedClaims"]:
-            drawn |= set(fields_in(claim["status"]["allocation"], known, "allocations"))
-    assert len(known) > 120
-    assert {path for path in known - drawn if not path.startswith("allocations.nodeSelector.")} == set()
+            drawn_fields |= set(fields_in(claim["status"]["allocation"], known_fields, "allocations"))
+    assert len(known_fields) > 120
+    assert {path for path in known_fields - drawn_fields if not path.startswith("allocations.nodeSelector.")} == set()
 
 
 @pytest.mark.long
 @pytest.mark.oracle
 def test_answers_equal_the_in_tree_allocators_in_long_runs(allocate_oracle):
     covered = Counter()
-    each, step = LONG // len(FAMILIES) + 1, 100
-    for first in range(FIRST, FIRST + each, step):
+    per_family, step = LONG // len(FAMILIES) + 1, 100
+    for first in range(FIRST, FIRST + per_family, step):
         for family in FAMILIES:
-            covered += compare(allocate_oracle, family, 1_000_000 + first, min(step, FIRST + each - first))
+            covered += compare(allocate_oracle, family, 1_000_000 + first, min(step, FIRST + per_family - first))
         print(f"after {first + step - FIRST} cases a family: {dict(covered)}", flush=True)
     assert covered["compared"] >= LONG * 0.9

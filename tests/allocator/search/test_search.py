@@ -17,8 +17,8 @@ FEW = 6000  # steps for a hard question; an exhaustive search would need billion
 
 @pytest.mark.parametrize("name", HARD)
 def test_hard_questions_are_answered_in_few_steps(name):
-    made, fits = HARD[name]
-    answer = ours(made(), Options(steps=FEW))
+    make_case, fits = HARD[name]
+    answer = ours(make_case(), Options(steps=FEW))
     assert answer.verdict is (Verdict.FEASIBLE if fits else Verdict.INFEASIBLE)
 
 
@@ -89,7 +89,7 @@ ALL = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All
 
 
 @pytest.mark.parametrize(
-    ("made", "error"),
+    ("make_case", "error"),
     [
         (lambda: question([hard.request("r", "absent")], devices=TWO), "DeviceClass/absent does not exist"),
         (lambda: question([hard.request("r", "gpu", 33)], devices=TWO), "limit of 32"),
@@ -106,8 +106,8 @@ ALL = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All
         (lambda: question([{"name": "r"}], devices=TWO), "neither exactly nor firstAvailable"),
     ],
 )
-def test_faults_name_the_object_and_the_field(made, error):
-    answer = ours(made())
+def test_faults_name_the_object_and_the_field(make_case, error):
+    answer = ours(make_case())
     assert answer.verdict is Verdict.ERROR
     assert error in answer.error
 

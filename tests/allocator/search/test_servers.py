@@ -59,9 +59,9 @@ def compare(referee, family, minor, seeds):
 def check_counts(counts):
     """Check that each verdict is more than 5 % of the compared answers, and that known differences are less than 5 %."""
     # The name of a difference is a sentence, the other counted names are single words.
-    named = sum(number for name, number in counts.items() if " " in name)
+    known_differences = sum(number for name, number in counts.items() if " " in name)
     assert min(counts[verdict] for verdict in ("feasible", "infeasible", "error")) > counts["compared"] / 20
-    assert named < counts["compared"] / 20, counts
+    assert known_differences < counts["compared"] / 20, counts
 
 
 @pytest.mark.oracle
@@ -146,25 +146,26 @@ NEWER[0]["spec"]["pool"]["generation"] = 2
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("on", [(), (gates.ALTERNATIVES,), (gates.BINDING, gates.DEVICE_STATUS)])
-def test_tolerations_are_copied_except_by_the_earliest_allocators(referee, minor, on):
+@pytest.mark.parametrize("enabled_gates", [(), (gates.ALTERNATIVES,), (gates.BINDING, gates.DEVICE_STATUS)])
+def test_tolerations_are_copied_except_by_the_earliest_allocators(referee, minor, enabled_gates):
     tolerations = [{"key": "k", "operator": "Exists"}]
     case = asked_of(
-        Server(minor, frozenset(on)), question([pool_slice("a", "p", devices=[GPU])], tolerations=tolerations)
+        Server(minor, frozenset(enabled_gates)),
+        question([pool_slice("a", "p", devices=[GPU])], tolerations=tolerations),
     )
     answer, theirs = ours(case), referee.ask(**case)
     assert difference(answer, theirs) is None
-    early = minor == OLDEST or (minor == OLDEST + 1 and not on)
+    early = minor == OLDEST or (minor == OLDEST + 1 and not enabled_gates)
     assert ("tolerations" in theirs["allocations"][0]["devices"]["results"][0]) != early
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("on", [(), (gates.ALTERNATIVES,), (gates.BINDING, gates.DEVICE_STATUS)])
-def test_newer_counters_hide_older_devices_where_the_allocator_reads_them(referee, minor, on):
-    case = asked_of(Server(minor, frozenset(on)), question(NEWER))
+@pytest.mark.parametrize("enabled_gates", [(), (gates.ALTERNATIVES,), (gates.BINDING, gates.DEVICE_STATUS)])
+def test_newer_counters_hide_older_devices_where_the_allocator_reads_them(referee, minor, enabled_gates):
+    case = asked_of(Server(minor, frozenset(enabled_gates)), question(NEWER))
     verdict = ours(case).verdict
     assert verdict == referee.ask(**case)["verdict"]
-    assert WORDS[verdict] == ("no" if minor == OLDEST or (minor == OLDEST + 1 and not on) else "yes")
+    assert WORDS[verdict] == ("no" if minor == OLDEST or (minor == OLDEST + 1 and not enabled_gates) else "yes")
 
 
 @pytest.mark.oracle

@@ -28,21 +28,21 @@ def using(name, *templates, **spec):
     return pod(name, resourceClaims=entries, **spec)
 
 
-def review_of(thing, *, dry_run=False, operation="CREATE"):
-    group = "" if thing["kind"] == "Pod" else "resource.k8s.io"
-    kind = {"group": group, "version": "v1", "kind": thing["kind"]}
-    where = thing["metadata"]["namespace"]
-    return admission_review(thing, operation=operation, kind=kind, namespace=where, dryRun=dry_run)
+def review_of(obj, *, dry_run=False, operation="CREATE"):
+    group = "" if obj["kind"] == "Pod" else "resource.k8s.io"
+    kind = {"group": group, "version": "v1", "kind": obj["kind"]}
+    namespace = obj["metadata"]["namespace"]
+    return admission_review(obj, operation=operation, kind=kind, namespace=namespace, dryRun=dry_run)
 
 
-async def post(where, body, **headers):
-    async with aiohttp.ClientSession() as session, session.post(f"http://{where}/quota", data=body, headers=headers) as response:  # fmt: skip
+async def post(address, body, **headers):
+    async with aiohttp.ClientSession() as session, session.post(f"http://{address}/quota", data=body, headers=headers) as response:  # fmt: skip
         return response.status, await response.json(content_type=None)
 
 
-async def refusal(sidecar, thing, **how):
+async def refusal(sidecar, obj, **options):
     """Return the message with which the quota listener refuses an object, or "" if it admits the object."""
-    status, answer = await post(sidecar.listening.quota, json.dumps(review_of(thing, **how)))
+    status, answer = await post(sidecar.listening.quota, json.dumps(review_of(obj, **options)))
     if status != 200:
         return f"{status}: {answer['error']}"
     response = answer["response"]

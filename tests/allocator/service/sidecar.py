@@ -111,8 +111,8 @@ async def running(cluster, *, identity="one", leads=True, reviewing=None, rules=
         service = Service(cluster, settings, reviewing)
         service.configure(rules, Declared())
         stop, ready = asyncio.Event(), asyncio.Event()
-        places = []
-        run = asyncio.create_task(service.run(stop, lambda where: (places.append(where), ready.set())))
+        started = []
+        run = asyncio.create_task(service.run(stop, lambda addresses: (started.append(addresses), ready.set())))
         try:
             await until(lambda: run.done() or (ready.is_set() and (service.lead.leads or not leads)))
             if run.done():
@@ -122,7 +122,7 @@ async def running(cluster, *, identity="one", leads=True, reviewing=None, rules=
                 for group, path in sockets.items():
                     session = aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path)))
                     sessions[group] = await stack.enter_async_context(session)
-                yield Sidecar(cluster, service, sessions, places[0])
+                yield Sidecar(cluster, service, sessions, started[0])
         finally:
             stop.set()
             await run

@@ -33,23 +33,23 @@ POD = sidecar.pod("p", "wanted")
 
 def fleet_of(seed):
     """Return a few nodes, with and without devices, some of them held or crowded."""
-    chance = random.Random(seed)
-    stock = stock_of(sidecar.claim("wanted", chance.choice((1, 1, 2, 3))), nodes=0)
-    names = [f"n{i}" for i in range(chance.randint(1, 12))]
+    rng = random.Random(seed)
+    stock = stock_of(sidecar.claim("wanted", rng.choice((1, 1, 2, 3))), nodes=0)
+    names = [f"n{i}" for i in range(rng.randint(1, 12))]
     for name in names:
         stock = stock.with_object(convert(sidecar.node(name), Node))
-        if has := chance.choice((0, 1, 2, 2, 2)):
-            stock = stock.with_object(convert(sidecar.gpus(name, has), ResourceSlice))
-            if chance.random() < chance.choice((0, 0.5)):
-                stock = held(stock, name, chance.randint(1, has))
-    crowded = {name: "it has pods enough" for name in names if chance.random() < chance.choice((0, 0, 0.6))}
-    return stock, crowded, read_placement(chance.choice(STRATEGIES))
+        if count := rng.choice((0, 1, 2, 2, 2)):
+            stock = stock.with_object(convert(sidecar.gpus(name, count), ResourceSlice))
+            if rng.random() < rng.choice((0, 0.5)):
+                stock = held(stock, name, rng.randint(1, count))
+    crowded = {name: "it has pods enough" for name in names if rng.random() < rng.choice((0, 0, 0.6))}
+    return stock, crowded, read_placement(rng.choice(STRATEGIES))
 
 
 def held(stock, node, count):
     name = f"on-{node}"
-    wanted = stock_of(sidecar.claim(name, count), nodes=0).claims[f"default/{name}"]
-    return stock.with_object(granted(name, count, stock.with_object(wanted), node, "x"))
+    claim = stock_of(sidecar.claim(name, count), nodes=0).claims[f"default/{name}"]
+    return stock.with_object(granted(name, count, stock.with_object(claim), node, "x"))
 
 
 def plugin_of(find, stock):
@@ -70,10 +70,10 @@ def plugin_of(find, stock):
     )
 
 
-def ask(fleet_outlook, nodes, known=None):
+def ask(fleet_outlook, nodes, scheduler_nodes=None):
     """Return the answer to a scheduler with these nodes; None if the scheduler does not state its nodes."""
     plugin = plugin_of(lambda: fleet_outlook, SimpleNamespace(nodes=nodes))
-    question = {"pod": POD} if known is None else {"pod": POD, "nodes": known_nodes(known)}
+    question = {"pod": POD} if scheduler_nodes is None else {"pod": POD, "nodes": known_nodes(scheduler_nodes)}
     decoded = decode(encode(question), PodQuestion)
     return json.loads(asyncio.run(plugin.prefilter(decoded)).body)
 
@@ -90,8 +90,8 @@ def meaning(answer, nodes):
 def case(seed):
     stock, crowded, placement = fleet_of(seed)
     fleet_outlook = Decider().outlook(convert(POD, Pod), stock, placement, crowded)
-    named, short = ask(fleet_outlook, stock.nodes), ask(fleet_outlook, stock.nodes, stock.nodes)
-    return {"nodes": [*stock.nodes], "named": named, "short": short}
+    long, short = ask(fleet_outlook, stock.nodes), ask(fleet_outlook, stock.nodes, stock.nodes)
+    return {"nodes": [*stock.nodes], "named": long, "short": short}
 
 
 @cache
@@ -110,26 +110,26 @@ def test_the_answers_file_of_the_go_plugin_is_current():
 def test_the_short_answer_omits_only_the_largest_group_of_nodes():
     kinds, verdicts = set(), set()
     for case in cases():
-        nodes, named, short = case["nodes"], case["named"], case["short"]
-        meant = meaning(named, nodes)
-        assert meaning(short, nodes) == meant
-        assert "rest" not in named
+        nodes, long, short = case["nodes"], case["named"], case["short"]
+        meanings = meaning(long, nodes)
+        assert meaning(short, nodes) == meanings
+        assert "rest" not in long
         listed = len(short["nodes"]) + sum(len(reason["nodes"]) for reason in short["reasons"])
         assert listed == len(nodes) - max(
-            sum(1 for other in meant.values() if other == kind) for kind in meant.values()
+            sum(1 for meaning_ in meanings.values() if meaning_ == kind) for kind in meanings.values()
         )
-        assert [reason["count"] for reason in short["reasons"]] == [reason["count"] for reason in named["reasons"]]
+        assert [reason["count"] for reason in short["reasons"]] == [reason["count"] for reason in long["reasons"]]
         kinds.add((short["rest"]["fit"], bool(short["nodes"]), bool(listed)))
-        verdicts.add(named["verdict"])
+        verdicts.add(long["verdict"])
     assert kinds == {(True, False, False), (True, False, True), (True, True, True), (False, False, False), (False, False, True), (False, True, True)}  # fmt: skip
     assert verdicts == {"fits", "full", "never"}
 
 
-@pytest.mark.parametrize("known", [None, (), ("n0", "n1"), ("n0", "n1", "n2", "n3"), ("n0", "n1", "n3")])
-def test_a_caller_with_unknown_nodes_gets_every_node_name(known):
+@pytest.mark.parametrize("scheduler_nodes", [None, (), ("n0", "n1"), ("n0", "n1", "n2", "n3"), ("n0", "n1", "n3")])
+def test_a_caller_with_unknown_nodes_gets_every_node_name(scheduler_nodes):
     nodes = dict.fromkeys(("n0", "n1", "n2"))
     fleet_outlook = FleetOutlook(Outlook.FITS, dict.fromkeys(nodes, 0))
-    assert ask(fleet_outlook, nodes, known) == ask(fleet_outlook, nodes) == {"verdict": "fits", "token": "t", "message": "", "reasons": [], "nodes": [{"name": name, "score": 0} for name in nodes]}  # fmt: skip
+    assert ask(fleet_outlook, nodes, scheduler_nodes) == ask(fleet_outlook, nodes) == {"verdict": "fits", "token": "t", "message": "", "reasons": [], "nodes": [{"name": name, "score": 0} for name in nodes]}  # fmt: skip
     assert ask(fleet_outlook, nodes, ("n2", "n0", "n1"))["rest"] == {"fit": True}
 
 
@@ -152,13 +152,13 @@ def test_an_undecided_node_prevents_the_short_answer():
 
 def test_refused_nodes_beyond_the_listed_reasons_do_not_fit():
     names = [f"n{i}" for i in range(3 * LONGEST_REASONS)]
-    fit, refused = names[: LONGEST_REASONS + 9], names[LONGEST_REASONS + 9 :]
+    fitting, refused = names[: LONGEST_REASONS + 9], names[LONGEST_REASONS + 9 :]
     hindrances = tuple(Hindrance(f"full: {name}", (name,)) for name in refused)
     nodes = dict.fromkeys(names)
-    fleet_outlook = FleetOutlook(Outlook.FITS, dict.fromkeys(fit, 0), "", hindrances)
+    fleet_outlook = FleetOutlook(Outlook.FITS, dict.fromkeys(fitting, 0), "", hindrances)
     answer = ask(fleet_outlook, nodes, names)
     assert answer["rest"] == {"fit": True}
-    assert {name for name, what in meaning(answer, names).items() if what == 0} == set(fit)
+    assert {name for name, outcome in meaning(answer, names).items() if outcome == 0} == set(fitting)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,12 @@ DEVICE_CONDITIONS = {"bindsToNode": True, "bindingConditions": ["Attached"], "bi
 
 def attachable(*objects, nodes=2, each=1):
     """Return a cluster whose devices have binding conditions, with some objects."""
-    made = fleet(nodes, each)
-    for obj in made:
+    objects_of_fleet = fleet(nodes, each)
+    for obj in objects_of_fleet:
         if obj["kind"] == "ResourceSlice":
             for device in obj["spec"]["devices"]:
                 device.update(DEVICE_CONDITIONS)
-    return loaded(*made, *objects)
+    return loaded(*objects_of_fleet, *objects)
 
 
 async def set_conditions(cluster, name, **conditions):
@@ -73,9 +73,9 @@ async def test_a_failed_device_is_freed_and_the_pod_decided_again():
     async with running(attachable(claim("a"), pod("p", "a"))) as sidecar:
         commit = await start_commit(sidecar, "p")
         await set_conditions(sidecar.cluster, "a", Failed="True")
-        status, said = await commit
-        assert (status, said["remedy"]) == (409, "schedule the pod again")
-        assert "reports Failed" in said["error"]
+        status, body = await commit
+        assert (status, body["remedy"]) == (409, "schedule the pod again")
+        assert "reports Failed" in body["error"]
         await until_free(sidecar, "a")
         assert (await sidecar.claim("a")).status.devices == ()
         commit = await start_commit(sidecar, "p")
@@ -85,9 +85,9 @@ async def test_a_failed_device_is_freed_and_the_pod_decided_again():
 
 async def test_devices_that_are_not_ready_in_time_are_taken_back():
     async with running(attachable(claim("a"), pod("p", "a")), binding=0.2) as sidecar:
-        status, said = await sidecar.place("p")
-        assert (status, said["remedy"]) == (409, "schedule the pod again")
-        assert "waits for device gpu-0 of gpu.example.com to report Attached, for more than 0.2 s" in said["error"]
+        status, body = await sidecar.place("p")
+        assert (status, body["remedy"]) == (409, "schedule the pod again")
+        assert "waits for device gpu-0 of gpu.example.com to report Attached, for more than 0.2 s" in body["error"]
         await until_free(sidecar, "a")
 
 
@@ -99,14 +99,14 @@ async def test_unreserve_during_a_commit_frees_the_devices_at_once():
         await until_free(sidecar, "a")
 
 
-@pytest.mark.parametrize("gone", ["deallocated", "deleted"])
-async def test_a_commit_fails_when_its_claim_loses_the_allocation(gone):
+@pytest.mark.parametrize("loss", ["deallocated", "deleted"])
+async def test_a_commit_fails_when_its_claim_loses_the_allocation(loss):
     cluster = attachable(claim("a"), pod("p", "a"))
     async with running(cluster) as sidecar:
         commit = await start_commit(sidecar, "p")
-        if gone == "deallocated":
-            nothing = dict.fromkeys(("allocation", "reservedFor", "devices"))
-            await cluster.patch(resources.RESOURCE_CLAIMS, "a", Merge({"status": nothing}), "default", subresource="status")  # fmt: skip
+        if loss == "deallocated":
+            no_status = dict.fromkeys(("allocation", "reservedFor", "devices"))
+            await cluster.patch(resources.RESOURCE_CLAIMS, "a", Merge({"status": no_status}), "default", subresource="status")  # fmt: skip
         else:
             await cluster.patch(resources.RESOURCE_CLAIMS, "a", Merge({"metadata": {"finalizers": None}}), "default")
             await cluster.delete(resources.RESOURCE_CLAIMS, "a", "default")
@@ -128,8 +128,8 @@ async def test_a_new_leader_shortens_a_reservation_on_failed_devices():
     async with running(cluster, identity="one") as two:  # the same identity, so that it leads at once
         await until(lambda: two.bridge.ledger.state.reservations["pod-p"].state is ReservationState.BINDING)
         before = two.bridge.ledger.state.reservations["pod-p"].until
-        _, said = await two.plugin("prefilter", {"pod": await two.pod("p")})
-        assert (said["verdict"], "reports Failed" in said["message"]) == ("waiting", True)
+        _, answer = await two.plugin("prefilter", {"pod": await two.pod("p")})
+        assert (answer["verdict"], "reports Failed" in answer["message"]) == ("waiting", True)
         assert two.bridge.ledger.state.reservations["pod-p"].until < before
         assert await two.held("a")
 
@@ -143,10 +143,10 @@ def allocated(name, node, *, since="2026-01-01T00:00:00Z", consumers=(), **more)
         "nodeSelector": {"nodeSelectorTerms": [term]},
         "allocationTimestamp": since,
     }
-    made = claim(name)
-    made["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
+    allocated_claim = claim(name)
+    allocated_claim["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
     reserved_for = [{"resource": "pods", "name": consumer, "uid": f"pod-{consumer}"} for consumer in consumers]
-    return made | {"status": {"allocation": allocation, "reservedFor": reserved_for}}
+    return allocated_claim | {"status": {"allocation": allocation, "reservedFor": reserved_for}}
 
 
 RESULT_CONDITIONS = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
@@ -160,9 +160,9 @@ async def test_an_allocation_with_late_devices_is_removed_unless_other_pods_shar
             _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
             assert (answer["verdict"], "for more than 600 s" in answer["message"]) == ("waiting", True)
         await until_free(sidecar, "a")
-        _, begun = await sidecar.plugin("wake", after=0)
+        _, started = await sidecar.plugin("wake", after=0)
         await set_conditions(sidecar.cluster, "b", Attached="True")
-        _, news = await sidecar.plugin("wake", after=begun["seq"])
+        _, news = await sidecar.plugin("wake", after=started["seq"])
         assert news["pods"] == ["default/q"]
         assert (await sidecar.place("q"))[0] == 200
         assert len((await sidecar.claim("b")).status.reserved_for) == 2
@@ -213,14 +213,14 @@ async def test_an_extender_filter_removes_an_allocation_on_an_unusable_node():
 
 async def test_pods_that_share_late_devices_are_both_decided_again():
     async with running(attachable(claim("a"), pod("p", "a"), pod("q", "a")), binding=3) as sidecar:
-        _, begun = await sidecar.plugin("wake", after=0)
+        _, started = await sidecar.plugin("wake", after=0)
         commits = [await start_commit(sidecar, name) for name in "pq"]
         assert [(await commit)[0] for commit in commits] == [409, 409]
         await until_free(sidecar, "a")
         await until(lambda: not sidecar.bridge.ledger.state.reservations)
         woken = set()
         while woken != {"default/p", "default/q"}:
-            _, news = await sidecar.plugin("wake", after=begun["seq"])
+            _, news = await sidecar.plugin("wake", after=started["seq"])
             woken |= set(news["pods"])
         commits = [await start_commit(sidecar, name) for name in "pq"]
         await set_conditions(sidecar.cluster, "a", Attached="True")

@@ -56,14 +56,16 @@ async def test_a_busy_server_is_logged_and_its_refusals_are_answers(caplog, monk
         assert not sidecar.bridge.ledger.commits.may_write_late()
 
 
-@pytest.mark.parametrize(("error", "late"), [(Unavailable("the connection broke"), True), (Conflict("another"), False)])
-async def test_only_an_unanswered_write_may_land_late(error, late):
+@pytest.mark.parametrize(
+    ("error", "may_land"), [(Unavailable("the connection broke"), True), (Conflict("another"), False)]
+)
+async def test_only_an_unanswered_write_may_land_late(error, may_land):
     cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
     cluster.faults[1] = error
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200
-        assert sidecar.bridge.ledger.commits.may_write_late() is late
-        assert sidecar.service.election.may_write_late() is late
+        assert sidecar.bridge.ledger.commits.may_write_late() is may_land
+        assert sidecar.service.election.may_write_late() is may_land
 
 
 class SilentWatches(Embedded):
@@ -110,18 +112,18 @@ async def test_an_allocator_blind_to_its_own_writes_is_not_ready():
         placing = asyncio.create_task(sidecar.place("p"))
         assert not sidecar.service.metrics.readiness()[0]["watch"]
         await until(lambda: sidecar.service.metrics.readiness()[0]["watch"])
-        words = "resourceclaims.resource.k8s.io: the API server has not shown a write of ours for"
-        assert sidecar.service.metrics.readiness()[0]["watch"].startswith(words)
+        message = "resourceclaims.resource.k8s.io: the API server has not shown a write of ours for"
+        assert sidecar.service.metrics.readiness()[0]["watch"].startswith(message)
         cluster.silent, cluster.stored = False, None
         assert (await placing)[0] == 200
         await until(lambda: not sidecar.service.metrics.readiness()[0]["watch"])
 
 
-@pytest.mark.parametrize("where", ["faults", "after"])
+@pytest.mark.parametrize("failure_of", ["faults", "after"])
 @pytest.mark.parametrize("number", [1, 2])
-async def test_an_unanswered_write_is_read_and_the_pod_placed(where, number):
+async def test_an_unanswered_write_is_read_and_the_pod_placed(failure_of, number):
     cluster = faulty(*fleet(), claim("a"), claim("b", 2), pod("p", "a"), pod("q", "b"))
-    getattr(cluster, where)[number] = Unavailable("the connection broke")
+    getattr(cluster, failure_of)[number] = Unavailable("the connection broke")
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200
         assert (await sidecar.place("q"))[0] == 200
@@ -150,10 +152,10 @@ async def test_a_missing_permission_no_longer_needed_does_not_block_readiness(mo
     async with running(cluster) as sidecar:
         await sidecar.place("p")
         assert sidecar.service.metrics.readiness()[0]["rights"]
-        lacking = sidecar.bridge.ledger.commits.missing_rights
-        assert lacking()
+        missing_rights = sidecar.bridge.ledger.commits.missing_rights
+        assert missing_rights()
         monkeypatch.setattr("allocator.service.commits.LACKING_SECONDS", 0.0)
-        assert lacking() == "", "once the time is over"
+        assert missing_rights() == "", "once the time is over"
 
 
 class Refusing(Faulty):
@@ -243,26 +245,26 @@ async def test_a_release_during_a_write_leaves_no_allocation():
 @pytest.mark.parametrize("seed", range(4))
 async def test_failing_writes_neither_share_devices_nor_starve_pods(seed):
     """Twelve devices, sixteen pods, and every third write fails in one of several ways."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     pods = [f"p{i}" for i in range(16)]
     cluster = faulty(*fleet(3, 4), *(claim(f"c-{name}") for name in pods), *(pod(name, f"c-{name}") for name in pods))
-    wrong = (Conflict("faster"), Unavailable("broken"), Throttled("busy", retry_after=0.01))
+    errors = (Conflict("faster"), Unavailable("broken"), Throttled("busy", retry_after=0.01))
     for number in range(1, 200):
-        if chance.random() < 0.33:
-            way, error = chance.choice((cluster.faults, cluster.after)), chance.choice(wrong)
-            way[number] = Unavailable("broken") if way is cluster.after else error
+        if rng.random() < 0.33:
+            failures, error = rng.choice((cluster.faults, cluster.after)), rng.choice(errors)
+            failures[number] = Unavailable("broken") if failures is cluster.after else error
     async with running(cluster) as sidecar:
-        served = set()
+        placed_pods = set()
         async with asyncio.timeout(PATIENCE):
-            while len(served) < 12:
-                unserved = [name for name in pods if name not in served]
+            while len(placed_pods) < 12:
+                unserved = [name for name in pods if name not in placed_pods]
                 answers = await asyncio.gather(*(try_to_place(sidecar, name) for name in unserved))
-                served |= {name for name, done in zip(unserved, answers, strict=True) if done}
-        given = [device for name in pods for device in await sidecar.held(f"c-{name}")]
-        assert len(given) == len(set(given)) == 12
+                placed_pods |= {name for name, is_placed in zip(unserved, answers, strict=True) if is_placed}
+        devices = [device for name in pods for device in await sidecar.held(f"c-{name}")]
+        assert len(devices) == len(set(devices)) == 12
         for name in pods:
             users = [consumer.name for consumer in (await sidecar.claim(f"c-{name}")).status.reserved_for]
-            assert users == ([name] if name in served else [])
+            assert users == ([name] if name in placed_pods else [])
 
 
 async def try_to_place(sidecar, name):

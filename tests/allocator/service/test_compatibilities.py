@@ -38,16 +38,16 @@ async def test_a_current_status_is_not_written_and_counts_are_delayed():
     cluster = loaded(*fleet(1, 2), rule())
     async with running(cluster) as sidecar:
         await until(lambda: status_of(sidecar) == (2, []))
-        kept = sidecar.bridge.compatibilities
+        writer = sidecar.bridge.compatibilities
         before = await cluster.get(KIND.raw, "alone")
-        await kept.keep(sidecar.bridge.knowledge.stock, sidecar.bridge.lead)
+        await writer.keep(sidecar.bridge.knowledge.stock, sidecar.bridge.lead)
         assert await cluster.get(KIND.raw, "alone") == before, "written though nothing changed"
         await cluster.create(resources.RESOURCE_SLICES.raw, gpus("n9", 5))
         await until(lambda: len(sidecar.bridge.knowledge.stock.pages_of) == 2)
-        await kept.keep(sidecar.bridge.knowledge.stock, sidecar.bridge.lead)
+        await writer.keep(sidecar.bridge.knowledge.stock, sidecar.bridge.lead)
         assert await cluster.get(KIND.raw, "alone") == before, "a number alone was written at once"
-        later = kept._clock() + 31
-        kept._clock = lambda: later
+        later = writer._clock() + 31
+        writer._clock = lambda: later
         await until(lambda: status_of(sidecar) == (7, []))
 
 
@@ -56,12 +56,12 @@ async def test_status_writes_of_the_allocator_do_not_replace_the_stock():
     cluster = loaded(*fleet(1, 2), rule())
     async with running(cluster) as sidecar:
         await until(lambda: status_of(sidecar) == (2, []))
-        known = sidecar.bridge.knowledge
-        assert known.stock.compatibilities["alone"].status.devices == 0
-        before = known.stock
+        knowledge = sidecar.bridge.knowledge
+        assert knowledge.stock.compatibilities["alone"].status.devices == 0
+        before = knowledge.stock
         await cluster.patch(KIND, "alone", Merge({"metadata": {"labels": {"a": "b"}}}))
-        await until(lambda: known.compatibilities.objects["", "alone"].metadata.labels == {"a": "b"})
-        assert known.stock is before
+        await until(lambda: knowledge.compatibilities.objects["", "alone"].metadata.labels == {"a": "b"})
+        assert knowledge.stock is before
 
 
 async def test_a_broken_rule_does_not_block_other_rules_statuses():

@@ -19,9 +19,9 @@ def shared_gpu(memory, generation=1):
 
 
 def wanting(name, memory):
-    made = claim(name)
-    made["spec"]["devices"]["requests"][0]["exactly"]["capacity"] = {"requests": {"memory": memory}}
-    return made
+    requesting = claim(name)
+    requesting["spec"]["devices"]["requests"][0]["exactly"]["capacity"] = {"requests": {"memory": memory}}
+    return requesting
 
 
 def is_published(client, memory):
@@ -29,45 +29,45 @@ def is_published(client, memory):
     return str(device.capacity["memory"].value) == memory
 
 
-def available(one):
-    return str(device_reports(one.bridge.knowledge.stock, "n0")[0].available["memory"])
+def available(client):
+    return str(device_reports(client.bridge.knowledge.stock, "n0")[0].available["memory"])
 
 
 async def test_unreserving_twice_after_a_failed_binding_leaks_no_device(monkeypatch):
     """Tensor Fusion #479, #480: after the commit another plugin's PreBind fails, again and again."""
     monkeypatch.setattr("allocator.service.live_ledger.Terms", lambda: Terms(grace=0.01))
     cluster = loaded(*fleet(1, 1), claim("a"), pod("p", "a"))
-    async with running(cluster, tick=0.01) as one:
+    async with running(cluster, tick=0.01) as client:
         for _ in range(5):
-            assert (await one.place("p"))[0] == 200
-            token = one.bridge.ledger.state.reservations["pod-p"].token
+            assert (await client.place("p"))[0] == 200
+            token = client.bridge.ledger.state.reservations["pod-p"].token
             for _ in range(2):
-                assert (await one.plugin("unreserve", {"reservation": token}))[0] == 200
-            await until(lambda: not one.bridge.ledger.state.reservations)
-            assert await one.held("a") == []
-            [device] = device_reports(one.bridge.knowledge.stock, "n0")
+                assert (await client.plugin("unreserve", {"reservation": token}))[0] == 200
+            await until(lambda: not client.bridge.ledger.state.reservations)
+            assert await client.held("a") == []
+            [device] = device_reports(client.bridge.knowledge.stock, "n0")
             assert device.state is DeviceState.FREE
 
 
 async def test_a_recreated_pod_inherits_no_reservation():
     """Tensor Fusion #684: a new pod must not get the state of a deleted pod with the same name."""
     cluster = loaded(*fleet(1, 2), claim("a"), pod("p", "a"))
-    async with running(cluster) as one:
-        await one.place("p")
-        former = await one.held("a")
+    async with running(cluster) as client:
+        await client.place("p")
+        former = await client.held("a")
         await cluster.delete(resources.PODS, "p", "default")
-        again = pod("p", "b")
-        again["metadata"]["uid"] = "pod-again"
+        recreated = pod("p", "b")
+        recreated["metadata"]["uid"] = "pod-again"
         await cluster.create(resources.RESOURCE_CLAIMS, claim("b"), "default")
-        await cluster.create(resources.PODS, again, "default")
-        await until(lambda: "pod-p" not in one.bridge.ledger.state.reservations)
-        await until(lambda: one.bridge.knowledge.stock.claims.get("default/b") is not None)
-        assert (await one.place("p"))[0] == 200
-        [uid] = one.bridge.ledger.state.reservations
-        assert uid == (await one.pod("p"))["metadata"]["uid"] != "pod-p"
-        _, said = await one.ask("/api/v1/claims")
-        assert {row["claim"]: row["pods"] for row in said["claims"]}["default/b"] == ["p"]
-        assert await one.held("b")
+        await cluster.create(resources.PODS, recreated, "default")
+        await until(lambda: "pod-p" not in client.bridge.ledger.state.reservations)
+        await until(lambda: client.bridge.knowledge.stock.claims.get("default/b") is not None)
+        assert (await client.place("p"))[0] == 200
+        [uid] = client.bridge.ledger.state.reservations
+        assert uid == (await client.pod("p"))["metadata"]["uid"] != "pod-p"
+        _, claims = await client.ask("/api/v1/claims")
+        assert {row["claim"]: row["pods"] for row in claims["claims"]}["default/b"] == ["p"]
+        assert await client.held("b")
         assert former
 
 
@@ -86,30 +86,30 @@ async def test_a_reservation_of_changed_devices_is_refused():
 async def test_quota_usage_returns_to_zero_after_pods_are_deleted():
     """Tensor Fusion #691: a claim with several devices adds and removes that number of devices."""
     names = [f"p{i}" for i in range(4)]
-    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=8), *(thing for name in names for thing in (claim(name, 2), pod(name, name))))  # fmt: skip
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=8), *(obj for name in names for obj in (claim(name, 2), pod(name, name))))  # fmt: skip
     async with running(cluster) as client:
         for name in names:
             assert (await client.place(name))[0] == 200
-        used = client.bridge.knowledge.quotas.objects
-        await until(lambda: str(used["default", "team"].status.used.get("gpu/devices")) == "8")
+        quotas = client.bridge.knowledge.quotas.objects
+        await until(lambda: str(quotas["default", "team"].status.used.get("gpu/devices")) == "8")
         for name in names:
             await cluster.delete(resources.PODS, name, "default")
             await cluster.patch(resources.RESOURCE_CLAIMS, name, Merge({"status": None}), "default", subresource="status")  # fmt: skip
-        await until(lambda: str(used["default", "team"].status.used.get("gpu/devices")) == "0")
+        await until(lambda: str(quotas["default", "team"].status.used.get("gpu/devices")) == "0")
 
 
 async def test_available_capacity_follows_device_capacity_and_is_full_without_claims():
     """Tensor Fusion #796: the free capacity is always computed as the device's capacity minus the held capacity."""
     cluster = loaded(device_class(), node("n0"), shared_gpu("80Gi"), wanting("a", "30Gi"), pod("p", "a"))
-    async with running(cluster) as one:
-        assert (await one.place("p"))[0] == 200
-        assert available(one) == "50Gi"
-        for memory, left in (("64Gi", "34Gi"), ("96Gi", "66Gi")):
+    async with running(cluster) as client:
+        assert (await client.place("p"))[0] == 200
+        assert available(client) == "50Gi"
+        for memory, remaining in (("64Gi", "34Gi"), ("96Gi", "66Gi")):
             device = shared_gpu(memory)["spec"]["devices"]
             await cluster.patch(resources.RESOURCE_SLICES, "n0-gpus", Merge({"spec": {"devices": device}}))
-            await until(partial(is_published, one, memory))
-            assert available(one) == left
+            await until(partial(is_published, client, memory))
+            assert available(client) == remaining
         await cluster.delete(resources.PODS, "p", "default")
         await cluster.patch(resources.RESOURCE_CLAIMS, "a", Merge({"status": None}), "default", subresource="status")
-        await until(lambda: one.bridge.knowledge.stock.claims["default/a"].status.allocation is None)
-        assert available(one) == "96Gi"
+        await until(lambda: client.bridge.knowledge.stock.claims["default/a"].status.allocation is None)
+        assert available(client) == "96Gi"

@@ -47,11 +47,11 @@ async def test_a_pod_with_an_extended_resource_claim_is_a_victim():
     low = pod("low", priority=1, nodeName="n0", schedulerName="default-scheduler")
     extended = {"resourceClaimName": "made", "requestMappings": []}
     low["status"] = {"phase": "Running", "extendedResourceClaimStatus": extended}
-    made = claim("made")
+    low_claim = claim("made")
     result = {"request": "r", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
     consumer = {"resource": "pods", "name": "low", "uid": "pod-low"}
-    made["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
-    cluster = loaded(*fleet(1, 1), made, low, claim("urgent"), important("urgent", "urgent"))
+    low_claim["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
+    cluster = loaded(*fleet(1, 1), low_claim, low, claim("urgent"), important("urgent", "urgent"))
     async with running(cluster) as sidecar:
         answer = (await postfilter(sidecar, "urgent", "n0"))[1]
         assert (answer["nominatedNode"], [victim["name"] for victim in answer["victims"]]) == ("n0", ["low"])
@@ -148,10 +148,10 @@ def elsewhere(obj, namespace):
 
 async def test_pods_of_other_namespaces_are_not_named_in_an_event():
     """Neither victim nor preemptor sees the other's name. The log and the victims in the answer are for the administrator."""
-    theirs = elsewhere(pod("secret", "secret", priority=1), "theirs")
-    cluster = loaded(*fleet(1, 1), elsewhere(claim("secret"), "theirs"), theirs, claim("urgent"), important("urgent", "urgent"))  # fmt: skip
+    foreign_pod = elsewhere(pod("secret", "secret", priority=1), "theirs")
+    cluster = loaded(*fleet(1, 1), elsewhere(claim("secret"), "theirs"), foreign_pod, claim("urgent"), important("urgent", "urgent"))  # fmt: skip
     async with running(cluster) as sidecar:
-        _, answer = await sidecar.plugin("prefilter", {"pod": theirs})
+        _, answer = await sidecar.plugin("prefilter", {"pod": foreign_pod})
         assert (await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"}))[0] == 200
         await sidecar.plugin("commit", {"reservation": answer["token"]})
         await cluster.bind("secret", "theirs", "n0")

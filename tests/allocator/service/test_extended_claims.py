@@ -44,14 +44,14 @@ FAILURES = (
 class Failing(Embedded):
     """A store whose first writes for claims of pods fail: the creations, or the pods' status after them."""
 
-    def __init__(self, failures, at="create"):
+    def __init__(self, failures, method="create"):
         super().__init__()
         self.failures = list(failures)
-        self._at = at
+        self._at = method
         self.load([SERVED, node("n0"), gpus("n0", 1), pod_by_name("p")])
 
-    def _fail(self, at):
-        if at == self._at and self.failures:
+    def _fail(self, method):
+        if method == self._at and self.failures:
             raise self.failures.pop(0)
 
     async def create(self, resource, *arguments, **more):
@@ -81,10 +81,10 @@ async def prefilter_before_the_watch(sidecar, monkeypatch):
     assert await ask(sidecar, raw) == "waiting"
 
 
-@pytest.mark.parametrize("at", ["create", "patch"])
+@pytest.mark.parametrize("method", ["create", "patch"])
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
-async def test_an_unwatched_pods_claim_is_created_after_failed_writes(monkeypatch, failure, at):
-    cluster = Failing([failure, failure], at)
+async def test_an_unwatched_pods_claim_is_created_after_failed_writes(monkeypatch, failure, method):
+    cluster = Failing([failure, failure], method)
     async with running(cluster) as sidecar:
         seq = sidecar.bridge.requeue_events.seq
         await prefilter_before_the_watch(sidecar, monkeypatch)
@@ -97,24 +97,26 @@ async def test_an_unwatched_pods_claim_is_created_after_failed_writes(monkeypatc
 
 async def test_a_claim_is_created_after_a_moment_of_uncertain_lease(monkeypatch):
     async with running(Failing([])) as sidecar:
-        sure = [False, False]
+        lease_checks = [False, False]
         may_write = sidecar.bridge.lead.may_write
-        monkeypatch.setattr(sidecar.bridge.lead, "may_write", lambda: sure.pop() if sure else may_write())
+        monkeypatch.setattr(
+            sidecar.bridge.lead, "may_write", lambda: lease_checks.pop() if lease_checks else may_write()
+        )
         await prefilter_before_the_watch(sidecar, monkeypatch)
         await until(lambda: has_claim(sidecar))
 
 
-@pytest.mark.parametrize("what", ["gone", "replaced", "bound"])
-async def test_no_claim_is_created_for_a_bound_or_deleted_pod(monkeypatch, what):
+@pytest.mark.parametrize("state", ["gone", "replaced", "bound"])
+async def test_no_claim_is_created_for_a_bound_or_deleted_pod(monkeypatch, state):
     cluster = Failing([Unavailable("no")] * 1000)
     async with running(cluster) as sidecar:
         await prefilter_before_the_watch(sidecar, monkeypatch)
-        if what == "bound":
+        if state == "bound":
             await cluster.bind("p", "default", "n0")
         else:
             await cluster.delete(resources.PODS, "p", "default")
             monkeypatch.setattr(sidecar.bridge.pods, "by_uid", {})
-        if what == "replaced":
+        if state == "replaced":
             await cluster.create(
                 resources.PODS.raw, pod_by_name("p") | {"metadata": pod("p")["metadata"] | {"uid": "other"}}
             )
@@ -149,7 +151,7 @@ async def test_nodes_serve_extended_resources_by_plugin_or_by_devices():
         verdict, _ = await until_made(sidecar, "p")
         assert verdict == "fits"
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
-        assert [place["name"] for place in answer["nodes"]] == ["n0"]
+        assert [node_["name"] for node_ in answer["nodes"]] == ["n0"]
         assert (
             "node(s) had a device plugin for example.com/gpu, but the pod already has a claim for it"
             in answer["reasons"][0]["message"]
@@ -162,12 +164,12 @@ async def test_nodes_serve_extended_resources_by_plugin_or_by_devices():
 )
 async def test_without_free_devices_a_pod_uses_a_device_plugin(pinned):
     count = 1 if pinned else 2
-    there = node("n1", allocatable={"example.com/gpu": "2"})
-    there["metadata"]["labels"] = {"to": "n1"}
-    cluster = loaded(*MIXED[:3], there, pod_by_name("p", count, **pinned))
+    plugin_node = node("n1", allocatable={"example.com/gpu": "2"})
+    plugin_node["metadata"]["labels"] = {"to": "n1"}
+    cluster = loaded(*MIXED[:3], plugin_node, pod_by_name("p", count, **pinned))
     async with running(cluster) as sidecar:
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
-        assert [place["name"] for place in answer["nodes"]] == ["n1"]
+        assert [fitting["name"] for fitting in answer["nodes"]] == ["n1"]
         assert (await sidecar.place("p", "n1"))[0] == 200
         assert len(sidecar.bridge.ledger.state.reservations) == 0
         assert (await cluster.list(resources.RESOURCE_CLAIMS)).items == ()
@@ -187,14 +189,14 @@ async def until_made(sidecar, name):
 async def test_a_pod_with_an_extended_resource_gets_a_claim():
     cluster = loaded(SERVED, node("n0"), gpus("n0", 1), taint_rule(DRIVER), pod_by_name("p"), pod_by_name("q"))
     async with running(cluster) as sidecar:
-        verdict, made = await until_made(sidecar, "p")
-        [owner] = made.metadata.owner_references
+        verdict, created = await until_made(sidecar, "p")
+        [owner] = created.metadata.owner_references
         assert (verdict, owner.uid, owner.controller) == ("fits", "pod-p", True)
-        assert made.metadata.annotations == {"resource.kubernetes.io/extended-resource-claim": "true"}
+        assert created.metadata.annotations == {"resource.kubernetes.io/extended-resource-claim": "true"}
         mapping = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "container-0-request-0"}
         assert (await sidecar.pod("p"))["status"]["extendedResourceClaimStatus"]["requestMappings"] == [mapping]
         assert (await sidecar.place("p", "n0"))[0] == 200
-        assert len((await sidecar.claim(made.metadata.name)).status.allocation.devices.results) == 1
+        assert len((await sidecar.claim(created.metadata.name)).status.allocation.devices.results) == 1
         assert (await until_made(sidecar, "q"))[0] == "full"
 
 
@@ -211,10 +213,10 @@ async def test_a_pod_unknown_to_the_informer_gets_its_claim(monkeypatch):
 async def test_an_existing_claim_is_used_unless_another_object_owns_it():
     cluster = loaded(SERVED, node("n0"), gpus("n0", 2), pod_by_name("p"), pod_by_name("q"))
     async with running(cluster) as sidecar:
-        _, made = await until_made(sidecar, "p")
+        _, created = await until_made(sidecar, "p")
         await cluster.patch(resources.PODS, "p", Merge({"status": {"extendedResourceClaimStatus": None}}), "default", subresource="status")  # fmt: skip
         _, again = await until_made(sidecar, "p")
-        assert again.metadata.uid == made.metadata.uid
+        assert again.metadata.uid == created.metadata.uid
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
         [name] = re.findall(r"waiting for claim (\S+) to be created", answer["message"])
     cluster = loaded(SERVED, node("n0"), gpus("n0", 2), pod_by_name("q"), claim(name))

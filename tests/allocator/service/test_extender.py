@@ -26,23 +26,23 @@ async def test_the_extender_refuses_group_members_that_request_devices():
 
 async def test_surplus_pods_on_a_node_get_conflicts():
     """In the worst order all pods are filtered before any is bound, and all choose the first node. Each node binds a pod per device."""
-    nodes, each = 5, 2
-    names = [f"p{i}" for i in range(nodes * each)]
-    cluster = loaded(*fleet(nodes, each), *map(claim, names), *(pod(name, name) for name in names))
+    nodes, per_node = 5, 2
+    names = [f"p{i}" for i in range(nodes * per_node)]
+    cluster = loaded(*fleet(nodes, per_node), *map(claim, names), *(pod(name, name) for name in names))
     async with running(cluster) as sidecar:
         waiting, conflicts, rounds = set(names), 0, 0
         while waiting:
             chosen = {name: await first_node(sidecar, name, nodes) for name in sorted(waiting)}
-            errors = await asyncio.gather(*(bind(sidecar, name, where) for name, where in chosen.items()))
+            errors = await asyncio.gather(*(bind(sidecar, name, node) for name, node in chosen.items()))
             bound = {name for name, error in zip(chosen, errors, strict=True) if not error}
-            assert len(bound) == each
+            assert len(bound) == per_node
             assert {error for error in errors if error} <= {"node(s) had no free devices left: another pod took them"}
-            conflicts += len(waiting) - each
+            conflicts += len(waiting) - per_node
             waiting -= bound
             rounds += 1
         assert rounds == nodes
-        given = [device for name in names for device in await sidecar.held(name)]
-        assert len(set(given)) == len(names)
+        devices = [device for name in names for device in await sidecar.held(name)]
+        assert len(set(devices)) == len(names)
         counted = {outcome: sidecar.service.metrics.registry.get_sample_value("drawbridge_extender_binds_total", {"outcome": outcome}) for outcome in ("bound", "conflict", "failed")}  # fmt: skip
         assert counted == {"bound": len(names), "conflict": conflicts, "failed": None}
 
@@ -53,9 +53,9 @@ async def first_node(sidecar, name, nodes):
     return answer["NodeNames"][0]
 
 
-async def bind(sidecar, name, where):
-    place = {"PodName": name, "PodNamespace": "default", "PodUID": f"pod-{name}", "Node": where}
-    return (await sidecar.ask("/extender/bind", place))[1]["Error"]
+async def bind(sidecar, name, node):
+    binding = {"PodName": name, "PodNamespace": "default", "PodUID": f"pod-{name}", "Node": node}
+    return (await sidecar.ask("/extender/bind", binding))[1]["Error"]
 
 
 async def test_a_stock_scheduler_places_pods_with_the_extender():
@@ -72,8 +72,8 @@ async def test_a_stock_scheduler_places_pods_with_the_extender():
         )
         assert scores == [{"Host": "n0", "Score": 0}, {"Host": "n1", "Score": 0}]
         for name in ("p", "plain"):
-            where = {"PodName": name, "PodNamespace": "default", "PodUID": f"pod-{name}", "Node": "n1"}
-            assert await sidecar.ask("/extender/bind", where) == (200, {"Error": ""})
+            binding = {"PodName": name, "PodNamespace": "default", "PodUID": f"pod-{name}", "Node": "n1"}
+            assert await sidecar.ask("/extender/bind", binding) == (200, {"Error": ""})
             assert (await cluster.get(resources.PODS, name, "default")).spec.node_name == "n1"
         assert await sidecar.held("a") == ["n1/gpu-0"]
         assert (await sidecar.ask("/extender/preempt", {}))[1] == {"NodeNameToMetaVictims": {}}
@@ -82,6 +82,6 @@ async def test_a_stock_scheduler_places_pods_with_the_extender():
 async def test_a_failed_binding_releases_the_devices():
     cluster = loaded(*fleet(), claim("a"), pod("p", "a"))
     async with running(cluster) as sidecar:
-        where = {"PodName": "p", "PodNamespace": "default", "PodUID": "pod-p", "Node": "nowhere"}
-        assert "does not exist" in (await sidecar.ask("/extender/bind", where))[1]["Error"]
+        binding = {"PodName": "p", "PodNamespace": "default", "PodUID": "pod-p", "Node": "nowhere"}
+        assert "does not exist" in (await sidecar.ask("/extender/bind", binding))[1]["Error"]
         assert await sidecar.held("a") == []

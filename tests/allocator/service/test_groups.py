@@ -23,8 +23,8 @@ async def placed(sidecar, names, pick=min, **fields):
         answer = await suppose(sidecar, name, **fields)
         if not answer["nodes"]:
             break
-        most = max(each["score"] for each in answer["nodes"])
-        node = pick([each["name"] for each in answer["nodes"] if each["score"] == most])
+        best_score = max(each["score"] for each in answer["nodes"])
+        node = pick([each["name"] for each in answer["nodes"] if each["score"] == best_score])
         assert (await sidecar.plugin("reserve", {"token": answer["token"], "node": node}))[0] == 200
         tokens.append(answer["token"])
         places.append((name, node))
@@ -98,7 +98,7 @@ async def test_no_smaller_set_of_victims_is_enough(seed):
                 used[f"n{i % nodes}"] += 1
         places = await placed(sidecar, members)
         answer = await make_room(sidecar, places) if places else {"victims": []}
-        need = {node: sum(wants[name] for name, place in places if place == node) for node in used}
+        need = {node: sum(wants[name] for name, chosen in places if chosen == node) for node in used}
         fewest = sum(max(0, used[node] + need[node] - per_node) for node in used)
         assert len(answer["victims"]) == fewest
         left = {item.metadata.name for item in (await sidecar.cluster.list(resources.PODS, "default")).items}
@@ -125,10 +125,10 @@ def least_cost(evictable, per_node, kept, wants):
     costs = []
     for nodes in itertools.product(evictable, repeat=len(wants)):
         gone = []
-        for node, there in evictable.items():
-            need = sum(want for want, place in zip(wants, nodes, strict=True) if place == node)
-            lacking = max(0, need + kept[node] + len(there) - per_node)
-            gone += sorted(there)[:lacking] if lacking <= len(there) else [math.inf] * lacking
+        for node, victims_here in evictable.items():
+            need = sum(number for number, chosen in zip(wants, nodes, strict=True) if chosen == node)
+            lacking = max(0, need + kept[node] + len(victims_here) - per_node)
+            gone += sorted(victims_here)[:lacking] if lacking <= len(victims_here) else [math.inf] * lacking
         costs.append((max(gone, default=-1), len(gone)))
     best = min(costs)
     return None if best[0] == math.inf else best

@@ -21,8 +21,8 @@ class Server(Embedded):
     gates = {SHARES: True}
 
     async def server(self, *, probe=True):
-        served = await super().server(probe=probe)
-        return msgspec.structs.replace(served, minor=self.minor, gates=self.gates)
+        reported = await super().server(probe=probe)
+        return msgspec.structs.replace(reported, minor=self.minor, gates=self.gates)
 
 
 def serving(*objects):
@@ -32,17 +32,17 @@ def serving(*objects):
 
 
 async def test_the_stock_follows_the_servers_gates_and_guesses_are_reported():
-    async with running(serving()) as one:
-        one.bridge.knowledge.declare(Declared(0, {PARTITIONS: False, SHARES: False}))
-        await until(lambda: not one.bridge.knowledge.stock.reading.enabled(PARTITIONS))
-        assert one.bridge.knowledge.stock.reading.enabled(SHARES)  # as the server reports
-        status, told = await one.ask("/api/v1/server")
-        assert (status, told["kubernetes"], told["reported"]) == (200, "1.36", {SHARES: True})
-        assert told["declared"] == {PARTITIONS: False}
-        assert told["guessed"]["DRADeviceTaints"] is True
-        assert f"{SHARES}=false: it is true" in told["doubts"]
-        _, notes = one.service.metrics.readiness()
-        assert notes["server"] == told["doubts"]
+    async with running(serving()) as client:
+        client.bridge.knowledge.declare(Declared(0, {PARTITIONS: False, SHARES: False}))
+        await until(lambda: not client.bridge.knowledge.stock.reading.enabled(PARTITIONS))
+        assert client.bridge.knowledge.stock.reading.enabled(SHARES)  # as the server reports
+        status, answer = await client.ask("/api/v1/server")
+        assert (status, answer["kubernetes"], answer["reported"]) == (200, "1.36", {SHARES: True})
+        assert answer["declared"] == {PARTITIONS: False}
+        assert answer["guessed"]["DRADeviceTaints"] is True
+        assert f"{SHARES}=false: it is true" in answer["doubts"]
+        _, notes = client.service.metrics.readiness()
+        assert notes["server"] == answer["doubts"]
 
 
 async def test_the_age_of_the_stock_is_exported():

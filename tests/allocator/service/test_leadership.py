@@ -25,7 +25,7 @@ async def test_only_the_leader_shows_allocations_and_waiting_pods_as_metrics():
         await until(lambda: sidecar.service.lead.leads)
         assert (await sidecar.place("p"))[0] == 200
         async with running(cluster, identity="two", leads=False) as two:
-            pages = [generate_latest(each.service.metrics.registry).decode() for each in (sidecar, two)]
+            pages = [generate_latest(replica.service.metrics.registry).decode() for replica in (sidecar, two)]
     assert ["drawbridge_pod_device{" in page for page in pages] == [True, False]
     assert [re.findall(r"^drawbridge_waiting_pods (.*)$", page, re.MULTILINE) for page in pages] == [["2.0"], ["0.0"]]
 
@@ -73,10 +73,10 @@ class LatePolicy(Embedded):
         self.missed = 0
         self.calls = []  # accepted dry-run writes, and lists of claims
 
-    async def list(self, resource, **how):
+    async def list(self, resource, **options):
         if resource.kind == "ResourceClaim":
             self.calls.append("list")
-        return await super().list(resource, **how)
+        return await super().list(resource, **options)
 
     async def patch(self, resource, name, patch, namespace=None, **more):
         if more.get("dry_run"):
@@ -105,9 +105,9 @@ async def test_a_new_leader_lists_claims_after_the_policy_check(
     async with running(cluster, leads=False) as sidecar:
         await until(lambda: cluster.refused > 1)
         assert not sidecar.bridge.lead.leads
-        given = {"results": [{"request": "r", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}]}
-        late = {"status": {"allocation": {"devices": given}, "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod-p"}]}}  # fmt: skip
-        await cluster.patch(resources.RESOURCE_CLAIMS, "b", Merge(late), "default", subresource="status")
+        devices = {"results": [{"request": "r", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}]}
+        late_write = {"status": {"allocation": {"devices": devices}, "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod-p"}]}}  # fmt: skip
+        await cluster.patch(resources.RESOURCE_CLAIMS, "b", Merge(late_write), "default", subresource="status")
         cluster.has_heard.set()
         await until(lambda: sidecar.bridge.lead.leads)
         assert cluster.calls[-2:] == ["let", "list"]
@@ -136,26 +136,26 @@ async def test_leadership_starts_without_claims_for_the_policy_check():
 async def test_a_leader_with_an_expired_lease_writes_nothing():
     cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
     async with running(cluster) as sidecar:
-        on = await stopped(sidecar.service.election)
+        resume = await stopped(sidecar.service.election)
         sidecar.service.election._renewed_at -= 60.0  # the Lease has expired, but the replica does not know yet
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         _, reserved = await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
         commit = asyncio.create_task(sidecar.plugin("commit", {"reservation": reserved["reservation"]}))
         await until(lambda: sidecar.bridge.ledger.commits.unsure)
         assert cluster.writes == []
-        on.set()
+        resume.set()
         assert (await commit)[0] == 200  # after a renewal of the Lease the commit continues
 
 
 async def stopped(election):
     """Block renewals of the Lease until the returned Event is set; return after a running renewal has ended."""
-    on, reached, hold = asyncio.Event(), asyncio.Event(), election._hold
+    resume, reached, hold = asyncio.Event(), asyncio.Event(), election._hold
 
     async def held():
         reached.set()
-        await on.wait()
+        await resume.wait()
         return await hold()
 
     election._hold = held
     await reached.wait()
-    return on
+    return resume

@@ -17,9 +17,9 @@ class Times:
 
 
 def waiting(name, namespace):
-    made = pod(name)
-    made["metadata"] |= {"namespace": namespace}
-    return convert(made, Pod)
+    waiting_pod = pod(name)
+    waiting_pod["metadata"] |= {"namespace": namespace}
+    return convert(waiting_pod, Pod)
 
 
 def question(turns, times, namespace, seconds):
@@ -32,8 +32,8 @@ def test_expensive_questions_of_a_namespace_take_half_the_time():
     times = Times()
     turns = NamespaceTurns(times)
     computed = 0
-    begun = times.now
-    while times.now < begun + 100:
+    started = times.now
+    while times.now < started + 100:
         if turns.reason_to_wait("hog"):
             times.now += 0.1
         else:
@@ -56,9 +56,9 @@ def test_pods_are_retried_in_batches_after_the_debt_is_paid():
     turns = NamespaceTurns(times)
     question(turns, times, "hog", 10.0)
     pods = [waiting(f"p{i}", "hog") for i in range(AT_ONCE + 2)]
-    honest = waiting("honest", "team")
+    other_pod = waiting("honest", "team")
     assert "take long to evaluate" in turns.reason_to_wait("hog")
-    assert turns.next_pods([*pods, honest]) == [honest]
+    assert turns.next_pods([*pods, other_pod]) == [other_pod]
     times.now += 10.0 / SHARE
     assert turns.next_pods(pods) == pods[:AT_ONCE]
     assert turns.next_pods(pods[AT_ONCE:]) == pods[AT_ONCE:]
@@ -77,19 +77,21 @@ def test_namespace_debts_take_bounded_memory_and_the_largest_is_kept():
 def expensive_claim(name):
     """Return a claim with selectors that take long on any machine: 32, of 3,600 sums each."""
     numbers = str(list(range(60)))
-    made = claim(name)
-    words = [f"{numbers}.all(x, {numbers}.all(y, x + y + {i} != -{name[1:]})) && device.driver == '{DRIVER}'" for i in range(32)]  # fmt: skip
-    made["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": word}} for word in words]
-    return made
+    costly_claim = claim(name)
+    expressions = [f"{numbers}.all(x, {numbers}.all(y, x + y + {i} != -{name[1:]})) && device.driver == '{DRIVER}'" for i in range(32)]  # fmt: skip
+    costly_claim["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [
+        {"cel": {"expression": expression}} for expression in expressions
+    ]
+    return costly_claim
 
 
 async def test_a_cheap_pod_is_answered_while_expensive_pods_wait():
     """The expensive pods are requeued later."""
     names = [f"d{i}" for i in range(1, 41)]  # a quick machine answers more of them before they have to wait
-    made = [*map(expensive_claim, names), *(pod(name, name) for name in names)]
-    for obj in made:
+    objects = [*map(expensive_claim, names), *(pod(name, name) for name in names)]
+    for obj in objects:
         obj["metadata"]["namespace"] = "hog"
-    cluster = loaded(*fleet(1, 41), *made, claim("honest"), pod("honest", "honest"))
+    cluster = loaded(*fleet(1, 41), *objects, claim("honest"), pod("honest", "honest"))
     async with running(cluster) as sidecar:
         seq = sidecar.bridge.requeue_events.seq
         late = set()
@@ -109,16 +111,16 @@ async def test_a_cheap_pod_is_answered_while_expensive_pods_wait():
 async def test_an_expensive_pod_does_not_get_the_previous_pods_answer():
     """The pod needs a device by claim and a device by name. Only n1 has both, by its device plugin; the previous pod fits n0."""
     plugin = node("n1", allocatable={"example.com/gpu": "9"})
-    asks = {"containers": [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]}
-    served = device_class("served", extendedResourceName="example.com/gpu")
+    by_name = {"containers": [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]}
+    class_ = device_class("served", extendedResourceName="example.com/gpu")
     names = [f"d{i}" for i in range(1, 5)]
-    fleet_of_two = [device_class(), served, node("n0"), plugin, gpus("n0", 1), gpus("n1", 1)]
-    made = [*map(expensive_claim, names), *(pod(name, name, **asks) for name in names)]
-    cluster = loaded(*fleet_of_two, *made, claim("plain"), pod("plain", "plain"))
+    fleet_of_two = [device_class(), class_, node("n0"), plugin, gpus("n0", 1), gpus("n1", 1)]
+    objects = [*map(expensive_claim, names), *(pod(name, name, **by_name) for name in names)]
+    cluster = loaded(*fleet_of_two, *objects, claim("plain"), pod("plain", "plain"))
     async with running(cluster) as sidecar:
         sidecar.bridge.pods.turns.seconds_until = lambda _: 0.0
         for name in names:
             assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("plain")}))[1]["verdict"] == "fits"
             _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
-            assert [place["name"] for place in answer["nodes"]] == ["n1"], answer
+            assert [fitting["name"] for fitting in answer["nodes"]] == ["n1"], answer
         assert len((await cluster.list(resources.RESOURCE_CLAIMS)).items) == len(names) + 1

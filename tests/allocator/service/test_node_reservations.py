@@ -43,17 +43,17 @@ class Reviewing(Embedded):
             raise self.broken
         return {"status": self.tokens.get(obj["spec"]["token"], {})}
 
-    async def patch(self, resource, *where, **more):
+    async def patch(self, resource, *arguments, **more):
         if resource.id == RESOURCE_CLAIMS.id:
             self.writes += 1
             if self.writes in self.lost:
                 raise Unavailable("the connection broke")
-        return await super().patch(resource, *where, **more)
+        return await super().patch(resource, *arguments, **more)
 
-    async def get(self, resource, *where, **more):
+    async def get(self, resource, *arguments, **more):
         if resource.id == RESOURCE_CLAIMS.id:
             await self.looked_at.wait()
-        return await super().get(resource, *where, **more)
+        return await super().get(resource, *arguments, **more)
 
 
 def user(node, name=AGENT, audience=AUDIENCE):
@@ -85,9 +85,9 @@ async def test_a_reservation_is_reported_until_the_claim_records_it():
     async with serving(*fleet(), claim("a", 2), pod("p", "a")) as sidecar:
         assert await sidecar.reservations_of("n0") == (200, {"node": "n0", "reservations": []})
         reserved = await reserve(sidecar, "p", "n0")
-        devices = [{"driver": DRIVER, "pool": "n0", "device": f"gpu-{at}", "shareId": ""} for at in (0, 1)]
-        mine = {"namespace": "default", "claim": "a", "uid": "claim-a", "inDoubt": False, "devices": devices}
-        assert await sidecar.reservations_of("n0") == (200, {"node": "n0", "reservations": [mine]})
+        devices = [{"driver": DRIVER, "pool": "n0", "device": f"gpu-{i}", "shareId": ""} for i in (0, 1)]
+        expected = {"namespace": "default", "claim": "a", "uid": "claim-a", "inDoubt": False, "devices": devices}
+        assert await sidecar.reservations_of("n0") == (200, {"node": "n0", "reservations": [expected]})
         assert await sidecar.reservations_of("n1") == (200, {"node": "n1", "reservations": []}), (
             "another node's is not its business"
         )
@@ -142,8 +142,8 @@ async def test_an_unanswered_write_is_in_doubt_until_resolved():
 async def test_a_caller_other_than_a_node_agent_gets_an_error(review, status, words):
     async with serving(*fleet()) as sidecar:
         sidecar.cluster.tokens["t"] = review
-        got, answer = await sidecar.reservations_of("t")
-        assert (got, words in answer["error"], bool(answer["remedy"])) == (status, True, True)
+        answer_status, answer = await sidecar.reservations_of("t")
+        assert (answer_status, words in answer["error"], bool(answer["remedy"])) == (status, True, True)
         assert (await sidecar.reservations_of(""))[0] == 401
         assert (await sidecar.reservations_of("n0", "/api/v1/claims"))[0] == 404, "there is nothing else at this door"
 
@@ -151,12 +151,12 @@ async def test_a_caller_other_than_a_node_agent_gets_an_error(review, status, wo
 async def test_a_follower_refuses_to_report_reservations():
     spec = {"holderIdentity": "two", "leaseDurationSeconds": 3600, "renewTime": api_timestamp()}
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE, "namespace": "default"}, "spec": spec}  # fmt: skip
-    async with serving(*fleet(), lease, leads=False) as one:
-        status, answer = await one.reservations_of("n0")
+    async with serving(*fleet(), lease, leads=False) as follower:
+        status, answer = await follower.reservations_of("n0")
         assert (status, answer["error"]) == (503, "another replica leads")
-    async with serving(*fleet()) as one:
-        one.service.lead.may_write = lambda: False  # as after a pause of the process
-        status, answer = await one.reservations_of("n0")
+    async with serving(*fleet()) as follower:
+        follower.service.lead.may_write = lambda: False  # as after a pause of the process
+        status, answer = await follower.reservations_of("n0")
         assert (status, "lease" in answer["error"]) == (503, True)
 
 
@@ -172,17 +172,17 @@ async def test_node_requests_are_rejected_while_tokens_cannot_be_reviewed():
 async def test_valid_and_invalid_tokens_are_reviewed_once_per_interval():
     now = [0.0]
     cluster = Reviewing()
-    known = TokenReviews(cluster, AUDIENCE, lambda: now[0])
+    reviews = TokenReviews(cluster, AUDIENCE, lambda: now[0])
     for token, account in (("n0", Account(AGENT, "n0")), ("no-account", Account())):
         before = cluster.reviews
-        assert [(await known.account_of(token))[:2] for _ in range(5)] == [account[:2]] * 5
+        assert [(await reviews.account_of(token))[:2] for _ in range(5)] == [account[:2]] * 5
         assert cluster.reviews == before + 1
     now[0] = accounts.INVALID_SECONDS
     cluster.tokens["no-account"] = user("n1")
-    assert (await known.account_of("no-account"))[:2] == (AGENT, "n1")
+    assert (await reviews.account_of("no-account"))[:2] == (AGENT, "n1")
     now[0] = accounts.VALID_SECONDS
     del cluster.tokens["n0"]
-    assert await known.account_of("n0") == Account(), "one that was taken back does not count forever"
+    assert await reviews.account_of("n0") == Account(), "one that was taken back does not count forever"
     await cluster.close()
 
 
@@ -190,15 +190,15 @@ async def test_invalid_tokens_are_neither_reviewed_in_masses_nor_cached(monkeypa
     monkeypatch.setattr(accounts, "MAX_WAITING", 3)
     monkeypatch.setattr(accounts, "MAX_CACHED", 3)
     cluster = Reviewing()
-    known = TokenReviews(cluster, AUDIENCE, lambda: 0.0)
-    for none in ("x" * (accounts.LONGEST + 1), "", "\udcff", "é"):
-        assert await known.account_of(none) == Account()
+    reviews = TokenReviews(cluster, AUDIENCE, lambda: 0.0)
+    for invalid in ("x" * (accounts.LONGEST + 1), "", "\udcff", "é"):
+        assert await reviews.account_of(invalid) == Account()
     assert cluster.reviews == 0
-    answers = await asyncio.gather(*(known.account_of(f"t{number}") for number in range(9)), return_exceptions=True)
+    answers = await asyncio.gather(*(reviews.account_of(f"t{number}") for number in range(9)), return_exceptions=True)
     assert [type(answer) for answer in answers] == [Account] * 3 + [TooManyTokens] * 6
     for number in range(9):
-        await known.account_of(f"u{number}")
-    assert len(known._known) == 3
+        await reviews.account_of(f"u{number}")
+    assert len(reviews._known) == 3
     await cluster.close()
 
 
@@ -234,13 +234,13 @@ async def test_invalid_tokens_of_one_address_do_not_delay_other_addresses():
     guesses = [asyncio.create_task(reviews.account_of(f"bad-{i}", "10.0.0.1")) for i in range(100)]
     await asyncio.sleep(0)
     valid = [asyncio.create_task(reviews.account_of(f"good-{i}", f"10.0.1.{i}")) for i in range(23)]
-    known = asyncio.create_task(reviews.account_of("good-known", "10.0.0.1"))
+    known_token = asyncio.create_task(reviews.account_of("good-known", "10.0.0.1"))
     await asyncio.sleep(0)
     assert server.reviewed[-1] == "good-known", "it does not wait behind new ones"
     server.answers.set()
     async with asyncio.timeout(PATIENCE):
         assert [account.name for account in await asyncio.gather(*valid)] == [f"good-{i}" for i in range(23)]
-        assert (await known).name == "good-known"
+        assert (await known_token).name == "good-known"
         results = await asyncio.gather(*guesses, return_exceptions=True)
     assert sum(isinstance(result, TooManyTokens) for result in results) == 84
 

@@ -27,17 +27,17 @@ async def test_two_equal_pods_get_separate_victims_in_a_shared_pool():
     async with running(cluster) as sidecar:
         await start(sidecar, "low", "n0")
         await start(sidecar, "lower", "n1")
-        gone = []
-        for name, where in (("urgent", "n0"), ("also", "n1")):
-            answer = (await postfilter(sidecar, name, where))[1]
-            assert answer["nominatedNode"] == where
-            gone += [victim["name"] for victim in answer["victims"]]
-        assert gone == ["lower", "low"]
+        evicted = []
+        for name, node_name in (("urgent", "n0"), ("also", "n1")):
+            answer = (await postfilter(sidecar, name, node_name))[1]
+            assert answer["nominatedNode"] == node_name
+            evicted += [victim["name"] for victim in answer["victims"]]
+        assert evicted == ["lower", "low"]
         for name in ("low", "lower"):
             await free(cluster, name)
         await until(lambda: not any(sidecar.bridge.knowledge.stock.claims[f"default/{name}"].status.allocation for name in ("low", "lower")))  # fmt: skip
-        for name, where in (("also", "n1"), ("urgent", "n0")):
-            assert (await sidecar.place(name, where))[0] == 200
+        for name, node_name in (("also", "n1"), ("urgent", "n0")):
+            assert (await sidecar.place(name, node_name))[0] == 200
 
 
 @pytest.mark.parametrize("leader", ["the same", "another"])
@@ -66,10 +66,10 @@ async def test_devices_freed_for_a_nominated_pod_are_kept_for_it(leader):
                 _, answer = await sidecar.ask("/extender/filter", body)
                 assert answer["NodeNames"] == []
             assert "reserved for a nominated pod" in str(answer)
-        _, begun = await sidecar.plugin("wake", after=0)
+        _, started = await sidecar.plugin("wake", after=0)
         assert (await sidecar.place("urgent", "n0"))[0] == 200
         await cluster.bind("urgent", "default", "n0")
-        _, news = await sidecar.plugin("wake", after=begun["seq"])
+        _, news = await sidecar.plugin("wake", after=started["seq"])
         assert "default/next" in news["pods"]
 
 
@@ -97,7 +97,7 @@ async def outbid(cluster, sidecar):
 
 
 @pytest.mark.parametrize(
-    "how",
+    "ending",
     [
         "it lapses",
         "its holder is deleted",
@@ -105,18 +105,18 @@ async def outbid(cluster, sidecar):
         "the scheduler's, and it is taken back",
     ],
 )
-async def test_a_pod_outbid_by_a_nomination_is_requeued_after_it(how, monkeypatch):
+async def test_a_pod_outbid_by_a_nomination_is_requeued_after_it(ending, monkeypatch):
     cluster = loaded(*crowd("a", want=1), claim("late"), pod("late", "late", priority=2))
     async with running(cluster, preempting=Preempting.EVICT) as sidecar:
         before = await outbid(cluster, sidecar)
-        if how.startswith("the scheduler's"):
+        if ending.startswith("the scheduler's"):
             sidecar.bridge.pods.nominations._ours.clear()
             await nominate(cluster, "n0")
             await until(lambda: sidecar.bridge.pods.find("pod-urgent").status.nominated_node_name)
             assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == []
         sidecar.bridge.tick()
         assert sidecar.bridge.requeue_events.seq == before
-        match how:
+        match ending:
             case "it lapses":
                 monkeypatch.setattr(
                     sidecar.bridge.pods.nominations, "_clock", lambda: asyncio.get_running_loop().time() + SECONDS
@@ -129,8 +129,8 @@ async def test_a_pod_outbid_by_a_nomination_is_requeued_after_it(how, monkeypatc
             case "the scheduler's, and it is taken back":
                 await nominate(cluster, None)
         async with asyncio.timeout(PATIENCE):
-            news = await sidecar.bridge.requeue_events.after(before, PATIENCE)
-        assert "default/late" in news.pods
+            event = await sidecar.bridge.requeue_events.after(before, PATIENCE)
+        assert "default/late" in event.pods
         assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == ["n0"]
 
 

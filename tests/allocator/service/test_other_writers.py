@@ -45,8 +45,8 @@ class Preceded(Embedded):
             yield change
 
     async def patch(self, resource, name, patch, namespace=None, **more):
-        first, given = self.first, getattr(patch, "body", {})
-        if first is not None and (given.get("status") or {}).get("allocation"):
+        first, body = self.first, getattr(patch, "body", {})
+        if first is not None and (body.get("status") or {}).get("allocation"):
             self.first = None
             await first()
         return await super().patch(resource, name, patch, namespace, **more)
@@ -102,8 +102,8 @@ async def test_a_bug_in_periodic_checks_does_not_end_the_lead(caplog):
 
 
 async def test_the_second_sweep_frees_a_deleted_pods_allocation():
-    left = claim("left")
-    left["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
-    cluster = loaded(*fleet(1, 1), left | {"status": taken("gpu-0", "gone")})
+    orphaned = claim("left")
+    orphaned["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
+    cluster = loaded(*fleet(1, 1), orphaned | {"status": taken("gpu-0", "gone")})
     async with running(cluster, sweep=0.1) as sidecar:
         await until_free(sidecar, "left")

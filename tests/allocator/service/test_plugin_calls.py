@@ -10,8 +10,8 @@ async def test_a_pod_is_reserved_committed_and_its_claims_are_written():
     async with running(cluster) as sidecar:
         assert await sidecar.place("p") == (200, {"committed": True, "message": ""})
         assert await sidecar.place("q") == (200, {"committed": True, "message": ""})
-        given = [*await sidecar.held("a"), *await sidecar.held("b")]
-        assert len(set(given)) == 3
+        devices = [*await sidecar.held("a"), *await sidecar.held("b")]
+        assert len(set(devices)) == 3
         written = await sidecar.claim("a")
         assert written.metadata.finalizers == ("resource.kubernetes.io/delete-protection",)
         assert written.status.allocation.allocation_timestamp
@@ -74,7 +74,7 @@ async def test_a_second_pod_of_a_claim_follows_the_first():
     async with running(cluster) as sidecar:
         await sidecar.place("p", "n1")
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
-        assert [place["name"] for place in answer["nodes"]] == ["n1"]
+        assert [fitting["name"] for fitting in answer["nodes"]] == ["n1"]
         assert (await sidecar.place("q"))[0] == 200
         assert [consumer.uid for consumer in (await sidecar.claim("a")).status.reserved_for] == ["pod-p", "pod-q"]
 
@@ -139,9 +139,9 @@ async def test_only_a_client_with_the_token_is_answered(tmp_path):
 
 async def test_a_device_assumed_within_a_group_is_not_called_held():
     """There is one device. While the first pod is assumed, the message of the second says "meant for"; after the commit it says "held by"."""
-    of = {"schedulingGroup": {"podGroupName": "pair"}}
-    other = {"schedulingGroup": {"podGroupName": "other"}}
-    pods = [pod("p", "a", **of), pod("q", "b", **of), pod("r", "c", **other)]
+    group = {"schedulingGroup": {"podGroupName": "pair"}}
+    other_group = {"schedulingGroup": {"podGroupName": "other"}}
+    pods = [pod("p", "a", **group), pod("q", "b", **group), pod("r", "c", **other_group)]
     cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), claim("c"), *pods)
     async with running(cluster) as sidecar:
 
@@ -165,23 +165,23 @@ async def test_messages_do_not_name_claims_of_other_namespaces():
     for name, amount in amounts.items():
         [request] = claims[name]["spec"]["devices"]["requests"]
         request["exactly"]["capacity"] = {"requests": {"memory": amount}}
-    theirs = pod("secret", "secret")
-    for obj in (claims["secret"], theirs):
+    foreign_pod = pod("secret", "secret")
+    for obj in (claims["secret"], foreign_pod):
         obj["metadata"]["namespace"] = "theirs"
-    whole, node_there, slices = fleet(1, 1)
+    device_class_, node_there, slices = fleet(1, 1)
     slices["spec"]["devices"][0] |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
-    things = (*claims.values(), theirs, pod("mine", "mine"), pod("late", "late"))
-    async with running(loaded(whole, node_there, slices, *things)) as sidecar:
+    things = (*claims.values(), foreign_pod, pod("mine", "mine"), pod("late", "late"))
+    async with running(loaded(device_class_, node_there, slices, *things)) as sidecar:
         await sidecar.place("mine")
         _, before = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("late")})
-        _, answer = await sidecar.plugin("prefilter", {"pod": theirs})
+        _, answer = await sidecar.plugin("prefilter", {"pod": foreign_pod})
         await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("late")})
         refused = await sidecar.plugin("reserve", {"token": before["token"], "node": "n0"})
         filtered = await sidecar.plugin("filter", {"token": before["token"], "node": "n0"})
         _, extended = await sidecar.ask("/extender/filter", {"Pod": await sidecar.pod("late"), "NodeNames": ["n0"]})
-        words = repr((answer, refused, filtered, extended))
-        assert "theirs" not in words
-        assert "default/mine" in words
-        assert "a claim of another namespace" in words
+        messages = repr((answer, refused, filtered, extended))
+        assert "theirs" not in messages
+        assert "default/mine" in messages
+        assert "a claim of another namespace" in messages
         assert "theirs/secret" in repr(await sidecar.ask("/api/v1/claims"))

@@ -46,12 +46,12 @@ async def serving(peers, process=Service, groups=tuple(CALLS), **settings):
         await run
 
 
-async def ask(where, path, context, **headers):
+async def ask(address, path, context, **headers):
     """Return the status of an answer."""
     method = "POST" if path.startswith("/extender") else "GET"
     async with (
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
-        session.request(method, f"https://{where}{path}", headers=headers) as answer,
+        session.request(method, f"https://{address}{path}", headers=headers) as answer,
     ):
         return answer.status
 
@@ -63,35 +63,35 @@ async def ask_forever(session, url):
         await asyncio.sleep(0.01)
 
 
-async def is_let_in(where, path, context):
+async def is_let_in(address, path, context):
     try:
-        return await ask(where, path, context) != 0
+        return await ask(address, path, context) != 0
     except (aiohttp.ClientError, ssl.SSLError, ConnectionError):
         return False
 
 
-@pytest.mark.parametrize("whose", ["tls", "quota_certs", "reservations_certs"])
-def test_an_expired_certificate_of_any_port_is_reported(peers, whose):
-    settings = peers.settings if whose == "tls" else {whose: str(peers.folder)}
+@pytest.mark.parametrize("setting", ["tls", "quota_certs", "reservations_certs"])
+def test_an_expired_certificate_of_any_port_is_reported(peers, setting):
+    settings = peers.settings if setting == "tls" else {setting: str(peers.folder)}
 
     def problem():
         return Ports(Settings(identity="one", namespace="default", **settings), Metrics()).what_is_wrong()
 
     assert problem() == ""
-    _, leaf = tls.authority_and_leaf(start=dt.datetime.now(dt.UTC) - dt.timedelta(days=100))
-    peers.cert.write_bytes(leaf.certificate)
-    peers.key.write_bytes(leaf.key)
+    _, expired = tls.authority_and_leaf(start=dt.datetime.now(dt.UTC) - dt.timedelta(days=100))
+    peers.cert.write_bytes(expired.certificate)
+    peers.key.write_bytes(expired.key)
     assert problem() == "expired"
 
 
 @pytest.mark.parametrize("group", CALLS)
 async def test_a_client_without_a_valid_certificate_is_refused(peers, group):
     async with serving(peers) as (_, listening):
-        where, path = getattr(listening, group), CALLS[group]
-        assert await is_let_in(where, path, peers.context())
-        assert not await is_let_in(where, path, peers.context(shows=False))
+        address, path = getattr(listening, group), CALLS[group]
+        assert await is_let_in(address, path, peers.context())
+        assert not await is_let_in(address, path, peers.context(shows=False))
         peers.show("scheduler", certificate("other"))
-        assert not await is_let_in(where, path, peers.context())
+        assert not await is_let_in(address, path, peers.context())
 
 
 async def test_only_metrics_and_probes_are_served_without_tls(peers):

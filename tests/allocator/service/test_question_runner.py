@@ -25,8 +25,8 @@ from tests.limits import PATIENCE
 from tests.waiting import until
 
 
-def runner_of(turn=0.02):
-    return QuestionRunner(NamespaceTurns(asyncio.get_running_loop().time), turn)
+def runner_of(max_turn=0.02):
+    return QuestionRunner(NamespaceTurns(asyncio.get_running_loop().time), max_turn)
 
 
 def pod_of(claims):
@@ -67,7 +67,7 @@ def test_concurrent_questions_get_the_same_answers_as_sequential_questions():
 
 
 async def decided_side_by_side(questions):
-    runner = runner_of(turn=-1.0)
+    runner = runner_of(max_turn=-1.0)
     running = [
         asyncio.create_task(runner.answer(f"n{i}", partial(outlook, pod, stock)))
         for i, (pod, stock) in enumerate(questions)
@@ -91,11 +91,11 @@ QUICK = ("general", "tight", "admin", "shares", "places", "clash")  # no deep se
 def by_name(pod, stock):
     """Add a request for an extended resource to a pod, served by a class of any device, and by device plugins on half of the nodes."""
     selector = {"cel": {"expression": "device.driver != ''"}}
-    served = sidecar.device_class("served", extendedResourceName=NAME, selectors=[selector])
+    class_ = sidecar.device_class("served", extendedResourceName=NAME, selectors=[selector])
     plugins = [sidecar.node(name, allocatable={NAME: "1"}) for name in list(stock.nodes)[::2]]
-    stock = stock.with_all([convert(served, DeviceClass), *(convert(plugin, Node) for plugin in plugins)])
-    asks = convert([{"name": "c", "resources": {"limits": {NAME: "1"}}}], tuple[Container, ...])
-    return replace(pod, spec=replace(pod.spec, containers=asks)), stock
+    stock = stock.with_all([convert(class_, DeviceClass), *(convert(plugin, Node) for plugin in plugins)])
+    containers = convert([{"name": "c", "resources": {"limits": {NAME: "1"}}}], tuple[Container, ...])
+    return replace(pod, spec=replace(pod.spec, containers=containers)), stock
 
 
 def ask(decider, kind, pod, stock):
@@ -178,7 +178,7 @@ class Slow:
 
 
 async def test_the_question_of_the_namespace_with_least_debt_is_next():
-    runner, order = runner_of(turn=0.001), []
+    runner, order = runner_of(max_turn=0.001), []
     slow = [Slow(name, order) for name in ("first", "hog", "hog", "team")]
     asking = [asyncio.create_task(runner.answer(question.name, question)) for question in slow]
     await until(slow[0].begun.is_set)
@@ -190,7 +190,7 @@ async def test_the_question_of_the_namespace_with_least_debt_is_next():
 
 
 async def test_a_cancelled_question_ends_and_the_next_is_computed():
-    runner, order = runner_of(turn=0.001), []
+    runner, order = runner_of(max_turn=0.001), []
     running, waiting, last = (Slow(name, order) for name in ("running", "waiting", "last"))
     asking = [asyncio.create_task(runner.answer("n", question, PATIENCE)) for question in (running, waiting, last)]
     await until(running.begun.is_set)
@@ -203,7 +203,7 @@ async def test_a_cancelled_question_ends_and_the_next_is_computed():
 
 
 async def test_a_question_ends_at_its_time_limit():
-    runner = runner_of(turn=0.001)
+    runner = runner_of(max_turn=0.001)
     slow = Slow("slow", [])
     assert await runner.answer("n", slow, seconds=0.05) == "slow"
     assert slow.was_given_up
@@ -211,7 +211,7 @@ async def test_a_question_ends_at_its_time_limit():
 
 async def test_a_victim_search_pauses_for_other_questions():
     """The time of the pause does not count toward its limit."""
-    runner = runner_of(turn=0.001)
+    runner = runner_of(max_turn=0.001)
     search, rested, question = Slow("search", []), Slow("rested", []), Slow("question", [])
     question.may_end.set()
     searching = asyncio.create_task(runner.search("n", search, 1.0))
@@ -234,7 +234,7 @@ async def test_a_victim_search_pauses_for_other_questions():
 
 async def test_a_victim_search_does_not_pause_forever(monkeypatch):
     monkeypatch.setattr(question_runner, "REST", 0.2)
-    runner = runner_of(turn=0.001)
+    runner = runner_of(max_turn=0.001)
     search, question = Slow("search", []), Slow("question", [])
     asking = asyncio.create_task(runner.answer("other", question))
     await until(question.begun.is_set)
@@ -246,7 +246,7 @@ async def test_a_victim_search_does_not_pause_forever(monkeypatch):
 
 async def test_an_error_in_the_thread_is_raised_in_the_caller():
     """The next question is computed."""
-    runner = runner_of(turn=0.001)
+    runner = runner_of(max_turn=0.001)
 
     def fails(decider):
         if threading.current_thread() is threading.main_thread():
@@ -263,7 +263,7 @@ async def test_an_error_in_the_thread_is_raised_in_the_caller():
 
 
 async def test_time_in_the_thread_adds_to_the_namespaces_debt():
-    runner = runner_of(turn=0.001)
+    runner = runner_of(max_turn=0.001)
 
     def works(decider):
         until_ = time.thread_time() + 0.1

@@ -41,7 +41,7 @@ async def test_an_invalid_admission_review_is_a_bad_request(body):
 
 
 @pytest.mark.parametrize(
-    "thing",
+    "obj",
     [
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "default"}, "spec": {"resourceClaims": 3}},
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "default"}, "spec": None},
@@ -49,9 +49,9 @@ async def test_an_invalid_admission_review_is_a_bad_request(body):
     ],
     ids=["a pod of another shape", "a pod without a spec", "another kind"],
 )
-async def test_an_object_that_cannot_be_counted_is_admitted(thing):
+async def test_an_object_that_cannot_be_counted_is_admitted(obj):
     async with running(loaded(*fleet(1, 1), quota_of(gpu__devices=0)), **QUOTA_LISTENER) as sidecar:
-        assert await refusal(sidecar, thing) == ""
+        assert await refusal(sidecar, obj) == ""
 
 
 async def test_a_refusal_names_resourcequotas_that_count_the_same_devices():
@@ -75,12 +75,12 @@ def large(nodes, each):
     of_little = template_of("little")
     [request] = of_little["spec"]["spec"]["devices"]["requests"]
     request["exactly"]["capacity"] = {"requests": {"memory": "1Ki"}}
-    made = fleet(nodes, each)
-    for obj in made:
+    objects = fleet(nodes, each)
+    for obj in objects:
         if obj["kind"] == "ResourceSlice":
             for device in obj["spec"]["devices"]:
                 device["capacity"] = {"memory": {"value": "4Gi"}}
-    return [*made, of_little]
+    return [*objects, of_little]
 
 
 async def test_a_long_evaluation_yields_to_other_reviews():

@@ -38,10 +38,13 @@ async def test_a_pod_counts_once_from_admission_to_reservation():
         await until(lambda: sidecar.bridge.knowledge.pod("default", "p") is not None)
         assert pending_devices(sidecar) == 2
         stored = await sidecar.pod("p")
-        made = claim("made", 2)
+        created = claim("made", 2)
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": stored["metadata"]["uid"], "controller": True}
-        made["metadata"] |= {"ownerReferences": [owner], "annotations": {"resource.kubernetes.io/pod-claim-name": "e0"}}
-        cluster.load([made])
+        created["metadata"] |= {
+            "ownerReferences": [owner],
+            "annotations": {"resource.kubernetes.io/pod-claim-name": "e0"},
+        }
+        cluster.load([created])
         await until(lambda: "default/made" in sidecar.bridge.knowledge.stock.claims)
         assert pending_devices(sidecar) == 2
         status = {"status": {"resourceClaimStatuses": [{"name": "e0", "resourceClaimName": "made"}]}}
@@ -84,9 +87,9 @@ async def test_a_template_in_the_annotation_counts_if_its_hash_matches():
     )
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=1))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
-        thing = using("p", name)
-        thing["metadata"]["annotations"] = {"drawbridge.dev/templates": signed}
-        assert "2 requested" in await refusal(sidecar, thing)
+        annotated = using("p", name)
+        annotated["metadata"]["annotations"] = {"drawbridge.dev/templates": signed}
+        assert "2 requested" in await refusal(sidecar, annotated)
         forged = using("p", "drawbridge-" + "0" * 32)
         forged["metadata"]["annotations"] = {"drawbridge.dev/templates": signed}
         assert await refusal(sidecar, forged) == "", "nothing is known of it; its claim counts once it is made"
@@ -105,12 +108,12 @@ async def test_a_schedulers_extended_resource_claim_counts_once_allocated():
     """Admission of the pod sees no claim."""
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=1))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
-        asking = using("p", containers=[{"name": "main", "resources": {"limits": {"example.com/gpu": "2"}}}])
-        assert await refusal(sidecar, asking) == ""
-        made = claim("made", 2)
-        made["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
+        requesting_pod = using("p", containers=[{"name": "main", "resources": {"limits": {"example.com/gpu": "2"}}}])
+        assert await refusal(sidecar, requesting_pod) == ""
+        scheduler_claim = claim("made", 2)
+        scheduler_claim["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
         results = [{"request": "r", "driver": DRIVER, "pool": "n0", "device": f"gpu-{i}"} for i in range(2)]
-        cluster.load([made | {"status": {"allocation": {"devices": {"results": results}}}}])
+        cluster.load([scheduler_claim | {"status": {"allocation": {"devices": {"results": results}}}}])
         await until(lambda: "default/made" in sidecar.bridge.knowledge.stock.claims)
         assert "1 requested, 2 of 1 used; at most 0 can be requested" in await refusal(sidecar, claim("more"))
 
@@ -131,9 +134,9 @@ def requesting(name, count=1, key="example.com/gpu", **spec):
 
 @pytest.mark.parametrize("key", ["example.com/gpu", "deviceclass.resource.kubernetes.io/gpu"])
 async def test_an_extended_resource_counts_once_for_pod_and_claim(key):
-    served = device_class(extendedResourceName="example.com/gpu")
+    class_ = device_class(extendedResourceName="example.com/gpu")
     others = [obj for obj in fleet(1, 8) if obj["kind"] != "DeviceClass"]
-    cluster = loaded(*others, served, quota_of(gpu__devices=1))
+    cluster = loaded(*others, class_, quota_of(gpu__devices=1))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         assert await refusal(sidecar, requesting("p", key=key)) == ""
         assert "1 of 1 used, including 1 by pods that wait" in await refusal(sidecar, requesting("q", key=key))
@@ -142,12 +145,12 @@ async def test_an_extended_resource_counts_once_for_pod_and_claim(key):
         assert "1 of 1 used, including 1 by pods that wait" in await refusal(sidecar, requesting("q", key=key))
         stored = await sidecar.pod("p")
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": stored["metadata"]["uid"], "controller": True}
-        made = claim("made", 1)
-        made["metadata"] |= {
+        scheduler_claim = claim("made", 1)
+        scheduler_claim["metadata"] |= {
             "ownerReferences": [owner],
             "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
         }
-        cluster.load([made])
+        cluster.load([scheduler_claim])
         await until(lambda: "default/made" in sidecar.bridge.knowledge.stock.claims)
         assert "1 of 1 used, including 1 by pods that wait" in await refusal(sidecar, requesting("q", key=key)), (
             "not counted twice"
@@ -155,25 +158,25 @@ async def test_an_extended_resource_counts_once_for_pod_and_claim(key):
 
 
 async def test_an_extended_resource_of_a_device_plugin_is_not_counted():
-    served = device_class(extendedResourceName="example.com/gpu")
+    class_ = device_class(extendedResourceName="example.com/gpu")
     others = [obj for obj in fleet(1, 8) if obj["kind"] != "DeviceClass"]
-    cluster = loaded(*others, node("old", allocatable={"example.com/gpu": "2"}), served, quota_of(gpu__devices=1))
+    cluster = loaded(*others, node("old", allocatable={"example.com/gpu": "2"}), class_, quota_of(gpu__devices=1))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         assert await refusal(sidecar, requesting("p", 2)) == ""
         assert "requested" in await refusal(sidecar, requesting("q", 3))
         assert "requested" in await refusal(sidecar, requesting("r", 2, nodeSelector={"where": "there is no plugin"}))
 
 
-def made_for(stored, name="made", **how):
+def made_for(stored, name="made", **options):
     """Return the claim that kube-controller-manager creates for a pod's first entry."""
     owner = {"apiVersion": "v1", "kind": "Pod", "controller": True} | {key: stored["metadata"][key] for key in ("name", "uid")}  # fmt: skip
-    made = claim(name, **how)
-    made["metadata"] |= {
+    created = claim(name, **options)
+    created["metadata"] |= {
         "uid": str(uuid.uuid4()),
         "ownerReferences": [owner],
         "annotations": {"resource.kubernetes.io/pod-claim-name": "e0"},
     }
-    return made
+    return created
 
 
 async def test_pods_older_than_their_template_do_not_exceed_the_quota():

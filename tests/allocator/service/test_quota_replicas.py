@@ -61,28 +61,33 @@ async def test_a_follower_returns_the_leaders_answer_completely_or_an_error(size
 
 
 async def test_a_follower_reuses_its_tls_context_until_the_authority_changes(tmp_path, monkeypatch):
-    made = []
+    contexts = []
     make = ssl.create_default_context
-    monkeypatch.setattr(ssl, "create_default_context", lambda **how: made.append(make(**how)) or made[-1])
+    monkeypatch.setattr(
+        ssl, "create_default_context", lambda **options: contexts.append(make(**options)) or contexts[-1]
+    )
     peers = Peers(tmp_path)
     trust = LeaderIdentity(str(peers.ca), seconds=PATIENCE)
-    shown = {"quota_certs": str(tmp_path), "look": 0.01}
-    here = QUOTA_LISTENER | {"quota_trust": trust}
+    certificate_settings = {"quota_certs": str(tmp_path), "look": 0.01}
+    settings = QUOTA_LISTENER | {"quota_trust": trust}
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("one"))
-    async with running(cluster, **here, **shown) as one, running(cluster, identity="two", leads=False, **here) as two:
+    async with (
+        running(cluster, **settings, **certificate_settings) as leader,
+        running(cluster, identity="two", leads=False, **settings) as two,
+    ):
         await until(lambda: two.service.election.holders_notes)
         for name in ("p", "q"):
             assert await refusal(two, using(name, "one")) == ""
-        assert len(made) == 1
-        [shown] = one.service.ports.certificates.values()
-        before = shown.context
+        assert len(contexts) == 1
+        [certificates] = leader.service.ports.certificates.values()
+        before = certificates.context
         peers.renew()
-        await until(lambda: shown.context is not before)
+        await until(lambda: certificates.context is not before)
         assert "2 of 2 used" in await refusal(two, using("r", "one"))
-        assert len(made) == 2
+        assert len(contexts) == 2
         peers.ca.write_text("")
-        status, said = await post(two.listening.quota, json.dumps(review_of(using("s", "one"))))
-        assert (status, said["error"].partition(" 127")[0]) == (503, "the call of the leader at")
+        status, body = await post(two.listening.quota, json.dumps(review_of(using("s", "one"))))
+        assert (status, body["error"].partition(" 127")[0]) == (503, "the call of the leader at")
 
 
 async def test_concurrent_reviews_on_two_replicas_never_exceed_the_quota():
@@ -97,9 +102,9 @@ async def test_concurrent_reviews_on_two_replicas_never_exceed_the_quota():
         doors = [sidecar, two] * 100
         refusals = await asyncio.gather(*(refusal(door, using(f"p{i}", "one")) for i, door in enumerate(doors)))
         assert refusals.count("") == 37
-        assert len({words for words in refusals if words}) == 1
+        assert len({message for message in refusals if message}) == 1
         again = await asyncio.gather(*(refusal(door, using(f"p{i}", "one")) for i, door in enumerate(doors)))
-        assert [bool(words) for words in again] == [bool(words) for words in refusals]
+        assert [bool(message) for message in again] == [bool(message) for message in refusals]
 
 
 async def test_a_new_leader_counts_only_admitted_pods_that_were_stored():

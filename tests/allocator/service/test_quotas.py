@@ -12,9 +12,9 @@ from runtime.informers import allotment
 from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, quota_of, running, until
 
 
-async def reserve(sidecar, name, where="n0"):
+async def reserve(sidecar, name, node="n0"):
     _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
-    return await sidecar.plugin("reserve", {"token": answer["token"], "node": where})
+    return await sidecar.plugin("reserve", {"token": answer["token"], "node": node})
 
 
 def status_of_quota(sidecar):
@@ -54,14 +54,14 @@ async def test_a_raised_quota_requeues_refused_pods():
 
 async def test_concurrent_reservations_never_exceed_the_quota():
     names = [f"p{i}" for i in range(200)]
-    things = [thing for name in names for thing in (claim(name), pod(name, name))]
+    objects = [obj for name in names for obj in (claim(name), pod(name, name))]
     nodes = 50
-    cluster = loaded(*fleet(nodes, 4), quota_of(gpu__devices=37), *things)
+    cluster = loaded(*fleet(nodes, 4), quota_of(gpu__devices=37), *objects)
     async with running(cluster) as sidecar:
         placements = [sidecar.place(name, f"n{i % nodes}") for i, name in enumerate(names)]
-        done = await asyncio.gather(*placements)
-        assert sorted({status for status, _ in done}) == [200, 409]
-        assert sum(status == 200 for status, _ in done) == 37
+        placements_done = await asyncio.gather(*placements)
+        assert sorted({status for status, _ in placements_done}) == [200, 409]
+        assert sum(status == 200 for status, _ in placements_done) == 37
         assert len([name for name in names if await sidecar.held(name)]) == 37
 
 
@@ -85,14 +85,14 @@ async def test_quota_usage_is_reported_and_written_by_the_leader():
 
 async def test_an_unreadable_quota_is_logged_once_and_others_apply(caplog):
     broken = quota_of("broken", gpu__devices=[1])
-    odd = quota_of("odd", gpu=1, gpu__devices=1)
-    cluster = loaded(*fleet(1, 4), broken, odd, claim("a", 2), pod("p", "a"), node("n9"))
+    half_readable = quota_of("odd", gpu=1, gpu__devices=1)
+    cluster = loaded(*fleet(1, 4), broken, half_readable, claim("a", 2), pod("p", "a"), node("n9"))
     with caplog.at_level(logging.ERROR, "drawbridge.quarantine"):
         async with running(cluster) as sidecar:
             assert (await reserve(sidecar, "p"))[1]["exceeded"]["line"] == "default/odd: gpu/devices"
-            held = {what[2]: problem for what, problem in sidecar.bridge.knowledge.quarantine.objects.items()}
-            assert sorted(held) == ["broken", "odd"]
-            assert "these keys limit nothing: 'gpu'" in held["odd"]
+            quarantined = {key[2]: problem for key, problem in sidecar.bridge.knowledge.quarantine.objects.items()}
+            assert sorted(quarantined) == ["broken", "odd"]
+            assert "these keys limit nothing: 'gpu'" in quarantined["odd"]
     assert sorted(record.args[0].split("/")[-1] for record in caplog.records) == ["broken", "odd"]
 
 
@@ -121,13 +121,13 @@ async def test_the_allocator_waits_until_quotas_are_read():
     """Without quotas it would admit every pod."""
     cluster = Late()
     cluster.load([*fleet(1, 4), quota_of(gpu__devices=1)])
-    known = Knowledge(cluster, decides=True)
-    following = asyncio.create_task(known.run())
+    knowledge = Knowledge(cluster, decides=True)
+    following = asyncio.create_task(knowledge.run())
     try:
-        await until(lambda: known.what_is_unread().startswith("still reading devicequotas"))
+        await until(lambda: knowledge.what_is_unread().startswith("still reading devicequotas"))
         cluster.may = True
-        await until(lambda: not known.what_is_unread())
-        assert ("default", "team") in known.quotas.objects
+        await until(lambda: not knowledge.what_is_unread())
+        assert ("default", "team") in knowledge.quotas.objects
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)

@@ -106,13 +106,13 @@ async def test_pods_that_do_not_wait_for_devices_get_no_explanation():
 async def test_an_extended_resource_is_explained_by_its_future_claim():
     """A node whose device plugin serves the resource is listed separately. If this holds for all nodes, no reason is written."""
     recorder = Recorder()
-    served = sidecar.device_class("served", extendedResourceName="example.com/gpu")
-    asks = [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]
-    stock = full(sidecar.claim("one")).with_object(convert(served, DeviceClass))
+    class_ = sidecar.device_class("served", extendedResourceName="example.com/gpu")
+    containers = [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]
+    stock = full(sidecar.claim("one")).with_object(convert(class_, DeviceClass))
     plugin = convert(sidecar.node("n1", allocatable={"example.com/gpu": "1"}), Node)
-    recorder.explanations.see(None, typed_pod("p", containers=asks))
-    nowhere = stock.with_object(replace(plugin, metadata=replace(plugin.metadata, name="n0")))
-    assert await recorder.after(GRACE, nowhere) == []
+    recorder.explanations.see(None, typed_pod("p", containers=containers))
+    plugin_only = stock.with_object(replace(plugin, metadata=replace(plugin.metadata, name="n0")))
+    assert await recorder.after(GRACE, plugin_only) == []
     [(name, sentence)] = await recorder.after(CHECK_SECONDS, stock.with_object(plugin))
     assert (name, sentence.endswith("would fit once default/all ends")) == ("p", True)
     assert "1 node(s) had a device plugin for example.com/gpu, so no device is allocated for it" in sentence
@@ -127,9 +127,9 @@ async def test_an_unchanged_reason_is_repeated_before_its_event_expires():
     stock = full(sidecar.claim("one"))
     recorder.explanations.see(None, typed_pod("p", "one"))
     [first] = await recorder.after(GRACE, stock)
-    same = stock.with_object(stock.nodes["n0"])
-    assert await recorder.after(CHECK_SECONDS, same) == []
-    assert await recorder.after(REPEAT, same) == [first]
+    unchanged = stock.with_object(stock.nodes["n0"])
+    assert await recorder.after(CHECK_SECONDS, unchanged) == []
+    assert await recorder.after(REPEAT, unchanged) == [first]
     classless = stock.without("DeviceClass", "gpu")
     assert await recorder.after(CHECK_SECONDS / 2, classless) == [], "one pod is not looked at twice in so short a time"
     [(_, other)] = await recorder.after(CHECK_SECONDS, classless)
@@ -209,13 +209,13 @@ async def test_a_read_only_allocator_writes_only_one_event_per_pod():
     cluster = RecordingStore()
     cluster.load([*sidecar.fleet(1, 1), allocated("held", "runs"), sidecar.claim("one"), sidecar.pod("runs", "held", nodeName="n0"), sidecar.pod("p", "one")])  # fmt: skip
 
-    async def until_event(what):
+    async def until_event(words):
         """Wait until the only event contains these words."""
         async with asyncio.timeout(PATIENCE):
             while True:
                 events = (await cluster.list(EVENTS, "default")).items
                 assert [event.involved_object.name for event in events] in ([], ["p"])
-                if any(what in event.message for event in events):
+                if any(words in event.message for event in events):
                     return
                 await asyncio.sleep(0.005)
 
@@ -224,37 +224,37 @@ async def test_a_read_only_allocator_writes_only_one_event_per_pod():
         await cluster.delete(RESOURCE_CLAIMS, "one", "default")
         await until_event("waiting for claim one to be created")
         assert {kind for _, kind in cluster.written} == {"Event"}
-        shown = allocator.metrics.registry
+        registry = allocator.metrics.registry
         labels = {"namespace": "default", "pod": "runs", "claim": "held", "driver": sidecar.DRIVER, "pool": "n0", "device": "gpu-0", "share": "", "node": "n0", "uuid": ""}  # fmt: skip
-        assert shown.get_sample_value("drawbridge_pod_device", labels) == 1
-        assert shown.get_sample_value("drawbridge_waiting_pods") == 1
+        assert registry.get_sample_value("drawbridge_pod_device", labels) == 1
+        assert registry.get_sample_value("drawbridge_waiting_pods") == 1
 
 
 def test_whole_devices_are_counted_by_extended_resource_name():
     """A claim of the pod counts. A share, a claim of another class and a claim that the scheduler created do not."""
-    served = sidecar.device_class()
-    served["spec"]["extendedResourceName"] = "nvidia.com/gpu-x"
-    made = sidecar.claim("of-scheduler")
-    made["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
-    other = sidecar.device_class() | {"metadata": {"name": "other"}}
-    elsewhere = sidecar.claim("elsewhere")
-    elsewhere["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "other"
-    objects = [sidecar.claim("one"), sidecar.claim("two"), sidecar.claim("part"), made, elsewhere]
+    class_ = sidecar.device_class()
+    class_["spec"]["extendedResourceName"] = "nvidia.com/gpu-x"
+    scheduler_claim = sidecar.claim("of-scheduler")
+    scheduler_claim["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    other_class = sidecar.device_class() | {"metadata": {"name": "other"}}
+    other_claim = sidecar.claim("elsewhere")
+    other_claim["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "other"
+    objects = [sidecar.claim("one"), sidecar.claim("two"), sidecar.claim("part"), scheduler_claim, other_claim]
     for obj in objects:
         device = {"request": "r", "driver": sidecar.DRIVER, "pool": "n0", "device": "gpu-0"}
         share = {"shareID": "x", "consumedCapacity": {"memory": "1Gi"}} if obj["metadata"]["name"] == "part" else {}
         obj["status"] = {"allocation": {"devices": {"results": [device | share]}}, "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod-p"}]}  # fmt: skip
-    scene = reading_of([served, other, *objects, sidecar.pod("p", "one", "two", nodeName="n0")], Features())
-    [shown] = ResourceSeries(lambda: scene.stock, scene.pods.values).collect()
+    reading = reading_of([class_, other_class, *objects, sidecar.pod("p", "one", "two", nodeName="n0")], Features())
+    [family] = ResourceSeries(lambda: reading.stock, reading.pods.values).collect()
     labels = {"namespace": "default", "pod": "p", "node": "n0", "resource": "nvidia_com_gpu_x", "unit": "integer"}
-    assert [(sample.labels, sample.value) for sample in shown.samples] == [(labels, 2)]
+    assert [(sample.labels, sample.value) for sample in family.samples] == [(labels, 2)]
 
 
 def test_series_beyond_the_bound_are_left_out_and_counted(monkeypatch):
     monkeypatch.setattr("allocator.service.metrics.MAX_SERIES", 1)
     stock = stock_of(sidecar.claim("a"), sidecar.claim("b"))
-    for name, where in (("a", "n0"), ("b", "n1")):
-        stock = stock.with_object(granted(name, 1, stock, where, name))
+    for name, node_name in (("a", "n0"), ("b", "n1")):
+        stock = stock.with_object(granted(name, 1, stock, node_name, name))
     devices, _, left_out = pod_devices(lambda: stock, list).collect()
     assert len(devices.samples) == 1
     assert [sample.value for sample in left_out.samples] == [1]

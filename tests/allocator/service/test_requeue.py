@@ -19,8 +19,8 @@ def full():
 
 
 def is_called(sidecar, name):
-    known = sidecar.bridge.knowledge.stock.claims[f"default/{name}"]
-    return ANNOTATION in known.metadata.annotations
+    claim = sidecar.bridge.knowledge.stock.claims[f"default/{name}"]
+    return ANNOTATION in claim.metadata.annotations
 
 
 async def requeue_of(sidecar, **terms):
@@ -35,7 +35,7 @@ async def requeue_of(sidecar, **terms):
             if (count := total("drawbridge_claim_writes_total", {"what": "Requeue", "outcome": outcome}))
         }
 
-    made = ExtenderRequeue(
+    requeue = ExtenderRequeue(
         cluster=sidecar.cluster,
         knowledge=sidecar.bridge.knowledge,
         lead=sidecar.bridge.lead,
@@ -44,7 +44,7 @@ async def requeue_of(sidecar, **terms):
         metrics=metrics,
         **terms,
     )
-    return made, counted
+    return requeue, counted
 
 
 async def test_a_pod_refused_on_stale_data_is_requeued():
@@ -65,36 +65,38 @@ async def test_a_new_device_requeues_a_pod_of_a_stock_scheduler():
         assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == ["n0"]
 
 
-@pytest.mark.parametrize("what", ["nothing", "asked since", "requeued later", "has a node"])
-async def test_a_pod_that_retried_or_stopped_waiting_is_not_requeued(what):
-    async with running(loaded(*full())) as one:
-        found, counted = await requeue_of(one)
-        late = one.bridge.pods.find("pod-late")
+@pytest.mark.parametrize("change", ["nothing", "asked since", "requeued later", "has a node"])
+async def test_a_pod_that_retried_or_stopped_waiting_is_not_requeued(change):
+    async with running(loaded(*full())) as client:
+        requeue, counted = await requeue_of(client)
+        late = client.bridge.pods.find("pod-late")
         now = asyncio.get_running_loop().time()
-        one.bridge.pods.waiting.requeue([late])
-        match what:
+        client.bridge.pods.waiting.requeue([late])
+        match change:
             case "asked since":
-                await one.plugin("prefilter", {"pod": await one.pod("late")})
+                await client.plugin("prefilter", {"pod": await client.pod("late")})
             case "requeued later":
                 now -= 1.0
             case "has a node":
-                await one.cluster.bind("late", "default", "n0")
-                await until(lambda: not one.bridge.pods.waits("pod-late"))
-        await found._annotate_claim(now + 0.5)
-        assert counted() == ({"Written": 1} if what == "nothing" else {})
+                await client.cluster.bind("late", "default", "n0")
+                await until(lambda: not client.bridge.pods.waits("pod-late"))
+        await requeue._annotate_claim(now + 0.5)
+        assert counted() == ({"Written": 1} if change == "nothing" else {})
 
 
 async def test_pods_woken_together_are_requeued_with_one_write():
     more = [pod("other", "late"), pod("unknown", "none")]
-    async with running(loaded(*full(), *more)) as one:
-        found, counted = await requeue_of(one)
+    async with running(loaded(*full(), *more)) as client:
+        requeue, counted = await requeue_of(client)
         later = asyncio.get_running_loop().time() + 1.0
-        await found._annotate_claim(later)
+        await requeue._annotate_claim(later)
         assert counted() == {}
-        one.bridge.pods.waiting.requeue(one.bridge.pods.find(uid) for uid in ("pod-unknown", "pod-other", "pod-late"))
-        await found._annotate_claim(later)
+        client.bridge.pods.waiting.requeue(
+            client.bridge.pods.find(uid) for uid in ("pod-unknown", "pod-other", "pod-late")
+        )
+        await requeue._annotate_claim(later)
         assert counted() == {"Written": 1}
-        await until(lambda: is_called(one, "late"))
+        await until(lambda: is_called(client, "late"))
 
 
 async def test_a_refused_requeue_write_is_counted_and_retried():
@@ -117,9 +119,11 @@ async def test_a_refused_requeue_write_is_counted_and_retried():
 async def test_a_pod_is_requeued_after_a_moment_of_uncertain_lease(monkeypatch):
     async with running(loaded(*full())) as sidecar:
         requeue, counted = await requeue_of(sidecar, patience=0.0, backoff=Backoff(least=0.01))
-        sure = [False, False]
+        lease_checks = [False, False]
         may_write = sidecar.bridge.lead.may_write
-        monkeypatch.setattr(sidecar.bridge.lead, "may_write", lambda: sure.pop() if sure else may_write())
+        monkeypatch.setattr(
+            sidecar.bridge.lead, "may_write", lambda: lease_checks.pop() if lease_checks else may_write()
+        )
         run = asyncio.create_task(requeue.run())
         try:
             await asyncio.sleep(0)  # the requeue listens from now on

@@ -110,22 +110,22 @@ async def test_a_new_pod_with_the_victims_name_is_not_evicted():
 async def test_two_concurrent_calls_evict_one_pod():
     """A scheduler whose call timed out calls again while the API server is slow."""
     cluster = interrupted(*crowd("a", "b", want=1))
-    going, slowly = asyncio.Event(), asyncio.Event()
+    started, may_answer = asyncio.Event(), asyncio.Event()
 
     async def wait():
-        going.set()
-        await slowly.wait()
+        started.set()
+        await may_answer.wait()
 
     async with running(cluster) as sidecar:
         for name in "ab":
             await start(sidecar, name, "n0")
         cluster.before = {"a": wait, "b": wait}
         first = asyncio.create_task(postfilter(sidecar, "urgent", "n0"))
-        await asyncio.wait_for(going.wait(), PATIENCE)
+        await asyncio.wait_for(started.wait(), PATIENCE)
         second = asyncio.create_task(postfilter(sidecar, "urgent", "n0"))
         third = asyncio.create_task(sidecar.plugin("state"))
         await asyncio.wait_for(third, PATIENCE)
-        slowly.set()
+        may_answer.set()
         answers = [(await each)[1] for each in (first, second)]
         assert [(answer["nominatedNode"], len(answer["victims"])) for answer in answers] == [("n0", 1), ("n0", 0)]
         assert len(await existing(sidecar, "a", "b")) == 1
@@ -154,19 +154,19 @@ async def test_a_stale_disruption_budget_allows_no_second_eviction():
 
 async def test_no_pod_is_evicted_on_the_basis_of_stale_caches(monkeypatch):
     cluster = loaded(*crowd("a", want=1), budget(0))
-    async with running(cluster) as one:
-        await start(one, "a", "n0")
-        asking = await cluster.get(resources.PODS, "urgent", "default")
+    async with running(cluster) as client:
+        await start(client, "a", "n0")
+        preemptor = await cluster.get(resources.PODS, "urgent", "default")
         monkeypatch.setattr(evictions, "TRUSTED", 0.01)
-        await until(lambda: "poddisruptionbudgets" in one.bridge.knowledge.silent_for(0.01))
+        await until(lambda: "poddisruptionbudgets" in client.bridge.knowledge.silent_for(0.01))
         with pytest.raises(
             HttpError, match=r"no pod is evicted: there was no update about .*poddisruptionbudgets.* for 0 s"
         ):
-            await one.bridge.evictions.make_room([(asking, "n0")])
-        assert await exists(one, "a")
+            await client.bridge.evictions.make_room([(preemptor, "n0")])
+        assert await exists(client, "a")
         monkeypatch.undo()
-        await one.bridge.evictions.make_room([(asking, "n0")])
-        assert not await exists(one, "a")
+        await client.bridge.evictions.make_room([(preemptor, "n0")])
+        assert not await exists(client, "a")
 
 
 async def test_other_calls_are_answered_while_victims_are_chosen(monkeypatch):

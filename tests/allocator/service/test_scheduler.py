@@ -121,9 +121,9 @@ async def test_an_unreadable_allocation_affects_only_its_own_pod():
 
 
 async def test_pods_placed_in_one_round_do_not_share_cpu():
-    asks = {"container": {"resources": {"requests": {"cpu": "1"}}}}
+    fields = {"container": {"resources": {"requests": {"cpu": "1"}}}}
     cluster = Embedded.holding(
-        [node("mine", allocatable={"cpu": "1", "pods": "10"}), plain_pod("a", **asks), plain_pod("b", **asks)]
+        [node("mine", allocatable={"cpu": "1", "pods": "10"}), plain_pod("a", **fields), plain_pod("b", **fields)]
     )
 
     async def has_reason():
@@ -137,13 +137,13 @@ async def test_pods_placed_in_one_round_do_not_share_cpu():
 
 async def test_equal_pods_and_equal_nodes_share_one_allocator_search(monkeypatch):
     """A node is searched only if no equal node was searched; a refusal is explained once for each kind of node."""
-    asked, explained = [], set()
-    monkeypatch.setattr(all_nodes, "search_node", lambda *given: asked.append(1) or search_node(*given))
+    searches, explained = [], set()
+    monkeypatch.setattr(all_nodes, "search_node", lambda *args: searches.append(1) or search_node(*args))
     monkeypatch.setattr(all_nodes, "explain", lambda *given: explained.add(given[2]) or explain(*given))
     names = [f"p{number}" for number in range(8)]
     pods = [devices.pod(name, name) for name in names]
     cluster = devices.loaded(*devices.fleet(20, 2), *(devices.claim(name) for name in names), *pods)
-    too_much = [devices.claim("big", 3), devices.pod("big", "big")]
+    unplaceable = [devices.claim("big", 3), devices.pod("big", "big")]
 
     async def all_placed():
         return all([await placed(cluster, name) for name in names])
@@ -152,9 +152,9 @@ async def test_equal_pods_and_equal_nodes_share_one_allocator_search(monkeypatch
         return (await cluster.get(resources.PODS, "big", "default")).status.conditions
 
     await running(cluster, all_placed)
-    assert 0 < len(asked) < len(names)  # one node of each kind: full, with one free device, with two
+    assert 0 < len(searches) < len(names)  # one node of each kind: full, with one free device, with two
     assert explained == set()
-    cluster.load([*too_much])
+    cluster.load([*unplaceable])
     await running(cluster, conditions_of_big)
     [condition] = await conditions_of_big()
     assert condition.message.startswith("0 of 20 nodes can serve the claims: ")
@@ -162,12 +162,12 @@ async def test_equal_pods_and_equal_nodes_share_one_allocator_search(monkeypatch
 
 
 async def test_a_missing_claim_and_too_little_cpu_have_different_reasons():
-    missing = [{"name": "later", "resourceClaimName": "later"}]
+    missing_claim = [{"name": "later", "resourceClaimName": "later"}]
     large = {"container": {"resources": {"requests": {"cpu": "9"}}}}
     cluster = Embedded.holding(
         [
             node("mine", allocatable={"cpu": "1", "pods": "10"}),
-            plain_pod("a", resourceClaims=missing),
+            plain_pod("a", resourceClaims=missing_claim),
             plain_pod("b", **large),
         ]
     )

@@ -257,13 +257,17 @@ async def test_devices_freed_by_victims_are_kept_for_the_preemptor():
 
 async def test_kept_devices_are_not_allocated_through_another_node():
     """Both nodes reach both devices. An allocation of the first freed device through the other node would cause another eviction."""
-    whole = gpus("n0", 2)
-    whole["spec"] = {key: what for key, what in whole["spec"].items() if key != "nodeName"} | {"allNodes": True}
+    shared_slice = gpus("n0", 2)
+    shared_slice["spec"] = {key: value for key, value in shared_slice["spec"].items() if key != "nodeName"} | {
+        "allNodes": True
+    }
     pods = [pod(name, name, priority=1) for name in ("a", "b")]
-    for each in pods:
-        each["metadata"] |= {"finalizers": ["example.com/slow"]}
+    for pod_ in pods:
+        pod_["metadata"] |= {"finalizers": ["example.com/slow"]}
     claims = [*map(claim, ("a", "b")), claim("urgent", 2)]
-    cluster = loaded(device_class(), node("n0"), node("n1"), whole, *claims, *pods, important("urgent", "urgent"))
+    cluster = loaded(
+        device_class(), node("n0"), node("n1"), shared_slice, *claims, *pods, important("urgent", "urgent")
+    )
     async with starving_at_once(cluster) as sidecar:
         await start(sidecar, "a", "n0")
         await start(sidecar, "b", "n0")

@@ -72,10 +72,10 @@ def test_a_pod_is_woken_repeatedly_until_its_scheduler_asks(events, times, table
         assert woken_since(events, table, seq) == ()
 
 
-@pytest.mark.parametrize("what", ["note_attempt", "pop"])
-def test_a_retried_or_deleted_pod_is_not_woken_again(events, times, table, what):
+@pytest.mark.parametrize("method", ["note_attempt", "pop"])
+def test_a_retried_or_deleted_pod_is_not_woken_again(events, times, table, method):
     seq = events.seq
-    getattr(table, what)("pod-big")
+    getattr(table, method)("pod-big")
     times.now += CHECK_SECONDS
     assert woken_since(events, table, seq) == ()
 
@@ -135,16 +135,18 @@ async def test_a_pod_is_woken_when_its_missing_claim_is_created():
         assert sidecar.bridge.pods.waiting.pods_waiting_for(*WaitReason) == []
 
 
-@pytest.mark.parametrize("what", ["its claim is being made", "nothing makes its claim", "the claim has come unnoticed"])
-async def test_a_pod_without_a_pending_event_is_woken_periodically(monkeypatch, what):
+@pytest.mark.parametrize(
+    "situation", ["its claim is being made", "nothing makes its claim", "the claim has come unnoticed"]
+)
+async def test_a_pod_without_a_pending_event_is_woken_periodically(monkeypatch, situation):
     """A pod whose claim is being created is not woken, because the new claim wakes it."""
     async with running(loaded(SERVED, node("n0"), gpus("n0", 1), pod_by_name("p"), pod("q", "later"))) as sidecar:
         bridge = sidecar.bridge
         times = bridge.pods.waiting._clock = Times()
         monkeypatch.setattr(bridge.allocator, "_make_claim", lambda _: None)
-        monkeypatch.setattr(bridge.extended, "is_making", lambda _: what == "its claim is being made")
+        monkeypatch.setattr(bridge.extended, "is_making", lambda _: situation == "its claim is being made")
         assert [await verdict(sidecar, name) for name in "pq"] == ["waiting", "waiting"]
-        if what == "the claim has come unnoticed":
+        if situation == "the claim has come unnoticed":
             monkeypatch.setattr(bridge.pods, "objects_changed", lambda *_: None)
             await sidecar.cluster.create(resources.RESOURCE_CLAIMS.raw, claim("later", class_name="served"))
             await until(lambda: "default/later" in bridge.knowledge.stock.claims)
@@ -154,7 +156,7 @@ async def test_a_pod_without_a_pending_event_is_woken_periodically(monkeypatch, 
         times.now += CHECK_SECONDS
         bridge.tick()
         expected = {"its claim is being made": (), "nothing makes its claim": ("default/p",)}
-        assert bridge.requeue_events.since(seq).pods == expected.get(what, ("default/p", "default/q"))
+        assert bridge.requeue_events.since(seq).pods == expected.get(situation, ("default/p", "default/q"))
 
 
 @pytest.mark.parametrize("refused", ["full", "never"])

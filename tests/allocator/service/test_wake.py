@@ -77,10 +77,10 @@ async def test_new_devices_requeue_an_unservable_pod_but_heartbeats_do_not():
         assert answer["verdict"] == "never"
         before = sidecar.bridge.requeue_events.seq
         poll = asyncio.create_task(sidecar.plugin("wake", after=before))
-        beat = Merge({"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]}})  # fmt: skip
+        heartbeat = Merge({"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]}})  # fmt: skip
         stock = sidecar.bridge.knowledge.stock
-        beaten = await cluster.patch(resources.NODES, "n0", beat, subresource="status")
-        version = int(beaten.metadata.resource_version)
+        patched_node = await cluster.patch(resources.NODES, "n0", heartbeat, subresource="status")
+        version = int(patched_node.metadata.resource_version)
         [nodes] = [other for other in sidecar.bridge.knowledge._others if other.resource is resources.NODES]
         await until(lambda: int(nodes.version) >= version)
         assert sidecar.bridge.requeue_events.seq == before
@@ -93,9 +93,9 @@ async def test_new_devices_requeue_an_unservable_pod_but_heartbeats_do_not():
 async def test_a_missing_claim_or_class_requeues_pods_when_created():
     cluster = loaded(*fleet(), claim("there", class_name="late"), pod("p", "later"), pod("q", "there"))
     async with running(cluster, tick=3600.0) as sidecar:  # no tick wakes the pods
-        for name, what in (("p", claim("later")), ("q", device_class("late"))):
+        for name, missing_object in (("p", claim("later")), ("q", device_class("late"))):
             await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
             poll = asyncio.create_task(sidecar.plugin("wake", after=sidecar.bridge.requeue_events.seq))
-            kind = resources.RESOURCE_CLAIMS if what["kind"] == "ResourceClaim" else resources.DEVICE_CLASSES
-            await cluster.create(kind, what, "default" if kind.namespaced else None)
+            kind = resources.RESOURCE_CLAIMS if missing_object["kind"] == "ResourceClaim" else resources.DEVICE_CLASSES
+            await cluster.create(kind, missing_object, "default" if kind.namespaced else None)
             assert (await poll)[1]["pods"] == [f"default/{name}"]

@@ -78,11 +78,11 @@ CALLS = {
 async def test_no_request_body_blocks_the_loop(path):
     bodies = await asyncio.to_thread(written, CALLS[path])
     cluster = loaded(*fleet(10, 4), quota_of(gpu__devices=3), claim("a"))
-    async with running(cluster, answer=0.2, **QUOTA_LISTENER) as sidecar, aiohttp.ClientSession() as elsewhere:
-        session = elsewhere if path == "/quota" else sidecar._sessions[path.split("/")[1]]
-        at = sidecar.listening.quota if path == "/quota" else "drawbridge"
+    async with running(cluster, answer=0.2, **QUOTA_LISTENER) as sidecar, aiohttp.ClientSession() as other_session:
+        session = other_session if path == "/quota" else sidecar._sessions[path.split("/")[1]]
+        address = sidecar.listening.quota if path == "/quota" else "drawbridge"
         for body in bodies:
-            async with session.post(f"http://{at}{path}", data=BytesIO(body)) as answer:
+            async with session.post(f"http://{address}{path}", data=BytesIO(body)) as answer:
                 assert answer.status in (200, 400, 409, 413, 503), await answer.read()
         assert sidecar.bridge.lead.leads
 
@@ -90,9 +90,9 @@ async def test_no_request_body_blocks_the_loop(path):
 @LIMIT
 async def test_queries_over_a_large_fleet_do_not_block_the_loop():
     cluster = await asyncio.to_thread(lambda: loaded(*fleet(1, 1), *(node(f"m{i}") for i in range(3_000))))
-    async with running(cluster) as one:
+    async with running(cluster) as client:
         for path in ("claims", "drift", "server", "quota"):
-            assert (await one.ask(f"/api/v1/{path}"))[0] == 200
+            assert (await client.ask(f"/api/v1/{path}"))[0] == 200
 
 
 @LIMIT
@@ -103,9 +103,11 @@ async def test_no_pattern_of_a_stored_claim_blocks_the_loop(pattern):
 
 
 def with_selectors(name, texts):
-    made = claim(name)
-    made["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": text}} for text in texts]
-    return made
+    selecting = claim(name)
+    selecting["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [
+        {"cel": {"expression": text}} for text in texts
+    ]
+    return selecting
 
 
 async def others_are_answered_beside(patterns):
@@ -118,8 +120,8 @@ async def others_are_answered_beside(patterns):
 
 ONES = f"[{','.join('1' * 100)}]"
 DEAR = {
-    "evaluations": [f"{ONES}.all(x, {ONES}.all(y, x + y > {at - 100}))" for at in range(30)],
-    "patterns": [f"!device.driver.matches('{f'(a{{0,30}}){{0,30}}b{at}' * 10}')" for at in range(32)],
+    "evaluations": [f"{ONES}.all(x, {ONES}.all(y, x + y > {i - 100}))" for i in range(30)],
+    "patterns": [f"!device.driver.matches('{f'(a{{0,30}}){{0,30}}b{i}' * 10}')" for i in range(32)],
 }
 
 
@@ -133,13 +135,13 @@ async def test_other_pods_are_placed_during_an_expensive_question(selectors, mon
     monkeypatch.setattr(
         question_runner.QuestionRunner,
         "_compute",
-        lambda it, lane, question: (in_thread.append(question), compute(it, lane, question)),
+        lambda runner, lane, question: (in_thread.append(question), compute(runner, lane, question)),
     )
-    dear = [with_selectors(name, selectors) for name in ("dear", "same")]
+    expensive = [with_selectors(name, selectors) for name in ("dear", "same")]
     # The embedded API server runs on the same loop. Compile the expressions of the claims now, so that their creation takes no time.
-    assert await asyncio.to_thread(lambda: [errors(one, gates.ALL) for one in dear]) == [[], []]
+    assert await asyncio.to_thread(lambda: [errors(claim_, gates.ALL) for claim_ in expensive]) == [[], []]
     monkeypatch.setattr(regexes, "_PATTERNS", Cache(32 << 20))
-    cluster = loaded(*fleet(10, 4), *dear, claim("a"), *(pod(f"p-{name}", name) for name in ("dear", "same", "a")))
+    cluster = loaded(*fleet(10, 4), *expensive, claim("a"), *(pod(f"p-{name}", name) for name in ("dear", "same", "a")))
     async with running(cluster) as sidecar:
         asking = [asyncio.create_task(sidecar.place(f"p-{name}")) for name in ("dear", "same")]
         await until(lambda: in_thread)

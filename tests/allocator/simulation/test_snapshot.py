@@ -30,19 +30,19 @@ def requesting(name, amounts, **fields):
 def run(stock, *pods, claims=(), templates=(), strategy="first-fit"):
     snapshot = Snapshot(stock, pods, tuple(claims), tuple(templates))
 
-    def ask(now, node, some):
-        return choose_devices(now, node, some, strategy=strategy)
+    def ask(stock, node, claims):
+        return choose_devices(stock, node, claims, strategy=strategy)
 
-    def why(now, node, some, answer):
-        return allocate(now, node, some, reasons=True) if answer.verdict == "infeasible" else answer
+    def why(stock, node, claims, answer):
+        return allocate(stock, node, claims, reasons=True) if answer.verdict == "infeasible" else answer
 
     return simulate(snapshot, ask=ask, why=why)
 
 
 def places(simulated):
     return {
-        place.pod.removeprefix("default/"): (place.node, [d.split("/")[2] for d in place.devices])
-        for place in simulated.pods
+        outcome.pod.removeprefix("default/"): (outcome.node, [d.split("/")[2] for d in outcome.devices])
+        for outcome in simulated.pods
     }
 
 
@@ -113,18 +113,18 @@ def test_equal_waiting_pods_get_equal_reasons():
     """The last two pods have different claims, so their reasons name their own claims."""
     held = [taken("n1", "gpu-0"), taken("n1", "gpu-1")]
     stock = fleet({"n0": (gpu("gpu-0"),), "n1": (gpu("gpu-0"), gpu("gpu-1"))}, *held)
-    given = {"claims": held, "templates": [SINGLE, DOUBLE]}
-    together = run(stock, *WAITING, **given).pods
-    assert together == tuple(run(stock, pod, **given).pods[0] for pod in WAITING)
-    assert [place.node for place in together] == [None] * len(WAITING)
+    objects = {"claims": held, "templates": [SINGLE, DOUBLE]}
+    together = run(stock, *WAITING, **objects).pods
+    assert together == tuple(run(stock, pod, **objects).pods[0] for pod in WAITING)
+    assert [outcome.node for outcome in together] == [None] * len(WAITING)
     assert any("default/z-single" in f"{reason.text} {reason.examples}" for reason in together[3].reasons)
 
 
 def test_a_refusal_is_explained_once_until_its_node_changes():
-    looked = []
+    explained = []
 
     def why(now, node, some, answer):
-        looked.append(node)
+        explained.append(node)
         return allocate(now, node, some, reasons=True)
 
     waiting = (
@@ -134,8 +134,8 @@ def test_a_refusal_is_explained_once_until_its_node_changes():
     )
     snapshot = Snapshot(ONE, waiting, templates=(SINGLE, DOUBLE))
     simulated = simulate(snapshot, ask=choose_devices, why=why)
-    assert [place.node for place in simulated.pods] == [None, None, "n0", None]
-    assert looked == ["n0", "n0"], "before the small one had its device, and after"
+    assert [outcome.node for outcome in simulated.pods] == [None, None, "n0", None]
+    assert explained == ["n0", "n0"], "before the small one had its device, and after"
     assert [reason.stage for reason in simulated.pods[3].reasons] != [
         reason.stage for reason in simulated.pods[0].reasons
     ]
@@ -168,15 +168,15 @@ def test_an_allocated_claim_keeps_its_pod_on_its_node():
 
 
 @pytest.mark.parametrize(
-    ("missing", "summary"),
+    ("waiting_pod", "summary"),
     [
         (pending_pod("a", "none"), "ResourceClaim default/none does not exist"),
         (pending_pod("a", templates=["none"]), "ResourceClaimTemplate default/none does not exist"),
     ],
 )
-def test_a_pod_waits_for_a_missing_claim_or_template(missing, summary):
-    (place,) = run(TWO, missing).pods
-    assert (place.node, place.summary) == (None, summary)
+def test_a_pod_waits_for_a_missing_claim_or_template(waiting_pod, summary):
+    (outcome,) = run(TWO, waiting_pod).pods
+    assert (outcome.node, outcome.summary) == (None, summary)
 
 
 def test_a_strategy_chooses_the_node():
@@ -206,12 +206,16 @@ def test_a_pod_with_an_extended_claim_has_its_devices():
     ]
     on_n1 = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
     status = {"allocation": {"devices": {"results": results}, "nodeSelector": on_n1}}
-    made = convert({"metadata": {"name": "made", "namespace": "default", "uid": "m"}, "status": status}, ResourceClaim)
-    stock = TWO.with_object(convert({"metadata": {"name": "whole"}, "spec": spec}, DeviceClass)).with_object(made)
-    waits = requesting("a", {"example.com/gpu": "2"})
-    named = replace(waits, status=replace(waits.status, extended_resource_claim_status=PodExtendedResourceClaimStatus(resource_claim_name="made")))  # fmt: skip
-    assert places(run(stock, waits, claims=[made]))["a"][0] is None
-    assert places(run(stock, named, claims=[made]))["a"][0] == "n1"
+    extended_claim = convert(
+        {"metadata": {"name": "made", "namespace": "default", "uid": "m"}, "status": status}, ResourceClaim
+    )
+    stock = TWO.with_object(convert({"metadata": {"name": "whole"}, "spec": spec}, DeviceClass)).with_object(
+        extended_claim
+    )
+    waiting_pod = requesting("a", {"example.com/gpu": "2"})
+    with_status = replace(waiting_pod, status=replace(waiting_pod.status, extended_resource_claim_status=PodExtendedResourceClaimStatus(resource_claim_name="made")))  # fmt: skip
+    assert places(run(stock, waiting_pod, claims=[extended_claim]))["a"][0] is None
+    assert places(run(stock, with_status, claims=[extended_claim]))["a"][0] == "n1"
 
 
 # ---- conditions other than devices
@@ -225,7 +229,7 @@ FULL = {"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "2"}}}
 
 
 @pytest.mark.parametrize(
-    ("pod", "here", "refusal"),
+    ("pod", "node_", "refusal"),
     [
         (pending_pod("a"), zoned_node(), ""),
         (pending_pod("a"), zoned_node(unschedulable=True), "node(s) were unschedulable"),
@@ -241,8 +245,8 @@ FULL = {"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "2"}}}
             (requesting("a", {"cpu": "5"}), zoned_node(), ""),
     ],
 )  # fmt: skip
-def test_a_node_accepts_a_pod_or_gives_the_reason(pod, here, refusal):
-    assert podfit.refusal(pod, here, {}) == refusal
+def test_a_node_accepts_a_pod_or_gives_the_reason(pod, node_, refusal):
+    assert podfit.refusal(pod, node_, {}) == refusal
 
 
 def test_required_node_affinity_counts():
@@ -287,23 +291,25 @@ def identified(pod):
     return replace(pod, metadata=replace(pod.metadata, uid=f"uid-{pod.metadata.name}"))
 
 
-def crowded(*priorities, **wanted):
+def crowded(*priorities, **fields):
     """Simulate a new pod on two nodes of two GPUs, where pods of these priorities hold one GPU each."""
     places = [("n0", "gpu-0"), ("n0", "gpu-1"), ("n1", "gpu-0"), ("n1", "gpu-1")][: len(priorities)]
     names = [f"p{i}" for i in range(len(priorities))]
-    claims = [held_by(name, *place) for name, place in zip(names, places, strict=True)]
+    claims = [held_by(name, *held_device) for name, held_device in zip(names, places, strict=True)]
     runners = [
         identified(
-            pending_pod(name, f"c-{name}", nodeName=place[0], priority=priority, phase="Running", **asking_for("1"))
+            pending_pod(
+                name, f"c-{name}", nodeName=held_device[0], priority=priority, phase="Running", **asking_for("1")
+            )
         )
-        for name, place, priority in zip(names, places, priorities, strict=True)
+        for name, held_device, priority in zip(names, places, priorities, strict=True)
     ]
     stock = fleet({node: [gpu("gpu-0"), gpu("gpu-1")] for node in ("n0", "n1")}, *claims)
-    for name, here in stock.nodes.items():
-        roomy = replace(here, status=replace(here.status, allocatable={"cpu": Quantity.parse("2")}))
+    for name, node_ in stock.nodes.items():
+        roomy = replace(node_, status=replace(node_.status, allocatable={"cpu": Quantity.parse("2")}))
         stock = stock.with_object(roomy)
         assert stock.nodes[name] is roomy
-    return run(stock, *runners, pending_pod("urgent", **wanted), claims=claims, templates=[SINGLE, DOUBLE]).pods[0]
+    return run(stock, *runners, pending_pod("urgent", **fields), claims=claims, templates=[SINGLE, DOUBLE]).pods[0]
 
 
 def asking_for(cpu):
@@ -311,9 +317,9 @@ def asking_for(cpu):
 
 
 def test_an_unplaced_pod_names_its_victims():
-    place = crowded(5, 5, 3, 9, priority=10, templates=["single"])
-    assert (place.node, place.victims) == (None, ("default/p2",))
-    assert place.summary.endswith("would fit on n1 if lower-priority default/p2 were evicted")
+    outcome = crowded(5, 5, 3, 9, priority=10, templates=["single"])
+    assert (outcome.node, outcome.victims) == (None, ("default/p2",))
+    assert outcome.summary.endswith("would fit on n1 if lower-priority default/p2 were evicted")
     assert crowded(5, 5, 3, 9, priority=10, templates=["double"]).victims == ("default/p0", "default/p1")
 
 
@@ -336,7 +342,9 @@ def test_a_quota_counts_allocations_of_the_same_simulation():
     wanted = [claim("a", exactly("gpu", count=2)), claim("b", exactly("gpu", count=2)), claim("c", exactly("gpu"))]
     pods = [pending_pod(f"p-{wanted_claim.metadata.name}", wanted_claim.metadata.name) for wanted_claim in wanted]
     snapshot = Snapshot(stock, tuple(pods), tuple(wanted), quotas=(convert(hard, DeviceQuota),))
-    simulated = simulate(snapshot, ask=lambda now, node, some: choose_devices(now, node, some, strategy="first-fit"))
+    simulated = simulate(
+        snapshot, ask=lambda stock_, node, claims: choose_devices(stock_, node, claims, strategy="first-fit")
+    )
     assert [pod.node for pod in simulated.pods] == ["n0", None, "n0"]
     held = simulated.pods[1]
     assert held.exceeded_quota == {
@@ -360,5 +368,7 @@ def test_victims_of_the_namespace_make_room_in_its_quota():
     pods = (pending_pod("low", "low", nodeName="n0", phase="Running"), pending_pod("urgent", "want", priority=5))
     claims = (low, claim("want", exactly("gpu")))
     snapshot = Snapshot(stock.with_object(low), pods, claims, quotas=(convert(hard, DeviceQuota),))
-    [place] = simulate(snapshot, ask=lambda now, node, some: choose_devices(now, node, some, strategy="first-fit")).pods
-    assert (place.node, place.victims, place.exceeded_quota["remaining"]) == (None, ("default/low",), "0")
+    [outcome] = simulate(
+        snapshot, ask=lambda stock_, node, claims_: choose_devices(stock_, node, claims_, strategy="first-fit")
+    ).pods
+    assert (outcome.node, outcome.victims, outcome.exceeded_quota["remaining"]) == (None, ("default/low",), "0")

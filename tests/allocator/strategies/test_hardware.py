@@ -27,9 +27,9 @@ def part(name, slots, counter_set="gpu-0", **more):
 
 def pool(*devices, sets=()):
     def page(name, **spec):
-        where = ResourcePool(name="p", generation=1, resource_slice_count=2 if sets else 1)
+        pool_ = ResourcePool(name="p", generation=1, resource_slice_count=2 if sets else 1)
         return ResourceSlice(
-            metadata=ObjectMeta(name=name), spec=ResourceSliceSpec(driver="d", pool=where, node_name="n", **spec)
+            metadata=ObjectMeta(name=name), spec=ResourceSliceSpec(driver="d", pool=pool_, node_name="n", **spec)
         )
 
     slices = [page("devices", devices=devices)] + ([page("sets", shared_counters=sets)] if sets else [])

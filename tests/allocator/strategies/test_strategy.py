@@ -20,12 +20,12 @@ from tests.objects import exactly
 
 def disagreements(family, seeds, enough):
     """Compare every strategy with first-fit until enough questions were served; return the violations."""
-    served, wrong = 0, []
+    served_questions, found_violations = 0, []
     for seed in seeds:
         case = case_of(family, seed)
         stock, claims = stock_of(case), [convert(claim, ResourceClaim) for claim in case["claims"]]
         first = choose_devices(stock, "n0", claims).answer
-        served += first.feasible
+        served_questions += first.feasible
         for strategy in STRATEGIES if first.feasible else ("topology",):
             other = choose_devices(stock, "n0", claims, strategy=strategy)
             differences = []
@@ -39,11 +39,11 @@ def disagreements(family, seeds, enough):
                 differences += violations(stock, "n0", claims, other.answer)
                 if list(map(alternatives, other.answer.allocations)) != list(map(alternatives, first.allocations)):
                     differences.append("other alternatives")
-            wrong += [f"{family} {seed} {strategy}: {difference}" for difference in differences]
-        if served == enough:
+            found_violations += [f"{family} {seed} {strategy}: {difference}" for difference in differences]
+        if served_questions == enough:
             break
-    assert served, "no question could be served, so nothing was compared"
-    return wrong
+    assert served_questions, "no question could be served, so nothing was compared"
+    return found_violations
 
 
 def alternatives(granted):
@@ -182,12 +182,12 @@ def test_a_strategy_takes_the_alternative_that_first_fit_takes():
 def shown(stock, node, looks_at):
     """Return everything that a view shows of a node; objects that cannot be compared are replaced by their fields."""
     view = NodeView(stock, stock.pools(node), StrategyCache(), looks_at)
-    found = {}
+    shown_values = {}
     for name in dir(view):
         if not name.startswith("_"):
             with suppress(LookupError):
-                found[name] = getattr(view, name)
-    values = {name: value for name, value in found.items() if not callable(value)}
+                shown_values[name] = getattr(view, name)
+    values = {name: value for name, value in shown_values.items() if not callable(value)}
     ids = list(view.homes)
     values |= {name: [getattr(view, name)(id_) for id_ in ids] for name in ("free", "lost_value")}
     return {name: repr(value) for name, value in values.items()}
@@ -262,10 +262,10 @@ def test_a_strategy_stops_when_its_steps_are_spent():
 
 def test_chosen_devices_are_load_for_the_next_claim():
     stock = fleet({"n0": (shared("gpu-0", "80Gi"), shared("gpu-1", "80Gi"))})
-    got = []
+    chosen_devices = []
     for i in range(4):
         wanted = claim(f"c{i}", exactly("gpu", memory="40Gi"))
         chosen = ask(stock, wanted, strategy="LowLoadFirst")
-        got += devices(chosen)
+        chosen_devices += devices(chosen)
         stock = stock.with_object(allocated(wanted, chosen.answer))
-    assert got == ["gpu-0", "gpu-1", "gpu-0", "gpu-1"]
+    assert chosen_devices == ["gpu-0", "gpu-1", "gpu-0", "gpu-1"]
