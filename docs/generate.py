@@ -28,10 +28,10 @@ COMPARED = {
     "allocate": "allocations",
     "cel": "CEL selectors",
     "extended": "pods served by extended resource name",
-    "filter": "nodes that a pod can run on",
+    "filter": "lists of nodes that a pod can run on",
     "prune": "custom objects",
     "quantity": "quantities",
-    "validate": "objects validated",
+    "validate": "validated objects",
     "yaml": "YAML documents",
 }
 # A row of the tables in docs/limits.md: the limited quantity, the limit, and the constant of the code.
@@ -96,7 +96,7 @@ def readme() -> str:
     counts = Counter[str]()
     for name in RECORDED:
         counts[name.partition("-")[0]] += len(read(name))
-    counts_text = ", ".join(f"{COMPARED[name]} {count:,}" for name, count in counts.items())
+    counts_text = ", ".join(f"{count:,} {COMPARED[name]}" for name, count in counts.items())
     sentence = f"`make test` compares {counts.total():,} answers with those of Kubernetes' own Go code: {counts_text}."
     return lay_out(
         replace_between((ROOT / "README.md").read_text(encoding="utf-8"), "<!-- proof -->", "<!-- end -->", sentence)

@@ -86,7 +86,7 @@ def report(overview: Overview, *, whole: bool) -> Report:
         formats.table(formats.by_object(overview.obstacles), title="In the way"),
         Rows(("Key", "Nodes", "Devices", *used), plugins, "Devices of device plugins"),
         Rows(("Driver", "Nodes", "Devices"), drivers, "Devices of drivers"),
-        Rows(("Key", "Nodes", "with", "Names"), sides, "Node by node"),
+        Rows(("Key", "Nodes", "with", "Names"), sides, "Nodes of each key"),
     ]
     grouped = [
         (name, list(group)) for name, group in groupby(overview.workloads, key=lambda workload: workload.namespace)
