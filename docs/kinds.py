@@ -23,7 +23,7 @@ def item_list() -> str:
     values = ", ".join(f"{', '.join(kinds)} ({group})" for (group, _), kinds in by_group(RENDERED).items())
     return "\n".join(
         [
-            f"- **Rewritten**, from the release on whose CustomResourceDefinition keeps claims: {', '.join(rewritten)}.",
+            f"- **Rewritten**, if the release is recent enough for its CustomResourceDefinition to have fields for claims: {', '.join(rewritten)}.",
             f"- **Left to the webhook**: other known kinds of {', '.join(dict.fromkeys(left))}.",
             f"- **Values for charts and similar**, whose keys are reported but not checked: {values}.",
         ]

@@ -45,11 +45,11 @@ class Metrics(MetricsPort):
             "drawbridge_outlook_seconds", "Time to check all nodes for a pod.", buckets=BUCKETS
         )
         self.binds = self.counter(
-            "drawbridge_extender_binds", "Bindings requested by stock schedulers, by outcome.", ("outcome",)
+            "drawbridge_extender_binds", "Bindings that schedulers requested through the extender, by outcome.", ("outcome",)
         )
         self.preemptions = self.counter(
             "drawbridge_preemptions",
-            "Preemptions for pods that need only devices to fit a node, by outcome.",
+            "Preemptions for pods that would fit a node if devices were free, by outcome.",
             ("outcome",),
         )
         self.evictions = self.counter("drawbridge_evictions", "Preemption victims, by outcome.", ("outcome",))
@@ -106,7 +106,7 @@ class Metrics(MetricsPort):
         )
         self.gauge(
             "drawbridge_orphaned_reservations",
-            "Reservations of deleted pods, and allocations that no pod needs, found by both of the last two sweeps.",
+            "Reservations of deleted pods, and allocations that no pod needs, which both of the last two periodic checks found.",
             lambda: len(drift().left_behind),
         )
 

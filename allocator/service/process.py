@@ -297,7 +297,7 @@ class Service:
         self.metrics.checks["rights"] = ledger.commits.missing_rights
         self.metrics.checks["watch"] = lambda: ledger.unseen() if lead.leads else ""
         self.metrics.notes["lease"] = lambda: "" if lead.leads else "another replica leads"
-        gauge("drawbridge_allocator_leader", "1 on the replica that decides.", lambda: lead.leads)
+        gauge("drawbridge_allocator_leader", "1 on the leader, 0 on the other replicas.", lambda: lead.leads)
         gauge(
             "drawbridge_allocator_quarantined_objects",
             "Stored objects that could not be read and are set aside until they change.",

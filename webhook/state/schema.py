@@ -73,7 +73,7 @@ class BridgeSettings(_Declared, frozen=True, kw_only=True):
     scheduler_name: str
     # Drivers whose devices the bridge manages.
     drivers: tuple[str, ...] = ()
-    # Whether a DeviceTaintRule keeps other schedulers from these devices. The claims of the bridge's pods tolerate its taint.
+    # Whether a DeviceTaintRule keeps other schedulers from these devices. The claims of the bridge's pods tolerate the taint.
     fence: bool = False
     # How to place pods if neither the pod nor its Namespace has a strategy.
     placement: Placing = Placing()
@@ -254,8 +254,8 @@ class File(_Declared, frozen=True, kw_only=True):
     # The scheduler of fully translated pods whose manifest names the scheduler of the system that used the keys;
     # `""` keeps the manifest's scheduler.
     target_scheduler: str = "default-scheduler"
-    # Key that several systems use: its meaning, which is `whole`, `shared`, `mig:<profile>` or a dialect; `leave` does not
-    # translate it.
+    # Key that several systems use: its meaning, which is `whole`, `shared`, `mig:<profile>` or the name of a dialect (the
+    # keys of one system). With `leave`, the key is not translated.
     meanings: dict[str, str] = {}
     # Target (a kind of device): its DeviceClass, if the class does not have the vendor's name.
     classes: dict[str, str] = {}
@@ -277,9 +277,10 @@ class File(_Declared, frozen=True, kw_only=True):
     disabled: tuple[str, ...] = ()
     # Dialects of your own, as tables in the form that `drawbridge dialects -o yaml` prints (docs/keys.md#keys-of-your-own).
     dialects: tuple[Dialect, ...] = ()
-    # Pairs of keys of a container whose devices must share an attribute (docs/keys.md#keys-of-your-own).
+    # Pairs of keys: if a container has both keys, their devices must share an attribute
+    # (docs/keys.md#keys-of-your-own).
     joint: tuple[Joint, ...] = ()
-    # Key that a ResourceQuota limits: the new key by which a ResourceQuota counts the claims for it. Without a new key,
+    # Key that a ResourceQuota limits: the new key by which a ResourceQuota counts the claims that replace it. Without a new key,
     # the webhook does not translate a limited key. The new key is `CLASS.deviceclass.resource.k8s.io/devices`,
     # `requests.deviceclass.resource.kubernetes.io/CLASS`, `requests.NAME` of a class's `extendedResourceName`, or
     # `count/resourceclaims.resource.k8s.io`. Pods get a warning if no ResourceQuota of their namespace limits the new key,
@@ -287,7 +288,7 @@ class File(_Declared, frozen=True, kw_only=True):
     quotas: dict[str, str] = {}
     # Scheduler: the features of claims that it supports, for example for a version of Volcano that allocates claims.
     schedulers: dict[str, Scheduler] = {}
-    # The scheduler that calls drawbridge's allocator, if it is installed (docs/bridge.md#placement).
+    # The bridge, if it is installed: drawbridge's allocator and the scheduler that calls it (docs/bridge.md#placement).
     bridge: BridgeSettings | None = None
     # The version and feature gates of the API server, if it does not report them (docs/versions.md).
     kubernetes: KubernetesSettings = KubernetesSettings()

@@ -34,7 +34,7 @@ DIALECT = Dialect(
             Role.CORES,
             unit=Unit.COUNT,
             outcome=Outcome.APPROXIMATED,
-            because=f"the driver allocates whole devices only: an administrator can declare how many cores one has, as in `amazon: {{coresPerDevice: 2}}` ({CONFIGURATION_PAGE})",
+            because=f"the driver allocates whole devices only: an administrator can declare how many cores a device has, as in `amazon: {{coresPerDevice: 2}}` ({CONFIGURATION_PAGE})",
         ),
         left(
             "k8s.amazonaws.com/vgpu",

@@ -31,7 +31,7 @@ DIALECT = Dialect(
     keys=(
         row(
             "amd.com/gpu",
-            "GPUs, or partitions: whole GPUs if declared, or if most nodes publish whole GPUs",
+            "GPUs or partitions; counts as whole GPUs if `meanings` says so, or if most nodes publish whole GPUs",
             Role.COUNT,
             common=True,
         ),

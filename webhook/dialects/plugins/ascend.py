@@ -104,11 +104,11 @@ DIALECT = Dialect(
             unit=Unit.MIB,
             most=MAX_MIB - 1,
             outcome=Outcome.APPROXIMATED,
-            because="the template's AI cores become a percentage of the card's time; the amount is not rounded with hami-core or -core",
+            because="the template's AI cores become a percentage of the card's time; the amount is not rounded if the mode is hami-core, or beside the key that ends in -core",
         ),
         row(
             "huawei.com/Ascend<model>-core",
-            "compute of each card in percent (hami-core); more than 100 counts as 100; without it, no compute is reserved",
+            "compute of each card in percent (hami-core); more than 100 counts as 100; without the key, no compute is reserved",
             Role.CORES,
         ),
         left(
@@ -118,7 +118,7 @@ DIALECT = Dialect(
         ),
         row(
             "huawei.com/vnpu-mode",
-            "with hami-core, parts are limits instead of templates, as in the target driver",
+            "with hami-core, HAMi enforces amounts as limits and does not round them to templates, as the driver of the claim does",
             Role.MODE,
             Position.ANNOTATION,
             because="with any other mode the container stays as it is",

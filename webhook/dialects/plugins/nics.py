@@ -51,7 +51,7 @@ DIALECT = Dialect(
     keys=(
         row(
             "rdma/<pool>",
-            "every RDMA device of a pool, shared, whatever the number (shared RDMA plugin)",
+            "all RDMA devices of a pool, shared with other pods; the number has no effect (shared RDMA plugin)",
             Role.RDMA,
             outcome=Outcome.APPROXIMATED,
             target="nic",

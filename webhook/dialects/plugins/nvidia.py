@@ -36,7 +36,7 @@ DIALECT = Dialect(
     keys=(
         row(
             "nvidia.com/gpu",
-            "GPUs, replicas or MIG devices: whole GPUs if declared, or if most nodes publish whole GPUs",
+            "GPUs, replicas or MIG devices; counts as whole GPUs if `meanings` says so, or if most nodes publish whole GPUs",
             Role.COUNT,
             common=True,
         ),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dra.finding import Finding
     from webhook.dialects.vocabulary import Amount, DialectRequest, Hint
 
-_PACKING = "a claim cannot express it; if the bridge places the pod, it uses its nearest strategy"
+_PACKING = "a claim cannot express it; if the bridge places the pod, the bridge uses its most similar strategy"
 _KINDS = ["vgpu", "amd", "cambricon-mlu", "dcu", "enflame-gcu", "xpu", "metax-gpu", "metax-sgpu", "mthreads-vgpu"]
 
 DIALECT = Dialect(
@@ -49,7 +49,7 @@ DIALECT = Dialect(
     keys=(
         row(
             "nvidia.com/gpu",
-            "distinct physical GPUs for this container; 1 if only the keys below are given",
+            "distinct physical GPUs for this container; 1 if the container has only the keys below",
             Role.COUNT,
             common=True,
         ),
@@ -59,18 +59,18 @@ DIALECT = Dialect(
             Role.MEMORY,
             unit=Unit.MIB,
             most=2**31 - 1,
-            because="refused where HAMi would silently drop the GPU (`3Gi` is not a plain number of MiB)",
+            because="an amount that is not a plain number of MiB, such as `3Gi`, is refused, because HAMi would silently drop the GPU",
         ),
         row(
             "nvidia.com/gpumem-percentage",
-            "memory of each GPU in percent, rounded down to MiB; a gpumem above 0 wins; 0 means the whole memory",
+            "memory of each GPU in percent, rounded down to MiB; a gpumem above 0 takes precedence; 0 means the whole memory",
             Role.MEMORY_PERCENT,
             most=100,
             because="computed from the sizes of the GPUs in the fleet, or from the declared `models`",
         ),
         row(
             "nvidia.com/gpucores",
-            "compute of each GPU in percent; 100 is exclusive; more than 100 counts as 100; without it, no compute is reserved",
+            "compute of each GPU in percent; 100 is exclusive; more than 100 counts as 100; without the key, no compute is reserved",
             Role.CORES,
         ),
         row(
@@ -110,7 +110,7 @@ DIALECT = Dialect(
             "how the GPU is divided: hami-core, mig or mps",
             Role.MODE,
             Position.ANNOTATION,
-            because="the driver divides GPUs as hami-core does; mig alone requests the smallest published profile with enough memory; mps alone is not translated",
+            because="the driver divides GPUs as hami-core does; mig as the only mode requests the smallest published profile with enough memory; mps as the only mode is not translated",
         ),
         dropped("hami.io/node-scheduler-policy", "binpack or spread over nodes", _PACKING),
         row(
@@ -178,8 +178,8 @@ class HamiOptions(FactorOptions, frozen=True, kw_only=True):
 
     # GPUs of a container that states no number.
     default_gpu_num: int = msgspec.field(name="defaultGPUNum", default=1)
-    default_memory: int = 0  # MiB; 0 is the whole memory.
-    default_cores: int = 0  # Percent of a GPU's compute.
+    default_memory: int = 0  # MiB for a container that states no memory; 0 is the whole memory.
+    default_cores: int = 0  # Percent of a GPU's compute for a container that states none.
 
     def mistakes(self) -> Iterable[Finding]:
         yield from super().mistakes()

@@ -44,7 +44,7 @@ DIALECT = Dialect(
     keys=(
         row(
             "volcano.sh/vgpu-number",
-            "distinct physical GPUs for this container; 1 if only memory is given",
+            "distinct physical GPUs for this container; 1 if the container has only a memory key",
             Role.COUNT,
         ),
         row(
@@ -63,7 +63,7 @@ DIALECT = Dialect(
         ),
         row(
             "volcano.sh/vgpu-cores",
-            "compute of each GPU in percent; without it, no compute is reserved",
+            "compute of each GPU in percent; without the key, no compute is reserved",
             Role.CORES,
             most=100,
         ),
@@ -78,7 +78,7 @@ DIALECT = Dialect(
         row("volcano.sh/vgpu-nouse-gpuuuid", "none of these GPUs", Role.NOT_UUIDS, Position.ANNOTATION),
         row(
             "nvidia.com/use-gputype",
-            "the product name contains one of these, which are not trimmed; nouse-gputype then has no effect",
+            "the product name contains one of these (spaces count); with this key, nouse-gputype has no effect",
             Role.MODELS,
             Position.ANNOTATION,
             common=True,
@@ -122,7 +122,7 @@ DIALECT = Dialect(
 class VolcanoOptions(FactorOptions, frozen=True, kw_only=True):
     """How Volcano's vGPU is set up."""
 
-    # Whether the plugin's ConfigMap names the percentage key; without that, Volcano does not read it.
+    # Whether the plugin's ConfigMap names the percentage key; if not, Volcano does not read the key.
     percentage: bool = True
 
 

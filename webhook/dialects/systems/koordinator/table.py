@@ -19,7 +19,7 @@ _AMOUNTS = (
         Role.MEMORY_PERCENT,
         because="computed from the sizes of the GPUs in the fleet, or from the declared `models`",
     ),
-    row("koordinator.sh/gpu.shared", "how many GPUs the sums are spread over", Role.SHARES),
+    row("koordinator.sh/gpu.shared", "the number of GPUs over which the pod's compute and memory are spread", Role.SHARES),
     row(
         "koordinator.sh/rdma",
         "RDMA network devices; 100 is one",
@@ -86,7 +86,7 @@ _WISHES = (
         Role.JOINT,
         ANNOTATION,
         outcome=APPROXIMATED,
-        because="pairs are stricter than Koordinator's comparison of sets; without a scope, only the bridge places the devices near each other",
+        because="each pair gets one PCIe root, while Koordinator compares the sets of roots, which is less strict; without a scope, only the bridge places the devices near each other",
     ),
     row(
         "scheduling.koordinator.sh/device-allocate-hint",
@@ -94,7 +94,7 @@ _WISHES = (
         Role.HINT,
         ANNOTATION,
         outcome=APPROXIMATED,
-        because="ApplyForAll fails if a matching device is in use; label selectors need `koordinator.deviceLabels`, otherwise the pod stays as it is; scopes PCIe and NUMANode apply to several whole GPUs",
+        because="a claim for ApplyForAll gets no device while a matching device is in use; label selectors need `koordinator.deviceLabels`, otherwise the pod stays as it is; scopes PCIe and NUMANode apply to several whole GPUs",
     ),
     row(
         "scheduling.koordinator.sh/gpu-partition-spec",
@@ -102,7 +102,7 @@ _WISHES = (
         Role.PARTITION,
         ANNOTATION,
         outcome=APPROXIMATED,
-        because="the pod stays as it is unless the driver publishes partitions; it also stays with ringBusBandwidth",
+        because="the pod stays as it is unless the driver publishes partitions; it also stays if the annotation has ringBusBandwidth",
     ),
     row(
         "scheduling.koordinator.sh/numa-topology-spec",
@@ -125,7 +125,7 @@ _WISHES = (
         "koordinator.sh/gpu-isolation-provider",
         "HAMi-core: shares are enforced",
         place=LABEL,
-        because="the target enforces shares",
+        because="the driver of the claim enforces shares, too",
     ),
 )
 
