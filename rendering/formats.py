@@ -271,10 +271,10 @@ _ABOUT: Final = (
     "`drawbridge explain CODE` prints the remedy, and so does each command that reports the finding.",
     "A code never changes its meaning.",
     "`drawbridge check` reports the codes D and R.",
-    "Among these, an error is an object that the API server of the newest supported Kubernetes (D) or the webhook (R) refuses.",
-    "A warning is an object that is accepted, but does not work as intended.",
+    "A D error means that the API server of the newest supported Kubernetes refuses the object; an R error, that the webhook refuses it.",
+    "A warning means that the object is accepted, but does not work as intended.",
     "The codes C are mistakes in the configuration; each command that reads the configuration reports them.",
-    "The codes M are outcomes of `drawbridge translate` and `drawbridge survey` in the formats sarif, github and junit.",
+    "In the formats sarif, github and junit, `drawbridge translate` and `drawbridge survey` report outcomes as the codes M.",
     "`drawbridge doctor` reports the codes O, and `drawbridge survey` reports the codes S.",
 )
 _CHAPTERS: Final = {
