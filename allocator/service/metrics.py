@@ -45,7 +45,9 @@ class Metrics(MetricsPort):
             "drawbridge_outlook_seconds", "Time to check all nodes for a pod.", buckets=BUCKETS
         )
         self.binds = self.counter(
-            "drawbridge_extender_binds", "Bindings that schedulers requested through the extender, by outcome.", ("outcome",)
+            "drawbridge_extender_binds",
+            "Bindings that schedulers requested through the extender, by outcome.",
+            ("outcome",),
         )
         self.preemptions = self.counter(
             "drawbridge_preemptions",

@@ -162,7 +162,11 @@ class Agent:
             "Devices of device plugins that containers have.",
             lambda: len(self._kubelet_devices[0]),
         )
-        gauge("drawbridge_node_marks", "Devices that the audit agent tainted, because a device plugin holds them.", lambda: self.marker.count)
+        gauge(
+            "drawbridge_node_marks",
+            "Devices that the audit agent tainted, because a device plugin holds them.",
+            lambda: self.marker.count,
+        )
         gauge(
             "drawbridge_node_reservations",
             "Claims with devices of the node that an allocator has reserved but not written yet.",

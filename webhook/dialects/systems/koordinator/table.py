@@ -19,7 +19,11 @@ _AMOUNTS = (
         Role.MEMORY_PERCENT,
         because="computed from the sizes of the GPUs in the fleet, or from the declared `models`",
     ),
-    row("koordinator.sh/gpu.shared", "the number of GPUs over which the pod's compute and memory are spread", Role.SHARES),
+    row(
+        "koordinator.sh/gpu.shared",
+        "the number of GPUs over which the pod's compute and memory are spread",
+        Role.SHARES,
+    ),
     row(
         "koordinator.sh/rdma",
         "RDMA network devices; 100 is one",
