@@ -39,7 +39,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D009": FindingCode("a namespace on a cluster-scoped object", _INFO, "remove the namespace: the API server ignores it"),
     "D010": FindingCode("an object that drawbridge cannot check because of a bug", _ERROR, "report this bug of drawbridge, and attach the object"),
     "D011": FindingCode("a placeholder that is not filled in", _WARNING, "fill in the placeholder, or check the rendered manifest"),
-    "D012": FindingCode("a file with requests for devices that cannot be read as Kubernetes objects", _WARNING, "check the rendered objects: --chart DIR --values FILE, -k DIR, or -f - (standard input)"),
+    "D012": FindingCode("a file that requests devices, but is not read as Kubernetes objects", _WARNING, "check the rendered objects: --chart DIR --values FILE, -k DIR, or -f - (standard input)"),
     # Errors of the API server.
     "D101": FindingCode("a required value is missing", _ERROR, "set the field"),
     "D102": FindingCode("a name or value has the wrong format", _ERROR, "use the format that the message gives"),
@@ -190,7 +190,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "O019": FindingCode("a setting for a driver or namespace that is probably misspelt", _WARNING, "correct the name: as it is, the setting has no effect"),
     "O020": FindingCode("an API server that stores nothing", _ERROR, "run `etcdctl endpoint status` and `etcdctl alarm list`; if etcd has no space, compact and defragment it, then run `etcdctl alarm disarm`"),
     # Pods that wait, found by doctor.
-    "O101": FindingCode("a controller whose pods with devices another webhook, a policy or a quota refuses", _ERROR, "do what the message says, or ask someone who can change the rule"),
+    "O101": FindingCode("a controller whose pods with devices are refused, but not by drawbridge", _ERROR, "do what the message says, or ask someone who can change the rule"),
     "O102": FindingCode("a controller whose pods the webhook refuses, for a reason that only an administrator can fix", _ERROR, "provide what the message names, or tell the author to request something else", "the pods wait"),
     "O103": FindingCode("a pod that waits for a device plugin and would be translated now", _ERROR, "recreate the pod where the webhook translates it", "the pod waits"),
     "O104": FindingCode("pods that wait for a resource that no node offers and that no claim can replace", _ERROR, "correct the name, or install a driver or a device plugin that serves it; then recreate the pods", "the pods wait"),
