@@ -79,7 +79,9 @@ def test_a_report_is_self_contained_and_shows_names_unchanged(command, tmp_path)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_markdown_keeps_its_rows_and_columns(command, tmp_path):
     result = run(*COMMANDS[command], "-f", odd_pods(tmp_path), "-o", "markdown")
-    text = re.sub(r"^(`{3,})\n.*?^\1$", "", result.stdout, flags=re.DOTALL | re.MULTILINE)  # nothing in a fence is markup
+    text = re.sub(
+        r"^(`{3,})\n.*?^\1$", "", result.stdout, flags=re.DOTALL | re.MULTILINE
+    )  # nothing in a fence is markup
     assert "script" in result.stdout
     assert "<script" not in text
     assert "\x1b" not in result.stdout
