@@ -1,8 +1,8 @@
 """The programs of the real cluster, built from the pinned modules of e2e/binaries and from bridge/ into the cache.
 
 `python -m e2e.build` builds all of them; `program("kubelet")` builds what is missing and returns the path.
-A program is linked into a temporary file and renamed when it is whole, so a build that was killed leaves nothing
-that could be mistaken for a program, and two builds at once wait for each other.
+A program is linked into a temporary file, which is renamed afterwards. So a killed build leaves nothing that could be
+mistaken for a program. Two builds at once wait for each other.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from e2e.ground.cache import cache, locked, say
 
 BINARIES = Path(__file__).parent / "binaries"
 BRIDGE = Path(__file__).parent.parent / "bridge"
-# The releases that e2e/binaries pins, by minor: all programs of the newest, control plane and kubelet of older minors.
+# The releases of Kubernetes that e2e/binaries pins, by minor. Of older minors only control plane and kubelet are built.
 KUBERNETES_VERSIONS = {
     version.removeprefix("v").rpartition(".")[0]: version
     for pins in sorted(BINARIES.glob("kubernetes*/go.mod"))
@@ -36,7 +36,7 @@ BOUND_LAZILY = ("-ldflags", "-s -w -extldflags=-Wl,-z,lazy")
 
 
 def kubernetes_flags(minor: str) -> tuple[str, ...]:
-    """Without a version at link time clients and nodes report v0.0.0, and features that depend on a version decide wrongly."""
+    """Return linker flags with the version. Without them clients and nodes report v0.0.0, and features that depend on a version fail."""
     variables = {"gitVersion": KUBERNETES_VERSIONS[minor], "gitMajor": "1", "gitMinor": minor.partition(".")[2]}
     return "-ldflags", " ".join(
         ["-s -w", *(f"-X k8s.io/component-base/version.{key}={value}" for key, value in variables.items())]
@@ -45,7 +45,7 @@ def kubernetes_flags(minor: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """One go.mod with the programs it pins: below e2e/binaries, or elsewhere with code of ours."""
+    """One go.mod and the programs that are built with it. `home` is its folder if the folder also has Go code of ours."""
 
     name: str
     programs: dict[str, str]
@@ -58,7 +58,7 @@ class Module:
         return self.home or BINARIES / self.name
 
     def sources(self) -> list[Path]:
-        """Return the Go files of ours from which its programs are built."""
+        """Return our own Go files, from which the module's programs are built."""
         return sorted(self.home.rglob("*.go")) if self.home else []
 
 
@@ -114,7 +114,7 @@ MODULES = (
         home=BINARIES / "nvidia",
         cgo=True,
     ),
-    # It does not compile with the NVML binding of the driver.
+    # The device plugin does not compile with the NVML binding that NVIDIA's driver needs.
     Module(
         "nvidia-device-plugin",
         {"nvidia-device-plugin": "github.com/NVIDIA/k8s-device-plugin/cmd/nvidia-device-plugin"},
@@ -127,7 +127,7 @@ MODULES = (
         {"prometheus": "github.com/prometheus/prometheus/cmd/prometheus"},
         ("-tags", "remove_all_sd,enable_kubernetes_sd"),
     ),
-    # A metrics exporter for pods that does not know claims, with the packages of Kubernetes 1.34, for which it was written.
+    # It exports metrics of pods and does not know claims. Its go.mod has the packages of Kubernetes 1.34, for which it was written.
     Module("kube-state-metrics", {"kube-state-metrics": "k8s.io/kube-state-metrics/v2"}),
     # An autoscaler, with a provider that creates Node objects and starts no machine.
     Module("karpenter", {"karpenter": "sigs.k8s.io/karpenter/kwok"}),
@@ -176,7 +176,7 @@ def program(name: str, minor: str = CURRENT) -> Path:
 
 
 def source_of(name: str, dependency: str = "") -> Path:
-    """Return the folder of a program's Go module, such as a driver's with its chart, or of the named module that it depends on."""
+    """Return the source folder of a program's Go module, where a driver also has its chart; or that of a module that it depends on."""
     module, package = HOME[name], HOME[name].programs[name]
     command = ["go", "mod", "download", "-json", dependency or package.partition("/cmd/")[0]]
     done = subprocess.run(
@@ -186,7 +186,7 @@ def source_of(name: str, dependency: str = "") -> Path:
 
 
 def everything(*minors: str, node: bool = True) -> dict[str, Path]:
-    """Build missing programs: all, or with `node=False` those for tests without a node; and control planes of the named older minors."""
+    """Build missing programs, and control planes of the named older minors. `node=False` builds only what tests without a node need."""
     names = ALL if node else [*CLUSTER, "drawbridge-scheduler"]
     older = [(name, minor) for minor in minors if minor != CURRENT for name in CONTROL_PLANE]
     return {name: program(name) for name in names} | {f"{name}-{minor}": program(name, minor) for name, minor in older}
@@ -199,7 +199,7 @@ def missing(names: Iterable[str]) -> list[str]:
 
 @once
 def folder(module: Module) -> Path:
-    """Return the module's folder in the cache; its name changes with every input of its programs."""
+    """Return the module's folder in the cache; the name has a hash of everything that the programs are built from."""
     source = module.source
     key = hashlib.sha256()
     for part in (

@@ -17,7 +17,7 @@ OWN = {"driver": "driven", "bridge": "bridged", "installed": "driven"}
 def pytest_collection_modifyitems(items):
     """Mark the tests that run in separate processes, each with its own control plane, beside the other tests.
 
-    These are the tests of drivers, bridge and installation, and tests with our webhook and without a node.
+    These are the tests of drivers, bridge and installation, and tests that use the fixture `webhook` but no node.
     """
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
@@ -45,7 +45,7 @@ def webhook(control_plane):
 
 @pytest.fixture
 def gated(webhook, namespace, control_plane):
-    """The name of a fresh namespace that the webhook enforces in; its devices are free again afterwards."""
+    """The name of a new namespace with mode enforce. Its workloads are deleted afterwards, so that their devices are free again."""
     try:
         webhook.admits(namespace)
         yield namespace
@@ -83,7 +83,7 @@ def fleet_node(control_plane, webhook):
 
 @pytest.fixture(scope="session")
 def bridge(control_plane):
-    """The allocator's service and a stock scheduler that calls it, on the session's control plane, with which they end."""
+    """The allocator's service, and a stock scheduler that calls it. They run on the session's control plane and end with it."""
     running = Bridge(control_plane)
     try:
         running.install()

@@ -72,7 +72,7 @@ def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> It
 
 @pytest.fixture
 def created(control_plane: ControlPlane) -> Iterator[Callable[..., list[Object]]]:
-    """Create objects that are removed after the test, last one first."""
+    """A function that creates objects. They are deleted after the test, in reverse order."""
     made: list[Object] = []
 
     def create(*items: Object) -> list[Object]:

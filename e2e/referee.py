@@ -1,9 +1,8 @@
-"""Compares folders with a real API server: the errors of `drawbridge check`, and the server's refusals in dry runs.
+"""Compares two judgements of the objects in folders: the errors of `drawbridge check`, and a real API server's refusals in dry runs.
 
 python -m e2e.referee FOLDER...
 
-Only kinds that the server serves count; namespaces of objects are created first. Refusals of a webhook are not errors here:
-the server has none.
+Kinds that the server does not serve are skipped. Missing namespaces are created before their objects. The server calls no webhooks.
 """
 
 import json
@@ -23,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def errors(folder: Path) -> dict[tuple[str, int], str]:
-    """Return the errors of `check`, by file and line; 0 is the whole file."""
+    """Return the errors of `drawbridge check` by file and line; line 0 stands for the whole file."""
     done = subprocess.run(
         [*DRAWBRIDGE, "check", ".", "-o", "json", "--kubernetes", CURRENT],
         cwd=folder, capture_output=True, text=True, timeout=300, check=False, env={"PYTHONPATH": str(ROOT)},
@@ -40,7 +39,7 @@ def errors(folder: Path) -> dict[tuple[str, int], str]:
 
 
 def refusal(server: ControlPlane, value: Object) -> str | None:
-    """Return the server's refusal of an object in a dry run; None for a kind that it does not serve."""
+    """Return why the server refuses an object in a dry run: "" if it accepts the object, None if it does not serve the kind."""
     metadata = value.get("metadata")
     plain = metadata if isinstance(metadata, dict) else {}
     try:
@@ -62,7 +61,7 @@ def refusal(server: ControlPlane, value: Object) -> str | None:
 
 
 def judge(server: ControlPlane, folder: Path) -> tuple[Counter[str], list[str]]:
-    """Return counts of the documents of a folder by both results, and texts about those with different results."""
+    """Count the documents of a folder by the two results, and describe each document on which the results differ."""
     ours = errors(folder)
     documents, others = read_leniently([str(folder)])
     judged, _ = manifests_among(documents, others)

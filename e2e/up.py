@@ -15,7 +15,7 @@ from e2e.ground.process import ProcessError
 
 
 def main() -> None:
-    """Read the options and start; errors are one message instead of a traceback."""
+    """Start the cluster. An error ends the program with one message instead of a traceback."""
     options = read_options()
     try:
         with locked("cluster"):

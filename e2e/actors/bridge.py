@@ -1,5 +1,6 @@
-"""The allocator's service and a stock kube-scheduler that calls it, on a control plane: the manifests unchanged, with exactly their rights.
+"""Runs the allocator's service, and a stock kube-scheduler that calls it, on a control plane.
 
+Roles, policy and custom kinds are those of manifests/, so the processes have exactly the rights that an installation gives them.
 The scheduler has one profile (`drawbridge`), DynamicResources off, and our extender. Tokens are bound to a pod, as in a
 cluster: the name of that pod is the holder of the lease.
 """
@@ -48,7 +49,7 @@ class Bridge:
         return self
 
     def prepare(self) -> None:
-        """Create what the processes need: a namespace, rights and the fence of the lease."""
+        """Create the namespace, the roles, and the policy that lets only the holder of the lease write claims."""
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
         if self.cluster.read(namespace) is None:
             self.cluster.namespace(SYSTEM)
@@ -159,7 +160,7 @@ class Bridge:
             connection.close()
 
     def held_devices(self) -> list[Object] | None:
-        """Return the devices that claims hold according to the service; None while it does not know."""
+        """Return the devices that claims hold according to the service; None if the service gives no list."""
         claims = self.ask("/api/v1/claims")[1].get("claims")
         return None if claims is None else [device for claim in claims for device in claim["devices"]]
 
@@ -177,7 +178,7 @@ def kinds() -> list[Object]:
 
 
 def plugin_configuration(socket: Path) -> Object:
-    """The configuration of manifests/bridge/plugin, for another profile and another socket."""
+    """The scheduler's configuration of manifests/bridge/plugin, with the tests' scheduler name and with this socket."""
     whole = shipped_configuration("plugin/scheduler.yaml")
     [profile] = whole["profiles"]
     profile["schedulerName"] = PLUGIN_SCHEDULER
@@ -193,7 +194,7 @@ def shipped_configuration(file: str) -> Object:
 
 
 def objects() -> list[Object]:
-    """The objects of the component, without those that need images: the processes run beside the cluster here."""
+    """The objects of the component, without those that need images: in these tests the processes are no pods."""
     made = []
     for file in ("rbac.yaml", "policy.yaml", "tokens.yaml"):
         for document in manifests.read([COMPONENT / "common" / file]):

@@ -22,7 +22,7 @@ PATCH_TYPES = {
 }
 USER_AGENT = "drawbridge-e2e"  # the user agent of the tests' own requests in the audit log
 BUSY = 3
-# The API server closes connections that are idle for 90 seconds, and a write on a closed one must not be sent twice.
+# The API server closes connections that are idle for 90 seconds. A write that fails on a closed connection must not be sent again.
 IDLE_SECONDS = 30.0
 Object = dict[str, Any]
 
@@ -79,7 +79,7 @@ class Client:
         try:
             code, answer = self.send(method, target, payload, headers)
         except (http.client.HTTPException, OSError):
-            # A broken connection is replaced once; reads may be repeated safely.
+            # Only reads may be sent again, once, on a new connection.
             self.close_connection()
             if method != "GET":
                 raise
@@ -165,10 +165,10 @@ class Client:
     def until(
         self, what: str, check: Callable[[], Any], seconds: float = 30.0, told: Callable[[], object] | None = None
     ) -> Any:
-        """Call `check` until it returns a true value, and return that; on timeout raise AssertionError with the value of `told`.
+        """Call `check` until it returns a true value, and return that value; on timeout raise AssertionError with the text of `detail`.
 
-        A quiet machine needs at most `seconds`; a busy machine gets more time. After an error of the API server the check is repeated,
-        because the caller may wait for the end of that error.
+        `seconds` are enough on a quiet machine; the timeout is longer, for busy ones. After an error of the API server the check is
+        repeated, because the caller may wait for the end of that error.
         """
         deadline = time.monotonic() + seconds * BUSY
         while True:
@@ -234,7 +234,7 @@ class Client:
         return [f"{e['reason']}: {e['message']}" for e in events["items"]]
 
     def until_may(self, who: str, verb: str, resource: str, namespace: str = "", group: str = "") -> None:
-        """Wait until an account has a right: a role takes effect some moments after its creation, and a refusal before does not count."""
+        """Wait until an account has a right: a role takes effect some moments after its creation."""
         attributes = {"verb": verb, "resource": resource, "namespace": namespace, "group": group}
         review = {
             "apiVersion": "authorization.k8s.io/v1",

@@ -1,7 +1,8 @@
 """Runs drawbridge with a wall clock that tests can set: `python -m e2e.actors.clock FILE ARGUMENTS...` is `drawbridge ARGUMENTS...`.
 
-FILE contains the seconds by which the clock is ahead; without the file the clock is right. It changes the dates that Python's `time` and
-`datetime` return, because our code reads no other. The monotonic clock stays, because on a real machine it cannot be set either.
+FILE contains the number of seconds by which the clock is fast; if there is no such file, the clock is right. Only Python's `time` and
+`datetime` are changed, because our code gets the date from nothing else. The monotonic clock is not changed: on a real machine it
+cannot be set either.
 """
 
 import datetime as dt

@@ -1,8 +1,8 @@
 """ResourceSlices and DeviceClasses shaped like those of real drivers, as plain dicts.
 
-Attribute and capacity names are those that the drivers publish (from their documentation and charts), so selectors for real drivers
-work here. On a real node the DRA test driver runs under the driver's name and without devices of its own (`Node.driver(name)`). It
-prepares devices that were allocated from these slices.
+Attributes and capacities have the names that drivers publish according to their documentation and charts, so selectors for real drivers
+work here. On a real node the DRA test driver runs under the driver's name and without devices of its own (`Node.driver(name)`). The
+test driver prepares devices that were allocated from these slices.
 
 A slice selects its node by a nodeSelector, because the test driver removes slices with the nodeName of its node. For nodes without a
 driver use `by_name=True`: then slices have a nodeName, like those of node-local drivers.
@@ -18,7 +18,7 @@ HAMI = "hami-core-gpu.project-hami.io"
 DRANET = "dra.net"
 SRIOV = "sriovnetwork.k8snetworkplumbingwg.io"
 A100 = "NVIDIA A100-SXM4-40GB"
-DEVICES_PER_SLICE = 64  # the API's limit for devices with counters or taints, kept for all
+DEVICES_PER_SLICE = 64  # the API's limit for slices whose devices have counters or taints, used for all slices here
 GENERAL = "resource.kubernetes.io/"
 MIG_SLICES = {
     "1g.5gb": (14, "4864Mi"),
@@ -80,7 +80,7 @@ def complete(driver: str, node: str, parts: Sequence[Object], *, pool: str, by_n
 
 
 def device_class(name: str, expression: str, extended: str = "", **spec: Any) -> Object:
-    """Make a DeviceClass that selects by one CEL expression, optionally serving an extended resource name."""
+    """Make a DeviceClass that selects by one CEL expression; `extended` is its extended resource name."""
     chosen = {"selectors": [{"cel": {"expression": expression}}]} | spec
     if extended:
         chosen["extendedResourceName"] = extended
@@ -93,7 +93,7 @@ def device_class(name: str, expression: str, extended: str = "", **spec: Any) ->
 
 
 def classes(*, extended: bool = True) -> list[Object]:
-    """The DeviceClasses that the drivers' charts install; `extended` as the NVIDIA chart sets it for whole GPUs."""
+    """The DeviceClasses that the drivers' charts install. With `extended`, whole GPUs have an extended resource name, as in NVIDIA's chart."""
     gpu = f"device.driver == '{NVIDIA}' && device.attributes['{NVIDIA}'].type == "
     hami = f"device.driver == '{HAMI}' && device.attributes['{HAMI}'].type == 'hami-gpu'"
     return [
@@ -215,7 +215,7 @@ def device(name: str, attributes: Object, capacity: Object | None = None, **fiel
 
 
 def attribute(value: Any) -> Object:
-    """Wrap a value as the kind of attribute that it is; lists need the feature gate DRAListTypeAttributes."""
+    """Wrap a value as an attribute of its type; lists need the feature gate DRAListTypeAttributes."""
     match value:
         case bool():
             return {"bool": value}
@@ -232,7 +232,7 @@ def attribute(value: Any) -> Object:
 
 
 def amounts(values: Object) -> Object:
-    """Wrap quantities as `{value: ...}`; capacities that are wrapped already, as by shared(), stay."""
+    """Wrap quantities as `{value: ...}`; dicts, such as the results of shared(), stay as they are."""
     return {key: value if isinstance(value, dict) else {"value": str(value)} for key, value in values.items()}
 
 
@@ -249,7 +249,7 @@ def consumes(counter_set: str, groups: Iterable[str] = (), **counters: Any) -> O
 
 
 def place(index: int, count: int, roots: int, *, bus: bool = False) -> Object:
-    """Spread devices evenly over PCIe roots, and these over two NUMA nodes."""
+    """Return a device's PCIe and NUMA attributes: devices are spread evenly over PCIe roots, and the roots over two NUMA nodes."""
     root = index * roots // count
     facts: Object = {f"{GENERAL}pcieRoot": f"pci0000:{root * 0x10:02x}", f"{GENERAL}numaNode": 2 * root // roots}
     return facts | ({f"{GENERAL}pciBusID": f"0000:{0x10 + index:02x}:00.0"} if bus else {})

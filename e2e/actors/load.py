@@ -1,7 +1,7 @@
-"""Creates pods at a steady rate, as in a busy cluster. The creations are dry runs: nothing is stored, and everything else happens.
+"""Creates pods at a steady rate, as in a busy cluster. The calls are dry runs: the API server stores nothing, but calls all webhooks.
 
 Calls start at fixed times, so that a slow call does not delay the next one. On a busy machine the rate may be lower than requested;
-`rate` is the rate that was reached.
+`Calls.rate` is the rate that was reached.
 """
 
 import threading
@@ -16,7 +16,7 @@ ORIGINAL = "drawbridge.dev/original"
 
 
 class Call(NamedTuple):
-    """One pod: when it was sent and answered, and the error."""
+    """The creation of one pod: when the request was sent, when the answer or the error came, and the text of the error."""
 
     begun: float
     ended: float

@@ -1,4 +1,4 @@
-"""The section "What kubectl prints" of docs/translation.md, for its tests: sections with commands, and what kubectl prints for each."""
+"""Runs the kubectl commands in the section "What kubectl prints" of docs/translation.md, and compares what kubectl prints with the page."""
 
 import re
 import shlex

@@ -1,9 +1,9 @@
-"""A proxy to the API server that breaks at a chosen write, delays requests, or answers 410 Gone: plain HTTP in, TLS out, one request per
-connection.
+"""A proxy to the API server that can break its connections at a chosen write, delay requests, or answer watches with 410 Gone.
 
-The proxy counts patches of ResourceClaims, or the requests that `which` selects. At the chosen request it closes the connection, before
+The proxy counts patches of ResourceClaims, or the requests that `selects` accepts. At the chosen request it closes the connection, before
 the server receives the request or after the server has answered. From then on it forwards nothing, as if the client's machine had lost
-its network. It is not a general proxy: bodies have a length, and each response ends with its connection, so that watches stream.
+its network. It is not a general proxy: clients use HTTP without TLS, a connection carries one request, bodies have a length, and each
+response ends with its connection, so that watches stream.
 """
 
 import json
@@ -41,7 +41,7 @@ class Request(NamedTuple):
 
     @property
     def is_of_claim(self) -> bool:
-        """Return whether it patches a ResourceClaim."""
+        """Return whether the request patches a ResourceClaim."""
         return self.verb == "PATCH" and "/resourceclaims/" in self.path
 
 
@@ -60,18 +60,18 @@ class Proxy:
         self.header = f"Authorization: Bearer {token}".encode() if token else b""
         self.writes = 0
         self.cut_at = 0  # the number of the write at which the connection breaks; 0 for never
-        self.which: Callable[[Request], bool] = of_claim  # selects the requests that count
-        self.answered = False  # whether the server receives that write
-        self.part = 0  # how many bytes of its response still pass
+        self.which: Callable[[Request], bool] = of_claim  # whether a request counts as a write
+        self.answered = False  # whether the server still receives write number `cut_at`
+        self.part = 0  # how many bytes of the response to that write are forwarded
         self.broken = threading.Event()
-        self.holding = False  # whether that write is delayed instead
+        self.holding = False  # whether that write is delayed, and the connection does not break
         self.held = threading.Event()
         self.let_go = threading.Event()
         self.late = b""  # the server's response to the delayed or replaced write
         self.instead = b""  # replaces the server's response to that write
-        self.silenced = ""  # watches of this resource that stay open and silent; "*" for all
+        self.silenced = ""  # the resource whose watches stay open without events; "*" for all resources
         self.pause = 0.0  # seconds by which each request is delayed
-        self.forgotten = 0.0  # until when watches from a version get 410 Gone
+        self.forgotten = 0.0  # the time until which watches that start from a resourceVersion get 410 Gone
         self.cuts = 0  # how often all watches were closed
         self.lock = threading.Lock()
         self.server = Server(("127.0.0.1", 0), Relay)
@@ -119,7 +119,7 @@ class Proxy:
         return from_a_version and time.monotonic() < self.forgotten
 
     def silences(self, request: Request) -> bool:
-        """Return whether this is a watch that is silenced now."""
+        """Return whether the request is a watch of the silenced resource."""
         name = request.path.partition("?")[0].rpartition("/")[2]
         return bool(self.silenced) and "watch=" in request.path and self.silenced in ("*", name)
 
@@ -146,7 +146,7 @@ class Relay(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         proxy = self.server.proxy
         request = read_request(self.request, proxy.header)
-        # Do not answer for a killed process: its last request may still be forwarded when the connection is restored.
+        # The last request of a killed client must not reach the server when the proxy forwards again.
         if request is None or proxy.broken.is_set() or is_gone(self.request):
             return
         time.sleep(proxy.pause)
@@ -164,7 +164,7 @@ class Relay(socketserver.BaseRequestHandler):
             proxy.broken.set()
             return
         try:
-            # Wrapped before it is connected: a server that dies right after accepting would leave the socket open without a peer.
+            # Wrap the socket before it is connected: otherwise it would stay open without a peer if the server dies right after accepting.
             with proxy.context.wrap_socket(socket.socket(), server_hostname=proxy.target[0]) as server:
                 server.connect(proxy.target)
                 server.sendall(request)
@@ -204,7 +204,7 @@ class Relay(socketserver.BaseRequestHandler):
 
 
 def is_gone(line: socket.socket) -> bool:
-    """Return whether the peer has closed its connection, as that of a killed process is."""
+    """Return whether the peer has closed its connection, which the kernel does for a killed process."""
     try:
         return line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
     except BlockingIOError:
