@@ -245,35 +245,37 @@ def link(module: Module, name: str, path: Path, lock: int) -> None:
     for stale in path.parent.glob(f".{name}-*"):  # left by a killed build; none is running while we hold the lock
         shutil.rmtree(stale, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{name}-") as scratch:
-        made = Path(scratch) / name
+        linked = Path(scratch) / name
         # -v names each package as it is compiled. It is not part of `command`, whose hash names the folder of the cache.
         with subprocess.Popen(
-            [*command(module), "-v", "-o", str(made), module.programs[name]],
+            [*command(module), "-v", "-o", str(linked), module.programs[name]],
             cwd=module.source,
             env=environment(cgo=module.cgo),
             stderr=subprocess.PIPE,
             text=True,
             pass_fds=(lock,),  # go continues when this process is killed, so wait for it
-        ) as done:
-            follow(name, done.stderr or (), begun)
-        if done.returncode:
+        ) as go:
+            follow(name, go.stderr or (), begun)
+        if go.returncode:
             raise BuildError(f"go build of {name} ({module.programs[name]}) failed, see above; nothing was kept")
-        made.rename(path)
+        linked.rename(path)
     say(f"build: {name} done in {time.monotonic() - begun:.0f} s")
 
 
 def follow(name: str, lines: Iterable[str], begun: float, every: float = SAY_EVERY) -> None:
     """Print the progress of a build at intervals, and immediately any line that is not the name of a package."""
     packages: list[str] = []
-    over = threading.Event()
+    finished = threading.Event()
 
-    def tell() -> None:
-        while not over.wait(every):
-            at = f"{len(packages)} packages compiled, the last one {packages[-1]}" if packages else "nothing to compile"
-            say(f"build: {name}, {time.monotonic() - begun:.0f} s: {at}")
+    def print_progress() -> None:
+        while not finished.wait(every):
+            progress = (
+                f"{len(packages)} packages compiled, the last one {packages[-1]}" if packages else "nothing to compile"
+            )
+            say(f"build: {name}, {time.monotonic() - begun:.0f} s: {progress}")
 
-    teller = threading.Thread(target=tell)
-    teller.start()
+    printer = threading.Thread(target=print_progress)
+    printer.start()
     try:
         for line in lines:
             text = line.rstrip()
@@ -282,8 +284,8 @@ def follow(name: str, lines: Iterable[str], begun: float, every: float = SAY_EVE
             else:
                 packages.append(text)
     finally:
-        over.set()
-        teller.join()
+        finished.set()
+        printer.join()
 
 
 def main() -> None:

@@ -9,8 +9,8 @@ from e2e.actors import fleet
 from e2e.actors.bridge import Bridge
 from e2e.actors.webhook import DEVICES, NODE, Webhook
 
-HERE = Path(__file__).parent
-OWN = {"driver": "driven", "bridge": "bridged", "installed": "driven"}
+E2E = Path(__file__).parent
+MARK_OF_FOLDER = {"driver": "driven", "bridge": "bridged", "installed": "driven"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects tests by their marks
@@ -25,11 +25,11 @@ def pytest_collection_modifyitems(items):
             if getattr(item.module, "program", None) is build.program:
                 raise pytest.UsageError(f"{item.nodeid} needs a program that Go builds, and is not marked as real")
             continue
-        folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
+        folder = item.path.relative_to(E2E).parts[0] if item.path.is_relative_to(E2E) else ""
         if "webhook" in fixtures and "node_cluster" not in fixtures:
             item.add_marker("gated")
-        elif folder in OWN:
-            item.add_marker(OWN[folder])
+        elif folder in MARK_OF_FOLDER:
+            item.add_marker(MARK_OF_FOLDER[folder])
 
 
 @pytest.fixture(scope="session")
@@ -50,35 +50,35 @@ def gated(webhook, namespace, control_plane):
         webhook.admits(namespace)
         yield namespace
     finally:
-        control_plane.until("nothing runs any more", lambda: is_empty(control_plane, namespace))
+        control_plane.until("nothing runs any more", lambda: delete_workloads(control_plane, namespace))
 
 
-def is_empty(cluster, namespace):
+def delete_workloads(cluster, namespace):
     """Delete workloads and pods of a namespace; return whether none is left.
 
     No kubelet runs the pods of a fake node, so none would ever end them. A ReplicaSet outlives its Deployment and creates pods
     in place of the deleted ones, so callers repeat this.
     """
-    places = [f"/apis/apps/v1/namespaces/{namespace}/{kind}" for kind in ("deployments", "replicasets")]
-    places.append(f"/api/v1/namespaces/{namespace}/pods")
-    left = [place for place in places if cluster.get(place)["items"]]
-    for place in left:
-        cluster.delete(place, gracePeriodSeconds=0)
-    return not left
+    paths = [f"/apis/apps/v1/namespaces/{namespace}/{kind}" for kind in ("deployments", "replicasets")]
+    paths.append(f"/api/v1/namespaces/{namespace}/pods")
+    nonempty = [path for path in paths if cluster.get(path)["items"]]
+    for path in nonempty:
+        cluster.delete(path, gracePeriodSeconds=0)
+    return not nonempty
 
 
 @pytest.fixture(scope="module")
 def fleet_node(control_plane, webhook):
     """One fake node with whole GPUs, MIG devices, shared GPUs and NICs, as their drivers publish them."""
-    made = [s for driver, devices in DEVICES.items() for s in fleet.slices(driver, NODE, devices, by_name=True)]
-    made += fleet.classes(extended=False)
+    objects = [s for driver, devices in DEVICES.items() for s in fleet.slices(driver, NODE, devices, by_name=True)]
+    objects += fleet.classes(extended=False)
     try:
         control_plane.add_fake_nodes(1, prefix="webhook-fake-")
-        control_plane.create(*made)
+        control_plane.create(*objects)
         webhook.reads_on(NODE)
         yield NODE
     finally:  # an error here fails the tests of this module only
-        control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+        control_plane.remove(*objects, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
 
 
 @pytest.fixture(scope="session")

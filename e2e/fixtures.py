@@ -24,17 +24,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build the programs before the first test that needs them: a build is not a test, and has no time limit."""
     if not session.config.option.collectonly and any(item.get_closest_marker("real") for item in session.items):
-        built(node=any(item.get_closest_marker("node") for item in session.items))
+        build_programs(node=any(item.get_closest_marker("node") for item in session.items))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
     """Build an older Kubernetes before the first test that asks for it."""
     if minors := set(minors_of(item)):
-        built(*minors, node=False)
+        build_programs(*minors, node=False)
 
 
-def built(*minors: str, node: bool = True) -> None:
+def build_programs(*minors: str, node: bool = True) -> None:
     try:
         if node:
             packages.require()  # before the builds, which take long on a fresh machine
@@ -73,16 +73,16 @@ def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> It
 @pytest.fixture
 def created(control_plane: ControlPlane) -> Iterator[Callable[..., list[Object]]]:
     """A function that creates objects. They are deleted after the test, in reverse order."""
-    made: list[Object] = []
+    objects: list[Object] = []
 
-    def create(*items: Object) -> list[Object]:
-        made.extend(items)
-        return control_plane.create(*items)
+    def create(*new: Object) -> list[Object]:
+        objects.extend(new)
+        return control_plane.create(*new)
 
     try:
         yield create
     finally:
-        control_plane.remove(*reversed(made))
+        control_plane.remove(*reversed(objects))
 
 
 def minors_of(item: pytest.Item) -> Iterator[str]:

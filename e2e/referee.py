@@ -41,9 +41,9 @@ def errors(folder: Path) -> dict[tuple[str, int], str]:
 def refusal(server: ControlPlane, value: Object) -> str | None:
     """Return why the server refuses an object in a dry run: "" if it accepts the object, None if it does not serve the kind."""
     metadata = value.get("metadata")
-    plain = metadata if isinstance(metadata, dict) else {}
+    metadata_fields = metadata if isinstance(metadata, dict) else {}
     try:
-        path = server.path_of({**value, "metadata": plain}, collection=True)
+        path = server.path_of({**value, "metadata": metadata_fields}, collection=True)
     except (KeyError, TypeError, ApiError):
         return None
     try:
@@ -52,9 +52,9 @@ def refusal(server: ControlPlane, value: Object) -> str | None:
         # A user creates the namespace before its objects; a dry run does not.
         if error.code == 404 and error.message.startswith("namespaces "):
             try:
-                server.namespace(str(plain["namespace"]))
-            except ApiError as wrong:  # not a valid name of a namespace
-                return wrong.message
+                server.namespace(str(metadata_fields["namespace"]))
+            except ApiError as invalid_name:  # not a valid name of a namespace
+                return invalid_name.message
             return refusal(server, value)
         return "" if error.code == 409 else error.message
     return ""
@@ -62,28 +62,28 @@ def refusal(server: ControlPlane, value: Object) -> str | None:
 
 def judge(server: ControlPlane, folder: Path) -> tuple[Counter[str], list[str]]:
     """Count the documents of a folder by the two results, and describe each document on which the results differ."""
-    ours = errors(folder)
-    documents, others = read_leniently([str(folder)])
-    judged, _ = manifests_among(documents, others)
+    errors_of_check = errors(folder)
+    documents, unreadable = read_leniently([str(folder)])
+    judged, _ = manifests_among(documents, unreadable)
     counts: Counter[str] = Counter(
         files=len({document.file for document in documents}), documents=len(documents), judged=len(judged)
     )
-    counts["unread"] = sum(not other.instead for other in others)
+    counts["unread"] = sum(not other.instead for other in unreadable)
     differences = []
     for document in judged:
-        theirs = refusal(server, document.object)
-        if theirs is None:
+        refused = refusal(server, document.object)
+        if refused is None:
             counts["not served"] += 1
             continue
-        mine = of(document, ours, folder)
-        counts["both" if mine and theirs else "only ours" if mine else "only theirs" if theirs else "neither"] += 1
-        if bool(mine) != bool(theirs):
+        error = error_of(document, errors_of_check, folder)
+        counts["both" if error and refused else "only ours" if error else "only theirs" if refused else "neither"] += 1
+        if bool(error) != bool(refused):
             kind = document.object.get("kind")
-            differences.append(f"{document.file}:{document.first_line} {kind}\n  ours:   {mine}\n  theirs: {theirs}")
+            differences.append(f"{document.file}:{document.first_line} {kind}\n  ours:   {error}\n  theirs: {refused}")
     return counts, differences
 
 
-def of(document: Document, errors: dict[tuple[str, int], str], folder: Path) -> str:
+def error_of(document: Document, errors: dict[tuple[str, int], str], folder: Path) -> str:
     file = str(Path(document.file).relative_to(folder))
     first, last = document.first_line, document.first_line + max(document.line_count, 1)
     return next((text for (name, line), text in errors.items() if name == file and first <= line < last), "")

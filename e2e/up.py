@@ -43,8 +43,8 @@ def start(options: argparse.Namespace) -> None:
             sys.exit("a real node needs root; `python -m e2e.up --no-node` starts the control plane alone")
     if names := missing(CLUSTER if options.no_node else (*CLUSTER, *NODE)):
         say(f"building {', '.join(names)} first: minutes, if nothing of it is in Go's cache")
-    chosen = dict(pair.split("=") for pair in options.gates.split(",") if pair)
-    gates = ALPHA_GATES | {gate: on == "true" for gate, on in chosen.items()}
+    overrides = dict(pair.split("=") for pair in options.gates.split(",") if pair)
+    gates = ALPHA_GATES | {gate: on == "true" for gate, on in overrides.items()}
     with ControlPlane(name="cluster", feature_gates=gates, audit=True, network=not options.no_node) as cluster:
         say(f"control plane ready after {cluster.ready_seconds:.1f} s")
         if not options.no_node:

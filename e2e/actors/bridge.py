@@ -39,7 +39,7 @@ class Bridge:
         self.folder = tempfile.TemporaryDirectory(prefix="drawbridge-")
         self.socket = Path(self.folder.name) / "allocator/plugin.sock"
         self.processes: dict[str, Process] = {}
-        self.made: list[Object] = []
+        self.applied: list[Object] = []
 
     def install(self) -> "Bridge":
         self.prepare()
@@ -62,9 +62,9 @@ class Bridge:
         self.cluster.until_may(account, "patch", "resourceclaims", SYSTEM, "resource.k8s.io")
         self.cluster.until_may(account, "create", "leases", SYSTEM, "coordination.k8s.io")
 
-    def apply(self, *made: Object) -> None:
-        self.cluster.kubectl("apply", "--server-side", "-f", "-", input=manifests.dump(made))
-        self.made += made
+    def apply(self, *objects: Object) -> None:
+        self.cluster.kubectl("apply", "--server-side", "-f", "-", input=manifests.dump(objects))
+        self.applied += objects
 
     def is_fenced(self, pod: str = "no-replica") -> bool:
         """Return whether the API server refuses claim writes of a pod: the policy is in force, and the lease has another holder."""
@@ -95,9 +95,9 @@ class Bridge:
         item = acting_pod(pod, SYSTEM, "drawbridge-allocator", schedulerName="none")
         return self.cluster.token_of(SYSTEM, "drawbridge-allocator", item)
 
-    def start(self, name: str = "allocator-0", *, via: str = "", **changed: Any) -> Process:
+    def start(self, name: str = "allocator-0", *, via: str = "", **options: Any) -> Process:
         """Start a replica and wait until it leads; with `via` it connects to the API server at that URL."""
-        process = self.spawn(name, via=via, **changed)
+        process = self.spawn(name, via=via, **options)
         self.cluster.until(f"{name} leads", lambda: process.check() or self.leads(), 30)
         return process
 
@@ -168,7 +168,7 @@ class Bridge:
         for process in self.processes.values():
             process.stop()
         self.cluster.delete(f"/api/v1/namespaces/{SYSTEM}/pods", gracePeriodSeconds=0)
-        self.cluster.remove(*reversed(self.made))
+        self.cluster.remove(*reversed(self.applied))
         self.folder.cleanup()
 
 
@@ -179,11 +179,11 @@ def kinds() -> list[Object]:
 
 def plugin_configuration(socket: Path) -> Object:
     """The scheduler's configuration of manifests/bridge/plugin, with the tests' scheduler name and with this socket."""
-    whole = shipped_configuration("plugin/scheduler.yaml")
-    [profile] = whole["profiles"]
+    configuration = shipped_configuration("plugin/scheduler.yaml")
+    [profile] = configuration["profiles"]
     profile["schedulerName"] = PLUGIN_SCHEDULER
     profile["pluginConfig"][0]["args"]["socket"] = str(socket)
-    return whole
+    return configuration
 
 
 def shipped_configuration(file: str) -> Object:
@@ -195,11 +195,11 @@ def shipped_configuration(file: str) -> Object:
 
 def objects() -> list[Object]:
     """The objects of the component, without those that need images: in these tests the processes are no pods."""
-    made = []
+    result = []
     for file in ("rbac.yaml", "policy.yaml", "tokens.yaml"):
         for document in manifests.read([COMPONENT / "common" / file]):
             item = document.object
             if item["kind"] in ("ServiceAccount", "Role", "RoleBinding"):
                 item["metadata"]["namespace"] = SYSTEM
-            made.append(item)
-    return made
+            result.append(item)
+    return result

@@ -21,7 +21,7 @@ PATCH_TYPES = {
     "apply": "application/apply-patch+yaml",
 }
 USER_AGENT = "drawbridge-e2e"  # the user agent of the tests' own requests in the audit log
-BUSY = 3
+BUSY_FACTOR = 3
 # The API server closes connections that are idle for 90 seconds. A write that fails on a closed connection must not be sent again.
 IDLE_SECONDS = 30.0
 Object = dict[str, Any]
@@ -95,11 +95,11 @@ class Client:
     def send(self, method: str, target: str, payload: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
         if time.monotonic() - getattr(self.connections, "used", 0.0) > IDLE_SECONDS:
             self.close_connection()
-        connection = getattr(self.connections, "one", None)
+        connection = getattr(self.connections, "current", None)
         if connection is None:
             host = urllib.parse.urlsplit(self.url).netloc
             context = ssl.create_default_context(cafile=str(self.ca))
-            connection = self.connections.one = http.client.HTTPSConnection(host, context=context, timeout=60)
+            connection = self.connections.current = http.client.HTTPSConnection(host, context=context, timeout=60)
             self.opened.append(connection)
         connection.request(method, target, payload, headers)
         response = connection.getresponse()
@@ -108,10 +108,10 @@ class Client:
         return response.status, answer
 
     def close_connection(self) -> None:
-        if connection := getattr(self.connections, "one", None):
+        if connection := getattr(self.connections, "current", None):
             connection.close()
             self.opened.remove(connection)
-            del self.connections.one
+            del self.connections.current
 
     def close(self) -> None:
         """Close the connections of all threads."""
@@ -128,8 +128,8 @@ class Client:
             for resource in self.get(base)["resources"]:
                 if "/" not in resource["name"]:
                     self.paths[version, resource["kind"]] = (f"{base}|{resource['name']}", resource["namespaced"])
-        where, namespaced = self.paths[version, kind]
-        base, plural = where.split("|")
+        base_and_plural, namespaced = self.paths[version, kind]
+        base, plural = base_and_plural.split("|")
         space = f"/namespaces/{item['metadata'].get('namespace', 'default')}" if namespaced else ""
         return f"{base}{space}/{plural}" + ("" if collection else f"/{item['metadata']['name']}")
 
@@ -139,8 +139,8 @@ class Client:
 
     def create_many(self, items: Iterable[Object], threads: int = 8) -> None:
         """Create objects in no particular order, as fast as possible."""
-        with ThreadPoolExecutor(threads) as several:
-            for _ in several.map(self.create, items):
+        with ThreadPoolExecutor(threads) as executor:
+            for _ in executor.map(self.create, items):
                 pass
 
     def remove(self, *items: Object) -> None:
@@ -163,14 +163,14 @@ class Client:
         return stored
 
     def until(
-        self, what: str, check: Callable[[], Any], seconds: float = 30.0, told: Callable[[], object] | None = None
+        self, awaited: str, check: Callable[[], Any], seconds: float = 30.0, detail: Callable[[], object] | None = None
     ) -> Any:
         """Call `check` until it returns a true value, and return that value; on timeout raise AssertionError with the text of `detail`.
 
         `seconds` are enough on a quiet machine; the timeout is longer, for busy ones. After an error of the API server the check is
         repeated, because the caller may wait for the end of that error.
         """
-        deadline = time.monotonic() + seconds * BUSY
+        deadline = time.monotonic() + seconds * BUSY_FACTOR
         while True:
             last_answer: object = None
             try:
@@ -180,22 +180,22 @@ class Client:
                 last_answer = error
             if time.monotonic() > deadline:
                 last = f"; the last answer: {last_answer}" if last_answer else ""
-                more = f": {told()}" if told else ""
-                raise AssertionError(f"not within {seconds * BUSY:.0f} s: {what}{last}{more}")
+                details = f": {detail()}" if detail else ""
+                raise AssertionError(f"not within {seconds * BUSY_FACTOR:.0f} s: {awaited}{last}{details}")
             time.sleep(0.05)
 
     def pod_condition(
-        self, namespace: str, name: str, check: Callable[[Object], Any], what: str, seconds: float
+        self, namespace: str, name: str, check: Callable[[Object], Any], state: str, seconds: float
     ) -> Object:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         last: Object = {}
 
-        def answer() -> bool:
+        def holds() -> bool:
             last.update(self.get(path))
             return bool(check(last))
 
         try:
-            self.until(f"pod {namespace}/{name} {what}", answer, seconds)
+            self.until(f"pod {namespace}/{name} {state}", holds, seconds)
         except AssertionError as error:
             events = "\n".join(self.events(namespace, name))
             raise AssertionError(
@@ -209,16 +209,16 @@ class Client:
 
     def wait_phase(self, namespace: str, name: str, *phases: str, seconds: float = 60.0) -> Object:
         """Wait until a pod is in one of the phases and return the pod."""
-        what = " or ".join(phases)
-        return self.pod_condition(namespace, name, lambda pod: pod["status"].get("phase") in phases, what, seconds)
+        wanted = " or ".join(phases)
+        return self.pod_condition(namespace, name, lambda pod: pod["status"].get("phase") in phases, wanted, seconds)
 
     def wait_unschedulable(self, namespace: str, name: str, seconds: float = 30.0) -> Object:
         """Wait until the scheduler reports that a pod fits nowhere, and return its PodScheduled condition."""
 
-        def refused(pod: Object) -> list[Object]:
+        def unschedulable(pod: Object) -> list[Object]:
             return [c for c in conditions(pod) if c["type"] == "PodScheduled" and c["status"] == "False"]
 
-        return refused(self.pod_condition(namespace, name, refused, "found unschedulable", seconds))[0]
+        return unschedulable(self.pod_condition(namespace, name, unschedulable, "found unschedulable", seconds))[0]
 
     def refusal(self, item: Object) -> str:
         """Return why the API server refuses a dry run of an object; "" if it accepts it."""
@@ -233,16 +233,16 @@ class Client:
         events = self.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=f"involvedObject.name={name}")
         return [f"{e['reason']}: {e['message']}" for e in events["items"]]
 
-    def until_may(self, who: str, verb: str, resource: str, namespace: str = "", group: str = "") -> None:
+    def until_may(self, user: str, verb: str, resource: str, namespace: str = "", group: str = "") -> None:
         """Wait until an account has a right: a role takes effect some moments after its creation."""
         attributes = {"verb": verb, "resource": resource, "namespace": namespace, "group": group}
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
-            "spec": {"user": who, "resourceAttributes": attributes},
+            "spec": {"user": user, "resourceAttributes": attributes},
         }
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-        self.until(f"{who} may {verb} {resource}", lambda: self.post(path, review)["status"]["allowed"])
+        self.until(f"{user} may {verb} {resource}", lambda: self.post(path, review)["status"]["allowed"])
 
     def namespace(self, name: str, labels: dict[str, str] | None = None) -> str:
         """Create a namespace and wait for its service account, without which no pod can be created in it."""
@@ -276,8 +276,8 @@ class Client:
             # Admission taints every new node as not ready; the controller would remove the taint later.
             self.patch(path, {"spec": {"taints": None}})
 
-        with ThreadPoolExecutor(8) as several:
-            list(several.map(make, names))
+        with ThreadPoolExecutor(8) as executor:
+            list(executor.map(make, names))
         return names
 
 

@@ -18,14 +18,14 @@ def command(file: Path) -> list[str]:
     return [sys.executable, "-m", "e2e.actors.clock", str(file)]
 
 
-def turn(file: Path, seconds: float) -> None:
+def set_clock(file: Path, seconds: float) -> None:
     """Set the clock of the processes that read it from a file."""
-    fresh = file.with_suffix(".new")
-    fresh.write_text(str(seconds))
-    fresh.rename(file)
+    temporary = file.with_suffix(".new")
+    temporary.write_text(str(seconds))
+    temporary.rename(file)
 
 
-def ahead(file: Path) -> float:
+def seconds_ahead(file: Path) -> float:
     try:
         return float(file.read_text())
     except FileNotFoundError:
@@ -35,17 +35,17 @@ def ahead(file: Path) -> float:
 def read_time_from(file: Path) -> None:
     """Make this process read the time from a file."""
 
-    def moved() -> float:
-        return REAL() + ahead(file)
+    def shifted_time() -> float:
+        return REAL() + seconds_ahead(file)
 
-    class Moved(dt.datetime):
+    class ShiftedDatetime(dt.datetime):
         @classmethod
-        def now(cls, tz: dt.tzinfo | None = None) -> "Moved":
-            return cls.fromtimestamp(moved(), tz)
+        def now(cls, tz: dt.tzinfo | None = None) -> "ShiftedDatetime":
+            return cls.fromtimestamp(shifted_time(), tz)
 
-    time.time = moved
-    time.time_ns = lambda: round(moved() * 1e9)
-    dt.datetime = Moved  # type: ignore[misc]
+    time.time = shifted_time
+    time.time_ns = lambda: round(shifted_time() * 1e9)
+    dt.datetime = ShiftedDatetime  # type: ignore[misc]
 
 
 def main() -> None:

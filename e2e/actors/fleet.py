@@ -19,7 +19,7 @@ DRANET = "dra.net"
 SRIOV = "sriovnetwork.k8snetworkplumbingwg.io"
 A100 = "NVIDIA A100-SXM4-40GB"
 DEVICES_PER_SLICE = 64  # the API's limit for slices whose devices have counters or taints, used for all slices here
-GENERAL = "resource.kubernetes.io/"
+STANDARD = "resource.kubernetes.io/"
 MIG_SLICES = {
     "1g.5gb": (14, "4864Mi"),
     "2g.10gb": (28, "9856Mi"),
@@ -39,7 +39,7 @@ class Version(str):
 
 def slices(driver: str, node: str, devices: Sequence[Object], *, pool: str = "", by_name: bool = False) -> list[Object]:
     """Make the slices of one complete pool with the devices of one node."""
-    parts = [devices[at : at + DEVICES_PER_SLICE] for at in range(0, len(devices), DEVICES_PER_SLICE)] or [()]
+    parts = [devices[start : start + DEVICES_PER_SLICE] for start in range(0, len(devices), DEVICES_PER_SLICE)] or [()]
     return complete(driver, node, [{"devices": list(part)} for part in parts], pool=pool, by_name=by_name)
 
 
@@ -62,7 +62,9 @@ def complete(driver: str, node: str, parts: Sequence[Object], *, pool: str, by_n
     """Make the slices of one pool."""
     pool = pool or f"{node}-fleet"
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
-    where = {"nodeName": node} if by_name else {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]}}
+    node_selection = (
+        {"nodeName": node} if by_name else {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]}}
+    )
     return [
         {
             "apiVersion": "resource.k8s.io/v1",
@@ -71,7 +73,7 @@ def complete(driver: str, node: str, parts: Sequence[Object], *, pool: str, by_n
             "spec": {
                 "driver": driver,
                 "pool": {"name": pool, "generation": 1, "resourceSliceCount": len(parts)},
-                **where,
+                **node_selection,
                 **part,
             },
         }
@@ -81,14 +83,14 @@ def complete(driver: str, node: str, parts: Sequence[Object], *, pool: str, by_n
 
 def device_class(name: str, expression: str, extended: str = "", **spec: Any) -> Object:
     """Make a DeviceClass that selects by one CEL expression; `extended` is its extended resource name."""
-    chosen = {"selectors": [{"cel": {"expression": expression}}]} | spec
+    fields = {"selectors": [{"cel": {"expression": expression}}]} | spec
     if extended:
-        chosen["extendedResourceName"] = extended
+        fields["extendedResourceName"] = extended
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
         "metadata": {"name": name},
-        "spec": chosen,
+        "spec": fields,
     }
 
 
@@ -116,8 +118,8 @@ def whole_gpus(count: int, *, product: str = A100, memory: str = "40Gi", roots: 
             {
                 "type": "gpu",
                 "uuid": f"GPU-{index:08x}-0000-4000-8000-000000000000",
-                **nvidia_facts(product),
-                **place(index, count, roots or count, bus=True),
+                **nvidia_attributes(product),
+                **bus_attributes(index, count, roots or count, bus=True),
             },
             {"memory": memory},
         )
@@ -127,14 +129,14 @@ def whole_gpus(count: int, *, product: str = A100, memory: str = "40Gi", roots: 
 
 def static_mig(gpu: int, profiles: Sequence[str], *, product: str = A100) -> list[Object]:
     """The partitions of one GPU in static MIG mode, by profile: `static_mig(0, ["3g.20gb", "1g.5gb"])`."""
-    made = []
+    devices = []
     start = 0
     for profile in profiles:
         width = {"1": 1, "2": 2, "3": 4, "7": 8}[profile[0]]
         processors, memory = MIG_SLICES[profile]
         engines = {"copyEngines": 1, "decoders": 0, "encoders": 0, "jpegEngines": 0, "ofaEngines": 0}
-        held = {f"memorySlice{start + offset}": 1 for offset in range(width)}
-        made.append(
+        memory_slices = {f"memorySlice{start + offset}": 1 for offset in range(width)}
+        devices.append(
             device(
                 f"gpu-{gpu}-mig-{profile.replace('.', '-')}-{start}",
                 {
@@ -142,14 +144,14 @@ def static_mig(gpu: int, profiles: Sequence[str], *, product: str = A100) -> lis
                     "uuid": f"MIG-{gpu:08x}-0000-4000-8000-{start:012x}",
                     "parentUUID": f"GPU-{gpu:08x}-0000-4000-8000-000000000000",
                     "profile": profile,
-                    **nvidia_facts(product),
-                    **place(gpu, gpu + 1, gpu + 1, bus=True),
+                    **nvidia_attributes(product),
+                    **bus_attributes(gpu, gpu + 1, gpu + 1, bus=True),
                 },
-                {"memory": memory, "multiprocessors": processors, **engines, **held},
+                {"memory": memory, "multiprocessors": processors, **engines, **memory_slices},
             )
         )
         start += width
-    return made
+    return devices
 
 
 def hami_gpus(count: int, *, product: str = A100, memory: str = "40Gi", roots: int = 0) -> list[Object]:
@@ -161,9 +163,9 @@ def hami_gpus(count: int, *, product: str = A100, memory: str = "40Gi", roots: i
                 "type": "hami-gpu",
                 "uuid": f"GPU-{index:08x}-0000-4000-8000-000000000000",
                 "minor": index,
-                **nvidia_facts(product),
+                **nvidia_attributes(product),
                 "pcieBusID": f"0000:{0x10 + index:02x}:00.0",
-                f"{GENERAL}pcieRoot": place(index, count, roots or count)[f"{GENERAL}pcieRoot"],
+                f"{STANDARD}pcieRoot": bus_attributes(index, count, roots or count)[f"{STANDARD}pcieRoot"],
             },
             {
                 "cores": shared("100", minimum="0", step="1", default="100"),
@@ -196,7 +198,7 @@ def dranet_nics(count: int, *, rdma: bool = True, roots: int = 0) -> list[Object
                 f"{DRANET}/virtual": False,
                 f"{DRANET}/sriov": False,
                 f"{DRANET}/ebpf": False,
-                **place(index, count, roots or count),
+                **bus_attributes(index, count, roots or count),
             },
         )
         for index in range(count)
@@ -208,10 +210,10 @@ def dranet_nics(count: int, *, rdma: bool = True, roots: int = 0) -> list[Object
 
 def device(name: str, attributes: Object, capacity: Object | None = None, **fields: Any) -> Object:
     """Make a device from plain Python values."""
-    made: Object = {"name": name, "attributes": {key: attribute(value) for key, value in attributes.items()}}
+    result: Object = {"name": name, "attributes": {key: attribute(value) for key, value in attributes.items()}}
     if capacity:
-        made["capacity"] = amounts(capacity)
-    return made | fields
+        result["capacity"] = amounts(capacity)
+    return result | fields
 
 
 def attribute(value: Any) -> Object:
@@ -248,14 +250,14 @@ def consumes(counter_set: str, groups: Iterable[str] = (), **counters: Any) -> O
     return entry | ({"compatibilityGroups": list(groups)} if groups else {})
 
 
-def place(index: int, count: int, roots: int, *, bus: bool = False) -> Object:
+def bus_attributes(index: int, count: int, roots: int, *, bus: bool = False) -> Object:
     """Return a device's PCIe and NUMA attributes: devices are spread evenly over PCIe roots, and the roots over two NUMA nodes."""
     root = index * roots // count
-    facts: Object = {f"{GENERAL}pcieRoot": f"pci0000:{root * 0x10:02x}", f"{GENERAL}numaNode": 2 * root // roots}
-    return facts | ({f"{GENERAL}pciBusID": f"0000:{0x10 + index:02x}:00.0"} if bus else {})
+    attributes: Object = {f"{STANDARD}pcieRoot": f"pci0000:{root * 0x10:02x}", f"{STANDARD}numaNode": 2 * root // roots}
+    return attributes | ({f"{STANDARD}pciBusID": f"0000:{0x10 + index:02x}:00.0"} if bus else {})
 
 
-def nvidia_facts(product: str) -> Object:
+def nvidia_attributes(product: str) -> Object:
     return {
         "productName": product,
         "brand": "Nvidia",

@@ -40,13 +40,13 @@ class Calls:
         item = pod("p", self.namespace, container(**limits(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100})))
         while not self.over.is_set():
             with self.lock:
-                turn = self.next = max(self.next + self.pause, time.monotonic() - 1.0)
-            if self.over.wait(max(0.0, turn - time.monotonic())):
+                start_time = self.next = max(self.next + self.pause, time.monotonic() - 1.0)
+            if self.over.wait(max(0.0, start_time - time.monotonic())):
                 return
             begun, problem, translated = time.monotonic(), "", False
             try:
-                (made,) = self.cluster.create(item, dryRun="All")
-                translated = ORIGINAL in made["metadata"].get("annotations", {})
+                (created,) = self.cluster.create(item, dryRun="All")
+                translated = ORIGINAL in created["metadata"].get("annotations", {})
             except Exception as error:  # noqa: BLE001  whatever it is, a user would have seen it
                 problem = f"{type(error).__name__}: {error}"
             self.calls.append(Call(begun, time.monotonic(), problem, translated))

@@ -13,8 +13,8 @@ NODES = re.compile(r"none of the \d+ nodes can|the only node cannot")  # these n
 
 def section(title):
     """The commands under a title, and the output of each on the page."""
-    _, mark, rest = TEXT.partition(f"\n#### {title}\n")
-    assert mark, title
+    _, heading, rest = TEXT.partition(f"\n#### {title}\n")
+    assert heading, title
     return BLOCK.findall(re.split(r"\n##+ ", rest, maxsplit=1)[0])
 
 
@@ -27,16 +27,16 @@ def follow(cluster, namespace, title):
         expected = NODES.sub("none of the N nodes can", shown)
         output = []
 
-        def is_so(command=command, expected=expected, output=output):
-            done = cluster.kubectl(*command, check=False)
-            printed = f"{done.stderr}{done.stdout}".replace(namespace, TEAM)
+        def matches(command=command, expected=expected, output=output):
+            result = cluster.kubectl(*command, check=False)
+            printed = f"{result.stderr}{result.stdout}".replace(namespace, TEAM)
             output[:] = [NODES.sub("none of the N nodes can", printed)]
             return output == [expected]
 
         if "--dry-run=server" not in command:
-            assert is_so(), (line, output)
+            assert matches(), (line, output)
             continue
         try:
-            cluster.until(f"kubectl {line} prints what is shown", is_so)
+            cluster.until(f"kubectl {line} prints what is shown", matches)
         except AssertionError as error:
             raise AssertionError(f"kubectl {line} printed {output}, and the page has {expected!r}") from error

@@ -40,13 +40,13 @@ class Request(NamedTuple):
         return json.loads(self.raw)
 
     @property
-    def is_of_claim(self) -> bool:
+    def patches_claim(self) -> bool:
         """Return whether the request patches a ResourceClaim."""
         return self.verb == "PATCH" and "/resourceclaims/" in self.path
 
 
-def of_claim(request: Request) -> bool:
-    return request.is_of_claim
+def is_claim_patch(request: Request) -> bool:
+    return request.patches_claim
 
 
 class Proxy:
@@ -60,7 +60,7 @@ class Proxy:
         self.header = f"Authorization: Bearer {token}".encode() if token else b""
         self.writes = 0
         self.cut_at = 0  # the number of the write at which the connection breaks; 0 for never
-        self.which: Callable[[Request], bool] = of_claim  # whether a request counts as a write
+        self.selects: Callable[[Request], bool] = is_claim_patch  # whether a request counts as a write
         self.answered = False  # whether the server still receives write number `cut_at`
         self.part = 0  # how many bytes of the response to that write are forwarded
         self.broken = threading.Event()
@@ -80,26 +80,26 @@ class Proxy:
         self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
         self.thread.start()
 
-    def break_at(self, write: int, *, answered: bool, which: Callable[[Request], bool] = of_claim) -> None:
+    def break_at(self, write: int, *, answered: bool, selects: Callable[[Request], bool] = is_claim_patch) -> None:
         """Break the connection at a write, counted from now: before the server receives it, or after it has `answered`."""
-        self.expect(write, answered=answered, which=which, holding=False)
+        self.expect(write, answered=answered, selects=selects, holding=False)
 
-    def hold_at(self, write: int, *, which: Callable[[Request], bool] = of_claim) -> None:
+    def hold_at(self, write: int, *, selects: Callable[[Request], bool] = is_claim_patch) -> None:
         """Delay a write until `let_go`; everything else passes."""
-        self.expect(write, answered=True, which=which, holding=True)
+        self.expect(write, answered=True, selects=selects, holding=True)
 
-    def answer_at(self, write: int, answer: bytes, *, which: Callable[[Request], bool] = of_claim) -> None:
+    def answer_at(self, write: int, answer: bytes, *, selects: Callable[[Request], bool] = is_claim_patch) -> None:
         """Forward a write, and answer it with this text instead of the server's; everything else passes."""
-        self.expect(write, answered=True, which=which, holding=False)
+        self.expect(write, answered=True, selects=selects, holding=False)
         self.instead = answer
 
-    def expect(self, write: int, *, answered: bool, which: Callable[[Request], bool], holding: bool) -> None:
+    def expect(self, write: int, *, answered: bool, selects: Callable[[Request], bool], holding: bool) -> None:
         """Forget earlier plans and events, and plan this one."""
         with self.lock:
             for sign in (self.broken, self.held, self.let_go):
                 sign.clear()
             self.late = self.instead = b""
-            self.writes, self.cut_at, self.answered, self.which = 0, write, answered, which
+            self.writes, self.cut_at, self.answered, self.selects = 0, write, answered, selects
             self.holding = holding
 
     def restore(self) -> None:
@@ -123,9 +123,9 @@ class Proxy:
         name = request.path.partition("?")[0].rpartition("/")[2]
         return bool(self.silenced) and "watch=" in request.path and self.silenced in ("*", name)
 
-    def counted(self, request: Request) -> bool:
+    def count_and_match(self, request: Request) -> bool:
         """Count a request; return whether to break at it."""
-        if not self.which(request):
+        if not self.selects(request):
             return False
         with self.lock:
             self.writes += 1
@@ -156,11 +156,11 @@ class Relay(socketserver.BaseRequestHandler):
         head, _, body = request.partition(b"\r\n\r\n")
         verb, path, _ = head.partition(b"\r\n")[0].decode().split(" ")
         parsed = Request(verb, path, body)
-        last = proxy.counted(parsed)
-        if last and proxy.holding:
+        chosen = proxy.count_and_match(parsed)
+        if chosen and proxy.holding:
             proxy.held.set()
             proxy.let_go.wait(HELD_SECONDS)
-        elif last and not proxy.answered:
+        elif chosen and not proxy.answered:
             proxy.broken.set()
             return
         try:
@@ -168,16 +168,16 @@ class Relay(socketserver.BaseRequestHandler):
             with proxy.context.wrap_socket(socket.socket(), server_hostname=proxy.target[0]) as server:
                 server.connect(proxy.target)
                 server.sendall(request)
-                if last and proxy.holding:
+                if chosen and proxy.holding:
                     proxy.late = read_all(server)
                     self.request.sendall(proxy.late)
                     return
-                if last and proxy.instead:
+                if chosen and proxy.instead:
                     proxy.late = read_all(server)
                     self.request.sendall(proxy.instead)
                     proxy.held.set()
                     return
-                self.relay(server, proxy, parsed, silent=last)
+                self.relay(server, proxy, parsed, silent=chosen)
         except OSError:
             return
 
@@ -203,10 +203,10 @@ class Relay(socketserver.BaseRequestHandler):
             self.request.sendall(chunk)
 
 
-def is_gone(line: socket.socket) -> bool:
+def is_gone(connection: socket.socket) -> bool:
     """Return whether the peer has closed its connection, which the kernel does for a killed process."""
     try:
-        return line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
     except BlockingIOError:
         return False
     except OSError:
@@ -220,11 +220,11 @@ def read_all(server: ssl.SSLSocket) -> bytes:
     return b"".join(parts)
 
 
-def read_request(line: socket.socket, header: bytes = b"") -> bytes | None:
+def read_request(connection: socket.socket, header: bytes = b"") -> bytes | None:
     """Read one request; add a header, and make the server close the connection after its response."""
     data = b""
     while b"\r\n\r\n" not in data:
-        chunk = line.recv(CHUNK)
+        chunk = connection.recv(CHUNK)
         if not chunk:
             return None
         data += chunk
@@ -232,7 +232,7 @@ def read_request(line: socket.socket, header: bytes = b"") -> bytes | None:
     lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"connection:")]
     length = next((int(line.split(b":")[1]) for line in lines if line.lower().startswith(b"content-length:")), 0)
     while len(body) < length:
-        chunk = line.recv(CHUNK)
+        chunk = connection.recv(CHUNK)
         if not chunk:
             return None
         body += chunk

@@ -28,7 +28,7 @@ def is_binding(write: Request) -> bool:
 
 
 def is_allocation(write: Request) -> bool:
-    return write.is_of_claim and bool(write.body.get("status", {}).get("allocation"))
+    return write.patches_claim and bool(write.body.get("status", {}).get("allocation"))
 
 
 class World:
@@ -77,7 +77,7 @@ class World:
 
     def hold_binding(self, namespace: str, name: str, node: str = NODES[0]) -> None:
         """Create a pod, and delay its binding on the way to the API server."""
-        self.schedulers.hold_at(1, which=is_binding)
+        self.schedulers.hold_at(1, selects=is_binding)
         self.ask_for(namespace, name, node)
         assert self.schedulers.held.wait(PATIENCE), "nothing was bound"
         assert self.holders(namespace) == {name: [name]}
@@ -224,7 +224,7 @@ def test_a_pod_of_a_deleted_node_is_still_bound(world, ours):
 
 def test_after_a_refused_bind_the_next_claim_is_bound(world, ours):
     """The claim is deleted during its allocation, so that the write fails."""
-    world.line.hold_at(1, which=is_allocation)
+    world.line.hold_at(1, selects=is_allocation)
     world.ask_for(ours, "a")
     assert world.line.held.wait(PATIENCE), "nothing was written"
     path = f"/apis/resource.k8s.io/v1/namespaces/{ours}/resourceclaims/a"
@@ -242,7 +242,7 @@ def test_after_a_refused_bind_the_next_claim_is_bound(world, ours):
 
 @pytest.mark.parametrize("landed", [True, False])
 def test_a_pod_keeps_its_device_after_an_unanswered_binding(world, ours, landed):
-    world.schedulers.break_at(1, answered=landed, which=is_binding)
+    world.schedulers.break_at(1, answered=landed, selects=is_binding)
     world.ask_for(ours, "a")
     assert world.schedulers.broken.wait(PATIENCE)
     world.ask_for(ours, "b")
@@ -253,7 +253,7 @@ def test_a_pod_keeps_its_device_after_an_unanswered_binding(world, ours, landed)
 
 
 def test_a_pod_is_bound_although_its_claim_write_reported_failure(world, ours):
-    world.line.answer_at(1, ERROR, which=is_allocation)
+    world.line.answer_at(1, ERROR, selects=is_allocation)
     world.ask_for(ours, "a")
     assert world.line.held.wait(PATIENCE)
     world.cluster.wait_scheduled(ours, "a")

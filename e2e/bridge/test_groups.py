@@ -164,7 +164,7 @@ def test_a_gang_is_placed_after_a_kill_between_its_evictions(groups, line, ours,
     groups.create(urgent, template("one", ours, request("gpu", CLASS)), *low)
     groups.until("both are placed", lambda: placed(groups, ours) == ["low", "other"], PATIENCE)
     evictions = (f"{path}/low", f"{path}/other")
-    line.break_at(writes, answered=True, which=lambda write: write.verb in ("PATCH", "DELETE") and write.path.split("?")[0].removesuffix("/status") in evictions)  # fmt: skip
+    line.break_at(writes, answered=True, selects=lambda write: write.verb in ("PATCH", "DELETE") and write.path.split("?")[0].removesuffix("/status") in evictions)  # fmt: skip
     members = [member(f"g{at}", ours, "gang", using_template("one")) for at in range(2)]
     for pod_ in members:
         pod_["spec"]["priorityClassName"] = level

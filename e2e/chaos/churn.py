@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from e2e.actors import fleet
-from e2e.actors.client import BUSY, ApiError, Client, Object
+from e2e.actors.client import BUSY_FACTOR, ApiError, Client, Object
 from e2e.actors.workloads import claim, pod, request, template, using, using_template
 from e2e.chaos.judge import FICKLE, FINAL
 
@@ -135,7 +135,7 @@ class Churn:
 
     def drain(self, seconds: float) -> int:
         """Create no more pods, and delete pods with a node until all had one; return how many are left."""
-        deadline = time.monotonic() + seconds * BUSY
+        deadline = time.monotonic() + seconds * BUSY_FACTOR
         while (left := self.round(0, turnover=0.5)) and time.monotonic() < deadline:
             time.sleep(ROUND_SECONDS)
         return left

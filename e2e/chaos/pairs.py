@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from e2e.actors import clock
 from e2e.actors.bridge import Bridge, plugin_configuration
-from e2e.actors.client import BUSY
+from e2e.actors.client import BUSY_FACTOR
 from e2e.actors.proxy import Proxy
 from e2e.build import program
 from e2e.ground.controlplane import free_port
@@ -97,7 +97,7 @@ class Pairs:
 
 def until(what: str, check: Callable[[], T | None], seconds: float) -> T:
     """Wait until a check is true; errors of connections are ignored."""
-    deadline = time.monotonic() + seconds * BUSY
+    deadline = time.monotonic() + seconds * BUSY_FACTOR
     while time.monotonic() < deadline:
         try:
             if answer := check():
@@ -108,4 +108,4 @@ def until(what: str, check: Callable[[], T | None], seconds: float) -> T:
         ):  # a process that is killed while it answers sends half an answer
             pass
         time.sleep(0.1)
-    raise AssertionError(f"not within {seconds * BUSY:.0f} s: {what}")
+    raise AssertionError(f"not within {seconds * BUSY_FACTOR:.0f} s: {what}")

@@ -121,7 +121,7 @@ def test_the_next_allocator_finishes_an_eviction_after_a_kill(on, namespace, cut
     for name in ("low", "usual"):
         on.cluster.wait_scheduled(namespace, name)
     leader = on.pairs.leader()
-    leader.proxy.break_at(1, answered=True, which=EVICTION[cut_after])
+    leader.proxy.break_at(1, answered=True, selects=EVICTION[cut_after])
     create("urgent", priorityClassName=URGENT)
     assert leader.proxy.broken.wait(PATIENCE), "no pod was evicted"
     pods = [pod for pod in on.cluster.get(path)["items"] if pod["metadata"]["name"] == "low"]
@@ -136,7 +136,7 @@ def test_the_next_allocator_finishes_an_eviction_after_a_kill(on, namespace, cut
 
     on.cluster.named(leader.allocator).stop(hard=True)
     for pair in on.pairs.all:
-        pair.proxy.break_at(1, answered=True, which=hear)
+        pair.proxy.break_at(1, answered=True, selects=hear)
     on.cluster.kill(leader.allocator)
     on.cluster.wait_scheduled(namespace, "urgent", PATIENCE)
     for pair in on.pairs.all:

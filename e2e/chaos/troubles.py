@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from e2e.actors import clock
-from e2e.actors.client import BUSY, ApiError
+from e2e.actors.client import BUSY_FACTOR, ApiError
 from e2e.actors.proxy import Proxy, Request
 from e2e.chaos.pairs import Pair, Pairs, until
 from e2e.ground.controlplane import ControlPlane
@@ -50,25 +50,25 @@ def kill_allocator(scene: Scene) -> str:
 
 
 def is_finalizer(write: Request) -> bool:
-    return write.is_of_claim and "finalizers" in write.body["metadata"]
+    return write.patches_claim and "finalizers" in write.body["metadata"]
 
 
 def is_allocation(write: Request) -> bool:
-    return write.is_of_claim and bool(write.body.get("status", {}).get("allocation"))
+    return write.patches_claim and bool(write.body.get("status", {}).get("allocation"))
 
 
 def is_reservation(write: Request) -> bool:
     """Return whether a write changes the reservations of a claim that stays allocated."""
-    return write.is_of_claim and "allocation" not in write.body.get("status", {"allocation": None})
+    return write.patches_claim and "allocation" not in write.body.get("status", {"allocation": None})
 
 
 WRITES = {"the finalizer": is_finalizer, "the allocation": is_allocation, "a change of reservations": is_reservation}
 
 
-def kill_at_write(scene: Scene, *, which: Callable[[Request], bool], answered: bool) -> str:
+def kill_at_write(scene: Scene, *, selects: Callable[[Request], bool], answered: bool) -> str:
     pair = scene.pairs.leader()
-    pair.proxy.break_at(1, answered=answered, which=which)
-    reached = pair.proxy.broken.wait(REACHED_SECONDS * BUSY)
+    pair.proxy.break_at(1, answered=answered, selects=selects)
+    reached = pair.proxy.broken.wait(REACHED_SECONDS * BUSY_FACTOR)
     scene.cluster.kill(pair.allocator)
     pair.proxy.restore()
     return "" if reached else MISSED
@@ -174,7 +174,7 @@ def turn_clocks(scene: Scene) -> str:
     """Set the allocators' clocks, each by up to a day in either direction; they stay so."""
     set_by = [scene.seconds(-DAY, DAY) for _ in scene.pairs.all]
     for pair, seconds in zip(scene.pairs.all, set_by, strict=True):
-        clock.turn(pair.clock, seconds)
+        clock.set_clock(pair.clock, seconds)
     return "by " + " and ".join(f"{seconds / 3600:+.1f} h" for seconds in set_by)
 
 
@@ -219,11 +219,11 @@ def label_claims(scene: Scene) -> str:
     return f"{changed} times"
 
 
-def kill_server_at_write(scene: Scene, *, name: str, which: Callable[[Request], bool]) -> str:
+def kill_server_at_write(scene: Scene, *, name: str, selects: Callable[[Request], bool]) -> str:
     """Kill the API server or etcd right after a write of the leader was forwarded; the leader gets no response."""
     pair = scene.pairs.leader()
-    pair.proxy.break_at(1, answered=True, which=which)
-    reached = pair.proxy.broken.wait(REACHED_SECONDS * BUSY)
+    pair.proxy.break_at(1, answered=True, selects=selects)
+    reached = pair.proxy.broken.wait(REACHED_SECONDS * BUSY_FACTOR)
     scene.cluster.kill(name)
     pair.proxy.restore()
     await_api(scene)
@@ -232,7 +232,7 @@ def kill_server_at_write(scene: Scene, *, name: str, which: Callable[[Request], 
 
 def at_write(kind: str, *, answered: bool) -> Trouble:
     when = "after" if answered else "before"
-    return Trouble(f"allocator killed {when} {kind}", partial(kill_at_write, which=WRITES[kind], answered=answered))
+    return Trouble(f"allocator killed {when} {kind}", partial(kill_at_write, selects=WRITES[kind], answered=answered))
 
 
 KILLS = (
@@ -253,7 +253,7 @@ TAKE_OVERS = (
 POINTS = tuple(at_write(kind, answered=answered) for kind in WRITES for answered in (True, False))
 SERVERS = {"API server": "kube-apiserver", "etcd": "etcd"}
 SERVER_POINTS = tuple(
-    Trouble(f"{what} killed at {kind}", partial(kill_server_at_write, name=name, which=WRITES[kind]))
+    Trouble(f"{what} killed at {kind}", partial(kill_server_at_write, name=name, selects=WRITES[kind]))
     for what, name in SERVERS.items()
     for kind in WRITES
 )

@@ -40,7 +40,7 @@ def comes(cluster, stack, tenants, name, condition, **spec):
     item = gpu(name, tenants, **spec)
     stack.callback(cluster.remove, item)
     cluster.create(item)
-    cluster.until(f"{name} waits", lambda: condition(cluster.read(item)), told=lambda: cluster.read(item))
+    cluster.until(f"{name} waits", lambda: condition(cluster.read(item)), detail=lambda: cluster.read(item))
 
 
 def refused(pod):
@@ -63,7 +63,7 @@ def says(cluster, tenants, name, about, remedy):
         answer.update(explained(cluster, name, tenants)["nextStep"])
         return answer["message"].startswith(f"{name_of(about)}: ") and remedy in answer["message"]
 
-    cluster.until(f"{name_of(about)} is named", first, told=lambda: answer)
+    cluster.until(f"{name_of(about)} is named", first, detail=lambda: answer)
 
 
 def test_each_waiting_pod_names_the_component_that_is_down(cluster, tenants):

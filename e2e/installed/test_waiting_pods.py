@@ -174,7 +174,7 @@ def test_explain_and_doctor_name_the_actual_reason_first(cluster, node, name):
             answer.update(explained(cluster, "p", SPACE))
             return reason.said in answer["nextStep"]["message"] or None
 
-        cluster.until("explain names the reason", says, told=lambda: answer)
+        cluster.until("explain names the reason", says, detail=lambda: answer)
         prospect = answer["prospect"] or {"blockers": [], "nearestFit": ""}
         enough = [blocker["claim"] for blocker in prospect["blockers"] if blocker["freeingSuffices"]]
         assert enough == [f"{SPACE}/holder"] * reason.alone, answer

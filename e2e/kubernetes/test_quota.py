@@ -105,7 +105,7 @@ def test_a_list_interrupted_in_a_page_is_an_error(control_plane, team, tmp_path,
     proxy.part = 600
     try:
         assert show_quota(kubeconfig, "-n", team)[0] == 0
-        proxy.break_at(1, answered=True, which=lambda request: f"/{what}" in request.path)
+        proxy.break_at(1, answered=True, selects=lambda request: f"/{what}" in request.path)
         code, output, complaint = show_quota(kubeconfig, "-n", team)
         assert (proxy.broken.is_set(), code, output) == (True, 3, "")
         assert complaint.startswith("error: ")
