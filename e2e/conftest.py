@@ -50,7 +50,7 @@ def gated(webhook, namespace, control_plane):
         webhook.admits(namespace)
         yield namespace
     finally:
-        control_plane.until("nothing runs any more", lambda: delete_workloads(control_plane, namespace))
+        control_plane.until(f"namespace {namespace} has no workloads", lambda: delete_workloads(control_plane, namespace))
 
 
 def delete_workloads(cluster, namespace):

@@ -42,7 +42,7 @@ def start(options: argparse.Namespace) -> None:
         if os.geteuid() != 0:
             sys.exit("a real node needs root; `python -m e2e.up --no-node` starts the control plane alone")
     if names := missing(CLUSTER if options.no_node else (*CLUSTER, *NODE)):
-        say(f"building {', '.join(names)} first: minutes, if nothing of it is in Go's cache")
+        say(f"building {', '.join(names)} first; this takes minutes if Go's cache has none of their packages")
     overrides = dict(pair.split("=") for pair in options.gates.split(",") if pair)
     gates = ALPHA_GATES | {gate: on == "true" for gate, on in overrides.items()}
     with ControlPlane(name="cluster", feature_gates=gates, audit=True, network=not options.no_node) as cluster:

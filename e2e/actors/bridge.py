@@ -44,7 +44,7 @@ class Bridge:
     def install(self) -> "Bridge":
         self.prepare()
         self.start()
-        self.cluster.until("the fence is up", self.is_fenced, 30)
+        self.cluster.until("claim writes are refused to pods that do not hold the lease", self.is_fenced, 30)
         self.processes["scheduler"] = self.start_scheduler()
         return self
 

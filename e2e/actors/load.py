@@ -71,7 +71,7 @@ class Calls:
     def __str__(self) -> str:
         return (
             f"{len(self.calls)} pods, {self.rate:.0f} a second, {len(self.failures)} refused or lost, "
-            f"{len(self.untranslated)} let in as they were written"
+            f"{len(self.untranslated)} admitted without translation"
         )
 
     def __enter__(self) -> Self:
