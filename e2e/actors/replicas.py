@@ -1,8 +1,8 @@
 """Several replicas of the webhook behind one address, as a Service has them.
 
 A connection goes to one of the endpoints and stays there. Endpoints are the replicas whose last readiness probe succeeded. Requests are
-not repeated: like kube-proxy, this proxy refuses a request to an endpoint whose replica has ended. A probe that times out changes
-nothing, because on a busy machine all replicas would disappear.
+not repeated: like kube-proxy, this proxy refuses a request to an endpoint whose replica has ended. A probe that times out does not
+count, because on a busy machine no replica would stay an endpoint.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ NOTICE = 6.0
 
 
 class Replicas:
-    """Replaces the session's webhook at its address until it is closed."""
+    """Replaces the session's webhook at its address while the `with` block runs."""
 
     def __init__(self, webhook: Webhook) -> None:
         self.webhook = webhook
@@ -144,7 +144,7 @@ async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 def answers(port: int, *, before: bool) -> bool:
-    """Return whether a replica reports ready, or the value of `before` if it does not answer; like a kubelet, ignore its certificate."""
+    """Return whether a replica reports ready; if it does not answer in time, return `before`. Like a kubelet, ignore its certificate."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -7,7 +7,7 @@ from e2e.actors.client import USER_AGENT, Client
 from e2e.actors.webhook import SYSTEM
 from e2e.ground.controlplane import ControlPlane
 
-Right = tuple[str, str, str]  # API group, resource or address, verb
+Right = tuple[str, str, str]  # API group, resource or URL path, verb
 
 
 def check_rights(cluster: ControlPlane, account: str, kept: Container[Right]) -> set[Right]:
@@ -55,7 +55,7 @@ def requested(cluster: ControlPlane, user: str) -> Iterator[tuple[Right, bool]]:
         if not own or "dryRun=All" in event["requestURI"]:
             continue
         reference = event.get("objectRef")
-        if reference is None:  # an address, such as /metrics
+        if reference is None:  # a URL path, such as /metrics
             yield ("", event["requestURI"].partition("?")[0], event["verb"]), False
             continue
         resource = "/".join(filter(None, (reference["resource"], reference.get("subresource"))))

@@ -15,8 +15,8 @@ NO_DEVICE = "cannot allocate all claims"
 def until_rules_are_heard_of(cluster: ControlPlane) -> None:
     """Wait until the default scheduler follows every rule that is stored.
 
-    Its watch delivers rules in the order of their creation. So one more rule is created; once no pod gets the device that it taints,
-    the scheduler follows all earlier rules too.
+    The scheduler's watch delivers rules in the order of their creation. So this function creates one more rule. Once no pod gets the
+    device that this rule taints, the scheduler follows all earlier rules, too.
     """
     name = f"witness-{secrets.token_hex(4)}"
     driver = f"{name}.example.com"

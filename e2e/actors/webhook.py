@@ -1,4 +1,4 @@
-"""drawbridge installed on a real control plane: the kustomize base as it is, its three processes with exactly their rights.
+"""Installs drawbridge on a real control plane: the unchanged kustomize base, and its three processes, each with its own account's rights.
 
 The processes run beside the cluster instead of in it, because there is no image registry and no Service routing here;
 so the webhook configurations call them by URL. The webhook reviews only namespaces that opt in, so that it does not affect
@@ -47,11 +47,10 @@ class Webhook:
         self.controller_ports: dict[str, int] = {}
         self.config = cluster.run.data / "drawbridge.yaml"
         self.processes: dict[str, Process] = {}
-        self.trusted = ""  # the bundle of an external certificate; without one, the Secret has it
+        self.trusted = ""  # the CA bundle of an external certificate; if empty, the bundle is in the Secret
 
     def install(self) -> "Webhook":
         self.configure(CONFIGURATION)
-        # CRDs and their objects are applied together, so apply twice, as users of `kubectl apply -k` do.
         self.cluster.kubectl("apply", "--server-side", "-k", str(BASE))
         for name in ("drawbridge-webhook", "drawbridge-controller", "drawbridge-authority"):
             path = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{name}"
@@ -77,7 +76,7 @@ class Webhook:
         bring(text, self.config)
 
     def follow(self, text: str) -> None:
-        """Configure, and wait until webhook and controllers use it: each reads the file at intervals."""
+        """Replace the configuration, and wait until webhook and controllers use the new one: each process reads the file at intervals."""
         self.configure(text)
         shown = f'drawbridge_configuration_info{{sha256="{hashlib.sha256(text.encode()).hexdigest()}"}} 1.0'
 
@@ -89,7 +88,7 @@ class Webhook:
         self.cluster.until("the configuration is in force", is_in_force, 20)
 
     def register(self, *options: str) -> None:
-        """Apply the generated webhook configurations, for callers by URL."""
+        """Apply the generated webhook configurations, with the webhook's URL instead of a Service."""
         made = self.drawbridge("manifests", "--only=webhooks", f"--url=https://127.0.0.1:{self.port}", *options)
         # Three seconds are enough in a cluster; here a busy machine must not fail a test.
         assert "timeoutSeconds: 3\n" in made
@@ -119,7 +118,7 @@ class Webhook:
             return False
 
     def kill_controller(self) -> None:
-        """Kill the controller with SIGKILL; the next one need not wait until the lease has expired."""
+        """Kill the controller, and delete the lease, so that the next controller need not wait until the lease has expired."""
         self.processes["controller"].stop(hard=True)
         self.cluster.delete(LEASE)
 
@@ -211,7 +210,7 @@ class Webhook:
         self.cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-k", str(BASE))
 
     def admits(self, namespace: str) -> None:
-        """Label a namespace, and wait until API server and webhook have seen it and both configurations are in force."""
+        """Set mode enforce for a namespace, and wait until the API server calls the mutating and the validating webhook for it."""
         self.cluster.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {MODE: "enforce"}}})
         asks = pod("probe", namespace, container(**limits(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": "1500m"})))
         nothing = claim("probe", namespace, request("r", "no-such-class"))
@@ -225,7 +224,10 @@ class Webhook:
             )
 
     def reads_on(self, node: str) -> None:
-        """Wait until the webhook knows all nodes, slices and classes: label the node, add a slice and a class, and wait for these."""
+        """Wait until the webhook's copies of nodes, slices and classes are current.
+
+        Label the node, add a slice and a class, and wait for a refusal that depends on all three.
+        """
         mark = f"seen-{secrets.token_hex(4)}.example.com"
         self.cluster.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {mark: "yes"}}})
         [published] = fleet.slices(mark, node, [fleet.device("one", {})])
@@ -314,14 +316,14 @@ def untouched(cluster, item, seconds=60):
 
 
 def claims_of(cluster, namespace, name):
-    """The claims of a pod, by the pod's name for them."""
+    """The claims of a pod, by their names in the pod's spec."""
     statuses = cluster.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"].get("resourceClaimStatuses", [])
     base = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
     return {s["name"]: cluster.get(f"{base}/{s['resourceClaimName']}") for s in statuses}
 
 
 def template_path(namespace, name=""):
-    """The path of a claim template, or of all in a namespace."""
+    """The path of a claim template, or of all templates in a namespace."""
     base = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates"
     return f"{base}/{name}" if name else base
 

@@ -18,7 +18,7 @@ def container(name: str = "main", command: str = "env; echo spoken=yes", **field
 
 
 def pod(name: str, namespace: str, *containers: Object, node: str = "", **spec: Any) -> Object:
-    """Make a pod that runs once and does not linger; `node` pins it by its hostname label."""
+    """Make a pod that runs once; `node` pins it by the node's hostname label."""
     chosen: Object = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 1,  # with 0 the API server deletes a pod before its kubelet has ended it
@@ -64,7 +64,7 @@ def claim(name: str, namespace: str, *requests: Object, **devices: Any) -> Objec
 
 
 def group(name: str, namespace: str, at_least: int, **spec: Any) -> Object:
-    """Make a PodGroup: this many of its pods are placed at once, or none (gate GenericWorkload)."""
+    """Make a PodGroup: at least this many of its pods are placed together, or none (gate GenericWorkload)."""
     return {
         "apiVersion": "scheduling.k8s.io/v1beta1",
         "kind": "PodGroup",

@@ -1,1 +1,1 @@
-"""The bridge on a real control plane, and the observers beside it."""
+"""Tests of the bridge on a real control plane: the allocator, and our schedulers that ask it for devices."""

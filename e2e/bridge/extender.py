@@ -39,7 +39,7 @@ def ours(control_plane, bridge, namespace):
 
 
 def held(bridge):
-    """Return how many devices of our nodes claims hold according to the service; None while it does not know."""
+    """Return how many devices of these nodes are held by claims according to the allocator; None if it gives no list."""
     devices = bridge.held_devices()
     return None if devices is None else sum(device["pool"].startswith(NODES) for device in devices)
 
@@ -74,9 +74,9 @@ def delete(control_plane, namespace, *pods):
 
 
 def give_and_take_back(control_plane, ours):
-    """Create a pod with a claim of its own and one from a template, and delete it; return the claims as they were allocated.
+    """Create a pod with two claims, one of them from a template, and delete the pod. Return the claims as they were allocated.
 
-    Check that both claims are allocated on one node, and freed after the deletion.
+    Check that both claims are allocated on one node, and freed after the deletion of the pod.
     """
     control_plane.create(
         claim("kept", ours, request("gpu", CLASS)),

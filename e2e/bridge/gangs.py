@@ -1,4 +1,4 @@
-"""Random gangs, each on two nodes of its own beside pods that hold devices there, and the outcomes that are allowed."""
+"""Random gangs and their allowed outcomes. A gang is a group of pods that are placed together, here on two nodes of its own."""
 
 import itertools
 import re
@@ -19,13 +19,13 @@ class Gang(NamedTuple):
     """Pods to be placed together on two nodes, beside pods that hold devices there."""
 
     free: tuple[int, int]  # devices of each node that no pod holds
-    lesser: tuple[int, int]  # held by pods of lower priority
-    greater: tuple[int, int]  # held by pods of higher priority
-    members: tuple[int, ...]  # how many devices each requests
+    lesser: tuple[int, int]  # devices of each node that pods of lower priority hold
+    greater: tuple[int, int]  # devices of each node that pods of higher priority hold
+    members: tuple[int, ...]  # how many devices each member requests
 
     @property
     def fewest_victims(self):
-        """The number of pods to evict so that all members fit, by trying all placements; None if they never fit."""
+        """The smallest number of evictions with which all members fit, over all placements; None if they never fit."""
         victims = []
         for places in itertools.product((0, 1), repeat=len(self.members)):
             requested = [
@@ -131,7 +131,7 @@ def listed(cluster, path):
 
 
 def play(cluster, namespace, stalls):
-    """Place gangs at once, each on its own nodes; return all pods, and the devices of all claims, once there is no fault, or on timeout."""
+    """Place gangs at the same time. Once no outcome has a fault, or on timeout, return all pods and the devices of all claims."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     of_claims = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
     with ThreadPoolExecutor(6) as several:

@@ -1,4 +1,7 @@
-"""Failed bindings: what happens to the pod, its claim and its reservation. Our scheduler and the allocator have separate connections."""
+"""Failed bindings: what happens to the pod, its claim and its reservation.
+
+Our scheduler and the allocator connect to the API server through separate proxies.
+"""
 
 import time
 from typing import Any
@@ -37,7 +40,7 @@ class World:
     def __init__(self, cluster: ControlPlane, bridge: Bridge, line: Proxy, schedulers: Proxy) -> None:
         self.cluster = cluster
         self.bridge = bridge
-        self.line = line  # the allocator's
+        self.line = line  # the allocator's proxy
         self.schedulers = schedulers
 
     def start(self) -> None:
@@ -67,7 +70,7 @@ class World:
         self.cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
 
     def holders(self, namespace: str) -> dict[str, list[str]]:
-        """Name the pods that each allocated claim is reserved for."""
+        """Return the names of the pods that each allocated claim is reserved for."""
         claims = self.cluster.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
         return {
             claim["metadata"]["name"]: [pod["name"] for pod in claim["status"].get("reservedFor", ())]

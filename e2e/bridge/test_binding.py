@@ -1,7 +1,7 @@
 """Pods between allocation and binding: kube-scheduler, our plugin and our extender, with drivers that attach devices, fail, or are late.
 
 Each random case is played three times at once, on nodes of its own: the same devices with binding conditions (KEP-5007), pods, driver
-answers and interventions. kube-scheduler defines the right result; ours may not be much later.
+answers and interventions. kube-scheduler's outcome is the expected one. Our schedulers may not take much longer.
 """
 
 import os
@@ -21,7 +21,7 @@ BACKOFF = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2}
 
 @pytest.fixture(scope="module")
 def stage():
-    """A control plane with all three schedulers, and the same time for devices to be ready."""
+    """A control plane with all three schedulers, which wait equally long for devices to be ready."""
     with ControlPlane(name="binding", feature_gates=GROUP_GATES) as cluster:
         bridge = Bridge(cluster)
         try:
@@ -44,12 +44,12 @@ def stage():
 
 
 def is_late(by, trial):
-    """Return whether the load of this machine decided the outcome of a trial, or of kube-scheduler's."""
+    """Return whether the load of this machine decided the outcome of a trial, or of kube-scheduler's trial of that case."""
     return trial.late_driver or by[trial.case.name, "stock"].late_driver
 
 
 def judged(trials, outcomes):
-    """Yield the lanes of ours with another outcome than kube-scheduler's, or that take much longer."""
+    """Yield the trials of our schedulers that end differently from kube-scheduler's, or take much longer."""
     by = {(trial.case.name, trial.lane): trial for trial in trials}
     for trial in trials:
         if trial.lane == "stock":
@@ -75,7 +75,7 @@ def test_placement_equals_kube_scheduler_for_any_device_binding_conditions(stage
     left = []
     for at in range(first, first + number, each):
         left += compare(stage, range(at, min(at + each, first + number)), [])
-    # Fewer at once: cases that differ, or that the load of this machine decided, are repeated.
+    # Repeat the cases that differ or that the load of this machine decided, fewer at a time.
     wrong, late = [], []
     few = max(1, each // 3)
     for at in range(0, len(left), few):

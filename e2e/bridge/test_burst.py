@@ -1,4 +1,4 @@
-"""A burst of pods through the extender, for exactly as many devices: all are placed, no device twice, and conflicts are few."""
+"""A burst of as many pods as there are devices, through the extender: all are placed, no device is held twice, and conflicts are few."""
 
 from functools import partial
 

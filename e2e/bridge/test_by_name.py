@@ -1,4 +1,7 @@
-"""Pods that request extended resources of a class (KEP-5004): kube-scheduler and ours, a fence and a quota, on a real control plane."""
+"""Pods that request a DeviceClass by its extended resource name (KEP-5004): our schedulers beside kube-scheduler, a fence, and a quota.
+
+A fence is a DeviceTaintRule that keeps other schedulers from a driver's devices.
+"""
 
 import pytest
 
@@ -22,7 +25,7 @@ BOTH = (SCHEDULER, PLUGIN_SCHEDULER)
 
 @pytest.fixture(scope="module")
 def gpus(control_plane, bridge):
-    """One node with two GPUs, the class as NVIDIA's chart renders it, and both of our schedulers."""
+    """One node with two GPUs, the DeviceClass of NVIDIA's chart, and both of our schedulers."""
     plugin = control_plane.start_scheduler(
         plugin_configuration(bridge.socket), name="by-name-scheduler", binary=program("drawbridge-scheduler")
     )
@@ -83,7 +86,7 @@ def delete(control_plane, namespace, name):
 
 @pytest.mark.parametrize("scheduler", BOTH)
 def test_our_pod_passes_the_fence_with_a_claim_like_core(control_plane, team, created, scheduler):
-    """A pod of kube-scheduler waits behind the fence."""
+    """A pod for kube-scheduler waits until the fence is removed."""
     created(taint_rule(fleet.NVIDIA))
     until_rules_are_heard_of(control_plane)
     control_plane.create(asking("theirs", team), asking("ours", team, scheduler))
@@ -95,7 +98,7 @@ def test_our_pod_passes_the_fence_with_a_claim_like_core(control_plane, team, cr
     assert len(devices(made)) == 1
     status = placed["status"]["extendedResourceClaimStatus"]
     assert status["resourceClaimName"] == made["metadata"]["name"]
-    # The same claim as kube-scheduler creates.
+    # kube-scheduler creates the same claim.
     control_plane.remove(taint_rule(fleet.NVIDIA))
     theirs = control_plane.wait_scheduled(team, "theirs", 60)
     core = claims(control_plane, team)["theirs"]
@@ -150,7 +153,7 @@ def test_plugin_nodes_and_dra_nodes_serve_the_same_resource(control_plane, team,
 
 
 def dear(name, namespace):
-    """A claim for a NIC with expensive selectors: 32, of 3,600 sums each."""
+    """A claim for a NIC, with 32 expensive selectors that compute 3,600 sums each."""
     numbers = str(list(range(60)))
     words = [
         f"{numbers}.all(x, {numbers}.all(y, x + y + {at} != -{len(name)})) && device.driver == '{fleet.DRANET}'"
@@ -164,9 +167,9 @@ def dear(name, namespace):
 
 
 def test_a_pod_for_a_device_plugin_gets_no_claim(control_plane, team, created):
-    """The previous pod fits a device but no selected node.
+    """The pod before it fits a device, but selects a node that does not exist.
 
-    Its cached answer must not be used for this pod, because with a claim this pod would not get the plugin's device.
+    The cached answer for that pod must not be used for this pod: with a claim, this pod would not get the plugin's device.
     """
     [there] = control_plane.add_fake_nodes(1, prefix="by-name-dear-", allocatable={NAME: "8"})
     try:

@@ -1,4 +1,4 @@
-"""`drawbridge doctor` on a live cluster: findings, repairs, and what is left to the user."""
+"""`drawbridge doctor` on a live cluster: findings, and repairs."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from e2e.actors.workloads import claim, pod, request, template, using
 from webhook.claims import taint_rule
 
 pytestmark = pytest.mark.real
-# A name of our form with other content: no test waits an hour for an expiry.
+# A template with a name of our form, and with content that drawbridge did not write: doctor reports it at once, not after an hour.
 OURS = f"drawbridge-{'0' * 32}"
 DRIVER = "doctor.example.com"
 NODE = "doctor-0"
@@ -56,7 +56,7 @@ def test_doctor_reports_and_repairs_a_live_cluster(control_plane, namespace):
 
 @pytest.fixture
 def shared(control_plane, namespace, created):
-    """Two claims that hold one device: the pod of the first is on a node, that of the second is not."""
+    """Two claims that hold one device. The pod of the first claim is on a node, the pod of the second claim is not."""
     control_plane.add_fake_nodes(1, prefix="doctor-")
     created(*fleet.slices(DRIVER, NODE, [fleet.device("gpu", {})], by_name=True))
     result = {"request": "gpu", "driver": DRIVER, "pool": f"{NODE}-fleet", "device": "gpu"}
@@ -78,7 +78,6 @@ def claims_of(namespace):
 
 
 def test_repair_takes_a_shared_device_from_the_pod_not_started(control_plane, shared):
-    """Two claims hold the same device."""
     looked, code = doctor(control_plane, shared)
     assert (code, [finding["code"] for finding in looked if finding["code"] == "O209"]) == (1, ["O209"])
     treated, _ = doctor(control_plane, shared, "--repair", "--yes")
@@ -118,7 +117,7 @@ CONDITION = "DrawbridgeDevicesConsistent"
 
 @pytest.fixture
 def worn(control_plane, created):
-    """A node with the condition of a killed agent, between two of the kubelet's conditions."""
+    """A function that gives a node the condition of a killed node agent, between two conditions of the kubelet."""
     name = "doctor-worn"
     created({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
 
