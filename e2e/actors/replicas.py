@@ -37,13 +37,13 @@ class Replicas:
         self.processes: dict[str, Process] = {}
         self.ready: tuple[int, ...] = ()
         # Open connections, by port.
-        self.carried: Counter[int] = Counter()
-        self.turn = 0
+        self.open_connections: Counter[int] = Counter()
+        self.connection_count = 0
         # If set, new connections go to this port only.
-        self.chosen = 0
-        self.lines: dict[asyncio.Task[object] | None, int] = {}
+        self.only_port = 0
+        self.connections: dict[asyncio.Task[object] | None, int] = {}
         self.loop = asyncio.new_event_loop()
-        self.over = threading.Event()
+        self.stopped = threading.Event()
         self.threads = [threading.Thread(target=self.forward), threading.Thread(target=self.probe)]
 
     def __enter__(self) -> Self:
@@ -53,7 +53,7 @@ class Replicas:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.over.set()
+        self.stopped.set()
         self.loop.call_soon_threadsafe(self.loop.stop)
         for thread in self.threads:
             thread.join()
@@ -74,40 +74,44 @@ class Replicas:
         """End a replica, with SIGTERM or SIGKILL, and wait until it has ended."""
         self.processes.pop(name).stop(hard=hard)
 
-    def forget(self, name: str) -> None:
+    def await_removal(self, name: str) -> None:
         """Wait until a stopped replica is no endpoint and no client is connected to it."""
         port = self.ports.pop(name)
-        self.until(f"{name} is not an endpoint", lambda: port not in self.ready and not self.carried[port])
+        self.until(f"{name} is not an endpoint", lambda: port not in self.ready and not self.open_connections[port])
 
-    def only(self, name: str) -> None:
+    def route_only_to(self, name: str) -> None:
         """Route new connections to one replica only, and close the connections to the others."""
-        self.chosen = self.ports[name]
-        self.loop.call_soon_threadsafe(self.hang_up)
-        others = [port for port in self.ports.values() if port != self.chosen]
-        self.until(f"no client is connected with another than {name}", lambda: not any(map(self.carried.get, others)))
+        self.only_port = self.ports[name]
+        self.loop.call_soon_threadsafe(self.close_other_connections)
+        others = [port for port in self.ports.values() if port != self.only_port]
+        self.until(
+            f"no client is connected with another than {name}", lambda: not any(map(self.open_connections.get, others))
+        )
 
-    def hang_up(self) -> None:
-        for line, port in self.lines.items():
-            if port != self.chosen and line:
-                line.cancel()
+    def close_other_connections(self) -> None:
+        for task, port in self.connections.items():
+            if port != self.only_port and task:
+                task.cancel()
 
-    def until(self, what: str, check: Callable[[], object]) -> None:
-        self.webhook.cluster.until(what, check, 30)
+    def until(self, awaited: str, check: Callable[[], object]) -> None:
+        self.webhook.cluster.until(awaited, check, 30)
 
     # What kubelets do
 
     def probe(self) -> None:
         with ThreadPoolExecutor() as kubelets:  # a slow probe does not delay the others
-            while not self.over.wait(PROBE_SECONDS):
+            while not self.stopped.wait(PROBE_SECONDS):
                 before, ports = self.ready, tuple(self.ports.values())
-                results = kubelets.map(lambda port, before=before: answers(port, before=port in before), ports)
-                self.ready = tuple(port for port, good in zip(ports, results, strict=True) if good)
+                results = kubelets.map(lambda port, before=before: is_ready(port, before=port in before), ports)
+                self.ready = tuple(port for port, ready in zip(ports, results, strict=True) if ready)
 
     # What kube-proxy does
 
     def forward(self) -> None:
         asyncio.set_event_loop(self.loop)
-        server = self.loop.run_until_complete(asyncio.start_server(self.carry, "127.0.0.1", self.webhook.port))
+        server = self.loop.run_until_complete(
+            asyncio.start_server(self.forward_connection, "127.0.0.1", self.webhook.port)
+        )
         self.loop.run_forever()
         server.close()
         for task in asyncio.all_tasks(self.loop):
@@ -115,25 +119,25 @@ class Replicas:
         self.loop.run_until_complete(asyncio.sleep(0.1))
         self.loop.close()
 
-    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        ready = [port for port in self.ready if self.chosen in (0, port)]
-        line = asyncio.current_task()
-        self.turn += 1
+    async def forward_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ready = [port for port in self.ready if self.only_port in (0, port)]
+        task = asyncio.current_task()
+        self.connection_count += 1
         with contextlib.suppress(OSError, asyncio.CancelledError):
             if ready:
-                port = ready[self.turn % len(ready)]
-                self.carried[port] += 1
-                self.lines[line] = port
+                port = ready[self.connection_count % len(ready)]
+                self.open_connections[port] += 1
+                self.connections[task] = port
                 try:
-                    theirs, to_them = await asyncio.open_connection("127.0.0.1", port)
-                    await asyncio.gather(pass_on(reader, to_them), pass_on(theirs, writer))
+                    from_replica, to_replica = await asyncio.open_connection("127.0.0.1", port)
+                    await asyncio.gather(copy(reader, to_replica), copy(from_replica, writer))
                 finally:
-                    self.carried[port] -= 1
-                    del self.lines[line]
+                    self.open_connections[port] -= 1
+                    del self.connections[task]
         writer.close()
 
 
-async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Forward bytes until one side closes; the close is forwarded too."""
     try:
         while data := await reader.read(1 << 16):
@@ -143,7 +147,7 @@ async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         writer.close()
 
 
-def answers(port: int, *, before: bool) -> bool:
+def is_ready(port: int, *, before: bool) -> bool:
     """Return whether a replica reports ready; if it does not answer in time, return `before`. Like a kubelet, ignore its certificate."""
     context = ssl.create_default_context()
     context.check_hostname = False

@@ -10,12 +10,14 @@ from e2e.ground.controlplane import ControlPlane
 Right = tuple[str, str, str]  # API group, resource or URL path, verb
 
 
-def check_rights(cluster: ControlPlane, account: str, kept: Container[Right]) -> set[Right]:
+def check_rights(cluster: ControlPlane, account: str, allowed_unused: Container[Right]) -> set[Right]:
     """Fail if a request was forbidden, or if a right outside `kept` was never used; return the used rights."""
     used, refused = used_rights(cluster, f"system:serviceaccount:{SYSTEM}:{account}")
     assert not refused, f"{account} requests {sorted(refused)}, which its roles do not grant"
     unused = granted_rights(cluster, account) - used
-    spare = sorted(right for right in unused if right not in kept and ("*", "*", right[2]) not in kept)
+    spare = sorted(
+        right for right in unused if right not in allowed_unused and ("*", "*", right[2]) not in allowed_unused
+    )
     assert not spare, f"{account} does not use {spare}"
     return used
 
@@ -44,15 +46,15 @@ def used_rights(cluster: ControlPlane, user: str) -> tuple[set[Right], set[Right
     """
     used: set[Right] = set()
     refused: set[Right] = set()
-    for right, forbidden in requested(cluster, user):
+    for right, forbidden in requested_rights(cluster, user):
         (refused if forbidden else used).add(right)
     return used, refused
 
 
-def requested(cluster: ControlPlane, user: str) -> Iterator[tuple[Right, bool]]:
+def requested_rights(cluster: ControlPlane, user: str) -> Iterator[tuple[Right, bool]]:
     for event in cluster.audit_events():
-        own = event["user"].get("username") == user and USER_AGENT not in event.get("userAgent", "")
-        if not own or "dryRun=All" in event["requestURI"]:
+        counts = event["user"].get("username") == user and USER_AGENT not in event.get("userAgent", "")
+        if not counts or "dryRun=All" in event["requestURI"]:
             continue
         reference = event.get("objectRef")
         if reference is None:  # a URL path, such as /metrics

@@ -12,7 +12,7 @@ from e2e.ground.controlplane import ControlPlane
 NO_DEVICE = "cannot allocate all claims"
 
 
-def until_rules_are_heard_of(cluster: ControlPlane) -> None:
+def until_taint_rules_are_followed(cluster: ControlPlane) -> None:
     """Wait until the default scheduler follows every rule that is stored.
 
     The scheduler's watch delivers rules in the order of their creation. So this function creates one more rule. Once no pod gets the
@@ -20,9 +20,9 @@ def until_rules_are_heard_of(cluster: ControlPlane) -> None:
     """
     name = f"witness-{secrets.token_hex(4)}"
     driver = f"{name}.example.com"
-    for_all = fleet.shared("1000000", minimum="1", step="1", default="1")
-    device = fleet.device("shared", {}, {"parts": for_all}, allowMultipleAllocations=True)
-    made = [
+    capacity = fleet.shared("1000000", minimum="1", step="1", default="1")
+    device = fleet.device("shared", {}, {"parts": capacity}, allowMultipleAllocations=True)
+    objects = [
         *fleet.slices(driver, f"{name}-0", [device], by_name=True),
         fleet.device_class(name, f"device.driver == '{driver}'"),
     ]
@@ -34,25 +34,25 @@ def until_rules_are_heard_of(cluster: ControlPlane) -> None:
     }
     numbers = itertools.count()
 
-    def is_given() -> bool:
-        return gets_a_device(cluster, name, f"pod-{next(numbers)}")
+    def pod_gets_device() -> bool:
+        return gets_device(cluster, name, f"pod-{next(numbers)}")
 
     cluster.namespace(name)
     nodes = cluster.add_fake_nodes(1, prefix=f"{name}-")
     try:
-        cluster.create(*made)
-        cluster.until("the default scheduler knows the witness", is_given)
+        cluster.create(*objects)
+        cluster.until("the default scheduler knows the witness", pod_gets_device)
         cluster.create(rule)
-        cluster.until("the default scheduler follows the rules", lambda: not is_given())
+        cluster.until("the default scheduler follows the rules", lambda: not pod_gets_device())
     finally:
         cluster.delete(f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds=0)
         cluster.remove(
-            rule, *made, *({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}} for node in nodes)
+            rule, *objects, *({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}} for node in nodes)
         )
         cluster.delete(f"/api/v1/namespaces/{name}")
 
 
-def gets_a_device(cluster: Client, name: str, item: str) -> bool:
+def gets_device(cluster: Client, name: str, item: str) -> bool:
     """Return whether a new pod gets a device: it has a node, or the scheduler has reported that there is no device for it."""
     cluster.create(claim(item, name, request("any", name)), pod(item, name, resourceClaims=[using(item)]))
     pod_ = cluster.pod_condition(name, item, is_decided, "decided about", 30)

@@ -73,27 +73,29 @@ class Webhook:
 
     def configure(self, text: str) -> None:
         """Replace the configuration atomically, as the kubelet does with the file of a ConfigMap."""
-        bring(text, self.config)
+        replace_file(text, self.config)
 
     def follow(self, text: str) -> None:
         """Replace the configuration, and wait until webhook and controllers use the new one: each process reads the file at intervals."""
         self.configure(text)
-        shown = f'drawbridge_configuration_info{{sha256="{hashlib.sha256(text.encode()).hexdigest()}"}} 1.0'
+        metric = f'drawbridge_configuration_info{{sha256="{hashlib.sha256(text.encode()).hexdigest()}"}} 1.0'
 
         def is_in_force() -> bool:
             ports = self.controller_ports | {"webhook": self.metrics_port}
             running = [port for name, port in ports.items() if name in self.processes and self.processes[name].alive]
-            return all(shown in self.plain(port, "/metrics") for port in running)
+            return all(metric in self.plain(port, "/metrics") for port in running)
 
         self.cluster.until("the configuration is in force", is_in_force, 20)
 
     def register(self, *options: str) -> None:
         """Apply the generated webhook configurations, with the webhook's URL instead of a Service."""
-        made = self.drawbridge("manifests", "--only=webhooks", f"--url=https://127.0.0.1:{self.port}", *options)
+        configurations = self.drawbridge(
+            "manifests", "--only=webhooks", f"--url=https://127.0.0.1:{self.port}", *options
+        )
         # Three seconds are enough in a cluster; here a busy machine must not fail a test.
-        assert "timeoutSeconds: 3\n" in made
-        made = made.replace("timeoutSeconds: 3\n", "timeoutSeconds: 20\n")
-        self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=made)
+        assert "timeoutSeconds: 3\n" in configurations
+        configurations = configurations.replace("timeoutSeconds: 3\n", "timeoutSeconds: 20\n")
+        self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=configurations)
 
     def drawbridge(self, *args: str) -> str:
         """Run the command line and return what it printed."""
@@ -197,8 +199,8 @@ class Webhook:
 
     def stop(self) -> None:
         """End the processes in the documented order: the webhook configurations first."""
-        made = self.drawbridge("manifests", "--only=webhooks")
-        self.cluster.kubectl("delete", "--ignore-not-found", "-f", "-", input=made)
+        configurations = self.drawbridge("manifests", "--only=webhooks")
+        self.cluster.kubectl("delete", "--ignore-not-found", "-f", "-", input=configurations)
         for process in self.processes.values():
             process.stop()
         self.processes.clear()
@@ -212,15 +214,17 @@ class Webhook:
     def admits(self, namespace: str) -> None:
         """Set mode enforce for a namespace, and wait until the API server calls the mutating and the validating webhook for it."""
         self.cluster.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {MODE: "enforce"}}})
-        asks = pod("probe", namespace, container(**limits(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": "1500m"})))
-        nothing = claim("probe", namespace, request("r", "no-such-class"))
+        invalid_pod = pod(
+            "probe", namespace, container(**limits(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": "1500m"}))
+        )
+        invalid_claim = claim("probe", namespace, request("r", "no-such-class"))
         reviews = {
-            "mutates": (asks, "is not a whole number"),
-            "validates": (nothing, "DeviceClass no-such-class does not exist"),
+            "mutates": (invalid_pod, "is not a whole number"),
+            "validates": (invalid_claim, "DeviceClass no-such-class does not exist"),
         }
-        for does, (item, words) in reviews.items():
+        for verb, (item, words) in reviews.items():
             self.cluster.until(
-                f"the webhook {does}", lambda item=item, words=words: words in self.cluster.refusal(item), 20
+                f"the webhook {verb}", lambda item=item, words=words: words in self.cluster.refusal(item), 20
             )
 
     def reads_on(self, node: str) -> None:
@@ -228,32 +232,32 @@ class Webhook:
 
         Label the node, add a slice and a class, and wait for a refusal that depends on all three.
         """
-        mark = f"seen-{secrets.token_hex(4)}.example.com"
-        self.cluster.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {mark: "yes"}}})
-        [published] = fleet.slices(mark, node, [fleet.device("one", {})])
-        term = {"matchExpressions": [{"key": mark, "operator": "In", "values": ["yes"]}]}
-        published["spec"]["nodeSelector"] = {"nodeSelectorTerms": [term]}
-        made = self.cluster.create(fleet.device_class(mark, f"device.driver == '{mark}'"), published)
+        label = f"seen-{secrets.token_hex(4)}.example.com"
+        self.cluster.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {label: "yes"}}})
+        [slice_] = fleet.slices(label, node, [fleet.device("one", {})])
+        term = {"matchExpressions": [{"key": label, "operator": "In", "values": ["yes"]}]}
+        slice_["spec"]["nodeSelector"] = {"nodeSelectorTerms": [term]}
+        objects = self.cluster.create(fleet.device_class(label, f"device.driver == '{label}'"), slice_)
         if not self.cluster.read(probe := {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "webhook-probe", "labels": {MODE: "enforce"}}}):  # fmt: skip
             self.cluster.create(probe)
-        two = claim("two", "webhook-probe", request("r", mark, 2))
+        two_devices = claim("two", "webhook-probe", request("r", label, 2))
         try:
             self.cluster.until(
-                "the webhook has read on", lambda: "the largest node has 1" in self.cluster.refusal(two), 20
+                "the webhook has read on", lambda: "the largest node has 1" in self.cluster.refusal(two_devices), 20
             )
         finally:
-            self.cluster.remove(*made)
-            self.cluster.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {mark: None}}})
+            self.cluster.remove(*objects)
+            self.cluster.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {label: None}}})
 
 
 # Shared by the tests of the webhook
 
 
-def bring(text: str, file: Path) -> None:
+def replace_file(text: str, file: Path) -> None:
     """Replace the content of a file atomically."""
-    written = file.with_suffix(".new")
-    written.write_text(text)
-    written.replace(file)
+    temporary = file.with_suffix(".new")
+    temporary.write_text(text)
+    temporary.replace(file)
 
 
 def read(connection: http.client.HTTPConnection, path: str) -> tuple[int, str]:
@@ -275,9 +279,9 @@ DEVICES = {
 }
 
 
-def gpu(name, namespace, **more):
+def gpu(name, namespace, **spec):
     """A pod that requests a GPU as for the NVIDIA device plugin."""
-    return pod(name, namespace, container(**limits(**{"nvidia.com/gpu": 1})), **more)
+    return pod(name, namespace, container(**limits(**{"nvidia.com/gpu": 1})), **spec)
 
 
 def review(item, namespace):

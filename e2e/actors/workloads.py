@@ -19,27 +19,32 @@ def container(name: str = "main", command: str = "env; echo spoken=yes", **field
 
 def pod(name: str, namespace: str, *containers: Object, node: str = "", **spec: Any) -> Object:
     """Make a pod that runs once; `node` pins it by the node's hostname label."""
-    chosen: Object = {
+    fields: Object = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 1,  # with 0 the API server deletes a pod before its kubelet has ended it
         "containers": list(containers) or [container()],
     }
     if node:
-        chosen["nodeSelector"] = {"kubernetes.io/hostname": node}
+        fields["nodeSelector"] = {"kubernetes.io/hostname": node}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": chosen | spec,
+        "spec": fields | spec,
     }
 
 
 def acting_pod(name: str, namespace: str, account: str, **spec: Any) -> Object:
     """Make a pod that has a service account's token; our namespaces admit restricted pods only."""
-    confined = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    whole = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+    container_context = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    pod_context = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
     return pod(
-        name, namespace, container(securityContext=confined), serviceAccountName=account, securityContext=whole, **spec
+        name,
+        namespace,
+        container(securityContext=container_context),
+        serviceAccountName=account,
+        securityContext=pod_context,
+        **spec,
     )
 
 

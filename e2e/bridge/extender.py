@@ -16,18 +16,18 @@ NODES = ("bridge-0", "bridge-1")
 def gpus(control_plane, bridge):
     """Two fake nodes with two whole GPUs each, and a GPU that is shared by memory on the first."""
     control_plane.add_fake_nodes(2, prefix="bridge-")
-    made = [
+    objects = [
         fleet.device_class(CLASS, f"device.driver == '{fleet.NVIDIA}'"),
         fleet.device_class(SHARED, f"device.driver == '{fleet.HAMI}'"),
         *(slice_ for name in NODES for slice_ in fleet.slices(fleet.NVIDIA, name, fleet.whole_gpus(2), by_name=True)),
         *fleet.slices(fleet.HAMI, NODES[0], fleet.hami_gpus(1), by_name=True),
     ]
-    control_plane.create(*made)
+    control_plane.create(*objects)
     try:
         yield
     finally:
         nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in NODES]
-        control_plane.remove(*made, *nodes)
+        control_plane.remove(*objects, *nodes)
 
 
 @pytest.fixture
@@ -44,12 +44,12 @@ def held(bridge):
     return None if devices is None else sum(device["pool"].startswith(NODES) for device in devices)
 
 
-def until_told(control_plane, namespace, name, words):
+def until_reason(control_plane, namespace, name, words):
     """Wait until the scheduler reports these words for a pod; earlier messages may be based on older copies of the objects."""
     control_plane.until(words, lambda: words in control_plane.wait_unschedulable(namespace, name)["message"])
 
 
-def wanting(name, namespace, *claims, node="", **spec):
+def claim_pod(name, namespace, *claims, node="", **spec):
     """A pod with claims for the stock scheduler of the bridge."""
     return pod(name, namespace, node=node, schedulerName=SCHEDULER, resourceClaims=list(claims), **spec)
 
@@ -73,7 +73,7 @@ def delete(control_plane, namespace, *pods):
         control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
 
 
-def give_and_take_back(control_plane, ours):
+def allocate_and_free(control_plane, ours):
     """Create a pod with two claims, one of them from a template, and delete the pod. Return the claims as they were allocated.
 
     Check that both claims are allocated on one node, and freed after the deletion of the pod.
@@ -81,13 +81,13 @@ def give_and_take_back(control_plane, ours):
     control_plane.create(
         claim("kept", ours, request("gpu", CLASS)),
         template("made", ours, request("gpu", CLASS)),
-        wanting("p", ours, using("kept"), using_template("made")),
+        claim_pod("p", ours, using("kept"), using_template("made")),
     )
-    placed = control_plane.wait_scheduled(ours, "p")
+    pod_ = control_plane.wait_scheduled(ours, "p")
     claims = claims_of(control_plane, ours)
-    given = {device for claim in claims for device in devices(claim)}
-    assert len(given) == 2
-    assert {device.partition("-fleet/")[0] for device in given} == {placed["spec"]["nodeName"]}
+    allocated = {device for claim in claims for device in devices(claim)}
+    assert len(allocated) == 2
+    assert {device.partition("-fleet/")[0] for device in allocated} == {pod_["spec"]["nodeName"]}
     for claim_ in claims:
         assert claim_["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
         assert [consumer["name"] for consumer in claim_["status"]["reservedFor"]] == ["p"]

@@ -27,9 +27,10 @@ class Gang(NamedTuple):
     def fewest_victims(self):
         """The smallest number of evictions with which all members fit, over all placements; None if they never fit."""
         victims = []
-        for places in itertools.product((0, 1), repeat=len(self.members)):
+        for placement in itertools.product((0, 1), repeat=len(self.members)):
             requested = [
-                sum(much for much, at in zip(self.members, places, strict=True) if at == node) for node in (0, 1)
+                sum(count for count, place in zip(self.members, placement, strict=True) if place == node)
+                for node in (0, 1)
             ]
             lacking = [max(0, requested[node] - self.free[node]) for node in (0, 1)]
             if all(lacking[node] <= self.lesser[node] for node in (0, 1)):
@@ -37,12 +38,12 @@ class Gang(NamedTuple):
         return min(victims, default=None)
 
     @property
-    def alike(self):
+    def has_equal_members(self):
         """Whether the order in which members are placed does not matter."""
         return len(set(self.members)) == 1
 
 
-def drawn(draw):
+def random_gang(draw):
     held = [[draw.choice((0, 0, 1, 2)) for _ in range(2)] for _ in range(3)]
     members = [draw.choice((1, 1, 2)) for _ in range(draw.randint(2, 4))]
     if draw.random() < 0.6:
@@ -50,41 +51,41 @@ def drawn(draw):
     return Gang(*(tuple(devices) for devices in held), tuple(members))
 
 
-class Stall:
+class GangTrial:
     """One gang for one scheduler, on nodes of its own."""
 
-    def __init__(self, cluster, namespace, scheduler, at, gang):
+    def __init__(self, cluster, namespace, scheduler, index, gang):
         self.cluster, self.namespace, self.scheduler, self.gang = cluster, namespace, scheduler, gang
         self.ours = scheduler == PLUGIN_SCHEDULER
-        self.name = f"{'ours' if self.ours else 'stock'}-{at}"
+        self.name = f"{'ours' if self.ours else 'stock'}-{index}"
         self.nodes = [f"gang-{self.name}-{node}" for node in range(2)]
-        self.members = [f"{self.name}-m{at}" for at in range(len(gang.members))]
+        self.members = [f"{self.name}-m{index}" for index in range(len(gang.members))]
         # kube-scheduler does not evict pods for a group's devices: there only pods of higher priority hold devices.
         self.holders = [
-            (f"{self.name}-{kind}{node}{at}", node, kind)
-            for kind, much in (("lesser", gang.lesser), ("greater", gang.greater))
+            (f"{self.name}-{kind}{node}{index}", node, kind)
+            for kind, counts in (("lesser", gang.lesser), ("greater", gang.greater))
             for node in range(2)
-            for at in range(much[node])
+            for index in range(counts[node])
             if self.ours or kind == "greater"
         ]
 
     def prepare(self):
         for node in range(2):
-            there = self.gang.free[node] + sum(holder[1] == node for holder in self.holders)
-            devices = [fleet.device(f"gpu-{at}", {}) for at in range(there)]
+            device_count = self.gang.free[node] + sum(holder[1] == node for holder in self.holders)
+            devices = [fleet.device(f"gpu-{at}", {}) for at in range(device_count)]
             self.cluster.create(*fleet.slices(DRIVER, self.nodes[node], devices, by_name=True))
         for name, node, kind in self.holders:
             self.cluster.create(self.pod(name, 1, node=self.nodes[node], priorityClassName=f"gang-{kind}"))
 
-    def pod(self, name, much, **spec):
-        more = {"terminationGracePeriodSeconds": 0, "nodeSelector": {"stall": self.name}} | spec
-        return pod(name, self.namespace, schedulerName=self.scheduler, resourceClaims=[using_template(f"take-{much}")], **more)  # fmt: skip
+    def pod(self, name, count, **spec):
+        fields = {"terminationGracePeriodSeconds": 0, "nodeSelector": {"stall": self.name}} | spec
+        return pod(name, self.namespace, schedulerName=self.scheduler, resourceClaims=[using_template(f"take-{count}")], **fields)  # fmt: skip
 
     def begin(self):
-        of = {"schedulingGroup": {"podGroupName": self.name}, "priorityClassName": "gang-middle"}
+        fields = {"schedulingGroup": {"podGroupName": self.name}, "priorityClassName": "gang-middle"}
         self.cluster.create(
             group(self.name, self.namespace, len(self.members), priorityClassName="gang-middle"),
-            *(self.pod(name, much, **of) for name, much in zip(self.members, self.gang.members, strict=True)),
+            *(self.pod(name, count, **fields) for name, count in zip(self.members, self.gang.members, strict=True)),
         )
 
     def is_over(self, pods):
@@ -97,28 +98,33 @@ class Stall:
     @property
     def may_wait(self):
         fewest = self.gang.fewest_victims
-        return fewest is None or not self.gang.alike or (fewest > 0 and not self.ours)
+        return fewest is None or not self.gang.has_equal_members or (fewest > 0 and not self.ours)
 
     def faults(self, pods, claims):
         """Yield what is wrong with the outcome of a gang."""
         placed = [name for name in self.members if pods[name]["spec"].get("nodeName")]
         fewest = self.gang.fewest_victims
-        gone = [name for name, *_ in self.holders if name not in pods]
+        evicted = [name for name, *_ in self.holders if name not in pods]
         if 0 < len(placed) < len(self.members):
             yield f"placed by half: {placed}"
         if placed and (fewest is None or (fewest and not self.ours)):
             yield "it is placed where it does not fit"
-        if not placed and gone:
-            yield f"nothing is placed, and gone are {gone}"
-        if any("greater" in name for name in gone) or (gone and self.gang.alike and len(gone) > fewest + 1):
-            yield f"gone are {gone}, and {fewest} would do"
+        if not placed and evicted:
+            yield f"nothing is placed, and gone are {evicted}"
+        if any("greater" in name for name in evicted) or (
+            evicted and self.gang.has_equal_members and len(evicted) > fewest + 1
+        ):
+            yield f"gone are {evicted}, and {fewest} would do"
         held = [(result["driver"], result["pool"], result["device"]) for claim in claims.values() for result in claim if result["pool"].startswith(f"gang-{self.name}-")]  # fmt: skip
         if len(set(held)) < len(held):
             yield f"held twice: {held}"
         for name in self.members if self.ours and not placed else ():
-            why = reason_of(pods[name])
-            if any(claims.get(name) is None for name in re.findall(r"held by [-a-z0-9]+/([-a-z0-9]+)", why)) or not why:
-                yield f"{name} is told {why!r}"
+            reason = reason_of(pods[name])
+            if (
+                any(claims.get(name) is None for name in re.findall(r"held by [-a-z0-9]+/([-a-z0-9]+)", reason))
+                or not reason
+            ):
+                yield f"{name} is told {reason!r}"
 
 
 def reason_of(pod_):
@@ -126,34 +132,34 @@ def reason_of(pod_):
     return conditions[0]["message"] if conditions else ""
 
 
-def listed(cluster, path):
+def by_name(cluster, path):
     return {item["metadata"]["name"]: item for item in cluster.get(path)["items"]}
 
 
-def play(cluster, namespace, stalls):
+def play(cluster, namespace, trials):
     """Place gangs at the same time. Once no outcome has a fault, or on timeout, return all pods and the devices of all claims."""
     path = f"/api/v1/namespaces/{namespace}/pods"
-    of_claims = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
-    with ThreadPoolExecutor(6) as several:
-        list(several.map(Stall.prepare, stalls))
+    claims_path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+    with ThreadPoolExecutor(6) as executor:
+        list(executor.map(GangTrial.prepare, trials))
         cluster.until("the holders are placed", lambda: all(pod["spec"].get("nodeName") for pod in cluster.get(path)["items"]), PATIENCE)  # fmt: skip
-        list(several.map(Stall.begin, stalls))
+        list(executor.map(GangTrial.begin, trials))
 
-    def look():
-        claims = {name: claim["status"]["allocation"]["devices"]["results"] for name, claim in listed(cluster, of_claims).items() if claim.get("status", {}).get("allocation")}  # fmt: skip
-        return listed(cluster, path), claims
+    def read_state():
+        claims = {name: claim["status"]["allocation"]["devices"]["results"] for name, claim in by_name(cluster, claims_path).items() if claim.get("status", {}).get("allocation")}  # fmt: skip
+        return by_name(cluster, path), claims
 
-    cluster.until("the gangs are placed or told", lambda: all(stall.is_over(listed(cluster, path)) for stall in stalls), PATIENCE)  # fmt: skip
+    cluster.until("the gangs are placed or told", lambda: all(trial.is_over(by_name(cluster, path)) for trial in trials), PATIENCE)  # fmt: skip
     time.sleep(1)  # a partial placement or a needless eviction would have happened by now
-    end = time.monotonic() + PATIENCE
-    state = look()
+    deadline = time.monotonic() + PATIENCE
+    state = read_state()
     # Pods are bound one by one, and victims end before a gang is placed.
-    while any(fault for stall in stalls for fault in stall.faults(*state)) and time.monotonic() < end:
+    while any(fault for trial in trials for fault in trial.faults(*state)) and time.monotonic() < deadline:
         time.sleep(0.2)
-        state = look()
+        state = read_state()
     cluster.delete(path, gracePeriodSeconds=0)
     cluster.delete(f"/apis/scheduling.k8s.io/v1beta1/namespaces/{namespace}/podgroups")
-    cluster.until("no claim is left", lambda: not listed(cluster, of_claims), PATIENCE)
-    for stall in stalls:
-        cluster.remove(*({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": fleet.slices(DRIVER, node, [], by_name=True)[0]["metadata"]["name"]}} for node in stall.nodes))  # fmt: skip
+    cluster.until("no claim is left", lambda: not by_name(cluster, claims_path), PATIENCE)
+    for trial in trials:
+        cluster.remove(*({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": fleet.slices(DRIVER, node, [], by_name=True)[0]["metadata"]["name"]}} for node in trial.nodes))  # fmt: skip
     return state

@@ -37,26 +37,26 @@ def is_allocation(write: Request) -> bool:
 class World:
     """A control plane with two nodes of one device each, the allocator and our scheduler."""
 
-    def __init__(self, cluster: ControlPlane, bridge: Bridge, line: Proxy, schedulers: Proxy) -> None:
+    def __init__(self, cluster: ControlPlane, bridge: Bridge, allocator_proxy: Proxy, scheduler_proxy: Proxy) -> None:
         self.cluster = cluster
         self.bridge = bridge
-        self.line = line  # the allocator's proxy
-        self.schedulers = schedulers
+        self.allocator_proxy = allocator_proxy  # the allocator's proxy
+        self.scheduler_proxy = scheduler_proxy
 
     def start(self) -> None:
         self.bridge.prepare()
-        self.bridge.start(via=f"http://127.0.0.1:{self.line.port}")
-        way = self.cluster.write_kubeconfig(
-            "bind-scheduler", self.cluster.token, f"http://127.0.0.1:{self.schedulers.port}"
+        self.bridge.start(via=f"http://127.0.0.1:{self.allocator_proxy.port}")
+        kubeconfig = self.cluster.write_kubeconfig(
+            "bind-scheduler", self.cluster.token, f"http://127.0.0.1:{self.scheduler_proxy.port}"
         )
-        configuration = plugin_configuration(self.bridge.socket) | {"clientConnection": {"kubeconfig": str(way)}}
+        configuration = plugin_configuration(self.bridge.socket) | {"clientConnection": {"kubeconfig": str(kubeconfig)}}
         self.cluster.start_scheduler(configuration, name="bind-scheduler", binary=program("drawbridge-scheduler"))
         self.cluster.add_fake_nodes(len(NODES), prefix="bind-")
         self.cluster.create(fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"))
         for name in NODES:
             self.cluster.create(*fleet.slices(DRIVER, name, [fleet.device("gpu-0", {})], by_name=True))
 
-    def ask_for(self, namespace: str, name: str, node: str = NODES[0]) -> None:
+    def create_pod(self, namespace: str, name: str, node: str = NODES[0]) -> None:
         """Create a pod for one node, and its own claim."""
         self.cluster.create(
             claim(name, namespace, request("gpu", CLASS)),
@@ -80,16 +80,16 @@ class World:
 
     def hold_binding(self, namespace: str, name: str, node: str = NODES[0]) -> None:
         """Create a pod, and delay its binding on the way to the API server."""
-        self.schedulers.hold_at(1, selects=is_binding)
-        self.ask_for(namespace, name, node)
-        assert self.schedulers.held.wait(PATIENCE), "nothing was bound"
+        self.scheduler_proxy.hold_at(1, selects=is_binding)
+        self.create_pod(namespace, name, node)
+        assert self.scheduler_proxy.held.wait(PATIENCE), "nothing was bound"
         assert self.holders(namespace) == {name: [name]}
 
     def let_go(self) -> bytes:
         """Forward the binding; return the API server's response."""
-        self.schedulers.let_go.set()
-        self.cluster.until("the API server has answered", lambda: self.schedulers.late, 20)
-        return self.schedulers.late.partition(b"\r\n")[0]
+        self.scheduler_proxy.let_go.set()
+        self.cluster.until("the API server has answered", lambda: self.scheduler_proxy.late, 20)
+        return self.scheduler_proxy.late.partition(b"\r\n")[0]
 
     def reservations(self) -> int:
         lines = self.bridge.ask("/metrics", self.bridge.metrics_port)[1].splitlines()
@@ -101,16 +101,16 @@ class World:
 def world():
     with ControlPlane(name="bind") as cluster:
         bridge = Bridge(cluster)
-        line = Proxy(cluster.url, cluster.ca)
-        schedulers = Proxy(cluster.url, cluster.ca, cluster.token)
+        allocator_proxy = Proxy(cluster.url, cluster.ca)
+        scheduler_proxy = Proxy(cluster.url, cluster.ca, cluster.token)
         try:
-            running = World(cluster, bridge, line, schedulers)
+            running = World(cluster, bridge, allocator_proxy, scheduler_proxy)
             running.start()
             yield running
         finally:
             bridge.remove()
-            line.close()
-            schedulers.close()
+            allocator_proxy.close()
+            scheduler_proxy.close()
 
 
 @pytest.fixture
@@ -118,14 +118,14 @@ def ours(world, request):
     """A fresh namespace; afterwards its pods are deleted and their reservations are gone."""
     name = world.cluster.namespace(f"bind-{abs(hash(request.node.name)) % 10**6}")
     yield name
-    world.line.restore()
-    world.schedulers.restore()
+    world.allocator_proxy.restore()
+    world.scheduler_proxy.restore()
     world.cluster.delete(f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds=0)
     world.cluster.until("nothing is held", lambda: not world.holders(name) and not world.reservations(), 60)
 
 
 @pytest.fixture
-def refusing(world, ours):
+def refusing_policy(world, ours):
     """A policy that refuses to bind any pod of the namespace."""
     policy = {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -148,8 +148,8 @@ def refusing(world, ours):
         "metadata": {"name": "e2e-unbound"},
         "spec": {"policyName": "e2e-unbound", "validationActions": ["Deny"]},
     }
-    tried = pod("tried", ours, schedulerName="none")
-    world.cluster.create(policy, binding, tried)
+    probe = pod("tried", ours, schedulerName="none")
+    world.cluster.create(policy, binding, probe)
 
     def is_refused():
         try:
@@ -160,7 +160,7 @@ def refusing(world, ours):
 
     try:
         world.cluster.until("the policy is in force", is_refused, PATIENCE)
-        world.cluster.remove(tried)
+        world.cluster.remove(probe)
         yield binding
     finally:
         world.cluster.remove(binding, policy)
@@ -172,22 +172,22 @@ def bind(world, namespace, name, node, **query):
     world.cluster.post(f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body, **query)
 
 
-def test_a_pod_keeps_its_device_until_refused_bindings_are_allowed(world, ours, refusing):
-    world.ask_for(ours, "a")
+def test_a_pod_keeps_its_device_until_refused_bindings_are_allowed(world, ours, refusing_policy):
+    world.create_pod(ours, "a")
     world.cluster.until(
         "the refusal is an event", lambda: any(REFUSED in event for event in world.cluster.events(ours, "a"))
     )
-    world.ask_for(ours, "b")
+    world.create_pod(ours, "b")
     held_by = f"held by {ours}/a"
     world.cluster.until(held_by, lambda: any(held_by in event for event in world.cluster.events(ours, "b")))
     assert world.holders(ours) == {"a": ["a"]}
     assert world.reservations() == 1
-    world.cluster.remove(refusing)
+    world.cluster.remove(refusing_policy)
     world.cluster.wait_scheduled(ours, "a")
 
 
-def test_deletion_frees_the_device_although_every_binding_is_refused(world, ours, refusing):
-    world.ask_for(ours, "a")
+def test_deletion_frees_the_device_although_every_binding_is_refused(world, ours, refusing_policy):
+    world.create_pod(ours, "a")
     world.cluster.until(
         "the refusal is an event", lambda: any(REFUSED in event for event in world.cluster.events(ours, "a"))
     )
@@ -198,7 +198,7 @@ def test_deletion_frees_the_device_although_every_binding_is_refused(world, ours
 def test_a_device_of_a_pod_deleted_during_binding_is_reused(world, ours):
     world.hold_binding(ours, "a")
     world.delete(ours, "a")
-    world.ask_for(ours, "b")
+    world.create_pod(ours, "b")
     assert b" 404 " in world.let_go()
     world.cluster.wait_scheduled(ours, "b")
     assert world.holders(ours) == {"b": ["b"]}
@@ -208,7 +208,7 @@ def test_a_pod_bound_elsewhere_by_another_scheduler_frees_its_device(world, ours
     world.hold_binding(ours, "a")
     bind(world, ours, "a", NODES[1])
     assert b" 409 " in world.let_go()
-    world.ask_for(ours, "b")
+    world.create_pod(ours, "b")
     world.cluster.wait_scheduled(ours, "b")
     assert world.holders(ours) == {"b": ["b"]}
 
@@ -225,50 +225,50 @@ def test_a_pod_of_a_deleted_node_is_still_bound(world, ours):
     world.cluster.until("its device is free", lambda: not world.holders(ours) and not world.reservations(), 10)
 
 
-def test_after_a_refused_bind_the_next_claim_is_bound(world, ours):
+def test_a_pod_whose_claim_was_deleted_during_allocation_gets_the_next_claim(world, ours):
     """The claim is deleted during its allocation, so that the write fails."""
-    world.line.hold_at(1, selects=is_allocation)
-    world.ask_for(ours, "a")
-    assert world.line.held.wait(PATIENCE), "nothing was written"
+    world.allocator_proxy.hold_at(1, selects=is_allocation)
+    world.create_pod(ours, "a")
+    assert world.allocator_proxy.held.wait(PATIENCE), "nothing was written"
     path = f"/apis/resource.k8s.io/v1/namespaces/{ours}/resourceclaims/a"
     world.cluster.delete(path)
-    world.line.let_go.set()
-    world.cluster.until("the API server has answered", lambda: world.line.late, 20)
-    assert b" 40" in world.line.late.partition(b"\r\n")[0]
-    again = "the pod is scheduled again"
-    world.cluster.until(again, lambda: any(again in event for event in world.cluster.events(ours, "a")))
+    world.allocator_proxy.let_go.set()
+    world.cluster.until("the API server has answered", lambda: world.allocator_proxy.late, 20)
+    assert b" 40" in world.allocator_proxy.late.partition(b"\r\n")[0]
+    message = "the pod is scheduled again"
+    world.cluster.until(message, lambda: any(message in event for event in world.cluster.events(ours, "a")))
     world.cluster.until("nothing is held", lambda: not world.holders(ours) and not world.reservations(), 10)
     world.cluster.until("the claim is gone", lambda: world.cluster.read(claim("a", ours)) is None)
     world.cluster.create(claim("a", ours, request("gpu", CLASS)))
     world.cluster.wait_scheduled(ours, "a")
 
 
-@pytest.mark.parametrize("landed", [True, False])
-def test_a_pod_keeps_its_device_after_an_unanswered_binding(world, ours, landed):
-    world.schedulers.break_at(1, answered=landed, selects=is_binding)
-    world.ask_for(ours, "a")
-    assert world.schedulers.broken.wait(PATIENCE)
-    world.ask_for(ours, "b")
+@pytest.mark.parametrize("written", [True, False])
+def test_a_pod_keeps_its_device_after_an_unanswered_binding(world, ours, written):
+    world.scheduler_proxy.break_at(1, answered=written, selects=is_binding)
+    world.create_pod(ours, "a")
+    assert world.scheduler_proxy.broken.wait(PATIENCE)
+    world.create_pod(ours, "b")
     time.sleep(1)  # the scheduler sees neither the result of the binding nor pod b
-    world.schedulers.restore()
+    world.scheduler_proxy.restore()
     world.cluster.wait_scheduled(ours, "a")
     assert world.holders(ours) == {"a": ["a"]}
 
 
 def test_a_pod_is_bound_although_its_claim_write_reported_failure(world, ours):
-    world.line.answer_at(1, ERROR, selects=is_allocation)
-    world.ask_for(ours, "a")
-    assert world.line.held.wait(PATIENCE)
+    world.allocator_proxy.answer_at(1, ERROR, selects=is_allocation)
+    world.create_pod(ours, "a")
+    assert world.allocator_proxy.held.wait(PATIENCE)
     world.cluster.wait_scheduled(ours, "a")
     assert world.holders(ours) == {"a": ["a"]}
 
 
 @pytest.mark.parametrize("kind", ["pods", "resourceclaims", "*"])
 def test_a_pod_is_bound_soon_although_watches_are_silent(world, ours, kind):
-    world.line.silenced = kind
+    world.allocator_proxy.silenced = kind
     begun = time.monotonic()
     for name in ("a", "b"):
-        world.ask_for(ours, name, NODES["ab".index(name)])
+        world.create_pod(ours, name, NODES["ab".index(name)])
     for name in ("a", "b"):
         world.cluster.wait_scheduled(ours, name, SILENT_SECONDS)
     print(f"{kind}: {time.monotonic() - begun:.1f} s")

@@ -28,8 +28,8 @@ def stage():
             bridge.prepare()
             bridge.start(binding_timeout=TIMEOUT)
             bridge.start_scheduler()
-            ours = plugin_configuration(bridge.socket) | BACKOFF
-            cluster.start_scheduler(ours, name="binding-scheduler", binary=program("drawbridge-scheduler"))
+            configuration = plugin_configuration(bridge.socket) | BACKOFF
+            cluster.start_scheduler(configuration, name="binding-scheduler", binary=program("drawbridge-scheduler"))
             arguments = {
                 "apiVersion": "kubescheduler.config.k8s.io/v1",
                 "kind": "DynamicResourcesArgs",
@@ -43,27 +43,27 @@ def stage():
             bridge.remove()
 
 
-def is_late(by, trial):
+def is_late(trials, trial):
     """Return whether the load of this machine decided the outcome of a trial, or of kube-scheduler's trial of that case."""
-    return trial.late_driver or by[trial.case.name, "stock"].late_driver
+    return trial.late_driver or trials[trial.case.name, "stock"].late_driver
 
 
-def judged(trials, outcomes):
+def differing_trials(trials, outcomes):
     """Yield the trials of our schedulers that end differently from kube-scheduler's, or take much longer."""
-    by = {(trial.case.name, trial.lane): trial for trial in trials}
+    trial_of = {(trial.case.name, trial.lane): trial for trial in trials}
     for trial in trials:
         if trial.lane == "stock":
             continue
-        stock = by[trial.case.name, "stock"]
-        if is_late(by, trial):
+        stock = trial_of[trial.case.name, "stock"]
+        if is_late(trial_of, trial):
             continue
-        theirs, ours = outcomes[stock.case.name, "stock"], outcomes[trial.case.name, trial.lane]
+        stock_outcome, our_outcome = outcomes[stock.case.name, "stock"], outcomes[trial.case.name, trial.lane]
         times = {lane.lane: [round(seconds, 1) for seconds in lane.bound.values()] for lane in (stock, trial)}
-        worse = [name for name in ours if ours[name] != theirs[name] and not (theirs[name] == "waits" and ours[name] == "bound")]  # fmt: skip
+        worse = [name for name in our_outcome if our_outcome[name] != stock_outcome[name] and not (stock_outcome[name] == "waits" and our_outcome[name] == "bound")]  # fmt: skip
         if worse:
             yield (
                 trial.case.name,
-                f"{trial.case!r}; {trial.lane}: {ours}, kube-scheduler: {theirs}, {times}, {trial.told}",
+                f"{trial.case!r}; {trial.lane}: {our_outcome}, kube-scheduler: {stock_outcome}, {times}, {trial.told}",
             )
         elif stock.bound and trial.bound and max(trial.bound.values()) > 2 * max(stock.bound.values()) + 5:
             yield trial.case.name, f"{trial.case!r}; {trial.lane} is late: {times}"
@@ -71,31 +71,31 @@ def judged(trials, outcomes):
 
 @pytest.mark.time_limit(1800, "it goes through several rounds of a minute")
 def test_placement_equals_kube_scheduler_for_any_device_binding_conditions(stage):
-    first, number, each = (int(os.environ.get(f"BINDING_{what}", much)) for what, much in (("FIRST", 0), ("CASES", 24), ("EACH", 24)))  # fmt: skip
-    left = []
-    for at in range(first, first + number, each):
-        left += compare(stage, range(at, min(at + each, first + number)), [])
+    first, total, at_once = (int(os.environ.get(f"BINDING_{name}", default)) for name, default in (("FIRST", 0), ("CASES", 24), ("EACH", 24)))  # fmt: skip
+    undecided = []
+    for start in range(first, first + total, at_once):
+        undecided += compare(stage, range(start, min(start + at_once, first + total)), [])
     # Repeat the cases that differ or that the load of this machine decided, fewer at a time.
-    wrong, late = [], []
-    few = max(1, each // 3)
-    for at in range(0, len(left), few):
-        late += compare(stage, left[at : at + few], wrong, "x")
-    assert not wrong, "\n".join(wrong)
-    assert len(late) <= 2 * number // 3, f"this machine was too slow to compare the cases {late}"
+    faults, late = [], []
+    few = max(1, at_once // 3)
+    for start in range(0, len(undecided), few):
+        late += compare(stage, undecided[start : start + few], faults, "x")
+    assert not faults, "\n".join(faults)
+    assert len(late) <= 2 * total // 3, f"this machine was too slow to compare the cases {late}"
 
 
-def compare(stage, numbers, wrong, again=""):
+def compare(stage, numbers, faults, suffix=""):
     """Play cases, add faults to `wrong`, and return the cases that differ or could not be compared."""
-    trials, outcomes = play(stage, [Case(number, again) for number in numbers])
-    differing = list(judged(trials, outcomes))
-    wrong += [text for _, text in differing]
+    trials, outcomes = play(stage, [Case(number, suffix) for number in numbers])
+    differing = list(differing_trials(trials, outcomes))
+    faults += [text for _, text in differing]
     for lane in LANES:
         times = [round(max(trial.bound.values()), 1) for trial in trials if trial.lane == lane and trial.bound]
         print(
             f"{lane}: {len(times)} cases with bound pods, median and last {sorted(times)[len(times) // 2 :: max(1, len(times) // 2)]} s"
         )
-    by = {(trial.case.name, trial.lane): trial for trial in trials}
-    late = {trial.case.name for trial in trials if is_late(by, trial)}
+    trial_of = {(trial.case.name, trial.lane): trial for trial in trials}
+    late = {trial.case.name for trial in trials if is_late(trial_of, trial)}
     print(f"{len(numbers)} cases, not compared: {sorted(late)}", *[text for _, text in differing], sep="\n")
     late.update(name for name, _ in differing)
-    return [number for number in numbers if f"b{number}{again}" in late]
+    return [number for number in numbers if f"b{number}{suffix}" in late]

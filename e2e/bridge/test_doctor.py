@@ -14,7 +14,7 @@ from webhook.claims import taint_rule
 
 pytestmark = pytest.mark.real
 # A template with a name of our form, and with content that drawbridge did not write: doctor reports it at once, not after an hour.
-OURS = f"drawbridge-{'0' * 32}"
+UNUSED = f"drawbridge-{'0' * 32}"
 DRIVER = "doctor.example.com"
 NODE = "doctor-0"
 LABELS = {"app.kubernetes.io/managed-by": "drawbridge"}
@@ -41,31 +41,31 @@ def run(kubeconfig, *options):
 
 
 def test_doctor_reports_and_repairs_a_live_cluster(control_plane, namespace):
-    left = template(OURS, namespace, request("gpu", "doctor-none"))
-    left["metadata"]["labels"] = LABELS
-    control_plane.create(left, claim("waits", namespace, request("gpu", "doctor-none")))
+    unused = template(UNUSED, namespace, request("gpu", "doctor-none"))
+    unused["metadata"]["labels"] = LABELS
+    control_plane.create(unused, claim("waits", namespace, request("gpu", "doctor-none")))
     findings, code = doctor(control_plane, namespace)
     assert (code, [finding["code"] for finding in findings]) == (1, ["O107", "O216"])
-    assert control_plane.read(left) is not None
-    treated, code = doctor(control_plane, namespace, "--repair", "--yes")
-    assert (code, [finding["repaired"] for finding in treated]) == (1, [False, True])
-    assert control_plane.read(left) is None
-    [rest], _ = doctor(control_plane, namespace)
-    assert f"ResourceClaim/{namespace}/waits" in rest["message"]
+    assert control_plane.read(unused) is not None
+    repairs, code = doctor(control_plane, namespace, "--repair", "--yes")
+    assert (code, [finding["repaired"] for finding in repairs]) == (1, [False, True])
+    assert control_plane.read(unused) is None
+    [remaining], _ = doctor(control_plane, namespace)
+    assert f"ResourceClaim/{namespace}/waits" in remaining["message"]
 
 
 @pytest.fixture
-def shared(control_plane, namespace, created):
+def shared_device(control_plane, namespace, created):
     """Two claims that hold one device. The pod of the first claim is on a node, the pod of the second claim is not."""
     control_plane.add_fake_nodes(1, prefix="doctor-")
     created(*fleet.slices(DRIVER, NODE, [fleet.device("gpu", {})], by_name=True))
     result = {"request": "gpu", "driver": DRIVER, "pool": f"{NODE}-fleet", "device": "gpu"}
     for name, placed in (("first", {"nodeName": NODE}), ("second", {})):
-        made, _ = control_plane.create(
+        created_pod, _ = control_plane.create(
             pod(name, namespace, schedulerName="no-such-scheduler", resourceClaims=[using(name)], **placed),
             claim(name, namespace, request("gpu", "doctor-gpu")),
         )
-        reserved = {"resource": "pods", "name": name, "uid": made["metadata"]["uid"]}
+        reserved = {"resource": "pods", "name": name, "uid": created_pod["metadata"]["uid"]}
         status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [reserved]}
         control_plane.patch(f"{claims_of(namespace)}/{name}/status", {"status": status})
     yield namespace
@@ -77,17 +77,17 @@ def claims_of(namespace):
     return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
 
 
-def test_repair_takes_a_shared_device_from_the_pod_not_started(control_plane, shared):
-    looked, code = doctor(control_plane, shared)
-    assert (code, [finding["code"] for finding in looked if finding["code"] == "O209"]) == (1, ["O209"])
-    treated, _ = doctor(control_plane, shared, "--repair", "--yes")
-    assert [(finding["repaired"], finding["problem"]) for finding in treated if finding["code"] == "O209"] == [
+def test_repair_takes_a_shared_device_from_the_pod_not_started(control_plane, shared_device):
+    findings, code = doctor(control_plane, shared_device)
+    assert (code, [finding["code"] for finding in findings if finding["code"] == "O209"]) == (1, ["O209"])
+    repairs, _ = doctor(control_plane, shared_device, "--repair", "--yes")
+    assert [(finding["repaired"], finding["problem"]) for finding in repairs if finding["code"] == "O209"] == [
         (True, "")
     ]
-    assert "allocation" not in control_plane.get(f"{claims_of(shared)}/second").get("status", {})
-    assert "allocation" in control_plane.get(f"{claims_of(shared)}/first")["status"]
-    again, _ = doctor(control_plane, shared, "--repair", "--yes")
-    assert [finding for finding in again if finding["code"] == "O209"] == []
+    assert "allocation" not in control_plane.get(f"{claims_of(shared_device)}/second").get("status", {})
+    assert "allocation" in control_plane.get(f"{claims_of(shared_device)}/first")["status"]
+    later, _ = doctor(control_plane, shared_device, "--repair", "--yes")
+    assert [finding for finding in later if finding["code"] == "O209"] == []
 
 
 def test_repair_creates_a_missing_fence(control_plane, namespace, tmp_path):
@@ -116,12 +116,12 @@ CONDITION = "DrawbridgeDevicesConsistent"
 
 
 @pytest.fixture
-def worn(control_plane, created):
+def abandoned_condition(control_plane, created):
     """A function that gives a node the condition of a killed node agent, between two conditions of the kubelet."""
     name = "doctor-worn"
     created({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
 
-    def wear():
+    def set_conditions():
         conditions = [
             {"type": type_, "status": "False", "reason": "Told", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}
             for type_ in ("MemoryPressure", CONDITION, "PIDPressure")
@@ -130,28 +130,28 @@ def worn(control_plane, created):
         return name
 
     def types():
-        there = control_plane.get(f"/api/v1/nodes/{name}")["status"]["conditions"]
-        return sorted(condition["type"] for condition in there if condition["reason"] == "Told")
+        conditions = control_plane.get(f"/api/v1/nodes/{name}")["status"]["conditions"]
+        return sorted(condition["type"] for condition in conditions if condition["reason"] == "Told")
 
-    wear.types = types
-    return wear
+    set_conditions.types = types
+    return set_conditions
 
 
-def test_a_killed_agents_condition_is_reported_and_removed(control_plane, worn):
+def test_a_killed_agents_condition_is_reported_and_removed(control_plane, abandoned_condition):
     """Either `--repair` or the documented command removes the condition."""
-    name = worn()
-    assert CONDITION in worn.types()
+    name = abandoned_condition()
+    assert CONDITION in abandoned_condition.types()
     [finding] = of_node(examine(control_plane), name)
     assert (finding["code"], finding["repair"]) == ("O214", "remove it from the node")
-    [treated] = of_node(examine(control_plane, "--repair", "--yes"), name)
-    assert treated["repaired"], treated
-    assert worn.types() == ["MemoryPressure", "PIDPressure"]
+    [repair] = of_node(examine(control_plane, "--repair", "--yes"), name)
+    assert repair["repaired"], repair
+    assert abandoned_condition.types() == ["MemoryPressure", "PIDPressure"]
     assert of_node(examine(control_plane), name) == []
-    worn()
+    abandoned_condition()
     page = (ROOT / "docs/node.md").read_text(encoding="utf-8").replace("\\\n", "")
     [line] = re.findall(r'^kubectl (patch node "\$NODE" .*)$', page, re.MULTILINE)
     control_plane.kubectl(*shlex.split(line.replace("$NODE", name)))
-    assert worn.types() == ["MemoryPressure", "PIDPressure"]
+    assert abandoned_condition.types() == ["MemoryPressure", "PIDPressure"]
 
 
 def of_node(findings, name):

@@ -8,7 +8,7 @@ from dra.policy import FENCE_TOLERATION
 from dra.wire import builtins
 from e2e.actors import fleet
 from e2e.actors.bridge import SCHEDULER
-from e2e.actors.taints import until_rules_are_heard_of
+from e2e.actors.taints import until_taint_rules_are_followed
 from e2e.actors.workloads import claim, container, limits, pod, request, template, using, using_template
 from e2e.bridge import extender
 from e2e.bridge.extender import (
@@ -16,13 +16,13 @@ from e2e.bridge.extender import (
     NODES,
     REPLICA,
     SHARED,
+    allocate_and_free,
+    claim_pod,
     claims_of,
     delete,
     devices,
-    give_and_take_back,
     read_claim,
-    until_told,
-    wanting,
+    until_reason,
 )
 from e2e.ground.node import TEST_DRIVER
 from tests.limits import PATIENCE
@@ -34,7 +34,7 @@ STRATEGY = "drawbridge.dev/strategy"
 
 
 def test_a_pod_gets_and_frees_the_devices_of_its_claims(control_plane, gpus, ours):
-    claims = give_and_take_back(control_plane, ours)
+    claims = allocate_and_free(control_plane, ours)
     assert all(claim_["status"]["allocation"]["allocationTimestamp"] for claim_ in claims)
 
 
@@ -43,8 +43,8 @@ def test_pods_share_a_claim_and_claims_share_a_device(control_plane, gpus, ours)
     wants = {"requests": {"memory": "16Gi", "cores": "30"}}
     control_plane.create(
         claim("together", ours, request("gpu", CLASS)),
-        wanting("a", ours, using("together")),
-        wanting("b", ours, using("together")),
+        claim_pod("a", ours, using("together")),
+        claim_pod("b", ours, using("together")),
     )
     assert control_plane.wait_scheduled(ours, "a")["spec"]["nodeName"] == control_plane.wait_scheduled(ours, "b")["spec"]["nodeName"]  # fmt: skip
     claim_ = read_claim(control_plane, ours, "together")
@@ -52,11 +52,11 @@ def test_pods_share_a_claim_and_claims_share_a_device(control_plane, gpus, ours)
     for at in range(3):
         control_plane.create(
             claim(f"share-{at}", ours, request("gpu", SHARED, capacity=wants)),
-            wanting(f"s{at}", ours, using(f"share-{at}")),
+            claim_pod(f"s{at}", ours, using(f"share-{at}")),
         )
         if at < 2:
             control_plane.wait_scheduled(ours, f"s{at}")
-    until_told(control_plane, ours, "s2", "capacity")
+    until_reason(control_plane, ours, "s2", "capacity")
     delete(control_plane, ours, "s0")
     control_plane.wait_scheduled(ours, "s2", 60)
 
@@ -71,7 +71,7 @@ def test_partitions_of_one_gpu_are_allocated_until_counters_are_used(control_pla
         fleet.device_class("bridge-part", "device.driver == 'parts.example.com'"),
     )
     for at in range(3):
-        control_plane.create(claim(f"part-{at}", ours, request("part", "bridge-part")), wanting(f"p{at}", ours, using(f"part-{at}")))  # fmt: skip
+        control_plane.create(claim(f"part-{at}", ours, request("part", "bridge-part")), claim_pod(f"p{at}", ours, using(f"part-{at}")))  # fmt: skip
         if at < 2:
             control_plane.wait_scheduled(ours, f"p{at}")
     control_plane.wait_unschedulable(ours, "p2")
@@ -80,8 +80,8 @@ def test_partitions_of_one_gpu_are_allocated_until_counters_are_used(control_pla
 
 
 def test_a_pod_waits_for_its_claim_and_for_its_class(control_plane, gpus, ours, created):
-    control_plane.create(wanting("early", ours, using("later")))
-    until_told(control_plane, ours, "early", "waiting for claim later to be created")
+    control_plane.create(claim_pod("early", ours, using("later")))
+    until_reason(control_plane, ours, "early", "waiting for claim later to be created")
     control_plane.create(claim("later", ours, request("gpu", "bridge-late")))
     created(fleet.device_class("bridge-late", f"device.driver == '{fleet.NVIDIA}'"))
     control_plane.wait_scheduled(ours, "early", 60)
@@ -91,8 +91,8 @@ def test_an_extended_resource_pod_gets_a_claim_from_the_allocator(control_plane,
     """DynamicResources is disabled, so no other component creates this claim."""
     created(fleet.device_class("bridge-extended", f"device.driver == '{fleet.NVIDIA}'", "bridge.example.com/gpu"))
     control_plane.create(
-        wanting("plain", ours),
-        wanting("named", ours, containers=[container(**limits(**{"bridge.example.com/gpu": 1}))]),
+        claim_pod("plain", ours),
+        claim_pod("named", ours, containers=[container(**limits(**{"bridge.example.com/gpu": 1}))]),
     )
     control_plane.wait_scheduled(ours, "plain")
     status = control_plane.wait_scheduled(ours, "named", 60)["status"]
@@ -107,11 +107,11 @@ def test_fenced_devices_go_only_to_our_claims_with_the_toleration(control_plane,
         fleet.device_class("bridge-fenced", "device.driver == 'fenced.example.com'"),
         taint_rule("fenced.example.com"),
     )
-    until_rules_are_heard_of(control_plane)
+    until_taint_rules_are_followed(control_plane)
     control_plane.create(claim("theirs", ours, request("x", "bridge-fenced")), pod("theirs", ours, resourceClaims=[using("theirs")]))  # fmt: skip
     control_plane.wait_unschedulable(ours, "theirs")
     passing = {"tolerations": [builtins(FENCE_TOLERATION)]}
-    control_plane.create(claim("mine", ours, request("x", "bridge-fenced", **passing)), wanting("mine", ours, using("mine")))  # fmt: skip
+    control_plane.create(claim("mine", ours, request("x", "bridge-fenced", **passing)), claim_pod("mine", ours, using("mine")))  # fmt: skip
     control_plane.wait_scheduled(ours, "mine")
     assert devices(read_claim(control_plane, ours, "theirs")) == []
 
@@ -130,10 +130,10 @@ def test_expensive_selectors_delay_no_pod_of_another_namespace(control_plane, br
     """40 pods with claims that take a minute to evaluate come first; the pod of the other namespace is placed while most of them wait."""
     hog, hogs = control_plane.namespace("hog"), [f"hog-{at}" for at in range(1, 41)]
     control_plane.create(*(dear(name, hog, at) for at, name in enumerate(hogs, 1)))
-    control_plane.create(*(wanting(name, hog, using(name)) for name in hogs))
+    control_plane.create(*(claim_pod(name, hog, using(name)) for name in hogs))
     try:
         control_plane.until("the first was asked", lambda: count_messages(control_plane, hog, ""), PATIENCE)
-        control_plane.create(claim("honest", ours, request("gpu", CLASS)), wanting("p", ours, using("honest")))
+        control_plane.create(claim("honest", ours, request("gpu", CLASS)), claim_pod("p", ours, using("honest")))
         control_plane.wait_scheduled(ours, "p", PATIENCE)
         searched = count_messages(control_plane, hog, "") - count_messages(control_plane, hog, "take long")
         assert searched < len(hogs) / 2
@@ -168,12 +168,12 @@ def test_a_namespace_sets_the_placement_strategy_and_unknown_strategies_wait(con
         is_so = partial(strategy_is_known, bridge, pod_, known)
         control_plane.until("the service has heard of it", is_so, 60)
     for name, node in (("first", NODES[1]), ("second", "")):
-        control_plane.create(claim(name, ours, request("gpu", CLASS)), wanting(name, ours, using(name), node=node))
+        control_plane.create(claim(name, ours, request("gpu", CLASS)), claim_pod(name, ours, using(name), node=node))
         assert control_plane.wait_scheduled(ours, name)["spec"]["nodeName"] == NODES[1]
-    odd = wanting("odd", ours, using("odd"))
+    odd = claim_pod("odd", ours, using("odd"))
     odd["metadata"]["annotations"] = unknown
     control_plane.create(claim("odd", ours, request("gpu", CLASS)), odd)
-    until_told(control_plane, ours, "odd", "there is no strategy 'best'; the strategies are CompactFirst")
+    until_reason(control_plane, ours, "odd", "there is no strategy 'best'; the strategies are CompactFirst")
     control_plane.patch(f"/api/v1/namespaces/{ours}/pods/odd", {"metadata": {"annotations": strategy}})
     control_plane.wait_scheduled(ours, "odd")
 
@@ -188,7 +188,7 @@ def holding_all(control_plane, namespace):
     """Four pods without priority hold all whole GPUs of both nodes."""
     at_once = {"terminationGracePeriodSeconds": 0}
     names = [f"low{at}" for at in range(4)]
-    low = (wanting(name, namespace, using_template("one"), **at_once) for name in names)
+    low = (claim_pod(name, namespace, using_template("one"), **at_once) for name in names)
     control_plane.create(template("one", namespace, request("gpu", CLASS)), *low)
     for name in names:
         control_plane.wait_scheduled(namespace, name)
@@ -205,7 +205,7 @@ def urgency(control_plane, created):
 def test_a_high_priority_pod_names_victims_and_optionally_evicts_them(control_plane, bridge, gpus, ours, urgency):
     """A stock scheduler knows nothing of preemption by the allocator."""
     names = holding_all(control_plane, ours)
-    control_plane.create(wanting("urgent", ours, using_template("one"), priorityClassName=urgency))
+    control_plane.create(claim_pod("urgent", ours, using_template("one"), priorityClassName=urgency))
     control_plane.until("advice", lambda: any("no pod is evicted" in event for event in control_plane.events(ours, "urgent")), 60)  # fmt: skip
     pods = control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"]
     assert len(pods) == len(names) + 1
@@ -213,7 +213,7 @@ def test_a_high_priority_pod_names_victims_and_optionally_evicts_them(control_pl
     bridge.processes[REPLICA].stop()
     bridge.start(extender_preemption="evict")
     try:
-        control_plane.create(wanting("now", ours, using_template("one"), priorityClassName=urgency))
+        control_plane.create(claim_pod("now", ours, using_template("one"), priorityClassName=urgency))
         control_plane.wait_scheduled(ours, "now", 60)
         left = {item["metadata"]["name"] for item in control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"]}
         assert len(left) == len(names)
@@ -230,7 +230,7 @@ def test_a_waiting_pod_gets_a_newly_published_device(control_plane, gpus, ours):
     late = fleet.slices("late.example.com", NODES[0], [fleet.device("gpu-0", {})], by_name=True)
     kind = fleet.device_class("bridge-late", "device.driver == 'late.example.com'")
     try:
-        control_plane.create(kind, claim("c", ours, request("gpu", "bridge-late")), wanting("p", ours, using("c")))
+        control_plane.create(kind, claim("c", ours, request("gpu", "bridge-late")), claim_pod("p", ours, using("c")))
         control_plane.until("it is set aside", lambda: any("FailedScheduling" in event for event in control_plane.events(ours, "p")), 60)  # fmt: skip
         control_plane.create(*late)
         control_plane.wait_scheduled(ours, "p", 60)
@@ -246,9 +246,9 @@ def test_events_of_a_pod_name_no_object_of_another_namespace(control_plane, gpus
     try:
         for namespace in (theirs, ours):
             control_plane.create(claim("much", namespace, request("gpu", SHARED, capacity={"requests": half})))
-        control_plane.create(wanting("secret", theirs, using("much")))
+        control_plane.create(claim_pod("secret", theirs, using("much")))
         control_plane.wait_scheduled(theirs, "secret")
-        control_plane.create(wanting("late", ours, using("much")))
+        control_plane.create(claim_pod("late", ours, using("much")))
         control_plane.wait_unschedulable(ours, "late")
         control_plane.until("the reason", lambda: any("another namespace" in event for event in control_plane.events(ours, "late")), 60)  # fmt: skip
         assert "bridge-theirs" not in repr(control_plane.events(ours, "late"))

@@ -10,7 +10,7 @@ from e2e.actors import fleet
 from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, Bridge, plugin_configuration
 from e2e.actors.proxy import Proxy
 from e2e.actors.workloads import claim, group, pod, request, template, using, using_template
-from e2e.bridge.gangs import CLASS, DRIVER, Stall, drawn, play, reason_of
+from e2e.bridge.gangs import CLASS, DRIVER, GangTrial, play, random_gang, reason_of
 from e2e.build import program
 from e2e.ground.controlplane import GROUP_GATES, ControlPlane
 from tests.limits import PATIENCE
@@ -207,8 +207,8 @@ def test_random_gangs_are_placed_whole_or_explained(groups, ours):
     reasons = set()
     try:
         for start in range(first, first + number, STALLS):
-            cases = [drawn(random.Random(at)) for at in range(start, min(start + STALLS, first + number))]
-            stalls = [Stall(groups, ours, scheduler, at, gang) for at, gang in enumerate(cases) for scheduler in lanes.values()]  # fmt: skip
+            cases = [random_gang(random.Random(at)) for at in range(start, min(start + STALLS, first + number))]
+            stalls = [GangTrial(groups, ours, scheduler, at, gang) for at, gang in enumerate(cases) for scheduler in lanes.values()]  # fmt: skip
             pods, claims = play(groups, ours, stalls)
             for stall in stalls:
                 faults += [f"{stall.name} {stall.gang}: {fault}" for fault in stall.faults(pods, claims)]

@@ -7,7 +7,7 @@ import pytest
 from e2e.actors import fleet
 from e2e.actors.bridge import PLUGIN_SCHEDULER, Bridge, plugin_configuration
 from e2e.actors.proxy import Proxy
-from e2e.bridge.test_by_name import asking
+from e2e.bridge.test_by_name import gpu_pod
 from e2e.build import program
 from e2e.ground.controlplane import ControlPlane
 
@@ -33,12 +33,12 @@ def test_a_pod_created_during_an_api_outage_is_placed_soon():
             cluster.create(
                 *fleet.slices(fleet.NVIDIA, NODE, fleet.whole_gpus(2), by_name=True),
                 *fleet.classes(),
-                asking("first", "default", PLUGIN_SCHEDULER),
+                gpu_pod("first", "default", PLUGIN_SCHEDULER),
             )
             cluster.wait_scheduled("default", "first", 60)
             proxy.broken.set()
             time.sleep(CUT_SECONDS)
-            cluster.create(asking("late", "default", PLUGIN_SCHEDULER))
+            cluster.create(gpu_pod("late", "default", PLUGIN_SCHEDULER))
             cluster.wait_unschedulable("default", "late")
             time.sleep(LOST_SECONDS)
             proxy.restore()

@@ -53,7 +53,7 @@ def ours(control_plane, scheduler, namespace):
     control_plane.until("the devices are free", lambda: not held(control_plane, namespace), 30)
 
 
-def wanting(name, namespace, *claims, **spec):
+def claim_pod(name, namespace, *claims, **spec):
     return pod(name, namespace, schedulerName=PLUGIN_SCHEDULER, resourceClaims=list(claims), **spec)
 
 
@@ -68,7 +68,7 @@ def held(control_plane, namespace):
     )
 
 
-def until_told(control_plane, namespace, name, words):
+def until_reason(control_plane, namespace, name, words):
     """Wait until the scheduler reports these words for a pod; earlier messages are ignored."""
     control_plane.until(words, lambda: words in control_plane.wait_unschedulable(namespace, name)["message"])
 
@@ -82,35 +82,35 @@ def test_pods_get_and_reuse_devices_through_the_plugin(control_plane, ours):
     control_plane.create(
         template("one", ours, request("gpu", CLASS)),
         claim("shared", ours, request("gpu", CLASS)),
-        wanting("a", ours, using("shared")),
-        wanting("b", ours, using("shared")),
-        wanting("c", ours, using_template("one")),
+        claim_pod("a", ours, using("shared")),
+        claim_pod("b", ours, using("shared")),
+        claim_pod("c", ours, using_template("one")),
     )
     for name in "abc":
         assert control_plane.wait_scheduled(ours, name)["spec"]["nodeName"] == NODE
     assert [number for _, number in held(control_plane, ours)] in ([1, 2], [2, 1])
     assert len(dict(held(control_plane, ours))) == 2
-    control_plane.create(wanting("d", ours, using_template("one")))
-    until_told(control_plane, ours, "d", "in use")
+    control_plane.create(claim_pod("d", ours, using_template("one")))
+    until_reason(control_plane, ours, "d", "in use")
     delete(control_plane, ours, "c")
     control_plane.wait_scheduled(ours, "d")
 
 
 def test_a_pod_waits_for_its_missing_claim_class_and_device(control_plane, ours, created):
     """The claim is created first, then the class, then a device of the class."""
-    control_plane.create(wanting("early", ours, using("later")), claim("later", ours, request("gpu", "plugin-late")))
-    until_told(control_plane, ours, "early", "waiting for")  # for the claim or its class, because watches lag
+    control_plane.create(claim_pod("early", ours, using("later")), claim("later", ours, request("gpu", "plugin-late")))
+    until_reason(control_plane, ours, "early", "waiting for")  # for the claim or its class, because watches lag
     created(fleet.device_class("plugin-late", "device.driver == 'late.plugin.example.com'"))
-    until_told(control_plane, ours, "early", "not of the class")
+    until_reason(control_plane, ours, "early", "not of the class")
     created(*fleet.slices("late.plugin.example.com", NODE, [fleet.device("gpu", {})], by_name=True))
     control_plane.wait_scheduled(ours, "early")
 
 
 def test_a_pod_with_an_unknown_strategy_waits_for_a_correction(control_plane, ours):
-    odd = wanting("odd", ours, using("one"))
+    odd = claim_pod("odd", ours, using("one"))
     odd["metadata"]["annotations"] = {"drawbridge.dev/strategy": "best"}
     control_plane.create(claim("one", ours, request("gpu", CLASS)), odd)
-    until_told(control_plane, ours, "odd", "there is no strategy 'best'")
+    until_reason(control_plane, ours, "odd", "there is no strategy 'best'")
     repaired = {"metadata": {"annotations": {"drawbridge.dev/strategy": "CompactFirst"}}}
     control_plane.patch(f"/api/v1/namespaces/{ours}/pods/odd", repaired)
     control_plane.wait_scheduled(ours, "odd")
@@ -119,7 +119,7 @@ def test_a_pod_with_an_unknown_strategy_waits_for_a_correction(control_plane, ou
 def test_a_pinned_pod_names_its_own_node_first(control_plane, ours, created):
     """The node is full. Nodes of five other kinds have other devices, or free devices that this pod cannot use."""
     control_plane.create(
-        template("all", ours, request("gpu", CLASS, count=2)), wanting("a", ours, using_template("all"))
+        template("all", ours, request("gpu", CLASS, count=2)), claim_pod("a", ours, using_template("all"))
     )
     control_plane.wait_scheduled(ours, "a")
     nodes = control_plane.add_fake_nodes(10, prefix="plugin-other-")
@@ -128,15 +128,15 @@ def test_a_pinned_pod_names_its_own_node_first(control_plane, ours, created):
         for at, name in enumerate(nodes):
             devices = [fleet.device(f"gpu-{number}", {}) for number in range(at // 2)]
             created(*fleet.slices(DRIVER, name, devices, by_name=True))
-        control_plane.create(wanting("b", ours, using_template("all"), node=NODE))
-        until_told(control_plane, ours, "b", "1 node(s) cannot serve request gpu: 2 of 2 devices are in use")
-        until_told(control_plane, ours, "b", " node(s) didn't match Pod's node affinity/selector")
+        control_plane.create(claim_pod("b", ours, using_template("all"), node=NODE))
+        until_reason(control_plane, ours, "b", "1 node(s) cannot serve request gpu: 2 of 2 devices are in use")
+        until_reason(control_plane, ours, "b", " node(s) didn't match Pod's node affinity/selector")
     finally:
         control_plane.remove(*created_nodes)
 
 
 def test_a_pod_without_devices_is_bound(control_plane, ours):
-    control_plane.create(wanting("plain", ours))
+    control_plane.create(claim_pod("plain", ours))
     control_plane.wait_scheduled(ours, "plain")
 
 
@@ -145,12 +145,12 @@ def test_a_pod_gets_the_devices_of_a_lower_priority_pod(control_plane, ours):
     at_once = {"terminationGracePeriodSeconds": 0}
     control_plane.create(
         template("one", ours, request("gpu", CLASS)),
-        wanting("low", ours, using_template("one"), **at_once),
-        wanting("usual", ours, using_template("one"), priorityClassName=USUAL, **at_once),
+        claim_pod("low", ours, using_template("one"), **at_once),
+        claim_pod("usual", ours, using_template("one"), priorityClassName=USUAL, **at_once),
     )
     for name in ("low", "usual"):
         control_plane.wait_scheduled(ours, name)
-    control_plane.create(wanting("urgent", ours, using_template("one"), priorityClassName=PRIORITY))
+    control_plane.create(claim_pod("urgent", ours, using_template("one"), priorityClassName=PRIORITY))
     control_plane.wait_scheduled(ours, "urgent")
     assert len(held(control_plane, ours)) == 2
     pods = control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"]
@@ -180,9 +180,9 @@ def test_one_victim_is_evicted_although_the_allocator_is_killed_meanwhile(
     pods = f"/api/v1/namespaces/{ours}/pods"
     control_plane.create(template("one", ours, request("gpu", "plugin-reached")))
     for name in ("low", "lower"):
-        control_plane.create(wanting(name, ours, using_template("one"), node=here))
+        control_plane.create(claim_pod(name, ours, using_template("one"), node=here))
         control_plane.wait_scheduled(ours, name)
-    control_plane.create(wanting("urgent", ours, using_template("one"), node=here, priorityClassName=PRIORITY))
+    control_plane.create(claim_pod("urgent", ours, using_template("one"), node=here, priorityClassName=PRIORITY))
     seen = control_plane.until("a node is nominated", lambda: (pod := control_plane.get(f"{pods}/urgent"))["status"].get("nominatedNodeName") and pod)  # fmt: skip
     assert seen["status"]["nominatedNodeName"] == here
     with scheduler.frozen():
@@ -190,9 +190,9 @@ def test_one_victim_is_evicted_although_the_allocator_is_killed_meanwhile(
         bridge.start()
         [leaving] = [pod["metadata"]["name"] for pod in control_plane.get(pods)["items"] if pod["metadata"].get("deletionTimestamp")]  # fmt: skip
         control_plane.create(pod("usual", ours, schedulerName=SCHEDULER, priorityClassName=USUAL, node=there, resourceClaims=[using_template("one")]))  # fmt: skip
-        until_told(control_plane, ours, "usual", "in use")
+        until_reason(control_plane, ours, "usual", "in use")
         delete(control_plane, ours, leaving)
-        until_told(control_plane, ours, "usual", "reserved for a nominated pod")
+        until_reason(control_plane, ours, "usual", "reserved for a nominated pod")
     control_plane.wait_scheduled(ours, "urgent")
     assert {pod["metadata"]["name"] for pod in control_plane.get(pods)["items"]} == {"low", "lower", "urgent", "usual"} - {leaving}  # fmt: skip
 
@@ -280,7 +280,7 @@ def test_pods_wait_with_an_event_while_the_allocator_is_down(control_plane, brid
     control_plane.create(template("one", ours, request("gpu", CLASS)))
     bridge.processes["allocator-0"].stop(hard=True)
     try:
-        control_plane.create(wanting("p", ours, using_template("one")), wanting("plain", ours))
+        control_plane.create(claim_pod("p", ours, using_template("one")), claim_pod("plain", ours))
         words = "waits for the drawbridge allocator"
         control_plane.until("the event", lambda: any(words in event for event in control_plane.events(ours, "p")))
         assert held(control_plane, ours) == []

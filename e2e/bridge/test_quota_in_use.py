@@ -10,7 +10,7 @@ import pytest
 from e2e.actors import fleet
 from e2e.actors.workloads import claim, request, template, using, using_template
 from e2e.bridge import extender
-from e2e.bridge.extender import CLASS, REPLICA, claims_of, delete, devices, quota, read_claim, status_of, wanting
+from e2e.bridge.extender import CLASS, REPLICA, claim_pod, claims_of, delete, devices, quota, read_claim, status_of
 from tests.limits import PATIENCE
 
 pytestmark = pytest.mark.real
@@ -20,10 +20,10 @@ gpus, ours = extender.gpus, extender.ours
 def test_a_pod_over_quota_waits_with_an_event_for_room(control_plane, bridge, gpus, ours):
     control_plane.create(quota(ours, 1))
     control_plane.until("the service knows the quota", lambda: "used" in status_of(control_plane, ours), 30)
-    control_plane.create(claim("a", ours, request("gpu", CLASS)), wanting("p", ours, using("a")))
+    control_plane.create(claim("a", ours, request("gpu", CLASS)), claim_pod("p", ours, using("a")))
     control_plane.wait_scheduled(ours, "p")
     control_plane.until("one is used", lambda: status_of(control_plane, ours)["used"] == {f"{CLASS}/devices": "1"}, 30)
-    control_plane.create(claim("b", ours, request("gpu", CLASS)), wanting("q", ours, using("b")))
+    control_plane.create(claim("b", ours, request("gpu", CLASS)), claim_pod("q", ours, using("b")))
     words = f"quota {ours}/team: {CLASS}/devices: 1 requested, 1 of 1 used; at most 0 can be requested"
     control_plane.until(words, lambda: any(words in event for event in control_plane.events(ours, "q")), 60)
     assert devices(read_claim(control_plane, ours, "b")) == []
@@ -55,7 +55,7 @@ def test_racing_writers_never_exceed_the_quota_while_the_allocator_restarts(cont
         while not stop.is_set():
             number += 1
             name = f"w{writer}-{number}"
-            control_plane.create(wanting(name, ours, using_template("one"), terminationGracePeriodSeconds=0))
+            control_plane.create(claim_pod(name, ours, using_template("one"), terminationGracePeriodSeconds=0))
             left.append(name)
             if len(left) > 3 or draw.random() < 0.3:
                 control_plane.delete(f"{path}/{left.pop(draw.randrange(len(left)))}", gracePeriodSeconds=0)

@@ -5,7 +5,7 @@ import pytest
 from e2e.actors.proxy import Proxy
 from e2e.actors.workloads import claim, request, using
 from e2e.bridge import extender
-from e2e.bridge.extender import CLASS, REPLICA, claims_of, delete, devices, wanting
+from e2e.bridge.extender import CLASS, REPLICA, claim_pod, claims_of, delete, devices
 from tests.limits import PATIENCE
 
 pytestmark = pytest.mark.real
@@ -25,7 +25,9 @@ def test_the_next_start_repairs_a_service_killed_at_a_write(control_plane, bridg
         for at, (write, answered) in enumerate(moments.values()):
             bridge.start(REPLICA, via=way)
             proxy.break_at(write, answered=answered)
-            control_plane.create(claim(f"a{at}", ours, request("gpu", CLASS)), wanting(f"p{at}", ours, using(f"a{at}")))
+            control_plane.create(
+                claim(f"a{at}", ours, request("gpu", CLASS)), claim_pod(f"p{at}", ours, using(f"a{at}"))
+            )
             assert proxy.broken.wait(PATIENCE), "nothing was written"
             bridge.processes[REPLICA].stop(hard=True)
             proxy.break_at(0, answered=True)
@@ -33,7 +35,7 @@ def test_the_next_start_repairs_a_service_killed_at_a_write(control_plane, bridg
     finally:
         proxy.close()
     control_plane.create(*(claim(f"a{at}", ours, request("gpu", CLASS)) for at in (2, 3)))
-    control_plane.create(*(wanting(f"p{at}", ours, using(f"a{at}")) for at in (2, 3)))
+    control_plane.create(*(claim_pod(f"p{at}", ours, using(f"a{at}")) for at in (2, 3)))
     for at in range(4):
         control_plane.wait_scheduled(ours, f"p{at}", 60)
     given = [device for claim in claims_of(control_plane, ours) for device in devices(claim)]
@@ -44,7 +46,7 @@ def test_the_next_start_repairs_a_service_killed_at_a_write(control_plane, bridg
 
 def test_a_pod_waits_while_the_service_is_down(control_plane, bridge, gpus, ours):
     bridge.processes[REPLICA].stop(hard=True)
-    control_plane.create(claim("a", ours, request("gpu", CLASS)), wanting("p", ours, using("a")))
+    control_plane.create(claim("a", ours, request("gpu", CLASS)), claim_pod("p", ours, using("a")))
     control_plane.until("the scheduler has said so", lambda: any("extender" in event for event in control_plane.events(ours, "p")), 30)  # fmt: skip
     bridge.start(REPLICA)
     control_plane.wait_scheduled(ours, "p", 60)

@@ -11,7 +11,7 @@ from e2e.actors.rights import check_rights
 from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import claim, compatibility, container, limits, request, using
 from e2e.bridge import extender
-from e2e.bridge.extender import CLASS, REPLICA, quota, status_of, wanting
+from e2e.bridge.extender import CLASS, REPLICA, claim_pod, quota, status_of
 
 pytestmark = pytest.mark.real
 gpus, ours = extender.gpus, extender.ours
@@ -78,13 +78,15 @@ def test_the_service_uses_every_right_it_has_and_no_other(control_plane, bridge,
     where = control_plane.path_of(rule)
     expected = {"observedGeneration": 1, "devices": 4, "findings": []}
     control_plane.until("what a rule comes to is told", lambda: control_plane.get(where).get("status") == expected, 30)
-    control_plane.create(claim("a", ours, request("gpu", CLASS)), wanting("p", ours, using("a")), wanting("q", ours))
+    control_plane.create(
+        claim("a", ours, request("gpu", CLASS)), claim_pod("p", ours, using("a")), claim_pod("q", ours)
+    )
     control_plane.wait_scheduled(ours, "p")
     control_plane.wait_scheduled(ours, "q")
     # For an extended resource the allocator creates the claim.
     created(fleet.device_class("bridge-rights", f"device.driver == '{fleet.NVIDIA}'", "bridge-rights.example.com/gpu"))
     control_plane.create(
-        wanting("r", ours, containers=[container(**limits(**{"bridge-rights.example.com/gpu": 1}))]),
+        claim_pod("r", ours, containers=[container(**limits(**{"bridge-rights.example.com/gpu": 1}))]),
     )
     control_plane.wait_scheduled(ours, "r", 60)
     check_rights(control_plane, "drawbridge-allocator", SPARE)

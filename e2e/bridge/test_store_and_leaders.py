@@ -7,7 +7,7 @@ import pytest
 
 from e2e.actors import fleet
 from e2e.actors.bridge import SCHEDULER, Bridge
-from e2e.bridge.test_by_name import asking, claims, devices
+from e2e.bridge.test_by_name import claims, devices, gpu_pod
 from e2e.ground.controlplane import ControlPlane, free_port
 
 pytestmark = pytest.mark.real
@@ -39,7 +39,7 @@ def bridge(cluster):
 
 
 def place(cluster, *names):
-    cluster.create(*(asking(name, "default", SCHEDULER) for name in names))
+    cluster.create(*(gpu_pod(name, "default", SCHEDULER) for name in names))
     for name in names:
         cluster.wait_scheduled("default", name, 60)
 

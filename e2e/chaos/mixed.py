@@ -10,7 +10,7 @@ from dra.policy import FENCE_TOLERATION
 from dra.wire import builtins
 from e2e.actors import fleet
 from e2e.actors.bridge import PLUGIN_SCHEDULER
-from e2e.actors.taints import until_rules_are_heard_of
+from e2e.actors.taints import until_taint_rules_are_followed
 from e2e.chaos.churn import PARTS, Churn, crowd
 from e2e.chaos.judge import APART, DRAWN, EXCEEDED, STARTED_TWICE, TWICE, Fault, judge
 from e2e.chaos.pairs import Pairs
@@ -76,7 +76,7 @@ def fence(on: Stage) -> Iterator[None]:
     rules = [taint_rule(driver) for driver in (fleet.NVIDIA, fleet.HAMI, PARTS)]
     on.cluster.create(*rules)
     try:
-        until_rules_are_heard_of(on.cluster)
+        until_taint_rules_are_followed(on.cluster)
         yield
     finally:
         on.cluster.remove(*rules)

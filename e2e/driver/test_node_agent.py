@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cluster.manifests import parse
 from e2e.actors import fleet
 from e2e.actors.client import ApiError, Client
-from e2e.actors.taints import until_rules_are_heard_of
+from e2e.actors.taints import until_taint_rules_are_followed
 from e2e.actors.workloads import container, limits, pod, request, template, using_template
 from e2e.driver.installed import GPU, PROGRAM, freed, installed, seen, user
 from e2e.ground.controlplane import free_port
@@ -162,7 +162,7 @@ def test_a_device_of_a_plugin_pod_is_withheld_from_claims(control_plane, silicon
     created(old(namespace, "old"), template("t", namespace, request("r", CLASS)))
     held = device_of(silicon, namespace, "old")
     control_plane.until("it is marked", lambda: silicon.marked(DEVICES[held]))
-    until_rules_are_heard_of(control_plane)
+    until_taint_rules_are_followed(control_plane)
     other = (DEVICES.keys() - {held}).pop()
     created(user(namespace, "a", "", [using_template("t")]))
     assert seen(silicon.driver, namespace, "a")[variable(other)] == other

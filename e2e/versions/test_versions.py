@@ -134,7 +134,7 @@ def test_a_read_only_allocator_explains_a_waiting_pod(control_plane, read_only_a
 
 
 def test_pods_get_devices_through_the_extender(control_plane, bridge, gpus, namespace, cell):
-    extender.give_and_take_back(control_plane, namespace)
+    extender.allocate_and_free(control_plane, namespace)
     cell("bridge, extender: devices are allocated and freed")
 
 

@@ -57,7 +57,7 @@ def test_a_rolling_update_under_load_fails_and_misses_no_pod(control_plane, gate
         for old, new in (("webhook-a", "webhook-c"), ("webhook-b", "webhook-d")):
             replicas.start(new)  # maxSurge 1, maxUnavailable 0
             replicas.stop(old)
-            replicas.forget(old)
+            replicas.await_removal(old)
         many = calls.answered + 100
         control_plane.until("pods are made by the new ones", lambda: calls.answered > many)
     print(calls)
@@ -72,7 +72,7 @@ def test_a_killed_replica_affects_only_its_open_reviews(control_plane, gated, fl
         control_plane.until("pods are made", lambda: calls.answered > 100)
         killed = time.monotonic()
         replicas.stop("webhook-b", hard=True)
-        replicas.forget("webhook-b")
+        replicas.await_removal("webhook-b")
         noticed = time.monotonic()
         many = calls.answered + 100
         control_plane.until("pods are made by the other one", lambda: calls.answered > many)

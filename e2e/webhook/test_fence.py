@@ -13,7 +13,7 @@ import pytest
 from e2e.actors import fleet
 from e2e.actors.bridge import SCHEDULER
 from e2e.actors.replicas import Replicas
-from e2e.actors.webhook import CONFIGURATION, ROOT, SYSTEM, bring, gpu
+from e2e.actors.webhook import CONFIGURATION, ROOT, SYSTEM, gpu, replace_file
 from e2e.actors.workloads import claim, pod, request, using
 from e2e.bridge.test_doctor import examine
 from e2e.build import program
@@ -53,7 +53,7 @@ def replicas(webhook, devices, tmp_path):
     try:
         with Replicas(webhook) as running:
             for name, file in files.items():
-                bring(PLAIN, file)
+                replace_file(PLAIN, file)
                 running.start(name, config=file)
             running.files = files
             yield running
@@ -132,12 +132,12 @@ def test_two_webhooks_take_the_fence_over_by_the_documented_steps(control_plane,
     data = {"data": {"drawbridge.yaml": FENCED}}
     control_plane.patch(CONFIG_MAP, data)
     new = in_the_cluster(control_plane)
-    bring(FENCED, first)
+    replace_file(FENCED, first)
     control_plane.until("one webhook follows the new content", lambda: shown(replicas)["one"] == [new], PATIENCE)
     assert shown(replicas)["two"] not in ([], [new])
     assert placed_by_each(replicas, control_plane, gated, "meanwhile") == {"one": SCHEDULER, "two": STOCK}
     # Step 2: wait until all replicas show it.
-    bring(FENCED, two)
+    replace_file(FENCED, two)
     webhook.configure(FENCED)
     control_plane.until("all webhooks follow it", lambda: shown(replicas) == {"one": [new], "two": [new]}, PATIENCE)
     let_go(control_plane, gated, "before")
@@ -158,7 +158,7 @@ def test_two_webhooks_take_the_fence_over_by_the_documented_steps(control_plane,
     assert behind(control_plane, gated, first) == []
     # The other order: the rule first. No pod waits, whichever configuration its webhook has.
     control_plane.kubectl(*TAKE_AWAY.replace("DRIVER", fleet.NVIDIA).split())
-    bring(PLAIN, first)
+    replace_file(PLAIN, first)
     control_plane.until("they differ again", lambda: shown(replicas)["one"] != [new], PATIENCE)
     assert placed_by_each(replicas, control_plane, gated, "back") == {"one": STOCK, "two": SCHEDULER}
 
