@@ -77,7 +77,10 @@ class Replicas:
     def await_removal(self, name: str) -> None:
         """Wait until a stopped replica is no endpoint and no client is connected to it."""
         port = self.ports.pop(name)
-        self.until(f"{name} is not an endpoint", lambda: port not in self.ready and not self.open_connections[port])
+        self.until(
+            f"{name} is no endpoint and has no connections",
+            lambda: port not in self.ready and not self.open_connections[port],
+        )
 
     def route_only_to(self, name: str) -> None:
         """Route new connections to one replica only, and close the connections to the others."""
@@ -85,7 +88,8 @@ class Replicas:
         self.loop.call_soon_threadsafe(self.close_other_connections)
         others = [port for port in self.ports.values() if port != self.only_port]
         self.until(
-            f"no client is connected with another than {name}", lambda: not any(map(self.open_connections.get, others))
+            f"no client is connected to a replica other than {name}",
+            lambda: not any(map(self.open_connections.get, others)),
         )
 
     def close_other_connections(self) -> None:

@@ -41,9 +41,9 @@ def until_taint_rules_are_followed(cluster: ControlPlane) -> None:
     nodes = cluster.add_fake_nodes(1, prefix=f"{name}-")
     try:
         cluster.create(*objects)
-        cluster.until("the default scheduler knows the witness", pod_gets_device)
+        cluster.until("the default scheduler gives a pod the device of the test's own driver", pod_gets_device)
         cluster.create(rule)
-        cluster.until("the default scheduler follows the rules", lambda: not pod_gets_device())
+        cluster.until("the default scheduler follows the new taint rule", lambda: not pod_gets_device())
     finally:
         cluster.delete(f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds=0)
         cluster.remove(

@@ -59,7 +59,7 @@ class Webhook:
         self.start_authority()
         self.start_controller()
         self.start_webhook()
-        self.cluster.until("every webhook is called", self.is_called, 30)
+        self.cluster.until("every registered webhook has a CA bundle and rules", self.is_called, 30)
         return self
 
     def is_called(self) -> bool:
@@ -224,7 +224,9 @@ class Webhook:
         }
         for verb, (item, words) in reviews.items():
             self.cluster.until(
-                f"the webhook {verb}", lambda item=item, words=words: words in self.cluster.refusal(item), 20
+                f"the webhook {verb} objects in {namespace}",
+                lambda item=item, words=words: words in self.cluster.refusal(item),
+                20,
             )
 
     def reads_on(self, node: str) -> None:
@@ -243,7 +245,9 @@ class Webhook:
         two_devices = claim("two", "webhook-probe", request("r", label, 2))
         try:
             self.cluster.until(
-                "the webhook has read on", lambda: "the largest node has 1" in self.cluster.refusal(two_devices), 20
+                "the webhook knows the new slice, class and label",
+                lambda: "the largest node has 1" in self.cluster.refusal(two_devices),
+                20,
             )
         finally:
             self.cluster.remove(*objects)

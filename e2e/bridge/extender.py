@@ -35,7 +35,7 @@ def ours(control_plane, bridge, namespace):
     """A namespace whose pods are deleted after the test, because no kubelet ends them. The next test finds all devices free."""
     yield namespace
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
-    control_plane.until("the service knows that all is free", lambda: held(bridge) == 0, 60)
+    control_plane.until("the allocator reports no held device", lambda: held(bridge) == 0, 60)
 
 
 def held(bridge):

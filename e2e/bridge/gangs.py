@@ -106,25 +106,25 @@ class GangTrial:
         fewest = self.gang.fewest_victims
         evicted = [name for name, *_ in self.holders if name not in pods]
         if 0 < len(placed) < len(self.members):
-            yield f"placed by half: {placed}"
+            yield f"only some members are placed: {placed}"
         if placed and (fewest is None or (fewest and not self.ours)):
-            yield "it is placed where it does not fit"
+            yield "the gang is placed although it does not fit"
         if not placed and evicted:
-            yield f"nothing is placed, and gone are {evicted}"
+            yield f"no member is placed, and these pods were evicted: {evicted}"
         if any("greater" in name for name in evicted) or (
             evicted and self.gang.has_equal_members and len(evicted) > fewest + 1
         ):
-            yield f"gone are {evicted}, and {fewest} would do"
+            yield f"these pods were evicted: {evicted}; {fewest} evictions are enough"
         held = [(result["driver"], result["pool"], result["device"]) for claim in claims.values() for result in claim if result["pool"].startswith(f"gang-{self.name}-")]  # fmt: skip
         if len(set(held)) < len(held):
-            yield f"held twice: {held}"
+            yield f"a device is held twice: {held}"
         for name in self.members if self.ours and not placed else ():
             reason = reason_of(pods[name])
             if (
                 any(claims.get(name) is None for name in re.findall(r"held by [-a-z0-9]+/([-a-z0-9]+)", reason))
                 or not reason
             ):
-                yield f"{name} is told {reason!r}"
+                yield f"{name} waits with the reason {reason!r}"
 
 
 def reason_of(pod_):
@@ -142,14 +142,14 @@ def play(cluster, namespace, trials):
     claims_path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
     with ThreadPoolExecutor(6) as executor:
         list(executor.map(GangTrial.prepare, trials))
-        cluster.until("the holders are placed", lambda: all(pod["spec"].get("nodeName") for pod in cluster.get(path)["items"]), PATIENCE)  # fmt: skip
+        cluster.until("the pods that hold devices are placed", lambda: all(pod["spec"].get("nodeName") for pod in cluster.get(path)["items"]), PATIENCE)  # fmt: skip
         list(executor.map(GangTrial.begin, trials))
 
     def read_state():
         claims = {name: claim["status"]["allocation"]["devices"]["results"] for name, claim in by_name(cluster, claims_path).items() if claim.get("status", {}).get("allocation")}  # fmt: skip
         return by_name(cluster, path), claims
 
-    cluster.until("the gangs are placed or told", lambda: all(trial.is_over(by_name(cluster, path)) for trial in trials), PATIENCE)  # fmt: skip
+    cluster.until("each gang is placed or has a reason", lambda: all(trial.is_over(by_name(cluster, path)) for trial in trials), PATIENCE)  # fmt: skip
     time.sleep(1)  # a partial placement or a needless eviction would have happened by now
     deadline = time.monotonic() + PATIENCE
     state = read_state()

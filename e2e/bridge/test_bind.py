@@ -82,7 +82,7 @@ class World:
         """Create a pod, and delay its binding on the way to the API server."""
         self.scheduler_proxy.hold_at(1, selects=is_binding)
         self.create_pod(namespace, name, node)
-        assert self.scheduler_proxy.held.wait(PATIENCE), "nothing was bound"
+        assert self.scheduler_proxy.held.wait(PATIENCE), "the scheduler sent no binding"
         assert self.holders(namespace) == {name: [name]}
 
     def let_go(self) -> bytes:
@@ -121,7 +121,9 @@ def ours(world, request):
     world.allocator_proxy.restore()
     world.scheduler_proxy.restore()
     world.cluster.delete(f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds=0)
-    world.cluster.until("nothing is held", lambda: not world.holders(name) and not world.reservations(), 60)
+    world.cluster.until(
+        "no claim is allocated or reserved", lambda: not world.holders(name) and not world.reservations(), 60
+    )
 
 
 @pytest.fixture
@@ -229,7 +231,7 @@ def test_a_pod_whose_claim_was_deleted_during_allocation_gets_the_next_claim(wor
     """The claim is deleted during its allocation, so that the write fails."""
     world.allocator_proxy.hold_at(1, selects=is_allocation)
     world.create_pod(ours, "a")
-    assert world.allocator_proxy.held.wait(PATIENCE), "nothing was written"
+    assert world.allocator_proxy.held.wait(PATIENCE), "the allocator wrote no allocation"
     path = f"/apis/resource.k8s.io/v1/namespaces/{ours}/resourceclaims/a"
     world.cluster.delete(path)
     world.allocator_proxy.let_go.set()
@@ -237,7 +239,9 @@ def test_a_pod_whose_claim_was_deleted_during_allocation_gets_the_next_claim(wor
     assert b" 40" in world.allocator_proxy.late.partition(b"\r\n")[0]
     message = "the pod is scheduled again"
     world.cluster.until(message, lambda: any(message in event for event in world.cluster.events(ours, "a")))
-    world.cluster.until("nothing is held", lambda: not world.holders(ours) and not world.reservations(), 10)
+    world.cluster.until(
+        "no claim is allocated or reserved", lambda: not world.holders(ours) and not world.reservations(), 10
+    )
     world.cluster.until("the claim is gone", lambda: world.cluster.read(claim("a", ours)) is None)
     world.cluster.create(claim("a", ours, request("gpu", CLASS)))
     world.cluster.wait_scheduled(ours, "a")

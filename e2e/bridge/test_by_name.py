@@ -120,10 +120,10 @@ def test_a_quota_counts_our_reservations_and_kube_schedulers_claims(control_plan
         lines = bridge.ask("/api/v1/quota")[1].get("quotas", ())
         return [line["used"] for line in lines if line["quota"] == f"{team}/team"]
 
-    control_plane.until("the quota is known", lambda: used() == ["0"], 30)
+    control_plane.until("the allocator knows the quota", lambda: used() == ["0"], 30)
     control_plane.create(gpu_pod("core", team))
     control_plane.wait_scheduled(team, "core")
-    control_plane.until("core's is counted", lambda: used() == ["1"], 30)
+    control_plane.until("the quota counts the claim that kube-scheduler created", lambda: used() == ["1"], 30)
     control_plane.create(gpu_pod("over", team, scheduler))
     wait_for_reason(control_plane, team, "over", "quota")
     delete(control_plane, team, "core")
