@@ -117,7 +117,7 @@ def test_fenced_devices_go_only_to_our_claims_with_the_toleration(control_plane,
 
 
 def dear(name, namespace, number):
-    """A claim whose selectors are expensive and match nothing: 32, of 3,600 sums each."""
+    """A claim with 32 expensive selectors, which compute 3,600 sums each and match no device."""
     numbers = list(range(60))
     sums = [f"{numbers}.all(x, {numbers}.all(y, x + y + {at} != -{number}))" for at in range(32)]
     last = [*sums[1:], f"{sums[0]} && device.driver == 'none.example.com'"]
@@ -179,13 +179,13 @@ def test_a_namespace_sets_the_placement_strategy_and_unknown_strategies_wait(con
 
 
 def strategy_is_known(bridge, item, known):
-    """Return whether the service treats a strategy as `known`: then it reports the pod's missing claim, otherwise the strategy."""
+    """Return whether the allocator knows the pod's strategy, as expected: then it reports the missing claim, otherwise the strategy."""
     answer = repr(bridge.ask("/extender/filter", bridge.port, {"Pod": item, "NodeNames": [*NODES]}))
     return ("waiting for claim nothing" if known else "there is no strategy") in answer
 
 
 def holding_all(control_plane, namespace):
-    """Four pods without priority hold all whole GPUs of both nodes."""
+    """Create four pods without priority, which hold all whole GPUs of both nodes; return the names of the pods."""
     at_once = {"terminationGracePeriodSeconds": 0}
     names = [f"low{at}" for at in range(4)]
     low = (claim_pod(name, namespace, using_template("one"), **at_once) for name in names)
@@ -226,7 +226,7 @@ def test_a_high_priority_pod_names_victims_and_optionally_evicts_them(control_pl
 
 
 def test_a_waiting_pod_gets_a_newly_published_device(control_plane, gpus, ours):
-    """Its scheduler does not watch ResourceSlices."""
+    """The pod's scheduler does not watch ResourceSlices."""
     late = fleet.slices("late.example.com", NODES[0], [fleet.device("gpu-0", {})], by_name=True)
     kind = fleet.device_class("bridge-late", "device.driver == 'late.example.com'")
     try:
@@ -240,7 +240,7 @@ def test_a_waiting_pod_gets_a_newly_published_device(control_plane, gpus, ours):
 
 
 def test_events_of_a_pod_name_no_object_of_another_namespace(control_plane, gpus, ours):
-    """Two tenants share a GPU by memory. The rest is too small for the second, whose events may only name its own claim."""
+    """A pod of another namespace holds most of a shared GPU. The rest is too small for our pod, whose events may not name that pod."""
     theirs = control_plane.namespace("bridge-theirs")
     half = {"memory": "30Gi", "cores": "10"}
     try:

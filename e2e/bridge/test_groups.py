@@ -19,7 +19,7 @@ pytestmark = pytest.mark.real
 
 STOCK = "default-scheduler"
 NODES = ("group-0", "group-1")
-STALLS = 8  # pairs of nodes of each scheduler, each for one gang at a time
+STALLS = 8  # how many pairs of nodes each scheduler has; a pair is for one gang at a time
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def test_a_group_claim_is_allocated_once_and_reserved_per_pod(groups, ours):
 
 
 def test_a_claim_from_a_group_template_is_not_the_pods(groups, ours):
-    """The claim belongs to the group. docs/bridge.md lists this limit; the pod's event says so, and the pod holds nothing."""
+    """The claim belongs to the group. docs/bridge.md lists this limit, an event of the pod reports it, and the pod holds nothing."""
     entry = {"name": "made", "resourceClaimTemplateName": "one"}
     groups.create(
         template("one", ours, request("gpu", CLASS)),
@@ -154,7 +154,7 @@ def test_a_gang_evicts_as_few_lower_priority_pods_as_needed(groups, ours):
     assert len(held(groups, ours)) == 2
 
 
-# Two evictions of two writes each: the connection breaks between the pods, or within the second eviction.
+# Each of the two evictions takes two writes. The connection breaks between the evictions, or within the second one.
 @pytest.mark.parametrize("writes", [2, 3])
 def test_a_gang_is_placed_after_a_kill_between_its_evictions(groups, line, ours, writes):
     path = f"/api/v1/namespaces/{ours}/pods"
@@ -229,7 +229,7 @@ def test_random_gangs_are_placed_whole_or_explained(groups, ours):
 
 
 def churned(cluster, namespace, draw, seconds):
-    """Create and delete gangs, some only in part, while nodes are cordoned at times; return the members of the gangs left whole."""
+    """Create gangs, delete gangs or one of their pods, and cordon nodes. Return the members of the gangs that are complete."""
     path = f"/api/v1/namespaces/{namespace}"
     of_groups = f"/apis/scheduling.k8s.io/v1beta1/namespaces/{namespace}/podgroups"
     gangs, halves, kills = {}, [], 0
@@ -257,7 +257,7 @@ def churned(cluster, namespace, draw, seconds):
             if what == "go":
                 cluster.delete(f"{of_groups}/{name}")
             else:
-                halves += gone[1:]  # incomplete gangs, which are not placed unless they were before
+                halves += gone[1:]  # members of an incomplete gang, which is not placed unless it was placed before
         elif what == "cordon":
             cluster.patch(f"/api/v1/nodes/churn-{draw.randrange(4)}", {"spec": {"unschedulable": draw.random() < 0.5}})
         time.sleep(draw.uniform(0, 0.5))

@@ -1,4 +1,4 @@
-"""The bridge installed by the documented steps: kustomize builds it, the API server accepts it, and each of two pods has enough rights."""
+"""The documented ways to install the bridge: kustomize builds the objects, the API server accepts them, and their roles suffice."""
 
 import re
 import subprocess
@@ -21,7 +21,7 @@ CLUSTER_WIDE = re.compile("ClusterRole|CustomResource|Policy(Binding)?$|WebhookC
 
 
 def build(control_plane, folder, text):
-    """Return what `kubectl kustomize` builds of a kustomization beside a checkout."""
+    """Return what `kubectl kustomize` builds from the text of a kustomization, with the manifests of this checkout."""
     (folder / "drawbridge").mkdir()
     (folder / "drawbridge/manifests").symlink_to(ROOT / "manifests")
     up = "../" * (len(folder.resolve().parts) - 1)
@@ -57,7 +57,7 @@ def test_our_scheduler_has_the_roles_of_kube_scheduler(control_plane, file):
 
 @pytest.fixture
 def apart(control_plane, bridge, tmp_path):
-    """The processes of the two pods as in their manifests: the scheduler uses its own account and files."""
+    """Allocator and scheduler as their separate pods run them: the scheduler uses its own account and its own files."""
     section = PAGE.partition("## By address, with certificates")[2]
     commands = re.search(r"```sh\n(.*?)```", section, re.DOTALL)[1]
     subprocess.run(["sh", "-e", "-c", commands], cwd=tmp_path, check=True, capture_output=True, timeout=60)
@@ -66,7 +66,7 @@ def apart(control_plane, bridge, tmp_path):
     for key, file in (("tls.crt", "scheduler.crt"), ("tls.key", "scheduler.key"), ("ca.crt", "ca.crt")):
         configuration = configuration.replace(f"/etc/bridge/{key}", str(tmp_path / file))
     port = free_port()
-    host = f"https://drawbridge-allocator.{SYSTEM}.svc:9441/"  # no DNS resolves a Service here
+    host = f"https://drawbridge-allocator.{SYSTEM}.svc:9441/"  # this machine cannot resolve the names of Services
     assert host in configuration
     [document] = manifests.parse(configuration.replace(host, f"https://127.0.0.1:{port}/"))
     account = [obj for obj in stored if obj["kind"] in ("ServiceAccount", "ClusterRoleBinding")]

@@ -1,4 +1,4 @@
-"""The allocator loses the API server for a few seconds, while the scheduler is connected and asks about a new pod."""
+"""The allocator loses its connection to the API server for a few seconds. The scheduler stays connected and asks about a new pod."""
 
 import time
 
@@ -14,8 +14,8 @@ from e2e.ground.controlplane import ControlPlane
 pytestmark = pytest.mark.real
 NODE = "lost-0"
 CUT_SECONDS = 2.0  # long enough to close every watch, so that none shows the pod
-LOST_SECONDS = 4.0  # together less than the duration of the lease
-PROMISED_SECONDS = 30.0  # docs/operating.md
+LOST_SECONDS = 4.0  # with CUT_SECONDS, less than the duration of the lease
+PROMISED_SECONDS = 30.0  # from docs/operating.md
 
 
 def test_a_pod_created_during_an_api_outage_is_placed_soon():

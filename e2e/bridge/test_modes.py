@@ -1,7 +1,8 @@
-"""The GPU of manifests/examples/modes, with four modes that exclude each other, on a real control plane: by groups, and by our rules.
+"""The GPU of manifests/examples/modes on a real control plane. Some of its four modes exclude each other, by groups or by our rules.
 
-The webhook refuses a pod that can never fit. Our schedulers keep a pod waiting while another mode is in use. kube-scheduler
-enforces groups but not our rules: there the webhook warns, and doctor reports conflicts.
+Groups are the API's compatibility groups of devices; rules are objects of our kind DeviceCompatibility. The webhook refuses a claim
+that can never fit. Our schedulers keep a pod waiting while a conflicting mode is in use. kube-scheduler enforces groups but not our
+rules: the webhook warns about its pods, and the allocator reports conflicts.
 """
 
 import json
@@ -49,7 +50,7 @@ def schedulers(control_plane, bridge):
 
 @pytest.fixture(params=FORMS)
 def form(request, control_plane, bridge, schedulers, created):
-    """One form of the example, known to every component that decides."""
+    """One form of the example: with groups, or with rules that the allocator knows."""
     created(*example(*FORMS[request.param]))
     rules = request.param == "rules"
 
@@ -118,7 +119,7 @@ def test_the_webhook_refuses_only_claims_that_combine_conflicting_modes(control_
         return done.stderr
 
     def refused(first, second):
-        """Return whether the webhook refuses the claim. The wording depends on the number of nodes; other tests may leave nodes."""
+        """Return whether the webhook refuses the claim. The rest of its message depends on the number of nodes, also of other tests."""
         message = refusal(first, second)
         return "(Forbidden)" in message and "even with all devices free" in message
 
@@ -130,7 +131,7 @@ def test_the_webhook_refuses_only_claims_that_combine_conflicting_modes(control_
 
 
 def test_doctor_reports_rules_that_kube_scheduler_does_not_enforce(control_plane, bridge, form, gated):
-    """kube-scheduler enforces counter groups itself."""
+    """kube-scheduler enforces compatibility groups itself."""
     control_plane.create(*wanting("mps", gated, STOCK))
     control_plane.wait_scheduled(gated, "mps")
     chosen, second = wanting("mig", gated, STOCK)

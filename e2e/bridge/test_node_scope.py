@@ -1,6 +1,7 @@
-"""A rule of node scope on a real control plane: a driver with two pools on a node, whose devices must not be in use together.
+"""A DeviceCompatibility with `scope: node` on a real control plane.
 
-Devices, claims and pods have the same names in both pools, so that only the rule decides which pods exclude each other.
+A driver has two pools on a node, and devices of one pool must not be in use together with devices of the other. Devices have the same
+names in both pools, so that only the rule decides which pods exclude each other.
 """
 
 import json
@@ -21,7 +22,7 @@ RULE = "span-sealed"
 
 
 def objects():
-    """Two pools, a class for the devices of each, and the rule: beside a sealed device only sealed ones."""
+    """Two pools, a class for the devices of each, and the rule: beside a sealed device, only sealed devices may be in use."""
     made = [compatibility(RULE, driver=DRIVER, selector=IS_SEALED, compatibleOnlyWith=IS_SEALED, scope="node")]
     for kind in KINDS:
         devices = [fleet.device("d0", {"kind": kind}), fleet.device("d1", {"kind": kind})]
@@ -97,7 +98,7 @@ def test_the_webhook_refuses_claims_that_a_node_rule_never_allows(control_plane,
         return done.stderr
 
     def refused():
-        """Return whether both kinds together are refused, and each alone is not; an unknown pool would be refused, too."""
+        """Return whether a claim for both kinds is refused, and claims for one kind are not, as they would be for an unknown pool."""
         message = refusal("sealed", "open")
         never = "(Forbidden)" in message and "even with all devices free" in message
         return never and refusal("sealed", "sealed") == "" and refusal("open", "open") == ""

@@ -117,7 +117,7 @@ def test_a_pod_with_an_unknown_strategy_waits_for_a_correction(control_plane, ou
 
 
 def test_a_pinned_pod_names_its_own_node_first(control_plane, ours, created):
-    """The node is full. Nodes of five other kinds have other devices, or free devices that this pod cannot use."""
+    """The pod's node is full. Ten other nodes have zero to four free devices, which a pod on this node cannot use."""
     control_plane.create(
         template("all", ours, request("gpu", CLASS, count=2)), claim_pod("a", ours, using_template("all"))
     )
@@ -161,7 +161,7 @@ def test_a_pod_gets_the_devices_of_a_lower_priority_pod(control_plane, ours):
 
 @pytest.fixture
 def reached_by_both(control_plane, scheduler, created):
-    """Two nodes that reach the same two devices, and no other."""
+    """Two nodes that can use the same two devices, and no other devices."""
     nodes = control_plane.add_fake_nodes(2, prefix="plugin-reach-")
     driver = "reached.example.com"
     either = {"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}
@@ -175,7 +175,7 @@ def reached_by_both(control_plane, scheduler, created):
 def test_one_victim_is_evicted_although_the_allocator_is_killed_meanwhile(
     control_plane, bridge, scheduler, ours, reached_by_both
 ):
-    """After the restart, only a pod of lower priority and another scheduler asks for the device, from another node."""
+    """After the restart, only a pod with a lower priority asks for the device, through another scheduler and from another node."""
     here, there = reached_by_both
     pods = f"/api/v1/namespaces/{ours}/pods"
     control_plane.create(template("one", ours, request("gpu", "plugin-reached")))
@@ -226,7 +226,7 @@ class Lane:
         self.cluster.create(pod(f"{self.name}-{what}", self.namespace, schedulerName=self.scheduler, resourceClaims=[entry]))  # fmt: skip
 
     def go_on(self, pods, now):
-        """Count small pods that were placed while the big one waits, end those whose time is over, and create others."""
+        """Count the small pods that were placed while the big pod waits, delete small pods whose time is over, and create new ones."""
         mine = [pod for pod in pods if pod["spec"]["schedulerName"] == self.scheduler]
         for small in mine:
             name = small["metadata"]["name"]

@@ -1,6 +1,6 @@
-"""Claims that have the finalizer from their creation, on a real API server.
+"""Claims to which manifests/protected-claims adds the finalizer at their creation, on a real API server.
 
-The tests count the writes that each scheduler saves, and check which component removes the finalizer.
+The tests count the writes of each scheduler, which need not add the finalizer, and check which component removes it.
 """
 
 import re
@@ -28,7 +28,7 @@ WRITES = {"create", "update", "patch", "delete"}
 
 @pytest.fixture(scope="module")
 def protected(control_plane):
-    """The unmodified component in force, and a node with devices; removed afterwards."""
+    """The control plane with the unmodified component, and a node with devices. Both are removed afterwards."""
     policy = [document.object for document in manifests.read([ROOT / "manifests/protected-claims/policy.yaml"])]
     kind = fleet.device_class(CLASS, f"device.driver == '{DRIVER}'")
     kind["spec"]["extendedResourceName"] = EXTENDED
@@ -46,7 +46,7 @@ def protected(control_plane):
 
 @pytest.fixture
 def home(protected, namespace):
-    """A namespace with a template; afterwards nothing blocks its deletion."""
+    """A namespace with a template. Its pods are deleted afterwards, so that nothing blocks the deletion of the namespace."""
     protected.create(template("gpu", namespace, request("gpu", CLASS)))
     yield namespace
     protected.delete(pods_of(namespace), gracePeriodSeconds=0)
@@ -81,7 +81,7 @@ def gone(cluster, namespace):
 
 
 def written(cluster, namespace):
-    """Yield the successful writes of clients other than this test to claims of a namespace and to bindings of its pods."""
+    """Yield the successful writes to claims of a namespace and to bindings of its pods, except those of this test's client."""
     for event in cluster.audit_events():
         at = event.get("objectRef", {})
         kind = f"{at.get('resource')}/{at['subresource']}" if "subresource" in at else at.get("resource")
@@ -92,9 +92,9 @@ def written(cluster, namespace):
 
 
 def called_back(bridge):
-    """Return how often the allocator has written to a claim so that a stock scheduler retries.
+    """Return how often the allocator has written to a claim only to make a stock scheduler try again.
 
-    This happens if the scheduler asks before the allocator has seen the claim.
+    The allocator does this if the scheduler asks before the allocator has seen the claim.
     """
     metrics = bridge.ask("/metrics", bridge.metrics_port)[1]
     done = r'^drawbridge_claim_writes_total{(?=.*what="Requeue")(?=.*outcome="Written").*} (\S+)$'
@@ -168,7 +168,7 @@ def test_a_deleted_claim_stays_while_kube_controller_manager_is_stopped(protecte
 
 
 def test_a_freed_claim_loses_its_finalizer_until_its_next_allocation(protected, home):
-    """Two pods that do not own the claim use it one after the other."""
+    """Two pods that do not own the claim use the claim, one after the other."""
     made = waiting(protected, home)["metadata"]
     for name in ("first", "second"):
         protected.create(pod(name, home, resourceClaims=[using(made["name"])]))
