@@ -50,7 +50,9 @@ def gated(webhook, namespace, control_plane):
         webhook.admits(namespace)
         yield namespace
     finally:
-        control_plane.until(f"namespace {namespace} has no workloads", lambda: delete_workloads(control_plane, namespace))
+        control_plane.until(
+            f"namespace {namespace} has no workloads", lambda: delete_workloads(control_plane, namespace)
+        )
 
 
 def delete_workloads(cluster, namespace):
