@@ -59,19 +59,19 @@ def decode_with_recording(read_keys):
 @pytest.mark.parametrize("name", [name for name in CONFIGURATIONS if name != "mixed fleet"])
 def test_decisions_read_only_the_pod_fields_that_are_decoded(monkeypatch, name, mode):
     read_keys = {"pod": set(), "spec": set(), "container": set()}
-    chance = random.Random(f"{name} {mode}")
+    rng = random.Random(f"{name} {mode}")
     configuration = configured(**{"mode": mode, **CONFIGURATIONS[name]})
     assert not configuration.reads_all
-    world, authors = ChangingCluster(chance, configuration), RandomReviews(chance)
+    cluster, random_reviews = ChangingCluster(rng, configuration), RandomReviews(rng)
     monkeypatch.setattr(admission.reviews, "decode_pod", decode_with_recording(read_keys))
     for _ in range(draws(150)):
-        world.change(authors.template)
-        request = authors.request()
+        cluster.change(random_reviews.template)
+        request = random_reviews.request()
         options = {key: value for key, value in request.items() if key != "obj"}
         outcome = new_decider().decide(
-            "mutate", review(request["obj"], **options), world.state(world.following_builder), PATIENCE
+            "mutate", review(request["obj"], **options), cluster.state(cluster.following_builder), PATIENCE
         )
-        authors.record(request, outcome)
+        random_reviews.record(request, outcome)
     assert read_keys["pod"] <= POD
     assert read_keys["spec"] <= SPEC
     assert read_keys["container"] <= CONTAINER
@@ -85,9 +85,9 @@ def test_a_pod_of_an_unexpected_shape_is_decoded_completely(spec):
     body = review({"kind": "Pod", "spec": spec, "x": 1})
     assert reviews.decode_pod(body) == (reviews.decode(body), None)
     read = []
-    for how in (lambda body: (reviews.decode(body), None), reviews.decode_pod):
+    for decode in (lambda body: (reviews.decode(body), None), reviews.decode_pod):
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(admission.reviews, "decode_pod", how)
+            patched.setattr(admission.reviews, "decode_pod", decode)
             read.append(admission.decide_review("mutate", body, ENFORCE))
     assert read[0] == read[1]
 
