@@ -1,7 +1,8 @@
-"""Reads dialects that consist of a table only: each key requests a number of devices of its target.
+"""Reads dialects that consist of a table only.
 
-Memory and compute keys apply to each device of the container's count key, or without a count key to one device. Annotations, labels and node
-selectors of the pod, and environment variables of a container, only refine the requests of resource keys; they request nothing themselves.
+A count key or a network key is a resource of a container, and requests a number of devices of its target. Memory and compute keys set the
+size of each device that the count key requests; without a count key they request one device of this size. Annotations, labels and node
+selectors of the pod, and environment variables of a container, only refine the requests of resource keys and request no devices themselves.
 If several keys have the same role, a resource key takes precedence over a variable, and a variable over a key of the pod.
 """
 
@@ -51,8 +52,8 @@ _TEXTS = (Role.PROFILE, Role.MODELS, Role.NOT_MODELS, Role.UUIDS, Role.NOT_UUIDS
 # (`rules._wrong_shaping`).
 SHAPING = (*_DEVICE, *_TEXTS)
 _KEEPING_ROLES = (Role.PLACED, Role.OPT_OUT, Role.CLAIMED)
-# The roles that this reader supports, by the position of the key. Resources have numbers; other keys refine a request, or
-# keep the pod as it is.
+# The roles that this reader supports, by the position of the key. A resource has a number. A key at another position refines a request, or
+# keeps the pod as it is.
 ROLES: Mapping[Position, tuple[Role, ...]] = {
     Position.RESOURCE: (*_DEVICE, *_NETWORK),
     **dict.fromkeys((Position.ANNOTATION, Position.LABEL, Position.NODE_SELECTOR), (*SHAPING, *_KEEPING_ROLES)),
@@ -97,18 +98,18 @@ def read(
     """Return the demands of one container, or of the whole pod for pod scope, by the table alone."""
     table = request.table
     containers: list[ContainerAmounts] = []
-    for requesting in request.containers:
-        for amount in requesting.amounts:
+    for container_amounts in request.containers:
+        for amount in container_amounts.amounts:
             if amount.row.outcome is Outcome.LEFT and amount.value:
                 return Untranslated(amount.key, amount.row.because)
-    for requesting in request.containers:
+    for container_amounts in request.containers:
         amounts: list[Amount] = []
-        for amount in requesting.amounts:
+        for amount in container_amounts.amounts:
             number = convert(amount, expressions)
             if not isinstance(number, Amount):
                 return number
             amounts.append(number)
-        containers.append(msgspec.structs.replace(requesting, amounts=tuple(amounts)))
+        containers.append(msgspec.structs.replace(container_amounts, amounts=tuple(amounts)))
     container = containers[0] if len(containers) == 1 else total(tuple(containers))
     hint_values = _read_hints(container, request.hints, expressions)
     if not isinstance(hint_values, _HintValues):
@@ -219,8 +220,8 @@ def _demand_devices(container: ContainerAmounts, hinted: _HintValues, table: Dia
             reason = f"requested together with {effective_counts[0].key}: it is unclear which of the two the other keys refine"
             return Untranslated(effective_counts[1].key, reason)
         return [
-            KeyedDemand(requested.key, Demand(target=requested.row.target or table.target, count=requested.value))
-            for requested in effective_counts
+            KeyedDemand(amount.key, Demand(target=amount.row.target or table.target, count=amount.value))
+            for amount in effective_counts
         ]
     # Of two count keys, a key with 0 is ignored, and the other key requests the devices.
     own = list(filter(_is_effective, own)) or own
@@ -344,7 +345,7 @@ def number_of(hint: Hint, expressions: Expressions) -> Amount | Stop:
 
 
 def texts_of(hint: Hint, expressions: Expressions) -> tuple[str, ...] | Untranslated:
-    """Read an annotation, label, variable or node selector as names: one, or a list of them."""
+    """Read an annotation, label, variable or node selector as one name or a list of names."""
     if _is_unknown(hint):
         return _unknown(hint)
     if not hint.row.expression:

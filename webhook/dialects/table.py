@@ -164,7 +164,7 @@ def row(name: str, meaning: str, role: Role = Role.NONE, place: Position = Posit
     return Row(**{"name": name, "meaning": meaning, "role": role, "place": place, "unit": unit} | more)
 
 
-def left(name: str, meaning: str, because: str, place: Position = Position.RESOURCE, **more: Any) -> Row:
+def untranslated(name: str, meaning: str, because: str, place: Position = Position.RESOURCE, **more: Any) -> Row:
     """Return the row of a key that stays on the pod, with the reason."""
     return row(name, meaning, more.pop("role", Role.NONE), place, because=because, outcome=Outcome.LEFT, **more)
 
@@ -172,7 +172,9 @@ def left(name: str, meaning: str, because: str, place: Position = Position.RESOU
 def placed(name: str, writer: str, place: Position = Position.ANNOTATION) -> Row:
     """Return the row of a key that a system writes. An annotation of this kind shows that the pod has been placed already."""
     because = f"written by {writer}: the pod has been placed already and stays as it is"
-    return left(name, "an output", because, place, role=Role.PLACED if place is Position.ANNOTATION else Role.NONE)
+    return untranslated(
+        name, "an output", because, place, role=Role.PLACED if place is Position.ANNOTATION else Role.NONE
+    )
 
 
 def dropped(name: str, meaning: str, because: str, **more: Any) -> Row:
@@ -189,7 +191,7 @@ def dropped_detail(because: str) -> str:
 def node_label(name: str, meaning: str, role: Role = Role.NONE) -> Row:
     """Return the row of a node label, which selects nodes for pods with claims too."""
     because = "stays where it is: node selectors work with claims, too"
-    return left(name, meaning, because, Position.NODE_SELECTOR, role=role)
+    return untranslated(name, meaning, because, Position.NODE_SELECTOR, role=role)
 
 
 class Need(msgspec.Struct, frozen=True, gc=False):

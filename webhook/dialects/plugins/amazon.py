@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, left, node_label, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, node_label, row, untranslated
 from webhook.dialects.vocabulary import Demand, Options, Untranslated, Vocabulary, count_of, mistake, read_each
 from webhook.names import CONFIGURATION_PAGE
 
@@ -36,7 +36,7 @@ DIALECT = Dialect(
             outcome=Outcome.APPROXIMATED,
             because=f"the driver allocates whole devices only: an administrator can declare how many cores a device has, as in `amazon: {{coresPerDevice: 2}}` ({CONFIGURATION_PAGE})",
         ),
-        left(
+        untranslated(
             "k8s.amazonaws.com/vgpu",
             "slots of a GPU under MPS, without a limit of memory or compute",
             "a slot has no counterpart: it limits nothing, and shares the node's MPS daemon",
@@ -44,9 +44,9 @@ DIALECT = Dialect(
         ),
         node_label("k8s.amazonaws.com/accelerator", "kind of accelerator of the node"),
         *(
-            left(
+            untranslated(
                 f"aws.amazon.com/{name}",
-                "which Neuron devices may serve (HAMi)",
+                "which Neuron devices HAMi may choose for the pod",
                 "the driver publishes no such attribute to select by",
                 Position.ANNOTATION,
                 role=Role.OPT_OUT,

@@ -1,15 +1,15 @@
 """AMD's device plugin: whole GPUs, or partitions of them.
 
 `amd.com/gpu: 1` is a GPU or a partition, depending on the setup of the node; with naming strategy `mixed`, partitions have names of their
-own. Keys follow ROCm/k8s-device-plugin: docs; the target follows ROCm/k8s-gpu-dra-driver. The driver has one class for GPUs and partitions,
-which the attributes `type` and `partitionProfile` distinguish, and allocates no other parts of a GPU.
+own. The keys are those in the folder docs of ROCm/k8s-device-plugin; the targets follow ROCm/k8s-gpu-dra-driver. That driver has one class for
+GPUs and partitions, and publishes the attributes `type` and `partitionProfile` to distinguish them. It allocates no other parts of a GPU.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, left, node_label, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, node_label, row, untranslated
 from webhook.dialects.vocabulary import BareKey, Demand, Meaning, Options, Untranslated, Vocabulary, count_of, read_each
 
 if TYPE_CHECKING:
@@ -20,8 +20,18 @@ if TYPE_CHECKING:
 _PARTITION = "amd.com/compute-memory-partition"
 _WHOLE = "spx"  # compute mode in which a GPU is one device
 _MODES = ("spx", "dpx", "tpx", "qpx", "cpx")
-_LABELS = ("vram", "cu-count", "simd-count", "device-id", "family", "product-name", "driver-version")
-_LABELS_OF_DRIVER = ("driver-src-version", "firmware")
+# The labels `amd.com/gpu.<part>` that AMD's node labeller sets.
+_LABEL_PARTS = (
+    "vram",
+    "cu-count",
+    "simd-count",
+    "device-id",
+    "family",
+    "product-name",
+    "driver-version",
+    "driver-src-version",
+    "firmware",
+)
 
 DIALECT = Dialect(
     name="amd",
@@ -31,7 +41,7 @@ DIALECT = Dialect(
     keys=(
         row(
             "amd.com/gpu",
-            "GPUs or partitions; counts as whole GPUs if `meanings` says so, or if most nodes publish whole GPUs",
+            "GPUs or partitions; the pod's node selectors, `meanings` or most nodes show which",
             Role.COUNT,
             common=True,
         ),
@@ -40,7 +50,7 @@ DIALECT = Dialect(
             for mode in _MODES
         ),
         *(
-            left(
+            untranslated(
                 f"amd.com/{name}",
                 text,
                 "AMD's driver allocates whole devices: a part of one has no counterpart",
@@ -52,12 +62,12 @@ DIALECT = Dialect(
             )
         ),
         *(
-            left(
+            untranslated(
                 f"amd.com/{name}",
-                "which GPUs may serve (HAMi)",
+                "which GPUs HAMi may choose for the pod",
                 "HAMi chooses among AMD's GPUs, and nothing else reads these annotations",
                 Position.ANNOTATION,
-                role=Role.OPT_OUT,
+                role=Role.OPT_OUT,  # a pod with this annotation stays with HAMi
                 unit=Unit.LIST,
             )
             for name in ("use-gputype", "nouse-gputype", "use-gpu-uuid", "nouse-gpu-uuid")
@@ -68,7 +78,7 @@ DIALECT = Dialect(
                 _PARTITION,
                 "amd.com/compute-partitioning-supported",
                 "amd.com/memory-partitioning-supported",
-                *(f"amd.com/gpu.{part}" for part in (*_LABELS, *_LABELS_OF_DRIVER)),
+                *(f"amd.com/gpu.{part}" for part in _LABEL_PARTS),
                 "beta.amd.com/gpu.<part>",
             )
         ),
@@ -94,7 +104,7 @@ def read_part(text: str) -> Meaning | None:
 
 
 def read_selected(selected: Selected) -> Meaning | None:
-    """Return the meaning of a unit that the compute mode of the selected nodes shows; None if it shows no partition."""
+    """Return what a unit is on nodes with the compute modes that the pod selects; None if it is no partition."""
     modes: set[str] = set()
     for term in (selected.always, *selected.terms):
         for key, operator, values in term:

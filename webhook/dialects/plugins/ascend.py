@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.pointer import escape
-from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, left, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, row, untranslated
 from webhook.dialects.targets import TARGETS
 from webhook.dialects.vocabulary import (
     MAX_MIB,
@@ -111,7 +111,7 @@ DIALECT = Dialect(
             "compute of each card in percent (hami-core); more than 100 counts as 100; without the key, no compute is reserved",
             Role.CORES,
         ),
-        left(
+        untranslated(
             "huawei.com/npu",
             "cards of any model (Huawei's device plugin)",
             "the key names no model, and a claim for any model may get one that the pod's image does not support",
@@ -124,13 +124,17 @@ DIALECT = Dialect(
             because="with any other mode the container stays as it is",
         ),
         *(
-            left(
-                f"hami.io/{word}-{name}-uuid", f"which {name} may serve", _UUID, Position.ANNOTATION, role=Role.OPT_OUT
+            untranslated(
+                f"hami.io/{word}-{name}-uuid",
+                f"which {name} HAMi may choose for the pod",
+                _UUID,
+                Position.ANNOTATION,
+                role=Role.OPT_OUT,
             )
             for name in _PRODUCTS
             for word in ("use", "no-use")
         ),
-        left(
+        untranslated(
             "huawei.com/recover-strategy",
             "what Huawei's scheduler does with a job after a fault",
             "a claim cannot express it, and that scheduler also reads it on pods with claims",

@@ -5,7 +5,7 @@ pod. Keys follow GKE's documentation of TPU workloads; the target follows kubern
 """
 
 from webhook.dialects.plain import vocabulary_of
-from webhook.dialects.table import Dialect, Position, Role, left, node_label, row
+from webhook.dialects.table import Dialect, Position, Role, node_label, row, untranslated
 
 DIALECT = Dialect(
     name="google",
@@ -14,7 +14,7 @@ DIALECT = Dialect(
     independent=True,
     keys=(
         row("google.com/tpu", "TPU chips; most machine types need all chips of a node", Role.COUNT),
-        left(
+        untranslated(
             "cloud-tpus.google.com/<version>",
             "cores of a Cloud TPU node, a retired model",
             "such TPUs are not part of any node, so no driver publishes them",
@@ -30,7 +30,7 @@ DIALECT = Dialect(
                 ("spot", "whether the node can be preempted"),
             )
         ),
-        left(
+        untranslated(
             "cloud.google.com/gke-tpu-slice-topology",
             "shape of a slice that is composed for the pods",
             "stays: GKE reads it to create the slice and its node selectors",

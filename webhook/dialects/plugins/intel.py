@@ -1,7 +1,7 @@
 """Intel: whole GPUs by kernel driver, whole Gaudi accelerators, and QAT functions by their services.
 
-A unit of `gpu.intel.com/i915` is a card, unless the plugin was started with `shared-dev-num`. So it counts as a card only if declared as one,
-or if most nodes publish cards, as for `nvidia.com/gpu`. Keys follow intel/intel-device-plugins-for-kubernetes: cmd/gpu_plugin and
+A unit of `gpu.intel.com/i915` is a card, unless the plugin was started with `shared-dev-num`. So a unit counts as a card only if
+`meanings` declares it, or if most nodes publish cards, as for `nvidia.com/gpu`. Keys follow intel/intel-device-plugins-for-kubernetes: cmd/gpu_plugin and
 cmd/qat_plugin; the targets follow intel/intel-resource-drivers-for-kubernetes.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.table import Dialect, Outcome, Position, Role, left, placed, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, placed, row, untranslated
 from webhook.dialects.vocabulary import BareKey, Demand, Options, Vocabulary, count_of, read_each
 
 if TYPE_CHECKING:
@@ -49,20 +49,22 @@ DIALECT = Dialect(
         ),
         row("habana.ai/gaudi", "Gaudi accelerators", Role.COUNT, target="gaudi"),
         *(
-            left(
+            untranslated(
                 f"gpu.intel.com/{name}",
                 "sees all GPUs of the node, for telemetry",
                 "this needs a claim with adminAccess in a namespace labelled for such claims: write the claim by hand",
             )
             for name in ("monitoring", "i915_monitoring", "xe_monitoring")
         ),
-        left(
+        untranslated(
             "gpu.intel.com/dxg",
             "GPUs of a Windows host under WSL",
             "no DRA driver publishes them: the device plugin keeps serving them",
         ),
         *(
-            left(f"gpu.intel.com/{name}", text, "parts of a card have no counterpart: the driver allocates whole cards")
+            untranslated(
+                f"gpu.intel.com/{name}", text, "parts of a card have no counterpart: the driver allocates whole cards"
+            )
             for name, text in (
                 ("millicores", "thousandths of a GPU's compute"),
                 ("memory.max", "bytes of a GPU's memory"),
@@ -80,13 +82,13 @@ DIALECT = Dialect(
             )
             for name, services in _SERVICES.items()
         ),
-        left(
+        untranslated(
             f"{_QAT}generic",
             "QAT functions whose services the plugin could not determine",
             "their generation is unknown, and the driver publishes only functions of the fourth generation",
         ),
         *(
-            left(
+            untranslated(
                 name,
                 text,
                 "only GPU Aware Scheduling implements it: the pod keeps its scheduler",
@@ -94,8 +96,8 @@ DIALECT = Dialect(
                 role=Role.OPT_OUT,
             )
             for name, text in (
-                ("gas-allow", "cards that may serve"),
-                ("gas-deny", "cards that may not serve"),
+                ("gas-allow", "cards that the pod may use"),
+                ("gas-deny", "cards that the pod may not use"),
                 ("gas-same-gpu", "containers that share one card"),
                 ("gas-allocate-xelink", "cards that are linked"),
                 ("gas-allocate-single-numa", "cards of one NUMA node"),
@@ -103,7 +105,7 @@ DIALECT = Dialect(
         ),
         *(placed(name, "GPU Aware Scheduling") for name in ("gas-container-cards", "gas-container-tiles", "gas-ts")),
         *(
-            left(f"intel.com/{name}", text, _SERVED_BY_NAME)
+            untranslated(f"intel.com/{name}", text, _SERVED_BY_NAME)
             for name, text in (
                 ("gpu", "GPUs of Intel's driver"),
                 ("gaudi", "Gaudi accelerators of Intel's driver"),

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dra.pointer import escape
-from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, left, pattern, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, pattern, row, untranslated
 from webhook.dialects.vocabulary import Demand, Options, Untranslated, Vocabulary, count_of, mistake, read_each
 from webhook.names import CONFIGURATION_PAGE
 
@@ -74,8 +74,8 @@ DIALECT = Dialect(
             )
             for name, text in _POOLS
         ),
-        *(left(name, text, "it requests an address of the VPC, not a device") for name, text in _ADDRESSES),
-        left(
+        *(untranslated(name, text, "it requests an address of the VPC, not a device") for name, text in _ADDRESSES),
+        untranslated(
             "k8s.v1.cni.cncf.io/networks",
             "networks that Multus attaches",
             "stays: Multus finds the devices of claims by the name of their pool",

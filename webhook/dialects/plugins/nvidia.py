@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.plugins.gfd import profile_of, read_selected, sharing_label
-from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, left, node_label, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, node_label, row, untranslated
 from webhook.dialects.vocabulary import (
     BareKey,
     Demand,
@@ -36,7 +36,7 @@ DIALECT = Dialect(
     keys=(
         row(
             "nvidia.com/gpu",
-            "GPUs, replicas or MIG devices; counts as whole GPUs if `meanings` says so, or if most nodes publish whole GPUs",
+            "GPUs, replicas or MIG devices; the pod's node selectors, `meanings` or most nodes show which",
             Role.COUNT,
             common=True,
         ),
@@ -48,34 +48,38 @@ DIALECT = Dialect(
             because="each replica becomes one unit of the driver's `shares` capacity, without limits, as under time-slicing. The key stays unless `nvidia.consumableShares` is declared. It also stays if the pod selects nodes with MPS, which limits a replica",
         ),
         row("nvidia.com/mig-<profile>", "MIG devices of a profile (strategy mixed)", Role.PROFILE),
-        left(
+        untranslated(
             "nvidia.com/mig-<profile>.shared",
             "time-sliced replicas of a MIG device",
             "replicas of MIG devices have no counterpart unless the driver publishes shares for them",
             role=Role.PROFILE,
         ),
-        left(
+        untranslated(
             "nvidia.com/pgpu",
             "GPUs that the sandbox device plugin passes to virtual machines (vfio-pci)",
             "a GPU for a virtual machine: DRA drivers serve containers only, and its device plugin keeps serving it",
         ),
-        left(
+        untranslated(
             "NVIDIA_VISIBLE_DEVICES",
             "without a request: every GPU of the node, bypassing all accounting",
             "a user's value is kept; claims use CDI and do not read it",
             Position.ENV,
             unit=Unit.LIST,
         ),
-        left(
+        untranslated(
             "NVIDIA_IMEX_CHANNELS",
             "IMEX channels of the node, which the container runtime adds",
             "not a request: with claims, a ComputeDomain's template gives a pod its channel",
             Position.ENV,
             unit=Unit.LIST,
         ),
-        left("NVIDIA_MIG_CONFIG_DEVICES", "a setting of the container toolkit", "it requests nothing", Position.ENV),
-        left("NVIDIA_DRIVER_CAPABILITIES", "a setting of the container toolkit", "it requests nothing", Position.ENV),
-        left(
+        untranslated(
+            "NVIDIA_MIG_CONFIG_DEVICES", "a setting of the container toolkit", "it requests nothing", Position.ENV
+        ),
+        untranslated(
+            "NVIDIA_DRIVER_CAPABILITIES", "a setting of the container toolkit", "it requests nothing", Position.ENV
+        ),
+        untranslated(
             "cloud.google.com/gke-gpu-sharing-strategy",
             "the node's GPUs are shared: nvidia.com/gpu is a replica",
             "a claim cannot request a replica of a shared device; the container stays as it is",
@@ -90,7 +94,7 @@ DIALECT = Dialect(
             because="the selector stays on the pod too",
         ),
         *(
-            left(
+            untranslated(
                 f"nvidia.com/{driver}-driver-upgrade-drain.skip",
                 f"the {operator} operator does not evict the pod when it upgrades the node's driver",
                 "stays where it is: it requests nothing",

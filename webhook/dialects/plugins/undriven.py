@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.plain import vocabulary_of
-from webhook.dialects.table import Dialect, Position, left
+from webhook.dialects.table import Dialect, Position, untranslated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,11 +97,11 @@ def _rows() -> Iterator[Row]:
         reason = _REASONS.get(domain) or undriven
         for key in keys:
             name = f"{domain}/{key}"
-            yield left(name, f"{device}: {key.rpartition('>')[2] or key}", reason, common=name in _COMMON)
+            yield untranslated(name, f"{device}: {key.rpartition('>')[2] or key}", reason, common=name in _COMMON)
         choices |= {f"{domain}/{name}": device for name in hints}
     for name, device in (choices | _OTHERS).items():
         meaning = f"which {device} may serve, and how"
-        yield left(name, meaning, "stays with the keys that it refers to", Position.ANNOTATION)
+        yield untranslated(name, meaning, "stays with the keys that it refers to", Position.ANNOTATION)
 
 
 DIALECT = Dialect(

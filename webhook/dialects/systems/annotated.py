@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from webhook.dialects.table import Dialect, Outcome, Position, Role, Row, left
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Row, untranslated
 from webhook.dialects.vocabulary import Hint, Options, Refusal, Stop, Untranslated
 from webhook.names import CONFIGURATION_PAGE
 
@@ -45,12 +45,12 @@ class ShareOptions(Options, frozen=True, kw_only=True):
 
 def asks(name: str, meaning: str, because: str) -> Row:
     """Return the row of an annotation that requests a device."""
-    return left(name, meaning, because, Position.ANNOTATION, role=Role.ASKS)
+    return untranslated(name, meaning, because, Position.ANNOTATION, role=Role.ASKS)
 
 
 def modifier(name: str, meaning: str, place: Position = Position.ANNOTATION, because: str = "") -> Row:
     """Return the row of a key that modifies a request."""
-    return left(name, meaning, because or "stays with the request that it refers to", place)
+    return untranslated(name, meaning, because or "stays with the request that it refers to", place)
 
 
 def opt_in(name: str) -> str:

@@ -5,7 +5,7 @@ tkestack/gpu-manager: pkg/types; the documentation of qGPU and mGPU; nebuly-ai/n
 """
 
 from webhook.dialects.plain import vocabulary_of
-from webhook.dialects.table import Dialect, Position, left, node_label
+from webhook.dialects.table import Dialect, Position, node_label, untranslated
 
 _SCHEDULER = "left to the vendor's scheduler, which divides it over cards by its own rules"
 _NOS = "a slice under MPS has no counterpart: no driver enforces a part of a GPU by that name"
@@ -37,12 +37,12 @@ DIALECT = Dialect(
     name="cloud",
     title="GPU shares of clouds, and nos",
     keys=(
-        *(left(name, text, reason) for name, (text, reason) in _NUMBERS.items()),
+        *(untranslated(name, text, reason) for name, (text, reason) in _NUMBERS.items()),
         *(
-            left(name, text, "stays with the keys that it refers to", Position.ANNOTATION)
+            untranslated(name, text, "stays with the keys that it refers to", Position.ANNOTATION)
             for name, text in _ANNOTATIONS.items()
         ),
-        left(
+        untranslated(
             "devices.gke.io/container.<container>",
             "device files that GKE's injector gives a container",
             "it takes devices without a request, so no scheduler or quota counts them",

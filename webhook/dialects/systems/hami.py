@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.table import Dialect, Outcome, Position, Role, Scheduler, Unit, dropped, left, placed, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Scheduler, Unit, dropped, placed, row, untranslated
 from webhook.dialects.targets import NUMA_NODE
 from webhook.dialects.vocabulary import (
     MAX_MIB,
@@ -127,7 +127,7 @@ DIALECT = Dialect(
             "weights of the scoring",
             "a claim cannot express it, and the bridge's strategies score by other criteria",
         ),
-        left(
+        untranslated(
             "hami.io/webhook",
             "ignore: HAMi's webhook leaves this pod alone",
             "the pod's annotation opts out",
@@ -135,7 +135,7 @@ DIALECT = Dialect(
             role=Role.OPT_OUT,
             when="ignore",
         ),
-        left(
+        untranslated(
             "hami.io/dra",
             "an output: HAMi-DRA's webhook has made claims for this pod",
             "the pod would get devices twice: by those claims, and by ours",
@@ -144,14 +144,14 @@ DIALECT = Dialect(
             unit=Unit.BOOL,
             when="true",
         ),
-        left(
+        untranslated(
             "CUDA_DISABLE_CONTROL",
             "HAMi-core enforces nothing",
             "stays on the container: the target driver's HAMi-core reads it the same way",
             Position.ENV,
             unit=Unit.BOOL,
         ),
-        left(
+        untranslated(
             "GPU_CORE_UTILIZATION_POLICY",
             "default, force or disable: how HAMi-core limits compute",
             "stays on the container: the target driver's HAMi-core reads it the same way",

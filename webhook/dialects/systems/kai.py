@@ -28,7 +28,7 @@ from webhook.dialects.systems.annotated import (
     number_of_gpus,
     opt_in,
 )
-from webhook.dialects.table import Dialect, Outcome, Position, Role, left
+from webhook.dialects.table import Dialect, Outcome, Position, Role, untranslated
 from webhook.dialects.vocabulary import (
     MAX_MIB,
     MIB,
@@ -80,14 +80,14 @@ KAI = Dialect(
             "how the pods on one GPU share its compute: time-slicing (the default), or sm-sharing, which is MPS",
             because=_SHARING,
         ),
-        left(
+        untranslated(
             "kai.scheduler/queue",
             "the queue that the pod is counted in",
             "only KAI counts it: the pod keeps its scheduler",
             Position.LABEL,
             role=Role.SCHEDULED,
         ),
-        left(
+        untranslated(
             "runai/queue",
             "the queue of Run:ai that the pod is counted in",
             "only Run:ai counts it: the pod keeps its scheduler",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.table import Dialect, Outcome, Position, Role, Scope, Unit, left, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Scope, Unit, row, untranslated
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
 from webhook.dialects.vocabulary import (
     POD_LIMIT,
@@ -62,7 +62,7 @@ DIALECT = Dialect(
             unit=Unit.BOOL,
             when="true",
         ),
-        left(
+        untranslated(
             "dra.llm-d.io/mutated",
             "an output",
             "that webhook has made the pod's claims, or leaves the pod alone",

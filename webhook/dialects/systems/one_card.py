@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.plain import total
-from webhook.dialects.table import Dialect, Outcome, Position, Role, Scope, Unit, left, node_label, placed, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Scope, Unit, node_label, placed, row, untranslated
 from webhook.dialects.vocabulary import (
     MIB,
     Demand,
@@ -75,14 +75,14 @@ ALIYUN = Dialect(
         ),
         row("aliyun.com/gpu-core.percentage", "compute of that GPU in percent, in steps of 5", Role.CORES, most=100),
         row("aliyun.com/gpu", "whole GPUs, near each other on topology nodes", Role.COUNT),
-        left(
+        untranslated(
             "aliyun.com/gpu-count",
             "a capacity of nodes; its use on pods is not documented",
             "what it requests is not documented",
             role=Role.POLICY,
         ),
         *(
-            left(
+            untranslated(
                 f"alibabacloud.com/gpu-{part}.percentage",
                 "a share of a GPU on GPU-HPN nodes (ACS)",
                 "such nodes are Alibaba Cloud's own, and publish no devices",

@@ -26,7 +26,7 @@ from webhook.dialects.systems.annotated import (
     number_of_gpus,
     opt_in,
 )
-from webhook.dialects.table import Dialect, Outcome, Position, Role, Scope, Unit, left
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Scope, Unit, untranslated
 from webhook.dialects.vocabulary import (
     MIB,
     Demand,
@@ -79,7 +79,7 @@ TENSOR_FUSION = Dialect(
     scope=Scope.POD,
     schedulers=("tensor-fusion-scheduler",),
     keys=(
-        left(
+        untranslated(
             f"{_TF}enabled",
             "the pod is Tensor Fusion's, whatever its containers request",
             _REMOTE,
@@ -91,7 +91,7 @@ TENSOR_FUSION = Dialect(
         *(asks(f"{_TF}{name}", text, _REMOTE) for name, text in _AMOUNTS.items()),
         *(modifier(f"{_TF}{name}", "shapes the request") for name in _SHAPES),
         *(modifier(f"{_TF}{name}", "an output", because=OUTPUT) for name in _OUTPUTS),
-        left(
+        untranslated(
             f"{_TF}index_<index>",
             "a handshake between its scheduler and its device plugin",
             "it requests nothing by itself",

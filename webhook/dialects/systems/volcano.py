@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, dropped, left, placed, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, dropped, placed, row, untranslated
 from webhook.dialects.vocabulary import (
     MAX_MIB,
     MIB,
@@ -96,7 +96,7 @@ DIALECT = Dialect(
             "a claim cannot express it; if the bridge places the pod, its strategy LowLoadFirst spreads all pods",
         ),
         *(
-            left(name, "membership of a group or a queue", _GANG, place, role=Role.SCHEDULED)
+            untranslated(name, "membership of a group or a queue", _GANG, place, role=Role.SCHEDULED)
             for name, place in (
                 ("scheduling.k8s.io/group-name", Position.ANNOTATION),
                 ("scheduling.volcano.sh/queue-name", Position.ANNOTATION),

@@ -1,6 +1,6 @@
 """Koordinator's keys, and what becomes of each."""
 
-from webhook.dialects.table import Dialect, Outcome, Position, Role, Scope, Unit, left, node_label, placed, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Scope, Unit, node_label, placed, row, untranslated
 
 APPROXIMATED = Outcome.APPROXIMATED
 PERCENT, JSON = Unit.PERCENT, Unit.JSON
@@ -31,15 +31,15 @@ _AMOUNTS = (
         unit=PERCENT,
         because="a value below 100 becomes a virtual function if `vfSelector` selects one, or a whole device if `koordinator.wholeNICForShare` is set. Otherwise it becomes a share of the bandwidth; if the driver publishes no shares, the pod stays as it is",
     ),
-    left(
+    untranslated(
         "koordinator.sh/fpga", "FPGAs; 100 is one", "no DRA driver for FPGAs is known", role=Role.POLICY, unit=PERCENT
     ),
-    left("huawei.com/npu-core", "cores of an Ascend NPU", _NPU, role=Role.POLICY),
-    left("huawei.com/npu-cpu", "CPUs of an Ascend NPU", _NPU, role=Role.POLICY),
-    left("huawei.com/npu-dvpp", "DVPP units of an Ascend NPU", _NPU, role=Role.POLICY),
+    untranslated("huawei.com/npu-core", "cores of an Ascend NPU", _NPU, role=Role.POLICY),
+    untranslated("huawei.com/npu-cpu", "CPUs of an Ascend NPU", _NPU, role=Role.POLICY),
+    untranslated("huawei.com/npu-dvpp", "DVPP units of an Ascend NPU", _NPU, role=Role.POLICY),
     row("nvidia.com/gpu", "whole GPUs through Koordinator", Role.COUNT, common=True),
     *(
-        left(name, f"{devices} through Koordinator", _OTHER_VENDOR, role=Role.POLICY, common=True)
+        untranslated(name, f"{devices} through Koordinator", _OTHER_VENDOR, role=Role.POLICY, common=True)
         for name, devices in (
             ("amd.com/gpu", "AMD GPUs"),
             ("dcu.com/gpu", "Hygon DCUs"),
@@ -50,7 +50,7 @@ _AMOUNTS = (
 
 # Names from before Koordinator 1.0 (apis/extension/deprecated.go), which its scheduler still reads.
 _OLD = tuple(
-    left(
+    untranslated(
         f"kubernetes.io/{name}",
         f"koordinator.sh/{name}, as it was called before Koordinator 1.0",
         f"it is a name from before Koordinator 1.0: use koordinator.sh/{name}",
@@ -69,7 +69,7 @@ _OLD = tuple(
 
 _NAME = "Koordinator"
 _GROUPS = tuple(
-    left(name, meaning, f"only {keeper} implements it: the pod keeps its scheduler", place, role=Role.SCHEDULED)
+    untranslated(name, meaning, f"only {keeper} implements it: the pod keeps its scheduler", place, role=Role.SCHEDULED)
     for name, place, meaning, keeper in (
         ("gang.scheduling.koordinator.sh/name", ANNOTATION, "membership of a gang", _NAME),
         (
@@ -137,7 +137,7 @@ _SCHEDULER = "Koordinator's scheduler"
 _OUTPUTS = (
     placed("scheduling.koordinator.sh/gpu-minors", _SCHEDULER),
     placed("scheduling.koordinator.sh/bind-timestamp", _SCHEDULER),
-    left(
+    untranslated(
         "scheduling.koordinator.sh/device-allocated",
         "an output; if a user writes it, a designated allocation",
         "it names devices and bypasses every scheduler",
@@ -148,7 +148,7 @@ _OUTPUTS = (
 )
 
 _NODES = (
-    left(
+    untranslated(
         "node.koordinator.sh/gpu-vendor",
         "vendor of the node's GPUs",
         "stays on the pod; for another vendor than nvidia the whole pod stays as it is",
