@@ -9,7 +9,7 @@ from analysis.capacity import node_stories
 from dashboard.colours import CHOICES, attributes_of, colours_of
 from tests.cli.elements import Elements
 from tests.cli.explain.scenes import fleet, held, pod
-from tests.dashboard.test_dashboard import scene, served, standing, text_of
+from tests.dashboard.test_dashboard import scene, served, source_of, text_of
 
 
 def teams(*numbers):
@@ -60,7 +60,7 @@ def test_an_unknown_choice_colours_by_state():
 
 
 async def test_links_keep_the_choice_and_squares_have_the_chosen_colours():
-    async with served(standing(*teams(3, 2))) as session:
+    async with served(source_of(*teams(3, 2))) as session:
         page = Elements(await text_of(session, "/?colour=namespace"))
         assert any("colour=namespace" in target and "shelf=" in target for target in page.targets())
         shelf = await text_of(session, "/?by=&shelf=all%20nodes&colour=namespace")

@@ -29,7 +29,7 @@ def scene(*objects):
     return reading_of(list(objects), Features())
 
 
-def standing(*objects):
+def source_of(*objects):
     return PictureSource("a test", lambda: scene(*objects), lives=False)
 
 
@@ -53,7 +53,7 @@ def crowded():
 
 async def test_the_pages_show_holders_and_waiting_pods_as_commands_do():
     objects = crowded()
-    async with served(standing(*objects)) as session:
+    async with served(source_of(*objects)) as session:
         pages = {path: Elements(await text_of(session, path)) for path in PAGES}
         story = explain.pod_story("default/wants", scene(*objects), Configuration())
         assert story.next_step.message in pages["/waiting"].text
@@ -79,7 +79,7 @@ async def test_every_page_names_a_configuration_that_is_not_the_default():
     whole = reading_of(fleet(), Features(), in_force=in_force)
     async with served(PictureSource("a test", lambda: whole, lives=False)) as session:
         assert "configuration: a.yaml, mode observe" in await text_of(session, "/waiting")
-    async with served(standing(*fleet())) as session:
+    async with served(source_of(*fleet())) as session:
         assert "configuration:" not in await text_of(session, "/waiting")
 
 
@@ -99,7 +99,7 @@ async def test_cluster_text_becomes_neither_markup_nor_a_foreign_link():
     odd["spec"]["containers"] = [
         {"name": HOSTILE, "image": HOSTILE, "resources": {"limits": {"javascript:alert/gpu": "1"}}}
     ]
-    source = standing(*objects, odd)
+    source = source_of(*objects, odd)
     async with served(source) as session:
         seen = set()
         todo = ["/", "/waiting", "/quota", "/api", "/find?q=%3Cscript", "/find?q=wants", "/nodes/n0", "/none"]
@@ -151,7 +151,7 @@ async def test_cluster_text_becomes_neither_markup_nor_a_foreign_link():
     ],
 )
 async def test_every_answer_forbids_other_origins_and_unknown_hosts(method, path, headers, status):
-    async with served(standing(*crowded())) as session, session.request(method, path, headers=headers) as response:
+    async with served(source_of(*crowded())) as session, session.request(method, path, headers=headers) as response:
         assert response.status == status
         assert "default/p0" not in await response.text() or status == 200
         if len(path) < 9000:  # a response to a head that is too long has no headers of ours
@@ -165,7 +165,7 @@ async def test_every_answer_forbids_other_origins_and_unknown_hosts(method, path
 
 
 async def test_the_json_matches_the_openapi_document():
-    async with served(standing(*crowded())) as session:
+    async with served(source_of(*crowded())) as session:
         document = json.loads(await text_of(session, "/api/v1/openapi.json"))
         words = {"namespace": "default", "name": "wants", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
         assert set(document["paths"]) == {
@@ -233,19 +233,19 @@ async def test_an_object_of_an_unread_kind_is_not_called_missing():
     partial = reading_of([obj for obj in crowded() if obj["kind"] != "Pod"], Features(), unread=[Unread("pods", "so")])
     async with served(PictureSource("a test", lambda: partial, lives=False)) as session:
         assert "or its kind could not be read" in await text_of(session, "/pods/default/p0", 404)
-    async with served(standing(*crowded())) as session:
+    async with served(source_of(*crowded())) as session:
         assert "could not be read" not in await text_of(session, "/pods/default/p9", 404)
 
 
 async def test_pages_without_devices_or_waiting_pods_say_what_to_do():
-    async with served(standing(pod("web"))) as session:
+    async with served(source_of(pod("web"))) as session:
         assert "kubectl get resourceslices" in await text_of(session, "/")
         assert "No pod that requests devices waits" in await text_of(session, "/waiting")
         assert "the use of devices is not limited" in await text_of(session, "/quota")
 
 
 async def test_a_large_shelf_is_shown_in_pages_of_bounded_size():
-    async with served(standing(*fleet(450, 8))) as session:
+    async with served(source_of(*fleet(450, 8))) as session:
         first = await text_of(session, "/?by=&shelf=all%20nodes")
         last = Elements(await text_of(session, "/?by=&shelf=all%20nodes&at=400"))
         assert len(first) < 200_000
@@ -259,7 +259,7 @@ async def test_pods_beyond_the_search_limit_show_the_schedulers_message():
     for obj in objects:
         if obj["metadata"]["name"] == "wants" and obj["kind"] == "Pod":
             obj["status"] = {"phase": "Pending", "conditions": [condition]}
-    async with served(standing(*objects), search=-1.0) as session:
+    async with served(source_of(*objects), search=-1.0) as session:
         [row] = json.loads(await text_of(session, "/api/v1/waiting"))["waiting"]
         assert (row["pod"], row["reason"]) == ("default/wants", "0/2 nodes are available")
 

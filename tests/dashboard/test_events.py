@@ -14,7 +14,7 @@ from dra.wire import convert
 from rendering.exits import CommandFailed
 from tests.cli.explain.scenes import claim, fleet, pod
 from tests.dashboard import test_login
-from tests.dashboard.test_dashboard import HOSTILE, scene, served, standing, text_of
+from tests.dashboard.test_dashboard import HOSTILE, scene, served, source_of, text_of
 from tests.dashboard.test_login import bearing
 
 PASSWORD = "hunter2-in-clear"
@@ -38,8 +38,8 @@ def standing_with(*events):
 
 async def test_long_event_texts_are_cut():
     long = "long " * 200_000
-    many = [event(f"R{i}" + "r" * 100_000, i, long, source={"component": long}) for i in range(3)]
-    async with served(standing(*standing_with(*many))) as session:
+    many = [event(f"R{at}" + "r" * 100_000, at, long, source={"component": long}) for at in range(3)]
+    async with served(source_of(*standing_with(*many))) as session:
         page = await text_of(session, "/pods/default/wants")
     assert "long long" in page
     assert len(page) < 60_000
@@ -57,7 +57,7 @@ async def test_a_pod_page_shows_its_own_events_in_reverse_order():
         event("Broken", 6) | {"involvedObject": 5},
         event("Hostile", 4, HOSTILE),
     ]
-    async with served(standing(*standing_with(*events))) as session:
+    async with served(source_of(*standing_with(*events))) as session:
         page = await text_of(session, "/pods/default/wants")
         shown = json.loads(await text_of(session, "/api/v1/pods/default/wants"))["events"]["shown"]
         of_claim = json.loads(await text_of(session, "/api/v1/claims/default/wants"))["events"]["shown"]
@@ -75,8 +75,8 @@ async def test_a_pod_page_shows_its_own_events_in_reverse_order():
 
 
 async def test_only_the_last_of_many_events_are_shown():
-    events = [event(f"R{i}", i % 60, message=str(i)) for i in range(MAX_SHOWN + 9)]
-    async with served(standing(*standing_with(*events))) as session:
+    events = [event(f"R{at}", at % 60, message=str(at)) for at in range(MAX_SHOWN + 9)]
+    async with served(source_of(*standing_with(*events))) as session:
         assert len(json.loads(await text_of(session, "/api/v1/pods/default/wants"))["events"]["shown"]) == MAX_SHOWN
 
 
@@ -138,7 +138,7 @@ def served_with_login(source, reviews):
 
 
 async def test_the_object_is_shown_without_environment_variables_and_arguments():
-    async with served(standing(*standing_with())) as session:
+    async with served(source_of(*standing_with())) as session:
         page = await text_of(session, "/pods/default/wants")
         of_claim = await text_of(session, "/claims/default/wants")
         await text_of(session, "/pods/default/none", 404)

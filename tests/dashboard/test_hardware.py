@@ -9,7 +9,7 @@ import yaml
 from dashboard.hardware import hardware_of
 from tests.cli.elements import Elements
 from tests.cli.explain.scenes import fleet, held
-from tests.dashboard.test_dashboard import scene, served, standing, text_of
+from tests.dashboard.test_dashboard import scene, served, source_of, text_of
 
 FOLDER = Path("manifests/examples/fleet")
 
@@ -71,7 +71,7 @@ def test_a_whole_allocation_uses_everything_and_admin_access_uses_nothing():
 
 async def test_devices_of_one_pcie_root_share_a_row():
     claim = holding("c", "gpu.nvidia.com", "train-1", "gpu-0")
-    async with served(standing(*example(), claim)) as session:
+    async with served(source_of(*example(), claim)) as session:
         text = await text_of(session, "/nodes/train-1")
         cards = json.loads(await text_of(session, "/api/v1/nodes/train-1/hardware"))["hardware"]
         assert (await session.get("/api/v1/nodes/none/hardware")).status == 404

@@ -16,7 +16,7 @@ from dashboard.history import Sample, Samples, page_of, sample_of
 from dashboard.picture import draw_picture
 from tests.cli.explain.scenes import claim, fleet, full, held, phased, pod
 from tests.dashboard import test_login
-from tests.dashboard.test_dashboard import scene, served, standing, text_of
+from tests.dashboard.test_dashboard import scene, served, source_of, text_of
 from tests.dashboard.test_login import bearing
 from webhook.state import Features
 
@@ -69,7 +69,7 @@ def test_samples_older_than_a_day_are_deleted():
 
 async def test_the_history_page_draws_the_samples_of_its_json():
     recent = datetime.now(UTC) - timedelta(hours=1)
-    dashboard = Dashboard(standing(*full()))
+    dashboard = Dashboard(source_of(*full()))
     async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
         dashboard._history.add(sample(0, *busy(), begin=recent))
         dashboard._history.add(sample(600, *full(), begin=recent))
@@ -80,7 +80,7 @@ async def test_the_history_page_draws_the_samples_of_its_json():
     assert 'V0.0H1000.0V0.0"' in page
     assert "Pods waiting: from 1 to 0" in page
     assert [point["waiting"] for point in samples] == [1, 0, 0]  # the last sample is the reading for the page
-    async with served(standing(*full())) as session:
+    async with served(source_of(*full())) as session:
         assert "A line needs two readings" in await text_of(session, "/history")
 
 

@@ -17,7 +17,7 @@ from rendering.exits import CommandFailed
 from tests.cli.explain.scenes import fleet, held, pod
 from tests.cli.running import run
 from tests.dashboard import test_login
-from tests.dashboard.test_dashboard import HOSTILE, scene, served, standing, text_of
+from tests.dashboard.test_dashboard import HOSTILE, scene, served, source_of, text_of
 from tests.dashboard.test_login import bearing
 from tests.objects import container, workload
 
@@ -43,7 +43,7 @@ def survey_and_objects():
 
 async def test_the_page_and_its_json_match_survey(survey_and_objects):
     survey, objects = survey_and_objects
-    async with served(standing(*objects)) as session:
+    async with served(source_of(*objects)) as session:
         page = await text_of(session, "/move")
         answer = json.loads(await text_of(session, "/api/v1/move"))
     counted = {}
@@ -139,7 +139,7 @@ async def test_many_workloads_and_hostile_names_keep_the_page_small():
     """Hostile names are escaped."""
     odd = gpu_deployment("odd", "default", HOSTILE)
     odd["spec"]["template"]["metadata"]["annotations"] = {HOSTILE: HOSTILE}
-    async with served(standing(*fleet(1, 1), *large(), odd), search=60.0) as session:
+    async with served(source_of(*fleet(1, 1), *large(), odd), search=60.0) as session:
         page = await text_of(session, "/move")
     assert len(page) < 200_000
     assert "301 more" in page
@@ -178,6 +178,6 @@ def test_each_pod_has_one_mechanism(mechanism):
 
 async def test_the_page_counts_pods_by_mechanism():
     objects = [*fleet(1), held("c", "p"), pod("p", "c", nodeName="n0")]
-    async with served(standing(*objects)) as session:
+    async with served(source_of(*objects)) as session:
         assert "claims of its own</" in await text_of(session, "/move")
         assert json.loads(await text_of(session, "/api/v1/move"))["mechanisms"] == {"claims of its own": 1}

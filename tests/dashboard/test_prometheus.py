@@ -10,7 +10,7 @@ from dashboard import Login, PictureSource, Prometheus
 from tests.cli.explain.scenes import fleet
 from tests.cli.running import run
 from tests.dashboard import test_login
-from tests.dashboard.test_dashboard import scene, served, standing, text_of
+from tests.dashboard.test_dashboard import scene, served, source_of, text_of
 from tests.dashboard.test_login import bearing
 
 
@@ -47,7 +47,7 @@ def by_query(query):
 async def test_the_page_draws_prometheus_data_after_a_single_query(prometheus):
     """Five concurrent viewers cause a single query for each line."""
     url, queries = await prometheus(by_query)
-    async with served(standing(*fleet(1)), prometheus=Prometheus(f"{url}/")) as session:
+    async with served(source_of(*fleet(1)), prometheus=Prometheus(f"{url}/")) as session:
         assert 'href="/history?days=30"' in await text_of(session, "/history")
         pages = await asyncio.gather(*(text_of(session, "/history?days=30") for _ in range(5)))
         answer = json.loads(await text_of(session, "/api/v1/history?days=30"))
@@ -66,7 +66,7 @@ async def test_the_page_draws_prometheus_data_after_a_single_query(prometheus):
 
 
 async def test_without_an_address_prometheus_is_not_queried():
-    async with served(standing(*fleet(1))) as session:
+    async with served(source_of(*fleet(1))) as session:
         for path in ("/history", "/history?days=7"):
             assert "A line needs two readings" in (page := await text_of(session, path))
             assert "Prometheus" not in page
@@ -105,7 +105,7 @@ BAD = {
 async def test_a_bad_prometheus_answer_is_reported_and_breaks_no_page(answer, prometheus):
     give, says = BAD[answer]
     url, queries = await prometheus(give)
-    async with served(standing(*fleet(1)), prometheus=Prometheus(url)) as session:
+    async with served(source_of(*fleet(1)), prometheus=Prometheus(url)) as session:
         page = await text_of(session, "/history?days=7")
         body = json.loads(await text_of(session, "/api/v1/history?days=7", 502))
     assert says in page
@@ -117,14 +117,14 @@ async def test_a_bad_prometheus_answer_is_reported_and_breaks_no_page(answer, pr
 
 async def test_the_page_does_not_wait_long_for_prometheus(prometheus):
     url, _ = await prometheus(lambda _: asyncio.sleep(30))
-    async with served(standing(*fleet(1)), prometheus=Prometheus(url, patience=0.2)) as session:
+    async with served(source_of(*fleet(1)), prometheus=Prometheus(url, patience=0.2)) as session:
         assert "it did not answer in time" in await text_of(session, "/history?days=7")
 
 
 async def test_an_empty_prometheus_answer_comes_with_advice(prometheus):
     empty = {"status": "success", "data": {"resultType": "matrix", "result": []}}
     url, _ = await prometheus(lambda _: empty)
-    async with served(standing(*fleet(1)), prometheus=Prometheus(url)) as session:
+    async with served(source_of(*fleet(1)), prometheus=Prometheus(url)) as session:
         assert "Prometheus has no series of drawbridge: docs/operating.md" in await text_of(session, "/history?days=7")
 
 

@@ -8,7 +8,7 @@ import pytest
 from analysis.loading import reading_of
 from dashboard.timeline import ago, steps_of
 from tests.cli.explain.scenes import DRIVER, fleet, held, phased, pod
-from tests.dashboard.test_dashboard import served, standing, text_of
+from tests.dashboard.test_dashboard import served, source_of, text_of
 from webhook.state import Features
 
 
@@ -52,7 +52,7 @@ def test_an_age_is_shown_in_its_largest_unit(then, words):
 
 
 async def test_the_pod_page_and_its_json_have_the_timeline():
-    async with served(standing(*lived())) as session:
+    async with served(source_of(*lived())) as session:
         page = await text_of(session, "/pods/default/p")
         assert f'<time datetime="{at(5)}">' in page
         assert page.index("the pod was created") < page.index("its containers are ready")
@@ -68,7 +68,7 @@ async def test_the_claim_page_and_its_json_have_the_timeline():
     claim["status"]["devices"] = [
         {name: result[name] for name in ("driver", "pool", "device")} | {"conditions": [ready, broken]}
     ]
-    async with served(standing(*fleet(1), claim)) as session:
+    async with served(source_of(*fleet(1), claim)) as session:
         page = await text_of(session, "/claims/default/c")
         steps = json.loads(await text_of(session, "/api/v1/claims/default/c"))["steps"]
     assert [(step["at"], step["what"]) for step in steps] == [

@@ -13,7 +13,7 @@ from dashboard import server
 from dashboard import waiting as module
 from dashboard.waiting import waiting, waiting_row, waits_for_node
 from tests.cli.explain.scenes import DRIVER, claim, fleet, full, held, phased, pod
-from tests.dashboard.test_dashboard import scene, served, standing, text_of
+from tests.dashboard.test_dashboard import scene, served, source_of, text_of
 from webhook.state import Configuration
 
 NEVER = lambda: False  # noqa: E731
@@ -111,7 +111,7 @@ async def test_the_fleet_page_does_not_wait_for_reasons(monkeypatch):
     go, find = threading.Event(), server.with_reasons
     monkeypatch.setattr(server, "with_reasons", lambda *those: go.wait(120) and find(*those))
     objects = [*full(), claim("wants", 3), pod("wants", "wants")]
-    async with served(standing(*objects)) as session:
+    async with served(source_of(*objects)) as session:
         async with asyncio.timeout(60):
             assert "nodes with devices" in await text_of(session, "/")
         asking = asyncio.create_task(text_of(session, "/api/v1/waiting"))
@@ -124,9 +124,9 @@ async def test_the_fleet_page_does_not_wait_for_reasons(monkeypatch):
 
 async def test_a_page_counts_pods_that_have_only_the_schedulers_reason():
     objects = [*fleet(1, 1), claim("a", 2), pod("a", "a"), claim("b", 3), pod("b", "b")]
-    async with served(standing(*objects), search=-1.0) as session:
+    async with served(source_of(*objects), search=-1.0) as session:
         assert "For 2 pods only the scheduler" in await text_of(session, "/waiting")
-    async with served(standing(*objects)) as session:
+    async with served(source_of(*objects)) as session:
         assert "only the scheduler" not in await text_of(session, "/waiting")
 
 
@@ -150,14 +150,14 @@ def crowd(count=3_000):
 
 async def test_no_page_grows_with_objects_of_tenants():
     paths = ("/", "/waiting", "/quota", "/move", "/together", "/find?q=p", "/nodes/n0", "/nodes/n0/together", f"/devices/{DRIVER}/n0/gpu-0", "/namespaces/default", "/namespaces/other", "/claims/default/shared", "/pods/default/p0", "/pods/default/w0")  # fmt: skip
-    async with served(standing(*crowd()), search=1.0) as session:
+    async with served(source_of(*crowd()), search=1.0) as session:
         sizes = {path: len(await text_of(session, path)) for path in paths}
     assert {path: size for path, size in sizes.items() if size > 200_000} == {}
 
 
 async def test_pods_with_one_generate_name_have_separate_pages():
     two = [pod("", "c") | {"metadata": {"generateName": "train-", "namespace": "default"}} for _ in range(2)]
-    async with served(standing(*fleet(1, 1), *two)) as session:
+    async with served(source_of(*fleet(1, 1), *two)) as session:
         assert [row["pod"] for row in json.loads(await text_of(session, "/api/v1/waiting"))["waiting"]] == [
             "default/train-00001",
             "default/train-00002",

@@ -1,4 +1,4 @@
-"""Placement of pasted pods: as with `simulate`, bounded, and with a link that contains the question."""
+"""The page "What would happen?" places pasted pods like `simulate`, limits the input and the time, and has a link that repeats the question."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from tests.cli.elements import Elements
 from tests.cli.explain.scenes import fleet, held
 from tests.cli.running import manifest, run_json
 from tests.corpus.move.plugins import GPU, config_map, sharing
-from tests.dashboard.test_dashboard import HOSTILE, crowded, served, standing, text_of
+from tests.dashboard.test_dashboard import HOSTILE, crowded, served, source_of, text_of
 from tests.objects import container, node, pod
 
 POD = """\
@@ -45,10 +45,10 @@ async def ask(session, text, status=200, **nodes):
         return Elements(page)
 
 
-async def test_pods_are_placed_like_simulate_and_a_link_reproduces_it(tmp_path):
+async def test_pasted_pods_are_placed_like_in_simulate_and_a_link_repeats_the_answer(tmp_path):
     (tmp_path / "job.yaml").write_text(POD)
     _, simulated = run_json("simulate", "-f", manifest(tmp_path / "fleet.yaml", *roomy()), "-f", tmp_path / "job.yaml")
-    async with served(standing(*roomy())) as session:
+    async with served(source_of(*roomy())) as session:
         page = await ask(session, POD)
         assert "3 of 3 pods would fit" in page.text
         for outcome in simulated["pods"]:
@@ -63,18 +63,18 @@ async def test_pods_are_placed_like_simulate_and_a_link_reproduces_it(tmp_path):
 
 async def test_a_placed_pod_has_the_note_of_simulate():
     shared = node("n0", allocatable={"cpu": "4", GPU: "16"})
-    async with served(standing(shared, config_map(any=sharing()))) as session:
+    async with served(source_of(shared, config_map(any=sharing()))) as session:
         page = await ask(session, json.dumps(pod("p", containers=[container(limits={GPU: "16"})])))
         assert f"{GPU}: ConfigMap gpu-operator/plugin (any) makes 4 time-sliced replicas of each device" in page.text
 
 
-async def test_exceeded_quotas_are_named_and_others_are_not():
+async def test_each_quota_of_the_namespace_has_a_verdict():
     def quota(namespace, hard):
         metadata = {"name": "gpus", "namespace": namespace}
         return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": metadata, "spec": {"hard": {"gpu/devices": hard}}}  # fmt: skip
 
     for hard, verdict in (("3", "over the limit"), ("4", "within the limit")):
-        async with served(standing(*roomy(), quota("default", hard), quota("other", "1"))) as session:
+        async with served(source_of(*roomy(), quota("default", hard), quota("other", "1"))) as session:
             page = await ask(session, POD)
             assert "default/gpus: gpu/devices" in page.text
             assert verdict in page.text
@@ -82,12 +82,12 @@ async def test_exceeded_quotas_are_named_and_others_are_not():
             [link] = [target for target in page.targets() if target.startswith("/what-if?q=")]
             [line] = json.loads(await text_of(session, f"/api/v1{link}"))["found"]["quotas"]
             assert line["exceeded"] == (hard == "3")
-    async with served(standing(*roomy())) as session:
+    async with served(source_of(*roomy())) as session:
         assert "Quotas that count" not in (await ask(session, POD)).text
 
 
 async def test_a_pod_without_a_place_has_a_reason():
-    async with served(standing(*crowded())) as session:
+    async with served(source_of(*crowded())) as session:
         page = await ask(session, POD)
         assert "0 of 3 pods would fit" in page.text
         assert "2 of 2 devices are in use" in page.text
@@ -107,14 +107,14 @@ async def test_a_pod_without_a_place_has_a_reason():
     ],
 )
 async def test_an_unusable_manifest_is_answered_with_an_explanation(text, problem):
-    async with served(standing(*roomy())) as session:
+    async with served(source_of(*roomy())) as session:
         page = await ask(session, text, 400)
         assert problem in page.text
         assert "What would happen?" in page.text
 
 
 async def test_a_slow_simulation_is_reported_and_blocks_no_other_page():
-    async with served(standing(*roomy()), search=0.0) as session:
+    async with served(source_of(*roomy()), search=0.0) as session:
         assert "the simulation takes too long for a page" in (await ask(session, POD, 400)).text
         begun = time.monotonic()
         await asyncio.gather(*(ask(session, POD, 400) for _ in range(5)), text_of(session, "/style.css"))
@@ -122,7 +122,7 @@ async def test_a_slow_simulation_is_reported_and_blocks_no_other_page():
 
 
 async def test_a_question_is_escaped_and_accepted_from_this_site_only():
-    async with served(standing(*roomy())) as session:
+    async with served(source_of(*roomy())) as session:
         text = POD.replace("name: train", "name: " + json.dumps(HOSTILE))
         page = await ask(session, text)
         assert {name for name, _ in page.seen}.isdisjoint({"script", "img"})
@@ -155,7 +155,7 @@ def test_a_packed_manifest_is_restored_by_unpacking():
 async def test_nodes_are_removed_and_added_like_in_simulate(tmp_path):
     here = manifest(tmp_path / "fleet.yaml", *crowded())
     _, simulated = run_json("simulate", "-f", here, "--remove-node", "n0", "--add-nodes", "n1=1")
-    async with served(standing(*crowded())) as session:
+    async with served(source_of(*crowded())) as session:
         page = await ask(session, "", remove="n0", add="n1=1")
         [link] = [target for target in page.targets() if target.startswith("/what-if?")]
         assert link == "/what-if?remove=n0&add=n1%3D1"
@@ -167,8 +167,8 @@ async def test_nodes_are_removed_and_added_like_in_simulate(tmp_path):
     assert f"{simulated['totals']['placed']} of 3 pods would fit" in page.text
 
 
-async def test_without_more_nodes_waiting_pods_are_not_simulated():
-    async with served(standing(*crowded())) as session:
+async def test_pods_that_wait_are_not_simulated_unless_nodes_are_added():
+    async with served(source_of(*crowded())) as session:
         answer = json.loads(await text_of(session, "/api/v1/what-if?remove=n0"))["found"]
         assert [outcome["pod"] for outcome in answer["pods"]] == ["default/p0", "default/p1"]
 
@@ -185,7 +185,7 @@ async def test_without_more_nodes_waiting_pods_are_not_simulated():
         ({"remove": "a " * (MAX_NAMES + 1)}, f"more than {MAX_NAMES}"),
     ],
 )
-async def test_a_missing_node_is_named(words, problem):
-    async with served(standing(*roomy())) as session:
+async def test_invalid_nodes_to_remove_or_add_are_answered_with_an_explanation(words, problem):
+    async with served(source_of(*roomy())) as session:
         page = await ask(session, "", 400, **words)
         assert problem in page.text
