@@ -1,4 +1,4 @@
-"""Findings about nodes, those that audit agents reported, and those about taints and conditions that audit agents no longer renew."""
+"""Findings about nodes: their state, the reports of their audit agents, and taints and conditions that no agent renews any more."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dra.objects import (
 )
 from dra.raw import Object, inside, items, moment, text
 from dra.texts import list_first
-from node.audit import CONDITION, MARKED_ON, OVER, FindingKind, condition_on, renewed_at, seen_at
+from node.audit import CONDITION, FINDING_ENDED, MARKED_ON, FindingKind, condition_on, renewed_at, seen_at
 from webhook.mixed_fleet import group_nodes
 from webhook.state import Inventory
 
@@ -63,15 +63,15 @@ def on_both_or_neither(observed: DoctorInput) -> Iterator[Finding]:
     """Nodes on which a device plugin and a driver serve the same devices, or neither does."""
     stock = observed.reading.stock
     inventory = Inventory.gather(stock.classes.values(), stock.slices.values(), stock.nodes.values())
-    nodes_of_names = group_nodes(stock.nodes.values(), inventory, observed.reading.configuration)
-    for key_nodes in nodes_of_names:
+    nodes_by_key = group_nodes(stock.nodes.values(), inventory, observed.reading.configuration)
+    for key_nodes in nodes_by_key:
         for node in key_nodes.both:
             yield make_finding(
                 "O202",
                 f"Node/{node}",
                 f"a device plugin serves {key_nodes.key}, and a driver publishes the same devices: two pods could get the same device",
             )
-    for key_nodes in nodes_of_names:
+    for key_nodes in nodes_by_key:
         for node in key_nodes.plugin_without_devices:
             yield make_finding(
                 "O203",
@@ -90,16 +90,16 @@ def without_node(observed: DoctorInput) -> Iterator[Finding]:
                 "O204",
                 f"ResourceSlice/{piece.metadata.name}",
                 f"it has the devices of node {name}, which does not exist, so no pod can use them",
-                f"kubectl delete resourceslice {piece.metadata.name}; if a driver makes the Node the slice's owner, Kubernetes deletes both together",
+                f"kubectl delete resourceslice {piece.metadata.name}; a driver can avoid this if it makes the Node the owner of its slices: then Kubernetes deletes them with the Node",
             )
 
 
 def reported_by_agents(observed: DoctorInput) -> Iterator[Finding]:
-    """What audit agents report about their nodes."""
+    """Contradictions that audit agents report about their nodes, unless they have ended."""
     for event in observed.reading.typed.of_type(Event):
         subject = event.involved_object
         code = _CODE_OF_REASON.get(event.reason)
-        if code is None or subject.kind != "Node" or event.message == OVER:
+        if code is None or subject.kind != "Node" or event.message == FINDING_ENDED:
             continue
         last = moment(event.last_timestamp)
         if last is not None and observed.now - last <= _FRESH:

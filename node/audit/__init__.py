@@ -1,7 +1,7 @@
 """Compares the state of a node's devices in the kubelet, the drivers and the cluster, and marks devices that claims must not use."""
 
 from node.audit.condition import CONDITION, condition_of, condition_on, renewed_at
-from node.audit.findings import COMPONENT, OVER, FindingAges, FindingKind, NodeFinding, examine
+from node.audit.findings import COMPONENT, FINDING_ENDED, FindingAges, FindingKind, NodeFinding, examine
 from node.audit.hardware_identity import Hardware
 from node.audit.holders import ContainerDevice, holders
 from node.audit.marks import MARKED_ON, hash_of, markable, marks_of, plan, seen_at, unmarkable
@@ -26,8 +26,8 @@ from node.audit.snapshot import (
 __all__ = [
     "COMPONENT",
     "CONDITION",
+    "FINDING_ENDED",
     "MARKED_ON",
-    "OVER",
     "BadCheckpoint",
     "ContainerDevice",
     "DeviceId",

@@ -9,6 +9,9 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from dra.codes import CODES
+from dra.texts import count_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -39,7 +42,9 @@ def condition_of(findings: Iterable[NodeFinding], unread: str, before: NodeCondi
     counts = Counter(finding.kind for finding in findings)
     if counts:
         status, reason = "False", next(iter(counts)).reason
-        kinds = [f"{number} {kind.value}" for kind, number in counts.items()]
+        kinds = [
+            f"{count_of(number, 'finding')} {kind.code} ({CODES[kind.code].title})" for kind, number in counts.items()
+        ]
         message = f"{'; '.join(kinds)}: see the events of the node"
     elif unread:
         status, reason, message = "Unknown", "KubeletAway", "the kubelet does not say which devices containers have"

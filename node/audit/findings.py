@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from node.audit.snapshot import ClaimName, NodeReservation, NodeReservedDevice, NodeSnapshot, PreparedDeviceRecord
 
 COMPONENT = "drawbridge-node-agent"  # the source of the events
-OVER = "it is over"  # the text of the last event of a finding
+FINDING_ENDED = "it is over"  # the message of the last event about a finding
 MAX_FINDINGS = 50  # findings of each kind in one round, so that many findings of one kind do not hide other kinds
 _SENTENCE = 900
 _NAMED = 4  # devices of a reservation that a message names

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cluster import ApiError, Apply
 from cluster.resources import NODES
-from node.audit import COMPONENT, OVER, condition_of, condition_on
+from node.audit import COMPONENT, FINDING_ENDED, condition_of, condition_on
 from runtime.controllers import api_timestamp
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class EventReporter:
                 text = f"{text}; {sentence}"
                 left_out -= 1
             reports[key] = _Report(objects[key], f"{text}; and {left_out} more" if left_out else text)
-        ended = {key: report._replace(sentence=OVER) for key, report in self._written.items()}
+        ended = {key: report._replace(sentence=FINDING_ENDED) for key, report in self._written.items()}
         writes = 0
         for key, report in (ended | reports).items():
             before, now = self._written.get(key), self._clock()
@@ -84,7 +84,7 @@ class EventReporter:
             _, reason = key
             if not await self._recorder.keep(report.about, reason, report.sentence, warning=True):
                 continue
-            if report.sentence == OVER:
+            if report.sentence == FINDING_ENDED:
                 del self._written[key]
             else:
                 self._written[key] = report._replace(at=now)

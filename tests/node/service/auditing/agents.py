@@ -12,8 +12,8 @@ from tests.limits import PATIENCE
 from tests.node.machines import NODE, result
 
 
-class followed:  # noqa: N801  used as a function
-    """Yield an agent that follows its node; the test calls `round`."""
+class watching_agent:  # noqa: N801  used as a function
+    """Yield an agent that watches the objects of its node. The agent does nothing else until the test calls `round`."""
 
     def __init__(self, cluster, paths, **settings):
         self.agent = Agent(cluster, AgentSettings(metrics=None, paths=paths, audit_interval=0.0, **settings))

@@ -11,7 +11,7 @@ from dra.objects import Node, ObjectMeta
 from node.service import NodePaths
 from tests.node.audit.snapshots import slices
 from tests.node.machines import NODE
-from tests.node.service.auditing.agents import followed
+from tests.node.service.auditing.agents import watching_agent
 from tests.node.service.fake_kubelet import PodResources
 
 
@@ -50,5 +50,5 @@ def paths(root):
 
 @pytest.fixture
 async def agent(cluster, kubelet, paths):
-    async with followed(cluster, paths) as followed_agent:
-        yield followed_agent
+    async with watching_agent(cluster, paths) as agent:
+        yield agent

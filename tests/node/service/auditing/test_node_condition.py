@@ -12,7 +12,7 @@ from node.service import Agent, AgentSettings
 from tests.limits import PATIENCE
 from tests.node.audit.snapshots import allocated, claiming, plugged
 from tests.node.machines import NODE
-from tests.node.service.auditing.agents import allocation_of, followed, tainted_devices
+from tests.node.service.auditing.agents import allocation_of, tainted_devices, watching_agent
 from tests.waiting import until
 
 
@@ -31,7 +31,7 @@ async def overwrite_conditions(cluster):
 
 async def test_the_node_condition_is_kept_beside_the_kubelets_conditions(cluster, kubelet, paths):
     await overwrite_conditions(cluster)
-    async with followed(cluster, paths, condition=True) as agent:
+    async with watching_agent(cluster, paths, condition=True) as agent:
         await agent.round()
         there = await conditions(cluster)
         assert (there[CONDITION]["status"], there["Ready"]) == ("True", KUBELET_CONDITION)
@@ -48,15 +48,18 @@ async def test_the_node_condition_is_kept_beside_the_kubelets_conditions(cluster
         assert await conditions(cluster) == {"Ready": KUBELET_CONDITION}
 
 
-async def test_a_finding_makes_the_condition_false_and_names_no_pod(cluster, kubelet, paths):
+async def test_a_finding_makes_the_condition_false_without_naming_the_pods(cluster, kubelet, paths):
     await cluster.create(RESOURCE_CLAIMS, allocated("c", "gpu-0"))
     await cluster.patch(RESOURCE_CLAIMS, "c", allocation_of("gpu-0"), "ns", subresource="status")
     kubelet.have(plugged("old", "GPU-0"), claiming("new", "c", "gpu-0"))
-    async with followed(cluster, paths, condition=True) as agent:
+    async with watching_agent(cluster, paths, condition=True) as agent:
         await agent.round()
         condition = (await conditions(cluster))[CONDITION]
         assert (condition["status"], condition["reason"]) == ("False", FindingKind.GIVEN_TWICE.reason)
-        assert condition["message"] == "1 given twice: see the events of the node"
+        assert (
+            condition["message"]
+            == "1 finding O221 (hardware that is allocated twice: to a device plugin and a claim, or as two published devices): see the events of the node"
+        )
 
 
 async def test_the_node_condition_is_removed_with_the_agent(cluster, kubelet, paths):
@@ -75,7 +78,7 @@ async def test_the_node_condition_is_removed_with_the_agent(cluster, kubelet, pa
 
 async def test_the_node_condition_requires_the_option_and_the_permission(cluster, kubelet, paths, monkeypatch):
     """Without the permission the agent does everything else."""
-    async with followed(cluster, paths) as agent:
+    async with watching_agent(cluster, paths) as agent:
         await agent.round()
         await agent._condition.remove()
         assert await conditions(cluster) == {}
@@ -88,7 +91,7 @@ async def test_the_node_condition_requires_the_option_and_the_permission(cluster
 
     monkeypatch.setattr(cluster, "patch", refuse)
     kubelet.have(plugged("old", "GPU-0"))
-    async with followed(cluster, paths, condition=True) as agent:
+    async with watching_agent(cluster, paths, condition=True) as agent:
         await agent.round()
         await agent._condition.remove()
         assert await tainted_devices(cluster) == ["gpu-0"]

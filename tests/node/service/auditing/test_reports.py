@@ -6,14 +6,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from cluster.errors import Unavailable
 from cluster.resources import EVENTS, PODS, RESOURCE_CLAIMS
 from dra.quantity import parse
-from node.audit import OVER, ContainerDevice, FindingKind
+from node.audit import FINDING_ENDED, ContainerDevice, FindingKind
 from node.service import AllocatorAddress, metrics
 from node.service.metrics import container_devices
 from runtime.metrics import POD_DEVICE
 from tests.node.audit.snapshots import RESOURCE, allocated, claiming, plugged, pod
 from tests.node.audit.vendor_checkpoints import completed, first
 from tests.node.machines import DRIVER, NODE
-from tests.node.service.auditing.agents import allocation_of, event_messages, followed, head, tainted_devices
+from tests.node.service.auditing.agents import allocation_of, event_messages, head, tainted_devices, watching_agent
 from tests.node.service.auditing.fake_allocator import Allocator
 from tests.waiting import until
 
@@ -24,7 +24,7 @@ async def test_a_device_given_twice_is_reported_on_pods_and_node(cluster, kubele
     for stored in (pod("new", "c"), pod("old")):
         await cluster.create(PODS, stored)
     kubelet.have(plugged("old", "GPU-0"), claiming("new", "c", "gpu-0"))
-    async with followed(cluster, paths) as agent:
+    async with watching_agent(cluster, paths) as agent:
         await agent.round()
         assert [finding.kind for finding in agent.findings] == [FindingKind.GIVEN_TWICE]
         reason = FindingKind.GIVEN_TWICE.reason
@@ -37,8 +37,8 @@ async def test_a_device_given_twice_is_reported_on_pods_and_node(cluster, kubele
         kubelet.have(claiming("new", "c", "gpu-0"))
         await agent.round()
         assert agent.findings == ()
-        assert (await event_messages(cluster))[reason] == OVER
-        assert set((await event_messages(cluster, "Pod")).values()) == {OVER}
+        assert (await event_messages(cluster))[reason] == FINDING_ENDED
+        assert set((await event_messages(cluster, "Pod")).values()) == {FINDING_ENDED}
 
 
 def reservation_answer(device, claim="mine"):
@@ -52,7 +52,7 @@ async def test_a_reservation_of_a_used_device_is_reported_until_resolved(cluster
     await cluster.create(PODS, pod("old"))
     kubelet.have(plugged("old", "GPU-0"))
     there = Allocator(lambda _: reservation_answer("gpu-0"))
-    async with there.open() as url, followed(cluster, paths, allocator=AllocatorAddress(url)) as agent:
+    async with there.open() as url, watching_agent(cluster, paths, allocator=AllocatorAddress(url)) as agent:
         await agent.round()
         assert [finding.kind for finding in agent.findings] == [FindingKind.RESERVED_ELSEWHERE]
         reason = FindingKind.RESERVED_ELSEWHERE.reason
@@ -64,7 +64,7 @@ async def test_a_reservation_of_a_used_device_is_reported_until_resolved(cluster
         there.handler = lambda _: reservation_answer("gpu-1")
         await agent.round()
         assert agent.findings == ()
-        assert (await event_messages(cluster))[reason] == OVER
+        assert (await event_messages(cluster))[reason] == FINDING_ENDED
 
 
 async def test_a_device_returned_before_its_reservation_causes_no_finding(cluster, kubelet, paths):
@@ -77,7 +77,7 @@ async def test_a_device_returned_before_its_reservation_causes_no_finding(cluste
 
     async with (
         Allocator(reserve_what_came_back).open() as url,
-        followed(cluster, paths, allocator=AllocatorAddress(url)) as agent,
+        watching_agent(cluster, paths, allocator=AllocatorAddress(url)) as agent,
     ):
         await agent.round()
         assert agent.findings == ()
@@ -87,14 +87,14 @@ async def test_a_device_returned_and_reserved_in_one_round_is_ignored(cluster, k
     kubelet.have(plugged("old", "GPU-0"))
     answers = [web.json_response({"node": NODE, "reservations": []}), reservation_answer("gpu-0")]
     there = Allocator(lambda _: answers.pop(0))
-    async with there.open() as url, followed(cluster, paths, allocator=AllocatorAddress(url)) as agent:
+    async with there.open() as url, watching_agent(cluster, paths, allocator=AllocatorAddress(url)) as agent:
         await agent.round()
         assert (agent.findings, len(there.requests)) == ((), 2)
 
 
 async def test_an_unreachable_allocator_is_reported_and_the_agent_stays_ready(cluster, kubelet, paths):
     kubelet.have(plugged("old", "GPU-0"))
-    async with followed(cluster, paths, allocator=AllocatorAddress("http://127.0.0.1:1")) as agent:
+    async with watching_agent(cluster, paths, allocator=AllocatorAddress("http://127.0.0.1:1")) as agent:
         await agent.round()
         assert await tainted_devices(cluster) == ["gpu-0"]
         problems, notes = agent.metrics.readiness()

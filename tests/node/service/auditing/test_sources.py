@@ -18,10 +18,10 @@ from tests.node.audit.snapshots import UID, allocated, plugged, pod
 from tests.node.machines import DRIVER, NODE
 from tests.node.service.auditing.agents import (
     allocation_of,
-    followed,
     record_of,
     tainted_devices,
     touch,
+    watching_agent,
     write_checkpoint,
 )
 
@@ -136,7 +136,7 @@ async def test_escape_sequences_in_names_are_made_printable(cluster, kubelet, ro
     )
     write_checkpoint(root, os.fsdecode(b"\xff\n"), broken=True)
     touch(root / "cdi" / f"evil{ESCAPE}{UID}.json")
-    async with followed(cluster, paths) as agent:
+    async with watching_agent(cluster, paths) as agent:
         audit = await agent.audit_once()
         await agent.round()
     assert {finding.kind for finding in audit.findings} >= {FindingKind.NOT_ALLOCATED, FindingKind.LEFT}
@@ -156,7 +156,7 @@ async def test_invented_claims_of_a_driver_do_not_displace_real_claims(cluster, 
     await cluster.create(PODS, pod("new", "c"))
     kubelet.have(plugged("old", "GPU-0"))
     write_checkpoint(root, "evil", *(record_of(f"a{number}", "x", namespace="a") for number in range(50)))
-    async with followed(cluster, paths) as agent:
+    async with watching_agent(cluster, paths) as agent:
         audit = await agent.audit_once()
     assert FindingKind.GIVEN_TWICE in {finding.kind for finding in audit.findings}
     assert "51 claims are named on this node" in audit.snapshot.unread["claims"]
@@ -181,7 +181,7 @@ async def test_a_hanging_folder_does_not_delay_taint_rules(cluster, kubelet, pat
 
     monkeypatch.setattr(watcher, "read_files", late_folder)
     kubelet.have(plugged("old", "GPU-0"))
-    async with followed(cluster, paths) as agent:
+    async with watching_agent(cluster, paths) as agent:
         agent.watcher._patience = 0.05
         for _ in range(3):
             await agent.round()
@@ -212,7 +212,7 @@ def test_a_node_without_any_source_has_no_files(root):
 
 
 async def test_sources_are_read_again_only_after_devices_change(cluster, kubelet, paths, monkeypatch):
-    async with followed(cluster, paths) as agent:
+    async with watching_agent(cluster, paths) as agent:
         agent._settings = AgentSettings(metrics=None, paths=paths, audit_interval=10 * PATIENCE)
         looks = []
         real = agent.watcher.read_sources

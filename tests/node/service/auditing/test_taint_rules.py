@@ -14,7 +14,7 @@ from node.messages import PluginHolding, PluginsOffer
 from node.service import Agent, AgentSettings
 from tests.limits import PATIENCE
 from tests.node.audit.snapshots import RESOURCE, plugged, slices
-from tests.node.service.auditing.agents import event_messages, followed, tainted_devices
+from tests.node.service.auditing.agents import event_messages, tainted_devices, watching_agent
 from tests.waiting import until
 
 
@@ -52,7 +52,7 @@ async def test_a_new_agent_takes_over_existing_taint_rules(cluster, kubelet, pat
     kubelet.have(plugged("old", "GPU-0"))
     await agent.round()
     [before] = (await cluster.list(DEVICE_TAINT_RULES)).items
-    async with followed(cluster, paths) as second:
+    async with watching_agent(cluster, paths) as second:
         await second.round()
         [after] = (await cluster.list(DEVICE_TAINT_RULES)).items
         assert after == before
@@ -62,7 +62,7 @@ async def test_a_new_agent_takes_over_existing_taint_rules(cluster, kubelet, pat
 
 
 async def test_without_a_change_the_agent_sends_no_request(cluster, kubelet, paths, monkeypatch):
-    async with followed(cluster, paths) as agent:
+    async with watching_agent(cluster, paths) as agent:
         kubelet.have(plugged("old", "GPU-0"))
         snapshot = await agent.watcher.read_kubelet()
         await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
@@ -80,7 +80,7 @@ async def test_without_a_change_the_agent_sends_no_request(cluster, kubelet, pat
 
 
 async def test_a_modified_taint_rule_is_recreated_in_the_next_round(cluster, kubelet, paths):
-    async with followed(cluster, paths) as agent:
+    async with watching_agent(cluster, paths) as agent:
         kubelet.have(plugged("old", "GPU-0"))
         snapshot = await agent.watcher.read_kubelet()
         await agent.marker.keep(snapshot, agent.watcher.hardware, again=True)
@@ -105,7 +105,7 @@ async def test_a_taint_rule_deleted_during_its_update_is_recreated(cluster, kube
         return await real(resource, name, *rest, **options)
 
     monkeypatch.setattr(cluster, "patch", too_late)
-    async with followed(cluster, paths) as agent:
+    async with watching_agent(cluster, paths) as agent:
         for had, names in ((["GPU-0"], ["gpu-0"]), (["GPU-0", "GPU-0::1"], []), (["GPU-0", "GPU-0::1"], ["gpu-0"])):
             kubelet.have(*(plugged("old", id_) for id_ in had))
             snapshot = await agent.watcher.read_kubelet()
@@ -115,10 +115,10 @@ async def test_a_taint_rule_deleted_during_its_update_is_recreated(cluster, kube
 
 async def test_offered_plugin_devices_are_tainted_if_configured(cluster, kubelet, paths):
     kubelet.offer = PluginsOffer(devices=(PluginHolding(resource=RESOURCE, ids=("GPU-0", "GPU-2")),))
-    async with followed(cluster, paths, marking="offered") as auditor:
+    async with watching_agent(cluster, paths, marking="offered") as auditor:
         await auditor.round()
         assert await tainted_devices(cluster) == ["gpu-0", "gpu-2", "gpu-2-shared"]
-    async with followed(cluster, paths, marking="held") as auditor:
+    async with watching_agent(cluster, paths, marking="held") as auditor:
         await auditor.round()
         assert await tainted_devices(cluster) == []
 
@@ -137,7 +137,7 @@ async def test_devices_beyond_the_maximum_of_taint_rules_are_reported(cluster, k
 async def test_an_agent_without_marking_deletes_its_taint_rules(cluster, kubelet, paths, agent):
     kubelet.have(plugged("old", "GPU-0"))
     await agent.round()
-    async with followed(cluster, paths, marking="none") as auditor:
+    async with watching_agent(cluster, paths, marking="none") as auditor:
         await auditor.round()
     assert await tainted_devices(cluster) == []
 
