@@ -20,7 +20,7 @@ _Wanted: TypeAlias = "tuple[str, WantedClaim]"  # a priority class, and the requ
 
 
 class WantedClaim(msgspec.Struct, frozen=True, eq=False):
-    """A claim that is still to be created; pods with equal requests share one object. A stored template takes precedence over `spec`."""
+    """A claim that is still to be created; pods with equal requests share one WantedClaim in memory. A stored template takes precedence over `spec`."""
 
     template: str  # the template's name
     spec: ResourceClaimSpec | None
@@ -54,9 +54,11 @@ class NamespaceUsage:
         self.claims: dict[str, UnallocatedClaim] = {}  # by uid
         self.admitted: dict[str, AdmittedObject] = {}  # by uid
         self._entries: dict[str, Entry] = {}  # the pod's entry that a claim was created for, by the claim's uid
-        self._made: Counter[Entry] = Counter()  # the number of claims created for each entry
-        self._missing: Counter[_Wanted] = Counter()  # claims still to be created for pods
-        self._unseen: Counter[_Wanted] = Counter()  # claims that were admitted but not seen yet
+        self._created: Counter[Entry] = Counter()  # the number of claims created for each entry
+        self._uncreated: Counter[_Wanted] = Counter()  # claims that are still to be created for pods
+        self._unseen: Counter[_Wanted] = (
+            Counter()
+        )  # claims that were admitted themselves, and that no watch has shown yet
 
     @property
     def is_empty(self) -> bool:
@@ -66,14 +68,14 @@ class NamespaceUsage:
         """Add an admitted object, or replace the object with the same uid."""
         self.forget(new.uid)
         self.admitted[new.uid] = new
-        for counter, uncreated in zip((self._missing, self._unseen), self._uncreated(new), strict=True):
-            counter.update(uncreated)
+        for counter, claims in zip((self._uncreated, self._unseen), self._not_stored_of(new), strict=True):
+            counter.update(claims)
 
     def forget(self, uid: str) -> None:
         admitted = self.admitted.pop(uid, None)
         if admitted is not None:
-            for counter, uncreated in zip((self._missing, self._unseen), self._uncreated(admitted), strict=True):
-                for wanted, count in uncreated.items():
+            for counter, claims in zip((self._uncreated, self._unseen), self._not_stored_of(admitted), strict=True):
+                for wanted, count in claims.items():
                     _add(counter, wanted, -count)
 
     def record_claim(self, uid: str, entry: Entry | None) -> None:
@@ -84,8 +86,8 @@ class NamespaceUsage:
         if entry is None:
             return
         self._entries[uid] = entry
-        self._made[entry] += 1
-        if self._made[entry] == 1:
+        self._created[entry] += 1
+        if self._created[entry] == 1:
             self._count_entry(entry, -1)
 
     def forget_claim(self, uid: str) -> None:
@@ -93,41 +95,44 @@ class NamespaceUsage:
         entry = self._entries.pop(uid, None)
         if entry is None:
             return
-        self._made[entry] -= 1
-        if not self._made[entry]:
-            del self._made[entry]
+        self._created[entry] -= 1
+        if not self._created[entry]:
+            del self._created[entry]
             self._count_entry(entry, 1)
 
-    def missing(self, except_uid: str = "", *, claims_only: bool = False) -> Iterator[tuple[str, WantedClaim, int]]:
-        """Yield the claims that are not stored yet: the priority class, the claim, and how many there are of it.
+    def not_stored(
+        self, except_uid: str = "", *, excludes_uncreated: bool = False
+    ) -> Iterator[tuple[str, WantedClaim, int]]:
+        """Yield the claims that are not stored yet: the priority class, the claim, and how many claims are equal to it.
 
-        Claims of the object `except_uid` do not count. With `claims_only`, claims that are still to be created for pods do not count.
+        Claims of the object `except_uid` do not count. With `excludes_uncreated`, claims that are still to be created for pods do not
+        count: only those count that were admitted themselves.
         """
         excluded = self.admitted.get(except_uid)
-        own_missing, own_unseen = (
-            self._uncreated(excluded) if excluded is not None else (Counter[_Wanted](), Counter[_Wanted]())
+        own_uncreated, own_unseen = (
+            self._not_stored_of(excluded) if excluded is not None else (Counter[_Wanted](), Counter[_Wanted]())
         )
-        counters = (
-            [(self._unseen, own_unseen)] if claims_only else [(self._unseen, own_unseen), (self._missing, own_missing)]
-        )
+        counters = [(self._unseen, own_unseen)]
+        if not excludes_uncreated:
+            counters.append((self._uncreated, own_uncreated))
         for counter, own in counters:
             for wanted, count in counter.items():
                 if others := count - own[wanted]:
                     yield *wanted, others
 
-    def _uncreated(self, admitted: AdmittedObject) -> tuple[Counter[_Wanted], Counter[_Wanted]]:
-        """Return the claims that are still to be created for a pod. If the object is a claim itself, return it in the second counter."""
-        missing, unseen = Counter[_Wanted](), Counter[_Wanted]()
-        for entry, claim in admitted.claims.items():
-            if (admitted.uid, entry) not in self._made:
-                (unseen if entry == OWN else missing)[admitted.priority_class, claim] += 1
-        return missing, unseen
+    def _not_stored_of(self, admitted: AdmittedObject) -> tuple[Counter[_Wanted], Counter[_Wanted]]:
+        """Return the claims that are still to be created for a pod, and in the second counter the object itself if it is a claim."""
+        uncreated, unseen = Counter[_Wanted](), Counter[_Wanted]()
+        for name, claim in admitted.claims.items():
+            if (admitted.uid, name) not in self._created:
+                (unseen if name == OWN else uncreated)[admitted.priority_class, claim] += 1
+        return uncreated, unseen
 
     def _count_entry(self, entry: Entry, by: int) -> None:
         uid, name = entry
         admitted = self.admitted.get(uid)
         if admitted is not None and name in admitted.claims:
-            _add(self._missing, (admitted.priority_class, admitted.claims[name]), by)
+            _add(self._uncreated, (admitted.priority_class, admitted.claims[name]), by)
 
 
 def _add(counter: Counter[_Wanted], wanted: _Wanted, by: int) -> None:

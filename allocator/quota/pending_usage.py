@@ -147,11 +147,11 @@ class PendingUsage:
         find_pod: FindPod,
         find_spec: FindSpec,
         except_uid: str = "",
-        claims_only: bool = False,
+        excludes_uncreated: bool = False,
     ) -> Amounts:
         """Return the pending usage under a quota. The object `except_uid` does not count, because it may be reviewed a second time.
 
-        With `claims_only`, claims that are still to be created for pods do not count. Objects without a class of the quota are skipped
+        With `excludes_uncreated`, claims that are still to be created for pods do not count. Objects without a class of the quota are skipped
         first, because a tenant may store any number of them.
         """
         class_names = {limit.class_name for limit in limits_of(quota)}
@@ -159,7 +159,7 @@ class PendingUsage:
         usage = self._namespaces.get(namespace, _EMPTY)
         counts: Counter[int] = Counter()
         specs: dict[int, ResourceClaimSpec] = {}
-        for priority_class, wanted_claim, count in usage.missing(except_uid, claims_only=claims_only):
+        for priority_class, wanted_claim, count in usage.not_stored(except_uid, excludes_uncreated=excludes_uncreated):
             template_spec = find_spec(namespace, wanted_claim.template)
             spec = template_spec if template_spec is not None else wanted_claim.spec
             classes = _classes(template_spec) if template_spec is not None else wanted_claim.classes

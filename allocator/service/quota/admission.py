@@ -167,7 +167,7 @@ class QuotaAdmission:
             find_pod=knowledge.pod,
             find_spec=self._spec,
             except_uid=new.uid,
-            claims_only=new.entry is not None,
+            excludes_uncreated=new.entry is not None,
         )
         question = QuotaQuestion(knowledge.quotas.objects.values(), used_by_claims, waiting, demand, self._spec)
         requested = question.requested_by(new)

@@ -36,6 +36,7 @@ class World:
     def __init__(self, scene, table=TABLE):
         self.scene, self.table = scene, table
         self.server = Server(*scene.claims.values())
+        # The ledgers never forget the uid of a deleted object.
         self.ledgers = [Ledger(terms=Terms(memory=1e18)) for _ in range(2)]
         self.clocks = [0.0, 0.0]
         self.holder = 0  # the replica in the Lease
@@ -48,7 +49,8 @@ class World:
         self.pods_to_read = [set(), set()]  # names, by replica: the effects `RereadPod`
         self.ready = set()  # (replica, pod) that may be bound
         self.binding = set()  # pods whose binding is under way
-        self.faults, self.moves, self.deaths = scene.faults, scene.moves, scene.deaths
+        # How often these may still happen.
+        self.faults, self.lease_moves, self.deaths = scene.faults, scene.lease_moves, scene.deaths
         for replica in range(2):
             for claim in scene.claims.values():
                 self.apply(replica, ClaimSeen(claim))
@@ -103,10 +105,10 @@ class World:
                 if hold is not None and hold.informer_version != claim.metadata.resource_version:
                     yield f"see {replica} {uid}", lambda w, r=replica, u=uid: w.apply(r, ClaimSeen(w.server.claims[u]))
             for name in self.scene.pods:
-                fact = ledger.pods.get(name)
-                if fact is not None and not self.alive[name]:
+                pod_fact = ledger.pods.get(name)
+                if pod_fact is not None and not self.alive[name]:
                     yield f"gone {replica} {name}", lambda w, r=replica, n=name: w.apply(r, PodGone(n))
-                elif fact is not None and self.placed[name] and not fact.node:
+                elif pod_fact is not None and self.placed[name] and not pod_fact.node:
                     yield f"placed {replica} {name}", lambda w, r=replica, n=name: w.apply(r, PodSeen(w.pod(n)))
         for index, (replica, write) in enumerate(self.in_flight):
             write_name = f"{replica} {type(write).__name__} {write.claim.metadata.uid}"
@@ -122,7 +124,7 @@ class World:
             yield f"bound {name}", lambda w, n=name: w.bound(n)
             if self.faults:
                 yield f"not bound {name}", lambda w, n=name: w.fail_binding(n)
-        if self.moves and self.ledgers[self.holder].leading:
+        if self.lease_moves and self.ledgers[self.holder].leading:
             yield "lease moves", lambda w: w.move_lease()
         if not self.ledgers[self.holder].leading:
             yield "takes the lead", lambda w: w.take_lead()
@@ -134,25 +136,25 @@ class World:
                 if alive:
                     yield f"{name} is deleted", lambda w, n=name: w.delete_pod(n)
         if any(not alive for alive in self.alive.values()):
-            yield "controller", lambda w: w.run_controller()
+            yield "the claim controller removes the consumers that are gone", lambda w: w.run_controller()
         if self.faults and not self.binding:
             yield "time passes", lambda w: w.wait()
 
     def _scheduling(self, replica, name):
         ledger = self.ledgers[replica]
         reservation = ledger.reservations.get(name)
-        fact = ledger.pods.get(name)
-        knows = fact is not None and not fact.node
+        pod_fact = ledger.pods.get(name)
+        is_unplaced = pod_fact is not None and not pod_fact.node
         if (replica, name) in self.decided:
             yield f"reserve {replica} {name}", lambda w: w.reserve(replica, name)
-        elif knows and (reservation is None or reservation.token == ""):
+        elif is_unplaced and (reservation is None or reservation.token == ""):
             yield f"decide {replica} {name}", lambda w: w.decide(replica, name)
         if reservation is not None and reservation.token:
             if not reservation.awaited and reservation.state is ReservationState.ASSUMED:
                 yield f"commit {replica} {name}", lambda w: w.apply(replica, Commit(f"t-{name}"))
             if self.faults and (replica, name) not in self.ready and reservation.state is not ReservationState.BOUND:
                 yield f"unreserve {replica} {name}", lambda w: w.unreserve(replica, name)
-        if self.faults and knows:
+        if self.faults and is_unplaced:
             yield f"take back {replica} {name}", lambda w: w.take_back(replica, name)
 
     def decide(self, replica, name):
@@ -195,7 +197,8 @@ class World:
         self.pods_to_read[replica].discard(name)
         self.apply(replica, PodRead(self.pod(name)) if self.alive[name] else PodGone(name))
 
-    def _apply(self, replica, write):
+    def _answer(self, replica, write):
+        """Send a write to the API server, and return the event of its answer."""
         if replica != self.holder:
             meta = write.claim.metadata
             return Denied(meta.uid, meta.resource_version, "another replica holds the Lease")
@@ -203,20 +206,20 @@ class World:
 
     def land(self, index):
         replica, write = self.in_flight.pop(index)
-        self.apply(replica, self._apply(replica, write))
+        self.apply(replica, self._answer(replica, write))
 
     def lose(self, index, *, lands):
         self.faults -= 1
         replica, write = self.in_flight.pop(index)
         if lands:
-            self._apply(replica, write)
+            self._answer(replica, write)
         else:
             self.late_writes.append((replica, write))
         self.apply(replica, Lost(write.claim.metadata.uid, write.claim.metadata.resource_version))
 
     def land_late(self, index):
         replica, write = self.late_writes.pop(index)
-        self._apply(replica, write)
+        self._answer(replica, write)
 
     def bind(self, replica, name):
         self.ready.discard((replica, name))
@@ -246,7 +249,7 @@ class World:
                 raise Broken(f"{name} is bound without {uid}")
 
     def move_lease(self):
-        self.moves -= 1
+        self.lease_moves -= 1
         self.holder = 1 - self.holder
         # By assumption, a write that the new holder sent in an earlier term does not land any more.
         for replica, write in [entry for entry in self.in_flight if entry[0] == self.holder]:
@@ -331,11 +334,11 @@ class World:
                     self.apply(replica, ClaimSeen(claim))
                     return True
             for name, alive in self.alive.items():
-                fact = ledger.pods.get(name)
-                if fact is not None and not alive:
+                pod_fact = ledger.pods.get(name)
+                if pod_fact is not None and not alive:
                     self.apply(replica, PodGone(name))
                     return True
-                if fact is not None and self.placed[name] and not fact.node:
+                if pod_fact is not None and self.placed[name] and not pod_fact.node:
                     self.apply(replica, PodSeen(self.pod(name)))
                     return True
         return False

@@ -19,9 +19,9 @@ class Broken(AssertionError):  # noqa: N818  it is a finding
 class Scene:
     """A fleet, the claims of each pod, the quota, and the limits of faults."""
 
-    def __init__(self, stock, claims, pods, *, quota=None, faults=2, moves=1, deaths=1):
+    def __init__(self, stock, claims, pods, *, quota=None, faults=2, lease_moves=1, deaths=1):
         self.stock, self.claims, self.pods, self.quota = stock, claims, pods, quota
-        self.faults, self.moves, self.deaths = faults, moves, deaths
+        self.faults, self.lease_moves, self.deaths = faults, lease_moves, deaths
         self._decided, self._judged = {}, {}
 
     def decide(self, held, wanted):

@@ -11,7 +11,7 @@ def sign(world):
     return (
         world.holder,
         world.faults,
-        world.moves,
+        world.lease_moves,
         world.deaths,
         tuple(world.alive.items()),
         tuple(world.placed.items()),

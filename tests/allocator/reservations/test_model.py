@@ -48,7 +48,7 @@ class Bridge(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.world = World(self.scene(faults=6, moves=3, deaths=1))
+        self.world = World(self.scene(faults=6, lease_moves=3, deaths=1))
         self.ended = False
 
     @precondition(lambda self: not self.ended)
@@ -114,14 +114,17 @@ def test_the_search_finds_a_broken_table(name):
 
 
 def fault_in(table=TABLE):
-    for scene in (scenes.one_device(moves=0, deaths=0, faults=1), scenes.one_claim(moves=0, deaths=0, faults=1)):
+    for scene in (
+        scenes.one_device(lease_moves=0, deaths=0, faults=1),
+        scenes.one_claim(lease_moves=0, deaths=0, faults=1),
+    ):
         try:
             explore(scene, max_worlds=250, table=table)
         except Broken as fault:
             return str(fault)
-    before_bound = search_after(BOUND[:-2], scenes.one_device(moves=0, deaths=0, faults=1), max_worlds=50, table=table)
+    before_bound = search_after(BOUND[:-2], scenes.one_device(lease_moves=0, deaths=0, faults=1), max_worlds=50, table=table)
     return before_bound or search_after(
-        BOUND, scenes.one_device(moves=0, deaths=1, faults=0), max_worlds=50, table=table
+        BOUND, scenes.one_device(lease_moves=0, deaths=1, faults=0), max_worlds=50, table=table
     )
 
 
@@ -158,22 +161,22 @@ def test_search_finds_devices_freed_before_a_lost_write_is_invalid(monkeypatch):
         return as_intended(ledger, hold) if ledger.needs(hold) else hold.claim
 
     monkeypatch.setattr(Ledger, "as_intended", forgetful)
-    assert search_after(LOST, scenes.one_device(moves=0, deaths=0, faults=2))
+    assert search_after(LOST, scenes.one_device(lease_moves=0, deaths=0, faults=2))
 
 
 def test_the_search_finds_a_lost_write_that_stays_valid(monkeypatch):
     monkeypatch.setattr(import_module("allocator.reservations.step"), "invalidate_lost_write", lambda _: None)
-    assert search_after(LOST, scenes.one_device(moves=0, deaths=0, faults=2))
+    assert search_after(LOST, scenes.one_device(lease_moves=0, deaths=0, faults=2))
 
 
 def test_the_search_finds_decisions_on_an_old_ledger(monkeypatch):
     monkeypatch.setattr(import_module("allocator.reservations.step"), "pools_of", lambda _: frozenset())
-    assert search_after(["decide 0 a", "decide 0 b"], scenes.one_device(moves=0, deaths=0, faults=1))
+    assert search_after(["decide 0 a", "decide 0 b"], scenes.one_device(lease_moves=0, deaths=0, faults=1))
 
 
 def test_the_same_searches_find_nothing_in_the_real_ledger():
-    assert search_after(LOST, scenes.one_device(moves=0, deaths=0, faults=2)) == ""
-    assert search_after(["decide 0 a", "decide 0 b"], scenes.one_device(moves=0, deaths=0, faults=1)) == ""
+    assert search_after(LOST, scenes.one_device(lease_moves=0, deaths=0, faults=2)) == ""
+    assert search_after(["decide 0 a", "decide 0 b"], scenes.one_device(lease_moves=0, deaths=0, faults=1)) == ""
 
 
 def search_after(path, scene, *, max_worlds=400, table=TABLE):
