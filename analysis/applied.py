@@ -23,13 +23,13 @@ _JUDGED = frozenset(("Pod", "ResourceClaim", "ResourceClaimTemplate"))
 def state_of_files(reading: Reading) -> State:
     """Make the state that the webhook would have if the documents were applied; report objects that cannot be read."""
     from analysis.loading import problems_of_unreadable
-    from rendering.answers import report_unread
+    from rendering.answers import report_problems
 
     unreadable = reading.typed.unreadable
     silent = [
         document for document in unreadable if reading.documents[document.number].object.get("kind") not in _JUDGED
     ]
-    report_unread(problems_of_unreadable(reading.documents, silent))
+    report_problems(problems_of_unreadable(reading.documents, silent))
     return reading.state(reading.configuration)
 
 

@@ -18,7 +18,7 @@ import click
 
 from dra.raw import members, strings
 from dra.texts import count_of, list_first
-from rendering.answers import report_unread, unread
+from rendering.answers import report_problems, unread
 from rendering.exits import Broken
 from rendering.output import warn
 
@@ -92,8 +92,8 @@ def read_files(
 
     inventory_documents = read(inventory) if inventory else []
     everything, problems_ = _read(files, keep)
-    report_unread(problem for problem in problems_ if not problem.instead)
-    others = [problem for problem in problems_ if problem.instead]
+    report_problems(problem for problem in problems_ if not problem.apparent_kind)
+    others = [problem for problem in problems_ if problem.apparent_kind]
     documents, skipped = manifests_among(everything, others, files)
     if not documents and not skipped and not unread():
         warn("the input holds no objects")
@@ -107,7 +107,7 @@ def read(paths: Sequence[str]) -> list[Document]:
     from cluster.manifests import ManifestError
 
     documents, problems_ = _read(paths)
-    templates = [problem for problem in problems_ if problem.instead == "template"]
+    templates = [problem for problem in problems_ if problem.apparent_kind == "template"]
     if broken := [problem for problem in problems_ if problem not in templates]:
         raise ManifestError(broken)
     warn_of_skipped([SkippedFile(template.file, template.line, "template") for template in templates])
@@ -176,7 +176,7 @@ def manifests_among(
 
 def _reason(problem: InputProblem) -> str:
     """Return why an unreadable text is skipped. In .github, `{{ }}` is no template but an expression that GitHub evaluates."""
-    return "other" if ".github" in PurePath(problem.file).parts else problem.instead
+    return "other" if ".github" in PurePath(problem.file).parts else problem.apparent_kind
 
 
 def _built(documents: Sequence[Document], files: Iterable[str]) -> tuple[list[str], set[str]]:

@@ -68,7 +68,7 @@ def judge(server: ControlPlane, folder: Path) -> tuple[Counter[str], list[str]]:
     counts: Counter[str] = Counter(
         files=len({document.file for document in documents}), documents=len(documents), judged=len(judged)
     )
-    counts["unread"] = sum(not other.instead for other in unreadable)
+    counts["unread"] = sum(not other.apparent_kind for other in unreadable)
     differences = []
     for document in judged:
         refused = refusal(server, document.object)

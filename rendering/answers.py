@@ -29,7 +29,7 @@ class NotRead(Protocol):
 UNREAD, OUTCOME = f"{__name__}.unread", f"{__name__}.outcome"  # keys of `click.Context.meta`
 
 
-def report_unread(problems: Iterable[InputProblem]) -> None:
+def report_problems(problems: Iterable[InputProblem]) -> None:
     """Print problems of the input, and keep them for the JSON answer. The exit code will be 2."""
     errors = [as_dict(problem) for problem in problems]
     print_errors(errors)

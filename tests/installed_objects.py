@@ -12,12 +12,12 @@ def objects():
     ]
 
 
-def of(kind, name=None):
+def base_objects(kind, name=None):
     return [o for o in objects() if o["kind"] == kind and name in (None, o["metadata"]["name"])]
 
 
 def every_rule(*names):
-    roles = [o for kind in ("ClusterRole", "Role") for o in of(kind)]
+    roles = [o for kind in ("ClusterRole", "Role") for o in base_objects(kind)]
     return [rule for o in roles if o["metadata"]["name"] in names for rule in o["rules"]]
 
 

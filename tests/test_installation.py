@@ -1,4 +1,4 @@
-"""The manifests agree with the code: arguments, selectors, least rights, and equal objects with both ways to install."""
+"""The manifests agree with the code and with each other: files, arguments, selectors, ports, security contexts and CRD schemas."""
 
 import re
 
@@ -12,7 +12,7 @@ from cli.main import COMMANDS, command_of
 from cluster import manifests
 from dra.objects import DeviceCompatibility, DeviceQuota
 from tests.cli.running import run
-from tests.installed_objects import of
+from tests.installed_objects import base_objects
 from webhook.names import MODE_LABEL
 from webhook.service import Settings as WebhookSettings
 
@@ -75,9 +75,9 @@ def selectors(o):
 
 
 def test_every_selector_matches_only_pods_of_our_components():
-    matched = [(o, selector) for kind in ("Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy") for o in of(kind) for selector in selectors(o)]  # fmt: skip
+    matched = [(o, selector) for kind in ("Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy") for o in base_objects(kind) for selector in selectors(o)]  # fmt: skip
     assert len(matched) == 11
-    pods = [o["spec"]["template"]["metadata"]["labels"] for o in of("Deployment")]
+    pods = [o["spec"]["template"]["metadata"]["labels"] for o in base_objects("Deployment")]
     for o, selector in matched:
         assert selector.keys() == {"app.kubernetes.io/name", "app.kubernetes.io/component"}, o["metadata"]["name"]
         assert selector in pods
@@ -139,8 +139,8 @@ def test_a_mode_in_the_configuration_is_installed_unchanged(tmp_path, mode):
 
 
 def test_the_base_names_an_image_that_cannot_be_pulled():
-    """A user has to name an image; no default can run another one."""
-    images = {o["spec"]["template"]["spec"]["containers"][0]["image"] for o in of("Deployment")}
+    """A user has to name an image, because Kubernetes cannot pull the image of the base."""
+    images = {o["spec"]["template"]["spec"]["containers"][0]["image"] for o in base_objects("Deployment")}
     assert {image.partition("/")[0] for image in images} == {"drawbridge.invalid"}
 
 
@@ -155,9 +155,9 @@ def test_reviews_are_accepted_from_a_given_api_server_address_only():
 
 def test_the_network_policy_of_each_pod_opens_exactly_its_ports():
     by_component = {
-        selector["app.kubernetes.io/component"]: o for o in of("NetworkPolicy") for selector in selectors(o)
+        selector["app.kubernetes.io/component"]: o for o in base_objects("NetworkPolicy") for selector in selectors(o)
     }
-    for deployment in of("Deployment"):
+    for deployment in base_objects("Deployment"):
         component = deployment["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]
         policy = by_component[component]["spec"]
         assert policy["policyTypes"] == ["Ingress", "Egress"]
@@ -166,7 +166,7 @@ def test_the_network_policy_of_each_pod_opens_exactly_its_ports():
         assert opened == {port["containerPort"] for port in container["ports"]}
 
 
-@pytest.mark.parametrize("deployment", of("Deployment"), ids=lambda o: o["metadata"]["name"])
+@pytest.mark.parametrize("deployment", base_objects("Deployment"), ids=lambda o: o["metadata"]["name"])
 def test_deployments_run_with_least_privilege(deployment):
     spec = deployment["spec"]["template"]["spec"]
     assert deployment["spec"]["replicas"] == 2
@@ -185,7 +185,7 @@ def test_deployments_run_with_least_privilege(deployment):
 def test_the_example_configuration_is_valid_and_observes_only():
     from webhook.state.configuration import read_configuration
 
-    (config_map,) = of("ConfigMap")
+    (config_map,) = base_objects("ConfigMap")
     (document,) = manifests.parse(config_map["data"]["drawbridge.yaml"])
     configuration, findings = read_configuration(document.object)
     assert not findings
@@ -202,25 +202,25 @@ def test_another_namespace_and_image_reach_every_object():
     assert images == {"registry.example/drawbridge:1"}
 
 
-def compare(held, admitted):
+def compare(type_, schema):
     """Fail unless a type and its part of a schema have the same fields and defaults, at every depth."""
-    match held:
+    match type_:
         case inspect.StructType():
-            fields = {field.encode_name: field for field in held.fields}
-            assert fields.keys() == admitted["properties"].keys()
-            for name, schema in admitted["properties"].items():
-                assert schema.get("default", fields[name].default) == fields[name].default
-                compare(fields[name].type, schema)
+            fields = {field.encode_name: field for field in type_.fields}
+            assert fields.keys() == schema["properties"].keys()
+            for name, property_schema in schema["properties"].items():
+                assert property_schema.get("default", fields[name].default) == fields[name].default
+                compare(fields[name].type, property_schema)
         case inspect.VarTupleType():
-            compare(held.item_type, admitted["items"])
+            compare(type_.item_type, schema["items"])
         case inspect.UnionType():
-            for type_ in held.types:
-                compare(type_, admitted)
+            for member in type_.types:
+                compare(member, schema)
 
 
 @pytest.mark.parametrize("kind", [DeviceCompatibility, DeviceQuota])
 def test_crd_schemas_have_the_fields_and_defaults_of_the_types(kind):
-    [crd] = [obj for obj in of("CustomResourceDefinition") if obj["spec"]["names"]["kind"] == kind.__name__]
+    [crd] = [obj for obj in base_objects("CustomResourceDefinition") if obj["spec"]["names"]["kind"] == kind.__name__]
     whole = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     for field in inspect.type_info(kind).fields:
         if field.name in ("spec", "status"):
@@ -228,7 +228,7 @@ def test_crd_schemas_have_the_fields_and_defaults_of_the_types(kind):
 
 
 def test_the_termination_grace_period_covers_the_webhooks_drain():
-    (deployment,) = of("Deployment", "drawbridge-webhook")
+    (deployment,) = base_objects("Deployment", "drawbridge-webhook")
     settings = WebhookSettings()
     drain = settings.notice * (1 + settings.linger) + settings.grace
     assert drain <= deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]

@@ -5,7 +5,7 @@ import re
 from analysis.installation import BASE
 from certs.store import allocators_name, authority_name, signature_name
 from cluster import manifests
-from tests.installed_objects import ACCOUNTS, READS, every_rule, of, rules
+from tests.installed_objects import ACCOUNTS, READS, base_objects, every_rule, rules
 
 
 def test_the_webhook_has_read_permissions_only():
@@ -36,7 +36,7 @@ def test_a_mixed_fleet_lets_the_webhook_list_pods():
     role, binding = (document.object for document in manifests.read([BASE.parent / "mixed" / "role.yaml"]))
     assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
-    [served] = of("ClusterRoleBinding", "drawbridge-webhook")
+    [served] = base_objects("ClusterRoleBinding", "drawbridge-webhook")
     assert binding["subjects"] == served["subjects"]
 
 
@@ -47,7 +47,7 @@ def test_authority_cannot_read_pods_and_controller_cannot_write_webhook_configur
     assert not reached["drawbridge-controller"] & registrations
     bound = {
         subject["name"]: binding["roleRef"]["name"]
-        for binding in of("ClusterRoleBinding")
+        for binding in base_objects("ClusterRoleBinding")
         for subject in binding["subjects"]
         if subject["name"] == "drawbridge-authority"
     }
@@ -55,7 +55,7 @@ def test_authority_cannot_read_pods_and_controller_cannot_write_webhook_configur
 
 
 def test_the_policy_covers_every_webhook_configuration_the_authority_may_patch():
-    [policy] = of("ValidatingAdmissionPolicy", "drawbridge-registration")
+    [policy] = base_objects("ValidatingAdmissionPolicy", "drawbridge-registration")
     [held] = policy["spec"]["matchConstraints"]["resourceRules"]
     [may] = [rule for rule in rules("drawbridge-authority") if "validatingwebhookconfigurations" in rule["resources"]]
     assert sorted(held["resourceNames"]) == sorted(may["resourceNames"]) == ["drawbridge", "drawbridge-quota"]
@@ -66,19 +66,19 @@ def test_policies_limit_created_secrets_and_leases_to_the_patchable_names():
     named = {
         rule["resources"][0]: rule["resourceNames"]
         for role in ("drawbridge-authority", "drawbridge-controller")
-        for rule in of("Role", role)[0]["rules"]
+        for rule in base_objects("Role", role)[0]["rules"]
         if "patch" in rule["verbs"]
     }
     ours = ["drawbridge", authority_name("drawbridge"), signature_name("drawbridge"), allocators_name("drawbridge")]
     assert sorted(named["secrets"]) == sorted(ours)
-    [secrets] = of("ValidatingAdmissionPolicy", "drawbridge-secrets")
+    [secrets] = base_objects("ValidatingAdmissionPolicy", "drawbridge-secrets")
     first, *_ = secrets["spec"]["validations"]
     assert sorted(re.findall(r"'(drawbridge[-a-z]*)'", first["expression"])) == sorted(ours)
-    [leases] = of("ValidatingAdmissionPolicy", "drawbridge-leases")
+    [leases] = base_objects("ValidatingAdmissionPolicy", "drawbridge-leases")
     [only] = leases["spec"]["validations"]
     assert only["expression"].endswith(f" == '{named['leases'][0]}'")
     for policy in (secrets, leases):
         name = policy["metadata"]["name"]
         assert policy["spec"]["failurePolicy"] == "Fail"
-        [binding] = of("ValidatingAdmissionPolicyBinding", name)
+        [binding] = base_objects("ValidatingAdmissionPolicyBinding", name)
         assert binding["spec"] == {"policyName": name, "validationActions": ["Deny"]}

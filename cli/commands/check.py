@@ -8,7 +8,7 @@ from analysis.applied import print_assumed, warn_no_classes
 from analysis.configuration import given_configuration, server_named
 from cli import options
 from cli.command import declare
-from rendering.answers import report_unread, write
+from rendering.answers import report_problems, write
 from rendering.exits import Broken, Exit
 from rendering.output import warn
 
@@ -68,7 +68,7 @@ def command(
         warn(
             f"{document.file}:{document.line}: not a valid {kind}, so it is left out of the inventory; check it with -f"
         )
-    report_unread(result.unread)
+    report_problems(result.unread)
     unchecked = findings_of_skipped(skip for skip in skipped if skip.key)
     checked = [*result.findings, *unchecked]
     summary = formats.summary_of(checked, len(judged.documents), len(unchecked))

@@ -16,7 +16,7 @@ from analysis.configuration import given_configuration, server_named
 from cli import options
 from cli.command import declare
 from dra.texts import count_of
-from rendering.answers import conclude, report_unread, write, write_json
+from rendering.answers import conclude, report_problems, write, write_json
 from rendering.exits import Broken, Exit
 from rendering.output import complain, print_diff, print_lines, quiet, warn
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from analysis.edited import Edited, Result
     from cluster.manifests import InputProblem
 
-_PASSING_THROUGH = ("yaml", "json", "patch")  # forms that print every object of the input
+# Forms of output for which all objects of the input are translated, not only those that look like manifests.
+_FORMS_OF_ALL_OBJECTS = ("yaml", "json", "patch")
 
 
 @declare(
@@ -56,7 +57,7 @@ _PASSING_THROUGH = ("yaml", "json", "patch")  # forms that print every object of
 @options.option("--check", "Like --dry-run, with exit code 1 if a file would change.")
 @options.option(
     "--changed",
-    "For the changed files of a commit: with --in-place, also edit other files of their kustomizations; a file that cannot be edited is only a warning.",
+    "With --in-place, --dry-run or --check, for the files that a commit changes: also edit other files of the same kustomizations, and only warn of files that cannot be edited.",
 )
 @options.option("--undo", "Revert --in-place in these files; later edits stay.")
 @options.output(
@@ -100,13 +101,13 @@ def command(
         raise Broken("--changed has no effect on output", "add --in-place, --dry-run or --check")
     reading = read_whole(files, inventory, given_configuration(config), server_named(kubernetes, feature_gates))
     skipped, in_force = list(reading.skipped), reading.in_force
-    documents, around = reading.files.documents, reading.files.inventory
-    everything, others = reading.files.everything, reading.files.others
-    if output in _PASSING_THROUGH and not writes:
+    documents, inventory_documents = reading.files.documents, reading.files.inventory
+    everything, unreadable = reading.files.everything, reading.files.others
+    if output in _FORMS_OF_ALL_OBJECTS and not writes:
         documents = everything
-        report_unread(other for other in others if other.instead != "template")
+        report_problems(problem for problem in unreadable if problem.apparent_kind != "template")
         skipped = [skip if skip.reason == "template" else skip._replace(reason="") for skip in skipped]
-    elif writes or output == "diff":  # `edits` reports the lines that request devices
+    elif writes or output == "diff":  # `translated.edits` reports the lines that request devices
         skipped = [skip._replace(key="") for skip in skipped]
     warn_of_skipped(skipped)
     in_force.report(mode)
@@ -117,9 +118,11 @@ def command(
         namespace=namespace,
         rewrites_unknown=all_kinds,
     )
-    edits = translated.FileEdits([], [], set())
+    file_edits = translated.FileEdits([], [], set())
     if writes or output == "diff":
-        edits = translated.edits(translator, results, everything, others, files, writes=writes, changed=changed)
+        file_edits = translated.edits(
+            translator, results, everything, unreadable, files, writes=writes, changed=changed
+        )
     asked_for_output = click.get_current_context().get_parameter_source("output") is not ParameterSource.DEFAULT
     shows_result = asked_for_output or not writes
     if shows_result:
@@ -128,7 +131,7 @@ def command(
                 objects = [obj for result in results for obj in (*result.templates, result.object)]
                 click.echo(manifests.dump(objects), nl=False)
             case "diff":
-                for diff in translated.diffs(results, edits):
+                for diff in translated.diffs(results, file_edits):
                     print_diff(diff)
             case "patch":  # one JSON Patch for each object that changes, with the templates it needs
                 changing = [result for result in results if result.translation.changed]
@@ -146,29 +149,28 @@ def command(
                     findings=lambda: translated.findings(results),
                 )
     if writes:
-        _write_into(edits.edited, edits.problems, dry_run=dry_run, err=asked_for_output, lenient=changed)
+        _write_into(file_edits.edited, file_edits.problems, dry_run=dry_run, err=asked_for_output, lenient=changed)
     else:
-        for problem in edits.problems:
+        for problem in file_edits.problems:
             warn(f"the diff cannot be applied as it is: {problem}")
-    is_changed = edits.edited or any(result.translation.changed for result in results)
+    is_changed = file_edits.edited or any(result.translation.changed for result in results)
     if shows_result and output in ("diff", "yaml") and results and not is_changed:
         warn(translated.why_unchanged(results))
     warn_of_misspelt(documents)
-    warn_no_classes(documents, around, (decision for result in results for decision in result.translation.decisions))
-    print_assumed(
-        decision.key for result in results for decision in result.translation.decisions if decision.meaning_assumed
-    )
+    decisions = [decision for result in results for decision in result.translation.decisions]
+    warn_no_classes(documents, inventory_documents, decisions)
+    print_assumed(decision.key for decision in decisions if decision.meaning_assumed)
     if not all_kinds and (kinds := translated.unknown_kinds(documents)):
         warn(f"pod templates in unknown kinds are not translated: {kinds} (use --all-kinds)")
     if in_place or output in ("yaml", "diff", "patch"):
         _print_problems(results)
-    would_change = check and any(not edit.problem for edit in edits.edited)
-    refused = any(result.translation.refusals for result in results) or (edits.problems and not writes)
+    would_change = check and any(not edit.problem for edit in file_edits.edited)
+    refused = any(result.translation.refusals for result in results) or (file_edits.problems and not writes)
     return Exit.REFUSED if would_change or refused else Exit.FINE
 
 
 def _print_problems(results: Sequence[Result]) -> None:
-    """Print refusals and warnings on stderr, with their place."""
+    """Print refusals and warnings on stderr, with the file and line of their object."""
     for result in results:
         where = f"{result.document.file}:{result.document.line}"
         for refusal in result.translation.refusals:
@@ -181,7 +183,7 @@ def _print_problems(results: Sequence[Result]) -> None:
 def _write_into(
     edited: Sequence[Edited], problems: Sequence[InputProblem], *, dry_run: bool, err: bool, lenient: bool
 ) -> None:
-    """Write the edited files and list them, on stderr if `err`; then report what cannot be edited."""
+    """Write the edited files and list them, on stderr if `err`; then report the files that cannot be edited."""
     from analysis.undo import write_undoable
     from cluster.manifests import InputProblem
 
@@ -205,7 +207,7 @@ def _write_into(
         for problem in not_written:
             warn(str(problem))
     elif not_written:
-        report_unread(not_written)
+        report_problems(not_written)
         conclude(f"{count_of(len(changing), 'file')} {verb}, the others not")
 
 

@@ -1,9 +1,9 @@
 """Deletion: finalizers, dependents of owners, and the content of namespaces
 (k8s.io/apiserver pkg/registry/generic, kubernetes pkg/controller/garbagecollector and .../namespace).
 
-In a real cluster the garbage collector and the namespace controller run later; here they are part of the write, so no caller waits
-for them. Unlike the real collector, this one acts only when an owner is deleted here, so that objects of a snapshot may name owners
-that the snapshot does not contain.
+In a real cluster the garbage collector and the namespace controller delete these objects some time after the write. Here the write itself
+deletes them, so a caller sees the final state as soon as the write returns. The real collector also deletes objects whose owner does not
+exist. This one acts only when an owner is deleted in this store, because objects of a snapshot may name owners that the snapshot lacks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Deletions:
         self._follow_up()
 
     def delete_foreground(self, resource: Resource[Any], key: Key) -> None:
-        """Delete an object in the foreground: it is marked, and removed after its last dependent."""
+        """Delete an object in the foreground: mark the object, and remove it after its last dependent."""
         record = self._store.get(resource.id, key)
         if record is None:
             return
@@ -70,7 +70,7 @@ class Deletions:
         self._follow_up()
 
     def drop(self, resource: Resource[Any], key: Key) -> None:
-        """Remove an object without finalizers, and then its dependents."""
+        """Remove an object and then its dependents. Finalizers of the stored version do not prevent it: the caller's update removed the last one."""
         self._drop(resource, key)
         self._follow_up()
 
@@ -95,7 +95,7 @@ class Deletions:
                 record = self._removed.pop()
                 uid = record.meta.uid
                 for resource, key in self._dependents(uid):
-                    # A dependent with another owner only loses the reference.
+                    # A dependent that has another owner, too, only loses the reference to this one.
                     owned = self._store.get(resource.id, key)
                     if owned is not None and all(owner.uid == uid for owner in owned.meta.owner_references):
                         self._delete(resource, key)

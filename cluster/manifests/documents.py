@@ -105,7 +105,7 @@ _REMEDIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class InputProblem:
-    """An error of reading: the place, the problem and the remedy; `instead` is the apparent kind of a file that is not a manifest.
+    """An error of reading: the place, the problem and the remedy; `apparent_kind` is the guessed kind of a file that is not a manifest.
 
     `text` is the document that cannot be read, where there is one, and `first_line` the line on which it begins.
     """
@@ -116,7 +116,7 @@ class InputProblem:
     line: int = 0
     column: int = 0
     pointer: str = ""
-    instead: Literal["", "template", "other"] = ""
+    apparent_kind: Literal["", "template", "other"] = ""
     text: bytes = field(default=b"", repr=False, compare=False)
     first_line: int = field(default=1, repr=False, compare=False)
 
@@ -493,7 +493,7 @@ def _collect(
     """Add the objects of one file to the documents, and its problems to the problems."""
     has_braces = not home and b"{{" in data
     if has_braces and is_of_chart(file):
-        problems.append(InputProblem(file, _UNRENDERED, _RENDER, 1, instead="template", text=data))
+        problems.append(InputProblem(file, _UNRENDERED, _RENDER, 1, apparent_kind="template", text=data))
         return
     listed = jsontext.items(data) if keep is not None and data.startswith(b"{") else None
     if keep is not None and listed is not None:
@@ -519,7 +519,7 @@ def _collect(
                         written = text.data or json.dumps(item).encode()
                         begin = text.first_line
                         problem = InputProblem(
-                            file, _UNRENDERED, _RENDER, begin, instead="template", text=written, first_line=begin
+                            file, _UNRENDERED, _RENDER, begin, apparent_kind="template", text=written, first_line=begin
                         )
                         problems.append(problem)
                         continue
@@ -533,7 +533,9 @@ def _collect(
                 kind = "a list" if isinstance(value, list) else "a single value"
                 message = f"a manifest is an object with apiVersion and kind; this document is {kind}"
                 begin = text.first_line
-                problem = InputProblem(file, message, line=begin, instead="other", text=text.data, first_line=begin)
+                problem = InputProblem(
+                    file, message, line=begin, apparent_kind="other", text=text.data, first_line=begin
+                )
                 problems.append(problem)
     except ManifestError as error:  # the error concerns the whole text, and is raised before the first object
         problems.extend(error.problems)
@@ -544,7 +546,7 @@ def _texts(
 ) -> Iterator[tuple[Any, _DocumentText]]:
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         remedy = "save the file as UTF-8, which kubectl reads"
-        raise ManifestError([InputProblem(file, "this is UTF-16", remedy, 1, instead=_instead(data))])
+        raise ManifestError([InputProblem(file, "this is UTF-16", remedy, 1, apparent_kind=_apparent_kind(data))])
     data = data.removeprefix(b"\xef\xbb\xbf")  # the byte order mark
     wrong, message, remedy = data.find(b"\0"), "a NUL character is not allowed", "is the file a program or an archive?"
     try:
@@ -555,7 +557,7 @@ def _texts(
         message = f"byte 0x{data[wrong]:02x} is not UTF-8"
     if wrong >= 0:
         line, column = data.count(b"\n", 0, wrong) + 1, wrong - data.rfind(b"\n", 0, wrong)
-        raise ManifestError([InputProblem(file, message, remedy, line, column, instead=_instead(data))])
+        raise ManifestError([InputProblem(file, message, remedy, line, column, apparent_kind=_apparent_kind(data))])
     if data.lstrip().startswith(b"{"):
         objects = jsontext.stream(data, MAX_OBJECTS)
         if not isinstance(objects, jsontext.JsonError):
@@ -564,7 +566,9 @@ def _texts(
             return
         if _JSON_LIKE.match(data) and not _is_yaml(data, file):
             position = (objects.line, objects.column)
-            problem = InputProblem(file, objects.message, jsontext.REMEDY, *position, instead=_instead(data), text=data)
+            problem = InputProblem(
+                file, objects.message, jsontext.REMEDY, *position, apparent_kind=_apparent_kind(data), text=data
+            )
             problems.append(problem)
             return
     for chunk, first_line in _chunks(data, file, problems):
@@ -581,10 +585,18 @@ def _texts(
                 remedy = "there are marks of a merge conflict: settle the conflict, and remove the lines with <<<<<<<, ======= and >>>>>>>"
             if b"{{" in chunk:
                 remedy = _RENDER
-            instead = _instead(chunk)
+            apparent_kind = _apparent_kind(chunk)
             position = (error.line, error.column)
             problems.append(
-                InputProblem(file, error.message, remedy, *position, instead=instead, text=chunk, first_line=first_line)
+                InputProblem(
+                    file,
+                    error.message,
+                    remedy,
+                    *position,
+                    apparent_kind=apparent_kind,
+                    text=chunk,
+                    first_line=first_line,
+                )
             )
         else:
             yield value, _DocumentText(chunk, first_line, duplicates, root, home=home)
@@ -596,7 +608,7 @@ def _ends_before(chunk: bytes, line: int, column: int) -> bool:
     return any(_ENDS_HERE.search(line[:500].decode(errors="replace")[: column - 1]) for line in lines)
 
 
-def _instead(data: bytes) -> Literal["", "template", "other"]:
+def _apparent_kind(data: bytes) -> Literal["", "template", "other"]:
     """Guess the kind of an unreadable text from its beginning: a manifest has apiVersion, or kind beside metadata or spec."""
     data = data[:PART_BYTES]
     if _TEMPLATE.search(data):
@@ -648,7 +660,7 @@ def _chunks(data: bytes, file: str, problems: list[InputProblem]) -> Iterator[tu
         if rest and not rest.startswith(b"#"):
             message = "there is text after the document separator"
             remedy = "kubectl takes only a comment after `---`: begin the document on the next line"
-            problems.append(InputProblem(file, message, remedy, separator, 4, instead=_instead(data)))
+            problems.append(InputProblem(file, message, remedy, separator, 4, apparent_kind=_apparent_kind(data)))
         if begin > start:
             yield data[start:begin], line
         start, line = end, separator + 1

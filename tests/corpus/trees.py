@@ -1,7 +1,8 @@
 """Realistic repositories: the findings of `check`, and the API server's answers to the same objects.
 
 The first line of a document is its expected outcome: `# refused` if the server rejects it, `# unfilled` if the server rejects a
-placeholder, `# passed by` if `check` skips it, no mark if the server accepts it. Each new defect adds a document.
+placeholder, `# passed by` if `check` skips it, no mark if the server accepts it. For each new
+defect of `check`, add a document that shows it.
 """
 
 import itertools
@@ -59,7 +60,7 @@ APPLICATION = {
     "deploy/gpu.yaml": f"{CLAIM}metadata: {{name: c}}\nspec: {ASKED}\n---\n{POD}---\n# refused\n{POD.replace('name: gpu}]}', 'name: cpu}]}')}",
     "deploy/restored.yaml": f"{CLAIM}metadata: {{name: restored}}\nspec: {ASKED}\n{STATUS}",
 }
-# A chart beside the manifests that use it; its values have a `kind` of their own.
+# A chart whose values.yaml has a key `kind` but is no manifest. Beside the chart are manifests with braces that are not templates of a chart.
 CHART = {
     "chart/Chart.yaml": "# passed by\napiVersion: v2\nname: app\nversion: 1.0.0\n",
     "chart/values.yaml": "# passed by\nkind: DaemonSet\nreplicas: 1\nimage: {tag: latest}\n",
@@ -82,7 +83,8 @@ OVERLAY = {
     "prod/json.yaml": "# passed by\n- {op: add, path: /spec/replicas, value: 2}\n",
     "shared/limits.yaml": "# passed by\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu: 2}}}]}}}\n",
 }
-# Placeholders that a pipeline fills, reported once for each file. `check` skips files with {{ }}, because they are templates.
+# Placeholders that a pipeline fills; `check` reports them once for each file. It skips an object of Kubernetes with {{ }} in a field that may
+# not have braces, because the object is a template.
 UNFILLED = {
     f"unfilled/{number}.yaml": f"# {mark}\n{text}"
     for number, (text, mark) in enumerate(
@@ -99,21 +101,21 @@ UNFILLED = {
         )
     )
 }
-# Admin access: the label is on a Namespace in the same file.
+# Admin access: the Namespace in the same file has the label that allows it, or has not.
+_ADMIN_LABELS = '{resource.kubernetes.io/admin-access: "true"}'
 ADMIN = {
     f"admin/{number}.yaml": f"""\
 apiVersion: v1
 kind: Namespace
 metadata: {{name: trees-{number}, labels: {labels}}}
 ---
-{"" if labels == ALLOWED else "# refused"}
+{"" if labels == _ADMIN_LABELS else "# refused"}
 {kind}metadata: {{name: c, namespace: trees-{number}}}
 spec: {spec.replace("com}", "com, adminAccess: true}")}
 """
-    for ALLOWED in ['{resource.kubernetes.io/admin-access: "true"}']
     for number, (labels, (kind, spec)) in enumerate(
         itertools.product(
-            (ALLOWED, "{}", '{resource.kubernetes.io/admin-access: "false"}'),
+            (_ADMIN_LABELS, "{}", '{resource.kubernetes.io/admin-access: "false"}'),
             ((CLAIM, ASKED), (TEMPLATE, f"{{spec: {ASKED}}}")),
         )
     )

@@ -1,4 +1,4 @@
-"""The settings of a webhook process: each with its default and, if it has one, its command-line flag."""
+"""The settings of a webhook process. Each setting has a default, and some have a command-line flag."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     identity: str = ""
     secret: str = NAME
-    # DNS names of the certificate with which the allocator serves quota admission and reservations; with () no such certificate is created.
+    # DNS names of the certificate with which the allocator serves quota admission and reservations; () creates no such certificate.
     allocator_names: tuple[str, ...] = ()
     config: Annotated[str, Flag("The DrawbridgeConfiguration; changes take effect without a restart.", "FILE")] = ""
     reviews: Annotated[bool, Flag("Answer admission reviews.")] = True
@@ -62,7 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     grace: float = 10.0
     sweep_after: Annotated[float, Flag("How long to keep an unused template.", metavar="SECONDS", least=0)] = 3600.0
     sweep_every: float = 30.0
-    term: Term = Term()
+    term: Term = Term()  # the times of the leader election
     policy: Policy | None = None  # lifetimes of certificates; None: the defaults
     pace: Pace = Pace()
 

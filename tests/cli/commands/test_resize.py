@@ -201,7 +201,7 @@ def test_a_translated_pod_is_resized_by_its_original_keys(tmp_path):
     result = run("resize", "pod/lone", f"{MEM}=8192", "-f", dump(tmp_path, LEGACY, *lone))
     assert result.exit_code == 0, result.output
     assert "1 of 1 pod would fit" in result.stdout
-    assert "beside" not in result.stdout
+    assert "alongside" not in result.stdout, "a pod without a workload has no surge pod"
     assert [line.split()[-1].strip("'") for line in changed(result.stdout)] == ["4096", "8192"]
 
 

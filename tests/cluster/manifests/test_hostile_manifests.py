@@ -99,7 +99,7 @@ def test_a_large_binary_file_is_not_read_to_its_end(monkeypatch):
     objects, [problem] = outcome(data)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert (objects, problem.line, problem.column, problem.instead) == ([], 2, 4, "other")
+    assert (objects, problem.line, problem.column, problem.apparent_kind) == ([], 2, 4, "other")
     assert "NUL" in problem.message
     assert looked_at == [manifests.documents.PART_BYTES]
     assert peak < len(data) / 2
