@@ -122,7 +122,9 @@ def fault_in(table=TABLE):
             explore(scene, max_worlds=250, table=table)
         except Broken as fault:
             return str(fault)
-    before_bound = search_after(BOUND[:-2], scenes.one_device(lease_moves=0, deaths=0, faults=1), max_worlds=50, table=table)
+    before_bound = search_after(
+        BOUND[:-2], scenes.one_device(lease_moves=0, deaths=0, faults=1), max_worlds=50, table=table
+    )
     return before_bound or search_after(
         BOUND, scenes.one_device(lease_moves=0, deaths=1, faults=0), max_worlds=50, table=table
     )
