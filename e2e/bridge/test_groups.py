@@ -128,8 +128,8 @@ def test_a_claim_from_a_group_template_is_not_the_pods(groups, ours):
         *(member(f"m{at}", ours, "pair", entry) for at in range(2)),
     )
     groups.until(
-        "a pod is told",
-        lambda: any("was created for PodGroup pair" in event for event in groups.events(ours, "m0")),
+        "an event of the pod names the group",
+        lambda: any("was created from a template of PodGroup pair" in event for event in groups.events(ours, "m0")),
         60,
     )
     assert (placed(groups, ours), held(groups, ours)) == ([], [])
