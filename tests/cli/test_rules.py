@@ -167,7 +167,7 @@ def test_the_shortest_example_of_the_page_is_valid(tmp_path):
 
 def test_the_page_lists_exactly_the_roles_of_a_dialect():
     page = (EXAMPLES.parents[1] / "docs" / "keys.md").read_text()
-    table = page.partition("| role | on | meaning |")[2].partition("\n\n")[0]
+    table = page.partition("| role | allowed places | meaning |")[2].partition("\n\n")[0]
     roles_named = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert roles_named == {role.value for roles in plain.ROLES.values() for role in roles}
 

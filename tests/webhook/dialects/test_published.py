@@ -131,7 +131,7 @@ def test_the_drivers_page_matches_the_published_facts():
     for driver, facts in FACTS.items():
         fields = {key: text for key, _, text in (line.partition(": ") for line in items[driver].split("\n  - "))}
         fields = {key.strip(" -"): " ".join(text.split()) for key, text in fields.items()}
-        assert re.match(r"[\w-]+/[\w-]+ [0-9a-f]{7}\b|its documentation ", fields["read in"])
+        assert re.match(r"[\w-]+/[\w-]+ [0-9a-f]{7}\b|the driver's documentation ", fields["read in"])
         assert set(re.findall(r"`([^`-][^`]+)`", fields["classes"].split(";")[0])) == set(facts["classes"])
         assert set(re.findall(r"`([^`]+/[^`]+)`", fields.get("served by core", ""))) == {
             name.rstrip("?") for name in facts["classes"].values() if name
