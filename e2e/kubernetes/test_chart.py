@@ -1,4 +1,4 @@
-"""The chart: with helm its objects are those of `drawbridge manifests`."""
+"""From the chart, Helm renders the objects that `drawbridge manifests` prints."""
 
 import json
 import re
@@ -32,7 +32,7 @@ chart = charts.chart
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    """A certificate in a file, for an administrator with one of their own."""
+    """The file of a CA certificate, for administrators with an authority of their own."""
     folder = tmp_path_factory.mktemp("authority")
     make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=a -keyout ca.key -out ca.crt"
     subprocess.run(make.split(), cwd=folder, check=True, capture_output=True, timeout=60)
@@ -40,7 +40,7 @@ def authority(tmp_path_factory):
 
 
 def test_with_default_values_a_release_is_what_the_command_prints(chart):
-    """Except for the release's namespace, which helm creates."""
+    """The objects differ only if they are rendered for the release's namespace, which Helm creates itself."""
     made = printed()
     assert len(made) > 30
     assert rendered(chart, "--set", f"namespace={SYSTEM}") == made

@@ -1,4 +1,4 @@
-"""The guarantees of the harness about a control plane."""
+"""The properties of a control plane on which the tests rely."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A real API server stores the computed fields of translated custom objects."""
+"""A real API server keeps and drops the fields of translated custom objects as drawbridge predicts."""
 
 import json
 
@@ -25,7 +25,7 @@ FLEET = ["--inventory", str(EXAMPLES / "fleet"), "--config", str(EXAMPLES / "con
 
 
 def roles(spec):
-    """Pods of several roles, by role."""
+    """The schema of an object with a pod template for each role."""
     of_role = {"type": "array", "items": object_with("template", template(spec))}
     return object_with("roles", {"type": "object", "additionalProperties": of_role})
 

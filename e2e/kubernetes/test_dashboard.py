@@ -54,7 +54,7 @@ def get(url, token=""):
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.read().decode()
-    except HTTPError as error:  # changes are visible after the next reading
+    except HTTPError as error:  # an object has no page until the dashboard has read it
         return error.read().decode()
 
 

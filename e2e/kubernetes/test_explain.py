@@ -41,7 +41,7 @@ def drawbridge(kubeconfig, *words):
 def test_a_waiting_pod_names_the_holder_of_its_device(control_plane, namespace, created, node):
     """Two pods request one device, and the stock scheduler allocates it to the first.
 
-    For the second pod explain names the first, with its documented role.
+    For the second pod, `explain` names the first one. The command has the documented role.
     """
     device_class = fleet.device_class("e2e-why", f"device.driver == '{DRIVER}'")
     created(*fleet.slices(DRIVER, node, [fleet.device("only", {"mode": "whole"})]), device_class)
@@ -87,7 +87,7 @@ def test_a_waiting_pod_names_the_holder_of_its_device(control_plane, namespace, 
 
 
 def test_no_holder_is_blamed_if_another_reason_keeps_the_pod(control_plane, namespace, created, node):
-    """The device is held. Each pod has another reason to wait; only one pod waits for the device alone."""
+    """The device is held. One pod waits only for the device, and each of the others for another reason, too."""
     device_class = fleet.device_class("e2e-why", f"device.driver == '{DRIVER}'")
     created(*fleet.slices(DRIVER, node, [fleet.device("only", {"mode": "whole"})]), device_class)
     port = {"ports": [{"containerPort": 80, "hostPort": 4321}]}

@@ -1,4 +1,4 @@
-"""The guards on a real API server: each allows its accounts, and refuses an account with every right of Kubernetes."""
+"""The admission policies of manifests/guards: each allows its accounts, and refuses an account that has only Kubernetes' rights."""
 
 import pytest
 
@@ -15,7 +15,7 @@ CLASS = "guarded"
 NODES = ("guarded-0", "guarded-1")
 PLUGIN = f"system:serviceaccount:{SYSTEM}:guarded-plugin"
 CONTROLLER = f"system:serviceaccount:{SYSTEM}:guarded-controller"
-TENANT = "guarded-tenant"  # has all rights of Kubernetes that the guards concern, and none of the guards'
+TENANT = "guarded-tenant"  # has all of Kubernetes' rights that the guards concern, but no right of the guards
 MAY = "guarded-may"  # has the guards' rights, too
 ADMIN = {"resource.kubernetes.io/admin-access": "true"}  # the label of a namespace that Kubernetes' own check requires
 VERBS = ["get", "list", "create", "update", "patch", "delete"]
@@ -80,7 +80,7 @@ def guards(control_plane):
 
 
 def acting(cluster, name, node=""):
-    """A client with the token of an account, alone or in a pod on a node."""
+    """A client with the token of an account. With `node`, the token is bound to a pod on this node."""
     return cluster.acting(SYSTEM, name, acting_pod(f"{name}-{node}", SYSTEM, name, nodeName=node) if node else None)
 
 

@@ -13,13 +13,14 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 
 @pytest.fixture
 def node(control_plane):
-    """A node with one GPU in four modes: whole, two fractions that share a label, and one hardware partition."""
     [name] = control_plane.add_fake_nodes(1, prefix="modes-")
     yield name
     control_plane.delete(f"/api/v1/nodes/{name}")
 
 
 def modes(node):
+    """The slices of one GPU with three devices: two software modes with a common compatibility group, and a hardware partition."""
+
     def mode(name, amount, groups):
         return fleet.device(
             name, {"mode": name}, consumesCounters=[fleet.consumes(SET, groups, multiprocessors=amount)]
@@ -56,7 +57,7 @@ def test_devices_that_share_a_group_share_the_counter_set(control_plane, namespa
 
 
 def test_a_device_of_another_group_is_refused_despite_free_counters(control_plane, namespace, created, node):
-    """The device of group {hardware} has counters left beside one of {software}; it is allocated once the latter is freed."""
+    """There are enough counters for the device of group {hardware}. It is allocated once the device of group {software} is freed."""
     created(*modes(node), fleet.device_class("e2e-modes", f"device.driver == '{DRIVER}'"))
     first = wanting("fraction", namespace, node)
     created(*first)

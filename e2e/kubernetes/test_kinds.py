@@ -18,7 +18,7 @@ TOO_LONG = "a" * 10241
 
 @pytest.fixture(scope="module")
 def served(control_plane):
-    """The API server knows our kinds as they are in the manifests."""
+    """A control plane with our kinds as they are in the manifests."""
     missing = [kind for kind in kinds() if control_plane.read(kind) is None]
     control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=manifests.dump(kinds()))
     names = [kind["metadata"]["name"] for kind in kinds()]

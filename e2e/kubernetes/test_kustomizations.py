@@ -1,4 +1,4 @@
-"""Repositories of kustomizations translated in place, with kustomize itself as the judge of what is built of them."""
+"""Repositories of kustomizations are translated in place, and kustomize itself builds them before and after."""
 
 import json
 import re
@@ -22,7 +22,7 @@ KIND = "ResourceClaimTemplate"
 
 @pytest.fixture(scope="module", autouse=True)
 def _kubectl(tmp_path_factory):
-    """Build with this Kubernetes' kubectl, and with separate state."""
+    """Put the pinned kubectl and helm on PATH, and keep the command's state apart."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("bin")
         for name in ("kubectl", "helm"):
@@ -50,7 +50,7 @@ def built(folder):
 
 
 def pods(text):
-    """Return the requests of each object of a build, with the specs of its templates, without records and empty fields."""
+    """Return the texts of a build's objects: template specs replace template names, and our records and empty fields are omitted."""
     objects = [document.object for document in manifests.parse(text)]
     specs = {obj["metadata"]["name"]: obj["spec"] for obj in objects if obj["kind"] == KIND}
     texts = []
