@@ -105,7 +105,7 @@ def test_a_pod_that_no_node_could_serve_is_refused(control_plane, fleet_node, ga
 
 def test_a_dry_run_prints_what_is_stored(control_plane, fleet_node, gated, cell):
     usual.test_a_dry_run_prints_what_a_real_apply_stores(control_plane, fleet_node, gated)
-    cell("webhook: a dry run prints what a real apply stores, and stores nothing")
+    cell("webhook: a dry run stores nothing, and prints what an apply would store")
 
 
 @pytest.mark.parametrize("server_side", [False, True], ids=["client-side", "server-side"])
@@ -124,7 +124,7 @@ def test_a_late_template_leads_to_a_claim(control_plane, fleet_node, gated, webh
     control_plane.until("the template is there", lambda: templates_of(control_plane, gated), PATIENCE)
     late = time.monotonic() - begun
     control_plane.until("its claim is there", lambda: claims_of(control_plane, gated, "p"), late + PATIENCE)
-    cell("webhook: a late template leads to a claim")
+    cell("webhook: a template that is created after its pod leads to a claim")
 
 
 def test_a_read_only_allocator_explains_a_waiting_pod(control_plane, read_only_allocator, namespace, cell):
@@ -141,7 +141,7 @@ def test_pods_get_devices_through_the_extender(control_plane, bridge, gpus, name
 def test_pods_get_devices_through_the_plugin(control_plane, bridge, scheduler, namespace, cell):
     plugin.test_pods_get_and_reuse_devices_through_the_plugin(control_plane, namespace)
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
-    cell("bridge, our scheduler: also a waiting pod is placed")
+    cell("bridge, our scheduler: devices are allocated and freed, and a waiting pod is placed")
 
 
 @pytest.fixture(scope="module")

@@ -87,7 +87,7 @@ def placed_by_each(replicas, cluster, namespace, when):
     """Let each replica translate a pod, and wait until it is placed; return their schedulers."""
     words = {}
     for file in replicas.files:
-        replicas.only(file)
+        replicas.route_only_to(file)
         words[file] = create(cluster, namespace, f"{when}-{file}")
         cluster.wait_scheduled(namespace, f"{when}-{file}")
     return words
