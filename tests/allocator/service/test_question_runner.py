@@ -69,7 +69,7 @@ def test_concurrent_questions_get_the_same_answers_as_sequential_questions():
 async def decided_side_by_side(questions):
     runner = runner_of(max_turn=-1.0)
     running = [
-        asyncio.create_task(runner.answer(f"n{i}", partial(outlook, pod, stock)))
+        asyncio.create_task(runner.answer(f"n{i}", partial(outlook, pod, stock), PATIENCE))
         for i, (pod, stock) in enumerate(questions)
     ]
     while not all(task.done() for task in running):
