@@ -40,7 +40,7 @@ def test_a_pod_gets_and_frees_the_devices_of_its_claims(control_plane, gpus, our
 
 def test_pods_share_a_claim_and_claims_share_a_device(control_plane, gpus, ours):
     """Two pods use one claim. Two claims with 16Gi each fit on one GPU of 40Gi; the third waits until one of them is deleted."""
-    wants = {"requests": {"memory": "16Gi", "cores": "30"}}
+    capacity = {"requests": {"memory": "16Gi", "cores": "30"}}
     control_plane.create(
         claim("together", ours, request("gpu", CLASS)),
         claim_pod("a", ours, using("together")),
@@ -49,13 +49,13 @@ def test_pods_share_a_claim_and_claims_share_a_device(control_plane, gpus, ours)
     assert control_plane.wait_scheduled(ours, "a")["spec"]["nodeName"] == control_plane.wait_scheduled(ours, "b")["spec"]["nodeName"]  # fmt: skip
     claim_ = read_claim(control_plane, ours, "together")
     assert sorted(consumer["name"] for consumer in claim_["status"]["reservedFor"]) == ["a", "b"]
-    for at in range(3):
+    for index in range(3):
         control_plane.create(
-            claim(f"share-{at}", ours, request("gpu", SHARED, capacity=wants)),
-            claim_pod(f"s{at}", ours, using(f"share-{at}")),
+            claim(f"share-{index}", ours, request("gpu", SHARED, capacity=capacity)),
+            claim_pod(f"s{index}", ours, using(f"share-{index}")),
         )
-        if at < 2:
-            control_plane.wait_scheduled(ours, f"s{at}")
+        if index < 2:
+            control_plane.wait_scheduled(ours, f"s{index}")
     until_reason(control_plane, ours, "s2", "capacity")
     delete(control_plane, ours, "s0")
     control_plane.wait_scheduled(ours, "s2", 60)
@@ -63,20 +63,20 @@ def test_pods_share_a_claim_and_claims_share_a_device(control_plane, gpus, ours)
 
 def test_partitions_of_one_gpu_are_allocated_until_counters_are_used(control_plane, gpus, ours, created):
     parts = [
-        fleet.device(f"part-{at}", {"kind": "part"}, consumesCounters=[fleet.consumes("gpu", slices=amount)])
-        for at, amount in enumerate((4, 4, 2))
+        fleet.device(f"part-{index}", {"kind": "part"}, consumesCounters=[fleet.consumes("gpu", slices=amount)])
+        for index, amount in enumerate((4, 4, 2))
     ]
     created(
         *fleet.counted_slices("parts.example.com", NODES[1], {"gpu": {"slices": 8}}, parts, by_name=True),
         fleet.device_class("bridge-part", "device.driver == 'parts.example.com'"),
     )
-    for at in range(3):
-        control_plane.create(claim(f"part-{at}", ours, request("part", "bridge-part")), claim_pod(f"p{at}", ours, using(f"part-{at}")))  # fmt: skip
-        if at < 2:
-            control_plane.wait_scheduled(ours, f"p{at}")
+    for index in range(3):
+        control_plane.create(claim(f"part-{index}", ours, request("part", "bridge-part")), claim_pod(f"p{index}", ours, using(f"part-{index}")))  # fmt: skip
+        if index < 2:
+            control_plane.wait_scheduled(ours, f"p{index}")
     control_plane.wait_unschedulable(ours, "p2")
-    given = [device for claim_ in claims_of(control_plane, ours) for device in devices(claim_)]
-    assert len(given) == len(set(given)) == 2
+    allocated = [device for claim_ in claims_of(control_plane, ours) for device in devices(claim_)]
+    assert len(allocated) == len(set(allocated)) == 2
 
 
 def test_a_pod_waits_for_its_claim_and_for_its_class(control_plane, gpus, ours, created):
@@ -116,20 +116,22 @@ def test_fenced_devices_go_only_to_our_claims_with_the_toleration(control_plane,
     assert devices(read_claim(control_plane, ours, "theirs")) == []
 
 
-def dear(name, namespace, number):
+def expensive_claim(name, namespace, number):
     """A claim with 32 expensive selectors, which compute 3,600 sums each and match no device."""
     numbers = list(range(60))
-    sums = [f"{numbers}.all(x, {numbers}.all(y, x + y + {at} != -{number}))" for at in range(32)]
-    last = [*sums[1:], f"{sums[0]} && device.driver == 'none.example.com'"]
+    sums = [f"{numbers}.all(x, {numbers}.all(y, x + y + {index} != -{number}))" for index in range(32)]
+    expressions = [*sums[1:], f"{sums[0]} && device.driver == 'none.example.com'"]
     return claim(
-        name, namespace, request("gpu", CLASS, selectors=[{"cel": {"expression": expression}} for expression in last])
+        name,
+        namespace,
+        request("gpu", CLASS, selectors=[{"cel": {"expression": expression}} for expression in expressions]),
     )
 
 
 def test_expensive_selectors_delay_no_pod_of_another_namespace(control_plane, bridge, gpus, ours):
     """40 pods with claims that take a minute to evaluate come first; the pod of the other namespace is placed while most of them wait."""
     hog, hogs = control_plane.namespace("hog"), [f"hog-{at}" for at in range(1, 41)]
-    control_plane.create(*(dear(name, hog, at) for at, name in enumerate(hogs, 1)))
+    control_plane.create(*(expensive_claim(name, hog, at) for at, name in enumerate(hogs, 1)))
     control_plane.create(*(claim_pod(name, hog, using(name)) for name in hogs))
     try:
         control_plane.until("the first was asked", lambda: count_messages(control_plane, hog, ""), PATIENCE)
@@ -154,7 +156,7 @@ def count_messages(control_plane, namespace, words):
     return sum(words in condition.get("message", "") for condition in conditions)
 
 
-def test_a_namespace_sets_the_placement_strategy_and_unknown_strategies_wait(control_plane, bridge, gpus, ours):
+def test_a_namespace_sets_the_strategy_and_a_pod_with_an_unknown_strategy_waits(control_plane, bridge, gpus, ours):
     """The scheduler's own score would select the emptier node; CompactFirst selects the node in use."""
     unknown, strategy = ({STRATEGY: name} for name in ("best", "CompactFirst"))
     [pod_] = control_plane.create(
@@ -165,47 +167,47 @@ def test_a_namespace_sets_the_placement_strategy_and_unknown_strategies_wait(con
         (strategy, True),
     ):  # a watch that shows the second change has shown the first
         control_plane.patch(f"/api/v1/namespaces/{ours}", {"metadata": {"annotations": annotations}})
-        is_so = partial(strategy_is_known, bridge, pod_, known)
-        control_plane.until("the service has heard of it", is_so, 60)
+        is_reported = partial(strategy_is_known, bridge, pod_, known)
+        control_plane.until("the service has heard of it", is_reported, 60)
     for name, node in (("first", NODES[1]), ("second", "")):
         control_plane.create(claim(name, ours, request("gpu", CLASS)), claim_pod(name, ours, using(name), node=node))
         assert control_plane.wait_scheduled(ours, name)["spec"]["nodeName"] == NODES[1]
-    odd = claim_pod("odd", ours, using("odd"))
-    odd["metadata"]["annotations"] = unknown
-    control_plane.create(claim("odd", ours, request("gpu", CLASS)), odd)
+    misconfigured = claim_pod("odd", ours, using("odd"))
+    misconfigured["metadata"]["annotations"] = unknown
+    control_plane.create(claim("odd", ours, request("gpu", CLASS)), misconfigured)
     until_reason(control_plane, ours, "odd", "there is no strategy 'best'; the strategies are CompactFirst")
     control_plane.patch(f"/api/v1/namespaces/{ours}/pods/odd", {"metadata": {"annotations": strategy}})
     control_plane.wait_scheduled(ours, "odd")
 
 
-def strategy_is_known(bridge, item, known):
+def strategy_is_known(bridge, item, expected):
     """Return whether the allocator knows the pod's strategy, as expected: then it reports the missing claim, otherwise the strategy."""
     answer = repr(bridge.ask("/extender/filter", bridge.port, {"Pod": item, "NodeNames": [*NODES]}))
-    return ("waiting for claim nothing" if known else "there is no strategy") in answer
+    return ("waiting for claim nothing" if expected else "there is no strategy") in answer
 
 
-def holding_all(control_plane, namespace):
+def fill_nodes(control_plane, namespace):
     """Create four pods without priority, which hold all whole GPUs of both nodes; return the names of the pods."""
     at_once = {"terminationGracePeriodSeconds": 0}
-    names = [f"low{at}" for at in range(4)]
-    low = (claim_pod(name, namespace, using_template("one"), **at_once) for name in names)
-    control_plane.create(template("one", namespace, request("gpu", CLASS)), *low)
+    names = [f"low{index}" for index in range(4)]
+    pods = (claim_pod(name, namespace, using_template("one"), **at_once) for name in names)
+    control_plane.create(template("one", namespace, request("gpu", CLASS)), *pods)
     for name in names:
         control_plane.wait_scheduled(namespace, name)
     return names
 
 
 @pytest.fixture
-def urgency(control_plane, created):
+def urgent_class(control_plane, created):
     name = "bridge-urgent"
     created({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 1000})
     return name
 
 
-def test_a_high_priority_pod_names_victims_and_optionally_evicts_them(control_plane, bridge, gpus, ours, urgency):
+def test_pods_are_evicted_for_a_high_priority_pod_only_if_configured(control_plane, bridge, gpus, ours, urgent_class):
     """A stock scheduler knows nothing of preemption by the allocator."""
-    names = holding_all(control_plane, ours)
-    control_plane.create(claim_pod("urgent", ours, using_template("one"), priorityClassName=urgency))
+    names = fill_nodes(control_plane, ours)
+    control_plane.create(claim_pod("urgent", ours, using_template("one"), priorityClassName=urgent_class))
     control_plane.until("advice", lambda: any("no pod is evicted" in event for event in control_plane.events(ours, "urgent")), 60)  # fmt: skip
     pods = control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"]
     assert len(pods) == len(names) + 1
@@ -213,13 +215,13 @@ def test_a_high_priority_pod_names_victims_and_optionally_evicts_them(control_pl
     bridge.processes[REPLICA].stop()
     bridge.start(extender_preemption="evict")
     try:
-        control_plane.create(claim_pod("now", ours, using_template("one"), priorityClassName=urgency))
+        control_plane.create(claim_pod("now", ours, using_template("one"), priorityClassName=urgent_class))
         control_plane.wait_scheduled(ours, "now", 60)
-        left = {item["metadata"]["name"] for item in control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"]}
-        assert len(left) == len(names)
-        [gone] = {*names} - left
+        remaining = {item["metadata"]["name"] for item in control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"]}
+        assert len(remaining) == len(names)
+        [evicted] = {*names} - remaining
         words = f"preempted by pod {ours}/now, which has a higher priority"
-        control_plane.until(words, lambda: any(words in event for event in control_plane.events(ours, gone)), 60)
+        control_plane.until(words, lambda: any(words in event for event in control_plane.events(ours, evicted)), 60)
     finally:
         bridge.processes[REPLICA].stop()
         bridge.start()
@@ -227,33 +229,33 @@ def test_a_high_priority_pod_names_victims_and_optionally_evicts_them(control_pl
 
 def test_a_waiting_pod_gets_a_newly_published_device(control_plane, gpus, ours):
     """The pod's scheduler does not watch ResourceSlices."""
-    late = fleet.slices("late.example.com", NODES[0], [fleet.device("gpu-0", {})], by_name=True)
-    kind = fleet.device_class("bridge-late", "device.driver == 'late.example.com'")
+    slices = fleet.slices("late.example.com", NODES[0], [fleet.device("gpu-0", {})], by_name=True)
+    class_ = fleet.device_class("bridge-late", "device.driver == 'late.example.com'")
     try:
-        control_plane.create(kind, claim("c", ours, request("gpu", "bridge-late")), claim_pod("p", ours, using("c")))
+        control_plane.create(class_, claim("c", ours, request("gpu", "bridge-late")), claim_pod("p", ours, using("c")))
         control_plane.until("it is set aside", lambda: any("FailedScheduling" in event for event in control_plane.events(ours, "p")), 60)  # fmt: skip
-        control_plane.create(*late)
+        control_plane.create(*slices)
         control_plane.wait_scheduled(ours, "p", 60)
     finally:
         control_plane.delete(f"/api/v1/namespaces/{ours}/pods/p", gracePeriodSeconds=0)
-        control_plane.remove(*late, kind)
+        control_plane.remove(*slices, class_)
 
 
 def test_events_of_a_pod_name_no_object_of_another_namespace(control_plane, gpus, ours):
     """A pod of another namespace holds most of a shared GPU. The rest is too small for our pod, whose events may not name that pod."""
-    theirs = control_plane.namespace("bridge-theirs")
-    half = {"memory": "30Gi", "cores": "10"}
+    other_namespace = control_plane.namespace("bridge-theirs")
+    capacity = {"memory": "30Gi", "cores": "10"}
     try:
-        for namespace in (theirs, ours):
-            control_plane.create(claim("much", namespace, request("gpu", SHARED, capacity={"requests": half})))
-        control_plane.create(claim_pod("secret", theirs, using("much")))
-        control_plane.wait_scheduled(theirs, "secret")
+        for namespace in (other_namespace, ours):
+            control_plane.create(claim("much", namespace, request("gpu", SHARED, capacity={"requests": capacity})))
+        control_plane.create(claim_pod("secret", other_namespace, using("much")))
+        control_plane.wait_scheduled(other_namespace, "secret")
         control_plane.create(claim_pod("late", ours, using("much")))
         control_plane.wait_unschedulable(ours, "late")
         control_plane.until("the reason", lambda: any("another namespace" in event for event in control_plane.events(ours, "late")), 60)  # fmt: skip
         assert "bridge-theirs" not in repr(control_plane.events(ours, "late"))
     finally:
-        control_plane.delete(f"/api/v1/namespaces/{theirs}/pods", gracePeriodSeconds=0)
+        control_plane.delete(f"/api/v1/namespaces/{other_namespace}/pods", gracePeriodSeconds=0)
 
 
 # On a real node
@@ -274,9 +276,9 @@ def test_a_container_sees_its_allocated_device(control_plane, bridge, node_clust
             resourceClaims=[using_template("one")],
         ),
     )
-    ran = control_plane.wait_phase(namespace, "p", "Running")
-    [status] = ran["status"]["resourceClaimStatuses"]
-    prepared = f"claim_{status['resourceClaimName']}_device".replace("-", "_")
-    assert prepared in node_cluster.environment(namespace, "p")
+    running = control_plane.wait_phase(namespace, "p", "Running")
+    [status] = running["status"]["resourceClaimStatuses"]
+    variable = f"claim_{status['resourceClaimName']}_device".replace("-", "_")
+    assert variable in node_cluster.environment(namespace, "p")
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p")
     control_plane.until("the claim is gone", lambda: not claims_of(control_plane, namespace), 60)

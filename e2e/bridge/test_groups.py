@@ -19,7 +19,7 @@ pytestmark = pytest.mark.real
 
 STOCK = "default-scheduler"
 NODES = ("group-0", "group-1")
-STALLS = 8  # how many pairs of nodes each scheduler has; a pair is for one gang at a time
+NODE_PAIRS = 8  # how many pairs of nodes each scheduler has; a pair is for one gang at a time
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def cluster():
 
 
 @pytest.fixture(scope="module")
-def line(cluster):
+def allocator_proxy(cluster):
     """The allocator's connection to the API server, which can be broken."""
     proxy = Proxy(cluster.url, cluster.ca)
     yield proxy
@@ -38,12 +38,12 @@ def line(cluster):
 
 
 @pytest.fixture(scope="module")
-def groups(cluster, line):
+def groups(cluster, allocator_proxy):
     """The allocator, our scheduler, and two nodes with one device each."""
     bridge = Bridge(cluster)
     try:
         bridge.prepare()
-        bridge.start(via=f"http://127.0.0.1:{line.port}")
+        bridge.start(via=f"http://127.0.0.1:{allocator_proxy.port}")
         bridge.start_scheduler()
         cluster.start_scheduler(
             plugin_configuration(bridge.socket), name="group-scheduler", binary=program("drawbridge-scheduler")
@@ -63,18 +63,18 @@ def ours(groups, request):
     name = groups.namespace(f"groups-{abs(hash(request.node.name)) % 10**6}")
     yield name
     groups.delete(f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds=0)
-    groups.until("the devices are free", lambda: not held(groups, name), 60)
+    groups.until("the devices are free", lambda: not allocated_claims(groups, name), 60)
 
 
-def member(name, namespace, of, *claims):
-    return pod(name, namespace, schedulerName=PLUGIN_SCHEDULER, resourceClaims=list(claims), schedulingGroup={"podGroupName": of})  # fmt: skip
+def member(name, namespace, group_name, *claims):
+    return pod(name, namespace, schedulerName=PLUGIN_SCHEDULER, resourceClaims=list(claims), schedulingGroup={"podGroupName": group_name})  # fmt: skip
 
 
 def priority_class(name, value):
     return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
 
 
-def held(cluster, namespace):
+def allocated_claims(cluster, namespace):
     claims = cluster.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
     return [claim["metadata"]["name"] for claim in claims if claim.get("status", {}).get("allocation")]
 
@@ -84,25 +84,27 @@ def results(cluster, namespace):
     return [result for claim in claims if claim.get("status", {}).get("allocation") for result in claim["status"]["allocation"]["devices"]["results"]]  # fmt: skip
 
 
-def placed(cluster, namespace):
+def placed_pods(cluster, namespace):
     pods = cluster.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
     return sorted(pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName"))
 
 
-def test_a_group_is_placed_whole_or_holds_nothing(groups, ours):
+def test_a_group_is_placed_completely_or_holds_no_device(groups, ours):
     """Three pods for two devices: no claim is written. Two pods: both are placed at once."""
     groups.create(
         template("one", ours, request("gpu", CLASS)),
         group("three", ours, 3),
-        *(member(f"t{at}", ours, "three", using_template("one")) for at in range(3)),
+        *(member(f"t{index}", ours, "three", using_template("one")) for index in range(3)),
     )
-    for at in range(3):
-        message = groups.wait_unschedulable(ours, f"t{at}")["message"]
+    for index in range(3):
+        message = groups.wait_unschedulable(ours, f"t{index}")["message"]
         assert "held by" not in message, "no pod of the group holds anything"
-    assert (placed(groups, ours), held(groups, ours)) == ([], [])
-    groups.create(group("two", ours, 2), *(member(f"p{at}", ours, "two", using_template("one")) for at in range(2)))
-    groups.until("both are placed", lambda: placed(groups, ours) == ["p0", "p1"], 60)
-    assert len(held(groups, ours)) == 2
+    assert (placed_pods(groups, ours), allocated_claims(groups, ours)) == ([], [])
+    groups.create(
+        group("two", ours, 2), *(member(f"p{index}", ours, "two", using_template("one")) for index in range(2))
+    )
+    groups.until("both are placed", lambda: placed_pods(groups, ours) == ["p0", "p1"], 60)
+    assert len(allocated_claims(groups, ours)) == 2
 
 
 def test_a_group_claim_is_allocated_once_and_reserved_per_pod(groups, ours):
@@ -113,13 +115,13 @@ def test_a_group_claim_is_allocated_once_and_reserved_per_pod(groups, ours):
         group("pair", ours, 2, resourceClaims=[entry]),
         *(member(f"s{at}", ours, "pair", {**using("shared"), **entry}) for at in range(2)),
     )
-    groups.until("both are placed", lambda: placed(groups, ours) == ["s0", "s1"], 60)
+    groups.until("both are placed", lambda: placed_pods(groups, ours) == ["s0", "s1"], 60)
     claim_ = groups.get(f"/apis/resource.k8s.io/v1/namespaces/{ours}/resourceclaims/shared")
     consumers = sorted((consumer["resource"], consumer["name"]) for consumer in claim_["status"]["reservedFor"])
     assert consumers == [("pods", "s0"), ("pods", "s1")]
 
 
-def test_a_claim_from_a_group_template_is_not_the_pods(groups, ours):
+def test_a_pod_cannot_use_the_claim_of_its_groups_template(groups, ours):
     """The claim belongs to the group. docs/bridge.md lists this limit, an event of the pod reports it, and the pod holds nothing."""
     entry = {"name": "made", "resourceClaimTemplateName": "one"}
     groups.create(
@@ -132,7 +134,7 @@ def test_a_claim_from_a_group_template_is_not_the_pods(groups, ours):
         lambda: any("was created from a template of PodGroup pair" in event for event in groups.events(ours, "m0")),
         60,
     )
-    assert (placed(groups, ours), held(groups, ours)) == ([], [])
+    assert (placed_pods(groups, ours), allocated_claims(groups, ours)) == ([], [])
 
 
 def test_a_gang_evicts_as_few_lower_priority_pods_as_needed(groups, ours):
@@ -142,40 +144,40 @@ def test_a_gang_evicts_as_few_lower_priority_pods_as_needed(groups, ours):
         priority_class("gang-usual", 500),
         template("one", ours, request("gpu", CLASS)),
     )
-    low = [pod(name, ours, schedulerName=PLUGIN_SCHEDULER, terminationGracePeriodSeconds=0, resourceClaims=[using_template("one")]) for name in ("low", "other")]  # fmt: skip
-    low[1]["spec"]["priorityClassName"] = "gang-usual"
-    groups.create(*low)
-    groups.until("both are placed", lambda: placed(groups, ours) == ["low", "other"], 60)
+    victims = [pod(name, ours, schedulerName=PLUGIN_SCHEDULER, terminationGracePeriodSeconds=0, resourceClaims=[using_template("one")]) for name in ("low", "other")]  # fmt: skip
+    victims[1]["spec"]["priorityClassName"] = "gang-usual"
+    groups.create(*victims)
+    groups.until("both are placed", lambda: placed_pods(groups, ours) == ["low", "other"], 60)
     members = [member(f"g{at}", ours, "gang", using_template("one")) for at in range(2)]
     for pod_ in members:
         pod_["spec"]["priorityClassName"] = "gang-urgent"
     groups.create(group("gang", ours, 2, priorityClassName="gang-urgent"), *members)
-    groups.until("the gang is placed", lambda: placed(groups, ours) == ["g0", "g1"], 60)
-    assert len(held(groups, ours)) == 2
+    groups.until("the gang is placed", lambda: placed_pods(groups, ours) == ["g0", "g1"], 60)
+    assert len(allocated_claims(groups, ours)) == 2
 
 
 # Each of the two evictions takes two writes. The connection breaks between the evictions, or within the second one.
 @pytest.mark.parametrize("writes", [2, 3])
-def test_a_gang_is_placed_after_a_kill_between_its_evictions(groups, line, ours, writes):
+def test_a_gang_is_placed_after_a_kill_between_its_evictions(groups, allocator_proxy, ours, writes):
     path = f"/api/v1/namespaces/{ours}/pods"
     urgent = priority_class(f"gang-killed-{writes}", 1000)
-    level = urgent["metadata"]["name"]
-    low = [pod(name, ours, schedulerName=PLUGIN_SCHEDULER, terminationGracePeriodSeconds=0, resourceClaims=[using_template("one")]) for name in ("low", "other")]  # fmt: skip
-    groups.create(urgent, template("one", ours, request("gpu", CLASS)), *low)
-    groups.until("both are placed", lambda: placed(groups, ours) == ["low", "other"], PATIENCE)
+    urgent_class = urgent["metadata"]["name"]
+    victims = [pod(name, ours, schedulerName=PLUGIN_SCHEDULER, terminationGracePeriodSeconds=0, resourceClaims=[using_template("one")]) for name in ("low", "other")]  # fmt: skip
+    groups.create(urgent, template("one", ours, request("gpu", CLASS)), *victims)
+    groups.until("both are placed", lambda: placed_pods(groups, ours) == ["low", "other"], PATIENCE)
     evictions = (f"{path}/low", f"{path}/other")
-    line.break_at(writes, answered=True, selects=lambda write: write.verb in ("PATCH", "DELETE") and write.path.split("?")[0].removesuffix("/status") in evictions)  # fmt: skip
+    allocator_proxy.break_at(writes, answered=True, selects=lambda write: write.verb in ("PATCH", "DELETE") and write.path.split("?")[0].removesuffix("/status") in evictions)  # fmt: skip
     members = [member(f"g{at}", ours, "gang", using_template("one")) for at in range(2)]
     for pod_ in members:
-        pod_["spec"]["priorityClassName"] = level
-    groups.create(group("gang", ours, 2, priorityClassName=level), *members)
+        pod_["spec"]["priorityClassName"] = urgent_class
+    groups.create(group("gang", ours, 2, priorityClassName=urgent_class), *members)
     try:
-        assert line.broken.wait(PATIENCE), "no pod was evicted"
+        assert allocator_proxy.broken.wait(PATIENCE), "no pod was evicted"
         assert [pod["metadata"]["name"] in ("low", "other") for pod in groups.get(path)["items"]].count(True) == 1
     finally:
         groups.kill("drawbridge-allocator-0")
-        line.restore()
-    groups.until("the gang is placed", lambda: placed(groups, ours) == ["g0", "g1"], PATIENCE)
+        allocator_proxy.restore()
+    groups.until("the gang is placed", lambda: placed_pods(groups, ours) == ["g0", "g1"], PATIENCE)
     assert len({(result["pool"], result["device"]) for result in results(groups, ours)}) == 2
     groups.remove(urgent)
 
@@ -190,58 +192,60 @@ def test_the_extender_declines_groups_of_a_stock_scheduler(groups, ours):
     groups.until(
         "they are told", lambda: any(words in event for at in range(3) for event in groups.events(ours, f"x{at}")), 60
     )
-    assert (placed(groups, ours), held(groups, ours)) == ([], [])
+    assert (placed_pods(groups, ours), allocated_claims(groups, ours)) == ([], [])
 
 
 @pytest.mark.time_limit(900, "GANG_CASES asks for many")
-def test_random_gangs_are_placed_whole_or_explained(groups, ours):
+def test_random_gangs_are_placed_completely_or_have_reasons(groups, ours):
     """The results are compared with kube-scheduler, which does not evict pods for groups, and with all possible placements."""
-    number, first = (int(os.environ.get(f"GANG_{what}", much)) for what, much in (("CASES", 16), ("FIRST", 0)))
-    lanes = {"ours": PLUGIN_SCHEDULER, "stock": STOCK}
-    nodes = [f"{lane}-{at}" for lane in lanes for at in range(STALLS)]
+    case_count, first = (
+        int(os.environ.get(f"GANG_{setting}", default)) for setting, default in (("CASES", 16), ("FIRST", 0))
+    )
+    schedulers = {"ours": PLUGIN_SCHEDULER, "stock": STOCK}
+    nodes = [f"{lane}-{at}" for lane in schedulers for at in range(NODE_PAIRS)]
     for name in nodes:
         groups.add_fake_nodes(2, prefix=f"gang-{name}-", labels={"stall": name})
-    levels = [priority_class(f"gang-{kind}", value) for kind, value in (("lesser", 1), ("middle", 2), ("greater", 3))]
-    groups.create(*levels, *(template(f"take-{much}", ours, request("gpu", CLASS, much)) for much in (1, 2)))
-    faults, count = [], {"placed": 0, "with evictions": 0, "wait": 0}
+    classes = [priority_class(f"gang-{kind}", value) for kind, value in (("lesser", 1), ("middle", 2), ("greater", 3))]
+    groups.create(*classes, *(template(f"take-{default}", ours, request("gpu", CLASS, default)) for default in (1, 2)))
+    faults, outcomes = [], {"placed": 0, "with evictions": 0, "wait": 0}
     reasons = set()
     try:
-        for start in range(first, first + number, STALLS):
-            cases = [random_gang(random.Random(at)) for at in range(start, min(start + STALLS, first + number))]
-            stalls = [GangTrial(groups, ours, scheduler, at, gang) for at, gang in enumerate(cases) for scheduler in lanes.values()]  # fmt: skip
-            pods, claims = play(groups, ours, stalls)
-            for stall in stalls:
-                faults += [f"{stall.name} {stall.gang}: {fault}" for fault in stall.faults(pods, claims)]
-                if stall.ours:
-                    placed = bool(pods[stall.members[0]]["spec"].get("nodeName"))
-                    gone = any(name not in pods for name, *_ in stall.holders)
-                    count["placed"] += placed
-                    count["with evictions"] += gone
-                    count["wait"] += not placed
-                    reasons |= {reason_of(pods[name]) for name in stall.members if not placed}
+        for start in range(first, first + case_count, NODE_PAIRS):
+            cases = [random_gang(random.Random(at)) for at in range(start, min(start + NODE_PAIRS, first + case_count))]
+            trials = [GangTrial(groups, ours, scheduler, at, gang) for at, gang in enumerate(cases) for scheduler in schedulers.values()]  # fmt: skip
+            pods, claims = play(groups, ours, trials)
+            for trial in trials:
+                faults += [f"{trial.name} {trial.gang}: {fault}" for fault in trial.faults(pods, claims)]
+                if trial.ours:
+                    is_placed = bool(pods[trial.members[0]]["spec"].get("nodeName"))
+                    evicts = any(name not in pods for name, *_ in trial.holders)
+                    outcomes["placed"] += is_placed
+                    outcomes["with evictions"] += evicts
+                    outcomes["wait"] += not is_placed
+                    reasons |= {reason_of(pods[name]) for name in trial.members if not is_placed}
     finally:
-        groups.remove(*levels, *({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"gang-{name}-{at}"}} for name in nodes for at in range(2)))  # fmt: skip
-    print(count, *sorted(reasons), sep="\n")
+        groups.remove(*classes, *({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"gang-{name}-{at}"}} for name in nodes for at in range(2)))  # fmt: skip
+    print(outcomes, *sorted(reasons), sep="\n")
     assert not faults, "\n".join(faults)
-    assert count["placed"] > number // 4
-    assert count["wait"] > number // 8
-    assert count["with evictions"] > number // 12
+    assert outcomes["placed"] > case_count // 4
+    assert outcomes["wait"] > case_count // 8
+    assert outcomes["with evictions"] > case_count // 12
 
 
-def churned(cluster, namespace, draw, seconds):
+def churn(cluster, namespace, draw, seconds):
     """Create gangs, delete gangs or one of their pods, and cordon nodes. Return the members of the gangs that are complete."""
     path = f"/api/v1/namespaces/{namespace}"
-    of_groups = f"/apis/scheduling.k8s.io/v1beta1/namespaces/{namespace}/podgroups"
-    gangs, halves, kills = {}, [], 0
+    groups_path = f"/apis/scheduling.k8s.io/v1beta1/namespaces/{namespace}/podgroups"
+    gangs, leftovers, kills = {}, [], 0
     begun = time.monotonic()
     number = 0
-    while (passed := time.monotonic() - begun) < seconds:
+    while (elapsed := time.monotonic() - begun) < seconds:
         assert_held_once(cluster, namespace)
-        what = draw.choice(("come", "come", "go", "lose", "cordon"))
-        if kills < 2 and passed > (kills + 1) * seconds / 3:
+        action = draw.choice(("come", "come", "go", "lose", "cordon"))
+        if kills < 2 and elapsed > (kills + 1) * seconds / 3:
             kills += 1
             cluster.kill("drawbridge-allocator-0")
-        if what == "come" and len(gangs) < 8:
+        if action == "come" and len(gangs) < 8:
             name = f"c{number}"
             number += 1
             gangs[name] = [f"{name}-m{at}" for at in range(draw.randint(2, 4))]
@@ -249,26 +253,26 @@ def churned(cluster, namespace, draw, seconds):
             for pod_ in members:
                 pod_["spec"] |= {"nodeSelector": {"churn": "yes"}, "terminationGracePeriodSeconds": 0}
             cluster.create(group(name, namespace, len(members)), *members)
-        elif what in ("go", "lose") and gangs:
+        elif action in ("go", "lose") and gangs:
             name = draw.choice(sorted(gangs))
-            gone = gangs.pop(name)
-            for pod_name in gone if what == "go" else gone[:1]:
+            gang = gangs.pop(name)
+            for pod_name in gang if action == "go" else gang[:1]:
                 cluster.delete(f"{path}/pods/{pod_name}", gracePeriodSeconds=0)
-            if what == "go":
-                cluster.delete(f"{of_groups}/{name}")
+            if action == "go":
+                cluster.delete(f"{groups_path}/{name}")
             else:
-                halves += gone[1:]  # members of an incomplete gang, which is not placed unless it was placed before
-        elif what == "cordon":
+                leftovers += gang[1:]  # members of an incomplete gang, which is not placed unless it was placed before
+        elif action == "cordon":
             cluster.patch(f"/api/v1/nodes/churn-{draw.randrange(4)}", {"spec": {"unschedulable": draw.random() < 0.5}})
         time.sleep(draw.uniform(0, 0.5))
-    for halve in halves:
-        cluster.delete(f"{path}/pods/{halve}", gracePeriodSeconds=0)
+    for leftover in leftovers:
+        cluster.delete(f"{path}/pods/{leftover}", gracePeriodSeconds=0)
     return gangs
 
 
 def assert_held_once(cluster, namespace):
-    held = [(result["pool"], result["device"]) for result in results(cluster, namespace)]
-    assert len(set(held)) == len(held), f"held twice: {sorted(held)}"
+    devices = [(result["pool"], result["device"]) for result in results(cluster, namespace)]
+    assert len(set(devices)) == len(devices), f"held twice: {sorted(devices)}"
 
 
 def test_changing_gangs_neither_lose_devices_nor_hold_them_twice(groups, ours):
@@ -276,10 +280,10 @@ def test_changing_gangs_neither_lose_devices_nor_hold_them_twice(groups, ours):
     path = f"/api/v1/namespaces/{ours}/pods"
     nodes = [f"churn-{at}" for at in range(4)]
     groups.add_fake_nodes(4, prefix="churn-", labels={"churn": "yes"})
-    made = [slice_ for node in nodes for slice_ in fleet.slices(DRIVER, node, [fleet.device(f"gpu-{at}", {}) for at in range(2)], by_name=True)]  # fmt: skip
-    groups.create(*made, template("one", ours, request("gpu", CLASS)))
+    slices = [slice_ for node in nodes for slice_ in fleet.slices(DRIVER, node, [fleet.device(f"gpu-{at}", {}) for at in range(2)], by_name=True)]  # fmt: skip
+    groups.create(*slices, template("one", ours, request("gpu", CLASS)))
     try:
-        gangs = churned(
+        gangs = churn(
             groups,
             ours,
             random.Random(int(os.environ.get("CHURN_SEED", "1"))),
@@ -287,22 +291,22 @@ def test_changing_gangs_neither_lose_devices_nor_hold_them_twice(groups, ours):
         )
         for node in nodes:
             groups.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": False}})
-        whole = lambda: all(set(members).isdisjoint(placed(groups, ours)) or set(members) <= set(placed(groups, ours)) for members in gangs.values())  # noqa: E731  # fmt: skip
-        groups.until("each gang is whole or not there", whole, PATIENCE)
+        gangs_are_consistent = lambda: all(set(members).isdisjoint(placed_pods(groups, ours)) or set(members) <= set(placed_pods(groups, ours)) for members in gangs.values())  # noqa: E731  # fmt: skip
+        groups.until("each gang is whole or not there", gangs_are_consistent, PATIENCE)
         while sum(map(len, gangs.values())) > 8:
             for name in gangs.pop(max(gangs, key=lambda name: len(gangs[name]))):
                 groups.delete(f"{path}/{name}", gracePeriodSeconds=0)
         expected = sorted(member for members in gangs.values() for member in members)
-        groups.until("all gangs that are left are placed", lambda: placed(groups, ours) == expected, PATIENCE)
+        groups.until("all gangs that are left are placed", lambda: placed_pods(groups, ours) == expected, PATIENCE)
         assert_held_once(groups, ours)
         assert len(results(groups, ours)) == len(expected)
         groups.delete(path, gracePeriodSeconds=0)
-        last = [f"last-{at}" for at in range(8)]
-        members = [member(name, ours, "last", using_template("one")) for name in last]
+        last_members = [f"last-{at}" for at in range(8)]
+        members = [member(name, ours, "last", using_template("one")) for name in last_members]
         for pod_ in members:
             pod_["spec"]["nodeSelector"] = {"churn": "yes"}
         groups.create(group("last", ours, 8), *members)
-        groups.until("one gang has all devices", lambda: placed(groups, ours) == last, PATIENCE)
+        groups.until("one gang has all devices", lambda: placed_pods(groups, ours) == last_members, PATIENCE)
     finally:
         groups.delete(path, gracePeriodSeconds=0)
-        groups.remove(*made, *({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}} for node in nodes))
+        groups.remove(*slices, *({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}} for node in nodes))

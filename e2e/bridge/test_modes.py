@@ -21,7 +21,7 @@ NODE = "fourway-0"
 DRIVER = "fourway.example.com"
 FORMS = {"groups": ("classes", "groups"), "rules": ("classes", "plain", "expressions")}
 STOCK = "default-scheduler"
-IN_THE_WAY = {
+CONFLICTS = {
     "groups": "share hardware with devices in another compatibility group",
     "rules": "DeviceCompatibility/gpu-mig keeps it apart from gpu-0-mps-0",
 }
@@ -38,8 +38,10 @@ def example(*names):
 @pytest.fixture(scope="module")
 def schedulers(control_plane, bridge):
     """The stock scheduler that calls our extender, and our scheduler with the plugin."""
-    ours = plugin_configuration(bridge.socket)
-    running = control_plane.start_scheduler(ours, name="modes-scheduler", binary=program("drawbridge-scheduler"))
+    configuration = plugin_configuration(bridge.socket)
+    running = control_plane.start_scheduler(
+        configuration, name="modes-scheduler", binary=program("drawbridge-scheduler")
+    )
     control_plane.add_fake_nodes(1, prefix="fourway-")
     try:
         yield
@@ -54,10 +56,10 @@ def form(request, control_plane, bridge, schedulers, created):
     created(*example(*FORMS[request.param]))
     rules = request.param == "rules"
 
-    def known():
+    def rules_have_status():
         return not rules or all(has_status(control_plane, name) for name in ("gpu-mig", "gpu-shared"))
 
-    control_plane.until("the rules are known", known, 30)
+    control_plane.until("the rules are known", rules_have_status, 30)
     return request.param
 
 
@@ -66,13 +68,13 @@ def has_status(cluster, name):
     return rule.get("status", {}).get("devices")
 
 
-def wanting(mode, namespace, scheduler, name=""):
+def claim_and_pod(mode, namespace, scheduler, name=""):
     """A claim for a device in one mode, and a pod that uses it."""
     name = name or mode
     return claim(name, namespace, request("gpu", mode)), pod(name, namespace, schedulerName=scheduler, resourceClaims=[using(name)])  # fmt: skip
 
 
-def let_go(cluster, namespace, *names):
+def delete_pods(cluster, namespace, *names):
     for name in names:
         cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
 
@@ -84,30 +86,32 @@ def device(cluster, namespace, name):
 
 
 @pytest.fixture
-def free(control_plane, namespace):
+def own_namespace(control_plane, namespace):
     """A namespace whose pods are deleted after the test, because no kubelet ends them."""
     yield namespace
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
 
 
 @pytest.mark.parametrize("scheduler", [SCHEDULER, PLUGIN_SCHEDULER])
-def test_a_conflicting_mode_waits_and_a_compatible_mode_is_allocated(control_plane, form, free, scheduler):
-    control_plane.create(*wanting("mps", free, scheduler))
-    control_plane.wait_scheduled(free, "mps")
-    control_plane.create(*wanting("mig", free, scheduler))
-    who = f"held by {free}/mps"
+def test_a_conflicting_mode_waits_and_a_compatible_mode_is_allocated(control_plane, form, own_namespace, scheduler):
+    control_plane.create(*claim_and_pod("mps", own_namespace, scheduler))
+    control_plane.wait_scheduled(own_namespace, "mps")
+    control_plane.create(*claim_and_pod("mig", own_namespace, scheduler))
+    holder = f"held by {own_namespace}/mps"
     control_plane.until(
-        "it is told who is in the way", lambda: has_said(control_plane, free, "mig", IN_THE_WAY[form], who), 60
+        "it is told who is in the way",
+        lambda: has_event(control_plane, own_namespace, "mig", CONFLICTS[form], holder),
+        60,
     )
-    control_plane.create(*wanting("fractioning", free, scheduler))
-    control_plane.wait_scheduled(free, "fractioning")
-    assert device(control_plane, free, "mig") is None
-    let_go(control_plane, free, "mps", "fractioning")
-    control_plane.wait_scheduled(free, "mig", 60)
-    assert device(control_plane, free, "mig") == "gpu-0-mig-0"
+    control_plane.create(*claim_and_pod("fractioning", own_namespace, scheduler))
+    control_plane.wait_scheduled(own_namespace, "fractioning")
+    assert device(control_plane, own_namespace, "mig") is None
+    delete_pods(control_plane, own_namespace, "mps", "fractioning")
+    control_plane.wait_scheduled(own_namespace, "mig", 60)
+    assert device(control_plane, own_namespace, "mig") == "gpu-0-mig-0"
 
 
-def has_said(cluster, namespace, name, *words):
+def has_event(cluster, namespace, name, *words):
     """Return whether an event of a waiting pod has all of these words."""
     return any(all(word in event for word in words) for event in cluster.events(namespace, name))
 
@@ -115,46 +119,48 @@ def has_said(cluster, namespace, name, *words):
 def test_the_webhook_refuses_only_claims_that_combine_conflicting_modes(control_plane, form, gated):
     def refusal(first, second):
         both = claim("both", gated, request("one", first), request("other", second))
-        done = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(both), check=False)
-        return done.stderr
+        result = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(both), check=False)
+        return result.stderr
 
-    def refused(first, second):
+    def is_refused(first, second):
         """Return whether the webhook refuses the claim. The rest of its message depends on the number of nodes, also of other tests."""
         message = refusal(first, second)
         return "(Forbidden)" in message and "even with all devices free" in message
 
-    def known():
+    def knows_all():
         """Return whether the webhook knows all objects: while it knows only some, it refuses other claims."""
-        return refusal("mps", "fractioning") == "" and refused("mps", "mig") and refused("exclusive", "fractioning")
+        return (
+            refusal("mps", "fractioning") == "" and is_refused("mps", "mig") and is_refused("exclusive", "fractioning")
+        )
 
-    control_plane.until("MPS is refused beside MIG, a share beside the whole, and nothing else", known, 30)
+    control_plane.until("MPS is refused beside MIG, a share beside the whole, and nothing else", knows_all, 30)
 
 
-def test_doctor_reports_rules_that_kube_scheduler_does_not_enforce(control_plane, bridge, form, gated):
+def test_rules_that_kube_scheduler_does_not_enforce_are_reported(control_plane, bridge, form, gated):
     """kube-scheduler enforces compatibility groups itself."""
-    control_plane.create(*wanting("mps", gated, STOCK))
+    control_plane.create(*claim_and_pod("mps", gated, STOCK))
     control_plane.wait_scheduled(gated, "mps")
-    chosen, second = wanting("mig", gated, STOCK)
-    control_plane.create(chosen)
+    claim_, pod_ = claim_and_pod("mig", gated, STOCK)
+    control_plane.create(claim_)
 
     def warning():
-        text = json.dumps(second)
+        text = json.dumps(pod_)
         return control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=text).stderr
 
     if form == "groups":
         control_plane.until("the webhook knows what is in use", lambda: "waits until devices are free" in warning(), 30)
         assert "does not know" not in warning()
-        control_plane.create(second)
+        control_plane.create(pod_)
         control_plane.wait_unschedulable(gated, "mig")
         assert device(control_plane, gated, "mig") is None
         return
     words = f"on {NODE} it may allocate gpu-0-mig-0 together with gpu-0-mps-0, which DeviceCompatibility/gpu-mig forbids: scheduler {STOCK} does not know"  # fmt: skip
     control_plane.until(words, lambda: words in warning(), 30)
-    control_plane.create(second)
+    control_plane.create(pod_)
     control_plane.wait_scheduled(gated, "mig")
     both = {f"{gated}/mps", f"{gated}/mig"}
     control_plane.until(
         "the allocator finds both", lambda: both <= set(bridge.ask("/api/v1/drift")[1]["overlapping"]), 30
     )
-    let_go(control_plane, gated, "mig")
+    delete_pods(control_plane, gated, "mig")
     control_plane.until("one is gone", lambda: not both & set(bridge.ask("/api/v1/drift")[1]["overlapping"]), 30)

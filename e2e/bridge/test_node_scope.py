@@ -23,17 +23,17 @@ RULE = "span-sealed"
 
 def objects():
     """Two pools, a class for the devices of each, and the rule: beside a sealed device, only sealed devices may be in use."""
-    made = [compatibility(RULE, driver=DRIVER, selector=IS_SEALED, compatibleOnlyWith=IS_SEALED, scope="node")]
+    result = [compatibility(RULE, driver=DRIVER, selector=IS_SEALED, compatibleOnlyWith=IS_SEALED, scope="node")]
     for kind in KINDS:
         devices = [fleet.device("d0", {"kind": kind}), fleet.device("d1", {"kind": kind})]
-        made += fleet.slices(DRIVER, NODE, devices, pool=f"span-{kind}", by_name=True)
+        result += fleet.slices(DRIVER, NODE, devices, pool=f"span-{kind}", by_name=True)
         expression = f'device.driver == "{DRIVER}" && device.attributes["{DRIVER}"].kind == "{kind}"'
-        made.append(fleet.device_class(f"span-{kind}", expression))
-    return made
+        result.append(fleet.device_class(f"span-{kind}", expression))
+    return result
 
 
 @pytest.fixture
-def spanned(control_plane, created):
+def two_pools(control_plane, created):
     control_plane.add_fake_nodes(1, prefix="span-")
     try:
         created(*objects())
@@ -54,13 +54,13 @@ def plugin(control_plane, bridge):
 
 
 @pytest.fixture
-def free(control_plane, namespace):
+def own_namespace(control_plane, namespace):
     """A namespace whose pods are deleted after the test, because no kubelet ends them."""
     yield namespace
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
 
 
-def wanting(name, kind, namespace, scheduler):
+def claim_and_pod(name, kind, namespace, scheduler):
     """A claim for a device of one kind, and a pod that uses it."""
     claim_ = claim(name, namespace, request("one", f"span-{kind}"))
     return claim_, pod(name, namespace, schedulerName=scheduler, resourceClaims=[using(name)])
@@ -70,37 +70,37 @@ def status(cluster):
     return cluster.get(f"/apis/drawbridge.dev/v1alpha1/devicecompatibilities/{RULE}").get("status", {})
 
 
-def test_a_pod_waits_until_another_node_pool_is_free(control_plane, bridge, plugin, spanned, free):
+def test_a_pod_waits_for_devices_in_another_pool_of_its_node(control_plane, bridge, plugin, two_pools, own_namespace):
     """Two schedulers place the two pods with one allocator."""
     expected = {"observedGeneration": 1, "devices": 2, "findings": []}
     control_plane.until("the leader counts what has the rule", lambda: status(control_plane) == expected, 60)
-    control_plane.create(*wanting("first", "open", free, SCHEDULER))
-    control_plane.wait_scheduled(free, "first")
-    control_plane.create(*wanting("second", "sealed", free, PLUGIN_SCHEDULER))
-    words = f"DeviceCompatibility/{RULE} keeps it apart from d0 of pool span-open (held by {free}/first)"
+    control_plane.create(*claim_and_pod("first", "open", own_namespace, SCHEDULER))
+    control_plane.wait_scheduled(own_namespace, "first")
+    control_plane.create(*claim_and_pod("second", "sealed", own_namespace, PLUGIN_SCHEDULER))
+    words = f"DeviceCompatibility/{RULE} keeps it apart from d0 of pool span-open (held by {own_namespace}/first)"
 
     def is_explained():
-        return any(words in event for event in control_plane.events(free, "second"))
+        return any(words in event for event in control_plane.events(own_namespace, "second"))
 
     control_plane.until("it is told who is in the way", is_explained, 60)
-    control_plane.create(*wanting("third", "open", free, PLUGIN_SCHEDULER))
-    control_plane.wait_scheduled(free, "third")
+    control_plane.create(*claim_and_pod("third", "open", own_namespace, PLUGIN_SCHEDULER))
+    control_plane.wait_scheduled(own_namespace, "third")
     for name in ("first", "third"):
-        control_plane.delete(f"/api/v1/namespaces/{free}/pods/{name}", gracePeriodSeconds=0)
-    placed = control_plane.wait_scheduled(free, "second", 60)
-    assert placed["spec"]["nodeName"] == NODE
+        control_plane.delete(f"/api/v1/namespaces/{own_namespace}/pods/{name}", gracePeriodSeconds=0)
+    pod_ = control_plane.wait_scheduled(own_namespace, "second", 60)
+    assert pod_["spec"]["nodeName"] == NODE
 
 
-def test_the_webhook_refuses_claims_that_a_node_rule_never_allows(control_plane, spanned, gated):
+def test_the_webhook_refuses_claims_that_a_node_rule_never_allows(control_plane, two_pools, gated):
     def refusal(*kinds):
-        claim_ = claim("both", gated, *(request(f"r{at}", f"span-{kind}") for at, kind in enumerate(kinds)))
-        done = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(claim_), check=False)
-        return done.stderr
+        claim_ = claim("both", gated, *(request(f"r{index}", f"span-{kind}") for index, kind in enumerate(kinds)))
+        result = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(claim_), check=False)
+        return result.stderr
 
-    def refused():
+    def refuses_only_both():
         """Return whether a claim for both kinds is refused, and claims for one kind are not, as they would be for an unknown pool."""
         message = refusal("sealed", "open")
-        never = "(Forbidden)" in message and "even with all devices free" in message
-        return never and refusal("sealed", "sealed") == "" and refusal("open", "open") == ""
+        both_refused = "(Forbidden)" in message and "even with all devices free" in message
+        return both_refused and refusal("sealed", "sealed") == "" and refusal("open", "open") == ""
 
-    control_plane.until("the webhook refuses both kinds, and nothing else", refused, 60)
+    control_plane.until("the webhook refuses both kinds, and nothing else", refuses_only_both, 60)

@@ -31,18 +31,18 @@ def scheduler(control_plane, bridge):
         plugin_configuration(bridge.socket), name="drawbridge-scheduler", binary=program("drawbridge-scheduler")
     )
     control_plane.add_fake_nodes(1, prefix="plugin-")
-    made = [
+    objects = [
         fleet.device_class(CLASS, f"device.driver == '{DRIVER}'", "plugin.example.com/gpu"),
         *fleet.slices(DRIVER, NODE, [fleet.device(f"gpu-{at}", {}) for at in range(2)], by_name=True),
         priority_class(PRIORITY, 1000),
         priority_class(USUAL, 500),
     ]
-    control_plane.create(*made)
+    control_plane.create(*objects)
     try:
         yield running
     finally:
         running.stop()
-        control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+        control_plane.remove(*objects, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
 
 
 @pytest.fixture
@@ -50,14 +50,14 @@ def ours(control_plane, scheduler, namespace):
     """A namespace whose pods are deleted after the test, because no kubelet ends them."""
     yield namespace
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
-    control_plane.until("the devices are free", lambda: not held(control_plane, namespace), 30)
+    control_plane.until("the devices are free", lambda: not held_devices(control_plane, namespace), 30)
 
 
 def claim_pod(name, namespace, *claims, **spec):
     return pod(name, namespace, schedulerName=PLUGIN_SCHEDULER, resourceClaims=list(claims), **spec)
 
 
-def held(control_plane, namespace):
+def held_devices(control_plane, namespace):
     """The devices that claims of a namespace hold, with the number of pods of each claim."""
     claims = control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
     return sorted(
@@ -88,8 +88,8 @@ def test_pods_get_and_reuse_devices_through_the_plugin(control_plane, ours):
     )
     for name in "abc":
         assert control_plane.wait_scheduled(ours, name)["spec"]["nodeName"] == NODE
-    assert [number for _, number in held(control_plane, ours)] in ([1, 2], [2, 1])
-    assert len(dict(held(control_plane, ours))) == 2
+    assert [number for _, number in held_devices(control_plane, ours)] in ([1, 2], [2, 1])
+    assert len(dict(held_devices(control_plane, ours))) == 2
     control_plane.create(claim_pod("d", ours, using_template("one")))
     until_reason(control_plane, ours, "d", "in use")
     delete(control_plane, ours, "c")
@@ -107,16 +107,16 @@ def test_a_pod_waits_for_its_missing_claim_class_and_device(control_plane, ours,
 
 
 def test_a_pod_with_an_unknown_strategy_waits_for_a_correction(control_plane, ours):
-    odd = claim_pod("odd", ours, using("one"))
-    odd["metadata"]["annotations"] = {"drawbridge.dev/strategy": "best"}
-    control_plane.create(claim("one", ours, request("gpu", CLASS)), odd)
+    misconfigured = claim_pod("odd", ours, using("one"))
+    misconfigured["metadata"]["annotations"] = {"drawbridge.dev/strategy": "best"}
+    control_plane.create(claim("one", ours, request("gpu", CLASS)), misconfigured)
     until_reason(control_plane, ours, "odd", "there is no strategy 'best'")
-    repaired = {"metadata": {"annotations": {"drawbridge.dev/strategy": "CompactFirst"}}}
-    control_plane.patch(f"/api/v1/namespaces/{ours}/pods/odd", repaired)
+    correction = {"metadata": {"annotations": {"drawbridge.dev/strategy": "CompactFirst"}}}
+    control_plane.patch(f"/api/v1/namespaces/{ours}/pods/odd", correction)
     control_plane.wait_scheduled(ours, "odd")
 
 
-def test_a_pinned_pod_names_its_own_node_first(control_plane, ours, created):
+def test_the_reason_of_a_pinned_pod_names_its_node_first(control_plane, ours, created):
     """The pod's node is full. Ten other nodes have zero to four free devices, which a pod on this node cannot use."""
     control_plane.create(
         template("all", ours, request("gpu", CLASS, count=2)), claim_pod("a", ours, using_template("all"))
@@ -125,8 +125,8 @@ def test_a_pinned_pod_names_its_own_node_first(control_plane, ours, created):
     nodes = control_plane.add_fake_nodes(10, prefix="plugin-other-")
     created_nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in nodes]
     try:
-        for at, name in enumerate(nodes):
-            devices = [fleet.device(f"gpu-{number}", {}) for number in range(at // 2)]
+        for index, name in enumerate(nodes):
+            devices = [fleet.device(f"gpu-{number}", {}) for number in range(index // 2)]
             created(*fleet.slices(DRIVER, name, devices, by_name=True))
         control_plane.create(claim_pod("b", ours, using_template("all"), node=NODE))
         until_reason(control_plane, ours, "b", "1 node(s) cannot serve request gpu: 2 of 2 devices are in use")
@@ -152,7 +152,7 @@ def test_a_pod_gets_the_devices_of_a_lower_priority_pod(control_plane, ours):
         control_plane.wait_scheduled(ours, name)
     control_plane.create(claim_pod("urgent", ours, using_template("one"), priorityClassName=PRIORITY))
     control_plane.wait_scheduled(ours, "urgent")
-    assert len(held(control_plane, ours)) == 2
+    assert len(held_devices(control_plane, ours)) == 2
     pods = control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"]
     assert sorted(pod["metadata"]["name"] for pod in pods) == ["urgent", "usual"]
     words = f"preempted by pod {ours}/urgent, which has a higher priority"
@@ -160,41 +160,41 @@ def test_a_pod_gets_the_devices_of_a_lower_priority_pod(control_plane, ours):
 
 
 @pytest.fixture
-def reached_by_both(control_plane, scheduler, created):
+def nodes_of_one_pool(control_plane, scheduler, created):
     """Two nodes that can use the same two devices, and no other devices."""
     nodes = control_plane.add_fake_nodes(2, prefix="plugin-reach-")
     driver = "reached.example.com"
-    either = {"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}
+    expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}
     [pool] = fleet.slices(driver, nodes[0], [fleet.device(f"gpu-{at}", {}) for at in range(2)])
-    pool["spec"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchExpressions": [either]}]}
+    pool["spec"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     created(pool, fleet.device_class("plugin-reached", f"device.driver == '{driver}'"))
     yield nodes
     control_plane.remove(*({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in nodes))
 
 
 def test_one_victim_is_evicted_although_the_allocator_is_killed_meanwhile(
-    control_plane, bridge, scheduler, ours, reached_by_both
+    control_plane, bridge, scheduler, ours, nodes_of_one_pool
 ):
     """After the restart, only a pod with a lower priority asks for the device, through another scheduler and from another node."""
-    here, there = reached_by_both
+    node, other_node = nodes_of_one_pool
     pods = f"/api/v1/namespaces/{ours}/pods"
     control_plane.create(template("one", ours, request("gpu", "plugin-reached")))
     for name in ("low", "lower"):
-        control_plane.create(claim_pod(name, ours, using_template("one"), node=here))
+        control_plane.create(claim_pod(name, ours, using_template("one"), node=node))
         control_plane.wait_scheduled(ours, name)
-    control_plane.create(claim_pod("urgent", ours, using_template("one"), node=here, priorityClassName=PRIORITY))
-    seen = control_plane.until("a node is nominated", lambda: (pod := control_plane.get(f"{pods}/urgent"))["status"].get("nominatedNodeName") and pod)  # fmt: skip
-    assert seen["status"]["nominatedNodeName"] == here
+    control_plane.create(claim_pod("urgent", ours, using_template("one"), node=node, priorityClassName=PRIORITY))
+    nominated = control_plane.until("a node is nominated", lambda: (pod := control_plane.get(f"{pods}/urgent"))["status"].get("nominatedNodeName") and pod)  # fmt: skip
+    assert nominated["status"]["nominatedNodeName"] == node
     with scheduler.frozen():
         bridge.processes["allocator-0"].stop(hard=True)
         bridge.start()
-        [leaving] = [pod["metadata"]["name"] for pod in control_plane.get(pods)["items"] if pod["metadata"].get("deletionTimestamp")]  # fmt: skip
-        control_plane.create(pod("usual", ours, schedulerName=SCHEDULER, priorityClassName=USUAL, node=there, resourceClaims=[using_template("one")]))  # fmt: skip
+        [victim] = [pod["metadata"]["name"] for pod in control_plane.get(pods)["items"] if pod["metadata"].get("deletionTimestamp")]  # fmt: skip
+        control_plane.create(pod("usual", ours, schedulerName=SCHEDULER, priorityClassName=USUAL, node=other_node, resourceClaims=[using_template("one")]))  # fmt: skip
         until_reason(control_plane, ours, "usual", "in use")
-        delete(control_plane, ours, leaving)
+        delete(control_plane, ours, victim)
         until_reason(control_plane, ours, "usual", "reserved for a nominated pod")
     control_plane.wait_scheduled(ours, "urgent")
-    assert {pod["metadata"]["name"] for pod in control_plane.get(pods)["items"]} == {"low", "lower", "urgent", "usual"} - {leaving}  # fmt: skip
+    assert {pod["metadata"]["name"] for pod in control_plane.get(pods)["items"]} == {"low", "lower", "urgent", "usual"} - {victim}  # fmt: skip
 
 
 class Lane:
@@ -207,40 +207,40 @@ class Lane:
         self.cluster, self.namespace, self.scheduler = cluster, namespace, scheduler
         self.name = f"crowded-{scheduler}"
         self.draw = random.Random(scheduler)
-        self.ends, self.count, self.passed, self.placed = {}, 0, 0, False
+        self.end_times, self.count, self.placed_before_big, self.big_is_placed = {}, 0, 0, False
         driver = f"{self.name}.example.com"
         cluster.add_fake_nodes(1, prefix=f"{self.name}-")
         devices = [fleet.device(f"gpu-{at}", {}) for at in range(8)]
-        self.made = [
+        self.objects = [
             *fleet.slices(driver, f"{self.name}-0", devices, by_name=True),
             fleet.device_class(self.name, f"device.driver == '{driver}'"),
             {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{self.name}-0"}},
         ]
         small, big = (
-            template(f"{self.name}-{much}", namespace, request("gpu", self.name, count=much)) for much in (1, 8)
+            template(f"{self.name}-{count}", namespace, request("gpu", self.name, count=count)) for count in (1, 8)
         )
-        cluster.create(*self.made[:2], small, big)
+        cluster.create(*self.objects[:2], small, big)
 
-    def add(self, what, much):
-        entry = using_template(f"{self.name}-{much}")
-        self.cluster.create(pod(f"{self.name}-{what}", self.namespace, schedulerName=self.scheduler, resourceClaims=[entry]))  # fmt: skip
+    def add(self, suffix, count):
+        entry = using_template(f"{self.name}-{count}")
+        self.cluster.create(pod(f"{self.name}-{suffix}", self.namespace, schedulerName=self.scheduler, resourceClaims=[entry]))  # fmt: skip
 
-    def go_on(self, pods, now):
+    def step(self, pods, now):
         """Count the small pods that were placed while the big pod waits, delete small pods whose time is over, and create new ones."""
-        mine = [pod for pod in pods if pod["spec"]["schedulerName"] == self.scheduler]
-        for small in mine:
-            name = small["metadata"]["name"]
-            if not small["spec"].get("nodeName"):
+        own_pods = [pod for pod in pods if pod["spec"]["schedulerName"] == self.scheduler]
+        for pod_ in own_pods:
+            name = pod_["metadata"]["name"]
+            if not pod_["spec"].get("nodeName"):
                 continue
             if name == f"{self.name}-big":
-                self.placed = True
-            elif name not in self.ends:
-                self.ends[name] = now + self.draw.uniform(1, 5)
-                self.passed += not self.placed
-            elif self.ends[name] < now:
+                self.big_is_placed = True
+            elif name not in self.end_times:
+                self.end_times[name] = now + self.draw.uniform(1, 5)
+                self.placed_before_big += not self.big_is_placed
+            elif self.end_times[name] < now:
                 delete(self.cluster, self.namespace, name)
-                self.ends[name] = inf
-        for _ in range(20 - sum(not small["spec"].get("nodeName") for small in mine)):
+                self.end_times[name] = inf
+        for _ in range(20 - sum(not pod_["spec"].get("nodeName") for pod_ in own_pods)):
             self.count += 1
             self.add(self.count, 1)
 
@@ -255,25 +255,25 @@ def test_small_pods_do_not_starve_a_big_pod(control_plane, ours):
     path = f"/api/v1/namespaces/{ours}/pods"
     try:
         begun = now = time.monotonic()
-        came, took = 0.0, {}
-        while len(took) < 2 and now < (came or begun) + 70:
+        big_created, waits = 0.0, {}
+        while len(waits) < 2 and now < (big_created or begun) + 70:
             now = time.monotonic()
             pods = control_plane.get(path)["items"]
             for lane in lanes:
-                lane.go_on(pods, now)
-                if lane.placed and lane.scheduler != "default-scheduler":
-                    took.setdefault(lane.scheduler, round(now - came, 1))
-            if not came and all(len(lane.ends) > 10 for lane in lanes):
-                came = now
+                lane.step(pods, now)
+                if lane.big_is_placed and lane.scheduler != "default-scheduler":
+                    waits.setdefault(lane.scheduler, round(now - big_created, 1))
+            if not big_created and all(len(lane.end_times) > 10 for lane in lanes):
+                big_created = now
                 for lane in lanes:
-                    lane.passed = 0
+                    lane.placed_before_big = 0
                     lane.add("big", 8)
             time.sleep(0.1)
-        print(took, {lane.scheduler: (lane.placed, lane.passed) for lane in lanes})
-        assert len(took) == 2
+        print(waits, {lane.scheduler: (lane.big_is_placed, lane.placed_before_big) for lane in lanes})
+        assert len(waits) == 2
     finally:
         control_plane.delete(path, gracePeriodSeconds=0)
-        control_plane.remove(*(made for lane in lanes for made in lane.made))
+        control_plane.remove(*(obj for lane in lanes for obj in lane.objects))
 
 
 def test_pods_wait_with_an_event_while_the_allocator_is_down(control_plane, bridge, ours):
@@ -283,7 +283,7 @@ def test_pods_wait_with_an_event_while_the_allocator_is_down(control_plane, brid
         control_plane.create(claim_pod("p", ours, using_template("one")), claim_pod("plain", ours))
         words = "waits for the drawbridge allocator"
         control_plane.until("the event", lambda: any(words in event for event in control_plane.events(ours, "p")))
-        assert held(control_plane, ours) == []
+        assert held_devices(control_plane, ours) == []
     finally:
         bridge.start()
     control_plane.wait_scheduled(ours, "p")
@@ -292,8 +292,8 @@ def test_pods_wait_with_an_event_while_the_allocator_is_down(control_plane, brid
 
 def test_the_component_makes_a_deployment_with_both_containers(control_plane, tmp_path):
     """The documented overlay, built by kustomize, has our scheduler instead of the stock one, and no extender."""
-    up = "../" * (len(tmp_path.resolve().parts) - 1)
-    bridge = f"{up}{COMPONENT.relative_to(COMPONENT.anchor)}"
+    up_to_root = "../" * (len(tmp_path.resolve().parts) - 1)
+    bridge = f"{up_to_root}{COMPONENT.relative_to(COMPONENT.anchor)}"
     overlay = {"resources": [f"{bridge}/../base"], "components": [bridge, f"{bridge}/plugin"]}
     (tmp_path / "kustomization.yaml").write_text(manifests.dump([overlay]))
     built = [document.object for document in manifests.parse(control_plane.kubectl("kustomize", str(tmp_path)).stdout)]

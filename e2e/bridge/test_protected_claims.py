@@ -30,17 +30,17 @@ WRITES = {"create", "update", "patch", "delete"}
 def protected(control_plane):
     """The control plane with the unmodified component, and a node with devices. Both are removed afterwards."""
     policy = [document.object for document in manifests.read([ROOT / "manifests/protected-claims/policy.yaml"])]
-    kind = fleet.device_class(CLASS, f"device.driver == '{DRIVER}'")
-    kind["spec"]["extendedResourceName"] = EXTENDED
+    class_ = fleet.device_class(CLASS, f"device.driver == '{DRIVER}'")
+    class_["spec"]["extendedResourceName"] = EXTENDED
     devices = [fleet.device(f"gpu-{at}", {}) for at in range(4)]
-    made = [kind, *fleet.slices(DRIVER, NODE, devices, by_name=True), *policy]
+    objects = [class_, *fleet.slices(DRIVER, NODE, devices, by_name=True), *policy]
     try:
         control_plane.add_fake_nodes(1, prefix="protected-")
-        control_plane.kubectl("apply", "--server-side", "-f", "-", input=manifests.dump(made))
+        control_plane.kubectl("apply", "--server-side", "-f", "-", input=manifests.dump(objects))
         control_plane.until("the policy is in force", lambda: protects(control_plane, "default"), PATIENCE)
         yield control_plane
     finally:
-        control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+        control_plane.remove(*objects, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
         control_plane.until("the policy is gone", lambda: not protects(control_plane, "default"), PATIENCE)
 
 
@@ -60,8 +60,8 @@ def owned(name, namespace, owner):
 
 
 def protects(cluster, namespace):
-    [made] = cluster.create(owned("tried", namespace, {"name": "none", "uid": "none"}), dryRun="All")
-    return FINALIZER in made["metadata"].get("finalizers", ())
+    [claim_] = cluster.create(owned("tried", namespace, {"name": "none", "uid": "none"}), dryRun="All")
+    return FINALIZER in claim_["metadata"].get("finalizers", ())
 
 
 def pods_of(namespace):
@@ -76,109 +76,123 @@ def claims(cluster, namespace):
     return cluster.get(claims_of(namespace))["items"]
 
 
-def gone(cluster, namespace):
+def until_no_claims(cluster, namespace):
     cluster.until("no claim is left", lambda: not claims(cluster, namespace), PATIENCE)
 
 
-def written(cluster, namespace):
+def foreign_writes(cluster, namespace):
     """Yield the successful writes to claims of a namespace and to bindings of its pods, except those of this test's client."""
     for event in cluster.audit_events():
-        at = event.get("objectRef", {})
-        kind = f"{at.get('resource')}/{at['subresource']}" if "subresource" in at else at.get("resource")
-        theirs = not event.get("userAgent", "").startswith(USER_AGENT)
-        ours = at.get("namespace") == namespace and kind in ("resourceclaims", "resourceclaims/status", "pods/binding")
-        if ours and theirs and event["verb"] in WRITES and event["responseStatus"]["code"] < 300:
+        reference = event.get("objectRef", {})
+        kind = (
+            f"{reference.get('resource')}/{reference['subresource']}"
+            if "subresource" in reference
+            else reference.get("resource")
+        )
+        is_foreign = not event.get("userAgent", "").startswith(USER_AGENT)
+        is_counted = reference.get("namespace") == namespace and kind in (
+            "resourceclaims",
+            "resourceclaims/status",
+            "pods/binding",
+        )
+        if is_counted and is_foreign and event["verb"] in WRITES and event["responseStatus"]["code"] < 300:
             yield event["verb"], kind
 
 
-def called_back(bridge):
+def requeue_writes(bridge):
     """Return how often the allocator has written to a claim only to make a stock scheduler try again.
 
     The allocator does this if the scheduler asks before the allocator has seen the claim.
     """
     metrics = bridge.ask("/metrics", bridge.metrics_port)[1]
-    done = r'^drawbridge_claim_writes_total{(?=.*what="Requeue")(?=.*outcome="Written").*} (\S+)$'
-    return int(sum(map(float, re.findall(done, metrics, re.MULTILINE))))
+    pattern = r'^drawbridge_claim_writes_total{(?=.*what="Requeue")(?=.*outcome="Written").*} (\S+)$'
+    return int(sum(map(float, re.findall(pattern, metrics, re.MULTILINE))))
 
 
 @pytest.mark.parametrize("scheduler", [STOCK, SCHEDULER])
 def test_a_pods_claim_takes_two_writes_and_is_deleted(protected, bridge, home, scheduler):
-    before = called_back(bridge)
+    before = requeue_writes(bridge)
     protected.create(pod("p", home, schedulerName=scheduler, resourceClaims=[using_template("gpu")]))
     protected.wait_scheduled(home, "p")
-    made, *rest = written(protected, home)
-    assert made == ("create", "resourceclaims")
+    creation, *rest = foreign_writes(protected, home)
+    assert creation == ("create", "resourceclaims")
     kinds = [kind for _, kind in rest]
-    assert kinds.count("resourceclaims") == called_back(bridge) - before
+    assert kinds.count("resourceclaims") == requeue_writes(bridge) - before
     assert [kind for kind in kinds if kind != "resourceclaims"] == ["resourceclaims/status", "pods/binding"]
     protected.delete(f"{pods_of(home)}/p", gracePeriodSeconds=0)
-    gone(protected, home)
+    until_no_claims(protected, home)
 
 
 def test_an_extended_resource_claim_takes_two_writes_and_is_deleted(protected, home):
     protected.create(pod("p", home, container(**limits(**{EXTENDED: 1}))))
     protected.wait_scheduled(home, "p")
-    assert [kind for _, kind in written(protected, home)] == ["resourceclaims", "resourceclaims/status", "pods/binding"]
+    assert [kind for _, kind in foreign_writes(protected, home)] == [
+        "resourceclaims",
+        "resourceclaims/status",
+        "pods/binding",
+    ]
     protected.delete(f"{pods_of(home)}/p", gracePeriodSeconds=0)
-    gone(protected, home)
+    until_no_claims(protected, home)
 
 
-def waiting(cluster, namespace):
+def claim_of_waiting_pod(cluster, namespace):
     """The claim of a pod that no scheduler places."""
     cluster.create(pod("p", namespace, schedulerName=NO_SCHEDULER, resourceClaims=[using_template("gpu")]))
-    [made] = cluster.until("the claim is there", lambda: claims(cluster, namespace))
-    assert made["metadata"]["finalizers"] == [FINALIZER]
-    return made
+    [claim_] = cluster.until("the claim is there", lambda: claims(cluster, namespace))
+    assert claim_["metadata"]["finalizers"] == [FINALIZER]
+    return claim_
 
 
-ENDS = {
-    "its pod is deleted": lambda cluster, made: cluster.delete(f"{pods_of(made['namespace'])}/p"),
-    "its pod is deleted by force": lambda cluster, made: cluster.delete(
-        f"{pods_of(made['namespace'])}/p", gracePeriodSeconds=0
+DELETIONS = {
+    "its pod is deleted": lambda cluster, metadata: cluster.delete(f"{pods_of(metadata['namespace'])}/p"),
+    "its pod is deleted by force": lambda cluster, metadata: cluster.delete(
+        f"{pods_of(metadata['namespace'])}/p", gracePeriodSeconds=0
     ),
-    "a user deletes it": lambda cluster, made: cluster.delete(f"{claims_of(made['namespace'])}/{made['name']}"),
-    "all are deleted": lambda cluster, made: cluster.delete(claims_of(made["namespace"])),
+    "a user deletes it": lambda cluster, metadata: cluster.delete(
+        f"{claims_of(metadata['namespace'])}/{metadata['name']}"
+    ),
+    "all are deleted": lambda cluster, metadata: cluster.delete(claims_of(metadata["namespace"])),
 }
 
 
-@pytest.mark.parametrize("end", ENDS)
-def test_a_claim_that_was_never_allocated_can_be_deleted(protected, home, end):
-    made = waiting(protected, home)["metadata"]
-    ENDS[end](protected, made)
-    protected.until("it is gone", lambda: made["uid"] not in {claim["metadata"]["uid"] for claim in claims(protected, home)}, PATIENCE)  # fmt: skip
+@pytest.mark.parametrize("deletion", DELETIONS)
+def test_a_claim_that_was_never_allocated_can_be_deleted(protected, home, deletion):
+    metadata = claim_of_waiting_pod(protected, home)["metadata"]
+    DELETIONS[deletion](protected, metadata)
+    protected.until("it is gone", lambda: metadata["uid"] not in {claim["metadata"]["uid"] for claim in claims(protected, home)}, PATIENCE)  # fmt: skip
 
 
 def test_a_namespace_with_a_never_allocated_claim_can_be_deleted(protected):
     home = protected.namespace("protected-briefly")
     protected.create(template("gpu", home, request("gpu", CLASS)))
-    waiting(protected, home)
+    claim_of_waiting_pod(protected, home)
     protected.delete(f"/api/v1/namespaces/{home}")
-    whole = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": home}}
-    protected.until("the namespace is gone", lambda: protected.read(whole) is None, PATIENCE)
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": home}}
+    protected.until("the namespace is gone", lambda: protected.read(namespace) is None, PATIENCE)
 
 
 def test_a_deleted_claim_stays_while_kube_controller_manager_is_stopped(protected, home):
-    made = waiting(protected, home)["metadata"]
+    metadata = claim_of_waiting_pod(protected, home)["metadata"]
     with protected.controller_manager.frozen():
-        protected.delete(f"{claims_of(home)}/{made['name']}")
-        left = protected.get(f"{claims_of(home)}/{made['name']}")["metadata"]
-        assert left["finalizers"] == [FINALIZER]
-        assert left["deletionTimestamp"]
-    protected.until("it is gone", lambda: made["uid"] not in {claim["metadata"]["uid"] for claim in claims(protected, home)}, PATIENCE)  # fmt: skip
+        protected.delete(f"{claims_of(home)}/{metadata['name']}")
+        deleted = protected.get(f"{claims_of(home)}/{metadata['name']}")["metadata"]
+        assert deleted["finalizers"] == [FINALIZER]
+        assert deleted["deletionTimestamp"]
+    protected.until("it is gone", lambda: metadata["uid"] not in {claim["metadata"]["uid"] for claim in claims(protected, home)}, PATIENCE)  # fmt: skip
 
 
 def test_a_freed_claim_loses_its_finalizer_until_its_next_allocation(protected, home):
     """Two pods that do not own the claim use the claim, one after the other."""
-    made = waiting(protected, home)["metadata"]
+    metadata = claim_of_waiting_pod(protected, home)["metadata"]
     for name in ("first", "second"):
-        protected.create(pod(name, home, resourceClaims=[using(made["name"])]))
+        protected.create(pod(name, home, resourceClaims=[using(metadata["name"])]))
         protected.wait_scheduled(home, name)
         protected.delete(f"{pods_of(home)}/{name}", gracePeriodSeconds=0)
-        protected.until("it is free", lambda: is_free(protected, home, made["name"]), PATIENCE)
-    mine = [kind for verb, kind in written(protected, home) if verb != "create" or "pods" in kind]
-    taken_back = ["resourceclaims/status", "resourceclaims"]
-    once = ["resourceclaims/status", "pods/binding"]
-    assert mine == [*once, *taken_back, "resourceclaims", *once, *taken_back]
+        protected.until("it is free", lambda: is_free(protected, home, metadata["name"]), PATIENCE)
+    writes = [kind for verb, kind in foreign_writes(protected, home) if verb != "create" or "pods" in kind]
+    deallocation = ["resourceclaims/status", "resourceclaims"]
+    allocation = ["resourceclaims/status", "pods/binding"]
+    assert writes == [*allocation, *deallocation, "resourceclaims", *allocation, *deallocation]
 
 
 def is_free(cluster, namespace, name):
@@ -192,33 +206,37 @@ ALLOCATED = {
 }
 
 
-@pytest.mark.parametrize(("finalizers", "stays"), [(None, True), ([FINALIZER], False)], ids=["plain", "protected"])
-def test_a_claim_without_an_owner_pod_gets_no_finalizer(protected, home, finalizers, stays):
+@pytest.mark.parametrize(
+    ("finalizers", "stays_allocated"), [(None, True), ([FINALIZER], False)], ids=["plain", "protected"]
+)
+def test_a_claim_without_an_owner_pod_gets_no_finalizer(protected, home, finalizers, stays_allocated):
     """With the finalizer, kube-controller-manager would deallocate the claim when the first pod ends."""
-    [made] = protected.create(claim("mine", home, request("gpu", CLASS)))
-    path = protected.path_of(made)
-    assert "finalizers" not in made["metadata"]
+    [claim_] = protected.create(claim("mine", home, request("gpu", CLASS)))
+    path = protected.path_of(claim_)
+    assert "finalizers" not in claim_["metadata"]
     protected.patch(path, {"metadata": {"finalizers": finalizers}})
     protected.patch(f"{path}/status", {"status": {"allocation": ALLOCATED}})
     protected.create(pod("p", home, resourceClaims=[using("mine")]))
     protected.wait_scheduled(home, "p")
     protected.delete(f"{pods_of(home)}/p", gracePeriodSeconds=0)
     protected.until("no pod reserves it", lambda: not protected.get(path)["status"].get("reservedFor"), PATIENCE)
-    assert ("allocation" in protected.get(path)["status"]) is stays
+    assert ("allocation" in protected.get(path)["status"]) is stays_allocated
 
 
-@pytest.mark.parametrize("made_with_it", [True, False])
-def test_an_apply_that_drops_its_finalizer_also_removes_unmanaged_ones(protected, home, made_with_it):
+@pytest.mark.parametrize("protected_from_creation", [True, False])
+def test_an_apply_that_drops_its_finalizer_also_removes_unmanaged_ones(protected, home, protected_from_creation):
     """The finalizer of the admission policy has no field manager. A finalizer of a scheduler belongs to the scheduler and stays."""
-    if made_with_it:
-        name = waiting(protected, home)["metadata"]["name"]
+    if protected_from_creation:
+        name = claim_of_waiting_pod(protected, home)["metadata"]["name"]
     else:
         protected.create(claim("mine", home, request("gpu", CLASS)))
         protected.patch(f"{claims_of(home)}/mine", {"metadata": {"finalizers": [FINALIZER]}})
         name = "mine"
     path = f"{claims_of(home)}/{name}"
-    applied = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}}
+    body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}}
     for finalizers in (["example.com/mine"], []):
-        applied["metadata"]["finalizers"] = finalizers
-        left = protected.patch(path, applied, "apply", fieldManager="me")["metadata"].get("finalizers", [])
-        assert sorted(left) == sorted([*finalizers, *([FINALIZER] if finalizers or not made_with_it else [])])
+        body["metadata"]["finalizers"] = finalizers
+        remaining = protected.patch(path, body, "apply", fieldManager="me")["metadata"].get("finalizers", [])
+        assert sorted(remaining) == sorted(
+            [*finalizers, *([FINALIZER] if finalizers or not protected_from_creation else [])]
+        )
