@@ -134,7 +134,11 @@ def test_expensive_selectors_delay_no_pod_of_another_namespace(control_plane, br
     control_plane.create(*(expensive_claim(name, hog, at) for at, name in enumerate(hogs, 1)))
     control_plane.create(*(claim_pod(name, hog, using(name)) for name in hogs))
     try:
-        control_plane.until("the first was asked", lambda: count_messages(control_plane, hog, ""), PATIENCE)
+        control_plane.until(
+            "the scheduler has asked for the first expensive claim",
+            lambda: count_messages(control_plane, hog, ""),
+            PATIENCE,
+        )
         control_plane.create(claim("honest", ours, request("gpu", CLASS)), claim_pod("p", ours, using("honest")))
         control_plane.wait_scheduled(ours, "p", PATIENCE)
         searched = count_messages(control_plane, hog, "") - count_messages(control_plane, hog, "take long")
@@ -168,7 +172,7 @@ def test_a_namespace_sets_the_strategy_and_a_pod_with_an_unknown_strategy_waits(
     ):  # a watch that shows the second change has shown the first
         control_plane.patch(f"/api/v1/namespaces/{ours}", {"metadata": {"annotations": annotations}})
         is_reported = partial(strategy_is_known, bridge, pod_, known)
-        control_plane.until("the service has heard of it", is_reported, 60)
+        control_plane.until("the allocator follows the annotation of the namespace", is_reported, 60)
     for name, node in (("first", NODES[1]), ("second", "")):
         control_plane.create(claim(name, ours, request("gpu", CLASS)), claim_pod(name, ours, using(name), node=node))
         assert control_plane.wait_scheduled(ours, name)["spec"]["nodeName"] == NODES[1]
@@ -208,7 +212,7 @@ def test_pods_are_evicted_for_a_high_priority_pod_only_if_configured(control_pla
     """A stock scheduler knows nothing of preemption by the allocator."""
     names = fill_nodes(control_plane, ours)
     control_plane.create(claim_pod("urgent", ours, using_template("one"), priorityClassName=urgent_class))
-    control_plane.until("advice", lambda: any("no pod is evicted" in event for event in control_plane.events(ours, "urgent")), 60)  # fmt: skip
+    control_plane.until("an event says that no pod is evicted", lambda: any("no pod is evicted" in event for event in control_plane.events(ours, "urgent")), 60)  # fmt: skip
     pods = control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"]
     assert len(pods) == len(names) + 1
     delete(control_plane, ours, "urgent")
@@ -233,7 +237,7 @@ def test_a_waiting_pod_gets_a_newly_published_device(control_plane, gpus, ours):
     class_ = fleet.device_class("bridge-late", "device.driver == 'late.example.com'")
     try:
         control_plane.create(class_, claim("c", ours, request("gpu", "bridge-late")), claim_pod("p", ours, using("c")))
-        control_plane.until("it is set aside", lambda: any("FailedScheduling" in event for event in control_plane.events(ours, "p")), 60)  # fmt: skip
+        control_plane.until("the pod has an event FailedScheduling", lambda: any("FailedScheduling" in event for event in control_plane.events(ours, "p")), 60)  # fmt: skip
         control_plane.create(*slices)
         control_plane.wait_scheduled(ours, "p", 60)
     finally:
@@ -252,7 +256,7 @@ def test_events_of_a_pod_name_no_object_of_another_namespace(control_plane, gpus
         control_plane.wait_scheduled(other_namespace, "secret")
         control_plane.create(claim_pod("late", ours, using("much")))
         control_plane.wait_unschedulable(ours, "late")
-        control_plane.until("the reason", lambda: any("another namespace" in event for event in control_plane.events(ours, "late")), 60)  # fmt: skip
+        control_plane.until("an event mentions another namespace", lambda: any("another namespace" in event for event in control_plane.events(ours, "late")), 60)  # fmt: skip
         assert "bridge-theirs" not in repr(control_plane.events(ours, "late"))
     finally:
         control_plane.delete(f"/api/v1/namespaces/{other_namespace}/pods", gracePeriodSeconds=0)

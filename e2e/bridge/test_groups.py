@@ -98,7 +98,7 @@ def test_a_group_is_placed_completely_or_holds_no_device(groups, ours):
     )
     for index in range(3):
         message = groups.wait_unschedulable(ours, f"t{index}")["message"]
-        assert "held by" not in message, "no pod of the group holds anything"
+        assert "held by" not in message, "the message names a device that is held, but no pod may hold one"
     assert (placed_pods(groups, ours), allocated_claims(groups, ours)) == ([], [])
     groups.create(
         group("two", ours, 2), *(member(f"p{index}", ours, "two", using_template("one")) for index in range(2))
@@ -130,7 +130,7 @@ def test_a_pod_cannot_use_the_claim_of_its_groups_template(groups, ours):
         *(member(f"m{at}", ours, "pair", entry) for at in range(2)),
     )
     groups.until(
-        "an event of the pod names the group",
+        "an event names the group for which the claim was created",
         lambda: any("was created from a template of PodGroup pair" in event for event in groups.events(ours, "m0")),
         60,
     )
@@ -190,12 +190,14 @@ def test_the_extender_declines_groups_of_a_stock_scheduler(groups, ours):
     groups.create(template("one", ours, request("gpu", CLASS)), group("trio", ours, 3), *members)
     words = "which an extender could place only in part"
     groups.until(
-        "they are told", lambda: any(words in event for at in range(3) for event in groups.events(ours, f"x{at}")), 60
+        "an event says that the group could be placed only in part",
+        lambda: any(words in event for at in range(3) for event in groups.events(ours, f"x{at}")),
+        60,
     )
     assert (placed_pods(groups, ours), allocated_claims(groups, ours)) == ([], [])
 
 
-@pytest.mark.time_limit(900, "GANG_CASES asks for many")
+@pytest.mark.time_limit(900, "GANG_CASES may be large")
 def test_random_gangs_are_placed_completely_or_have_reasons(groups, ours):
     """The results are compared with kube-scheduler, which does not evict pods for groups, and with all possible placements."""
     case_count, first = (
@@ -272,7 +274,7 @@ def churn(cluster, namespace, draw, seconds):
 
 def assert_held_once(cluster, namespace):
     devices = [(result["pool"], result["device"]) for result in results(cluster, namespace)]
-    assert len(set(devices)) == len(devices), f"held twice: {sorted(devices)}"
+    assert len(set(devices)) == len(devices), f"a device is held twice: {sorted(devices)}"
 
 
 def test_changing_gangs_neither_lose_devices_nor_hold_them_twice(groups, ours):
@@ -292,12 +294,12 @@ def test_changing_gangs_neither_lose_devices_nor_hold_them_twice(groups, ours):
         for node in nodes:
             groups.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": False}})
         gangs_are_consistent = lambda: all(set(members).isdisjoint(placed_pods(groups, ours)) or set(members) <= set(placed_pods(groups, ours)) for members in gangs.values())  # noqa: E731  # fmt: skip
-        groups.until("each gang is whole or not there", gangs_are_consistent, PATIENCE)
+        groups.until("each gang is placed completely or not at all", gangs_are_consistent, PATIENCE)
         while sum(map(len, gangs.values())) > 8:
             for name in gangs.pop(max(gangs, key=lambda name: len(gangs[name]))):
                 groups.delete(f"{path}/{name}", gracePeriodSeconds=0)
         expected = sorted(member for members in gangs.values() for member in members)
-        groups.until("all gangs that are left are placed", lambda: placed_pods(groups, ours) == expected, PATIENCE)
+        groups.until("all remaining gangs are placed", lambda: placed_pods(groups, ours) == expected, PATIENCE)
         assert_held_once(groups, ours)
         assert len(results(groups, ours)) == len(expected)
         groups.delete(path, gracePeriodSeconds=0)

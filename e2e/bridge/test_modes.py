@@ -59,7 +59,7 @@ def form(request, control_plane, bridge, schedulers, created):
     def rules_have_status():
         return not rules or all(has_status(control_plane, name) for name in ("gpu-mig", "gpu-shared"))
 
-    control_plane.until("the rules are known", rules_have_status, 30)
+    control_plane.until("both rules have a status", rules_have_status, 30)
     return request.param
 
 
@@ -99,7 +99,7 @@ def test_a_conflicting_mode_waits_and_a_compatible_mode_is_allocated(control_pla
     control_plane.create(*claim_and_pod("mig", own_namespace, scheduler))
     holder = f"held by {own_namespace}/mps"
     control_plane.until(
-        "it is told who is in the way",
+        "an event names the conflicting device and its holder",
         lambda: has_event(control_plane, own_namespace, "mig", CONFLICTS[form], holder),
         60,
     )
@@ -148,7 +148,9 @@ def test_rules_that_kube_scheduler_does_not_enforce_are_reported(control_plane, 
         return control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=text).stderr
 
     if form == "groups":
-        control_plane.until("the webhook knows what is in use", lambda: "waits until devices are free" in warning(), 30)
+        control_plane.until(
+            "the webhook knows which devices are in use", lambda: "waits until devices are free" in warning(), 30
+        )
         assert "does not know" not in warning()
         control_plane.create(pod_)
         control_plane.wait_unschedulable(gated, "mig")
@@ -160,7 +162,9 @@ def test_rules_that_kube_scheduler_does_not_enforce_are_reported(control_plane, 
     control_plane.wait_scheduled(gated, "mig")
     both = {f"{gated}/mps", f"{gated}/mig"}
     control_plane.until(
-        "the allocator finds both", lambda: both <= set(bridge.ask("/api/v1/drift")[1]["overlapping"]), 30
+        "the allocator reports both claims", lambda: both <= set(bridge.ask("/api/v1/drift")[1]["overlapping"]), 30
     )
     delete_pods(control_plane, gated, "mig")
-    control_plane.until("one is gone", lambda: not both & set(bridge.ask("/api/v1/drift")[1]["overlapping"]), 30)
+    control_plane.until(
+        "the allocator reports neither claim", lambda: not both & set(bridge.ask("/api/v1/drift")[1]["overlapping"]), 30
+    )

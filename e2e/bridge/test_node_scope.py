@@ -73,7 +73,7 @@ def status(cluster):
 def test_a_pod_waits_for_devices_in_another_pool_of_its_node(control_plane, bridge, plugin, two_pools, own_namespace):
     """Two schedulers place the two pods with one allocator."""
     expected = {"observedGeneration": 1, "devices": 2, "findings": []}
-    control_plane.until("the leader counts what has the rule", lambda: status(control_plane) == expected, 60)
+    control_plane.until("the rule's status counts two devices", lambda: status(control_plane) == expected, 60)
     control_plane.create(*claim_and_pod("first", "open", own_namespace, SCHEDULER))
     control_plane.wait_scheduled(own_namespace, "first")
     control_plane.create(*claim_and_pod("second", "sealed", own_namespace, PLUGIN_SCHEDULER))
@@ -82,7 +82,7 @@ def test_a_pod_waits_for_devices_in_another_pool_of_its_node(control_plane, brid
     def is_explained():
         return any(words in event for event in control_plane.events(own_namespace, "second"))
 
-    control_plane.until("it is told who is in the way", is_explained, 60)
+    control_plane.until("an event names the conflicting device and its holder", is_explained, 60)
     control_plane.create(*claim_and_pod("third", "open", own_namespace, PLUGIN_SCHEDULER))
     control_plane.wait_scheduled(own_namespace, "third")
     for name in ("first", "third"):
@@ -103,4 +103,4 @@ def test_the_webhook_refuses_claims_that_a_node_rule_never_allows(control_plane,
         both_refused = "(Forbidden)" in message and "even with all devices free" in message
         return both_refused and refusal("sealed", "sealed") == "" and refusal("open", "open") == ""
 
-    control_plane.until("the webhook refuses both kinds, and nothing else", refuses_only_both, 60)
+    control_plane.until("the webhook refuses only claims for both kinds", refuses_only_both, 60)

@@ -245,7 +245,9 @@ class Lane:
             self.add(self.count, 1)
 
 
-@pytest.mark.time_limit(180, "two big pods have a node kept one after the other, each after ten seconds without room")
+@pytest.mark.time_limit(
+    180, "nodes are kept for two big pods, one after the other, each ten seconds after the pod was created"
+)
 def test_small_pods_do_not_starve_a_big_pod(control_plane, ours):
     """The test runs our plugin, our extender and kube-scheduler.
 
@@ -282,7 +284,10 @@ def test_pods_wait_with_an_event_while_the_allocator_is_down(control_plane, brid
     try:
         control_plane.create(claim_pod("p", ours, using_template("one")), claim_pod("plain", ours))
         words = "waits for the drawbridge allocator"
-        control_plane.until("the event", lambda: any(words in event for event in control_plane.events(ours, "p")))
+        control_plane.until(
+            "an event says that the pod waits for the allocator",
+            lambda: any(words in event for event in control_plane.events(ours, "p")),
+        )
         assert held_devices(control_plane, ours) == []
     finally:
         bridge.start()

@@ -138,7 +138,7 @@ def test_an_extended_resource_claim_takes_two_writes_and_is_deleted(protected, h
 def claim_of_waiting_pod(cluster, namespace):
     """The claim of a pod that no scheduler places."""
     cluster.create(pod("p", namespace, schedulerName=NO_SCHEDULER, resourceClaims=[using_template("gpu")]))
-    [claim_] = cluster.until("the claim is there", lambda: claims(cluster, namespace))
+    [claim_] = cluster.until("the pod has a claim", lambda: claims(cluster, namespace))
     assert claim_["metadata"]["finalizers"] == [FINALIZER]
     return claim_
 
@@ -159,7 +159,7 @@ DELETIONS = {
 def test_a_claim_that_was_never_allocated_can_be_deleted(protected, home, deletion):
     metadata = claim_of_waiting_pod(protected, home)["metadata"]
     DELETIONS[deletion](protected, metadata)
-    protected.until("it is gone", lambda: metadata["uid"] not in {claim["metadata"]["uid"] for claim in claims(protected, home)}, PATIENCE)  # fmt: skip
+    protected.until("the claim is deleted", lambda: metadata["uid"] not in {claim["metadata"]["uid"] for claim in claims(protected, home)}, PATIENCE)  # fmt: skip
 
 
 def test_a_namespace_with_a_never_allocated_claim_can_be_deleted(protected):
@@ -178,7 +178,7 @@ def test_a_deleted_claim_stays_while_kube_controller_manager_is_stopped(protecte
         deleted = protected.get(f"{claims_of(home)}/{metadata['name']}")["metadata"]
         assert deleted["finalizers"] == [FINALIZER]
         assert deleted["deletionTimestamp"]
-    protected.until("it is gone", lambda: metadata["uid"] not in {claim["metadata"]["uid"] for claim in claims(protected, home)}, PATIENCE)  # fmt: skip
+    protected.until("the claim is deleted", lambda: metadata["uid"] not in {claim["metadata"]["uid"] for claim in claims(protected, home)}, PATIENCE)  # fmt: skip
 
 
 def test_a_freed_claim_loses_its_finalizer_until_its_next_allocation(protected, home):
@@ -188,7 +188,11 @@ def test_a_freed_claim_loses_its_finalizer_until_its_next_allocation(protected, 
         protected.create(pod(name, home, resourceClaims=[using(metadata["name"])]))
         protected.wait_scheduled(home, name)
         protected.delete(f"{pods_of(home)}/{name}", gracePeriodSeconds=0)
-        protected.until("it is free", lambda: is_free(protected, home, metadata["name"]), PATIENCE)
+        protected.until(
+            "the claim has neither finalizer nor allocation",
+            lambda: is_free(protected, home, metadata["name"]),
+            PATIENCE,
+        )
     writes = [kind for verb, kind in foreign_writes(protected, home) if verb != "create" or "pods" in kind]
     deallocation = ["resourceclaims/status", "resourceclaims"]
     allocation = ["resourceclaims/status", "pods/binding"]
