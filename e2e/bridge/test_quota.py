@@ -1,4 +1,4 @@
-"""Quotas at creation, on a real API server: two replicas of the allocator answer reviews, and one of them counts."""
+"""DeviceQuotas at the creation of pods and claims: two replicas of the allocator answer reviews, and the leader counts for both."""
 
 import datetime as dt
 import tempfile
@@ -42,7 +42,7 @@ def shown():
 
 @pytest.fixture(scope="module")
 def doors(control_plane, bridge, shown):
-    """Two replicas; each reviews the pods and claims with its name as a label, as a Service would distribute them."""
+    """Two replicas. A label of a pod or claim selects the replica that reviews it, because no Service distributes the reviews here."""
     rights = [document.object for document in manifests.read([COMPONENT / "quota/rbac.yaml"])]
     control_plane.kubectl("apply", "--server-side", "-f", "-", input=manifests.dump(rights))
     bridge.processes[DOORS[0]].stop()
@@ -67,7 +67,7 @@ def doors(control_plane, bridge, shown):
 
 
 def configuration(name, port, shown):
-    """The generated configuration for one replica at an address and for objects with its label."""
+    """The generated webhook configuration with the address of one replica, for objects with the replica's label."""
     bundle = b64encode(Path(shown, "ca.crt").read_bytes()).decode()
     made = quota_configuration(Registration(url=f"https://127.0.0.1:{port}", ca_bundle=bundle, failure_policy="Fail"))
     made["metadata"]["name"] = f"quota-{name}"
@@ -87,7 +87,7 @@ def team(control_plane, doors, namespace):
         "metadata": {"name": "team", "namespace": namespace},
         "spec": {"hard": {f"{CLASS}/devices": LINE}},
     }
-    # Watches deliver templates in this order: a process that knows the last knows all.
+    # Watches deliver templates in this order: a replica that knows the last template knows all.
     templates = [template(name, namespace, request("gpu", CLASS, many)) for name, many in (("two", 2), ("one", 1), ("much", LINE + 1))]  # fmt: skip
     control_plane.create(limit, *templates)
     much = claim("much", namespace, request("gpu", CLASS, LINE + 1)), pod("much", namespace, schedulerName="no-such-scheduler", resourceClaims=[using_template("much")])  # fmt: skip
@@ -153,7 +153,7 @@ OF_CLAIMS = (f"{CLASS}.deviceclass.resource.k8s.io/devices", f"requests.devicecl
 
 
 def test_a_scoped_core_quota_counts_no_claim_and_is_omitted(control_plane, bridge, team, created):
-    """The scoped quotas have no room, and one quota has no scope. The API server admits a claim and counts it in the latter only."""
+    """ResourceQuotas with scopes allow no claim, and one without a scope does. The API server counts a claim in the latter only."""
     kind = {"apiVersion": "v1", "kind": "ResourceQuota"}
     nothing = dict.fromkeys(OF_CLAIMS, 0)
     exists = [{"scopeName": "PriorityClass", "operator": "DoesNotExist"}]
@@ -206,7 +206,7 @@ def test_a_pod_that_core_serves_counts_from_its_creation(control_plane, team):
 
 
 def test_pods_created_before_their_template_stay_within_the_quota(control_plane, bridge, team):
-    """At its creation, the request of the pod is unknown. The webhook reviews the claims that kube-controller-manager creates."""
+    """When the pods are created, their requests are unknown. The webhook reviews the claims that kube-controller-manager creates later."""
     each = LINE // 3
     entries = [using_template("late")]
     for at in range(6):
@@ -236,7 +236,7 @@ def test_parallel_creates_through_two_replicas_never_exceed_the_quota(control_pl
     stored = pods_of(control_plane, team)
     assert len(stored) == LINE
     control_plane.until("a claim is made for each", lambda: len(claims_of(control_plane, team)) == LINE, 60)
-    for name in DOORS:  # each pod counts once: as a review, as a stored pod, and by its claim
+    for name in DOORS:  # each pod counts once, although its review, the stored pod and its claim are known
         assert words in refusal(control_plane, waiting("more", team, name), dryRun="All")
 
     bridge.processes[DOORS[0]].stop(hard=True)

@@ -1,4 +1,4 @@
-"""A DeviceQuota holds pods back when the allocator counts what claims use, without a review of the claims."""
+"""A DeviceQuota without a webhook that reviews claims: the allocator counts what claims use, and pods over quota wait."""
 
 import random
 import threading

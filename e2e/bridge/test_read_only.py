@@ -15,7 +15,7 @@ pytestmark = pytest.mark.real
 ACCOUNT = "drawbridge-read-only"
 CLASS = "read-only-share"
 NODE = "read-only-0"
-# Unused in this file, and needed: the reason of each.
+# Rights that these tests do not use, and what they are needed for.
 SPARE = {
     ("*", "*", "list"): "servers that do not stream lists are asked for pages",
     ("drawbridge.dev", "devicecompatibilities", "watch"): "where our kinds are installed",
@@ -25,7 +25,7 @@ SPARE = {
 
 @pytest.fixture(scope="module")
 def read_only_allocator(control_plane):
-    """A node with one shared GPU, and the process; yields a function that reads its metrics."""
+    """A node with one shared GPU, and the read-only allocator; yields a function that reads the allocator's metrics."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
     if control_plane.read(namespace) is None:
         control_plane.namespace(SYSTEM)
@@ -65,7 +65,10 @@ def read_only_allocator(control_plane):
 
 
 def tell_and_show(control_plane, read_only_allocator, namespace, **capacity):
-    """Two pods want one device, or two parts that do not fit together: check the events of one and the metrics of the other."""
+    """Two pods request one device, or two shares that do not fit together.
+
+    Check the events of the waiting pod and the metrics of the running pod; return these metrics.
+    """
     control_plane.create(
         claim("has", namespace, request("gpu", CLASS, **capacity)),
         claim("wants", namespace, request("gpu", CLASS, **capacity)),
@@ -80,7 +83,7 @@ def tell_and_show(control_plane, read_only_allocator, namespace, **capacity):
     def shown():
         return [line for line in read_only_allocator().splitlines() if f'namespace="{namespace}"' in line]
 
-    # Events come from the watch of claims, metrics from that of pods.
+    # The allocator learns of both from separate watches: events come from the watch of claims, metrics from the watch of pods.
     series = control_plane.until("the pod is shown", shown)
     device = next(line for line in series if line.startswith("drawbridge_pod_device{"))
     for label in ('pod="runs"', 'claim="has"', f'driver="{fleet.HAMI}"', f'node="{NODE}"', 'uuid="GPU-00000000-'):

@@ -37,7 +37,7 @@ def test_the_api_server_accepts_writes_of_the_lease_holder_only(control_plane, b
             client.close()
 
 
-# Unused in this file, and needed: the reason of each.
+# Rights that these tests do not use, and what they are needed for.
 SPARE = {
     ("*", "*", "list"): "servers that do not stream lists are asked for pages",
     ("resource.k8s.io", "resourceclaims/binding", "patch"): "asked for by the API server, when a status is written",
@@ -57,7 +57,10 @@ SPARE = {
 
 
 def test_without_a_lease_other_writers_may_change_claims(control_plane, bridge, ours):
-    """A binding's missing parameter is evaluated before the match conditions, so denying would block all claims of the cluster."""
+    """The API server looks for a policy's parameter before it evaluates match conditions.
+
+    So a policy that denies without its parameter, the lease, would block the claims of all other writers.
+    """
     bridge.processes["allocator-0"].stop()
     try:
         control_plane.delete(LEASE)

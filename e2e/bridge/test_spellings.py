@@ -1,4 +1,4 @@
-"""Extender and plugin on a real control plane: claims whose spelling a JSON patch would change, and claims that no account may write."""
+"""Claims whose opaque parameters a JSON patch would spell differently, and claims that no account may write; extender and plugin."""
 
 import json
 
@@ -24,7 +24,7 @@ WRITES = {"patch", "update"}
 
 @pytest.fixture(scope="module")
 def spelled(control_plane, bridge):
-    """The scheduler with our plugin beside the stock one, and a node with a device for each spelling and some more."""
+    """A control plane with the scheduler that has our plugin beside the stock one, and a node with enough devices for all spellings."""
     running = control_plane.start_scheduler(
         plugin_configuration(bridge.socket), name="spelled-scheduler", binary=program("drawbridge-scheduler")
     )
@@ -88,7 +88,7 @@ def wanting(name, namespace, scheduler, of=""):
 
 
 def written(cluster, namespace):
-    """The allocator's writes into claims of a namespace: verb, subresource, and what the API server answered."""
+    """Yield the allocator's writes to claims of a namespace: verb, subresource, and the code of the API server's response."""
     for event in cluster.audit_events():
         at = event.get("objectRef", {})
         mine = event["user"].get("username") == ACCOUNT and event["verb"] in WRITES
@@ -143,7 +143,7 @@ def is_refused(cluster, item):
 
 @pytest.fixture
 def refusing(spelled, ours):
-    """A policy, in force, that refuses every write to claims with a label."""
+    """A policy that refuses every write to claims with a label."""
     policy = {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",

@@ -13,7 +13,7 @@ from e2e.ground.controlplane import ControlPlane, free_port
 pytestmark = pytest.mark.real
 NODE = "restored-0"
 DEVICES = 4
-# docs/operating.md: a stopped leader takes longest, because its Lease lasts 15 s.
+# From docs/operating.md. It takes longest to replace a stopped leader, because its Lease lasts 15 s.
 PROMISED_SECONDS = 30.0
 
 
@@ -49,7 +49,7 @@ def devices_of_pods(cluster):
 
 
 def stop_etcd(cluster):
-    """Stop the server of etcd, and return how to start it again."""
+    """Stop etcd's server, and return a function that starts it again."""
     etcd = cluster.named("etcd")
     etcd.stop()
     cluster.processes.remove(etcd)

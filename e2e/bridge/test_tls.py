@@ -36,7 +36,7 @@ def world():
 
 @pytest.fixture
 def secured(control_plane, bridge, world):
-    """The allocator with certificates, both schedulers with theirs, and a fake node with enough devices."""
+    """The two schedulers, which have certificates, as has the allocator; there is a fake node with enough devices."""
     control_plane.add_fake_nodes(1, prefix="tls-")
     made = [
         fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"),
@@ -66,7 +66,7 @@ def secured(control_plane, bridge, world):
 
 
 def shown(world):
-    """The files of a scheduler."""
+    """The certificate files of a scheduler."""
     return {"caFile": str(world.ca), "certFile": str(world.mine), "keyFile": str(world.mine_key)}
 
 
@@ -111,7 +111,7 @@ def test_only_schedulers_with_a_certificate_get_answers(control_plane, bridge, s
 def test_both_schedulers_follow_a_change_of_authorities_while_running(control_plane, bridge, secured, world, ours):
     """First the schedulers' certificate and the trusted authority change, then the allocator's certificate.
 
-    The stock scheduler trusts the latter after a restart.
+    The stock scheduler trusts the allocator's new certificate only after a restart of the scheduler.
     """
     clients = certificate("new clients")
     world.client_ca.write_bytes(pem(clients[0]))

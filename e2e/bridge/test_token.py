@@ -1,4 +1,4 @@
-"""Our scheduler calls a service with a wrong token: pods have an event, no pod is bound, and the right token ends it."""
+"""Our scheduler calls the allocator with a wrong token: pods wait with an event, until the scheduler sends the right token."""
 
 import pytest
 
@@ -16,7 +16,7 @@ RIGHT, WRONG = "the-allocators-own", "copied-from-elsewhere"
 
 @pytest.fixture
 def shown(control_plane, bridge, tmp_path):
-    """The file with the token that our scheduler sends; at first it is the right one."""
+    """The file with the token that our scheduler sends, at first the right token."""
     demanded, file = tmp_path / "demanded", tmp_path / "shown"
     demanded.write_text(RIGHT)
     file.write_text(RIGHT)

@@ -20,7 +20,7 @@ EACH = 100  # waiting pods of each kind
 
 
 class Counts:
-    """The metrics of our scheduler about its queue."""
+    """Reads our scheduler's metrics about its queue."""
 
     def __init__(self, port):
         self.url = f"https://127.0.0.1:{port}/metrics"

@@ -1,6 +1,6 @@
-"""Random cases of binding conditions, each played with kube-scheduler, our plugin and our extender on nodes of its own.
+"""Random cases of binding conditions: a driver attaches devices, fails, or is late, while another client may intervene.
 
-A driver attaches devices, fails, or is late.
+Each case is played in three lanes: with kube-scheduler, our plugin and our extender. Each lane of a case has nodes of its own.
 """
 
 import random
@@ -17,7 +17,7 @@ DRIVER = "attach.example.com"
 CLASS = "attached"
 STOCK = "stock"
 LANES = {"stock": STOCK, "plugin": PLUGIN_SCHEDULER, "extender": SCHEDULER}
-TIMEOUT = 6  # seconds for devices to be ready, for all three
+TIMEOUT = 6  # seconds for devices to be ready, in all lanes
 LONGEST = 75  # seconds for a case; a pod that is not bound by then counts as waiting
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 OF_DEFAULT = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -39,7 +39,7 @@ EVENTS = (
 
 
 class Case:
-    """One case; `driver` has the outcomes of each claim's first, second, ... allocation."""
+    """One case; `driver` lists the driver's outcomes for the first, second, ... allocation of each claim."""
 
     def __init__(self, number, again=""):
         draw = random.Random(number)
@@ -55,7 +55,7 @@ class Case:
         self.driver = self.driver or ["never"]
         self.delay = draw.choice((0.3, 1.5, 3.0))
         if self.event in ("cordon", "taint", "remove node") and self.driver[0] == "ready":
-            self.driver.insert(0, draw.choice(("fail", "never")))  # otherwise the pod is bound before
+            self.driver.insert(0, draw.choice(("fail", "never")))  # otherwise the pod is bound before the intervention
         self.late = draw.choice((0.2, 1.0))  # seconds from the first allocation to the intervention
         if self.event == "refuse and cordon":
             self.driver, self.late = ["ready"], self.delay + 2
@@ -106,7 +106,7 @@ class Trial:
     def begin(self):
         if self.case.gang:
             self.cluster.create(group(self.name, "default", self.case.pods))
-        # kube-scheduler selects any of equal nodes: the result for two pods would depend on whether they share a node.
+        # Among equal nodes kube-scheduler selects any, and the result for two pods would depend on whether they share a node.
         liked = {"matchExpressions": [{"key": "liked", "operator": "Exists"}]}
         preferred = [{"weight": 100, "preference": liked}]
         affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
@@ -237,7 +237,7 @@ class Trial:
             event in ("cordon", "taint", "remove node")
             and mark_of(listed(self.cluster, CLAIMS).get(self.claims[0])) != held
         ):
-            self.late_driver = True  # reallocated since the last look, so it may be bound to this node or to another
+            self.late_driver = True  # the claim was reallocated meanwhile, so its pod may be bound to this node or to another
 
     def outcome(self, claims, pods):
         """The result for each pod: deleted, waiting, or bound, with or without its devices."""
@@ -310,7 +310,7 @@ def play(cluster, cases):
         while time.monotonic() < end:
             claims, pods = listed(cluster, CLAIMS), listed(cluster, "/api/v1/pods")
             open_ = [trial for trial in trials if not trial.is_over()]
-            list(several.map(lambda trial: trial.look(claims, pods), open_))  # noqa: B023  it is over before the next
+            list(several.map(lambda trial: trial.look(claims, pods), open_))  # noqa: B023  it ends before the next iteration
             if not open_:
                 break
             time.sleep(0.1)

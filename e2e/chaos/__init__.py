@@ -1,1 +1,1 @@
-"""Churn on a real control plane whose processes, like ours, are killed, stopped and disconnected; a judge reads etcd's history."""
+"""Pods come and go while Kubernetes' processes and ours are killed, stopped and disconnected; a judge reads etcd's history."""
