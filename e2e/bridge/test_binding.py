@@ -10,7 +10,7 @@ import pytest
 
 from e2e.actors import fleet
 from e2e.actors.bridge import Bridge, plugin_configuration
-from e2e.bridge.trials import CLASS, DRIVER, LANES, STOCK, TIMEOUT, Case, play, refusal
+from e2e.bridge.trials import CLASS, DRIVER, LANES, STOCK, TIMEOUT, Case, play, refusing_policy
 from e2e.build import program
 from e2e.ground.controlplane import GROUP_GATES, ControlPlane
 
@@ -37,7 +37,7 @@ def stage():
             }
             profile = {"schedulerName": STOCK, "pluginConfig": [{"name": "DynamicResources", "args": arguments}]}
             cluster.start_scheduler({"profiles": [profile]} | BACKOFF, name="binding-stock")
-            cluster.create(fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"), *refusal())
+            cluster.create(fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"), *refusing_policy())
             yield cluster
         finally:
             bridge.remove()
@@ -63,7 +63,7 @@ def differing_trials(trials, outcomes):
         if worse:
             yield (
                 trial.case.name,
-                f"{trial.case!r}; {trial.lane}: {our_outcome}, kube-scheduler: {stock_outcome}, {times}, {trial.told}",
+                f"{trial.case!r}; {trial.lane}: {our_outcome}, kube-scheduler: {stock_outcome}, {times}, {trial.last_events}",
             )
         elif stock.bound and trial.bound and max(trial.bound.values()) > 2 * max(stock.bound.values()) + 5:
             yield trial.case.name, f"{trial.case!r}; {trial.lane} is late: {times}"

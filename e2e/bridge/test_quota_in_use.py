@@ -33,59 +33,59 @@ def test_a_pod_over_quota_waits_with_an_event_for_room(control_plane, bridge, gp
 
 def test_racing_writers_never_exceed_the_quota_while_the_allocator_restarts(control_plane, bridge, gpus, ours):
     """12 writers create and delete pods. There are more devices than the quota allows, and no webhook reviews the claims."""
-    most, writers, node = 9, 12, "bridge-race"
+    limit, writers, node = 9, 12, "bridge-race"
     device_class = "bridge-race"
-    hard = {f"{device_class}/devices": most}
-    limit = quota(ours, most)
-    limit["spec"]["hard"] = hard
+    hard = {f"{device_class}/devices": limit}
+    quota_object = quota(ours, limit)
+    quota_object["spec"]["hard"] = hard
     control_plane.add_fake_nodes(1, prefix=node)
-    made = [
+    objects = [
         fleet.device_class(device_class, "device.driver == 'race.example.com'"),
-        *fleet.slices("race.example.com", f"{node}0", [fleet.device(f"gpu-{at}", {}) for at in range(2 * most)], by_name=True),
+        *fleet.slices("race.example.com", f"{node}0", [fleet.device(f"gpu-{at}", {}) for at in range(2 * limit)], by_name=True),
     ]  # fmt: skip
-    control_plane.create(*made, limit, template("one", ours, request("gpu", device_class)))
+    control_plane.create(*objects, quota_object, template("one", ours, request("gpu", device_class)))
     control_plane.until("the service knows the quota", lambda: "used" in status_of(control_plane, ours), 30)
     path = f"/api/v1/namespaces/{ours}/pods"
-    stop = threading.Event()
+    stopped = threading.Event()
 
     def write(writer):
         draw = random.Random(writer)
-        left = []
+        remaining = []
         number = 0
-        while not stop.is_set():
+        while not stopped.is_set():
             number += 1
             name = f"w{writer}-{number}"
             control_plane.create(claim_pod(name, ours, using_template("one"), terminationGracePeriodSeconds=0))
-            left.append(name)
-            if len(left) > 3 or draw.random() < 0.3:
-                control_plane.delete(f"{path}/{left.pop(draw.randrange(len(left)))}", gracePeriodSeconds=0)
+            remaining.append(name)
+            if len(remaining) > 3 or draw.random() < 0.3:
+                control_plane.delete(f"{path}/{remaining.pop(draw.randrange(len(remaining)))}", gracePeriodSeconds=0)
             time.sleep(draw.uniform(0.1, 0.5))
-        return left
+        return remaining
 
     def used():
         return sum(len(devices(claim)) for claim in claims_of(control_plane, ours))
 
     try:
-        with ThreadPoolExecutor(writers) as several:
-            wrote = [several.submit(write, writer) for writer in range(writers)]
+        with ThreadPoolExecutor(writers) as executor:
+            results = [executor.submit(write, writer) for writer in range(writers)]
             try:
                 for _ in range(2):
-                    control_plane.until("the quota is used", lambda: at_most(most, used()) == most, PATIENCE)
+                    control_plane.until("the quota is used", lambda: at_most(limit, used()) == limit, PATIENCE)
                     bridge.processes[REPLICA].stop(hard=True)
                     bridge.start(REPLICA)
             finally:
-                stop.set()
-        left = sum(len(writer.result()) for writer in wrote)
-        assert left > most
-        control_plane.until("what is left fills the quota", lambda: at_most(most, used()) == most, PATIENCE)
-        exactly = {f"{device_class}/devices": str(most)}
-        control_plane.until("the status says so", lambda: status_of(control_plane, ours)["used"] == exactly, PATIENCE)
+                stopped.set()
+        remaining = sum(len(writer.result()) for writer in results)
+        assert remaining > limit
+        control_plane.until("what is left fills the quota", lambda: at_most(limit, used()) == limit, PATIENCE)
+        expected = {f"{device_class}/devices": str(limit)}
+        control_plane.until("the status says so", lambda: status_of(control_plane, ours)["used"] == expected, PATIENCE)
     finally:
         control_plane.delete(path, gracePeriodSeconds=0)
         control_plane.until("the claims are gone", lambda: not claims_of(control_plane, ours), PATIENCE)
-        control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{node}0"}})
+        control_plane.remove(*objects, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{node}0"}})
 
 
-def at_most(most, number):
-    assert number <= most, f"{number} of {most}"
-    return number
+def at_most(limit, used):
+    assert used <= limit, f"{used} of {limit}"
+    return used

@@ -16,7 +16,7 @@ ACCOUNT = "drawbridge-read-only"
 CLASS = "read-only-share"
 NODE = "read-only-0"
 # Rights that these tests do not use, and what they are needed for.
-SPARE = {
+UNUSED_RIGHTS = {
     ("*", "*", "list"): "servers that do not stream lists are asked for pages",
     ("drawbridge.dev", "devicecompatibilities", "watch"): "where our kinds are installed",
     ("drawbridge.dev", "devicequotas", "watch"): "the same",
@@ -29,14 +29,14 @@ def read_only_allocator(control_plane):
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
     if control_plane.read(namespace) is None:
         control_plane.namespace(SYSTEM)
-    made = [document.object for document in manifests.read([ROOT / "manifests/read-only/rbac.yaml"])]
-    for obj in made:
+    objects = [document.object for document in manifests.read([ROOT / "manifests/read-only/rbac.yaml"])]
+    for obj in objects:
         if obj["kind"] == "ServiceAccount":
             obj["metadata"]["namespace"] = SYSTEM
-    made.append(fleet.device_class(CLASS, f"device.driver == '{fleet.HAMI}'"))
-    made += fleet.slices(fleet.HAMI, NODE, fleet.hami_gpus(1), by_name=True)
+    objects.append(fleet.device_class(CLASS, f"device.driver == '{fleet.HAMI}'"))
+    objects += fleet.slices(fleet.HAMI, NODE, fleet.hami_gpus(1), by_name=True)
     control_plane.add_fake_nodes(1, prefix="read-only-")
-    control_plane.create(*made)
+    control_plane.create(*objects)
     control_plane.until_may(
         f"system:serviceaccount:{SYSTEM}:{ACCOUNT}", "list", "pods"
     )  # an allocator that starts earlier is refused at first
@@ -61,10 +61,10 @@ def read_only_allocator(control_plane):
     finally:
         process.stop()
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
-        control_plane.remove(*reversed(made), node)
+        control_plane.remove(*reversed(objects), node)
 
 
-def tell_and_show(control_plane, read_only_allocator, namespace, **capacity):
+def check_events_and_metrics(control_plane, read_only_allocator, namespace, **capacity):
     """Two pods request one device, or two shares that do not fit together.
 
     Check the events of the waiting pod and the metrics of the running pod; return these metrics.
@@ -80,11 +80,11 @@ def tell_and_show(control_plane, read_only_allocator, namespace, **capacity):
     events = control_plane.until("it is told", lambda: [event for event in control_plane.events(namespace, "waits") if words in event], 30)  # fmt: skip
     assert {event.partition(": ")[0] for event in events} == {"Devices"}
 
-    def shown():
+    def series_of_namespace():
         return [line for line in read_only_allocator().splitlines() if f'namespace="{namespace}"' in line]
 
     # The allocator learns of both from separate watches: events come from the watch of claims, metrics from the watch of pods.
-    series = control_plane.until("the pod is shown", shown)
+    series = control_plane.until("the pod is shown", series_of_namespace)
     device = next(line for line in series if line.startswith("drawbridge_pod_device{"))
     for label in ('pod="runs"', 'claim="has"', f'driver="{fleet.HAMI}"', f'node="{NODE}"', 'uuid="GPU-00000000-'):
         assert label in device
@@ -94,12 +94,12 @@ def tell_and_show(control_plane, read_only_allocator, namespace, **capacity):
     return series
 
 
-def test_an_unschedulable_pod_has_a_reason_and_running_pods_metrics(control_plane, read_only_allocator, namespace):
+def test_an_unschedulable_pod_has_a_reason_and_a_running_pod_has_metrics(control_plane, read_only_allocator, namespace):
     """The stock scheduler places one of two pods; the allocator writes events only."""
-    part = {"requests": {"memory": "30Gi", "cores": "30"}}
-    series = tell_and_show(control_plane, read_only_allocator, namespace, capacity=part)
+    share = {"requests": {"memory": "30Gi", "cores": "30"}}
+    series = check_events_and_metrics(control_plane, read_only_allocator, namespace, capacity=share)
     memory = next(line for line in series if 'capacity="memory"' in line)
     assert float(memory.rpartition(" ")[2]) == 30 * 2**30
-    used = check_rights(control_plane, ACCOUNT, SPARE)
-    assert {verb for _, what, verb in used if what != "events"} <= {"list", "watch", "get"}
-    assert {what for _, what, verb in used if verb == "get"} <= {"/version", "/apis", "/metrics"}
+    used = check_rights(control_plane, ACCOUNT, UNUSED_RIGHTS)
+    assert {verb for _, resource, verb in used if resource != "events"} <= {"list", "watch", "get"}
+    assert {resource for _, resource, verb in used if verb == "get"} <= {"/version", "/apis", "/metrics"}

@@ -11,22 +11,24 @@ from tests.limits import PATIENCE
 pytestmark = pytest.mark.real
 gpus, ours = extender.gpus, extender.ours
 # The write at which the connection breaks, and whether the server receives it.
-BETWEEN = {"after the finalizer": (1, True), "after the allocation": (2, True)}
-BEFORE = {"before the finalizer": (1, False), "before the allocation": (2, False)}
+AFTER_A_WRITE = {"after the finalizer": (1, True), "after the allocation": (2, True)}
+BEFORE_A_WRITE = {"before the finalizer": (1, False), "before the allocation": (2, False)}
 
 
-@pytest.mark.parametrize("moments", [BETWEEN, pytest.param(BEFORE, marks=pytest.mark.long)], ids=["after", "before"])
-def test_the_next_start_repairs_a_service_killed_at_a_write(control_plane, bridge, gpus, ours, moments):
+@pytest.mark.parametrize(
+    "writes", [AFTER_A_WRITE, pytest.param(BEFORE_A_WRITE, marks=pytest.mark.long)], ids=["after", "before"]
+)
+def test_the_next_start_repairs_what_an_allocator_killed_at_a_write_left(control_plane, bridge, gpus, ours, writes):
     """The connection breaks at the write, and the process is killed. Every pod is placed; no device is held twice or without a pod."""
     proxy = Proxy(control_plane.url, control_plane.ca)
-    way = f"http://127.0.0.1:{proxy.port}"
+    url = f"http://127.0.0.1:{proxy.port}"
     try:
         bridge.processes[REPLICA].stop()
-        for at, (write, answered) in enumerate(moments.values()):
-            bridge.start(REPLICA, via=way)
+        for index, (write, answered) in enumerate(writes.values()):
+            bridge.start(REPLICA, via=url)
             proxy.break_at(write, answered=answered)
             control_plane.create(
-                claim(f"a{at}", ours, request("gpu", CLASS)), claim_pod(f"p{at}", ours, using(f"a{at}"))
+                claim(f"a{index}", ours, request("gpu", CLASS)), claim_pod(f"p{index}", ours, using(f"a{index}"))
             )
             assert proxy.broken.wait(PATIENCE), "nothing was written"
             bridge.processes[REPLICA].stop(hard=True)
@@ -34,13 +36,13 @@ def test_the_next_start_repairs_a_service_killed_at_a_write(control_plane, bridg
         bridge.start(REPLICA)
     finally:
         proxy.close()
-    control_plane.create(*(claim(f"a{at}", ours, request("gpu", CLASS)) for at in (2, 3)))
-    control_plane.create(*(claim_pod(f"p{at}", ours, using(f"a{at}")) for at in (2, 3)))
-    for at in range(4):
-        control_plane.wait_scheduled(ours, f"p{at}", 60)
-    given = [device for claim in claims_of(control_plane, ours) for device in devices(claim)]
-    assert len(given) == len(set(given)) == 4
-    delete(control_plane, ours, *(f"p{at}" for at in range(4)))
+    control_plane.create(*(claim(f"a{index}", ours, request("gpu", CLASS)) for index in (2, 3)))
+    control_plane.create(*(claim_pod(f"p{index}", ours, using(f"a{index}")) for index in (2, 3)))
+    for index in range(4):
+        control_plane.wait_scheduled(ours, f"p{index}", 60)
+    allocated = [device for claim in claims_of(control_plane, ours) for device in devices(claim)]
+    assert len(allocated) == len(set(allocated)) == 4
+    delete(control_plane, ours, *(f"p{index}" for index in range(4)))
     control_plane.until("all is free", lambda: not any(map(devices, claims_of(control_plane, ours))), 30)
 
 

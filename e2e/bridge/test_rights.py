@@ -25,20 +25,22 @@ def test_the_api_server_accepts_writes_of_the_lease_holder_only(control_plane, b
     for name, token in tokens.items():
         client = Client(control_plane.url, token, control_plane.ca)
         try:
-            for way, body in (("", {"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}}), ("/status", {"status": {"reservedFor": None}})):  # fmt: skip
+            for subresource, body in (("", {"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}}), ("/status", {"status": {"reservedFor": None}})):  # fmt: skip
                 if name == REPLICA:  # the API server may not know the new lease holder yet
-                    control_plane.until("the holder may write", partial(client.patch, path + way, body, dryRun="All"))
+                    control_plane.until(
+                        "the holder may write", partial(client.patch, path + subresource, body, dryRun="All")
+                    )
                     continue
-                with pytest.raises(ApiError, match=POLICY) as refused:
-                    client.patch(path + way, body, dryRun="All")
-                assert refused.value.code == 403
-                assert "does not hold the lease" in refused.value.message
+                with pytest.raises(ApiError, match=POLICY) as refusal:
+                    client.patch(path + subresource, body, dryRun="All")
+                assert refusal.value.code == 403
+                assert "does not hold the lease" in refusal.value.message
         finally:
             client.close()
 
 
 # Rights that these tests do not use, and what they are needed for.
-SPARE = {
+UNUSED_RIGHTS = {
     ("*", "*", "list"): "servers that do not stream lists are asked for pages",
     ("resource.k8s.io", "resourceclaims/binding", "patch"): "asked for by the API server, when a status is written",
     ("", "events", "create"): "said of pods whose reservation is taken back",
@@ -65,22 +67,22 @@ def test_without_a_lease_other_writers_may_change_claims(control_plane, bridge, 
     try:
         control_plane.delete(LEASE)
         control_plane.until("the fence has no lease", lambda: not bridge.is_fenced())
-        [made] = control_plane.create(claim("c", ours, request("gpu", CLASS)))
+        [claim_] = control_plane.create(claim("c", ours, request("gpu", CLASS)))
         finalizers = {"metadata": {"finalizers": ["drawbridge.dev/test"]}}
-        control_plane.patch(control_plane.path_of(made), finalizers, dryRun="All")
+        control_plane.patch(control_plane.path_of(claim_), finalizers, dryRun="All")
     finally:
         bridge.start()
     control_plane.until("the fence is up", bridge.is_fenced)
 
 
-def test_the_service_uses_every_right_it_has_and_no_other(control_plane, bridge, gpus, ours, created):
+def test_the_allocator_uses_all_of_its_rights_and_no_others(control_plane, bridge, gpus, ours, created):
     """The rights in use are read from the API server's audit log."""
     control_plane.create(quota(ours, 1))
     control_plane.until("what is used is told", lambda: "used" in status_of(control_plane, ours), 30)
     [rule] = created(compatibility("bridge-rights", driver=fleet.NVIDIA, compatibleOnlyWith="true"))
-    where = control_plane.path_of(rule)
+    path = control_plane.path_of(rule)
     expected = {"observedGeneration": 1, "devices": 4, "findings": []}
-    control_plane.until("what a rule comes to is told", lambda: control_plane.get(where).get("status") == expected, 30)
+    control_plane.until("what a rule comes to is told", lambda: control_plane.get(path).get("status") == expected, 30)
     control_plane.create(
         claim("a", ours, request("gpu", CLASS)), claim_pod("p", ours, using("a")), claim_pod("q", ours)
     )
@@ -92,4 +94,4 @@ def test_the_service_uses_every_right_it_has_and_no_other(control_plane, bridge,
         claim_pod("r", ours, containers=[container(**limits(**{"bridge-rights.example.com/gpu": 1}))]),
     )
     control_plane.wait_scheduled(ours, "r", 60)
-    check_rights(control_plane, "drawbridge-allocator", SPARE)
+    check_rights(control_plane, "drawbridge-allocator", UNUSED_RIGHTS)

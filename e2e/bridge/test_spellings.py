@@ -23,31 +23,33 @@ WRITES = {"patch", "update"}
 
 
 @pytest.fixture(scope="module")
-def spelled(control_plane, bridge):
+def spelling_cluster(control_plane, bridge):
     """A control plane with the scheduler that has our plugin beside the stock one, and a node with enough devices for all spellings."""
     running = control_plane.start_scheduler(
         plugin_configuration(bridge.socket), name="spelled-scheduler", binary=program("drawbridge-scheduler")
     )
     control_plane.add_fake_nodes(1, prefix="spelled-")
     devices = [fleet.device(f"gpu-{at}", {}) for at in range(len(SPELLINGS) + 8)]
-    made = [
+    objects = [
         fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"),
         *fleet.slices(DRIVER, NODE, devices, by_name=True),
     ]
-    control_plane.create(*made)
+    control_plane.create(*objects)
     try:
         yield control_plane
     finally:
         running.stop()
-        control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+        control_plane.remove(*objects, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
 
 
 @pytest.fixture
-def ours(spelled, namespace):
+def ours(spelling_cluster, namespace):
     """A namespace whose pods are deleted after the test, and whose devices are free again."""
     yield namespace
-    spelled.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
-    spelled.until("the devices are free", lambda: not any(map(allocation_of, claims(spelled, namespace))), 60)
+    spelling_cluster.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
+    spelling_cluster.until(
+        "the devices are free", lambda: not any(map(allocation_of, claims(spelling_cluster, namespace))), 60
+    )
 
 
 def claims(cluster, namespace):
@@ -83,54 +85,54 @@ def check_spec(cluster, namespace, name, spelling):
     assert b"\x0a%c%b" % (len(content), content) in stored
 
 
-def wanting(name, namespace, scheduler, of=""):
-    return pod(name, namespace, schedulerName=scheduler, resourceClaims=[using(of or name)])
+def claim_pod(name, namespace, scheduler, claim_name=""):
+    return pod(name, namespace, schedulerName=scheduler, resourceClaims=[using(claim_name or name)])
 
 
-def written(cluster, namespace):
+def allocator_writes(cluster, namespace):
     """Yield the allocator's writes to claims of a namespace: verb, subresource, and the code of the API server's response."""
     for event in cluster.audit_events():
-        at = event.get("objectRef", {})
-        mine = event["user"].get("username") == ACCOUNT and event["verb"] in WRITES
-        if mine and at.get("resource") == "resourceclaims" and at.get("namespace") == namespace:
-            yield event["verb"], at.get("subresource", ""), event["responseStatus"]["code"]
+        reference = event.get("objectRef", {})
+        by_allocator = event["user"].get("username") == ACCOUNT and event["verb"] in WRITES
+        if by_allocator and reference.get("resource") == "resourceclaims" and reference.get("namespace") == namespace:
+            yield event["verb"], reference.get("subresource", ""), event["responseStatus"]["code"]
 
 
 @pytest.mark.parametrize("scheduler", [SCHEDULER, PLUGIN_SCHEDULER])
-def test_a_claim_is_placed_with_any_spelling_of_its_parameters(spelled, ours, scheduler):
+def test_a_claim_is_placed_with_any_spelling_of_its_parameters(spelling_cluster, ours, scheduler):
     names = [f"c-{at}" for at in range(len(SPELLINGS))]
     for name, spelling in zip(names, SPELLINGS.values(), strict=True):
-        create_spelled(spelled, ours, name, spelling)
-        spelled.create(wanting(name, ours, scheduler))
+        create_spelled(spelling_cluster, ours, name, spelling)
+        spelling_cluster.create(claim_pod(name, ours, scheduler))
     for name, spelling in zip(names, SPELLINGS.values(), strict=True):
-        spelled.wait_scheduled(ours, name, PATIENCE)
-        claim_ = spelled.get(path_of(ours, name))
+        spelling_cluster.wait_scheduled(ours, name, PATIENCE)
+        claim_ = spelling_cluster.get(path_of(ours, name))
         assert allocation_of(claim_)
         assert [consumer["name"] for consumer in claim_["status"]["reservedFor"]] == [name]
-        check_spec(spelled, ours, name, spelling)
-    assert ("update", "", 200) in {*written(spelled, ours)}
+        check_spec(spelling_cluster, ours, name, spelling)
+    assert ("update", "", 200) in {*allocator_writes(spelling_cluster, ours)}
 
 
 @pytest.mark.parametrize("scheduler", [SCHEDULER, PLUGIN_SCHEDULER])
-def test_a_claim_of_kube_scheduler_is_shared_despite_its_spelling(spelled, ours, scheduler):
+def test_a_claim_allocated_by_kube_scheduler_is_shared_despite_its_spelling(spelling_cluster, ours, scheduler):
     spelling = SPELLINGS["blanks all over"]
-    create_spelled(spelled, ours, "c", spelling)
-    spelled.create(wanting("theirs", ours, "default-scheduler", "c"))
-    spelled.wait_scheduled(ours, "theirs")
-    spelled.create(wanting("ours", ours, scheduler, "c"))
-    spelled.wait_scheduled(ours, "ours")
-    assert {consumer["name"] for consumer in spelled.get(path_of(ours, "c"))["status"]["reservedFor"]} == {
+    create_spelled(spelling_cluster, ours, "c", spelling)
+    spelling_cluster.create(claim_pod("theirs", ours, "default-scheduler", "c"))
+    spelling_cluster.wait_scheduled(ours, "theirs")
+    spelling_cluster.create(claim_pod("ours", ours, scheduler, "c"))
+    spelling_cluster.wait_scheduled(ours, "ours")
+    assert {consumer["name"] for consumer in spelling_cluster.get(path_of(ours, "c"))["status"]["reservedFor"]} == {
         "theirs",
         "ours",
     }
-    check_spec(spelled, ours, "c", spelling)
-    assert ("update", "status", 200) in {*written(spelled, ours)}
+    check_spec(spelling_cluster, ours, "c", spelling)
+    assert ("update", "status", 200) in {*allocator_writes(spelling_cluster, ours)}
 
 
-def labelled(name, namespace):
-    refused = claim(name, namespace, request("gpu", CLASS))
-    refused["metadata"]["labels"] = {REFUSED: "yes"}
-    return refused
+def unwritable_claim(name, namespace):
+    claim_ = claim(name, namespace, request("gpu", CLASS))
+    claim_["metadata"]["labels"] = {REFUSED: "yes"}
+    return claim_
 
 
 def is_refused(cluster, item):
@@ -142,7 +144,7 @@ def is_refused(cluster, item):
 
 
 @pytest.fixture
-def refusing(spelled, ours):
+def refusing_policy(spelling_cluster, ours):
     """A policy that refuses every write to claims with a label."""
     policy = {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -172,37 +174,41 @@ def refusing(spelled, ours):
         "metadata": {"name": "e2e-refusing"},
         "spec": {"policyName": "e2e-refusing", "validationActions": ["Deny"]},
     }
-    tried = labelled("tried", ours)
-    spelled.create(policy, binding, tried)
-    spelled.until("the policy is in force", lambda: is_refused(spelled, tried), PATIENCE)
-    spelled.remove(tried)
+    probe = unwritable_claim("tried", ours)
+    spelling_cluster.create(policy, binding, probe)
+    spelling_cluster.until("the policy is in force", lambda: is_refused(spelling_cluster, probe), PATIENCE)
+    spelling_cluster.remove(probe)
     yield
-    spelled.remove(binding, policy)
+    spelling_cluster.remove(binding, policy)
 
 
 @pytest.mark.parametrize("scheduler", [SCHEDULER, PLUGIN_SCHEDULER])
-def test_unwritable_claims_do_not_affect_other_pods(spelled, bridge, ours, refusing, scheduler):
+def test_unwritable_claims_do_not_affect_other_pods(spelling_cluster, bridge, ours, refusing_policy, scheduler):
     names = [f"bad-{at}" for at in range(8)]
-    spelled.create(*(labelled(name, ours) for name in names), *(wanting(name, ours, scheduler) for name in names))
+    spelling_cluster.create(
+        *(unwritable_claim(name, ours) for name in names), *(claim_pod(name, ours, scheduler) for name in names)
+    )
     for name in names:
-        waited = f"{name} is told why"
-        spelled.until(
-            waited, lambda n=name: any("not to be written" in event for event in spelled.events(ours, n)), PATIENCE
+        awaited = f"{name} is told why"
+        spelling_cluster.until(
+            awaited,
+            lambda n=name: any("not to be written" in event for event in spelling_cluster.events(ours, n)),
+            PATIENCE,
         )
     assert bridge.ask("/readyz", bridge.metrics_port)[0] == 200
-    spelled.create(claim("good", ours, request("gpu", CLASS)), wanting("good", ours, scheduler))
-    spelled.wait_scheduled(ours, "good")
-    spelled.delete(f"/api/v1/namespaces/{ours}/pods/good", gracePeriodSeconds=0)
-    denied = [code for _, _, code in written(spelled, ours) if code >= 400]
+    spelling_cluster.create(claim("good", ours, request("gpu", CLASS)), claim_pod("good", ours, scheduler))
+    spelling_cluster.wait_scheduled(ours, "good")
+    spelling_cluster.delete(f"/api/v1/namespaces/{ours}/pods/good", gracePeriodSeconds=0)
+    denied = [code for _, _, code in allocator_writes(spelling_cluster, ours) if code >= 400]
     # With exponential backoff of at most a minute, each claim is written a few times.
     assert len(names) <= len(denied) <= 12 * len(names)
     for name in names:
-        spelled.remove(wanting(name, ours, scheduler), claim(name, ours))
-    spelled.until("they are forgotten", lambda: not any(known(bridge, ours)), 60)
+        spelling_cluster.remove(claim_pod(name, ours, scheduler), claim(name, ours))
+    spelling_cluster.until("they are forgotten", lambda: not any(claims_with_devices(bridge, ours)), 60)
     assert bridge.ask("/readyz", bridge.metrics_port)[0] == 200
 
 
-def known(bridge, namespace):
+def claims_with_devices(bridge, namespace):
     """Return the claims of a namespace that have devices according to the allocator."""
     claims = bridge.ask("/api/v1/claims")[1]["claims"]
     return [row["claim"] for row in claims if row["claim"].startswith(f"{namespace}/") and row["devices"]]

@@ -67,9 +67,9 @@ def test_an_allocator_ends_when_etcd_is_restored(cluster, bridge):
 
     allocator = bridge.processes["allocator-0"]
     for name in ("kube-apiserver", "etcd"):
-        old = cluster.named(name)
-        old.stop(hard=True)
-        cluster.processes.remove(old)
+        process = cluster.named(name)
+        process.stop(hard=True)
+        cluster.processes.remove(process)
     shutil.rmtree(data)
     shutil.copytree(backup, data)
     start()
@@ -83,9 +83,11 @@ def test_an_allocator_ends_when_etcd_is_restored(cluster, bridge):
     cluster.processes.remove(allocator)
     bridge.start()
     place(cluster, "new-1", "new-2", "new-3")
-    held = devices_of_pods(cluster)
-    assert held.keys() == {"kept", "new-1", "new-2", "new-3"}
-    assert sorted(device for of_pod in held.values() for device in of_pod) == [f"gpu-{n}" for n in range(DEVICES)]
+    devices_by_pod = devices_of_pods(cluster)
+    assert devices_by_pod.keys() == {"kept", "new-1", "new-2", "new-3"}
+    assert sorted(device for of_pod in devices_by_pod.values() for device in of_pod) == [
+        f"gpu-{n}" for n in range(DEVICES)
+    ]
 
 
 def test_a_former_leader_leads_when_the_next_one_fails(cluster, bridge):

@@ -29,30 +29,30 @@ PAGE = Path(__file__).parents[2] / "docs" / "bridge.md"
 
 
 @pytest.fixture
-def world():
+def peers():
     with tempfile.TemporaryDirectory() as folder:
         yield Peers(Path(folder))
 
 
 @pytest.fixture
-def secured(control_plane, bridge, world):
+def tls_schedulers(control_plane, bridge, peers):
     """The two schedulers, which have certificates, as has the allocator; there is a fake node with enough devices."""
     control_plane.add_fake_nodes(1, prefix="tls-")
-    made = [
+    objects = [
         fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"),
         *fleet.slices(DRIVER, NODE, [fleet.device(f"gpu-{at}", {}) for at in range(8)], by_name=True),
     ]
-    control_plane.create(*made)
+    control_plane.create(*objects)
     for process in (REPLICA, "scheduler"):
         bridge.processes[process].stop()
     address = f"127.0.0.1:{free_port()}"
-    bridge.start(plugin=address, tls_cert=world.cert, tls_key=world.key, client_ca=world.client_ca)
+    bridge.start(plugin=address, tls_cert=peers.cert, tls_key=peers.key, client_ca=peers.client_ca)
     configuration = plugin_configuration(bridge.socket)
     arguments = configuration["profiles"][0]["pluginConfig"][0]["args"]
     del arguments["socket"]
-    arguments |= {"address": address, "tls": shown(world)}
+    arguments |= {"address": address, "tls": scheduler_files(peers)}
     running = [
-        bridge.start_scheduler(tls=shown(world)),
+        bridge.start_scheduler(tls=scheduler_files(peers)),
         control_plane.start_scheduler(configuration, name="tls-scheduler", binary=program("drawbridge-scheduler")),
     ]
     try:
@@ -60,14 +60,14 @@ def secured(control_plane, bridge, world):
     finally:
         for process in (*running, bridge.processes[REPLICA]):
             process.stop()
-        control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+        control_plane.remove(*objects, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
         bridge.start()
         bridge.processes["scheduler"] = bridge.start_scheduler()
 
 
-def shown(world):
+def scheduler_files(peers):
     """The certificate files of a scheduler."""
-    return {"caFile": str(world.ca), "certFile": str(world.mine), "keyFile": str(world.mine_key)}
+    return {"caFile": str(peers.ca), "certFile": str(peers.mine), "keyFile": str(peers.mine_key)}
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def place(control_plane, namespace, name, scheduler):
     )
 
 
-def is_let_in(port, context):
+def is_answered(port, context):
     """Return whether a request gets any response."""
     connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
     try:
@@ -96,41 +96,43 @@ def is_let_in(port, context):
         connection.close()
 
 
-def test_only_schedulers_with_a_certificate_get_answers(control_plane, bridge, secured, world, ours):
+def test_only_schedulers_with_a_certificate_get_answers(control_plane, bridge, tls_schedulers, peers, ours):
     for scheduler in (SCHEDULER, PLUGIN_SCHEDULER):
         place(control_plane, ours, scheduler, scheduler)
     for scheduler in (SCHEDULER, PLUGIN_SCHEDULER):
         assert control_plane.wait_scheduled(ours, scheduler)["spec"]["nodeName"] == NODE
     for port in (bridge.port, bridge.api_port):
-        assert is_let_in(port, world.context())
-        assert not is_let_in(port, world.context(shows=False))
+        assert is_answered(port, peers.context())
+        assert not is_answered(port, peers.context(shows=False))
         with pytest.raises((OSError, http.client.HTTPException)):
             bridge.ask("/api/v1/claims", port)
 
 
-def test_both_schedulers_follow_a_change_of_authorities_while_running(control_plane, bridge, secured, world, ours):
+def test_both_schedulers_follow_a_change_of_authorities_while_running(
+    control_plane, bridge, tls_schedulers, peers, ours
+):
     """First the schedulers' certificate and the trusted authority change, then the allocator's certificate.
 
     The stock scheduler trusts the allocator's new certificate only after a restart of the scheduler.
     """
     clients = certificate("new clients")
-    world.client_ca.write_bytes(pem(clients[0]))
-    old = world.context()
-    world.show("scheduler", clients)
-    control_plane.until("the old authority is forgotten", lambda: not is_let_in(bridge.port, old), 60)
+    peers.client_ca.write_bytes(pem(clients[0]))
+    old_context = peers.context()
+    peers.show("scheduler", clients)
+    control_plane.until("the old authority is forgotten", lambda: not is_answered(bridge.port, old_context), 60)
     for scheduler in (SCHEDULER, PLUGIN_SCHEDULER):
         place(control_plane, ours, f"a-{scheduler}", scheduler)
     for scheduler in (SCHEDULER, PLUGIN_SCHEDULER):
         control_plane.wait_scheduled(ours, f"a-{scheduler}", 60)
-    world.renew()
-    control_plane.until("the new certificate is shown", lambda: is_let_in(bridge.port, world.context()), 60)
+    peers.renew()
+    control_plane.until("the new certificate is shown", lambda: is_answered(bridge.port, peers.context()), 60)
     for scheduler in (SCHEDULER, PLUGIN_SCHEDULER):
         place(control_plane, ours, f"b-{scheduler}", scheduler)
     control_plane.wait_scheduled(ours, f"b-{PLUGIN_SCHEDULER}", 60)
     words = "unknown authority"
     control_plane.until(words, lambda: has_event(control_plane, ours, f"b-{SCHEDULER}", words), 60)
-    secured[0].stop()
-    secured[0] = bridge.start_scheduler(tls=shown(world))
+    tls_schedulers[0].stop()
+    tls_schedulers[0] = bridge.start_scheduler(tls=scheduler_files(peers))
     control_plane.wait_scheduled(ours, f"b-{SCHEDULER}", 60)
 
 
@@ -145,23 +147,23 @@ def test_the_commands_of_the_page_create_matching_certificates(tmp_path):
     files = Files(*(str(tmp_path / name) for name in ("allocator.crt", "allocator.key", "ca.crt")))
     scheduler = ssl.create_default_context(cafile=tmp_path / "ca.crt")
     scheduler.load_cert_chain(tmp_path / "scheduler.crt", tmp_path / "scheduler.key")
-    shown = greet(Mutual(files).context, scheduler, "drawbridge-allocator.drawbridge-system.svc")
-    assert shown["subject"] == ((("commonName", "scheduler"),),)
+    client_certificate = shake_hands(Mutual(files).context, scheduler, "drawbridge-allocator.drawbridge-system.svc")
+    assert client_certificate["subject"] == ((("commonName", "scheduler"),),)
 
 
-def greet(server, client, name):
+def shake_hands(server, client, name):
     """Perform a TLS handshake; return the client certificate that the server has seen."""
-    here, there = socket.socketpair()
+    server_socket, client_socket = socket.socketpair()
 
     def answer():
-        with server.wrap_socket(here, server_side=True) as connection:
-            seen.append(connection.getpeercert())
+        with server.wrap_socket(server_socket, server_side=True) as connection:
+            certificates.append(connection.getpeercert())
             connection.sendall(b"x")
 
-    seen = []
-    answering = threading.Thread(target=answer)
-    answering.start()
-    with client.wrap_socket(there, server_hostname=name) as connection:
+    certificates = []
+    thread = threading.Thread(target=answer)
+    thread.start()
+    with client.wrap_socket(client_socket, server_hostname=name) as connection:
         assert connection.recv(1) == b"x"
-    answering.join(PATIENCE)
-    return seen[0]
+    thread.join(PATIENCE)
+    return certificates[0]

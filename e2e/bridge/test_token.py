@@ -15,20 +15,20 @@ RIGHT, WRONG = "the-allocators-own", "copied-from-elsewhere"
 
 
 @pytest.fixture
-def shown(control_plane, bridge, tmp_path):
+def token_file(control_plane, bridge, tmp_path):
     """The file with the token that our scheduler sends, at first the right token."""
-    demanded, file = tmp_path / "demanded", tmp_path / "shown"
-    demanded.write_text(RIGHT)
+    allocator_file, file = tmp_path / "demanded", tmp_path / "shown"
+    allocator_file.write_text(RIGHT)
     file.write_text(RIGHT)
     control_plane.add_fake_nodes(1, prefix="token-")
-    made = [
+    objects = [
         fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"),
         *fleet.slices(DRIVER, NODE, [fleet.device(f"gpu-{at}", {}) for at in range(4)], by_name=True),
     ]
-    control_plane.create(*made)
+    control_plane.create(*objects)
     bridge.processes[REPLICA].stop()
     address = f"127.0.0.1:{free_port()}"
-    bridge.start(plugin=address, token_file=demanded)
+    bridge.start(plugin=address, token_file=allocator_file)
     configuration = plugin_configuration(bridge.socket)
     arguments = configuration["profiles"][0]["pluginConfig"][0]["args"]
     del arguments["socket"]
@@ -41,7 +41,7 @@ def shown(control_plane, bridge, tmp_path):
     finally:
         running.stop()
         bridge.processes[REPLICA].stop()
-        control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+        control_plane.remove(*objects, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
         bridge.start()
 
 
@@ -52,10 +52,10 @@ def place(control_plane, namespace, name):
     )
 
 
-def test_a_wrong_token_keeps_pods_waiting_with_an_event(control_plane, shown, namespace):
+def test_a_wrong_token_keeps_pods_waiting_with_an_event(control_plane, token_file, namespace):
     place(control_plane, namespace, "before")
     control_plane.wait_scheduled(namespace, "before")
-    shown.write_text(WRONG)
+    token_file.write_text(WRONG)
     place(control_plane, namespace, "meanwhile")
     words = "waits for the drawbridge allocator"
     messages = control_plane.until(
@@ -63,11 +63,11 @@ def test_a_wrong_token_keeps_pods_waiting_with_an_event(control_plane, shown, na
     )
     assert any("token" in message for message in messages)
     assert not any(secret in message for message in messages for secret in (RIGHT, WRONG))
-    waiting = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/meanwhile")
-    assert "nodeName" not in waiting["spec"]
-    untouched = control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/meanwhile")
-    assert "finalizers" not in untouched["metadata"]
-    assert not untouched.get("status")
-    shown.write_text(f"{RIGHT}\n")
+    pod_ = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/meanwhile")
+    assert "nodeName" not in pod_["spec"]
+    claim_ = control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/meanwhile")
+    assert "finalizers" not in claim_["metadata"]
+    assert not claim_.get("status")
+    token_file.write_text(f"{RIGHT}\n")
     control_plane.wait_scheduled(namespace, "meanwhile")
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)

@@ -16,7 +16,7 @@ from e2e.ground.controlplane import ControlPlane, free_port
 pytestmark = pytest.mark.real
 KINDS = ("near", "far")
 NODE = "wakes-0"
-EACH = 100  # waiting pods of each kind
+PODS_PER_KIND = 100  # waiting pods of each kind
 
 
 class Counts:
@@ -24,22 +24,22 @@ class Counts:
 
     def __init__(self, port):
         self.url = f"https://127.0.0.1:{port}/metrics"
-        self.trust = ssl.create_default_context()
-        self.trust.check_hostname = False
-        self.trust.verify_mode = ssl.CERT_NONE  # the scheduler has a self-signed certificate
+        self.context = ssl.create_default_context()
+        self.context.check_hostname = False
+        self.context.verify_mode = ssl.CERT_NONE  # the scheduler has a self-signed certificate
 
     def read(self, series, **labels):
         """Add up a series over the labels that are not given."""
-        with urllib.request.urlopen(self.url, context=self.trust, timeout=60) as response:
+        with urllib.request.urlopen(self.url, context=self.context, timeout=60) as response:
             text = response.read().decode()
         samples = re.findall(rf"^{series}{{(.*)}} ([0-9.e+]+)$", text, re.MULTILINE)
         return sum(
             float(number)
-            for have, number in samples
-            if all(f'{key}="{value}"' in have for key, value in labels.items())
+            for label_text, number in samples
+            if all(f'{key}="{value}"' in label_text for key, value in labels.items())
         )
 
-    def set_aside(self, number):
+    def all_wait(self, number):
         """Return whether this many pods wait and no attempt is in progress or due."""
         waiting = {
             queue: self.read("scheduler_pending_pods", queue=queue) for queue in ("active", "backoff", "unschedulable")
@@ -49,11 +49,11 @@ class Counts:
     def attempts(self):
         return self.read("scheduler_schedule_attempts_total")
 
-    def tried(self, number):
+    def has_attempts(self, number):
         """Return whether this many attempts are counted; an attempt that binds is counted after the API server shows the binding."""
         return self.attempts() >= number
 
-    def roused(self):
+    def requeues(self):
         """Return how often a pod was put back into the queue, by any event."""
         return self.read("scheduler_queue_incoming_pods_total", queue="active") + self.read(
             "scheduler_queue_incoming_pods_total", queue="backoff"
@@ -92,41 +92,47 @@ def counts(cluster):
         bridge.remove()
 
 
-def wanting(name, namespace, kind):
+def claim_pod(name, namespace, kind):
     return pod(name, namespace, schedulerName=PLUGIN_SCHEDULER, resourceClaims=[using_template(kind)])
 
 
-def placed(cluster, namespace, kind):
-    listed = cluster.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
+def placed_pods(cluster, namespace, kind):
+    pods = cluster.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
     return {
         item["metadata"]["name"]
-        for item in listed
+        for item in pods
         if item["spec"].get("nodeName") and item["metadata"]["name"].startswith(kind)
     }
 
 
 def newly_placed(cluster, namespace, before):
-    return placed(cluster, namespace, "near") - before
+    return placed_pods(cluster, namespace, "near") - before
 
 
 @pytest.mark.time_limit(300, "two hundred pods are made, and tried in turn")
 def test_a_freed_device_requeues_only_pods_that_could_use_it(cluster, counts):
     namespace = cluster.namespace("wakes")
     cluster.create(*[template(kind, namespace, request("gpu", f"wakes-{kind}")) for kind in KINDS])
-    cluster.create(*[wanting(f"{kind}-first-{at}", namespace, kind) for kind in KINDS for at in range(2)])
+    cluster.create(*[claim_pod(f"{kind}-first-{index}", namespace, kind) for kind in KINDS for index in range(2)])
     for kind in KINDS:
-        for at in range(2):
-            cluster.wait_scheduled(namespace, f"{kind}-first-{at}")
-    cluster.create_many([wanting(f"{kind}-{at}", namespace, kind) for at in range(EACH) for kind in KINDS])
-    cluster.until("all others wait", lambda: counts.set_aside(2 * EACH), 60)
-    for left in range(EACH, EACH - 3, -1):
-        attempts, roused, holding = counts.attempts(), counts.roused(), placed(cluster, namespace, "near")
-        cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{min(holding)}", gracePeriodSeconds=0)
-        come = partial(newly_placed, cluster, namespace, holding)
-        cluster.until("one has come", come)
-        set_aside = partial(counts.set_aside, EACH + left - 1)
-        cluster.until("the others wait again", set_aside)
-        cluster.until("each attempt is counted", partial(counts.tried, attempts + left))
-        assert counts.attempts() - attempts == left
-        assert counts.roused() - roused == left
-    assert len(placed(cluster, namespace, "far")) == 2
+        for index in range(2):
+            cluster.wait_scheduled(namespace, f"{kind}-first-{index}")
+    cluster.create_many(
+        [claim_pod(f"{kind}-{index}", namespace, kind) for index in range(PODS_PER_KIND) for kind in KINDS]
+    )
+    cluster.until("all others wait", lambda: counts.all_wait(2 * PODS_PER_KIND), 60)
+    for waiting in range(PODS_PER_KIND, PODS_PER_KIND - 3, -1):
+        attempts, requeues, placed_before = (
+            counts.attempts(),
+            counts.requeues(),
+            placed_pods(cluster, namespace, "near"),
+        )
+        cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{min(placed_before)}", gracePeriodSeconds=0)
+        one_more_placed = partial(newly_placed, cluster, namespace, placed_before)
+        cluster.until("one has come", one_more_placed)
+        all_wait = partial(counts.all_wait, PODS_PER_KIND + waiting - 1)
+        cluster.until("the others wait again", all_wait)
+        cluster.until("each attempt is counted", partial(counts.has_attempts, attempts + waiting))
+        assert counts.attempts() - attempts == waiting
+        assert counts.requeues() - requeues == waiting
+    assert len(placed_pods(cluster, namespace, "far")) == 2

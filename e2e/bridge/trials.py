@@ -20,7 +20,7 @@ LANES = {"stock": STOCK, "plugin": PLUGIN_SCHEDULER, "extender": SCHEDULER}
 TIMEOUT = 6  # seconds for devices to be ready, in all lanes
 LONGEST = 75  # seconds for a case; a pod that is not bound by then counts as waiting
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
-OF_DEFAULT = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+DEFAULT_CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 REFUSED = "drawbridge-test-refused"
 OUTCOMES = ("ready", "fail", "never", "false", "both", "tainted")
 EVENTS = (
@@ -41,9 +41,9 @@ EVENTS = (
 class Case:
     """One case; `driver` lists the driver's outcomes for the first, second, ... allocation of each claim."""
 
-    def __init__(self, number, again=""):
+    def __init__(self, number, suffix=""):
         draw = random.Random(number)
-        self.name = f"b{number}{again}"
+        self.name = f"b{number}{suffix}"
         self.gang = draw.random() < 0.15
         self.event = draw.choice(EVENTS)
         self.devices = draw.randint(2, 3)  # of each node
@@ -56,13 +56,13 @@ class Case:
         self.delay = draw.choice((0.3, 1.5, 3.0))
         if self.event in ("cordon", "taint", "remove node") and self.driver[0] == "ready":
             self.driver.insert(0, draw.choice(("fail", "never")))  # otherwise the pod is bound before the intervention
-        self.late = draw.choice((0.2, 1.0))  # seconds from the first allocation to the intervention
+        self.intervention_delay = draw.choice((0.2, 1.0))  # seconds from the first allocation to the intervention
         if self.event == "refuse and cordon":
-            self.driver, self.late = ["ready"], self.delay + 2
+            self.driver, self.intervention_delay = ["ready"], self.delay + 2
 
     def __repr__(self):
-        what = "gang" if self.gang else "shared" if self.shared else "pods"
-        return f"{self.name}: {self.pods} {what}, driver {self.driver} after {self.delay}, {self.event or 'nothing'} after {self.late}"  # fmt: skip
+        kind = "gang" if self.gang else "shared" if self.shared else "pods"
+        return f"{self.name}: {self.pods} {kind}, driver {self.driver} after {self.delay}, {self.event or 'nothing'} after {self.intervention_delay}"  # fmt: skip
 
 
 class Trial:
@@ -76,20 +76,20 @@ class Trial:
         self.attempts = {}  # uid of a claim → number of its allocations
         self.current = {}  # uid → (mark of its allocation, time when it was seen)
         self.answered = set()  # (uid, attempt)
-        self.came = None  # time of the first allocation
+        self.first_allocation = None  # time of the first allocation
         self.late_driver = False  # this machine was too slow for the driver's answer or the intervention
-        self.between = False
-        self.lifted = False
+        self.intervened = False
+        self.refusal_lifted = False
         self.bound = {}  # pod → seconds
         self.tainted = {node: set() for node in self.nodes}
 
     def device(self, name, node):
-        made = fleet.device(
+        published = fleet.device(
             name, {}, bindsToNode=True, bindingConditions=["Attached"], bindingFailureConditions=["Failed"]
         )
         if name in self.tainted[node]:
-            made["taints"] = [{"key": "attach.example.com/broken", "effect": "NoSchedule"}]
-        return made
+            published["taints"] = [{"key": "attach.example.com/broken", "effect": "NoSchedule"}]
+        return published
 
     def slice(self, node):
         devices = [self.device(f"d{at}", node) for at in range(self.case.devices)]
@@ -107,16 +107,16 @@ class Trial:
         if self.case.gang:
             self.cluster.create(group(self.name, "default", self.case.pods))
         # Among equal nodes kube-scheduler selects any, and the result for two pods would depend on whether they share a node.
-        liked = {"matchExpressions": [{"key": "liked", "operator": "Exists"}]}
-        preferred = [{"weight": 100, "preference": liked}]
+        preference = {"matchExpressions": [{"key": "liked", "operator": "Exists"}]}
+        preferred = [{"weight": 100, "preference": preference}]
         affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
-        more = {"schedulingGroup": {"podGroupName": self.name}} if self.case.gang else {}
-        for at, name in enumerate(self.pods):
-            entry = using(self.claims[0 if self.case.shared else at])
-            self.cluster.create(pod(name, "default", schedulerName=LANES[self.lane], nodeSelector={"trial": self.name}, affinity=affinity, resourceClaims=[entry], **more))  # fmt: skip
+        fields = {"schedulingGroup": {"podGroupName": self.name}} if self.case.gang else {}
+        for index, name in enumerate(self.pods):
+            entry = using(self.claims[0 if self.case.shared else index])
+            self.cluster.create(pod(name, "default", schedulerName=LANES[self.lane], nodeSelector={"trial": self.name}, affinity=affinity, resourceClaims=[entry], **fields))  # fmt: skip
         self.begun = time.monotonic()
 
-    def look(self, claims, pods):
+    def observe(self, claims, pods):
         """Act as the driver and as another client; record which pods are bound."""
         now = time.monotonic()
         for name in self.pods:
@@ -126,25 +126,25 @@ class Trial:
         for name in self.claims:
             if (item := claims.get(name)) is not None and item.get("status", {}).get("allocation"):
                 self.attach(item, now)
-        if self.came is not None:
-            self.come_between(claims, now)
+        if self.first_allocation is not None:
+            self.intervene(claims, now)
 
-    def says(self, attempt):
+    def driver_outcome(self, attempt):
         """The driver's outcome for an allocation, by its number; the last one repeats."""
         return self.case.driver[min(attempt, len(self.case.driver)) - 1]
 
     def attach(self, claim_, now):
         uid, allocation = claim_["metadata"]["uid"], claim_["status"]["allocation"]
-        mark = mark_of(claim_)
-        fresh = uid not in self.current or self.current[uid][0] != mark
+        allocation_id = allocation_id_of(claim_)
+        is_new = uid not in self.current or self.current[uid][0] != allocation_id
         attempt = self.attempts.get(uid, 0)
-        if not fresh and (uid, attempt) in self.answered and not claim_["status"].get("devices") and self.says(attempt) != "never":  # fmt: skip
-            fresh = True  # reallocated within the same second
-        if fresh:
+        if not is_new and (uid, attempt) in self.answered and not claim_["status"].get("devices") and self.driver_outcome(attempt) != "never":  # fmt: skip
+            is_new = True  # reallocated within the same second
+        if is_new:
             attempt = self.attempts[uid] = attempt + 1
-            self.current[uid] = mark, now
-            self.came = self.came or now
-        outcome = self.says(attempt)
+            self.current[uid] = allocation_id, now
+            self.first_allocation = self.first_allocation or now
+        outcome = self.driver_outcome(attempt)
         if (uid, attempt) in self.answered or now - self.current[uid][1] < self.case.delay:
             return
         self.answered.add((uid, attempt))
@@ -156,9 +156,9 @@ class Trial:
         if outcome == "tainted":
             node = result["pool"].removesuffix("-fleet")
             self.tainted[node].add(result["device"])
-            whole = self.slice(node)
-            path = self.cluster.path_of(whole)
-            self.cluster.patch(path, {"spec": {"devices": whole["spec"]["devices"], "pool": {"generation": 1 + len(self.tainted[node])}}})  # fmt: skip
+            slice_ = self.slice(node)
+            path = self.cluster.path_of(slice_)
+            self.cluster.patch(path, {"spec": {"devices": slice_["spec"]["devices"], "pool": {"generation": 1 + len(self.tainted[node])}}})  # fmt: skip
         statuses = {
             "ready": {"Attached": "True"},
             "fail": {"Failed": "True"},
@@ -168,7 +168,7 @@ class Trial:
         }[outcome]
         conditions = [{"type": type_, "status": status, "reason": "Said", "message": outcome, "lastTransitionTime": "2026-01-01T00:00:00Z"} for type_, status in statuses.items()]  # fmt: skip
         device = {key: result[key] for key in ("driver", "pool", "device")} | {"conditions": conditions}
-        path = f"{OF_DEFAULT}/{claim_['metadata']['name']}/status"
+        path = f"{DEFAULT_CLAIMS}/{claim_['metadata']['name']}/status"
         body = {
             "metadata": {"resourceVersion": claim_["metadata"]["resourceVersion"]},
             "status": {"devices": [device]},
@@ -180,24 +180,28 @@ class Trial:
                 raise
             self.answered.discard((uid, attempt))
 
-    def come_between(self, claims, now):
+    def intervene(self, claims, now):
         event = self.case.event
-        if self.between:
-            if event.startswith("refuse") and not self.lifted and now - self.came > self.case.late + 9:
-                self.lifted = True
+        if self.intervened:
+            if (
+                event.startswith("refuse")
+                and not self.refusal_lifted
+                and now - self.first_allocation > self.case.intervention_delay + 9
+            ):
+                self.refusal_lifted = True
                 self.cluster.patch(f"/api/v1/namespaces/default/configmaps/{REFUSED}", {"data": {self.pods[0]: None}})
             return
-        if now - self.came < self.case.late:
+        if now - self.first_allocation < self.case.intervention_delay:
             return
-        self.between = True
-        if self.bound or now - self.came > self.case.late + max(self.case.delay, 2):
+        self.intervened = True
+        if self.bound or now - self.first_allocation > self.case.intervention_delay + max(self.case.delay, 2):
             return  # this machine was too slow: the intervention must precede the driver's first answer
         if not event.startswith("refuse") and any(
-            self.says(max(attempt, self.attempts[uid])) == "ready" for uid, attempt in self.answered
+            self.driver_outcome(max(attempt, self.attempts[uid])) == "ready" for uid, attempt in self.answered
         ):
             return  # the pods may be bound at any moment, before or after the intervention depending on the lane
         first = claims.get(self.claims[0])
-        held = mark_of(first)
+        id_before = allocation_id_of(first)
         allocation = (first or {}).get("status", {}).get("allocation")
         node = allocation["devices"]["results"][0]["pool"].removesuffix("-fleet") if allocation else self.nodes[0]
         match event:
@@ -212,11 +216,11 @@ class Trial:
                 self.cluster.delete(f"/api/v1/namespaces/default/pods/{self.pods[0]}", gracePeriodSeconds=0)
             case "delete claim":
                 if first:
-                    self.cluster.delete(f"{OF_DEFAULT}/{self.claims[0]}")
+                    self.cluster.delete(f"{DEFAULT_CLAIMS}/{self.claims[0]}")
             case "deallocate":
-                nothing = dict.fromkeys(("allocation", "reservedFor", "devices"))
+                deallocated = dict.fromkeys(("allocation", "reservedFor", "devices"))
                 if first:
-                    self.cluster.patch(f"{OF_DEFAULT}/{self.claims[0]}/status", {"status": nothing})
+                    self.cluster.patch(f"{DEFAULT_CLAIMS}/{self.claims[0]}/status", {"status": deallocated})
             case "share":
                 other = pod(
                     f"{self.name}-x",
@@ -225,36 +229,40 @@ class Trial:
                     resourceClaims=[using(self.claims[0])],
                 )
                 other["spec"]["nodeName"] = node
-                [made] = self.cluster.create(other)
-                entry = {"resource": "pods", "name": made["metadata"]["name"], "uid": made["metadata"]["uid"]}
+                [other_pod] = self.cluster.create(other)
+                entry = {"resource": "pods", "name": other_pod["metadata"]["name"], "uid": other_pod["metadata"]["uid"]}
                 if allocation:
                     try:
-                        self.cluster.patch(f"{OF_DEFAULT}/{self.claims[0]}/status", {"status": {"reservedFor": [entry]}}, "strategic")  # fmt: skip
+                        self.cluster.patch(f"{DEFAULT_CLAIMS}/{self.claims[0]}/status", {"status": {"reservedFor": [entry]}}, "strategic")  # fmt: skip
                     except ApiError as error:
                         if error.code not in (409, 422):
                             raise
         if (
             event in ("cordon", "taint", "remove node")
-            and mark_of(listed(self.cluster, CLAIMS).get(self.claims[0])) != held
+            and allocation_id_of(by_name(self.cluster, CLAIMS).get(self.claims[0])) != id_before
         ):
-            self.late_driver = True  # the claim was reallocated meanwhile, so its pod may be bound to this node or to another
+            self.late_driver = (
+                True  # the claim was reallocated meanwhile, so its pod may be bound to this node or to another
+            )
 
     def outcome(self, claims, pods):
         """The result for each pod: deleted, waiting, or bound, with or without its devices."""
         outcomes = {}
-        for at, name in enumerate(self.pods):
-            which = self.claims[0 if self.case.shared else at]
-            held = claims.get(which, {}).get("status", {})
-            allocation = held.get("allocation")
+        for index, name in enumerate(self.pods):
+            claim_name = self.claims[0 if self.case.shared else index]
+            status = claims.get(claim_name, {}).get("status", {})
+            allocation = status.get("allocation")
             if name not in pods:
-                outcomes[f"p{at}"] = "gone"
+                outcomes[f"p{index}"] = "gone"
             elif not pods[name]["spec"].get("nodeName"):
-                outcomes[f"p{at}"] = "waits"
+                outcomes[f"p{index}"] = "waits"
             else:
-                place = [result["pool"].removesuffix("-fleet") for result in allocation["devices"]["results"]] if allocation else []  # fmt: skip
-                reserved = name in [consumer["name"] for consumer in held.get("reservedFor", ())]
-                wrong = place != [pods[name]["spec"]["nodeName"]] or not reserved
-                outcomes[f"p{at}"] = f"bound without its devices ({place}, reserved {reserved})" if wrong else "bound"
+                nodes = [result["pool"].removesuffix("-fleet") for result in allocation["devices"]["results"]] if allocation else []  # fmt: skip
+                reserved = name in [consumer["name"] for consumer in status.get("reservedFor", ())]
+                is_wrong = nodes != [pods[name]["spec"]["nodeName"]] or not reserved
+                outcomes[f"p{index}"] = (
+                    f"bound without its devices ({nodes}, reserved {reserved})" if is_wrong else "bound"
+                )
         return outcomes
 
     def is_over(self):
@@ -262,7 +270,7 @@ class Trial:
         return all(name in self.bound for name in expected)
 
 
-def refusal():
+def refusing_policy():
     """A policy that refuses to bind the pods that a ConfigMap names."""
     policy = {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -288,46 +296,46 @@ def refusal():
     return names, policy, binding
 
 
-def mark_of(claim_):
+def allocation_id_of(claim_):
     """A value that differs between allocations of a claim."""
     allocation = (claim_ or {}).get("status", {}).get("allocation")
     return str((allocation["allocationTimestamp"], allocation["devices"]["results"])) if allocation else ""
 
 
-def listed(cluster, path):
+def by_name(cluster, path):
     return {item["metadata"]["name"]: item for item in cluster.get(path)["items"]}
 
 
 def play(cluster, cases):
     """Play cases in all lanes at once; return the trials and the outcomes of their pods."""
     trials = [Trial(cluster, case, lane) for case in cases for lane in LANES if not (case.gang and lane == "extender")]
-    refused = {trial.pods[0]: "" for trial in trials if trial.case.event.startswith("refuse")}
-    cluster.patch(f"/api/v1/namespaces/default/configmaps/{REFUSED}", {"data": refused or None})
-    with ThreadPoolExecutor(6) as several:
-        list(several.map(Trial.prepare, trials))
-        list(several.map(Trial.begin, trials))
-        end = time.monotonic() + LONGEST
-        while time.monotonic() < end:
-            claims, pods = listed(cluster, CLAIMS), listed(cluster, "/api/v1/pods")
-            open_ = [trial for trial in trials if not trial.is_over()]
-            list(several.map(lambda trial: trial.look(claims, pods), open_))  # noqa: B023  it ends before the next iteration
-            if not open_:
+    refused_pods = {trial.pods[0]: "" for trial in trials if trial.case.event.startswith("refuse")}
+    cluster.patch(f"/api/v1/namespaces/default/configmaps/{REFUSED}", {"data": refused_pods or None})
+    with ThreadPoolExecutor(6) as executor:
+        list(executor.map(Trial.prepare, trials))
+        list(executor.map(Trial.begin, trials))
+        deadline = time.monotonic() + LONGEST
+        while time.monotonic() < deadline:
+            claims, pods = by_name(cluster, CLAIMS), by_name(cluster, "/api/v1/pods")
+            unfinished = [trial for trial in trials if not trial.is_over()]
+            list(executor.map(lambda trial: trial.observe(claims, pods), unfinished))  # noqa: B023  it ends before the next iteration
+            if not unfinished:
                 break
             time.sleep(0.1)
-        claims, pods = listed(cluster, CLAIMS), listed(cluster, "/api/v1/pods")
+        claims, pods = by_name(cluster, CLAIMS), by_name(cluster, "/api/v1/pods")
         for trial in trials:
             waiting = [name for name in trial.pods if name in pods and name not in trial.bound]
-            trial.told = {name: cluster.events("default", name)[-6:] for name in waiting}
+            trial.last_events = {name: cluster.events("default", name)[-6:] for name in waiting}
         outcomes = {(trial.case.name, trial.lane): trial.outcome(claims, pods) for trial in trials}
         cluster.delete("/api/v1/namespaces/default/pods", gracePeriodSeconds=0)
         cluster.delete("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims")
-        mine = [node for trial in trials for node in trial.nodes]
-        present = listed(cluster, "/api/v1/nodes")
+        nodes = [node for trial in trials for node in trial.nodes]
+        present = by_name(cluster, "/api/v1/nodes")
         list(
-            several.map(
-                lambda node: cluster.delete(f"/api/v1/nodes/{node}"), [node for node in mine if node in present]
+            executor.map(
+                lambda node: cluster.delete(f"/api/v1/nodes/{node}"), [node for node in nodes if node in present]
             )
         )
         cluster.delete("/apis/resource.k8s.io/v1/resourceslices")
-        cluster.until("the claims are gone", lambda: not listed(cluster, CLAIMS), 60)
+        cluster.until("the claims are gone", lambda: not by_name(cluster, CLAIMS), 60)
     return trials, outcomes

@@ -15,12 +15,12 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--nodes", type=int, default=100, help="fake nodes, with five devices each")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
-    given = parser.parse_args()
+    options = parser.parse_args()
     build.everything()
-    print(f"seed {given.seed}: again with --seed {given.seed} --nodes {given.nodes}", flush=True)
-    with stage(given.nodes) as on:
-        troubles = rounds(random.Random(given.seed))
-        report = run(on, troubles, namespace="chaos", seed=given.seed, seconds=given.minutes * 60)
+    print(f"seed {options.seed}: again with --seed {options.seed} --nodes {options.nodes}", flush=True)
+    with stage(options.nodes) as stage_:
+        troubles = rounds(random.Random(options.seed))
+        report = run(stage_, troubles, namespace="chaos", seed=options.seed, seconds=options.minutes * 60)
     counts = ", ".join(f"{number} {what}" for what, number in report.verdict.counts.items())
     print(*table(report), sep="\n")
     print(f"{report.seconds:.0f} s in all, load {os.getloadavg()[1]:.1f}: {counts}, {len(report.faults)} faults")

@@ -129,7 +129,7 @@ def test_a_late_template_leads_to_a_claim(control_plane, fleet_node, gated, webh
 
 def test_a_read_only_allocator_explains_a_waiting_pod(control_plane, read_only_allocator, namespace, cell):
     """A whole device, because older minors do not enable shared devices by default."""
-    read_only.tell_and_show(control_plane, read_only_allocator, namespace)
+    read_only.check_events_and_metrics(control_plane, read_only_allocator, namespace)
     cell("read-only allocator: an event explains a waiting pod")
 
 
