@@ -96,7 +96,7 @@ def team(control_plane, replicas, namespace):
         claims = [labelled(claim, name) for claim in too_much for name in REPLICAS]
         return all("can be requested" in refusal(control_plane, claim, dryRun="All") for claim in claims)
 
-    control_plane.until("both replicas turn back what is too much", refuse_too_much, 60)
+    control_plane.until("both replicas refuse claims and pods that are too large", refuse_too_much, 60)
     yield namespace
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
 
@@ -145,7 +145,11 @@ def test_a_refusal_names_core_resourcequotas_of_the_same_devices(control_plane, 
     created({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": {key: 100, "pods": 100}}})
     too_much = labelled(claim("much", team, request("gpu", CLASS, LIMIT + 1)), REPLICAS[0])
     words = f"ResourceQuotas count the same devices: core: {key} 0 of 100 used"
-    control_plane.until("it is told", lambda: refusal(control_plane, too_much, dryRun="All").endswith(words), 60)
+    control_plane.until(
+        "the refusal names the ResourceQuota",
+        lambda: refusal(control_plane, too_much, dryRun="All").endswith(words),
+        60,
+    )
 
 
 SCOPES = ("Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity")
@@ -180,7 +184,7 @@ def test_a_resourcequota_with_scopes_counts_no_claim_and_no_refusal_names_it(con
             created(small_claim)
         return plain_use == expected_use
 
-    control_plane.until("core has counted", is_counted, 60)
+    control_plane.until("the API server has counted the claim", is_counted, 60)
     assert {name for name, amounts in used().items() if set(amounts) - {None, "0"}} == {"plain"}
     too_much = labelled(claim("much", team, request("gpu", CLASS, LIMIT)), REPLICAS[0])
     amounts = dict(zip(CLAIM_RESOURCES, expected_use, strict=True))
@@ -190,10 +194,10 @@ def test_a_resourcequota_with_scopes_counts_no_claim_and_no_refusal_names_it(con
         _, _, quotas_named = refusal(control_plane, too_much, dryRun="All").partition("ResourceQuotas count the same devices: ")
         return set(quotas_named.split(", "))
 
-    control_plane.until("it is told", lambda: named_quotas() == expected, 60)
+    control_plane.until("the refusal names the ResourceQuota without a scope", lambda: named_quotas() == expected, 60)
 
 
-@pytest.mark.time_limit(240, "a lease runs out in it")
+@pytest.mark.time_limit(240, "a lease expires in it")
 def test_a_pod_with_the_implicit_resource_name_of_a_class_counts_from_its_creation(control_plane, team):
     name = f"deviceclass.resource.kubernetes.io/{CLASS}"
 
@@ -221,7 +225,7 @@ def test_pods_created_before_their_template_stay_within_the_quota(control_plane,
         words = f"{each} requested, {3 * each} of {LIMIT} used"
         return {event["involvedObject"]["name"] for event in events if words in event["message"]}
 
-    control_plane.until("three pods are told why they get no claim", lambda: len(refused()) == 3, 60)
+    control_plane.until("three pods have events that say why they get no claim", lambda: len(refused()) == 3, 60)
     assert len(claims_of(control_plane, team)) == 3
 
 
@@ -235,17 +239,19 @@ def test_parallel_creates_through_two_replicas_never_exceed_the_quota(control_pl
     assert all(words in message for message in refusals if message)
     stored = pods_of(control_plane, team)
     assert len(stored) == LIMIT
-    control_plane.until("a claim is made for each", lambda: len(claims_of(control_plane, team)) == LIMIT, 60)
+    control_plane.until("each pod has a claim", lambda: len(claims_of(control_plane, team)) == LIMIT, 60)
     for name in REPLICAS:  # each pod counts once, although its review, the stored pod and its claim are known
         assert words in refusal(control_plane, unscheduled_pod("more", team, name), dryRun="All")
 
     bridge.processes[REPLICAS[0]].stop(hard=True)
     control_plane.until("the other replica leads", lambda: control_plane.get(LEASE)["spec"]["holderIdentity"] == REPLICAS[1], 60)  # fmt: skip
     control_plane.until(
-        "it answers", lambda: words in refusal(control_plane, unscheduled_pod("more", team, REPLICAS[1])), 60
+        "the other replica reviews pods",
+        lambda: words in refusal(control_plane, unscheduled_pod("more", team, REPLICAS[1])),
+        60,
     )
     control_plane.delete(f"/api/v1/namespaces/{team}/pods/{stored[0]['metadata']['name']}", gracePeriodSeconds=0)
-    control_plane.until("one may come in its place", lambda: not refusal(control_plane, unscheduled_pod("next", team, REPLICAS[1])), 60)  # fmt: skip
+    control_plane.until("one more pod is accepted", lambda: not refusal(control_plane, unscheduled_pod("next", team, REPLICAS[1])), 60)  # fmt: skip
     assert words in refusal(control_plane, unscheduled_pod("more", team, REPLICAS[1]))
     assert len(pods_of(control_plane, team)) == LIMIT
 

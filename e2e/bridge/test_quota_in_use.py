@@ -22,7 +22,9 @@ def test_a_pod_over_quota_waits_with_an_event_for_room(control_plane, bridge, gp
     control_plane.until("the service knows the quota", lambda: "used" in status_of(control_plane, ours), 30)
     control_plane.create(claim("a", ours, request("gpu", CLASS)), claim_pod("p", ours, using("a")))
     control_plane.wait_scheduled(ours, "p")
-    control_plane.until("one is used", lambda: status_of(control_plane, ours)["used"] == {f"{CLASS}/devices": "1"}, 30)
+    control_plane.until(
+        "the status counts one device", lambda: status_of(control_plane, ours)["used"] == {f"{CLASS}/devices": "1"}, 30
+    )
     control_plane.create(claim("b", ours, request("gpu", CLASS)), claim_pod("q", ours, using("b")))
     words = f"quota {ours}/team: {CLASS}/devices: 1 requested, 1 of 1 used; at most 0 can be requested"
     control_plane.until(words, lambda: any(words in event for event in control_plane.events(ours, "q")), 60)
@@ -70,16 +72,20 @@ def test_racing_writers_never_exceed_the_quota_while_the_allocator_restarts(cont
             results = [executor.submit(write, writer) for writer in range(writers)]
             try:
                 for _ in range(2):
-                    control_plane.until("the quota is used", lambda: at_most(limit, used()) == limit, PATIENCE)
+                    control_plane.until("the quota is used up", lambda: at_most(limit, used()) == limit, PATIENCE)
                     bridge.processes[REPLICA].stop(hard=True)
                     bridge.start(REPLICA)
             finally:
                 stopped.set()
         remaining = sum(len(writer.result()) for writer in results)
         assert remaining > limit
-        control_plane.until("what is left fills the quota", lambda: at_most(limit, used()) == limit, PATIENCE)
+        control_plane.until("the remaining pods use up the quota", lambda: at_most(limit, used()) == limit, PATIENCE)
         expected = {f"{device_class}/devices": str(limit)}
-        control_plane.until("the status says so", lambda: status_of(control_plane, ours)["used"] == expected, PATIENCE)
+        control_plane.until(
+            "the status counts all devices of the quota",
+            lambda: status_of(control_plane, ours)["used"] == expected,
+            PATIENCE,
+        )
     finally:
         control_plane.delete(path, gracePeriodSeconds=0)
         control_plane.until("the claims are gone", lambda: not claims_of(control_plane, ours), PATIENCE)
@@ -87,5 +93,5 @@ def test_racing_writers_never_exceed_the_quota_while_the_allocator_restarts(cont
 
 
 def at_most(limit, used):
-    assert used <= limit, f"{used} of {limit}"
+    assert used <= limit, f"{used} devices are in use, and the quota allows {limit}"
     return used

@@ -18,7 +18,7 @@ NODE = "read-only-0"
 # Rights that these tests do not use, and what they are needed for.
 UNUSED_RIGHTS = {
     ("*", "*", "list"): "servers that do not stream lists are asked for pages",
-    ("drawbridge.dev", "devicecompatibilities", "watch"): "where our kinds are installed",
+    ("drawbridge.dev", "devicecompatibilities", "watch"): "needed where our kinds are installed",
     ("drawbridge.dev", "devicequotas", "watch"): "the same",
 }
 
@@ -56,7 +56,7 @@ def read_only_allocator(control_plane):
             connection.close()
 
     try:
-        control_plane.until("it has read the cluster", lambda: process.check() or "[+]cluster ok" in metrics("/readyz"), 30)  # fmt: skip
+        control_plane.until("the allocator has read the cluster", lambda: process.check() or "[+]cluster ok" in metrics("/readyz"), 30)  # fmt: skip
         yield metrics
     finally:
         process.stop()
@@ -77,14 +77,14 @@ def check_events_and_metrics(control_plane, read_only_allocator, namespace, **ca
     control_plane.wait_scheduled(namespace, "runs")
     control_plane.create(pod("waits", namespace, node=NODE, resourceClaims=[using("wants")]))
     words = f"would fit once {namespace}/has ends"
-    events = control_plane.until("it is told", lambda: [event for event in control_plane.events(namespace, "waits") if words in event], 30)  # fmt: skip
+    events = control_plane.until("an event says when the pod would fit", lambda: [event for event in control_plane.events(namespace, "waits") if words in event], 30)  # fmt: skip
     assert {event.partition(": ")[0] for event in events} == {"Devices"}
 
     def series_of_namespace():
         return [line for line in read_only_allocator().splitlines() if f'namespace="{namespace}"' in line]
 
     # The allocator learns of both from separate watches: events come from the watch of claims, metrics from the watch of pods.
-    series = control_plane.until("the pod is shown", series_of_namespace)
+    series = control_plane.until("the metrics show the running pod", series_of_namespace)
     device = next(line for line in series if line.startswith("drawbridge_pod_device{"))
     for label in ('pod="runs"', 'claim="has"', f'driver="{fleet.HAMI}"', f'node="{NODE}"', 'uuid="GPU-00000000-'):
         assert label in device

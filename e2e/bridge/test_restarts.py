@@ -30,7 +30,7 @@ def test_the_next_start_repairs_what_an_allocator_killed_at_a_write_left(control
             control_plane.create(
                 claim(f"a{index}", ours, request("gpu", CLASS)), claim_pod(f"p{index}", ours, using(f"a{index}"))
             )
-            assert proxy.broken.wait(PATIENCE), "nothing was written"
+            assert proxy.broken.wait(PATIENCE), "the allocator did not write"
             bridge.processes[REPLICA].stop(hard=True)
             proxy.break_at(0, answered=True)
         bridge.start(REPLICA)
@@ -43,12 +43,12 @@ def test_the_next_start_repairs_what_an_allocator_killed_at_a_write_left(control
     allocated = [device for claim in claims_of(control_plane, ours) for device in devices(claim)]
     assert len(allocated) == len(set(allocated)) == 4
     delete(control_plane, ours, *(f"p{index}" for index in range(4)))
-    control_plane.until("all is free", lambda: not any(map(devices, claims_of(control_plane, ours))), 30)
+    control_plane.until("all claims are deallocated", lambda: not any(map(devices, claims_of(control_plane, ours))), 30)
 
 
 def test_a_pod_waits_while_the_service_is_down(control_plane, bridge, gpus, ours):
     bridge.processes[REPLICA].stop(hard=True)
     control_plane.create(claim("a", ours, request("gpu", CLASS)), claim_pod("p", ours, using("a")))
-    control_plane.until("the scheduler has said so", lambda: any("extender" in event for event in control_plane.events(ours, "p")), 30)  # fmt: skip
+    control_plane.until("an event of the pod names the extender", lambda: any("extender" in event for event in control_plane.events(ours, "p")), 30)  # fmt: skip
     bridge.start(REPLICA)
     control_plane.wait_scheduled(ours, "p", 60)

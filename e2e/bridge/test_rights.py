@@ -42,19 +42,19 @@ def test_the_api_server_accepts_writes_of_the_lease_holder_only(control_plane, b
 # Rights that these tests do not use, and what they are needed for.
 UNUSED_RIGHTS = {
     ("*", "*", "list"): "servers that do not stream lists are asked for pages",
-    ("resource.k8s.io", "resourceclaims/binding", "patch"): "asked for by the API server, when a status is written",
-    ("", "events", "create"): "said of pods whose reservation is taken back",
-    ("", "events", "patch"): "the same, said again",
-    ("", "pods", "delete"): "of pods that make room for others (e2e/bridge/test_plugin.py)",
-    ("", "pods/status", "patch"): "the same, with the reason",
+    ("resource.k8s.io", "resourceclaims/binding", "patch"): "the API server requires it for writes of a status",
+    ("", "events", "create"): "events of pods whose reservation ends",
+    ("", "events", "patch"): "the same events, repeated",
+    ("", "pods", "delete"): "evictions (e2e/bridge/test_plugin.py)",
+    ("", "pods/status", "patch"): "the reason of an eviction",
     (
         "resource.k8s.io",
         "resourceclaims",
         "update",
-    ): "of claims that a patch would spell anew (e2e/bridge/test_spellings.py)",
+    ): "writes of claims that a patch would spell differently (e2e/bridge/test_spellings.py)",
     ("resource.k8s.io", "resourceclaims/status", "update"): "the same",
     ("resource.k8s.io", "resourceclaims/binding", "update"): "the same",
-    ("resource.k8s.io", "resourceclaims", "get"): "read again after a conflict, or an answer that was lost",
+    ("resource.k8s.io", "resourceclaims", "get"): "claims are read again after a conflict, or if an answer was lost",
 }
 
 
@@ -66,23 +66,25 @@ def test_without_a_lease_other_writers_may_change_claims(control_plane, bridge, 
     bridge.processes["allocator-0"].stop()
     try:
         control_plane.delete(LEASE)
-        control_plane.until("the fence has no lease", lambda: not bridge.is_fenced())
+        control_plane.until("other writers may write claims", lambda: not bridge.is_fenced())
         [claim_] = control_plane.create(claim("c", ours, request("gpu", CLASS)))
         finalizers = {"metadata": {"finalizers": ["drawbridge.dev/test"]}}
         control_plane.patch(control_plane.path_of(claim_), finalizers, dryRun="All")
     finally:
         bridge.start()
-    control_plane.until("the fence is up", bridge.is_fenced)
+    control_plane.until("claim writes are refused to pods that do not hold the lease", bridge.is_fenced)
 
 
 def test_the_allocator_uses_all_of_its_rights_and_no_others(control_plane, bridge, gpus, ours, created):
     """The rights in use are read from the API server's audit log."""
     control_plane.create(quota(ours, 1))
-    control_plane.until("what is used is told", lambda: "used" in status_of(control_plane, ours), 30)
+    control_plane.until("the quota's status has the use", lambda: "used" in status_of(control_plane, ours), 30)
     [rule] = created(compatibility("bridge-rights", driver=fleet.NVIDIA, compatibleOnlyWith="true"))
     path = control_plane.path_of(rule)
     expected = {"observedGeneration": 1, "devices": 4, "findings": []}
-    control_plane.until("what a rule comes to is told", lambda: control_plane.get(path).get("status") == expected, 30)
+    control_plane.until(
+        "the rule's status counts its devices", lambda: control_plane.get(path).get("status") == expected, 30
+    )
     control_plane.create(
         claim("a", ours, request("gpu", CLASS)), claim_pod("p", ours, using("a")), claim_pod("q", ours)
     )

@@ -189,7 +189,7 @@ def test_unwritable_claims_do_not_affect_other_pods(spelling_cluster, bridge, ou
         *(unwritable_claim(name, ours) for name in names), *(claim_pod(name, ours, scheduler) for name in names)
     )
     for name in names:
-        awaited = f"{name} is told why"
+        awaited = f"an event of {name} has the refusal"
         spelling_cluster.until(
             awaited,
             lambda n=name: any("not to be written" in event for event in spelling_cluster.events(ours, n)),
@@ -204,7 +204,9 @@ def test_unwritable_claims_do_not_affect_other_pods(spelling_cluster, bridge, ou
     assert len(names) <= len(denied) <= 12 * len(names)
     for name in names:
         spelling_cluster.remove(claim_pod(name, ours, scheduler), claim(name, ours))
-    spelling_cluster.until("they are forgotten", lambda: not any(claims_with_devices(bridge, ours)), 60)
+    spelling_cluster.until(
+        "the allocator lists no device of these claims", lambda: not any(claims_with_devices(bridge, ours)), 60
+    )
     assert bridge.ask("/readyz", bridge.metrics_port)[0] == 200
 
 

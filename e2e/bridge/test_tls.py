@@ -119,13 +119,15 @@ def test_both_schedulers_follow_a_change_of_authorities_while_running(
     peers.client_ca.write_bytes(pem(clients[0]))
     old_context = peers.context()
     peers.show("scheduler", clients)
-    control_plane.until("the old authority is forgotten", lambda: not is_answered(bridge.port, old_context), 60)
+    control_plane.until(
+        "the allocator refuses certificates of the old authority", lambda: not is_answered(bridge.port, old_context), 60
+    )
     for scheduler in (SCHEDULER, PLUGIN_SCHEDULER):
         place(control_plane, ours, f"a-{scheduler}", scheduler)
     for scheduler in (SCHEDULER, PLUGIN_SCHEDULER):
         control_plane.wait_scheduled(ours, f"a-{scheduler}", 60)
     peers.renew()
-    control_plane.until("the new certificate is shown", lambda: is_answered(bridge.port, peers.context()), 60)
+    control_plane.until("the allocator uses its new certificate", lambda: is_answered(bridge.port, peers.context()), 60)
     for scheduler in (SCHEDULER, PLUGIN_SCHEDULER):
         place(control_plane, ours, f"b-{scheduler}", scheduler)
     control_plane.wait_scheduled(ours, f"b-{PLUGIN_SCHEDULER}", 60)

@@ -59,7 +59,8 @@ def test_a_wrong_token_keeps_pods_waiting_with_an_event(control_plane, token_fil
     place(control_plane, namespace, "meanwhile")
     words = "waits for the drawbridge allocator"
     messages = control_plane.until(
-        "the event", lambda: [event for event in control_plane.events(namespace, "meanwhile") if words in event]
+        "an event says that the pod waits for the allocator",
+        lambda: [event for event in control_plane.events(namespace, "meanwhile") if words in event],
     )
     assert any("token" in message for message in messages)
     assert not any(secret in message for message in messages for secret in (RIGHT, WRONG))

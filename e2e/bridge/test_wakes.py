@@ -109,7 +109,7 @@ def newly_placed(cluster, namespace, before):
     return placed_pods(cluster, namespace, "near") - before
 
 
-@pytest.mark.time_limit(300, "two hundred pods are made, and tried in turn")
+@pytest.mark.time_limit(300, "two hundred pods are created, and tried one after the other")
 def test_a_freed_device_requeues_only_pods_that_could_use_it(cluster, counts):
     namespace = cluster.namespace("wakes")
     cluster.create(*[template(kind, namespace, request("gpu", f"wakes-{kind}")) for kind in KINDS])
@@ -129,7 +129,7 @@ def test_a_freed_device_requeues_only_pods_that_could_use_it(cluster, counts):
         )
         cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{min(placed_before)}", gracePeriodSeconds=0)
         one_more_placed = partial(newly_placed, cluster, namespace, placed_before)
-        cluster.until("one has come", one_more_placed)
+        cluster.until("one more pod is placed", one_more_placed)
         all_wait = partial(counts.all_wait, PODS_PER_KIND + waiting - 1)
         cluster.until("the others wait again", all_wait)
         cluster.until("each attempt is counted", partial(counts.has_attempts, attempts + waiting))

@@ -17,7 +17,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     options = parser.parse_args()
     build.everything()
-    print(f"seed {options.seed}: again with --seed {options.seed} --nodes {options.nodes}", flush=True)
+    print(f"seed {options.seed}: repeat with --seed {options.seed} --nodes {options.nodes}", flush=True)
     with stage(options.nodes) as stage_:
         troubles = rounds(random.Random(options.seed))
         report = run(stage_, troubles, namespace="chaos", seed=options.seed, seconds=options.minutes * 60)
