@@ -1,7 +1,7 @@
-"""Pods that are created, placed, and deleted after a while, always a few more than the devices can serve.
+"""Creates pods, and deletes them some time after they were placed. There are always a few more pods than the devices can serve.
 
-No kubelet runs them: a pod with a node is deleted, or set to Succeeded and deleted later. Requests that fail while the API
-server is away are repeated in the next round; each round starts from a list.
+No kubelet runs the pods: a pod with a node is deleted, or its phase is set to Succeeded and it is deleted later. Requests that fail
+while the API server is away are repeated in the next round; each round starts with a list of all pods.
 """
 
 import http.client
@@ -64,7 +64,7 @@ def crowd(nodes: int) -> int:
 
 
 class Churn:
-    """Runs in a thread from `start()` to `stop()`; `drain()` ends with all pods placed and deleted."""
+    """Runs in a thread from `start()` to `stop()`. At the end of `drain()` all pods were placed and deleted."""
 
     def __init__(self, cluster: Client, namespace: str, scheduler: str, *, pods: int, seed: int, **fields: Any) -> None:
         """`pods` is the number of pods at a time; `fields` are added to every request for devices."""
@@ -134,7 +134,7 @@ class Churn:
         return len(pods)
 
     def drain(self, seconds: float) -> int:
-        """Create no more pods, and delete pods with a node until all had one; return how many are left."""
+        """Create no more pods, and delete pods with a node until every pod had a node; return how many pods are left."""
         deadline = time.monotonic() + seconds * BUSY_FACTOR
         while (left := self.round(0, turnover=0.5)) and time.monotonic() < deadline:
             time.sleep(ROUND_SECONDS)
@@ -149,7 +149,7 @@ class Churn:
         self.listed = listed
 
     def keep_claims(self, pods: list[Object]) -> None:
-        """Create the shared claims that pods wait for, and delete those without a pod; claims of templates are deleted with their pods."""
+        """Create the shared claims that pods wait for, and delete shared claims without a pod; other claims end with their pods."""
         wanted = {name for pod in pods if (name := group_of(pod))}
         claims = self.cluster.get(self.claims_path)["items"]
         there = {claim["metadata"]["name"] for claim in claims if claim["metadata"]["name"].startswith(GROUP)}
@@ -168,7 +168,7 @@ class Churn:
         return [self.pod(f"{kind}-{self.made}", using_template(kind))]
 
     def latecomer(self, bound: list[Object]) -> Object | None:
-        """Return a pod for a claim that other pods already use. Pods of a group are created together, so that one write serves all."""
+        """Return a pod for a claim that other pods already use: pods that are created together with it are reserved by one write."""
         names = sorted({name for pod in bound if (name := group_of(pod))})
         if not names:
             return None
@@ -192,7 +192,7 @@ class Churn:
         self.cluster.patch(f"{self.path}/{pod['metadata']['name']}/status", {"status": {"phase": "Succeeded"}})
 
     def delete(self, pod: Object) -> None:
-        """Delete a pod in the version of the list; a pod that was bound meanwhile is left for another round."""
+        """Delete a pod; a pod that had no node is deleted only if it has not changed since it was listed."""
         known = {"uid": pod["metadata"]["uid"]}
         if not pod["spec"].get("nodeName"):
             known["resourceVersion"] = pod["metadata"]["resourceVersion"]

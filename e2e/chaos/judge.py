@@ -1,6 +1,6 @@
-"""The judge finds invalid states in a record of slices, claims and pods. Values in, values out.
+"""The judge finds invalid states in a record of slices, claims and pods.
 
-It shares no code with drawbridge except the parser of quantities. It does not judge rules about incompatible devices, because
+The judge shares no code with drawbridge except the parser of quantities. It does not judge rules about incompatible devices, because
 tests/allocator/reservations/test_model.py searches the model of the ledger for violations of these rules.
 """
 
@@ -37,7 +37,7 @@ class Fault(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The faults of a record, and how much was examined."""
+    """The faults of a record, and counts of the events in it."""
 
     faults: tuple[Fault, ...]
     counts: Counter[str]
@@ -80,7 +80,7 @@ FREE = Claim("", {}, frozenset())
 
 
 def judge(record: Iterable[Change]) -> Verdict:
-    """Follow a record to its end, at which every pod has to be deleted."""
+    """Return the faults of a record, at whose end all pods must be deleted."""
     court = Court()
     for change in record:
         court.hear(change)
@@ -120,7 +120,7 @@ class Court:
     # Slices
 
     def publish(self, slice_: Object | None) -> None:
-        """Record a slice. Deleting a slice does not change what is held in it."""
+        """Record a slice. If a slice is deleted, claims keep its devices."""
         if slice_ is None:
             return
         spec = slice_["spec"]

@@ -1,4 +1,4 @@
-"""Pods of two schedulers on the same devices: the default one and ours, with or without the fence."""
+"""Pods of the default scheduler and of ours on the same devices, with or without the fence, a taint that ours tolerates."""
 
 import json
 import time
@@ -27,15 +27,15 @@ class Mixed(NamedTuple):
     bound_ours: int
     bound_theirs: int
     overlaps: int  # devices held twice, or beyond their capacity, at any moment
-    started: int  # those with bound pods on both sides
-    unseen: tuple[str, ...]  # those that the leader never reported
-    late: tuple[str, ...]  # those with bound pods in which our allocation was written last
+    started: int  # overlaps of bound pods
+    unseen: tuple[str, ...]  # overlaps of bound pods that the leader never reported
+    late: tuple[str, ...]  # overlaps of bound pods in which our allocation was written last
     taken_back: int  # our allocations that were removed before the pod was bound
-    left: tuple[str, ...]  # at the end
+    left: tuple[str, ...]  # what the leader still holds or reports at the end
 
 
 def mixed(on: Stage, *, fenced: bool, seconds: float, seed: int) -> Mixed:
-    """Run both crowds for a while, and read what was stored."""
+    """Run both crowds for a while, and judge etcd's history."""
     ours, theirs = (f"{whose}-{'fenced' if fenced else 'open'}" for whose in ("ours", "theirs"))
     fields = {"tolerations": [builtins(FENCE_TOLERATION)]} if fenced else {}
     half = crowd(on.nodes) * 2 // 3  # pods of each scheduler: more than fit, so that they compete
@@ -72,7 +72,7 @@ def mixed(on: Stage, *, fenced: bool, seconds: float, seed: int) -> Mixed:
 
 @contextmanager
 def fence(on: Stage) -> Iterator[None]:
-    """Keep other schedulers from the devices, and wait until the other scheduler follows the rule."""
+    """Keep other schedulers from the devices, and wait until the default scheduler follows the rules."""
     rules = [taint_rule(driver) for driver in (fleet.NVIDIA, fleet.HAMI, PARTS)]
     on.cluster.create(*rules)
     try:
@@ -88,7 +88,7 @@ def nothing() -> Iterator[None]:
 
 
 def named(pairs: Pairs) -> list[frozenset[str]]:
-    """Return the claims that the replicas' logs name as holding the same device."""
+    """Return the sets of claims that hold the same device according to the replicas' logs."""
     overlaps: list[frozenset[str]] = []
     for pair in pairs.all:
         lines = pair.cluster.named(pair.allocator).log.read_text().splitlines()
@@ -97,7 +97,7 @@ def named(pairs: Pairs) -> list[frozenset[str]]:
 
 
 def second(on: Stage, started: Sequence[Fault], ours: str, theirs: str) -> Iterator[str]:
-    """Return the devices with which pods of ours started although another scheduler's allocation was written before."""
+    """Yield the overlaps in which one of our pods was bound although the other scheduler's allocation was written first."""
     faults = sorted(started)
     since: dict[str, int] = {}  # when the current allocation of a claim was written
     for change in on.record(ours, theirs):

@@ -1,7 +1,7 @@
 """The replicas of the bridge as they are shipped: pairs of an allocator and the scheduler beside it, which share a pod and a socket.
 
 Allocator and scheduler of each pair reach the API server through proxies of their own, which can break (`e2e.actors.proxy`): the
-allocator writes claims, the scheduler bindings and events. Tests can set the allocator's wall clock (`e2e.actors.clock`).
+allocator writes claims, and the scheduler writes bindings and events. Tests can set the allocator's wall clock (`e2e.actors.clock`).
 """
 
 import http.client
@@ -35,7 +35,7 @@ class Pair:
         self.socket = Path(self.folder.name) / "allocator/plugin.sock"
         self.api, self.metrics = free_port(), free_port()
         self.proxy = Proxy(self.cluster.url, self.cluster.ca)
-        self.line = Proxy(self.cluster.url, self.cluster.ca, self.cluster.token)  # the scheduler's
+        self.line = Proxy(self.cluster.url, self.cluster.ca, self.cluster.token)  # the scheduler's proxy
         self.clock = Path(self.folder.name) / "clock"
 
     def start(self) -> None:
@@ -59,7 +59,7 @@ class Pair:
         return self.bridge.ask(path, self.api)[1]
 
     def held(self) -> float:
-        """Return for how many pods its ledger holds devices."""
+        """Return for how many pods the allocator's ledger holds devices."""
         lines = self.bridge.ask("/metrics", self.metrics)[1].splitlines()
         [line] = [line for line in lines if line.startswith("drawbridge_reservations ")]
         return float(line.split()[1])
@@ -77,7 +77,7 @@ class Pairs:
         self.all = [Pair(bridge, name) for name in NAMES]
 
     def start(self) -> None:
-        """Start them one after the other, so that the first one leads."""
+        """Start the replicas one after the other, so that the first one leads."""
         for pair in self.all:
             pair.start()
             self.leader()

@@ -13,7 +13,7 @@ Object = dict[str, Any]
 # Arguments of an API server that keeps its whole history.
 KEPT = ("--storage-media-type=application/json", "--etcd-compaction-interval=0")
 ROOT = "/registry/"
-END = "/registry/~"  # a key after all resources, without a watch. The record is read until this key's write
+END = "/registry/~"  # a key after those of all resources. The record is read until this key is written
 KINDS = {"resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim", "pods": "Pod"}
 TIMEOUT = 60.0
 

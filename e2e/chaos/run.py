@@ -23,7 +23,7 @@ QUIET_SECONDS = 60.0  # a new leader waits a minute before it repairs
 
 
 class Row(NamedTuple):
-    """One trouble."""
+    """The result of one trouble."""
 
     trouble: str
     seconds: float  # from the beginning of the trouble to the next binding
@@ -101,7 +101,7 @@ def suffer(scene: Scene, churn: Churn, troubles: Iterable[Trouble], end: float) 
 
 
 def leftovers(on: Stage, *namespaces: str) -> Iterator[str]:
-    """Wait for a quiet end; if it is not quiet, yield the reason, and what the leader still knows or reports."""
+    """Wait until nothing is held. On timeout, yield the reason, and what the leader still knows or reports."""
     try:
         until("no claim is left", lambda: not any(claims_of(on.cluster, name) for name in namespaces), QUIET_SECONDS)
         until("the ledger is empty", lambda: not on.pairs.leader().held(), QUIET_SECONDS)
@@ -112,7 +112,7 @@ def leftovers(on: Stage, *namespaces: str) -> Iterator[str]:
 
 
 def known(leader: Pair, *namespaces: str) -> Iterator[str]:
-    """Yield the claims that the leader still knows, and its drift. It sees a deletion a moment later than clients of the API server."""
+    """Yield the claims that the leader still knows, and those that overlap or are left behind. The leader sees deletions a moment late."""
     for row in leader.ask("/api/v1/claims")["claims"]:
         if row["claim"].partition("/")[0] in namespaces:
             yield f"the leader still knows claim {row['claim']} with {row['devices']}"

@@ -150,7 +150,7 @@ def test_the_next_allocator_finishes_an_eviction_after_a_kill(on, namespace, cut
     "fenced", [pytest.param(True, id="fenced"), pytest.param(False, id="not fenced", marks=pytest.mark.long)]
 )
 def test_two_schedulers_hold_no_device_twice_behind_a_fence(on, fenced):
-    """Half of the pods use the default scheduler, half ours, on the same devices. Without a fence, ours starts no pod on a held device."""
+    """Half of the pods use the default scheduler, half ours. Without a fence, ours binds no pod after the other wrote its allocation."""
     outcome = mixed(on, fenced=fenced, seconds=10, seed=1)
     print(outcome)
     assert outcome.bound_ours >= 10

@@ -113,7 +113,7 @@ def test_a_share_of_a_device_held_whole_is_reported(tale):
 
 
 def parts(tale, *groups):
-    """Three partitions of a GPU that has room for two of them."""
+    """Allocate partitions with these groups, of a GPU that has room for two partitions; return the faults."""
     devices = [
         fleet.device(f"part-{at}", {}, consumesCounters=[fleet.consumes("gpu", group, memory="20Gi")])
         for at, group in enumerate(groups)

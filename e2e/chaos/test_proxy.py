@@ -16,7 +16,7 @@ FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"
 
 
 class Server(socketserver.BaseRequestHandler):
-    """Answers every request equally."""
+    """Answers every request with the same response."""
 
     def handle(self):
         with self.server.context.wrap_socket(self.request, server_side=True) as line:

@@ -171,7 +171,7 @@ def forget_for_scheduler(scene: Scene) -> str:
 
 
 def turn_clocks(scene: Scene) -> str:
-    """Set the allocators' clocks, each by up to a day in either direction; they stay so."""
+    """Set the allocators' clocks forward or back, each by up to a day; the clocks keep this time."""
     set_by = [scene.seconds(-DAY, DAY) for _ in scene.pairs.all]
     for pair, seconds in zip(scene.pairs.all, set_by, strict=True):
         clock.set_clock(pair.clock, seconds)

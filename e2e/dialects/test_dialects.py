@@ -1,7 +1,7 @@
 """The manifests of manifests/examples on a real API server, with the webhook and the inventory of public drivers.
 
 One pod of each dialect is created: kube-controller-manager creates its claims, and the stock scheduler places it on fake nodes.
-All others, and random pods, are dry runs.
+All other pods, and random pods, are created in dry runs only.
 """
 
 import random
@@ -135,7 +135,7 @@ def test_the_api_server_accepts_or_refuses_each_example_as_documented(control_pl
 
 @pytest.fixture
 def opted_in(control_plane, webhook, known):
-    """The namespace, where the webhook translates requests by annotation, and the API server sends it pods with such requests."""
+    """The namespace, once the webhook translates requests by annotation, and the API server sends the webhook pods with such requests."""
     registered = ("--opt-in", "--failure-policy=Fail")
     witness = pods(next(example for example in OPTED_IN if example.devices), known)[0]
     try:
@@ -189,7 +189,7 @@ for case, (_, row) in CASES.items():
 
 
 def made_up(dice, dialect, namespace):
-    """A random pod with some words of a dialect, at times one of another, over several containers, with amounts of any kind."""
+    """A random pod that requests devices with some keys of a dialect, sometimes with one of another dialect, and with any amounts."""
     drawn = dice.sample(WORDS[dialect], min(len(WORDS[dialect]), dice.randint(1, 3)))
     if dice.random() < 0.2:
         drawn.append(dice.choice(WORDS[dice.choice(sorted(WORDS))]))
@@ -233,7 +233,7 @@ def refusal(cluster, value):
 
 @pytest.fixture(scope="module")
 def world():
-    """The inventory of all drivers, without a stock, so that no pod is refused because no node can serve it."""
+    """The inventory of all drivers, without its devices, so that no pod is refused because no node can serve it."""
     configuration = configured(approximations="allow", meanings=WHOLE, nvidia={"consumableShares": True})
     known = state_of_files(manifests.read([DRIVERS]), configuration)
     return msgspec.structs.replace(known, stock=None)
