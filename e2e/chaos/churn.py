@@ -168,7 +168,7 @@ class Churn:
         return [self.pod(f"{kind}-{self.made}", using_template(kind))]
 
     def latecomer(self, bound: list[Object]) -> Object | None:
-        """Return a pod for a claim that other pods already use: pods that are created together with it are reserved by one write."""
+        """Return a pod for a claim that other pods already use, which needs a write of its own: for the first pods, one write served all."""
         names = sorted({name for pod in bound if (name := group_of(pod))})
         if not names:
             return None
