@@ -25,7 +25,7 @@ def main() -> int:
     print(*table(report), sep="\n")
     print(f"{report.seconds:.0f} s in all, load {os.getloadavg()[1]:.1f}: {counts}, {len(report.faults)} faults")
     for fault in report.faults:
-        print(f"FAULT: {fault.what} (revision {fault.revision}): {fault.words}")
+        print(f"FAULT: {fault.kind} (revision {fault.revision}): {fault.details}")
     return 1 if report.faults else 0
 
 

@@ -22,39 +22,39 @@ GPUS, SHARES = 4, 1  # devices of a node
 PARTS = "parts.example.com"  # a driver whose one GPU per node is partitioned into halves or quarters, never both
 SHARE = {"requests": {"memory": "16Gi", "cores": "30"}}  # two of them fit on a device
 KINDS = {"one": 6, "two": 2, "share": 4, "half": 1, "quarter": 2}  # templates, and their weights
-TOGETHER = 3  # pods per shared claim
+PODS_PER_GROUP = 3  # pods per shared claim
 GROUP = "group-"
 ROUND_SECONDS = 0.5
 TURNOVER = 0.08  # share of the bound pods that are deleted in a round
 THREADS = 4
-PASSING = (OSError, http.client.HTTPException, ApiError)
+TRANSIENT_ERRORS = (OSError, http.client.HTTPException, ApiError)
 
 
 def devices(nodes: Iterable[str]) -> list[Object]:
     """The classes, and the devices of each node: whole GPUs, one shared by memory and cores, and one with partitions."""
-    made = [
+    objects = [
         fleet.device_class(WHOLE, f"device.driver == '{fleet.NVIDIA}'"),
         fleet.device_class(SHARED, f"device.driver == '{fleet.HAMI}'"),
-        fleet.device_class(HALF, of_parts("half")),
-        fleet.device_class(QUARTER, of_parts("quarter")),
+        fleet.device_class(HALF, part_expression("half")),
+        fleet.device_class(QUARTER, part_expression("quarter")),
     ]
     for name in nodes:
-        made += fleet.slices(fleet.NVIDIA, name, fleet.whole_gpus(GPUS), by_name=True)
-        made += fleet.slices(fleet.HAMI, name, fleet.hami_gpus(SHARES), by_name=True)
-        made += fleet.counted_slices(PARTS, name, {"gpu": {"memory": "40Gi"}}, parts(), by_name=True)
-    return made
+        objects += fleet.slices(fleet.NVIDIA, name, fleet.whole_gpus(GPUS), by_name=True)
+        objects += fleet.slices(fleet.HAMI, name, fleet.hami_gpus(SHARES), by_name=True)
+        objects += fleet.counted_slices(PARTS, name, {"gpu": {"memory": "40Gi"}}, parts(), by_name=True)
+    return objects
 
 
 def parts() -> list[Object]:
     """Halves and quarters of one GPU, by its memory; the two kinds exclude each other."""
     sizes = [("half", "20Gi")] * 2 + [("quarter", "10Gi")] * 4
     return [
-        fleet.device(f"part-{at}", {"kind": kind}, consumesCounters=[fleet.consumes("gpu", [kind], memory=size)])
-        for at, (kind, size) in enumerate(sizes)
+        fleet.device(f"part-{index}", {"kind": kind}, consumesCounters=[fleet.consumes("gpu", [kind], memory=size)])
+        for index, (kind, size) in enumerate(sizes)
     ]
 
 
-def of_parts(kind: str) -> str:
+def part_expression(kind: str) -> str:
     return f"device.driver == '{PARTS}' && device.attributes['{PARTS}'].kind == '{kind}'"
 
 
@@ -76,34 +76,34 @@ class Churn:
         self.fields = fields
         self.target = pods
         self.random = random.Random(seed)
-        self.made = 0
-        self.seen: set[str] = set()  # uids of pods that had a node
+        self.created = 0
+        self.bound_uids: set[str] = set()  # uids of pods that had a node
         self.listed = 0.0  # when the pods were listed last
         self.last_bound = 0.0  # a pod was bound after this moment
-        self.over = threading.Event()
-        self.several = ThreadPoolExecutor(THREADS)
+        self.stopped = threading.Event()
+        self.executor = ThreadPoolExecutor(THREADS)
         self.thread = threading.Thread(target=self.run)
 
     def start(self) -> None:
         self.cluster.create(
-            template("one", self.namespace, self.wanted(WHOLE)),
-            template("two", self.namespace, self.wanted(WHOLE, 2)),
-            template("share", self.namespace, self.wanted(SHARED, capacity=SHARE)),
-            template("half", self.namespace, self.wanted(HALF)),
-            template("quarter", self.namespace, self.wanted(QUARTER)),
+            template("one", self.namespace, self.device_request(WHOLE)),
+            template("two", self.namespace, self.device_request(WHOLE, 2)),
+            template("share", self.namespace, self.device_request(SHARED, capacity=SHARE)),
+            template("half", self.namespace, self.device_request(HALF)),
+            template("quarter", self.namespace, self.device_request(QUARTER)),
         )
         self.thread.start()
 
     def stop(self) -> None:
-        self.over.set()
+        self.stopped.set()
         self.thread.join()
 
     def close(self) -> None:
         self.stop()
-        self.several.shutdown()
+        self.executor.shutdown()
 
     def run(self) -> None:
-        while not self.over.wait(ROUND_SECONDS):
+        while not self.stopped.wait(ROUND_SECONDS):
             self.round(self.target)
 
     def round(self, target: int, turnover: float = TURNOVER) -> int:
@@ -112,75 +112,75 @@ class Churn:
         try:
             pods = self.cluster.get(self.path)["items"]
             self.keep_claims(pods)
-        except PASSING:
+        except TRANSIENT_ERRORS:
             return target
         bound = [pod for pod in pods if pod["spec"].get("nodeName") and phase(pod) not in FINAL]
         pending = [pod for pod in pods if not pod["spec"].get("nodeName")]
-        self.note(bound, begun)
-        going = self.random.sample(bound, min(len(bound), round(len(bound) * turnover + 0.5)))
+        self.record_bound(bound, begun)
+        ended = self.random.sample(bound, min(len(bound), round(len(bound) * turnover + 0.5)))
         fickle = [pod for pod in pending if FICKLE in pod["metadata"].get("labels", {})]
-        work = [lambda pod=pod: self.end(pod) for pod in going]
+        work = [lambda pod=pod: self.end(pod) for pod in ended]
         work += [lambda pod=pod: self.delete(pod) for pod in pods if phase(pod) in FINAL]
         work += [lambda pod=pod: self.delete(pod) for pod in fickle if self.random.random() < 0.1]
         missing = target - len(bound) - len(pending)
-        if missing > 0 and (late := self.latecomer(bound)):
-            work.append(lambda: self.cluster.create(late))
+        if missing > 0 and (latecomer := self.latecomer(bound)):
+            work.append(lambda: self.cluster.create(latecomer))
             missing -= 1
         while missing > 0:
             items = self.next_pods()
             work.append(lambda items=items: self.cluster.create(*items))
             missing -= len(items)
-        self.do(work)
+        self.attempt_all(work)
         return len(pods)
 
     def drain(self, seconds: float) -> int:
         """Create no more pods, and delete pods with a node until every pod had a node; return how many pods are left."""
         deadline = time.monotonic() + seconds * BUSY_FACTOR
-        while (left := self.round(0, turnover=0.5)) and time.monotonic() < deadline:
+        while (remaining := self.round(0, turnover=0.5)) and time.monotonic() < deadline:
             time.sleep(ROUND_SECONDS)
-        return left
+        return remaining
 
-    def note(self, bound: list[Object], listed: float) -> None:
+    def record_bound(self, bound: list[Object], listed: float) -> None:
         """Record pods with a node. A pod that had none in the previous list was bound after it."""
         uids = {pod["metadata"]["uid"] for pod in bound}
-        if uids - self.seen:
+        if uids - self.bound_uids:
             self.last_bound = self.listed
-        self.seen |= uids
+        self.bound_uids |= uids
         self.listed = listed
 
     def keep_claims(self, pods: list[Object]) -> None:
         """Create the shared claims that pods wait for, and delete shared claims without a pod; other claims end with their pods."""
         wanted = {name for pod in pods if (name := group_of(pod))}
         claims = self.cluster.get(self.claims_path)["items"]
-        there = {claim["metadata"]["name"] for claim in claims if claim["metadata"]["name"].startswith(GROUP)}
-        for name in sorted(wanted - there):
-            self.cluster.create(claim(name, self.namespace, self.wanted(WHOLE)))
-        for name in sorted(there - wanted):
+        existing = {claim["metadata"]["name"] for claim in claims if claim["metadata"]["name"].startswith(GROUP)}
+        for name in sorted(wanted - existing):
+            self.cluster.create(claim(name, self.namespace, self.device_request(WHOLE)))
+        for name in sorted(existing - wanted):
             self.cluster.delete(f"{self.claims_path}/{name}")
 
     def next_pods(self) -> list[Object]:
         """Return a pod with its own claim, or several pods that share a claim, which is created after them."""
-        self.made += 1
-        if self.made % 5 == 0:
-            name = f"{GROUP}{self.made}"
-            return [self.pod(f"{name}-{at}", using(name)) for at in range(TOGETHER)]
+        self.created += 1
+        if self.created % 5 == 0:
+            name = f"{GROUP}{self.created}"
+            return [self.pod(f"{name}-{index}", using(name)) for index in range(PODS_PER_GROUP)]
         kind = self.random.choices(tuple(KINDS), tuple(KINDS.values()))[0]
-        return [self.pod(f"{kind}-{self.made}", using_template(kind))]
+        return [self.pod(f"{kind}-{self.created}", using_template(kind))]
 
     def latecomer(self, bound: list[Object]) -> Object | None:
         """Return a pod for a claim that other pods already use, which needs a write of its own: for the first pods, one write served all."""
         names = sorted({name for pod in bound if (name := group_of(pod))})
         if not names:
             return None
-        self.made += 1
+        self.created += 1
         name = self.random.choice(names)
-        return self.pod(f"{name}-{self.made}", using(name))
+        return self.pod(f"{name}-{self.created}", using(name))
 
-    def wanted(self, device_class: str, count: int = 1, **fields: Any) -> Object:
+    def device_request(self, device_class: str, count: int = 1, **fields: Any) -> Object:
         return request("gpu", device_class, count, **fields, **self.fields)
 
-    def pod(self, name: str, uses: Object) -> Object:
-        item = pod(name, self.namespace, schedulerName=self.scheduler, resourceClaims=[uses])
+    def pod(self, name: str, entry: Object) -> Object:
+        item = pod(name, self.namespace, schedulerName=self.scheduler, resourceClaims=[entry])
         if self.random.random() < 0.1:
             item["metadata"]["labels"] = {FICKLE: ""}
         return item
@@ -193,22 +193,22 @@ class Churn:
 
     def delete(self, pod: Object) -> None:
         """Delete a pod; a pod that had no node is deleted only if it has not changed since it was listed."""
-        known = {"uid": pod["metadata"]["uid"]}
+        preconditions = {"uid": pod["metadata"]["uid"]}
         if not pod["spec"].get("nodeName"):
-            known["resourceVersion"] = pod["metadata"]["resourceVersion"]
-        body = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0, "preconditions": known}
+            preconditions["resourceVersion"] = pod["metadata"]["resourceVersion"]
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0, "preconditions": preconditions}
         self.cluster.request("DELETE", f"{self.path}/{pod['metadata']['name']}", body)
 
-    def do(self, work: list[Callable[[], Any]]) -> None:
+    def attempt_all(self, work: list[Callable[[], Any]]) -> None:
         """Run all actions, a few at a time. The next round repeats what failed."""
 
         def attempt(action: Callable[[], Any]) -> None:
             try:
                 action()
-            except PASSING:
+            except TRANSIENT_ERRORS:
                 return
 
-        list(self.several.map(attempt, work))
+        list(self.executor.map(attempt, work))
 
 
 def group_of(item: Object) -> str:

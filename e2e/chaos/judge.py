@@ -19,10 +19,10 @@ FINAL = ("Succeeded", "Failed")
 TWICE = "held twice"
 STARTED_TWICE = "held twice by pods that are bound"
 EXCEEDED = "capacity exceeded"
-DRAWN = "counter exceeded"
-APART = "in use beside what it does not go with"
-BARE = "bound without its devices"
-ELSEWHERE = "bound where its devices are not"
+COUNTERS_EXCEEDED = "counter exceeded"
+INCOMPATIBLE = "in use beside what it does not go with"
+WITHOUT_DEVICES = "bound without its devices"
+ON_ANOTHER_NODE = "bound where its devices are not"
 TAKEN = "taken from a pod that is bound"
 LEAK = "left behind"
 STUCK = "never bound"
@@ -32,8 +32,8 @@ class Fault(NamedTuple):
     """A fault and the revision at which it begins; 0 if it is about the end of the record."""
 
     revision: int
-    what: str
-    words: str
+    kind: str
+    details: str
 
 
 class Verdict(NamedTuple):
@@ -42,8 +42,8 @@ class Verdict(NamedTuple):
     faults: tuple[Fault, ...]
     counts: Counter[str]
 
-    def of(self, *what: str) -> list[Fault]:
-        return [fault for fault in self.faults if fault.what in what]
+    def of(self, *kinds: str) -> list[Fault]:
+        return [fault for fault in self.faults if fault.kind in kinds]
 
 
 class Pod(NamedTuple):
@@ -52,13 +52,13 @@ class Pod(NamedTuple):
     key: str
     uid: str
     node: str
-    over: bool
+    is_final: bool
     fickle: bool
     claims: tuple[str, ...]  # keys
 
     @property
-    def holds(self) -> bool:
-        return bool(self.node) and not self.over
+    def runs(self) -> bool:
+        return bool(self.node) and not self.is_final
 
 
 class Draw(NamedTuple):
@@ -81,14 +81,14 @@ FREE = Claim("", {}, frozenset())
 
 def judge(record: Iterable[Change]) -> Verdict:
     """Return the faults of a record, at whose end all pods must be deleted."""
-    court = Court()
+    state = State()
     for change in record:
-        court.hear(change)
-    court.close()
-    return Verdict(tuple(court.faults), court.counts)
+        state.apply(change)
+    state.close()
+    return Verdict(tuple(state.faults), state.counts)
 
 
-class Court:
+class State:
     """The state at one revision, and the faults so far."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class Court:
         self.pods: dict[str, Pod] = {}  # by key
         self.by_uid: dict[str, Pod] = {}
 
-    def hear(self, change: Change) -> None:
+    def apply(self, change: Change) -> None:
         self.revision = change.revision
         match change.kind:
             case "ResourceSlice":
@@ -112,10 +112,10 @@ class Court:
             case "ResourceClaim":
                 self.allocate(change.key, change.object)
             case "Pod":
-                self.place(change.key, change.object)
+                self.apply_pod(change.key, change.object)
 
-    def fault(self, what: str, words: str) -> None:
-        self.faults.append(Fault(self.revision, what, words))
+    def add_fault(self, kind: str, details: str) -> None:
+        self.faults.append(Fault(self.revision, kind, details))
 
     # Slices
 
@@ -150,10 +150,10 @@ class Court:
             del self.claims[key]
         for device in new.results.keys() - old.results.keys():
             self.holders[device].add(key)
-            self.look_at(device)
+            self.check_device(device)
             for name in self.draws.get(device, ()):
-                self.look_at_counters(device[:2], name)
-        self.look_for_robbed(old, new)
+                self.check_counters(device[:2], name)
+        self.check_bound_users(old, new)
 
     def count(self, old: Claim, new: Claim, claim: Object | None) -> None:
         self.counts["claims"] += old is FREE and claim is not None
@@ -163,57 +163,59 @@ class Court:
         waiting = [pod for uid in old.pods if (pod := self.by_uid.get(uid)) is not None and not pod.node]
         self.counts["allocations taken back"] += bool(waiting)
 
-    def look_at(self, device: Device) -> None:
+    def check_device(self, device: Device) -> None:
         """Check whether the holders of a device may share it."""
         holders = sorted(self.holders[device])
         if len(holders) < 2:
             return
         shares = [self.claims[key].results[device] for key in holders]
-        words = f"{'/'.join(device)} by claims {', '.join(holders)}"
+        details = f"{'/'.join(device)} by claims {', '.join(holders)}"
         if not all(share.get("shareID") for share in shares):
-            self.fault(TWICE, words)
-            self.look_at_started(device, words)
+            self.add_fault(TWICE, details)
+            self.check_bound_holders(device, details)
             return
-        for what, there_is in self.capacity.get(device, {}).items():
-            taken = sum(amounts(share.get("consumedCapacity", {})).get(what, 0) for share in shares)
-            if taken > there_is:
-                self.fault(EXCEEDED, f"{what} of {words}")
+        for capacity, available in self.capacity.get(device, {}).items():
+            taken = sum(amounts(share.get("consumedCapacity", {})).get(capacity, 0) for share in shares)
+            if taken > available:
+                self.add_fault(EXCEEDED, f"{capacity} of {details}")
 
-    def look_at_counters(self, pool: tuple[str, str], name: str) -> None:
+    def check_counters(self, pool: tuple[str, str], name: str) -> None:
         """Check whether the devices in use fit a counter set. A device counts once, however many claims share it."""
-        drawn = {device: draws[name] for device, draws in self.draws.items() if device[:2] == pool and name in draws}
-        using = {device: draw for device, draw in drawn.items() if self.holders[device]}
-        claims = sorted({key for device in using for key in self.holders[device]})
-        words = f"{'/'.join(pool)} {name} by claims {', '.join(claims)}"
-        for what, there_is in self.counters.get((*pool, name), {}).items():
-            if sum(draw.counters.get(what, 0) for draw in using.values()) > there_is:
-                self.fault(DRAWN, f"{what} of {words}")
-        groups = [draw.groups for draw in using.values()]
+        draws_of_set = {
+            device: draws[name] for device, draws in self.draws.items() if device[:2] == pool and name in draws
+        }
+        in_use = {device: draw for device, draw in draws_of_set.items() if self.holders[device]}
+        claims = sorted({key for device in in_use for key in self.holders[device]})
+        details = f"{'/'.join(pool)} {name} by claims {', '.join(claims)}"
+        for counter, available in self.counters.get((*pool, name), {}).items():
+            if sum(draw.counters.get(counter, 0) for draw in in_use.values()) > available:
+                self.add_fault(COUNTERS_EXCEEDED, f"{counter} of {details}")
+        groups = [draw.groups for draw in in_use.values()]
         if any(groups) and not frozenset.intersection(*groups):
-            self.fault(APART, words)
+            self.add_fault(INCOMPATIBLE, details)
 
-    def look_at_started(self, device: Device, words: str) -> None:
-        started = [key for key in self.holders[device] if any(pod.holds for pod in self.users(self.claims[key]))]
+    def check_bound_holders(self, device: Device, details: str) -> None:
+        started = [key for key in self.holders[device] if any(pod.runs for pod in self.users(self.claims[key]))]
         if len(started) > 1:
-            self.fault(STARTED_TWICE, words)
+            self.add_fault(STARTED_TWICE, details)
 
-    def look_for_robbed(self, old: Claim, new: Claim) -> None:
+    def check_bound_users(self, old: Claim, new: Claim) -> None:
         """Check whether a bound pod has lost its devices."""
         moved = bool(old.results) and old.results.keys() != new.results.keys()
         for pod in self.users(old):
-            if pod.holds and (moved or pod.uid not in new.pods):
-                self.fault(TAKEN, f"claim {old.key} of pod {pod.key} on {pod.node}")
+            if pod.runs and (moved or pod.uid not in new.pods):
+                self.add_fault(TAKEN, f"claim {old.key} of pod {pod.key} on {pod.node}")
 
     def users(self, claim: Claim) -> Iterator[Pod]:
         return (pod for uid in claim.pods if (pod := self.by_uid.get(uid)) is not None)
 
     # Pods
 
-    def place(self, key: str, pod: Object | None) -> None:
+    def apply_pod(self, key: str, pod: Object | None) -> None:
         old = self.pods.pop(key, None)
         new = pod_of(key, pod) if pod is not None else None
         if old is not None and (new is None or new.uid != old.uid):
-            self.leave(old)
+            self.remove(old)
             old = None
         if new is None:
             return
@@ -222,22 +224,22 @@ class Court:
         if new.node and (old is None or not old.node):
             self.bind(new)
 
-    def leave(self, pod: Pod) -> None:
+    def remove(self, pod: Pod) -> None:
         del self.by_uid[pod.uid]
         if not pod.node and not pod.fickle:
-            self.fault(STUCK, f"pod {pod.key}, until it was deleted")
+            self.add_fault(STUCK, f"pod {pod.key}, until it was deleted")
 
     def bind(self, pod: Pod) -> None:
         self.counts["bound"] += 1
         for key in pod.claims:
             claim = self.claims.get(key, FREE)
             if not claim.results or pod.uid not in claim.pods:
-                self.fault(BARE, f"pod {pod.key} on {pod.node}: claim {key or 'that was not made yet'}")
+                self.add_fault(WITHOUT_DEVICES, f"pod {pod.key} on {pod.node}: claim {key or 'that was not made yet'}")
             for device in claim.results:
                 if self.nodes.get(device[:2], pod.node) not in ("", pod.node):
-                    self.fault(ELSEWHERE, f"pod {pod.key} on {pod.node}: {'/'.join(device)}")
+                    self.add_fault(ON_ANOTHER_NODE, f"pod {pod.key} on {pod.node}: {'/'.join(device)}")
                 if len(self.holders[device]) > 1:
-                    self.look_at(device)
+                    self.check_device(device)
 
     # The end
 
@@ -245,28 +247,28 @@ class Court:
         self.revision = 0
         for pod in self.pods.values():
             if not pod.node:
-                self.fault(STUCK, f"pod {pod.key}, to the end")
-            self.fault(LEAK, f"pod {pod.key}")
+                self.add_fault(STUCK, f"pod {pod.key}, to the end")
+            self.add_fault(LEAK, f"pod {pod.key}")
         for claim in self.claims.values():
             if claim.results or claim.pods:
-                self.fault(LEAK, f"claim {claim.key}: {', '.join(map('/'.join, claim.results))}")
+                self.add_fault(LEAK, f"claim {claim.key}: {', '.join(map('/'.join, claim.results))}")
 
 
 def claim_of(key: str, claim: Object) -> Claim:
     status = claim.get("status", {})
     results = status.get("allocation", {}).get("devices", {}).get("results", ())
-    held = {
+    by_device = {
         (result["driver"], result["pool"], result["device"]): result
         for result in results
         if not result.get("adminAccess")
     }
-    return Claim(key, held, frozenset(consumer["uid"] for consumer in status.get("reservedFor", ())))
+    return Claim(key, by_device, frozenset(consumer["uid"] for consumer in status.get("reservedFor", ())))
 
 
 def pod_of(key: str, pod: Object) -> Pod:
     meta, spec, status = pod["metadata"], pod["spec"], pod.get("status", {})
-    made = {status["name"]: status.get("resourceClaimName") for status in status.get("resourceClaimStatuses", ())}
-    names = [entry.get("resourceClaimName") or made.get(entry["name"]) for entry in spec.get("resourceClaims", ())]
+    generated = {status["name"]: status.get("resourceClaimName") for status in status.get("resourceClaimStatuses", ())}
+    names = [entry.get("resourceClaimName") or generated.get(entry["name"]) for entry in spec.get("resourceClaims", ())]
     return Pod(
         key,
         meta["uid"],
@@ -277,9 +279,9 @@ def pod_of(key: str, pod: Object) -> Pod:
     )
 
 
-def amounts(written: Object) -> dict[str, int]:
+def amounts(values: Object) -> dict[str, int]:
     """Read capacities: `{"memory": "40Gi"}`, or `{"memory": {"value": "40Gi"}}`."""
     return {
         name: Quantity.parse(amount["value"] if isinstance(amount, dict) else amount).nano
-        for name, amount in written.items()
+        for name, amount in values.items()
     }

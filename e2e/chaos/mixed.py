@@ -12,7 +12,7 @@ from e2e.actors import fleet
 from e2e.actors.bridge import PLUGIN_SCHEDULER
 from e2e.actors.taints import until_taint_rules_are_followed
 from e2e.chaos.churn import PARTS, Churn, crowd
-from e2e.chaos.judge import APART, DRAWN, EXCEEDED, STARTED_TWICE, TWICE, Fault, judge
+from e2e.chaos.judge import COUNTERS_EXCEEDED, EXCEEDED, INCOMPATIBLE, STARTED_TWICE, TWICE, Fault, judge
 from e2e.chaos.pairs import Pairs
 from e2e.chaos.run import DRAIN_SECONDS, Stage, leftovers
 from webhook.claims import taint_rule
@@ -31,63 +31,63 @@ class Mixed(NamedTuple):
     unseen: tuple[str, ...]  # overlaps of bound pods that the leader never reported
     late: tuple[str, ...]  # overlaps of bound pods in which our allocation was written last
     taken_back: int  # our allocations that were removed before the pod was bound
-    left: tuple[str, ...]  # what the leader still holds or reports at the end
+    remaining: tuple[str, ...]  # what the leader still holds or reports at the end
 
 
-def mixed(on: Stage, *, fenced: bool, seconds: float, seed: int) -> Mixed:
+def mixed(stage: Stage, *, fenced: bool, seconds: float, seed: int) -> Mixed:
     """Run both crowds for a while, and judge etcd's history."""
-    ours, theirs = (f"{whose}-{'fenced' if fenced else 'open'}" for whose in ("ours", "theirs"))
+    our_namespace, their_namespace = (f"{side}-{'fenced' if fenced else 'open'}" for side in ("ours", "theirs"))
     fields = {"tolerations": [builtins(FENCE_TOLERATION)]} if fenced else {}
-    half = crowd(on.nodes) * 2 // 3  # pods of each scheduler: more than fit, so that they compete
-    for name in (ours, theirs):
-        on.cluster.namespace(name)
-    mine = Churn(on.cluster, ours, PLUGIN_SCHEDULER, pods=half, seed=seed, **fields)
-    other = Churn(on.cluster, theirs, IN_TREE, pods=half, seed=seed + 1)
-    with fence(on) if fenced else nothing(), closing(mine), closing(other):
-        for churn in (mine, other):
+    half = crowd(stage.nodes) * 2 // 3  # pods of each scheduler: more than fit, so that they compete
+    for name in (our_namespace, their_namespace):
+        stage.cluster.namespace(name)
+    our_churn = Churn(stage.cluster, our_namespace, PLUGIN_SCHEDULER, pods=half, seed=seed, **fields)
+    their_churn = Churn(stage.cluster, their_namespace, IN_TREE, pods=half, seed=seed + 1)
+    with fence(stage) if fenced else no_fence(), closing(our_churn), closing(their_churn):
+        for churn in (our_churn, their_churn):
             churn.start()
         time.sleep(seconds)
-        for churn in (mine, other):
+        for churn in (our_churn, their_churn):
             churn.stop()
         if fenced:
-            on.cluster.delete(other.path, gracePeriodSeconds=0)
-        other.drain(DRAIN_SECONDS)
-        mine.drain(DRAIN_SECONDS)
-        left = tuple(leftovers(on, ours, theirs))
-    verdict = judge(on.record(ours, theirs))
+            stage.cluster.delete(their_churn.path, gracePeriodSeconds=0)
+        their_churn.drain(DRAIN_SECONDS)
+        our_churn.drain(DRAIN_SECONDS)
+        remaining = tuple(leftovers(stage, our_namespace, their_namespace))
+    verdict = judge(stage.record(our_namespace, their_namespace))
     started = verdict.of(STARTED_TWICE)
-    seen = named(on.pairs)
+    reported = reported_overlaps(stage.pairs)
     return Mixed(
         fenced,
-        bound_ours=judge(on.record(ours)).counts["bound"],
-        bound_theirs=judge(on.record(theirs)).counts["bound"],
-        overlaps=len(verdict.of(TWICE, EXCEEDED, DRAWN, APART)),
+        bound_ours=judge(stage.record(our_namespace)).counts["bound"],
+        bound_theirs=judge(stage.record(their_namespace)).counts["bound"],
+        overlaps=len(verdict.of(TWICE, EXCEEDED, COUNTERS_EXCEEDED, INCOMPATIBLE)),
         started=len(started),
-        unseen=tuple(fault.words for fault in started if not any(claims_of(fault) <= claims for claims in seen)),
-        late=tuple(second(on, started, ours, theirs)),
-        taken_back=judge(on.record(ours)).counts["allocations taken back"],
-        left=left,
+        unseen=tuple(fault.details for fault in started if not any(claims_of(fault) <= claims for claims in reported)),
+        late=tuple(late_overlaps(stage, started, our_namespace, their_namespace)),
+        taken_back=judge(stage.record(our_namespace)).counts["allocations taken back"],
+        remaining=remaining,
     )
 
 
 @contextmanager
-def fence(on: Stage) -> Iterator[None]:
+def fence(stage: Stage) -> Iterator[None]:
     """Keep other schedulers from the devices, and wait until the default scheduler follows the rules."""
     rules = [taint_rule(driver) for driver in (fleet.NVIDIA, fleet.HAMI, PARTS)]
-    on.cluster.create(*rules)
+    stage.cluster.create(*rules)
     try:
-        until_taint_rules_are_followed(on.cluster)
+        until_taint_rules_are_followed(stage.cluster)
         yield
     finally:
-        on.cluster.remove(*rules)
+        stage.cluster.remove(*rules)
 
 
 @contextmanager
-def nothing() -> Iterator[None]:
+def no_fence() -> Iterator[None]:
     yield
 
 
-def named(pairs: Pairs) -> list[frozenset[str]]:
+def reported_overlaps(pairs: Pairs) -> list[frozenset[str]]:
     """Return the sets of claims that hold the same device according to the replicas' logs."""
     overlaps: list[frozenset[str]] = []
     for pair in pairs.all:
@@ -96,25 +96,25 @@ def named(pairs: Pairs) -> list[frozenset[str]]:
     return overlaps
 
 
-def second(on: Stage, started: Sequence[Fault], ours: str, theirs: str) -> Iterator[str]:
+def late_overlaps(stage: Stage, started: Sequence[Fault], our_namespace: str, their_namespace: str) -> Iterator[str]:
     """Yield the overlaps in which one of our pods was bound although the other scheduler's allocation was written first."""
     faults = sorted(started)
     since: dict[str, int] = {}  # when the current allocation of a claim was written
-    for change in on.record(ours, theirs):
+    for change in stage.record(our_namespace, their_namespace):
         while faults and faults[0].revision < change.revision:
             fault = faults.pop(0)
-            held = claims_of(fault)
-            mine = [since[key] for key in held if key.startswith(f"{ours}/")]
-            others = [since[key] for key in held if key.startswith(f"{theirs}/")]
-            if mine and others and max(mine) > min(others):
-                yield fault.words
+            claims = claims_of(fault)
+            our_revisions = [since[key] for key in claims if key.startswith(f"{our_namespace}/")]
+            their_revisions = [since[key] for key in claims if key.startswith(f"{their_namespace}/")]
+            if our_revisions and their_revisions and max(our_revisions) > min(their_revisions):
+                yield fault.details
         if change.kind == "ResourceClaim":
-            given = change.object is not None and change.object.get("status", {}).get("allocation")
-            if not given:
+            allocated = change.object is not None and change.object.get("status", {}).get("allocation")
+            if not allocated:
                 since.pop(change.key, None)
             else:
                 since.setdefault(change.key, change.revision)
 
 
 def claims_of(fault: Fault) -> frozenset[str]:
-    return frozenset(fault.words.rpartition(" by claims ")[2].split(", "))
+    return frozenset(fault.details.rpartition(" by claims ")[2].split(", "))

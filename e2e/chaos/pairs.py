@@ -35,7 +35,7 @@ class Pair:
         self.socket = Path(self.folder.name) / "allocator/plugin.sock"
         self.api, self.metrics = free_port(), free_port()
         self.proxy = Proxy(self.cluster.url, self.cluster.ca)
-        self.line = Proxy(self.cluster.url, self.cluster.ca, self.cluster.token)  # the scheduler's proxy
+        self.scheduler_proxy = Proxy(self.cluster.url, self.cluster.ca, self.cluster.token)  # the scheduler's proxy
         self.clock = Path(self.folder.name) / "clock"
 
     def start(self) -> None:
@@ -48,8 +48,10 @@ class Pair:
             api=f"127.0.0.1:{self.api}",
             metrics_listen=f"127.0.0.1:{self.metrics}",
         )
-        way = self.cluster.write_kubeconfig(self.scheduler, self.cluster.token, f"http://127.0.0.1:{self.line.port}")
-        configuration = plugin_configuration(self.socket) | {"clientConnection": {"kubeconfig": str(way)}}
+        kubeconfig = self.cluster.write_kubeconfig(
+            self.scheduler, self.cluster.token, f"http://127.0.0.1:{self.scheduler_proxy.port}"
+        )
+        configuration = plugin_configuration(self.socket) | {"clientConnection": {"kubeconfig": str(kubeconfig)}}
         self.cluster.start_scheduler(configuration, name=self.scheduler, binary=program("drawbridge-scheduler"))
 
     def leads(self) -> bool:
@@ -58,7 +60,7 @@ class Pair:
     def ask(self, path: str) -> Any:
         return self.bridge.ask(path, self.api)[1]
 
-    def held(self) -> float:
+    def reservation_count(self) -> float:
         """Return for how many pods the allocator's ledger holds devices."""
         lines = self.bridge.ask("/metrics", self.metrics)[1].splitlines()
         [line] = [line for line in lines if line.startswith("drawbridge_reservations ")]
@@ -66,7 +68,7 @@ class Pair:
 
     def close(self) -> None:
         self.proxy.close()
-        self.line.close()
+        self.scheduler_proxy.close()
         self.folder.cleanup()
 
 
@@ -95,7 +97,7 @@ class Pairs:
             pair.close()
 
 
-def until(what: str, check: Callable[[], T | None], seconds: float) -> T:
+def until(awaited: str, check: Callable[[], T | None], seconds: float) -> T:
     """Wait until a check is true; errors of connections are ignored."""
     deadline = time.monotonic() + seconds * BUSY_FACTOR
     while time.monotonic() < deadline:
@@ -108,4 +110,4 @@ def until(what: str, check: Callable[[], T | None], seconds: float) -> T:
         ):  # a process that is killed while it answers sends half an answer
             pass
         time.sleep(0.1)
-    raise AssertionError(f"not within {seconds * BUSY_FACTOR:.0f} s: {what}")
+    raise AssertionError(f"not within {seconds * BUSY_FACTOR:.0f} s: {awaited}")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 Object = dict[str, Any]
 # Arguments of an API server that keeps its whole history.
-KEPT = ("--storage-media-type=application/json", "--etcd-compaction-interval=0")
+FULL_HISTORY = ("--storage-media-type=application/json", "--etcd-compaction-interval=0")
 ROOT = "/registry/"
 END = "/registry/~"  # a key after those of all resources. The record is read until this key is written
 KINDS = {"resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim", "pods": "Pod"}
@@ -48,8 +48,8 @@ def change_of(event: Object) -> Change | None:
     plural, _, key = decoded(stored["key"]).removeprefix(ROOT).partition("/")
     if plural not in KINDS:
         return None
-    gone = event.get("type") == "DELETE"
-    value = None if gone else json.loads(base64.b64decode(stored["value"]))
+    deleted = event.get("type") == "DELETE"
+    value = None if deleted else json.loads(base64.b64decode(stored["value"]))
     return Change(int(stored["mod_revision"]), KINDS[plural], key, value)
 
 

@@ -12,12 +12,12 @@ from e2e.actors.client import Object
 from e2e.chaos.churn import Churn, crowd, devices
 from e2e.chaos.judge import LEAK, Fault, Verdict, judge
 from e2e.chaos.pairs import Pair, Pairs, until
-from e2e.chaos.record import KEPT, Change, history
+from e2e.chaos.record import FULL_HISTORY, Change, history
 from e2e.chaos.troubles import Scene, Trouble
 from e2e.ground.controlplane import ControlPlane
 
 PAUSE = (1.0, 4.0)  # seconds between two troubles
-AGAIN_SECONDS = 60.0  # until pods are bound again, on a quiet machine
+REBIND_SECONDS = 60.0  # until pods are bound again, on a quiet machine
 DRAIN_SECONDS = 120.0
 QUIET_SECONDS = 60.0  # a new leader waits a minute before it repairs
 
@@ -57,7 +57,7 @@ class Stage(NamedTuple):
 def stage(nodes: int) -> Iterator[Stage]:
     """A control plane with the bridge on it, and fake nodes with devices."""
     with ExitStack() as stack:
-        cluster = stack.enter_context(ControlPlane(name="chaos", api_args=KEPT))
+        cluster = stack.enter_context(ControlPlane(name="chaos", api_args=FULL_HISTORY))
         bridge = Bridge(cluster)
         stack.callback(bridge.folder.cleanup)
         bridge.prepare()
@@ -69,49 +69,55 @@ def stage(nodes: int) -> Iterator[Stage]:
         yield Stage(cluster, pairs, nodes)
 
 
-def run(on: Stage, troubles: Iterable[Trouble], *, namespace: str, seed: int, seconds: float) -> Report:
+def run(stage_: Stage, troubles: Iterable[Trouble], *, namespace: str, seed: int, seconds: float) -> Report:
     """Run churn and troubles for this long, or until no trouble is left."""
     begun = time.monotonic()
-    on.cluster.namespace(namespace)
-    churn = Churn(on.cluster, namespace, PLUGIN_SCHEDULER, pods=crowd(on.nodes), seed=seed)
+    stage_.cluster.namespace(namespace)
+    churn = Churn(stage_.cluster, namespace, PLUGIN_SCHEDULER, pods=crowd(stage_.nodes), seed=seed)
     with closing(churn):
         churn.start()
-        scene = Scene(on.cluster, on.pairs, random.Random(seed))
-        until("the first pods are bound", lambda: churn.seen, AGAIN_SECONDS)
-        rows = tuple(suffer(scene, churn, troubles, time.monotonic() + seconds))
+        scene = Scene(stage_.cluster, stage_.pairs, random.Random(seed))
+        until("the first pods are bound", lambda: churn.bound_uids, REBIND_SECONDS)
+        rows = tuple(run_troubles(scene, churn, troubles, time.monotonic() + seconds))
         churn.stop()
         churn.drain(DRAIN_SECONDS)
-    left = tuple(Fault(0, LEAK, words) for words in leftovers(on, namespace))
-    verdict = judge(on.record(namespace))
-    return Report(time.monotonic() - begun, rows, verdict, verdict.faults + left)
+    leftover_faults = tuple(Fault(0, LEAK, words) for words in leftovers(stage_, namespace))
+    verdict = judge(stage_.record(namespace))
+    return Report(time.monotonic() - begun, rows, verdict, verdict.faults + leftover_faults)
 
 
-def suffer(scene: Scene, churn: Churn, troubles: Iterable[Trouble], end: float) -> Iterator[Row]:
+def run_troubles(scene: Scene, churn: Churn, troubles: Iterable[Trouble], deadline: float) -> Iterator[Row]:
     for trouble in troubles:
-        if time.monotonic() > end:
+        if time.monotonic() > deadline:
             return
         time.sleep(scene.seconds(*PAUSE))
         begun = time.monotonic()
         note = trouble.do(scene)
-        over = time.monotonic()
-        until(f"pods are bound again after: {trouble.name}", lambda over=over: churn.last_bound > over, AGAIN_SECONDS)
+        ended = time.monotonic()
+        until(
+            f"pods are bound again after: {trouble.name}", lambda ended=ended: churn.last_bound > ended, REBIND_SECONDS
+        )
         row = Row(trouble.name, time.monotonic() - begun, note)
         print(f"{trouble.name}: pods were bound again {row.seconds:.0f} s after it began. {note}", flush=True)
         yield row
 
 
-def leftovers(on: Stage, *namespaces: str) -> Iterator[str]:
+def leftovers(stage_: Stage, *namespaces: str) -> Iterator[str]:
     """Wait until nothing is held. On timeout, yield the reason, and what the leader still knows or reports."""
     try:
-        until("no claim is left", lambda: not any(claims_of(on.cluster, name) for name in namespaces), QUIET_SECONDS)
-        until("the ledger is empty", lambda: not on.pairs.leader().held(), QUIET_SECONDS)
-        until("the leader has heard of it", lambda: not [*known(on.pairs.leader(), *namespaces)], QUIET_SECONDS)
+        until(
+            "no claim is left", lambda: not any(claims_of(stage_.cluster, name) for name in namespaces), QUIET_SECONDS
+        )
+        until("the ledger is empty", lambda: not stage_.pairs.leader().reservation_count(), QUIET_SECONDS)
+        until(
+            "the leader has heard of it", lambda: not [*remaining_in(stage_.pairs.leader(), *namespaces)], QUIET_SECONDS
+        )
     except AssertionError as error:
         yield str(error)
-        yield from known(on.pairs.leader(), *namespaces)
+        yield from remaining_in(stage_.pairs.leader(), *namespaces)
 
 
-def known(leader: Pair, *namespaces: str) -> Iterator[str]:
+def remaining_in(leader: Pair, *namespaces: str) -> Iterator[str]:
     """Yield the claims that the leader still knows, and those that overlap or are left behind. The leader sees deletions a moment late."""
     for row in leader.ask("/api/v1/claims")["claims"]:
         if row["claim"].partition("/")[0] in namespaces:

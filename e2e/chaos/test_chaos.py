@@ -22,46 +22,46 @@ pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")
-def on():
+def chaos_stage():
     """A control plane whose API server and etcd may be killed, with two replicas and ten fake nodes."""
     with stage(10) as running:
         yield running
 
 
-def wanting(name, namespace):
+def claim_and_pod(name, namespace):
     """A pod of ours and its claim."""
     item = pod(name, namespace, schedulerName=PLUGIN_SCHEDULER, resourceClaims=[using(name)])
     return claim(name, namespace, request("gpu", WHOLE)), item
 
 
-def test_a_replica_takes_over_within_a_lease_after_a_kill(on):
+def test_a_replica_takes_over_within_a_lease_after_a_kill(chaos_stage):
     """A pod that was created meanwhile is placed. The killed replica returns as a standby."""
-    on.cluster.namespace("killed")
-    leader = on.pairs.leader()
-    other = on.pairs.other(leader)
+    chaos_stage.cluster.namespace("killed")
+    leader = chaos_stage.pairs.leader()
+    other = chaos_stage.pairs.other(leader)
     begun = time.monotonic()
-    on.cluster.named(leader.allocator).stop(hard=True)
-    on.cluster.create(*wanting("p", "killed"))
+    chaos_stage.cluster.named(leader.allocator).stop(hard=True)
+    chaos_stage.cluster.create(*claim_and_pod("p", "killed"))
     until("the other replica leads", other.leads, 2 * LEASE_SECONDS)
-    on.cluster.wait_scheduled("killed", "p")
+    chaos_stage.cluster.wait_scheduled("killed", "p")
     print(f"taken over and placed {time.monotonic() - begun:.1f} s after the leader was killed")
-    on.cluster.kill(leader.allocator)
+    chaos_stage.cluster.kill(leader.allocator)
     until("it is ready again", lambda: leader.bridge.ask("/readyz", leader.metrics)[0] == 200, PATIENCE)
     assert (leader.leads(), other.leads()) == (False, True)
-    on.cluster.delete("/api/v1/namespaces/killed/pods/p", gracePeriodSeconds=0)
+    chaos_stage.cluster.delete("/api/v1/namespaces/killed/pods/p", gracePeriodSeconds=0)
 
 
-def test_the_fence_refuses_the_late_write_of_a_paused_leader(on):
+def test_the_api_server_refuses_the_late_write_of_a_paused_leader(chaos_stage):
     """The leader is stopped while its write is in progress. Another replica leads when the write arrives, and nothing else has changed."""
-    on.cluster.namespace("late")
-    leader = on.pairs.leader()
-    other = on.pairs.other(leader)
+    chaos_stage.cluster.namespace("late")
+    leader = chaos_stage.pairs.leader()
+    other = chaos_stage.pairs.other(leader)
     leader.proxy.hold_at(1)
-    on.cluster.create(*wanting("p", "late"))
+    chaos_stage.cluster.create(*claim_and_pod("p", "late"))
     assert leader.proxy.held.wait(PATIENCE), "nothing was written"
-    with on.cluster.named(leader.allocator).frozen():
-        on.cluster.delete("/api/v1/namespaces/late/pods/p", gracePeriodSeconds=0)
-        before = on.cluster.get("/apis/resource.k8s.io/v1/namespaces/late/resourceclaims/p")
+    with chaos_stage.cluster.named(leader.allocator).frozen():
+        chaos_stage.cluster.delete("/api/v1/namespaces/late/pods/p", gracePeriodSeconds=0)
+        before = chaos_stage.cluster.get("/apis/resource.k8s.io/v1/namespaces/late/resourceclaims/p")
         until("the other replica leads", other.leads, 6 * LEASE_SECONDS)
         # A policy uses the API server's cached lease, which lags behind the stored one.
         until("the fence knows", lambda: leader.bridge.is_fenced(leader.name), PATIENCE)
@@ -71,7 +71,7 @@ def test_the_fence_refuses_the_late_write_of_a_paused_leader(on):
     assert late.startswith(b"HTTP/1.1 403 ")
     assert POLICY.encode() in late
     until("the replica that stood still knows that another one leads", lambda: not leader.leads(), PATIENCE)
-    assert on.cluster.get("/apis/resource.k8s.io/v1/namespaces/late/resourceclaims/p") == before
+    assert chaos_stage.cluster.get("/apis/resource.k8s.io/v1/namespaces/late/resourceclaims/p") == before
 
 
 SCARCE = "chaos-scarce"
@@ -84,14 +84,14 @@ EVICTION = {
 
 
 @pytest.fixture(scope="module")
-def scarce(on):
+def scarce(chaos_stage):
     """A node with two devices that no other test uses, and three priorities: none, usual, urgent."""
     priorities = [
         {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
         for name, value in ((USUAL, 500), (URGENT, 1000))
     ]
     driver = f"{SCARCE}.example.com"
-    on.cluster.create(
+    chaos_stage.cluster.create(
         *priorities,
         fleet.device_class(SCARCE, f"device.driver == '{driver}'"),
         *fleet.slices(driver, "fake-0", [fleet.device(f"gpu-{at}", {}) for at in range(2)], by_name=True),
@@ -99,62 +99,62 @@ def scarce(on):
 
 
 @pytest.fixture
-def namespace(on, scarce, cut_after):
+def namespace(chaos_stage, scarce, cut_after):
     """A namespace whose pods are deleted at the end, whatever the result."""
-    name = on.cluster.namespace(f"evicted-after-{cut_after.rpartition(' ')[2]}")
+    name = chaos_stage.cluster.namespace(f"evicted-after-{cut_after.rpartition(' ')[2]}")
     yield name
-    on.cluster.delete(f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds=0)
+    chaos_stage.cluster.delete(f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds=0)
 
 
 @pytest.mark.parametrize("cut_after", EVICTION)
-def test_the_next_allocator_finishes_an_eviction_after_a_kill(on, namespace, cut_after):
+def test_the_next_allocator_finishes_an_eviction_after_a_kill(chaos_stage, namespace, cut_after):
     """If only the condition was written, both writes are repeated. If the pod was deleted, no other pod is evicted."""
     path = f"/api/v1/namespaces/{namespace}/pods"
 
     def create(name, **spec):
         item = pod(name, namespace, schedulerName=PLUGIN_SCHEDULER, resourceClaims=[using_template("one")], **spec)
-        on.cluster.create(item)
+        chaos_stage.cluster.create(item)
 
-    on.cluster.create(template("one", namespace, request("gpu", SCARCE)))
+    chaos_stage.cluster.create(template("one", namespace, request("gpu", SCARCE)))
     create("low", terminationGracePeriodSeconds=0)
     create("usual", priorityClassName=USUAL, terminationGracePeriodSeconds=0)
     for name in ("low", "usual"):
-        on.cluster.wait_scheduled(namespace, name)
-    leader = on.pairs.leader()
+        chaos_stage.cluster.wait_scheduled(namespace, name)
+    leader = chaos_stage.pairs.leader()
     leader.proxy.break_at(1, answered=True, selects=EVICTION[cut_after])
     create("urgent", priorityClassName=URGENT)
     assert leader.proxy.broken.wait(PATIENCE), "no pod was evicted"
-    pods = [pod for pod in on.cluster.get(path)["items"] if pod["metadata"]["name"] == "low"]
-    marks = [(mark["type"], pod["metadata"].get("deletionTimestamp")) for pod in pods for mark in pod["status"]["conditions"]]  # fmt: skip
-    assert (("DisruptionTarget", None) in marks) == (cut_after == "the condition")
+    pods = [pod for pod in chaos_stage.cluster.get(path)["items"] if pod["metadata"]["name"] == "low"]
+    conditions = [(mark["type"], pod["metadata"].get("deletionTimestamp")) for pod in pods for mark in pod["status"]["conditions"]]  # fmt: skip
+    assert (("DisruptionTarget", None) in conditions) == (cut_after == "the condition")
     assert bool(pods) == (cut_after == "the condition")
-    again = []
+    repeated = []
 
-    def hear(write):
-        again.extend(what for what, is_it in EVICTION.items() if is_it(write))
+    def record_write(write):
+        repeated.extend(step for step, matches in EVICTION.items() if matches(write))
         return False
 
-    on.cluster.named(leader.allocator).stop(hard=True)
-    for pair in on.pairs.all:
-        pair.proxy.break_at(1, answered=True, selects=hear)
-    on.cluster.kill(leader.allocator)
-    on.cluster.wait_scheduled(namespace, "urgent", PATIENCE)
-    for pair in on.pairs.all:
+    chaos_stage.cluster.named(leader.allocator).stop(hard=True)
+    for pair in chaos_stage.pairs.all:
+        pair.proxy.break_at(1, answered=True, selects=record_write)
+    chaos_stage.cluster.kill(leader.allocator)
+    chaos_stage.cluster.wait_scheduled(namespace, "urgent", PATIENCE)
+    for pair in chaos_stage.pairs.all:
         pair.proxy.restore()
-    assert again == (list(EVICTION) if cut_after == "the condition" else [])
-    assert sorted(pod["metadata"]["name"] for pod in on.cluster.get(path)["items"]) == ["urgent", "usual"]
+    assert repeated == (list(EVICTION) if cut_after == "the condition" else [])
+    assert sorted(pod["metadata"]["name"] for pod in chaos_stage.cluster.get(path)["items"]) == ["urgent", "usual"]
 
 
 # Without the fence, double holding may end before the next check (one per second), so that some cases go unreported.
 @pytest.mark.parametrize(
     "fenced", [pytest.param(True, id="fenced"), pytest.param(False, id="not fenced", marks=pytest.mark.long)]
 )
-def test_two_schedulers_hold_no_device_twice_behind_a_fence(on, fenced):
+def test_two_schedulers_hold_no_device_twice_behind_a_fence(chaos_stage, fenced):
     """Half of the pods use the default scheduler, half ours. Without a fence, ours binds no pod after the other wrote its allocation."""
-    outcome = mixed(on, fenced=fenced, seconds=10, seed=1)
+    outcome = mixed(chaos_stage, fenced=fenced, seconds=10, seed=1)
     print(outcome)
     assert outcome.bound_ours >= 10
-    assert outcome.left == ()
+    assert outcome.remaining == ()
     assert outcome.late == ()
     if fenced:
         assert (outcome.bound_theirs, outcome.overlaps, outcome.unseen) == (0, 0, ())
@@ -163,8 +163,8 @@ def test_two_schedulers_hold_no_device_twice_behind_a_fence(on, fenced):
 
 
 @pytest.mark.time_limit(600, "twelve things go wrong one after the other, and each takes seconds to get over")
-def test_no_failure_leaks_a_device_or_leaves_a_pod_stuck(on):
-    report = run(on, SHORT, namespace="short", seed=1, seconds=math.inf)
+def test_no_failure_leaks_a_device_or_leaves_a_pod_stuck(chaos_stage):
+    report = run(chaos_stage, SHORT, namespace="short", seed=1, seconds=math.inf)
     assert report.faults == ()
     assert [row.trouble for row in report.rows if row.note == MISSED] == []
     assert [row.trouble for row in report.rows] == [trouble.name for trouble in SHORT]

@@ -5,17 +5,17 @@ import pytest
 from e2e.actors import fleet
 from e2e.actors.workloads import claim, pod, request, using, using_template
 from e2e.chaos.judge import (
-    APART,
-    BARE,
-    DRAWN,
-    ELSEWHERE,
+    COUNTERS_EXCEEDED,
     EXCEEDED,
     FICKLE,
+    INCOMPATIBLE,
     LEAK,
+    ON_ANOTHER_NODE,
     STARTED_TWICE,
     STUCK,
     TAKEN,
     TWICE,
+    WITHOUT_DEVICES,
     judge,
 )
 from e2e.chaos.record import Change
@@ -31,10 +31,10 @@ class Tale:
         self.now = {}
         for node in ("n0", "n1"):
             for driver, devices in ((GPU, [fleet.device("gpu", {})]), (SHARED, [fleet.device("gpu", {}, {"memory": "40Gi"})])):  # fmt: skip
-                [made] = fleet.slices(driver, node, devices, by_name=True)
-                self.say("ResourceSlice", made["metadata"]["name"], made)
+                [slice_] = fleet.slices(driver, node, devices, by_name=True)
+                self.add("ResourceSlice", slice_["metadata"]["name"], slice_)
 
-    def say(self, kind, key, item):
+    def add(self, kind, key, item):
         self.record.append(Change(len(self.record) + 1, kind, key, item))
 
     def pod(self, name, *, uses="", node="", phase="Pending", labels=None, uid=""):
@@ -42,35 +42,35 @@ class Tale:
         item["metadata"] |= {"uid": uid or f"uid-{name}", "labels": labels or {}}
         item["spec"]["nodeName"] = node
         item["status"] = {"phase": phase}
-        self.say("Pod", f"ns/{name}", item)
+        self.add("Pod", f"ns/{name}", item)
 
     def claim(self, name, *pods, device="", memory="", driver=GPU):
         item = claim(name, "ns", request("gpu", "gpu"))
         if device:
-            node, _, named = device.partition("/")
-            result = {"request": "gpu", "driver": driver, "pool": f"{node}-fleet", "device": named}
+            node, _, device_name = device.partition("/")
+            result = {"request": "gpu", "driver": driver, "pool": f"{node}-fleet", "device": device_name}
             if memory:
                 result |= {"shareID": f"share-{name}", "consumedCapacity": {"memory": memory}}
             consumers = [{"resource": "pods", "name": name, "uid": f"uid-{name}"} for name in pods]
             item["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": consumers}
-        self.say("ResourceClaim", f"ns/{name}", item)
+        self.add("ResourceClaim", f"ns/{name}", item)
 
-    def started(self, name, device="n0/gpu"):
+    def start(self, name, device="n0/gpu"):
         self.pod(name)
         self.claim(name)
         self.claim(name, name, device=device)
         self.pod(name, node=device.partition("/")[0])
 
-    def over(self, name):
-        self.gone("Pod", name)
+    def finish(self, name):
+        self.delete("Pod", name)
         self.claim(name)
-        self.gone("ResourceClaim", name)
+        self.delete("ResourceClaim", name)
 
-    def gone(self, kind, name):
-        self.say(kind, f"ns/{name}", None)
+    def delete(self, kind, name):
+        self.add(kind, f"ns/{name}", None)
 
     def faults(self):
-        return [fault.what for fault in judge(self.record).faults]
+        return [fault.kind for fault in judge(self.record).faults]
 
 
 @pytest.fixture
@@ -80,15 +80,15 @@ def tale():
 
 def test_pods_in_sequence_on_one_device_are_valid(tale):
     for name in ("a", "b"):
-        tale.started(name)
-        tale.over(name)
+        tale.start(name)
+        tale.finish(name)
     verdict = judge(tale.record)
     assert verdict.faults == ()
     assert verdict.counts == {"pods": 2, "bound": 2, "claims": 2, "allocations": 2, "allocations taken back": 0}
 
 
 def test_a_device_held_twice_is_reported_with_its_bound_pods(tale):
-    tale.started("a")
+    tale.start("a")
     tale.pod("b")
     tale.claim("b", "b", device="n0/gpu")
     assert tale.faults()[:1] == [TWICE]
@@ -112,87 +112,87 @@ def test_a_share_of_a_device_held_whole_is_reported(tale):
     assert TWICE in tale.faults()
 
 
-def parts(tale, *groups):
+def faults_of_parts(tale, *groups):
     """Allocate partitions with these groups, of a GPU that has room for two partitions; return the faults."""
     devices = [
-        fleet.device(f"part-{at}", {}, consumesCounters=[fleet.consumes("gpu", group, memory="20Gi")])
-        for at, group in enumerate(groups)
+        fleet.device(f"part-{index}", {}, consumesCounters=[fleet.consumes("gpu", group, memory="20Gi")])
+        for index, group in enumerate(groups)
     ]
-    for made in fleet.counted_slices(PARTS, "n0", {"gpu": {"memory": "40Gi"}}, devices, by_name=True):
-        tale.say("ResourceSlice", made["metadata"]["name"], made)
-    for at in range(len(groups)):
-        tale.claim(f"c{at}", f"c{at}", device=f"n0/part-{at}", driver=PARTS)
+    for slice_ in fleet.counted_slices(PARTS, "n0", {"gpu": {"memory": "40Gi"}}, devices, by_name=True):
+        tale.add("ResourceSlice", slice_["metadata"]["name"], slice_)
+    for index in range(len(groups)):
+        tale.claim(f"c{index}", f"c{index}", device=f"n0/part-{index}", driver=PARTS)
     return tale.faults()
 
 
 def test_partitions_of_a_device_are_valid_up_to_its_counters(tale):
-    assert DRAWN not in parts(tale, (), ())
-    assert parts(Tale(), (), (), ()).count(DRAWN) == 1
+    assert COUNTERS_EXCEEDED not in faults_of_parts(tale, (), ())
+    assert faults_of_parts(Tale(), (), (), ()).count(COUNTERS_EXCEEDED) == 1
 
 
 def test_partitions_without_a_common_group_are_reported(tale):
-    assert APART not in parts(tale, ("h",), ("h", "q"))
-    assert APART in parts(Tale(), ("h",), ("q",))
-    assert APART in parts(Tale(), ("h",), ())
+    assert INCOMPATIBLE not in faults_of_parts(tale, ("h",), ("h", "q"))
+    assert INCOMPATIBLE in faults_of_parts(Tale(), ("h",), ("q",))
+    assert INCOMPATIBLE in faults_of_parts(Tale(), ("h",), ())
 
 
 def test_a_pod_bound_without_its_devices_or_elsewhere_is_reported(tale):
     tale.pod("a", node="n0")
-    assert BARE in tale.faults()
+    assert WITHOUT_DEVICES in tale.faults()
     tale.claim("b", "x", device="n0/gpu")
     tale.pod("b", node="n0")
-    assert tale.faults().count(BARE) == 2
+    assert tale.faults().count(WITHOUT_DEVICES) == 2
     tale.claim("c", "c", device="n1/gpu")
     tale.pod("c", node="n0")
-    assert ELSEWHERE in tale.faults()
+    assert ON_ANOTHER_NODE in tale.faults()
 
 
 def test_a_pod_bound_before_its_template_claim_exists_is_reported(tale):
     item = pod("a", "ns", resourceClaims=[using_template("t")])
     item["metadata"]["uid"] = "uid-a"
     item["spec"]["nodeName"] = "n0"
-    tale.say("Pod", "ns/a", item)
-    assert BARE in tale.faults()
+    tale.add("Pod", "ns/a", item)
+    assert WITHOUT_DEVICES in tale.faults()
 
 
-@pytest.mark.parametrize("then", [{}, {"device": "n1/gpu"}, {"device": "n0/gpu", "pods": ["other"]}])
-def test_a_claim_taken_from_a_bound_pod_is_reported(tale, then):
-    tale.started("a")
-    tale.claim("a", *then.get("pods", ["a"]), device=then.get("device", ""))
+@pytest.mark.parametrize("change", [{}, {"device": "n1/gpu"}, {"device": "n0/gpu", "pods": ["other"]}])
+def test_a_claim_taken_from_a_bound_pod_is_reported(tale, change):
+    tale.start("a")
+    tale.claim("a", *change.get("pods", ["a"]), device=change.get("device", ""))
     assert TAKEN in tale.faults()
 
 
 def test_a_finished_pod_may_lose_its_devices(tale):
-    tale.started("a")
+    tale.start("a")
     tale.pod("a", node="n0", phase="Succeeded")
     tale.claim("a")
-    tale.gone("Pod", "a")
+    tale.delete("Pod", "a")
     assert tale.faults() == []
 
 
 def test_a_claim_left_at_the_end_is_reported(tale):
-    tale.started("a")
-    tale.gone("Pod", "a")
+    tale.start("a")
+    tale.delete("Pod", "a")
     assert tale.faults() == [LEAK]
 
 
 def test_a_pod_without_a_node_is_reported_unless_deleted_early(tale):
     tale.pod("a")
     assert tale.faults() == [STUCK, LEAK]
-    tale.gone("Pod", "a")
+    tale.delete("Pod", "a")
     assert tale.faults() == [STUCK]
     fickle = Tale()
     fickle.pod("a", labels={FICKLE: ""})
-    fickle.gone("Pod", "a")
+    fickle.delete("Pod", "a")
     assert fickle.faults() == []
 
 
 def test_a_pod_recreated_with_its_name_is_another_pod(tale):
-    tale.started("a")
-    tale.gone("Pod", "a")
+    tale.start("a")
+    tale.delete("Pod", "a")
     tale.pod("a", uid="another")
     tale.claim("a")
-    tale.gone("Pod", "a")
+    tale.delete("Pod", "a")
     assert tale.faults() == [STUCK]
 
 
@@ -200,7 +200,7 @@ def test_an_allocation_taken_from_a_waiting_pod_is_counted_only(tale):
     tale.pod("a", labels={FICKLE: ""})
     tale.claim("a", "a", device="n0/gpu")
     tale.claim("a")
-    tale.gone("Pod", "a")
+    tale.delete("Pod", "a")
     verdict = judge(tale.record)
     assert verdict.faults == ()
     assert verdict.counts["allocations taken back"] == 1

@@ -100,12 +100,12 @@ def stop_leader(scene: Scene) -> str:
     pair = scene.pairs.leader()
     begun = time.monotonic()
     with scene.cluster.named(pair.allocator).frozen():
-        taken = take_over(scene, pair, begun)
+        note = take_over(scene, pair, begun)
         time.sleep(scene.seconds(0, 2))
-    return taken
+    return note
 
 
-def part_leader(scene: Scene) -> str:
+def disconnect_leader(scene: Scene) -> str:
     """Disconnect the leader from the API server until the other replica leads."""
     pair = scene.pairs.leader()
     begun = time.monotonic()
@@ -122,15 +122,15 @@ def take_over(scene: Scene, pair: Pair, begun: float) -> str:
     return f"the other led after {time.monotonic() - begun:.0f} s"
 
 
-def slow_line(scene: Scene) -> str:
+def slow_leader(scene: Scene) -> str:
     """Delay each of the leader's requests, for some seconds."""
     return slow(scene, scene.pairs.leader().proxy, scene.seconds(0.5, 2))
 
 
-def slow(scene: Scene, line: Proxy, pause: float) -> str:
-    line.pause = pause
+def slow(scene: Scene, proxy: Proxy, pause: float) -> str:
+    proxy.pause = pause
     time.sleep(scene.seconds(4, 8))
-    line.restore()
+    proxy.restore()
     return f"{pause:.1f} s a request"
 
 
@@ -141,41 +141,41 @@ def freeze_api_server(scene: Scene) -> str:
     return f"for {seconds:.0f} s"
 
 
-def forget_versions(scene: Scene) -> str:
+def expire_leader_watches(scene: Scene) -> str:
     """Close the leader's watches, and answer 410 Gone when it resumes them."""
-    return forget(scene.pairs.leader().proxy)
+    return expire_watches(scene.pairs.leader().proxy)
 
 
-def forget(line: Proxy) -> str:
-    line.forget(2.0)
+def expire_watches(proxy: Proxy) -> str:
+    proxy.forget(2.0)
     time.sleep(2.0)
     return ""
 
 
-def part_scheduler(scene: Scene) -> str:
+def disconnect_scheduler(scene: Scene) -> str:
     """Disconnect the leader's scheduler from the API server, for some seconds."""
     pair = scene.pairs.leader()
     seconds = scene.seconds(3, 8)
-    pair.line.broken.set()
+    pair.scheduler_proxy.broken.set()
     time.sleep(seconds)
-    pair.line.restore()
+    pair.scheduler_proxy.restore()
     return f"for {seconds:.0f} s"
 
 
 def slow_scheduler(scene: Scene) -> str:
-    return slow(scene, scene.pairs.leader().line, scene.seconds(0.3, 1))
+    return slow(scene, scene.pairs.leader().scheduler_proxy, scene.seconds(0.3, 1))
 
 
-def forget_for_scheduler(scene: Scene) -> str:
-    return forget(scene.pairs.leader().line)
+def expire_scheduler_watches(scene: Scene) -> str:
+    return expire_watches(scene.pairs.leader().scheduler_proxy)
 
 
-def turn_clocks(scene: Scene) -> str:
+def set_clocks(scene: Scene) -> str:
     """Set the allocators' clocks forward or back, each by up to a day; the clocks keep this time."""
-    set_by = [scene.seconds(-DAY, DAY) for _ in scene.pairs.all]
-    for pair, seconds in zip(scene.pairs.all, set_by, strict=True):
+    offsets = [scene.seconds(-DAY, DAY) for _ in scene.pairs.all]
+    for pair, seconds in zip(scene.pairs.all, offsets, strict=True):
         clock.set_clock(pair.clock, seconds)
-    return "by " + " and ".join(f"{seconds / 3600:+.1f} h" for seconds in set_by)
+    return "by " + " and ".join(f"{seconds / 3600:+.1f} h" for seconds in offsets)
 
 
 def publish_anew(scene: Scene) -> str:
@@ -210,8 +210,8 @@ def taint_for_moments(scene: Scene) -> str:
 def label_claims(scene: Scene) -> str:
     """Label all claims repeatedly, so that writes conflict."""
     changed = 0
-    end = time.monotonic() + scene.seconds(3, 6)
-    while time.monotonic() < end:
+    deadline = time.monotonic() + scene.seconds(3, 6)
+    while time.monotonic() < deadline:
         for claim in scene.cluster.get("/apis/resource.k8s.io/v1/resourceclaims")["items"]:
             changed += 1
             with suppress(ApiError):  # it no longer exists
@@ -241,37 +241,37 @@ KILLS = (
     Trouble("API server killed", kill_api_server),
     Trouble("etcd killed", kill_etcd),
 )
-LINES = (
-    Trouble("leader's line slow", slow_line),
+CONNECTIONS = (
+    Trouble("leader's line slow", slow_leader),
     Trouble("API server stands still", freeze_api_server),
-    Trouble("watches told 410 Gone", forget_versions),
+    Trouble("watches told 410 Gone", expire_leader_watches),
 )
 TAKE_OVERS = (
     Trouble("leader stopped (SIGSTOP)", stop_leader),
-    Trouble("leader cut off", part_leader),
+    Trouble("leader cut off", disconnect_leader),
 )
 POINTS = tuple(at_write(kind, answered=answered) for kind in WRITES for answered in (True, False))
 SERVERS = {"API server": "kube-apiserver", "etcd": "etcd"}
 SERVER_POINTS = tuple(
-    Trouble(f"{what} killed at {kind}", partial(kill_server_at_write, name=name, selects=WRITES[kind]))
-    for what, name in SERVERS.items()
+    Trouble(f"{label} killed at {kind}", partial(kill_server_at_write, name=name, selects=WRITES[kind]))
+    for label, name in SERVERS.items()
     for kind in WRITES
 )
-SCHEDULER_LINES = (
-    Trouble("scheduler cut off", part_scheduler),
+SCHEDULER_CONNECTIONS = (
+    Trouble("scheduler cut off", disconnect_scheduler),
     Trouble("scheduler's line slow", slow_scheduler),
-    Trouble("scheduler's watches told 410 Gone", forget_for_scheduler),
+    Trouble("scheduler's watches told 410 Gone", expire_scheduler_watches),
 )
 OBJECTS = (
     Trouble("pools published anew", publish_anew),
     Trouble("taints for moments", taint_for_moments),
     Trouble("claims labelled", label_claims),
 )
-CLOCKS = Trouble("allocators' clocks set", turn_clocks)
+CLOCKS = Trouble("allocators' clocks set", set_clocks)
 # One of each kind, as fast as possible; take-overs, which wait for a lease, have tests of their own (`e2e.chaos.test_chaos`).
 AFTER = tuple(at_write(kind, answered=True) for kind in ("the allocation", "a change of reservations"))
-SHORT = (*KILLS, *AFTER, LINES[2], SCHEDULER_LINES[0], *OBJECTS, CLOCKS)
-LONG = (*KILLS, *POINTS, *SERVER_POINTS, *LINES, *SCHEDULER_LINES, *OBJECTS, CLOCKS, *TAKE_OVERS)
+SHORT = (*KILLS, *AFTER, CONNECTIONS[2], SCHEDULER_CONNECTIONS[0], *OBJECTS, CLOCKS)
+LONG = (*KILLS, *POINTS, *SERVER_POINTS, *CONNECTIONS, *SCHEDULER_CONNECTIONS, *OBJECTS, CLOCKS, *TAKE_OVERS)
 
 
 def rounds(chance: random.Random) -> Iterator[Trouble]:

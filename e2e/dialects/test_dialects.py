@@ -27,14 +27,14 @@ from webhook.refusals import INVALID
 pytestmark = pytest.mark.real
 
 EXAMPLES = {example.name: example for example in map(example, FILES)}
-OPTED_IN = [example(path) for path in OPTIONAL_FILES]
-BESIDE = [
+ANNOTATION_EXAMPLES = [example(path) for path in OPTIONAL_FILES]
+OTHER_OBJECTS = [
     {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"},
     {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "koord-prod"}, "value": 9000},
 ]
 
 
-def chosen() -> dict[str, str]:
+def first_examples() -> dict[str, str]:
     """The first example of each dialect that needs nothing but its claims, so that a fake node can run it."""
     first: dict[str, str] = {}
     for name, case in EXAMPLES.items():
@@ -45,24 +45,24 @@ def chosen() -> dict[str, str]:
 
 def pods(case, namespace):
     """The pods of an example in a namespace of the test, without owners that do not exist."""
-    made_pods = []
-    for made, _ in pods_of(case.object):
+    result = []
+    for item, _ in pods_of(case.object):
         metadata = {
-            **made["metadata"],
+            **item["metadata"],
             "namespace": namespace,
-            "name": f"{case.path.parent.name}-{made['metadata']['name']}",
+            "name": f"{case.path.parent.name}-{item['metadata']['name']}",
         }
         metadata.pop("ownerReferences", None)
-        made_pods.append({**made, "metadata": metadata})
-    return made_pods
+        result.append({**item, "metadata": metadata})
+    return result
 
 
 @pytest.fixture(scope="module")
 def drivers(control_plane, webhook):
     """The nodes, classes and slices of the inventory, and its configuration."""
-    every = inventory()
-    nodes = [value for value in every if value["kind"] == "Node"]
-    objects = [value for value in every if value["kind"] != "Node"] + BESIDE
+    objects_of_inventory = inventory()
+    nodes = [value for value in objects_of_inventory if value["kind"] == "Node"]
+    objects = [value for value in objects_of_inventory if value["kind"] != "Node"] + OTHER_OBJECTS
     for slice_ in objects:
         if slice_["kind"] == "ResourceSlice":
             slice_["spec"]["nodeName"] += "0"  # nodes without a kubelet are numbered
@@ -81,36 +81,38 @@ def drivers(control_plane, webhook):
 
 
 @pytest.fixture
-def known(control_plane, gated, drivers):
+def ready_namespace(control_plane, gated, drivers):
     """The namespace, once the webhook knows the last declared object and the API server knows the inventory."""
-    witnesses = [pods(EXAMPLES[name], gated)[0] for name in chosen().values()]
-    named = {"priorityClassName": "koord-prod", "runtimeClassName": "nvidia", "containers": [container("plain")]}
-    plain = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain", "namespace": gated}, "spec": named}
+    probes = [pods(EXAMPLES[name], gated)[0] for name in first_examples().values()]
+    spec = {"priorityClassName": "koord-prod", "runtimeClassName": "nvidia", "containers": [container("plain")]}
+    plain = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain", "namespace": gated}, "spec": spec}
 
-    def translated():
+    def is_translated():
         control_plane.create(plain, dryRun="All")
-        made_pods = [control_plane.create(pod, dryRun="All")[0] for pod in witnesses]
-        return all("resourceClaims" in pod["spec"] for pod in made_pods)
+        stored = [control_plane.create(pod, dryRun="All")[0] for pod in probes]
+        return all("resourceClaims" in pod["spec"] for pod in stored)
 
-    control_plane.until("the webhook knows the drivers", translated, 30)
+    control_plane.until("the webhook knows the drivers", is_translated, 30)
     return gated
 
 
-def test_a_pod_of_each_dialect_is_claimed_and_placed(control_plane, known):
-    names = chosen()
+def test_a_pod_of_each_dialect_is_claimed_and_placed(control_plane, ready_namespace):
+    names = first_examples()
     assert len(names) >= 8, names
-    made = {name: pods(EXAMPLES[name], known)[0] for name in names.values()}
-    control_plane.create(*made.values())
-    given = {}
-    for name, pod in made.items():
+    pods_by_example = {name: pods(EXAMPLES[name], ready_namespace)[0] for name in names.values()}
+    control_plane.create(*pods_by_example.values())
+    drivers_by_example = {}
+    for name, pod in pods_by_example.items():
         key = pod["metadata"]["name"]
-        control_plane.wait_scheduled(known, key)
-        results = [result for claim in claims_of(control_plane, known, key).values() for result in results_of(claim)]
-        given[name] = Counter(result["driver"] for result in results)
-    assert given == {name: Counter(EXAMPLES[name].devices) for name in made}
+        control_plane.wait_scheduled(ready_namespace, key)
+        results = [
+            result for claim in claims_of(control_plane, ready_namespace, key).values() for result in results_of(claim)
+        ]
+        drivers_by_example[name] = Counter(result["driver"] for result in results)
+    assert drivers_by_example == {name: Counter(EXAMPLES[name].devices) for name in pods_by_example}
 
 
-def judged(cluster, examples, namespace):
+def results_of_examples(cluster, examples, namespace):
     """Return the API server's results for manifests, and those that the manifests declare."""
     results, expected = {}, {}
     for case in examples:
@@ -128,41 +130,49 @@ def judged(cluster, examples, namespace):
     return results, expected
 
 
-def test_the_api_server_accepts_or_refuses_each_example_as_documented(control_plane, known):
-    results, expected = judged(control_plane, EXAMPLES.values(), known)
+def test_the_api_server_accepts_or_refuses_each_example_as_documented(control_plane, ready_namespace):
+    results, expected = results_of_examples(control_plane, EXAMPLES.values(), ready_namespace)
     assert results == expected
 
 
 @pytest.fixture
-def opted_in(control_plane, webhook, known):
+def annotations_namespace(control_plane, webhook, ready_namespace):
     """The namespace, once the webhook translates requests by annotation, and the API server sends the webhook pods with such requests."""
-    registered = ("--opt-in", "--failure-policy=Fail")
-    witness = pods(next(example for example in OPTED_IN if example.devices), known)[0]
+    options = ("--opt-in", "--failure-policy=Fail")
+    probe = pods(next(example for example in ANNOTATION_EXAMPLES if example.devices), ready_namespace)[0]
     try:
         webhook.follow(OPTIONAL.read_text())
-        webhook.register(*registered, f"--config={OPTIONAL}")
+        webhook.register(*options, f"--config={OPTIONAL}")
         control_plane.until("every webhook is called", webhook.is_called, 30)
         control_plane.until(
             "the API server sends such pods",
-            lambda: "resourceClaims" in control_plane.create(witness, dryRun="All")[0]["spec"],
+            lambda: "resourceClaims" in control_plane.create(probe, dryRun="All")[0]["spec"],
             30,
         )
-        yield known
+        yield ready_namespace
     finally:
-        webhook.register(*registered)
+        webhook.register(*options)
         control_plane.until("every webhook is called", webhook.is_called, 30)
         webhook.follow(CONFIGURATION.read_text())
 
 
-def test_requests_by_annotation_are_placed_if_an_option_enables_them(control_plane, opted_in):
-    answers, expected = judged(control_plane, OPTED_IN, opted_in)
+def test_requests_by_annotation_are_placed_if_an_option_enables_them(control_plane, annotations_namespace):
+    answers, expected = results_of_examples(control_plane, ANNOTATION_EXAMPLES, annotations_namespace)
     assert answers == expected
-    moved = {example.name: (example, pods(example, opted_in)[0]) for example in OPTED_IN if example.devices}
-    control_plane.create(*[pod for _, pod in moved.values()])
-    for case, pod in moved.values():
+    translated = {
+        example.name: (example, pods(example, annotations_namespace)[0])
+        for example in ANNOTATION_EXAMPLES
+        if example.devices
+    }
+    control_plane.create(*[pod for _, pod in translated.values()])
+    for case, pod in translated.values():
         key = pod["metadata"]["name"]
-        control_plane.wait_scheduled(opted_in, key)
-        results = [result for claim in claims_of(control_plane, opted_in, key).values() for result in results_of(claim)]
+        control_plane.wait_scheduled(annotations_namespace, key)
+        results = [
+            result
+            for claim in claims_of(control_plane, annotations_namespace, key).values()
+            for result in results_of(claim)
+        ]
         assert Counter(result["driver"] for result in results) == Counter(case.devices), case.name
         stored = control_plane.read(pod)
         annotations = [
@@ -170,11 +180,12 @@ def test_requests_by_annotation_are_placed_if_an_option_enables_them(control_pla
         ]
         assert set(annotations) <= {"tensor-fusion.ai/qos"}
         # The same manifest a second time requests nothing more.
-        again = control_plane.patch(
-            f"/api/v1/namespaces/{opted_in}/pods/{key}", {"metadata": {"annotations": pod["metadata"]["annotations"]}}
+        patched = control_plane.patch(
+            f"/api/v1/namespaces/{annotations_namespace}/pods/{key}",
+            {"metadata": {"annotations": pod["metadata"]["annotations"]}},
         )
         assert [
-            name for name in again["metadata"]["annotations"] if name.startswith(("gpu-", "tensor-fusion.ai/"))
+            name for name in patched["metadata"]["annotations"] if name.startswith(("gpu-", "tensor-fusion.ai/"))
         ] == annotations
 
 
@@ -188,28 +199,28 @@ for case, (_, row) in CASES.items():
     WORDS[case.partition(":")[0]].append(row.pod)
 
 
-def made_up(dice, dialect, namespace):
+def random_pod(dice, dialect, namespace):
     """A random pod that requests devices with some keys of a dialect, sometimes with one of another dialect, and with any amounts."""
-    drawn = dice.sample(WORDS[dialect], min(len(WORDS[dialect]), dice.randint(1, 3)))
+    samples = dice.sample(WORDS[dialect], min(len(WORDS[dialect]), dice.randint(1, 3)))
     if dice.random() < 0.2:
-        drawn.append(dice.choice(WORDS[dice.choice(sorted(WORDS))]))
+        samples.append(dice.choice(WORDS[dice.choice(sorted(WORDS))]))
     metadata = {"name": "made-up", "namespace": namespace, "annotations": {}, "labels": {}}
     spec = {"nodeSelector": {}, "containers": [container(f"c{i}") for i in range(dice.randint(1, 2))]}
     if dice.random() < 0.3:
         restart = dice.choice(({}, {"restartPolicy": "Always"}))
         spec["initContainers"] = [container("i0") | restart]
-    everywhere = [*spec["containers"], *spec.get("initContainers", [])]
-    for sample in drawn:
+    containers = [*spec["containers"], *spec.get("initContainers", [])]
+    for sample in samples:
         for name in ("annotations", "labels"):
             metadata[name] |= sample["metadata"].get(name, {})
         spec["nodeSelector"] |= sample["spec"].get("nodeSelector", {})
         spec |= {name: sample["spec"][name] for name in ("schedulerName", "affinity") if name in sample["spec"]}
-        for asking in sample["spec"]["containers"]:
-            into = dice.choice(everywhere)
-            into["env"] += asking.get("env", [])
-            for key, amount in asking.get("resources", {}).get("limits", {}).items():
-                into["resources"]["limits"][key] = str(dice.choice((amount, amount, dice.choice(AMOUNTS))))
-    for container_ in everywhere:
+        for source in sample["spec"]["containers"]:
+            target = dice.choice(containers)
+            target["env"] += source.get("env", [])
+            for key, amount in source.get("resources", {}).get("limits", {}).items():
+                target["resources"]["limits"][key] = str(dice.choice((amount, amount, dice.choice(AMOUNTS))))
+    for container_ in containers:
         limits = container_["resources"]["limits"]
         if limits and dice.random() < 0.2:
             container_["resources"]["requests"] = dict(limits)
@@ -232,31 +243,31 @@ def refusal(cluster, value):
 
 
 @pytest.fixture(scope="module")
-def world():
+def webhook_state():
     """The inventory of all drivers, without its devices, so that no pod is refused because no node can serve it."""
     configuration = configured(approximations="allow", meanings=WHOLE, nvidia={"consumableShares": True})
-    known = state_of_files(manifests.read([DRIVERS]), configuration)
-    return msgspec.structs.replace(known, stock=None)
+    state = state_of_files(manifests.read([DRIVERS]), configuration)
+    return msgspec.structs.replace(state, stock=None)
 
 
 @pytest.mark.parametrize("seed", [1, 20, 300, 4000])
-def test_the_api_server_rejects_translated_random_pods_as_predicted(control_plane, namespace, world, seed):
+def test_the_api_server_rejects_translated_random_pods_as_predicted(control_plane, namespace, webhook_state, seed):
     """The API server refuses a pod exactly if one of its own refusals is predicted."""
     dice = random.Random(seed)
     changed, refused, templates = Counter(), Counter(), {}
     for number in range(30 * len(WORDS)):
         dialect = sorted(WORDS)[number % len(WORDS)]
-        pod = made_up(dice, dialect, namespace)
-        done = decide_object(pod, world)
-        codes = {decision.code for decision in done.decisions if decision.outcome == "refused"}
-        by_server = {code for code in codes if code[0] == "D" or code in INVALID}
-        if codes - by_server:
+        pod = random_pod(dice, dialect, namespace)
+        answer = decide_object(pod, webhook_state)
+        codes = {decision.code for decision in answer.decisions if decision.outcome == "refused"}
+        server_codes = {code for code in codes if code[0] == "D" or code in INVALID}
+        if codes - server_codes:
             continue  # a refusal for the rules of the legacy system, which the server does not know
-        message = refusal(control_plane, apply_json_patch(pod, done.operations))
-        assert bool(message) == bool(by_server), (pod, codes, message)
-        changed[dialect] += done.changed
+        message = refusal(control_plane, apply_json_patch(pod, answer.operations))
+        assert bool(message) == bool(server_codes), (pod, codes, message)
+        changed[dialect] += answer.changed
         refused[dialect] += bool(message)
-        templates |= done.templates
+        templates |= answer.templates
     assert sum(changed.values()) >= 100
     assert len(+changed) >= 10
     assert sum(refused.values()) >= 20
