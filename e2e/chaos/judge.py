@@ -19,11 +19,11 @@ FINAL = ("Succeeded", "Failed")
 TWICE = "held twice"
 STARTED_TWICE = "held twice by pods that are bound"
 EXCEEDED = "capacity exceeded"
-COUNTERS_EXCEEDED = "counter exceeded"
-INCOMPATIBLE = "in use beside what it does not go with"
+COUNTERS_EXCEEDED = "counters of a set exceeded"
+INCOMPATIBLE = "in use without a common compatibility group"
 WITHOUT_DEVICES = "bound without its devices"
-ON_ANOTHER_NODE = "bound where its devices are not"
-TAKEN = "taken from a pod that is bound"
+ON_ANOTHER_NODE = "bound to a node without its devices"
+TAKEN = "devices taken from a bound pod"
 LEAK = "left behind"
 STUCK = "never bound"
 
@@ -227,14 +227,16 @@ class State:
     def remove(self, pod: Pod) -> None:
         del self.by_uid[pod.uid]
         if not pod.node and not pod.fickle:
-            self.add_fault(STUCK, f"pod {pod.key}, until it was deleted")
+            self.add_fault(STUCK, f"pod {pod.key}, which was deleted")
 
     def bind(self, pod: Pod) -> None:
         self.counts["bound"] += 1
         for key in pod.claims:
             claim = self.claims.get(key, FREE)
             if not claim.results or pod.uid not in claim.pods:
-                self.add_fault(WITHOUT_DEVICES, f"pod {pod.key} on {pod.node}: claim {key or 'that was not made yet'}")
+                self.add_fault(
+                    WITHOUT_DEVICES, f"pod {pod.key} on {pod.node}: claim {key or 'that was not created yet'}"
+                )
             for device in claim.results:
                 if self.nodes.get(device[:2], pod.node) not in ("", pod.node):
                     self.add_fault(ON_ANOTHER_NODE, f"pod {pod.key} on {pod.node}: {'/'.join(device)}")
@@ -247,7 +249,7 @@ class State:
         self.revision = 0
         for pod in self.pods.values():
             if not pod.node:
-                self.add_fault(STUCK, f"pod {pod.key}, to the end")
+                self.add_fault(STUCK, f"pod {pod.key}, which exists at the end")
             self.add_fault(LEAK, f"pod {pod.key}")
         for claim in self.claims.values():
             if claim.results or claim.pods:

@@ -65,7 +65,7 @@ def stage(nodes: int) -> Iterator[Stage]:
         stack.callback(pairs.close)
         cluster.create(*devices(cluster.add_fake_nodes(nodes)))
         pairs.start()
-        cluster.until("the fence is up", bridge.is_fenced)
+        cluster.until("claim writes are refused to pods that do not hold the lease", bridge.is_fenced)
         yield Stage(cluster, pairs, nodes)
 
 
@@ -98,7 +98,7 @@ def run_troubles(scene: Scene, churn: Churn, troubles: Iterable[Trouble], deadli
             f"pods are bound again after: {trouble.name}", lambda ended=ended: churn.last_bound > ended, REBIND_SECONDS
         )
         row = Row(trouble.name, time.monotonic() - begun, note)
-        print(f"{trouble.name}: pods were bound again {row.seconds:.0f} s after it began. {note}", flush=True)
+        print(f"{trouble.name}: pods were bound again {row.seconds:.0f} s after it had begun. {note}", flush=True)
         yield row
 
 
@@ -110,7 +110,9 @@ def leftovers(stage_: Stage, *namespaces: str) -> Iterator[str]:
         )
         until("the ledger is empty", lambda: not stage_.pairs.leader().reservation_count(), QUIET_SECONDS)
         until(
-            "the leader has heard of it", lambda: not [*remaining_in(stage_.pairs.leader(), *namespaces)], QUIET_SECONDS
+            "the leader knows no claim, and reports none as overlapping or left behind",
+            lambda: not [*remaining_in(stage_.pairs.leader(), *namespaces)],
+            QUIET_SECONDS,
         )
     except AssertionError as error:
         yield str(error)

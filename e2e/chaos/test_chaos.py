@@ -46,7 +46,7 @@ def test_a_replica_takes_over_within_a_lease_after_a_kill(chaos_stage):
     chaos_stage.cluster.wait_scheduled("killed", "p")
     print(f"taken over and placed {time.monotonic() - begun:.1f} s after the leader was killed")
     chaos_stage.cluster.kill(leader.allocator)
-    until("it is ready again", lambda: leader.bridge.ask("/readyz", leader.metrics)[0] == 200, PATIENCE)
+    until("the killed replica is ready again", lambda: leader.bridge.ask("/readyz", leader.metrics)[0] == 200, PATIENCE)
     assert (leader.leads(), other.leads()) == (False, True)
     chaos_stage.cluster.delete("/api/v1/namespaces/killed/pods/p", gracePeriodSeconds=0)
 
@@ -58,19 +58,23 @@ def test_the_api_server_refuses_the_late_write_of_a_paused_leader(chaos_stage):
     other = chaos_stage.pairs.other(leader)
     leader.proxy.hold_at(1)
     chaos_stage.cluster.create(*claim_and_pod("p", "late"))
-    assert leader.proxy.held.wait(PATIENCE), "nothing was written"
+    assert leader.proxy.held.wait(PATIENCE), "the leader wrote to no claim"
     with chaos_stage.cluster.named(leader.allocator).frozen():
         chaos_stage.cluster.delete("/api/v1/namespaces/late/pods/p", gracePeriodSeconds=0)
         before = chaos_stage.cluster.get("/apis/resource.k8s.io/v1/namespaces/late/resourceclaims/p")
         until("the other replica leads", other.leads, 6 * LEASE_SECONDS)
         # A policy uses the API server's cached lease, which lags behind the stored one.
-        until("the fence knows", lambda: leader.bridge.is_fenced(leader.name), PATIENCE)
+        until(
+            "the API server refuses claim writes of the former leader",
+            lambda: leader.bridge.is_fenced(leader.name),
+            PATIENCE,
+        )
         leader.proxy.let_go.set()
-        late = until("the write has arrived", lambda: leader.proxy.late, PATIENCE)
+        late = until("the API server has answered the write", lambda: leader.proxy.late, PATIENCE)
     leader.proxy.restore()
     assert late.startswith(b"HTTP/1.1 403 ")
     assert POLICY.encode() in late
-    until("the replica that stood still knows that another one leads", lambda: not leader.leads(), PATIENCE)
+    until("the stopped replica knows that it does not lead", lambda: not leader.leads(), PATIENCE)
     assert chaos_stage.cluster.get("/apis/resource.k8s.io/v1/namespaces/late/resourceclaims/p") == before
 
 
@@ -162,7 +166,7 @@ def test_two_schedulers_hold_no_device_twice_behind_a_fence(chaos_stage, fenced)
         assert outcome.bound_theirs >= 10
 
 
-@pytest.mark.time_limit(600, "twelve things go wrong one after the other, and each takes seconds to get over")
+@pytest.mark.time_limit(600, "twelve troubles come one after the other, and pods are bound again seconds after each")
 def test_no_failure_leaks_a_device_or_leaves_a_pod_stuck(chaos_stage):
     report = run(chaos_stage, SHORT, namespace="short", seed=1, seconds=math.inf)
     assert report.faults == ()

@@ -23,7 +23,7 @@ REACHED_SECONDS = 60.0
 DAY = 86_400.0
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIM = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}  # items of a list have no kind
-MISSED = "no such write came, killed all the same"
+MISSED = "no such write was sent; killed without it"
 
 
 class Scene(NamedTuple):
@@ -119,7 +119,7 @@ def disconnect_leader(scene: Scene) -> str:
 def take_over(scene: Scene, pair: Pair, begun: float) -> str:
     """Wait until the other replica leads. A former leader waits a minute before it tries again."""
     until("the other replica leads", scene.pairs.other(pair).leads, 6 * LEASE_SECONDS)
-    return f"the other led after {time.monotonic() - begun:.0f} s"
+    return f"the other replica led after {time.monotonic() - begun:.0f} s"
 
 
 def slow_leader(scene: Scene) -> str:
@@ -242,13 +242,13 @@ KILLS = (
     Trouble("etcd killed", kill_etcd),
 )
 CONNECTIONS = (
-    Trouble("leader's line slow", slow_leader),
-    Trouble("API server stands still", freeze_api_server),
-    Trouble("watches told 410 Gone", expire_leader_watches),
+    Trouble("leader's requests delayed", slow_leader),
+    Trouble("API server stopped (SIGSTOP)", freeze_api_server),
+    Trouble("watches answered with 410 Gone", expire_leader_watches),
 )
 TAKE_OVERS = (
     Trouble("leader stopped (SIGSTOP)", stop_leader),
-    Trouble("leader cut off", disconnect_leader),
+    Trouble("leader disconnected", disconnect_leader),
 )
 POINTS = tuple(at_write(kind, answered=answered) for kind in WRITES for answered in (True, False))
 SERVERS = {"API server": "kube-apiserver", "etcd": "etcd"}
@@ -258,9 +258,9 @@ SERVER_POINTS = tuple(
     for kind in WRITES
 )
 SCHEDULER_CONNECTIONS = (
-    Trouble("scheduler cut off", disconnect_scheduler),
-    Trouble("scheduler's line slow", slow_scheduler),
-    Trouble("scheduler's watches told 410 Gone", expire_scheduler_watches),
+    Trouble("scheduler disconnected", disconnect_scheduler),
+    Trouble("scheduler's requests delayed", slow_scheduler),
+    Trouble("scheduler's watches answered with 410 Gone", expire_scheduler_watches),
 )
 OBJECTS = (
     Trouble("pools published anew", publish_anew),

@@ -143,16 +143,16 @@ def annotations_namespace(control_plane, webhook, ready_namespace):
     try:
         webhook.follow(OPTIONAL.read_text())
         webhook.register(*options, f"--config={OPTIONAL}")
-        control_plane.until("every webhook is called", webhook.is_called, 30)
+        control_plane.until("every registered webhook has a CA bundle and rules", webhook.is_called, 30)
         control_plane.until(
-            "the API server sends such pods",
+            "the webhook translates a pod that requests by annotation",
             lambda: "resourceClaims" in control_plane.create(probe, dryRun="All")[0]["spec"],
             30,
         )
         yield ready_namespace
     finally:
         webhook.register(*options)
-        control_plane.until("every webhook is called", webhook.is_called, 30)
+        control_plane.until("every registered webhook has a CA bundle and rules", webhook.is_called, 30)
         webhook.follow(CONFIGURATION.read_text())
 
 
