@@ -29,7 +29,7 @@ class Installed:
         self.running = None
 
     def offer(self, parts):
-        """Drivers that start from now on offer these devices."""
+        """Change the devices that drivers offer; drivers that run already do not read the change."""
         head = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceInventory", "driver": self.driver}
         self.file.write_text(dump([head | parts]))
 
@@ -79,7 +79,7 @@ def installed(node, driver, parts, *program, kubeconfig=None):
 
 
 def seen(driver, namespace, name):
-    """Return our variables in a container that has finished printing."""
+    """Return the variables of our driver in a container, once it has printed them; `card` is set if it sees a device file."""
     environment = driver.node.environment(namespace, name)
     return {key: value for key, value in environment.items() if key.startswith("DRAWBRIDGE_") or key == "card"}
 
@@ -88,7 +88,7 @@ SPEAK = "env; ls /dev/card >/dev/null 2>&1 && echo card=yes; echo spoken=yes; sl
 
 
 def user(namespace, name, node, claims):
-    """A pod that uses claims of templates and prints what it sees."""
+    """A pod that uses claims, prints its environment and the device file, and sleeps."""
     return pod(
         name,
         namespace,

@@ -1,6 +1,6 @@
-"""Our driver as a process that dies: by SIGKILL right before each of `DEATHS` in turn, and each time another one starts.
+"""Runs our driver, and kills it with SIGKILL before each step of `DEATHS` in turn. After each death a new driver process starts.
 
-The driver is unmodified: its disk is replaced by one that logs the step and kills the process before it.
+The driver's code is unmodified, except that its disk and its methods are wrapped: the wrappers log the step and kill the process.
 """
 
 import os
@@ -10,7 +10,7 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 
-import cli.commands.driver  # noqa: F401  a child has what its parent has
+import cli.commands.driver  # noqa: F401  imported once, before the forks
 import cluster.kubernetes  # noqa: F401
 from cli.main import main
 from node.checkpoint import Write

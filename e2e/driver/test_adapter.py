@@ -62,14 +62,14 @@ class Adapted:
         self.running.stop()
 
     def take_away(self):
-        """Remove everything: a later adapter would publish the plugins that it remembers for five minutes."""
+        """Remove the adapter with its slices and its state: for five minutes, a later adapter would publish the devices in this state."""
         self.stop()
         for item in self.slices():
             self.cluster.delete(f"/apis/resource.k8s.io/v1/resourceslices/{item['metadata']['name']}")
         shutil.rmtree(self.node.outside(f"{KUBELET}/plugins/{DRIVER}"), ignore_errors=True)
 
     def plug(self, *command):
-        """Start a plugin, by default the sample plugin; its kubelet folder is ours, as in its DaemonSet."""
+        """Start a plugin, by default the sample plugin, with the adapter's folder in place of the kubelet's, as in its DaemonSet."""
         plugin = shlex.join(map(str, command or [program("sample-device-plugin")]))
         script = f"mount --bind {self.folder} {SOCKETS} && exec {plugin}"
         return self.node.spawn("adapted-plugin", ["unshare", "--mount", "sh", "-c", script])
@@ -118,12 +118,12 @@ def seen(adapted, namespace, name):
     return device
 
 
-# It frees its devices on SIGTERM.
+# The container ends on SIGTERM, so that its devices are freed at once.
 HOLD = "ls /tmp; echo spoken=yes; trap 'exit 0' TERM; sleep 600 & wait"
 
 
 def gone(adapted, namespace, *names):
-    """Delete pods in order, and wait until the node has nothing of theirs: the kubelet retries late."""
+    """Delete pods in order, and wait until the adapter has removed its files for their claims; the kubelet retries late."""
     for name in names:
         adapted.cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=1)
     folder = adapted.node.outside("/run/cdi")

@@ -100,7 +100,7 @@ def test_a_full_checkpoint_disk_is_reported_until_there_is_room(control_plane, n
             box.run("sh", "-c", f"dd if=/dev/zero of={folder}/filler bs=4k 2>/dev/null; test -s {folder}/filler")
             created(user(namespace, "second", node_cluster.name, [using_template("one")]))
             wait_for_event(control_plane, namespace, "second", "No space left on device")
-            # The kubelet retries, and each time half a file exists for a moment.
+            # The kubelet retries, and each time an incomplete file exists for a moment.
             control_plane.until("no half a file is left", lambda: ".new" not in box.run("ls", folder))
             # A driver that starts on a full disk knows its prepared claims.
             driver.running.stop(hard=True)
@@ -127,9 +127,9 @@ def test_a_full_cdi_disk_is_reported_until_there_is_room(control_plane, node_clu
         box.run("sh", "-c", f"dd if=/dev/zero of={CDI}/filler bs=4k 2>/dev/null; test -s {CDI}/filler")
         created(user(namespace, "second", node_cluster.name, [using_template("one")]))
         wait_for_event(control_plane, namespace, "second", "No space left on device")
-        # The kubelet retries, and each time half a file exists for a moment.
+        # The kubelet retries, and each time an incomplete file exists for a moment.
         control_plane.until("no half a file is left", lambda: there() == [file])
-        # A claim that is deleted while the disk is full leaves free space, and nothing else.
+        # Claims can be deleted while the disk is full. The deleted claim leaves no file.
         end(control_plane, namespace, "first")
         control_plane.until("the first one's file is gone", lambda: file not in there(), 90)
         box.run("rm", f"{CDI}/filler")

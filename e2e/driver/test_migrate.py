@@ -22,7 +22,7 @@ DEVICES = {"Dev-1", "Dev-2"}
 
 
 def commands(section, **names):
-    """The commands of a section of the page, for this cluster."""
+    """The kubectl commands in a section of the page, with the names of this cluster."""
     text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     (block,) = re.findall(r"^ *```\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)
     names |= {r"nvidia\.com/gpu": RESOURCE.replace(".", r"\."), "}=COUNT": "}=2"}
@@ -71,7 +71,7 @@ def deployment(namespace):
 
 
 def running(cluster, namespace):
-    """Return the running pod of the Deployment, and what it sees."""
+    """Return the running pod of the Deployment; None unless there is exactly one."""
     pods = cluster.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector="app=old")["items"]
     alive = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
     return alive[0] if len(alive) == 1 and alive[0]["status"].get("phase") == "Running" else None
@@ -93,7 +93,7 @@ def test_a_node_moves_to_dra_and_back_by_the_runbook(control_plane, node_cluster
         return "extendedResourceClaimStatus" in pod["status"]
 
     def standing():
-        """Return the state of the node, by the command that the page names."""
+        """Return the groups in which `drawbridge survey`, the command of the page, lists the node."""
         survey = [PROGRAM, "survey", "--kubeconfig", cluster.kubeconfig, "-o", "json", "--fail-on", "never"]
         survey_ = json.loads(subprocess.run(survey, capture_output=True, check=True, timeout=120).stdout)
         [side] = [row for row in survey_["nodesByKey"] if row["key"] == RESOURCE]

@@ -120,7 +120,7 @@ def test_a_no_execute_node_frees_and_reallocates_its_devices(own):
 
 
 def test_a_driver_misses_nothing_when_it_changes_the_api_server(own):
-    """As behind the Service `kubernetes`: the second server has a watch cache of its own and does not know the watches of the first."""
+    """The Service `kubernetes` may also connect a driver to another API server, which has its own watch cache and its own watches."""
     cp = own.cluster
     port = free_port()
     changed = {f"--secure-port={cp.port}": f"--secure-port={port}"}
