@@ -14,10 +14,10 @@ from e2e.ground.node import KUBELET
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(sys.executable).with_name("drawbridge")
 GPU = {"memory": "40Gi", "product": fleet.A100, "place": {"deviceNodes": ["/dev/zero:/dev/card"]}}
-STARTED = itertools.count(1)
+STARTS = itertools.count(1)
 
 
-class Installed:
+class Driver:
     """Our driver on a node, which may be killed and started again."""
 
     def __init__(self, node, driver, parts, kubeconfig=None):
@@ -35,22 +35,22 @@ class Installed:
 
     def start(self, *program):
         """Start one more driver, and wait until the kubelet and the API server know it."""
-        started = self.node.spawn(
-            f"drawbridge-{self.driver}-{next(STARTED)}",  # each has its own log
+        process = self.node.spawn(
+            f"drawbridge-{self.driver}-{next(STARTS)}",  # each has its own log
             [
                 *(program or [PROGRAM]), "driver", "--inventory", self.file, "--node-name", self.node.name,
                 "--kubelet-dir", KUBELET, "--cdi-dir", "/run/cdi", "--kubeconfig", self.kubeconfig,
             ],
             {"PYTHONPATH": str(ROOT)},
         )  # fmt: skip
-        self.running = started
+        self.running = process
 
         def registered():
-            started.check()
-            return "the kubelet has registered this driver" in started.log.read_text() and self.slices()
+            process.check()
+            return "the kubelet has registered this driver" in process.log.read_text() and self.slices()
 
         self.cluster.until(f"{self.driver} is registered", registered, 60)
-        return started
+        return process
 
     def slices(self):
         fields = f"spec.driver={self.driver},spec.nodeName={self.node.name}"
@@ -66,38 +66,38 @@ class Installed:
 
 
 @contextlib.contextmanager
-def installed(node, driver, parts, *program, kubeconfig=None):
-    installation = Installed(node, driver, parts, kubeconfig)
+def installed_driver(node, driver, parts, *program, kubeconfig=None):
+    driver_ = Driver(node, driver, parts, kubeconfig)
     try:
-        installation.start(*program)
-        yield installation
+        driver_.start(*program)
+        yield driver_
     finally:
-        if installation.running is not None:
-            installation.running.stop()
-        for item in installation.slices():
+        if driver_.running is not None:
+            driver_.running.stop()
+        for item in driver_.slices():
             node.cluster.delete(f"/apis/resource.k8s.io/v1/resourceslices/{item['metadata']['name']}")
 
 
-def seen(driver, namespace, name):
+def device_variables(driver, namespace, name):
     """Return the variables of our driver in a container, once it has printed them; `card` is set if it sees a device file."""
     environment = driver.node.environment(namespace, name)
     return {key: value for key, value in environment.items() if key.startswith("DRAWBRIDGE_") or key == "card"}
 
 
-SPEAK = "env; ls /dev/card >/dev/null 2>&1 && echo card=yes; echo spoken=yes; sleep 600"
+PRINT_DEVICES = "env; ls /dev/card >/dev/null 2>&1 && echo card=yes; echo spoken=yes; sleep 600"
 
 
-def user(namespace, name, node, claims):
+def claiming_pod(namespace, name, node, claims):
     """A pod that uses claims, prints its environment and the device file, and sleeps."""
     return pod(
         name,
         namespace,
-        container(command=SPEAK, resources={"claims": [{"name": claim["name"]} for claim in claims]}),
+        container(command=PRINT_DEVICES, resources={"claims": [{"name": claim["name"]} for claim in claims]}),
         node=node,
         resourceClaims=claims,
     )
 
 
-def freed(driver, before):
+def until_freed(driver, before):
     driver.cluster.until("what was prepared is freed", lambda: driver.prepared() == before, 90)
     driver.cluster.until("the files are gone", lambda: len(driver.files()) == len(before), 20)

@@ -39,9 +39,9 @@ DEATHS = [
     "forget SyncFolder checkpoint",
     "forget answer",
 ]
-DIES = "dies before: "
-TAKE = Disk.take
-WORKS = {name: getattr(PreparedStore, name) for name in ("prepare", "forget", "repair")}
+DIES_BEFORE = "dies before: "
+REAL_TAKE = Disk.take
+REAL_METHODS = {name: getattr(PreparedStore, name) for name in ("prepare", "forget", "repair")}
 
 
 class Death(threading.local):
@@ -58,44 +58,44 @@ class Death(threading.local):
             self.step(disk, step)
 
         Disk.take = take
-        for name in WORKS:
-            setattr(PreparedStore, name, self.working(name))
+        for name in REAL_METHODS:
+            setattr(PreparedStore, name, self.wrapped(name))
 
-    def working(self, name):
+    def wrapped(self, name):
         def work(store, *arguments):
-            with self.at(name):
-                answer = WORKS[name](store, *arguments)
+            with self.during(name):
+                answer = REAL_METHODS[name](store, *arguments)
                 # The kubelet also unprepares unknown claims.
-                if self.took or any(not answer.error for answer in (answer or {}).values()):
-                    self.meet("answer", "")
+                if self.wrote or any(not answer.error for answer in (answer or {}).values()):
+                    self.die_before("answer", "")
             return answer
 
         return work
 
     @contextmanager
-    def at(self, name):
-        self.doing, self.took = name, False
+    def during(self, name):
+        self.work, self.wrote = name, False
         try:
             yield
         finally:
-            self.doing = ""
+            self.work = ""
 
     def step(self, disk, step):
-        self.took = True
+        self.wrote = True
         file = "cdi" if "/cdi/" in step.path else "checkpoint"
-        self.meet(type(step).__name__, file)
-        if isinstance(step, Write) and self.before == f"{self.doing} half {file}":
+        self.die_before(type(step).__name__, file)
+        if isinstance(step, Write) and self.before == f"{self.work} half {file}":
             Path(step.path).write_bytes(step.data[: len(step.data) // 2])
-            self.meet("half", file)
-        TAKE(disk, step)
+            self.die_before("half", file)
+        REAL_TAKE(disk, step)
 
-    def meet(self, step, file):
-        if f"{self.doing} {step} {file}".strip() == self.before:
-            print(f"{DIES}{self.before}", flush=True)
+    def die_before(self, step, file):
+        if f"{self.work} {step} {file}".strip() == self.before:
+            print(f"{DIES_BEFORE}{self.before}", flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def live(before=""):
+def run_driver(before=""):
     """Run the driver in a process of its own until it dies or ends; return how it ended."""
     child = os.fork()
     if not child:
@@ -109,7 +109,7 @@ def live(before=""):
 
 if __name__ == "__main__":
     for death in DEATHS:
-        ended = live(death)
+        ended = run_driver(death)
         if ended != -signal.SIGKILL:
             sys.exit(ended)
-    sys.exit(live())
+    sys.exit(run_driver())

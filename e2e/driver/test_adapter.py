@@ -26,10 +26,10 @@ OTHER = "example.com/other"
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(sys.executable).with_name("drawbridge")
 SOCKETS = f"{KUBELET}/device-plugins"
-STARTED = itertools.count(1)
+STARTS = itertools.count(1)
 
 
-class Adapted:
+class Adapter:
     """The adapter on a node, and a device plugin that connects to it as to the kubelet."""
 
     def __init__(self, node):
@@ -41,7 +41,7 @@ class Adapted:
 
     def start(self):
         self.running = self.node.spawn(
-            f"adapter-{next(STARTED)}",  # each has its own log
+            f"adapter-{next(STARTS)}",  # each has its own log
             [
                 PROGRAM, "driver", "--adapt", self.folder, "--node-name", self.node.name, "--kubelet-dir", KUBELET,
                 "--cdi-dir", "/run/cdi", "--kubeconfig", self.cluster.kubeconfig,
@@ -61,14 +61,14 @@ class Adapted:
     def stop(self):
         self.running.stop()
 
-    def take_away(self):
+    def remove(self):
         """Remove the adapter with its slices and its state: for five minutes, a later adapter would publish the devices in this state."""
         self.stop()
         for item in self.slices():
             self.cluster.delete(f"/apis/resource.k8s.io/v1/resourceslices/{item['metadata']['name']}")
         shutil.rmtree(self.node.outside(f"{KUBELET}/plugins/{DRIVER}"), ignore_errors=True)
 
-    def plug(self, *command):
+    def start_plugin(self, *command):
         """Start a plugin, by default the sample plugin, with the adapter's folder in place of the kubelet's, as in its DaemonSet."""
         plugin = shlex.join(map(str, command or [program("sample-device-plugin")]))
         script = f"mount --bind {self.folder} {SOCKETS} && exec {plugin}"
@@ -84,7 +84,7 @@ class Adapted:
     def ids(self):
         return sorted(device["attributes"]["id"]["string"] for device in self.devices())
 
-    def healthy(self):
+    def healthy_ids(self):
         return sorted(device["attributes"]["id"]["string"] for device in self.devices() if not device.get("taints"))
 
 
@@ -93,25 +93,27 @@ def adapted(control_plane, node_cluster):
     command = [PROGRAM, "driver", "--classes", RESOURCE]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     class_ = yaml.safe_load(printed)
-    adapter = Adapted(node_cluster)
-    with contextlib.ExitStack() as ending:
+    adapter = Adapter(node_cluster)
+    with contextlib.ExitStack() as stack:
         control_plane.create(class_)
-        ending.callback(control_plane.remove, class_)
+        stack.callback(control_plane.remove, class_)
         adapter.start()
-        ending.callback(adapter.take_away)
-        plugin = adapter.plug()
-        ending.callback(plugin.stop)
-        control_plane.until("the plugin's devices are published", lambda: adapter.healthy() == ["Dev-1", "Dev-2"], 60)
+        stack.callback(adapter.remove)
+        plugin = adapter.start_plugin()
+        stack.callback(plugin.stop)
+        control_plane.until(
+            "the plugin's devices are published", lambda: adapter.healthy_ids() == ["Dev-1", "Dev-2"], 60
+        )
         yield adapter
 
 
-def spoken(adapted, namespace, name):
+def device_files(adapted, namespace, name):
     """The device files that a container saw."""
     adapted.cluster.wait_phase(namespace, name, "Succeeded", seconds=90)
     return adapted.node.output_of(namespace, name).split()
 
 
-def seen(adapted, namespace, name):
+def held_device_file(adapted, namespace, name):
     """The device file that a container saw and holds."""
     adapted.cluster.wait_phase(namespace, name, "Running", seconds=90)
     [device] = adapted.node.output_of(namespace, name).split()
@@ -122,7 +124,7 @@ def seen(adapted, namespace, name):
 HOLD = "ls /tmp; echo spoken=yes; trap 'exit 0' TERM; sleep 600 & wait"
 
 
-def gone(adapted, namespace, *names):
+def delete_and_wait(adapted, namespace, *names):
     """Delete pods in order, and wait until the adapter has removed its files for their claims; the kubelet retries late."""
     for name in names:
         adapted.cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=1)
@@ -130,45 +132,45 @@ def gone(adapted, namespace, *names):
     adapted.cluster.until("the node has given all back", lambda: not list(folder.glob(f"drawbridge_{DRIVER}_*")), 90)
 
 
-def asking(namespace, name, command="ls /tmp; echo spoken=yes", resource=RESOURCE, amount=1):
+def requesting_pod(namespace, name, command="ls /tmp; echo spoken=yes", resource=RESOURCE, amount=1):
     return pod(name, namespace, container(command=command, **limits(**{resource: amount})))
 
 
 def test_an_unmodified_pod_gets_a_device_of_an_unmodified_plugin(control_plane, adapted, namespace, created):
-    created(asking(namespace, "one"), asking(namespace, "both", amount=2))
-    assert set(spoken(adapted, namespace, "both")) == {"Dev-1", "Dev-2"}
-    [device] = spoken(adapted, namespace, "one")
+    created(requesting_pod(namespace, "one"), requesting_pod(namespace, "both", amount=2))
+    assert set(device_files(adapted, namespace, "both")) == {"Dev-1", "Dev-2"}
+    [device] = device_files(adapted, namespace, "one")
     assert device in {"Dev-1", "Dev-2"}
     assert RESOURCE not in adapted.node.allocatable(), "the kubelet knows nothing of the plugin"
-    ran = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/one")
-    assert ran["status"]["extendedResourceClaimStatus"]["requestMappings"][0]["resourceName"] == RESOURCE
-    gone(adapted, namespace, "one", "both")
+    pod_ = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/one")
+    assert pod_["status"]["extendedResourceClaimStatus"]["requestMappings"][0]["resourceName"] == RESOURCE
+    delete_and_wait(adapted, namespace, "one", "both")
 
 
-def test_a_third_pod_waits_until_a_shared_device_is_freed(control_plane, adapted, namespace, created):
-    created(asking(namespace, "a", HOLD), asking(namespace, "b", HOLD), asking(namespace, "c"))
-    freed, other = [seen(adapted, namespace, name) for name in ("a", "b")]
-    assert {freed, other} == {"Dev-1", "Dev-2"}
+def test_a_third_pod_waits_until_one_of_two_devices_is_freed(control_plane, adapted, namespace, created):
+    created(requesting_pod(namespace, "a", HOLD), requesting_pod(namespace, "b", HOLD), requesting_pod(namespace, "c"))
+    first, second = [held_device_file(adapted, namespace, name) for name in ("a", "b")]
+    assert {first, second} == {"Dev-1", "Dev-2"}
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/a", gracePeriodSeconds=1)
-    assert spoken(adapted, namespace, "c") == [freed]
-    gone(adapted, namespace, "b", "c")
+    assert device_files(adapted, namespace, "c") == [first]
+    delete_and_wait(adapted, namespace, "b", "c")
 
 
-def test_kills_and_restarts_take_nothing_from_running_pods(control_plane, adapted, namespace, created):
-    created(asking(namespace, "runs", HOLD))
-    device = seen(adapted, namespace, "runs")
+def test_running_pods_keep_their_devices_through_kills_and_restarts(control_plane, adapted, namespace, created):
+    created(requesting_pod(namespace, "runs", HOLD))
+    device = held_device_file(adapted, namespace, "runs")
     adapted.kill()
     adapted.start()
     # A kubelet deletes the slices of a driver that is away for half a minute, and the next driver publishes them again.
     control_plane.until("they are remembered", lambda: adapted.ids() == ["Dev-1", "Dev-2"])
-    control_plane.until("the plugin is back", lambda: adapted.healthy() == ["Dev-1", "Dev-2"], 90)
+    control_plane.until("the plugin is back", lambda: adapted.healthy_ids() == ["Dev-1", "Dev-2"], 90)
     adapted.node.restart_kubelet()
-    created(asking(namespace, "next"))
-    [other] = spoken(adapted, namespace, "next")
+    created(requesting_pod(namespace, "next"))
+    [other] = device_files(adapted, namespace, "next")
     assert {device, other} == {"Dev-1", "Dev-2"}
-    runs = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/runs")["status"]
-    assert (runs["phase"], runs["containerStatuses"][0]["restartCount"]) == ("Running", 0)
-    gone(adapted, namespace, "runs", "next")
+    status = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/runs")["status"]
+    assert (status["phase"], status["containerStatuses"][0]["restartCount"]) == ("Running", 0)
+    delete_and_wait(adapted, namespace, "runs", "next")
 
 
 def test_a_kubelet_device_plugin_keeps_working_next_to_the_adapter(control_plane, adapted, namespace, created):
@@ -176,11 +178,13 @@ def test_a_kubelet_device_plugin_keeps_working_next_to_the_adapter(control_plane
     plugin = adapted.node.spawn("plain-plugin", command, {"PYTHONPATH": str(ROOT)})
     try:
         control_plane.until("the node offers it", lambda: adapted.node.allocatable().get(OTHER) == "2", 60)
-        both = {RESOURCE: 1, OTHER: 1}
-        created(pod("mixed", namespace, container(command="ls /tmp; echo $THINGS; echo spoken=yes", **limits(**both))))
-        device, thing = spoken(adapted, namespace, "mixed")
+        amounts = {RESOURCE: 1, OTHER: 1}
+        created(
+            pod("mixed", namespace, container(command="ls /tmp; echo $THINGS; echo spoken=yes", **limits(**amounts)))
+        )
+        device, other_device = device_files(adapted, namespace, "mixed")
         assert device in {"Dev-1", "Dev-2"}
-        assert thing in {"x", "y"}
-        gone(adapted, namespace, "mixed")
+        assert other_device in {"x", "y"}
+        delete_and_wait(adapted, namespace, "mixed")
     finally:
         plugin.stop()

@@ -10,8 +10,8 @@ from e2e.actors import fleet
 from e2e.actors.proxy import Proxy
 from e2e.actors.taints import NO_DEVICE
 from e2e.actors.workloads import claim, request, template, using, using_template
-from e2e.driver.installed import GPU, ROOT, freed, installed, seen, user
-from e2e.driver.mortal import DEATHS, DIES
+from e2e.driver.installed import GPU, ROOT, claiming_pod, device_variables, installed_driver, until_freed
+from e2e.driver.mortal import DEATHS, DIES_BEFORE
 from e2e.ground.node import KUBELET
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
@@ -27,64 +27,66 @@ def gpus(*numbers):
 
 @pytest.fixture(autouse=True)
 def devices(control_plane):
-    made = fleet.device_class(CLASS, f"device.driver == '{DRIVER}'")
-    control_plane.create(made)
+    class_ = fleet.device_class(CLASS, f"device.driver == '{DRIVER}'")
+    control_plane.create(class_)
     yield
-    control_plane.remove(made)
+    control_plane.remove(class_)
 
 
-def one_each(namespace, names, node):
+def pods_with_devices(namespace, names, node):
     """A template, and pods that have a device each."""
-    pods = [user(namespace, name, node.name, [using_template("one")]) for name in names]
+    pods = [claiming_pod(namespace, name, node.name, [using_template("one")]) for name in names]
     return [template("one", namespace, request("r", CLASS)), *pods]
 
 
-def end(control_plane, namespace, *names):
+def delete_pods(control_plane, namespace, *names):
     for name in names:
         control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
 
 
-def cards(driver, namespace, names):
+def printed_devices(driver, namespace, names):
     """The devices that pods print."""
-    return sorted(value for name in names for key, value in seen(driver, namespace, name).items() if key != "card")
+    return sorted(
+        value for name in names for key, value in device_variables(driver, namespace, name).items() if key != "card"
+    )
 
 
 def deaths(driver):
     lines = driver.running.log.read_text().splitlines()
-    return [line.removeprefix(DIES) for line in lines if line.startswith(DIES)]
+    return [line.removeprefix(DIES_BEFORE) for line in lines if line.startswith(DIES_BEFORE)]
 
 
 def wait_for_event(control_plane, namespace, name, words):
     """Wait until an event of a pod has these words."""
 
-    def there():
+    def has_event():
         events = control_plane.get(
             f"/api/v1/namespaces/{namespace}/events", fieldSelector=f"involvedObject.name={name}"
         )
         return any(words in event["message"] for event in events["items"])
 
-    control_plane.until(f"an event of {name} says: {words}", there, 90)
+    control_plane.until(f"an event of {name} says: {words}", has_event, 90)
 
 
 @pytest.mark.time_limit(600, "nineteen deaths, and the kubelet asks again after ten seconds or more")
 def test_a_driver_killed_before_every_step_loses_no_device(control_plane, node_cluster, namespace, created):
     names = [f"p{number}" for number in range(6)]
     mortal = sys.executable, "-m", "e2e.driver.mortal"
-    with installed(node_cluster, DRIVER, gpus(*range(6)), *mortal) as driver:
-        created(*one_each(namespace, names, node_cluster))
+    with installed_driver(node_cluster, DRIVER, gpus(*range(6)), *mortal) as driver:
+        created(*pods_with_devices(namespace, names, node_cluster))
         for name in names:
             control_plane.wait_phase(namespace, name, "Running", seconds=120)
-        assert cards(driver, namespace, names) == [f"GPU-{number}" for number in range(6)]
+        assert printed_devices(driver, namespace, names) == [f"GPU-{number}" for number in range(6)]
         before_the_end = DEATHS[: DEATHS.index("forget Remove cdi")]
         assert deaths(driver) == before_the_end
         assert len(driver.prepared()) == len(driver.files()) == 6
-        end(control_plane, namespace, *names)
-        freed(driver, set())
+        delete_pods(control_plane, namespace, *names)
+        until_freed(driver, set())
         assert deaths(driver) == DEATHS
-        created(user(namespace, "next", node_cluster.name, [using_template("one")]))
-        assert len(cards(driver, namespace, ["next"])) == 1
-        end(control_plane, namespace, "next")
-        freed(driver, set())
+        created(claiming_pod(namespace, "next", node_cluster.name, [using_template("one")]))
+        assert len(printed_devices(driver, namespace, ["next"])) == 1
+        delete_pods(control_plane, namespace, "next")
+        until_freed(driver, set())
 
 
 def test_a_full_checkpoint_disk_is_reported_until_there_is_room(control_plane, node_cluster, namespace, created):
@@ -94,11 +96,11 @@ def test_a_full_checkpoint_disk_is_reported_until_there_is_room(control_plane, n
     box.run("mkdir", "-p", folder)
     box.run("mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder)
     try:
-        with installed(node_cluster, DRIVER, gpus(0, 1)) as driver:
-            created(*one_each(namespace, ["first"], node_cluster))
-            first = cards(driver, namespace, ["first"])
+        with installed_driver(node_cluster, DRIVER, gpus(0, 1)) as driver:
+            created(*pods_with_devices(namespace, ["first"], node_cluster))
+            first = printed_devices(driver, namespace, ["first"])
             box.run("sh", "-c", f"dd if=/dev/zero of={folder}/filler bs=4k 2>/dev/null; test -s {folder}/filler")
-            created(user(namespace, "second", node_cluster.name, [using_template("one")]))
+            created(claiming_pod(namespace, "second", node_cluster.name, [using_template("one")]))
             wait_for_event(control_plane, namespace, "second", "No space left on device")
             # The kubelet retries, and each time an incomplete file exists for a moment.
             control_plane.until("no half a file is left", lambda: ".new" not in box.run("ls", folder))
@@ -106,9 +108,9 @@ def test_a_full_checkpoint_disk_is_reported_until_there_is_room(control_plane, n
             driver.running.stop(hard=True)
             driver.start()
             box.run("rm", f"{folder}/filler")
-            assert sorted(first + cards(driver, namespace, ["second"])) == ["GPU-0", "GPU-1"]
+            assert sorted(first + printed_devices(driver, namespace, ["second"])) == ["GPU-0", "GPU-1"]
             assert restarts(control_plane, namespace, "first") == 0
-            end(control_plane, namespace, "first", "second")
+            delete_pods(control_plane, namespace, "first", "second")
             control_plane.until("all files of claims are gone", lambda: not driver.files(), 90)
     finally:
         box.run("umount", "--lazy", folder)
@@ -117,29 +119,29 @@ def test_a_full_checkpoint_disk_is_reported_until_there_is_room(control_plane, n
 def test_a_full_cdi_disk_is_reported_until_there_is_room(control_plane, node_cluster, namespace, created, small_cdi):
     box = node_cluster.box
 
-    def there():
+    def cdi_files():
         return [name for name in box.run("ls", CDI).split() if DRIVER in name]
 
-    with installed(node_cluster, DRIVER, gpus(0, 1)) as driver:
-        created(*one_each(namespace, ["first"], node_cluster))
-        first = cards(driver, namespace, ["first"])
-        [file] = there()
+    with installed_driver(node_cluster, DRIVER, gpus(0, 1)) as driver:
+        created(*pods_with_devices(namespace, ["first"], node_cluster))
+        first = printed_devices(driver, namespace, ["first"])
+        [file] = cdi_files()
         box.run("sh", "-c", f"dd if=/dev/zero of={CDI}/filler bs=4k 2>/dev/null; test -s {CDI}/filler")
-        created(user(namespace, "second", node_cluster.name, [using_template("one")]))
+        created(claiming_pod(namespace, "second", node_cluster.name, [using_template("one")]))
         wait_for_event(control_plane, namespace, "second", "No space left on device")
         # The kubelet retries, and each time an incomplete file exists for a moment.
-        control_plane.until("no half a file is left", lambda: there() == [file])
+        control_plane.until("no half a file is left", lambda: cdi_files() == [file])
         # Claims can be deleted while the disk is full. The deleted claim leaves no file.
-        end(control_plane, namespace, "first")
-        control_plane.until("the first one's file is gone", lambda: file not in there(), 90)
+        delete_pods(control_plane, namespace, "first")
+        control_plane.until("the first one's file is gone", lambda: file not in cdi_files(), 90)
         box.run("rm", f"{CDI}/filler")
-        created(user(namespace, "third", node_cluster.name, [using_template("one")]))
-        assert cards(driver, namespace, ["second", "third"]) == ["GPU-0", "GPU-1"]
+        created(claiming_pod(namespace, "third", node_cluster.name, [using_template("one")]))
+        assert printed_devices(driver, namespace, ["second", "third"]) == ["GPU-0", "GPU-1"]
         assert first[0] in ("GPU-0", "GPU-1")
-        assert len(there()) == 2
-        end(control_plane, namespace, "second", "third")
+        assert len(cdi_files()) == 2
+        delete_pods(control_plane, namespace, "second", "third")
         control_plane.until(
-            "all files are gone, and nothing is prepared", lambda: not there() and not driver.prepared(), 90
+            "all files are gone, and nothing is prepared", lambda: not cdi_files() and not driver.prepared(), 90
         )
 
 
@@ -167,115 +169,115 @@ def restarts(control_plane, namespace, name):
 def test_two_versions_with_different_inventories_do_not_undo_each_other(
     control_plane, node_cluster, namespace, created
 ):
-    def offered():
+    def device_names():
         return sorted(device["name"] for item in driver.slices() for device in item["spec"].get("devices", ()))
 
-    with installed(node_cluster, DRIVER, gpus(0)) as driver:
+    with installed_driver(node_cluster, DRIVER, gpus(0)) as driver:
         old = driver.running
         driver.offer(gpus(0, 1))
         driver.start()
-        control_plane.until("the later one publishes", lambda: offered() == ["gpu-0", "gpu-1"])
-        written = {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in driver.slices()}
-        created(*one_each(namespace, ["a", "b"], node_cluster))
-        assert cards(driver, namespace, ["a", "b"]) == ["GPU-0", "GPU-1"]
+        control_plane.until("the later one publishes", lambda: device_names() == ["gpu-0", "gpu-1"])
+        versions = {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in driver.slices()}
+        created(*pods_with_devices(namespace, ["a", "b"], node_cluster))
+        assert printed_devices(driver, namespace, ["a", "b"]) == ["GPU-0", "GPU-1"]
         old.stop()
-        assert {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in driver.slices()} == written
-        end(control_plane, namespace, "a", "b")
-        freed(driver, set())
+        assert {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in driver.slices()} == versions
+        delete_pods(control_plane, namespace, "a", "b")
+        until_freed(driver, set())
 
 
 def test_preparation_waits_while_the_api_server_is_down(control_plane, node_cluster, namespace, created):
     proxy = Proxy(control_plane.url, control_plane.ca, control_plane.token)
-    plain = {"name": "p", "cluster": {"server": f"http://127.0.0.1:{proxy.port}"}}
+    cluster_entry = {"name": "p", "cluster": {"server": f"http://127.0.0.1:{proxy.port}"}}
     context = {"name": "p", "context": {"cluster": "p", "user": "p"}}
     kubeconfig = control_plane.write_json(
         "driver-by-proxy.json",
         {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [plain],
+            "clusters": [cluster_entry],
             "users": [{"name": "p", "user": {}}],
             "contexts": [context],
             "current-context": "p",
         },
     )
-    with contextlib.closing(proxy), installed(node_cluster, DRIVER, gpus(0), kubeconfig=kubeconfig) as driver:
+    with contextlib.closing(proxy), installed_driver(node_cluster, DRIVER, gpus(0), kubeconfig=kubeconfig) as driver:
         proxy.broken.set()
-        created(*one_each(namespace, ["p"], node_cluster))
+        created(*pods_with_devices(namespace, ["p"], node_cluster))
         wait_for_event(control_plane, namespace, "p", "the claim cannot be read from the API server")
         assert driver.prepared() == set()
         proxy.restore()
-        assert cards(driver, namespace, ["p"]) == ["GPU-0"]
-        end(control_plane, namespace, "p")
-        freed(driver, set())
+        assert printed_devices(driver, namespace, ["p"]) == ["GPU-0"]
+        delete_pods(control_plane, namespace, "p")
+        until_freed(driver, set())
 
 
 def test_a_claim_deleted_during_preparation_leaves_nothing(control_plane, node_cluster, namespace, created):
-    with installed(node_cluster, DRIVER, gpus(0)) as driver:
+    with installed_driver(node_cluster, DRIVER, gpus(0)) as driver:
         claims = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
         with driver.running.frozen():
             created(claim("held", namespace, request("r", CLASS)))
-            created(user(namespace, "p", node_cluster.name, [using("held")]))
+            created(claiming_pod(namespace, "p", node_cluster.name, [using("held")]))
             control_plane.until(
                 "the pod has a node, and its claim the device",
                 lambda: control_plane.get(f"/api/v1/namespaces/{namespace}/pods/p")["spec"].get("nodeName"),
             )
-            end(control_plane, namespace, "p")
+            delete_pods(control_plane, namespace, "p")
             control_plane.patch(f"{claims}/held", {"metadata": {"finalizers": None}})
             control_plane.delete(f"{claims}/held")
-        created(*one_each(namespace, ["next"], node_cluster))
-        assert cards(driver, namespace, ["next"]) == ["GPU-0"]
+        created(*pods_with_devices(namespace, ["next"], node_cluster))
+        assert printed_devices(driver, namespace, ["next"]) == ["GPU-0"]
         assert len(driver.prepared()) == 1
-        end(control_plane, namespace, "next")
-        freed(driver, set())
+        delete_pods(control_plane, namespace, "next")
+        until_freed(driver, set())
 
 
 def test_after_a_reboot_pods_get_their_devices_again(control_plane, node_cluster, namespace, created):
     """The driver's state is on a disk. Containers, sandboxes, mounts, containerd's metadata and /run/cdi are lost."""
-    with installed(node_cluster, DRIVER, gpus(0, 1)) as driver:
-        made, item = one_each(namespace, ["p"], node_cluster)
+    with installed_driver(node_cluster, DRIVER, gpus(0, 1)) as driver:
+        template_, item = pods_with_devices(namespace, ["p"], node_cluster)
         item["spec"]["restartPolicy"] = "Always"
-        created(made, item)
-        before = cards(driver, namespace, ["p"])
+        created(template_, item)
+        before = printed_devices(driver, namespace, ["p"])
         driver.running.stop(hard=True)
         running = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/p")["status"]["containerStatuses"][0]
         node_cluster.reboot()
         assert driver.files() == []
         driver.start()
 
-        def again():
-            [now] = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/p")["status"].get("containerStatuses") or [
-                {}
-            ]
-            return now.get("restartCount", 0) > running["restartCount"] and "running" in now["state"]
+        def runs_again():
+            [status] = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/p")["status"].get(
+                "containerStatuses"
+            ) or [{}]
+            return status.get("restartCount", 0) > running["restartCount"] and "running" in status["state"]
 
-        control_plane.until("the container runs again", again, 120)
-        assert cards(driver, namespace, ["p"]) == before
+        control_plane.until("the container runs again", runs_again, 120)
+        assert printed_devices(driver, namespace, ["p"]) == before
         assert len(driver.files()) == 1
-        end(control_plane, namespace, "p")
-        freed(driver, set())
+        delete_pods(control_plane, namespace, "p")
+        until_freed(driver, set())
 
 
 def test_deleted_cdi_files_are_written_before_the_next_container_starts(
     control_plane, node_cluster, namespace, created
 ):
-    with installed(node_cluster, DRIVER, gpus(0)) as driver:
-        made, item = one_each(namespace, ["p"], node_cluster)
+    with installed_driver(node_cluster, DRIVER, gpus(0)) as driver:
+        template_, item = pods_with_devices(namespace, ["p"], node_cluster)
         item["spec"]["restartPolicy"] = "Always"
         item["spec"]["containers"][0]["command"][-1] = "env; echo spoken=yes; sleep 5"
-        created(made, item)
-        assert cards(driver, namespace, ["p"]) == ["GPU-0"]
+        created(template_, item)
+        assert printed_devices(driver, namespace, ["p"]) == ["GPU-0"]
         [file] = driver.files()
-        written = file.read_bytes()
+        content = file.read_bytes()
         node_cluster.box.run("rm", f"{CDI}/{file.name}")
-        control_plane.until("the file is there again", lambda: file.exists() and file.read_bytes() == written, 30)
+        control_plane.until("the file is there again", lambda: file.exists() and file.read_bytes() == content, 30)
         before = restarts(control_plane, namespace, "p")
         control_plane.until("the container starts again", lambda: restarts(control_plane, namespace, "p") > before, 90)
-        end(control_plane, namespace, "p")
-        freed(driver, set())
+        delete_pods(control_plane, namespace, "p")
+        until_freed(driver, set())
 
 
-def test_a_failed_device_keeps_its_pod_and_accepts_no_other(control_plane, node_cluster, namespace, created):
+def test_a_failed_device_keeps_its_pod_and_gets_no_other_pod(control_plane, node_cluster, namespace, created):
     """The device file is deleted and created again. The default scheduler respects the taint, and a restarted driver keeps it."""
     box = node_cluster.box
     file = f"{KUBELET}/e2e-card"  # device files in /dev belong to the machine
@@ -286,41 +288,43 @@ def test_a_failed_device_keeps_its_pod_and_accepts_no_other(control_plane, node_
     def taints():
         return [(taint["key"], taint["effect"]) for device in devices() for taint in device.get("taints", ())]
 
-    def written():
+    def versions():
         return {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in driver.slices()}
 
     box.run("mknod", file, "c", "1", "5")
     card = GPU | {"name": "gpu-0", "uuid": "GPU-0", "place": {"deviceNodes": [f"{file}:/dev/card"]}}
     try:
-        with installed(node_cluster, DRIVER, {"gpus": [card]}) as driver:
-            created(*one_each(namespace, ["first"], node_cluster))
-            assert cards(driver, namespace, ["first"]) == ["GPU-0"]
+        with installed_driver(node_cluster, DRIVER, {"gpus": [card]}) as driver:
+            created(*pods_with_devices(namespace, ["first"], node_cluster))
+            assert printed_devices(driver, namespace, ["first"]) == ["GPU-0"]
             [before] = driver.slices()
             assert taints() == []
             box.run("rm", file)
             control_plane.until("it is tainted", lambda: taints() == [(f"{DRIVER}/unhealthy", "NoSchedule")], 30)
-            then = written()
+            versions_before = versions()
             assert len(driver.prepared()) == 1
             assert restarts(control_plane, namespace, "first") == 0
             driver.running.stop(hard=True)
             driver.start()
-            end(control_plane, namespace, "first")
-            freed(driver, set())
-            created(user(namespace, "second", node_cluster.name, [using_template("one")]))
+            delete_pods(control_plane, namespace, "first")
+            until_freed(driver, set())
+            created(claiming_pod(namespace, "second", node_cluster.name, [using_template("one")]))
             assert NO_DEVICE in control_plane.wait_unschedulable(namespace, "second")["message"]
-            assert written() == then
+            assert versions() == versions_before
             box.run("mknod", file, "c", "1", "5")
             control_plane.until("it is well again", lambda: taints() == [], 30)
-            assert cards(driver, namespace, ["second"]) == ["GPU-0"]
+            assert printed_devices(driver, namespace, ["second"]) == ["GPU-0"]
             [after] = driver.slices()
             assert after["spec"] == before["spec"]
-            end(control_plane, namespace, "second")
-            freed(driver, set())
+            delete_pods(control_plane, namespace, "second")
+            until_freed(driver, set())
     finally:
         box.run("rm", "-f", file)
 
 
-def test_draining_a_device_evicts_only_its_pod_until_untainted(control_plane, node_cluster, namespace, created):
+def test_draining_a_device_evicts_its_pod_and_admits_none_until_untainted(
+    control_plane, node_cluster, namespace, created
+):
     """The taint is a DeviceTaintRule with the effect NoExecute.
 
     kube-controller-manager evicts the pod, and the kubelet unprepares its claim.
@@ -335,26 +339,26 @@ def test_draining_a_device_evicts_only_its_pod_until_untainted(control_plane, no
         "metadata": {"name": "e2e-drain"},
         "spec": spec,
     }
-    with installed(node_cluster, DRIVER, gpus(0, 1)) as driver:
-        created(*one_each(namespace, ["first", "second"], node_cluster))
-        held = {name: cards(driver, namespace, [name]) for name in ("first", "second")}
-        [drained] = [name for name, devices in held.items() if devices == ["GPU-0"]]
-        [other] = held.keys() - {drained}
+    with installed_driver(node_cluster, DRIVER, gpus(0, 1)) as driver:
+        created(*pods_with_devices(namespace, ["first", "second"], node_cluster))
+        devices_by_pod = {name: printed_devices(driver, namespace, [name]) for name in ("first", "second")}
+        [drained] = [name for name, devices in devices_by_pod.items() if devices == ["GPU-0"]]
+        [other] = devices_by_pod.keys() - {drained}
         control_plane.create(rule)
         try:
             pods = f"/api/v1/namespaces/{namespace}/pods"
-            left = [other]
+            remaining = [other]
             control_plane.until(
                 "its pod is gone",
-                lambda: [pod["metadata"]["name"] for pod in control_plane.get(pods)["items"]] == left,
+                lambda: [pod["metadata"]["name"] for pod in control_plane.get(pods)["items"]] == remaining,
                 90,
             )
             control_plane.until("its claim is freed", lambda: len(driver.prepared()) == 1, 90)
             assert restarts(control_plane, namespace, other) == 0
-            created(user(namespace, "third", node_cluster.name, [using_template("one")]))
+            created(claiming_pod(namespace, "third", node_cluster.name, [using_template("one")]))
             assert NO_DEVICE in control_plane.wait_unschedulable(namespace, "third")["message"]
         finally:
             control_plane.remove(rule)
-        assert cards(driver, namespace, ["third"]) == ["GPU-0"]
-        end(control_plane, namespace, other, "third")
-        freed(driver, set())
+        assert printed_devices(driver, namespace, ["third"]) == ["GPU-0"]
+        delete_pods(control_plane, namespace, other, "third")
+        until_freed(driver, set())

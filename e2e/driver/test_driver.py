@@ -8,7 +8,7 @@ from cluster.manifests import read
 from e2e.actors import fleet
 from e2e.actors.webhook import known
 from e2e.actors.workloads import claim, container, limits, pod, request, template, using, using_template
-from e2e.driver.installed import GPU, SPEAK, freed, installed, seen, user
+from e2e.driver.installed import GPU, PRINT_DEVICES, claiming_pod, device_variables, installed_driver, until_freed
 from e2e.ground.node import KUBELET
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
@@ -47,7 +47,7 @@ def driver(control_plane, node_cluster):
         ),
     ]
     control_plane.create(*classes)
-    with installed(node_cluster, DRIVER, PARTS) as driver_:
+    with installed_driver(node_cluster, DRIVER, PARTS) as driver_:
         yield driver_
     control_plane.remove(*classes)
 
@@ -62,39 +62,42 @@ def test_a_container_sees_only_its_device_and_then_frees_it(control_plane, drive
         template(
             "share", namespace, share, config=[{"opaque": {"driver": "other.example.com", "parameters": {"a": 1}}}]
         ),
-        user(namespace, "whole", driver.node.name, [using_template("whole")]),
-        user(namespace, "part", driver.node.name, [using_template("part")]),
-        user(namespace, "share", driver.node.name, [using_template("share")]),
-        pod("plain", namespace, container(command=SPEAK), node=driver.node.name),
+        claiming_pod(namespace, "whole", driver.node.name, [using_template("whole")]),
+        claiming_pod(namespace, "part", driver.node.name, [using_template("part")]),
+        claiming_pod(namespace, "share", driver.node.name, [using_template("share")]),
+        pod("plain", namespace, container(command=PRINT_DEVICES), node=driver.node.name),
     )
-    whole = seen(driver, namespace, "whole")
+    whole = device_variables(driver, namespace, "whole")
     assert whole in (
         {"DRAWBRIDGE_DEVICE_GPU_0": "GPU-0", "card": "yes"},
         {"DRAWBRIDGE_DEVICE_GPU_1": "GPU-1", "card": "yes"},
     )
-    assert seen(driver, namespace, "part") == {"DRAWBRIDGE_DEVICE_GPU_3_1G_20GB_0": "GPU-3/1g.20gb/0", "card": "yes"}
-    assert seen(driver, namespace, "share") == {
+    assert device_variables(driver, namespace, "part") == {
+        "DRAWBRIDGE_DEVICE_GPU_3_1G_20GB_0": "GPU-3/1g.20gb/0",
+        "card": "yes",
+    }
+    assert device_variables(driver, namespace, "share") == {
         "DRAWBRIDGE_DEVICE_GPU_2_SHARED": "GPU-2",
         "DRAWBRIDGE_DEVICE_GPU_2_SHARED_MEMORY": str(10 << 30),
         "DRAWBRIDGE_DEVICE_GPU_2_SHARED_CORES": "30",
         "card": "yes",
     }
-    assert seen(driver, namespace, "plain") == {}
+    assert device_variables(driver, namespace, "plain") == {}
     assert len(driver.prepared()) == len(before) + 3
     [status] = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/share")["status"]["resourceClaimStatuses"]
     path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{status['resourceClaimName']}"
 
-    def status_tells():
-        held = control_plane.get(path)["status"]
-        [result] = held["allocation"]["devices"]["results"]
-        return [(device["shareID"], device["conditions"][0]["type"]) for device in held.get("devices", ())] == [
+    def status_is_ready():
+        claim_status = control_plane.get(path)["status"]
+        [result] = claim_status["allocation"]["devices"]["results"]
+        return [(device["shareID"], device["conditions"][0]["type"]) for device in claim_status.get("devices", ())] == [
             (result["shareID"], "Ready")
         ]
 
-    control_plane.until("the claim's status tells", status_tells, 30)
+    control_plane.until("the claim's status tells", status_is_ready, 30)
     for name in ("whole", "part", "share", "plain"):
         control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
-    freed(driver, before)
+    until_freed(driver, before)
 
 
 def test_a_restarted_driver_frees_what_its_killed_predecessor_prepared(control_plane, driver, namespace, created):
@@ -104,74 +107,74 @@ def test_a_restarted_driver_frees_what_its_killed_predecessor_prepared(control_p
         template(
             "share", namespace, request("r", "e2e-own-shared", capacity={"requests": {"memory": "30Gi", "cores": "60"}})
         ),
-        user(namespace, "p", driver.node.name, [using_template("share")]),
+        claiming_pod(namespace, "p", driver.node.name, [using_template("share")]),
     )
-    assert seen(driver, namespace, "p")["DRAWBRIDGE_DEVICE_GPU_2_SHARED_CORES"] == "60"
+    assert device_variables(driver, namespace, "p")["DRAWBRIDGE_DEVICE_GPU_2_SHARED_CORES"] == "60"
     running = control_plane.wait_phase(namespace, "p", "Running")["status"]["containerStatuses"][0]
     driver.running.stop(hard=True)
     driver.start()
     assert len(driver.prepared()) == len(before) + 1
-    doors = driver.node.outside(f"{KUBELET}/plugins_registry").glob(f"{DRIVER}-*.sock")
-    assert len(list(doors)) == 1  # the file of the killed driver is deleted
+    sockets = driver.node.outside(f"{KUBELET}/plugins_registry").glob(f"{DRIVER}-*.sock")
+    assert len(list(sockets)) == 1  # the file of the killed driver is deleted
     after = control_plane.wait_phase(namespace, "p", "Running")["status"]["containerStatuses"][0]
     assert (after["containerID"], after["restartCount"]) == (running["containerID"], 0)
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds=0)
-    freed(driver, before)
+    until_freed(driver, before)
 
 
 def test_a_pod_deleted_without_a_driver_is_freed_later(control_plane, driver, namespace, created):
     before = driver.prepared()
     created(
         template("part", namespace, request("r", "e2e-own-mig")),
-        user(namespace, "p", driver.node.name, [using_template("part")]),
+        claiming_pod(namespace, "p", driver.node.name, [using_template("part")]),
     )
-    seen(driver, namespace, "p")
+    device_variables(driver, namespace, "p")
     driver.running.stop(hard=True)
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds=0)
     driver.start()
-    freed(driver, before)
+    until_freed(driver, before)
 
 
 def test_a_restarted_kubelet_finds_driver_slices_and_prepared_claims(control_plane, driver, namespace, created):
     before = driver.prepared()
     created(
         template("part", namespace, request("r", "e2e-own-mig")),
-        user(namespace, "p", driver.node.name, [using_template("part")]),
+        claiming_pod(namespace, "p", driver.node.name, [using_template("part")]),
     )
-    seen(driver, namespace, "p")
+    device_variables(driver, namespace, "p")
     running = control_plane.wait_phase(namespace, "p", "Running")["status"]["containerStatuses"][0]
     driver.node.restart_kubelet()
     control_plane.until("the slices are there again", driver.slices, 60)
     created(
         template("whole", namespace, request("r", "e2e-own-gpu")),
-        user(namespace, "q", driver.node.name, [using_template("whole")]),
+        claiming_pod(namespace, "q", driver.node.name, [using_template("whole")]),
     )
     # Until the kubelet reports, the API server shows the old status. When another pod runs, the kubelet has reported.
-    assert "card" in seen(driver, namespace, "q")
+    assert "card" in device_variables(driver, namespace, "q")
     control_plane.wait_phase(namespace, "q", "Running")
     after = control_plane.wait_phase(namespace, "p", "Running")["status"]["containerStatuses"][0]
     assert (after["containerID"], after["restartCount"]) == (running["containerID"], 0)
     for name in ("p", "q"):
         control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
-    freed(driver, before)
+    until_freed(driver, before)
 
 
 def test_in_a_rolling_update_the_new_driver_takes_over_first(control_plane, driver, namespace, created):
     before = driver.prepared()
     created(
         template("whole", namespace, request("r", "e2e-own-gpu")),
-        user(namespace, "p", driver.node.name, [using_template("whole")]),
+        claiming_pod(namespace, "p", driver.node.name, [using_template("whole")]),
     )
-    seen(driver, namespace, "p")
+    device_variables(driver, namespace, "p")
     old = driver.running
     driver.start()
     old.stop()
-    created(user(namespace, "q", driver.node.name, [using_template("whole")]))
-    first, two = seen(driver, namespace, "p"), seen(driver, namespace, "q")
-    assert first.keys() ^ two.keys() == {"DRAWBRIDGE_DEVICE_GPU_0", "DRAWBRIDGE_DEVICE_GPU_1"}
+    created(claiming_pod(namespace, "q", driver.node.name, [using_template("whole")]))
+    first, second = device_variables(driver, namespace, "p"), device_variables(driver, namespace, "q")
+    assert first.keys() ^ second.keys() == {"DRAWBRIDGE_DEVICE_GPU_0", "DRAWBRIDGE_DEVICE_GPU_1"}
     for name in ("p", "q"):
         control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
-    freed(driver, before)
+    until_freed(driver, before)
     assert driver.slices()
 
 
@@ -180,14 +183,14 @@ def test_a_device_allocated_twice_is_prepared_for_one_container_only(control_pla
     before = driver.prepared()
     created(
         claim("first", namespace, request("r", "e2e-own-gpu")),
-        user(namespace, "p", driver.node.name, [using("first")]),
+        claiming_pod(namespace, "p", driver.node.name, [using("first")]),
         claim("second", namespace, request("r", "e2e-own-gpu")),
     )
-    seen(driver, namespace, "p")
+    device_variables(driver, namespace, "p")
     claims = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
     allocation = control_plane.get(f"{claims}/first")["status"]["allocation"]
     control_plane.patch(f"{claims}/second/status", {"status": {"allocation": allocation}})
-    item = user(namespace, "q", "", [using("second")])
+    item = claiming_pod(namespace, "q", "", [using("second")])
     item["spec"]["nodeName"] = driver.node.name
     created(item)
 
@@ -201,26 +204,30 @@ def test_a_device_allocated_twice_is_prepared_for_one_container_only(control_pla
     assert len(driver.prepared()) == len(before) + 1
     assert not driver.node.logs(namespace, "q", "main")
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds=0)
-    assert "card" in seen(driver, namespace, "q")
+    assert "card" in device_variables(driver, namespace, "q")
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/q", gracePeriodSeconds=0)
-    freed(driver, before)
+    until_freed(driver, before)
 
 
 def test_an_unmodified_pod_gets_its_gpu_from_our_driver(control_plane, node_cluster, gated, webhook):
     """The pod requests `nvidia.com/gpu: 1` only; the driver has the name that the webhook translates to."""
-    made = fleet.classes(extended=False)
+    classes = fleet.classes(extended=False)
     gpu = GPU | {"name": "gpu-0", "uuid": "GPU-7"}
-    with installed(node_cluster, fleet.NVIDIA, {"visibleDevices": "NVIDIA_VISIBLE_DEVICES", "gpus": [gpu]}) as driver_:
-        control_plane.create(*made)
+    with installed_driver(
+        node_cluster, fleet.NVIDIA, {"visibleDevices": "NVIDIA_VISIBLE_DEVICES", "gpus": [gpu]}
+    ) as driver_:
+        control_plane.create(*classes)
         try:
-            item = pod("p", gated, container(command=SPEAK, **limits(**{"nvidia.com/gpu": 1})), node=node_cluster.name)
+            item = pod(
+                "p", gated, container(command=PRINT_DEVICES, **limits(**{"nvidia.com/gpu": 1})), node=node_cluster.name
+            )
             control_plane.create(known(control_plane, item))
-            assert seen(driver_, gated, "p") == {"DRAWBRIDGE_DEVICE_GPU_0": "GPU-7", "card": "yes"}
+            assert device_variables(driver_, gated, "p") == {"DRAWBRIDGE_DEVICE_GPU_0": "GPU-7", "card": "yes"}
             assert node_cluster.environment(gated, "p")["NVIDIA_VISIBLE_DEVICES"] == "GPU-7"
             control_plane.delete(f"/api/v1/namespaces/{gated}/pods/p", gracePeriodSeconds=0)
-            freed(driver_, set())
+            until_freed(driver_, set())
         finally:
-            control_plane.remove(*made)
+            control_plane.remove(*classes)
 
 
 def test_an_api_server_accepts_the_installation(control_plane):

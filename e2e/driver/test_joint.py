@@ -11,7 +11,7 @@ import pytest
 
 from e2e.actors import fleet
 from e2e.actors.workloads import claim, container, limits, pod, request, using
-from e2e.driver.installed import freed, installed
+from e2e.driver.installed import installed_driver, until_freed
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
 
@@ -20,8 +20,8 @@ CPUS = "e2e-joint-cpus"
 HUGEPAGES = "e2e-joint-hugepages"
 SCHEDULER = "drawbridge"
 KOORDINATOR = "scheduling.koordinator.sh"
-SAME = {"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"}
-NEAR = {"deviceTypes": ["gpu", "rdma"]}
+SAME_ROOT = {"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"}
+PREFER_NEAR = {"deviceTypes": ["gpu", "rdma"]}
 FUNCTIONS_ONLY = {"rdma": {"vfSelector": {}}}
 CONFIGURATION = f"""\
 apiVersion: drawbridge.dev/v1alpha1
@@ -39,7 +39,7 @@ classes: {{cpus: {CPUS}, pages: {HUGEPAGES}}}
 """
 
 
-def place(root, numa, *files):
+def location(root, numa, *files):
     return {"place": {"pcieRoot": f"pci0000:{root}", "numaNode": numa, "deviceNodes": list(files)}}
 
 
@@ -50,11 +50,11 @@ MACHINES = {
         "visibleDevices": "NVIDIA_VISIBLE_DEVICES",
         "layouts": [{"name": "halves", "slices": 2, "compute": 2, "partitions": [PART]}],
         "gpus": [
-            GPU | {"name": "gpu-0", "uuid": "GPU-0"} | place("10", 0, "/dev/zero:/dev/gpu0"),
-            GPU | {"name": "gpu-1", "uuid": "GPU-1"} | place("20", 1, "/dev/full:/dev/gpu1"),
+            GPU | {"name": "gpu-0", "uuid": "GPU-0"} | location("10", 0, "/dev/zero:/dev/gpu0"),
+            GPU | {"name": "gpu-1", "uuid": "GPU-1"} | location("20", 1, "/dev/full:/dev/gpu1"),
             GPU
             | {"name": "gpu-2", "uuid": "GPU-2", "whole": False, "layout": "halves"}
-            | place("30", 0, "/dev/null:/dev/gpu2"),
+            | location("30", 0, "/dev/null:/dev/gpu2"),
         ],
         "numaNodes": [
             {"number": 0, "cpus": "0-3", "hugepages": {"2Mi": 64}},
@@ -70,7 +70,7 @@ MACHINES = {
                 "whole": False,
                 "sharing": {"memory": {"minimum": "1Mi", "step": "1Mi"}, "cores": {"minimum": "0", "step": "1"}},
             }
-            | place("10", 0, "/dev/zero:/dev/gpu3")
+            | location("10", 0, "/dev/zero:/dev/gpu3")
         ]
     },
     fleet.SRIOV: {
@@ -81,11 +81,11 @@ MACHINES = {
                 "rdmaDevice": "mlx5_0",
                 "virtualFunctions": [
                     {"name": f"nic-0-vf-{number}", "interface": f"ens0v{number}", "rdmaDevice": f"mlx5_{number + 1}"}
-                    | place("20", 1, f"{file}:/dev/infiniband/uverbs{number}")
+                    | location("20", 1, f"{file}:/dev/infiniband/uverbs{number}")
                     for number, file in enumerate(("/dev/random", "/dev/urandom"))
                 ],
             }
-            | place("20", 1, "/dev/tty:/dev/infiniband/uverbs9")
+            | location("20", 1, "/dev/tty:/dev/infiniband/uverbs9")
         ]
     },
 }  # fmt: skip
@@ -98,43 +98,43 @@ WIRE = {
             "bandwidth": "100G",
             "sharing": {"minimum": "1G", "step": "1G"},
         }
-        | place("20", 1, "/dev/random:/dev/infiniband/uverbs8")
+        | location("20", 1, "/dev/random:/dev/infiniband/uverbs8")
     ]
 }
 ONE_NODE = {"numaTopologyPolicy": "SingleNUMANode"}
-FIRST = {"DRAWBRIDGE_DEVICE_GPU_0": "GPU-0", "NVIDIA_VISIBLE_DEVICES": "GPU-0", "/dev/gpu0": "file"}
-NEXT = {"DRAWBRIDGE_DEVICE_GPU_1": "GPU-1", "NVIDIA_VISIBLE_DEVICES": "GPU-1", "/dev/gpu1": "file"}
-SPEAK = """env; ls -d /dev/gpu* /dev/infiniband/* 2>/dev/null | sed "s/$/=file/"
+SEES_GPU_0 = {"DRAWBRIDGE_DEVICE_GPU_0": "GPU-0", "NVIDIA_VISIBLE_DEVICES": "GPU-0", "/dev/gpu0": "file"}
+SEES_GPU_1 = {"DRAWBRIDGE_DEVICE_GPU_1": "GPU-1", "NVIDIA_VISIBLE_DEVICES": "GPU-1", "/dev/gpu1": "file"}
+PRINT_DEVICES = """env; ls -d /dev/gpu* /dev/infiniband/* 2>/dev/null | sed "s/$/=file/"
 for told in $(find /var/run/kubernetes.io -type f); do echo "$told=$(head -n 1 $told)"; done; echo spoken=yes; sleep 600"""
-TOLD = "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates"
+METADATA_FOLDER = "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates"
 
 
-def function(number):
+def function_view(number):
     """What a container sees of a virtual function."""
     return {f"DRAWBRIDGE_DEVICE_NIC_0_VF_{number}": f"ens0v{number}", f"/dev/infiniband/uverbs{number}": "file"}
 
 
-def of_type(driver, kind):
+def type_expression(driver, kind):
     return f"device.driver == '{driver}' && device.attributes['{driver}'].type == '{kind}'"
 
 
 @pytest.fixture(scope="module")
-def joint(control_plane, node_cluster, webhook, bridge):
+def joint_drivers(control_plane, node_cluster, webhook, bridge):
     """The drivers by name."""
     before = webhook.config.read_text()
     classes = [
-        fleet.device_class(fleet.NVIDIA, of_type(fleet.NVIDIA, "gpu")),
-        fleet.device_class("mig.nvidia.com", of_type(fleet.NVIDIA, "mig")),
-        fleet.device_class(fleet.HAMI, of_type(fleet.HAMI, "shared")),
-        fleet.device_class(fleet.SRIOV, of_type(fleet.SRIOV, "vf")),
-        fleet.device_class(CPUS, of_type(fleet.NVIDIA, "cpus")),
-        fleet.device_class(HUGEPAGES, of_type(fleet.NVIDIA, "hugepages")),
+        fleet.device_class(fleet.NVIDIA, type_expression(fleet.NVIDIA, "gpu")),
+        fleet.device_class("mig.nvidia.com", type_expression(fleet.NVIDIA, "mig")),
+        fleet.device_class(fleet.HAMI, type_expression(fleet.HAMI, "shared")),
+        fleet.device_class(fleet.SRIOV, type_expression(fleet.SRIOV, "vf")),
+        fleet.device_class(CPUS, type_expression(fleet.NVIDIA, "cpus")),
+        fleet.device_class(HUGEPAGES, type_expression(fleet.NVIDIA, "hugepages")),
     ]
     try:
         webhook.configure(CONFIGURATION)
         control_plane.create(*classes)
         with contextlib.ExitStack() as stack:
-            drivers = {name: stack.enter_context(installed(node_cluster, name, machine)) for name, machine in MACHINES.items()}  # fmt: skip
+            drivers = {name: stack.enter_context(installed_driver(node_cluster, name, machine)) for name, machine in MACHINES.items()}  # fmt: skip
             yield drivers
     finally:
         webhook.configure(before)
@@ -142,63 +142,65 @@ def joint(control_plane, node_cluster, webhook, bridge):
 
 
 @pytest.fixture(autouse=True)
-def all_free(control_plane, bridge, joint):
+def await_free_devices(control_plane, bridge, joint_drivers):
     """Wait until all devices are free, so that the next test finds them in order."""
     yield
-    control_plane.until("the allocator knows that all is free", lambda: held(bridge) == 0, 60)
+    control_plane.until("the allocator knows that all is free", lambda: held_device_count(bridge) == 0, 60)
 
 
-def held(bridge):
+def held_device_count(bridge):
     """Return how many devices of our drivers claims hold according to the allocator; None while it does not know."""
     devices = bridge.held_devices()
     return None if devices is None else sum(device["driver"] in (*MACHINES, SHARED) for device in devices)
 
 
-def asking(drivers, name, namespace, amounts, scheduler, **annotations):
+def create_legacy_pod(drivers, name, namespace, amounts, scheduler, **annotations):
     """Create a pod with legacy keys, once the webhook would hand it to the bridge."""
     node = drivers[fleet.NVIDIA].node
     control_plane = node.cluster
-    item = pod(name, namespace, container(command=SPEAK, **limits(**amounts)), node=node.name, schedulerName=scheduler)
+    item = pod(
+        name, namespace, container(command=PRINT_DEVICES, **limits(**amounts)), node=node.name, schedulerName=scheduler
+    )
     item["metadata"]["annotations"] = {f"{KOORDINATOR}/{key}": json.dumps(value) for key, value in annotations.items()}
 
-    def handed():
+    def is_handed_over():
         return control_plane.create(item, dryRun="All")[0]["spec"]["schedulerName"] == SCHEDULER
 
-    control_plane.until("the webhook hands the pod to the bridge", handed, 60)
+    control_plane.until("the webhook hands the pod to the bridge", is_handed_over, 60)
     return control_plane.create(item)[0]
 
 
-def joint_pod(drivers, name, namespace, joint):
+def joint_pod(drivers, name, namespace, hint):
     amounts = {"koordinator.sh/gpu": 100, "koordinator.sh/rdma": 100}
-    hints = {"device-joint-allocate": joint, "device-allocate-hint": FUNCTIONS_ONLY}
-    return asking(drivers, name, namespace, amounts, "koord-scheduler", **hints)
+    hints = {"device-joint-allocate": hint, "device-allocate-hint": FUNCTIONS_ONLY}
+    return create_legacy_pod(drivers, name, namespace, amounts, "koord-scheduler", **hints)
 
 
-def seen(drivers, namespace, name):
+def device_view(drivers, namespace, name):
     """Return all variables and files of devices in a container that has finished printing."""
     variables = drivers[fleet.NVIDIA].node.environment(namespace, name)
     return {key: value for key, value in variables.items() if key.startswith(("DRAWBRIDGE_", "NVIDIA_", "/dev/"))}
 
 
-def told_inside(drivers, namespace, name):
+def metadata_in_container(drivers, namespace, name):
     """Return what the container can read of its devices: names and PCIe roots, by file below the folder of the pod's claims."""
     variables = drivers[fleet.NVIDIA].node.environment(namespace, name)
     metadata = {}
     for path, text in variables.items():
-        if path.startswith(TOLD):
+        if path.startswith(METADATA_FOLDER):
             devices = [device for request in json.loads(text)["requests"] for device in request["devices"]]
-            metadata[path.removeprefix(TOLD)] = [
+            metadata[path.removeprefix(METADATA_FOLDER)] = [
                 (device["name"], device["attributes"]["resource.kubernetes.io/pcieRoot"]["string"])
                 for device in devices
             ]
     return metadata
 
 
-def end(control_plane, drivers, namespace, *names):
+def delete_pods(control_plane, drivers, namespace, *names):
     for name in names:
         control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
     for driver in drivers.values():
-        freed(driver, set())
+        until_freed(driver, set())
 
 
 def has_reason(control_plane, namespace, name, words):
@@ -207,51 +209,51 @@ def has_reason(control_plane, namespace, name, words):
     return any(words in condition.get("message", "") for condition in conditions if condition["type"] == "PodScheduled")
 
 
-def test_gpu_and_virtual_function_share_a_pcie_root(control_plane, joint, gated):
+def test_gpu_and_virtual_function_share_a_pcie_root(control_plane, joint_drivers, gated):
     """For the second pod only a GPU and a virtual function of different roots are free. It waits until the first pod ends."""
-    joint_pod(joint, "first", gated, SAME)
-    assert seen(joint, gated, "first") == NEXT | function(0)
-    assert told_inside(joint, gated, "first") == {
+    joint_pod(joint_drivers, "first", gated, SAME_ROOT)
+    assert device_view(joint_drivers, gated, "first") == SEES_GPU_1 | function_view(0)
+    assert metadata_in_container(joint_drivers, gated, "first") == {
         f"/drawbridge-pod-gpu-nic/gpu-0/{fleet.NVIDIA}-metadata.json": [("gpu-1", "pci0000:20")],
         f"/drawbridge-pod-gpu-nic/nic-0/{fleet.SRIOV}-metadata.json": [("nic-0-vf-0", "pci0000:20")],
     }
-    joint_pod(joint, "second", gated, SAME)
+    joint_pod(joint_drivers, "second", gated, SAME_ROOT)
     control_plane.until("the pod is told", lambda: has_reason(control_plane, gated, "second", "pcieRoot"), 60)
     # Deleted in order: a force-deleted pod keeps its devices until the kubelet's next sync, and the next pod waits for them.
     control_plane.delete(f"/api/v1/namespaces/{gated}/pods/first")
-    assert seen(joint, gated, "second") == NEXT | function(0)
-    end(control_plane, joint, gated, "second")
+    assert device_view(joint_drivers, gated, "second") == SEES_GPU_1 | function_view(0)
+    delete_pods(control_plane, joint_drivers, gated, "second")
 
 
-def test_preferring_nearby_devices_does_not_keep_a_pod_pending(control_plane, joint, gated):
+def test_a_pod_that_only_prefers_nearby_devices_does_not_wait(control_plane, joint_drivers, gated):
     """The first pod gets another GPU than first-fit would select; the second pod gets the remaining one."""
-    joint_pod(joint, "first", gated, NEAR)
-    assert seen(joint, gated, "first") == NEXT | function(0)
-    joint_pod(joint, "second", gated, NEAR)
-    assert seen(joint, gated, "second") == FIRST | function(1)
-    end(control_plane, joint, gated, "first", "second")
+    joint_pod(joint_drivers, "first", gated, PREFER_NEAR)
+    assert device_view(joint_drivers, gated, "first") == SEES_GPU_1 | function_view(0)
+    joint_pod(joint_drivers, "second", gated, PREFER_NEAR)
+    assert device_view(joint_drivers, gated, "second") == SEES_GPU_0 | function_view(1)
+    delete_pods(control_plane, joint_drivers, gated, "first", "second")
 
 
-def test_containers_see_their_share_and_their_partition(control_plane, joint, gated):
+def test_containers_see_their_share_and_their_partition(control_plane, joint_drivers, gated):
     share = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
-    asking(joint, "share", gated, share, "hami-scheduler")
-    asking(joint, "part", gated, {"nvidia.com/mig-1g.20gb": 1}, "default-scheduler")
-    assert seen(joint, gated, "share") == {
+    create_legacy_pod(joint_drivers, "share", gated, share, "hami-scheduler")
+    create_legacy_pod(joint_drivers, "part", gated, {"nvidia.com/mig-1g.20gb": 1}, "default-scheduler")
+    assert device_view(joint_drivers, gated, "share") == {
         "DRAWBRIDGE_DEVICE_CARD_3_SHARED": "GPU-3",
         "DRAWBRIDGE_DEVICE_CARD_3_SHARED_MEMORY": str(3000 << 20),
         "DRAWBRIDGE_DEVICE_CARD_3_SHARED_CORES": "30",
         "/dev/gpu3": "file",
     }
     part = "GPU-2/1g.20gb/0"
-    assert seen(joint, gated, "part") == {
+    assert device_view(joint_drivers, gated, "part") == {
         "DRAWBRIDGE_DEVICE_GPU_2_1G_20GB_0": part,
         "NVIDIA_VISIBLE_DEVICES": part,
         "/dev/gpu2": "file",
     }
-    end(control_plane, joint, gated, "share", "part")
+    delete_pods(control_plane, joint_drivers, gated, "share", "part")
 
 
-def test_gpu_nic_cpus_and_huge_pages_share_one_numa_node(control_plane, joint, gated, created):
+def test_gpu_nic_cpus_and_huge_pages_share_one_numa_node(control_plane, joint_drivers, gated, created):
     """The claim is written by hand. The only network card is on the second NUMA node, so all other devices have to be."""
     claim_ = claim(
         "node",
@@ -262,46 +264,46 @@ def test_gpu_nic_cpus_and_huge_pages_share_one_numa_node(control_plane, joint, g
         request("pages", HUGEPAGES, capacity={"requests": {"size": "64Mi"}}),
         constraints=[{"matchAttribute": "resource.kubernetes.io/numaNode"}],
     )
-    container_ = container(command=SPEAK, resources={"claims": [{"name": "node"}]})
-    node = joint[fleet.NVIDIA].node.name
+    container_ = container(command=PRINT_DEVICES, resources={"claims": [{"name": "node"}]})
+    node = joint_drivers[fleet.NVIDIA].node.name
     created(claim_, pod("p", gated, container_, node=node, schedulerName=SCHEDULER, resourceClaims=[using("node")]))
-    assert seen(joint, gated, "p") == NEXT | function(0) | {
+    assert device_view(joint_drivers, gated, "p") == SEES_GPU_1 | function_view(0) | {
         "DRAWBRIDGE_DEVICE_CPUS_NUMA_1": "4-5",
         "DRAWBRIDGE_DEVICE_CPUS_NUMA_1_CPUS": "2",
         "DRAWBRIDGE_DEVICE_HUGEPAGES_2MI_NUMA_1": "2Mi",
         "DRAWBRIDGE_DEVICE_HUGEPAGES_2MI_NUMA_1_SIZE": str(64 << 20),
     }
-    end(control_plane, joint, gated, "p")
+    delete_pods(control_plane, joint_drivers, gated, "p")
 
 
-def test_a_numa_request_aligns_cpus_and_huge_pages_with_devices(control_plane, joint, gated):
+def test_a_numa_request_aligns_cpus_and_huge_pages_with_devices(control_plane, joint_drivers, gated):
     """The webhook writes the claim. The only network card is on the second NUMA node. The pod's own request is unchanged."""
     amounts = {"koordinator.sh/gpu": 100, "koordinator.sh/rdma": 100, "cpu": "1"}
     hints = {"numa-topology-spec": ONE_NODE, "device-allocate-hint": FUNCTIONS_ONLY}
-    made = asking(joint, "aligned", gated, amounts, "koord-scheduler", **hints)
-    assert made["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
-    assert seen(joint, gated, "aligned") == NEXT | function(0) | {
+    created_pod = create_legacy_pod(joint_drivers, "aligned", gated, amounts, "koord-scheduler", **hints)
+    assert created_pod["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
+    assert device_view(joint_drivers, gated, "aligned") == SEES_GPU_1 | function_view(0) | {
         "DRAWBRIDGE_DEVICE_CPUS_NUMA_1": "4",
         "DRAWBRIDGE_DEVICE_CPUS_NUMA_1_CPUS": "1",
     }
-    end(control_plane, joint, gated, "aligned")
+    delete_pods(control_plane, joint_drivers, gated, "aligned")
 
 
-def test_shares_of_a_network_device_are_limited_by_its_card(control_plane, joint, gated, created):
+def test_shares_of_a_network_device_are_limited_by_its_card(control_plane, joint_drivers, gated, created):
     """The third pod requests more than is left. Its event says so, and it starts when another pod ends."""
-    node = joint[fleet.NVIDIA].node
+    node = joint_drivers[fleet.NVIDIA].node
     created(fleet.device_class("dranet", f"device.driver == '{SHARED}'"))
-    with installed(node, SHARED, WIRE) as driver:
+    with installed_driver(node, SHARED, WIRE) as driver:
         for name, share in (("third", 30), ("half", 50)):
-            asking(joint, name, gated, {"koordinator.sh/rdma": share}, "koord-scheduler")
-            assert seen(joint, gated, name) == {
+            create_legacy_pod(joint_drivers, name, gated, {"koordinator.sh/rdma": share}, "koord-scheduler")
+            assert device_view(joint_drivers, gated, name) == {
                 "DRAWBRIDGE_DEVICE_WIRE": "ens9",
                 "DRAWBRIDGE_DEVICE_WIRE_BANDWIDTH": str(share * 10**9),
                 "/dev/infiniband/uverbs8": "file",
             }
-        asking(joint, "more", gated, {"koordinator.sh/rdma": 40}, "koord-scheduler")
+        create_legacy_pod(joint_drivers, "more", gated, {"koordinator.sh/rdma": 40}, "koord-scheduler")
         control_plane.until("the pod is told", lambda: has_reason(control_plane, gated, "more", "bandwidth"), 60)
         control_plane.delete(f"/api/v1/namespaces/{gated}/pods/half")
-        assert seen(joint, gated, "more")["DRAWBRIDGE_DEVICE_WIRE_BANDWIDTH"] == str(40 * 10**9)
-        end(control_plane, joint, gated, "third", "more")
-        freed(driver, set())
+        assert device_view(joint_drivers, gated, "more")["DRAWBRIDGE_DEVICE_WIRE_BANDWIDTH"] == str(40 * 10**9)
+        delete_pods(control_plane, joint_drivers, gated, "third", "more")
+        until_freed(driver, set())

@@ -12,7 +12,7 @@ import yaml
 
 from e2e.actors.workloads import container, limits
 from e2e.build import program
-from e2e.driver.test_adapter import HOLD, PROGRAM, RESOURCE, SOCKETS, Adapted
+from e2e.driver.test_adapter import HOLD, PROGRAM, RESOURCE, SOCKETS, Adapter
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
 
@@ -26,12 +26,12 @@ def commands(section, **names):
     text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     (block,) = re.findall(r"^ *```\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)
     names |= {r"nvidia\.com/gpu": RESOURCE.replace(".", r"\."), "}=COUNT": "}=2"}
-    for name, here in names.items():
-        block = block.replace(name, here)
+    for name, value in names.items():
+        block = block.replace(name, value)
     return [shlex.split(command) for command in re.split(r"^ *kubectl ", block, flags=re.MULTILINE)[1:]]
 
 
-def daemon_set(namespace, name, folder, **where):
+def daemon_set(namespace, name, folder, **spec_fields):
     """The sample device plugin as its vendor would install it."""
     mounts = {"/plugin": program("sample-device-plugin").parent, SOCKETS: folder, "/tmp": "/tmp"}
     labels = {"app": name}
@@ -44,7 +44,7 @@ def daemon_set(namespace, name, folder, **where):
         "hostNetwork": True,
         "terminationGracePeriodSeconds": 1,
         "volumes": [{"name": f"v{i}", "hostPath": {"path": str(path)}} for i, path in enumerate(mounts.values())],
-        **where,
+        **spec_fields,
     }
     return {
         "apiVersion": "apps/v1",
@@ -70,7 +70,7 @@ def deployment(namespace):
     }
 
 
-def running(cluster, namespace):
+def running_pod(cluster, namespace):
     """Return the running pod of the Deployment; None unless there is exactly one."""
     pods = cluster.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector="app=old")["items"]
     alive = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
@@ -79,54 +79,54 @@ def running(cluster, namespace):
 
 def test_a_node_moves_to_dra_and_back_by_the_runbook(control_plane, node_cluster, namespace, created):
     node, cluster = node_cluster, control_plane
-    adapted = Adapted(node)
+    adapter = Adapter(node)
     names = {"NODE": node.name, "kube-system": namespace}
 
-    def walk(section):
+    def run_section(section):
         for command in commands(section, **names):
             cluster.kubectl(*command)
 
-    def runs():
-        pod = cluster.until("the Deployment's pod runs", lambda: running(cluster, namespace), 90)
-        seen = node.output_of(namespace, pod["metadata"]["name"]).split()
-        assert set(seen) < DEVICES, seen
+    def pod_has_claim():
+        pod = cluster.until("the Deployment's pod runs", lambda: running_pod(cluster, namespace), 90)
+        devices = node.output_of(namespace, pod["metadata"]["name"]).split()
+        assert set(devices) < DEVICES, devices
         return "extendedResourceClaimStatus" in pod["status"]
 
-    def standing():
+    def groups_of_node():
         """Return the groups in which `drawbridge survey`, the command of the page, lists the node."""
-        survey = [PROGRAM, "survey", "--kubeconfig", cluster.kubeconfig, "-o", "json", "--fail-on", "never"]
-        survey_ = json.loads(subprocess.run(survey, capture_output=True, check=True, timeout=120).stdout)
-        [side] = [row for row in survey_["nodesByKey"] if row["key"] == RESOURCE]
-        return {group for group, nodes in side.items() if group != "key" and node.name in nodes}
+        command = [PROGRAM, "survey", "--kubeconfig", cluster.kubeconfig, "-o", "json", "--fail-on", "never"]
+        survey_ = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=120).stdout)
+        [row_of_key] = [row for row in survey_["nodesByKey"] if row["key"] == RESOURCE]
+        return {group for group, nodes in row_of_key.items() if group != "key" and node.name in nodes}
 
-    def published():
-        return adapted.healthy() == sorted(DEVICES)
+    def is_published():
+        return adapter.healthy_ids() == sorted(DEVICES)
 
-    with contextlib.ExitStack() as ending:
-        ending.callback(cluster.kubectl, "uncordon", node.name)
-        ending.callback(cluster.kubectl, "label", "node", node.name, "drawbridge.dev/moved-")
+    with contextlib.ExitStack() as stack:
+        stack.callback(cluster.kubectl, "uncordon", node.name)
+        stack.callback(cluster.kubectl, "label", "node", node.name, "drawbridge.dev/moved-")
         created(daemon_set(namespace, PLUGIN, SOCKETS), deployment(namespace))
-        assert runs() is False, "by the device plugin"
+        assert pod_has_claim() is False, "by the device plugin"
 
-        walk("Before the first node")
+        run_section("Before the first node")
         printed = subprocess.run(
             [PROGRAM, "driver", "--classes", RESOURCE], capture_output=True, check=True, timeout=60
         )
         created(yaml.safe_load(printed.stdout))
-        moved = {"nodeSelector": {"drawbridge.dev/moved": "true"}}
-        created(daemon_set(namespace, f"{PLUGIN}-adapted", adapted.folder, **moved))
-        adapted.start()
-        ending.callback(adapted.take_away)
-        assert runs() is False, "nothing changes for any pod yet"
-        cluster.until("the node hands the name out", lambda: standing() == {"plugin"}, 60)
+        selector = {"nodeSelector": {"drawbridge.dev/moved": "true"}}
+        created(daemon_set(namespace, f"{PLUGIN}-adapted", adapter.folder, **selector))
+        adapter.start()
+        stack.callback(adapter.remove)
+        assert pod_has_claim() is False, "nothing changes for any pod yet"
+        cluster.until("the node hands the name out", lambda: groups_of_node() == {"plugin"}, 60)
 
-        walk("A node moves")
-        cluster.until("the devices are published", published, 60)
-        assert runs() is True, "by a claim that the scheduler made"
-        cluster.until("the node publishes it", lambda: standing() == {"driver"}, 60)
+        run_section("A node moves")
+        cluster.until("the devices are published", is_published, 60)
+        assert pod_has_claim() is True, "by a claim that the scheduler made"
+        cluster.until("the node publishes it", lambda: groups_of_node() == {"driver"}, 60)
 
-        walk("A node goes back")
-        assert runs() is False, "by the device plugin again"
+        run_section("A node goes back")
+        assert pod_has_claim() is False, "by the device plugin again"
         assert cluster.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
     template = cluster.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/old")["spec"]["template"]["spec"]
     assert template["containers"][0]["resources"]["limits"] == {RESOURCE: "1"}

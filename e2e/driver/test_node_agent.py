@@ -15,7 +15,7 @@ from e2e.actors import fleet
 from e2e.actors.client import ApiError, Client
 from e2e.actors.taints import until_taint_rules_are_followed
 from e2e.actors.workloads import container, limits, pod, request, template, using_template
-from e2e.driver.installed import GPU, PROGRAM, freed, installed, seen, user
+from e2e.driver.installed import GPU, PROGRAM, claiming_pod, device_variables, installed_driver, until_freed
 from e2e.ground.controlplane import free_port
 from e2e.ground.node import KUBELET
 
@@ -132,7 +132,7 @@ def look(agent, ending):
     agent.cluster.until("no plugin offers them", lambda: node.allocatable().get(RESOURCE, "0") == "0", 60)
     plugin = node.start_device_plugin()
     ending.callback(plugin.stop)
-    agent.driver = ending.enter_context(installed(node, DRIVER, PARTS))
+    agent.driver = ending.enter_context(installed_driver(node, DRIVER, PARTS))
     agent.cluster.until("the node offers the plugin's", lambda: node.allocatable().get(RESOURCE) == "2", 60)
 
 
@@ -164,20 +164,20 @@ def test_a_device_of_a_plugin_pod_is_withheld_from_claims(control_plane, silicon
     control_plane.until("it is marked", lambda: silicon.marked(DEVICES[held]))
     until_taint_rules_are_followed(control_plane)
     other = (DEVICES.keys() - {held}).pop()
-    created(user(namespace, "a", "", [using_template("t")]))
-    assert seen(silicon.driver, namespace, "a")[variable(other)] == other
+    created(claiming_pod(namespace, "a", "", [using_template("t")]))
+    assert device_variables(silicon.driver, namespace, "a")[variable(other)] == other
     control_plane.until("both are shown", lambda: len(silicon.holders(namespace)) == 2, 60)
     shown = {holder["pod"]: holder for holder in silicon.holders(namespace)}
     assert (shown["old"]["resource"], shown["old"]["uuid"], shown["old"]["container"]) == (RESOURCE, held, "main")
     assert (shown["a"]["driver"], shown["a"]["device"], shown["a"]["uuid"]) == (DRIVER, DEVICES[other], other)
-    created(user(namespace, "b", "", [using_template("t")]))
+    created(claiming_pod(namespace, "b", "", [using_template("t")]))
     control_plane.until("nothing is left for claims", lambda: waits(control_plane, namespace, "b"))
     assert silicon.marks() == [DEVICES[held]]
     gone(silicon, namespace, "old")
-    assert seen(silicon.driver, namespace, "b")[variable(held)] == held
+    assert device_variables(silicon.driver, namespace, "b")[variable(held)] == held
     assert silicon.marks() == []
     gone(silicon, namespace, "a", "b")
-    freed(silicon.driver, set())
+    until_freed(silicon.driver, set())
 
 
 def variable(uuid):
@@ -188,9 +188,9 @@ def test_a_device_held_by_claim_and_plugin_is_reported(control_plane, silicon, n
     """A device plugin does not know claims, so this cannot be prevented, only reported."""
     created(
         template("t", namespace, request("r", CLASS, count=2)),
-        user(namespace, "new", "", [using_template("t")]),
+        claiming_pod(namespace, "new", "", [using_template("t")]),
     )
-    assert len(seen(silicon.driver, namespace, "new")) == 3
+    assert len(device_variables(silicon.driver, namespace, "new")) == 3
     created(old(namespace, "old"))
     device_of(silicon, namespace, "old")
     node = {"involvedObject.kind": "Node", "involvedObject.name": silicon.node.name}
@@ -207,7 +207,7 @@ def test_a_device_held_by_claim_and_plugin_is_reported(control_plane, silicon, n
     gone(silicon, namespace, "old", "new")
     control_plane.until("it is over", lambda: silicon.events_of("default", **node) == ["it is over"], 60)
     control_plane.until("no mark is left", silicon.marked, 60)
-    freed(silicon.driver, set())
+    until_freed(silicon.driver, set())
 
 
 def worn(silicon):

@@ -14,7 +14,7 @@ from e2e.actors import fleet
 from e2e.actors.bridge import PLUGIN_SCHEDULER
 from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import claim, container, pod, request, using
-from e2e.driver.installed import PROGRAM, freed
+from e2e.driver.installed import PROGRAM, until_freed
 from e2e.driver.test_node_agent import ACCOUNT, CLASS, DEVICES, DRIVER, RESOURCE, Auditor, device_of, gone, look, old
 from e2e.ground.controlplane import free_port
 
@@ -128,7 +128,7 @@ def test_a_reserved_device_held_by_a_plugin_pod_is_reported(control_plane, seein
     call_plugin(seeing, "unreserve", **reserved)
     control_plane.until("it is over", lambda: seeing.events_of("default", **node) == ["it is over"], 100)
     gone(seeing, namespace, "old", "new")
-    freed(seeing.driver, set())
+    until_freed(seeing.driver, set())
 
 
 def test_a_token_shows_its_own_node_for_its_audience(seeing, created):

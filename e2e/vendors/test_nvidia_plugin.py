@@ -8,7 +8,7 @@ import yaml
 from e2e.actors.webhook import results_of
 from e2e.actors.workloads import container, limits, pod
 from e2e.build import program
-from e2e.driver.test_adapter import PROGRAM, Adapted
+from e2e.driver.test_adapter import PROGRAM, Adapter
 from e2e.vendors import hardware
 from e2e.vendors.pods import gone, runs
 
@@ -21,7 +21,7 @@ SEE = "env; ls /dev; ls /dev/nvidia-caps; echo spoken=yes; sleep 600"
 @pytest.fixture(scope="module")
 def adapted(node_cluster, driver_root):
     """The adapter, and NVIDIA's plugin, which offers one whole GPU and the two MIG devices of the other."""
-    adapter = Adapted(node_cluster)
+    adapter = Adapter(node_cluster)
     command = [PROGRAM, "driver", "--classes", GPU, "--classes", PART]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     classes = list(yaml.safe_load_all(printed))
@@ -37,11 +37,13 @@ def adapted(node_cluster, driver_root):
         "DP_DISABLE_HEALTHCHECKS": "all",
     }
     words = [f"{name}={value}" for name, value in variables.items()]
-    plugin = adapter.plug("sh", "-ec", f'{hardware.mig_files()}\nexec env "$@"', "plugin", *words, program(PLUGIN))
+    plugin = adapter.start_plugin(
+        "sh", "-ec", f'{hardware.mig_files()}\nexec env "$@"', "plugin", *words, program(PLUGIN)
+    )
 
     def published():
         plugin.check()
-        return len(adapter.healthy()) == 3
+        return len(adapter.healthy_ids()) == 3
 
     try:
         node_cluster.cluster.create(*classes)
@@ -49,7 +51,7 @@ def adapted(node_cluster, driver_root):
         yield adapter
     finally:
         plugin.stop()
-        adapter.take_away()
+        adapter.remove()
         node_cluster.cluster.remove(*classes)
 
 

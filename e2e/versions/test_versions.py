@@ -20,7 +20,7 @@ from e2e.bridge import extender
 from e2e.bridge import test_plugin as plugin
 from e2e.bridge import test_read_only as read_only
 from e2e.build import CURRENT, KUBERNETES_VERSIONS, program
-from e2e.driver.installed import GPU, freed, installed, seen, user
+from e2e.driver.installed import GPU, claiming_pod, device_variables, installed_driver, until_freed
 from e2e.ground.controlplane import ControlPlane
 from e2e.ground.node import Node
 from e2e.webhook import test_impossible as impossible
@@ -76,7 +76,7 @@ read_only_allocator, gpus, scheduler = read_only.read_only_allocator, extender.g
 def cell(control_plane):
     """Compare a result with the page's cell for this minor, or write it there."""
 
-    def seen(row, answer="yes"):
+    def record(row, answer="yes"):
         lines = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
         [cells] = [line for line in lines if line[0] == f"| {row}"]
         column = 1 + COLUMNS.index(control_plane.version)
@@ -88,7 +88,7 @@ def cell(control_plane):
         else:
             assert answer == shown, f"{row}, {control_plane.version}: the page says {shown}"
 
-    return seen
+    return record
 
 
 def test_a_pod_is_translated_and_placed(control_plane, fleet_node, gated, cell):
@@ -149,7 +149,7 @@ def driver(control_plane):
     """Our driver on a real node whose kubelet is of this minor, with a class for its devices."""
     made = fleet.device_class(DRIVER, f"device.driver == '{DRIVER}'")
     control_plane.create(made)
-    with installed(
+    with installed_driver(
         Node(control_plane).start(), DRIVER, {"gpus": [GPU | {"name": "gpu-0", "uuid": "GPU-0"}]}
     ) as running:
         yield running
@@ -162,11 +162,11 @@ def test_our_driver_prepares_devices(control_plane, driver, namespace, created, 
     """Building the kubelet of an older minor takes minutes."""
     created(
         template("one", namespace, devices("r", DRIVER)),
-        user(namespace, "p", driver.node.name, [using_template("one")]),
+        claiming_pod(namespace, "p", driver.node.name, [using_template("one")]),
     )
-    assert seen(driver, namespace, "p") == {"DRAWBRIDGE_DEVICE_GPU_0": "GPU-0", "card": "yes"}
+    assert device_variables(driver, namespace, "p") == {"DRAWBRIDGE_DEVICE_GPU_0": "GPU-0", "card": "yes"}
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds=0)
-    freed(driver, set())
+    until_freed(driver, set())
     cell("node, our driver: a container sees its device")
 
 
@@ -221,13 +221,13 @@ def test_a_container_keeps_its_device_through_control_plane_upgrades():
             fleet.device_class(DRIVER, f"device.driver == '{DRIVER}'"), template("one", name, devices("r", DRIVER))
         )
         gpus = [GPU | {"name": f"gpu-{at}", "uuid": f"GPU-{at}"} for at in range(3)]
-        with installed(Node(cluster).start(), DRIVER, {"gpus": gpus}) as driver:
+        with installed_driver(Node(cluster).start(), DRIVER, {"gpus": gpus}) as driver:
             starts = []
             for number, minor in enumerate((OLDEST, CURRENT, OLDEST)):
                 if number:
                     cluster.become(minor)
-                cluster.create(user(name, f"p{number}", driver.node.name, [using_template("one")]))
-                assert len(seen(driver, name, f"p{number}")) == 2
+                cluster.create(claiming_pod(name, f"p{number}", driver.node.name, [using_template("one")]))
+                assert len(device_variables(driver, name, f"p{number}")) == 2
                 starts.append(cluster.wait_phase(name, f"p{number}", "Running")["status"]["containerStatuses"][0])
             for number, start in enumerate(starts):
                 now = cluster.wait_phase(name, f"p{number}", "Running")["status"]["containerStatuses"][0]
