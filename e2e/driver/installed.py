@@ -99,5 +99,5 @@ def claiming_pod(namespace, name, node, claims):
 
 
 def until_freed(driver, before):
-    driver.cluster.until("what was prepared is freed", lambda: driver.prepared() == before, 90)
-    driver.cluster.until("the files are gone", lambda: len(driver.files()) == len(before), 20)
+    driver.cluster.until("the driver has prepared only the claims from before", lambda: driver.prepared() == before, 90)
+    driver.cluster.until("only the CDI files of these claims are left", lambda: len(driver.files()) == len(before), 20)

@@ -129,7 +129,7 @@ def delete_and_wait(adapted, namespace, *names):
     for name in names:
         adapted.cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=1)
     folder = adapted.node.outside("/run/cdi")
-    adapted.cluster.until("the node has given all back", lambda: not list(folder.glob(f"drawbridge_{DRIVER}_*")), 90)
+    adapted.cluster.until("the adapter has no CDI file", lambda: not list(folder.glob(f"drawbridge_{DRIVER}_*")), 90)
 
 
 def requesting_pod(namespace, name, command="ls /tmp; echo spoken=yes", resource=RESOURCE, amount=1):
@@ -141,7 +141,9 @@ def test_an_unmodified_pod_gets_a_device_of_an_unmodified_plugin(control_plane, 
     assert set(device_files(adapted, namespace, "both")) == {"Dev-1", "Dev-2"}
     [device] = device_files(adapted, namespace, "one")
     assert device in {"Dev-1", "Dev-2"}
-    assert RESOURCE not in adapted.node.allocatable(), "the kubelet knows nothing of the plugin"
+    assert RESOURCE not in adapted.node.allocatable(), (
+        "the kubelet offers the plugin's resource, although the plugin registers with the adapter"
+    )
     pod_ = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/one")
     assert pod_["status"]["extendedResourceClaimStatus"]["requestMappings"][0]["resourceName"] == RESOURCE
     delete_and_wait(adapted, namespace, "one", "both")
@@ -162,8 +164,12 @@ def test_running_pods_keep_their_devices_through_kills_and_restarts(control_plan
     adapted.kill()
     adapted.start()
     # A kubelet deletes the slices of a driver that is away for half a minute, and the next driver publishes them again.
-    control_plane.until("they are remembered", lambda: adapted.ids() == ["Dev-1", "Dev-2"])
-    control_plane.until("the plugin is back", lambda: adapted.healthy_ids() == ["Dev-1", "Dev-2"], 90)
+    control_plane.until(
+        "the adapter publishes the devices that it remembers", lambda: adapted.ids() == ["Dev-1", "Dev-2"]
+    )
+    control_plane.until(
+        "the plugin's devices are healthy again", lambda: adapted.healthy_ids() == ["Dev-1", "Dev-2"], 90
+    )
     adapted.node.restart_kubelet()
     created(requesting_pod(namespace, "next"))
     [other] = device_files(adapted, namespace, "next")
@@ -177,7 +183,11 @@ def test_a_kubelet_device_plugin_keeps_working_next_to_the_adapter(control_plane
     command = [sys.executable, "-m", "tests.node.service.device_plugin", SOCKETS, OTHER, "x", "y"]
     plugin = adapted.node.spawn("plain-plugin", command, {"PYTHONPATH": str(ROOT)})
     try:
-        control_plane.until("the node offers it", lambda: adapted.node.allocatable().get(OTHER) == "2", 60)
+        control_plane.until(
+            "the kubelet offers the devices of the plain plugin",
+            lambda: adapted.node.allocatable().get(OTHER) == "2",
+            60,
+        )
         amounts = {RESOURCE: 1, OTHER: 1}
         created(
             pod("mixed", namespace, container(command="ls /tmp; echo $THINGS; echo spoken=yes", **limits(**amounts)))

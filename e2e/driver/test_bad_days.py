@@ -68,7 +68,7 @@ def wait_for_event(control_plane, namespace, name, words):
     control_plane.until(f"an event of {name} says: {words}", has_event, 90)
 
 
-@pytest.mark.time_limit(600, "nineteen deaths, and the kubelet asks again after ten seconds or more")
+@pytest.mark.time_limit(600, "the driver dies nineteen times, and the kubelet retries after ten seconds or more")
 def test_a_driver_killed_before_every_step_loses_no_device(control_plane, node_cluster, namespace, created):
     names = [f"p{number}" for number in range(6)]
     mortal = sys.executable, "-m", "e2e.driver.mortal"
@@ -103,7 +103,7 @@ def test_a_full_checkpoint_disk_is_reported_until_there_is_room(control_plane, n
             created(claiming_pod(namespace, "second", node_cluster.name, [using_template("one")]))
             wait_for_event(control_plane, namespace, "second", "No space left on device")
             # The kubelet retries, and each time an incomplete file exists for a moment.
-            control_plane.until("no half a file is left", lambda: ".new" not in box.run("ls", folder))
+            control_plane.until("no incomplete file is left", lambda: ".new" not in box.run("ls", folder))
             # A driver that starts on a full disk knows its prepared claims.
             driver.running.stop(hard=True)
             driver.start()
@@ -130,10 +130,10 @@ def test_a_full_cdi_disk_is_reported_until_there_is_room(control_plane, node_clu
         created(claiming_pod(namespace, "second", node_cluster.name, [using_template("one")]))
         wait_for_event(control_plane, namespace, "second", "No space left on device")
         # The kubelet retries, and each time an incomplete file exists for a moment.
-        control_plane.until("no half a file is left", lambda: cdi_files() == [file])
+        control_plane.until("no incomplete file is left", lambda: cdi_files() == [file])
         # Claims can be deleted while the disk is full. The deleted claim leaves no file.
         delete_pods(control_plane, namespace, "first")
-        control_plane.until("the first one's file is gone", lambda: file not in cdi_files(), 90)
+        control_plane.until("the CDI file of the first pod's claim is deleted", lambda: file not in cdi_files(), 90)
         box.run("rm", f"{CDI}/filler")
         created(claiming_pod(namespace, "third", node_cluster.name, [using_template("one")]))
         assert printed_devices(driver, namespace, ["second", "third"]) == ["GPU-0", "GPU-1"]
@@ -176,7 +176,7 @@ def test_two_versions_with_different_inventories_do_not_undo_each_other(
         old = driver.running
         driver.offer(gpus(0, 1))
         driver.start()
-        control_plane.until("the later one publishes", lambda: device_names() == ["gpu-0", "gpu-1"])
+        control_plane.until("the later driver publishes its devices", lambda: device_names() == ["gpu-0", "gpu-1"])
         versions = {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in driver.slices()}
         created(*pods_with_devices(namespace, ["a", "b"], node_cluster))
         assert printed_devices(driver, namespace, ["a", "b"]) == ["GPU-0", "GPU-1"]
@@ -300,7 +300,9 @@ def test_a_failed_device_keeps_its_pod_and_gets_no_other_pod(control_plane, node
             [before] = driver.slices()
             assert taints() == []
             box.run("rm", file)
-            control_plane.until("it is tainted", lambda: taints() == [(f"{DRIVER}/unhealthy", "NoSchedule")], 30)
+            control_plane.until(
+                "the device is tainted", lambda: taints() == [(f"{DRIVER}/unhealthy", "NoSchedule")], 30
+            )
             versions_before = versions()
             assert len(driver.prepared()) == 1
             assert restarts(control_plane, namespace, "first") == 0
@@ -312,7 +314,7 @@ def test_a_failed_device_keeps_its_pod_and_gets_no_other_pod(control_plane, node
             assert NO_DEVICE in control_plane.wait_unschedulable(namespace, "second")["message"]
             assert versions() == versions_before
             box.run("mknod", file, "c", "1", "5")
-            control_plane.until("it is well again", lambda: taints() == [], 30)
+            control_plane.until("the device has no taint", lambda: taints() == [], 30)
             assert printed_devices(driver, namespace, ["second"]) == ["GPU-0"]
             [after] = driver.slices()
             assert after["spec"] == before["spec"]
@@ -349,7 +351,7 @@ def test_draining_a_device_evicts_its_pod_and_admits_none_until_untainted(
             pods = f"/api/v1/namespaces/{namespace}/pods"
             remaining = [other]
             control_plane.until(
-                "its pod is gone",
+                "the pod of the drained device is gone",
                 lambda: [pod["metadata"]["name"] for pod in control_plane.get(pods)["items"]] == remaining,
                 90,
             )

@@ -94,7 +94,7 @@ def test_a_container_sees_only_its_device_and_then_frees_it(control_plane, drive
             (result["shareID"], "Ready")
         ]
 
-    control_plane.until("the claim's status tells", status_is_ready, 30)
+    control_plane.until("the claim's status shows the device as ready", status_is_ready, 30)
     for name in ("whole", "part", "share", "plain"):
         control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
     until_freed(driver, before)
@@ -200,7 +200,7 @@ def test_a_device_allocated_twice_is_prepared_for_one_container_only(control_pla
         ]
         return any(f"is prepared for {namespace}/first" in event["message"] for event in events)
 
-    control_plane.until("the pod is told who has the device", holder_is_named, 60)
+    control_plane.until("an event of the second pod names the claim that has the device", holder_is_named, 60)
     assert len(driver.prepared()) == len(before) + 1
     assert not driver.node.logs(namespace, "q", "main")
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds=0)

@@ -145,7 +145,7 @@ def joint_drivers(control_plane, node_cluster, webhook, bridge):
 def await_free_devices(control_plane, bridge, joint_drivers):
     """Wait until all devices are free, so that the next test finds them in order."""
     yield
-    control_plane.until("the allocator knows that all is free", lambda: held_device_count(bridge) == 0, 60)
+    control_plane.until("the allocator reports no held device", lambda: held_device_count(bridge) == 0, 60)
 
 
 def held_device_count(bridge):
@@ -218,7 +218,9 @@ def test_gpu_and_virtual_function_share_a_pcie_root(control_plane, joint_drivers
         f"/drawbridge-pod-gpu-nic/nic-0/{fleet.SRIOV}-metadata.json": [("nic-0-vf-0", "pci0000:20")],
     }
     joint_pod(joint_drivers, "second", gated, SAME_ROOT)
-    control_plane.until("the pod is told", lambda: has_reason(control_plane, gated, "second", "pcieRoot"), 60)
+    control_plane.until(
+        "the second pod's condition names pcieRoot", lambda: has_reason(control_plane, gated, "second", "pcieRoot"), 60
+    )
     # Deleted in order: a force-deleted pod keeps its devices until the kubelet's next sync, and the next pod waits for them.
     control_plane.delete(f"/api/v1/namespaces/{gated}/pods/first")
     assert device_view(joint_drivers, gated, "second") == SEES_GPU_1 | function_view(0)
@@ -302,7 +304,11 @@ def test_shares_of_a_network_device_are_limited_by_its_card(control_plane, joint
                 "/dev/infiniband/uverbs8": "file",
             }
         create_legacy_pod(joint_drivers, "more", gated, {"koordinator.sh/rdma": 40}, "koord-scheduler")
-        control_plane.until("the pod is told", lambda: has_reason(control_plane, gated, "more", "bandwidth"), 60)
+        control_plane.until(
+            "the third pod's condition names bandwidth",
+            lambda: has_reason(control_plane, gated, "more", "bandwidth"),
+            60,
+        )
         control_plane.delete(f"/api/v1/namespaces/{gated}/pods/half")
         assert device_view(joint_drivers, gated, "more")["DRAWBRIDGE_DEVICE_WIRE_BANDWIDTH"] == str(40 * 10**9)
         delete_pods(control_plane, joint_drivers, gated, "third", "more")

@@ -106,7 +106,7 @@ def test_a_node_moves_to_dra_and_back_by_the_runbook(control_plane, node_cluster
         stack.callback(cluster.kubectl, "uncordon", node.name)
         stack.callback(cluster.kubectl, "label", "node", node.name, "drawbridge.dev/moved-")
         created(daemon_set(namespace, PLUGIN, SOCKETS), deployment(namespace))
-        assert pod_has_claim() is False, "by the device plugin"
+        assert pod_has_claim() is False, "the pod has a claim before the migration"
 
         run_section("Before the first node")
         printed = subprocess.run(
@@ -117,16 +117,16 @@ def test_a_node_moves_to_dra_and_back_by_the_runbook(control_plane, node_cluster
         created(daemon_set(namespace, f"{PLUGIN}-adapted", adapter.folder, **selector))
         adapter.start()
         stack.callback(adapter.remove)
-        assert pod_has_claim() is False, "nothing changes for any pod yet"
-        cluster.until("the node hands the name out", lambda: groups_of_node() == {"plugin"}, 60)
+        assert pod_has_claim() is False, "the pod has a claim before its node moves"
+        cluster.until("the survey lists the node for the device plugin", lambda: groups_of_node() == {"plugin"}, 60)
 
         run_section("A node moves")
         cluster.until("the devices are published", is_published, 60)
-        assert pod_has_claim() is True, "by a claim that the scheduler made"
-        cluster.until("the node publishes it", lambda: groups_of_node() == {"driver"}, 60)
+        assert pod_has_claim() is True, "the pod has no claim after its node has moved"
+        cluster.until("the survey lists the node for the driver", lambda: groups_of_node() == {"driver"}, 60)
 
         run_section("A node goes back")
-        assert pod_has_claim() is False, "by the device plugin again"
+        assert pod_has_claim() is False, "the pod has a claim after its node has moved back"
         assert cluster.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
     template = cluster.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/old")["spec"]["template"]["spec"]
     assert template["containers"][0]["resources"]["limits"] == {RESOURCE: "1"}

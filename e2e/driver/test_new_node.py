@@ -78,7 +78,7 @@ def test_a_recreated_node_offers_only_its_new_devices(own_node, disk):
         assert new != old
         driver.offer(gpus(gpu_1="NEW-1", gpu_5="NEW-5"))
         driver.start()
-        cp.until("its devices alone are offered", lambda: offered_devices(driver) == ["gpu-1", "gpu-5"], 60)
+        cp.until("the slices have only the new devices", lambda: offered_devices(driver) == ["gpu-1", "gpu-5"], 60)
         cp.until("the new node owns the slices", lambda: owners(driver) == {new}, 60)
         delete_pods(own_node, "a", "b")
         until_freed(driver, set())
@@ -96,7 +96,9 @@ def test_a_running_driver_publishes_again_after_its_node_is_recreated(own_node):
         own_node.restart_kubelet()
         new = cp.until("the node is there again", lambda: node_of(cp, own_node.name))["metadata"]["uid"]
         cp.until(
-            "its devices are offered", lambda: offered_devices(driver) == ["gpu-0"] and owners(driver) == {new}, 60
+            "the slices have the device and belong to the new node",
+            lambda: offered_devices(driver) == ["gpu-0"] and owners(driver) == {new},
+            60,
         )
         create_pods(own_node, "e")
         assert device_of(driver, "e") == "GPU-0"
