@@ -1,5 +1,5 @@
-"""One device on a real node, offered by a device plugin and by a driver at once: the agent prevents double use, and
-reports it otherwise."""
+"""One device on a real node, offered by a device plugin and by a driver at once: the node agent prevents that two pods use
+the device, or else reports it."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ PARTS = {"gpus": [GPU | {"name": name, "uuid": uuid} for uuid, name in DEVICES.i
 ACCOUNT = "drawbridge-node-agent"
 CONDITION = "DrawbridgeDevicesConsistent"
 CONDITIONS = Path(__file__).parents[2] / "manifests/node-condition/role.yaml"
-# It frees its devices on SIGTERM.
+# The container ends on SIGTERM, so that its devices are freed at once.
 HOLD = "ls /tmp; echo spoken=yes; trap 'exit 0' TERM; sleep 600 & wait"
 
 
@@ -42,7 +42,7 @@ class Auditor:
         self.port = free_port()
 
     def rights(self):
-        """The objects that the command prints, without the DaemonSet: a namespace, and the rights of an account there."""
+        """The objects that `drawbridge manifests` prints for the agent, without its DaemonSet: a namespace, an account and its rights."""
         command = [PROGRAM, "manifests", "--image", "x", "--node-agent", "--namespace", self.beside]
         printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
         objects = [document.object for document in parse(printed)]
@@ -69,7 +69,7 @@ class Auditor:
         return self.cluster.token_of(self.namespace, ACCOUNT, made, **spec)
 
     def mount(self, made):
-        """Create the other files that the pod mounts; this agent has none."""
+        """Create the other files that the agent's pod would mount; this agent has none."""
 
     def command(self):
         return [
@@ -86,7 +86,7 @@ class Auditor:
         return self.marks() == sorted(devices)
 
     def events_of(self, namespace, **about):
-        """Return the messages of its events."""
+        """Return the messages of the agent's events."""
         fields = ",".join(f"{name}={value}" for name, value in {"reason": "DeviceGivenTwice", **about}.items())
         items = self.cluster.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=fields)["items"]
         return [item["message"] for item in items]
@@ -110,7 +110,7 @@ class Auditor:
 
 @pytest.fixture(scope="module")
 def silicon(control_plane, node_cluster):
-    """The devices, published by our driver, a plugin that offers them too, and the agent."""
+    """The agent, on a node where our driver publishes two devices, which a device plugin offers, too."""
     namespace = control_plane.namespace("silicon")
     class_ = fleet.device_class(CLASS, f"device.driver == '{DRIVER}'")
     agent = Auditor(node_cluster, namespace)
@@ -124,7 +124,7 @@ def silicon(control_plane, node_cluster):
 
 
 def look(agent, ending):
-    """Start an agent, the plugin that offers the devices, and our driver, which publishes them."""
+    """Start the agent, the plugin that offers the devices, and our driver, which publishes the same devices."""
     node = agent.node
     agent.start()
     ending.callback(agent.running.stop)

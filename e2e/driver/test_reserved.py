@@ -1,4 +1,4 @@
-"""The agent of a real node reads the allocator's unwritten reservations over TLS, with a token that the API server knows."""
+"""The node agent reads, over TLS, the allocator's reservations that no claim has yet; the API server checks the agent's token."""
 
 import contextlib
 import http.client
@@ -60,9 +60,9 @@ class Seeing(Auditor):
 
 @pytest.fixture(scope="module")
 def believed(webhook, tmp_path_factory):
-    """The folder of the listener's certificate, signed by the authority of the webhook configuration."""
+    """The folder with the certificate of the allocator's listener, which the authority of the webhook has signed."""
     folder = tmp_path_factory.mktemp("door")
-    webhook.trust()  # there is a certificate
+    webhook.trust()  # fails if there is no certificate yet
     data = webhook.cluster.get(f"/api/v1/namespaces/{SYSTEM}/secrets/drawbridge")["data"]
     for name in ("tls.crt", "tls.key", "ca.crt"):
         (folder / name).write_bytes(b64decode(data[name]))

@@ -1,4 +1,4 @@
-"""Ports of loopback and subnets that no other run on this machine has."""
+"""Finds loopback ports and subnets that no other run on this machine uses."""
 
 import fcntl
 import ipaddress
@@ -10,14 +10,14 @@ from functools import cache as once
 
 from e2e.ground.cache import cache
 
-SUBNETS = 1 << 16  # a reserved number below is a port; from here on it is a subnet
+SUBNETS = 1 << 16  # reserved numbers below this one are ports; the others stand for subnets
 
 
 def free_port() -> int:
     """Return a free port of loopback, outside the range of outgoing connections.
 
-    No other process that uses this function gets it while this one lives: seconds pass until a process listens there, and runs
-    may start side by side.
+    While this process lives, no other caller of this function gets the port. So runs may start side by side, although seconds pass
+    until a process listens on the port.
     """
     while True:
         port = random.randint(20000, 32000)

@@ -1,7 +1,7 @@
 """A pair of namespaces (processes and mounts) in which one real node lives, like a machine inside the machine.
 
-Inside, kubelet and containerd find their usual directories (/var/lib/kubelet, /run/containerd, ...), which are bound to
-the run's own. So drivers and device plugins with fixed paths work unchanged, and several nodes can run at the same time.
+Inside, kubelet and containerd find their usual directories (/var/lib/kubelet, /run/containerd, ...), which are bind mounts
+of the run's directories. So drivers and device plugins with fixed paths work unchanged, and several nodes can run at the same time.
 When the first process of the box ends, the kernel ends all others and drops every mount, so nothing is left to clean up.
 """
 
@@ -17,12 +17,12 @@ READY_SECONDS = 60.0
 
 
 class Box:
-    """Namespaces with their own bind mounts; programs are started in it with `enter()`."""
+    """Namespaces with their own bind mounts; the command of `enter()` starts programs in them."""
 
     def __init__(self, spawn: Callable[..., Process], scratch: Path, binds: Mapping[str, Path]) -> None:
         """Make the namespaces; `binds` maps paths inside to directories outside, `scratch` holds the file that shows readiness."""
         sign = scratch / "box-ready"
-        # Shared propagation as under systemd: containers may need later mounts. Nothing leaves the box.
+        # As under systemd, containers see later mounts, which they may need. No mount is visible outside the box.
         lines = ["set -e", "mount --make-rshared /"]
         for inside, outside in binds.items():
             outside.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ from e2e.ground.network import Network
 from e2e.ground.process import Process, ProcessError
 from e2e.ground.run import Run
 
-# The gates of the cluster for users with a Docker engine, too.
+# The gates of kind/cluster.yaml, so that users with a Docker engine get the same cluster.
 ALPHA_GATES: dict[str, bool] = yaml.safe_load((Path(__file__).parents[1] / "kind/cluster.yaml").read_text())[
     "featureGates"
 ]
@@ -64,11 +64,11 @@ class ControlPlane(Client):
             name: Part of the name of the run's directory.
             feature_gates: For all components, the kubelet included.
             qps: Client limit of controller manager, schedulers and kubelet; the defaults of Kubernetes are 20 and 50.
-            burst: The same, for short.
+            burst: Client limit of the same components for short bursts.
             audit: Write an audit log, by this policy or with the metadata of every request.
             admission: An AdmissionConfiguration for the API server.
             scheduler: A KubeSchedulerConfiguration for the stock scheduler, without its clientConnection.
-            version: The minor of Kubernetes of which API server, controller manager and scheduler are.
+            version: The minor of API server, controller manager and scheduler.
             network: Give the cluster its own network, with Services that pods and the API server reach; needs root.
             api_args: More arguments for kube-apiserver.
             controller_args: More arguments for kube-controller-manager.
@@ -178,7 +178,7 @@ class ControlPlane(Client):
         self.scheduler = self.start_scheduler(self.scheduler_configuration, name="kube-scheduler")
 
     def kill(self, name: str) -> None:
-        """Kill a process and start it again as it was; the caller waits for what it needs."""
+        """Kill a process, and start it again with the same arguments. The caller waits until the process is ready."""
         old = self.named(name)
         old.stop(hard=True)
         self.processes.remove(old)
@@ -328,7 +328,7 @@ class ControlPlane(Client):
         return path
 
     def write_kubeconfig(self, user: str, token: str, url: str = "") -> Path:
-        """Write a kubeconfig for a token, optionally with another URL, and return its path."""
+        """Write a kubeconfig for a token and return its path; `url` replaces the API server's."""
         return self.write_json(
             f"{user}.kubeconfig",
             {

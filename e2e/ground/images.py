@@ -1,4 +1,4 @@
-"""Container images for the real node: OCI archives made here, since no registry is reachable. Every node has both images of busybox."""
+"""Container images for the real node: OCI archives made here, since no registry is reachable. Every node has the images PAUSE and BUSYBOX."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Image(NamedTuple):
 
 
 def archive() -> Path:
-    """Return an OCI archive with both images of busybox, made once for each busybox."""
+    """Return an OCI archive with the images PAUSE and BUSYBOX, which is written once for each version of busybox."""
     path = cache() / f"images-{_key()}.tar"
     if not path.exists():
         environment = {"Env": ["PATH=/bin"]}
@@ -62,7 +62,7 @@ def _key() -> str:
 
 
 def layer(path: Path, fill: Callable[[tarfile.TarFile], None]) -> Layer:
-    """Make a layer, unless it exists: its path identifies its content."""
+    """Write a layer, unless the file exists: its path identifies the content."""
     if not path.exists():
         whole = path.with_suffix(f".{os.getpid()}")
         with tarfile.open(whole, mode="w") as tar:

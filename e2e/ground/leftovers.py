@@ -39,7 +39,7 @@ def sweep(runs: Path) -> None:
 
 
 def own(root: Path) -> IO[str]:
-    """Take the lock of a run, as long as the returned file is open."""
+    """Take the lock of a run; it is held while the returned file is open."""
     file = lock_file(root).open("w")
     file.write(f"{os.getpid()} {start_time(os.getpid())}")
     file.flush()
@@ -105,7 +105,7 @@ def processes(root: Path) -> dict[int, str]:
         pid, _, started = file.read_text().partition(" ")
         if pid and start_time(int(pid)) == started:
             matching[int(pid)] = started
-    # A starter that was killed before it wrote the pid file left only this trace.
+    # A process whose parent was killed before it wrote the pid file is known only by its environment.
     mark = f"{RUN_VARIABLE}={root}".encode()
     for environ in Path("/proc").glob("[0-9]*/environ"):
         try:
@@ -129,7 +129,7 @@ def environment(process: Path) -> bytes:
 
 
 def becomes_a_program(process: Path) -> bool:
-    """Return whether a process has no arguments yet. OSError for others, such as kernel threads."""
+    """Return whether a process has no arguments yet; raise OSError if it never has any, as a kernel thread."""
     (process / "exe").readlink()
     return not (process / "cmdline").read_bytes()
 

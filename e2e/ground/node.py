@@ -1,6 +1,6 @@
 """One real node: containerd, runc, CNI and the kubelet, with the drivers and device plugins that tests start on it.
 
-The settings that are not obvious make it work on machines with cgroup v1 and without CAP_SYS_RESOURCE, and in CI.
+Some settings only serve to let the node run on machines with cgroup v1, without CAP_SYS_RESOURCE, and in CI.
 """
 
 import json
@@ -24,7 +24,7 @@ KUBELET = "/var/lib/kubelet"
 DOMAIN = "cluster.local"
 TEST_DRIVER = "test-driver.cdi.k8s.io"
 READY_SECONDS = 90.0
-# Containers and their shims, then mounts, and the folders that are in memory on a machine.
+# Kill containers and their shims, then remove mounts and the folders that a machine has in memory.
 POWER_OFF = f"""
 for shim in $(pidof containerd-shim-runc-v2); do kill -9 $(cat /proc/$shim/task/*/children) $shim || true; done
 for mounted in $(cut -d ' ' -f 2 /proc/mounts | grep -E '^(/run/containerd|/run/netns|{KUBELET}/pods)/' | sort -r); do
@@ -201,7 +201,7 @@ class Node:
         self.start_containerd()
 
     def reboot(self) -> None:
-        """End all processes of the node except for those that tests started, lose what is in memory, and start again."""
+        """End the node's processes except those that tests started, delete what a machine has in memory, and start the node again."""
         self.kubelet.stop()
         self.containerd.stop(hard=True)
         self.box.run("sh", "-c", POWER_OFF)
