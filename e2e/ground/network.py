@@ -16,7 +16,7 @@ READY_SECONDS = 60.0
 
 
 class Network:
-    """A /24: the lower half contains this machine (the first address) and the cluster (the second), the upper half contains the pods."""
+    """A /24: the lower half contains this machine (the first address) and the cluster (the second), and the upper half contains the pods."""
 
     def __init__(self, spawn: Callable[..., Process]) -> None:
         """Make the namespace, and the pair of interfaces that ends with it."""
