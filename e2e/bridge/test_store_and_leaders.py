@@ -50,7 +50,7 @@ def devices_of_pods(cluster):
 
 def stop_etcd(cluster):
     """Stop etcd's server, and return a function that starts it again."""
-    etcd = cluster.named("etcd")
+    etcd = cluster.process("etcd")
     etcd.stop()
     cluster.processes.remove(etcd)
     return lambda: cluster.spawn("etcd", etcd.argv)
@@ -67,7 +67,7 @@ def test_an_allocator_ends_when_etcd_is_restored(cluster, bridge):
 
     allocator = bridge.processes["allocator-0"]
     for name in ("kube-apiserver", "etcd"):
-        process = cluster.named(name)
+        process = cluster.process(name)
         process.stop(hard=True)
         cluster.processes.remove(process)
     shutil.rmtree(data)

@@ -91,7 +91,7 @@ def reported_overlaps(pairs: Pairs) -> list[frozenset[str]]:
     """Return the sets of claims that hold the same device according to the replicas' logs."""
     overlaps: list[frozenset[str]] = []
     for pair in pairs.all:
-        lines = pair.cluster.named(pair.allocator).log.read_text().splitlines()
+        lines = pair.cluster.process(pair.allocator).log.read_text().splitlines()
         overlaps += [frozenset(json.loads(line)["claims"]) for line in lines if "claims hold the same" in line]
     return overlaps
 

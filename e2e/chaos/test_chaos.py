@@ -40,7 +40,7 @@ def test_a_replica_takes_over_within_a_lease_after_a_kill(chaos_stage):
     leader = chaos_stage.pairs.leader()
     other = chaos_stage.pairs.other(leader)
     begun = time.monotonic()
-    chaos_stage.cluster.named(leader.allocator).stop(hard=True)
+    chaos_stage.cluster.process(leader.allocator).stop(hard=True)
     chaos_stage.cluster.create(*claim_and_pod("p", "killed"))
     until("the other replica leads", other.leads, 2 * LEASE_SECONDS)
     chaos_stage.cluster.wait_scheduled("killed", "p")
@@ -59,7 +59,7 @@ def test_the_api_server_refuses_the_late_write_of_a_paused_leader(chaos_stage):
     leader.proxy.hold_at(1)
     chaos_stage.cluster.create(*claim_and_pod("p", "late"))
     assert leader.proxy.held.wait(PATIENCE), "the leader wrote to no claim"
-    with chaos_stage.cluster.named(leader.allocator).frozen():
+    with chaos_stage.cluster.process(leader.allocator).frozen():
         chaos_stage.cluster.delete("/api/v1/namespaces/late/pods/p", gracePeriodSeconds=0)
         before = chaos_stage.cluster.get("/apis/resource.k8s.io/v1/namespaces/late/resourceclaims/p")
         until("the other replica leads", other.leads, 6 * LEASE_SECONDS)
@@ -138,7 +138,7 @@ def test_the_next_allocator_finishes_an_eviction_after_a_kill(chaos_stage, names
         repeated.extend(step for step, matches in EVICTION.items() if matches(write))
         return False
 
-    chaos_stage.cluster.named(leader.allocator).stop(hard=True)
+    chaos_stage.cluster.process(leader.allocator).stop(hard=True)
     for pair in chaos_stage.pairs.all:
         pair.proxy.break_at(1, answered=True, selects=record_write)
     chaos_stage.cluster.kill(leader.allocator)

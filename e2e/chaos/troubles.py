@@ -99,7 +99,7 @@ def stop_leader(scene: Scene) -> str:
     """Stop the leader with SIGSTOP until the other replica leads, and continue it."""
     pair = scene.pairs.leader()
     begun = time.monotonic()
-    with scene.cluster.named(pair.allocator).frozen():
+    with scene.cluster.process(pair.allocator).frozen():
         note = take_over(scene, pair, begun)
         time.sleep(scene.seconds(0, 2))
     return note

@@ -15,17 +15,28 @@ from e2e.actors.bridge import PLUGIN_SCHEDULER
 from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import claim, container, pod, request, using
 from e2e.driver.installed import PROGRAM, until_freed
-from e2e.driver.test_node_agent import ACCOUNT, CLASS, DEVICES, DRIVER, RESOURCE, Auditor, device_of, gone, look, old
+from e2e.driver.test_node_agent import (
+    ACCOUNT,
+    CLASS,
+    DEVICES,
+    DRIVER,
+    RESOURCE,
+    Agent,
+    delete_pods,
+    device_of,
+    plugin_pod,
+    start_all,
+)
 from e2e.ground.controlplane import free_port
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
 
 AUDIENCE = "drawbridge-allocator"
-NAMED = (f"{AUDIENCE}-reservations", f"{ACCOUNT}-reservations")
+ROLE_NAMES = (f"{AUDIENCE}-reservations", f"{ACCOUNT}-reservations")
 REASON = "DeviceReservedElsewhere"
 
 
-class Seeing(Auditor):
+class ReadingAgent(Agent):
     """An agent that reads an allocator's reservations, with the rights of the component.
 
     It sets no taints, so that a held device can be reserved.
@@ -33,7 +44,7 @@ class Seeing(Auditor):
 
     def __init__(self, node, folder):
         super().__init__(node, SYSTEM)
-        self.door = free_port()
+        self.reservations_port = free_port()
         self.file = folder / "token"
 
     def rights(self):
@@ -48,18 +59,25 @@ class Seeing(Auditor):
         ]
         printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
         roles = [document.object for document in parse(printed)]
-        return [*super().rights(), *(role for role in roles if role["metadata"]["name"] in NAMED)]
+        return [*super().rights(), *(role for role in roles if role["metadata"]["name"] in ROLE_NAMES)]
 
-    def mount(self, made):
-        self.file.write_text(self.token_of(made, audiences=[AUDIENCE]))
+    def mount(self, agent_pod):
+        self.file.write_text(self.token_of(agent_pod, audiences=[AUDIENCE]))
 
     def command(self):
-        options = ["--allocator", f"https://127.0.0.1:{self.door}", "--allocator-token", self.file, "--mark", "none"]
+        options = [
+            "--allocator",
+            f"https://127.0.0.1:{self.reservations_port}",
+            "--allocator-token",
+            self.file,
+            "--mark",
+            "none",
+        ]
         return [*super().command(), *options]
 
 
 @pytest.fixture(scope="module")
-def believed(webhook, tmp_path_factory):
+def certificates(webhook, tmp_path_factory):
     """The folder with the certificate of the allocator's listener, which the authority of the webhook has signed."""
     folder = tmp_path_factory.mktemp("door")
     webhook.trust()  # fails if there is no certificate yet
@@ -70,88 +88,88 @@ def believed(webhook, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def seeing(control_plane, node_cluster, bridge, believed):
+def reading_agent(control_plane, node_cluster, bridge, certificates):
     """An agent, and the session's allocator with a listener for it; the test acts as the scheduler's plugin."""
-    agent = Seeing(node_cluster, believed)
+    agent = ReadingAgent(node_cluster, certificates)
     agent.bridge, agent.plugin = bridge, free_port()
-    with contextlib.ExitStack() as ending:
-        made = [fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"), *agent.rights()]
-        control_plane.create(*made)
-        ending.callback(control_plane.remove, *made)
-        ending.callback(restart, bridge)
+    with contextlib.ExitStack() as stack:
+        objects = [fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"), *agent.rights()]
+        control_plane.create(*objects)
+        stack.callback(control_plane.remove, *objects)
+        stack.callback(restart, bridge)
         restart(
             bridge,
             plugin=f"127.0.0.1:{agent.plugin}",
-            reservations=f"127.0.0.1:{agent.door}",
-            reservations_certs=str(believed),
+            reservations=f"127.0.0.1:{agent.reservations_port}",
+            reservations_certs=str(certificates),
         )
-        look(agent, ending)
+        start_all(agent, stack)
         yield agent
 
 
-def restart(bridge, **changed):
+def restart(bridge, **options):
     bridge.processes["allocator-0"].stop()
-    bridge.start(**changed)
+    bridge.start(**options)
 
 
-def call_plugin(seeing, call, **body):
+def call_plugin(reading_agent, call, **body):
     """Return the allocator's answer to a call of a scheduler's plugin."""
-    code, answer = seeing.bridge.ask(f"/plugin/v1/{call}", seeing.plugin, body)
+    code, answer = reading_agent.bridge.ask(f"/plugin/v1/{call}", reading_agent.plugin, body)
     assert code == 200, answer
     return answer
 
 
-def test_a_reserved_device_held_by_a_plugin_pod_is_reported(control_plane, seeing, namespace, created):
-    created(old(namespace, "old"))
-    held = device_of(seeing, namespace, "old")
-    waiting = pod("new", namespace, container(), resourceClaims=[using("mine")], schedulerName=PLUGIN_SCHEDULER)
-    created(claim("mine", namespace, request("r", CLASS, count=2)), waiting)
+def test_a_reserved_device_held_by_a_plugin_pod_is_reported(control_plane, reading_agent, namespace, created):
+    created(plugin_pod(namespace, "old"))
+    held = device_of(reading_agent, namespace, "old")
+    new_pod = pod("new", namespace, container(), resourceClaims=[using("mine")], schedulerName=PLUGIN_SCHEDULER)
+    created(claim("mine", namespace, request("r", CLASS, count=2)), new_pod)
     item = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/new")
 
-    def decided():
-        answer = call_plugin(seeing, "prefilter", pod=item)
+    def prefiltered():
+        answer = call_plugin(reading_agent, "prefilter", pod=item)
         return answer if answer.get("nodes") else None
 
-    answer = control_plane.until("the allocator has read the claim", decided)
-    reserved = call_plugin(seeing, "reserve", token=answer["token"], node=seeing.node.name)
-    node = {"involvedObject.kind": "Node", "involvedObject.name": seeing.node.name, "reason": REASON}
-    [message] = control_plane.until("the node's event", lambda: seeing.events_of("default", **node), 100)
+    answer = control_plane.until("the allocator has read the claim", prefiltered)
+    reserved = call_plugin(reading_agent, "reserve", token=answer["token"], node=reading_agent.node.name)
+    node = {"involvedObject.kind": "Node", "involvedObject.name": reading_agent.node.name, "reason": REASON}
+    [message] = control_plane.until("the node's event", lambda: reading_agent.events_of("default", **node), 100)
     assert (
-        f"{DRIVER}/{seeing.node.name}/{DEVICES[held]}: an allocator has reserved it for ResourceClaim {namespace}/mine"
+        f"{DRIVER}/{reading_agent.node.name}/{DEVICES[held]}: an allocator has reserved it for ResourceClaim {namespace}/mine"
         in message
     )
     assert f"and pod {namespace}/old has it as {RESOURCE} {held} of a device plugin" in message
-    assert "drawbridge_node_reservations 1.0" in seeing.metrics()
+    assert "drawbridge_node_reservations 1.0" in reading_agent.metrics()
     command = [PROGRAM, "doctor", "-o", "json", "--kubeconfig", control_plane.kubeconfig]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert ("O227", f"Node/{seeing.node.name}") in {(finding["code"], finding["object"]) for finding in json.loads(done.stdout)["findings"]}  # fmt: skip
-    call_plugin(seeing, "unreserve", **reserved)
-    control_plane.until("it is over", lambda: seeing.events_of("default", **node) == ["it is over"], 100)
-    gone(seeing, namespace, "old", "new")
-    until_freed(seeing.driver, set())
+    assert ("O227", f"Node/{reading_agent.node.name}") in {(finding["code"], finding["object"]) for finding in json.loads(done.stdout)["findings"]}  # fmt: skip
+    call_plugin(reading_agent, "unreserve", **reserved)
+    control_plane.until("it is over", lambda: reading_agent.events_of("default", **node) == ["it is over"], 100)
+    delete_pods(reading_agent, namespace, "old", "new")
+    until_freed(reading_agent.driver, set())
 
 
-def test_a_token_shows_its_own_node_for_its_audience(seeing, created):
-    elsewhere = "elsewhere-reservations"
-    created({"apiVersion": "v1", "kind": "Node", "metadata": {"name": elsewhere}})
-    other = pod("other", seeing.namespace, container(), nodeName=elsewhere)
-    other["spec"]["serviceAccountName"] = ACCOUNT
-    [made] = seeing.cluster.create(other)
+def test_a_token_for_the_audience_gets_the_reservations_of_its_own_node(reading_agent, created):
+    other_node = "elsewhere-reservations"
+    created({"apiVersion": "v1", "kind": "Node", "metadata": {"name": other_node}})
+    other_pod = pod("other", reading_agent.namespace, container(), nodeName=other_node)
+    other_pod["spec"]["serviceAccountName"] = ACCOUNT
+    [stored] = reading_agent.cluster.create(other_pod)
     for token, status, words in (
-        (seeing.file.read_text(), 200, f'"node":"{seeing.node.name}"'),
-        (seeing.token_of(made, audiences=[AUDIENCE]), 200, f'"node":"{elsewhere}"'),
-        (seeing.token, 401, "another audience"),
-        (seeing.bridge.token("allocator-0"), 401, "another audience"),
+        (reading_agent.file.read_text(), 200, f'"node":"{reading_agent.node.name}"'),
+        (reading_agent.token_of(stored, audiences=[AUDIENCE]), 200, f'"node":"{other_node}"'),
+        (reading_agent.token, 401, "another audience"),
+        (reading_agent.bridge.token("allocator-0"), 401, "another audience"),
     ):
-        code, answer = shown(seeing, token)
+        code, answer = get_reservations(reading_agent, token)
         assert (code, words in answer) == (status, True), answer
-    seeing.cluster.delete(f"/api/v1/namespaces/{seeing.namespace}/pods/other", gracePeriodSeconds=0)
+    reading_agent.cluster.delete(f"/api/v1/namespaces/{reading_agent.namespace}/pods/other", gracePeriodSeconds=0)
 
 
-def shown(seeing, token):
+def get_reservations(reading_agent, token):
     """Return the answer of the reservations port to a token."""
-    context = ssl.create_default_context(cafile=seeing.file.parent / "ca.crt")
-    connection = http.client.HTTPSConnection("127.0.0.1", seeing.door, timeout=60, context=context)
+    context = ssl.create_default_context(cafile=reading_agent.file.parent / "ca.crt")
+    connection = http.client.HTTPSConnection("127.0.0.1", reading_agent.reservations_port, timeout=60, context=context)
     try:
         connection.request("GET", "/reservations", headers={"Authorization": f"Bearer {token}"})
         response = connection.getresponse()

@@ -31,18 +31,18 @@ def free_port() -> int:
         return port
 
 
-GIVEN: set[int] = set()
+RESERVED: set[int] = set()
 
 
 def reserve(number: int) -> bool:
     """Reserve a number among all callers: lock its byte in a file of the cache until this process ends."""
-    if number in GIVEN:
+    if number in RESERVED:
         return False
     try:
         fcntl.lockf(reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
     except OSError:
         return False
-    GIVEN.add(number)
+    RESERVED.add(number)
     return True
 
 

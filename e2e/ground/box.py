@@ -21,7 +21,7 @@ class Box:
 
     def __init__(self, spawn: Callable[..., Process], scratch: Path, binds: Mapping[str, Path]) -> None:
         """Make the namespaces; `binds` maps paths inside to directories outside, `scratch` holds the file that shows readiness."""
-        sign = scratch / "box-ready"
+        ready_file = scratch / "box-ready"
         # As under systemd, containers see later mounts, which they may need. No mount is visible outside the box.
         lines = ["set -e", "mount --make-rshared /"]
         for inside, outside in binds.items():
@@ -31,11 +31,11 @@ class Box:
                 f"mount --bind {shlex.quote(str(outside))} {shlex.quote(inside)}",
             ]
         # bash as process 1 also reaps orphans.
-        lines += [f"touch {shlex.quote(str(sign))}", "while :; do sleep 3600 & wait; done"]
+        lines += [f"touch {shlex.quote(str(ready_file))}", "while :; do sleep 3600 & wait; done"]
         namespaces = ["--mount", "--propagation=private", "--pid", "--mount-proc"]
         self.process = spawn("box", ["unshare", *namespaces, "--fork", "--kill-child", "bash", "-c", "\n".join(lines)])
         deadline = time.monotonic() + READY_SECONDS
-        while not sign.exists():
+        while not ready_file.exists():
             self.process.check()
             if time.monotonic() > deadline:
                 raise RuntimeError(

@@ -10,9 +10,9 @@ from pathlib import Path
 
 def cache() -> Path:
     """Return DRAWBRIDGE_CACHE, or drawbridge/ in the user's XDG cache."""
-    chosen = os.environ.get("DRAWBRIDGE_CACHE")
+    configured = os.environ.get("DRAWBRIDGE_CACHE")
     xdg = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    root = Path(chosen) if chosen else xdg / "drawbridge"
+    root = Path(configured) if configured else xdg / "drawbridge"
     root.mkdir(parents=True, exist_ok=True)
     return root.resolve()
 

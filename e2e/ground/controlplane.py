@@ -117,7 +117,7 @@ class ControlPlane(Client):
             self.start_controllers()
             self.scheduler = self.start_scheduler(self.scheduler_configuration, name="kube-scheduler")
             account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-            self.until("the default service account", lambda: self.checked(account), READY_SECONDS)
+            self.until("the default service account", lambda: self.read_checked(account), READY_SECONDS)
         except BaseException as error:
             error.add_note(self.failure_report())
             self.stop()
@@ -130,9 +130,9 @@ class ControlPlane(Client):
         self.close()
         if self.detached:
             return
-        with ThreadPoolExecutor() as several:
+        with ThreadPoolExecutor() as executor:
             # Nothing that these processes would still write is needed, and SIGKILL is a second faster.
-            list(several.map(lambda process: process.stop(hard=True), reversed(self.processes)))
+            list(executor.map(lambda process: process.stop(hard=True), reversed(self.processes)))
         self.processes.clear()
         self.run.end()
 
@@ -141,7 +141,7 @@ class ControlPlane(Client):
         self.run.detach()
         self.detached = True
 
-    def checked(self, item: Object) -> Object | None:
+    def read_checked(self, item: Object) -> Object | None:
         """Read an object; raise if a process has ended meanwhile."""
         for process in self.processes:
             process.check()
@@ -161,7 +161,7 @@ class ControlPlane(Client):
         self.processes.append(process)
         return process
 
-    def named(self, name: str) -> Process:
+    def process(self, name: str) -> Process:
         """Find a process by the name that its log has."""
         [process] = [process for process in self.processes if process.name == name]
         return process
@@ -170,21 +170,21 @@ class ControlPlane(Client):
         """Replace the running programs by those of another minor, over the same etcd."""
         self.version = version
         for name in CONTROL_PLANE:
-            old = self.named(name)
-            old.stop(hard=True)  # otherwise kube-apiserver waits a minute for its watches
-            self.processes.remove(old)
+            process = self.process(name)
+            process.stop(hard=True)  # otherwise kube-apiserver waits a minute for its watches
+            self.processes.remove(process)
         self.start_apiserver()
         self.start_controllers()
         self.scheduler = self.start_scheduler(self.scheduler_configuration, name="kube-scheduler")
 
     def kill(self, name: str) -> None:
         """Kill a process, and start it again with the same arguments. The caller waits until the process is ready."""
-        old = self.named(name)
+        old = self.process(name)
         old.stop(hard=True)
         self.processes.remove(old)
-        started = self.spawn(name, old.argv)
+        new = self.spawn(name, old.argv)
         if old is self.apiserver:
-            self.apiserver = started
+            self.apiserver = new
 
     def start_etcd(self) -> None:
         client, peer = free_port(), free_port()
@@ -268,13 +268,13 @@ class ControlPlane(Client):
     ) -> Process:
         """Start one more kube-scheduler, or another program that takes its flags, with its own configuration."""
         client = {"kubeconfig": str(self.kubeconfig), "qps": self.qps, "burst": self.burst}
-        whole = {
+        complete = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
             "leaderElection": {"leaderElect": False},
         } | configuration
-        whole["clientConnection"] = client | configuration.get("clientConnection", {})
-        file = self.write_json(f"{name}.json", whole)
+        complete["clientConnection"] = client | configuration.get("clientConnection", {})
+        file = self.write_json(f"{name}.json", complete)
         return self.spawn(
             name,
             [
@@ -357,7 +357,7 @@ class ControlPlane(Client):
         token: str = self.post(path, request)["status"]["token"]
         return token
 
-    def acting(self, namespace: str, account: str, pod: dict[str, Any] | None = None) -> closing[Client]:
+    def client_of(self, namespace: str, account: str, pod: dict[str, Any] | None = None) -> closing[Client]:
         """Return a client with the rights of a service account, which is closed at the end of the block."""
         return closing(Client(self.url, self.token_of(namespace, account, pod), self.ca))
 

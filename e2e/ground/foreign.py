@@ -15,9 +15,9 @@ class ForeignError(RuntimeError):
 
 def refuse() -> None:
     """Raise if a node runs on this machine."""
-    daemons = running()
-    if daemons and os.environ.get(OVERRIDE) != "1":
-        names = ", ".join(f"{name} (pid {pid})" for pid, name in daemons.items())
+    foreign = running()
+    if foreign and os.environ.get(OVERRIDE) != "1":
+        names = ", ".join(f"{name} (pid {pid})" for pid, name in foreign.items())
         raise ForeignError(
             f"{names} of another user runs on this machine, and a second node could disturb it. Use another machine, "
             f"or end it, or set {OVERRIDE}=1 if it may share this machine with a test node (which keeps to namespaces "
@@ -28,13 +28,13 @@ def refuse() -> None:
 def running() -> dict[int, str]:
     """Return kubelets and container engines that were not built by us, by pid."""
     daemons = {}
-    ours = f"{cache()}/"
+    built_by_us = f"{cache()}/"
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             name = (folder / "comm").read_text().strip()
             program = str((folder / "exe").readlink())
         except OSError:  # it ended meanwhile, or is a kernel thread
             continue
-        if name in NAMES and not program.startswith(ours):
+        if name in NAMES and not program.startswith(built_by_us):
             daemons[int(folder.name)] = name
     return daemons

@@ -64,10 +64,10 @@ def _key() -> str:
 def layer(path: Path, fill: Callable[[tarfile.TarFile], None]) -> Layer:
     """Write a layer, unless the file exists: its path identifies the content."""
     if not path.exists():
-        whole = path.with_suffix(f".{os.getpid()}")
-        with tarfile.open(whole, mode="w") as tar:
+        temporary = path.with_suffix(f".{os.getpid()}")
+        with tarfile.open(temporary, mode="w") as tar:
             fill(tar)
-        whole.rename(path)
+        temporary.rename(path)
     with path.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
     return Layer(path, f"sha256:{digest}", path.stat().st_size)
@@ -75,17 +75,17 @@ def layer(path: Path, fill: Callable[[tarfile.TarFile], None]) -> Layer:
 
 def write(path: Path, images: Iterable[Image]) -> None:
     """Write a complete archive: its layers, a configuration and a manifest for each image, and one index."""
-    whole = path.with_suffix(f".{os.getpid()}")
-    with tarfile.open(whole, mode="w") as tar:
-        held: set[str] = set()
-        listed = [_add_image(tar, image, held) for image in images]
-        index = {"schemaVersion": 2, "mediaType": TYPE + "index.v1+json", "manifests": listed}
+    temporary = path.with_suffix(f".{os.getpid()}")
+    with tarfile.open(temporary, mode="w") as tar:
+        written: set[str] = set()
+        manifests = [_add_image(tar, image, written) for image in images]
+        index = {"schemaVersion": 2, "mediaType": TYPE + "index.v1+json", "manifests": manifests}
         add(tar, "oci-layout", encode({"imageLayoutVersion": "1.0.0"}))
         add(tar, "index.json", encode(index))
-    whole.rename(path)
+    temporary.rename(path)
 
 
-def _add_image(tar: tarfile.TarFile, image: Image, held: set[str]) -> dict[str, object]:
+def _add_image(tar: tarfile.TarFile, image: Image, written: set[str]) -> dict[str, object]:
     configuration = {
         "architecture": ARCHITECTURES[os.uname().machine],
         "os": "linux",
@@ -93,8 +93,8 @@ def _add_image(tar: tarfile.TarFile, image: Image, held: set[str]) -> dict[str, 
         "rootfs": {"type": "layers", "diff_ids": [layer.digest for layer in image.layers]},
     }
     for layer_ in image.layers:
-        if layer_.digest not in held:
-            held.add(layer_.digest)
+        if layer_.digest not in written:
+            written.add(layer_.digest)
             tar.add(layer_.path.resolve(), f"blobs/sha256/{layer_.digest.partition(':')[2]}")
     manifest = {
         "schemaVersion": 2,
@@ -104,8 +104,8 @@ def _add_image(tar: tarfile.TarFile, image: Image, held: set[str]) -> dict[str, 
             {"mediaType": TYPE + "layer.v1.tar", "digest": layer.digest, "size": layer.size} for layer in image.layers
         ],
     }
-    named = {"annotations": {"io.containerd.image.name": image.name}}
-    return _add_blob(tar, encode(manifest), "manifest.v1+json") | named
+    name_annotation = {"annotations": {"io.containerd.image.name": image.name}}
+    return _add_blob(tar, encode(manifest), "manifest.v1+json") | name_annotation
 
 
 def _add_blob(tar: tarfile.TarFile, content: bytes, kind: str) -> dict[str, object]:

@@ -28,13 +28,13 @@ def sweep(runs: Path) -> None:
     """End every run below `runs` whose owner is gone, and delete the logs of all but the newest."""
     for root in sorted(runs.iterdir()):
         # If a detached cluster has no processes, the machine was restarted.
-        kept = (root / DETACHED).exists() and processes(root)
-        if (root / "data").exists() and not kept and not owned(root):
+        is_detached = (root / DETACHED).exists() and processes(root)
+        if (root / "data").exists() and not is_detached and not is_owned(root):
             say(f"cleaning up after a run that was killed: {root}")
             end(root)
     ended = [root for root in sorted(runs.iterdir(), key=lambda r: r.stat().st_mtime) if not (root / "data").exists()]
     for root in ended[:-KEPT_LOGS]:
-        if not owned(root):
+        if not is_owned(root):
             shutil.rmtree(root, ignore_errors=True)
 
 
@@ -47,7 +47,7 @@ def own(root: Path) -> IO[str]:
     return file
 
 
-def owned(root: Path) -> bool:
+def is_owned(root: Path) -> bool:
     """Return whether the process that began the run still lives.
 
     A child that the killed owner was just starting holds the lock, too, until it executes its program. Only then can it be found
@@ -55,14 +55,14 @@ def owned(root: Path) -> bool:
     """
     deadline = time.monotonic() + END_SECONDS
     with lock_file(root).open("a+") as file:
-        while not unlocked(file):
+        while not is_unlocked(file):
             if owner_lives(file) or time.monotonic() > deadline:
                 return True
             time.sleep(0.01)
     return False
 
 
-def unlocked(file: IO[str]) -> bool:
+def is_unlocked(file: IO[str]) -> bool:
     try:
         # A shared lock, so that concurrent checks do not block each other like an owner.
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -86,10 +86,10 @@ def end(root: Path) -> None:
 
     SIGKILL is enough: nothing that these processes would still write is needed.
     """
-    left = processes(root)
-    for pid in left:
+    remaining = processes(root)
+    for pid in remaining:
         send(pid, signal.SIGKILL)
-    if stuck := wait_gone(left, END_SECONDS):
+    if stuck := wait_gone(remaining, END_SECONDS):
         raise RuntimeError(f"processes {stuck} of {root} do not end; look at them with ps and end them by hand")
     unmount(root / "data")
     remove_control_groups(root / "data")
@@ -113,8 +113,8 @@ def processes(root: Path) -> dict[int, str]:
         except OSError:
             continue
         number = int(environ.parent.name)
-        if marked and (begun := start_time(number)):
-            matching[number] = begun
+        if marked and (started_at := start_time(number)):
+            matching[number] = started_at
     return matching
 
 

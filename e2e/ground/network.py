@@ -20,9 +20,9 @@ class Network:
 
     def __init__(self, spawn: Callable[..., Process]) -> None:
         """Make the namespace, and the pair of interfaces that ends with it."""
-        whole = ipaddress.ip_network(free_subnet())
-        self.outside, self.address = map(str, list(whole.hosts())[:2])
-        self.pods = str(list(whole.subnets())[1])
+        subnet = ipaddress.ip_network(free_subnet())
+        self.outside, self.address = map(str, list(subnet.hosts())[:2])
+        self.pods = str(list(subnet.subnets())[1])
         holder = spawn("network", ["unshare", "--net", "sleep", "infinity"])
         self.path = f"/proc/{holder.pid}/ns/net"
         deadline = time.monotonic() + READY_SECONDS
@@ -31,13 +31,13 @@ class Network:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"the cluster's network is not ready after {READY_SECONDS:.0f} s: {holder.log}")
             time.sleep(0.01)
-        interface = f"drawbridge{whole.network_address.packed[2]}"
+        interface = f"drawbridge{subnet.network_address.packed[2]}"
         inside = [*self.enter(), "ip"]
         for command in (
             ["ip", "link", "add", interface, "type", "veth", "peer", "name", "eth0", "netns", str(holder.pid)],
             ["ip", "address", "add", self.outside, "peer", self.address, "dev", interface],
             ["ip", "link", "set", interface, "up"],
-            ["ip", "route", "add", str(whole), "via", self.address],
+            ["ip", "route", "add", str(subnet), "via", self.address],
             [*inside, "link", "set", "lo", "up"],
             [*inside, "address", "add", self.address, "peer", self.outside, "dev", "eth0"],
             [*inside, "link", "set", "eth0", "up"],

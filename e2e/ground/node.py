@@ -105,16 +105,16 @@ class Node:
                 f"--metrics-bind-address=127.0.0.1:{free_port()}",
             ],
         )
-        names = self.root / "Corefile"
-        names.write_text(
+        corefile = self.root / "Corefile"
+        corefile.write_text(
             f".:53 {{\n bind {network.address}\n kubernetes {DOMAIN} {{\n  kubeconfig {self.cluster.kubeconfig}\n }}\n}}\n"
         )
-        answering = self.cluster.spawn("coredns", [program("coredns"), "-conf", names])
+        coredns = self.cluster.spawn("coredns", [program("coredns"), "-conf", corefile])
 
         def answers() -> bool:
-            answering.check()
-            with socket.socket() as line:
-                return line.connect_ex((network.address, 53)) == 0
+            coredns.check()
+            with socket.socket() as connection:
+                return connection.connect_ex((network.address, 53)) == 0
 
         self.cluster.until("names of Services are answered", answers, READY_SECONDS)
 
@@ -255,7 +255,7 @@ class Node:
         It does not delete these slices as long as they have no nodeName.
         """
         (self.outside(f"{KUBELET}/plugins") / driver).mkdir(parents=True, exist_ok=True)
-        running = self.spawn(
+        process = self.spawn(
             f"driver-{driver}",
             [
                 program("dra-test-driver"),
@@ -269,15 +269,15 @@ class Node:
         )
 
         def registered() -> bool:
-            running.check()
+            process.check()
             slices = self.cluster.get("/apis/resource.k8s.io/v1/resourceslices", fieldSelector=f"spec.driver={driver}")
             published = any(item["spec"].get("nodeName") == self.name for item in slices["items"])
             # The kubelet watches device health as soon as a driver has registered. An earlier driver writes to the same log.
-            output = running.log.read_text().rpartition("\n--- ")[2]
+            output = process.log.read_text().rpartition("\n--- ")[2]
             return published and "WatchHealthStatus stream" in output
 
         self.cluster.until(f"driver {driver} is registered with the kubelet", registered)
-        return running
+        return process
 
     def start_device_plugin(self) -> Process:
         """Start Kubernetes' sample device plugin, which offers two `example.com/resource`."""

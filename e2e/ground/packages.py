@@ -40,7 +40,7 @@ def present(*more: str) -> dict[str, bool]:
 
 def missing(*more: str) -> list[str]:
     """Return the packages that are missing."""
-    return [name for name, there in present(*more).items() if not there]
+    return [name for name, exists in present(*more).items() if not exists]
 
 
 def require(*more: str) -> None:
@@ -55,9 +55,9 @@ def require(*more: str) -> None:
         if shutil.which("apt-get") is None:
             raise BuildError(f"it needs {', '.join(names)} (Debian's names): install them")
         if os.environ.get("INSTALL") != "1":
-            listed = " ".join(names)
+            package_list = " ".join(names)
             raise BuildError(
-                f"it needs {listed}: run `apt-get install --no-install-recommends {listed}`, or set INSTALL=1"
+                f"it needs {package_list}: run `apt-get install --no-install-recommends {package_list}`, or set INSTALL=1"
             )
         if os.geteuid() != 0:
             raise BuildError(f"INSTALL=1 needs root to install {', '.join(names)}: run it as root")
@@ -66,8 +66,8 @@ def require(*more: str) -> None:
             say("apt-get update, then once more")
             apt("update")
             apt("install", *names)
-        if left := missing(*more):
-            raise BuildError(f"could not install {', '.join(left)}: the messages of apt-get are above")
+        if still_missing := missing(*more):
+            raise BuildError(f"could not install {', '.join(still_missing)}: the messages of apt-get are above")
 
 
 def apt(action: str, *names: str) -> bool:

@@ -81,7 +81,7 @@ def guards(control_plane):
 
 def acting(cluster, name, node=""):
     """A client with the token of an account. With `node`, the token is bound to a pod on this node."""
-    return cluster.acting(SYSTEM, name, acting_pod(f"{name}-{node}", SYSTEM, name, nodeName=node) if node else None)
+    return cluster.client_of(SYSTEM, name, acting_pod(f"{name}-{node}", SYSTEM, name, nodeName=node) if node else None)
 
 
 def refusal(attempt, *arguments, **query):

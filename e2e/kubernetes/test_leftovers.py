@@ -142,10 +142,10 @@ def test_a_program_started_by_a_killed_run_is_found(monkeypatch, tmp_path):
 @pytest.mark.real
 def test_concurrent_lookups_do_not_mistake_each_other_for_the_owner(tmp_path):
     with leftovers.own(tmp_path):
-        assert leftovers.owned(tmp_path)
+        assert leftovers.is_owned(tmp_path)
     with leftovers.lock_file(tmp_path).open("a+") as other:
-        assert leftovers.unlocked(other)
-        assert not leftovers.owned(tmp_path)
+        assert leftovers.is_unlocked(other)
+        assert not leftovers.is_owned(tmp_path)
 
 
 @pytest.mark.real

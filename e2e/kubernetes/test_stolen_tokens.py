@@ -70,7 +70,7 @@ def cluster(request):
 def thief(cluster, account, namespace, node=HERE):
     """A client with the token of an account of ours, bound to a pod on a node, or to no pod without a node."""
     cluster.until("the account", lambda: cluster.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}"))
-    return cluster.acting(
+    return cluster.client_of(
         namespace, account, acting_pod(f"{account}-{node}", namespace, account, nodeName=node) if node else None
     )
 

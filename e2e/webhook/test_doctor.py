@@ -133,7 +133,7 @@ def test_doctor_names_faults_that_only_time_reveals_in_order(night):
     cluster.remove(KEPT, ENDING, SPACE)
     cluster.until("the namespace says what keeps it", lambda: "keeps-too" in json.dumps(cluster.read(SPACE)["status"]))
     for name in ELECTED:
-        cluster.named(name).stop(hard=True)
+        cluster.process(name).stop(hard=True)
     with no_space(cluster):
         named_first(cluster, "Lease/kube-system/", "O020", "NOSPACE", 90)
     for name, without in ELECTED.items():

@@ -35,7 +35,7 @@ def tenant(cluster: ControlPlane, namespace: str) -> closing[Client]:
     for group, kinds in GROUPS.items():
         for kind in kinds:
             cluster.until_may(who, "create", kind, namespace, group)
-    return cluster.acting(namespace, "filler")
+    return cluster.client_of(namespace, "filler")
 
 
 def hostile(namespace):

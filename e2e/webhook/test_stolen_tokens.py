@@ -16,7 +16,7 @@ DATA = {"release": base64.b64encode(b"forged").decode()}
 
 def thief(cluster, account, namespace=SYSTEM):
     """A client with the token of an account of ours."""
-    return cluster.acting(namespace, f"drawbridge-{account}")
+    return cluster.client_of(namespace, f"drawbridge-{account}")
 
 
 def refusal(attempt, *arguments, **query):
