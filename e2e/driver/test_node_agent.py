@@ -129,11 +129,13 @@ def start_all(agent, stack):
     agent.start()
     stack.callback(agent.running.stop)
     # The node advertises devices of a stopped plugin for a moment, and a pod that gets one finds no plugin.
-    agent.cluster.until("no plugin offers them", lambda: node.allocatable().get(RESOURCE, "0") == "0", 60)
+    agent.cluster.until(
+        "the node offers no device of a plugin", lambda: node.allocatable().get(RESOURCE, "0") == "0", 60
+    )
     plugin = node.start_device_plugin()
     stack.callback(plugin.stop)
     agent.driver = stack.enter_context(installed_driver(node, DRIVER, PARTS))
-    agent.cluster.until("the node offers the plugin's", lambda: node.allocatable().get(RESOURCE) == "2", 60)
+    agent.cluster.until("the node offers the plugin's two devices", lambda: node.allocatable().get(RESOURCE) == "2", 60)
 
 
 def plugin_pod(namespace, name):
@@ -161,17 +163,19 @@ def is_unschedulable(cluster, namespace, name):
 def test_claims_do_not_get_a_device_that_a_plugin_pod_holds(control_plane, node_agent, namespace, created):
     created(plugin_pod(namespace, "old"), template("t", namespace, request("r", CLASS)))
     held = device_of(node_agent, namespace, "old")
-    control_plane.until("it is marked", lambda: node_agent.has_marked(DEVICES[held]))
+    control_plane.until(
+        "the device that the plugin gave away has a taint rule", lambda: node_agent.has_marked(DEVICES[held])
+    )
     until_taint_rules_are_followed(control_plane)
     other = (DEVICES.keys() - {held}).pop()
     created(claiming_pod(namespace, "a", "", [using_template("t")]))
     assert device_variables(node_agent.driver, namespace, "a")[variable(other)] == other
-    control_plane.until("both are shown", lambda: len(node_agent.holders(namespace)) == 2, 60)
+    control_plane.until("the metrics have both containers", lambda: len(node_agent.holders(namespace)) == 2, 60)
     holders = {holder["pod"]: holder for holder in node_agent.holders(namespace)}
     assert (holders["old"]["resource"], holders["old"]["uuid"], holders["old"]["container"]) == (RESOURCE, held, "main")
     assert (holders["a"]["driver"], holders["a"]["device"], holders["a"]["uuid"]) == (DRIVER, DEVICES[other], other)
     created(claiming_pod(namespace, "b", "", [using_template("t")]))
-    control_plane.until("nothing is left for claims", lambda: is_unschedulable(control_plane, namespace, "b"))
+    control_plane.until("the second pod is unschedulable", lambda: is_unschedulable(control_plane, namespace, "b"))
     assert node_agent.marked_devices() == [DEVICES[held]]
     delete_pods(node_agent, namespace, "old")
     assert device_variables(node_agent.driver, namespace, "b")[variable(held)] == held
@@ -194,10 +198,12 @@ def test_a_device_held_by_claim_and_plugin_is_reported(control_plane, node_agent
     created(plugin_pod(namespace, "old"))
     device_of(node_agent, namespace, "old")
     node = {"involvedObject.kind": "Node", "involvedObject.name": node_agent.node.name}
-    [message] = control_plane.until("the node's event", lambda: node_agent.events_of("default", **node), 60)
+    [message] = control_plane.until(
+        "the node has an event about the device", lambda: node_agent.events_of("default", **node), 60
+    )
     assert f"pod {namespace}/old has it as {RESOURCE}" in message
     for name in ("old", "new"):
-        [message_of_pod] = control_plane.until("the pods' events", lambda n=name: node_agent.events_of(namespace, **{"involvedObject.name": n}))  # fmt: skip
+        [message_of_pod] = control_plane.until("each pod has an event about the device", lambda n=name: node_agent.events_of(namespace, **{"involvedObject.name": n}))  # fmt: skip
         assert "is in use twice" in message_of_pod
     assert 'drawbridge_node_findings{what="given twice"} 1.0' in node_agent.metrics()
     assert "O221" in {finding["code"] for finding in node_agent.once()["findings"]}
@@ -205,8 +211,10 @@ def test_a_device_held_by_claim_and_plugin_is_reported(control_plane, node_agent
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert ("O221", f"Node/{node_agent.node.name}") in {(finding["code"], finding["object"]) for finding in json.loads(done.stdout)["findings"]}  # fmt: skip
     delete_pods(node_agent, namespace, "old", "new")
-    control_plane.until("it is over", lambda: node_agent.events_of("default", **node) == ["it is over"], 60)
-    control_plane.until("no mark is left", node_agent.has_marked, 60)
+    control_plane.until(
+        "the node's event says that it is over", lambda: node_agent.events_of("default", **node) == ["it is over"], 60
+    )
+    control_plane.until("no taint rule is left", node_agent.has_marked, 60)
     until_freed(node_agent.driver, set())
 
 
@@ -217,7 +225,9 @@ def node_conditions(node_agent):
 
 def test_the_agent_sets_its_node_condition_and_nothing_else(control_plane, node_agent):
     """The agent has the role of the manifest; the policy refuses everything else that the role would allow."""
-    condition = control_plane.until("the condition", lambda: node_conditions(node_agent).get(CONDITION), 60)
+    condition = control_plane.until(
+        "the node has the agent's condition", lambda: node_conditions(node_agent).get(CONDITION), 60
+    )
     assert condition["status"] in ("True", "False")
     assert node_conditions(node_agent)["Ready"]["status"] == "True"
     own_condition = {"status": {"conditions": [{"type": CONDITION, "status": "True", "reason": "Tried"}]}}
@@ -230,7 +240,9 @@ def test_the_agent_sets_its_node_condition_and_nothing_else(control_plane, node_
         "an annotation": {"metadata": {"annotations": {"example.com/mine": "yes"}}},
     }
     for change, body in changes.items():
-        assert "and nothing else of a node" in refusal(node_agent, node_agent.node.name, body), change
+        assert "and nothing else of a node" in refusal(node_agent, node_agent.node.name, body), (
+            f"the agent may set {change}"
+        )
 
 
 def test_the_agent_may_not_set_the_condition_of_another_node(node_agent, created):

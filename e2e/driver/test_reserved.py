@@ -133,7 +133,9 @@ def test_a_reserved_device_held_by_a_plugin_pod_is_reported(control_plane, readi
     answer = control_plane.until("the allocator has read the claim", prefiltered)
     reserved = call_plugin(reading_agent, "reserve", token=answer["token"], node=reading_agent.node.name)
     node = {"involvedObject.kind": "Node", "involvedObject.name": reading_agent.node.name, "reason": REASON}
-    [message] = control_plane.until("the node's event", lambda: reading_agent.events_of("default", **node), 100)
+    [message] = control_plane.until(
+        "the node has an event about the device", lambda: reading_agent.events_of("default", **node), 100
+    )
     assert (
         f"{DRIVER}/{reading_agent.node.name}/{DEVICES[held]}: an allocator has reserved it for ResourceClaim {namespace}/mine"
         in message
@@ -144,7 +146,11 @@ def test_a_reserved_device_held_by_a_plugin_pod_is_reported(control_plane, readi
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert ("O227", f"Node/{reading_agent.node.name}") in {(finding["code"], finding["object"]) for finding in json.loads(done.stdout)["findings"]}  # fmt: skip
     call_plugin(reading_agent, "unreserve", **reserved)
-    control_plane.until("it is over", lambda: reading_agent.events_of("default", **node) == ["it is over"], 100)
+    control_plane.until(
+        "the node's event says that it is over",
+        lambda: reading_agent.events_of("default", **node) == ["it is over"],
+        100,
+    )
     delete_pods(reading_agent, namespace, "old", "new")
     until_freed(reading_agent.driver, set())
 

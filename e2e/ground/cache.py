@@ -29,7 +29,7 @@ def locked(name: str) -> Iterator[int]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"{name}: another run is at it, waiting for it to finish")
+            say(f"{name}: waiting for another run, which holds this lock")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield file.fileno()
 

@@ -20,8 +20,8 @@ def refuse() -> None:
         names = ", ".join(f"{name} (pid {pid})" for pid, name in foreign.items())
         raise ForeignError(
             f"{names} of another user runs on this machine, and a second node could disturb it. Use another machine, "
-            f"or end it, or set {OVERRIDE}=1 if it may share this machine with a test node (which keeps to namespaces "
-            "and directories of its own)"
+            f"or end that process, or set {OVERRIDE}=1 if it may share this machine with a test node (which keeps to "
+            "namespaces and directories of its own)"
         )
 
 

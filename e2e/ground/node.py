@@ -116,12 +116,12 @@ class Node:
             with socket.socket() as connection:
                 return connection.connect_ex((network.address, 53)) == 0
 
-        self.cluster.until("names of Services are answered", answers, READY_SECONDS)
+        self.cluster.until("CoreDNS accepts connections", answers, READY_SECONDS)
 
     def import_images(self, archive: Path) -> None:
         """Import the images of an archive into containerd."""
         importing: list[str | Path] = [program("ctr"), "--namespace=k8s.io", "images", "import", archive]
-        self.cluster.until("containerd takes images", lambda: self.attempt(importing), READY_SECONDS)
+        self.cluster.until("containerd imports the images", lambda: self.attempt(importing), READY_SECONDS)
 
     def attempt(self, argv: list[str | Path]) -> bool:
         self.containerd.check()
@@ -299,7 +299,9 @@ class Node:
 
         containerd writes the log asynchronously, so the last lines of a pod that has ended may still be missing.
         """
-        self.cluster.until(f"{pod} has spoken", lambda: "spoken=yes" in self.logs(namespace, pod, "main"), seconds)
+        self.cluster.until(
+            f"{pod} has printed spoken=yes", lambda: "spoken=yes" in self.logs(namespace, pod, "main"), seconds
+        )
         return self.logs(namespace, pod, "main").partition("spoken=yes")[0]
 
     def environment(self, namespace: str, pod: str) -> dict[str, str]:

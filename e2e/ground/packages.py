@@ -53,11 +53,11 @@ def require(*more: str) -> None:
         if not names:
             return
         if shutil.which("apt-get") is None:
-            raise BuildError(f"it needs {', '.join(names)} (Debian's names): install them")
+            raise BuildError(f"the tests need {', '.join(names)} (Debian's names): install them")
         if os.environ.get("INSTALL") != "1":
             package_list = " ".join(names)
             raise BuildError(
-                f"it needs {package_list}: run `apt-get install --no-install-recommends {package_list}`, or set INSTALL=1"
+                f"the tests need {package_list}: run `apt-get install --no-install-recommends {package_list}`, or set INSTALL=1"
             )
         if os.geteuid() != 0:
             raise BuildError(f"INSTALL=1 needs root to install {', '.join(names)}: run it as root")
