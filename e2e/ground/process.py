@@ -1,7 +1,7 @@
 """One supervised process: its command line, its log and its pid file.
 
 The pid file contains pid and start time, because a pid alone may belong to another process by the time it is read.
-The starter writes the file right after the start. A kill between the two loses no child, because leftovers.py also
+The parent writes the file right after the start. If the parent is killed in between, the child is not lost: leftovers.py also
 finds processes by the run's directory in their environment.
 """
 

@@ -59,7 +59,7 @@ sys.exit(begin())
 
 
 def archive(folder: Path) -> Path:
-    """Write an archive with the image of drawbridge, that of our scheduler, and that of a stock one, into a folder."""
+    """Write an archive into a folder, with the images of drawbridge, our scheduler, and a stock scheduler."""
     with locked("product"):
         key = hashlib.sha256(LOCK.read_bytes() + Path(__file__).read_bytes() + str((sys.version, PYTHON)).encode())
         base = layer(cache() / f"layer-{key.hexdigest()[:16]}.tar", _base)
@@ -85,7 +85,7 @@ def image_of(folder: Path, name: str, alone: Path, place: str) -> Image:
 
 
 def run(argv: Sequence[str | Path]) -> str:
-    """Run a command of ours and return its output."""
+    """Run one of our commands and return its output."""
     return subprocess.run([*map(str, argv)], capture_output=True, text=True, check=True, timeout=60).stdout
 
 
@@ -171,7 +171,7 @@ def _standard(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Make a file readable for every user, and root its owner."""
+    """Make a file readable for every user, with root as its owner."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     entry.mode |= 0o755 if entry.isdir() or entry.mode & 0o100 else 0o444

@@ -24,7 +24,7 @@ class Run:
             self.root = Path(tempfile.mkdtemp(dir=runs, prefix=f"{time.strftime('%m%d-%H%M%S')}-{name}-"))
             self.root.chmod(0o755)
             self.lock: IO[str] = leftovers.own(self.root)
-            # A sweep looks for data. It is created first, so that a run killed between two of these is cleaned up.
+            # A sweep looks for the folder `data`. It is created first, so that a run that is killed before the others exist is cleaned up.
             for part in (self.data, self.pids, self.logs):
                 part.mkdir()
 

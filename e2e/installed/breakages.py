@@ -45,13 +45,13 @@ def deployment(component):
 
 
 class Breakage(NamedTuple):
-    """A fault: an object that is deleted (no change) or changed, and the finding that has to be first."""
+    """A fault: an object that is changed, or deleted if there is no change, and the finding that has to be first."""
 
     broken: dict[str, Any]
     change: Any
     what: str
     said: str = ""
-    about: dict[str, Any] = {}  # the object of the finding, if it is another one
+    about: dict[str, Any] = {}  # the object of the finding, if it is not the broken object
 
 
 def each_hook(key, value, only=""):
@@ -239,7 +239,7 @@ def put_back(cluster, before):
 
 
 def ailments(cluster, kubeconfig=None):
-    """Return the findings; fail if they take too much CPU time, without start and imports of a process."""
+    """Return doctor's findings; fail if they take too much CPU time, not counting the start and the imports of a process."""
 
     async def look():
         api = Kubernetes.connect(kubeconfig=str(kubeconfig or cluster.kubeconfig))
@@ -255,7 +255,7 @@ def ailments(cluster, kubeconfig=None):
 
 
 def is_named_first(cluster, breakage, after=()):
-    """Check that a breakage is the first finding, except for those in `after`."""
+    """Check that a breakage is the first finding after those in `after`."""
     findings = ailments(cluster)
     finding = findings[len(after)]
     named = [(it.code, it.object) for it in findings[: len(after) + 1]]

@@ -17,7 +17,7 @@ from e2e.ground import product
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(sys.executable).with_name("drawbridge")
 ON_NODES = ("drawbridge-driver", "drawbridge-adapter", f"{SYSTEM}-nodes")
-ALLOCATOR = f"drawbridge-allocator.{SYSTEM}.svc"  # behind a Service where the scheduler is apart
+ALLOCATOR = f"drawbridge-allocator.{SYSTEM}.svc"  # the Service through which a scheduler in another pod calls the allocator
 ALLOCATOR_PORT = 9441
 WORKLOADS = ("Deployment", "DaemonSet")
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/drawbridge-allocator"
@@ -72,12 +72,12 @@ class Installation:
         self.cluster = node.cluster
 
     def apply(self, made):
-        """Apply objects as without Helm: CRDs first, then the rest. Changes of earlier tests are reverted."""
+        """Apply objects twice: objects of our kinds are accepted once the CRDs exist. Changes of earlier tests are reverted."""
         for _ in range(2):
             self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=dump(made))
 
     def wait(self, made):
-        """Wait until all workloads among these are available and no old pod is left."""
+        """Wait until all workloads among these objects are available and no old pod of theirs is left."""
         for item in made:
             if item["kind"] in WORKLOADS:
                 name = item["metadata"]["name"]
@@ -94,7 +94,7 @@ class Installation:
         return counts == [item["spec"]["replicas"]] * 3 and not status.get("terminatingReplicas")
 
     def pods(self, namespace=SYSTEM, component=""):
-        """The pods of the installation, of one component if it is named."""
+        """The pods of the installation, or of one component."""
         query = {"labelSelector": f"app.kubernetes.io/component={component}"} if component else {}
         return self.cluster.get(f"/api/v1/namespaces/{namespace}/pods", **query)["items"]
 
@@ -140,7 +140,7 @@ class Installation:
         self.node.box.run(program("ctr"), "--namespace=k8s.io", "tasks", "kill", "-s", "SIGKILL", identity)
 
     def serve(self, tenants, name, **spec):
-        """Create an unmodified pod with a GPU, check what its container got, and delete it. Return the pod as it ran."""
+        """Create an unmodified pod with a GPU, check which device its container got, and delete it. Return the pod as it ran."""
         cluster = self.cluster
         asks = container(command=SPEAK, **limits(**{"nvidia.com/gpu": 1}))
         cluster.create(pod(name, tenants, asks, **spec))

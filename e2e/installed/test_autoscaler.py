@@ -1,7 +1,7 @@
 """Karpenter beside an installed drawbridge: it creates a node, or none, as the webhook has predicted.
 
 Its provider takes instance types from a file and starts no machine (kwok in kubernetes-sigs/karpenter): a node is visible as a
-NodeClaim. The Deployment tells the webhook which version runs; the process is in no pod.
+NodeClaim. The webhook reads the version of Karpenter from a Deployment; Karpenter's process runs in no pod.
 """
 
 import json
@@ -83,7 +83,7 @@ class Karpenter:
         self.process = None
 
     def start(self, *flags):
-        """Start it, or restart it with other flags, and update its Deployment."""
+        """Start Karpenter, or restart it with other flags, and update its Deployment."""
         self.stop()
         ports = [f"--metrics-port={free_port()}", f"--health-probe-port={free_port()}"]
         options = ["--disable-leader-election=true", f"--instance-types-file-path={self.types}", *ports, *flags]
@@ -98,7 +98,7 @@ class Karpenter:
             self.process.stop()
 
     def said_of(self, namespace, name):
-        """Return the messages of its events about a pod."""
+        """Return the messages of Karpenter's events about a pod."""
         self.process.check()
         path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
         events = [event for event in self.cluster.get(path)["items"] if event["regarding"].get("name") == name]
@@ -107,7 +107,7 @@ class Karpenter:
 
 @pytest.fixture(scope="module")
 def karpenter(installation, tenants):
-    """Karpenter with a pool of larger nodes than exist, and a webhook that reads its objects."""
+    """Karpenter with a pool whose nodes are larger than the existing node, and a webhook that reads Karpenter's objects."""
     cluster = installation.cluster
     source = source_of("karpenter", MODULE)
     kinds = (source / "kwok/charts/crds", source / "kwok/apis/crds")

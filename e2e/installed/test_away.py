@@ -1,4 +1,4 @@
-"""The first line of `drawbridge explain pod` while a component of the installation is down: that component, with the remedy."""
+"""While a component of the installation is down, the first line of `drawbridge explain pod` names the component and the remedy."""
 
 from contextlib import ExitStack
 
@@ -56,7 +56,7 @@ def has_claim(pod):
 
 
 def says(cluster, tenants, name, about, remedy):
-    """Explain the pod until the component is named; it has to be named first."""
+    """Explain the pod until the explanation begins with the component and contains the remedy."""
     answer = {}
 
     def first():
@@ -67,7 +67,7 @@ def says(cluster, tenants, name, about, remedy):
 
 
 def test_each_waiting_pod_names_the_component_that_is_down(cluster, tenants):
-    """The components are stopped one after the other; each time a new pod is stuck at the next one."""
+    """The components are stopped one after the other. After each stop, a new pod waits for the component that was stopped last."""
     with ExitStack() as stack:
         stack.enter_context(away(cluster, "allocator"))
         comes(cluster, stack, tenants, "placed", has_claim, schedulerName="drawbridge")

@@ -1,4 +1,4 @@
-"""The pages as `manifests/dashboard` installs them: in its own pod, behind TLS, a login and an Ingress, for tenants."""
+"""The dashboard as `manifests/dashboard` installs it for tenants: in its own pod, behind TLS, a login and an Ingress."""
 
 import base64
 import http.client
@@ -35,7 +35,7 @@ READS = {
 
 
 class Asker:
-    """Sends requests to the pod as an Ingress does: TLS, with the name of the site as host."""
+    """Sends requests to the dashboard's pod as an Ingress does: with TLS, and with the name of the site as host."""
 
     def __init__(self, address, bundle, port=8642):
         self._address, self._port = address, port
@@ -81,7 +81,7 @@ def pages(installation):
 
 @pytest.fixture(scope="module")
 def token(installation):
-    """The token of a tenant who may list one of two namespaces with a pod each."""
+    """The token of a tenant who may list the pods of one namespace, but not of a second one; each namespace has a pod."""
     cluster = installation.cluster
     for space, name in ((MINE, "my-notebook"), (OTHER, "their-secret")):
         cluster.namespace(space)

@@ -144,7 +144,7 @@ def test_a_deleted_installation_is_reported_in_full(cluster):
 
 @pytest.fixture(scope="module")
 def unattended(cluster):
-    """The authority is stopped, because it would repair these at once."""
+    """The cluster with a stopped authority, which would repair the faults at once."""
     with away(cluster, "authority"):
         yield cluster
 

@@ -92,7 +92,7 @@ def prometheus(installation, kube_state_metrics):
 
 @pytest.fixture(scope="module")
 def scraped(prometheus, installation, tenants):
-    """Prometheus while pods have devices, by a claim of ours and by their own, after another pod has ended."""
+    """Prometheus while two pods have devices: one pod by a claim from the webhook, one by its own claim. A third pod has ended."""
     cluster = installation.cluster
     cluster.until(
         "all are scraped",
@@ -101,7 +101,7 @@ def scraped(prometheus, installation, tenants):
     )
     translates(cluster, tenants)
     installation.serve(tenants, "seen", schedulerName="drawbridge")  # a rate needs a sample before the increase
-    # The second one's class stands for an extended resource.
+    # The class of this claim has an extended resource name.
     own = claim(
         "own", tenants, request("one", f"{RESOURCE.replace('example.com/', '')}.example.com.plugins.drawbridge.dev")
     )
@@ -132,7 +132,7 @@ def values(prometheus, query):
 
 
 def test_prometheus_scrapes_every_process_of_ours(scraped, installation):
-    """Pods that earlier tests have replaced remain targets for a moment and cannot be scraped."""
+    """Pods that earlier tests have replaced cannot be scraped, but remain targets for a moment."""
     unread = []
 
     def all_are_read():
