@@ -16,7 +16,7 @@ from pathlib import Path
 RUN_VARIABLE = "DRAWBRIDGE_RUN"
 # No process here needs the machine's public CAs; loading them takes a Python process a tenth of a second.
 NO_AUTHORITIES = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
-GRACE = 60.0  # a process that takes longer hangs, also on a busy machine
+GRACE_SECONDS = 60.0  # a process that takes longer hangs, also on a busy machine
 
 
 class ProcessError(RuntimeError):
@@ -77,10 +77,10 @@ class Process:
         if self.alive:
             send(self.pid, signal.SIGKILL if hard else signal.SIGTERM)
             try:
-                self.child.wait(GRACE)
+                self.child.wait(GRACE_SECONDS)
             except subprocess.TimeoutExpired:
                 send(self.pid, signal.SIGKILL)
-                self.child.wait(GRACE)
+                self.child.wait(GRACE_SECONDS)
         self.child.wait()
         self.pid_file.unlink(missing_ok=True)
 
@@ -135,8 +135,8 @@ def send(pid: int, number: signal.Signals) -> None:
 def wait_gone(pids: Mapping[int, str], seconds: float) -> list[int]:
     """Wait until the processes are gone and return those that are not."""
     deadline = time.monotonic() + seconds
-    while left := [pid for pid, started in pids.items() if start_time(pid) == started]:
+    while remaining := [pid for pid, started in pids.items() if start_time(pid) == started]:
         if time.monotonic() > deadline:
             break
         time.sleep(0.02)
-    return left
+    return remaining

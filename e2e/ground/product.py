@@ -64,24 +64,26 @@ def archive(folder: Path) -> Path:
         key = hashlib.sha256(LOCK.read_bytes() + Path(__file__).read_bytes() + str((sys.version, PYTHON)).encode())
         base = layer(cache() / f"layer-{key.hexdigest()[:16]}.tar", _base)
     site = unpack_wheel(folder / "wheel")
-    ours = layer(folder / "ours.tar", lambda tar: _ours(tar, site))
-    drawbridge = Image(NAME, [base, ours], {"User": USER, "Entrypoint": [f"/{HOME}/bin/drawbridge"], "Cmd": ["--help"]})
+    our_layer = layer(folder / "ours.tar", lambda tar: _ours(tar, site))
+    drawbridge = Image(
+        NAME, [base, our_layer], {"User": USER, "Entrypoint": [f"/{HOME}/bin/drawbridge"], "Cmd": ["--help"]}
+    )
     path = folder / "product.tar"
     # Like the Dockerfile's target `scheduler`, and like Kubernetes' own image.
-    ours_alone = image_of(folder, SCHEDULER, program("drawbridge-scheduler"), "drawbridge-scheduler")
-    stock_alone = image_of(folder, STOCK_SCHEDULER, program("kube-scheduler"), "usr/local/bin/kube-scheduler")
-    write(path, [drawbridge, ours_alone, stock_alone])
+    scheduler_image = image_of(folder, SCHEDULER, program("drawbridge-scheduler"), "drawbridge-scheduler")
+    stock_scheduler_image = image_of(folder, STOCK_SCHEDULER, program("kube-scheduler"), "usr/local/bin/kube-scheduler")
+    write(path, [drawbridge, scheduler_image, stock_scheduler_image])
     return path
 
 
-def image_of(folder: Path, name: str, alone: Path, place: str) -> Image:
+def image_of(folder: Path, name: str, binary: Path, path: str) -> Image:
     """Return an image with one static program and nothing else."""
 
     def fill(tar: tarfile.TarFile) -> None:
-        add(tar, place, alone.read_bytes(), 0o755)
+        add(tar, path, binary.read_bytes(), 0o755)
 
-    filled: Layer = layer(folder / f"{alone.name}.tar", fill)
-    return Image(name, [filled], {"User": USER, "Entrypoint": [f"/{place}"], "Env": ["PATH=/usr/local/bin"]})
+    filled: Layer = layer(folder / f"{binary.name}.tar", fill)
+    return Image(name, [filled], {"User": USER, "Entrypoint": [f"/{path}"], "Env": ["PATH=/usr/local/bin"]})
 
 
 def run(argv: Sequence[str | Path]) -> str:
@@ -92,8 +94,8 @@ def run(argv: Sequence[str | Path]) -> str:
 def unpack_wheel(folder: Path) -> Path:
     """Build the wheel and unpack it where an installer would put it."""
     folder.mkdir()
-    building = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(building, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
     [wheel] = folder.glob("*.whl")
     site = folder / "site"
     zipfile.ZipFile(wheel).extractall(site)
@@ -103,8 +105,8 @@ def unpack_wheel(folder: Path) -> Path:
 
 def _compile(site: Path) -> None:
     """Compile bytecode as pip does: a container with a read-only root would compile all imports at each start."""
-    beside = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    compiling = [
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    command = [
         sys.executable,
         "-m",
         "compileall",
@@ -115,29 +117,29 @@ def _compile(site: Path) -> None:
         "unchecked-hash",
         str(site),
     ]
-    subprocess.run(compiling, env=beside, check=False, timeout=300)  # templates of some packages do not compile
+    subprocess.run(command, env=variables, check=False, timeout=300)  # templates of some packages do not compile
 
 
 def _ours(tar: tarfile.TarFile, site: Path) -> None:
     add(tar, f"{HOME}/bin/drawbridge", START.encode(), 0o755)
-    tar.add(site, SITE, filter=_plain)
+    tar.add(site, SITE, filter=_readable_by_all)
 
 
 def _base(tar: tarfile.TarFile) -> None:
     add_folders(tar)
-    tar.add(PYTHON, str(PYTHON).lstrip("/"), filter=_plain)
-    tar.add(LIBRARY, str(LIBRARY).lstrip("/"), filter=_standard)
+    tar.add(PYTHON, str(PYTHON).lstrip("/"), filter=_readable_by_all)
+    tar.add(LIBRARY, str(LIBRARY).lstrip("/"), filter=_without_left_out)
     with tempfile.TemporaryDirectory() as folder:
         site = Path(folder)
         for file, inside in _packages():
-            place = site / inside
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, place)
+            target = site / inside
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
         _compile(site)
-        tar.add(site, SITE, filter=_plain)
+        tar.add(site, SITE, filter=_readable_by_all)
         libraries = libraries_of([PYTHON, *LIBRARY.rglob("lib-dynload/*.so"), *site.rglob("*.so*")])
     for library in sorted(libraries):
-        tar.add(Path(library).resolve(), library.lstrip("/"), filter=_plain)
+        tar.add(Path(library).resolve(), library.lstrip("/"), filter=_readable_by_all)
     add(tar, f"{HOME}/pyvenv.cfg", f"home = {PYTHON.parent}\ninclude-system-site-packages = false\n".encode())
     # As in every base image; without this file the C library queries DNS before /etc/hosts.
     add(tar, "etc/nsswitch.conf", b"hosts: files dns\n")
@@ -150,9 +152,9 @@ def _packages() -> Iterator[tuple[Path, str]]:
     """Yield the files of the pinned packages as installed here: their paths, and their places below site-packages."""
     for name in re.findall(r"^([a-zA-Z0-9_.-]+)==", LOCK.read_text(), re.MULTILINE):
         for file in importlib.metadata.files(name) or ():
-            place = Path(str(file.locate()))
-            if ".." not in file.parts and place.is_file():
-                yield place, str(file)
+            path = Path(str(file.locate()))
+            if ".." not in file.parts and path.is_file():
+                yield path, str(file)
 
 
 def libraries_of(files: Iterable[Path]) -> set[str]:
@@ -162,15 +164,15 @@ def libraries_of(files: Iterable[Path]) -> set[str]:
     return set(re.findall(r"(?:=> |^\s+)(/\S+)", result.stdout, re.MULTILINE))
 
 
-def _standard(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+def _without_left_out(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     parts = Path(entry.name).relative_to(str(LIBRARY).lstrip("/")).parts
     left_out = (
         bool(LEFT_OUT.intersection(parts)) or entry.name.endswith(".opt-1.pyc") or entry.name.endswith(".opt-2.pyc")
     )
-    return None if left_out or (parts[:1] and parts[0].startswith("config-")) else _plain(entry)
+    return None if left_out or (parts[:1] and parts[0].startswith("config-")) else _readable_by_all(entry)
 
 
-def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+def _readable_by_all(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     """Make a file readable for every user, with root as its owner."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""

@@ -13,35 +13,35 @@ from cluster.kubernetes import Kubernetes
 from e2e.actors.webhook import SYSTEM
 
 SECONDS = 5.0  # CPU seconds: the machine may be busy
-HOOKS = "admissionregistration.k8s.io/v1"
+ADMISSION = "admissionregistration.k8s.io/v1"
 RBAC = "rbac.authorization.k8s.io/v1"
 CRDS = "apiextensions.k8s.io/v1"
 VOLATILE = ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields")
 
 
-def named(version, kind, name, namespace=""):
+def reference(version, kind, name, namespace=""):
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name} | ({"namespace": namespace} if namespace else {})}  # fmt: skip
 
 
-MUTATING = named(HOOKS, "MutatingWebhookConfiguration", "drawbridge")
-VALIDATING = named(HOOKS, "ValidatingWebhookConfiguration", "drawbridge")
-QUOTA = named(HOOKS, "ValidatingWebhookConfiguration", "drawbridge-quota")
-MODE = named(HOOKS, "ValidatingAdmissionPolicyBinding", "drawbridge-mode")
-CONFIG = named("v1", "ConfigMap", "drawbridge", SYSTEM)
-SCHEDULER = named("v1", "ConfigMap", "drawbridge-scheduler", SYSTEM)
-SERVICE = named("v1", "Service", "drawbridge", SYSTEM)
-QUOTAS = named(CRDS, "CustomResourceDefinition", "devicequotas.drawbridge.dev")
-SECRET = named("v1", "Secret", "drawbridge", SYSTEM)
-SIGNATURE = named("v1", "Secret", "drawbridge-signature", SYSTEM)
-INVENTORY = named("v1", "ConfigMap", "drawbridge-inventory", "drawbridge-driver")
+MUTATING = reference(ADMISSION, "MutatingWebhookConfiguration", "drawbridge")
+VALIDATING = reference(ADMISSION, "ValidatingWebhookConfiguration", "drawbridge")
+QUOTA = reference(ADMISSION, "ValidatingWebhookConfiguration", "drawbridge-quota")
+MODE = reference(ADMISSION, "ValidatingAdmissionPolicyBinding", "drawbridge-mode")
+CONFIG = reference("v1", "ConfigMap", "drawbridge", SYSTEM)
+SCHEDULER = reference("v1", "ConfigMap", "drawbridge-scheduler", SYSTEM)
+SERVICE = reference("v1", "Service", "drawbridge", SYSTEM)
+QUOTAS = reference(CRDS, "CustomResourceDefinition", "devicequotas.drawbridge.dev")
+SECRET = reference("v1", "Secret", "drawbridge", SYSTEM)
+SIGNATURE = reference("v1", "Secret", "drawbridge-signature", SYSTEM)
+INVENTORY = reference("v1", "ConfigMap", "drawbridge-inventory", "drawbridge-driver")
 
 
 def role(name, kind="ClusterRole"):
-    return named(RBAC, kind, name, SYSTEM if kind.startswith("Role") else "")
+    return reference(RBAC, kind, name, SYSTEM if kind.startswith("Role") else "")
 
 
 def deployment(component):
-    return named("apps/v1", "Deployment", f"drawbridge-{component}", SYSTEM)
+    return reference("apps/v1", "Deployment", f"drawbridge-{component}", SYSTEM)
 
 
 class Breakage(NamedTuple):
@@ -49,21 +49,21 @@ class Breakage(NamedTuple):
 
     broken: dict[str, Any]
     change: Any
-    what: str
-    said: str = ""
+    code: str
+    words: str = ""
     about: dict[str, Any] = {}  # the object of the finding, if it is not the broken object
 
 
-def each_hook(key, value, only=""):
+def each_hook(key, value, name_part=""):
     def change(obj):
         for hook in obj["webhooks"]:
-            if only in hook["name"]:
+            if name_part in hook["name"]:
                 hook[key] = value if not callable(value) else value(hook[key])
 
     return change
 
 
-def at(*path, value):
+def set_at(*path, value):
     """Return a change that sets the value at a path."""
 
     def change(obj):
@@ -74,7 +74,7 @@ def at(*path, value):
     return change
 
 
-def without(resource):
+def without_resource(resource):
     """Return a change that removes a resource from the rules of a role."""
 
     def change(role_):
@@ -85,7 +85,7 @@ def without(resource):
     return change
 
 
-def elsewhere(client):
+def in_another_namespace(client):
     return client | {"service": client["service"] | {"namespace": "drawbridge-sytem"}}
 
 
@@ -106,7 +106,7 @@ def another_image(deployment_):
     deployment_["spec"]["template"]["spec"]["containers"][0]["image"] += "-of-another-day"
 
 
-OBJECTS = [
+BREAKAGES = [
     Breakage(MUTATING, None, "O003", "pods"),
     Breakage(VALIDATING, None, "O003"),
     Breakage(QUOTA, None, "O003"),
@@ -116,44 +116,44 @@ OBJECTS = [
     Breakage(MUTATING, each_hook("matchConditions", [{"name": "never", "expression": "false"}]), "O004", "matchConditions"),
     Breakage(MUTATING, each_hook("timeoutSeconds", 1), "O004", "timeoutSeconds"),
     Breakage(MUTATING, each_hook("reinvocationPolicy", "Never"), "O004", "reinvocationPolicy"),
-    Breakage(MUTATING, each_hook("clientConfig", elsewhere), "O004", "clientConfig"),
+    Breakage(MUTATING, each_hook("clientConfig", in_another_namespace), "O004", "clientConfig"),
     Breakage(QUOTAS, None, "O003"),
-    Breakage(QUOTAS, lambda it: it["spec"]["versions"][0].pop("additionalPrinterColumns"), "O004", "additionalPrinterColumns"),
-    Breakage(QUOTAS, lambda it: it["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"].pop("spec"), "O004", "spec"),
-    Breakage(named(HOOKS, "ValidatingAdmissionPolicy", "drawbridge-secrets"), None, "O003"),
+    Breakage(QUOTAS, lambda obj: obj["spec"]["versions"][0].pop("additionalPrinterColumns"), "O004", "additionalPrinterColumns"),
+    Breakage(QUOTAS, lambda obj: obj["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"].pop("spec"), "O004", "spec"),
+    Breakage(reference(ADMISSION, "ValidatingAdmissionPolicy", "drawbridge-secrets"), None, "O003"),
     Breakage(MODE, None, "O003"),
-    Breakage(named(HOOKS, "ValidatingAdmissionPolicy", "drawbridge-leases"), at("spec", "failurePolicy", value="Ignore"), "O004", "failurePolicy"),
-    Breakage(MODE, at("spec", "validationActions", value=["Audit"]), "O004", "validationActions"),
-    Breakage(role("drawbridge-webhook"), without("deviceclasses"), "O004", "rules"),
-    Breakage(role("drawbridge-controller", "Role"), without("leases"), "O004", "rules"),
-    Breakage(role("drawbridge-controller", "ClusterRoleBinding"), at("subjects", 0, "namespace", value="drawbridge-sytem"), "O004", "subjects"),
+    Breakage(reference(ADMISSION, "ValidatingAdmissionPolicy", "drawbridge-leases"), set_at("spec", "failurePolicy", value="Ignore"), "O004", "failurePolicy"),
+    Breakage(MODE, set_at("spec", "validationActions", value=["Audit"]), "O004", "validationActions"),
+    Breakage(role("drawbridge-webhook"), without_resource("deviceclasses"), "O004", "rules"),
+    Breakage(role("drawbridge-controller", "Role"), without_resource("leases"), "O004", "rules"),
+    Breakage(role("drawbridge-controller", "ClusterRoleBinding"), set_at("subjects", 0, "namespace", value="drawbridge-sytem"), "O004", "subjects"),
     Breakage(role("drawbridge-authority", "RoleBinding"), None, "O003"),
     Breakage(role("drawbridge-webhook", "ClusterRoleBinding"), None, "O003"),
     Breakage(role("drawbridge-controller"), None, "O003"),
     Breakage(SERVICE, None, "O003"),
-    Breakage(SERVICE, at("spec", "selector", "app.kubernetes.io/component", value="webhooks"), "O004", "selector"),
-    Breakage(SERVICE, at("spec", "ports", 0, "targetPort", value=9999), "O004", "ports"),
-    Breakage(named("networking.k8s.io/v1", "NetworkPolicy", "drawbridge-webhook", SYSTEM), None, "O003"),
+    Breakage(SERVICE, set_at("spec", "selector", "app.kubernetes.io/component", value="webhooks"), "O004", "selector"),
+    Breakage(SERVICE, set_at("spec", "ports", 0, "targetPort", value=9999), "O004", "ports"),
+    Breakage(reference("networking.k8s.io/v1", "NetworkPolicy", "drawbridge-webhook", SYSTEM), None, "O003"),
     Breakage(CONFIG, None, "O003"),
-    Breakage(CONFIG, at("data", value={"drawbridge.yml": "mode: observe\n"}), "O002", "has no drawbridge.yaml"),
-    Breakage(CONFIG, at("data", "drawbridge.yaml", value="apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: enforced\n"), "O002", "line 3"),
+    Breakage(CONFIG, set_at("data", value={"drawbridge.yml": "mode: observe\n"}), "O002", "has no drawbridge.yaml"),
+    Breakage(CONFIG, set_at("data", "drawbridge.yaml", value="apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: enforced\n"), "O002", "line 3"),
     Breakage(SCHEDULER, scheduler_reads("schedulerName: drawbridge", "schedulerName: drawbrigde"), "O002", "no profile in it is called drawbridge"),
     Breakage(SCHEDULER, scheduler_reads("enabled: [{name: Drawbridge, weight: 2}]", "enabled: []"), "O002", "neither the plugin Drawbridge nor an extender"),
     Breakage(INVENTORY, None, "O003", "pods of its namespace that mount it do not start"),
     Breakage(deployment("authority"), another_image, "O011", "of-another-day"),
-    Breakage(deployment("controller"), at("spec", "replicas", value=0), "O009", "no templates are created"),
-    Breakage(deployment("webhook"), at("spec", "replicas", value=0), "O009", "pods are admitted as written"),
-    Breakage(deployment("authority"), at("spec", "replicas", value=0), "O009", "no certificate is renewed"),
-    Breakage(deployment("allocator"), at("spec", "replicas", value=0), "O009", "0 replicas"),
+    Breakage(deployment("controller"), set_at("spec", "replicas", value=0), "O009", "no templates are created"),
+    Breakage(deployment("webhook"), set_at("spec", "replicas", value=0), "O009", "pods are admitted as written"),
+    Breakage(deployment("authority"), set_at("spec", "replicas", value=0), "O009", "no certificate is renewed"),
+    Breakage(deployment("allocator"), set_at("spec", "replicas", value=0), "O009", "0 replicas"),
 ]  # fmt: skip
 
 
 def leaf(days, name=f"drawbridge.{SYSTEM}.svc"):
     """A certificate that expires in this many days, signed by another authority than the installation's."""
-    made = datetime.now(UTC) - timedelta(days=100)
-    signer = authority.authority("drawbridge", now=made, life=timedelta(days=900))
+    issued = datetime.now(UTC) - timedelta(days=100)
+    signer = authority.authority("drawbridge", now=issued, life=timedelta(days=900))
     return base64.b64encode(
-        authority.leaf(signer, [name], now=made, life=timedelta(days=100 + days)).certificate
+        authority.leaf(signer, [name], now=issued, life=timedelta(days=100 + days)).certificate
     ).decode()
 
 
@@ -163,21 +163,23 @@ def another_bundle(client):
 
 
 # Faults that the authority would repair at once.
-OF_THE_AUTHORITY = [
+REPAIRED_BY_THE_AUTHORITY = [
     Breakage(MUTATING, each_hook("clientConfig", another_bundle), "O007", "does not contain the CA"),
     Breakage(VALIDATING, each_hook("rules", []), "O008", "no rules or no CA bundle"),
     Breakage(SECRET, None, "O006", "does not exist"),
-    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(-1)}), "O006", "expired"),
-    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(9, "other.svc")}), "O006", "is for other.svc"),
-    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": ""}), "O006", "no certificate that can be read"),
-    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(9)}), "O007", "does not contain the CA", MUTATING),
+    Breakage(SECRET, lambda obj: obj["data"].update({"tls.crt": leaf(-1)}), "O006", "expired"),
+    Breakage(SECRET, lambda obj: obj["data"].update({"tls.crt": leaf(9, "other.svc")}), "O006", "is for other.svc"),
+    Breakage(SECRET, lambda obj: obj["data"].update({"tls.crt": ""}), "O006", "no certificate that can be read"),
+    Breakage(SECRET, lambda obj: obj["data"].update({"tls.crt": leaf(9)}), "O007", "does not contain the CA", MUTATING),
     Breakage(SIGNATURE, None, "O003", "no template can be verified"),
 ]  # fmt: skip
 
 
 def label(breakage):
     change = "changed" if breakage.change else "deleted"
-    return f"{breakage.broken['kind']} {breakage.broken['metadata']['name']} {change}: {breakage.said or breakage.what}"
+    return (
+        f"{breakage.broken['kind']} {breakage.broken['metadata']['name']} {change}: {breakage.words or breakage.code}"
+    )
 
 
 def clean(obj):
@@ -202,43 +204,43 @@ def broken(cluster, item, change):
             cluster.until("it is changed", write)
         yield
     finally:
-        cluster.until("it is as before", lambda: put_back(cluster, before))
+        cluster.until("it is as before", lambda: restore(cluster, before))
 
 
-def without_pods(cluster, namespace, **query):
+def delete_pods(cluster, namespace, **query):
     """Delete the pods of a namespace; return whether there were none. The grace period is one second, because new pods ignore SIGTERM."""
     path = f"/api/v1/namespaces/{namespace}/pods"
-    there = cluster.get(path, **query)["items"]
-    for pod in there:
+    pods = cluster.get(path, **query)["items"]
+    for pod in pods:
         cluster.delete(f"{path}/{pod['metadata']['name']}", gracePeriodSeconds=1)
-    return not there
+    return not pods
 
 
 @contextmanager
-def away(cluster, component):
+def scaled_to_zero(cluster, component):
     """A Deployment with 0 replicas and no pod."""
     item = deployment(component)
-    with broken(cluster, item, at("spec", "replicas", value=0)):
+    with broken(cluster, item, set_at("spec", "replicas", value=0)):
 
-        def gone():
-            has_none = without_pods(cluster, SYSTEM, labelSelector=f"app.kubernetes.io/component={component}")
+        def is_stopped():
+            has_none = delete_pods(cluster, SYSTEM, labelSelector=f"app.kubernetes.io/component={component}")
             deployment_ = cluster.read(item)
-            seen = deployment_["status"].get("observedGeneration") == deployment_["metadata"]["generation"]
-            return seen and has_none and not deployment_["status"].get("replicas")
+            is_observed = deployment_["status"].get("observedGeneration") == deployment_["metadata"]["generation"]
+            return is_observed and has_none and not deployment_["status"].get("replicas")
 
-        cluster.until(f"the {component} is away", gone, 60)
+        cluster.until(f"the {component} is away", is_stopped, 60)
         yield
 
 
-def put_back(cluster, before):
-    there = cluster.read(before)
-    if there is None:
+def restore(cluster, before):
+    existing = cluster.read(before)
+    if existing is None:
         return cluster.create(clean(before))
-    version = {"resourceVersion": there["metadata"]["resourceVersion"]}
+    version = {"resourceVersion": existing["metadata"]["resourceVersion"]}
     return cluster.put(cluster.path_of(before), clean(before) | {"metadata": clean(before)["metadata"] | version})
 
 
-def ailments(cluster, kubeconfig=None):
+def findings_of_doctor(cluster, kubeconfig=None):
     """Return doctor's findings; fail if they take too much CPU time, not counting the start and the imports of a process."""
 
     async def look():
@@ -254,13 +256,13 @@ def ailments(cluster, kubeconfig=None):
     return findings
 
 
-def is_named_first(cluster, breakage, after=()):
+def check_named_first(cluster, breakage, after=()):
     """Check that a breakage is the first finding after those in `after`."""
-    findings = ailments(cluster)
+    findings = findings_of_doctor(cluster)
     finding = findings[len(after)]
-    named = [(it.code, it.object) for it in findings[: len(after) + 1]]
-    assert named == [*after, (breakage.what, name_of(breakage.about or breakage.broken))], [f"{it.object}: {it.code}: {it.message}" for it in findings]  # fmt: skip
-    assert breakage.said in finding.message
+    first = [(each.code, each.object) for each in findings[: len(after) + 1]]
+    assert first == [*after, (breakage.code, name_of(breakage.about or breakage.broken))], [f"{each.object}: {each.code}: {each.message}" for each in findings]  # fmt: skip
+    assert breakage.words in finding.message
     assert finding.remedy
 
 
@@ -269,5 +271,5 @@ def name_of(item):
     return f"{item['kind']}/{meta['namespace'] + '/' if 'namespace' in meta else ''}{meta['name']}"
 
 
-def well(cluster):
-    cluster.until("nothing is wrong", lambda: not ailments(cluster), 90, lambda: ailments(cluster))
+def until_healthy(cluster):
+    cluster.until("nothing is wrong", lambda: not findings_of_doctor(cluster), 90, lambda: findings_of_doctor(cluster))

@@ -9,16 +9,16 @@ from e2e.driver.test_migrate import daemon_set
 from e2e.ground import product
 from e2e.ground.controlplane import ControlPlane
 from e2e.ground.node import Node
-from e2e.installed.installation import INVENTORY, PROGRAM, Installation, built, objects, printed
+from e2e.installed.installation import INVENTORY, PROGRAM, Installation, kustomized, objects, printed_manifests
 
-SWITCHES = {"drawbridge.dev/driver": "reference", "drawbridge.dev/adapter": "on", "drawbridge.dev/node-agent": "on"}
+NODE_LABELS = {"drawbridge.dev/driver": "reference", "drawbridge.dev/adapter": "on", "drawbridge.dev/node-agent": "on"}
 CONFIGURATION = {
     "apiVersion": "drawbridge.dev/v1alpha1",
     "kind": "DrawbridgeConfiguration",
     "mode": "observe",
     "bridge": {"schedulerName": "drawbridge"},
 }
-OURS = ("--bridge", "--plugin", "--scheduler-image", product.SCHEDULER, "--node-agent", "--quota", "--reservations")
+OPTIONS = ("--bridge", "--plugin", "--scheduler-image", product.SCHEDULER, "--node-agent", "--quota", "--reservations")
 
 
 @pytest.fixture(scope="package")
@@ -32,11 +32,16 @@ def installation(node):
     """The installation of `drawbridge manifests`, with our scheduler in the configuration, and the components of nodes."""
     cluster = node.cluster
     node.import_images(product.archive(cluster.run.data))
-    cluster.patch(f"/api/v1/nodes/{node.name}", {"metadata": {"labels": SWITCHES}})
+    cluster.patch(f"/api/v1/nodes/{node.name}", {"metadata": {"labels": NODE_LABELS}})
     installed = Installation(node)
-    made = [*printed(cluster, CONFIGURATION, *OURS), *on_nodes(cluster), *of_a_vendor(), *fleet.classes(extended=False)]
-    installed.apply(made)
-    installed.wait(made)
+    items = [
+        *printed_manifests(cluster, CONFIGURATION, *OPTIONS),
+        *node_components(cluster),
+        *vendor_plugin(),
+        *fleet.classes(extended=False),
+    ]
+    installed.apply(items)
+    installed.wait(items)
     return installed
 
 
@@ -47,7 +52,7 @@ def tenants(node, installation):
     return name
 
 
-def on_nodes(cluster):
+def node_components(cluster):
     """The components of the reference driver and of the adapter as built by kustomize, and the inventory of the driver."""
     inventory = {
         "apiVersion": "v1",
@@ -55,10 +60,10 @@ def on_nodes(cluster):
         "metadata": {"name": "drawbridge-inventory", "namespace": "drawbridge-driver"},
         "data": {"inventory.yaml": dump([INVENTORY])},
     }
-    return [*built(cluster, components=["driver", "adapter"]), inventory]
+    return [*kustomized(cluster, components=["driver", "adapter"]), inventory]
 
 
-def of_a_vendor():
+def vendor_plugin():
     """A foreign device plugin behind the adapter, and the class for its resource."""
     plugin = daemon_set("kube-system", "vendor-plugin", "/var/lib/kubelet/adapted-plugins")
     return [plugin, *objects(product.run([PROGRAM, "driver", "--classes", RESOURCE]))]

@@ -16,12 +16,14 @@ from e2e.ground import product
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(sys.executable).with_name("drawbridge")
-ON_NODES = ("drawbridge-driver", "drawbridge-adapter", f"{SYSTEM}-nodes")
-ALLOCATOR = f"drawbridge-allocator.{SYSTEM}.svc"  # the Service through which a scheduler in another pod calls the allocator
+NODE_NAMESPACES = ("drawbridge-driver", "drawbridge-adapter", f"{SYSTEM}-nodes")
+ALLOCATOR = (
+    f"drawbridge-allocator.{SYSTEM}.svc"  # the Service through which a scheduler in another pod calls the allocator
+)
 ALLOCATOR_PORT = 9441
 WORKLOADS = ("Deployment", "DaemonSet")
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/drawbridge-allocator"
-SPEAK = "env; ls /dev/card >/dev/null && echo card=yes; echo spoken=yes; sleep 600"
+PRINT_DEVICES = "env; ls /dev/card >/dev/null && echo card=yes; echo spoken=yes; sleep 600"
 IMAGES = {
     "drawbridge.invalid/name-an-image": product.NAME,
     "kube-scheduler.invalid/name-an-image": product.STOCK_SCHEDULER,
@@ -33,7 +35,7 @@ def objects(text):
     return [document.object for document in parse(text)]
 
 
-def printed(cluster, configuration, *options):
+def printed_manifests(cluster, configuration, *options):
     """Return what `drawbridge manifests` prints for a configuration."""
     file = cluster.write_json("configuration.json", configuration)
     return objects(
@@ -41,26 +43,26 @@ def printed(cluster, configuration, *options):
     )
 
 
-def charted(cluster, configuration, **values):
+def rendered_chart(cluster, configuration, **values):
     """Return what Helm renders from the chart for a configuration."""
     file = cluster.write_json("configuration.json", configuration)
     chart = cluster.run.data / "chart"
     product.run([PROGRAM, "manifests", "--config", str(file), "--helm", str(chart)])
-    given = cluster.write_json("values.json", {"image": product.NAME, "webhooks": {"optIn": True}} | values)
-    return objects(product.run([program("helm"), "template", "drawbridge", chart, "-n", SYSTEM, "-f", given]))
+    values_file = cluster.write_json("values.json", {"image": product.NAME, "webhooks": {"optIn": True}} | values)
+    return objects(product.run([program("helm"), "template", "drawbridge", chart, "-n", SYSTEM, "-f", values_file]))
 
 
-def built(cluster, **whole):
+def kustomized(cluster, **fields):
     """Return what kustomize builds of folders of `manifests`."""
     folder = cluster.run.data / f"kustomize-{len(list(cluster.run.data.glob('kustomize-*')))}"
     folder.mkdir()
-    named = []
+    images = []
     for name, image in IMAGES.items():
-        place, _, tag = image.rpartition(":")
-        named.append({"name": name, "newName": place, "newTag": tag})
-    for key, folders in whole.items():
-        whole[key] = [os.path.relpath(ROOT / "manifests" / name, folder) for name in folders]
-    (folder / "kustomization.yaml").write_text(dump([whole | {"images": named}]))
+        repository, _, tag = image.rpartition(":")
+        images.append({"name": name, "newName": repository, "newTag": tag})
+    for key, folders in fields.items():
+        fields[key] = [os.path.relpath(ROOT / "manifests" / name, folder) for name in folders]
+    (folder / "kustomization.yaml").write_text(dump([fields | {"images": images}]))
     return objects(cluster.kubectl("kustomize", str(folder)).stdout)
 
 
@@ -71,19 +73,19 @@ class Installation:
         self.node = node
         self.cluster = node.cluster
 
-    def apply(self, made):
+    def apply(self, items):
         """Apply objects twice: objects of our kinds are accepted once the CRDs exist. Changes of earlier tests are reverted."""
         for _ in range(2):
-            self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=dump(made))
+            self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=dump(items))
 
-    def wait(self, made):
+    def wait(self, items):
         """Wait until all workloads among these objects are available and no old pod of theirs is left."""
-        for item in made:
+        for item in items:
             if item["kind"] in WORKLOADS:
                 name = item["metadata"]["name"]
-                self.cluster.until(f"{name} stands", lambda item=item: self.stands(item), 120, self.containers)
+                self.cluster.until(f"{name} stands", lambda item=item: self.is_available(item), 120, self.containers)
 
-    def stands(self, item):
+    def is_available(self, item):
         deployment = self.cluster.read(item)
         status = deployment["status"]
         if status.get("observedGeneration") != deployment["metadata"]["generation"]:
@@ -109,7 +111,7 @@ class Installation:
         """Return which containers run in the pods of the installation, and how often each was started."""
         return {
             f"{pod['metadata']['name']}/{status['name']}": (status["ready"], status["restartCount"])
-            for name in (SYSTEM, *ON_NODES)
+            for name in (SYSTEM, *NODE_NAMESPACES)
             for pod in self.pods(name)
             for status in pod["status"].get("containerStatuses", ())
         }
@@ -123,7 +125,7 @@ class Installation:
         """Return the pod that holds the allocator's lease; "" if none does."""
         return self.cluster.get(LEASE)["spec"].get("holderIdentity", "")
 
-    def leads(self):
+    def wait_for_leader(self):
         """Wait until a pod holds the lease, and return it."""
         return self.cluster.until("a pod leads", self.leader, 60)
 
@@ -139,18 +141,18 @@ class Installation:
         identity = status["containerID"].removeprefix("containerd://")
         self.node.box.run(program("ctr"), "--namespace=k8s.io", "tasks", "kill", "-s", "SIGKILL", identity)
 
-    def serve(self, tenants, name, **spec):
+    def run_gpu_pod(self, tenants, name, **spec):
         """Create an unmodified pod with a GPU, check which device its container got, and delete it. Return the pod as it ran."""
         cluster = self.cluster
-        asks = container(command=SPEAK, **limits(**{"nvidia.com/gpu": 1}))
-        cluster.create(pod(name, tenants, asks, **spec))
+        container_ = container(command=PRINT_DEVICES, **limits(**{"nvidia.com/gpu": 1}))
+        cluster.create(pod(name, tenants, container_, **spec))
         path = f"/api/v1/namespaces/{tenants}/pods/{name}"
         environment = self.node.environment(tenants, name)
         assert environment["NVIDIA_VISIBLE_DEVICES"] in ("GPU-0", "GPU-1")
         assert environment["card"] == "yes"
-        ran = cluster.get(path)
+        pod_ = cluster.get(path)
         cluster.until(
-            "its scheduler says so", lambda: self.schedulers_of(tenants, name) == {ran["spec"]["schedulerName"]}, 30
+            "its scheduler says so", lambda: self.schedulers_of(tenants, name) == {pod_["spec"]["schedulerName"]}, 30
         )
         claims = f"/apis/resource.k8s.io/v1/namespaces/{tenants}/resourceclaims"
         cluster.until(
@@ -158,7 +160,7 @@ class Installation:
         )
         cluster.delete(path)
         cluster.until("its claim is gone", lambda: not cluster.get(claims)["items"], 60)
-        return ran
+        return pod_
 
     def schedulers_of(self, namespace, name):
         """The scheduler whose event says that a pod was scheduled."""
@@ -174,7 +176,7 @@ def is_prepared(claim):
     return types == ["Ready"] * len(status["allocation"]["devices"]["results"])
 
 
-def translates(cluster, tenants, **spec):
+def until_pods_are_translated(cluster, tenants, **spec):
     """Wait until the webhook translates pods of a namespace."""
     item = pod("dry", tenants, container(**limits(**{"nvidia.com/gpu": 1})), **spec)
     known(cluster, item)

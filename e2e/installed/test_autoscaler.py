@@ -11,14 +11,14 @@ import pytest
 from e2e.actors.workloads import container, limits, pod
 from e2e.build import program, source_of
 from e2e.ground.controlplane import free_port
-from e2e.installed.conftest import CONFIGURATION, OURS
-from e2e.installed.installation import printed, translates
+from e2e.installed.conftest import CONFIGURATION, OPTIONS
+from e2e.installed.installation import printed_manifests, until_pods_are_translated
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start")]
 
 MODULE = "sigs.k8s.io/karpenter"
 VERSION = "1.14.1"
-PLACE = "karpenter"
+NAMESPACE = "karpenter"
 GPU = "nvidia.com/gpu"
 LARGE = {  # twice as large as the existing node
     "name": "large",
@@ -65,7 +65,7 @@ def deployment(*flags):
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": "karpenter", "namespace": PLACE},
+        "metadata": {"name": "karpenter", "namespace": NAMESPACE},
         "spec": {
             "replicas": 0,
             "selector": {"matchLabels": name},
@@ -87,7 +87,7 @@ class Karpenter:
         self.stop()
         ports = [f"--metrics-port={free_port()}", f"--health-probe-port={free_port()}"]
         options = ["--disable-leader-election=true", f"--instance-types-file-path={self.types}", *ports, *flags]
-        variables = {"KUBECONFIG": str(self.cluster.kubeconfig), "SYSTEM_NAMESPACE": PLACE}
+        variables = {"KUBECONFIG": str(self.cluster.kubeconfig), "SYSTEM_NAMESPACE": NAMESPACE}
         self.process = self.cluster.spawn("karpenter", [program("karpenter"), *options], env=variables)
         self.cluster.kubectl(
             "apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(deployment(*flags))
@@ -97,7 +97,7 @@ class Karpenter:
         if self.process:
             self.process.stop()
 
-    def said_of(self, namespace, name):
+    def event_notes(self, namespace, name):
         """Return the messages of Karpenter's events about a pod."""
         self.process.check()
         path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
@@ -113,36 +113,36 @@ def karpenter(installation, tenants):
     kinds = (source / "kwok/charts/crds", source / "kwok/apis/crds")
     for folder in kinds:
         cluster.kubectl("apply", "--server-side", "-f", str(folder))
-    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PLACE}})
+    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     cluster.until("its kinds are served", lambda: cluster.create(NODE_CLASS, POOL) or True, 30)
     running = Karpenter(cluster, cluster.write_json("types.json", [LARGE]))
-    configuration = CONFIGURATION | {"evidence": {"namespaces": [PLACE]}}
+    configuration = CONFIGURATION | {"evidence": {"namespaces": [NAMESPACE]}}
     try:
         running.start()
-        installation.apply(printed(cluster, configuration, *OURS))
-        translates(cluster, tenants)
+        installation.apply(printed_manifests(cluster, configuration, *OPTIONS))
+        until_pods_are_translated(cluster, tenants)
         yield running
     finally:
         cluster.kubectl("delete", "nodepool", "--all", "--wait=false")
         running.stop()
-        installation.apply(printed(cluster, CONFIGURATION, *OURS))
+        installation.apply(printed_manifests(cluster, CONFIGURATION, *OPTIONS))
         for folder in kinds:
             cluster.kubectl("delete", "-f", str(folder), "--wait=false")
-        cluster.kubectl("delete", "namespace", PLACE, "--wait=false")
+        cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
-def made(cluster):
+def node_claims(cluster):
     """The nodes that Karpenter has requested from its provider."""
     return cluster.get(NODE_CLAIMS)["items"]
 
 
-def asking(name, tenants, count, **more):
-    item = pod(name, tenants, container(**limits(**{GPU: count, "cpu": "100m"})), **more)
+def gpu_pod(name, tenants, count, **spec):
+    item = pod(name, tenants, container(**limits(**{GPU: count, "cpu": "100m"})), **spec)
     item["spec"]["tolerations"] = [{"operator": "Exists"}]
     return item
 
 
-def warned(cluster, item, words):
+def until_warned(cluster, item, words):
     """Wait until the webhook warns about a pod with these words; return the whole warning."""
 
     def warning():
@@ -152,53 +152,53 @@ def warned(cluster, item, words):
     return cluster.until(f"the webhook warns that {words}", warning, 60)
 
 
-def test_karpenter_is_named_for_a_pod_without_a_node(karpenter, tenants):
+def test_the_warning_names_karpenter_if_a_pod_fits_no_node(karpenter, tenants):
     """A new node could serve the pod, so the webhook admits it."""
-    warning = warned(karpenter.cluster, asking("dry", tenants, 3), "R023")
+    warning = until_warned(karpenter.cluster, gpu_pod("dry", tenants, 3), "R023")
     assert "Karpenter (NodePool gpus) creates no node for a pod with claims" in warning
 
 
 def test_karpenter_creates_no_node_for_a_pod_with_claims(karpenter, tenants):
     cluster = karpenter.cluster
-    item = asking("claims", tenants, 3, schedulerName="default-scheduler")
-    warned(cluster, item, "creates no node for a pod with claims")
+    item = gpu_pod("claims", tenants, 3, schedulerName="default-scheduler")
+    until_warned(cluster, item, "creates no node for a pod with claims")
     cluster.create(item)
     try:
-        cluster.until("Karpenter has looked at it", lambda: karpenter.said_of(tenants, "claims"), 60)
-        assert any("Dynamic Resource Allocation" in event for event in karpenter.said_of(tenants, "claims"))
-        assert made(cluster) == []
+        cluster.until("Karpenter has looked at it", lambda: karpenter.event_notes(tenants, "claims"), 60)
+        assert any("Dynamic Resource Allocation" in event for event in karpenter.event_notes(tenants, "claims"))
+        assert node_claims(cluster) == []
     finally:
         cluster.delete(f"/api/v1/namespaces/{tenants}/pods/claims", gracePeriodSeconds=0)
 
 
-def test_karpenter_creates_a_node_for_a_pod_with_its_key(karpenter, tenants):
+def test_karpenter_creates_a_node_for_an_untranslated_pod(karpenter, tenants):
     cluster = karpenter.cluster
-    item = asking("kept", tenants, 3, schedulerName="default-scheduler")
+    item = gpu_pod("kept", tenants, 3, schedulerName="default-scheduler")
     item["metadata"]["labels"] = {"drawbridge.dev/skip": "true"}
     cluster.create(item)
     try:
-        (node,) = cluster.until("a node is asked for", lambda: made(cluster), 60)
+        (node,) = cluster.until("a node is asked for", lambda: node_claims(cluster), 60)
         assert node["spec"]["resources"]["requests"][GPU] == "3"
     finally:
         cluster.delete(f"/api/v1/namespaces/{tenants}/pods/kept", gracePeriodSeconds=0)
         cluster.kubectl("delete", "nodeclaims", "--all", "--wait=false")
-        cluster.until("its node is gone", lambda: not made(cluster), 60)
+        cluster.until("its node is gone", lambda: not node_claims(cluster), 60)
 
 
 def test_karpenter_with_its_dra_flag_considers_claims_without_a_warning(karpenter, tenants):
     """The provider of fake nodes declares no devices for its instance types, so no type fits the claim."""
     cluster = karpenter.cluster
     karpenter.start("--ignore-dra-requests=false")
-    item = asking("considered", tenants, 3, schedulerName="default-scheduler")
+    item = gpu_pod("considered", tenants, 3, schedulerName="default-scheduler")
 
-    def is_silent():
+    def names_no_karpenter():
         done = cluster.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(item), check=False)
         return "R023" in done.stderr and "Karpenter (" not in done.stderr
 
-    cluster.until("the webhook has read the flag", is_silent, 60)
+    cluster.until("the webhook has read the flag", names_no_karpenter, 60)
     cluster.create(item)
     try:
-        cluster.until("Karpenter has looked at it", lambda: karpenter.said_of(tenants, "considered"), 60)
-        assert not any("not yet supported" in event for event in karpenter.said_of(tenants, "considered"))
+        cluster.until("Karpenter has looked at it", lambda: karpenter.event_notes(tenants, "considered"), 60)
+        assert not any("not yet supported" in event for event in karpenter.event_notes(tenants, "considered"))
     finally:
         cluster.delete(f"/api/v1/namespaces/{tenants}/pods/considered", gracePeriodSeconds=0)

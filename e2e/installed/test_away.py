@@ -8,34 +8,34 @@ from e2e.actors import fleet
 from e2e.actors.webhook import SYSTEM, gpu, untouched
 from e2e.installed.breakages import (
     MUTATING,
-    away,
     broken,
+    delete_pods,
     deployment,
     name_of,
-    named,
+    reference,
     role,
-    well,
-    without,
-    without_pods,
+    scaled_to_zero,
+    until_healthy,
+    without_resource,
 )
-from e2e.installed.installation import translates
+from e2e.installed.installation import until_pods_are_translated
 from e2e.installed.test_waiting_pods import explained
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start, and each part of them goes and comes back")]  # fmt: skip
 
-DRIVER = named("apps/v1", "DaemonSet", "drawbridge-driver", "drawbridge-driver")
+DRIVER = reference("apps/v1", "DaemonSet", "drawbridge-driver", "drawbridge-driver")
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 
 
 @pytest.fixture
 def cluster(installation, tenants):
-    well(installation.cluster)
-    translates(installation.cluster, tenants)
+    until_healthy(installation.cluster)
+    until_pods_are_translated(installation.cluster, tenants)
     yield installation.cluster
-    well(installation.cluster)
+    until_healthy(installation.cluster)
 
 
-def comes(cluster, stack, tenants, name, condition, **spec):
+def create_stuck_pod(cluster, stack, tenants, name, condition, **spec):
     """Create a pod with a GPU, and wait until it is stuck."""
     item = gpu(name, tenants, **spec)
     stack.callback(cluster.remove, item)
@@ -43,11 +43,11 @@ def comes(cluster, stack, tenants, name, condition, **spec):
     cluster.until(f"{name} waits", lambda: condition(cluster.read(item)), detail=lambda: cluster.read(item))
 
 
-def refused(pod):
+def is_unschedulable(pod):
     return any(condition.get("reason") == "Unschedulable" for condition in pod["status"].get("conditions", ()))
 
 
-def translated(pod):
+def is_translated(pod):
     return pod["spec"].get("resourceClaims")
 
 
@@ -55,58 +55,58 @@ def has_claim(pod):
     return pod["status"].get("resourceClaimStatuses")
 
 
-def says(cluster, tenants, name, about, remedy):
+def until_explained(cluster, tenants, name, component, remedy):
     """Explain the pod until the explanation begins with the component and contains the remedy."""
     answer = {}
 
-    def first():
+    def begins_with_component():
         answer.update(explained(cluster, name, tenants)["nextStep"])
-        return answer["message"].startswith(f"{name_of(about)}: ") and remedy in answer["message"]
+        return answer["message"].startswith(f"{name_of(component)}: ") and remedy in answer["message"]
 
-    cluster.until(f"{name_of(about)} is named", first, detail=lambda: answer)
+    cluster.until(f"{name_of(component)} is named", begins_with_component, detail=lambda: answer)
 
 
 def test_each_waiting_pod_names_the_component_that_is_down(cluster, tenants):
     """The components are stopped one after the other. After each stop, a new pod waits for the component that was stopped last."""
     with ExitStack() as stack:
-        stack.enter_context(away(cluster, "allocator"))
-        comes(cluster, stack, tenants, "placed", has_claim, schedulerName="drawbridge")
-        stack.enter_context(away(cluster, "controller"))
-        comes(cluster, stack, tenants, "templated", translated, count=2)
+        stack.enter_context(scaled_to_zero(cluster, "allocator"))
+        create_stuck_pod(cluster, stack, tenants, "placed", has_claim, schedulerName="drawbridge")
+        stack.enter_context(scaled_to_zero(cluster, "controller"))
+        create_stuck_pod(cluster, stack, tenants, "templated", is_translated, count=2)
         with broken(cluster, MUTATING, None):
             untouched(cluster, gpu("unasked", tenants))
-            comes(cluster, stack, tenants, "unasked", refused)
-            says(cluster, tenants, "unasked", MUTATING, "apply the manifests")
-        stack.enter_context(away(cluster, "webhook"))
-        comes(cluster, stack, tenants, "missed", refused)
-        says(cluster, tenants, "missed", deployment("webhook"), "scale deployment")
-        says(cluster, tenants, "templated", deployment("controller"), "scale deployment")
-        says(cluster, tenants, "placed", deployment("allocator"), "scale deployment")
+            create_stuck_pod(cluster, stack, tenants, "unasked", is_unschedulable)
+            until_explained(cluster, tenants, "unasked", MUTATING, "apply the manifests")
+        stack.enter_context(scaled_to_zero(cluster, "webhook"))
+        create_stuck_pod(cluster, stack, tenants, "missed", is_unschedulable)
+        until_explained(cluster, tenants, "missed", deployment("webhook"), "scale deployment")
+        until_explained(cluster, tenants, "templated", deployment("controller"), "scale deployment")
+        until_explained(cluster, tenants, "placed", deployment("allocator"), "scale deployment")
 
 
 def test_a_pod_without_published_devices_names_the_missing_driver(cluster, tenants):
     """The kubelet deletes the slices half a minute after the driver has stopped."""
 
-    def unpublished():
-        left = [slice_ for slice_ in cluster.get(SLICES)["items"] if slice_["spec"]["driver"] == fleet.NVIDIA]
-        for slice_ in left:
+    def delete_slices():
+        slices = [slice_ for slice_ in cluster.get(SLICES)["items"] if slice_["spec"]["driver"] == fleet.NVIDIA]
+        for slice_ in slices:
             cluster.delete(f"{SLICES}/{slice_['metadata']['name']}")
-        return not left
+        return not slices
 
     with ExitStack() as stack:
         stack.enter_context(broken(cluster, DRIVER, None))
         # A driver that still runs publishes the slices again.
-        cluster.until("the driver is away", lambda: without_pods(cluster, DRIVER["metadata"]["namespace"]), 60)
-        cluster.until("no slice is left", unpublished)
-        comes(cluster, stack, tenants, "missed", refused)
-        says(cluster, tenants, "missed", DRIVER, "apply the manifests")
+        cluster.until("the driver is away", lambda: delete_pods(cluster, DRIVER["metadata"]["namespace"]), 60)
+        cluster.until("no slice is left", delete_slices)
+        create_stuck_pod(cluster, stack, tenants, "missed", is_unschedulable)
+        until_explained(cluster, tenants, "missed", DRIVER, "apply the manifests")
 
 
 def test_a_pod_without_a_template_names_the_missing_controller(cluster, tenants):
-    may_not = role("drawbridge-controller", "Role")
+    broken_role = role("drawbridge-controller", "Role")
     with ExitStack() as stack:
-        with away(cluster, "controller"):
-            stack.enter_context(broken(cluster, may_not, without("leases")))
-            cluster.remove(named("coordination.k8s.io/v1", "Lease", "drawbridge", SYSTEM))
-        comes(cluster, stack, tenants, "templated", translated, count=2)
-        says(cluster, tenants, "templated", may_not, "apply the manifests")
+        with scaled_to_zero(cluster, "controller"):
+            stack.enter_context(broken(cluster, broken_role, without_resource("leases")))
+            cluster.remove(reference("coordination.k8s.io/v1", "Lease", "drawbridge", SYSTEM))
+        create_stuck_pod(cluster, stack, tenants, "templated", is_translated, count=2)
+        until_explained(cluster, tenants, "templated", broken_role, "apply the manifests")

@@ -10,22 +10,22 @@ from e2e.actors.webhook import SYSTEM, gpu, untouched
 from e2e.actors.workloads import claim, container, limits, pod, request
 from e2e.ground import product
 from e2e.installed.breakages import (
+    BREAKAGES,
     MODE,
     MUTATING,
-    OBJECTS,
-    OF_THE_AUTHORITY,
+    REPAIRED_BY_THE_AUTHORITY,
     VALIDATING,
-    ailments,
-    at,
-    away,
     broken,
+    check_named_first,
     clean,
     deployment,
-    is_named_first,
+    findings_of_doctor,
     label,
     name_of,
-    named,
-    well,
+    reference,
+    scaled_to_zero,
+    set_at,
+    until_healthy,
 )
 from e2e.installed.installation import PROGRAM
 
@@ -35,54 +35,54 @@ pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a
 @pytest.fixture(scope="module")
 def cluster(installation):
     """The cluster, whose installation has no finding before and after the tests."""
-    well(installation.cluster)
+    until_healthy(installation.cluster)
     yield installation.cluster
-    well(installation.cluster)
+    until_healthy(installation.cluster)
 
 
 def test_doctor_finds_nothing_in_a_snapshot_and_lists_unread_kinds(cluster, tenants, tmp_path):
-    well(cluster)
+    until_healthy(cluster)
     file = tmp_path / "snapshot.json"
     product.run([PROGRAM, "snapshot", "--kubeconfig", str(cluster.kubeconfig), "--to", str(file)])
     assert product.run([PROGRAM, "doctor", "-f", str(file)]).endswith("0 findings\n")
-    little = cluster.account_kubeconfig(tenants, "default")
-    done = subprocess.run([PROGRAM, "doctor", "--kubeconfig", str(little), "-o", "json"], capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
-    answer = json.loads(done.stdout)
-    assert (done.returncode, answer["findings"]) == (3, [])
+    limited_kubeconfig = cluster.account_kubeconfig(tenants, "default")
+    result = subprocess.run([PROGRAM, "doctor", "--kubeconfig", str(limited_kubeconfig), "-o", "json"], capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    answer = json.loads(result.stdout)
+    assert (result.returncode, answer["findings"]) == (3, [])
     assert {"deployments.apps", "pods", "leases.coordination.k8s.io"} <= {entry["kind"] for entry in answer["unread"]}
 
 
-def came_while_the_webhook_was_away(cluster, tenants):
+def a_pod_created_without_the_webhook(cluster, tenants):
     item = gpu("silent", tenants)
     with broken(cluster, MUTATING, None):
         cluster.create(untouched(cluster, item))
     return item, "O103", "webhook was down", [item]
 
 
-def where_nothing_is_translated(cluster, tenants):
+def a_pod_where_nothing_is_translated(cluster, tenants):
     del tenants
     item = gpu("observed", cluster.namespace("observing"))
     cluster.create(item)
     return item, "O103", "the configuration sets mode: observe", [item]
 
 
-def in_a_misspelt_mode(cluster, tenants):
+def a_namespace_with_a_misspelt_mode(cluster, tenants):
     del tenants
-    space = named("v1", "Namespace", "misspelt")
+    space = reference("v1", "Namespace", "misspelt")
     space["metadata"]["labels"] = {"drawbridge.dev/mode": "enforced"}
     with broken(cluster, MODE, None):
         cluster.until("the policy is off", lambda: cluster.create(space))
     return space, "D214", "'enforced'", [space]
 
 
-def of_a_class_that_does_not_exist(cluster, tenants):
+def a_claim_of_a_missing_class(cluster, tenants):
     del tenants
     item = claim("lost", cluster.namespace("elsewhere"), request("gpu", "none.example.com"))
     cluster.create(item)
-    return named("resource.k8s.io/v1", "DeviceClass", "none.example.com"), "O107", "lost", [item]
+    return reference("resource.k8s.io/v1", "DeviceClass", "none.example.com"), "O107", "lost", [item]
 
 
-def for_what_no_claim_can_stand(cluster, tenants):
+def a_pod_with_a_resource_that_no_claim_replaces(cluster, tenants):
     item = pod("unserved", tenants, container(**limits(**{"habana.ai/gaudi": 1})))
     cluster.create(item)
     return item, "O104", "habana.ai/gaudi", [item]
@@ -90,43 +90,43 @@ def for_what_no_claim_can_stand(cluster, tenants):
 
 def a_second_installation(cluster, tenants):
     del tenants
-    there = cluster.namespace("gpu-tools")
+    namespace = cluster.namespace("gpu-tools")
     other = clean(cluster.read(deployment("webhook")))
-    other["metadata"] |= {"namespace": there}
+    other["metadata"] |= {"namespace": namespace}
     other["spec"] |= {"replicas": 0}
     del other["status"]
     cluster.create(other)
-    return named("v1", "Namespace", there), "O001", SYSTEM, [other]
+    return reference("v1", "Namespace", namespace), "O001", SYSTEM, [other]
 
 
 @pytest.mark.parametrize(
-    "make",
+    "create_fault",
     [
-        came_while_the_webhook_was_away,
-        where_nothing_is_translated,
-        in_a_misspelt_mode,
-        of_a_class_that_does_not_exist,
-        for_what_no_claim_can_stand,
+        a_pod_created_without_the_webhook,
+        a_pod_where_nothing_is_translated,
+        a_namespace_with_a_misspelt_mode,
+        a_claim_of_a_missing_class,
+        a_pod_with_a_resource_that_no_claim_replaces,
         a_second_installation,
     ],
 )
-def test_doctor_first_names_an_object_created_too_early_or_misplaced(cluster, tenants, make):
-    about, what, words, made = make(cluster, tenants)
+def test_doctor_first_names_an_object_created_too_early_or_misplaced(cluster, tenants, create_fault):
+    about, code, words, objects = create_fault(cluster, tenants)
     try:
-        finding = cluster.until("it is found", lambda: next(iter(ailments(cluster)), None))
-        assert (finding.code, finding.object) == (what, name_of(about)), [
-            f"{it.object}: {it.code}" for it in ailments(cluster)
+        finding = cluster.until("it is found", lambda: next(iter(findings_of_doctor(cluster)), None))
+        assert (finding.code, finding.object) == (code, name_of(about)), [
+            f"{each.object}: {each.code}" for each in findings_of_doctor(cluster)
         ]
         assert words in finding.message
     finally:
-        cluster.remove(*made)
-        cluster.until("it is gone", lambda: name_of(about) not in [it.object for it in ailments(cluster)])
+        cluster.remove(*objects)
+        cluster.until("it is gone", lambda: name_of(about) not in [each.object for each in findings_of_doctor(cluster)])
 
 
-@pytest.mark.parametrize("breakage", OBJECTS, ids=label)
+@pytest.mark.parametrize("breakage", BREAKAGES, ids=label)
 def test_doctor_names_a_broken_installation_object_first(cluster, breakage):
     with broken(cluster, breakage.broken, breakage.change):
-        is_named_first(cluster, breakage)
+        check_named_first(cluster, breakage)
 
 
 def test_a_deleted_installation_is_reported_in_full(cluster):
@@ -136,20 +136,20 @@ def test_a_deleted_installation_is_reported_in_full(cluster):
         for item in (MUTATING, VALIDATING):
             stack.enter_context(broken(cluster, item, None))
         for item in workloads:
-            stack.enter_context(broken(cluster, item, at("spec", "replicas", value=0)))
-        findings = {(ailment.code, ailment.object) for ailment in ailments(cluster)}
+            stack.enter_context(broken(cluster, item, set_at("spec", "replicas", value=0)))
+        findings = {(ailment.code, ailment.object) for ailment in findings_of_doctor(cluster)}
     assert findings >= {("O003", name_of(MUTATING)), ("O003", name_of(VALIDATING))}
     assert findings >= {("O009", name_of(item)) for item in workloads}
 
 
 @pytest.fixture(scope="module")
-def unattended(cluster):
+def cluster_without_authority(cluster):
     """The cluster with a stopped authority, which would repair the faults at once."""
-    with away(cluster, "authority"):
+    with scaled_to_zero(cluster, "authority"):
         yield cluster
 
 
-@pytest.mark.parametrize("breakage", OF_THE_AUTHORITY, ids=label)
-def test_doctor_names_a_stopped_authority_before_its_effects(unattended, breakage):
-    with broken(unattended, breakage.broken, breakage.change):
-        is_named_first(unattended, breakage, after=[("O009", name_of(deployment("authority")))])
+@pytest.mark.parametrize("breakage", REPAIRED_BY_THE_AUTHORITY, ids=label)
+def test_doctor_names_a_stopped_authority_before_its_effects(cluster_without_authority, breakage):
+    with broken(cluster_without_authority, breakage.broken, breakage.change):
+        check_named_first(cluster_without_authority, breakage, after=[("O009", name_of(deployment("authority")))])

@@ -13,7 +13,7 @@ from e2e.actors.workloads import claim, container, limits, pod, request
 from e2e.build import program
 from e2e.driver.test_adapter import HOLD, RESOURCE
 from e2e.ground.controlplane import free_port
-from e2e.installed.installation import PROGRAM, ROOT, translates
+from e2e.installed.installation import PROGRAM, ROOT, until_pods_are_translated
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start")]
 
@@ -47,7 +47,7 @@ class Prometheus:
 def kube_state_metrics(installation):
     """kube-state-metrics, which exports metrics of pods; yields its address."""
     cluster = installation.cluster
-    address, port, own = cluster.network.address, free_port(), free_port()
+    address, port, telemetry_port = cluster.network.address, free_port(), free_port()
     command = [
         program("kube-state-metrics"),
         f"--kubeconfig={cluster.kubeconfig}",
@@ -55,7 +55,7 @@ def kube_state_metrics(installation):
         f"--host={address}",
         f"--port={port}",
         f"--telemetry-host={address}",
-        f"--telemetry-port={own}",
+        f"--telemetry-port={telemetry_port}",
     ]
     process = cluster.spawn("kube-state-metrics", command, enter=cluster.network.enter())
     yield f"{address}:{port}"
@@ -68,8 +68,8 @@ def prometheus(installation, kube_state_metrics):
     cluster = installation.cluster
     jobs = yaml.safe_load((SHIPPED / "scrape.yaml").read_text())
     for job in jobs["scrape_configs"]:
-        for found_by in job["kubernetes_sd_configs"]:
-            found_by["kubeconfig_file"] = str(cluster.kubeconfig)
+        for discovery in job["kubernetes_sd_configs"]:
+            discovery["kubeconfig_file"] = str(cluster.kubeconfig)
     configuration = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(SHIPPED / "alerts.yaml")],
@@ -91,7 +91,7 @@ def prometheus(installation, kube_state_metrics):
 
 
 @pytest.fixture(scope="module")
-def scraped(prometheus, installation, tenants):
+def prometheus_with_pods(prometheus, installation, tenants):
     """Prometheus while two pods have devices: one pod by a claim from the webhook, one by its own claim. A third pod has ended."""
     cluster = installation.cluster
     cluster.until(
@@ -99,15 +99,15 @@ def scraped(prometheus, installation, tenants):
         lambda: sum(target["health"] == "up" for target in targets(prometheus)) == sum(SCRAPED.values()),
         90,
     )
-    translates(cluster, tenants)
-    installation.serve(tenants, "seen", schedulerName="drawbridge")  # a rate needs a sample before the increase
+    until_pods_are_translated(cluster, tenants)
+    installation.run_gpu_pod(tenants, "seen", schedulerName="drawbridge")  # a rate needs a sample before the increase
     # The class of this claim has an extended resource name.
     own = claim(
         "own", tenants, request("one", f"{RESOURCE.replace('example.com/', '')}.example.com.plugins.drawbridge.dev")
     )
-    named = {"resourceClaims": [{"name": "own", "resourceClaimName": "own"}]}
-    asks = container(command=HOLD, resources={"claims": [{"name": "own"}]})
-    cluster.create(own, pod("holds-own", tenants, asks, **named))
+    spec = {"resourceClaims": [{"name": "own", "resourceClaimName": "own"}]}
+    container_ = container(command=HOLD, resources={"claims": [{"name": "own"}]})
+    cluster.create(own, pod("holds-own", tenants, container_, **spec))
     cluster.create(pod("holds", tenants, container(command=HOLD, **limits(**{"nvidia.com/gpu": 1}))))
     names = ("holds-own", "holds")
     for name in names:
@@ -131,59 +131,69 @@ def values(prometheus, query):
     return prometheus.ask("query", query=query)["result"]
 
 
-def test_prometheus_scrapes_every_process_of_ours(scraped, installation):
+def test_prometheus_scrapes_every_process_of_ours(prometheus_with_pods, installation):
     """Pods that earlier tests have replaced cannot be scraped, but remain targets for a moment."""
-    unread = []
+    failed = []
 
-    def all_are_read():
-        active = targets(scraped)
-        unread[:] = [(target["labels"]["pod"], target["lastError"]) for target in active if target["health"] != "up"]
+    def all_are_scraped():
+        active = targets(prometheus_with_pods)
+        failed[:] = [(target["labels"]["pod"], target["lastError"]) for target in active if target["health"] != "up"]
         pods = [target["labels"]["pod"] for target in active]
         counts = {name: sum(pod.startswith(f"drawbridge-{name}-") for pod in pods) for name in SCRAPED}
-        return not unread and counts == SCRAPED
+        return not failed and counts == SCRAPED
 
-    installation.cluster.until("each process is read", all_are_read, 60, lambda: unread)
+    installation.cluster.until("each process is read", all_are_scraped, 60, lambda: failed)
 
 
-def test_every_rule_evaluates_and_no_alert_fires_when_healthy(scraped, installation):
+def test_every_rule_evaluates_and_no_alert_fires_when_healthy(prometheus_with_pods, installation):
     def rules():
-        return [rule for group in scraped.ask("rules")["groups"] for rule in group["rules"]]
+        return [rule for group in prometheus_with_pods.ask("rules")["groups"] for rule in group["rules"]]
 
     installation.cluster.until("all are evaluated", lambda: all(rule["health"] != "unknown" for rule in rules()), 30)
     assert {rule["name"]: rule.get("lastError", "") for rule in rules() if rule["health"] != "ok"} == {}
     assert len(rules()) > 10
     # Load of the machine and faults of earlier tests do not count.
-    slow = ("DrawbridgeReviewsAreSlow", "DrawbridgeReviewsDelayed")
+    ignored = ("DrawbridgeReviewsAreSlow", "DrawbridgeReviewsDelayed")
 
     def alerts():
         return [
             f"{alert['labels']['alertname']}: {alert['annotations']['summary']}"
-            for alert in scraped.ask("alerts")["alerts"]
-            if alert["labels"]["alertname"] not in slow
+            for alert in prometheus_with_pods.ask("alerts")["alerts"]
+            if alert["labels"]["alertname"] not in ignored
         ]
 
     installation.cluster.until("no alert is left", lambda: not alerts(), 60, alerts)
 
 
-def test_old_metric_queries_find_pods_of_core_and_ours(scraped, installation, tenants):
+def test_documented_queries_count_extended_resources_and_claims(prometheus_with_pods, installation, tenants):
     """These are the queries of docs/operating.md: one pod has a device by its own claim, another one by an extended resource."""
     cluster, label = installation.cluster, re.sub(r"\W", "_", RESOURCE)
     cluster.create(pod("by-name", tenants, container(command=HOLD, **limits(**{RESOURCE: 1, "cpu": "50m"}))))
     try:
         cluster.wait_phase(tenants, "by-name", "Running", seconds=90)
 
-        def counted(query):
-            series = values(scraped, query)
+        def counts_of(query):
+            series = values(prometheus_with_pods, query)
             return {sample["metric"].get("pod", ""): sample["value"][1] for sample in series if sample["metric"]["namespace"] == tenants}  # fmt: skip
 
         requests = f'kube_pod_container_resource_requests{{resource="{label}"}}'
-        cluster.until("kube-state-metrics has it", lambda: counted(requests), 30)
-        assert counted(requests) == {"by-name": "1"}
+        cluster.until("kube-state-metrics has it", lambda: counts_of(requests), 30)
+        assert counts_of(requests) == {"by-name": "1"}
         [query] = re.findall(r"(?m)^sum by \(namespace\) \([^`]*", (ROOT / "docs/operating.md").read_text())
-        both = query.replace("nvidia_com_gpu", label)
-        cluster.until("both are counted", lambda: counted(both) == {"": "2"}, 30, lambda: values(scraped, both))
-        had = QUERIES["Devices that pods have, by namespace"]
-        cluster.until("both ways are shown", lambda: counted(had) == {"": "3"}, 30, lambda: values(scraped, had))
+        query_of_both = query.replace("nvidia_com_gpu", label)
+        cluster.until(
+            "both are counted",
+            lambda: counts_of(query_of_both) == {"": "2"},
+            30,
+            lambda: values(prometheus_with_pods, query_of_both),
+        )
+        panel_query = QUERIES["Devices that pods have, by namespace"]
+        cluster.until(
+            "both ways are shown",
+            lambda: counts_of(panel_query) == {"": "3"},
+            30,
+            lambda: values(prometheus_with_pods, panel_query),
+        )
         described = cluster.kubectl("describe", "node", installation.node.name).stdout
         pods, _, sums = described.partition("Non-terminated Pods:")[2].partition("Allocated resources:")
         assert "holds-own" in pods
@@ -194,18 +204,18 @@ def test_old_metric_queries_find_pods_of_core_and_ours(scraped, installation, te
 
 
 @pytest.mark.parametrize("title", QUERIES)
-def test_every_panel_has_data(scraped, installation, title):
-    installation.cluster.until(f"{title} has a line", lambda: values(scraped, QUERIES[title]), 30)
+def test_every_panel_has_data(prometheus_with_pods, installation, title):
+    installation.cluster.until(f"{title} has a line", lambda: values(prometheus_with_pods, QUERIES[title]), 30)
 
 
-def test_the_dashboard_draws_data_from_prometheus(scraped, installation):
+def test_the_dashboard_draws_data_from_prometheus(prometheus_with_pods, installation):
     cluster = installation.cluster
     port = free_port()
     command = [
         PROGRAM,
         "dashboard",
         f"--kubeconfig={cluster.kubeconfig}",
-        f"--prometheus={scraped.url}",
+        f"--prometheus={prometheus_with_pods.url}",
         f"--listen=127.0.0.1:{port}",
     ]
     process = cluster.spawn(
@@ -217,13 +227,13 @@ def test_the_dashboard_draws_data_from_prometheus(scraped, installation):
         with closing(urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/history?days=7", timeout=10)) as answer:
             return json.load(answer)["lines"]
 
-    def drawn():
+    def titles():
         try:
             return [line["title"] for line in lines()]
         except OSError:
             return []
 
     try:
-        assert "Devices in use" in cluster.until("its history has lines", drawn, 60)
+        assert "Devices in use" in cluster.until("its history has lines", titles, 60)
     finally:
         process.stop()

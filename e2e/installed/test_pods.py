@@ -8,7 +8,7 @@ import pytest
 from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import container, limits, pod
 from e2e.driver.test_adapter import HOLD, RESOURCE
-from e2e.installed.installation import is_prepared, translates
+from e2e.installed.installation import is_prepared, until_pods_are_translated
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "images are made, and a dozen processes start")]  # fmt: skip
 
@@ -18,8 +18,8 @@ ONCE = ("driver", "adapter", "node-agent")  # on each node
 
 @pytest.mark.parametrize("scheduler", ["default-scheduler", "drawbridge"])
 def test_an_unmodified_pod_gets_its_gpu_from_the_installation(node, installation, tenants, scheduler):
-    translates(node.cluster, tenants, schedulerName=scheduler)
-    installation.serve(tenants, f"by-{scheduler}", schedulerName=scheduler)
+    until_pods_are_translated(node.cluster, tenants, schedulerName=scheduler)
+    installation.run_gpu_pod(tenants, f"by-{scheduler}", schedulerName=scheduler)
 
 
 def test_a_device_plugin_keeps_working_behind_the_adapter(node, tenants):
@@ -42,7 +42,7 @@ def test_no_container_has_been_restarted(installation, tenants):
 
 def test_another_replica_places_pods_after_the_leader_is_drained(node, installation, tenants):
     """A drained leader releases the lease."""
-    first = installation.leads()
+    first = installation.wait_for_leader()
     node.cluster.delete(f"/api/v1/namespaces/{SYSTEM}/pods/{first}")
-    installation.serve(tenants, "after-a-drain", schedulerName="drawbridge")
+    installation.run_gpu_pod(tenants, "after-a-drain", schedulerName="drawbridge")
     node.cluster.until("another leads", lambda: installation.leader() not in ("", first), 60)

@@ -54,7 +54,7 @@ def test_the_next_leader_keeps_the_counts_of_the_quota_listener(node, installati
     used = "1 requested, 1 of 1 used, including 1 by pods that wait for devices; at most 0 can be requested"
     full = denied(team, "pods", used)
     cluster.until("a second pod is turned back", lambda: refusals(cluster, waiting("two", team)) == full, 60)
-    first = installation.leads()
+    first = installation.wait_for_leader()
     cluster.delete(f"/api/v1/namespaces/{SYSTEM}/pods/{first}")
     cluster.until("another leads", lambda: installation.leader() not in ("", first), 60)
     cluster.until("a pod too many is turned back", lambda: refusals(cluster, waiting("two", team)) == full, 60)

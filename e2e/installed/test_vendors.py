@@ -16,8 +16,8 @@ from e2e.actors.webhook import claims_of, known, results_of
 from e2e.actors.workloads import container, limits, pod
 from e2e.build import program, source_of
 from e2e.ground.images import Image, add, add_folders, layer, write
-from e2e.installed.conftest import CONFIGURATION, OURS
-from e2e.installed.installation import printed
+from e2e.installed.conftest import CONFIGURATION, OPTIONS
+from e2e.installed.installation import printed_manifests
 from tests.webhook.dialects.test_published import unpublished
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start")]
@@ -158,13 +158,13 @@ def pinned(node):
 def configured(installation, slices, tenants, pinned):
     """The administrator's configuration for these drivers, until the end."""
     configuration = TOLD | {"cpuClaims": {"namespaces": {pinned: "translate"}}}
-    installation.apply(printed(installation.cluster, configuration, *OURS))
+    installation.apply(printed_manifests(installation.cluster, configuration, *OPTIONS))
     known(installation.cluster, pod("dry", tenants, container(**limits(**{"old.example.com/gpu": 1}))), 120)
     yield
     # `doctor` would report the templates' class, which is deleted with its driver.
     for namespace in (tenants, pinned):
         installation.cluster.delete(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates")
-    installation.apply(printed(installation.cluster, CONFIGURATION, *OURS))
+    installation.apply(printed_manifests(installation.cluster, CONFIGURATION, *OPTIONS))
 
 
 def runs(node, namespace, item):

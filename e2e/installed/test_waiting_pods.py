@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from cli.main import main
 from e2e.actors import fleet
 from e2e.actors.workloads import claim, container, pod, request, template, using, using_template
-from e2e.installed.breakages import SECONDS, ailments, at, broken, name_of, named, well
+from e2e.installed.breakages import SECONDS, broken, findings_of_doctor, name_of, reference, set_at, until_healthy
 from webhook.claims import taint_rule
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start, and some twenty pods wait")]  # fmt: skip
@@ -32,7 +32,7 @@ CLOSED = FENCE | {
         "taint": {"key": "example.com/maintenance", "effect": "NoSchedule"},
     },
 }
-QUOTA = named("v1", "ResourceQuota", "none", SPACE) | {
+QUOTA = reference("v1", "ResourceQuota", "none", SPACE) | {
     "spec": {"hard": {"count/resourceclaims.resource.k8s.io": "0"}},
 }
 LABEL = {"nodeSelector": {"disk": "ssd"}}
@@ -83,13 +83,13 @@ REASONS = {
 def cluster(installation):
     """The cluster with another device, which no driver prepares, and a namespace without translation."""
     cluster = installation.cluster
-    well(cluster)
+    until_healthy(cluster)
     devices = fleet.slices(DRIVER, installation.node.name, [fleet.device("only", {})], by_name=True)
     cluster.namespace(SPACE)
     cluster.create(*devices, CLASS, HOLLOW)
     yield cluster
-    cluster.remove(*devices, CLASS, HOLLOW, named("v1", "Namespace", SPACE))
-    well(cluster)
+    cluster.remove(*devices, CLASS, HOLLOW, reference("v1", "Namespace", SPACE))
+    until_healthy(cluster)
 
 
 def explained(cluster, name, namespace):
@@ -163,7 +163,7 @@ def test_explain_and_doctor_name_the_actual_reason_first(cluster, node, name):
         stack.callback(lambda: gone(cluster, made))
         if reason.cordoned:
             stack.enter_context(
-                broken(cluster, named("v1", "Node", node.name), at("spec", "unschedulable", value=True))
+                broken(cluster, reference("v1", "Node", node.name), set_at("spec", "unschedulable", value=True))
             )
         if reason.held:
             made += hold(cluster, node.name)
@@ -188,7 +188,7 @@ def test_explain_and_doctor_name_the_actual_reason_first(cluster, node, name):
 
 def first(cluster):
     """Return the code and object of doctor's first finding; None without findings."""
-    return next(((ailment.code, ailment.object) for ailment in ailments(cluster)), None)
+    return next(((ailment.code, ailment.object) for ailment in findings_of_doctor(cluster)), None)
 
 
 def gone(cluster, made):
@@ -212,7 +212,7 @@ def a_daemon_set_for_no_node(cluster, node):
             "spec": {"nodeSelector": {"drawbridge.dev/driver": "refrence"}, "containers": [container()]},
         },
     }
-    made = named("apps/v1", "DaemonSet", "drawbridge-misplaced", SPACE) | {"spec": spec}
+    made = reference("apps/v1", "DaemonSet", "drawbridge-misplaced", SPACE) | {"spec": spec}
     made["metadata"] = made["metadata"] | {"labels": labels}
     cluster.create(made)
     return "O009", made, lambda: cluster.remove(made)
@@ -224,7 +224,7 @@ def what_a_device_plugin_left(cluster, node):
     amounts = {"capacity": {"nvidia.com/gpu": "2"}, "allocatable": {"nvidia.com/gpu": "2"}}
     cluster.patch(path, {"status": amounts})
     none = {key: {"nvidia.com/gpu": None} for key in amounts}
-    return "O202", named("v1", "Node", node.name), lambda: cluster.patch(path, {"status": none})
+    return "O202", reference("v1", "Node", node.name), lambda: cluster.patch(path, {"status": none})
 
 
 @pytest.mark.parametrize("break_it", [slices_of_a_node_that_is_gone, a_daemon_set_for_no_node, what_a_device_plugin_left])  # fmt: skip
@@ -234,4 +234,4 @@ def test_doctor_names_first_objects_left_over_or_misplaced_on_nodes(cluster, nod
         cluster.until(f"{what} is named first", lambda: first(cluster) == (what, name_of(about)))
     finally:
         restore()
-        cluster.until("it is well", lambda: not ailments(cluster))
+        cluster.until("it is well", lambda: not findings_of_doctor(cluster))

@@ -15,7 +15,14 @@ import pytest
 from e2e.actors.webhook import SYSTEM
 from e2e.build import program
 from e2e.ground import product
-from e2e.installed.installation import ALLOCATOR, ALLOCATOR_PORT, ROOT, built, charted, translates
+from e2e.installed.installation import (
+    ALLOCATOR,
+    ALLOCATOR_PORT,
+    ROOT,
+    kustomized,
+    rendered_chart,
+    until_pods_are_translated,
+)
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start")]
 
@@ -38,10 +45,10 @@ def run(cluster, folder, commands):
 
 @pytest.fixture(scope="module")
 def extender(installation, tenants):
-    made = built(installation.cluster, resources=["base"], components=["bridge"])
+    made = kustomized(installation.cluster, resources=["base"], components=["bridge"])
     installation.apply(made)
     installation.wait(made)
-    translates(installation.cluster, tenants, schedulerName="drawbridge")
+    until_pods_are_translated(installation.cluster, tenants, schedulerName="drawbridge")
     return installation
 
 
@@ -56,7 +63,7 @@ def certificates(installation, tmp_path_factory):
 def apart(extender, certificates, tenants):
     """Applied before its Secrets exist: the pods wait, and their events name the Secret."""
     cluster = extender.cluster
-    made = charted(cluster, CONFIGURATION, bridge={"way": "apart", "schedulerImage": product.STOCK_SCHEDULER})
+    made = rendered_chart(cluster, CONFIGURATION, bridge={"way": "apart", "schedulerImage": product.STOCK_SCHEDULER})
     extender.apply(made)
     for component in ("allocator", "scheduler"):
         secret = f'secret "drawbridge-{component}" not found'
@@ -65,7 +72,7 @@ def apart(extender, certificates, tenants):
         )
     run(cluster, certificates, MAKE_SECRETS)
     extender.wait(made)
-    translates(cluster, tenants, schedulerName="drawbridge")
+    until_pods_are_translated(cluster, tenants, schedulerName="drawbridge")
     return extender
 
 
@@ -74,19 +81,19 @@ def events(cluster):
 
 
 def test_a_stock_scheduler_places_pods_after_the_allocator_was_killed(extender, tenants):
-    extender.serve(tenants, "by-an-extender", schedulerName="drawbridge")
-    extender.kill(extender.leads(), "allocator")
-    extender.serve(tenants, "after-a-kill", schedulerName="drawbridge")
+    extender.run_gpu_pod(tenants, "by-an-extender", schedulerName="drawbridge")
+    extender.kill(extender.wait_for_leader(), "allocator")
+    extender.run_gpu_pod(tenants, "after-a-kill", schedulerName="drawbridge")
     # The kubelet reports it with a delay.
     extender.cluster.until("the allocator was started again", lambda: extender.restarts("allocator")["allocator"], 60)
     assert extender.restarts("allocator") == {"allocator": 1, "scheduler": 0}
 
 
 def test_a_stock_scheduler_apart_places_pods_after_the_allocator_moved(apart, tenants):
-    apart.serve(tenants, "by-two-pods", schedulerName="drawbridge")
-    first = apart.leads()
+    apart.run_gpu_pod(tenants, "by-two-pods", schedulerName="drawbridge")
+    first = apart.wait_for_leader()
     apart.cluster.delete(f"/api/v1/namespaces/{SYSTEM}/pods/{first}")
-    apart.serve(tenants, "after-another-came", schedulerName="drawbridge")
+    apart.run_gpu_pod(tenants, "after-another-came", schedulerName="drawbridge")
     apart.cluster.until("another leads", lambda: apart.leader() not in ("", first), 60)
     assert apart.restarts("scheduler") == {"scheduler": 0}
 

@@ -17,7 +17,7 @@ from e2e.actors import fleet
 from e2e.actors.webhook import MODE, SYSTEM
 from e2e.actors.workloads import container, limits, pod
 from e2e.ground import product
-from e2e.installed.installation import PROGRAM, Installation, objects, printed, translates
+from e2e.installed.installation import PROGRAM, Installation, objects, printed_manifests, until_pods_are_translated
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(540, "all of ours goes, and comes twice")]
 
@@ -83,7 +83,7 @@ def older(node, without):
     installed.wait(made)
     namespace = cluster.namespace("upgraded")
     cluster.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {MODE: "enforce"}}})
-    translates(cluster, namespace)
+    until_pods_are_translated(cluster, namespace)
     cluster.create(QUOTA | {"metadata": {"name": "old", "namespace": namespace}})
     asks = container(**limits(**{"nvidia.com/gpu": 1}))
     cluster.create(
@@ -127,7 +127,7 @@ def test_an_upgrade_and_a_rollback_keep_running_and_waiting_pods(older):
     findings = {(finding["code"], finding["object"]) for finding in answer(cluster, "doctor")["findings"]}
     assert ("O003", "ValidatingAdmissionPolicy/drawbridge-secrets") in findings
     assert ("O004", "ClusterRole/drawbridge-controller") in findings
-    change(older, printed(cluster, CONFIGURATION), "no")
+    change(older, printed_manifests(cluster, CONFIGURATION), "no")
     assert held(cluster, namespace) == has
     cluster.until("nothing is wrong", lambda: not answer(cluster, "doctor")["findings"], 60)
     change(older, before, "yes")
@@ -141,7 +141,7 @@ def change(older, made, listing):
     for some in (kinds, made):
         installed.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=dump(some))
     installed.wait(made)
-    translates(installed.cluster, namespace)
+    until_pods_are_translated(installed.cluster, namespace)
     account = f"--as=system:serviceaccount:{SYSTEM}:drawbridge-controller"
     ask = ("auth", "can-i", "list", "resourceclaims.resource.k8s.io", "-A", account)
     installed.cluster.until("rights are as they were printed", lambda: installed.cluster.kubectl(*ask, check=False).stdout.strip() == listing, 30)  # fmt: skip

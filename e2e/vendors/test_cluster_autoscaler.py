@@ -15,7 +15,7 @@ from cluster.manifests import dump, parse
 from e2e.actors import fleet
 from e2e.actors.webhook import COMMAND, CONFIGURATION
 from e2e.ground.controlplane import free_port
-from e2e.installed.test_autoscaler import GPU, asking, warned
+from e2e.installed.test_autoscaler import GPU, gpu_pod, until_warned
 
 pytestmark = pytest.mark.real
 
@@ -156,8 +156,8 @@ def test_survey_names_a_group_without_nodes(autoscaler, control_plane, webhook):
 
 
 def test_no_node_is_created_for_a_claim_at_zero(autoscaler, control_plane, scaled):
-    item = asking("claims", scaled, 3)
-    assert "an autoscaler may create another node (cluster-autoscaler)" in warned(control_plane, item, "R023")
+    item = gpu_pod("claims", scaled, 3)
+    assert "an autoscaler may create another node (cluster-autoscaler)" in until_warned(control_plane, item, "R023")
     control_plane.create(item)
     event = "NotTriggerScaleUp: pod didn't trigger scale-up: 2 cannot allocate all claims"
     control_plane.until("it says why", lambda: event in control_plane.events(scaled, "claims"), 60)
@@ -165,23 +165,23 @@ def test_no_node_is_created_for_a_claim_at_zero(autoscaler, control_plane, scale
 
 
 def test_a_node_is_created_for_an_extended_resource_at_zero(autoscaler, control_plane, scaled):
-    control_plane.create(kept(asking("kept", scaled, 3)))
+    control_plane.create(kept(gpu_pod("kept", scaled, 3)))
     assert groups(control_plane, 1) == [EMPTY]
 
 
 def test_a_node_is_created_for_a_claim_from_existing_slices(autoscaler, control_plane, scaled):
-    control_plane.create(asking("first", scaled, 2))
+    control_plane.create(gpu_pod("first", scaled, 2))
     control_plane.wait_scheduled(scaled, "first")
-    control_plane.create(asking("claims", scaled, 1))
+    control_plane.create(gpu_pod("claims", scaled, 1))
     assert groups(control_plane, 1) == [DRIVEN]
 
 
 def test_a_node_is_created_for_a_resource_of_a_class(autoscaler, control_plane, scaled):
     control_plane.patch(CLASS, {"spec": {"extendedResourceName": GPU}})
     try:
-        control_plane.create(kept(asking("first", scaled, 2)))
+        control_plane.create(kept(gpu_pod("first", scaled, 2)))
         control_plane.wait_scheduled(scaled, "first")
-        control_plane.create(kept(asking("named", scaled, 1, nodeSelector={GROUP: DRIVEN})))
+        control_plane.create(kept(gpu_pod("named", scaled, 1, nodeSelector={GROUP: DRIVEN})))
         assert groups(control_plane, 1) == [DRIVEN]
     finally:
         control_plane.patch(CLASS, {"spec": {"extendedResourceName": None}})

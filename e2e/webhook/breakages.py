@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from e2e.actors import fleet
 from e2e.actors.workloads import claim, container, limits, request, template
-from e2e.installed.breakages import HOOKS, named
+from e2e.installed.breakages import ADMISSION, reference
 
 TEAM = "team"
 NODE = "night-0"
@@ -109,7 +109,7 @@ def a_pool_that_is_not_whole(cluster, _):
 @contextmanager
 def devices_that_are_all_tainted(cluster, _):
     spec = {"deviceSelector": {"driver": DRIVER}, "taint": {"key": "night.example.com/repair", "effect": "NoExecute"}}
-    rule = named("resource.k8s.io/v1", "DeviceTaintRule", "repair") | {"spec": spec}
+    rule = reference("resource.k8s.io/v1", "DeviceTaintRule", "repair") | {"spec": spec}
     with there(cluster, rule, claim("kept-away", TEAM, request("r", "night"))):
         yield (
             "DeviceTaintRule/repair",
@@ -125,7 +125,7 @@ def asking(space, **resources):
         "spec": {"containers": [container(**limits(**{"nvidia.com/gpu": 1} | resources))]},
     }
     spec = {"replicas": 1, "selector": {"matchLabels": {"app": "asks"}}, "template": template}
-    return named("apps/v1", "Deployment", "asks", space) | {"spec": spec}
+    return reference("apps/v1", "Deployment", "asks", space) | {"spec": spec}
 
 
 def refusing(words, what, message, *objects, labels=None, **resources):
@@ -170,11 +170,11 @@ def gone(cluster, space):
 
 
 def quota(name, amount):
-    return named("v1", "ResourceQuota", "few") | {"spec": {"hard": {name: amount}}}
+    return reference("v1", "ResourceQuota", "few") | {"spec": {"hard": {name: amount}}}
 
 
 LIMITED = {"limits": [{"type": "Container", "max": {"cpu": "1"}}]}
-SMALL = named("v1", "LimitRange", "small") | {"spec": LIMITED}
+SMALL = reference("v1", "LimitRange", "small") | {"spec": LIMITED}
 PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
 GUARD = {
     "name": "guard.example.com",
@@ -185,14 +185,14 @@ GUARD = {
     "rules": [PODS],
     "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "a-dead-webhook-of-others"}},
 }
-DEAD = named(HOOKS, "ValidatingWebhookConfiguration", "guard") | {"webhooks": [GUARD]}
+DEAD = reference(ADMISSION, "ValidatingWebhookConfiguration", "guard") | {"webhooks": [GUARD]}
 COUNT = "count/{}.resource.k8s.io"
-OWNED = named(HOOKS, "ValidatingAdmissionPolicy", "owned") | {"spec": {
+OWNED = reference(ADMISSION, "ValidatingAdmissionPolicy", "owned") | {"spec": {
     "matchConstraints": {"resourceRules": [{"apiGroups": ["resource.k8s.io"], "apiVersions": ["*"], "resources": ["resourceclaimtemplates"], "operations": ["CREATE"]}]},
     "validations": [{"expression": "'owner' in object.metadata.?labels.orValue({})", "message": "every object needs an owner"}],
 }}  # fmt: skip
 IN_ONE = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "a-policy-against-templates"}}}
-OWNED_THERE = named(HOOKS, "ValidatingAdmissionPolicyBinding", "owned") | {
+OWNED_THERE = reference(ADMISSION, "ValidatingAdmissionPolicyBinding", "owned") | {
     "spec": {"policyName": "owned", "validationActions": ["Deny"], "matchResources": IN_ONE}
 }
 AT_ONCE = [

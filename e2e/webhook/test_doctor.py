@@ -20,7 +20,7 @@ from e2e.actors.webhook import COMMAND, SYSTEM, Webhook, gpu
 from e2e.actors.workloads import claim, pod, request, using
 from e2e.ground import pki
 from e2e.ground.controlplane import ControlPlane
-from e2e.installed.breakages import ailments, named
+from e2e.installed.breakages import findings_of_doctor, reference
 from e2e.kubernetes.test_survey import Markers, secretive
 from e2e.webhook.breakages import (
     AT_ONCE,
@@ -83,14 +83,14 @@ def output_of(cluster, *words, kubeconfig=None, ends=None):
 
 
 def well(cluster):
-    cluster.until("nothing is wrong", lambda: not ailments(cluster), 20)
+    cluster.until("nothing is wrong", lambda: not findings_of_doctor(cluster), 20)
 
 
 def named_first(cluster, about, what, words, seconds=20):
     """Wait until a finding is the first one; then run the command, which prints its message and remedy."""
 
     def is_found():
-        finding = next(iter(ailments(cluster)), None)
+        finding = next(iter(findings_of_doctor(cluster)), None)
         return (
             finding is not None
             and finding.object.startswith(about)
@@ -115,7 +115,7 @@ ENDING = claim("ending", "ending", request("r", "night"))
 ENDING["metadata"]["finalizers"] = ["night.example.com/keeps-too"]
 SOUGHT = claim("sought", TEAM, request("r", "night"))
 LOST = pod("lost", TEAM, schedulerName="no-such-scheduler", resourceClaims=[using("sought")])
-SPACE = named("v1", "Namespace", "ending")
+SPACE = reference("v1", "Namespace", "ending")
 ELECTED = {
     "kube-controller-manager": "no claim is created from a template",
     "kube-scheduler": "no pod of its profiles is placed",
@@ -200,18 +200,18 @@ def marked(space, mark):
     yield from secretive(space, mark)
     opaque = {"driver": DRIVER, "parameters": {"apiVersion": "night.example.com/v1", "kind": "Any", "key": mark()}}
     of_class = {"selectors": [{"cel": {"expression": "false"}}], "config": [{"opaque": opaque}]}
-    yield named("resource.k8s.io/v1", "DeviceClass", "marked") | {"spec": of_class}
-    annotated = named("v1", "Node", "marked")
+    yield reference("resource.k8s.io/v1", "DeviceClass", "marked") | {"spec": of_class}
+    annotated = reference("v1", "Node", "marked")
     annotated["metadata"]["annotations"] = {"cloud.example.com/instance": mark(), "kubernetes.io/description": mark()}
     yield annotated
     about = {"kind": "Pod", "namespace": space, "name": "pod", "fieldPath": mark()}
-    event = named("v1", "Event", "marked", space) | {"involvedObject": about, "reason": mark(), "message": mark()}
+    event = reference("v1", "Event", "marked", space) | {"involvedObject": about, "reason": mark(), "message": mark()}
     yield event | {"source": {"component": mark(), "host": mark()}, "action": mark(), "reportingInstance": mark()}
-    lease = named("coordination.k8s.io/v1", "Lease", "marked", space)
+    lease = reference("coordination.k8s.io/v1", "Lease", "marked", space)
     lease["metadata"]["annotations"] = {"example.com/leader": mark()}
     yield lease | {"spec": {"holderIdentity": "holder", "leaseDurationSeconds": 15}}
-    yield named("v1", "Secret", "marked", space) | {"stringData": {"password": mark()}}
-    yield named("v1", "ConfigMap", "marked", space) | {"data": {"settings.yaml": mark("password: {}")}}
+    yield reference("v1", "Secret", "marked", space) | {"stringData": {"password": mark()}}
+    yield reference("v1", "ConfigMap", "marked", space) | {"data": {"settings.yaml": mark("password: {}")}}
 
 
 def mark_states(cluster, space, mark):
