@@ -199,12 +199,12 @@ def broken(cluster, item, change):
     try:
         if change is None:
             cluster.remove(item)
-            cluster.until("it is gone", lambda: cluster.read(item) is None)
+            cluster.until("the object is deleted", lambda: cluster.read(item) is None)
         else:
-            cluster.until("it is changed", write)
+            cluster.until("the object is changed", write)
         yield
     finally:
-        cluster.until("it is as before", lambda: restore(cluster, before))
+        cluster.until("the object is restored", lambda: restore(cluster, before))
 
 
 def delete_pods(cluster, namespace, **query):
@@ -228,7 +228,7 @@ def scaled_to_zero(cluster, component):
             is_observed = deployment_["status"].get("observedGeneration") == deployment_["metadata"]["generation"]
             return is_observed and has_none and not deployment_["status"].get("replicas")
 
-        cluster.until(f"the {component} is away", is_stopped, 60)
+        cluster.until(f"the {component} has no replica and no pod", is_stopped, 60)
         yield
 
 
@@ -272,4 +272,6 @@ def name_of(item):
 
 
 def until_healthy(cluster):
-    cluster.until("nothing is wrong", lambda: not findings_of_doctor(cluster), 90, lambda: findings_of_doctor(cluster))
+    cluster.until(
+        "doctor has no finding", lambda: not findings_of_doctor(cluster), 90, lambda: findings_of_doctor(cluster)
+    )

@@ -83,7 +83,9 @@ class Installation:
         for item in items:
             if item["kind"] in WORKLOADS:
                 name = item["metadata"]["name"]
-                self.cluster.until(f"{name} stands", lambda item=item: self.is_available(item), 120, self.containers)
+                self.cluster.until(
+                    f"{name} is available", lambda item=item: self.is_available(item), 120, self.containers
+                )
 
     def is_available(self, item):
         deployment = self.cluster.read(item)
@@ -152,14 +154,18 @@ class Installation:
         assert environment["card"] == "yes"
         pod_ = cluster.get(path)
         cluster.until(
-            "its scheduler says so", lambda: self.schedulers_of(tenants, name) == {pod_["spec"]["schedulerName"]}, 30
+            "an event of the pod's scheduler says that the pod is scheduled",
+            lambda: self.schedulers_of(tenants, name) == {pod_["spec"]["schedulerName"]},
+            30,
         )
         claims = f"/apis/resource.k8s.io/v1/namespaces/{tenants}/resourceclaims"
         cluster.until(
-            "its driver says that it is prepared", lambda: all(map(is_prepared, cluster.get(claims)["items"])), 30
+            "the driver reports each device of the claim as ready",
+            lambda: all(map(is_prepared, cluster.get(claims)["items"])),
+            30,
         )
         cluster.delete(path)
-        cluster.until("its claim is gone", lambda: not cluster.get(claims)["items"], 60)
+        cluster.until("the pod's claim is deleted", lambda: not cluster.get(claims)["items"], 60)
         return pod_
 
     def schedulers_of(self, namespace, name):

@@ -114,7 +114,7 @@ def karpenter(installation, tenants):
     for folder in kinds:
         cluster.kubectl("apply", "--server-side", "-f", str(folder))
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    cluster.until("its kinds are served", lambda: cluster.create(NODE_CLASS, POOL) or True, 30)
+    cluster.until("the API server serves Karpenter's kinds", lambda: cluster.create(NODE_CLASS, POOL) or True, 30)
     running = Karpenter(cluster, cluster.write_json("types.json", [LARGE]))
     configuration = CONFIGURATION | {"evidence": {"namespaces": [NAMESPACE]}}
     try:
@@ -164,7 +164,7 @@ def test_karpenter_creates_no_node_for_a_pod_with_claims(karpenter, tenants):
     until_warned(cluster, item, "creates no node for a pod with claims")
     cluster.create(item)
     try:
-        cluster.until("Karpenter has looked at it", lambda: karpenter.event_notes(tenants, "claims"), 60)
+        cluster.until("Karpenter has an event about the pod", lambda: karpenter.event_notes(tenants, "claims"), 60)
         assert any("Dynamic Resource Allocation" in event for event in karpenter.event_notes(tenants, "claims"))
         assert node_claims(cluster) == []
     finally:
@@ -177,12 +177,12 @@ def test_karpenter_creates_a_node_for_an_untranslated_pod(karpenter, tenants):
     item["metadata"]["labels"] = {"drawbridge.dev/skip": "true"}
     cluster.create(item)
     try:
-        (node,) = cluster.until("a node is asked for", lambda: node_claims(cluster), 60)
+        (node,) = cluster.until("Karpenter requests a node", lambda: node_claims(cluster), 60)
         assert node["spec"]["resources"]["requests"][GPU] == "3"
     finally:
         cluster.delete(f"/api/v1/namespaces/{tenants}/pods/kept", gracePeriodSeconds=0)
         cluster.kubectl("delete", "nodeclaims", "--all", "--wait=false")
-        cluster.until("its node is gone", lambda: not node_claims(cluster), 60)
+        cluster.until("the NodeClaim is deleted", lambda: not node_claims(cluster), 60)
 
 
 def test_karpenter_with_its_dra_flag_considers_claims_without_a_warning(karpenter, tenants):
@@ -198,7 +198,7 @@ def test_karpenter_with_its_dra_flag_considers_claims_without_a_warning(karpente
     cluster.until("the webhook has read the flag", names_no_karpenter, 60)
     cluster.create(item)
     try:
-        cluster.until("Karpenter has looked at it", lambda: karpenter.event_notes(tenants, "considered"), 60)
+        cluster.until("Karpenter has an event about the pod", lambda: karpenter.event_notes(tenants, "considered"), 60)
         assert not any("not yet supported" in event for event in karpenter.event_notes(tenants, "considered"))
     finally:
         cluster.delete(f"/api/v1/namespaces/{tenants}/pods/considered", gracePeriodSeconds=0)

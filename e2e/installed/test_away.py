@@ -21,7 +21,7 @@ from e2e.installed.breakages import (
 from e2e.installed.installation import until_pods_are_translated
 from e2e.installed.test_waiting_pods import explained
 
-pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start, and each part of them goes and comes back")]  # fmt: skip
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start, and components are stopped and started")]  # fmt: skip
 
 DRIVER = reference("apps/v1", "DaemonSet", "drawbridge-driver", "drawbridge-driver")
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -40,7 +40,7 @@ def create_stuck_pod(cluster, stack, tenants, name, condition, **spec):
     item = gpu(name, tenants, **spec)
     stack.callback(cluster.remove, item)
     cluster.create(item)
-    cluster.until(f"{name} waits", lambda: condition(cluster.read(item)), detail=lambda: cluster.read(item))
+    cluster.until(f"pod {name} is stuck", lambda: condition(cluster.read(item)), detail=lambda: cluster.read(item))
 
 
 def is_unschedulable(pod):
@@ -63,7 +63,7 @@ def until_explained(cluster, tenants, name, component, remedy):
         answer.update(explained(cluster, name, tenants)["nextStep"])
         return answer["message"].startswith(f"{name_of(component)}: ") and remedy in answer["message"]
 
-    cluster.until(f"{name_of(component)} is named", begins_with_component, detail=lambda: answer)
+    cluster.until(f"the explanation begins with {name_of(component)}", begins_with_component, detail=lambda: answer)
 
 
 def test_each_waiting_pod_names_the_component_that_is_down(cluster, tenants):
@@ -96,7 +96,7 @@ def test_a_pod_without_published_devices_names_the_missing_driver(cluster, tenan
     with ExitStack() as stack:
         stack.enter_context(broken(cluster, DRIVER, None))
         # A driver that still runs publishes the slices again.
-        cluster.until("the driver is away", lambda: delete_pods(cluster, DRIVER["metadata"]["namespace"]), 60)
+        cluster.until("the driver has no pod", lambda: delete_pods(cluster, DRIVER["metadata"]["namespace"]), 60)
         cluster.until("no slice is left", delete_slices)
         create_stuck_pod(cluster, stack, tenants, "missed", is_unschedulable)
         until_explained(cluster, tenants, "missed", DRIVER, "apply the manifests")

@@ -121,7 +121,7 @@ def test_a_tenant_logs_in_through_the_ingress(installation, pages, token):
         assert "their-secret" not in text
         return f"/pods/{TENANT_NAMESPACE}/my-notebook" in text
 
-    installation.cluster.until("a reading later than the pod", shows_pod, PATIENCE)
+    installation.cluster.until("the dashboard shows the tenant's pod", shows_pod, PATIENCE)
     status, _, text = pages.ask("/api/v1/fleet", Authorization=f"Bearer {token}")
     assert status == 200
     assert fleet.NVIDIA in text
@@ -140,7 +140,7 @@ def test_the_dashboards_role_covers_each_page(pages, installation):
         status, _, text = pages.ask(path, Authorization=f"Bearer {admin}")
         assert status == 200, path
         assert "Not read" not in text, path
-    cluster.until("the survey is made", lambda: "Surveyed at" in pages.ask("/move", Authorization=f"Bearer {admin}")[2], PATIENCE)  # fmt: skip
+    cluster.until("the page shows a survey", lambda: "Surveyed at" in pages.ask("/move", Authorization=f"Bearer {admin}")[2], PATIENCE)  # fmt: skip
 
 
 def test_without_an_ingress_kubectl_opens_the_dashboard(installation, pages):

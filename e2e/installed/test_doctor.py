@@ -29,7 +29,7 @@ from e2e.installed.breakages import (
 )
 from e2e.installed.installation import PROGRAM
 
-pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start, and some forty breakages are made and repaired")]  # fmt: skip
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start, and some forty objects are broken and restored")]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -113,14 +113,17 @@ def a_second_installation(cluster, tenants):
 def test_doctor_first_names_an_object_created_too_early_or_misplaced(cluster, tenants, create_fault):
     about, code, words, objects = create_fault(cluster, tenants)
     try:
-        finding = cluster.until("it is found", lambda: next(iter(findings_of_doctor(cluster)), None))
+        finding = cluster.until("doctor has a finding", lambda: next(iter(findings_of_doctor(cluster)), None))
         assert (finding.code, finding.object) == (code, name_of(about)), [
             f"{each.object}: {each.code}" for each in findings_of_doctor(cluster)
         ]
         assert words in finding.message
     finally:
         cluster.remove(*objects)
-        cluster.until("it is gone", lambda: name_of(about) not in [each.object for each in findings_of_doctor(cluster)])
+        cluster.until(
+            f"doctor has no finding about {name_of(about)}",
+            lambda: name_of(about) not in [each.object for each in findings_of_doctor(cluster)],
+        )
 
 
 @pytest.mark.parametrize("breakage", BREAKAGES, ids=label)

@@ -95,7 +95,7 @@ def prometheus_with_pods(prometheus, installation, tenants):
     """Prometheus while two pods have devices: one pod by a claim from the webhook, one by its own claim. A third pod has ended."""
     cluster = installation.cluster
     cluster.until(
-        "all are scraped",
+        "Prometheus scrapes each of our processes",
         lambda: sum(target["health"] == "up" for target in targets(prometheus)) == sum(SCRAPED.values()),
         90,
     )
@@ -142,14 +142,18 @@ def test_prometheus_scrapes_every_process_of_ours(prometheus_with_pods, installa
         counts = {name: sum(pod.startswith(f"drawbridge-{name}-") for pod in pods) for name in SCRAPED}
         return not failed and counts == SCRAPED
 
-    installation.cluster.until("each process is read", all_are_scraped, 60, lambda: failed)
+    installation.cluster.until(
+        "Prometheus scrapes each process, and no other target", all_are_scraped, 60, lambda: failed
+    )
 
 
 def test_every_rule_evaluates_and_no_alert_fires_when_healthy(prometheus_with_pods, installation):
     def rules():
         return [rule for group in prometheus_with_pods.ask("rules")["groups"] for rule in group["rules"]]
 
-    installation.cluster.until("all are evaluated", lambda: all(rule["health"] != "unknown" for rule in rules()), 30)
+    installation.cluster.until(
+        "all rules are evaluated", lambda: all(rule["health"] != "unknown" for rule in rules()), 30
+    )
     assert {rule["name"]: rule.get("lastError", "") for rule in rules() if rule["health"] != "ok"} == {}
     assert len(rules()) > 10
     # Load of the machine and faults of earlier tests do not count.
@@ -177,19 +181,19 @@ def test_documented_queries_count_extended_resources_and_claims(prometheus_with_
             return {sample["metric"].get("pod", ""): sample["value"][1] for sample in series if sample["metric"]["namespace"] == tenants}  # fmt: skip
 
         requests = f'kube_pod_container_resource_requests{{resource="{label}"}}'
-        cluster.until("kube-state-metrics has it", lambda: counts_of(requests), 30)
+        cluster.until("kube-state-metrics exports the pod's request", lambda: counts_of(requests), 30)
         assert counts_of(requests) == {"by-name": "1"}
         [query] = re.findall(r"(?m)^sum by \(namespace\) \([^`]*", (ROOT / "docs/operating.md").read_text())
         query_of_both = query.replace("nvidia_com_gpu", label)
         cluster.until(
-            "both are counted",
+            "the documented query counts both pods",
             lambda: counts_of(query_of_both) == {"": "2"},
             30,
             lambda: values(prometheus_with_pods, query_of_both),
         )
         panel_query = QUERIES["Devices that pods have, by namespace"]
         cluster.until(
-            "both ways are shown",
+            "the panel counts all three pods",
             lambda: counts_of(panel_query) == {"": "3"},
             30,
             lambda: values(prometheus_with_pods, panel_query),
