@@ -59,7 +59,7 @@ def apart(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def shell(apart, tmp_path_factory):
-    """A shell with the exports of `make cluster`, in the folder of the checkout, whose `manifests` the page names."""
+    """A shell with the exports of `make cluster`, in a folder with the `manifests` that the page names."""
     code, output = up(apart, "e2e.up")
     try:
         assert code == 0, output
@@ -109,7 +109,7 @@ def do(shell, command):
     return done.stdout
 
 
-# From a pod, with the address and the account that every pod has.
+# Calls the API server from a pod, with the address and the account that every pod has.
 ASK = """
 import ssl, urllib.request
 given = "/var/run/secrets/kubernetes.io/serviceaccount"

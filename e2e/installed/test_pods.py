@@ -1,6 +1,6 @@
 """The unmodified manifests as pods.
 
-The pods are webhook, controller, authority, our scheduler with its allocator, the reference driver, the adapter and the audit agent.
+The pods are webhook, controller, authority, our scheduler with its allocator, the reference driver, the adapter and the node agent.
 """
 
 import pytest

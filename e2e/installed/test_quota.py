@@ -1,4 +1,4 @@
-"""Quotas at creation, in pods: the API server calls the allocators' pods, which use the certificate that the authority maintains."""
+"""DeviceQuotas at creation: the API server calls the pods of the allocator, which use the certificate that the authority renews."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def team(node, installation):
 
 
 def refusals(cluster, item):
-    """Return the refusals of some creations in a row; "" for an accepted one."""
+    """Create an object in several dry runs; return the different refusals, with "" for an accepted creation."""
     dry = ["create", "--dry-run=server", "-f", "-"]
     return {cluster.kubectl(*dry, input=dump([item]), check=False).stderr.strip() for _ in range(ASKED)}
 

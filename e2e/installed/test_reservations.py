@@ -1,4 +1,4 @@
-"""The agent's pod reads unwritten reservations of the allocators' pods: at their addresses, over TLS, with a mounted token."""
+"""The node agent's pod reads the allocator's reservations that no claim has yet: over TLS, with a mounted token."""
 
 import http.client
 import json
@@ -49,7 +49,7 @@ def with_nodes(answer):
 
 
 def said_at_the_plugins_socket(node, uid, call, body):
-    """Return an allocator's answer at the socket that it shares with its scheduler. The full path is too long for a socket address."""
+    """Return an allocator's answer at the socket that it shares with its scheduler. The socket's full path is too long for an address."""
     folder = os.open(f"/proc/{node.box.init}/root/var/lib/kubelet/pods/{uid}/{PLUGIN}", os.O_PATH)
     connection = http.client.HTTPConnection("allocator", timeout=60)
     try:

@@ -1,7 +1,7 @@
 """Vendors' own drivers, each installed by its own chart on the node of an installed drawbridge: unmodified pods get their devices.
 
-Programs and charts are those of the vendors' Go modules (e2e/binaries/drivers). Images are made here of the programs, in the
-places that the vendors' Dockerfiles name. DRANET's chart has no DeviceClass, so that one is the administrator's.
+Programs and charts are those of the vendors' Go modules (e2e/binaries/drivers). Images are made here from the programs, with the
+paths of the vendors' Dockerfiles. DRANET's chart has no DeviceClass, so the tests create one, as an administrator would.
 """
 
 import os
@@ -95,7 +95,7 @@ def helm(cluster, *arguments):
 
 
 def image(folder, vendor):
-    """The image of a driver in a file: its program where its Dockerfile puts it."""
+    """Write the image of a driver into a file, with the program at the path of the driver's Dockerfile; return the file's path."""
 
     def fill(tar):
         add_folders(tar)
@@ -110,7 +110,7 @@ def image(folder, vendor):
 
 @pytest.fixture(scope="module")
 def slices(node, installation):
-    """The three drivers, installed until the end; what a driver has published, by its name."""
+    """Install the three drivers; yields a function that returns the slices of a driver."""
     cluster = node.cluster
     inside = [*cluster.network.enter(), "ip", "link"]
     subprocess.run([*inside, "add", INTERFACE, "type", "veth", "peer", "name", f"{INTERFACE}p"], check=True, timeout=20)
@@ -161,7 +161,7 @@ def configured(installation, slices, tenants, pinned):
     installation.apply(printed_manifests(installation.cluster, configuration, *OPTIONS))
     known(installation.cluster, pod("dry", tenants, container(**limits(**{"old.example.com/gpu": 1}))), 120)
     yield
-    # `doctor` would report the templates' class, which is deleted with its driver.
+    # `doctor` would report that the templates name a class that was deleted with its driver.
     for namespace in (tenants, pinned):
         installation.cluster.delete(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates")
     installation.apply(printed_manifests(installation.cluster, CONFIGURATION, *OPTIONS))

@@ -117,7 +117,7 @@ def hold(cluster, node):
 
 
 def is_refused(cluster):
-    """Return whether a trial pod is refused: a scheduler that does not know a taint yet allocates the device."""
+    """Return whether the scheduler refuses a trial pod: until it knows the taint, it allocates the device."""
     asking, trial = claim("trial", SPACE, request("device", "e2e-waits")), pod("trial", SPACE, resourceClaims=[using("trial")])  # fmt: skip
     cluster.create(asking, trial)
 
@@ -137,7 +137,7 @@ def is_refused(cluster):
 
 
 def in_order(cluster, reason, made):
-    """Create the obstacles before the pod."""
+    """Create the objects that keep the pod waiting, then the pod."""
     own = claim("p", SPACE, request("device", reason.class_name))
     claims = reason.spec.get("resourceClaims", [using("p")])
     for item in (*([own] if claims == [using("p")] else []), *reason.made):

@@ -1,6 +1,6 @@
-"""The other two layouts of the bridge as pods, each replacing the previous layout.
+"""Two other layouts of the bridge as pods: a stock scheduler that calls the extender. Each layout replaces the previous one.
 
-They are a stock scheduler with the extender in one pod, as built by kustomize, and in two pods that use mutual TLS, as rendered by Helm.
+First kustomize puts scheduler and allocator into one pod. Then Helm puts them into two pods that use mutual TLS.
 """
 
 import os
@@ -37,7 +37,7 @@ CONFIGURATION = {
 
 
 def run(cluster, folder, commands):
-    """Run the page's commands as an administrator does."""
+    """Run commands of the page as an administrator does."""
     path = f"{Path(program('kubectl')).parent}:{os.environ['PATH']}"
     beside = os.environ | {"PATH": path, "KUBECONFIG": str(cluster.kubeconfig)}
     subprocess.run(["sh", "-e", "-c", commands], cwd=folder, env=beside, check=True, capture_output=True, timeout=60)
@@ -61,7 +61,7 @@ def certificates(installation, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def apart(extender, certificates, tenants):
-    """Applied before its Secrets exist: the pods wait, and their events name the Secret."""
+    """The layout with two pods. It is applied before its Secrets exist: the pods wait, and their events name the Secret."""
     cluster = extender.cluster
     made = rendered_chart(cluster, CONFIGURATION, bridge={"way": "apart", "schedulerImage": product.STOCK_SCHEDULER})
     extender.apply(made)
@@ -84,7 +84,7 @@ def test_a_stock_scheduler_places_pods_after_the_allocator_was_killed(extender, 
     extender.run_gpu_pod(tenants, "by-an-extender", schedulerName="drawbridge")
     extender.kill(extender.wait_for_leader(), "allocator")
     extender.run_gpu_pod(tenants, "after-a-kill", schedulerName="drawbridge")
-    # The kubelet reports it with a delay.
+    # The kubelet reports the restart with a delay.
     extender.cluster.until("the allocator was started again", lambda: extender.restarts("allocator")["allocator"], 60)
     assert extender.restarts("allocator") == {"allocator": 1, "scheduler": 0}
 
@@ -104,7 +104,7 @@ def test_the_allocator_rejects_clients_without_the_schedulers_certificate(apart,
     for who, code in served.items():
         context = ssl.create_default_context(cafile=str(certificates / "ca.crt"))
         context.load_cert_chain(certificates / f"{who}.crt", certificates / f"{who}.key")
-        # Only existing pods: a deleted one may still be listed.
+        # A deleted pod may still be listed, and does not answer.
         apart.cluster.until(
             f"{who} is answered", lambda code=code, context=context: f" {code} " in first_line_of_answer(apart, context)
         )

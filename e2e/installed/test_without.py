@@ -1,4 +1,4 @@
-"""`drawbridge uninstall` on a cluster that has all of it, a second time, and then an older installation that is upgraded.
+"""`drawbridge uninstall`, twice, on a cluster with a complete installation; then an upgrade and a rollback of an older installation.
 
 There is no release yet. `older.yaml.gz` is what `drawbridge manifests --opt-in` printed at commit 1898e32; the image is today's. So the
 tests cover the upgrade of the objects, and today's program with the old arguments.
@@ -67,10 +67,10 @@ def older(node, without):
     """An older installation, with a right that the controller had then, a quota, a running pod and a waiting pod."""
     cluster, _ = without
     cluster.add_fake_nodes(1, prefix="far-")
-    cluster.patch("/api/v1/nodes/far-0", {"spec": {"unschedulable": True}})  # no kubelet is there
+    cluster.patch("/api/v1/nodes/far-0", {"spec": {"unschedulable": True}})  # this node has no kubelet
     cluster.create(
         *fleet.slices(fleet.NVIDIA, "far-0", fleet.whole_gpus(1), by_name=True)
-    )  # our driver's were deleted with it
+    )  # the slices of our driver were deleted with it
     made = objects(re.sub(r"REGISTRY/drawbridge:[\d.]+", product.NAME, gzip.decompress(OLDER.read_bytes()).decode()))
     [role] = [
         obj for obj in made if obj["kind"] == "ClusterRole" and obj["metadata"]["name"] == "drawbridge-controller"
@@ -135,7 +135,7 @@ def test_an_upgrade_and_a_rollback_keep_running_and_waiting_pods(older):
 
 
 def change(older, made, listing):
-    """Apply a version as in docs/install.md, and wait until it translates; `listing` is whether its controller may list claims."""
+    """Apply a version as in docs/install.md, and wait until it translates; `listing` says whether its controller may list claims."""
     installed, namespace, _ = older
     kinds = [obj for obj in made if obj["kind"] == "CustomResourceDefinition"]
     for some in (kinds, made):

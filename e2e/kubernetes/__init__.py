@@ -1,1 +1,1 @@
-"""Tests of the harness, and of our predictions about Kubernetes."""
+"""Tests of the real cluster itself, and of what drawbridge predicts about Kubernetes."""

@@ -1,4 +1,4 @@
-"""The chart with helm, and the objects that it and `drawbridge manifests` print."""
+"""Renders the chart with Helm, and reads the objects that Helm and `drawbridge manifests` print."""
 
 import subprocess
 
@@ -14,7 +14,7 @@ OURS = "drawbridge"
 
 
 def drawbridge(*arguments):
-    """Return what the command prints, run in this process: a hundred processes would take longer than all comparisons."""
+    """Run the command in this process and return what it prints; a hundred processes would take longer than all comparisons."""
     done = run(*arguments)
     assert done.exit_code == 0, done.stderr
     return done.stdout

@@ -52,7 +52,7 @@ def partitions():
 
 
 def stock(control_plane, node):
-    """The allocator's stock, as the API server has it."""
+    """The allocator's stock (nodes, slices, classes and claims), read from the API server."""
 
     def all_of(path, type_):
         return [convert(item, type_) for item in control_plane.get(path)["items"]]
@@ -76,7 +76,7 @@ def settled(allocation):
 
 
 def shapes(namespace):
-    """Claims in an order in which each depends on the allocations before."""
+    """Claims of different shapes. Each claim's allocation depends on those of the claims before it."""
 
     def cel(text):
         return [{"cel": {"expression": text}}]
@@ -165,4 +165,4 @@ def test_the_scheduler_and_the_allocator_choose_the_same_devices(control_plane, 
             assert settled(ours.allocations[0].allocation) == settled(theirs), name
             served.append(name)
     assert served == ["one", "pair", "share", "halves", "mps", "first", "nothing"]
-    assert refused == ["all"]  # one of its devices is in use
+    assert refused == ["all"]  # one of the devices of this claim is in use
