@@ -34,7 +34,7 @@ dialects:
 """
 
 
-def up(environment, *words):
+def run_module(environment, *words):
     done = subprocess.run(
         [sys.executable, "-m", *words],
         cwd=ROOT,
@@ -48,23 +48,23 @@ def up(environment, *words):
 
 
 @pytest.fixture(scope="module")
-def apart(tmp_path_factory):
+def own_environment(tmp_path_factory):
     """An environment with its own clusters, apart from those of the user; programs and images are shared."""
-    other = tmp_path_factory.mktemp("cache")
+    own_cache = tmp_path_factory.mktemp("cache")
     for path in cache().iterdir():
         if path.name != "runs":
-            (other / path.name).symlink_to(path)
-    return os.environ | {"DRAWBRIDGE_CACHE": str(other), "DRAWBRIDGE_BESIDE_OTHERS": "1"}
+            (own_cache / path.name).symlink_to(path)
+    return os.environ | {"DRAWBRIDGE_CACHE": str(own_cache), "DRAWBRIDGE_BESIDE_OTHERS": "1"}
 
 
 @pytest.fixture(scope="module")
-def shell(apart, tmp_path_factory):
+def shell(own_environment, tmp_path_factory):
     """A shell with the exports of `make cluster`, in a folder with the `manifests` that the page names."""
-    code, output = up(apart, "e2e.up")
+    code, output = run_module(own_environment, "e2e.up")
     try:
         assert code == 0, output
         variables = dict(EXPORT.findall(output))
-        environment = apart | {
+        environment = own_environment | {
             "KUBECONFIG": variables["KUBECONFIG"],
             "PATH": variables["PATH"].replace("$PATH", os.environ["PATH"]),
         }
@@ -85,10 +85,10 @@ def shell(apart, tmp_path_factory):
 
         gpus = [*fleet.slices(fleet.NVIDIA, NODE, fleet.whole_gpus(1), by_name=True), *fleet.classes(extended=False)]
         (folder / "gpus.yaml").write_text(dump(gpus))
-        do(run, "kubectl create namespace team-a && kubectl apply -f gpus.yaml")
+        run_checked(run, "kubectl create namespace team-a && kubectl apply -f gpus.yaml")
         yield run
     finally:
-        code, output = up(apart, "e2e.down")
+        code, output = run_module(own_environment, "e2e.down")
     assert code == 0
     assert "ended " in output
 
@@ -103,14 +103,14 @@ def commands(heading):
     return [line for line in lines if not line.startswith("docker ")]
 
 
-def do(shell, command):
+def run_checked(shell, command):
     done = shell(command)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
 
 
 # Calls the API server from a pod, with the address and the account that every pod has.
-ASK = """
+CALL_API_SERVER = """
 import ssl, urllib.request
 given = "/var/run/secrets/kubernetes.io/serviceaccount"
 bearer = {"Authorization": "Bearer " + open(f"{given}/token").read()}
@@ -121,21 +121,21 @@ print(urllib.request.urlopen(asked, context=trusted, timeout=20).status)
 
 
 def test_a_pod_reaches_the_api_server_by_its_service(shell):
-    container_ = container() | {"image": product.NAME, "command": ["/opt/drawbridge/bin/python", "-c", ASK]}
-    do(shell, f"kubectl apply -f - <<'END'\n{json.dumps(pod('asks', 'default', container_))}\nEND")
-    do(shell, "kubectl wait --for=jsonpath='{.status.phase}'=Succeeded --timeout=60s pod/asks")
-    assert do(shell, "kubectl logs asks") == "200\n"
+    container_ = container() | {"image": product.NAME, "command": ["/opt/drawbridge/bin/python", "-c", CALL_API_SERVER]}
+    run_checked(shell, f"kubectl apply -f - <<'END'\n{json.dumps(pod('asks', 'default', container_))}\nEND")
+    run_checked(shell, "kubectl wait --for=jsonpath='{.status.phase}'=Succeeded --timeout=60s pod/asks")
+    assert run_checked(shell, "kubectl logs asks") == "200\n"
 
 
 def test_the_documented_installation_with_kubectl_works(shell):
     for command in commands("What is installed"):
-        do(shell, command)
-    is_translated(shell, "team-a", "nvidia.com/gpu")
-    again = "drawbridge manifests --only webhooks --config drawbridge.yaml | kubectl apply --server-side -f -"
-    assert f"`{again}`" in " ".join(section("What is installed").split())
-    do(shell, again)
+        run_checked(shell, command)
+    until_translated(shell, "team-a", "nvidia.com/gpu")
+    apply_webhooks = "drawbridge manifests --only webhooks --config drawbridge.yaml | kubectl apply --server-side -f -"
+    assert f"`{apply_webhooks}`" in " ".join(section("What is installed").split())
+    run_checked(shell, apply_webhooks)
     for command in commands("Uninstalling"):
-        do(shell, command)
+        run_checked(shell, command)
 
 
 def test_the_documented_helm_installation_prints_the_documented_output(shell):
@@ -147,21 +147,21 @@ def test_the_documented_helm_installation_prints_the_documented_output(shell):
         lines = iter(output.splitlines())
         assert all(line in lines for line in expected.splitlines() if line not in ("", "...")), f"{command}: {output}"
         if command.startswith("helm install"):
-            do(shell, "kubectl -n drawbridge-system rollout status deploy/drawbridge-webhook --timeout=120s")
-            do(shell, "kubectl label namespace team-a drawbridge.dev/mode=enforce --overwrite")
-            is_translated(shell, "team-a", "nvidia.com/gpu")
+            run_checked(shell, "kubectl -n drawbridge-system rollout status deploy/drawbridge-webhook --timeout=120s")
+            run_checked(shell, "kubectl label namespace team-a drawbridge.dev/mode=enforce --overwrite")
+            until_translated(shell, "team-a", "nvidia.com/gpu")
 
 
-def is_translated(shell, namespace, key):
+def until_translated(shell, namespace, key):
     """Retry until the API server calls the webhook and the webhook knows the namespace."""
-    asks = json.dumps(pod("asks", namespace, container(**limits(**{key: 1}))))
-    do(
+    manifest = json.dumps(pod("asks", namespace, container(**limits(**{key: 1}))))
+    run_checked(
         shell,
-        f"for at in $(seq 60); do kubectl create --dry-run=server -o yaml -f - <<'END' | grep -q resourceClaims: && exit; sleep 1\n{asks}\nEND\ndone; exit 1",
+        f"for at in $(seq 60); do kubectl create --dry-run=server -o yaml -f - <<'END' | grep -q resourceClaims: && exit; sleep 1\n{manifest}\nEND\ndone; exit 1",
     )
 
 
-def test_a_second_cluster_does_not_start_next_to_the_first(shell, apart):
-    code, output = up(apart, "e2e.up")
+def test_a_second_cluster_does_not_start_next_to_the_first(shell, own_environment):
+    code, output = run_module(own_environment, "e2e.up")
     assert code == 1
     assert "a cluster runs already: export KUBECONFIG=" in output

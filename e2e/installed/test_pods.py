@@ -12,8 +12,8 @@ from e2e.installed.installation import is_prepared, until_pods_are_translated
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "images are made, and a dozen processes start")]  # fmt: skip
 
-TWICE = ("webhook", "controller", "authority", "allocator", "scheduler")  # each has two replicas
-ONCE = ("driver", "adapter", "node-agent")  # on each node
+TWO_REPLICAS = ("webhook", "controller", "authority", "allocator", "scheduler")  # each has two replicas
+ON_EACH_NODE = ("driver", "adapter", "node-agent")  # on each node
 
 
 @pytest.mark.parametrize("scheduler", ["default-scheduler", "drawbridge"])
@@ -36,7 +36,7 @@ def test_a_device_plugin_keeps_working_behind_the_adapter(node, tenants):
 
 def test_no_container_has_been_restarted(installation, tenants):
     statuses = installation.containers()
-    assert len(statuses) == 2 * len(TWICE) + len(ONCE)
+    assert len(statuses) == 2 * len(TWO_REPLICAS) + len(ON_EACH_NODE)
     assert {name: restarts for name, (_, restarts) in statuses.items() if restarts} == {}
 
 

@@ -9,7 +9,7 @@ from e2e.actors.workloads import claim, container, pod, request, template, using
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "images are made, and a dozen processes start")]  # fmt: skip
 
-ASKED = 4  # attempts, so that both replicas are called
+ATTEMPTS = 4  # attempts, so that both replicas are called
 
 
 @pytest.fixture
@@ -29,32 +29,38 @@ def team(node, installation):
 
 def refusals(cluster, item):
     """Create an object in several dry runs; return the different refusals, with "" for an accepted creation."""
-    dry = ["create", "--dry-run=server", "-f", "-"]
-    return {cluster.kubectl(*dry, input=dump([item]), check=False).stderr.strip() for _ in range(ASKED)}
+    command = ["create", "--dry-run=server", "-f", "-"]
+    return {cluster.kubectl(*command, input=dump([item]), check=False).stderr.strip() for _ in range(ATTEMPTS)}
 
 
-def denied(team, kind, rest):
+def expected_refusal(team, kind, rest):
     """Return what kubectl prints when the API server refuses a creation."""
-    door = f'admission webhook "{kind}.quota.drawbridge.dev" denied the request'
+    prefix = f'admission webhook "{kind}.quota.drawbridge.dev" denied the request'
     line = f"quota {team}/team: {fleet.NVIDIA}/devices: {rest}"
-    return {f'Error from server (QuotaExceeded): error when creating "STDIN": {door}: {line}'}
+    return {f'Error from server (QuotaExceeded): error when creating "STDIN": {prefix}: {line}'}
 
 
-def waiting(name, team):
+def unscheduled_pod(name, team):
     """A pod of a scheduler that does not exist."""
     return pod(name, team, container(), schedulerName="no-such-scheduler", resourceClaims=[using_template("gpus")])
 
 
-def test_the_next_leader_keeps_the_counts_of_the_quota_listener(node, installation, team):
+def test_the_next_leader_counts_the_pods_that_the_previous_one_admitted(node, installation, team):
     cluster = node.cluster
-    much = claim("much", team, request("gpu", fleet.NVIDIA, 2))
-    whole = denied(team, "claims", "2 requested, 0 of 1 used; at most 1 can be requested")
-    cluster.until("every replica turns back what is too much", lambda: refusals(cluster, much) == whole, 60)
-    cluster.create(waiting("one", team))
+    large_claim = claim("much", team, request("gpu", fleet.NVIDIA, 2))
+    refusal_of_claim = expected_refusal(team, "claims", "2 requested, 0 of 1 used; at most 1 can be requested")
+    cluster.until(
+        "every replica turns back what is too much", lambda: refusals(cluster, large_claim) == refusal_of_claim, 60
+    )
+    cluster.create(unscheduled_pod("one", team))
     used = "1 requested, 1 of 1 used, including 1 by pods that wait for devices; at most 0 can be requested"
-    full = denied(team, "pods", used)
-    cluster.until("a second pod is turned back", lambda: refusals(cluster, waiting("two", team)) == full, 60)
+    refusal_of_pod = expected_refusal(team, "pods", used)
+    cluster.until(
+        "a second pod is turned back", lambda: refusals(cluster, unscheduled_pod("two", team)) == refusal_of_pod, 60
+    )
     first = installation.wait_for_leader()
     cluster.delete(f"/api/v1/namespaces/{SYSTEM}/pods/{first}")
     cluster.until("another leads", lambda: installation.leader() not in ("", first), 60)
-    cluster.until("a pod too many is turned back", lambda: refusals(cluster, waiting("two", team)) == full, 60)
+    cluster.until(
+        "a pod too many is turned back", lambda: refusals(cluster, unscheduled_pod("two", team)) == refusal_of_pod, 60
+    )

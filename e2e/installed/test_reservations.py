@@ -22,33 +22,33 @@ PLUGIN = "volumes/kubernetes.io~empty-dir/run/allocator"
 
 
 @pytest.fixture
-def reserved(node, installation):
+def reservation_of_a_pod(node, installation):
     """A reservation for a pod that its scheduler ignores; yields the allocator's answer."""
     cluster = node.cluster
     # After the previous test a pod may still be starting.
     cluster.until("both replicas are ready", lambda: len(installation.addresses(SERVICE)) == 2, PATIENCE)
     name = cluster.namespace("reserved")
-    gated = {"schedulerName": "drawbridge", "schedulingGates": [{"name": "example.com/later"}]}
-    waiting = pod("p", name, container(), resourceClaims=[using("mine")], **gated)
-    cluster.create(claim("mine", name, request("gpu", fleet.NVIDIA)), waiting)
-    item = cluster.read(waiting)
+    spec = {"schedulerName": "drawbridge", "schedulingGates": [{"name": "example.com/later"}]}
+    pod_ = pod("p", name, container(), resourceClaims=[using("mine")], **spec)
+    cluster.create(claim("mine", name, request("gpu", fleet.NVIDIA)), pod_)
+    item = cluster.read(pod_)
     [leader] = [pod for pod in installation.pods() if pod["metadata"]["name"] == installation.leader()]
 
     def call_plugin(call, **body):
-        return said_at_the_plugins_socket(node, leader["metadata"]["uid"], call, body)
+        return call_plugin_socket(node, leader["metadata"]["uid"], call, body)
 
-    answer = cluster.until("the allocator has read the claim", lambda: with_nodes(call_plugin("prefilter", pod=item)), PATIENCE)  # fmt: skip
-    made = call_plugin("reserve", token=answer["token"], node=node.name)
-    yield made
-    call_plugin("unreserve", **made)
+    answer = cluster.until("the allocator has read the claim", lambda: answer_with_nodes(call_plugin("prefilter", pod=item)), PATIENCE)  # fmt: skip
+    reservation = call_plugin("reserve", token=answer["token"], node=node.name)
+    yield reservation
+    call_plugin("unreserve", **reservation)
     cluster.delete(f"/api/v1/namespaces/{name}")
 
 
-def with_nodes(answer):
+def answer_with_nodes(answer):
     return answer if answer.get("nodes") else None
 
 
-def said_at_the_plugins_socket(node, uid, call, body):
+def call_plugin_socket(node, uid, call, body):
     """Return an allocator's answer at the socket that it shares with its scheduler. The socket's full path is too long for an address."""
     folder = os.open(f"/proc/{node.box.init}/root/var/lib/kubelet/pods/{uid}/{PLUGIN}", os.O_PATH)
     connection = http.client.HTTPConnection("allocator", timeout=60)
@@ -64,14 +64,14 @@ def said_at_the_plugins_socket(node, uid, call, body):
     return json.loads(text)
 
 
-def test_the_agents_pod_sees_reservations_of_the_leading_allocator(node, installation, reserved):
+def test_the_agents_pod_sees_reservations_of_the_leading_allocator(node, installation, reservation_of_a_pod):
     cluster = node.cluster
     [agent] = [pod for pod in installation.pods(AGENTS) if "deletionTimestamp" not in pod["metadata"]]
-    shown = f"http://{agent['status']['podIP']}:9092"
+    url = f"http://{agent['status']['podIP']}:9092"
     cluster.until(
-        "the reservation is seen", lambda: "drawbridge_node_reservations 1.0" in read(f"{shown}/metrics"), PATIENCE
+        "the reservation is seen", lambda: "drawbridge_node_reservations 1.0" in read(f"{url}/metrics"), PATIENCE
     )
-    assert "allocator" not in read(f"{shown}/readyz?verbose")
+    assert "allocator" not in read(f"{url}/readyz?verbose")
 
 
 def read(url):

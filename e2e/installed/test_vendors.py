@@ -25,10 +25,10 @@ pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a
 GPU = "gpu.example.com"
 CPU = "dra.cpu"
 NET = "dra.net"
-SERVED = "example.com/gpu"
+EXTENDED_NAME = "example.com/gpu"
 INTERFACE = f"db{os.getpid() % 100000}"
-SAY = "env; ip -o link; grep Cpus_allowed_list /proc/self/status; echo spoken=yes; sleep 600"
-TOLD = CONFIGURATION | {
+PRINT_DEVICES = "env; ip -o link; grep Cpus_allowed_list /proc/self/status; echo spoken=yes; sleep 600"
+VENDOR_CONFIGURATION = CONFIGURATION | {
     "targets": [
         {"name": "example", "driver": GPU, "unique": f"{GPU}/uuid", "product": f"{GPU}/model", "request": "gpu"},
         {"name": "interface", "driver": NET, "request": "nic", "moved": True},
@@ -43,7 +43,7 @@ TOLD = CONFIGURATION | {
             "target": "example",
             "keys": [
                 {"name": "old.example.com/gpu", "meaning": "whole GPUs", "role": "count"},
-                {"name": SERVED, "meaning": "whole GPUs", "role": "count"},
+                {"name": EXTENDED_NAME, "meaning": "whole GPUs", "role": "count"},
             ],
         },
         {
@@ -62,7 +62,7 @@ class Vendor(NamedTuple):
     driver: str
     release: str
     program: str
-    place: str
+    path: str
     chart: str
     values: tuple[str, ...] = ()
 
@@ -74,7 +74,7 @@ VENDORS = (
         "dra-example-kubeletplugin",
         "usr/bin/dra-example-kubeletplugin",
         "deployments/helm/dra-example-driver",
-        (f"deviceClass.extendedResourceName={SERVED}", "kubeletPlugin.numDevices=2"),
+        (f"deviceClass.extendedResourceName={EXTENDED_NAME}", "kubeletPlugin.numDevices=2"),
     ),
     Vendor(CPU, "cpu", "dracpu", "dracpu", "deployment/helm/dra-driver-cpu", ("args.hostnameOverride={node}",)),
     Vendor(
@@ -99,12 +99,12 @@ def image(folder, vendor):
 
     def fill(tar):
         add_folders(tar)
-        add(tar, vendor.place, program(vendor.program).read_bytes(), 0o755)
+        add(tar, vendor.path, program(vendor.program).read_bytes(), 0o755)
 
     filled = layer(folder / f"{vendor.program}-layer.tar", fill)
-    made = Image(f"localhost/{vendor.program}:e2e", [filled], {"Env": ["PATH=/usr/bin"]})
+    image_ = Image(f"localhost/{vendor.program}:e2e", [filled], {"Env": ["PATH=/usr/bin"]})
     path = folder / f"{vendor.program}.tar"
-    write(path, [made])
+    write(path, [image_])
     return path
 
 
@@ -112,42 +112,46 @@ def image(folder, vendor):
 def slices(node, installation):
     """Install the three drivers; yields a function that returns the slices of a driver."""
     cluster = node.cluster
-    inside = [*cluster.network.enter(), "ip", "link"]
-    subprocess.run([*inside, "add", INTERFACE, "type", "veth", "peer", "name", f"{INTERFACE}p"], check=True, timeout=20)
+    ip_link = [*cluster.network.enter(), "ip", "link"]
+    subprocess.run(
+        [*ip_link, "add", INTERFACE, "type", "veth", "peer", "name", f"{INTERFACE}p"], check=True, timeout=20
+    )
     class_ = fleet.device_class(NET, f"device.driver == '{NET}'")
     cluster.create(class_)
     for vendor in VENDORS:
         node.import_images(image(cluster.run.data, vendor))
-        named = [f"image.repository=localhost/{vendor.program}", "image.tag=e2e", *vendor.values]
-        options = [f"--set={setting.replace('{node}', node.name)}" for setting in named]
+        settings = [f"image.repository=localhost/{vendor.program}", "image.tag=e2e", *vendor.values]
+        options = [f"--set={setting.replace('{node}', node.name)}" for setting in settings]
         chart = source_of(vendor.program) / vendor.chart
         helm(cluster, "install", vendor.release, chart, f"--namespace={vendor.release}", "--create-namespace", *options)
     path = "/apis/resource.k8s.io/v1/resourceslices"
 
-    def of(driver):
+    def slices_of(driver):
         return cluster.get(path, fieldSelector=f"spec.driver={driver}")["items"]
 
     try:
         for vendor in VENDORS:
-            sets = f"/apis/apps/v1/namespaces/{vendor.release}/daemonsets"
+            daemon_sets = f"/apis/apps/v1/namespaces/{vendor.release}/daemonsets"
             cluster.until(
                 f"{vendor.driver} stands",
-                lambda at=sets: [item["status"].get("numberReady") for item in cluster.get(at)["items"]] == [1],
+                lambda path_=daemon_sets: (
+                    [item["status"].get("numberReady") for item in cluster.get(path_)["items"]] == [1]
+                ),
                 90,
             )
-            cluster.until(f"{vendor.driver} has published", lambda name=vendor.driver: of(name), 60)
-        yield of
+            cluster.until(f"{vendor.driver} has published", lambda name=vendor.driver: slices_of(name), 60)
+        yield slices_of
     finally:
         for vendor in VENDORS:
             helm(cluster, "uninstall", vendor.release, f"--namespace={vendor.release}", "--wait")
-            for item in of(vendor.driver):
+            for item in slices_of(vendor.driver):
                 cluster.delete(f"{path}/{item['metadata']['name']}")
         cluster.remove(class_)
-        subprocess.run([*inside, "delete", INTERFACE], check=False, timeout=20)
+        subprocess.run([*ip_link, "delete", INTERFACE], check=False, timeout=20)
 
 
 @pytest.fixture(scope="module")
-def pinned(node):
+def cpu_namespace(node):
     """A namespace whose Guaranteed pods get their CPUs by claim."""
     name = node.cluster.namespace("pinned")
     node.cluster.patch(f"/api/v1/namespaces/{name}", {"metadata": {"labels": {"drawbridge.dev/mode": "enforce"}}})
@@ -155,26 +159,26 @@ def pinned(node):
 
 
 @pytest.fixture(scope="module")
-def configured(installation, slices, tenants, pinned):
+def vendor_configuration(installation, slices, tenants, cpu_namespace):
     """The administrator's configuration for these drivers, until the end."""
-    configuration = TOLD | {"cpuClaims": {"namespaces": {pinned: "translate"}}}
+    configuration = VENDOR_CONFIGURATION | {"cpuClaims": {"namespaces": {cpu_namespace: "translate"}}}
     installation.apply(printed_manifests(installation.cluster, configuration, *OPTIONS))
     known(installation.cluster, pod("dry", tenants, container(**limits(**{"old.example.com/gpu": 1}))), 120)
     yield
     # `doctor` would report that the templates name a class that was deleted with its driver.
-    for namespace in (tenants, pinned):
+    for namespace in (tenants, cpu_namespace):
         installation.cluster.delete(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates")
     installation.apply(printed_manifests(installation.cluster, CONFIGURATION, *OPTIONS))
 
 
-def runs(node, namespace, item):
+def output_of_new_pod(node, namespace, item):
     """Create a pod, wait until its container has printed, and return its output."""
     name = item["metadata"]["name"]
     node.cluster.create(item)
     return node.output_of(namespace, name)
 
 
-def ends(cluster, namespace, name):
+def end_pod(cluster, namespace, name):
     """Delete a pod, and wait until its claims are gone, so that its devices are free."""
     cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{name}")
     claims = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
@@ -188,77 +192,84 @@ def test_slices_published_by_each_vendor_driver_match_our_examples(slices, drive
     assert unpublished([{"kind": "ResourceSlice"} | slice_ for slice_ in published_slices]) == []
 
 
-def test_a_resource_that_core_serves_is_judged_by_its_claim(node, configured, tenants):
+def test_a_pod_with_an_extended_resource_name_of_a_class_is_left_unchanged(node, vendor_configuration, tenants):
     """The chart of the driver sets `deviceClass.extendedResourceName`."""
-    pod_ = pod("left", tenants, container(command=SAY, **limits(**{SERVED: 2})))
-    output = runs(node, tenants, pod_)
+    pod_ = pod("left", tenants, container(command=PRINT_DEVICES, **limits(**{EXTENDED_NAME: 2})))
+    output = output_of_new_pod(node, tenants, pod_)
     assert {"GPU_DEVICE_0", "GPU_DEVICE_1"} <= {line.partition("=")[0] for line in output.splitlines()}
     stored = node.cluster.get(f"/api/v1/namespaces/{tenants}/pods/left")
     assert "drawbridge.dev/original" not in stored["metadata"].get("annotations", {})
-    assert stored["status"]["extendedResourceClaimStatus"]["requestMappings"][0]["resourceName"] == SERVED
-    ends(node.cluster, tenants, "left")
+    assert stored["status"]["extendedResourceClaimStatus"]["requestMappings"][0]["resourceName"] == EXTENDED_NAME
+    end_pod(node.cluster, tenants, "left")
 
 
-@pytest.mark.parametrize("name", [SERVED, "old.example.com/gpu"])
-def test_more_gpus_than_any_node_has_are_refused(node, configured, tenants, name):
+@pytest.mark.parametrize("name", [EXTENDED_NAME, "old.example.com/gpu"])
+def test_more_gpus_than_any_node_has_are_refused(node, vendor_configuration, tenants, name):
     known(node.cluster, pod("fits", tenants, container(**limits(**{"old.example.com/gpu": 1}))))
-    more = pod("more", tenants, container(command=SAY, **limits(**{name: 3})))
+    too_many = pod("more", tenants, container(command=PRINT_DEVICES, **limits(**{name: 3})))
     with pytest.raises(ApiError, match="R023"):
-        node.cluster.create(more, dryRun="All")
+        node.cluster.create(too_many, dryRun="All")
 
 
 @pytest.mark.parametrize("scheduler", ["default-scheduler", "drawbridge"])
-def test_an_extended_resource_becomes_a_claim_of_the_example_driver(node, configured, tenants, scheduler):
-    pod_ = pod("old", tenants, container(command=SAY, **limits(**{"old.example.com/gpu": 2})), schedulerName=scheduler)
-    output = runs(node, tenants, known(node.cluster, pod_))
+def test_an_extended_resource_becomes_a_claim_of_the_example_driver(node, vendor_configuration, tenants, scheduler):
+    pod_ = pod(
+        "old",
+        tenants,
+        container(command=PRINT_DEVICES, **limits(**{"old.example.com/gpu": 2})),
+        schedulerName=scheduler,
+    )
+    output = output_of_new_pod(node, tenants, known(node.cluster, pod_))
     (claim,) = claims_of(node.cluster, tenants, "old").values()
     assert {result["device"] for result in results_of(claim)} == {"gpu-0", "gpu-1"}
     assert {"GPU_DEVICE_0", "GPU_DEVICE_1"} <= {line.partition("=")[0] for line in output.splitlines()}
-    ends(node.cluster, tenants, "old")
+    end_pod(node.cluster, tenants, "old")
 
 
-def test_the_cpu_driver_binds_a_container_to_claimed_cpus(node, configured, tenants):
+def test_the_cpu_driver_binds_a_container_to_claimed_cpus(node, vendor_configuration, tenants):
     amounts = limits(**{"cpu": 1, "memory": "64Mi", "koordinator.sh/gpu": 100})
-    item = pod("bound", tenants, container(command=SAY, **amounts))
+    item = pod("bound", tenants, container(command=PRINT_DEVICES, **amounts))
     policy = {"scheduling.koordinator.sh/resource-spec": '{"requiredCPUBindPolicy": "FullPCPUs"}'}
     item["metadata"]["annotations"] = policy
-    output = runs(node, tenants, known(node.cluster, item))
+    output = output_of_new_pod(node, tenants, known(node.cluster, item))
     (result,) = results_of(claims_of(node.cluster, tenants, "bound")["drawbridge-pod-cpus"])
     assert (result["driver"], result["consumedCapacity"]) == (CPU, {"dra.cpu/cpu": "1"})
-    assert len(allowed(output)) == 1, output
-    ends(node.cluster, tenants, "bound")
+    assert len(allowed_cpus(output)) == 1, output
+    end_pod(node.cluster, tenants, "bound")
 
 
-def test_a_guaranteed_pod_gets_exclusive_cpus_through_a_claim(node, configured, pinned):
+def test_a_guaranteed_pod_gets_exclusive_cpus_through_a_claim(node, vendor_configuration, cpu_namespace):
     """A pod without a claim runs on the other CPUs, so two CPUs are enough to see the difference."""
     count = min(2, os.cpu_count() // 2)
-    wanted = {"cpu": str(count), "memory": "64Mi"}
-    item = pod("alone", pinned, container(command=SAY, resources={"limits": wanted}))
-    output = runs(node, pinned, known(node.cluster, item))
-    stored = node.cluster.get(f"/api/v1/namespaces/{pinned}/pods/alone")
+    resources = {"cpu": str(count), "memory": "64Mi"}
+    item = pod("alone", cpu_namespace, container(command=PRINT_DEVICES, resources={"limits": resources}))
+    output = output_of_new_pod(node, cpu_namespace, known(node.cluster, item))
+    stored = node.cluster.get(f"/api/v1/namespaces/{cpu_namespace}/pods/alone")
     assert stored["status"]["qosClass"] == "Guaranteed"
-    assert stored["spec"]["containers"][0]["resources"]["requests"] == wanted
-    claims = claims_of(node.cluster, pinned, "alone")
+    assert stored["spec"]["containers"][0]["resources"]["requests"] == resources
+    claims = claims_of(node.cluster, cpu_namespace, "alone")
     (result,) = results_of(claims["drawbridge-main-cpus"])
     assert (result["driver"], result["consumedCapacity"]) == (CPU, {"dra.cpu/cpu": str(count)})
-    alone = allowed(output)
-    assert len(alone) == count
-    others = allowed(runs(node, pinned, pod("others", pinned, container(command=SAY))))
-    assert others
-    assert others.isdisjoint(alone)
-    node.cluster.delete(f"/api/v1/namespaces/{pinned}/pods/others")
-    ends(node.cluster, pinned, "alone")
+    exclusive_cpus = allowed_cpus(output)
+    assert len(exclusive_cpus) == count
+    other_cpus = allowed_cpus(
+        output_of_new_pod(node, cpu_namespace, pod("others", cpu_namespace, container(command=PRINT_DEVICES)))
+    )
+    assert other_cpus
+    assert other_cpus.isdisjoint(exclusive_cpus)
+    node.cluster.delete(f"/api/v1/namespaces/{cpu_namespace}/pods/others")
+    end_pod(node.cluster, cpu_namespace, "alone")
 
 
-def allowed(output):
+def allowed_cpus(output):
     """Return the CPUs of a container from the list that it printed (`0,2-3`)."""
-    (listed,) = [line.split()[-1] for line in output.splitlines() if line.startswith("Cpus_allowed_list")]
-    ranges = [[int(number) for number in part.split("-")] for part in listed.split(",")]
+    (cpu_list,) = [line.split()[-1] for line in output.splitlines() if line.startswith("Cpus_allowed_list")]
+    ranges = [[int(number) for number in part.split("-")] for part in cpu_list.split(",")]
     return {number for range_ in ranges for number in range(range_[0], range_[-1] + 1)}
 
 
-def test_dranet_moves_an_interface_into_the_pod(node, configured, tenants):
-    pod_ = pod("moved", tenants, container(command=SAY, **limits(**{"old.example.com/nic": 1})))
-    output = runs(node, tenants, known(node.cluster, pod_))
+def test_dranet_moves_an_interface_into_the_pod(node, vendor_configuration, tenants):
+    pod_ = pod("moved", tenants, container(command=PRINT_DEVICES, **limits(**{"old.example.com/nic": 1})))
+    output = output_of_new_pod(node, tenants, known(node.cluster, pod_))
     assert f" {INTERFACE}@" in output
-    ends(node.cluster, tenants, "moved")
+    end_pod(node.cluster, tenants, "moved")

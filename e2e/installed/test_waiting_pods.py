@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a
 DRIVER = "waits.example.com"
 CLASS = fleet.device_class("e2e-waits", f"device.driver == '{DRIVER}'")
 HOLLOW = fleet.device_class("e2e-hollow", "false")
-SPACE = "waiting"
+NAMESPACE = "waiting"
 DEVICES = "resource.k8s.io/v1"
 FENCE = taint_rule(DRIVER)
 CLOSED = FENCE | {
@@ -32,7 +32,7 @@ CLOSED = FENCE | {
         "taint": {"key": "example.com/maintenance", "effect": "NoSchedule"},
     },
 }
-QUOTA = reference("v1", "ResourceQuota", "none", SPACE) | {
+QUOTA = reference("v1", "ResourceQuota", "none", NAMESPACE) | {
     "spec": {"hard": {"count/resourceclaims.resource.k8s.io": "0"}},
 }
 LABEL = {"nodeSelector": {"disk": "ssd"}}
@@ -42,39 +42,39 @@ CPUS = {"containers": [container(resources={"requests": {"cpu": "500"}})]}
 class Reason(NamedTuple):
     """Why a pod waits: other objects, fields of the pod, and the line that has to come first."""
 
-    said: str
-    made: tuple[dict[str, Any], ...] = ()
+    words: str
+    objects: tuple[dict[str, Any], ...] = ()
     spec: dict[str, Any] = {}
-    found: tuple[str, str] | None = None  # doctor's first finding: code and object
+    finding: tuple[str, str] | None = None  # doctor's first finding: code and object
     class_name: str = "e2e-waits"
     held: bool = False  # whether another claim holds the device
-    alone: bool = False  # whether freeing that claim is enough for the pod
+    freeing_suffices: bool = False  # whether freeing that claim is enough for the pod
     cordoned: bool = False
 
 
-MINE = ("O110", f"Pod/{SPACE}/p")
-EMPTY = ("O108", "DeviceClass/e2e-hollow")
+POD_IS_FENCED = ("O110", f"Pod/{NAMESPACE}/p")
+CLASS_IS_EMPTY = ("O108", "DeviceClass/e2e-hollow")
 REASONS = {
-    "held": Reason("devices are in use", held=True, alone=True),
+    "held": Reason("devices are in use", held=True, freeing_suffices=True),
     "held, and a label": Reason("didn't match Pod's node affinity/selector", held=True, spec=LABEL),
     "held, and processors": Reason("Insufficient cpu", held=True, spec=CPUS),
     "held, and a cordon": Reason("unschedulable", held=True, cordoned=True),
-    "held, and a fence": Reason("have a taint", (FENCE,), held=True, found=MINE),
-    "held, and a taint": Reason("have a taint", (CLOSED,), held=True, found=("O111", "DeviceTaintRule/e2e-closed")),
-    "a fence": Reason("have a taint", (FENCE,), found=MINE),
-    "a fence, and a label": Reason("didn't match Pod's node affinity/selector", (FENCE,), spec=LABEL, found=MINE),
+    "held, and a fence": Reason("have a taint", (FENCE,), held=True, finding=POD_IS_FENCED),
+    "held, and a taint": Reason("have a taint", (CLOSED,), held=True, finding=("O111", "DeviceTaintRule/e2e-closed")),
+    "a fence": Reason("have a taint", (FENCE,), finding=POD_IS_FENCED),
+    "a fence, and a label": Reason("didn't match Pod's node affinity/selector", (FENCE,), spec=LABEL, finding=POD_IS_FENCED),
     "a cordon": Reason("unschedulable", cordoned=True),
-    "a class without devices": Reason("no node has devices of this class", class_name="e2e-hollow", found=EMPTY),
-    "a class without devices, and a label": Reason("didn't match Pod's node affinity/selector", class_name="e2e-hollow", spec=LABEL, found=EMPTY),
-    "no class": Reason("waiting for DeviceClass e2e-none", class_name="e2e-none", found=("O107", "DeviceClass/e2e-none")),
+    "a class without devices": Reason("no node has devices of this class", class_name="e2e-hollow", finding=CLASS_IS_EMPTY),
+    "a class without devices, and a label": Reason("didn't match Pod's node affinity/selector", class_name="e2e-hollow", spec=LABEL, finding=CLASS_IS_EMPTY),
+    "no class": Reason("waiting for DeviceClass e2e-none", class_name="e2e-none", finding=("O107", "DeviceClass/e2e-none")),
     "no claim": Reason("ResourceClaim lost does not exist", spec={"resourceClaims": [{"name": "p", "resourceClaimName": "lost"}]}),
     "a quota of claims, and a fence": Reason(
         "no claim p can be created: ResourceQuota none has count/resourceclaims",
-        (template("p", SPACE, request("device", "e2e-waits")), FENCE, QUOTA),
+        (template("p", NAMESPACE, request("device", "e2e-waits")), FENCE, QUOTA),
         spec={"resourceClaims": [using_template("p")]},
-        found=("O106", f"Pod/{SPACE}/p"),
+        finding=("O106", f"Pod/{NAMESPACE}/p"),
     ),
-    "another scheduler": Reason("no scheduler is named drawbrigde", held=True, spec={"schedulerName": "drawbrigde"}, found=("O109", f"Pod/{SPACE}/p")),
+    "another scheduler": Reason("no scheduler is named drawbrigde", held=True, spec={"schedulerName": "drawbrigde"}, finding=("O109", f"Pod/{NAMESPACE}/p")),
     "a gate": Reason("scheduling gates hold it: example.com/later", held=True, spec={"schedulingGates": [{"name": "example.com/later"}]}),
 }  # fmt: skip
 
@@ -85,10 +85,10 @@ def cluster(installation):
     cluster = installation.cluster
     until_healthy(cluster)
     devices = fleet.slices(DRIVER, installation.node.name, [fleet.device("only", {})], by_name=True)
-    cluster.namespace(SPACE)
+    cluster.namespace(NAMESPACE)
     cluster.create(*devices, CLASS, HOLLOW)
     yield cluster
-    cluster.remove(*devices, CLASS, HOLLOW, reference("v1", "Namespace", SPACE))
+    cluster.remove(*devices, CLASS, HOLLOW, reference("v1", "Namespace", NAMESPACE))
     until_healthy(cluster)
 
 
@@ -96,111 +96,114 @@ def explained(cluster, name, namespace):
     """Return what `drawbridge explain pod` prints; fail if it takes too much CPU time."""
     begun = time.process_time()
     words = ["explain", "pod", name, "-n", namespace, "--kubeconfig", str(cluster.kubeconfig), "-o", "json"]
-    done = CliRunner().invoke(main, words)
+    result = CliRunner().invoke(main, words)
     assert time.process_time() - begun < SECONDS
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)["pod"]
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)["pod"]
 
 
-def hold(cluster, node):
+def hold_device(cluster, node):
     """Allocate the device to the claim of another scheduler's pod, which that scheduler has found unschedulable."""
     result = {"request": "device", "driver": DRIVER, "pool": f"{node}-fleet", "device": "only"}
-    held = claim("holder", SPACE, request("device", "e2e-waits"))
-    holder = pod("holder", SPACE, schedulerName="elsewhere", resourceClaims=[using("holder")])
-    made = cluster.create(held, holder)
-    consumer = {"resource": "pods", "name": "holder", "uid": made[1]["metadata"]["uid"]}
+    held_claim = claim("holder", NAMESPACE, request("device", "e2e-waits"))
+    holder = pod("holder", NAMESPACE, schedulerName="elsewhere", resourceClaims=[using("holder")])
+    created = cluster.create(held_claim, holder)
+    consumer = {"resource": "pods", "name": "holder", "uid": created[1]["metadata"]["uid"]}
     status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
-    cluster.patch(f"{cluster.path_of(held)}/status", {"status": status})
-    looked = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-    cluster.patch(f"{cluster.path_of(holder)}/status", {"status": {"conditions": [looked]}})
-    return holder, held
+    cluster.patch(f"{cluster.path_of(held_claim)}/status", {"status": status})
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    cluster.patch(f"{cluster.path_of(holder)}/status", {"status": {"conditions": [condition]}})
+    return holder, held_claim
 
 
 def is_refused(cluster):
     """Return whether the scheduler refuses a trial pod: until it knows the taint, it allocates the device."""
-    asking, trial = claim("trial", SPACE, request("device", "e2e-waits")), pod("trial", SPACE, resourceClaims=[using("trial")])  # fmt: skip
-    cluster.create(asking, trial)
+    trial_claim, trial = claim("trial", NAMESPACE, request("device", "e2e-waits")), pod("trial", NAMESPACE, resourceClaims=[using("trial")])  # fmt: skip
+    cluster.create(trial_claim, trial)
 
     def outcome():
-        there = cluster.read(trial)
+        current = cluster.read(trial)
         conditions = [
             condition["type"]
-            for condition in there.get("status", {}).get("conditions", [])
+            for condition in current.get("status", {}).get("conditions", [])
             if condition["status"] == "False"
         ]
-        return "placed" if there["spec"].get("nodeName") else "refused" if "PodScheduled" in conditions else None
+        return "placed" if current["spec"].get("nodeName") else "refused" if "PodScheduled" in conditions else None
 
     try:
         return cluster.until("a scheduler has looked at the trial", outcome) == "refused"
     finally:
-        gone(cluster, [asking, trial])
+        delete_and_wait(cluster, [trial_claim, trial])
 
 
-def in_order(cluster, reason, made):
+def create_waiting_pod(cluster, reason, created):
     """Create the objects that keep the pod waiting, then the pod."""
-    own = claim("p", SPACE, request("device", reason.class_name))
+    own_claim = claim("p", NAMESPACE, request("device", reason.class_name))
     claims = reason.spec.get("resourceClaims", [using("p")])
-    for item in (*([own] if claims == [using("p")] else []), *reason.made):
-        made.append(item)
+    for item in (*([own_claim] if claims == [using("p")] else []), *reason.objects):
+        created.append(item)
         cluster.create(item)
         if item is QUOTA:
             cluster.until("the quota counts", lambda: cluster.read(QUOTA).get("status", {}).get("hard"))
-    if FENCE in reason.made and not reason.held and QUOTA not in reason.made:
+    if FENCE in reason.objects and not reason.held and QUOTA not in reason.objects:
         cluster.until("the scheduler has heard of the taint", lambda: is_refused(cluster))
     spec = {"containers": [container()], "resourceClaims": claims} | reason.spec
     main_container = spec["containers"][0]
     resources = main_container.get("resources", {}) | {"claims": [{"name": "p"}]}
-    item = pod("p", SPACE, **spec | {"containers": [main_container | {"resources": resources}]})
-    made.append(item)
+    item = pod("p", NAMESPACE, **spec | {"containers": [main_container | {"resources": resources}]})
+    created.append(item)
     cluster.create(item)
 
 
 @pytest.mark.parametrize("name", REASONS)
 def test_explain_and_doctor_name_the_actual_reason_first(cluster, node, name):
     reason = REASONS[name]
-    made: list[dict[str, Any]] = []
+    created: list[dict[str, Any]] = []
     with ExitStack() as stack:
-        stack.callback(lambda: gone(cluster, made))
+        stack.callback(lambda: delete_and_wait(cluster, created))
         if reason.cordoned:
             stack.enter_context(
                 broken(cluster, reference("v1", "Node", node.name), set_at("spec", "unschedulable", value=True))
             )
         if reason.held:
-            made += hold(cluster, node.name)
-        in_order(cluster, reason, made)
+            created += hold_device(cluster, node.name)
+        create_waiting_pod(cluster, reason, created)
         answer: dict[str, Any] = {}
 
-        def says():
-            answer.update(explained(cluster, "p", SPACE))
-            return reason.said in answer["nextStep"]["message"] or None
+        def names_reason():
+            answer.update(explained(cluster, "p", NAMESPACE))
+            return reason.words in answer["nextStep"]["message"] or None
 
-        cluster.until("explain names the reason", says, detail=lambda: answer)
+        cluster.until("explain names the reason", names_reason, detail=lambda: answer)
         prospect = answer["prospect"] or {"blockers": [], "nearestFit": ""}
-        enough = [blocker["claim"] for blocker in prospect["blockers"] if blocker["freeingSuffices"]]
-        assert enough == [f"{SPACE}/holder"] * reason.alone, answer
-        assert ("holder" in prospect["nearestFit"]) == reason.alone, answer
-        firsts: list[str | None] = []
+        sufficient = [blocker["claim"] for blocker in prospect["blockers"] if blocker["freeingSuffices"]]
+        assert sufficient == [f"{NAMESPACE}/holder"] * reason.freeing_suffices, answer
+        assert ("holder" in prospect["nearestFit"]) == reason.freeing_suffices, answer
+        findings: list[str | None] = []
         try:
-            cluster.until("doctor's first finding", lambda: firsts.append(first(cluster)) or firsts[-1] == reason.found)
+            cluster.until(
+                "doctor's first finding",
+                lambda: findings.append(first_finding(cluster)) or findings[-1] == reason.finding,
+            )
         except AssertionError:
-            assert firsts[-1] == reason.found
+            assert findings[-1] == reason.finding
 
 
-def first(cluster):
+def first_finding(cluster):
     """Return the code and object of doctor's first finding; None without findings."""
     return next(((ailment.code, ailment.object) for ailment in findings_of_doctor(cluster)), None)
 
 
-def gone(cluster, made):
-    cluster.remove(*reversed(made))
-    for item in made:
+def delete_and_wait(cluster, objects):
+    cluster.remove(*reversed(objects))
+    for item in objects:
         cluster.until(f"{name_of(item)} is gone", lambda item=item: cluster.read(item) is None)
 
 
-def slices_of_a_node_that_is_gone(cluster, node):
-    made = fleet.slices(DRIVER, "gone-0", [fleet.device("only", {})], by_name=True)
-    cluster.create(*made)
-    return "O204", made[0], lambda: cluster.remove(*made)
+def slices_of_a_deleted_node(cluster, node):
+    slices = fleet.slices(DRIVER, "gone-0", [fleet.device("only", {})], by_name=True)
+    cluster.create(*slices)
+    return "O204", slices[0], lambda: cluster.remove(*slices)
 
 
 def a_daemon_set_for_no_node(cluster, node):
@@ -212,13 +215,13 @@ def a_daemon_set_for_no_node(cluster, node):
             "spec": {"nodeSelector": {"drawbridge.dev/driver": "refrence"}, "containers": [container()]},
         },
     }
-    made = reference("apps/v1", "DaemonSet", "drawbridge-misplaced", SPACE) | {"spec": spec}
-    made["metadata"] = made["metadata"] | {"labels": labels}
-    cluster.create(made)
-    return "O009", made, lambda: cluster.remove(made)
+    daemon_set = reference("apps/v1", "DaemonSet", "drawbridge-misplaced", NAMESPACE) | {"spec": spec}
+    daemon_set["metadata"] = daemon_set["metadata"] | {"labels": labels}
+    cluster.create(daemon_set)
+    return "O009", daemon_set, lambda: cluster.remove(daemon_set)
 
 
-def what_a_device_plugin_left(cluster, node):
+def a_resource_left_by_a_device_plugin(cluster, node):
     """The node still advertises the extended resource of devices that its driver publishes."""
     path = f"/api/v1/nodes/{node.name}/status"
     amounts = {"capacity": {"nvidia.com/gpu": "2"}, "allocatable": {"nvidia.com/gpu": "2"}}
@@ -227,11 +230,11 @@ def what_a_device_plugin_left(cluster, node):
     return "O202", reference("v1", "Node", node.name), lambda: cluster.patch(path, {"status": none})
 
 
-@pytest.mark.parametrize("break_it", [slices_of_a_node_that_is_gone, a_daemon_set_for_no_node, what_a_device_plugin_left])  # fmt: skip
-def test_doctor_names_first_objects_left_over_or_misplaced_on_nodes(cluster, node, break_it):
-    what, about, restore = break_it(cluster, node)
+@pytest.mark.parametrize("create_fault", [slices_of_a_deleted_node, a_daemon_set_for_no_node, a_resource_left_by_a_device_plugin])  # fmt: skip
+def test_doctor_names_first_objects_left_over_or_misplaced_on_nodes(cluster, node, create_fault):
+    code, about, remove_fault = create_fault(cluster, node)
     try:
-        cluster.until(f"{what} is named first", lambda: first(cluster) == (what, name_of(about)))
+        cluster.until(f"{code} is named first", lambda: first_finding(cluster) == (code, name_of(about)))
     finally:
-        restore()
+        remove_fault()
         cluster.until("it is well", lambda: not findings_of_doctor(cluster))

@@ -39,15 +39,17 @@ CONFIGURATION = {
 def run(cluster, folder, commands):
     """Run commands of the page as an administrator does."""
     path = f"{Path(program('kubectl')).parent}:{os.environ['PATH']}"
-    beside = os.environ | {"PATH": path, "KUBECONFIG": str(cluster.kubeconfig)}
-    subprocess.run(["sh", "-e", "-c", commands], cwd=folder, env=beside, check=True, capture_output=True, timeout=60)
+    environment = os.environ | {"PATH": path, "KUBECONFIG": str(cluster.kubeconfig)}
+    subprocess.run(
+        ["sh", "-e", "-c", commands], cwd=folder, env=environment, check=True, capture_output=True, timeout=60
+    )
 
 
 @pytest.fixture(scope="module")
 def extender(installation, tenants):
-    made = kustomized(installation.cluster, resources=["base"], components=["bridge"])
-    installation.apply(made)
-    installation.wait(made)
+    objects = kustomized(installation.cluster, resources=["base"], components=["bridge"])
+    installation.apply(objects)
+    installation.wait(objects)
     until_pods_are_translated(installation.cluster, tenants, schedulerName="drawbridge")
     return installation
 
@@ -60,18 +62,18 @@ def certificates(installation, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def apart(extender, certificates, tenants):
+def two_pods(extender, certificates, tenants):
     """The layout with two pods. It is applied before its Secrets exist: the pods wait, and their events name the Secret."""
     cluster = extender.cluster
-    made = rendered_chart(cluster, CONFIGURATION, bridge={"way": "apart", "schedulerImage": product.STOCK_SCHEDULER})
-    extender.apply(made)
+    objects = rendered_chart(cluster, CONFIGURATION, bridge={"way": "apart", "schedulerImage": product.STOCK_SCHEDULER})
+    extender.apply(objects)
     for component in ("allocator", "scheduler"):
         secret = f'secret "drawbridge-{component}" not found'
         cluster.until(
             f"an event names the Secret of the {component}", lambda secret=secret: secret in events(cluster), 60
         )
     run(cluster, certificates, MAKE_SECRETS)
-    extender.wait(made)
+    extender.wait(objects)
     until_pods_are_translated(cluster, tenants, schedulerName="drawbridge")
     return extender
 
@@ -89,35 +91,38 @@ def test_a_stock_scheduler_places_pods_after_the_allocator_was_killed(extender, 
     assert extender.restarts("allocator") == {"allocator": 1, "scheduler": 0}
 
 
-def test_a_stock_scheduler_apart_places_pods_after_the_allocator_moved(apart, tenants):
-    apart.run_gpu_pod(tenants, "by-two-pods", schedulerName="drawbridge")
-    first = apart.wait_for_leader()
-    apart.cluster.delete(f"/api/v1/namespaces/{SYSTEM}/pods/{first}")
-    apart.run_gpu_pod(tenants, "after-another-came", schedulerName="drawbridge")
-    apart.cluster.until("another leads", lambda: apart.leader() not in ("", first), 60)
-    assert apart.restarts("scheduler") == {"scheduler": 0}
+def test_a_stock_scheduler_in_its_own_pod_uses_the_next_allocator(two_pods, tenants):
+    two_pods.run_gpu_pod(tenants, "by-two-pods", schedulerName="drawbridge")
+    first = two_pods.wait_for_leader()
+    two_pods.cluster.delete(f"/api/v1/namespaces/{SYSTEM}/pods/{first}")
+    two_pods.run_gpu_pod(tenants, "after-another-came", schedulerName="drawbridge")
+    two_pods.cluster.until("another leads", lambda: two_pods.leader() not in ("", first), 60)
+    assert two_pods.restarts("scheduler") == {"scheduler": 0}
 
 
-def test_the_allocator_rejects_clients_without_the_schedulers_certificate(apart, certificates):
+def test_the_allocator_rejects_clients_without_the_schedulers_certificate(two_pods, certificates):
     """The allocator's own certificate is signed by the same authority, but has another name."""
-    served = {"scheduler": 404, "allocator": 403}
-    for who, code in served.items():
+    codes = {"scheduler": 404, "allocator": 403}
+    for client, code in codes.items():
         context = ssl.create_default_context(cafile=str(certificates / "ca.crt"))
-        context.load_cert_chain(certificates / f"{who}.crt", certificates / f"{who}.key")
+        context.load_cert_chain(certificates / f"{client}.crt", certificates / f"{client}.key")
         # A deleted pod may still be listed, and does not answer.
-        apart.cluster.until(
-            f"{who} is answered", lambda code=code, context=context: f" {code} " in first_line_of_answer(apart, context)
+        two_pods.cluster.until(
+            f"{client} is answered",
+            lambda code=code, context=context: f" {code} " in first_line_of_answer(two_pods, context),
         )
-    assert first_line_of_answer(apart, ssl.create_default_context(cafile=str(certificates / "ca.crt"))) == "turned away"
+    assert (
+        first_line_of_answer(two_pods, ssl.create_default_context(cafile=str(certificates / "ca.crt"))) == "turned away"
+    )
 
 
-def first_line_of_answer(apart, context):
+def first_line_of_answer(two_pods, context):
     """Return the first line of the allocator's answer to an unknown path. In TLS 1.3 a client is rejected when it reads."""
-    [address] = apart.addresses("drawbridge-allocator")
-    with socket.create_connection((address, ALLOCATOR_PORT), timeout=30) as line:
+    [address] = two_pods.addresses("drawbridge-allocator")
+    with socket.create_connection((address, ALLOCATOR_PORT), timeout=30) as connection:
         try:
-            with context.wrap_socket(line, server_hostname=ALLOCATOR) as talk:
-                talk.sendall(f"GET /nothing HTTP/1.1\r\nHost: {ALLOCATOR}\r\nConnection: close\r\n\r\n".encode())
-                return talk.recv(4096).decode().partition("\r\n")[0] or "turned away"
+            with context.wrap_socket(connection, server_hostname=ALLOCATOR) as tls:
+                tls.sendall(f"GET /nothing HTTP/1.1\r\nHost: {ALLOCATOR}\r\nConnection: close\r\n\r\n".encode())
+                return tls.recv(4096).decode().partition("\r\n")[0] or "turned away"
         except (ssl.SSLError, ConnectionError):
             return "turned away"

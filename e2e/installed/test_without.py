@@ -30,90 +30,92 @@ QUOTA = {
 }
 
 
-def answer(cluster, *words):
+def json_of(cluster, *words):
     command = [PROGRAM, *words, "--kubeconfig", str(cluster.kubeconfig), "-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode in (0, 1), done.stderr
-    return json.loads(done.stdout)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert process.returncode in (0, 1), process.stderr
+    return json.loads(process.stdout)
 
 
 @pytest.fixture(scope="module")
-def without(installation, tenants):
+def uninstalled(installation, tenants):
     """The cluster after uninstall, and the output of uninstall."""
     cluster = installation.cluster
     cluster.create(QUOTA | {"metadata": {"name": "kept", "namespace": tenants}})
-    planned = answer(cluster, "uninstall")
-    assert not planned["changed"]
-    done = answer(cluster, "uninstall", "--yes")
-    assert done["changed"]
-    assert done["removedObjects"] == planned["removedObjects"]
-    cluster.until("ours is gone", lambda: not answer(cluster, "uninstall", "--yes")["removedObjects"], 90)
-    return cluster, done
+    plan = json_of(cluster, "uninstall")
+    assert not plan["changed"]
+    result = json_of(cluster, "uninstall", "--yes")
+    assert result["changed"]
+    assert result["removedObjects"] == plan["removedObjects"]
+    cluster.until("ours is gone", lambda: not json_of(cluster, "uninstall", "--yes")["removedObjects"], 90)
+    return cluster, result
 
 
-def test_uninstall_removes_drawbridge_objects_and_keeps_and_lists_user_objects(without, tenants):
-    cluster, done = without
-    assert done["removedObjects"][0] == "MutatingWebhookConfiguration drawbridge"
-    assert f"Namespace {tenants}: its labels drawbridge.dev/mode" in done["removedObjects"]
-    [kept] = [line for line in done["remainingObjects"] if line.startswith("CustomResourceDefinition")]
+def test_uninstall_removes_drawbridge_objects_and_keeps_and_lists_user_objects(uninstalled, tenants):
+    cluster, result = uninstalled
+    assert result["removedObjects"][0] == "MutatingWebhookConfiguration drawbridge"
+    assert f"Namespace {tenants}: its labels drawbridge.dev/mode" in result["removedObjects"]
+    [kept] = [line for line in result["remainingObjects"] if line.startswith("CustomResourceDefinition")]
     assert "devicequotas.drawbridge.dev" in kept
     assert f"{tenants}/kept" in kept
-    assert any("ConfigMap drawbridge-driver/drawbridge-inventory" in line for line in done["remainingObjects"])
+    assert any("ConfigMap drawbridge-driver/drawbridge-inventory" in line for line in result["remainingObjects"])
     assert cluster.get(f"/apis/drawbridge.dev/v1alpha1/namespaces/{tenants}/devicequotas/kept")
 
 
 @pytest.fixture(scope="module")
-def older(node, without):
+def older(node, uninstalled):
     """An older installation, with a right that the controller had then, a quota, a running pod and a waiting pod."""
-    cluster, _ = without
+    cluster, _ = uninstalled
     cluster.add_fake_nodes(1, prefix="far-")
     cluster.patch("/api/v1/nodes/far-0", {"spec": {"unschedulable": True}})  # this node has no kubelet
     cluster.create(
         *fleet.slices(fleet.NVIDIA, "far-0", fleet.whole_gpus(1), by_name=True)
     )  # the slices of our driver were deleted with it
-    made = objects(re.sub(r"REGISTRY/drawbridge:[\d.]+", product.NAME, gzip.decompress(OLDER.read_bytes()).decode()))
+    objects_ = objects(
+        re.sub(r"REGISTRY/drawbridge:[\d.]+", product.NAME, gzip.decompress(OLDER.read_bytes()).decode())
+    )
     [role] = [
-        obj for obj in made if obj["kind"] == "ClusterRole" and obj["metadata"]["name"] == "drawbridge-controller"
+        obj for obj in objects_ if obj["kind"] == "ClusterRole" and obj["metadata"]["name"] == "drawbridge-controller"
     ]
     role["rules"].append(
         {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["list", "watch"]}
     )
     installed = Installation(node)
-    installed.apply(made)
-    installed.wait(made)
+    installed.apply(objects_)
+    installed.wait(objects_)
     namespace = cluster.namespace("upgraded")
     cluster.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {MODE: "enforce"}}})
     until_pods_are_translated(cluster, namespace)
     cluster.create(QUOTA | {"metadata": {"name": "old", "namespace": namespace}})
-    asks = container(**limits(**{"nvidia.com/gpu": 1}))
+    container_ = container(**limits(**{"nvidia.com/gpu": 1}))
     cluster.create(
         pod(
             "runs",
             namespace,
-            asks,
+            container_,
             nodeSelector={"kubernetes.io/hostname": "far-0"},
             tolerations=[{"operator": "Exists"}],
         )
     )
-    cluster.create(pod("waits", namespace, asks, nodeSelector={"no": "node"}))
+    cluster.create(pod("waits", namespace, container_, nodeSelector={"no": "node"}))
     cluster.wait_scheduled(namespace, "runs")
     cluster.patch(f"/api/v1/namespaces/{namespace}/pods/runs/status", {"status": {"phase": "Running"}})
-    cluster.until("both have claims", lambda: len(held(cluster, namespace)["claims"]) == 2, 30)
-    return installed, namespace, made
+    cluster.until("both have claims", lambda: len(state_of(cluster, namespace)["claims"]) == 2, 30)
+    return installed, namespace, objects_
 
 
-def held(cluster, namespace):
+def state_of(cluster, namespace):
     """Return our pods, claims, templates, quotas and keys, and the devices of the claims."""
-    where = f"/apis/resource.k8s.io/v1/namespaces/{namespace}"
+    base = f"/apis/resource.k8s.io/v1/namespaces/{namespace}"
 
-    def of(path, name):
+    def by_uid(path, name):
         return {item["metadata"]["uid"]: item.get(name) for item in cluster.get(path)["items"]}
 
     return {
-        "pods": of(f"/api/v1/namespaces/{namespace}/pods", "spec"),
-        "claims": {uid: (status or {}).get("allocation") for uid, status in of(f"{where}/resourceclaims", "status").items()},
-        "templates": of(f"{where}/resourceclaimtemplates", "spec"),
-        "quotas": of(f"/apis/drawbridge.dev/v1alpha1/namespaces/{namespace}/devicequotas", "spec"),
+        "pods": by_uid(f"/api/v1/namespaces/{namespace}/pods", "spec"),
+        "claims": {uid: (status or {}).get("allocation") for uid, status in by_uid(f"{base}/resourceclaims", "status").items()},
+        "templates": by_uid(f"{base}/resourceclaimtemplates", "spec"),
+        "quotas": by_uid(f"/apis/drawbridge.dev/v1alpha1/namespaces/{namespace}/devicequotas", "spec"),
         "signature": cluster.get(f"/api/v1/namespaces/{SYSTEM}/secrets/drawbridge-signature")["data"]["signature.key"],
     }  # fmt: skip
 
@@ -121,27 +123,27 @@ def held(cluster, namespace):
 def test_an_upgrade_and_a_rollback_keep_running_and_waiting_pods(older):
     installed, namespace, before = older
     cluster = installed.cluster
-    has = held(cluster, namespace)
-    assert len(has["claims"]) == 2
-    assert len(list(filter(None, has["claims"].values()))) == 1
-    findings = {(finding["code"], finding["object"]) for finding in answer(cluster, "doctor")["findings"]}
+    state = state_of(cluster, namespace)
+    assert len(state["claims"]) == 2
+    assert len(list(filter(None, state["claims"].values()))) == 1
+    findings = {(finding["code"], finding["object"]) for finding in json_of(cluster, "doctor")["findings"]}
     assert ("O003", "ValidatingAdmissionPolicy/drawbridge-secrets") in findings
     assert ("O004", "ClusterRole/drawbridge-controller") in findings
-    change(older, printed_manifests(cluster, CONFIGURATION), "no")
-    assert held(cluster, namespace) == has
-    cluster.until("nothing is wrong", lambda: not answer(cluster, "doctor")["findings"], 60)
-    change(older, before, "yes")
-    assert held(cluster, namespace) == has
+    apply_version(older, printed_manifests(cluster, CONFIGURATION), "no")
+    assert state_of(cluster, namespace) == state
+    cluster.until("nothing is wrong", lambda: not json_of(cluster, "doctor")["findings"], 60)
+    apply_version(older, before, "yes")
+    assert state_of(cluster, namespace) == state
 
 
-def change(older, made, listing):
+def apply_version(older, objects_, listing):
     """Apply a version as in docs/install.md, and wait until it translates; `listing` says whether its controller may list claims."""
     installed, namespace, _ = older
-    kinds = [obj for obj in made if obj["kind"] == "CustomResourceDefinition"]
-    for some in (kinds, made):
-        installed.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=dump(some))
-    installed.wait(made)
+    kinds = [obj for obj in objects_ if obj["kind"] == "CustomResourceDefinition"]
+    for batch in (kinds, objects_):
+        installed.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=dump(batch))
+    installed.wait(objects_)
     until_pods_are_translated(installed.cluster, namespace)
     account = f"--as=system:serviceaccount:{SYSTEM}:drawbridge-controller"
-    ask = ("auth", "can-i", "list", "resourceclaims.resource.k8s.io", "-A", account)
-    installed.cluster.until("rights are as they were printed", lambda: installed.cluster.kubectl(*ask, check=False).stdout.strip() == listing, 30)  # fmt: skip
+    command = ("auth", "can-i", "list", "resourceclaims.resource.k8s.io", "-A", account)
+    installed.cluster.until("rights are as they were printed", lambda: installed.cluster.kubectl(*command, check=False).stdout.strip() == listing, 30)  # fmt: skip

@@ -4,12 +4,12 @@ from e2e.actors import fleet
 from e2e.actors.client import ApiError, Client
 from e2e.actors.workloads import acting_pod
 
-HERE, ELSEWHERE = "stolen-0", "stolen-1"
+STOLEN_NODE, OTHER_NODE = "stolen-0", "stolen-1"
 DRIVERS = ("driver", "adapter")
 AGENTS = "drawbridge-system-nodes"
 
 
-def event(name, about, namespace="default", component="drawbridge-node-agent", instance=HERE):
+def event(name, about, namespace="default", component="drawbridge-node-agent", instance=STOLEN_NODE):
     involved = {"apiVersion": "v1", "kind": "Node", "name": about} if isinstance(about, str) else about
     return {
         "apiVersion": "v1",
@@ -31,13 +31,13 @@ FORGED_EVENTS = {
     "in the kubelet's name": event("lie", A_POD, component="kubelet"),
     "in another component's name with its own source": event("lie", A_POD) | {"reportingComponent": "kubelet"},
     "in its own name with another source": event("lie", A_POD) | {"source": {"component": "kubelet"}},
-    "from another node": event("lie", A_POD, instance=ELSEWHERE),
-    "about another node": event("lie", ELSEWHERE),
+    "from another node": event("lie", A_POD, instance=OTHER_NODE),
+    "about another node": event("lie", OTHER_NODE),
     "about an object that is not a pod": event("lie", A_CLAIM),
 }
 
 
-def answer(attempt, *arguments):
+def dry_run_refusal(attempt, *arguments):
     """Return the API server's refusal of a dry run; "" if it accepts it."""
     try:
         attempt(*arguments, dryRun="All")
@@ -46,8 +46,8 @@ def answer(attempt, *arguments):
     return ""
 
 
-def in_force(cluster, client, forged):
-    cluster.until("the policy is in force", lambda: answer(client.create, forged), 30)
+def until_in_force(cluster, client, forged):
+    cluster.until("the policy is in force", lambda: dry_run_refusal(client.create, forged), 30)
 
 
 # Attempts with every account of ours
@@ -62,7 +62,14 @@ RBAC, HOOKS, CORE = "/apis/rbac.authorization.k8s.io/v1", "/apis/admissionregist
 DRA, LEASES = "/apis/resource.k8s.io/v1", "/apis/coordination.k8s.io/v1/namespaces"
 EVERYTHING = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
 A_SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "loot", "namespace": OURS}}
-OWNER = {"apiVersion": "v1", "kind": "Node", "name": HERE, "uid": "u", "blockOwnerDeletion": True, "controller": True}
+OWNER = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "name": STOLEN_NODE,
+    "uid": "u",
+    "blockOwnerDeletion": True,
+    "controller": True,
+}
 
 
 def binding(account):
@@ -102,9 +109,9 @@ def escalations(account):
         "makes a pod": ("post", f"{CORE}/{OURS}/pods", acting_pod("loot", OURS, "drawbridge-controller")),
         "runs a command in a pod": ("post", f"{CORE}/default/pods/any/exec?command=id", {}),
         "adds a container to a pod": ("patch", f"{CORE}/default/pods/any/ephemeralcontainers", {"spec": {}}),
-        "labels a node": ("patch", f"/api/v1/nodes/{HERE}", labels),
+        "labels a node": ("patch", f"/api/v1/nodes/{STOLEN_NODE}", labels),
         "makes a class": ("post", f"{DRA}/deviceclasses", fleet.device_class("loot", "true")),
-        "makes slices of another node": ("post", f"{DRA}/resourceslices", fleet.slices("loot.example.com", ELSEWHERE, [], pool=HERE, by_name=True)[0]),
+        "makes slices of another node": ("post", f"{DRA}/resourceslices", fleet.slices("loot.example.com", OTHER_NODE, [], pool=STOLEN_NODE, by_name=True)[0]),
         "takes the scheduler's lease": ("patch", f"{LEASES}/kube-system/leases/kube-scheduler", {"spec": {"holderIdentity": "thief"}}),
         "makes another lease": ("post", f"{LEASES}/{OURS}/leases", lease("loot")),
         "makes a lease that stays": ("post", f"{LEASES}/{OURS}/leases", lease("drawbridge") | {"metadata": {"name": "drawbridge", "finalizers": ["example.com/stay"]}}),
@@ -117,7 +124,7 @@ def escalations(account):
 
 
 # Rights of Kubernetes' own role for schedulers, and rights that the pages name.
-MAY = {
+ALLOWED = {
     "authority": {"reads the authority's key"},
     "scheduler": {"speaks as the kubelet", "changes a kubelet's event", "reviews tokens"},
 }
@@ -126,7 +133,7 @@ MAY = {
 class AsUser(Client):
     """A client that impersonates another user."""
 
-    user = f"system:node:{HERE}"
+    user = f"system:node:{STOLEN_NODE}"
 
     def send(self, method, target, payload, headers):
         return super().send(method, target, payload, headers | {"Impersonate-User": self.user})

@@ -10,7 +10,7 @@ from tests.cli.running import run
 
 IMAGE, SCHEDULER = "registry.example/drawbridge:1", "registry.example/kube-scheduler:v1.37.1"
 IMAGES = ("--set", f"image={IMAGE}", "--set", f"bridge.schedulerImage={SCHEDULER}")
-OURS = "drawbridge"
+RELEASE = "drawbridge"
 
 
 def drawbridge(*arguments):
@@ -33,14 +33,14 @@ def chart(tmp_path_factory):
 
 
 def by_name(text):
-    listed = [document.object for document in manifests.parse(text)]
-    objects = {(obj["kind"], obj["metadata"].get("namespace"), obj["metadata"]["name"]): obj for obj in listed}
-    assert len(objects) == len(listed)
+    objects_ = [document.object for document in manifests.parse(text)]
+    objects = {(obj["kind"], obj["metadata"].get("namespace"), obj["metadata"]["name"]): obj for obj in objects_}
+    assert len(objects) == len(objects_)
     return objects
 
 
 def rendered(chart, *values, namespace="default"):
-    done = helm("template", OURS, chart, "--namespace", namespace, *IMAGES, *values)
+    done = helm("template", RELEASE, chart, "--namespace", namespace, *IMAGES, *values)
     return by_name(done.stdout)
 
 
@@ -49,7 +49,7 @@ def printed(*options):
 
 
 def refusal(chart, *values):
-    done = helm("template", OURS, chart, *values, check=False)
+    done = helm("template", RELEASE, chart, *values, check=False)
     assert done.returncode != 0
     return done.stderr
 

@@ -24,7 +24,7 @@ def node(control_plane):
     control_plane.delete(f"/api/v1/nodes/{name}")
 
 
-def whole(driver, index):
+def whole_gpu(driver, index):
     """A GPU, which claims share by memory if its index is odd; two GPUs have the same root."""
     fields = {"allowMultipleAllocations": True} if index % 2 else {}
     return fleet.device(
@@ -65,17 +65,17 @@ def stock(control_plane, node):
     )
 
 
-def settled(allocation):
+def without_random_parts(allocation):
     """An allocation without its time and random share IDs, which differ between allocators."""
-    plain = builtins(allocation)
-    plain.pop("allocationTimestamp", None)
-    for result in plain["devices"].get("results", ()):
+    fields = builtins(allocation)
+    fields.pop("allocationTimestamp", None)
+    for result in fields["devices"].get("results", ()):
         if "shareID" in result:
             result["shareID"] = "some"
-    return plain
+    return fields
 
 
-def shapes(namespace):
+def claims_of_all_shapes(namespace):
     """Claims of different shapes. Each claim's allocation depends on those of the claims before it."""
 
     def cel(text):
@@ -125,7 +125,7 @@ def test_the_scheduler_and_the_allocator_choose_the_same_devices(control_plane, 
     def root(index):
         return {"agree.example.com/root": {"string": f"pci{index // 2}"}}
 
-    gpus = [whole(GPU, index) for index in range(5)]
+    gpus = [whole_gpu(GPU, index) for index in range(5)]
     nics = [fleet.device(f"nic-{index}", {"speed": 100}) for index in range(4)]
     for index, device in enumerate(gpus):
         device["attributes"].update(root(index))
@@ -140,13 +140,13 @@ def test_the_scheduler_and_the_allocator_choose_the_same_devices(control_plane, 
         fleet.device_class("agree-parts", f"device.driver == '{PARTS}'"),
         fleet.device_class("agree-whole", f"device.driver == '{PARTS}' && device.attributes['{PARTS}'].kind == 'mps'"),
     )
-    served, refused = [], []
-    for wanted in shapes(namespace):
-        name = wanted["metadata"]["name"]
-        before = stock(control_plane, node)
-        ours = allocator.allocate(before, node, [defaults.claim(convert(wanted, ResourceClaim))])
+    allocated, refused = [], []
+    for claim_ in claims_of_all_shapes(namespace):
+        name = claim_["metadata"]["name"]
+        stock_before = stock(control_plane, node)
+        our_answer = allocator.allocate(stock_before, node, [defaults.claim(convert(claim_, ResourceClaim))])
         created(
-            wanted,
+            claim_,
             pod(
                 name,
                 namespace,
@@ -155,14 +155,16 @@ def test_the_scheduler_and_the_allocator_choose_the_same_devices(control_plane, 
                 resourceClaims=[using(name)],
             ),
         )
-        if not ours.feasible:
+        if not our_answer.feasible:
             assert "cannot allocate all claims" in control_plane.wait_unschedulable(namespace, name)["message"], name
             refused.append(name)
         else:
             control_plane.wait_scheduled(namespace, name)
             stored = control_plane.get(f"{RESOURCE}/namespaces/{namespace}/resourceclaims/{name}")
-            theirs = convert(stored, ResourceClaim).status.allocation
-            assert settled(ours.allocations[0].allocation) == settled(theirs), name
-            served.append(name)
-    assert served == ["one", "pair", "share", "halves", "mps", "first", "nothing"]
+            stock_allocation = convert(stored, ResourceClaim).status.allocation
+            assert without_random_parts(our_answer.allocations[0].allocation) == without_random_parts(
+                stock_allocation
+            ), name
+            allocated.append(name)
+    assert allocated == ["one", "pair", "share", "halves", "mps", "first", "nothing"]
     assert refused == ["all"]  # one of the devices of this claim is in use

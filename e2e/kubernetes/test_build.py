@@ -34,9 +34,9 @@ def test_after_a_killed_build_the_next_build_finishes(empty_cache, tmp_path):
         first.send_signal(signal.SIGKILL)
     assert not list(tmp_path.glob("bin/*/sample-device-plugin"))
     with start(empty_cache) as second:
-        made = Path(second.stdout.read().strip())
-    assert os.access(made, os.X_OK)
-    assert list(made.parent.iterdir()) == [made]
+        built = Path(second.stdout.read().strip())
+    assert os.access(built, os.X_OK)
+    assert list(built.parent.iterdir()) == [built]
 
 
 def test_concurrent_builds_build_once_and_both_get_the_program(empty_cache):
@@ -61,9 +61,9 @@ def test_a_long_build_shows_progress_and_compiler_errors(capsys):
         yield "main.go:3:2: undefined: x\n"
 
     def progress():
-        heard.append(capsys.readouterr().err)
-        return "".join(heard)
+        output.append(capsys.readouterr().err)
+        return "".join(output)
 
-    heard = []
+    output = []
     build.follow("kubelet", lines(), time.monotonic(), every=0.01)
     assert "main.go:3:2: undefined: x" in progress()

@@ -15,7 +15,7 @@ from e2e.kubernetes import charts
 from e2e.kubernetes.charts import (
     IMAGE,
     IMAGES,
-    OURS,
+    RELEASE,
     SCHEDULER,
     WITH_SCHEDULER,
     by_name,
@@ -167,12 +167,12 @@ def test_configuration_values_override_those_the_chart_was_made_with(chart, tmp_
     )
     values = ["--set", "configuration.mode=off,configuration.disabled={kai}", "--set", "configuration.canary=10"]
     made, wanted = rendered(chart, *values, "--set", f"namespace={SYSTEM}"), printed("--config", str(config))
-    file = "ConfigMap", SYSTEM, OURS
+    file = "ConfigMap", SYSTEM, RELEASE
     [document] = manifests.parse(made.pop(file)["data"]["drawbridge.yaml"])
     kept = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "approximations": "warn"}
     assert document.object == kept | {"mode": "off", "disabled": ["kai"], "canary": 10}
     selectors = [
-        [webhook["namespaceSelector"] for webhook in some[kind, None, OURS]["webhooks"]]
+        [webhook["namespaceSelector"] for webhook in some[kind, None, RELEASE]["webhooks"]]
         for some in (made, wanted)
         for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     ]
@@ -213,8 +213,8 @@ def test_pod_values_apply_to_their_component_only(chart, tmp_path):
     before, beside = kept["drawbridge-allocator"]["template"]["spec"]["containers"]
     assert allocator == before | {"args": [*before["args"], "--extender-preemption=off"], "resources": {"limits": {"memory": "4Gi"}}}  # fmt: skip
     assert scheduler == beside
-    monitor = made["PodMonitor", "default", OURS]
-    assert monitor["metadata"]["labels"] == {"app.kubernetes.io/name": OURS, "release": "prometheus"}
+    monitor = made["PodMonitor", "default", RELEASE]
+    assert monitor["metadata"]["labels"] == {"app.kubernetes.io/name": RELEASE, "release": "prometheus"}
     ports = {port["name"] for spec in deployments.values() for container in spec["template"]["spec"]["containers"] for port in container.get("ports", ())}  # fmt: skip
     [scraped] = monitor["spec"]["podMetricsEndpoints"]
     assert scraped["port"] in ports

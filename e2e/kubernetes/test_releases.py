@@ -8,7 +8,7 @@ import pytest
 from e2e.actors.webhook import CONFIGURATION, SYSTEM, Webhook
 from e2e.ground.controlplane import ControlPlane
 from e2e.kubernetes import charts
-from e2e.kubernetes.charts import IMAGE, IMAGES, OURS, WITH_SCHEDULER, drawbridge, helm, printed
+from e2e.kubernetes.charts import IMAGE, IMAGES, RELEASE, WITH_SCHEDULER, drawbridge, helm, printed
 
 pytestmark = pytest.mark.real
 chart = charts.chart
@@ -26,7 +26,7 @@ def release(cluster, *arguments, check=True):
 
 def stored(cluster, *kinds):
     listed = json.loads(cluster.kubectl("get", ",".join(kinds), "-A", "-o", "json").stdout)["items"]
-    return {(obj["kind"], obj["metadata"]["name"]): obj for obj in listed if obj["metadata"]["name"].startswith(OURS) or ".drawbridge.dev" in obj["metadata"]["name"]}  # fmt: skip
+    return {(obj["kind"], obj["metadata"]["name"]): obj for obj in listed if obj["metadata"]["name"].startswith(RELEASE) or ".drawbridge.dev" in obj["metadata"]["name"]}  # fmt: skip
 
 
 EVERYWHERE = [
@@ -86,7 +86,7 @@ def kept_keys(cluster):
 
 def test_a_release_is_installed_upgraded_and_uninstalled_with_documented_leftovers(cluster, chart):
     values = [*IMAGES, "--set", "bridge.way=extender"]
-    output = release(cluster, "install", OURS, chart, "--create-namespace", *values).stdout
+    output = release(cluster, "install", RELEASE, chart, "--create-namespace", *values).stdout
     assert f"kubectl -n {SYSTEM} rollout status deploy/drawbridge-webhook" in output
     assert "kubectl label namespace NAMESPACE drawbridge.dev/mode=warn" in output
     made = stored(cluster, *EVERYWHERE)
@@ -105,15 +105,15 @@ def test_a_release_is_installed_upgraded_and_uninstalled_with_documented_leftove
     cluster.create(quota)
 
     changed = ["--set", "configuration.mode=warn,replicas.webhook=3,webhooks.failurePolicy=Fail"]
-    release(cluster, "upgrade", OURS, chart, *values, *changed)
+    release(cluster, "upgrade", RELEASE, chart, *values, *changed)
     after = stored(cluster, "deployments", "configmaps", *REGISTRATIONS)
     assert after["Deployment", "drawbridge-webhook"]["spec"]["replicas"] == 3
-    assert "mode: warn" in after["ConfigMap", OURS]["data"]["drawbridge.yaml"]
-    assert after["MutatingWebhookConfiguration", OURS]["webhooks"][0]["failurePolicy"] == "Fail"
+    assert "mode: warn" in after["ConfigMap", RELEASE]["data"]["drawbridge.yaml"]
+    assert after["MutatingWebhookConfiguration", RELEASE]["webhooks"][0]["failurePolicy"] == "Fail"
     assert bundles(cluster) == before, "an upgrade takes neither bundle nor rules away"
     assert kept_keys(cluster) == keys, "nor keys"
 
-    refused = release(cluster, "upgrade", OURS, chart, *values, "--set", "replcas.webhook=1", check=False)
+    refused = release(cluster, "upgrade", RELEASE, chart, *values, "--set", "replcas.webhook=1", check=False)
     assert (refused.returncode != 0, "replcas" in refused.stderr) == (True, True)
     assert applied(stored(cluster, "deployments", "configmaps", *REGISTRATIONS)) == applied(after)
 
@@ -125,11 +125,13 @@ def test_a_release_is_installed_upgraded_and_uninstalled_with_documented_leftove
     kinds = {
         ("CustomResourceDefinition", f"{plural}.drawbridge.dev") for plural in ("devicequotas", "devicecompatibilities")
     }
-    secrets = {("Secret", name) for name in (OURS, f"{OURS}-authority", f"{OURS}-signature", f"{OURS}-quota")}
+    secrets = {
+        ("Secret", name) for name in (RELEASE, f"{RELEASE}-authority", f"{RELEASE}-signature", f"{RELEASE}-quota")
+    }
     assert stored(cluster, *EVERYWHERE).keys() == {("Namespace", SYSTEM)} | kinds | secrets
     assert cluster.read(quota)["spec"] == quota["spec"]
 
-    release(cluster, "install", OURS, chart, *values)
+    release(cluster, "install", RELEASE, chart, *values)
     assert wanted <= stored(cluster, *EVERYWHERE).keys()
     assert cluster.read(quota)["spec"] == quota["spec"]
     assert kept_keys(cluster) == keys
@@ -137,16 +139,16 @@ def test_a_release_is_installed_upgraded_and_uninstalled_with_documented_leftove
     cluster.until("the same bundles are everywhere", lambda: bundles(cluster) == before, 60)
     assert kept_keys(cluster) == keys
     webhook.processes["authority"].stop()
-    release(cluster, "uninstall", OURS)
+    release(cluster, "uninstall", RELEASE)
 
 
 def test_a_helm_release_can_adopt_a_kubectl_installation(cluster, chart):
     cluster.kubectl(
         "apply", "--server-side", "--force-conflicts", "-f", "-", input=drawbridge("manifests", "--image", IMAGE)
     )
-    refused = release(cluster, "install", OURS, chart, *IMAGES, check=False)
+    refused = release(cluster, "install", RELEASE, chart, *IMAGES, check=False)
     assert "cannot be imported into the current release" in refused.stderr
-    release(cluster, "install", OURS, chart, *IMAGES, "--take-ownership")
-    release(cluster, "uninstall", OURS)
+    release(cluster, "install", RELEASE, chart, *IMAGES, "--take-ownership")
+    release(cluster, "uninstall", RELEASE)
     kinds = {kind for kind, _ in stored(cluster, *EVERYWHERE)}
     assert kinds == {"Namespace", "CustomResourceDefinition", "Secret"}

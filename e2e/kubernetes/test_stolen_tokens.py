@@ -17,18 +17,18 @@ from e2e.kubernetes.attacks import (
     A_POD,
     ACCOUNTS,
     AGENTS,
+    ALLOWED,
     DRIVERS,
-    ELSEWHERE,
     FORGED_EVENTS,
-    HERE,
-    MAY,
+    OTHER_NODE,
     OURS,
+    STOLEN_NODE,
     AsUser,
-    answer,
+    dry_run_refusal,
     escalations,
     event,
-    in_force,
     lease,
+    until_in_force,
 )
 from tests.cli.running import run
 
@@ -55,19 +55,19 @@ def cluster(request):
             running.kubectl("apply", "--server-side", "-f", "-", input=manifests.dump(wanted), check=check)
         running.add_fake_nodes(2, prefix="stolen-")
         running.create(fleet.device_class(DRIVER, f"device.driver == '{DRIVER}'"))
-        for node in (HERE, ELSEWHERE):
+        for node in (STOLEN_NODE, OTHER_NODE):
             devices = [fleet.device(f"gpu-{index}", {}) for index in range(16)]
             running.create(*fleet.slices(DRIVER, node, devices, pool=node, by_name=True))
         for account in DRIVERS:
             with thief(running, f"drawbridge-{account}", f"drawbridge-{account}") as client:
-                theirs = held(running, f"wait-{account}", ELSEWHERE)
+                theirs = held(running, f"wait-{account}", OTHER_NODE)
                 running.until("the policy is in force", lambda: refusal(client, theirs, device_status(theirs)), 30)  # noqa: B023
         # From 1.36 on, Kubernetes refuses before our policy.
         running.refuses = "cannot" if request.param == CURRENT else "-claims"
         yield running
 
 
-def thief(cluster, account, namespace, node=HERE):
+def thief(cluster, account, namespace, node=STOLEN_NODE):
     """A client with the token of an account of ours, bound to a pod on a node, or to no pod without a node."""
     cluster.until("the account", lambda: cluster.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}"))
     return cluster.client_of(
@@ -108,7 +108,7 @@ def account(request):
 
 def test_a_drivers_token_writes_only_status_of_its_nodes_devices(cluster, account, request):
     name = f"{account}-{request.node.callspec.id.replace(' ', '-').replace('.', '-')}"
-    mine, theirs = held(cluster, f"{name}-mine", HERE), held(cluster, f"{name}-theirs", ELSEWHERE)
+    mine, theirs = held(cluster, f"{name}-mine", STOLEN_NODE), held(cluster, f"{name}-theirs", OTHER_NODE)
     with thief(cluster, account, account) as client:
         assert refusal(client, mine, device_status(mine)) == ""
         assert cluster.refuses in refusal(client, theirs, device_status(theirs))
@@ -121,7 +121,7 @@ def test_a_drivers_token_writes_only_status_of_its_nodes_devices(cluster, accoun
 
 def test_a_drivers_token_cannot_allocate_deallocate_or_reserve(cluster, account, request):
     name = f"{account}-{request.node.callspec.id.replace(' ', '-').replace('.', '-')}"
-    taken = held(cluster, f"{name}-taken", HERE)
+    taken = held(cluster, f"{name}-taken", STOLEN_NODE)
     [free] = cluster.create(claim(f"{name}-free", "default", workloads.request("gpu", DRIVER)))
     thiefs = {"resource": "pods", "name": "thief", "uid": "00000000-0000-0000-0000-000000000000"}
     attacks = {
@@ -137,41 +137,43 @@ def test_a_drivers_token_cannot_allocate_deallocate_or_reserve(cluster, account,
 
 def test_an_agents_token_creates_only_true_events_of_its_node(cluster):
     with thief(cluster, "drawbridge-node-agent", AGENTS) as client:
-        in_force(cluster, client, FORGED_EVENTS["about another node"])
-        assert answer(client.create, event("own", HERE)) == ""
-        assert answer(client.create, event("own", A_POD)) == ""
+        until_in_force(cluster, client, FORGED_EVENTS["about another node"])
+        assert dry_run_refusal(client.create, event("own", STOLEN_NODE)) == ""
+        assert dry_run_refusal(client.create, event("own", A_POD)) == ""
         for what, forged in FORGED_EVENTS.items():
-            assert "drawbridge-node-agent-events" in answer(client.create, forged), what
+            assert "drawbridge-node-agent-events" in dry_run_refusal(client.create, forged), what
     with thief(cluster, "drawbridge-node-agent", AGENTS, node="") as client:
-        assert "drawbridge-node-agent-events" in answer(client.create, event("own", HERE))
+        assert "drawbridge-node-agent-events" in dry_run_refusal(client.create, event("own", STOLEN_NODE))
 
 
 def test_an_agents_token_changes_only_its_own_events(cluster):
     mine, kubelets, of_another = cluster.create(
-        event("mine", HERE),
+        event("mine", STOLEN_NODE),
         event("kubelets", A_POD, component="kubelet"),
-        event("of-another", A_POD, instance=ELSEWHERE),
+        event("of-another", A_POD, instance=OTHER_NODE),
     )
     with thief(cluster, "drawbridge-node-agent", AGENTS) as client:
-        in_force(cluster, client, FORGED_EVENTS["about another node"])
-        assert answer(client.patch, client.path_of(mine), {"message": "it is over"}) == ""
-        taken = {"reportingComponent": "drawbridge-node-agent", "reportingInstance": HERE}
+        until_in_force(cluster, client, FORGED_EVENTS["about another node"])
+        assert dry_run_refusal(client.patch, client.path_of(mine), {"message": "it is over"}) == ""
+        taken = {"reportingComponent": "drawbridge-node-agent", "reportingInstance": STOLEN_NODE}
         taken["source"] = {"component": "drawbridge-node-agent"}
         for theirs in (kubelets, of_another):
             for change in ({"message": "it is over"}, taken):
-                assert "drawbridge-node-agent-events" in answer(client.patch, client.path_of(theirs), change)
+                assert "drawbridge-node-agent-events" in dry_run_refusal(client.patch, client.path_of(theirs), change)
         about = {"involvedObject": A_POD}
-        assert "drawbridge-node-agent-events" in answer(client.patch, client.path_of(mine), about)
+        assert "drawbridge-node-agent-events" in dry_run_refusal(client.patch, client.path_of(mine), about)
     cluster.remove(mine, kubelets, of_another)
 
 
 def test_a_read_only_allocators_token_writes_only_its_own_events(cluster):
     [kubelets] = cluster.create(event("kubelets", A_POD, component="kubelet"))
     with thief(cluster, "drawbridge-read-only", "drawbridge-system", node="") as client:
-        in_force(cluster, client, FORGED_EVENTS["in the kubelet's name"])
-        assert answer(client.create, event("own", A_CLAIM, component="drawbridge-read-only")) == ""
-        assert "'drawbridge-read-only'" in answer(client.create, FORGED_EVENTS["in the kubelet's name"])
-        assert "'drawbridge-read-only'" in answer(client.patch, client.path_of(kubelets), {"message": "it is over"})
+        until_in_force(cluster, client, FORGED_EVENTS["in the kubelet's name"])
+        assert dry_run_refusal(client.create, event("own", A_CLAIM, component="drawbridge-read-only")) == ""
+        assert "'drawbridge-read-only'" in dry_run_refusal(client.create, FORGED_EVENTS["in the kubelet's name"])
+        assert "'drawbridge-read-only'" in dry_run_refusal(
+            client.patch, client.path_of(kubelets), {"message": "it is over"}
+        )
     cluster.remove(kubelets)
 
 
@@ -182,7 +184,7 @@ def test_the_controllers_token_writes_only_events_of_its_two_kinds(cluster):
         "in the scheduler's name": own | {"reportingComponent": "default-scheduler"},
         "from another source": own | {"source": {"component": "kubelet"}},
         "of a claim": own | {"involvedObject": A_CLAIM},
-        "of a node": own | {"involvedObject": event("x", HERE)["involvedObject"]},
+        "of a node": own | {"involvedObject": event("x", STOLEN_NODE)["involvedObject"]},
         "for another reason": own | {"reason": "Evicted"},
         "forever": own | {"metadata": own["metadata"] | {"finalizers": ["example.com/stay"]}},
         "of a pod, to an administrator": own | {"reason": "AdministratorNeeded"},
@@ -197,13 +199,13 @@ def test_the_controllers_token_writes_only_events_of_its_two_kinds(cluster):
     own_kind = needed.pop((OURS, itself["name"]))
     forgeries |= needed | {"of its Deployment, to pods": own_kind | {"reason": "NotTranslated"}}
     with thief(cluster, "drawbridge-controller", "drawbridge-system", node="") as client:
-        in_force(cluster, client, forgeries["of a node"])
-        assert answer(client.create, own) == ""
+        until_in_force(cluster, client, forgeries["of a node"])
+        assert dry_run_refusal(client.create, own) == ""
         misspelt = event("misspelt", A_POD, component="drawbridge-controller") | {"reason": "UnknownResource"}
-        assert answer(client.create, misspelt) == ""
-        assert answer(client.create, own_kind) == ""
+        assert dry_run_refusal(client.create, misspelt) == ""
+        assert dry_run_refusal(client.create, own_kind) == ""
         for what, forged in forgeries.items():
-            assert "drawbridge-events" in answer(client.create, forged), what
+            assert "drawbridge-events" in dry_run_refusal(client.create, forged), what
 
 
 @pytest.mark.parametrize("account", ACCOUNTS)
@@ -226,7 +228,7 @@ def test_no_token_of_ours_can_escalate(cluster, account):
                 if error.code in {403, 422} or "could not find the requested resource" in error.message:
                     continue
             let_through.add(what)
-    assert let_through == MAY.get(account, set())
+    assert let_through == ALLOWED.get(account, set())
 
 
 def test_permissions_of_our_service_accounts_match_the_recorded_list(cluster):
@@ -276,18 +278,20 @@ def unread(client, path):
 def test_an_agents_token_shows_only_pods_of_its_node(cluster):
     """This needs 1.36 or later. Earlier servers show no pods without the role in manifests/node-agent-pods."""
     secret = [{"name": "PASSWORD", "value": "swordfish"}]
-    made = [pod(f"secret-of-{node}", "default", container(env=secret), nodeName=node) for node in (HERE, ELSEWHERE)]
+    made = [
+        pod(f"secret-of-{node}", "default", container(env=secret), nodeName=node) for node in (STOLEN_NODE, OTHER_NODE)
+    ]
     cluster.create(*made)
-    of = {node: {"fieldSelector": f"spec.nodeName={node}"} for node in (HERE, ELSEWHERE)}
+    of = {node: {"fieldSelector": f"spec.nodeName={node}"} for node in (STOLEN_NODE, OTHER_NODE)}
     with thief(cluster, "drawbridge-node-agent", AGENTS) as client:
         for query in ({}, *of.values()):
             assert pods_of(client, **query) == ""
         for item in made:
             assert "cannot get" in unread(client, cluster.path_of(item))
         node = AsUser(client.url, client.token, client.ca)
-        seen = pods_of(node, **of[HERE])
-        assert seen == ({HERE} if cluster.refuses == "cannot" else "")
-        for query in ({}, of[ELSEWHERE], {"labelSelector": "a!=b"}):
+        seen = pods_of(node, **of[STOLEN_NODE])
+        assert seen == ({STOLEN_NODE} if cluster.refuses == "cannot" else "")
+        for query in ({}, of[OTHER_NODE], {"labelSelector": "a!=b"}):
             assert pods_of(node, **query) == ""
         for path in (
             "/api/v1/secrets",
@@ -296,14 +300,14 @@ def test_an_agents_token_shows_only_pods_of_its_node(cluster):
             "/api/v1/configmaps",
         ):
             assert "cannot" in unread(node, path)
-        assert "cannot" in answer(node.create, pod("mirror", "default", container(), nodeName=HERE))
-        node.user = f"system:node:{ELSEWHERE}"
+        assert "cannot" in dry_run_refusal(node.create, pod("mirror", "default", container(), nodeName=STOLEN_NODE))
+        node.user = f"system:node:{OTHER_NODE}"
         for query in of.values():
             assert pods_of(node, **query) == ""
         node.close()
     with thief(cluster, "drawbridge-node-agent", AGENTS, node="") as client:
         node = AsUser(client.url, client.token, client.ca)
-        assert pods_of(node, **of[HERE]) == ""
+        assert pods_of(node, **of[STOLEN_NODE]) == ""
         node.close()
     cluster.remove(*made)
 
@@ -312,17 +316,18 @@ def test_an_agents_token_shows_only_pods_of_its_node(cluster):
 def test_the_bridges_tokens_write_no_lease_but_the_allocators(cluster, account):
     [schedulers] = cluster.create(lease("kube-scheduler", "kube-system"))
     with thief(cluster, f"drawbridge-{account}", "drawbridge-system", node="") as client:
-        in_force(cluster, client, lease("drawbridge"))
+        until_in_force(cluster, client, lease("drawbridge"))
         for other in (lease("drawbridge"), lease("kube-controller-manager", "kube-system"), lease("stolen-9", "kube-node-lease")):  # fmt: skip
             # RBAC limits the allocator to the namespace; a scheduler's role is for all namespaces.
             assert any(
-                word in answer(client.create, other) for word in ("drawbridge-allocator-leases", "cannot create")
+                word in dry_run_refusal(client.create, other)
+                for word in ("drawbridge-allocator-leases", "cannot create")
             )
-        message = answer(client.create, lease("drawbridge-allocator"))
+        message = dry_run_refusal(client.create, lease("drawbridge-allocator"))
         assert message == "" if account == "allocator" else "drawbridge-allocator-leases" in message
         if account == "scheduler":
             taken = schedulers | {"spec": {"holderIdentity": "thief"}}
-            assert "drawbridge-allocator-leases" in answer(client.put, client.path_of(schedulers), taken)
+            assert "drawbridge-allocator-leases" in dry_run_refusal(client.put, client.path_of(schedulers), taken)
     cluster.remove(schedulers)
 
 
@@ -339,16 +344,20 @@ HIJACKS = {
 @pytest.mark.parametrize("account", ["allocator", "scheduler"])
 def test_the_bridges_tokens_write_only_scheduling_fields_of_pod_status(cluster, account):
     claims = [workloads.using_template("gpu")]
-    [victim] = cluster.create(pod(f"victim-{account}", "default", container(), nodeName=HERE, resourceClaims=claims))
+    [victim] = cluster.create(
+        pod(f"victim-{account}", "default", container(), nodeName=STOLEN_NODE, resourceClaims=claims)
+    )
     gone = {"status": {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "Preempted"}]}}
     waits = {"status": {"conditions": [{"type": "PodScheduled", "status": "False"}]}}
     path = f"{cluster.path_of(victim)}/status"
     with thief(cluster, f"drawbridge-{account}", "drawbridge-system", node="") as client:
-        cluster.until("the policy is in force", lambda: answer(client.patch, path, HIJACKS["phase"], "strategic"), 30)
+        cluster.until(
+            "the policy is in force", lambda: dry_run_refusal(client.patch, path, HIJACKS["phase"], "strategic"), 30
+        )
         for what, body in HIJACKS.items():
-            assert "drawbridge-allocator-pods" in answer(client.patch, path, body, "strategic"), what
+            assert "drawbridge-allocator-pods" in dry_run_refusal(client.patch, path, body, "strategic"), what
         for body in (gone, waits):
-            assert answer(client.patch, path, body, "strategic") == ""
+            assert dry_run_refusal(client.patch, path, body, "strategic") == ""
     cluster.remove(victim)
 
 
@@ -364,28 +373,30 @@ def test_the_allocators_token_writes_only_its_own_claim_metadata(cluster):
             {"labels": {"a": "b"}},
             {"annotations": {"a": "b"}},
         ]
-        cluster.until("the policy is in force", lambda: answer(client.patch, path, {"metadata": attacks[0]}), 30)
+        cluster.until(
+            "the policy is in force", lambda: dry_run_refusal(client.patch, path, {"metadata": attacks[0]}), 30
+        )
         for attack in attacks:
-            assert "drawbridge-allocator-claims" in answer(client.patch, path, {"metadata": attack}), attack
+            assert "drawbridge-allocator-claims" in dry_run_refusal(client.patch, path, {"metadata": attack}), attack
         for own in ({"finalizers": [stay]}, {"annotations": {"drawbridge.dev/tried-again": "now"}}):
-            assert answer(client.patch, path, {"metadata": own}) == ""
+            assert dry_run_refusal(client.patch, path, {"metadata": own}) == ""
     cluster.remove(claim_)
 
 
 def test_a_schedulers_token_writes_no_claim(cluster):
-    claim_ = held(cluster, "bridged", HERE)
+    claim_ = held(cluster, "bridged", STOLEN_NODE)
     path = cluster.path_of(claim_)
     thiefs = {"resource": "pods", "name": "thief", "uid": "00000000-0000-0000-0000-000000000000"}
     with thief(cluster, "drawbridge-scheduler", "drawbridge-system", node="") as client:
-        cluster.until("the policy is in force", lambda: answer(client.delete, path), 30)
+        cluster.until("the policy is in force", lambda: dry_run_refusal(client.delete, path), 30)
         attacks = {
-            "deletes": answer(client.delete, path),
-            "creates": answer(client.create, claim("new", "default", workloads.request("gpu", DRIVER))),
+            "deletes": dry_run_refusal(client.delete, path),
+            "creates": dry_run_refusal(client.create, claim("new", "default", workloads.request("gpu", DRIVER))),
             "reserves": refusal(
                 client, claim_, {"status": {"reservedFor": [*claim_["status"]["reservedFor"], thiefs]}}
             ),
             "frees": refusal(client, claim_, {"status": {"allocation": None, "reservedFor": None}}),
-            "lets go": answer(client.patch, path, {"metadata": {"finalizers": None}}),
+            "lets go": dry_run_refusal(client.patch, path, {"metadata": {"finalizers": None}}),
         }
     for what, message in attacks.items():
         assert "drawbridge-allocator-claims" in message or "cannot" in message, what
