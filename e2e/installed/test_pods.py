@@ -29,7 +29,9 @@ def test_a_device_plugin_keeps_working_behind_the_adapter(node, tenants):
     node.cluster.wait_phase(tenants, "adapted", "Running")
     claims = f"/apis/resource.k8s.io/v1/namespaces/{tenants}/resourceclaims"
     node.cluster.until(
-        "the adapter says that it is prepared", lambda: all(map(is_prepared, node.cluster.get(claims)["items"])), 30
+        "the adapter reports each device of the claim as ready",
+        lambda: all(map(is_prepared, node.cluster.get(claims)["items"])),
+        30,
     )
     node.cluster.delete(f"/api/v1/namespaces/{tenants}/pods/adapted", gracePeriodSeconds=0)
 
@@ -45,4 +47,4 @@ def test_another_replica_places_pods_after_the_leader_is_drained(node, installat
     first = installation.wait_for_leader()
     node.cluster.delete(f"/api/v1/namespaces/{SYSTEM}/pods/{first}")
     installation.run_gpu_pod(tenants, "after-a-drain", schedulerName="drawbridge")
-    node.cluster.until("another leads", lambda: installation.leader() not in ("", first), 60)
+    node.cluster.until("another replica leads", lambda: installation.leader() not in ("", first), 60)

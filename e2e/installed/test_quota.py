@@ -50,17 +50,19 @@ def test_the_next_leader_counts_the_pods_that_the_previous_one_admitted(node, in
     large_claim = claim("much", team, request("gpu", fleet.NVIDIA, 2))
     refusal_of_claim = expected_refusal(team, "claims", "2 requested, 0 of 1 used; at most 1 can be requested")
     cluster.until(
-        "every replica turns back what is too much", lambda: refusals(cluster, large_claim) == refusal_of_claim, 60
+        "every replica refuses a claim for two devices", lambda: refusals(cluster, large_claim) == refusal_of_claim, 60
     )
     cluster.create(unscheduled_pod("one", team))
     used = "1 requested, 1 of 1 used, including 1 by pods that wait for devices; at most 0 can be requested"
     refusal_of_pod = expected_refusal(team, "pods", used)
     cluster.until(
-        "a second pod is turned back", lambda: refusals(cluster, unscheduled_pod("two", team)) == refusal_of_pod, 60
+        "the second pod is refused", lambda: refusals(cluster, unscheduled_pod("two", team)) == refusal_of_pod, 60
     )
     first = installation.wait_for_leader()
     cluster.delete(f"/api/v1/namespaces/{SYSTEM}/pods/{first}")
-    cluster.until("another leads", lambda: installation.leader() not in ("", first), 60)
+    cluster.until("another replica leads", lambda: installation.leader() not in ("", first), 60)
     cluster.until(
-        "a pod too many is turned back", lambda: refusals(cluster, unscheduled_pod("two", team)) == refusal_of_pod, 60
+        "the new leader refuses the second pod",
+        lambda: refusals(cluster, unscheduled_pod("two", team)) == refusal_of_pod,
+        60,
     )

@@ -69,7 +69,9 @@ def test_the_agents_pod_sees_reservations_of_the_leading_allocator(node, install
     [agent] = [pod for pod in installation.pods(AGENTS) if "deletionTimestamp" not in pod["metadata"]]
     url = f"http://{agent['status']['podIP']}:9092"
     cluster.until(
-        "the reservation is seen", lambda: "drawbridge_node_reservations 1.0" in read(f"{url}/metrics"), PATIENCE
+        "the agent's metrics count the reservation",
+        lambda: "drawbridge_node_reservations 1.0" in read(f"{url}/metrics"),
+        PATIENCE,
     )
     assert "allocator" not in read(f"{url}/readyz?verbose")
 

@@ -133,13 +133,13 @@ def slices(node, installation):
         for vendor in VENDORS:
             daemon_sets = f"/apis/apps/v1/namespaces/{vendor.release}/daemonsets"
             cluster.until(
-                f"{vendor.driver} stands",
+                f"the pod of {vendor.driver} is ready",
                 lambda path_=daemon_sets: (
                     [item["status"].get("numberReady") for item in cluster.get(path_)["items"]] == [1]
                 ),
                 90,
             )
-            cluster.until(f"{vendor.driver} has published", lambda name=vendor.driver: slices_of(name), 60)
+            cluster.until(f"{vendor.driver} has published slices", lambda name=vendor.driver: slices_of(name), 60)
         yield slices_of
     finally:
         for vendor in VENDORS:
@@ -182,7 +182,7 @@ def end_pod(cluster, namespace, name):
     """Delete a pod, and wait until its claims are gone, so that its devices are free."""
     cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{name}")
     claims = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
-    cluster.until("its claims are gone", lambda: not cluster.get(claims)["items"], 60)
+    cluster.until("the pod's claims are deleted", lambda: not cluster.get(claims)["items"], 60)
 
 
 @pytest.mark.parametrize("driver", [GPU, CPU, NET])

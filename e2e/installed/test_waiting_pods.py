@@ -131,7 +131,7 @@ def is_refused(cluster):
         return "placed" if current["spec"].get("nodeName") else "refused" if "PodScheduled" in conditions else None
 
     try:
-        return cluster.until("a scheduler has looked at the trial", outcome) == "refused"
+        return cluster.until("the scheduler has placed or refused the trial pod", outcome) == "refused"
     finally:
         delete_and_wait(cluster, [trial_claim, trial])
 
@@ -144,9 +144,9 @@ def create_waiting_pod(cluster, reason, created):
         created.append(item)
         cluster.create(item)
         if item is QUOTA:
-            cluster.until("the quota counts", lambda: cluster.read(QUOTA).get("status", {}).get("hard"))
+            cluster.until("the quota has a status", lambda: cluster.read(QUOTA).get("status", {}).get("hard"))
     if FENCE in reason.objects and not reason.held and QUOTA not in reason.objects:
-        cluster.until("the scheduler has heard of the taint", lambda: is_refused(cluster))
+        cluster.until("the scheduler knows the taint", lambda: is_refused(cluster))
     spec = {"containers": [container()], "resourceClaims": claims} | reason.spec
     main_container = spec["containers"][0]
     resources = main_container.get("resources", {}) | {"claims": [{"name": "p"}]}
@@ -234,7 +234,7 @@ def a_resource_left_by_a_device_plugin(cluster, node):
 def test_doctor_names_first_objects_left_over_or_misplaced_on_nodes(cluster, node, create_fault):
     code, about, remove_fault = create_fault(cluster, node)
     try:
-        cluster.until(f"{code} is named first", lambda: first_finding(cluster) == (code, name_of(about)))
+        cluster.until(f"doctor's first finding is {code}", lambda: first_finding(cluster) == (code, name_of(about)))
     finally:
         remove_fault()
-        cluster.until("it is well", lambda: not findings_of_doctor(cluster))
+        cluster.until("doctor has no finding", lambda: not findings_of_doctor(cluster))

@@ -96,7 +96,7 @@ def test_a_stock_scheduler_in_its_own_pod_uses_the_next_allocator(two_pods, tena
     first = two_pods.wait_for_leader()
     two_pods.cluster.delete(f"/api/v1/namespaces/{SYSTEM}/pods/{first}")
     two_pods.run_gpu_pod(tenants, "after-another-came", schedulerName="drawbridge")
-    two_pods.cluster.until("another leads", lambda: two_pods.leader() not in ("", first), 60)
+    two_pods.cluster.until("another replica leads", lambda: two_pods.leader() not in ("", first), 60)
     assert two_pods.restarts("scheduler") == {"scheduler": 0}
 
 
@@ -108,7 +108,7 @@ def test_the_allocator_rejects_clients_without_the_schedulers_certificate(two_po
         context.load_cert_chain(certificates / f"{client}.crt", certificates / f"{client}.key")
         # A deleted pod may still be listed, and does not answer.
         two_pods.cluster.until(
-            f"{client} is answered",
+            f"the allocator answers the client {client}",
             lambda code=code, context=context: f" {code} " in first_line_of_answer(two_pods, context),
         )
     assert (

@@ -19,7 +19,11 @@ from e2e.actors.workloads import container, limits, pod
 from e2e.ground import product
 from e2e.installed.installation import PROGRAM, Installation, objects, printed_manifests, until_pods_are_translated
 
-pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(540, "all of ours goes, and comes twice")]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.node,
+    pytest.mark.time_limit(540, "drawbridge is uninstalled, and two versions are applied"),
+]
 
 OLDER = Path(__file__).with_name("older.yaml.gz")
 CONFIGURATION = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mode": "observe"}
@@ -47,7 +51,9 @@ def uninstalled(installation, tenants):
     result = json_of(cluster, "uninstall", "--yes")
     assert result["changed"]
     assert result["removedObjects"] == plan["removedObjects"]
-    cluster.until("ours is gone", lambda: not json_of(cluster, "uninstall", "--yes")["removedObjects"], 90)
+    cluster.until(
+        "uninstall finds no object to remove", lambda: not json_of(cluster, "uninstall", "--yes")["removedObjects"], 90
+    )
     return cluster, result
 
 
@@ -131,7 +137,7 @@ def test_an_upgrade_and_a_rollback_keep_running_and_waiting_pods(older):
     assert ("O004", "ClusterRole/drawbridge-controller") in findings
     apply_version(older, printed_manifests(cluster, CONFIGURATION), "no")
     assert state_of(cluster, namespace) == state
-    cluster.until("nothing is wrong", lambda: not json_of(cluster, "doctor")["findings"], 60)
+    cluster.until("doctor has no finding", lambda: not json_of(cluster, "doctor")["findings"], 60)
     apply_version(older, before, "yes")
     assert state_of(cluster, namespace) == state
 
@@ -146,4 +152,4 @@ def apply_version(older, objects_, listing):
     until_pods_are_translated(installed.cluster, namespace)
     account = f"--as=system:serviceaccount:{SYSTEM}:drawbridge-controller"
     command = ("auth", "can-i", "list", "resourceclaims.resource.k8s.io", "-A", account)
-    installed.cluster.until("rights are as they were printed", lambda: installed.cluster.kubectl(*command, check=False).stdout.strip() == listing, 30)  # fmt: skip
+    installed.cluster.until("the controller has the rights of these manifests", lambda: installed.cluster.kubectl(*command, check=False).stdout.strip() == listing, 30)  # fmt: skip
