@@ -191,7 +191,9 @@ def test_a_resourcequota_with_scopes_counts_no_claim_and_no_refusal_names_it(con
     expected = {f"plain: {key} {amount} of 100 used" for key, amount in amounts.items()}
 
     def named_quotas():
-        _, _, quotas_named = refusal(control_plane, too_much, dryRun="All").partition("ResourceQuotas count the same devices: ")
+        _, _, quotas_named = refusal(control_plane, too_much, dryRun="All").partition(
+            "ResourceQuotas count the same devices: "
+        )
         return set(quotas_named.split(", "))
 
     control_plane.until("the refusal names the ResourceQuota without a scope", lambda: named_quotas() == expected, 60)
