@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 NEVER = "Never"
-MAX_NODES = 100  # candidate nodes compared, the minimum of kube-scheduler
+MAX_NODES = 100  # candidate nodes compared; kube-scheduler compares at least this many
 MAX_TRIALS = 512  # less disruptive sets that are tried on one node; nine pods have 512 sets
 
-# Timestamps have a fixed width, so nine minus each digit sorts the younger pod first.
+# Each digit becomes nine minus the digit, so the timestamp of a younger pod becomes the smaller string. Timestamps have a fixed width.
 _REVERSED = str.maketrans("0123456789", "9876543210", "-:.TZ")
 Choice: TypeAlias = tuple[Pod, ...]
 Suffices: TypeAlias = "Callable[[Victims], bool]"  # whether the pod fits once these victims are gone
@@ -195,9 +195,10 @@ def make_room(
 
 
 def fewest_to_end(nodes: Iterable[str], holders: Holders, stock: Stock, suffices: Suffices) -> PotentialVictims | None:
-    """Find the node with the fewest lower-priority pods on which the pod would fit once all of these pods have ended.
+    """Find the node on which the pod would fit once all lower-priority pods of that node have ended: the one with the fewest such pods.
 
-    Return None if the pod would fit there once a single one of them has ended, or if there is no such node.
+    A node with a single lower-priority pod does not count. Return None if no node counts, or if on the node that was found a single pod is
+    enough.
     """
     candidates = [holders.potential_victims((node,), stock) for node in nodes]
     candidates.sort(key=lambda candidate: len(candidate.staying))

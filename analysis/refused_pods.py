@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FAILED_CREATE = "FailedCreate"
-OF_OURS = ".drawbridge.dev"
+OUR_DOMAIN_SUFFIX = ".drawbridge.dev"
 QUOTED = 400  # characters that a finding quotes from the message of an event
 _FRESH = timedelta(minutes=20)  # controllers try again after 17 minutes at the latest
 _AGAIN = "(combined from similar events): "
@@ -77,7 +77,7 @@ def find_refused_pods(reading: Reading, now: datetime) -> Iterator[Finding]:
             meta = inside(controller, "metadata")
             lacking.add(f"{controller.get('kind')}/{meta.get('namespace')}/{meta.get('name')}")
     for controller_name, message in latest(reading, now, FAILED_CREATE).items():
-        if controller_name not in lacking or OF_OURS in message:
+        if controller_name not in lacking or OUR_DOMAIN_SUFFIX in message:
             continue
         yield make_finding(
             "O101",

@@ -1,6 +1,6 @@
 """The table of the API resources that we know: the path of each, and the type of its objects.
 
-`CLAIMS` reads typed claims, `CLAIMS.raw` the same objects as plain JSON. `metadata` and `key` take either form.
+`RESOURCE_CLAIMS` reads typed claims, and `RESOURCE_CLAIMS.raw` reads them as plain JSON. `metadata` and `key` take either form.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
     room: int = 8 << 20
     # Reduces an object for which there is no room; without an outline, nothing of the object is kept.
     outline: Callable[[T], T] | None = None
-    # Reduces each object of a list before the next is decoded; None leaves the object out.
+    # Reduces each object of a list before the next is decoded. If the function returns None, the object is left out of the list.
     reduce: Callable[[T], T | None] | None = None
 
     @property
@@ -133,7 +133,7 @@ def owner(obj: object) -> str:
     return where
 
 
-def _table(
+def _typed(
     group_version: str,
     plural: str,
     kind: type[T],
@@ -156,22 +156,22 @@ def _untyped(group: str, plural: str, kind: str, *, namespaced: bool = True, sto
 _DRA, _OURS, _WEBHOOKS = "resource.k8s.io/v1", "drawbridge.dev/v1alpha1", "admissionregistration.k8s.io/v1"
 # fmt: off
 # A full slice is 100 kB.
-RESOURCE_SLICES = _table(_DRA, "resourceslices", ResourceSlice, namespaced=False, generation=True, page=50, room=512 << 20)
-DEVICE_CLASSES = _table(_DRA, "deviceclasses", DeviceClass, namespaced=False, generation=True)
-DEVICE_TAINT_RULES = _table(_DRA, "devicetaintrules", DeviceTaintRule, namespaced=False, status=True, generation=True)
-RESOURCE_CLAIMS = _table(_DRA, "resourceclaims", ResourceClaim, status=True, room=48 << 20, outline=outline_of_claim)
-RESOURCE_CLAIM_TEMPLATES = _table(_DRA, "resourceclaimtemplates", ResourceClaimTemplate, room=32 << 20)
+RESOURCE_SLICES = _typed(_DRA, "resourceslices", ResourceSlice, namespaced=False, generation=True, page=50, room=512 << 20)
+DEVICE_CLASSES = _typed(_DRA, "deviceclasses", DeviceClass, namespaced=False, generation=True)
+DEVICE_TAINT_RULES = _typed(_DRA, "devicetaintrules", DeviceTaintRule, namespaced=False, status=True, generation=True)
+RESOURCE_CLAIMS = _typed(_DRA, "resourceclaims", ResourceClaim, status=True, room=48 << 20, outline=outline_of_claim)
+RESOURCE_CLAIM_TEMPLATES = _typed(_DRA, "resourceclaimtemplates", ResourceClaimTemplate, room=32 << 20)
 
-NODES = _table("v1", "nodes", Node, namespaced=False, status=True, room=256 << 20)
-NAMESPACES = _table("v1", "namespaces", Namespace, namespaced=False, status=True)
-PODS = _table("v1", "pods", Pod, status=True, generation=True, room=64 << 20, outline=outline_of_pod)
-RESOURCE_QUOTAS = _table("v1", "resourcequotas", ResourceQuota, status=True)
-LIMIT_RANGES = _table("v1", "limitranges", LimitRange)
-SECRETS = _table("v1", "secrets", Secret)
-CONFIG_MAPS = _table("v1", "configmaps", ConfigMap)
-EVENTS = _table("v1", "events", Event)
-LEASES = _table("coordination.k8s.io/v1", "leases", Lease)
-POD_DISRUPTION_BUDGETS = _table("policy/v1", "poddisruptionbudgets", PodDisruptionBudget, status=True, generation=True)
+NODES = _typed("v1", "nodes", Node, namespaced=False, status=True, room=256 << 20)
+NAMESPACES = _typed("v1", "namespaces", Namespace, namespaced=False, status=True)
+PODS = _typed("v1", "pods", Pod, status=True, generation=True, room=64 << 20, outline=outline_of_pod)
+RESOURCE_QUOTAS = _typed("v1", "resourcequotas", ResourceQuota, status=True)
+LIMIT_RANGES = _typed("v1", "limitranges", LimitRange)
+SECRETS = _typed("v1", "secrets", Secret)
+CONFIG_MAPS = _typed("v1", "configmaps", ConfigMap)
+EVENTS = _typed("v1", "events", Event)
+LEASES = _typed("coordination.k8s.io/v1", "leases", Lease)
+POD_DISRUPTION_BUDGETS = _typed("policy/v1", "poddisruptionbudgets", PodDisruptionBudget, status=True, generation=True)
 # Not stored: the server's response names the user of a token.
 TOKEN_REVIEWS = _untyped("authentication.k8s.io", "tokenreviews", "TokenReview", namespaced=False, stored=False)
 # Not stored: the server's response reports whether an account may do something.
@@ -188,11 +188,11 @@ CRON_JOBS = _untyped("batch", "cronjobs", "CronJob")
 # The kinds of Kubernetes itself with a pod template.
 WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS, JOBS, CRON_JOBS)
 
-MUTATING_WEBHOOKS = _table(_WEBHOOKS, "mutatingwebhookconfigurations", MutatingWebhookConfiguration, namespaced=False, generation=True)
-VALIDATING_WEBHOOKS = _table(_WEBHOOKS, "validatingwebhookconfigurations", ValidatingWebhookConfiguration, namespaced=False, generation=True)
+MUTATING_WEBHOOKS = _typed(_WEBHOOKS, "mutatingwebhookconfigurations", MutatingWebhookConfiguration, namespaced=False, generation=True)
+VALIDATING_WEBHOOKS = _typed(_WEBHOOKS, "validatingwebhookconfigurations", ValidatingWebhookConfiguration, namespaced=False, generation=True)
 CUSTOM_RESOURCE_DEFINITIONS = _untyped("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
-DEVICE_COMPATIBILITIES = _table(_OURS, "devicecompatibilities", DeviceCompatibility, namespaced=False, status=True, generation=True)
-DEVICE_QUOTAS = _table(_OURS, "devicequotas", DeviceQuota, status=True, generation=True)
+DEVICE_COMPATIBILITIES = _typed(_OURS, "devicecompatibilities", DeviceCompatibility, namespaced=False, status=True, generation=True)
+DEVICE_QUOTAS = _typed(_OURS, "devicequotas", DeviceQuota, status=True, generation=True)
 # fmt: on
 
 

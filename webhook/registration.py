@@ -4,7 +4,7 @@ With `matchConditions` the API server sends only pods with an accelerator key, a
 could serve (`cpuClaims`). An outage of the webhook does not affect other pods. A condition must not fail, because with failurePolicy Fail
 the API server would refuse the pod. So every access to a field of the object is optional (`.?`). A condition tests only the domains of
 resource names, to stay within the API server's cost limit with 800 containers. So it also matches pods with some names that no dialect (a
-table of one system's keys) has; each of these pods costs one review. The names come from all dialects, including the administrator's own.
+table of one system's keys) has; each of these pods costs one review. The domains are those of all dialects, including the administrator's own.
 `tests/webhook/test_conditions.py` limits the cost of the expressions, and compares them with a simple form.
 
 Mirrors k8s.io/api/admissionregistration/v1 and apiserver/pkg/admission/plugin/webhook/matchconditions.
@@ -45,7 +45,7 @@ _COMMON_RESOURCES = (_CPU, "memory", "ephemeral-storage")
 _AMOUNTS = frozenset(
     (
         *(Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES, Role.SHARES, Role.PROFILE, Role.COMBINED),
-        *(Role.NIC, Role.ASKS),
+        *(Role.NIC, Role.REQUESTS_DEVICES),
     )
 )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from allocator.reservations import FINALIZER, Hold, Ledger, invalidate_lost_write, overlaps, sweep
 from analysis.doctor.observed import (
-    NAMED,
+    MAX_NAMED,
     DoctorInput,
 )
 from analysis.doctor.repair import Release, Removal
@@ -140,7 +140,7 @@ def in_deletion(observed: DoctorInput) -> Iterator[Finding]:
         keys = [meta.key] if isinstance(obj, ResourceClaim) else claim_keys(obj)
         claims = filter(None, map(observed.reading.stock.claims.get, keys))
         devices = [f"{result.driver}/{result.pool}/{result.device}" for claim in claims for result in results_of(claim)]
-        holding = f" and its devices {list_first(devices, NAMED)}" if devices else ""
+        holding = f" and its devices {list_first(devices, MAX_NAMED)}" if devices else ""
         yield make_finding(
             "O215",
             f"{obj.kind}/{meta.key}",
@@ -208,7 +208,7 @@ def unused_claims(observed: DoctorInput) -> Iterator[Finding]:
             unused_by_namespace[meta.namespace].append(claim)
     for namespace, claims in sorted(unused_by_namespace.items()):
         claims.sort(key=lambda claim: (claim.metadata.creation_timestamp, claim.metadata.name))
-        listed = list_first([claim.metadata.name for claim in claims], NAMED)
+        listed = list_first([claim.metadata.name for claim in claims], MAX_NAMED)
         oldest = claims[0].metadata
         yield make_finding(
             "O217",

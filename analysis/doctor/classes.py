@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from allocator.reports import unpublished
 from analysis.doctor.observed import (
-    NAMED,
+    MAX_NAMED,
     DoctorInput,
     classes_of,
     drivers_of_classes,
@@ -50,7 +50,7 @@ def without_class(observed: DoctorInput) -> Iterator[Finding]:
         yield make_finding(
             "O107",
             f"DeviceClass/{name}",
-            f"it does not exist, but is requested by {list_first(list(requesters[name]), NAMED)}",
+            f"it does not exist, but is requested by {list_first(list(requesters[name]), MAX_NAMED)}",
         )
 
 
@@ -102,7 +102,7 @@ def without_devices(observed: DoctorInput) -> Iterator[Finding]:
         yield make_finding(
             "O108",
             f"DeviceClass/{name}",
-            f"it selects no device of a pool that can be used, and is requested by {list_first(list(claims), NAMED)}",
+            f"it selects no device of a pool that can be used, and is requested by {list_first(list(claims), MAX_NAMED)}",
         )
 
 
@@ -123,7 +123,7 @@ def incomplete_pools(observed: DoctorInput) -> Iterator[Finding]:
             yield make_finding(
                 "O208",
                 f"ResourceSlice/{pieces[0].metadata.name}",
-                f"driver {driver} has published pool {name} without devices in generation {generation}, so the devices in the older {list_first(old, NAMED)} do not count",
+                f"driver {driver} has published pool {name} without devices in generation {generation}, so the devices in the older {list_first(old, MAX_NAMED)} do not count",
             )
 
 
@@ -167,7 +167,7 @@ def tainted(observed: DoctorInput) -> Iterator[Finding]:
         yield make_finding(
             "O111",
             f"DeviceTaintRule/{rules[0]}" if rules else f"Driver/{driver}",
-            f"every device of {driver} has a taint, such as {key}, that is not tolerated by {list_first(list(claims), NAMED)}",
+            f"every device of {driver} has a taint, such as {key}, that is not tolerated by {list_first(list(claims), MAX_NAMED)}",
             f"delete the rule once the devices may be used again: kubectl delete devicetaintrule {rules[0]}"
             if rules
             else "the driver publishes this taint: its log, or the state of its devices, gives the reason",

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from analysis.doctor.observed import (
-    NAMED,
+    MAX_NAMED,
     DoctorInput,
 )
 from analysis.doctor.repair import ConditionRemoval, Removal
@@ -39,7 +39,9 @@ def nodes_away(observed: DoctorInput) -> Iterator[Finding]:
         claims = {key: None for pod in node_pods for key in claim_keys(pod)}
         if not claims and node not in published:
             continue
-        keeps = f"claims {list_first(list(claims), NAMED)} keep its devices" if claims else "no pod on it has a claim"
+        keeps = (
+            f"claims {list_first(list(claims), MAX_NAMED)} keep its devices" if claims else "no pod on it has a claim"
+        )
         unready_since, reason = text(condition.get("lastTransitionTime")), text(condition.get("reason"))
         since, why = f" since {unready_since}" if unready_since else "", f" ({reason})" if reason else ""
         yield make_finding(

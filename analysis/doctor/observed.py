@@ -23,7 +23,7 @@ FAILED_CLAIM = "FailedResourceClaimCreation"
 FAILED_PREPARE = "FailedPrepareDynamicResources"
 FAILED_TEMPLATE = "FailedTemplateCreation"  # of drawbridge's own controller
 FAILED_OF_PODS = (FAILED_CLAIM, FAILED_PREPARE, FAILED_TEMPLATE)
-NAMED = 5  # objects that a message names
+MAX_NAMED = 5  # objects that a message names
 
 
 class DoctorInput(msgspec.Struct, frozen=True, kw_only=True):

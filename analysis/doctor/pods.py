@@ -1,4 +1,4 @@
-"""Findings about pods with devices that wait: for an admission, the webhook, templates, claims, schedulers or drivers."""
+"""Findings about waiting pods that request devices. A pod waits for an admission, the webhook, a template, a claim, a scheduler or a driver."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from analysis.doctor.observed import (
     FAILED_CLAIM,
     FAILED_PREPARE,
     FAILED_TEMPLATE,
-    NAMED,
+    MAX_NAMED,
     DoctorInput,
 )
-from analysis.refused_pods import FAILED_CREATE, OF_OURS, QUOTED, find_refused_pods, latest, remedy_for
+from analysis.refused_pods import FAILED_CREATE, OUR_DOMAIN_SUFFIX, QUOTED, find_refused_pods, latest, remedy_for
 from cluster.objects import Event, ResourceQuota
 from dra.finding import Finding, make_finding
 from dra.objects import (
@@ -55,8 +55,8 @@ def not_created(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def not_translated(observed: DoctorInput) -> Iterator[Finding]:
-    """Pods that wait although the webhook would translate them in mode `enforce`, by the rule of the controller (`find_missed`). Also
-    resources that no node offers and no claim can replace, so that only an administrator can help the pods that request them.
+    """Pods that wait although the webhook would translate them in mode `enforce`; `find_missed`, which the controller also uses, finds them.
+    Also resources that no node offers and no claim can replace, so that only an administrator can help the pods that request them.
     """
     if observed.configuration is None:
         return
@@ -66,10 +66,10 @@ def not_translated(observed: DoctorInput) -> Iterator[Finding]:
     for pod in observed.reading.pods.values():
         meta = pod.metadata
         labels = {key: value for key, value in meta.labels.items() if (key, value) != (names.SKIP_LABEL, "true")}
-        as_sent = replace(pod, metadata=replace(meta, labels=labels))
-        missed = find_missed(as_sent, enforcing)
+        unlabelled = replace(pod, metadata=replace(meta, labels=labels))
+        missed = find_missed(unlabelled, enforcing)
         if missed is None:
-            for reason in find_unserved(as_sent, enforcing).items():
+            for reason in find_unserved(unlabelled, enforcing).items():
                 unserved[reason].append(meta.key)
             for key, similar_keys in find_unknown(pod, enforcing).items():
                 unserved[key, why_unknown(similar_keys)].append(meta.key)
@@ -87,7 +87,7 @@ def not_translated(observed: DoctorInput) -> Iterator[Finding]:
         yield make_finding(
             "O104",
             f"Pod/{pods[0]}",
-            f"no node has {key}, for which {list_first(pods, NAMED)} wait: {because}",
+            f"no node has {key}, for which {list_first(pods, MAX_NAMED)} wait: {because}",
         )
 
 
@@ -96,7 +96,7 @@ def refused_by_webhook(observed: DoctorInput) -> Iterator[Finding]:
     event_of_reason: dict[str, Event] = {}
     for event in observed.reading.typed.of_type(Event):
         reason = event.message.partition(" denied the request: ")[2]
-        if event.reason == FAILED_CREATE and OF_OURS in event.message and "administrator" in reason:
+        if event.reason == FAILED_CREATE and OUR_DOMAIN_SUFFIX in event.message and "administrator" in reason:
             event_of_reason.setdefault(reason, event)
     for reason, event in event_of_reason.items():
         controller = event.involved_object
@@ -132,7 +132,7 @@ def without_template(observed: DoctorInput) -> Iterator[Finding]:
         if not absent_templates:
             continue
         why = "which the controller has not created"
-        remedy = "check that drawbridge-controller runs, whose log names the pod and the reason, and that the namespace has mode enforce"
+        remedy = "check that the namespace has mode enforce and that drawbridge-controller runs; its log names the pod and the reason"
         if template_lifecycle.is_copy(pod, absent_templates[0]):
             why = f"which {template_lifecycle.COPY}"
             remedy = "delete the pod, and create it from its original manifest"
@@ -184,7 +184,7 @@ def without_claim(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def no_scheduler(observed: DoctorInput) -> Iterator[Finding]:
-    """Pods with devices that their scheduler did not try, if it tried none of its younger pods either."""
+    """Pods with devices that their scheduler has not tried. A scheduler that has tried a younger pod is left out, because it works."""
     waiting: defaultdict[str, list[tuple[str, Pod]]] = defaultdict(list)
     youngest_tried: dict[str, str] = {}
     existing = {claim.metadata.key for claim in observed.reading.stock.claims.values()}
@@ -208,7 +208,7 @@ def no_scheduler(observed: DoctorInput) -> Iterator[Finding]:
         yield make_finding(
             "O109",
             f"Pod/{oldest.metadata.key}",
-            f"no scheduler called {name} has tried {list_first([pod.metadata.key for _, pod in pods], NAMED)} for {(observed.now - waiting_since).total_seconds():.0f} s",
+            f"no scheduler called {name} has tried {list_first([pod.metadata.key for _, pod in pods], MAX_NAMED)} for {(observed.now - waiting_since).total_seconds():.0f} s",
             f"check that {'Deployments drawbridge-allocator and drawbridge-scheduler run' if name == bridge else 'a scheduler with that profile runs'}, "
             "or correct schedulerName where the pod is created",
         )
@@ -236,7 +236,7 @@ def not_prepared(observed: DoctorInput) -> Iterator[Finding]:
         yield make_finding(
             "O112",
             pod_name,
-            f"on node {node}, {drivers} does not prepare the devices of {list_first(waiting, NAMED)}: {message[:QUOTED]}",
+            f"on node {node}, {drivers} does not prepare the devices of {list_first(waiting, MAX_NAMED)}: {message[:QUOTED]}",
             f"check that the driver's pod runs on {node}, and restart it: the kubelet tries again"
             if unregistered
             else f"the driver's log on {node} says more; the kubelet tries again",

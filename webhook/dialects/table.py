@@ -92,7 +92,7 @@ class Role(StrEnum):
     PARTITION = "partition"
     OPT_OUT = "optOut"
     CLAIMED = "claimed"  # written by another translator: claims exist already
-    ASKS = "asks"  # requests devices by itself, without a resource key
+    REQUESTS_DEVICES = "requestsDevices"  # requests devices by itself, without a resource key
     SCHEDULED = "scheduled"  # has an effect only in the pod's own scheduler: a group, a queue, a quota
     PLACED = "placed"  # written by the legacy scheduler, so the pod has been placed already
 

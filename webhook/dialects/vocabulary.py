@@ -1,4 +1,4 @@
-"""A vocabulary describes one dialect completely; this module also has the arguments and the results of its reader.
+"""A vocabulary describes one dialect completely. This module also has the arguments and the results of a dialect's reader.
 
 A dialect is one module with a `VOCABULARY`, and one line in `webhook.dialects`. No other module names the dialect: the vocabulary defines its options
 in the configuration file, its schedulers, its keys for the webhook configurations, and the meaning of its vendor's node labels. CONTRIBUTING.md
@@ -37,11 +37,12 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     memory: int | None = None  # bytes of each device
     # Percent of each device's memory; the sizes that the fleet publishes give the bytes.
     memory_percent: int | Fraction | None = None
-    cores: int | None = None  # percent of each device's compute, or CPUs (`host_targets`); None is the driver's default
+    # Percent of each device's compute; if the target is CPUs (`host_targets`), the number of CPUs. None is the driver's default.
+    cores: int | None = None
     shares: int | None = None
     cpus: int | None = None  # exclusive CPUs of one container; more than one device may provide them
     bandwidth_percent: int | None = None  # percent of each device's bandwidth, which the fleet publishes
-    profile: str = ""  # MIG profile, with its plus sign
+    profile: str = ""  # MIG profile, including a "+me" at its end
     profile_memory: int | None = None  # bytes: the smallest MIG profile with at least this memory is requested
     resource: str = ""  # the pool name that a network device publishes (k8s.cni.cncf.io/resourceName)
     models: tuple[str, ...] = ()  # the product name contains one of these, ignoring case
@@ -101,7 +102,7 @@ def kinds(demand: AnyDemand) -> tuple[Demand, ...]:
 
 
 class KeyedDemand(NamedTuple):
-    """A demand, the key that reports name for it, and the keys of the demand's other kinds of device."""
+    """A demand, the key by which reports name the demand, and the keys of its other kinds of device."""
 
     key: str
     demand: AnyDemand
@@ -114,7 +115,9 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     key: str
     outcome: Outcome
     detail: str = ""
-    about: Role = Role.NONE  # the part of the demand that the note is about, if a reader has to find the note again
+    about: Role = (
+        Role.NONE
+    )  # the part of the demand that the note is about, if the reader later removes notes about that part
     code: str = ""  # the code of a finding, which is a warning whatever `approximations` says
     is_dropped: bool = False  # no claim expresses the key, and the container's other keys become claims nevertheless
 
@@ -168,7 +171,7 @@ def mistake(path: str, message: str, remedy: str) -> Finding:
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """How a system differs from its defaults; a field of the configuration file under the dialect's name."""
+    """The administrator's settings of a dialect, where they differ from the defaults: a field of the configuration file, with the dialect's name."""
 
     def mistakes(self) -> Iterable[Finding]:
         """Yield findings about invalid values of the right type, with pointers below the dialect's name."""

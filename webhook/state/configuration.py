@@ -117,7 +117,7 @@ class Configuration:
                     rows_by_key[row.name] = (*rows_by_key.get(row.name, ()), KnownRow(dialect, row))
                 elif row.place is Position.RESOURCE:
                     patterns.append((prefix, dialect, row))
-                elif row.role is Role.ASKS:
+                elif row.role is Role.REQUESTS_DEVICES:
                     self._patterned.append((prefix, dialect, row))
         self._exact = positions.pop(Position.RESOURCE)
         self.rows: Mapping[Position, _Rows] = positions
@@ -137,7 +137,7 @@ class Configuration:
                 if row.place is Position.ENV and row.role is not Role.NONE:
                     self.variables.setdefault(table.name, {})[row.name] = row
         # Annotations and labels that request devices without a resource key.
-        requesting_rows = [row for table in self.dialects for row in table.keys if row.role is Role.ASKS]
+        requesting_rows = [row for table in self.dialects for row in table.keys if row.role is Role.REQUESTS_DEVICES]
         self._asking = frozenset(row.name for row in requesting_rows)
         self._prefixes = tuple(prefix for prefix, _, _ in self._patterned)
         translated_rows = [row for row in requesting_rows if row.outcome is not Outcome.LEFT]
@@ -151,7 +151,7 @@ class Configuration:
     def is_amount(self, annotation: str) -> bool:
         """Return whether an annotation requests devices by itself and is translated."""
         rows = [known.row for known in self.word(Position.ANNOTATION, annotation)]
-        return any(row.role is Role.ASKS and row.outcome is not Outcome.LEFT for row in rows)
+        return any(row.role is Role.REQUESTS_DEVICES and row.outcome is not Outcome.LEFT for row in rows)
 
     def word(self, position: Position, name: str) -> tuple[KnownRow, ...]:
         """Return the rows of a key in a position other than resources."""

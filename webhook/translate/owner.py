@@ -19,7 +19,7 @@ If several dialects have a key, the first of these dialects that has it reads it
 | the dialect of the pod's system | the table above |
 | the dialect of the device plugin | the pod has no system with this key; `unit_meaning` decides what a unit is |
 
-A system places the pod itself, whatever its containers request, if the pod has a key of the system with `Role.ASKS` and one of these is
+A system places the pod itself, whatever its containers request, if the pod has a key of the system with `Role.REQUESTS_DEVICES` and one of these is
 true: this key is a label; the pod names the system's scheduler; the pod has a key of the system with `Role.SCHEDULED`.
 """
 
@@ -135,7 +135,7 @@ def find_owners(pod: PodView, configuration: Configuration, written: WrittenReco
         is_named = pod.scheduler in table.schedulers
         if is_named and scheduled is None:
             scheduled = of_dialect.get(Role.SCHEDULED)
-        hint = of_dialect.get(Role.ASKS)
+        hint = of_dialect.get(Role.REQUESTS_DEVICES)
         if hint and (is_named or Role.SCHEDULED in of_dialect or hint.row.place is Position.LABEL):
             placing_systems.append((table, hint))
     if placing_systems:

@@ -280,7 +280,7 @@ def _judge_key(
         return None
     for row in _matching(key, position, configuration):
         stays = row.role is Role.NONE or row.outcome is Outcome.LEFT
-        if row.role is Role.ASKS and row.outcome is not Outcome.LEFT:
+        if row.role is Role.REQUESTS_DEVICES and row.outcome is not Outcome.LEFT:
             return _decision(Outcome.LEFT, key, "the pod does not name the scheduler of the system that reads it")
         # A translation drops or replaces such a key only together with a request.
         if row.is_dropped or (stays and row.outcome in REPLACED and not is_rewritten):

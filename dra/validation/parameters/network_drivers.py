@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _INT32: Final = 2**31 - 1
 _INT64: Final = 2**63 - 1
-_LONGEST_NAME: Final = 15  # characters in the name of a Linux network interface
+_LONGEST_NAME: Final = 15  # bytes of the name of a Linux network interface
 _NAME: Final = re.compile(r"[\w.-]*")
 # 6, 8 or 20 octets, separated by colons or hyphens, or in pairs separated by dots.
 _OCTETS: Final = tuple(
@@ -49,7 +49,7 @@ def _interface(name: str) -> str:
     if len(name.encode()) > _LONGEST_NAME:
         return f"is longer than the {_LONGEST_NAME} bytes of an interface's name"
     if name in (".", "..") or not _NAME.fullmatch(name):
-        return "is not the name of an interface: letters, digits, '-', '_' and '.' are"
+        return "is not the name of an interface, which may contain only letters, digits, '-', '_' and '.'"
     return ""
 
 
@@ -180,7 +180,7 @@ DRANET: Final = KnownDriver(
 _LOST: Final = ("netAttachDefNamespace", "addVhostMount")
 
 
-def _function(value: Mapping[str, Any], path: str) -> Findings:
+def _sriov_function(value: Mapping[str, Any], path: str) -> Findings:
     """Report settings of a virtual function that have no effect, and a setting that may be missing."""
     for name in _LOST:
         if value.get(name):
@@ -199,7 +199,7 @@ _VF: Final = Fields(
         "netAttachDefName": TEXT,
         "netAttachDefNamespace": TEXT,
     },
-    rule=_function,
+    rule=_sriov_function,
 )
 _GROUP: Final = "sriovnetwork.k8snetworkplumbingwg.io"
 SRIOV: Final = KnownDriver(

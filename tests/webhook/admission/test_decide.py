@@ -73,7 +73,7 @@ def test_a_dry_run_gets_the_same_answer():
     ],
     ids=["skip", "mirror", "bound", "no accelerator", "no limits", "no resources", "no spec", "nothing at all"],
 )
-def test_pods_without_keys_to_translate_are_untouched(changed):
+def test_exempt_pods_and_pods_without_accelerators_are_untouched(changed):
     _, outcome = mutated(changed)
     assert untouched(outcome)
     assert not outcome.record.is_logged_at_info
@@ -196,9 +196,7 @@ def test_the_timeout_answer_removes_forged_annotations(mode, is_kept):
     forged = gpu_pod(annotations={"team": "a", **FORGED})
     outcome = answer_timeout("mutate", review(forged), state(mode=mode))
     assert (applied(forged, outcome) == forged) is is_kept
-    assert ("warnings" not in answer(outcome)) is is_kept, (
-        "the modes observe and off return warnings, or the other modes none"
-    )
+    assert ("warnings" not in answer(outcome)) is is_kept, "a warning is returned in the modes enforce and warn only"
     translated_pod, _ = mutated(gpu_pod())
     assert applied(translated_pod, answer_timeout("mutate", review(translated_pod), state(mode=mode))) == translated_pod
 

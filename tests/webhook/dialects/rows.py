@@ -30,7 +30,7 @@ def rows_not_translated(table: Dialect, limits: dict, config: dict | None = None
         key = re.sub("<[A-Za-z]+>", "x1", row.name)
         value = row.when or "x"
         manifest = pod({key: 1}) if row.place is Position.RESOURCE else pod(limits, **spec)
-        is_left = row.place is Position.RESOURCE or row.role in (Role.PLACED, Role.OPT_OUT, Role.ASKS)
+        is_left = row.place is Position.RESOURCE or row.role in (Role.PLACED, Role.OPT_OUT, Role.REQUESTS_DEVICES)
         if row.place in _MEMBERS:
             manifest["metadata"][_MEMBERS[row.place]] = {key: value}
         elif row.place is Position.NODE_SELECTOR:

@@ -156,7 +156,7 @@ ROWS = st.fixed_dictionaries(
                 "uuids",
                 "profile",
                 "placed",
-                "asks",
+                "requestsDevices",
                 "shares",
             ]
         ),

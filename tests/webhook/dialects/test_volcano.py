@@ -69,7 +69,7 @@ def test_the_percentage_wins_over_the_amount():
     assert outcomes(verdict)[V + "memory"] == "translated"
 
 
-def test_without_a_percentage_key_the_memory_amount_is_requested():
+def test_with_percentages_turned_off_the_memory_amount_is_requested():
     manifest = pod(MEMORY | {V + "memory-percentage": 50})
     assert exactly(verdict_of(manifest, volcano={"percentage": False})) == [share(memory="3000Mi", cores="0")]
 
@@ -79,7 +79,7 @@ def test_a_memory_percentage_of_zero_is_refused():
 
 
 @pytest.mark.parametrize("limits", [{"cores": 50}, {"memory_percentage": 50}, {"number": 0, "memory": 3000}])
-def test_volcano_limits_without_a_positive_vgpu_number_are_left_unchanged(limits):
+def test_cores_or_a_percentage_alone_or_a_zero_number_request_no_gpu(limits):
     assert untouched(translated(**limits))
 
 
@@ -133,7 +133,7 @@ def test_type_annotations_alone_are_hamis_unless_volcano_schedules_the_pod():
     assert untouched(verdict_of(pod({"nvidia.com/gpu": 1}, annotations=annotations, scheduler="volcano")))
 
 
-def test_the_bridge_spreads_a_pod_group_like_other_pods():
+def test_the_policy_spread_becomes_the_allocators_low_load_strategy():
     manifest = pod_with_annotations(podgroup_policy="spread")
     manifest["spec"]["schedulerName"] = "volcano"
     verdict = verdict_of(manifest, bridge={"schedulerName": "drawbridge", "drivers": [HAMI]})

@@ -38,14 +38,14 @@ class ShareOptions(Options, frozen=True, kw_only=True):
         new = "enforced from now on, unlike before"
         keys = []
         for row in table.keys:
-            moves = row.role is Role.ASKS
+            moves = row.role is Role.REQUESTS_DEVICES
             keys.append(msgspec.structs.replace(row, outcome=Outcome.APPROXIMATED, because=new) if moves else row)
         return msgspec.structs.replace(table, keys=tuple(keys))
 
 
 def asks(name: str, meaning: str, because: str) -> Row:
     """Return the row of an annotation that requests a device."""
-    return untranslated(name, meaning, because, Position.ANNOTATION, role=Role.ASKS)
+    return untranslated(name, meaning, because, Position.ANNOTATION, role=Role.REQUESTS_DEVICES)
 
 
 def modifier(name: str, meaning: str, place: Position = Position.ANNOTATION, because: str = "") -> Row:

@@ -84,7 +84,7 @@ TENSOR_FUSION = Dialect(
             "the pod is Tensor Fusion's, whatever its containers request",
             _REMOTE,
             Position.LABEL,
-            role=Role.ASKS,
+            role=Role.REQUESTS_DEVICES,
             unit=Unit.BOOL,
             when="true",
         ),

@@ -75,13 +75,14 @@ ANYWHERE: Final = ("", "Node")
 PARTITIONS: Final = (1, 2, 4, 8)  # GPUs of the partitions that drivers publish
 BEST_SCORE: Final = "Restricted"  # the partition policy that allows only the best score; other policies only prefer it
 
+# Policies for the NUMA nodes of a pod's devices: one node, or as few nodes as possible.
 ONE_NODE: Final = "SingleNUMANode"
 FEWEST_NODES: Final = "Restricted"
 REQUIRED: Final = "Required"  # pods on one NUMA node and pods across several must not share a NUMA node
 CPU: Final = "cpu"
 
 _REMEDY = "if a driver allocates CPUs, an administrator can declare `koordinator.hostResources`"
-_SHOWN_TYPES = 4  # device types with a hint and without a request that a note names
+_SHOWN_TYPES = 4  # the most device types that a note names, of those that have a hint but no request
 
 
 class Draft(msgspec.Struct):
@@ -126,7 +127,7 @@ def ask_gpus(draft: Draft) -> Stop | None:
         listed = ", ".join(sorted(request.keys[part] for part in sums if part in request.keys)) or key
         missing = "; gpu-core needs gpu-memory or gpu-memory-ratio" if sums.keys() <= {CORE, SHARED} else ""
         return Refusal(key, f"Koordinator does not accept this combination in one pod: {listed}{missing}")
-    # Only init containers still have `gpu`, or all containers if Koordinator's webhook is off.
+    # Koordinator's webhook replaces `gpu` in containers. So `gpu` remains in init containers, and everywhere if that webhook is off.
     combined = sums.get(GPU, 0)
     core, ratio, memory = sums.get(CORE, combined), sums.get(RATIO, combined), sums.get(MEMORY, 0)
     count = sums.get(SHARED, 0)
@@ -154,7 +155,11 @@ def ask_gpus(draft: Draft) -> Stop | None:
         if not core:
             draft.note(key, Outcome.APPROXIMATED, "no compute is requested: cores are 0, and no compute is reserved")
         if ratio:
-            draft.note(key, Outcome.APPROXIMATED, f"{count} x {ratio} % of a GPU's memory, by the sizes in the cluster")
+            draft.note(
+                key,
+                Outcome.APPROXIMATED,
+                f"{count} x {ratio} % of a GPU's memory; the sizes of the cluster's GPUs give the bytes",
+            )
         elif memory % MIB:
             draft.note(key, Outcome.APPROXIMATED, f"{count} x {memory} bytes, which the driver rounds up to MiB")
         else:
@@ -179,7 +184,7 @@ def _tie_gpus(request: PodRequest, gpus: Demand) -> Demand | Stop:
         return replace(gpus, same_attribute=tie)
     key = request.names[Role.PARTITION]
     if request.partition.ring_bus_bandwidth is not None:
-        return Untranslated(key, "ringBusBandwidth is a hard filter that no driver publishes")
+        return Untranslated(key, "ringBusBandwidth is a hard filter, and no driver publishes this bandwidth")
     if gpus.count not in PARTITIONS:
         return Untranslated(key, f"no driver publishes partitions of {gpus.count} GPUs: ask for 1, 2, 4 or 8")
     return replace(gpus, same_attribute=f"gpu.nvidia.com/partition{gpus.count}")
