@@ -28,7 +28,6 @@ class Tale:
 
     def __init__(self):
         self.record = []
-        self.now = {}
         for node in ("n0", "n1"):
             for driver, devices in ((GPU, [fleet.device("gpu", {})]), (SHARED, [fleet.device("gpu", {}, {"memory": "40Gi"})])):  # fmt: skip
                 [slice_] = fleet.slices(driver, node, devices, by_name=True)

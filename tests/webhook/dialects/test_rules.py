@@ -136,6 +136,20 @@ def test_a_target_with_names_invalid_in_a_claim_is_rejected(field, value, path):
     assert f"/targets/0/{path}" in {finding.path for finding in findings}
 
 
+@pytest.mark.parametrize(
+    ("fields", "remedy"),
+    [
+        ({"bridge": {"schedulerName": "s", "drivers": ["-"]}}, "write the name in spec.driver of the driver's ResourceSlices"),
+        ({"kueue": {"deviceClasses": ["-"]}}, "write the name of a DeviceClass"),
+        ({"targets": [{"name": "npu", "driver": "npu.org", "profile": "a.b"}]}, "write the name that the driver's ResourceSlices use"),
+    ],
+    ids=["driver", "device class", "attribute"],
+)  # fmt: skip
+def test_the_remedy_for_an_invalid_name_says_what_it_names(fields, remedy):
+    _, findings = read_configuration({**HEAD, **fields})
+    assert [finding.remedy for finding in findings] == [remedy]
+
+
 # Random rule files
 
 NAMES = st.sampled_from(["our.org/a", "our.org/b", "our.org/c<x>", "our.org/c<x>-big", "OUR_A", "our-label", "cpu", "nvidia.com/gpu", "nvidia.com/gpumem", "a/b/c", "<x>/y", "", "drawbridge.dev/skip"])  # fmt: skip
