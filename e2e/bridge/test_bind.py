@@ -227,7 +227,7 @@ def test_a_pod_of_a_deleted_node_is_still_bound(world, ours):
     world.cluster.until("its device is free", lambda: not world.holders(ours) and not world.reservations(), 10)
 
 
-def test_a_pod_whose_claim_was_deleted_during_allocation_gets_the_next_claim(world, ours):
+def test_a_claim_deleted_during_allocation_is_replaced_by_the_next(world, ours):
     """The claim is deleted during its allocation, so that the write fails."""
     world.allocator_proxy.hold_at(1, selects=is_allocation)
     world.create_pod(ours, "a")

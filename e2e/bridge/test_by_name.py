@@ -85,7 +85,7 @@ def delete(control_plane, namespace, name):
 
 
 @pytest.mark.parametrize("scheduler", OUR_SCHEDULERS)
-def test_our_pod_passes_the_fence_with_a_claim_like_kube_schedulers(control_plane, team, created, scheduler):
+def test_our_pod_passes_the_fence_with_its_claim(control_plane, team, created, scheduler):
     """A pod for kube-scheduler waits until the fence is removed."""
     created(taint_rule(fleet.NVIDIA))
     until_taint_rules_are_followed(control_plane)

@@ -160,7 +160,7 @@ def count_messages(control_plane, namespace, words):
     return sum(words in condition.get("message", "") for condition in conditions)
 
 
-def test_a_namespace_sets_the_strategy_and_a_pod_with_an_unknown_strategy_waits(control_plane, bridge, gpus, ours):
+def test_a_namespace_sets_the_strategy_and_unknown_strategies_wait(control_plane, bridge, gpus, ours):
     """The scheduler's own score would select the emptier node; CompactFirst selects the node in use."""
     unknown, strategy = ({STRATEGY: name} for name in ("best", "CompactFirst"))
     [pod_] = control_plane.create(
@@ -208,7 +208,7 @@ def urgent_class(control_plane, created):
     return name
 
 
-def test_pods_are_evicted_for_a_high_priority_pod_only_if_configured(control_plane, bridge, gpus, ours, urgent_class):
+def test_high_priority_pods_evict_others_only_if_configured(control_plane, bridge, gpus, ours, urgent_class):
     """A stock scheduler knows nothing of preemption by the allocator."""
     names = fill_nodes(control_plane, ours)
     control_plane.create(claim_pod("urgent", ours, using_template("one"), priorityClassName=urgent_class))

@@ -70,7 +70,7 @@ def status(cluster):
     return cluster.get(f"/apis/drawbridge.dev/v1alpha1/devicecompatibilities/{RULE}").get("status", {})
 
 
-def test_a_pod_waits_for_devices_in_another_pool_of_its_node(control_plane, bridge, plugin, two_pools, own_namespace):
+def test_a_pod_waits_for_devices_in_another_pool(control_plane, bridge, plugin, two_pools, own_namespace):
     """Two schedulers place the two pods with one allocator."""
     expected = {"observedGeneration": 1, "devices": 2, "findings": []}
     control_plane.until("the rule's status counts two devices", lambda: status(control_plane) == expected, 60)

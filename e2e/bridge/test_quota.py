@@ -156,7 +156,7 @@ SCOPES = ("Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "Prior
 CLAIM_RESOURCES = (f"{CLASS}.deviceclass.resource.k8s.io/devices", f"requests.deviceclass.resource.kubernetes.io/{CLASS}", "count/resourceclaims.resource.k8s.io")  # fmt: skip
 
 
-def test_a_resourcequota_with_scopes_counts_no_claim_and_no_refusal_names_it(control_plane, bridge, team, created):
+def test_a_resourcequota_with_scopes_counts_no_claim(control_plane, bridge, team, created):
     """ResourceQuotas with scopes allow no claim, and one without a scope does. The API server counts a claim in the latter only."""
     kind = {"apiVersion": "v1", "kind": "ResourceQuota"}
     no_room = dict.fromkeys(CLAIM_RESOURCES, 0)
@@ -200,7 +200,7 @@ def test_a_resourcequota_with_scopes_counts_no_claim_and_no_refusal_names_it(con
 
 
 @pytest.mark.time_limit(240, "a lease expires in it")
-def test_a_pod_with_the_implicit_resource_name_of_a_class_counts_from_its_creation(control_plane, team):
+def test_a_pod_with_an_implicit_resource_name_counts_from_creation(control_plane, team):
     name = f"deviceclass.resource.kubernetes.io/{CLASS}"
 
     def requesting(pod_name, count):

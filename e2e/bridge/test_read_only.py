@@ -94,7 +94,7 @@ def check_events_and_metrics(control_plane, read_only_allocator, namespace, **ca
     return series
 
 
-def test_an_unschedulable_pod_has_a_reason_and_a_running_pod_has_metrics(control_plane, read_only_allocator, namespace):
+def test_waiting_pods_have_a_reason_and_running_pods_metrics(control_plane, read_only_allocator, namespace):
     """The stock scheduler places one of two pods; the allocator writes events only."""
     share = {"requests": {"memory": "30Gi", "cores": "30"}}
     series = check_events_and_metrics(control_plane, read_only_allocator, namespace, capacity=share)

@@ -18,7 +18,7 @@ BEFORE_A_WRITE = {"before the finalizer": (1, False), "before the allocation": (
 @pytest.mark.parametrize(
     "writes", [AFTER_A_WRITE, pytest.param(BEFORE_A_WRITE, marks=pytest.mark.long)], ids=["after", "before"]
 )
-def test_the_next_start_repairs_what_an_allocator_killed_at_a_write_left(control_plane, bridge, gpus, ours, writes):
+def test_the_next_start_repairs_an_interrupted_write(control_plane, bridge, gpus, ours, writes):
     """The connection breaks at the write, and the process is killed. Every pod is placed; no device is held twice or without a pod."""
     proxy = Proxy(control_plane.url, control_plane.ca)
     url = f"http://127.0.0.1:{proxy.port}"

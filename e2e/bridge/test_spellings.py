@@ -114,7 +114,7 @@ def test_a_claim_is_placed_with_any_spelling_of_its_parameters(spelling_cluster,
 
 
 @pytest.mark.parametrize("scheduler", [SCHEDULER, PLUGIN_SCHEDULER])
-def test_a_claim_allocated_by_kube_scheduler_is_shared_despite_its_spelling(spelling_cluster, ours, scheduler):
+def test_kube_schedulers_claim_is_shared_despite_its_spelling(spelling_cluster, ours, scheduler):
     spelling = SPELLINGS["blanks all over"]
     create_spelled(spelling_cluster, ours, "c", spelling)
     spelling_cluster.create(claim_pod("theirs", ours, "default-scheduler", "c"))

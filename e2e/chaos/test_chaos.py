@@ -51,7 +51,7 @@ def test_a_replica_takes_over_within_a_lease_after_a_kill(chaos_stage):
     chaos_stage.cluster.delete("/api/v1/namespaces/killed/pods/p", gracePeriodSeconds=0)
 
 
-def test_the_api_server_refuses_the_late_write_of_a_paused_leader(chaos_stage):
+def test_the_api_server_refuses_a_paused_leaders_late_write(chaos_stage):
     """The leader is stopped while its write is in progress. Another replica leads when the write arrives, and nothing else has changed."""
     chaos_stage.cluster.namespace("late")
     leader = chaos_stage.pairs.leader()

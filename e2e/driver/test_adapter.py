@@ -149,7 +149,7 @@ def test_an_unmodified_pod_gets_a_device_of_an_unmodified_plugin(control_plane, 
     delete_and_wait(adapted, namespace, "one", "both")
 
 
-def test_a_third_pod_waits_until_one_of_two_devices_is_freed(control_plane, adapted, namespace, created):
+def test_a_third_pod_waits_for_one_of_two_devices(control_plane, adapted, namespace, created):
     created(requesting_pod(namespace, "a", HOLD), requesting_pod(namespace, "b", HOLD), requesting_pod(namespace, "c"))
     first, second = [held_device_file(adapted, namespace, name) for name in ("a", "b")]
     assert {first, second} == {"Dev-1", "Dev-2"}

@@ -277,7 +277,7 @@ def test_deleted_cdi_files_are_written_before_the_next_container_starts(
         until_freed(driver, set())
 
 
-def test_a_failed_device_keeps_its_pod_and_gets_no_other_pod(control_plane, node_cluster, namespace, created):
+def test_a_failed_device_keeps_its_pod_and_gets_no_other(control_plane, node_cluster, namespace, created):
     """The device file is deleted and created again. The default scheduler respects the taint, and a restarted driver keeps it."""
     box = node_cluster.box
     file = f"{KUBELET}/e2e-card"  # device files in /dev belong to the machine
@@ -324,9 +324,7 @@ def test_a_failed_device_keeps_its_pod_and_gets_no_other_pod(control_plane, node
         box.run("rm", "-f", file)
 
 
-def test_draining_a_device_evicts_its_pod_and_admits_none_until_untainted(
-    control_plane, node_cluster, namespace, created
-):
+def test_a_drained_device_gets_no_pod_until_untainted(control_plane, node_cluster, namespace, created):
     """The taint is a DeviceTaintRule with the effect NoExecute.
 
     kube-controller-manager evicts the pod, and the kubelet unprepares its claim.

@@ -160,7 +160,7 @@ def is_unschedulable(cluster, namespace, name):
     return any(condition.get("reason") == "Unschedulable" for condition in status.get("conditions", ()))
 
 
-def test_claims_do_not_get_a_device_that_a_plugin_pod_holds(control_plane, node_agent, namespace, created):
+def test_claims_get_no_device_of_a_plugin_pod(control_plane, node_agent, namespace, created):
     created(plugin_pod(namespace, "old"), template("t", namespace, request("r", CLASS)))
     held = device_of(node_agent, namespace, "old")
     control_plane.until(

@@ -155,7 +155,7 @@ def test_a_reserved_device_held_by_a_plugin_pod_is_reported(control_plane, readi
     until_freed(reading_agent.driver, set())
 
 
-def test_a_token_for_the_audience_gets_the_reservations_of_its_own_node(reading_agent, created):
+def test_a_token_gets_the_reservations_of_its_own_node(reading_agent, created):
     other_node = "elsewhere-reservations"
     created({"apiVersion": "v1", "kind": "Node", "metadata": {"name": other_node}})
     other_pod = pod("other", reading_agent.namespace, container(), nodeName=other_node)

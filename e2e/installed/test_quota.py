@@ -45,7 +45,7 @@ def unscheduled_pod(name, team):
     return pod(name, team, container(), schedulerName="no-such-scheduler", resourceClaims=[using_template("gpus")])
 
 
-def test_the_next_leader_counts_the_pods_that_the_previous_one_admitted(node, installation, team):
+def test_the_next_leader_counts_previously_admitted_pods(node, installation, team):
     cluster = node.cluster
     large_claim = claim("much", team, request("gpu", fleet.NVIDIA, 2))
     refusal_of_claim = expected_refusal(team, "claims", "2 requested, 0 of 1 used; at most 1 can be requested")

@@ -192,7 +192,7 @@ def test_slices_published_by_each_vendor_driver_match_our_examples(slices, drive
     assert unpublished([{"kind": "ResourceSlice"} | slice_ for slice_ in published_slices]) == []
 
 
-def test_a_pod_with_an_extended_resource_name_of_a_class_is_left_unchanged(node, vendor_configuration, tenants):
+def test_a_pod_with_a_classs_resource_name_is_left_unchanged(node, vendor_configuration, tenants):
     """The chart of the driver sets `deviceClass.extendedResourceName`."""
     pod_ = pod("left", tenants, container(command=PRINT_DEVICES, **limits(**{EXTENDED_NAME: 2})))
     output = output_of_new_pod(node, tenants, pod_)

@@ -91,7 +91,7 @@ def test_a_stock_scheduler_places_pods_after_the_allocator_was_killed(extender, 
     assert extender.restarts("allocator") == {"allocator": 1, "scheduler": 0}
 
 
-def test_a_stock_scheduler_in_its_own_pod_uses_the_next_allocator(two_pods, tenants):
+def test_a_separate_stock_scheduler_uses_the_next_allocator(two_pods, tenants):
     two_pods.run_gpu_pod(tenants, "by-two-pods", schedulerName="drawbridge")
     first = two_pods.wait_for_leader()
     two_pods.cluster.delete(f"/api/v1/namespaces/{SYSTEM}/pods/{first}")

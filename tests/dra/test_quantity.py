@@ -148,7 +148,7 @@ def test_sums_of_the_largest_numbers_do_not_grow_without_end():
     assert len(str(total)) < 4100
 
 
-def test_a_bare_json_number_too_long_to_print_is_an_error():
+def test_a_json_number_too_long_to_print_is_rejected():
     with pytest.raises(QuantityError, match="write it as a string"):
         from_json(1 << 100_000)
 

@@ -57,7 +57,7 @@ def test_a_device_with_an_unreadable_attribute_fails_every_selector(attribute, w
         cel.compile("1", derived=True).derive(broken)
 
 
-def test_a_name_with_a_domain_wins_over_the_same_name_without():
+def test_a_name_with_domain_precedes_one_without():
     with_both_names = {
         "driver": "d",
         "attributes": {"a": {"int": 1}, "d/a": {"int": 2}, "b": {"int": 3}},
@@ -147,7 +147,7 @@ def test_all_parts_of_the_evaluator_know_the_same_fields():
         assert read.everything == (name in {"attributes", "capacity"}), name
 
 
-def test_new_objects_can_use_fewer_fields_and_functions_than_stored_ones():
+def test_new_objects_can_use_fewer_functions_than_stored_objects():
     text = 'device.attributes["gpu.example.com"].profiles.includes("x")'
     assert cel.compile(text)
     assert cel.compile(text, cel.NEW, gates=frozenset({LISTS}))

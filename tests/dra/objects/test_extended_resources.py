@@ -50,7 +50,7 @@ def test_requests_are_named_by_the_positions_of_container_and_resource():
     assert extended.claim.metadata.annotations == {"resource.kubernetes.io/extended-resource-claim": "true"}
 
 
-def test_no_claim_is_created_for_a_resource_that_a_device_plugin_serves():
+def test_no_claim_is_created_for_a_device_plugins_resource():
     classes = [serving_class("gpu.nvidia.com", GPU)]
     assert claim_for(requesting_pod({GPU: "2"}), classes, {GPU: "8"}) is None
     assert claim_for(requesting_pod({GPU: "2"}), classes, {GPU: "0"}) is not None

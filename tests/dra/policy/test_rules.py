@@ -163,7 +163,7 @@ def test_a_node_rule_covers_one_driver_on_one_node():
     assert "z" not in conflicting[DRIVER, "q"]
 
 
-def test_a_node_rule_ignores_devices_of_another_node_in_the_pool():
+def test_a_node_rule_ignores_devices_of_other_nodes():
     def conflicts_of_x(scope):
         slices = [slice_("a", "x", "y", count=2), slice_("b", "x", "z", node="n1", count=2)]
         pool = Stock.of(slices=slices, nodes=[node(), node("n1")]).pools("n0")[0]

@@ -48,7 +48,7 @@ def test_amounts_follow_the_request_policy(request_, policy, expected):
     assert charged(request_, "16", policy) == expected
 
 
-def test_a_request_for_a_capacity_that_the_device_lacks_rules_the_device_out():
+def test_a_device_without_a_requested_capacity_is_ruled_out():
     assert charges({"other": Quantity.parse("1")}, {"c": capacity("1")}) is None
 
 

@@ -71,7 +71,7 @@ def test_the_slice_count_of_the_first_slice_applies():
     assert pool.status is PoolStatus.OK
 
 
-def test_slices_of_other_nodes_complete_a_pool_but_give_no_devices():
+def test_slices_of_other_nodes_only_complete_a_pool():
     (pool,) = pools(slice_("a", "x", count=2), slice_("b", "y", node="n1", count=2))
     assert names(pool) == ["x"]
     assert [page.name for page in pool.elsewhere] == ["b"]
@@ -90,7 +90,7 @@ def test_a_node_reaches_the_slices_that_select_it(spec, reached):
     assert bool(pools(slice_("a", "x", **spec), seen_by=node(zone="a"))) is reached
 
 
-def test_a_slice_counts_for_a_node_that_one_of_its_devices_selects():
+def test_a_slice_counts_for_nodes_that_its_devices_select():
     devices = [{"name": "x", "nodeName": "n1"}, {"name": "y", "nodeName": "n0"}]
     (pool,) = pools(slice_("a", *devices, perDeviceNodeSelection=True))
     assert names(pool) == ["x", "y"]

@@ -123,7 +123,7 @@ PLUGINS = [
 
 
 @pytest.mark.parametrize(("plugin", "code", "where"), PLUGINS)
-def test_values_that_a_cni_plugin_refuses_are_reported_at_their_path(plugin, code, where):
+def test_values_that_cni_plugins_refuse_are_reported(plugin, code, where):
     parameters = {"ifName": "net1", "config": MACVLAN | {"plugins": [plugin]}}
     reported = codes_and_paths(
         claim(
@@ -150,7 +150,7 @@ def test_parameters_that_a_driver_refuses_are_reported_at_their_path(driver, cla
 
 
 @pytest.mark.parametrize(("driver", "parameters", "code", "where"), LISTED)
-def test_parameters_for_named_requests_are_judged_for_drivers_that_need_names(driver, parameters, code, where):
+def test_parameters_are_judged_for_drivers_that_need_names(driver, parameters, code, where):
     two_requests = request(exactly="deviceClassName: c") + "\n    - {name: other, exactly: {deviceClassName: c}}"
     reported = codes_and_paths(claim(two_requests, config(entry(driver, parameters, ["r"]))), picking(driver))
     assert reported == ({(code, PARAMETERS + where)} if code else set())
@@ -159,7 +159,7 @@ def test_parameters_for_named_requests_are_judged_for_drivers_that_need_names(dr
     )
 
 
-def test_members_of_a_cni_configuration_that_no_check_reads_are_dropped():
+def test_unread_members_of_a_cni_configuration_are_dropped():
     secret = {"ifName": "net1", "config": {**MACVLAN, "args": {"password": "hunter2"}}}
     assert "hunter2" not in json.dumps(read_members(secret))
     assert "host-local" not in json.dumps(read_members(secret))

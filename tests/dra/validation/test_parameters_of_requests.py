@@ -27,7 +27,7 @@ from tests.webhook.pods import EXAMPLES
 # The requests and devices to which an entry applies
 
 
-def test_parameters_for_a_driver_whose_devices_no_request_can_get_are_reported():
+def test_parameters_for_a_driver_that_no_request_reaches_are_reported():
     text = claim_with("gpu.intel.com", {})
     assert ("D706", "/spec/devices/config/0/opaque/driver") in codes_and_paths(text, GPU_CLASS)
     # The finding also appears for an unknown driver, because the class selects another driver.
@@ -47,7 +47,7 @@ def test_parameters_for_a_class_of_unknown_devices_are_not_reported():
     assert not codes(claim_with(GPU, typed("GpuConfig")), broken)
 
 
-def test_a_further_condition_in_a_selector_does_not_hide_the_driver():
+def test_further_conditions_in_a_selector_hide_no_driver():
     condition = f"device.attributes['{GPU}'].?productName.orValue('') == 'x'"
     and_class = class_("c", f"selectors: [{{cel: {{expression: \"device.driver == '{GPU}' && {condition}\"}}}}]")
     assert codes(claim_with("gpu.example.com", {}), and_class) == {"D706"}
@@ -60,7 +60,7 @@ TWO = "    - {name: one, exactly: {deviceClassName: c}}\n    - {name: two, exact
 TWO_CLASSES = join(GPU_CLASS, picking(GPU, "mig", "m"))
 
 
-def test_parameters_of_another_kind_are_reported_if_they_name_the_request():
+def test_parameters_of_another_kind_for_a_request_are_reported():
     gpu = typed("GpuConfig")
     assert not codes(claim(TWO, config(entry(GPU, gpu))), TWO_CLASSES)
     assert not codes(claim(TWO, config(entry(GPU, gpu, ["one"]))), TWO_CLASSES)

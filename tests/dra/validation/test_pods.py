@@ -48,20 +48,20 @@ def test_an_unknown_claim_of_a_container_gets_a_suggestion():
     assert any("did you mean gpu?" in message for message in messages(text))
 
 
-def test_a_container_that_names_a_request_which_the_claim_lacks_is_reported():
+def test_a_container_that_names_a_missing_request_is_reported():
     text = pod(SPEC.replace("{name: gpu}]}}", "{name: gpu, request: s}]}}"))
     assert codes_and_paths(join(text, claim(request()))) == {("D205", "/spec/containers/0/resources/claims/0/request")}
     assert not codes(join(text.replace("request: s", "request: r"), claim(request())))
 
 
-def test_a_missing_claim_is_reported_only_if_the_input_has_other_claims():
+def test_a_missing_claim_is_reported_only_beside_other_claims():
     assert not codes(pod())
     assert codes_and_paths(join(pod(), claim(request(), name="other"))) == {
         ("D206", "/spec/resourceClaims/0/resourceClaimName")
     }
 
 
-def test_a_missing_claim_that_exists_in_another_namespace_is_named_with_it():
+def test_a_claim_missing_here_is_named_with_its_namespace():
     elsewhere = claim(request()).replace("{name: c}", "{name: c, namespace: team}")
     assert any("namespace team" in message for message in messages(join(pod(), elsewhere)))
 
@@ -175,7 +175,7 @@ def test_unknown_fields_and_wrong_types_are_those_of_strict_validation(control_p
             assert path.rpartition("/")[2] in result.stderr, (text, result.stderr)
 
 
-def test_keys_of_patches_and_expressions_are_not_reported_as_unknown_fields():
+def test_keys_of_patches_and_expressions_are_no_unknown_fields():
     text = pod("containers: [{$patch: delete, name: c}], $setElementOrder/containers: [], (length(containers)): 1")
     assert not codes(text)
     assert not codes(text.replace("{name: p}", """{name: p, "(contains(keys(labels), 'a'))": false}"""))
@@ -203,7 +203,7 @@ def test_a_pod_that_bypasses_the_scheduler_gets_no_devices():
     assert codes(pod(SPEC + ", nodeName: node-1")) == {"D208"}
 
 
-def test_the_pod_claim_form_before_131_is_answered_with_the_current_form():
+def test_the_form_of_pod_claims_before_131_is_explained():
     text = pod("containers: [], resourceClaims: [{name: gpu, source: {resourceClaimName: c}}]")
     assert {"D002", "D201"} <= codes(text)
     assert any("next to the name" in message for message in messages(text))

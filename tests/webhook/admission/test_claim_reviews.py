@@ -68,7 +68,7 @@ def test_a_record_without_a_claim_is_ignored():
     assert answer(validated(forged))["allowed"]
 
 
-def test_a_pod_that_waits_for_a_missing_claim_gets_a_warning():
+def test_a_pod_without_its_claim_gets_a_warning():
     waiting = gpu_pod(limits={})
     waiting["spec"]["resourceClaims"] = [{"name": "a", "resourceClaimName": "later"}]
     response = answer(validated(waiting))

@@ -63,7 +63,7 @@ def judged(fleet, claims, budget, **options):
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_a_verdict_found_in_too_little_time_never_contradicts_the_full_verdict(name):
+def test_an_interrupted_verdict_never_contradicts_the_full_verdict(name):
     fleet, claims = QUESTIONS[name]
     full_judgement = judge(fleet, claims)
     verdicts = set()

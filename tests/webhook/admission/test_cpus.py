@@ -63,7 +63,7 @@ def test_a_guaranteed_pod_gets_a_signed_claim_for_cpus_once():
 
 @pytest.mark.parametrize("impossible", ["refuse", "warn"])
 @pytest.mark.parametrize("mode", MODES)
-def test_cpus_that_no_node_can_serve_by_claim_are_left_to_the_kubelet(mode, impossible):
+def test_cpus_that_no_claim_can_serve_stay_with_the_kubelet(mode, impossible):
     state = world(mode=mode, impossible=impossible)
     value, outcome = reviewed(IMPOSSIBLE, state)
     response = answer(outcome)

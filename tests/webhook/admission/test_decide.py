@@ -103,7 +103,7 @@ def test_a_refusal_names_container_key_and_remedy():
         assert part in response["status"]["message"]
 
 
-def test_a_pod_is_refused_if_another_template_has_the_name_of_its_template():
+def test_a_pod_is_refused_if_its_templates_name_is_taken():
     """A template that somebody else created with this name must not determine the pod's devices."""
     (name,) = mutated(gpu_pod())[1].record.templates
     other_spec = wire.convert(
@@ -252,7 +252,7 @@ def test_the_timeout_answer_skips_large_content(small, location):
 
 @pytest.mark.parametrize("part", ["ownerReferences", "labels", "annotations", "name", "generateName"])
 @pytest.mark.parametrize("value", [1, "x", [1], {"a": 1}])
-def test_a_pod_with_metadata_of_the_wrong_shape_gets_an_answer(part, value):
+def test_metadata_of_the_wrong_shape_gets_an_answer(part, value):
     obj = gpu_pod() | {"metadata": {"ownerReferences": [{"controller": True, "name": "r"}], part: value}}
     for path in ("mutate", "validate"):
         assert answer(admission.decide_review(path, review(obj), ENFORCE))["uid"] == "u"

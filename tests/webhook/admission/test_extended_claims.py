@@ -45,13 +45,13 @@ def test_an_impossible_request_is_refused_with_a_remedy(key):
         ) == (True, None, None)
 
 
-def test_a_pod_that_a_device_plugin_can_serve_is_not_refused():
+def test_a_pod_for_a_device_plugin_is_not_refused():
     assert not webhook_response(pod_requesting(3), world(nodes=[plugin_node("b", "2")]))["allowed"]
     assert webhook_response(pod_requesting(3), world(nodes=[plugin_node("b", "3")]))["allowed"]
     assert not webhook_response(pod_requesting(3, IMPLICIT), world(nodes=[plugin_node("b", "3")]))["allowed"]
 
 
-def test_a_pod_that_no_device_can_serve_waits_for_a_usable_device_plugin():
+def test_a_pod_may_wait_for_a_usable_device_plugin():
     item = pod_requesting(3)
     node_b = plugin_node("b", "4")
     assert "warnings" not in webhook_response(item, world(nodes=[node_b]))
@@ -152,7 +152,7 @@ def test_a_request_within_device_plugin_capacity_is_never_refused():
 
 
 @pytest.mark.parametrize("counts", [[33], [20, 20], [1] * 33], ids=str)
-def test_a_request_for_more_than_32_devices_by_name_is_refused(counts):
+def test_more_than_32_devices_by_name_are_refused(counts):
     def asking(*counts_of_containers):
         item = pod_requesting(1)
         resources = [{"limits": {GPU: str(count)}} for count in counts_of_containers]
@@ -209,7 +209,7 @@ def test_a_workload_gets_a_warning_about_its_pods():
     assert response["warnings"][0].startswith("its pods will be refused: the only node cannot serve")
 
 
-def test_a_request_for_an_implicit_name_waits_until_the_class_exists():
+def test_a_request_by_implicit_name_waits_for_the_class():
     key = f"{IMPLICIT}.typo"
     [decision] = unanswered_requests(pod_requesting(1, key), world(), ())
     assert decision.detail == f"there is no DeviceClass {DRIVER}.typo: the pod waits until there is one"

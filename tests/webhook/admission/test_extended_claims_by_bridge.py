@@ -39,7 +39,7 @@ def test_only_pods_of_the_drivers_of_the_bridge_are_translated():
     assert not translates(world(bridge=bridge | {"drivers": ["gpu.amd.com"]}), pod_requesting(2))
 
 
-def test_an_untranslated_pod_of_another_scheduler_gets_a_warning_about_the_fence():
+def test_a_pod_of_another_scheduler_is_warned_of_the_fence():
     state = world(bridge=FENCED, rules=[taint_rule(DRIVER)])
     untranslated = pod_requesting(1, annotations={"drawbridge.dev/extended-resources": "leave"})
     tainted, warning = webhook_response(untranslated, state)["warnings"]
@@ -68,7 +68,7 @@ SHARED["spec"]["devices"][0]["allowMultipleAllocations"] = True
         pytest.param(GPU, {"slices": SHARED}, id="shared devices"),
     ],
 )
-def test_a_pod_that_a_fence_keeps_from_its_driver_gets_a_warning(key, extra, fenced):
+def test_a_pod_behind_a_fence_gets_a_warning(key, extra, fenced):
     bridge = {"bridge": FENCED if fenced == "wanted" else FENCED | {"fence": False}}
     state = world(**bridge, **extra, rules=[taint_rule(DRIVER)] if fenced == "there" else ())
     decisions = [

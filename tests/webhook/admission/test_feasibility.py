@@ -77,7 +77,7 @@ def test_an_incomplete_pool_does_not_make_a_claim_impossible():
 
 
 @pytest.mark.parametrize(("keeps", "verdict"), [(True, Feasibility.BUSY), (False, Feasibility.NEVER)])
-def test_a_claim_is_impossible_once_only_an_empty_newer_generation_exists(keeps, verdict):
+def test_an_empty_newer_generation_makes_a_claim_impossible(keeps, verdict):
     old = gpu_slice("n0", 4)
     pool = replace(old.spec.pool, generation=2)
     meta, spec = replace(old.metadata, name="new"), replace(old.spec, pool=pool, devices=())
@@ -99,7 +99,7 @@ def test_the_verdict_is_unknown_without_any_slice():
     assert judge(empty, [claim_for(1)]).verdict is Feasibility.UNKNOWN
 
 
-def test_a_request_with_one_known_class_among_its_alternatives_is_not_refused():
+def test_one_known_class_among_alternatives_prevents_a_refusal():
     sub = [{"name": n, "deviceClassName": c, "allocationMode": "ExactCount", "count": 1} for n, c in (("a", "nope"), ("b", DRIVER))]  # fmt: skip
     value = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "r", "firstAvailable": sub}]}}}
     judgement = judge(stock(), [wire.convert(value, ResourceClaim)])
@@ -120,7 +120,7 @@ def test_the_remedy_splits_a_too_large_amount_over_several_devices(memory, count
     assert judge(stock(), [claim_]).remedy == f"request at most {remedy}"
 
 
-def test_the_verdict_is_unknown_if_the_search_runs_out_of_steps():
+def test_a_search_without_steps_left_gives_no_verdict():
     assert judge(stock(), [claim_for(4)], steps=0).verdict is Feasibility.UNKNOWN
 
 
@@ -181,7 +181,7 @@ CURABLE = {
 
 
 @pytest.mark.parametrize("obstacle", CURABLE)
-def test_a_claim_that_waits_for_a_curable_obstacle_is_never_judged_impossible(obstacle):
+def test_a_curable_obstacle_never_makes_a_claim_impossible(obstacle):
     """The test uses many budgets, with which the search ends before all obstacles are checked."""
     taint, pools = CURABLE[obstacle]
     rules = []
@@ -197,7 +197,7 @@ def test_a_claim_that_waits_for_a_curable_obstacle_is_never_judged_impossible(ob
     assert verdicts == {Feasibility.UNKNOWN, Feasibility.BUSY} - ({Feasibility.UNKNOWN} if pools else set())
 
 
-def test_a_remedy_never_offers_an_amount_that_was_not_fully_checked():
+def test_a_remedy_offers_only_amounts_that_were_checked():
     full_remedy = judge(stock(), [claim_for(9)]).remedy
     assert "at most 4 devices" in full_remedy
     assert {judge(stock(), [claim_for(9)], budget=Budget(steps)).remedy for steps in range(10, 2_000, 13)} == {

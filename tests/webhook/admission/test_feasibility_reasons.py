@@ -15,7 +15,7 @@ from webhook.refusals import Code
 from webhook.translate import PodClaim
 
 
-def test_a_remedy_for_a_device_plugin_key_names_no_other_class():
+def test_the_remedy_for_a_plugin_key_names_no_other_class():
     fleet = stock(typed_class("none", "false"))
     assert judge(fleet, [claim_for(class_="none")]).remedy == f"use DeviceClass {DRIVER} in claim c, request r"
     judgement = judge(fleet, [claim_for(class_="none")], generated={"c": PodClaim("", users=("main",))})

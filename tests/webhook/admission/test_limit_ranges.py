@@ -66,7 +66,7 @@ def without_empty_resources(value):
 
 @settings(max_examples=draws(2_000), deadline=None)
 @given(RANGES, st.lists(CONTAINERS, min_size=1, max_size=2), st.lists(CONTAINERS, max_size=1))
-def test_a_pod_is_judged_with_the_defaults_that_limit_ranger_sets(ranges, containers, init):
+def test_a_pod_is_judged_with_limit_rangers_defaults(ranges, containers, init):
     limit_ranges = [limit_range(*items, name=f"l{i}") for i, items in enumerate(ranges)]
     value = pod_of(*containers, init=init)
     original = copy.deepcopy(value)

@@ -33,7 +33,7 @@ def test_an_amount_beyond_64_bits_is_refused(amount, is_accepted):
     assert [decision.outcome for decision in outcome.record.decisions] == ["left" if is_accepted else "refused"]
 
 
-def test_an_object_whose_review_times_out_is_admitted_with_a_warning():
+def test_an_object_without_timely_review_is_admitted_with_warning():
     pod = translated(gpu_pod(limits={"nvidia.com/gpu": "16"}))
     outcome = admission.decide_review("validate", review(pod), ENFORCE, is_out_of_time=lambda: True)
     assert answer(outcome)["allowed"]

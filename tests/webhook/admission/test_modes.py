@@ -60,7 +60,7 @@ def test_a_namespace_label_sets_the_mode():
     assert mutated(gpu_pod(), current_state, namespace="other")[1].record.mode == "observe"
 
 
-def test_all_pods_of_a_workload_have_the_same_mode_in_a_canary():
+def test_pods_of_a_workload_share_their_mode_in_a_canary():
     current_state = state(canary=50)
     modes = set()
     for index in range(40):

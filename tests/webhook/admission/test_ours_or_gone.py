@@ -36,7 +36,7 @@ def spoiled(rng):
 
 
 @pytest.mark.parametrize("seed", range(draws(300)))
-def test_an_admitted_pod_has_only_annotations_and_labels_that_drawbridge_wrote(seed):
+def test_an_admitted_pod_has_no_forged_annotations_or_labels(seed):
     value = spoiled(random.Random(seed))
     for mode in ("enforce", "warn", "observe", "off"):
         current_state = state(mode=mode)

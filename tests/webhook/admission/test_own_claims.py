@@ -100,7 +100,7 @@ def test_a_pod_with_a_missing_claim_is_warned_and_recorded():
     assert outcome.record.problems
 
 
-def test_a_pod_with_impossible_own_claims_is_admitted_in_modes_warn_and_observe():
+def test_impossible_own_claims_are_admitted_in_modes_warn_and_observe():
     warned = review_outcome(pod_with_claims(BY_TEMPLATE), state_with_template(16, mode="warn"))
     assert answer(warned)["allowed"]
     assert answer(warned)["warnings"][0].startswith("drawbridge would refuse this Pod in mode enforce: ")
@@ -140,7 +140,7 @@ def test_a_pod_with_claim_entries_of_any_shape_is_admitted(entries):
         ("own", "does not exist yet: the pod waits"),
     ],
 )
-def test_an_entry_named_like_a_translated_one_is_judged_by_the_template_it_names(name, words):
+def test_an_entry_with_our_name_is_judged_by_its_template(name, words):
     translated_pod, _ = mutated(gpu_pod(limits={"nvidia.com/gpu": "3"}))
     translated_pod["spec"]["resourceClaims"].append({"name": "drawbridge-more", "resourceClaimTemplateName": name})
     assert f"ResourceClaimTemplate {name} {words}" in answer(review_outcome(translated_pod))["warnings"][0]
@@ -148,7 +148,7 @@ def test_an_entry_named_like_a_translated_one_is_judged_by_the_template_it_names
     assert not answer(review_outcome(translated_pod, with_template_in_cluster))["allowed"]
 
 
-def test_a_copy_of_a_translated_pod_in_another_namespace_gets_a_warning():
+def test_a_translated_pods_copy_elsewhere_gets_a_warning():
     translated_pod, outcome = mutated(gpu_pod())
     copy = admission.decide_review("mutate", review(translated_pod, namespace="elsewhere"), ENFORCE)
     [name] = outcome.record.templates

@@ -89,7 +89,7 @@ def test_observe_mode_records_bad_parameters_without_a_warning():
     assert outcome.record.problems == (f"claim own: {MESSAGE}",)
 
 
-def test_a_pod_is_refused_for_its_count_even_if_its_parameters_cause_a_warning():
+def test_a_warning_about_parameters_does_not_replace_the_refusal():
     outcome = decided(pod_with_own_claim(), world(t=spec(WRONG, count=16)))
     assert not answer(outcome)["allowed"]
     assert answer(outcome)["warnings"] == [f"claim own: {MESSAGE}"]

@@ -17,7 +17,7 @@ from webhook.state import Configuration
 from webhook.state.inventory import Inventory
 
 
-def test_a_pod_that_only_a_device_plugin_can_serve_is_not_translated():
+def test_a_pod_only_for_a_device_plugin_is_not_translated():
     """No node with a DRA driver has sixteen GPUs, but a node with the device plugin has."""
     other_nodes = [wire.convert({"metadata": {"name": name}}, Node) for name in ("m", "o")]
     old = wire.convert({"metadata": {"name": "old"}, "status": {"allocatable": {"nvidia.com/gpu": "16"}}}, Node)
@@ -128,7 +128,7 @@ def test_a_daemon_set_is_not_refused_for_some_nodes(count, refused):
 
 
 @pytest.mark.parametrize(("count", "allowed"), [("16", True), ("17", False)])
-def test_a_pod_that_reaches_only_plugin_nodes_is_judged_by_their_plugins(count, allowed):
+def test_a_pod_for_plugin_nodes_is_judged_by_their_plugins(count, allowed):
     mixed = state_with_plugin_node()
     pod = gpu_pod(limits={"nvidia.com/gpu": count})
     pod["spec"]["nodeSelector"] = {"of": "old"}

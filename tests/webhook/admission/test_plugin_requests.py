@@ -74,7 +74,7 @@ def response_to(obj, state):
 
 
 @pytest.mark.parametrize("label", POOLS)
-def test_a_pod_gets_a_warning_if_a_managed_pool_may_grow(label):
+def test_a_pod_is_warned_if_a_pool_may_grow(label):
     pooled = [plugin_node("small", {GPU: 4}), plugin_node("large", {GPU: 8})]
     pooled[0]["metadata"]["labels"][label] = "a"
     assert_warning_of_autoscaler(label, world(*pooled))
@@ -104,7 +104,7 @@ def refusal_message(obj, state):
     return response_to(obj, state).get("status", {}).get("message", "")
 
 
-def test_a_request_for_more_than_the_largest_node_advertises_is_refused():
+def test_a_request_above_the_largest_advertised_amount_is_refused():
     message = refusal_message(pod_requesting(9), world(*TWO))
     offers = "no device plugin offers more than 8 (node large)"
     assert (
@@ -161,7 +161,7 @@ def test_an_unusable_node_template_does_not_prevent_refusal():
     assert refusal_message(pod_requesting(9, **selecting_node("large")), world(*TWO, nodeTemplates=[large]))
 
 
-def test_the_devices_of_a_node_count_as_soon_as_the_node_is_known():
+def test_devices_of_a_node_count_once_the_node_exists():
     builder = builder_with(*TWO)
     builder.update_objects([wire.convert(plugin_node("large", {GPU: 8}, {GPU: 9}), Node)])
     assert not refusal_message(pod_requesting(9), builder.state(fresh=True))
@@ -191,7 +191,7 @@ def test_skipped_pods_mirror_pods_and_old_copies_are_not_judged():
     assert unread["warnings"][0].startswith("this may never work, but some Node objects could not be read: ")
 
 
-def test_mode_warn_and_impossible_warn_return_a_warning_instead_of_a_refusal():
+def test_mode_warn_and_impossible_warn_only_return_a_warning():
     assert response_to(pod_requesting(9), world(*TWO, impossible="warn"))["warnings"][0].startswith(
         "this can never work: none of the 3"
     )
@@ -266,7 +266,7 @@ def test_a_workload_gets_a_warning_about_its_pods():
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_pod_is_refused_exactly_if_no_kubelet_would_admit_it(seed):
+def test_a_pod_is_refused_exactly_if_every_kubelet_refuses(seed):
     rng = random.Random(f"plugins {seed}")
     nodes = []
     for name in "abc":

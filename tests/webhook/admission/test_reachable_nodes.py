@@ -64,7 +64,7 @@ def response_and_file_check(pod, world):
 
 
 @pytest.mark.parametrize("by", ["selector", "affinity", "name"])
-def test_a_pod_that_reaches_only_nodes_with_too_few_devices_is_refused(by):
+def test_a_pod_is_refused_if_reachable_nodes_are_too_small(by):
     message = response_and_file_check(pod_restricted_to(3, "small", by=by), state_with_nodes())["status"]["message"]
     opening = "the only node that this pod can run on cannot serve it, even with all devices free; nearest is small: "
     assert message.startswith(opening)
@@ -90,7 +90,7 @@ def test_a_node_without_devices_does_not_prevent_refusal():
 
 
 @pytest.mark.parametrize("by", ["selector", "affinity"])
-def test_a_pod_waits_for_a_node_whose_driver_may_be_starting(by):
+def test_a_pod_waits_for_a_driver_that_may_start(by):
     response = response_and_file_check(pod_restricted_to(3, "bare", by=by), state_with_nodes())
     assert response["allowed"]
     [warning] = response["warnings"]
@@ -127,7 +127,7 @@ def test_a_declared_node_that_the_pod_can_reach_counts(count, allowed):
     assert not response_and_file_check(pod_restricted_to(count, "small"), elsewhere)["allowed"]
 
 
-def test_a_daemon_set_is_not_refused_for_a_node_with_too_few_devices():
+def test_a_daemon_set_tolerates_nodes_with_too_few_devices():
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
     pod = pod_restricted_to(3, "small", by="name", ownerReferences=[owner])
     response = answer(review_outcome(pod, state_with_nodes()))
@@ -144,7 +144,7 @@ def test_a_daemon_set_is_not_refused_for_a_node_with_too_few_devices():
     assert (verdict.refusals, [decision.code for decision in verdict.decisions]) == ((), ["R020"])
 
 
-def test_a_daemon_set_is_not_refused_for_a_node_with_too_few_plugin_devices():
+def test_a_daemon_set_tolerates_nodes_with_too_few_plugin_devices():
     mixed = state_with_plugin_node()
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
     small = wire.convert({"metadata": {"name": "less"}, "status": {"allocatable": {"rdma/hca": "1"}}}, Node)
@@ -159,7 +159,7 @@ def test_a_daemon_set_is_not_refused_for_a_node_with_too_few_plugin_devices():
 
 
 @pytest.mark.parametrize("prefer", ["plugin", "dra"])
-def test_a_daemon_set_is_not_refused_for_a_node_of_a_mixed_fleet(prefer):
+def test_a_daemon_set_tolerates_nodes_of_a_mixed_fleet(prefer):
     """On a node whose device plugin has too few devices, the pod of a DaemonSet is admitted; any other pod is refused."""
     mixed = state_with_nodes(plugins=2, mixed={"nvidia.com/gpu": {"prefer": prefer}})
     larger_node = {"metadata": {"name": "more"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
@@ -179,6 +179,6 @@ def test_the_answer_to_a_warned_pod_awaits_its_templates():
     assert [name for _, name in outcome.awaited_templates] == list(outcome.record.templates) != []
 
 
-def test_a_job_gets_a_warning_if_reachable_nodes_are_too_small():
+def test_a_job_is_warned_if_reachable_nodes_are_small():
     [warning] = answer(workload_outcome(pod_restricted_to(3, "small"), state_with_nodes()))["warnings"]
     assert warning.startswith("its pods will be refused: the only node that this pod can run on")

@@ -113,7 +113,7 @@ def warnings(scheduler, bridge=None):
 BRIDGE = {"schedulerName": "drawbridge", "drivers": ["gpu.example.com"]}
 
 
-def test_a_pod_of_another_scheduler_gets_a_warning_about_the_risk():
+def test_a_pod_of_another_scheduler_is_warned_of_risk():
     words = "scheduler default-scheduler does not know DeviceCompatibility"
     assert any(words in warning and RISK in warning for warning in warnings(""))
     assert any("scheduler volcano does not" in warning for warning in warnings("volcano", BRIDGE))

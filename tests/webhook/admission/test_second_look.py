@@ -41,7 +41,7 @@ def test_a_translated_pod_is_reviewed_again_despite_its_labels(labels):
     )
 
 
-def test_a_removed_label_is_set_again_if_a_key_was_restored():
+def test_a_restored_key_sets_a_removed_label_again():
     translated_pod, _ = mutated(gpu_pod())
     del translated_pod["metadata"]["labels"]
     translated_pod["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}

@@ -37,7 +37,7 @@ def test_a_claim_is_judged_whatever_its_parameters_look_like(shape):
         assert not [text for text in response.get("warnings", ()) if "bug" in text]
 
 
-def test_a_bug_in_a_check_for_warnings_does_not_refuse_the_claim(monkeypatch):
+def test_a_bug_in_a_warning_check_refuses_no_claim(monkeypatch):
     def fails(*_):
         raise KeyError("a bug")
 

@@ -64,7 +64,7 @@ UNREADABLE = state(unsure={"ns": ("ResourceQuota",)})
 UNREADABLE_WARNING = "drawbridge translates and refuses nothing in namespace ns: ResourceQuota could not be read, so its rules are unknown"
 
 
-def test_a_pod_is_not_translated_while_the_quotas_of_its_namespace_are_unreadable():
+def test_unreadable_quotas_of_a_namespace_prevent_a_translation():
     reviewed, outcome = mutated(gpu_pod(), UNREADABLE)
     assert reviewed == gpu_pod()
     assert outcome.record.outcome == "would translate"
@@ -72,7 +72,7 @@ def test_a_pod_is_not_translated_while_the_quotas_of_its_namespace_are_unreadabl
     assert UNREADABLE_WARNING in outcome.record.problems
 
 
-def test_a_pod_in_a_namespace_with_an_invalid_mode_gets_a_warning():
+def test_a_namespaces_invalid_mode_causes_a_warning_for_its_pods():
     misspelt = state(namespaces={"ns": {MODE_LABEL: "Off"}})
     reviewed, outcome = mutated(gpu_pod(), misspelt)
     assert reviewed == gpu_pod()
@@ -81,7 +81,7 @@ def test_a_pod_in_a_namespace_with_an_invalid_mode_gets_a_warning():
     assert "warnings" not in answer(mutated(gpu_pod(limits={}), misspelt)[1])
 
 
-def test_a_pod_is_not_refused_while_the_quotas_of_its_namespace_are_unreadable():
+def test_unreadable_quotas_of_a_namespace_prevent_a_refusal():
     impossible = gpu_pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"})
     assert not answer(mutated(impossible)[1])["allowed"]
     reviewed, outcome = mutated(impossible, UNREADABLE)
@@ -103,7 +103,7 @@ def test_off_and_observe_modes_hold_while_limit_ranges_are_unknown():
         assert "warnings" not in answer(outcome)
 
 
-def test_an_update_of_a_translated_pod_is_replayed_although_quotas_are_unreadable():
+def test_an_update_is_replayed_even_if_quotas_are_unreadable():
     """Without the replay, the API server would refuse the update."""
     translated_pod, _ = mutated(gpu_pod())
     reviewed, outcome = mutated(gpu_pod(), UNREADABLE, operation="UPDATE", old=translated_pod)

@@ -127,18 +127,18 @@ def claims_and_warnings(*limits: dict, init: dict) -> tuple[dict, tuple[str, ...
 MEM = "nvidia.com/gpumem"
 
 
-def test_an_init_container_with_an_equal_share_uses_the_same_claim():
+def test_an_init_container_with_equal_share_uses_one_claim():
     claims_by_container, _ = claims_and_warnings({MEM: 3000}, init={MEM: 3000})
     assert claims_by_container == {"i": ["drawbridge-c0-gpu"], "c0": ["drawbridge-c0-gpu"]}
 
 
-def test_an_init_container_with_a_smaller_share_uses_the_larger_claim_with_a_warning():
+def test_a_smaller_init_container_share_uses_the_larger_claim():
     claims_by_container, warnings = claims_and_warnings({MEM: 3000}, init={MEM: 1000})
     assert claims_by_container["i"] == claims_by_container["c0"]
     assert any("larger claim of container c0" in warning for warning in warnings)
 
 
-def test_an_init_container_with_a_larger_share_gets_its_own_claim_with_a_warning():
+def test_a_larger_init_container_share_has_its_own_claim():
     claims_by_container, warnings = claims_and_warnings({MEM: 1000}, init={MEM: 3000})
     assert claims_by_container == {"i": ["drawbridge-i-gpu"], "c0": ["drawbridge-c0-gpu"]}
     assert any("until the pod ends" in warning for warning in warnings)
@@ -177,7 +177,7 @@ SHARE = Demand(target="vgpu", memory=10, cores=10)
         (Demand(target="vgpu", memory_percent=50, cores=0), Demand(target="vgpu", memory_percent=40, cores=0), False),
     ],
 )
-def test_an_init_container_reuses_a_claim_only_if_its_amounts_suffice(later_demand, init_demand, is_reused):
+def test_an_init_container_reuses_a_claim_with_enough_amounts(later_demand, init_demand, is_reused):
     claims = Claims(specs=(ResourceClaimSpec(),), needs=(), base="gpu")
     later_container = ContainerDemand(container="c", demand=later_demand, claims=claims, separable=False, order=1)
     init_container = ContainerDemand(

@@ -48,7 +48,7 @@ def test_verification_returns_the_signed_templates():
     assert template.verify(template.sign({NAME: SPEC}, KEY, POD), POD, KEY) == {NAME: SPEC}
 
 
-def test_a_signature_by_the_older_key_is_valid_during_a_rotation():
+def test_a_signature_by_the_older_key_stays_valid():
     assert template.verify(template.sign({NAME: SPEC}, OLD_KEY, POD), POD, KEY, OLD_KEY) == {NAME: SPEC}
 
 

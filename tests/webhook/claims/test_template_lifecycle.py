@@ -53,7 +53,7 @@ def test_a_pod_with_signed_templates_needs_them():
     }
 
 
-def test_a_signed_template_that_the_pod_does_not_reference_is_not_needed():
+def test_a_signed_template_without_reference_is_not_needed():
     signed = sign({NAME: SIGNED_SPEC})
     assert template_lifecycle.read_proven(signed_pod("another-pods", annotation=signed), [KEY]) == {}
 
@@ -92,7 +92,7 @@ def test_api_server_defaults_are_not_a_difference():
 
 
 @pytest.mark.parametrize("other_spec", [spec(2), spec(adminAccess=True), {"spec": {"devices": {}}}])
-def test_a_template_with_other_content_is_replaced_only_if_it_is_ours(other_spec):
+def test_only_our_own_template_with_other_content_is_replaced(other_spec):
     assert template_lifecycle.due(SIGNED_SPEC, stored(other_spec)) is Due.REPLACE
     assert template_lifecycle.due(SIGNED_SPEC, stored(other_spec, labels={})) is Due.TAKEN
 
@@ -141,7 +141,7 @@ def test_a_limit_range_on_the_original_key_blocks_the_template():
     )
 
 
-def test_a_quota_that_is_mapped_or_charged_for_claims_blocks_no_template():
+def test_a_mapped_or_charged_quota_blocks_no_template():
     limited = {"quotas": {"ns": frozenset({"requests.nvidia.com/gpu"})}}
     mapped = Configuration(msgspec.structs.replace(DEFAULT, quotas={"nvidia.com/gpu": "x"}))
     assert template_lifecycle.objection(signed_pod(NAME), [SIGNED_SPEC], state(configuration=mapped, **limited)) == ""
@@ -181,7 +181,7 @@ def test_a_canary_percentage_selects_the_same_pods_as_at_admission():
 # A name that another template may have
 
 
-def test_a_template_name_is_free_if_unused_or_with_equal_content():
+def test_a_template_name_with_equal_content_is_free():
     templates = {("ns", NAME): stored(SIGNED_SPEC).spec.spec}
     assert template_lifecycle.name_conflicts({NAME: SIGNED_SPEC}, "ns", state()) == ()
     assert template_lifecycle.name_conflicts({NAME: SIGNED_SPEC}, "ns", state(templates=templates)) == ()
@@ -193,7 +193,7 @@ def test_a_template_name_is_free_if_unused_or_with_equal_content():
     )
 
 
-def test_a_template_name_with_other_content_is_reported_with_its_owner():
+def test_a_template_name_that_is_taken_names_its_owner():
     templates = {("ns", NAME): stored(spec(7)).spec.spec}
     (problem,) = template_lifecycle.name_conflicts(
         {NAME: SIGNED_SPEC}, "ns", state(templates=templates, template_owners={("ns", NAME): "it belongs to Job x"})

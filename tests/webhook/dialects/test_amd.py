@@ -21,7 +21,7 @@ ROWS = {
 }
 
 
-def test_a_request_for_a_whole_gpu_does_not_match_a_partition():
+def test_a_request_for_a_whole_gpu_matches_no_partition():
     verdict = verdict_of(pod(GPU), **CARDS)
     assert exactly(verdict)[0]["class"] == "gpu.amd.com"
     assert selected(verdict, type="amdgpu", partitionProfile="spx_nps1")
@@ -59,7 +59,7 @@ def test_a_declared_partition_is_requested():
     assert selected(verdict, partitionProfile="cpx_nps1")
 
 
-def test_a_hami_share_of_an_amd_gpu_leaves_the_container_unchanged():
+def test_a_hami_share_of_an_amd_gpu_is_unchanged():
     verdict = verdict_of(pod({"amd.com/gpu": 1, "amd.com/gpumem": 1000}), **CARDS)
     assert untouched(verdict)
     assert set(outcomes(verdict).values()) == {"left"}

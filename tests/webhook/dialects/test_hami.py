@@ -151,7 +151,7 @@ def test_a_remedy_has_placeholders_if_no_product_is_published():
     assert "`models: [{product: PRODUCT, memory: SIZE}]`" in verdict.warnings[0]
 
 
-def test_sizes_above_the_limit_of_alternatives_are_left_out_with_a_warning():
+def test_sizes_above_the_limit_of_alternatives_cause_a_warning():
     models = [{"product": f"GPU {i}", "memory": f"{i}Gi"} for i in range(1, 12)]
     verdict = verdict_of(hami_pod(gpumem_percentage=50), models=models)
     (request,) = devices(verdict)["requests"]

@@ -229,7 +229,7 @@ def test_a_privileged_pod_is_refused_as_by_hami():
     assert refused(verdict_of(manifest))
 
 
-def test_a_hami_annotation_makes_a_bare_count_a_request_to_hamis_driver():
+def test_a_hami_annotation_turns_a_count_into_hamis_request():
     manifest = pod({"nvidia.com/gpu": 2}, annotations={"nvidia.com/use-gputype": "A100"})
     assert exactly(verdict_of(manifest))[0]["class"] == HAMI
 

@@ -26,7 +26,7 @@ def test_a_zero_card_count_does_not_cancel_the_other_name(limits):
     assert (request["class"], request["count"]) == ("dra.hygon.com", 1)
 
 
-def test_the_reason_for_leaving_a_part_of_a_card_names_the_drivers_units():
+def test_the_reason_about_a_partial_card_names_its_units():
     verdict = verdict_of(pod({"hygon.com/dcunum": 1, "hygon.com/dcucores": 30, "hygon.com/dcumem": 8192}))
     assert untouched(verdict)
     assert "counts a share's compute in units" in verdict.warnings[0]

@@ -179,7 +179,7 @@ def test_a_network_device_beside_a_fraction_is_translated_too():
 
 
 @pytest.mark.parametrize("key", ["runai/shared-gpu-configmap", "received-resource-type", "gpu-fraction-limit"])
-def test_pods_prepared_by_kai_or_allowed_to_burst_are_left_unchanged(key):
+def test_pods_that_kai_prepared_or_that_burst_are_unchanged(key):
     manifest = kai_pod(gpu_memory="2000")
     manifest["metadata"]["annotations"][key] = "x"
     verdict = verdict_of(manifest, **TRANSLATED_FRACTIONS)
@@ -356,7 +356,7 @@ def test_a_container_that_kai_denies_is_refused_if_translated(amounts, reason):
         {"c0_request": "9Ei"},
     ],
 )
-def test_a_container_that_may_burst_or_requests_twice_is_left_unchanged(amounts):
+def test_a_container_that_bursts_or_requests_twice_is_unchanged(amounts):
     verdict = verdict_of(pod_with_container_memory(**amounts), **TRANSLATED_FRACTIONS)
     assert untouched(verdict)
     assert "left" in outcomes(verdict).values()

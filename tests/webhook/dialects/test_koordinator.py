@@ -186,12 +186,12 @@ def test_init_containers_and_sidecars_see_the_pods_devices():
     assert [container["resources"]["claims"] for container in containers] == [[{"name": "drawbridge-pod-gpu"}]] * 4
 
 
-def test_a_pod_with_keys_of_hami_and_koordinator_is_left_unchanged():
+def test_keys_of_hami_and_koordinator_together_change_no_pod():
     assert untouched(verdict_of(pod({"nvidia.com/gpumem": 1000}, {KOORD + "gpu": 100})))
     assert untouched(verdict_of(pod({"nvidia.com/gpumem": 1000, KOORD + "gpu": 100})))
 
 
-def test_a_declared_meaning_applies_only_to_a_key_without_an_amount():
+def test_a_declared_meaning_applies_only_to_bare_keys():
     manifest = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 1000}, {"nvidia.com/gpu": 1})
     verdict = verdict_of(manifest, **WHOLE)
     assert len(verdict.templates) == 2
@@ -230,7 +230,7 @@ def test_containers_add_up_to_whole_gpus_that_both_see():
     assert claims == [[{"name": "drawbridge-pod-gpu"}]] * 2
 
 
-def test_a_sum_not_divisible_by_the_number_of_gpus_is_refused():
+def test_a_sum_not_divisible_by_the_gpus_is_refused():
     assert refused(verdict_of(koordinator_scheduled_pod({"gpu": 31}, {"gpu": 50})))
 
 
@@ -249,7 +249,7 @@ def test_a_pod_that_must_keep_koordinators_scheduler_is_left_unchanged():
     assert untouched(verdict_of(manifest, targetScheduler=""))
 
 
-def test_a_key_of_an_init_container_is_translated_only_without_other_keys():
+def test_other_keys_prevent_the_translation_of_an_init_container():
     init_request_only = pod({}, init=(container("i", {KOORD + "gpu": 100}),), scheduler="koord-scheduler")
     assert exactly(verdict_of(init_request_only)) == [{"class": "gpu.nvidia.com", "count": 1}]
     requests_of_both = pod(

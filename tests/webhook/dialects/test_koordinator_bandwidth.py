@@ -18,7 +18,7 @@ from tests.webhook.pods import KOORD, devices, exactly, outcomes, untouched
 from webhook.state import Inventory
 
 
-def test_a_share_of_a_network_device_is_left_unchanged_unless_declared():
+def test_an_undeclared_share_of_a_network_device_is_unchanged():
     assert untouched(koordinator_verdict({"rdma": 30}))
     verdict = koordinator_verdict({"rdma": 30}, config={"koordinator": {"wholeNICForShare": True}})
     assert exactly(verdict) == [{"class": "dranet", "count": 1}]
@@ -85,7 +85,7 @@ def test_bandwidths_beyond_the_limit_of_alternatives_are_reported():
 
 
 @pytest.mark.parametrize("fleet", [fleet_with_nics("100G", shared=False), fleet_with_nics(without_bandwidth=1)])
-def test_a_share_without_shared_cards_of_known_bandwidth_is_left_unchanged(fleet):
+def test_a_share_needs_shared_cards_of_known_bandwidth(fleet):
     assert untouched(koordinator_verdict({"rdma": 30}, fleet=fleet))
 
 
@@ -96,7 +96,7 @@ def test_a_share_with_a_vf_selector_becomes_one_virtual_function():
     assert "one virtual function" in detail(verdict, KOORD + "rdma")
 
 
-def test_a_network_share_paired_with_a_gpu_has_its_pcie_root():
+def test_a_network_share_has_its_gpus_pcie_root():
     verdict = koordinator_verdict({"gpu": 100, "rdma": 50}, hints={JOINT: SAME_PCIE}, fleet=fleet_with_nics("100G"))
     spec = devices(verdict)
     assert [request["name"] for request in spec["requests"]] == ["gpu-0", "nic-0"]

@@ -106,7 +106,7 @@ def test_a_malformed_label_selector_is_refused(selector):
         assert refused(koordinator_verdict({"rdma": 100}, hints={HINT: {"rdma": {name: selector}}}, config=LABELS))
 
 
-def test_a_label_selector_too_large_for_a_claim_is_left_unchanged():
+def test_a_label_selector_too_large_for_claims_stays():
     values = [f"value-{number}" for number in range(1_000)]
     selector = {"matchExpressions": [{"key": "type", "operator": "In", "values": values}]}
     assert untouched(koordinator_verdict({"rdma": 100}, hints={HINT: {"rdma": {"selector": selector}}}, config=LABELS))

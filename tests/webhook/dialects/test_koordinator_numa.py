@@ -144,7 +144,7 @@ def test_bound_cpus_get_a_separate_claim():
         ({**ONE_NODE, HINT: {"rdma": {"allocateStrategy": "ApplyForAll"}}}, {"cpu": "2"}, host_fleet(), "ApplyForAll"),
     ],
 )
-def test_a_pod_whose_numa_policy_no_claim_expresses_is_left_unchanged(hints, native, fleet, words):
+def test_a_numa_policy_without_claim_form_changes_no_pod(hints, native, fleet, words):
     rdma = 1 if HINT in hints else 100
     _, verdict = pod_and_verdict(native, pod_amounts={"gpu": 100, "rdma": rdma}, hints=hints, fleet=fleet)
     assert untouched(verdict)
@@ -240,7 +240,7 @@ def test_a_claim_requests_the_cpus_that_the_pods_scheduler_counts(spec, cpus):
 
 
 @pytest.mark.parametrize("amount", ["1e30", "9" * 4000, "1e-30", "9223372036854775808"])
-def test_a_pod_with_an_amount_no_claim_expresses_is_left_unchanged(amount):
+def test_an_amount_that_no_claim_expresses_changes_no_pod(amount):
     _, verdict = pod_and_verdict({"cpu": amount}, pod_amounts={"gpu": 100}, hints=ONE_NODE, fleet=host_fleet())
     assert untouched(verdict)
     assert "whole number" in detail(verdict, "cpu")

@@ -37,7 +37,7 @@ def constraints_of(verdict):
     return [(constraint["requests"], constraint["matchAttribute"]) for constraint in devices(verdict)["constraints"]]
 
 
-def test_each_pair_has_a_pcie_root_and_all_pairs_have_one_numa_node():
+def test_pairs_share_a_numa_node_and_each_a_pcie_root():
     verdict = verdict_of(pod({PAIRS: 2}))
     requests = devices(verdict)["requests"]
     assert [request["name"] for request in requests] == ["gpu-0", "nic-0", "gpu-1", "nic-1"]
@@ -187,7 +187,7 @@ def test_parameters_ignored_by_the_driver_are_warned_about():
     ]
 
 
-def test_pairs_without_a_network_class_are_left_unchanged_with_a_remedy():
+def test_pairs_without_a_network_class_have_a_remedy():
     objects = read_objects(manifests.read([EXAMPLES / "drivers" / "gpu.nvidia.com.yaml"]))
     fleet = Inventory.gather(objects.of_type(DeviceClass), objects.of_type(ResourceSlice), objects.of_type(Node))
     verdict = verdict_of(pod({PAIRS: 2}), fleet=fleet)

@@ -241,7 +241,7 @@ def test_a_host_network_pod_keeps_its_adapter():
     assert "hostNetwork" in verdict.warnings[0]
 
 
-def test_a_paired_key_is_left_unchanged_if_its_partner_is_left_unchanged():
+def test_a_paired_key_is_left_unchanged_with_its_partner():
     joint = [{"primary": "nvidia.com/gpu", "secondary": EFA}]
     verdict = verdict_of(
         pod({"nvidia.com/gpu": 1, EFA: 1}), joint=joint, quota=frozenset({"requests.nvidia.com/gpu"}), **WHOLE

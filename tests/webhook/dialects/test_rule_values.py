@@ -111,7 +111,7 @@ def test_an_annotation_with_an_invalid_number_is_refused(text):
         {"value": "1" * 20_000},
     ],
 )
-def test_a_variable_that_is_not_written_out_leaves_the_container_unchanged(variable):
+def test_an_indirect_variable_leaves_the_container_unchanged(variable):
     row = {"name": "OUR_MEM", "place": "env", "role": "memory", "unit": "MiB"}
     manifest = pod({"our.org/gpu": 1})
     manifest["spec"]["containers"][0]["env"] = [{"name": "OUR_MEM", **variable}]
@@ -168,7 +168,7 @@ def test_an_amount_beyond_64_bits_is_refused():
     assert not refused(verdict_of(pod({"our.org/gpu": 1, "our.org/gib": 2**20}), **rules(row)))
 
 
-def test_a_value_that_makes_its_expression_costly_leaves_the_pod_unchanged():
+def test_a_value_with_a_costly_expression_changes_no_pod():
     costly_expression = "value.split(';').all(a, value.split(';').all(b, b != 'z')) ? 1 : 2"
     row = {"name": "our.org/a", "place": "annotation", "role": "cores", "expression": costly_expression}
     verdict = verdict_of(pod_with_value("annotation", "our.org/a", "q;" * 500), **rules(row))
@@ -183,7 +183,7 @@ def test_an_expression_that_makes_no_amount_leaves_the_pod_unchanged():
     assert "its expression makes -7 of 3" in verdict.warnings[0]
 
 
-def test_an_expression_that_makes_a_long_list_leaves_the_pod_unchanged():
+def test_an_expression_with_a_long_list_changes_no_pod():
     row = {**ANNOTATION, "role": "models", "unit": "text", "expression": "value.split(',')"}
     assert exactly(
         verdict_of(pod_with_value("annotation", "our.org/a", ",".join("a" * 20)), **rules(row, target="gpu"))
@@ -204,7 +204,7 @@ def test_a_value_other_than_a_64_bit_integer_is_refused(role, unit, text):
 @pytest.mark.parametrize(
     ("texts", "cores"), [(["50"], "50"), (["30"], "100"), (["50", "30"], "100"), (["30", "50"], "50")]
 )
-def test_only_the_last_variable_is_read_and_only_with_its_value(texts, cores):
+def test_only_the_last_variable_with_a_value_is_read(texts, cores):
     row = {"name": "OUR_CORES", "place": "env", "role": "cores", "unit": "percent", "when": "50"}
     manifest = pod({"our.org/gpu": 1})
     manifest["spec"]["containers"][0]["env"] = [{"name": "OUR_CORES", "value": text} for text in texts]
@@ -278,5 +278,5 @@ def test_devices_are_selected_by_the_attributes_of_their_target(role, member, na
 
 
 @pytest.mark.parametrize("role", ["models", "notModels"])
-def test_models_of_a_target_without_a_model_attribute_are_left_unchanged(role):
+def test_models_without_a_model_attribute_are_left_unchanged(role):
     assert selected_request(role, DRIVER) is None

@@ -118,7 +118,7 @@ def test_tflops_without_a_model_use_the_only_declared_model():
         assert "the model" in verdict.warnings[0]
 
 
-def test_tflops_of_an_undeclared_model_are_left_unchanged_with_a_remedy():
+def test_tflops_of_an_undeclared_model_have_a_remedy():
     verdict = verdict_of(tensorfusion_pod(vram_limit="8Gi", tflops_limit="5", gpu_model="L40S"), **DECLARED_TFLOPS)
     assert untouched(verdict)
     assert "`tensorfusion: {tflops: {L40S: TFLOPS}}`" in verdict.warnings[0]
@@ -240,7 +240,7 @@ def test_a_worker_pod_of_tensor_fusion_is_left_unchanged():
     assert untouched(verdict_of(worker, **TRANSLATED_FRACTIONS))
 
 
-def test_a_translated_pod_gets_the_default_scheduler_and_a_second_review_changes_nothing():
+def test_a_second_review_changes_nothing_about_the_default_scheduler():
     manifest = tensorfusion_pod(vram_limit="8Gi", gpu_count="2", scheduler="tensor-fusion-scheduler")
     patched_pod = patched(manifest, verdict_of(manifest, **TRANSLATED_FRACTIONS))
     assert patched_pod["spec"]["schedulerName"] == "default-scheduler"

@@ -20,7 +20,7 @@ from tests.webhook.mixed_fleet.mixed_nodes import (
 from webhook.admission import review as reviewing
 
 
-def test_without_a_policy_a_key_that_nodes_advertise_is_left_unchanged():
+def test_without_a_policy_an_advertised_key_is_left_unchanged():
     outcome = reviewing.decide_review("mutate", review(gpu_pod()), state_with(*MIXED))
     assert outcome.record.outcome == "left"
     assert "still serves it" in outcome.record.decisions[0].detail
@@ -149,7 +149,7 @@ def test_a_drained_node_has_no_free_devices():
     )
 
 
-def test_pods_that_have_ended_or_have_no_node_use_no_devices():
+def test_ended_pods_and_pods_without_node_use_no_devices():
     ended = gpu_pod("ended", 4, nodeName="old-1") | {"status": {"phase": "Succeeded"}}
     assert (
         decision_of(

@@ -101,7 +101,7 @@ def test_observe_and_warn_decide_equally_without_changes():
             assert "patch" not in answer(outcome)
 
 
-def test_a_pod_with_its_own_claims_is_translated_despite_the_policy():
+def test_a_pod_with_own_claims_is_translated_despite_policy():
     item = gpu_pod(resourceClaims=[{"name": "own", "resourceClaimName": "c"}])
     outcome = reviewing.decide_review("mutate", review(item), state_with(*MIXED, policy=PREFER_PLUGIN))
     assert outcome.record.outcome == "translated"

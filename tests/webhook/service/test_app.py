@@ -191,7 +191,7 @@ async def test_verbose_readyz_also_lists_harmless_problems(running):
 
 
 @pytest.mark.parametrize("limits", [{}, {"worker_seconds": -1.0}], ids=["second decisions", "timeouts"])
-async def test_second_decisions_and_timeouts_run_in_separate_iterations_of_the_loop(running, limits, monkeypatch):
+async def test_second_decisions_and_timeouts_run_in_separate_iterations(running, limits, monkeypatch):
     """Reviews that are refused at the same time are decided again at the same time. In one iteration they would delay other reviews."""
     loop, app, iteration, iterations_of_decisions = asyncio.get_running_loop(), running.app, 0, []
 

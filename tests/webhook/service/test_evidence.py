@@ -67,7 +67,7 @@ async def follow(cluster, check, **configuration):
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_evidence_is_used_from_the_first_read_until_it_is_deleted():
+async def test_evidence_counts_from_the_first_read_until_deletion():
     cluster = ClusterWithPlugins()
     cluster.objects = [pool(), policy(), config_map(any=sharing()), config_map(namespace="team-a", any=sharing(8))]
 

@@ -198,7 +198,7 @@ async def test_a_kind_with_an_unreadable_object_is_incomplete():
     ],
     ids=["Namespace", "ResourceQuota", "LimitRange"],
 )
-async def test_pods_of_a_namespace_with_an_unreadable_object_are_only_warned(resource, unreadable):
+async def test_an_unreadable_object_of_a_namespace_only_causes_warnings(resource, unreadable):
     cluster = Embedded.holding([{"apiVersion": "v1", "kind": resource.kind, **unreadable}])
     builder = StateBuilder(Configuration(msgspec.structs.replace(DEFAULT, mode="enforce")))
 
@@ -220,7 +220,7 @@ async def test_pods_of_a_namespace_with_an_unreadable_object_are_only_warned(res
     await follow(cluster, check, builder=builder)
 
 
-async def test_only_some_unreadable_namespaces_are_named_and_the_others_are_counted():
+async def test_some_unreadable_namespaces_are_named_and_others_counted():
     quotas = [
         {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": f"ns-{n:02}"}, "spec": []}
         for n in range(NAMED + 3)

@@ -231,7 +231,7 @@ async def test_evictions_are_limited_per_minute_to_reported_controlled_pods():
     assert not {"bare", "static"} & set(paths)
 
 
-async def test_no_pod_is_evicted_if_an_earlier_eviction_of_its_owner_did_not_help():
+async def test_an_eviction_that_did_not_help_is_not_repeated():
     cluster = Evicting()
     await create_pods(cluster, pending_pod())
     controller = controller_of(cluster, evict=60)

@@ -48,7 +48,7 @@ async def test_a_review_leads_to_a_created_template(cluster):
         await until(has_template)
 
 
-async def test_a_short_grace_period_is_not_prolonged_by_the_sweep_interval(cluster):
+async def test_the_sweep_interval_does_not_prolong_a_grace_period(cluster):
     spec = {"spec": {"devices": {}}}
     unused_template = template.object_of(template.name_of(spec), spec["spec"], "default")
     await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES, unused_template, "default")
@@ -107,7 +107,7 @@ async def test_with_outdated_devices_pods_are_translated_and_never_denied(cluste
         assert await is_allowed(process)
 
 
-async def test_a_pod_is_left_unchanged_while_a_quota_limits_its_key(cluster):
+async def test_a_quota_on_its_key_leaves_a_pod_unchanged(cluster):
     async with running(cluster) as process:
         quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}  # fmt: skip
         await cluster.create(

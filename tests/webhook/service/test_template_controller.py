@@ -149,7 +149,7 @@ async def test_no_unused_template_is_deleted_before_pods_are_listed():
         await wait_for_templates(cluster, 1, 2)
 
 
-async def test_a_withheld_template_is_created_once_the_mode_of_its_namespace_allows_it():
+async def test_a_withheld_template_is_created_once_the_mode_allows_it():
     cluster, state = Recorder(), ChangingState("warn")
     await create_pods(cluster, translated_pod(followed=False))
     async with running(cluster, state) as controller:
@@ -175,7 +175,7 @@ async def test_a_template_is_created_only_when_the_webhook_allows_it(mode, field
         await wait_for_templates(cluster, 1)
 
 
-async def test_a_template_withheld_for_a_quota_is_created_once_a_class_counts_its_claims():
+async def test_a_template_is_created_once_a_quota_counts_its_claims():
     cluster, state = Recorder(), ChangingState("enforce")
     state.set_mode("enforce", **QUOTAS)
     await create_pods(cluster, translated_pod())

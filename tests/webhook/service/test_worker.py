@@ -188,7 +188,7 @@ async def test_a_review_in_a_full_worker_is_decided_by_another(pool):
     assert pool.counts["killed"] == len({answer.body for answer in answers}) - 1
 
 
-async def test_a_fork_waits_for_a_permit_and_a_cancelled_request_frees_its_slot():
+async def test_a_cancelled_request_frees_its_slot_while_a_fork_waits():
     """A fork takes as long as a slow review, and workers that end together are replaced together."""
     permits = asyncio.Semaphore(0)
     pool = WorkerPool(1, Reply, before_fork=permits.acquire)

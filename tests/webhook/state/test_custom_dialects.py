@@ -102,7 +102,7 @@ AMD = {
 }
 
 
-def test_a_declared_device_kind_is_added_to_the_built_in_ones():
+def test_a_declared_device_kind_is_added():
     dialect = table({"name": "amd.example.com/gpu", "role": "count"}, target="mi300")
     verdict = verdict_of(
         pod({"amd.example.com/gpu": 2}, {"nvidia.com/gpu": 1}), targets=[AMD], dialects=[dialect], **WHOLE
@@ -186,7 +186,7 @@ def test_a_key_or_a_dialect_can_be_switched_off():
     assert untouched(verdict_of(manifest, disabled=["hami"]))
 
 
-def test_an_administrators_table_is_a_dialect_like_a_built_in_one():
+def test_an_administrators_table_is_a_dialect_like_others():
     table = {
         "name": "ours",
         "title": "Ours",

@@ -68,7 +68,7 @@ def test_slices_outside_the_evidence_selector_are_ignored():
     assert every_node.classes[HAMI].products != vouched_only.classes[HAMI].products
 
 
-def test_one_old_node_in_the_evidence_selector_does_not_stop_translation():
+def test_one_old_node_among_the_evidence_allows_translation():
     names = sorted({s.spec.node_name for s in example_objects().of_type(ResourceSlice)})
     old_vouched_node = old_node("old", labels=VOUCHED_LABELS, allocatable={"nvidia.com/gpu": "8"})
     facts = fleet_by_evidence(
@@ -77,7 +77,7 @@ def test_one_old_node_in_the_evidence_selector_does_not_stop_translation():
     assert verdict_of(GPU, fleet=facts).changed
 
 
-def test_devices_of_a_driver_that_evidence_does_not_name_are_ignored():
+def test_devices_of_a_driver_not_in_evidence_are_ignored():
     facts = fleet_by_evidence(evidence={"drivers": ["gpu.nvidia.com"]})
     assert facts.classes["gpu.nvidia.com"].devices == 10
     assert facts.classes[HAMI].devices == 0
@@ -87,7 +87,7 @@ def test_devices_of_a_driver_that_evidence_does_not_name_are_ignored():
 
 
 @pytest.mark.parametrize(("drivers", "counts"), [((), False), (("dra.net",), True)])
-def test_devices_without_a_node_are_counted_if_evidence_names_their_driver(drivers, counts):
+def test_devices_without_a_node_count_if_evidence_names_them(drivers, counts):
     slices = [
         msgspec.structs.replace(slice_, spec=msgspec.structs.replace(slice_.spec, node_name=None, all_nodes=True))
         for slice_ in example_objects().of_type(ResourceSlice)

@@ -47,7 +47,7 @@ def with_unexpected_types(value):
 
 
 @pytest.mark.parametrize("obj", OBJECTS, ids=lambda obj: f"{obj['kind']} {obj['metadata']['name']}")
-def test_a_part_of_an_unexpected_type_does_not_hide_other_components(obj):
+def test_an_unexpected_type_does_not_hide_other_components(obj):
     other_objects = [unfold(other_object, IN_CONFIG_MAPS) for other_object in OBJECTS if other_object is not obj]
     for mistyped_object in with_unexpected_types(unfold(obj, IN_CONFIG_MAPS)):
         if isinstance(mistyped_object, dict):

@@ -46,7 +46,7 @@ def test_one_old_node_does_not_decide_for_the_fleet(old):
 
 
 @pytest.mark.parametrize("old", OLD_NODES)
-def test_a_bare_count_is_left_unchanged_with_equally_many_old_nodes(old):
+def test_equally_many_old_nodes_leave_a_bare_count_unchanged(old):
     nodes = [old_node(name, **old) for name in ("old", "older", "oldest")]  # three nodes of the example have whole GPUs
     verdict = verdict_of(GPU, fleet=example_fleet_with(nodes=nodes))
     assert untouched(verdict)

@@ -28,7 +28,7 @@ def test_the_numa_node_replaces_an_unpublished_pcie_root():
     assert any("pcieRoot" in warning and "dranet" in warning for warning in verdict.warnings)
 
 
-def test_an_attribute_counts_as_published_if_most_nodes_have_it_on_all_devices():
+def test_an_attribute_is_published_if_most_nodes_have_it():
     """A constraint on the attribute would exclude a card without it."""
     root = {PCIE_ROOT: {"string": "pci0000:10"}}
     on_both_cards, on_one_card = [root, root], [root, {}]

@@ -109,7 +109,7 @@ def test_a_gpu_divided_into_shares_is_not_a_whole_gpu():
 
 
 @pytest.mark.parametrize("policy", [ALL, None])
-def test_a_gpu_whose_claims_get_all_shares_is_a_whole_gpu(policy):
+def test_a_gpu_claimed_with_all_shares_is_a_whole_gpu(policy):
     verdict = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=gpu_fleet(policy))
     assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1}]
 

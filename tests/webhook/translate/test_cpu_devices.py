@@ -93,7 +93,7 @@ def test_cpus_that_are_grouped_by_machine_are_not_claimed():
     assert "as one device of class dra.cpu" in outcomes_of(verdict)[0][2]
 
 
-def test_cpus_that_node_and_claim_would_both_count_are_not_claimed():
+def test_cpus_that_would_count_twice_are_not_claimed():
     mapping = {"cpu": {"mapping": {"capacityKey": "dra.cpu/cpu", "capacityMultiplier": "1"}}}
     counted = [cpu_group("cpudevnuma000", 0, 24, nodeAllocatableResources=mapping)]
     verdict = verdict_of(pod(TWO_CPUS), fleet_=cpus_on("a", "b", devices=counted))
@@ -133,7 +133,7 @@ def test_cpus_are_claimed_if_most_reachable_nodes_have_the_driver():
     assert untouched(verdict_of(pod_for_other_nodes, fleet_=half_of_nodes))
 
 
-def test_cpus_are_left_unchanged_if_a_pod_exceeds_the_device_limit():
+def test_cpus_stay_if_the_pod_exceeds_the_device_limit():
     single_cpus = [single_cpu(i) for i in range(128)]
     nodes = [labelled_node("a"), labelled_node("b"), cpu_slice("a", single_cpus), cpu_slice("b", single_cpus)]
     manifest = pod({"cpu": 128, "memory": "1Gi"} | GPU)

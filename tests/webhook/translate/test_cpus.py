@@ -273,7 +273,7 @@ def test_koordinators_own_claim_for_cpus_is_the_only_one():
     assert "Koordinator requests the pod's CPUs through a claim" in {detail for _, _, detail in outcomes_of(verdict)}
 
 
-def test_quotas_and_limit_ranges_on_cpu_do_not_prevent_cpu_claims():
+def test_quotas_and_limit_ranges_on_cpu_allow_cpu_claims():
     verdict = verdict_of(
         pod(TWO_CPUS), quotas={"n": frozenset({"requests.cpu"})}, limit_ranges={"n": frozenset({"cpu"})}
     )

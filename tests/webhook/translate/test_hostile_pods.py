@@ -42,7 +42,7 @@ def test_a_hostile_pod_gets_a_short_answer_quickly(name, state):
         "deep_selectors_in_a_hint",
     ],
 )
-def test_a_pod_beyond_a_limit_is_left_unchanged_with_the_reason(name):
+def test_a_pod_beyond_a_limit_is_unchanged_for_a_reason(name):
     verdict = translate(PODS[name](), STATES["declared"], namespace="n")
     assert untouched(verdict)
     assert [str(decision.outcome) for decision in verdict.decisions] == ["left"]

@@ -68,7 +68,7 @@ def test_a_mapped_quota_that_misses_the_class_is_warned_about(key, features):
     assert warning == f"container c0: nvidia.com/gpu: {key}, which `quotas` names for it, counts no claims of class gpu.nvidia.com"  # fmt: skip
 
 
-def test_claims_of_a_class_that_serves_the_key_are_counted_by_its_quota():
+def test_a_quota_counts_claims_of_the_class_serving_its_key():
     quota, gate_off = frozenset({"requests.nvidia.com/gpu"}), Features(gates={"DRAExtendedResource": False})
     manifest, fleet = (
         pod(GPU, nodeSelector={"cloud.google.com/gke-gpu-partition-size": "1g.5gb"}),
@@ -81,7 +81,7 @@ def test_claims_of_a_class_that_serves_the_key_are_counted_by_its_quota():
     )  # without the feature gate, the quota does not count the claims
 
 
-def test_a_quota_on_one_key_of_a_pair_leaves_both_keys_unchanged():
+def test_a_quota_on_one_key_leaves_the_pair_unchanged():
     manifest = pod({"nvidia.com/gpu": 1, "example.com/nic": 1})
     pairs = {**PAIRED, "fleet": example_fleet()}
     quota = frozenset({"requests.example.com/nic"})

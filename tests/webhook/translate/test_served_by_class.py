@@ -51,7 +51,7 @@ def test_classes_serve_no_key_if_the_gate_is_off():
     assert verdict_of(pod(GPU), fleet=fleet_serving("nvidia.com/gpu"), features=gate_off, **WHOLE).changed
 
 
-def test_two_keys_that_classes_serve_are_left_unchanged_beside_any_container():
+def test_two_keys_that_classes_serve_are_always_left_unchanged():
     """If c1 were translated, a second review would take the keys of c0 for the device plugin's and translate them."""
     for other_limits in ({}, {"nvidia.com/gpu": 1, "nvidia.com/mig-3g.20gb": 1, "nvidia.com/gpumem": 0}):
         containers = [container("c0", {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 1}), container("c1", other_limits)]

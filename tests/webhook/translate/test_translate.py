@@ -146,7 +146,7 @@ def test_a_dropped_hint_alone_does_not_prevent_translation(key, policy, is_warne
 
 
 @pytest.mark.parametrize("key", SCORING)
-def test_a_hint_of_a_pod_that_is_left_unchanged_is_kept(key):
+def test_a_hint_of_an_unchanged_pod_is_kept(key):
     manifest = pod({"nvidia.com/gpumem": 3000}, annotations={key: "binpack"})
     verdict = verdict_of(manifest, approximations="leave")  # an amount without cores is an approximation
     assert outcome_of(verdict.decisions) == "left"
@@ -176,7 +176,7 @@ def test_a_request_larger_than_a_claim_is_split():
 @pytest.mark.parametrize(
     "limits", [{"nvidia.com/gpu": 129}, {"nvidia.com/gpu": 33, "nvidia.com/gpumem": 1}, {"nvidia.com/gpu": 10**12}]
 )
-def test_a_request_larger_than_the_limit_of_a_pod_is_left_unchanged(limits):
+def test_a_request_above_the_limit_of_a_pod_is_unchanged(limits):
     verdict = verdict_of(pod(limits), **WHOLE)
     assert untouched(verdict)
     assert not refused(verdict)

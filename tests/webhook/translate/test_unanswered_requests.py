@@ -104,7 +104,7 @@ def test_the_implicit_name_of_a_class_is_served():
     assert "DeviceClass gpu.example.com serves it" in detail
 
 
-def test_the_reason_for_leaving_a_pod_with_a_node_is_reported():
+def test_the_reason_for_a_pod_with_a_node_is_reported():
     item = pod_in_n({GPU: 1})
     item["spec"]["nodeName"] = "n1"
     assert outcomes_of(item)[GPU] == (

@@ -156,7 +156,7 @@ def test_the_definition_decides_whether_a_template_is_rewritten(spec, reason):
     }  # the outcome is that of the pods; `stays` is about the template
 
 
-def test_with_two_definitions_a_template_is_rewritten_only_if_both_keep_claims():
+def test_a_template_is_rewritten_only_if_both_definitions_keep_claims():
     group_kind = ("jobset.x-k8s.io", "JobSet")
     for order in ((KEEPS_CLAIMS, DROPS_CLAIMS), (DROPS_CLAIMS, KEEPS_CLAIMS)):
         assert verdict_with_definitions(
@@ -232,7 +232,7 @@ def queued_pod(*limits: dict, **options) -> dict:
     return manifest
 
 
-def test_a_queued_pod_is_left_unchanged_with_the_mapping_to_add():
+def test_the_reason_for_a_queued_pod_names_the_mapping():
     verdict = verdict_of(queued_pod({"nvidia.com/gpu": 1}), **WHOLE)
     assert untouched(verdict)
     assert "deviceClassMappings: [{name: nvidia.com/gpu, deviceClassNames: [gpu.nvidia.com]}]" in verdict.warnings[0]
