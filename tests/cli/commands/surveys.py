@@ -14,10 +14,12 @@ def with_limits(name="main", **limits):
 
 
 def with_domain(amounts):
+    """The amounts by key; the name `nvidia_gpu` stands for the key `nvidia.com/gpu`."""
     return {key.replace("_", "/", 1).replace("nvidia/", "nvidia.com/"): value for key, value in amounts.items()}
 
 
 def owned_by(kind, name, version="apps/v1"):
+    """The metadata of an object with this controller."""
     return {"ownerReferences": [owner(kind, name, version)]}
 
 
@@ -40,6 +42,7 @@ def survey_of(*objects, scope=None, configuration=None):
     return overview(reading_of(objects, Features(), in_force=in_force, pods=False), scope or SurveyScope())
 
 
+# A share of a GPU, and a container that requests the share by HAMi's keys.
 GPU = {"nvidia_gpu": 1, "nvidia_gpumem": 3000, "nvidia_gpucores": 30}
 HAMI = with_limits(**GPU)
 
@@ -67,4 +70,5 @@ MODEL = {
 
 
 def of_devices(kind, name, **spec):
+    """An object of the API group resource.k8s.io."""
     return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}

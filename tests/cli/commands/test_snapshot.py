@@ -18,7 +18,7 @@ from tests.webhook.service.test_evidence import NAMESPACE, ClusterWithPlugins
 
 @pytest.fixture
 def given_cluster(monkeypatch, tmp_path):
-    """A function that sets the objects of the cluster and returns the path for the snapshot."""
+    """A function that serves a cluster with these objects, and returns a path for the snapshot."""
 
     def give(*objects, cluster=Embedded):
         monkeypatch.setattr(Kubernetes, "connect", lambda **_: cluster.holding(objects))
@@ -28,7 +28,7 @@ def given_cluster(monkeypatch, tmp_path):
 
 
 def written(file):
-    """The items of a snapshot, without the namespaces that every cluster has."""
+    """The objects in a snapshot, without the namespaces that every cluster has."""
     items = json.loads(file.read_text())["items"]
     return [item for item in items if item["kind"] != "Namespace"]
 

@@ -57,6 +57,7 @@ def test_a_broken_file_does_not_stop_the_survey(dump, tmp_path):
 
 
 def hostile(tmp_path):
+    """A file with a pod whose names contain control characters, markup and a formula, and a pod with a wide name."""
     odd = running_pod(f"=cmd|' /C calc'!A0{ESC}<script>alert(1)</script>\u202e", with_limits(f"@{ESC}", **GPU))
     wide = running_pod("名前" * 30, HAMI)
     return manifest(tmp_path / "hostile.yaml", odd, wide)

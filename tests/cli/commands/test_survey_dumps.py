@@ -32,6 +32,7 @@ APPLIED = {"kubectl.kubernetes.io/last-applied-configuration": "{}" * 500, "kept
 
 
 def test_the_trimmer_shares_equal_parts_and_drops_bookkeeping():
+    """The trimmer keeps only the fields that a survey reads. Equal parts of pods are one object in memory."""
     trim = Trimmer().trim
     first, two = trim(stored_pod(1)), trim(stored_pod(2))
     assert first["spec"]["containers"] is two["spec"]["containers"]
@@ -52,7 +53,7 @@ def test_the_trimmer_keeps_unstored_malformed_and_claim_objects():
 
 
 def written(form, objects):
-    """A dump as kubectl writes it, in this format."""
+    """The text of a dump of these objects in a format of kubectl."""
     if form == "documents":
         return manifests.dump(objects)
     listed = {"apiVersion": "v1", "items": objects, "kind": "List", "metadata": {"resourceVersion": ""}}
@@ -178,6 +179,7 @@ class Narrow(Embedded):
 
 
 def definition(kind, plural, properties):
+    """A CRD whose schema has these properties."""
     schema = {"openAPIV3Schema": {"type": "object", "properties": properties}}
     version = {"name": "v1", "served": True, "storage": True, "schema": schema}
     return {
@@ -194,6 +196,7 @@ def definition(kind, plural, properties):
 
 
 async def visit(cluster, namespace=""):
+    """What a survey reads from the cluster, and the progress messages."""
     progress = []
     return await read_cluster(cluster, SURVEY, progress.append, namespace=namespace), progress
 

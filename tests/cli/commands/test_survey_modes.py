@@ -1,4 +1,4 @@
-"""`drawbridge survey` in a mode, and with a canary."""
+"""`drawbridge survey` of a namespace with a mode, and with a canary, which is the share of workloads that the webhook translates."""
 
 import csv
 import io
@@ -38,7 +38,7 @@ def in_mode(mode, *objects):
 
 
 def on_a_fleet(*containers):
-    """A Deployment for each container, and the nodes of the examples."""
+    """A Deployment for each container, and the example fleet."""
     deployments = [workload_object("Deployment", f"d{number}", limits) for number, limits in enumerate(containers)]
     return [*deployments, *[document.object for document in manifests.read([str(EXAMPLES / "fleet")])]]
 
@@ -60,7 +60,7 @@ def test_observe_and_warn_leave_a_workload_and_show_the_outcome(mode, tmp_path):
         assert {key.detail for key in workload.keys if key.potential_outcome == "refused"} == {
             key.detail for key in other.keys if key.outcome == "refused"
         }
-    # Reasons, obstacles and freed devices do not depend on the mode.
+    # The mode does not change reasons, obstacles and freed devices.
     assert (held.reasons, held.obstacles, held.plugins) == (enforced.reasons, enforced.obstacles, enforced.plugins)
     assert held.modes == {"a": mode}
     lines = lines_of(held, whole=True)

@@ -100,7 +100,7 @@ def test_an_old_autoscaler_and_empty_node_groups_are_obstacles():
 
 
 def of_kind(version, kind, namespace="", **spec):
-    """An object of an operator."""
+    """An object that configures an operator."""
     metadata = {"name": "x"} | ({"namespace": namespace} if namespace else {})
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
 
@@ -123,7 +123,7 @@ ON = {"dynamicResourceAllocation": True}
         (of_kind("mellanox.com/v1alpha1", "NicClusterPolicy", rdmaSharedDevicePlugin={"image": "i"}), "", "", "", ""),
         (of_kind(SRIOV, "SriovOperatorConfig", "s"), "S016", "SriovOperatorConfig/s/x", "only instead of the plugin", "featureGates"),
         (of_kind(SRIOV, "SriovOperatorConfig", "s", featureGates=ON), "", "", "", ""),
-        # Kinds of other API groups with the same names.
+        # Kinds with the same names in other API groups.
         (of_kind("k8s.aws/v1alpha1", "DeviceConfig", "s"), "", "", "", ""),
         (of_kind("kyverno.io/v1", "ClusterPolicy"), "", "", "", ""),
         (of_kind("habanalabs.com/v1", "ClusterPolicy"), "", "", "", ""),
@@ -135,7 +135,7 @@ def test_an_operator_of_device_plugins_is_an_obstacle(operator, finding_code, na
         [(finding_code, named)] if finding_code else []
     )
     assert all(message in finding.message and remedy in finding.remedy for finding in obstacles)
-    assert survey_of(*running_deployment(), outline(operator)).obstacles == obstacles  # a snapshot has only the outline
+    assert survey_of(*running_deployment(), outline(operator)).obstacles == obstacles  # a snapshot contains only the outline of an operator's object
 
 
 def plugin_daemon_set(name="plugin", namespace="a", by=None):

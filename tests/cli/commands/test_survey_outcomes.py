@@ -130,6 +130,7 @@ SLICE = of_devices(
     pool={"name": "n0", "generation": 1, "resourceSliceCount": 1},
     devices=[{"name": "gpu-0"}, {"name": "gpu-1"}],
 )
+# The resource name that each DeviceClass has without an extendedResourceName.
 IMPLICIT = "deviceclass.resource.kubernetes.io_gpu.nvidia.com"
 
 
@@ -165,7 +166,7 @@ def test_a_request_served_by_core_is_left_if_blocked(name):
         True,
     )
     assert verdict_of(node="n0", phase="Running")[0] is Outcome.SERVED
-    # Without a phase, no server has stored the pod, and its author set nodeName.
+    # A pod without a phase comes from a file, so its author set nodeName.
     bound, why, *_ = verdict_of(node="n0", phase="")
     assert (bound, "nodeName is set" in why) == (Outcome.LEFT, True)
 

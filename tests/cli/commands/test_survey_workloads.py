@@ -57,12 +57,13 @@ def test_a_workload_dumped_into_several_files_is_listed_once():
 
 
 def invalid_deployment(name, *containers, claims=()):
-    """A Deployment whose name the API server refuses."""
+    """A Deployment whose pods have these containers and claims."""
     deployment = workload_object("Deployment", name, *containers)
     deployment["spec"]["template"]["spec"]["resourceClaims"] = list(claims)
     return deployment
 
 
+# The API server refuses the names of these Deployments.
 INVALID = [
     invalid_deployment("Without_Devices", {"name": "c", "image": "i", "resources": {"limits": {"cpu": 1}}}),
     invalid_deployment("With_Key", HAMI),
