@@ -9,6 +9,7 @@ from webhook.claims import taint_rule, template
 FINALIZER = "resource.kubernetes.io/delete-protection"
 BRIDGE = {"schedulerName": "drawbridge", "drivers": [DRIVER], "fence": True}
 CONFIGURATION = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "bridge": BRIDGE}
+# A class, and a node with two GPUs.
 FLEET = [device_class(), node("n0"), gpus("n0", 2)]
 
 
@@ -43,6 +44,7 @@ def unowned_claim(name, minutes=60, **more):
 
 
 def lease(age):
+    """The allocator's Lease, renewed this many seconds ago."""
     renewed = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {"holderIdentity": "allocator-0", "leaseDurationSeconds": 15, "renewTime": renewed}
     meta = {"name": "drawbridge-allocator", "namespace": "drawbridge-system"}
@@ -93,6 +95,7 @@ def waiting_pod(*claims, **more):
 
 
 def device_mark(age):
+    """The device taint of an audit agent, renewed this many seconds ago."""
     seen = (datetime.now(UTC) - timedelta(seconds=age)).isoformat(timespec="seconds")
     node_of = {"apiVersion": "v1", "kind": "Node", "name": "n0", "uid": "u"}
     meta = {"name": "drawbridge-held-x", "labels": {"drawbridge.dev/marked-on": "n"}, "annotations": {"drawbridge.dev/seen": seen}, "ownerReferences": [node_of]}  # fmt: skip
@@ -107,7 +110,7 @@ def node_with_condition(age, name="n0", **condition):
     return node(name, conditions=[{"type": "Ready", "status": "True"}, node_condition])
 
 
-# By code: the objects, the object of the finding, and the repair.
+# By the code of a finding: the objects that cause it, the object that it names, and its repair.
 FAULTS = {
     "O209": ([held("a", "p"), held("b", "q"), pod("p", "a"), pod("q", "b")], "ResourceClaim/default/a", "deallocate default/b, whose pods are on no node yet, so that schedulers place these pods again"),
     "O210": ([held("a", "gone"), pod("p")], "ResourceClaim/default/a", "remove its allocation and its reservations"),
@@ -129,4 +132,5 @@ FAULTS = {
 
 
 async def diagnosed(cluster):
+    """The findings about this cluster, each with its repair."""
     return diagnose(await survey(cluster, datetime.now(UTC)))

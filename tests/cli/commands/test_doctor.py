@@ -28,7 +28,7 @@ from tests.cli.running import manifest, run, run_json
 
 
 def claim_of_pod_with_finalizer(name, owner):
-    """A claim as kube-controller-manager creates it where manifests/protected-claims is installed."""
+    """A claim as kube-controller-manager creates it if manifests/protected-claims is installed."""
     obj = claim_of_pod(name, owner)
     obj["metadata"]["finalizers"] = [FINALIZER]
     return obj
@@ -52,7 +52,7 @@ def healthy():
 
 
 def events_of_agents():
-    """Events that are not findings: an old event, an ended one, one about a pod, and one with an unknown reason."""
+    """Events of audit agents that are no findings: about an ended fault, an old fault, a pod, and with an unknown reason."""
     return [
         audit_event("DeviceGivenTwice", "it is over"),
         audit_event("DeviceNotAllocated", "long ago", age=7200),
@@ -105,7 +105,7 @@ def test_a_condition_without_a_valid_heartbeat_time_is_idle(worn, tmp_path):
 def test_unused_claims_of_a_namespace_are_a_single_finding(tmp_path):
     dump = manifest(tmp_path / "dump.yaml", *FLEET, unowned_claim("a"), unowned_claim("b", minutes=90), pod("p"))
     [finding] = run_json("doctor", "-f", dump)[1]["findings"]
-    assert finding["object"] == "ResourceClaim/default/b"  # the oldest
+    assert finding["object"] == "ResourceClaim/default/b"  # the oldest claim
     assert "namespace default has 2 claims" in finding["message"]
     assert finding["message"].endswith("b, a")
 
@@ -128,7 +128,7 @@ NAMING = {
     ],
 )
 def test_a_claim_that_may_still_be_used_is_not_reported(objects, tmp_path):
-    if not any(obj["kind"] == "ResourceClaim" for obj in objects):  # its age counts from now, not from the import
+    if not any(obj["kind"] == "ResourceClaim" for obj in objects):  # created here, because the age of a claim counts from its creation
         objects = [unowned_claim("a", minutes=5), *objects]
     dump = manifest(tmp_path / "dump.yaml", *FLEET, *objects)
     assert run_json("doctor", "-f", dump)[1]["findings"] == []
@@ -202,7 +202,7 @@ def test_a_driver_is_not_reported_for_an_unrelated_wait(changes, tmp_path):
 
 
 async def test_an_event_says_why_a_daemon_set_has_no_pod():
-    """A DaemonSet has no condition for this; a Deployment has one."""
+    """A Deployment has a condition that says why its pods cannot be created; a DaemonSet has none."""
     labels = {"app.kubernetes.io/name": "drawbridge", "app.kubernetes.io/component": "driver"}
     about = {"name": "drawbridge-driver", "namespace": "default", "labels": labels}
     status = {"observedGeneration": 1, "desiredNumberScheduled": 1, "numberReady": 0}
@@ -234,7 +234,7 @@ async def test_doctor_without_access_to_events_reports_the_rest(monkeypatch):
 
 
 def test_ages_in_a_dump_are_relative_to_the_dump(tmp_path):
-    """A snapshot of a healthy cluster has no findings a year later, and an expired Lease in it is still reported."""
+    """A snapshot of a healthy cluster has no findings a year later, and an expired Lease in a snapshot is still reported."""
     beat, ours = lease(500), lease(505)
     beat["metadata"] = {"name": "n0", "namespace": "kube-node-lease"}
     assert run_json("doctor", "-f", manifest(tmp_path / "a.yaml", *FLEET, pod("p"), beat, ours))[0] == 0
@@ -322,7 +322,7 @@ def test_every_code_of_doctor_is_explained():
 
 @pytest.mark.parametrize("code", ["O209", "O212", "O215"])
 def test_doctor_and_check_name_an_object_alike(code, tmp_path):
-    """`doctor` and `check` (D002: a field that does not exist) report the claim by the same name."""
+    """`check` reports an unknown field (D002) of the object that `doctor` reports."""
     objects = {**FAULTS, "O215": ([held("a", "p") | {"metadata": held("a")["metadata"] | {"finalizers": ["x.example.com/y"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}, pod("p", "a")], "", "")}[code][0]  # fmt: skip
     file = manifest(tmp_path / "dump.yaml", *FLEET, *objects)
     manifest(tmp_path / "checked.yaml", *FLEET, *[obj | {"more": 1} for obj in objects])

@@ -1,4 +1,4 @@
-"""What `drawbridge doctor` reports about fences, and about pods that a fence blocks."""
+"""What `drawbridge doctor` reports about fences (taints that keep other schedulers from the devices of the bridge's drivers), and about pods that a fence blocks."""
 
 from datetime import UTC, datetime
 
@@ -17,7 +17,7 @@ DEFAULTS = {"source": "defaults", "mode": "enforce"}
 
 
 def claim_with_alternatives(name):
-    """A claim for a fenced device or, as an alternative, for a device of another class."""
+    """A claim for a device of the fenced class `gpu` or of the class `free`."""
     obj = claim(name)
     ways = [{"name": way, "deviceClassName": class_name} for way, class_name in (("x", "gpu"), ("y", "free"))]
     obj["spec"]["devices"]["requests"] = [{"name": "r", "firstAvailable": ways}]
@@ -44,7 +44,7 @@ def test_a_missing_fence_is_reported_until_it_exists(tmp_path):
 
 
 def schedulers_reported(tmp_path, *objects, bridge=None):
-    """The pairs of schedulers that doctor reports for a driver, with this configuration of the bridge."""
+    """The pairs of schedulers that doctor reports for a driver, if the bridge has this configuration."""
     config = manifest(tmp_path / "configuration.yaml", CONFIGURATION | {"bridge": bridge}) if bridge else ""
     dump = manifest(tmp_path / "dump.yaml", *FLEET, *objects)
     options = ("--config", config) if bridge else ()
@@ -53,7 +53,7 @@ def schedulers_reported(tmp_path, *objects, bridge=None):
 
 
 def test_two_schedulers_of_a_driver_are_reported_without_a_fence(tmp_path):
-    """Both schedulers have a pod with a device, or the second one has a pod that waits."""
+    """Each scheduler has a pod with a device, or the second scheduler has a pod that waits for a device."""
     ours, theirs = pod("p", "a", nodeName="n0"), pod("q", "b", nodeName="n0", schedulerName="default-scheduler")
     both = [held("a", "p"), held("b", "q", device="gpu-1"), ours, theirs]
     pair = ["drawbridge and default-scheduler"]
@@ -102,7 +102,7 @@ def test_a_pod_not_blocked_by_the_fence_has_no_finding(objects, tmp_path):
 
 
 def waiting_by_name(**more):
-    """An unschedulable pod that requests an extended resource."""
+    """An unschedulable pod that requests the extended resource example.com/gpu."""
     resources = {"limits": {"example.com/gpu": "1"}}
     spec = {"schedulerName": "default-scheduler", "containers": [{"name": "c", "resources": resources}]}
     return waiting_pod(**spec | more)
@@ -136,6 +136,7 @@ REPAIRS["spec"]["taint"] = {"key": "example.com/repairs", "effect": "NoSchedule"
 
 
 def waiting_by_class_name(name="example.com/gpu", **more):
+    """An unschedulable pod that requests a device by this resource name."""
     return waiting_by_name(containers=[{"name": "c", "resources": {"limits": {name: "1"}}}], **more)
 
 

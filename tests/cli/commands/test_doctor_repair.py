@@ -1,4 +1,4 @@
-"""`drawbridge doctor --repair`: a repaired fault is not reported again, and nothing newer is undone."""
+"""`drawbridge doctor --repair`: a repaired fault is not reported again, and a repair undoes no change made after the finding."""
 
 from datetime import UTC, datetime
 
@@ -88,12 +88,13 @@ def bound_pod(name, *claims):
 
 
 async def deallocated_claims(*objects):
-    """Return the names of the claims that the repair of the only finding would deallocate; None if it has no repair."""
+    """Return the names of the claims that the repair of the only finding would deallocate; None if the finding has no repair."""
     [(_, repair)] = (await diagnosed(loaded(*FLEET, *objects))).items()
     return [holding.metadata.name for holding in repair.claims] if repair is not None else None
 
 
 async def test_an_overlap_deallocates_the_claim_without_a_bound_pod():
+    """Claims overlap if they hold the same device, but only one of them may hold it."""
     a, b = held("a", "p"), held("b", "q")
     assert await deallocated_claims(a, b, bound_pod("p", "a"), pod("q", "b")) == ["b"]
     assert await deallocated_claims(a, b, pod("p", "a"), bound_pod("q", "b")) == ["a"]

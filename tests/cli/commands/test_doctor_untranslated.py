@@ -13,7 +13,7 @@ from tests.cli.installations import installation, object_named
 from tests.cli.running import manifest, run, run_json
 from tests.objects import resource_quota
 
-NVIDIA = "gpu.nvidia.com"
+NVIDIA = "gpu.nvidia.com"  # also the name of the driver's class
 EMPTY_CONFIGURATION = {key: CONFIGURATION[key] for key in ("apiVersion", "kind")}
 NVIDIA_FLEET = [device_class(NVIDIA), *FLEET[1:]]
 
@@ -32,7 +32,7 @@ async def test_key_domains_missing_from_the_webhook_configuration_are_reported(t
     assert "manifests --only webhooks" in finding["remedy"]
     for file, options in ((new, ("--config", config)), (old, ())):
         _, answer = run_json("doctor", "-f", file, *options)
-        assert {finding["code"] for finding in answer["findings"]} == {"O008"}  # nothing has written the CA bundle
+        assert {finding["code"] for finding in answer["findings"]} == {"O008"}  # the configuration has no CA bundle yet
     for configuration, unsent in zip(registered, [("our.org",), ()], strict=True):
         seen = await survey(loaded(*FLEET, configuration), datetime.now(UTC), given_configuration(str(config)))
         messages = [finding.message for finding in diagnose(seen) if finding.code == "O016"]
@@ -59,6 +59,7 @@ def quota_of(key):
 
 
 OWNED = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}]
+# Objects of a cluster with a pod, and parts of the message and the remedy; empty if the pod is not reported.
 NOT_TRANSLATED = [
     ([namespace_in("enforce"), untranslated_pod(ownerReferences=OWNED)], "webhook was down", "delete the pod, and Job j creates another"),
     ([namespace_in("enforce"), untranslated_pod()], "webhook was down", "delete the pod and create it again"),
@@ -146,7 +147,7 @@ def test_a_class_missing_for_future_pods_is_reported(tmp_path, objects, settings
 
 
 def test_a_key_without_a_class_is_reported_with_its_pods(tmp_path):
-    """Only an administrator can create the class."""
+    """The missing class is a single finding, for an administrator."""
     two = [untranslated_pod(), untranslated_pod(name="q", uid="q")]
     findings = findings_with(tmp_path, namespace_in("enforce"), *two, fleet=FLEET[1:])
     [finding] = [reported for reported in findings if reported["code"] == "O104"]

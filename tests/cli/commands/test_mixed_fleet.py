@@ -61,7 +61,7 @@ def test_text_counts_the_nodes_and_names_some(tmp_path):
 
 
 def test_a_classs_extended_resource_name_is_tracked_without_a_dialect(tmp_path):
-    """No dialect knows this key; the class names it as its extendedResourceName."""
+    """The resource is the extendedResourceName of a class."""
     carrying = {**CLASS, "spec": CLASS["spec"] | {"extendedResourceName": "example.com/resource"}}
     node_of_plugin = plugin_node("a") | {"status": {"allocatable": {"example.com/resource": "2"}}}
     _, answer = surveyed(tmp_path, carrying, node_of_plugin, plugin_node("b"), published("b"))
@@ -108,7 +108,7 @@ def test_translate_reports_the_outcome_and_the_reason(tmp_path, full, outcome):
     }
     config = manifest(tmp_path / "config.yaml", configuration)
     pod_file = manifest(tmp_path / "pod.yaml", gpu_pod())
-    idle = gpu_pod("idle", 1, nodeName="new-1")  # if no pod is bound to a node, the use of devices is unknown
+    idle = gpu_pod("idle", 1, nodeName="new-1")  # without a bound pod, it is unknown which devices are in use
     fleet_file = manifest(tmp_path / "fleet.yaml", CLASS, *MIXED, *full, idle)
     output = run("translate", "-f", pod_file, "--inventory", fleet_file, "--config", config, "-o", "report").stdout
     assert outcome in output
@@ -166,7 +166,7 @@ async def test_a_survey_of_one_namespace_does_not_count_plugin_usage():
 
 
 def test_a_translated_pod_that_needs_plugin_nodes_is_reported(tmp_path):
-    """The pod's nodes had a driver when the webhook translated it, and have a device plugin now. A new pod would be left and could run."""
+    """The node of the pod had a driver when the webhook translated the pod, and has a device plugin now. A new pod would be left, and could run there."""
     stays, goes = {"labels": {"pool": "a"}}, {"labels": {"pool": "b"}}
     asked = gpu_pod("waits", nodeSelector={"pool": "a"})
     moved = state_with(*new_node("one", **stays), *new_node("two", **goes))

@@ -39,7 +39,7 @@ def template_for(name):
 
 
 def translated_pod(name, made):
-    """A pod with a claim from a template; unless the claim is `made`, the pod waits for it."""
+    """A pod that gets a claim from a template. Without `has_claim`, the pod still waits for the claim."""
     entry = {"name": "c", "resourceClaimTemplateName": template_for("a")["metadata"]["name"]}
     status = {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "x"}]} if made else {}
     return pod(name, resourceClaims=[entry], status=status)
@@ -113,7 +113,7 @@ async def test_a_template_whose_pod_has_its_claim_is_deleted():
 
 
 def forged():
-    """Objects that a tenant may create in their own namespace."""
+    """Objects with drawbridge's names and labels that a tenant may create in a namespace."""
     mine = {**template_for("a"), "metadata": {"name": "mine", "namespace": "default", "labels": names.LABELS}}
     own = [
         obj("apps/v1", "Deployment", "drawbridge-webhook", "team", spec={}),
@@ -126,7 +126,7 @@ def forged():
 @pytest.mark.parametrize("home", ["", SYSTEM])
 @pytest.mark.parametrize("is_labelled", [True, False])
 async def test_objects_with_our_label_in_other_namespaces_are_kept(home, is_labelled):
-    """In a namespace that existed before, the installation is recognised by its cluster-scoped objects."""
+    """The namespace of an installation has our label. If the namespace existed before, it has none, and the webhook configuration refers to it."""
     service = {"service": {"namespace": SYSTEM, "name": "w"}}
     called = [] if is_labelled else [{"name": "w", "clientConfig": service}]
     webhooks = obj("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "drawbridge", webhooks=called)
