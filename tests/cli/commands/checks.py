@@ -3,6 +3,7 @@
 from tests.cli.running import run
 
 GOOD = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\nspec: {}\n"
+# A claim with two mistakes: the name of its request, and an unknown field.
 BAD = """apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
 metadata:

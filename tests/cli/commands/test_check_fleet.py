@@ -11,6 +11,7 @@ from tests.cli.commands.translations import TAINTED
 from tests.cli.running import manifest, run, run_json
 from tests.corpus.move import asking, moved, node
 
+# A slice with two devices; the names of the slice, of its node and of its pool are filled in.
 FLEET = """apiVersion: resource.k8s.io/v1
 kind: ResourceSlice
 metadata: {name: %s}
@@ -103,6 +104,7 @@ def test_a_taint_that_admission_may_tolerate_blocks_no_pod_template(tmp_path):
     assert "it waits unless the API server adds the toleration (ExtendedResourceToleration)" in by_kind["Pod"][1]
 
 
+# The device plugin of node `old` offers 8 GPUs; node `bare` has no plugin.
 OLD_AND_BARE = (node("old", gpu=8), node("bare"))
 ON_BARE = {"nodeSelector": {"kubernetes.io/hostname": "bare"}}
 CORDONED = node("bare") | {"spec": {"taints": [{"key": "kept", "effect": "NoSchedule"}]}}
@@ -187,13 +189,13 @@ def test_a_pod_too_large_for_every_device_plugin_is_refused(tmp_path, given, nod
 @pytest.mark.parametrize(("left_out", "code"), [("", 1), ("Node", 0)])
 @pytest.mark.parametrize("option", ["-f", "--inventory"])
 def test_a_missing_class_is_reported_only_with_nodes(tmp_path, option, left_out, code):
-    """Repositories contain slices without nodes as samples. The driver may install the class."""
+    """Slices without nodes are often samples in a repository, and the driver may install the class later."""
     fleet = manifest(tmp_path / "fleet.yaml", *[obj for obj in moved("n") if obj["kind"] != left_out])
     claim_file = manifest(tmp_path / "claim.yaml", claim_of(1, "nic.example.com"))
     for command in ("check", "translate"):
         exit_code, answer = run_json(command, "-f", claim_file, option, fleet)
         assert ("R021" in json.dumps(answer)) is bool(code), command
-        if (command, option, left_out) != ("check", "--inventory", "Node"):  # D301: the inventory has classes
+        if (command, option, left_out) != ("check", "--inventory", "Node"):  # which reports D301, because the inventory has other classes
             assert exit_code == code, command
 
 

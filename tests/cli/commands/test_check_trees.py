@@ -12,7 +12,7 @@ from tests.growth import assert_linear
 
 
 def found_by_check(marks):
-    """Return the exit code of `check .`, and the outcome of each document: refused, unfilled, passed by or empty."""
+    """Return the exit code of `check .`, and the outcome of each document: refused, unfilled, passed by, or '' if it is valid."""
     code, answer = run_json("check", ".")
     lines = {}
     for name, line in marks:
@@ -135,7 +135,7 @@ def test_a_placeholder_is_reported_once_per_file_beside_other_errors(tmp_path, m
     _, answer = run_json("check", "a.yaml")
     codes = [finding["code"] for finding in answer["findings"]]
     assert codes.count("D011") == 1
-    assert codes.count("D102") == 2  # the names of the requests
+    assert codes.count("D102") == 2  # for the name of each request
 
 
 @pytest.mark.parametrize("text", ["a: [", "{", "\x00", "a: b: c", "- ]", "a: !!binary x"])
@@ -221,6 +221,7 @@ def test_the_summary_counts_unchecked_files_that_request_devices(tmp_path, monke
     assert run("check", "chart").stdout == "0 objects checked: 0 errors, 0 warnings, 0 info\n"
 
 
+# A test of Chainsaw, in which `($ports)` stands for a value.
 CHAINSAW = """apiVersion: v1
 kind: Pod
 metadata: {name: p}
@@ -252,7 +253,7 @@ OTHERS = [("example.com/v1", "Thing"), ("ray.io/v1", "RayJob"), ("kubeflow.org/v
 
 @pytest.mark.parametrize(("version", "kind"), OTHERS)
 def test_the_template_name_of_a_foreign_kind_is_not_validated(version, kind, tmp_path, monkeypatch):
-    """A CRD does not validate this metadata, and the operator names the pods. Labels are validated, because they are copied to the pods."""
+    """A CRD does not validate the metadata of a template, and the operator names the pods. Labels of known kinds are validated, because the operator copies them to the pods."""
     monkeypatch.chdir(tmp_path)
     container = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 1}}}
 

@@ -1,4 +1,4 @@
-"""Each format of `translate` and `survey` has the reason why an object is left to the webhook, and none counts the object as rewritten."""
+"""Some objects are not rewritten, because only the webhook can translate their pods. Each format of `translate` and `survey` says why."""
 
 import json
 
@@ -47,7 +47,7 @@ def file(tmp_path):
 
 @pytest.mark.parametrize("kind", ["Notebook", "RayCluster", "defined"])
 def test_every_format_says_that_the_webhook_translates_the_object(file, kind):
-    # The CRD follows the object of its kind.
+    # The commands read the object before its CRD.
     objects = {"Notebook": [NOTEBOOK], "RayCluster": [RAY], "defined": [NOTEBOOK, crd(DROPS_CLAIMS)]}[kind]
     given = ["-f", file(*objects), *FLEET]
     report = run("translate", *given, "-o", "report").stdout

@@ -231,6 +231,6 @@ def test_an_unreadable_configuration_creates_no_chart(tmp_path):
 
 
 def test_printed_manifests_have_no_unfilled_placeholders():
-    """If a placeholder contained another one, filling in the other one would leave a part of it."""
+    """If the name of a placeholder contained the name of a shorter placeholder, filling in the shorter one would break the longer one."""
     text = run("manifests", "--image", "x", "--bridge", "--plugin", "--scheduler-image", "y", "--read-only").stdout
     assert not re.search(r"__[A-Z_]+__", text)

@@ -22,6 +22,7 @@ DEFAULT = Configuration(FILE)
 
 
 def redacted(obj, *, reads=()):
+    """Return the redacted object, and the number of values that are left out. The values of known variables are kept."""
     redaction = Redaction(lambda name: name in reads, lambda key: key.startswith(("hami.io/", "nvidia.com/")))
     return redaction.redact(obj), redaction.left_out
 
@@ -73,7 +74,7 @@ def test_free_text_in_kubernetes_annotations_is_left_out(free):
 
 
 def test_a_dialects_kubernetes_io_key_admits_no_other_annotations():
-    """Koordinator reads kubernetes.io/gpu, and Volcano's annotations are read by name."""
+    """Koordinator reads kubernetes.io/gpu, so kubernetes.io is the domain of a dialect."""
     read = {
         "hami.io/vgpu-devices-allocated": "GPU-0,NVIDIA,1,2:;",
         "nvidia.com/use-gputype": "A100, or any",
@@ -124,7 +125,8 @@ def test_redaction_accepts_any_object_and_is_idempotent(obj):
     assert again == made
 
 
-OURS = ("DeviceInventory", "DrawbridgeConfiguration", "Workload", "List")  # kinds of files, which no cluster stores
+OURS = ("DeviceInventory", "DrawbridgeConfiguration", "Workload", "List")  # no cluster stores objects of these kinds
+# By command: the parts of its answer that redaction must not change.
 QUESTIONS = {
     "translate": ("decisions",),
     "survey": ("workloads",),
@@ -169,7 +171,7 @@ def test_redaction_changes_no_answer_about_an_example(folder, tmp_path):
 
 
 def comparable(command, answer):
-    """Findings without their places, and without those about unknown and malformed fields."""
+    """The answer without places in files, and without findings about unknown or malformed fields."""
     if command != "check":
         return answer
     return [
@@ -183,12 +185,12 @@ MARK = "m4rk3d"
 
 
 def marked(value, draw):
-    """A copy with an unknown field in a random mapping."""
+    """A copy of the object with an unknown field in a random mapping of the object."""
     value = json.loads(json.dumps(value))
     places = [value]
     for place in places:
         inner = place.items() if isinstance(place, dict) else enumerate(place)
-        # Labels may have any name.
+        # In these mappings, any name is a label and not an unknown field.
         places += [
             member
             for name, member in inner

@@ -39,14 +39,14 @@ def test_values_of_any_type_cause_no_exception(command, tmp_path):
 
 @pytest.mark.parametrize("shape", shapes.SOME, ids=repr)
 def test_driver_parameters_of_any_type_cause_no_exception(shape):
-    """First each member alone is malformed, then all members of an object."""
+    """In each claim, one parameter is malformed, or all parameters of an object are."""
     for judged in shapes.claims_with(shape):
         codes = [finding.code for finding in validation.review([judged])[0]]
         assert "D010" not in codes, judged
 
 
 def test_rules_about_several_members_skip_the_malformed_member():
-    """A malformed strategy is the only finding. With a valid strategy, the rules report the other members."""
+    """If the strategy is malformed, it is the only finding. If it is valid, the rules report the other members."""
 
     def codes_of(sharing):
         parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": sharing}

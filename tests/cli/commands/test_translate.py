@@ -75,7 +75,7 @@ def test_json_is_one_document_with_items_and_decisions():
 
 
 def unnamed(obj: dict) -> dict:
-    """Return the object with each template name replaced by its content hash, because names in files also depend on the file."""
+    """Return the object with only the content hash of each template name, because the rest of the name depends on the file."""
     return json.loads(re.sub(r'(?<=TemplateName": ")[a-z0-9-]+-([0-9a-f]{16})[0-9a-f]*', r"\1", json.dumps(obj)))
 
 

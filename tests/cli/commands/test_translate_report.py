@@ -59,6 +59,7 @@ kind: Pod
 metadata: {name: kept}
 spec: {nodeSelector: {nvidia.com/gpu.present: "true"}, containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu.shared: 1}}}]}
 """
+# The code, the severity and the line of each finding about these pods.
 CODES = [
     ("R001", "error", 4),
     ("M001", "warning", 9),
@@ -99,7 +100,7 @@ def test_a_test_report_has_a_case_for_each_object(tmp_path):
 
 @pytest.mark.parametrize("present", [[], [{"key": "own", "operator": "Exists"}]])
 def test_a_report_names_the_tolerations_that_are_added(present):
-    """The API server adds a toleration to pods with the key. A translated template has no key, so the translation adds it."""
+    """The API server adds a toleration to a pod with this key. A translated template has no key, so the translation adds the toleration."""
 
     def report_with(tolerations):
         spec = {**copy.deepcopy(SHARE["spec"]), "tolerations": tolerations}
@@ -121,7 +122,7 @@ def test_a_report_names_the_tolerations_that_are_added(present):
     ],
 )
 def test_a_vendor_node_selector_alone_is_not_counted_as_left(resources, counted, tmp_path):
-    """DaemonSets of NVIDIA's GPU operator have such selectors."""
+    """DaemonSets of NVIDIA's GPU operator have such a selector and request no device."""
     text = f"""
 apiVersion: apps/v1
 kind: DaemonSet

@@ -9,11 +9,14 @@ def text(*objects: dict) -> str:
 
 
 def complete(value: dict, **metadata) -> dict:
+    """The pod with its apiVersion, its kind and more metadata."""
     return {"apiVersion": "v1", "kind": "Pod", **value, "metadata": {**value["metadata"], **metadata}}
 
 
+# A pod that requests a share of a GPU.
 SHARE = complete(pod({"nvidia.com/gpumem": 1000}))
 MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"on": "yes"}}
+# A fleet whose only device has a taint.
 TAINTED = """apiVersion: resource.k8s.io/v1
 kind: DeviceClass
 metadata: {name: gpu.nvidia.com}
