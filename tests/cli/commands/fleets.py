@@ -10,6 +10,7 @@ def node_slice(nodeName, *devices, name=None):
 
 
 def class_of(name, expression="true"):
+    """A DeviceClass of the devices that match this CEL expression."""
     return device_class(name, expression)
 
 

@@ -40,7 +40,7 @@ def test_without_a_terminal_the_demo_prints_every_pod_and_ends():
         assert serving.wait(60) == 0
     assert (
         " ".join(result.stdout.split()).count("this pod waits until devices are free") == 1
-    )  # the warning is printed once
+    )  # only one warning
 
 
 def test_on_a_terminal_the_demo_serves_the_dashboard_until_interrupted(tmp_path):

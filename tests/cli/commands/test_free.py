@@ -9,6 +9,7 @@ SINCE = "2026-11-20T08:00:00Z"
 
 
 def of_plugin(name, node, **status):
+    """A running pod with two devices of a device plugin."""
     obj = pod(name, nodeName=node)
     obj["spec"]["containers"] = [{"name": "c", "image": "x", "resources": {"limits": {"example.com/gpu": 2, "cpu": 1}}}]
     conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": SINCE}]

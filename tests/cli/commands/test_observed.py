@@ -17,7 +17,7 @@ def decision(key, outcome, detail, code=""):
 
 
 def lines(*records):
-    """These records as the webhook logs them."""
+    """The log lines that the webhook writes for these records."""
     stream = io.BytesIO()
     log = Decisions(stream)
     for number, record in enumerate(records):

@@ -1,4 +1,4 @@
-"""Pods that a user posts to the demo or to `drawbridge standalone` over HTTP."""
+"""Pods in the cluster of `drawbridge demo` and `drawbridge standalone`, also those that a user posts over HTTP."""
 
 import asyncio
 
@@ -63,7 +63,7 @@ async def test_each_pod_of_a_workload_names_its_part():
 
 
 async def test_admitting_a_pod_does_not_read_the_fleet_again(monkeypatch):
-    """The demo's webhook keeps its state. Otherwise each of hundreds of pods would read the fleet."""
+    """The demo's webhook keeps its state. Otherwise it would read the fleet for each of hundreds of pods."""
     quiet = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "quiet", "labels": {MODE_LABEL: "off"}}}
     container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     left = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "quiet"}, "spec": {"containers": [container]}}  # fmt: skip

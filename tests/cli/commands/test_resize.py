@@ -32,7 +32,7 @@ def owned(kind, name, version="apps/v1"):
 
 
 def gpus(*names, node="n0"):
-    """Devices of 16Gi with consumable capacity."""
+    """A node and its slice with devices of 16Gi that several claims can share."""
     policy = {"default": "16Gi", "validRange": {"min": "1Mi", "max": "16Gi", "step": "1Mi"}}
     cores = {"default": "100", "validRange": {"min": "0", "max": "100", "step": "1"}}
     capacity = {"memory": {"value": "16Gi", "requestPolicy": policy}, "cores": {"value": "100", "requestPolicy": cores}}
@@ -55,6 +55,7 @@ def gpus(*names, node="n0"):
 
 
 def spec_of(memory):
+    """The spec of a claim for this much memory of a device."""
     exactly = {
         "deviceClassName": CLASS,
         "allocationMode": "ExactCount",
@@ -65,7 +66,7 @@ def spec_of(memory):
 
 
 def running(name, device, metadata):
-    """A pod with 4Gi of a device of node n0, and its claim."""
+    """A pod with 4Gi of this device of node n0, and the claim of the pod."""
     share = str(uuid5(NAMESPACE_DNS, name))
     result = {"request": "gpu", "driver": DRIVER, "pool": "n0", "device": device, "shareID": share}
     result["consumedCapacity"] = {"memory": "4Gi", "cores": "0"}
@@ -89,7 +90,7 @@ def deployment_and_set(name, replicas, spec):
 
 
 LEGACY = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {GPU: 1, MEM: 4096}}}]}
-# The container's memory limit is not the memory of a device.
+# The memory limit of the container is not memory of a device.
 CLAIMING = {
     "containers": [
         {"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}], "limits": {"memory": "1Gi"}}}
@@ -110,7 +111,7 @@ def memory_quota(memory):
 
 
 def dump(path, spec=LEGACY, *more, cards=("a",), hard="40Gi"):
-    """A Deployment with two running pods, each with 4Gi of the first device."""
+    """A dump of a cluster with a Deployment of two running pods, each with 4Gi of device `a`."""
     pods = [
         *running("serve-a", "a", owned("ReplicaSet", "serve-1")),
         *running("serve-b", "a", owned("ReplicaSet", "serve-1")),
@@ -156,7 +157,7 @@ def test_each_pod_that_does_not_fit_is_reported(tmp_path):
 
 
 def test_without_room_for_a_surge_max_surge_0_is_advised(tmp_path):
-    other = running("other", "a", {})  # holds 4Gi, and keeps running
+    other = running("other", "a", {})  # this pod holds 4Gi, and is not replaced
     result = run("resize", "deploy/serve", f"{MEM}=6144", "-f", dump(tmp_path, LEGACY, *other))
     assert result.exit_code == 0
     assert "too little capacity): set maxSurge: 0, or strategy Recreate\n" in result.stdout
@@ -277,7 +278,7 @@ def test_an_admitted_waiting_pod_uses_quota_and_no_device(tmp_path):
 
 
 def test_a_claim_shared_by_all_replaced_pods_is_freed(tmp_path):
-    """The claim is allocated on the small node. It may be allocated on another node after all its pods are replaced."""
+    """The claim has a device of the small node. Once all its pods are replaced, it may get a device of another node."""
     [_, shared] = running("both", "a", {})
     shared["metadata"] = {"name": "both", "namespace": "ml", "uid": "both"}
     shared["status"]["reservedFor"] = [

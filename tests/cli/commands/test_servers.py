@@ -152,7 +152,7 @@ def test_check_warns_of_a_misspelt_feature_gate():
 
 
 class Older(Embedded):
-    """A cluster of version 1.36 that permits no dry run."""
+    """A cluster of version 1.36 that does not report its feature gates."""
 
     async def server(self, *, probe=True):
         info = await super().server(probe=probe)

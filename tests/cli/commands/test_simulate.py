@@ -1,4 +1,4 @@
-"""`drawbridge simulate`."""
+"""`drawbridge simulate` places the pending pods of a snapshot on its nodes."""
 
 import json
 
@@ -13,6 +13,7 @@ from tests.objects import claim_template, exactly, node
 
 @pytest.fixture
 def fleet(tmp_path):
+    """A node with two GPUs, a class, and a template of claims for one GPU."""
     objects = [node("n0"), node_slice("n0", gpu("gpu-0"), gpu("gpu-1")), class_of("gpu")]
     return manifest(tmp_path / "fleet.yaml", *objects, claim_template("one", exactly("gpu")))
 

@@ -9,9 +9,11 @@ from tests.cli.commands.fleets import class_of, holding, node_slice
 from tests.cli.running import manifest, modes, run, run_json
 from tests.objects import claim, exactly, node
 
+# The modes of a GPU in manifests/examples/modes.
 KINDS = ("exclusive", "fractioning", "mps", "mig")
-# The modes of a GPU that may be used together, as the comment in groups.yaml says.
+# The pairs of modes in which two claims may share a GPU, as the comment in groups.yaml says.
 TOGETHER = {("fractioning", "fractioning"), ("fractioning", "mps"), ("mps", "mps"), ("mig", "mig")}
+# By proposal (a way in which an API could express which modes may share a GPU): its files.
 PROPOSALS = {
     "groups as Kubernetes reads them": ("groups",),
     "groups as the proposal reads them": ("groups", "reading"),

@@ -35,7 +35,7 @@ def test_standalone_serves_until_sigterm():
 
 
 def started(*args):
-    """The started process, and the address for pods."""
+    """Start `drawbridge standalone`; return the process, and the URL to which pods are posted."""
     process = subprocess.Popen([DRAWBRIDGE, "standalone", *args], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # fmt: skip
     lines = [process.stdout.readline() for _ in range(3)]
     return process, lines[1].split()[1]

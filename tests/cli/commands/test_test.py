@@ -18,7 +18,7 @@ POD = {
 
 
 def cases(tmp_path, *expected, **fields):
-    """A file of cases about a pod on the example fleet, with these expectations."""
+    """A folder with a file of cases: each case has the same pod on the example fleet, and one of these expectations."""
     file = tmp_path / "drawbridge-test.yaml"
     listed = [
         {"name": f"case {number}", "pod": POD, "expect": expectation, **fields}
@@ -80,7 +80,7 @@ def test_a_case_that_differs_from_its_expectation_fails(tmp_path, case):
 
 
 def test_a_policy_decides_whether_a_pod_fits(tmp_path):
-    """Claims in the inventory use every GPU, so a pod for one GPU is translated and waits."""
+    """A pod for one GPU is translated, and waits."""
     fleet = EXAMPLES / "why"
     held = {
         **POD,
