@@ -83,7 +83,7 @@ def test_every_command_skips_templates_and_other_files_of_a_repository(arguments
     result = run(*arguments.split(), "--color", "never")
     assert "skipped, templates in 3 files" in result.output
     assert "skipped, not a manifest: 5 files" in result.output
-    assert "app.yaml:" not in result.stderr, "a template is not a broken manifest"
+    assert "app.yaml:" not in result.stderr, "a template is reported as a broken manifest"
 
 
 def test_files_of_a_build_are_not_reported_as_skipped(tmp_path, monkeypatch):
@@ -149,7 +149,7 @@ def test_unreadable_text_is_broken_input_only_with_an_apiversion(text, tmp_path,
 
 @pytest.mark.parametrize("command", ["check {}", "translate -f {} -o report", "survey -f {}"])
 @pytest.mark.parametrize(
-    "case",
+    ("name", "text", "suffix"),
     [
         ("values.yaml", "a: 1\nresources:\n  limits:\n    nvidia.com/gpu: 1\n", ":4 nvidia.com/gpu"),
         ("values.yaml", "a: 1\n---\nb: {limits: {'amd.com/gpu': '2'}}\n", ":3 amd.com/gpu"),
@@ -161,9 +161,12 @@ def test_unreadable_text_is_broken_input_only_with_an_apiversion(text, tmp_path,
         ("values.schema.json", '{"properties": {"nvidia.com/gpu": {"type": "string"}, "amd.com/gpu": {}}}', ""),
         ("values.yaml", "limits: {example.com/gpu-less: 1}\n", ""),
     ],
+    ids=[
+        *("a limit", "a limit in the second document", "a limit in a template", "a limit in the second template"),
+        *("a limit in a list", "comments", "a node selector and an amount of 0", "a JSON schema", "no key of a dialect"),
+    ],
 )
-def test_a_skipped_file_that_requests_devices_is_reported(command, case, tmp_path, monkeypatch):
-    name, text, suffix = case
+def test_a_skipped_file_that_requests_devices_is_reported(command, name, text, suffix, tmp_path, monkeypatch):
     (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     output = run(*command.format(name).split(), "--color", "never").output

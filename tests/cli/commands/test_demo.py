@@ -217,7 +217,7 @@ def test_a_pods_progress_is_printed_in_columns_that_fit():
         stories.lines([progress, PodProgress(name="longer", end=End.REFUSED, because=("no",))], width=80, colour=False)
     )
     assert lines[0].startswith("✓ p       why why")
-    assert lines[1].startswith(" " * 10 + "  why"), "it goes on below itself"
+    assert lines[1].startswith(" " * 10 + "  why"), "the second line does not continue below the first"
     assert all(len(line) <= 80 for line in lines)
     assert "    runs on  n: d" in lines
     assert "✗ longer" in lines

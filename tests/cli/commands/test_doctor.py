@@ -120,11 +120,11 @@ NAMING = {
 @pytest.mark.parametrize(
     "objects",
     [
-        pytest.param([pod("p")], id="young"),
-        pytest.param([unowned_claim("a"), pod("p", "a")], id="a pod names it"),
-        pytest.param([unowned_claim("a"), pod("p"), NAMING], id="a template names it"),
-        pytest.param([unowned_claim("a", ownerReferences=[OWNER]), pod("p")], id="it has an owner"),
-        pytest.param([unowned_claim("a")], id="no pods were read"),
+        pytest.param([pod("p")], id="the claim is young"),
+        pytest.param([unowned_claim("a"), pod("p", "a")], id="a pod names the claim"),
+        pytest.param([unowned_claim("a"), pod("p"), NAMING], id="a CronJob names the claim"),
+        pytest.param([unowned_claim("a", ownerReferences=[OWNER]), pod("p")], id="the claim has an owner"),
+        pytest.param([unowned_claim("a")], id="the dump has no pods"),
     ],
 )
 def test_a_claim_that_may_still_be_used_is_not_reported(objects, tmp_path):

@@ -79,12 +79,12 @@ def test_a_managed_driver_without_a_fence_is_reported(tmp_path):
 @pytest.mark.parametrize(
     "objects",
     [
-        pytest.param([taint_rule(DRIVER), tolerating("a"), waiting_pod("a")], id="a claim that tolerates it"),
-        pytest.param([taint_rule("other.example.com"), claim("a"), waiting_pod("a")], id="another driver's"),
-        pytest.param([claim("a"), waiting_pod("a")], id="no fence"),
-        pytest.param([taint_rule(DRIVER), claim("a"), pod("p", "a")], id="no scheduler has looked yet"),
-        pytest.param([taint_rule(DRIVER), held("a", "p"), waiting_pod("a")], id="a pod with its devices"),
-        pytest.param([taint_rule(DRIVER), claim("a"), waiting_pod("a", nodeName="n0")], id="a pod with a node"),
+        pytest.param([taint_rule(DRIVER), tolerating("a"), waiting_pod("a")], id="the claim tolerates the fence"),
+        pytest.param([taint_rule("other.example.com"), claim("a"), waiting_pod("a")], id="the fence of another driver"),
+        pytest.param([claim("a"), waiting_pod("a")], id="no fence exists"),
+        pytest.param([taint_rule(DRIVER), claim("a"), pod("p", "a")], id="no scheduler has tried the pod"),
+        pytest.param([taint_rule(DRIVER), held("a", "p"), waiting_pod("a")], id="the pod has its devices"),
+        pytest.param([taint_rule(DRIVER), claim("a"), waiting_pod("a", nodeName="n0")], id="the pod has a node"),
         pytest.param(
             [
                 taint_rule(DRIVER),
@@ -92,7 +92,7 @@ def test_a_managed_driver_without_a_fence_is_reported(tmp_path):
                 claim_with_alternatives("a"),
                 waiting_pod("a"),
             ],
-            id="a claim that may have something else",
+            id="the claim has an alternative without a fence",
         ),
     ],
 )
@@ -111,12 +111,12 @@ def waiting_by_name(**more):
 @pytest.mark.parametrize(
     ("objects", "waits"),
     [
-        pytest.param([taint_rule(DRIVER), waiting_by_name()], True, id="O110"),
-        pytest.param([taint_rule(DRIVER), waiting_by_name(schedulerName="")], True, id="of a file without a scheduler"),
-        pytest.param([taint_rule("other.example.com"), waiting_by_name()], False, id="another driver's"),
-        pytest.param([taint_rule(DRIVER), waiting_by_name() | {"status": {}}], False, id="no scheduler has looked yet"),
-        pytest.param([taint_rule(DRIVER), waiting_by_name(nodeName="n0")], False, id="a pod with a node"),
-        pytest.param([taint_rule(DRIVER), waiting_by_name(schedulerName="drawbridge")], False, id="the bridge's"),
+        pytest.param([taint_rule(DRIVER), waiting_by_name()], True, id="the fence blocks the pod"),
+        pytest.param([taint_rule(DRIVER), waiting_by_name(schedulerName="")], True, id="the fence blocks a pod without a scheduler name"),
+        pytest.param([taint_rule("other.example.com"), waiting_by_name()], False, id="the fence of another driver"),
+        pytest.param([taint_rule(DRIVER), waiting_by_name() | {"status": {}}], False, id="no scheduler has tried the pod"),
+        pytest.param([taint_rule(DRIVER), waiting_by_name(nodeName="n0")], False, id="the pod has a node"),
+        pytest.param([taint_rule(DRIVER), waiting_by_name(schedulerName="drawbridge")], False, id="a pod of the bridge"),
     ],
 )
 def test_the_fence_blocks_pods_that_request_an_extended_resource(objects, waits, tmp_path):
@@ -143,13 +143,13 @@ def waiting_by_class_name(name="example.com/gpu", **more):
 @pytest.mark.parametrize(
     ("objects", "finding_code", "about"),
     [
-        pytest.param([REPAIRS, waiting_by_class_name()], "O111", "DeviceTaintRule", id="O111"),
-        pytest.param([HOLLOW, waiting_by_class_name()], "O108", "DeviceClass/hollow", id="a newer class has the name"),
+        pytest.param([REPAIRS, waiting_by_class_name()], "O111", "DeviceTaintRule", id="all devices are tainted"),
+        pytest.param([HOLLOW, waiting_by_class_name()], "O108", "DeviceClass/hollow", id="a newer class without devices has the name"),
         pytest.param(
             [waiting_by_class_name("deviceclass.resource.kubernetes.io/none")],
             "O107",
             "DeviceClass/none",
-            id="no class",
+            id="the class does not exist",
         ),
     ],
 )
@@ -164,8 +164,8 @@ def test_an_extended_resource_request_is_checked_like_its_implicit_claim(objects
 @pytest.mark.parametrize(
     "objects",
     [
-        pytest.param([waiting_by_class_name()], id="devices are there"),
-        pytest.param([REPAIRS, waiting_by_class_name(nodeName="n0")], id="it has a node"),
+        pytest.param([waiting_by_class_name()], id="devices are free"),
+        pytest.param([REPAIRS, waiting_by_class_name(nodeName="n0")], id="the pod has a node"),
         pytest.param(
             [HOLLOW, waiting_by_class_name(), node("n5", allocatable={"example.com/gpu": "1"})],
             id="a device plugin serves the name",

@@ -27,7 +27,7 @@ RAY = {
 WHY = {
     "Notebook": "its CRD drops claims (Kubeflow Notebooks 1.11)",
     "RayCluster": "the keys in it are read by KubeRay",
-    "defined": "its CRD notebooks.kubeflow.org has no spec.resourceClaims in v1",
+    "Notebook with a CRD": "its CRD notebooks.kubeflow.org has no spec.resourceClaims in v1",
 }
 
 
@@ -45,10 +45,10 @@ def file(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("kind", ["Notebook", "RayCluster", "defined"])
+@pytest.mark.parametrize("kind", ["Notebook", "RayCluster", "Notebook with a CRD"])
 def test_every_format_says_that_the_webhook_translates_the_object(file, kind):
     # The commands read the object before its CRD.
-    objects = {"Notebook": [NOTEBOOK], "RayCluster": [RAY], "defined": [NOTEBOOK, crd(DROPS_CLAIMS)]}[kind]
+    objects = {"Notebook": [NOTEBOOK], "RayCluster": [RAY], "Notebook with a CRD": [NOTEBOOK, crd(DROPS_CLAIMS)]}[kind]
     given = ["-f", file(*objects), *FLEET]
     report = run("translate", *given, "-o", "report").stdout
     assert "  translated  c0: nvidia.com/gpu" in report

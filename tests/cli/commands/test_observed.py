@@ -71,6 +71,7 @@ def test_a_partly_translated_pod_has_the_reason_of_the_rest():
         {"outcome": "untouched"},
         {"uid": "0"},
     ],
+    ids=["a dry run", "an update", "a claim", "an untouched pod", "a repeated request"],
 )
 def test_log_lines_about_no_new_pod_are_not_counted(other):
     [namespace] = run_json("observed", stdin=lines(MOVES, {**MOVES, **other}))[1]["namespaces"]

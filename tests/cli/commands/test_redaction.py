@@ -33,11 +33,11 @@ HIDDEN = {
     "arguments": {"args": ["--token", SECRET]},
     "a hook": {"lifecycle": {"postStart": {"exec": {"command": [SECRET]}}}},
     "a probe": {"livenessProbe": {"httpGet": {"httpHeaders": [{"name": "Authorization", "value": SECRET}]}}},
-    "a variable of another kind's": {"environment": {"A": SECRET}},
-    "a variable that is called a key": {"envs": [{"key": "A", "value": SECRET}]},
+    "a variable in a mapping": {"environment": {"A": SECRET}},
+    "a variable whose name is in the field key": {"envs": [{"key": "A", "value": SECRET}]},
     "a password": {"redis-password": SECRET},
     "a token": {"hfToken": SECRET},
-    "a key": {"apiKey": SECRET},
+    "an API key": {"apiKey": SECRET},
 }
 
 
@@ -47,11 +47,11 @@ def test_values_that_may_be_secret_are_redacted_at_any_depth(place):
     made, left_out = redacted(deep)
     assert SECRET not in json.dumps(made)
     assert left_out >= 1
-    assert SECRET in json.dumps(deep), "the caller's object stays as it is"
+    assert SECRET in json.dumps(deep), "redaction changed the object that it was given"
 
 
 def test_the_last_applied_annotation_and_managed_fields_are_left_out():
-    applied = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps({"env": SECRET}), "other": "stays"}
+    applied = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps({"env": SECRET}), "example.com/unknown": "x"}
     made, _ = redacted({"metadata": {"annotations": applied, "managedFields": [{"manager": SECRET}]}})
     assert made == {"metadata": {"annotations": {}}}
 

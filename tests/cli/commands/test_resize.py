@@ -171,9 +171,9 @@ def test_a_quota_counts_the_new_pods_without_the_old(tmp_path):
     [line] = answer["quotas"]
     assert (line["requested"], line["used"], line["remaining"], line["replicasLeft"]) == ("16Gi", "0", "12Gi", "1")
     assert [bool(pod["node"]) for pod in answer["pods"]] == [True, False], (
-        "the second is held back at its reservation, too"
+        "the quota does not stop the second pod"
     )
-    assert answer["surgePod"]["node"] is None, "beside those that run it would hold 16Gi"
+    assert answer["surgePod"]["node"] is None, "a further pod is placed, although with the running pods it exceeds the quota"
     assert answer["pods"][1]["exceededQuota"]["line"] == f"ml/team: {CLASS}/memory"
 
 
@@ -181,7 +181,7 @@ def test_the_workload_names_a_new_template_with_the_new_amount(tmp_path):
     code, answer = run_json("resize", "deployment/serve", "memory=8Gi", "-f", dump(tmp_path, CLAIMING))
     template, workload = answer["objects"]
     assert (code, [pod["node"] for pod in answer["pods"]]) == (0, ["n0", "n0"])
-    assert [line["requested"] for line in answer["quotas"]] == ["16Gi"], "a quota counts by the new template"
+    assert [line["requested"] for line in answer["quotas"]] == ["16Gi"], "the quota does not count the amount of the new template"
     assert template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["capacity"] == {
         "requests": {"cores": "0", "memory": "8Gi"}
     }
@@ -202,7 +202,7 @@ def test_a_translated_pod_is_resized_by_its_original_keys(tmp_path):
     result = run("resize", "pod/lone", f"{MEM}=8192", "-f", dump(tmp_path, LEGACY, *lone))
     assert result.exit_code == 0, result.output
     assert "1 of 1 pod would fit" in result.stdout
-    assert "alongside" not in result.stdout, "a pod without a workload has no surge pod"
+    assert "alongside" not in result.stdout, "a further pod is reported for a pod without a workload"
     assert [line.split()[-1].strip("'") for line in changed(result.stdout)] == ["4096", "8192"]
 
 

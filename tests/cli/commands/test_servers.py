@@ -231,7 +231,7 @@ def test_check_reports_that_an_older_server_drops_extended_resource_name():
         assert findings_of(*options, stdin=stdin) == []
 
 
-@pytest.mark.parametrize(("options", "resource"), [((), f"{NAME}-x"), (OFF, NAME)], ids=["no such class", "gate off"])
+@pytest.mark.parametrize(("options", "resource"), [((), f"{NAME}-x"), (OFF, NAME)], ids=["the class does not exist", "the gate is off"])
 def test_a_request_that_no_class_serves_is_reported(options, resource):
     stdin = text(*PLAIN_FLEET, by_name(resource))
     findings = answer("check", *options, stdin=stdin)[1]["findings"]

@@ -62,12 +62,17 @@ def test_the_snapshot_file_is_readable_by_its_owner_only(given_cluster):
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("kind", ["there", "folder", "nowhere", "-"])
+@pytest.mark.parametrize("kind", ["existing file", "folder", "file in a missing folder", "stdout"])
 def test_an_invalid_target_is_refused_before_the_cluster_is_read(kind, tmp_path, monkeypatch):
-    existing = tmp_path / "there"
+    existing = tmp_path / "existing"
     existing.write_text("older")
-    monkeypatch.setattr(Kubernetes, "connect", lambda **_: pytest.fail("it was read"))
-    target = {"there": existing, "folder": tmp_path, "nowhere": tmp_path / "no" / "x", "-": "-"}[kind]
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: pytest.fail("the cluster was read"))
+    target = {
+        "existing file": existing,
+        "folder": tmp_path,
+        "file in a missing folder": tmp_path / "missing" / "x",
+        "stdout": "-",
+    }[kind]
     result = run("snapshot", "--to", target)
     assert result.exit_code == 2
     assert "error: " in result.stderr

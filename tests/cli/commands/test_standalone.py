@@ -24,7 +24,7 @@ def test_standalone_serves_until_sigterm():
             pass
         with urllib.request.urlopen(f"{pages}/pods/team-a/training-0", timeout=60) as page:
             body = page.read().decode()
-        assert "gpu.nvidia.com/train-1/gpu-" in body, "it shows the store that the pod went into"
+        assert "gpu.nvidia.com/train-1/gpu-" in body, "the dashboard does not show the posted pod"
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
@@ -64,10 +64,10 @@ def test_a_store_in_a_file_survives_a_kill(tmp_path):
 
 
 MAKERS = {
-    "folder": Path.mkdir,
-    "foreign": lambda path: path.write_bytes(b"not ours"),
-    "device": lambda path: path.symlink_to("/dev/zero"),
-    "pipe": os.mkfifo,
+    "a folder": Path.mkdir,
+    "a foreign file": lambda path: path.write_bytes(b"not ours"),
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "a pipe": os.mkfifo,
 }
 
 

@@ -28,7 +28,7 @@ def dump(tmp_path):
 
 
 def test_each_result_has_its_exit_code(dump, tmp_path):
-    assert run("survey", "-f", dump).exit_code == 0, "a workload that stays works as before"
+    assert run("survey", "-f", dump).exit_code == 0, "a workload that is left counts as a failure"
     assert run("survey", "-f", dump, "--fail-on", "left").exit_code == 1
     assert run("survey", "-f", dump, "--fail-on", "never").exit_code == 0
     assert run("survey", "-f", tmp_path / "gone").exit_code == 2

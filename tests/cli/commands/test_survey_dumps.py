@@ -89,10 +89,10 @@ def test_a_syntax_error_in_a_dump_has_its_line(form):
 
 ODD_LISTS = {
     "a list in a list": "kind: List\nitems:\n- kind: List\n  items:\n  - {kind: Pod, metadata: {name: a, uid: u, managedFields: []}}\n",
-    "no list": 'a: "\nkind: List\n"\nitems:\n- {kind: Pod, metadata: {uid: u, managedFields: []}}\n',
-    "said twice": "kind: List\nitems: [{kind: Pod, metadata: {uid: u, managedFields: []}}]\nkind: List\nkind: Odd\n",
-    "odd items": "items: [1, text, [], {kind: Pod, metadata: {uid: u, managedFields: []}}]\nkind: List\n",
-    "anchored": "items:\n- &p {kind: Pod, metadata: {uid: u, name: a, managedFields: []}}\n- *p\nkind: List\n",
+    "a List in a string": 'a: "\nkind: List\n"\nitems:\n- {kind: Pod, metadata: {uid: u, managedFields: []}}\n',
+    "two kinds in one object": "kind: List\nitems: [{kind: Pod, metadata: {uid: u, managedFields: []}}]\nkind: List\nkind: Odd\n",
+    "items that are no objects": "items: [1, text, [], {kind: Pod, metadata: {uid: u, managedFields: []}}]\nkind: List\n",
+    "an item with an anchor": "items:\n- &p {kind: Pod, metadata: {uid: u, name: a, managedFields: []}}\n- *p\nkind: List\n",
 }
 
 

@@ -22,13 +22,16 @@ from tests.cli.running import manifest, run, run_json
 from webhook.dialects import Outcome
 
 
-def test_other_keys_do_not_prevent_a_translation():
+def test_annotations_selectors_and_variables_do_not_prevent_a_translation():
     gang = {"gang.scheduling.koordinator.sh/name": "g"}
     asks = running_pod("p", with_limits(**{"koordinator.sh_gpu".replace("_", "/"): 100}), annotations=gang)
     selects = running_pod("q", HAMI)
     selects["spec"]["nodeSelector"] = {"nvidia.com/gpu.present": "true"}
     taken = running_pod("r", {**HAMI, "env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}]})
     assert [workload.outcome for workload in survey_of(asks, selects, taken).workloads] == [Outcome.TRANSLATED] * 3
+
+
+def test_only_a_skipped_workload_with_a_request_is_listed_as_left():
     assert survey_of(running_pod("s", with_limits(), labels={"drawbridge.dev/skip": "true"})).workloads == ()
     [skipped] = survey_of(running_pod("s", HAMI, labels={"drawbridge.dev/skip": "true"})).workloads
     assert skipped.outcome is Outcome.LEFT

@@ -48,8 +48,9 @@ def translated_pod(name, made):
 QUOTA = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": {"name": "q", "namespace": "a"}, "spec": {}}  # fmt: skip
 
 
-async def uninstall(cluster, *options, **kinds):
-    plan = await find(cluster, *options, **kinds)
+async def uninstall(cluster, namespace="", *, kinds=False):
+    """Uninstall drawbridge; return descriptions of the deleted and of the kept objects."""
+    plan = await find(cluster, namespace, kinds=kinds)
     return [step.description for step in plan.steps if await execute(cluster, step)], plan.left
 
 
