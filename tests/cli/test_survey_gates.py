@@ -14,7 +14,7 @@ from cluster.server import ServerInfo
 from dra import server as gates
 from dra.server import Declared, read_server
 from dra.validation.fields.gates import required_by
-from tests.cli.commands.surveys import HAMI, running_pod, with_limits, workload_object
+from tests.cli.commands.surveys import HAMI_CONTAINER, running_pod, with_limits, workload_object
 from tests.dra.validation import corpus
 from tests.objects import obj
 from webhook.state import Features
@@ -68,7 +68,7 @@ def gates_named(features, *objects):
 
 # The gate, the minor versions in which it is off by default, and objects that need it.
 NEEDS = {
-    "shares of a legacy key": (gates.CAPACITY, [34, 35], [workload_object("Deployment", "hami", HAMI)]),
+    "shares of a legacy key": (gates.CAPACITY, [34, 35], [workload_object("Deployment", "hami", HAMI_CONTAINER)]),
     "shares of a claim": (gates.CAPACITY, [34, 35], [claiming(), template_of(request_with(capacity={"requests": {"memory": "1Gi"}})), CLASS]),
     "distinct devices": (gates.CAPACITY, [34, 35], [claiming(), template_of(request_with(), constraints=[{"distinctAttribute": "d.io/x"}]), CLASS]),
     "tolerations": (gates.TAINTS, [34, 35], [claiming(), template_of(request_with(tolerations=[{"operator": "Exists"}])), CLASS]),
@@ -115,11 +115,11 @@ def test_an_extended_resource_needs_the_gates_of_its_devices():
 
 def test_the_workloads_and_pods_that_need_a_gate_are_counted():
     owner = {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "hami", "uid": "u", "controller": True}]}  # fmt: skip
-    pods = [running_pod(f"p{number}", HAMI, by=owner) for number in range(3)]
+    pods = [running_pod(f"p{number}", HAMI_CONTAINER, owners=owner) for number in range(3)]
     objects = (
         *NEEDS["shares of a legacy key"][2],
         *pods,
-        running_pod("other", HAMI),
+        running_pod("other", HAMI_CONTAINER),
         running_pod("plain", with_limits(nvidia_gpu=1)),
     )
     by_gate = gates_named(SERVERS[35], *objects)
@@ -209,7 +209,7 @@ SHARES = "start kube-apiserver, kube-scheduler with `--feature-gates=DRAConsumab
 
 def test_a_workload_waits_for_the_gate_of_its_key():
     off = Features.combine(36, {gates.CAPACITY: False})
-    ((name, keys),) = outcomes(off, workload_object("Deployment", "hami", HAMI)).items()
+    ((name, keys),) = outcomes(off, workload_object("Deployment", "hami", HAMI_CONTAINER)).items()
     assert name == ("hami", "left")
     assert keys == [
         (key, "left", f"feature gate {gates.CAPACITY} is on", SHARES)

@@ -2,9 +2,9 @@
 
 from tests.cli.running import run
 
-GOOD = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\nspec: {}\n"
+VALID_CLASS = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\nspec: {}\n"
 # A claim with two mistakes: the name of its request, and an unknown field.
-BAD = """apiVersion: resource.k8s.io/v1
+INVALID_CLAIM = """apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
 metadata:
   name: claim

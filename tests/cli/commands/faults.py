@@ -7,13 +7,13 @@ from tests.allocator.service.sidecar import DRIVER, claim, device_class, gpus, n
 from webhook.claims import taint_rule, template
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
-BRIDGE = {"schedulerName": "drawbridge", "drivers": [DRIVER], "fence": True}
-CONFIGURATION = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "bridge": BRIDGE}
+BRIDGE_SETTINGS = {"schedulerName": "drawbridge", "drivers": [DRIVER], "fence": True}
+CONFIGURATION = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "bridge": BRIDGE_SETTINGS}
 # A class, and a node with two GPUs.
 FLEET = [device_class(), node("n0"), gpus("n0", 2)]
 
 
-def held(name, *pods, device="gpu-0"):
+def allocated_claim(name, *pods, device="gpu-0"):
     """An allocated claim that is reserved for these pods."""
     result = {"request": "r", "driver": DRIVER, "pool": "n0", "device": device}
     consumers = [{"resource": "pods", "name": consumer, "uid": f"pod-{consumer}"} for consumer in pods]
@@ -35,18 +35,18 @@ def claim_with_finalizer(name):
     return obj
 
 
-def unowned_claim(name, minutes=60, **more):
+def unowned_claim(name, minutes=60, **metadata):
     """A claim without an owner that was created this many minutes ago."""
     obj = claim(name)
-    born = (datetime.now(UTC) - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    obj["metadata"] |= {"creationTimestamp": born} | more
+    creation_time = (datetime.now(UTC) - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    obj["metadata"] |= {"creationTimestamp": creation_time} | metadata
     return obj
 
 
 def lease(age):
     """The allocator's Lease, renewed this many seconds ago."""
-    renewed = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    spec = {"holderIdentity": "allocator-0", "leaseDurationSeconds": 15, "renewTime": renewed}
+    renewal = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = {"holderIdentity": "allocator-0", "leaseDurationSeconds": 15, "renewTime": renewal}
     meta = {"name": "drawbridge-allocator", "namespace": "drawbridge-system"}
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec}
 
@@ -62,16 +62,16 @@ def unused_template():
 def pod_without_sandbox(minutes, driver="hami-core-gpu.project-hami.io", status="False"):
     """A pod that is bound to a node and has no sandbox, its allocated claim, and the slice of the driver."""
     since = (datetime.now(UTC) - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    bound_pod, holding = pod("p", "a"), held("a", "p")
+    bound_pod, bound_claim = pod("p", "a"), allocated_claim("a", "p")
     bound_pod["spec"]["nodeName"] = "n0"
     bound_pod["status"] = {
         "conditions": [{"type": "PodReadyToStartContainers", "status": status, "lastTransitionTime": since}]
     }
-    holding["status"]["allocation"]["devices"]["results"][0]["driver"] = driver
-    published = gpus("n0", 2)
-    published["metadata"]["name"] = "of-the-driver"
-    published["spec"]["driver"] = driver
-    return [published, holding, bound_pod]
+    bound_claim["status"]["allocation"]["devices"]["results"][0]["driver"] = driver
+    driver_slice = gpus("n0", 2)
+    driver_slice["metadata"]["name"] = "of-the-driver"
+    driver_slice["spec"]["driver"] = driver
+    return [driver_slice, bound_claim, bound_pod]
 
 
 def audit_event(reason, message, age=60, kind="Node"):
@@ -87,33 +87,33 @@ def audit_event(reason, message, age=60, kind="Node"):
     return {"apiVersion": "v1", "kind": "Event", "metadata": meta, "involvedObject": {"kind": kind, "name": "n0"}, **fields}  # fmt: skip
 
 
-def waiting_pod(*claims, **more):
+def waiting_pod(*claims, **fields):
     """A pod that is unschedulable."""
-    obj = pod("p", *claims, **more)
+    obj = pod("p", *claims, **fields)
     obj["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
     return obj
 
 
-def device_mark(age):
+def agent_taint_rule(age):
     """The device taint of an audit agent, renewed this many seconds ago."""
-    seen = (datetime.now(UTC) - timedelta(seconds=age)).isoformat(timespec="seconds")
-    node_of = {"apiVersion": "v1", "kind": "Node", "name": "n0", "uid": "u"}
-    meta = {"name": "drawbridge-held-x", "labels": {"drawbridge.dev/marked-on": "n"}, "annotations": {"drawbridge.dev/seen": seen}, "ownerReferences": [node_of]}  # fmt: skip
+    renewal = (datetime.now(UTC) - timedelta(seconds=age)).isoformat(timespec="seconds")
+    node_reference = {"apiVersion": "v1", "kind": "Node", "name": "n0", "uid": "u"}
+    meta = {"name": "drawbridge-held-x", "labels": {"drawbridge.dev/marked-on": "n"}, "annotations": {"drawbridge.dev/seen": renewal}, "ownerReferences": [node_reference]}  # fmt: skip
     spec = {"deviceSelector": {"driver": DRIVER, "pool": "n0", "device": "gpu-0"}, "taint": {"key": "drawbridge.dev/device-plugin", "effect": "NoSchedule"}}  # fmt: skip
     return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": meta, "spec": spec}
 
 
 def node_with_condition(age, name="n0", **condition):
     """A node with the condition that an audit agent wrote this many seconds ago."""
-    stood = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    node_condition = {"type": "DrawbridgeDevicesConsistent", "status": "False", "lastHeartbeatTime": stood} | condition
+    heartbeat = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    node_condition = {"type": "DrawbridgeDevicesConsistent", "status": "False", "lastHeartbeatTime": heartbeat} | condition
     return node(name, conditions=[{"type": "Ready", "status": "True"}, node_condition])
 
 
 # By the code of a finding: the objects that cause it, the object that it names, and its repair.
 FAULTS = {
-    "O209": ([held("a", "p"), held("b", "q"), pod("p", "a"), pod("q", "b")], "ResourceClaim/default/a", "deallocate default/b, whose pods are on no node yet, so that schedulers place these pods again"),
-    "O210": ([held("a", "gone"), pod("p")], "ResourceClaim/default/a", "remove its allocation and its reservations"),
+    "O209": ([allocated_claim("a", "p"), allocated_claim("b", "q"), pod("p", "a"), pod("q", "b")], "ResourceClaim/default/a", "deallocate default/b, whose pods are on no node yet, so that schedulers place these pods again"),
+    "O210": ([allocated_claim("a", "gone"), pod("p")], "ResourceClaim/default/a", "remove its allocation and its reservations"),
     "O211": ([claim_of_pod("a", "gone"), pod("p")], "ResourceClaim/default/a", "delete it"),
     "O212": ([claim_with_finalizer("a"), pod("p")], "ResourceClaim/default/a", "remove its finalizer"),
     "O113": (pod_without_sandbox(minutes=6), "Pod/default/p", ""),
@@ -121,9 +121,9 @@ FAULTS = {
     "O108": ([device_class("hollow", selectors=[{"cel": {"expression": "false"}}]), claim("a", class_name="hollow"), pod("p", "a")], "DeviceClass/hollow", ""),
     "O204": ([gpus("gone", 2), pod("p")], "ResourceSlice/gone-gpus", ""),
     "O107": ([claim("a", class_name="none"), pod("p", "a")], "DeviceClass/none", ""),
-    "O218": ([held("a", "p", device="gpu-99"), pod("p", "a")], "ResourceClaim/default/a", ""),
+    "O218": ([allocated_claim("a", "p", device="gpu-99"), pod("p", "a")], "ResourceClaim/default/a", ""),
     "O221": ([audit_event("DeviceGivenTwice", "device x: two have it"), pod("p")], "Node/n0", ""),
-    "O213": ([device_mark(3600), pod("p")], "DeviceTaintRule/drawbridge-held-x", "delete it"),
+    "O213": ([agent_taint_rule(3600), pod("p")], "DeviceTaintRule/drawbridge-held-x", "delete it"),
     "O214": ([node_with_condition(3600, "n9"), pod("p")], "Node/n9", "remove it from the node"),
     "O017": ([lease(120), pod("p")], "Lease/drawbridge-system/drawbridge-allocator", ""),
     "O217": ([unowned_claim("a"), unowned_claim("b", minutes=30), unowned_claim("new", minutes=1), pod("p")], "ResourceClaim/default/a", ""),
@@ -131,6 +131,6 @@ FAULTS = {
 }  # fmt: skip
 
 
-async def diagnosed(cluster):
+async def diagnosis_of(cluster):
     """The findings about this cluster, each with its repair."""
     return diagnose(await survey(cluster, datetime.now(UTC)))

@@ -14,7 +14,7 @@ def class_of(name, expression="true"):
     return device_class(name, expression)
 
 
-def holding(name, device, pool="n0", **fields):
+def allocated_claim(name, device, pool="n0", **fields):
     """A claim to which this device is allocated."""
     return claim(name, status=allocated(result(device, driver=DRIVER, pool=pool, **fields)))
 

@@ -7,7 +7,7 @@ from cli.commands.demo import EXAMPLES
 
 DRAWBRIDGE = str(Path(sys.executable).with_name("drawbridge"))
 CONFIGURATION = str(EXAMPLES / "configuration.yaml")
-OWN_TEMPLATE = """\
+POD_WITH_TEMPLATE = """\
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
 metadata: {name: mine}
@@ -20,4 +20,4 @@ spec:
   resourceClaims: [{name: gpu, resourceClaimTemplateName: mine}]
   containers: [{name: c, image: x, resources: {claims: [{name: gpu}]}}]
 """
-THING = "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: t}\n"
+OBJECT_OF_UNKNOWN_KIND = "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: t}\n"

@@ -10,10 +10,10 @@ from webhook.state import Configuration, Features
 
 def with_limits(name="main", **limits):
     """A container with these limits; `nvidia_gpu` stands for `nvidia.com/gpu`."""
-    return container(name, with_domain(limits))
+    return container(name, amounts_by_key(limits))
 
 
-def with_domain(amounts):
+def amounts_by_key(amounts):
     """The amounts by key; the name `nvidia_gpu` stands for the key `nvidia.com/gpu`."""
     return {key.replace("_", "/", 1).replace("nvidia/", "nvidia.com/"): value for key, value in amounts.items()}
 
@@ -23,18 +23,18 @@ def owned_by(kind, name, version="apps/v1"):
     return {"ownerReferences": [owner(kind, name, version)]}
 
 
-def running_pod(name, *containers, node="", by=None, phase="Running", namespace="a", **metadata):
-    place = {"nodeName": node} if node else {}
-    return pod(name, namespace=namespace, phase=phase, containers=list(containers), **place, **(by or {}), **metadata)
+def running_pod(name, *containers, node="", owners=None, phase="Running", namespace="a", **metadata):
+    assignment = {"nodeName": node} if node else {}
+    return pod(name, namespace=namespace, phase=phase, containers=list(containers), **assignment, **(owners or {}), **metadata)
 
 
-def workload_object(kind, name, *containers, by=None, version="apps/v1", **metadata):
+def workload_object(kind, name, *containers, owners=None, version="apps/v1", **metadata):
     template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": list(containers)}}
-    return obj(kind, name, version, namespace="a", template=template, **(by or {}), **metadata)
+    return obj(kind, name, version, namespace="a", template=template, **(owners or {}), **metadata)
 
 
 def plugin_node(name, labels=(), **allocatable):
-    return node(name, labels=dict(labels), allocatable=with_domain(allocatable))
+    return node(name, labels=dict(labels), allocatable=amounts_by_key(allocatable))
 
 
 def survey_of(*objects, scope=None, configuration=None):
@@ -43,32 +43,32 @@ def survey_of(*objects, scope=None, configuration=None):
 
 
 # A share of a GPU, and a container that requests the share by HAMi's keys.
-GPU = {"nvidia_gpu": 1, "nvidia_gpumem": 3000, "nvidia_gpucores": 30}
-HAMI = with_limits(**GPU)
+SHARE_LIMITS = {"nvidia_gpu": 1, "nvidia_gpumem": 3000, "nvidia_gpucores": 30}
+HAMI_CONTAINER = with_limits(**SHARE_LIMITS)
 
 
-def running_deployment(number=3, name="train"):
+def running_deployment(replicas=3, name="train"):
     """A Deployment, its ReplicaSet and its running pods, as a dump has them."""
-    set_ = workload_object("ReplicaSet", f"{name}-1", HAMI, by=owned_by("Deployment", name))
+    replica_set = workload_object("ReplicaSet", f"{name}-1", HAMI_CONTAINER, owners=owned_by("Deployment", name))
     pods = [
-        running_pod(f"{name}-1-{i}", HAMI, node=f"n{i}", by=owned_by("ReplicaSet", f"{name}-1")) for i in range(number)
+        running_pod(f"{name}-1-{i}", HAMI_CONTAINER, node=f"n{i}", owners=owned_by("ReplicaSet", f"{name}-1")) for i in range(replicas)
     ]
-    return [workload_object("Deployment", name, HAMI), set_, *pods]
+    return [workload_object("Deployment", name, HAMI_CONTAINER), replica_set, *pods]
 
 
-def lines_of(survey, *, whole=False):
+def lines_of(survey, *, is_whole=False):
     """The survey as a terminal shows it."""
-    return [line for title, lines in as_text(report(survey, whole=whole)) for line in (title, *lines)]
+    return [line for title, lines in as_text(report(survey, whole=is_whole)) for line in (title, *lines)]
 
 
-MODEL = {
+INFERENCE_SERVICE = {
     "apiVersion": "serving.kserve.io/v1beta1",
     "kind": "InferenceService",
     "metadata": {"name": "m", "namespace": "a"},
-    "spec": {"predictor": {"model": {"resources": {"limits": HAMI["resources"]["limits"]}}}},
+    "spec": {"predictor": {"model": {"resources": {"limits": HAMI_CONTAINER["resources"]["limits"]}}}},
 }
 
 
-def of_devices(kind, name, **spec):
+def resource_object(kind, name, **spec):
     """An object of the API group resource.k8s.io."""
     return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}

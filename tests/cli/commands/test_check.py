@@ -8,24 +8,24 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from analysis.check import findings_of_decisions
-from tests.cli.commands.checks import BAD, GOOD, check
+from tests.cli.commands.checks import INVALID_CLAIM, VALID_CLASS, check
 from tests.cli.running import run, run_json
 from webhook.dialects import Outcome
 from webhook.translate import Decision
 
-WARNING = GOOD.replace("spec: {}", "spec: {suitableNodes: {}}")
-INFO = GOOD.replace("{name: gpu}", "{name: gpu, namespace: team}")
+WARNING = VALID_CLASS.replace("spec: {}", "spec: {suitableNodes: {}}")
+INFO = VALID_CLASS.replace("{name: gpu}", "{name: gpu, namespace: team}")
 
 
 def test_good_manifests_exit_0_with_a_summary():
-    result = check("-f", "-", stdin=GOOD)
+    result = check("-f", "-", stdin=VALID_CLASS)
     assert result.exit_code == 0
     assert result.stdout == "1 object checked: 0 errors, 0 warnings, 0 info\n"
 
 
 def test_text_names_object_place_code_and_remedy(tmp_path):
     file = tmp_path / "claim.yaml"
-    file.write_text("# a comment\n---\n" + BAD)
+    file.write_text("# a comment\n---\n" + INVALID_CLAIM)
     result = check("-f", str(file))
     assert result.exit_code == 1
     assert "ResourceClaim/default/claim" in result.stdout
@@ -34,7 +34,7 @@ def test_text_names_object_place_code_and_remedy(tmp_path):
 
 
 def test_json_keeps_the_contract():
-    result = check("-f", "-", "-o", "json", stdin=BAD)
+    result = check("-f", "-", "-o", "json", stdin=INVALID_CLAIM)
     assert result.exit_code == 1
     findings = json.loads(result.stdout)["findings"]
     assert {finding["code"] for finding in findings} == {"D102", "D002"}
@@ -45,7 +45,7 @@ def test_json_keeps_the_contract():
 
 
 def test_sarif_has_the_shape_of_2_1_0():
-    result = check("-f", "-", "-o", "sarif", stdin=BAD)
+    result = check("-f", "-", "-o", "sarif", stdin=INVALID_CLAIM)
     log = json.loads(result.stdout)
     assert log["version"] == "2.1.0"
     (sarif_run,) = log["runs"]
@@ -62,36 +62,36 @@ def test_sarif_has_the_shape_of_2_1_0():
 
 def test_github_annotations_are_one_line_each_and_escaped(tmp_path):
     file = tmp_path / "a,b.yaml"
-    file.write_text(BAD.replace("Big_One", '"Big\\nOne"'))
+    file.write_text(INVALID_CLAIM.replace("Big_One", '"Big\\nOne"'))
     lines = check("-f", str(file), "-o", "github").stdout.splitlines()
     assert [line.split(" ")[0] for line in lines] == ["::error", "::warning"]
     assert "a%2Cb.yaml,line=8,col=7,title=D102::" in lines[0]
-    assert check("-f", "-", "-o", "github", stdin=GOOD).stdout == ""
+    assert check("-f", "-", "-o", "github", stdin=VALID_CLASS).stdout == ""
 
 
 def test_junit_is_xml_with_a_case_per_object():
     root = ET.fromstring(
-        check("-f", "-", "-o", "junit", stdin=GOOD + "---\n" + BAD.replace("Big_One", '"a\\u0001<&"')).stdout
+        check("-f", "-", "-o", "junit", stdin=VALID_CLASS + "---\n" + INVALID_CLAIM.replace("Big_One", '"a\\u0001<&"')).stdout
     )
     assert root.attrib == {"tests": "2", "failures": "1"}
     assert [len(case.findall("failure")) for case in root.iter("testcase")] == [0, 1]
 
 
 def test_objects_that_share_a_name_stay_two_objects():
-    root = ET.fromstring(check("-f", "-", "-o", "junit", stdin=BAD + "---\n" + BAD).stdout)
+    root = ET.fromstring(check("-f", "-", "-o", "junit", stdin=INVALID_CLAIM + "---\n" + INVALID_CLAIM).stdout)
     assert root.attrib == {"tests": "2", "failures": "2"}
 
 
 @pytest.mark.parametrize(
     ("text", "fail_on", "code"),
     [
-        (BAD, "error", 1),
-        (BAD, "never", 0),
+        (INVALID_CLAIM, "error", 1),
+        (INVALID_CLAIM, "never", 0),
         (WARNING, "error", 0),
         (WARNING, "warning", 1),
         (INFO, "warning", 0),
         (INFO, "info", 1),
-        (GOOD, "info", 0),
+        (VALID_CLASS, "info", 0),
     ],
 )
 def test_fail_on_sets_the_severity_that_exits_1(text, fail_on, code):
@@ -101,7 +101,7 @@ def test_fail_on_sets_the_severity_that_exits_1(text, fail_on, code):
 def test_objects_of_the_inventory_have_no_findings(tmp_path):
     (tmp_path / "classes.yaml").write_text(WARNING)
     claim = (
-        BAD.replace("Big_One", "r").replace(", bogus: 1", "").replace("deviceClassName: gpu", "deviceClassName: gpus")
+        INVALID_CLAIM.replace("Big_One", "r").replace(", bogus: 1", "").replace("deviceClassName: gpu", "deviceClassName: gpus")
     )
     result = check("-f", "-", "--inventory", str(tmp_path), "-o", "json", stdin=claim)
     assert [finding["code"] for finding in json.loads(result.stdout)["findings"]] == ["D301"]
@@ -130,17 +130,17 @@ def test_codes_are_explained():
 
 
 def test_duplicate_keys_are_reported_with_their_line():
-    result = check("-f", "-", "-o", "json", stdin=GOOD + "spec: {selectors: []}\n")
+    result = check("-f", "-", "-o", "json", stdin=VALID_CLASS + "spec: {selectors: []}\n")
     (finding,) = json.loads(result.stdout)["findings"]
     assert (finding["code"], finding["place"]["line"]) == ("D005", 5)
 
 
 def test_a_table_for_pull_requests_keeps_its_columns():
-    lines = check("-f", "-", "-o", "markdown", stdin=BAD.replace("Big_One", '"a|b"')).stdout.splitlines()
+    lines = check("-f", "-", "-o", "markdown", stdin=INVALID_CLAIM.replace("Big_One", '"a|b"')).stdout.splitlines()
     table = [line for line in lines if line.startswith("|")]
     assert len(table) == 4
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 6 for line in table)
-    good = check("-f", "-", "-o", "markdown", stdin=GOOD).stdout
+    good = check("-f", "-", "-o", "markdown", stdin=VALID_CLASS).stdout
     assert good == "# drawbridge check\n\n1 object checked: 0 errors, 0 warnings, 0 info\n"
 
 
@@ -153,7 +153,7 @@ def test_configuration_files_are_checked():
 
 def test_text_shortens_many_equal_findings_and_json_does_not():
     labels = ", ".join(f"bad label {n}: x" for n in range(10))
-    text = GOOD.replace("{name: gpu}", f"{{name: gpu, labels: {{{labels}}}}}")
+    text = VALID_CLASS.replace("{name: gpu}", f"{{name: gpu, labels: {{{labels}}}}}")
     shown = check("-f", "-", stdin=text).stdout
     assert shown.count(" D102 at ") == 3
     assert "and 7 more D102" in shown
@@ -162,8 +162,8 @@ def test_text_shortens_many_equal_findings_and_json_does_not():
 
 
 def test_an_unreadable_inventory_object_is_reported(tmp_path):
-    (tmp_path / "class.yaml").write_text(GOOD.replace("spec: {}", "spec: [1]").replace("name: gpu", "name: nic"))
-    result = check("-f", "-", "--inventory", str(tmp_path), stdin=GOOD)
+    (tmp_path / "class.yaml").write_text(VALID_CLASS.replace("spec: {}", "spec: [1]").replace("name: gpu", "name: nic"))
+    result = check("-f", "-", "--inventory", str(tmp_path), stdin=VALID_CLASS)
     assert result.exit_code == 0
     assert "class.yaml:1: not a valid DeviceClass, so it is left out of the inventory" in result.stderr
 
@@ -213,10 +213,10 @@ def test_a_misspelt_mode_of_a_namespace_is_reported(mode, message):
 
 
 def test_objects_of_other_namespaces_have_no_findings():
-    bad = BAD.replace("name: claim", "name: claim\n  namespace: other")
+    bad = INVALID_CLAIM.replace("name: claim", "name: claim\n  namespace: other")
     assert check("-f", "-", stdin=bad).exit_code == 1
     assert check("-f", "-", "-n", "team", stdin=bad).stdout.startswith("0 objects checked: ")
-    assert "ResourceClaim/team/claim" in check("-f", "-", "-n", "team", stdin=BAD).stdout
+    assert "ResourceClaim/team/claim" in check("-f", "-", "-n", "team", stdin=INVALID_CLAIM).stdout
 
 
 def test_a_container_above_a_limit_range_is_reported():

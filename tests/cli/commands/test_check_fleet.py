@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cluster import manifests
-from tests.cli.commands.checks import BAD, GOOD, check
-from tests.cli.commands.translations import TAINTED
+from tests.cli.commands.checks import INVALID_CLAIM, VALID_CLASS, check
+from tests.cli.commands.translations import TAINTED_FLEET
 from tests.cli.running import manifest, run, run_json
 from tests.corpus.move import asking, moved, node
 
@@ -25,8 +25,8 @@ spec:
 
 
 def test_a_claim_larger_than_every_node_is_reported():
-    fleet = GOOD + "---\n" + FLEET % ("n1", "n1", "n1") + FLEET % ("n2", "n2", "n2")
-    claim = BAD.replace("Big_One", "r").replace(", bogus: 1", ", count: %d")
+    fleet = VALID_CLASS + "---\n" + FLEET % ("n1", "n1", "n1") + FLEET % ("n2", "n2", "n2")
+    claim = INVALID_CLAIM.replace("Big_One", "r").replace(", bogus: 1", ", count: %d")
     fits = check("-f", "-", "-o", "json", stdin=fleet + claim % 2)
     assert json.loads(fits.stdout)["findings"] == []
     (finding,) = json.loads(check("-f", "-", "-o", "json", stdin=fleet + claim % 3).stdout)["findings"]
@@ -35,8 +35,8 @@ def test_a_claim_larger_than_every_node_is_reported():
 
 
 def test_a_claim_larger_than_every_node_has_the_webhooks_remedy():
-    fleet = GOOD + "---\n" + FLEET % ("n1", "n1", "n1") + FLEET % ("n2", "n2", "n2")
-    claim = BAD.replace("Big_One", "r").replace(", bogus: 1", ", count: 3")
+    fleet = VALID_CLASS + "---\n" + FLEET % ("n1", "n1", "n1") + FLEET % ("n2", "n2", "n2")
+    claim = INVALID_CLAIM.replace("Big_One", "r").replace(", bogus: 1", ", count: 3")
     (finding,) = json.loads(check("-f", "-", "-o", "json", stdin=fleet + claim).stdout)["findings"]
     assert finding["message"].endswith("on one node, but the largest node has 2 [R023]")
     assert finding["remedy"] == "request at most 2 devices in claim claim, request r"
@@ -45,8 +45,8 @@ def test_a_claim_larger_than_every_node_has_the_webhooks_remedy():
 def test_a_claim_too_large_for_the_nodes_follows_the_mode():
     nodes = "".join(f"apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n---\n" for name in ("n1", "n2"))
     space = "apiVersion: v1\nkind: Namespace\nmetadata: {name: default, labels: {drawbridge.dev/mode: %s}}\n---\n"
-    fleet = GOOD + "---\n" + nodes + FLEET % ("n1", "n1", "n1") + FLEET % ("n2", "n2", "n2")
-    claim = BAD.replace("Big_One", "r").replace(", bogus: 1", ", count: 3")
+    fleet = VALID_CLASS + "---\n" + nodes + FLEET % ("n1", "n1", "n1") + FLEET % ("n2", "n2", "n2")
+    claim = INVALID_CLAIM.replace("Big_One", "r").replace(", bogus: 1", ", count: 3")
     codes = {
         mode: {
             finding["code"]
@@ -61,7 +61,7 @@ def test_a_claim_too_large_for_the_nodes_follows_the_mode():
 
 def test_a_checked_object_replaces_the_inventory_object_of_its_name(tmp_path):
     manifests = tmp_path / "fleet.yaml"
-    manifests.write_text(GOOD + "---\n" + FLEET % ("n1", "n1", "n1"))
+    manifests.write_text(VALID_CLASS + "---\n" + FLEET % ("n1", "n1", "n1"))
     result = check("-f", str(manifests), "--inventory", str(manifests), "-o", "json")
     assert json.loads(result.stdout)["findings"] == []
     renewed = (FLEET % ("n1", "n1", "n1")).replace("{name: b}", "{name: c}")
@@ -154,7 +154,7 @@ def test_check_and_translate_name_the_same_pods_without_a_plugin(tmp_path, given
 def test_a_pod_that_only_tainted_devices_could_serve_is_reported(tmp_path, taint, expected):
     """The DeviceClass is in the inventory, so `check` reports nothing about the class itself."""
     fleet = tmp_path / "fleet.yaml"
-    fleet.write_text(TAINTED.replace("effect: NoSchedule", f"effect: {taint}"))
+    fleet.write_text(TAINTED_FLEET.replace("effect: NoSchedule", f"effect: {taint}"))
     pod = tmp_path / "pod.yaml"
     pod.write_text(
         "{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: a},"

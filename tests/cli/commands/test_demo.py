@@ -14,7 +14,7 @@ from cli.playground.pod_progress import pods_of
 from cluster import manifests
 from rendering import story as stories
 from rendering.story import End, PodProgress
-from tests.cli.commands.playgrounds import CONFIGURATION, DRAWBRIDGE, OWN_TEMPLATE, THING
+from tests.cli.commands.playgrounds import CONFIGURATION, DRAWBRIDGE, POD_WITH_TEMPLATE, OBJECT_OF_UNKNOWN_KIND
 from tests.cli.running import manifest, run
 from tests.limits import PATIENCE
 
@@ -176,7 +176,7 @@ def test_a_demo_counts_and_ignores_unknown_kinds(tmp_path):
         "---\n"
     )
     file = tmp_path / "all.yaml"
-    file.write_text(others + OWN_TEMPLATE)
+    file.write_text(others + POD_WITH_TEMPLATE)
     result = run("demo", "-f", str(file), "--once")
     assert result.exit_code == 0, result.stderr
     assert "✓ own" in result.stdout
@@ -188,7 +188,7 @@ def test_a_demo_counts_and_ignores_unknown_kinds(tmp_path):
 
 def test_a_demo_ignores_fleet_objects_of_unknown_kinds(tmp_path):
     file = tmp_path / "thing.yaml"
-    file.write_text(THING)
+    file.write_text(OBJECT_OF_UNKNOWN_KIND)
     result = run("demo", "-f", str(EXAMPLES / "pods/nvidia-training.yaml"), "--fleet", str(EXAMPLES / "fleet"), "--fleet", str(file), "--once")  # fmt: skip
     assert result.exit_code == 0, result.stderr
     assert "1 object ignored" in result.stdout

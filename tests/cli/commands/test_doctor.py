@@ -16,9 +16,9 @@ from tests.cli.commands.faults import (
     audit_event,
     claim_of_pod,
     claim_with_finalizer,
-    device_mark,
-    diagnosed,
-    held,
+    agent_taint_rule,
+    diagnosis_of,
+    allocated_claim,
     lease,
     node_with_condition,
     pod_without_sandbox,
@@ -37,7 +37,7 @@ def claim_of_pod_with_finalizer(name, owner):
 def healthy():
     """Objects without a fault."""
     return [
-        held("a", "p"),
+        allocated_claim("a", "p"),
         pod("p", "a"),
         claim("b"),
         claim_of_pod("c", "p"),
@@ -45,7 +45,7 @@ def healthy():
         claim_of_pod_with_finalizer("e", "q"),
         pod("q", "d"),
         lease(5),
-        device_mark(60),
+        agent_taint_rule(60),
         node_with_condition(60, "n8"),
         *events_of_agents(),
     ]
@@ -148,7 +148,7 @@ def test_a_healthy_cluster_has_no_findings(tmp_path):
 
 
 def test_a_dump_without_pods_has_no_findings_about_absent_pods(tmp_path):
-    result = run("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, held("a", "p"), claim_with_finalizer("b")))
+    result = run("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, allocated_claim("a", "p"), claim_with_finalizer("b")))
     assert result.exit_code == 0
     assert run_json("doctor", "-f", str(tmp_path / "dump.yaml"))[1]["findings"] == []
     [line] = [line.split() for line in result.stdout.splitlines() if "Pod" in line.split()]
@@ -156,7 +156,7 @@ def test_a_dump_without_pods_has_no_findings_about_absent_pods(tmp_path):
 
 
 def test_claims_without_a_uid_are_distinguished_by_name(tmp_path):
-    claims = [held("a"), held("b")]
+    claims = [allocated_claim("a"), allocated_claim("b")]
     for obj in claims:
         del obj["metadata"]["uid"]
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *claims))
@@ -190,7 +190,7 @@ async def test_a_server_without_claims_is_not_a_healthy_cluster(monkeypatch):
 
     monkeypatch.setattr(cluster, "list", unknown)
     with pytest.raises(CommandFailed, match="has no ResourceClaims"):
-        await diagnosed(cluster)
+        await diagnosis_of(cluster)
 
 
 @pytest.mark.parametrize(
@@ -213,13 +213,13 @@ async def test_an_event_says_why_a_daemon_set_has_no_pod():
     installed = daemon_set | {"kind": "Deployment", "metadata": about | {"name": "drawbridge-webhook"}}
     cluster = loaded(*FLEET, pod("p"), daemon_set, installed, event)
     [fault] = [
-        finding for finding in await diagnosed(cluster) if finding.object == "DaemonSet/default/drawbridge-driver"
+        finding for finding in await diagnosis_of(cluster) if finding.object == "DaemonSet/default/drawbridge-driver"
     ]
     assert fault.message == '0 of 1 replicas are ready: no pod can be created: violates PodSecurity "restricted"'
 
 
 async def test_doctor_without_access_to_events_reports_the_rest(monkeypatch):
-    cluster = loaded(*FLEET, pod("p"), device_mark(3600))
+    cluster = loaded(*FLEET, pod("p"), agent_taint_rule(3600))
     real = cluster.list
 
     async def without(resource, *rest, **options):
@@ -243,7 +243,7 @@ def test_ages_in_a_dump_are_relative_to_the_dump(tmp_path):
 
 
 async def test_unreadable_resources_are_listed_without_a_finding(monkeypatch):
-    cluster = loaded(*FLEET, claim("a", class_name="none"), held("b", "gone"), pod("p", "a"))
+    cluster = loaded(*FLEET, claim("a", class_name="none"), allocated_claim("b", "gone"), pod("p", "a"))
     real = cluster.list
 
     async def few(resource, *rest, **options):
@@ -323,7 +323,7 @@ def test_every_code_of_doctor_is_explained():
 @pytest.mark.parametrize("code", ["O209", "O212", "O215"])
 def test_doctor_and_check_name_an_object_alike(code, tmp_path):
     """`check` reports an unknown field (D002) of the object that `doctor` reports."""
-    objects = {**FAULTS, "O215": ([held("a", "p") | {"metadata": held("a")["metadata"] | {"finalizers": ["x.example.com/y"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}, pod("p", "a")], "", "")}[code][0]  # fmt: skip
+    objects = {**FAULTS, "O215": ([allocated_claim("a", "p") | {"metadata": allocated_claim("a")["metadata"] | {"finalizers": ["x.example.com/y"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}, pod("p", "a")], "", "")}[code][0]  # fmt: skip
     file = manifest(tmp_path / "dump.yaml", *FLEET, *objects)
     manifest(tmp_path / "checked.yaml", *FLEET, *[obj | {"more": 1} for obj in objects])
     _, treated = run_json("doctor", "-f", file)

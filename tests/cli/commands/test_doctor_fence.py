@@ -7,7 +7,7 @@ import pytest
 from analysis.configuration import ConfigurationInForce
 from analysis.doctor import diagnose, survey, write_repair
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, loaded, node, pod
-from tests.cli.commands.faults import CONFIGURATION, FLEET, held, waiting_pod
+from tests.cli.commands.faults import CONFIGURATION, FLEET, allocated_claim, waiting_pod
 from tests.cli.running import manifest, run_json
 from webhook.claims import taint_rule
 from webhook.state import read_configuration
@@ -55,16 +55,16 @@ def schedulers_reported(tmp_path, *objects, bridge=None):
 def test_two_schedulers_of_a_driver_are_reported_without_a_fence(tmp_path):
     """Each scheduler has a pod with a device, or the second scheduler has a pod that waits for a device."""
     ours, theirs = pod("p", "a", nodeName="n0"), pod("q", "b", nodeName="n0", schedulerName="default-scheduler")
-    both = [held("a", "p"), held("b", "q", device="gpu-1"), ours, theirs]
+    both = [allocated_claim("a", "p"), allocated_claim("b", "q", device="gpu-1"), ours, theirs]
     pair = ["drawbridge and default-scheduler"]
     assert schedulers_reported(tmp_path, *both) == pair
-    assert schedulers_reported(tmp_path, held("a", "p"), claim("b"), ours, theirs) == pair
+    assert schedulers_reported(tmp_path, allocated_claim("a", "p"), claim("b"), ours, theirs) == pair
     assert schedulers_reported(tmp_path, *both, taint_rule(DRIVER)) == []
     assert schedulers_reported(tmp_path, *both, taint_rule("other.example.com")) == pair
-    assert schedulers_reported(tmp_path, held("a", "p"), ours) == []
-    assert schedulers_reported(tmp_path, held("b", "q"), theirs) == []
+    assert schedulers_reported(tmp_path, allocated_claim("a", "p"), ours) == []
+    assert schedulers_reported(tmp_path, allocated_claim("b", "q"), theirs) == []
     over = {**theirs, "status": {"phase": "Succeeded"}}
-    assert schedulers_reported(tmp_path, held("a", "p"), held("b", "q", device="gpu-1"), ours, over) == []
+    assert schedulers_reported(tmp_path, allocated_claim("a", "p"), allocated_claim("b", "q", device="gpu-1"), ours, over) == []
 
 
 def test_a_managed_driver_without_a_fence_is_reported(tmp_path):
@@ -72,7 +72,7 @@ def test_a_managed_driver_without_a_fence_is_reported(tmp_path):
     assert schedulers_reported(tmp_path, pod("p"), bridge=bridge) == ["packer and any other scheduler"]
     assert schedulers_reported(tmp_path, pod("p"), bridge=bridge | {"fence": True}) == []
     assert schedulers_reported(tmp_path, pod("p"), taint_rule(DRIVER), bridge=bridge) == []
-    packed = [held("a", "p"), pod("p", "a", schedulerName="packer")]
+    packed = [allocated_claim("a", "p"), pod("p", "a", schedulerName="packer")]
     assert schedulers_reported(tmp_path, *packed, bridge=bridge) == ["packer and any other scheduler"]
 
 
@@ -83,7 +83,7 @@ def test_a_managed_driver_without_a_fence_is_reported(tmp_path):
         pytest.param([taint_rule("other.example.com"), claim("a"), waiting_pod("a")], id="the fence of another driver"),
         pytest.param([claim("a"), waiting_pod("a")], id="no fence exists"),
         pytest.param([taint_rule(DRIVER), claim("a"), pod("p", "a")], id="no scheduler has tried the pod"),
-        pytest.param([taint_rule(DRIVER), held("a", "p"), waiting_pod("a")], id="the pod has its devices"),
+        pytest.param([taint_rule(DRIVER), allocated_claim("a", "p"), waiting_pod("a")], id="the pod has its devices"),
         pytest.param([taint_rule(DRIVER), claim("a"), waiting_pod("a", nodeName="n0")], id="the pod has a node"),
         pytest.param(
             [

@@ -16,9 +16,9 @@ from tests.cli.commands.faults import (
     audit_event,
     claim_of_pod,
     claim_with_finalizer,
-    device_mark,
-    diagnosed,
-    held,
+    agent_taint_rule,
+    diagnosis_of,
+    allocated_claim,
     node_with_condition,
     unused_template,
 )
@@ -50,22 +50,22 @@ def test_repair_needs_a_cluster_and_a_confirmation(options):
 
 async def test_a_repaired_finding_is_not_found_again():
     cluster = loaded(
-        *FLEET, held("a", "gone"), claim_with_finalizer("b"), claim_of_pod("c", "gone"), unused_template(), pod("p")
+        *FLEET, allocated_claim("a", "gone"), claim_with_finalizer("b"), claim_of_pod("c", "gone"), unused_template(), pod("p")
     )
-    faults = list((await diagnosed(cluster)).items())
+    faults = list((await diagnosis_of(cluster)).items())
     assert [finding.code for finding, _ in faults] == ["O210", "O211", "O212", "O216"]
     assert [await write_repair(cluster, repair) for _, repair in faults] == [""] * 4
     # The deallocated claim still has its finalizer; in a cluster a controller removes it.
-    [(left, repair)] = (await diagnosed(cluster)).items()
+    [(left, repair)] = (await diagnosis_of(cluster)).items()
     assert (left.object, await write_repair(cluster, repair)) == ("ResourceClaim/default/a", "")
-    assert await diagnosed(cluster) == {}
+    assert await diagnosis_of(cluster) == {}
     freed = await cluster.get(resources.RESOURCE_CLAIMS, "a", "default")
     assert (freed.status.allocation, freed.status.reserved_for) == (None, ())
 
 
 async def test_an_object_changed_since_the_finding_is_not_repaired():
-    cluster = loaded(*FLEET, held("a", "gone"), claim_of_pod("c", "gone"), pod("p"))
-    faults = list((await diagnosed(cluster)).items())
+    cluster = loaded(*FLEET, allocated_claim("a", "gone"), claim_of_pod("c", "gone"), pod("p"))
+    faults = list((await diagnosis_of(cluster)).items())
     for name in ("a", "c"):
         await cluster.patch(resources.RESOURCE_CLAIMS, name, Merge({"metadata": {"labels": {"x": "y"}}}), "default")
     answers = [await write_repair(cluster, repair) for _, repair in faults]
@@ -76,7 +76,7 @@ async def test_an_object_changed_since_the_finding_is_not_repaired():
 
 async def test_an_object_deleted_since_the_finding_is_reported_as_gone():
     cluster = loaded(*FLEET, claim_of_pod("c", "gone"), pod("p"))
-    [(_, repair)] = (await diagnosed(cluster)).items()
+    [(_, repair)] = (await diagnosis_of(cluster)).items()
     await cluster.delete(resources.RESOURCE_CLAIMS, "c", "default")
     assert await write_repair(cluster, repair) == "it no longer exists"
     with pytest.raises(NotFound):
@@ -89,43 +89,43 @@ def bound_pod(name, *claims):
 
 async def deallocated_claims(*objects):
     """Return the names of the claims that the repair of the only finding would deallocate; None if the finding has no repair."""
-    [(_, repair)] = (await diagnosed(loaded(*FLEET, *objects))).items()
+    [(_, repair)] = (await diagnosis_of(loaded(*FLEET, *objects))).items()
     return [holding.metadata.name for holding in repair.claims] if repair is not None else None
 
 
 async def test_an_overlap_deallocates_the_claim_without_a_bound_pod():
     """Claims overlap if they hold the same device, but only one of them may hold it."""
-    a, b = held("a", "p"), held("b", "q")
+    a, b = allocated_claim("a", "p"), allocated_claim("b", "q")
     assert await deallocated_claims(a, b, bound_pod("p", "a"), pod("q", "b")) == ["b"]
     assert await deallocated_claims(a, b, pod("p", "a"), bound_pod("q", "b")) == ["a"]
     assert await deallocated_claims(a, b, bound_pod("p", "a"), bound_pod("q", "b")) is None
-    early, late = held("a", "p"), held("b", "q")
+    early, late = allocated_claim("a", "p"), allocated_claim("b", "q")
     early["status"]["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:02Z"
     late["status"]["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:01Z"
     assert await deallocated_claims(early, late, pod("p", "a"), pod("q", "b")) == ["a"]
 
 
 async def test_a_repaired_overlap_is_not_reported_again():
-    cluster = loaded(*FLEET, held("a", "p"), held("b", "q"), bound_pod("p", "a"), pod("q", "b"))
-    [(_, repair)] = (await diagnosed(cluster)).items()
+    cluster = loaded(*FLEET, allocated_claim("a", "p"), allocated_claim("b", "q"), bound_pod("p", "a"), pod("q", "b"))
+    [(_, repair)] = (await diagnosis_of(cluster)).items()
     assert await write_repair(cluster, repair) == ""
     freed = await cluster.get(resources.RESOURCE_CLAIMS, "b", "default")
     assert (freed.status.allocation, freed.status.reserved_for) == (None, ())
     assert "changed" in await write_repair(cluster, repair)
-    assert [finding for finding in await diagnosed(cluster) if finding.code == "O209"] == []
+    assert [finding for finding in await diagnosis_of(cluster) if finding.code == "O209"] == []
 
 
 async def test_repair_keeps_the_devices_of_a_pod_bound_meanwhile():
     """Binding the pod changes no claim, so the claim's resourceVersion is the same."""
-    cluster = loaded(*FLEET, held("a", "p"), held("b", "q"), bound_pod("p", "a"), pod("q", "b"))
-    [(_, repair)] = (await diagnosed(cluster)).items()
+    cluster = loaded(*FLEET, allocated_claim("a", "p"), allocated_claim("b", "q"), bound_pod("p", "a"), pod("q", "b"))
+    [(_, repair)] = (await diagnosis_of(cluster)).items()
     await cluster.bind("q", "default", "n0", uid="pod-q")
     assert await write_repair(cluster, repair) == "pod q is on a node now: run doctor again"
     assert (await cluster.get(resources.RESOURCE_CLAIMS, "b", "default")).status.allocation is not None
 
 
 async def test_a_repair_of_several_claims_names_those_released_before_it_stopped():
-    cluster = loaded(*FLEET, held("a", "p"), held("b", "q"), pod("p", "a"), bound_pod("q", "b"))
+    cluster = loaded(*FLEET, allocated_claim("a", "p"), allocated_claim("b", "q"), pod("p", "a"), bound_pod("q", "b"))
     claims = [await cluster.get(resources.RESOURCE_CLAIMS, name, "default") for name in "ab"]
     problem = await write_repair(cluster, Release(tuple(claims)))
     assert problem == "pod q is on a node now: run doctor again; released before: a"
@@ -153,9 +153,9 @@ def test_a_forbidden_repair_is_reported_and_the_others_continue(monkeypatch):
 
 async def test_agent_events_are_reported_and_stale_marks_are_repaired():
     other = audit_event("DeviceNotAllocated", "said by another component") | {"reportingComponent": "kubelet"}
-    cluster = loaded(*FLEET, pod("p"), device_mark(3600), audit_event("DeviceGivenTwice", "two have it"), other)
-    faults = list((await diagnosed(cluster)).items())
+    cluster = loaded(*FLEET, pod("p"), agent_taint_rule(3600), audit_event("DeviceGivenTwice", "two have it"), other)
+    faults = list((await diagnosis_of(cluster)).items())
     assert faults[0][0].message == "two have it"
     assert [finding.code for finding, _ in faults] == ["O221", "O213"]
     assert await write_repair(cluster, faults[1][1]) == ""
-    assert [finding.code for finding in await diagnosed(cluster)] == ["O221"]
+    assert [finding.code for finding in await diagnosis_of(cluster)] == ["O221"]

@@ -8,7 +8,7 @@ import yaml
 from analysis.configuration import given_configuration
 from analysis.doctor import diagnose, survey
 from tests.allocator.service.sidecar import DRIVER, device_class, gpus, loaded, node, pod
-from tests.cli.commands.faults import BRIDGE, CONFIGURATION, FLEET, audit_event, unused_template, waiting_pod
+from tests.cli.commands.faults import BRIDGE_SETTINGS, CONFIGURATION, FLEET, audit_event, unused_template, waiting_pod
 from tests.cli.installations import installation, object_named
 from tests.cli.running import manifest, run, run_json
 from tests.objects import resource_quota
@@ -180,7 +180,7 @@ def test_a_misspelt_key_is_reported_with_a_suggestion(tmp_path, mode):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"bridge": BRIDGE | {"drivers": ["gpu.nvdia.com"]}}, "bridge.drivers names driver gpu.nvdia.com, which publishes no ResourceSlice: did you mean gpu.nvidia.com?"),
+        ({"bridge": BRIDGE_SETTINGS | {"drivers": ["gpu.nvdia.com"]}}, "bridge.drivers names driver gpu.nvdia.com, which publishes no ResourceSlice: did you mean gpu.nvidia.com?"),
         ({"evidence": {"drivers": ["gpu.nvidia.com", "gpu.nvida.com"]}}, None),
         ({"evidence": {"drivers": ["gpu.nvida.com"]}}, "evidence.drivers names driver gpu.nvida.com, which publishes no ResourceSlice: did you mean gpu.nvidia.com?"),
         ({"evidence": {"drivers": ["gpu.nvidia.com", "dra.net"]}}, None),

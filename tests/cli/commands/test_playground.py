@@ -11,7 +11,7 @@ from cli.playground.pod_progress import end_of, pods_of
 from cli.playground.pods_port import PodsListener
 from cluster import manifests, resources
 from rendering.story import End
-from tests.cli.commands.playgrounds import CONFIGURATION, OWN_TEMPLATE
+from tests.cli.commands.playgrounds import CONFIGURATION, POD_WITH_TEMPLATE
 from tests.limits import PATIENCE
 from webhook.names import MODE_LABEL
 from webhook.service.configuration_file import Source
@@ -113,7 +113,7 @@ async def test_pods_can_be_posted_with_curl():
 
 async def test_a_pod_with_its_own_template_is_placed_and_deleted():
     async with playground(FLEET, Source(CONFIGURATION)) as here, PodsListener(here, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
-        async with session.post(f"{url}/pods", data=OWN_TEMPLATE) as response:
+        async with session.post(f"{url}/pods", data=POD_WITH_TEMPLATE) as response:
             text = await response.text()
             assert response.status == 200, text
             assert "applied ResourceClaimTemplate mine" in text
@@ -142,7 +142,7 @@ async def test_an_ambiguous_pod_name_is_not_deleted():
 
 
 async def test_a_pod_without_its_template_is_reported_as_waiting():
-    pod = OWN_TEMPLATE.partition("---\n")[2]
+    pod = POD_WITH_TEMPLATE.partition("---\n")[2]
     async with playground(FLEET, Source(CONFIGURATION)) as here, PodsListener(here, patience=0.5).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
         async with session.post(f"{url}/pods", data=pod) as response:
             text = await response.text()

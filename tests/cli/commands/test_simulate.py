@@ -6,7 +6,7 @@ import pytest
 
 from allocator.strategies import STRATEGIES
 from tests.allocator.fleets import gpu
-from tests.cli.commands.fleets import class_of, holding, node_slice, pod_of_template
+from tests.cli.commands.fleets import class_of, allocated_claim, node_slice, pod_of_template
 from tests.cli.running import MODES, manifest, run, run_json
 from tests.objects import claim_template, exactly, node
 
@@ -31,7 +31,7 @@ def test_a_snapshot_is_scheduled_and_summed_up(fleet, tmp_path):
 
 
 def test_a_pod_that_fits_nowhere_has_the_reasons(fleet, tmp_path):
-    pods = manifest(tmp_path / "pods.yaml", pod_of_template("a", "one"), holding("x", "gpu-0"), holding("y", "gpu-1"))
+    pods = manifest(tmp_path / "pods.yaml", pod_of_template("a", "one"), allocated_claim("x", "gpu-0"), allocated_claim("y", "gpu-1"))
     result = run("simulate", "-f", fleet, "-f", pods)
     assert result.exit_code == 1
     assert "0/1 nodes" in result.stdout

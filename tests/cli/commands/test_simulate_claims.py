@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from tests.allocator.fleets import DRIVER, gpu, shared
-from tests.cli.commands.fleets import class_of, holding, node_slice
+from tests.cli.commands.fleets import class_of, allocated_claim, node_slice
 from tests.cli.running import manifest, modes, run, run_json
 from tests.objects import claim, exactly, node
 
@@ -61,7 +61,7 @@ def test_json_has_the_keys_of_the_contract(fleet, tmp_path):
 
 def test_allocated_claims_hold_devices_and_pending_ones_request_them(fleet, tmp_path):
     claims = manifest(
-        tmp_path / "claims.yaml", holding("x", "gpu-0"), claim("b", exactly("gpu")), claim("a", exactly("gpu"))
+        tmp_path / "claims.yaml", allocated_claim("x", "gpu-0"), claim("b", exactly("gpu")), claim("a", exactly("gpu"))
     )
     code, answer = on_node("-f", fleet, "-f", claims, "--node", "n0")
     assert (code, answer["verdict"]) == (1, "infeasible")
@@ -73,7 +73,7 @@ def test_allocated_claims_hold_devices_and_pending_ones_request_them(fleet, tmp_
 
 def test_a_refusal_names_the_holders_and_a_remedy(fleet, tmp_path):
     claims = manifest(
-        tmp_path / "claims.yaml", holding("x", "gpu-0"), holding("y", "gpu-1"), claim("a", exactly("gpu"))
+        tmp_path / "claims.yaml", allocated_claim("x", "gpu-0"), allocated_claim("y", "gpu-1"), claim("a", exactly("gpu"))
     )
     result = run("simulate", "--claims", "-f", fleet, "-f", claims, "--node", "n0")
     assert result.exit_code == 1
@@ -87,8 +87,8 @@ def test_a_refusal_for_capacity_names_the_available_amount(tmp_path):
         node("n0"),
         node_slice("n0", shared("gpu-0", "80Gi"), shared("gpu-1", "80Gi")),
         class_of("gpu"),
-        holding("x", "gpu-0", shareID="s", consumedCapacity={"memory": "18Gi"}),
-        holding("y", "gpu-1", shareID="t", consumedCapacity={"memory": "40Gi"}),
+        allocated_claim("x", "gpu-0", shareID="s", consumedCapacity={"memory": "18Gi"}),
+        allocated_claim("y", "gpu-1", shareID="t", consumedCapacity={"memory": "40Gi"}),
         claim("a", exactly("gpu", memory="80Gi")),
     ]
     code, answer = on_node("-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")
@@ -147,7 +147,7 @@ def test_with_counters_alone_mig_and_mps_share_a_gpu():
 def test_every_node_has_an_answer_by_name(tmp_path):
     objects = [
         node("n0"), node("n1"), node_slice("n0", gpu("gpu-0")), node_slice("n1", gpu("gpu-0")), class_of("gpu"),
-        holding("x", "gpu-0"), claim("a", exactly("gpu")),
+        allocated_claim("x", "gpu-0"), claim("a", exactly("gpu")),
     ]  # fmt: skip
     fleet = manifest(tmp_path / "all.yaml", *objects)
     code, answer = run_json("simulate", "--claims", "-f", fleet)
@@ -208,7 +208,7 @@ def test_an_exhausted_budget_exits_with_3(tmp_path):
     ],
 )
 def test_invalid_arguments_exit_with_2(fleet, tmp_path, args, message):
-    claims = manifest(tmp_path / "claims.yaml", holding("x", "gpu-0"), claim("a", exactly("gpu")))
+    claims = manifest(tmp_path / "claims.yaml", allocated_claim("x", "gpu-0"), claim("a", exactly("gpu")))
     result = run("simulate", "-f", fleet, "-f", claims, *args)
     assert result.exit_code == 2
     assert message in result.stderr
@@ -269,7 +269,7 @@ def test_a_strategy_may_take_other_devices(tmp_path):
 def test_a_strategy_lists_the_best_node_first_with_its_score(tmp_path):
     objects = [
         node("n0"), node("n1"), node_slice("n0", gpu("gpu-0"), gpu("gpu-1")), node_slice("n1", gpu("gpu-0"), gpu("gpu-1")),
-        class_of("gpu"), holding("x", "gpu-0", "n1"), claim("a", exactly("gpu")),
+        class_of("gpu"), allocated_claim("x", "gpu-0", "n1"), claim("a", exactly("gpu")),
     ]  # fmt: skip
     fleet = manifest(tmp_path / "all.yaml", *objects)
     _, answer = run_json("simulate", "--claims", "-f", fleet, "--strategy", "CompactFirst")
@@ -294,7 +294,7 @@ def test_a_large_fleet_is_not_listed_node_by_node(tmp_path):
 def test_a_refusal_names_other_nodes_that_would_serve(tmp_path):
     objects = [
         node("n0"), node("n1"), node_slice("n0", gpu("gpu-0")), node_slice("n1", gpu("gpu-0")), class_of("gpu"),
-        holding("x", "gpu-0"), claim("a", exactly("gpu")),
+        allocated_claim("x", "gpu-0"), claim("a", exactly("gpu")),
     ]  # fmt: skip
     result = run("simulate", "--claims", "-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")
     assert "fits unchanged on n1" in result.stdout

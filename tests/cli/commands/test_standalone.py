@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.commands.demo import EXAMPLES
-from tests.cli.commands.playgrounds import DRAWBRIDGE, THING
+from tests.cli.commands.playgrounds import DRAWBRIDGE, OBJECT_OF_UNKNOWN_KIND
 from tests.cli.running import run
 from tests.limits import PATIENCE
 
@@ -95,7 +95,7 @@ def test_a_missing_kubeconfig_exits_3_without_a_traceback(tmp_path, monkeypatch)
 
 def test_standalone_ignores_objects_of_unknown_kinds(tmp_path):
     file = tmp_path / "thing.yaml"
-    file.write_text(THING)
+    file.write_text(OBJECT_OF_UNKNOWN_KIND)
     process = subprocess.Popen([DRAWBRIDGE, "standalone", "-f", file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
     try:
         lines = [process.stdout.readline() for _ in range(6)]

@@ -13,7 +13,7 @@ from dra import codes
 from dra.finding import Severity
 from rendering import formats
 from rendering.terminal import columns_of, fit, printable
-from tests.cli.commands.surveys import GPU, HAMI, running_deployment, running_pod, survey_of, with_limits
+from tests.cli.commands.surveys import SHARE_LIMITS, HAMI_CONTAINER, running_deployment, running_pod, survey_of, with_limits
 from tests.cli.running import manifest, run, run_json
 from webhook.dialects import Outcome
 
@@ -58,8 +58,8 @@ def test_a_broken_file_does_not_stop_the_survey(dump, tmp_path):
 
 def hostile(tmp_path):
     """A file with a pod whose names contain control characters, markup and a formula, and a pod with a wide name."""
-    odd = running_pod(f"=cmd|' /C calc'!A0{ESC}<script>alert(1)</script>\u202e", with_limits(f"@{ESC}", **GPU))
-    wide = running_pod("名前" * 30, HAMI)
+    odd = running_pod(f"=cmd|' /C calc'!A0{ESC}<script>alert(1)</script>\u202e", with_limits(f"@{ESC}", **SHARE_LIMITS))
+    wide = running_pod("名前" * 30, HAMI_CONTAINER)
     return manifest(tmp_path / "hostile.yaml", odd, wide)
 
 
@@ -116,7 +116,7 @@ def test_a_survey_is_written_for_code_hosts_and_test_reports(tmp_path):
     objects = [
         running_pod("stays", with_limits(**{"nvidia_gpu.shared": 2})),
         running_pod("moves", with_limits(nvidia_gpu=1)),
-        running_pod("m", HAMI),
+        running_pod("m", HAMI_CONTAINER),
     ]
     file = manifest(tmp_path / "pods.yaml", *objects, running_pod("half", with_limits(nvidia_gpu="0.5")))
     [answer] = json.loads(run("survey", "-f", file, "-o", "sarif").stdout)["runs"]

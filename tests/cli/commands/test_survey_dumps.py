@@ -10,14 +10,14 @@ from analysis.survey import SurveyScope, overview
 from cluster import manifests, resources
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden
-from tests.cli.commands.surveys import HAMI, MODEL, plugin_node, running_deployment, running_pod, survey_of, with_limits
+from tests.cli.commands.surveys import HAMI_CONTAINER, INFERENCE_SERVICE, plugin_node, running_deployment, running_pod, survey_of, with_limits
 from tests.cli.running import manifest, run_json
 
 
 def stored_pod(number, **more):
     """A pod as the API server returns it."""
     stored = running_pod(
-        f"p{number}", HAMI, node=f"n{number}", uid=f"u{number}", labels={"app": "x"}, annotations=dict(APPLIED)
+        f"p{number}", HAMI_CONTAINER, node=f"n{number}", uid=f"u{number}", labels={"app": "x"}, annotations=dict(APPLIED)
     )
     stored["metadata"]["managedFields"] = [{"manager": "kubectl", "fieldsV1": {f"f:{i}": {} for i in range(40)}}]
     stored["status"] = {
@@ -44,7 +44,7 @@ def test_the_trimmer_shares_equal_parts_and_drops_bookkeeping():
 
 
 def test_the_trimmer_keeps_unstored_malformed_and_claim_objects():
-    written = running_pod("p", HAMI, managedFields=[1])
+    written = running_pod("p", HAMI_CONTAINER, managedFields=[1])
     assert Trimmer().trim(written) is written
     odd = {"kind": "Pod", "metadata": {"uid": "u", "labels": 3, "annotations": []}, "spec": [1], "status": "x"}
     assert Trimmer().trim(odd)["spec"] == [1]
@@ -114,7 +114,7 @@ def test_a_list_and_separate_objects_have_the_same_survey(form, tmp_path):
         stored_pod(2),
         plugin_node("n1", nvidia_gpu=10),
         {"kind": "Pod"},
-        MODEL,
+        INFERENCE_SERVICE,
     ]
     listed = tmp_path / f"dump.{form}"
     listed.write_text(written(form, objects))
@@ -133,7 +133,7 @@ def test_a_list_and_separate_objects_have_the_same_survey(form, tmp_path):
 @pytest.mark.parametrize("item", ['"text"', "[" * 600 + "]" * 600, '{"kind": "Pod", "metadata": {"name": "\\ud800"}}'])
 def test_a_malformed_item_of_a_list_hides_no_other(item, tmp_path):
     file = tmp_path / "dump.json"
-    good = json.dumps(running_pod("p", HAMI))
+    good = json.dumps(running_pod("p", HAMI_CONTAINER))
     file.write_text(f'{{"apiVersion": "v1", "kind": "List", "items": [{item}, {good}]}}')
     code, answer = run_json("survey", "-f", file, "--fail-on", "never")
     assert code == (0 if "kind" in item else 2)
@@ -161,8 +161,8 @@ def test_equal_pods_are_decided_once(monkeypatch):
         stored_pod(1),
         other,
         stored_pod(2, spec={"containers": [with_limits(nvidia_gpu=1)]}),
-        running_pod("w", HAMI),
-        running_pod("v", HAMI),
+        running_pod("w", HAMI_CONTAINER),
+        running_pod("v", HAMI_CONTAINER),
     )
     assert len({json.dumps(shape) for shape in decided}) == 5
 
@@ -227,7 +227,7 @@ async def test_kinds_that_can_hold_pods_are_found_by_their_schema():
 
     holds = {"spec": {"type": "object", "properties": {"template": {"properties": {"containers": {}}}}}}
     kinds = [definition("PyTorchJob", "pytorchjobs", holds), definition("Note", "notes", {})]
-    await visit(Listening.holding([*kinds, running_pod("p", HAMI)]))
+    await visit(Listening.holding([*kinds, running_pod("p", HAMI_CONTAINER)]))
     assert "pytorchjobs" in listed
     assert "notes" not in listed
 

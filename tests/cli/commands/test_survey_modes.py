@@ -10,9 +10,9 @@ from cluster import manifests
 from dra import codes
 from dra.finding import Severity
 from tests.cli.commands.surveys import (
-    HAMI,
+    HAMI_CONTAINER,
     lines_of,
-    of_devices,
+    resource_object,
     owned_by,
     plugin_node,
     running_deployment,
@@ -63,7 +63,7 @@ def test_observe_and_warn_leave_a_workload_and_show_the_outcome(mode, tmp_path):
     # The mode does not change reasons, obstacles and freed devices.
     assert (held.reasons, held.obstacles, held.plugins) == (enforced.reasons, enforced.obstacles, enforced.plugins)
     assert held.modes == {"a": mode}
-    lines = lines_of(held, whole=True)
+    lines = lines_of(held, is_whole=True)
     assert f"Workloads of a (mode {mode})" in lines
     assert any("would be approximated: nvidia.com/gpu=1, nvidia.com/gpumem=3000" in line for line in lines)
     assert any(f"main: nvidia.com/gpumem  {mode}: would be translated: 3000 MiB" in line for line in lines)
@@ -81,7 +81,7 @@ def test_observe_and_warn_leave_a_workload_and_show_the_outcome(mode, tmp_path):
 
 def test_a_pods_own_claim_is_refused_like_a_key():
     spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 20}}]}}
-    template = of_devices("ResourceClaimTemplate", "t", spec=spec)
+    template = resource_object("ResourceClaimTemplate", "t", spec=spec)
     template["metadata"]["namespace"] = "a"
     own = running_pod("own", {"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}]}}, phase="")
     own["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
@@ -125,7 +125,7 @@ def test_an_invalid_mode_label_is_an_obstacle_and_means_warn():
 def test_the_canary_chooses_workloads_by_their_names():
     """Stored pods that differ only by their controllers are decided separately."""
     pods = [
-        running_pod(f"p{number}", HAMI, node="n", uid=f"u{number}", by=owned_by("ReplicaSet", f"r{number}"))
+        running_pod(f"p{number}", HAMI_CONTAINER, node="n", uid=f"u{number}", owners=owned_by("ReplicaSet", f"r{number}"))
         for number in range(20)
     ]
     survey = survey_of(*pods, configuration=configured(canary=50))

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cli.commands.surveys import (
-    HAMI,
+    HAMI_CONTAINER,
     lines_of,
     owned_by,
     running_deployment,
@@ -39,7 +39,7 @@ def test_each_obstacle_is_named_with_its_object():
     plugin = workload_object("DaemonSet", "plugin", with_limits())
     volumes = [{"name": "d", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]
     plugin["spec"]["template"]["spec"]["volumes"] = volumes
-    queued = workload_object("Job", "j", HAMI, version="batch/v1", labels={"kueue.x-k8s.io/queue-name": "fast"})
+    queued = workload_object("Job", "j", HAMI_CONTAINER, version="batch/v1", labels={"kueue.x-k8s.io/queue-name": "fast"})
     survey = survey_of(quota, range_, hook, hook, plugin, queued)
     by_code = {obstacle.code: obstacle.object for obstacle in survey.obstacles}
     assert len(by_code) == len(survey.obstacles)
@@ -55,7 +55,7 @@ def test_each_obstacle_is_named_with_its_object():
 def test_the_queues_of_a_namespace_are_one_obstacle():
     labels = [{"kueue.x-k8s.io/queue-name": queue} for queue in ("fast", "slow", "slow")]
     jobs = [
-        workload_object("Job", f"j{i}", HAMI, version="batch/v1", labels=job_labels)
+        workload_object("Job", f"j{i}", HAMI_CONTAINER, version="batch/v1", labels=job_labels)
         for i, job_labels in enumerate(labels)
     ]
     [queues] = [obstacle for obstacle in survey_of(*jobs).obstacles if obstacle.code == "S014"]
@@ -140,7 +140,7 @@ def test_an_operator_of_device_plugins_is_an_obstacle(operator, finding_code, na
 
 def plugin_daemon_set(name="plugin", namespace="a", by=None):
     """A DaemonSet that mounts the folder of device plugins."""
-    daemon_set = workload_object("DaemonSet", name, with_limits(), by=by)
+    daemon_set = workload_object("DaemonSet", name, with_limits(), owners=by)
     daemon_set["metadata"]["namespace"] = namespace
     volumes = [{"name": "d", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]
     daemon_set["spec"]["template"]["spec"]["volumes"] = volumes

@@ -6,10 +6,10 @@ import pytest
 
 from analysis.survey.rows import findings
 from tests.cli.commands.surveys import (
-    GPU,
-    HAMI,
+    SHARE_LIMITS,
+    HAMI_CONTAINER,
     lines_of,
-    of_devices,
+    resource_object,
     owned_by,
     plugin_node,
     running_deployment,
@@ -25,15 +25,15 @@ from webhook.dialects import Outcome
 def test_annotations_selectors_and_variables_do_not_prevent_a_translation():
     gang = {"gang.scheduling.koordinator.sh/name": "g"}
     asks = running_pod("p", with_limits(**{"koordinator.sh_gpu".replace("_", "/"): 100}), annotations=gang)
-    selects = running_pod("q", HAMI)
+    selects = running_pod("q", HAMI_CONTAINER)
     selects["spec"]["nodeSelector"] = {"nvidia.com/gpu.present": "true"}
-    taken = running_pod("r", {**HAMI, "env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}]})
+    taken = running_pod("r", {**HAMI_CONTAINER, "env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}]})
     assert [workload.outcome for workload in survey_of(asks, selects, taken).workloads] == [Outcome.TRANSLATED] * 3
 
 
 def test_only_a_skipped_workload_with_a_request_is_listed_as_left():
     assert survey_of(running_pod("s", with_limits(), labels={"drawbridge.dev/skip": "true"})).workloads == ()
-    [skipped] = survey_of(running_pod("s", HAMI, labels={"drawbridge.dev/skip": "true"})).workloads
+    [skipped] = survey_of(running_pod("s", HAMI_CONTAINER, labels={"drawbridge.dev/skip": "true"})).workloads
     assert skipped.outcome is Outcome.LEFT
 
 
@@ -57,7 +57,7 @@ def test_a_key_of_no_dialect_is_reported_as_unknown():
 
 def test_a_workload_whose_keys_differ_is_partly_translated(tmp_path):
     """Each key keeps its own outcome; `--fail-on` uses the outcome of the workload."""
-    both = running_pod("p", HAMI, with_limits("other", **{"nvidia_gpu.shared": 2}))
+    both = running_pod("p", HAMI_CONTAINER, with_limits("other", **{"nvidia_gpu.shared": 2}))
     [workload] = survey_of(both).workloads
     assert workload.outcome is Outcome.PARTLY
     assert {key.key: str(key.outcome) for key in workload.keys if key.container == "other"} == {
@@ -124,8 +124,8 @@ def test_a_whole_gpu_is_left_while_a_plugin_serves_it():
     assert workload.outcome is Outcome.LEFT
 
 
-BY_NAME = of_devices("DeviceClass", "gpu.nvidia.com", extendedResourceName="nvidia.com/gpu")
-SLICE = of_devices(
+BY_NAME = resource_object("DeviceClass", "gpu.nvidia.com", extendedResourceName="nvidia.com/gpu")
+SLICE = resource_object(
     "ResourceSlice",
     "n0",
     driver="gpu.nvidia.com",
@@ -139,7 +139,7 @@ IMPLICIT = "deviceclass.resource.kubernetes.io_gpu.nvidia.com"
 
 def taint_rule(key, **selector):
     taint = {"key": key, "effect": "NoSchedule"}
-    return of_devices("DeviceTaintRule", "r", deviceSelector={"driver": "gpu.nvidia.com"} | selector, taint=taint)
+    return resource_object("DeviceTaintRule", "r", deviceSelector={"driver": "gpu.nvidia.com"} | selector, taint=taint)
 
 
 @pytest.mark.parametrize("name", ["nvidia.com_gpu", IMPLICIT])
@@ -178,7 +178,7 @@ def test_a_request_served_by_core_is_left_if_blocked(name):
 def test_a_class_without_devices_serves_no_extended_resource(nodes, outcome):
     asking = with_limits()
     asking["resources"]["limits"] = {"deviceclass.resource.kubernetes.io/none": 1}
-    none = of_devices("DeviceClass", "none", selectors=[{"cel": {"expression": "device.driver == 'x'"}}])
+    none = resource_object("DeviceClass", "none", selectors=[{"cel": {"expression": "device.driver == 'x'"}}])
     [workload] = survey_of(running_pod("p", asking), *nodes, none, SLICE).workloads
     assert workload.outcome is outcome
     if not nodes:
@@ -186,15 +186,15 @@ def test_a_class_without_devices_serves_no_extended_resource(nodes, outcome):
 
 
 def test_translated_pods_count_as_moved():
-    moved = running_pod("p", HAMI, annotations={"drawbridge.dev/original": "{}"}, by=owned_by("Deployment", "train"))
-    [workload] = survey_of(workload_object("Deployment", "train", HAMI), moved).workloads
+    moved = running_pod("p", HAMI_CONTAINER, annotations={"drawbridge.dev/original": "{}"}, owners=owned_by("Deployment", "train"))
+    [workload] = survey_of(workload_object("Deployment", "train", HAMI_CONTAINER), moved).workloads
     assert (workload.outcome, workload.pods_with_claims) == (Outcome.TRANSLATED, 1)
 
 
 def test_devices_beside_a_pod_that_stays_are_stranded():
     staying = with_limits(**{"nvidia_gpu.shared": 2})
     objects = [plugin_node(f"n{i}", **{"nvidia_gpu.shared": 8, "nvidia_gpu": 4}) for i in range(2)]
-    objects += [running_pod("stays", staying, node="n0"), running_pod("moves", with_limits(**GPU), node="n1")]
+    objects += [running_pod("stays", staying, node="n0"), running_pod("moves", with_limits(**SHARE_LIMITS), node="n1")]
     held = {plugin.key: plugin for plugin in survey_of(*objects).plugins}
     shared, whole = held["nvidia.com/gpu.shared"], held["nvidia.com/gpu"]
     assert (shared.devices, shared.staying_devices, shared.stranded_devices, shared.freed_devices) == (16, 2, 6, 8)
@@ -223,8 +223,8 @@ def test_a_key_that_the_api_server_refuses_is_reported_once():
 
 
 def test_a_refusal_without_a_key_is_printed_without_a_key():
-    survey = survey_of({name: value for name, value in running_pod("p", HAMI).items() if name != "apiVersion"})
-    lines = lines_of(survey, whole=True)
+    survey = survey_of({name: value for name, value in running_pod("p", HAMI_CONTAINER).items() if name != "apiVersion"})
+    lines = lines_of(survey, is_whole=True)
     assert not [line for line in lines if line.endswith(",") or ": :" in line or "pod: " in line]
     printed_lines = [line.split(maxsplit=3) for line in lines]
     assert ["refused", "1", "1", "the API server refuses it: the object has no apiVersion [D008]"] in printed_lines

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from analysis.loading import reading_of
 from analysis.survey import SurveyScope, overview
 from tests.cli.commands.surveys import (
-    HAMI,
-    MODEL,
+    HAMI_CONTAINER,
+    INFERENCE_SERVICE,
     lines_of,
     owned_by,
     plugin_node,
@@ -32,7 +32,7 @@ def test_a_deployment_counts_once_with_its_pods():
 
 def test_namesakes_of_two_overlays_are_two_workloads():
     objects = (
-        workload_object("Deployment", "web", HAMI),
+        workload_object("Deployment", "web", HAMI_CONTAINER),
         workload_object("Deployment", "web", with_limits(nvidia_gpu="0.5")),
     )
     reading = replace(reading_of(objects, Features()), places=(("dev/web.yaml", 1), ("prod/web.yaml", 1)))
@@ -66,7 +66,7 @@ def invalid_deployment(name, *containers, claims=()):
 # The API server refuses the names of these Deployments.
 INVALID = [
     invalid_deployment("Without_Devices", {"name": "c", "image": "i", "resources": {"limits": {"cpu": 1}}}),
-    invalid_deployment("With_Key", HAMI),
+    invalid_deployment("With_Key", HAMI_CONTAINER),
     invalid_deployment(
         "With_Claim", {"name": "c", "image": "i"}, claims=[{"name": "gpu", "resourceClaimTemplateName": "t"}]
     ),
@@ -91,13 +91,13 @@ def test_a_namespace_without_objects_is_reported(tmp_path):
 
 def test_a_running_pod_is_decided_like_an_unscheduled_one():
     placed = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,3000,0:;"}
-    [workload] = survey_of(running_pod("p", HAMI, node="n1", annotations=placed)).workloads
+    [workload] = survey_of(running_pod("p", HAMI_CONTAINER, node="n1", annotations=placed)).workloads
     assert (workload.outcome, workload.running_pods) == (Outcome.TRANSLATED, 1)
 
 
 def test_pods_of_an_unreadable_kind_are_listed_under_their_owner():
     owner = owned_by("PyTorchJob", "llm", "kubeflow.org/v1")
-    [workload] = survey_of(*[running_pod(f"llm-{i}", HAMI, by=owner) for i in range(4)]).workloads
+    [workload] = survey_of(*[running_pod(f"llm-{i}", HAMI_CONTAINER, owners=owner) for i in range(4)]).workloads
     assert (workload.kind, workload.name, workload.pods) == ("PyTorchJob", "llm", 4)
 
 
@@ -106,14 +106,14 @@ def test_a_workload_of_a_third_party_kind_is_inspected():
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
         "metadata": {"name": "r", "namespace": "a"},
-        "spec": {"workerGroupSpecs": [{"template": {"spec": {"containers": [HAMI]}}}]},
+        "spec": {"workerGroupSpecs": [{"template": {"spec": {"containers": [HAMI_CONTAINER]}}}]},
     }
-    [workload] = survey_of(ray, running_pod("w", HAMI, by=owned_by("RayCluster", "r", "ray.io/v1"))).workloads
+    [workload] = survey_of(ray, running_pod("w", HAMI_CONTAINER, owners=owned_by("RayCluster", "r", "ray.io/v1"))).workloads
     assert (workload.kind, workload.pods) == ("RayCluster", 1)
 
 
 def test_a_kind_without_a_pod_template_shows_its_own_fields():
-    [workload] = survey_of(MODEL).workloads
+    [workload] = survey_of(INFERENCE_SERVICE).workloads
     assert (workload.kind, workload.outcome, workload.pods) == ("InferenceService", Outcome.TRANSLATED, 0)
     assert {key.container for key in workload.keys} == {"predictor/model"}
 
@@ -133,22 +133,22 @@ def test_fields_beside_a_template_without_requests_are_listed():
 
 
 def test_an_owned_deployments_template_overrides_the_owners_fields():
-    below = workload_object("Deployment", "m", HAMI, by=owned_by("InferenceService", "m", MODEL["apiVersion"]))
-    [workload] = survey_of(MODEL, below, running_pod("m-1", HAMI, by=owned_by("Deployment", "m"))).workloads
+    below = workload_object("Deployment", "m", HAMI_CONTAINER, owners=owned_by("InferenceService", "m", INFERENCE_SERVICE["apiVersion"]))
+    [workload] = survey_of(INFERENCE_SERVICE, below, running_pod("m-1", HAMI_CONTAINER, owners=owned_by("Deployment", "m"))).workloads
     assert (workload.kind, workload.pods) == ("InferenceService", 1)
     assert {(key.container, key.amount) for key in workload.keys} == {("main", "1"), ("main", "3000"), ("main", "30")}
 
 
 def test_a_cycle_of_two_owners_ends():
-    left = running_pod("p", HAMI, by=owned_by("Pod", "q", "v1"))
-    right = running_pod("q", HAMI, by=owned_by("Pod", "p", "v1"))
+    left = running_pod("p", HAMI_CONTAINER, owners=owned_by("Pod", "q", "v1"))
+    right = running_pod("q", HAMI_CONTAINER, owners=owned_by("Pod", "p", "v1"))
     assert sum(workload.pods for workload in survey_of(left, right).workloads) == 2
 
 
 def test_a_cycle_of_owners_above_a_pod_ends():
-    above = workload_object("A", "a", HAMI, version="x/v1", by=owned_by("B", "b", "x/v1"))
-    round_ = workload_object("B", "b", HAMI, version="x/v1", by=owned_by("A", "a", "x/v1"))
-    survey = survey_of(above, round_, running_pod("p", HAMI, by=owned_by("A", "a", "x/v1")))
+    above = workload_object("A", "a", HAMI_CONTAINER, version="x/v1", owners=owned_by("B", "b", "x/v1"))
+    round_ = workload_object("B", "b", HAMI_CONTAINER, version="x/v1", owners=owned_by("A", "a", "x/v1"))
+    survey = survey_of(above, round_, running_pod("p", HAMI_CONTAINER, owners=owned_by("A", "a", "x/v1")))
     assert sum(workload.pods for workload in survey.workloads) == 1
 
 
@@ -157,18 +157,18 @@ def test_a_deeply_nested_object_hides_no_other():
     for _ in range(5000):
         deep = {"a": deep}
     odd = {"apiVersion": "x/v1", "kind": "X", "metadata": {"name": "x"}, "spec": deep}
-    assert len(survey_of(odd, running_pod("p", HAMI)).workloads) == 1
+    assert len(survey_of(odd, running_pod("p", HAMI_CONTAINER)).workloads) == 1
 
 
 def test_a_static_pod_is_its_own_workload():
-    [workload] = survey_of(running_pod("p", HAMI, by=owned_by("Node", "n1", "v1"))).workloads
+    [workload] = survey_of(running_pod("p", HAMI_CONTAINER, owners=owned_by("Node", "n1", "v1"))).workloads
     assert (workload.kind, workload.name) == ("Pod", "p")
 
 
 def test_ended_workloads_and_pods_without_requests_are_not_listed():
-    done = workload_object("Job", "done", HAMI, version="batch/v1")
+    done = workload_object("Job", "done", HAMI_CONTAINER, version="batch/v1")
     done["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
-    assert survey_of(running_pod("p", HAMI, phase="Succeeded"), done, running_pod("web", with_limits())).workloads == ()
+    assert survey_of(running_pod("p", HAMI_CONTAINER, phase="Succeeded"), done, running_pod("web", with_limits())).workloads == ()
 
 
 def test_devices_taken_without_a_request_are_listed():
@@ -213,7 +213,7 @@ def test_a_workload_with_claims_of_its_own_has_no_outcome(tmp_path):
 def test_a_scope_limits_the_workloads_and_not_the_usage():
     objects = [
         *running_deployment(),
-        running_pod("other", HAMI, namespace="b", node="n0"),
+        running_pod("other", HAMI_CONTAINER, namespace="b", node="n0"),
         plugin_node("n0", nvidia_gpu=10),
     ]
     survey = survey_of(*objects, scope=SurveyScope(namespaces=frozenset({"b"})))

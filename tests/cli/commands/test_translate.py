@@ -11,7 +11,7 @@ import pytest
 from cluster import manifests
 from dra.objects import ResourceClaimTemplate
 from dra.wire import convert
-from tests.cli.commands.translations import MAP, SHARE, complete, text
+from tests.cli.commands.translations import CONFIG_MAP, SHARE_POD, complete_pod, yaml_of
 from tests.cli.running import run
 from tests.webhook.pods import EXAMPLES, configured, pod, state_of_files
 from webhook.admission import decide_object
@@ -27,9 +27,9 @@ def kinds(output: str) -> list[str]:
 
 
 def test_templates_precede_their_first_user_once_per_namespace():
-    other = complete(pod({"nvidia.com/gpumem": 1000}), namespace="elsewhere")
-    same = complete(pod({"nvidia.com/gpumem": 1000}), name="again")
-    result = run("translate", "-f", "-", stdin=text(MAP, SHARE, same, other, MAP))
+    other = complete_pod(pod({"nvidia.com/gpumem": 1000}), namespace="elsewhere")
+    same = complete_pod(pod({"nvidia.com/gpumem": 1000}), name="again")
+    result = run("translate", "-f", "-", stdin=yaml_of(CONFIG_MAP, SHARE_POD, same, other, CONFIG_MAP))
     assert result.exit_code == 0
     assert kinds(result.stdout) == [
         "ConfigMap",
@@ -47,19 +47,19 @@ def test_templates_precede_their_first_user_once_per_namespace():
         "n",
         "elsewhere",
     ]
-    assert documents[0] == documents[-1] == MAP
+    assert documents[0] == documents[-1] == CONFIG_MAP
 
 
 def test_translated_output_is_not_translated_again():
-    once = run("translate", "-f", "-", stdin=text(MAP, SHARE)).stdout
+    once = run("translate", "-f", "-", stdin=yaml_of(CONFIG_MAP, SHARE_POD)).stdout
     again = run("translate", "-f", "-", stdin=once)
     assert again.stdout == once
     assert again.exit_code == 0
 
 
 def test_a_refused_object_passes_through_and_the_exit_is_1():
-    wrong = complete(pod({"nvidia.com/gpumem": 1.5}))
-    result = run("translate", "-f", "-", stdin=text(wrong, SHARE))
+    wrong = complete_pod(pod({"nvidia.com/gpumem": 1.5}))
+    result = run("translate", "-f", "-", stdin=yaml_of(wrong, SHARE_POD))
     assert result.exit_code == 1
     assert manifests.parse(result.stdout)[0].object == wrong
     assert "-:1: error: Pod/n/p: container c0: nvidia.com/gpumem: 1.5" in result.stderr
@@ -67,7 +67,7 @@ def test_a_refused_object_passes_through_and_the_exit_is_1():
 
 
 def test_json_is_one_document_with_items_and_decisions():
-    result = run("translate", "-f", "-", "-o", "json", stdin=text(SHARE))
+    result = run("translate", "-f", "-", "-o", "json", stdin=yaml_of(SHARE_POD))
     answer = json.loads(result.stdout)
     assert [item["kind"] for item in answer["items"]] == ["ResourceClaimTemplate", "Pod"]
     assert set(answer["decisions"][0]) == {"object", "container", "dialect", "key", "outcome", "detail"}
@@ -80,7 +80,7 @@ def unnamed(obj: dict) -> dict:
 
 
 def test_printed_templates_use_no_name_reserved_for_the_webhook():
-    [template, obj] = manifests.parse(run("translate", "-f", "-", stdin=text(SHARE)).stdout)
+    [template, obj] = manifests.parse(run("translate", "-f", "-", stdin=yaml_of(SHARE_POD)).stdout)
     stored = convert(template.object, ResourceClaimTemplate)
     [entry] = obj.object["spec"]["resourceClaims"]
     assert stored.metadata.name == entry["resourceClaimTemplateName"]
@@ -103,19 +103,19 @@ def test_the_command_and_the_function_agree():
 
 
 def test_a_patch_turns_the_input_into_the_output():
-    patch = json.loads(run("translate", "-f", "-", "-o", "patch", stdin=text(MAP, SHARE)).stdout)
+    patch = json.loads(run("translate", "-f", "-", "-o", "patch", stdin=yaml_of(CONFIG_MAP, SHARE_POD)).stdout)
     (change,) = patch
-    whole = [document.object for document in manifests.parse(run("translate", "-f", "-", stdin=text(SHARE)).stdout)]
+    whole = [document.object for document in manifests.parse(run("translate", "-f", "-", stdin=yaml_of(SHARE_POD)).stdout)]
     assert change["object"] == "Pod/n/p"
-    assert [*change["templates"], jsonpatch.apply_patch(SHARE, change["patch"])] == whole
+    assert [*change["templates"], jsonpatch.apply_patch(SHARE_POD, change["patch"])] == whole
 
 
 def test_a_diff_shows_removed_and_added_lines():
-    lines = run("translate", "-f", "-", "-o", "diff", stdin=text(MAP, SHARE)).stdout.splitlines()
+    lines = run("translate", "-f", "-", "-o", "diff", stdin=yaml_of(CONFIG_MAP, SHARE_POD)).stdout.splitlines()
     assert lines[:2] == ["--- a/Pod/n/p", "+++ b/Pod/n/p"]
     assert any(line.startswith("-") and "nvidia.com/gpumem" in line for line in lines)
     assert any(line.startswith("+") and "drawbridge-c0-gpu" in line for line in lines)
-    assert run("translate", "-f", "-", "-o", "diff", stdin=text(MAP)).stdout == ""
+    assert run("translate", "-f", "-", "-o", "diff", stdin=yaml_of(CONFIG_MAP)).stdout == ""
 
 
 def test_a_quota_in_the_input_or_the_inventory_counts(tmp_path):
@@ -125,10 +125,10 @@ def test_a_quota_in_the_input_or_the_inventory_counts(tmp_path):
         "metadata": {"name": "q", "namespace": "n"},
         "spec": {"hard": {"requests.nvidia.com/gpumem": "1"}},
     }
-    assert "a ResourceQuota limits" in run("translate", "-f", "-", stdin=text(SHARE, quota)).stderr
+    assert "a ResourceQuota limits" in run("translate", "-f", "-", stdin=yaml_of(SHARE_POD, quota)).stderr
     elsewhere = copy.deepcopy(quota)
     elsewhere["metadata"]["namespace"] = "other"
-    assert "a ResourceQuota limits" not in run("translate", "-f", "-", stdin=text(SHARE, elsewhere)).stderr
+    assert "a ResourceQuota limits" not in run("translate", "-f", "-", stdin=yaml_of(SHARE_POD, elsewhere)).stderr
 
 
 def test_limit_range_values_decide_the_translation_and_are_not_printed(tmp_path):
@@ -143,14 +143,14 @@ def test_limit_range_values_decide_the_translation_and_are_not_printed(tmp_path)
         "spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}, "default": {"memory": "1Gi"}}]},
     }
     arguments = ("translate", "-f", "-", "--config", str(configuration))
-    without = run(*arguments, stdin=text(bare))
+    without = run(*arguments, stdin=yaml_of(bare))
     assert "resourceClaims" not in without.stdout
-    made = run(*arguments, stdin=text(bare, limit_range)).stdout
+    made = run(*arguments, stdin=yaml_of(bare, limit_range)).stdout
     assert "dra.cpu/cpu: '2'" in made
     assert "resources:\n      claims:\n      - name: drawbridge-main-cpus\n" in made
     inventory = tmp_path / "inventory.yaml"
-    inventory.write_text(text(limit_range))
-    assert "drawbridge-main-cpus" in run(*arguments, "--inventory", str(inventory), stdin=text(bare)).stdout
+    inventory.write_text(yaml_of(limit_range))
+    assert "drawbridge-main-cpus" in run(*arguments, "--inventory", str(inventory), stdin=yaml_of(bare)).stdout
 
 
 def test_a_limit_range_in_the_input_counts():
@@ -160,26 +160,26 @@ def test_a_limit_range_in_the_input_counts():
         "metadata": {"name": "l", "namespace": "n"},
         "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpumem": "8000"}}]},
     }
-    assert "a LimitRange bounds it" in run("translate", "-f", "-", stdin=text(SHARE, limit_range)).stderr
+    assert "a LimitRange bounds it" in run("translate", "-f", "-", stdin=yaml_of(SHARE_POD, limit_range)).stderr
     limit_range["metadata"]["namespace"] = "other"
-    assert "a LimitRange" not in run("translate", "-f", "-", stdin=text(SHARE, limit_range)).stderr
+    assert "a LimitRange" not in run("translate", "-f", "-", stdin=yaml_of(SHARE_POD, limit_range)).stderr
     limit_range["spec"]["limits"] = 3
-    wrong = run("translate", "-f", "-", stdin=text(SHARE, limit_range))
+    wrong = run("translate", "-f", "-", stdin=yaml_of(SHARE_POD, limit_range))
     assert wrong.exit_code == 2
     assert "/spec/limits" in wrong.stderr
 
 
 def test_the_server_version_decides_which_requests_are_allowed():
-    result = run("translate", "-f", "-", "--kubernetes", "1.35", stdin=text(SHARE))
+    result = run("translate", "-f", "-", "--kubernetes", "1.35", stdin=yaml_of(SHARE_POD))
     assert kinds(result.stdout) == ["Pod"]
     assert "DRAConsumableCapacity" in result.stderr
-    assert run("translate", "-f", "-", "--kubernetes", "two", stdin=text(SHARE)).exit_code == 2
+    assert run("translate", "-f", "-", "--kubernetes", "two", stdin=yaml_of(SHARE_POD)).exit_code == 2
 
 
 def test_an_invalid_configuration_is_reported_with_every_error(tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text("apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: on\ncanari: 3\n")
-    result = run("translate", "-f", "-", "--config", str(path), "-o", "json", stdin=text(SHARE))
+    result = run("translate", "-f", "-", "--config", str(path), "-o", "json", stdin=yaml_of(SHARE_POD))
     assert result.exit_code == 2
     errors = json.loads(result.stdout)["errors"]
     assert {(error["pointer"], error["line"]) for error in errors} == {("/mode", 3), ("/canari", 4)}
@@ -188,8 +188,8 @@ def test_an_invalid_configuration_is_reported_with_every_error(tmp_path):
 @pytest.mark.parametrize("count", [0, 2])
 def test_a_configuration_file_holds_exactly_one_configuration(tmp_path, count):
     path = tmp_path / "c.yaml"
-    path.write_text(text(*[{"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration"}] * count))
-    assert run("translate", "-f", "-", "--config", str(path), stdin=text(SHARE)).exit_code == 2
+    path.write_text(yaml_of(*[{"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration"}] * count))
+    assert run("translate", "-f", "-", "--config", str(path), stdin=yaml_of(SHARE_POD)).exit_code == 2
 
 
 def test_unknown_kinds_are_translated_with_the_option():
@@ -197,10 +197,10 @@ def test_unknown_kinds_are_translated_with_the_option():
         "apiVersion": "example.com/v1",
         "kind": "RayCluster",
         "metadata": {"name": "r", "namespace": "n"},
-        "spec": {"worker": {"spec": SHARE["spec"]}},
+        "spec": {"worker": {"spec": SHARE_POD["spec"]}},
     }
-    assert kinds(run("translate", "-f", "-", stdin=text(group)).stdout) == ["RayCluster"]
-    assert kinds(run("translate", "-f", "-", "--all-kinds", stdin=text(group)).stdout) == [
+    assert kinds(run("translate", "-f", "-", stdin=yaml_of(group)).stdout) == ["RayCluster"]
+    assert kinds(run("translate", "-f", "-", "--all-kinds", stdin=yaml_of(group)).stdout) == [
         "ResourceClaimTemplate",
         "RayCluster",
     ]
@@ -217,8 +217,8 @@ def test_the_namespace_option_applies_to_objects_without_a_namespace():
         "kind": "Namespace",
         "metadata": {"name": "off", "labels": {"drawbridge.dev/mode": "off"}},
     }
-    nowhere, elsewhere = complete(SHARE, name="a", namespace=""), complete(SHARE, name="b", namespace="other")
-    given = text(nowhere, elsewhere, off)
+    nowhere, elsewhere = complete_pod(SHARE_POD, name="a", namespace=""), complete_pod(SHARE_POD, name="b", namespace="other")
+    given = yaml_of(nowhere, elsewhere, off)
     assert kinds(run("translate", "-f", "-", *CONFIG, stdin=given).stdout).count("ResourceClaimTemplate") == 2
     result = run("translate", "-f", "-", *CONFIG, "-n", "team", stdin=given)
     assert kinds(result.stdout) == ["ResourceClaimTemplate", "Pod", "Pod", "Namespace"]

@@ -6,14 +6,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.cli.commands.translations import MAP, SHARE, TAINTED, complete, text
+from tests.cli.commands.translations import CONFIG_MAP, SHARE_POD, TAINTED_FLEET, complete_pod, yaml_of
 from tests.cli.running import run
 from tests.webhook.pods import EXAMPLES, pod
 
 
 def test_a_report_counts_the_outcomes():
-    wrong, left = complete(pod({"nvidia.com/gpumem": 1.5})), complete(pod({"nvidia.com/gpu.shared": 1}))
-    result = run("translate", "-f", "-", "-o", "report", stdin=text(MAP, SHARE, wrong, left, SHARE))
+    wrong, left = complete_pod(pod({"nvidia.com/gpumem": 1.5})), complete_pod(pod({"nvidia.com/gpu.shared": 1}))
+    result = run("translate", "-f", "-", "-o", "report", stdin=yaml_of(CONFIG_MAP, SHARE_POD, wrong, left, SHARE_POD))
     assert result.exit_code == 1
     last = result.stdout.splitlines()[-1]
     assert last == "5 objects, 2 rewritten: 2 approximated, 1 left, 1 refused, 1 without a legacy request"
@@ -21,23 +21,23 @@ def test_a_report_counts_the_outcomes():
 
 def test_the_report_calls_no_key_of_a_refused_object_translated():
     """The API server refuses a pod without a name, so its keys stay."""
-    unnamed_pod = complete(pod({"nvidia.com/gpumem": 1000}))
+    unnamed_pod = complete_pod(pod({"nvidia.com/gpumem": 1000}))
     del unnamed_pod["metadata"]["name"]
-    output = run("translate", "-f", "-", "-o", "report", stdin=text(unnamed_pod)).stdout
+    output = run("translate", "-f", "-", "-o", "report", stdin=yaml_of(unnamed_pod)).stdout
     assert [line.split()[0] for line in output.splitlines()[1:] if line] == ["left", "left", "refused", "1"]
     assert "the object is refused; otherwise this key would be translated: 1000 MiB" in output
 
 
 def test_a_refusal_in_the_report_has_remedy_and_code():
-    invalid_pod = complete(pod({"nvidia.com/gpumem": "8Gi"}))
-    output = run("translate", "-f", "-", "-o", "report", stdin=text(invalid_pod)).stdout
+    invalid_pod = complete_pod(pod({"nvidia.com/gpumem": "8Gi"}))
+    output = run("translate", "-f", "-", "-o", "report", stdin=yaml_of(invalid_pod)).stdout
     assert "8Gi is out of range (the number counts MiB: write 8192) [R002]" in " ".join(output.split())
 
 
 def test_the_report_warns_that_no_node_can_serve_a_pod(tmp_path):
     fleet = tmp_path / "fleet.yaml"
-    fleet.write_text(TAINTED)
-    pod_text = text(complete(pod({"nvidia.com/gpu": 1})))
+    fleet.write_text(TAINTED_FLEET)
+    pod_text = yaml_of(complete_pod(pod({"nvidia.com/gpu": 1})))
     output = run("translate", "-f", "-", "--inventory", str(fleet), "-o", "report", stdin=pod_text).stdout
     [warning] = [line for line in output.splitlines() if line.startswith("  warning ")]
     assert "no node can serve this pod now" in warning
@@ -103,9 +103,9 @@ def test_a_report_names_the_tolerations_that_are_added(present):
     """The API server adds a toleration to a pod with this key. A translated template has no key, so the translation adds the toleration."""
 
     def report_with(tolerations):
-        spec = {**copy.deepcopy(SHARE["spec"]), "tolerations": tolerations}
+        spec = {**copy.deepcopy(SHARE_POD["spec"]), "tolerations": tolerations}
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": {"spec": spec}}}
-        return run("translate", "-f", "-", "-o", "report", stdin=text(job)).stdout
+        return run("translate", "-f", "-", "-o", "report", stdin=yaml_of(job)).stdout
 
     assert "  toleration    nvidia.com/gpumem:NoSchedule  added" in report_with(present)
     assert "own" not in report_with(present)

@@ -4,20 +4,20 @@ from cluster import manifests
 from tests.webhook.pods import pod
 
 
-def text(*objects: dict) -> str:
+def yaml_of(*objects: dict) -> str:
     return manifests.dump(list(objects))
 
 
-def complete(value: dict, **metadata) -> dict:
+def complete_pod(obj: dict, **metadata) -> dict:
     """The pod with its apiVersion, its kind and more metadata."""
-    return {"apiVersion": "v1", "kind": "Pod", **value, "metadata": {**value["metadata"], **metadata}}
+    return {"apiVersion": "v1", "kind": "Pod", **obj, "metadata": {**obj["metadata"], **metadata}}
 
 
 # A pod that requests a share of a GPU.
-SHARE = complete(pod({"nvidia.com/gpumem": 1000}))
-MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"on": "yes"}}
+SHARE_POD = complete_pod(pod({"nvidia.com/gpumem": 1000}))
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"on": "yes"}}
 # A fleet whose only device has a taint.
-TAINTED = """apiVersion: resource.k8s.io/v1
+TAINTED_FLEET = """apiVersion: resource.k8s.io/v1
 kind: DeviceClass
 metadata: {name: gpu.nvidia.com}
 spec:
