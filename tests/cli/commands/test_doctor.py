@@ -34,7 +34,7 @@ def claim_of_pod_with_finalizer(name, owner):
     return obj
 
 
-def healthy():
+def healthy_objects():
     """Objects without a fault."""
     return [
         allocated_claim("a", "p"),
@@ -75,29 +75,29 @@ def test_each_fault_in_a_dump_is_reported_with_a_remedy(fault, tmp_path):
 @pytest.mark.parametrize("fault", ["O110", "O113"])
 def test_a_pod_and_claim_without_a_namespace_are_in_default(fault, tmp_path):
     objects, name, _ = FAULTS[fault]
-    bare = []
+    objects_without_namespace = []
     for obj in objects:
         metadata = {key: value for key, value in obj["metadata"].items() if key != "namespace"}
-        bare.append({**obj, "metadata": metadata})
-    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *bare))
+        objects_without_namespace.append({**obj, "metadata": metadata})
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects_without_namespace))
     assert [(finding["code"], finding["object"]) for finding in answer["findings"]] == [(fault, name)]
 
 
 def test_a_terminating_claim_with_a_stale_finalizer_is_reported(tmp_path):
-    going = claim_of_pod_with_finalizer("a", "p")
-    going["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
-    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, going, pod("p")))
+    terminating_claim = claim_of_pod_with_finalizer("a", "p")
+    terminating_claim["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, terminating_claim, pod("p")))
     assert [(finding["code"], finding["object"]) for finding in answer["findings"]] == [
         ("O212", "ResourceClaim/default/a")
     ]
 
 
 @pytest.mark.parametrize(
-    "worn", [{"lastHeartbeatTime": None}, {"lastHeartbeatTime": "yesterday"}, {"lastHeartbeatTime": 7}]
+    "condition", [{"lastHeartbeatTime": None}, {"lastHeartbeatTime": "yesterday"}, {"lastHeartbeatTime": 7}]
 )
-def test_a_condition_without_a_valid_heartbeat_time_is_idle(worn, tmp_path):
+def test_a_condition_without_a_valid_heartbeat_time_is_stale(condition, tmp_path):
     _, answer = run_json(
-        "doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, node_with_condition(60, "n9", **worn), pod("p"))
+        "doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, node_with_condition(60, "n9", **condition), pod("p"))
     )
     assert [(finding["code"], finding["object"]) for finding in answer["findings"]] == [("O214", "Node/n9")]
 
@@ -110,8 +110,8 @@ def test_unused_claims_of_a_namespace_are_a_single_finding(tmp_path):
     assert finding["message"].endswith("b, a")
 
 
-OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "pod-p", "controller": True}
-NAMING = {
+POD_OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "pod-p", "controller": True}
+CRON_JOB_WITH_CLAIM = {
     "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "nightly", "namespace": "default"},
     "spec": {"jobTemplate": {"spec": {"template": {"spec": {"resourceClaims": [{"name": "d", "resourceClaimName": "a"}]}}}}},
 }  # fmt: skip
@@ -122,8 +122,8 @@ NAMING = {
     [
         pytest.param([pod("p")], id="the claim is young"),
         pytest.param([unowned_claim("a"), pod("p", "a")], id="a pod names the claim"),
-        pytest.param([unowned_claim("a"), pod("p"), NAMING], id="a CronJob names the claim"),
-        pytest.param([unowned_claim("a", ownerReferences=[OWNER]), pod("p")], id="the claim has an owner"),
+        pytest.param([unowned_claim("a"), pod("p"), CRON_JOB_WITH_CLAIM], id="a CronJob names the claim"),
+        pytest.param([unowned_claim("a", ownerReferences=[POD_OWNER]), pod("p")], id="the claim has an owner"),
         pytest.param([unowned_claim("a")], id="the dump has no pods"),
     ],
 )
@@ -134,14 +134,14 @@ def test_a_claim_that_may_still_be_used_is_not_reported(objects, tmp_path):
     assert run_json("doctor", "-f", dump)[1]["findings"] == []
 
 
-async def test_in_a_cluster_a_claim_without_a_pod_is_unused():
+async def test_a_claim_without_a_pod_in_a_live_cluster_is_unused():
     cluster = loaded(*FLEET, claim("a"), claim("b"), pod("p", "a"))
     findings = diagnose(await survey(cluster, datetime.now(UTC) + timedelta(hours=1)))
     assert [finding.object for finding in findings if finding.code == "O217"] == ["ResourceClaim/default/b"]
 
 
 def test_a_healthy_cluster_has_no_findings(tmp_path):
-    result = run("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *healthy()))
+    result = run("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *healthy_objects()))
     assert result.exit_code == 0
     assert result.stdout.startswith("Not looked for\n")
     assert result.stdout.endswith("\n0 findings\n")
@@ -163,15 +163,15 @@ def test_claims_without_a_uid_are_distinguished_by_name(tmp_path):
     assert [finding["code"] for finding in answer["findings"]] == ["O209"]
 
 
-def test_a_cluster_that_does_not_answer_is_not_a_finding(tmp_path):
-    where = {"server": "http://127.0.0.1:1"}
+def test_an_unreachable_cluster_is_an_error_and_no_finding(tmp_path):
+    cluster = {"server": "http://127.0.0.1:1"}
     kubeconfig = manifest(
         tmp_path / "kubeconfig",
         {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "c",
-            "clusters": [{"name": "c", "cluster": where}],
+            "clusters": [{"name": "c", "cluster": cluster}],
             "users": [{"name": "c", "user": {}}],
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
         },
@@ -182,13 +182,13 @@ def test_a_cluster_that_does_not_answer_is_not_a_finding(tmp_path):
     assert answer["errors"]
 
 
-async def test_a_server_without_claims_is_not_a_healthy_cluster(monkeypatch):
+async def test_doctor_fails_on_a_server_without_resource_claims(monkeypatch):
     cluster = loaded()
 
-    async def unknown(*_, **__):
+    async def raise_not_found(*_, **__):
         raise NotFound("the server could not find the requested resource")
 
-    monkeypatch.setattr(cluster, "list", unknown)
+    monkeypatch.setattr(cluster, "list", raise_not_found)
     with pytest.raises(CommandFailed, match="has no ResourceClaims"):
         await diagnosis_of(cluster)
 
@@ -196,7 +196,7 @@ async def test_a_server_without_claims_is_not_a_healthy_cluster(monkeypatch):
 @pytest.mark.parametrize(
     "changes", [{"minutes": 4}, {"minutes": 6, "status": "True"}, {"minutes": 6, "driver": DRIVER}]
 )
-def test_a_driver_is_not_reported_for_an_unrelated_wait(changes, tmp_path):
+def test_a_pod_that_no_driver_keeps_waiting_is_not_reported(changes, tmp_path):
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *pod_without_sandbox(**changes)))
     assert "O113" not in {finding["code"] for finding in answer["findings"]}
 
@@ -204,57 +204,57 @@ def test_a_driver_is_not_reported_for_an_unrelated_wait(changes, tmp_path):
 async def test_an_event_says_why_a_daemon_set_has_no_pod():
     """A Deployment has a condition that says why its pods cannot be created; a DaemonSet has none."""
     labels = {"app.kubernetes.io/name": "drawbridge", "app.kubernetes.io/component": "driver"}
-    about = {"name": "drawbridge-driver", "namespace": "default", "labels": labels}
+    metadata = {"name": "drawbridge-driver", "namespace": "default", "labels": labels}
     status = {"observedGeneration": 1, "desiredNumberScheduled": 1, "numberReady": 0}
     spec = {"template": {"metadata": {"labels": labels}}}
-    daemon_set = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": about, "spec": spec, "status": status}
+    daemon_set = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec, "status": status}
     event = audit_event("FailedCreate", 'violates PodSecurity "restricted"', kind="DaemonSet")
-    event["involvedObject"] |= {"name": about["name"], "namespace": about["namespace"]}
-    installed = daemon_set | {"kind": "Deployment", "metadata": about | {"name": "drawbridge-webhook"}}
-    cluster = loaded(*FLEET, pod("p"), daemon_set, installed, event)
-    [fault] = [
+    event["involvedObject"] |= {"name": metadata["name"], "namespace": metadata["namespace"]}
+    deployment = daemon_set | {"kind": "Deployment", "metadata": metadata | {"name": "drawbridge-webhook"}}
+    cluster = loaded(*FLEET, pod("p"), daemon_set, deployment, event)
+    [daemon_set_finding] = [
         finding for finding in await diagnosis_of(cluster) if finding.object == "DaemonSet/default/drawbridge-driver"
     ]
-    assert fault.message == '0 of 1 replicas are ready: no pod can be created: violates PodSecurity "restricted"'
+    assert daemon_set_finding.message == '0 of 1 replicas are ready: no pod can be created: violates PodSecurity "restricted"'
 
 
-async def test_doctor_without_access_to_events_reports_the_rest(monkeypatch):
+async def test_doctor_without_access_to_events_reports_other_faults(monkeypatch):
     cluster = loaded(*FLEET, pod("p"), agent_taint_rule(3600))
-    real = cluster.list
+    list_objects = cluster.list
 
-    async def without(resource, *rest, **options):
+    async def list_without_events(resource, *rest, **options):
         if resource.id == "events":
             raise Forbidden("events is forbidden")
-        return await real(resource, *rest, **options)
+        return await list_objects(resource, *rest, **options)
 
-    monkeypatch.setattr(cluster, "list", without)
-    seen = await survey(cluster, datetime.now(UTC))
-    assert [finding.code for finding in diagnose(seen)] == ["O213"]
-    assert [(missed.kind, missed.reason) for missed in seen.reading.unread] == [("events", "events is forbidden")]
+    monkeypatch.setattr(cluster, "list", list_without_events)
+    doctor_input = await survey(cluster, datetime.now(UTC))
+    assert [finding.code for finding in diagnose(doctor_input)] == ["O213"]
+    assert [(resource.kind, resource.reason) for resource in doctor_input.reading.unread] == [("events", "events is forbidden")]
 
 
 def test_ages_in_a_dump_are_relative_to_the_dump(tmp_path):
     """A snapshot of a healthy cluster has no findings a year later, and an expired Lease in a snapshot is still reported."""
-    beat, ours = lease(500), lease(505)
-    beat["metadata"] = {"name": "n0", "namespace": "kube-node-lease"}
-    assert run_json("doctor", "-f", manifest(tmp_path / "a.yaml", *FLEET, pod("p"), beat, ours))[0] == 0
-    _, answer = run_json("doctor", "-f", manifest(tmp_path / "b.yaml", *FLEET, pod("p"), beat, lease(900)))
+    node_lease, allocator_lease = lease(500), lease(505)
+    node_lease["metadata"] = {"name": "n0", "namespace": "kube-node-lease"}
+    assert run_json("doctor", "-f", manifest(tmp_path / "a.yaml", *FLEET, pod("p"), node_lease, allocator_lease))[0] == 0
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "b.yaml", *FLEET, pod("p"), node_lease, lease(900)))
     assert [finding["code"] for finding in answer["findings"]] == ["O017"]
 
 
 async def test_unreadable_resources_are_listed_without_a_finding(monkeypatch):
     cluster = loaded(*FLEET, claim("a", class_name="none"), allocated_claim("b", "gone"), pod("p", "a"))
-    real = cluster.list
+    list_objects = cluster.list
 
-    async def few(resource, *rest, **options):
+    async def list_pods_and_nodes(resource, *rest, **options):
         if resource.id not in ("pods", "nodes"):
             raise Forbidden(f"{resource.id} is forbidden")
-        return await real(resource, *rest, **options)
+        return await list_objects(resource, *rest, **options)
 
-    monkeypatch.setattr(cluster, "list", few)
-    seen = await survey(cluster, datetime.now(UTC))
-    assert seen.missing["ResourceClaim"] == "resourceclaims.resource.k8s.io is forbidden"
-    assert diagnose(seen) == {}
+    monkeypatch.setattr(cluster, "list", list_pods_and_nodes)
+    doctor_input = await survey(cluster, datetime.now(UTC))
+    assert doctor_input.missing["ResourceClaim"] == "resourceclaims.resource.k8s.io is forbidden"
+    assert diagnose(doctor_input) == {}
 
 
 def test_a_dump_without_slices_is_not_checked_for_empty_classes(tmp_path):
@@ -262,27 +262,27 @@ def test_a_dump_without_slices_is_not_checked_for_empty_classes(tmp_path):
     claims = [claim("a"), claim("b", class_name="other")]
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *classes, *claims))
     assert answer["findings"] == []
-    [lacking] = [entry for entry in answer["notChecked"] if entry["inputs"] == ["ResourceSlice"]]
-    assert lacking["codes"] == ["O108", "O111", "O218"]
-    assert "kubectl get KIND" in lacking["reason"]
+    [unchecked] = [entry for entry in answer["notChecked"] if entry["inputs"] == ["ResourceSlice"]]
+    assert unchecked["codes"] == ["O108", "O111", "O218"]
+    assert "kubectl get KIND" in unchecked["reason"]
 
 
 @pytest.mark.parametrize("kind", [obj.kind for obj in resources.ALL if obj.kind != "Workload"])
 @pytest.mark.parametrize("field", ["apiVersion", "metadata", "status"])
-def test_an_object_of_another_shape_is_named_with_its_line(tmp_path, kind, field):
-    known = next(obj for obj in resources.ALL if obj.kind == kind)
+def test_an_object_that_doctor_cannot_read_is_named_with_its_line(tmp_path, kind, field):
+    known_resource = next(obj for obj in resources.ALL if obj.kind == kind)
     labels = {"app.kubernetes.io/name": "drawbridge"}
-    obj = {"apiVersion": known.api_version, "kind": kind, "metadata": {"name": "drawbridge", "labels": labels}}
+    obj = {"apiVersion": known_resource.api_version, "kind": kind, "metadata": {"name": "drawbridge", "labels": labels}}
     result = run("doctor", "-f", manifest(tmp_path / "dump.yaml", obj | {field: 7}))
     assert result.exit_code in (0, 1, 3), result.output
     assert ("dump.yaml:1: " in result.output) is ("warning: not read: " in result.output) is (result.exit_code == 3)
     assert "this is a bug" not in result.output
 
 
-def test_an_unreadable_object_hides_no_finding_about_others(tmp_path):
+def test_an_unreadable_object_hides_no_finding_about_another_object(tmp_path):
     objects, name, _ = FAULTS["O212"]
-    odd = node("odd") | {"metadata": {"name": "odd", "labels": 3}}
-    code, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.json", *FLEET, odd, *objects))
+    unreadable_node = node("odd") | {"metadata": {"name": "odd", "labels": 3}}
+    code, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.json", *FLEET, unreadable_node, *objects))
     assert (code, [(finding["code"], finding["object"]) for finding in answer["findings"]]) == (1, [("O212", name)])
     [unread] = answer["unread"]
     assert unread["kind"] == "Node default/odd"
@@ -290,7 +290,7 @@ def test_an_unreadable_object_hides_no_finding_about_others(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["sarif", "github", "junit", "markdown", "html", "text"])
-def test_a_finding_and_its_repair_are_written_in_each_format(form, tmp_path):
+def test_each_format_has_the_finding_and_text_formats_its_repair(form, tmp_path):
     objects, name, repair = FAULTS["O212"]
     result = run("doctor", "-f", manifest(tmp_path / "dump.json", *objects), "-o", form)
     assert result.exit_code == 1
@@ -298,7 +298,7 @@ def test_a_finding_and_its_repair_are_written_in_each_format(form, tmp_path):
     assert (f"--repair would {repair}" in result.stdout) is (form in ("text", "markdown", "html"))
 
 
-def test_findings_are_written_by_object_with_their_repairs(tmp_path):
+def test_findings_are_printed_under_their_object_with_their_repairs(tmp_path):
     output = run(
         "doctor",
         "-f",
@@ -315,7 +315,7 @@ def test_findings_are_written_by_object_with_their_repairs(tmp_path):
     assert output.endswith("\n2 findings\n")
 
 
-def test_every_code_of_doctor_is_explained():
+def test_explain_describes_a_code_of_doctor():
     output = run("explain", "O209").stdout
     assert output.startswith("O209 error: claims that hold a device that only one of them may hold\n")
 
@@ -324,10 +324,10 @@ def test_every_code_of_doctor_is_explained():
 def test_doctor_and_check_name_an_object_alike(code, tmp_path):
     """`check` reports an unknown field (D002) of the object that `doctor` reports."""
     objects = {**FAULTS, "O215": ([allocated_claim("a", "p") | {"metadata": allocated_claim("a")["metadata"] | {"finalizers": ["x.example.com/y"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}, pod("p", "a")], "", "")}[code][0]  # fmt: skip
-    file = manifest(tmp_path / "dump.yaml", *FLEET, *objects)
+    dump = manifest(tmp_path / "dump.yaml", *FLEET, *objects)
     manifest(tmp_path / "checked.yaml", *FLEET, *[obj | {"more": 1} for obj in objects])
-    _, treated = run_json("doctor", "-f", file)
-    _, judged = run_json("check", "-f", str(tmp_path / "checked.yaml"))
-    names = {finding["object"] for finding in treated["findings"] if finding["code"] == code}
+    _, doctor_answer = run_json("doctor", "-f", dump)
+    _, check_answer = run_json("check", "-f", str(tmp_path / "checked.yaml"))
+    names = {finding["object"] for finding in doctor_answer["findings"] if finding["code"] == code}
     assert names
-    assert names <= {finding["object"] for finding in judged["findings"] if finding["code"] == "D002"}
+    assert names <= {finding["object"] for finding in check_answer["findings"] if finding["code"] == "D002"}

@@ -25,19 +25,19 @@ from tests.cli.commands.faults import (
 from tests.cli.running import run, run_json
 
 
-async def test_repair_removes_only_a_node_condition_that_is_still_idle():
+async def test_repair_removes_a_node_condition_only_if_still_stale():
     cluster = loaded(*FLEET, node_with_condition(3600, "n9"), pod("p"))
     [(_, repair)] = diagnose(await survey(cluster, datetime.now(UTC))).items()
-    fresh = node_with_condition(0, "n9")["status"]
-    await cluster.patch(resources.NODES, "n9", Merge({"status": fresh}), subresource="status")
+    renewed_status = node_with_condition(0, "n9")["status"]
+    await cluster.patch(resources.NODES, "n9", Merge({"status": renewed_status}), subresource="status")
     assert "changed" in await write_repair(cluster, repair)
     assert diagnose(await survey(cluster, datetime.now(UTC))) == {}
-    old = node_with_condition(3600, "n9")["status"]
-    await cluster.patch(resources.NODES, "n9", Merge({"status": old}), subresource="status")
+    stale_status = node_with_condition(3600, "n9")["status"]
+    await cluster.patch(resources.NODES, "n9", Merge({"status": stale_status}), subresource="status")
     [(_, repair)] = diagnose(await survey(cluster, datetime.now(UTC))).items()
     assert await write_repair(cluster, repair) == ""
-    left = await cluster.get(resources.NODES.raw, "n9")
-    assert [condition["type"] for condition in left["status"]["conditions"]] == ["Ready"]
+    repaired_node = await cluster.get(resources.NODES.raw, "n9")
+    assert [condition["type"] for condition in repaired_node["status"]["conditions"]] == ["Ready"]
     assert "changed" in await write_repair(cluster, repair)
 
 
@@ -48,7 +48,7 @@ def test_repair_needs_a_cluster_and_a_confirmation(options):
     assert ("leave --repair out" if "-f" in options else "give --yes") in result.stderr
 
 
-async def test_a_repaired_finding_is_not_found_again():
+async def test_repairing_every_finding_leaves_no_finding():
     cluster = loaded(
         *FLEET, allocated_claim("a", "gone"), claim_with_finalizer("b"), claim_of_pod("c", "gone"), unused_template(), pod("p")
     )
@@ -56,11 +56,11 @@ async def test_a_repaired_finding_is_not_found_again():
     assert [finding.code for finding, _ in faults] == ["O210", "O211", "O212", "O216"]
     assert [await write_repair(cluster, repair) for _, repair in faults] == [""] * 4
     # The deallocated claim still has its finalizer; in a cluster a controller removes it.
-    [(left, repair)] = (await diagnosis_of(cluster)).items()
-    assert (left.object, await write_repair(cluster, repair)) == ("ResourceClaim/default/a", "")
+    [(remaining_finding, repair)] = (await diagnosis_of(cluster)).items()
+    assert (remaining_finding.object, await write_repair(cluster, repair)) == ("ResourceClaim/default/a", "")
     assert await diagnosis_of(cluster) == {}
-    freed = await cluster.get(resources.RESOURCE_CLAIMS, "a", "default")
-    assert (freed.status.allocation, freed.status.reserved_for) == (None, ())
+    claim = await cluster.get(resources.RESOURCE_CLAIMS, "a", "default")
+    assert (claim.status.allocation, claim.status.reserved_for) == (None, ())
 
 
 async def test_an_object_changed_since_the_finding_is_not_repaired():
@@ -90,27 +90,27 @@ def bound_pod(name, *claims):
 async def deallocated_claims(*objects):
     """Return the names of the claims that the repair of the only finding would deallocate; None if the finding has no repair."""
     [(_, repair)] = (await diagnosis_of(loaded(*FLEET, *objects))).items()
-    return [holding.metadata.name for holding in repair.claims] if repair is not None else None
+    return [claim.metadata.name for claim in repair.claims] if repair is not None else None
 
 
-async def test_an_overlap_deallocates_the_claim_without_a_bound_pod():
+async def test_repair_of_an_overlap_keeps_bound_pods_and_older_claims():
     """Claims overlap if they hold the same device, but only one of them may hold it."""
     a, b = allocated_claim("a", "p"), allocated_claim("b", "q")
     assert await deallocated_claims(a, b, bound_pod("p", "a"), pod("q", "b")) == ["b"]
     assert await deallocated_claims(a, b, pod("p", "a"), bound_pod("q", "b")) == ["a"]
     assert await deallocated_claims(a, b, bound_pod("p", "a"), bound_pod("q", "b")) is None
-    early, late = allocated_claim("a", "p"), allocated_claim("b", "q")
-    early["status"]["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:02Z"
-    late["status"]["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:01Z"
-    assert await deallocated_claims(early, late, pod("p", "a"), pod("q", "b")) == ["a"]
+    newer, older = allocated_claim("a", "p"), allocated_claim("b", "q")
+    newer["status"]["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:02Z"
+    older["status"]["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:01Z"
+    assert await deallocated_claims(newer, older, pod("p", "a"), pod("q", "b")) == ["a"]
 
 
 async def test_a_repaired_overlap_is_not_reported_again():
     cluster = loaded(*FLEET, allocated_claim("a", "p"), allocated_claim("b", "q"), bound_pod("p", "a"), pod("q", "b"))
     [(_, repair)] = (await diagnosis_of(cluster)).items()
     assert await write_repair(cluster, repair) == ""
-    freed = await cluster.get(resources.RESOURCE_CLAIMS, "b", "default")
-    assert (freed.status.allocation, freed.status.reserved_for) == (None, ())
+    claim = await cluster.get(resources.RESOURCE_CLAIMS, "b", "default")
+    assert (claim.status.allocation, claim.status.reserved_for) == (None, ())
     assert "changed" in await write_repair(cluster, repair)
     assert [finding for finding in await diagnosis_of(cluster) if finding.code == "O209"] == []
 
@@ -124,23 +124,23 @@ async def test_repair_keeps_the_devices_of_a_pod_bound_meanwhile():
     assert (await cluster.get(resources.RESOURCE_CLAIMS, "b", "default")).status.allocation is not None
 
 
-async def test_a_repair_of_several_claims_names_those_released_before_it_stopped():
+async def test_a_stopped_repair_names_the_claims_that_it_released():
     cluster = loaded(*FLEET, allocated_claim("a", "p"), allocated_claim("b", "q"), pod("p", "a"), bound_pod("q", "b"))
     claims = [await cluster.get(resources.RESOURCE_CLAIMS, name, "default") for name in "ab"]
     problem = await write_repair(cluster, Release(tuple(claims)))
     assert problem == "pod q is on a node now: run doctor again; released before: a"
-    kept = [await cluster.get(resources.RESOURCE_CLAIMS, name, "default") for name in "ab"]
-    assert [claim.status.allocation is None for claim in kept] == [True, False]
+    claims_after_repair = [await cluster.get(resources.RESOURCE_CLAIMS, name, "default") for name in "ab"]
+    assert [claim.status.allocation is None for claim in claims_after_repair] == [True, False]
 
 
-def test_a_forbidden_repair_is_reported_and_the_others_continue(monkeypatch):
+def test_a_forbidden_repair_is_reported_and_other_repairs_continue(monkeypatch):
     cluster = loaded(*FLEET, claim_of_pod("c", "gone"), claim_of_pod("d", "gone"), pod("p"))
     delete = cluster.delete
 
-    async def refuse(resource, name, *rest, **more):
+    async def refuse(resource, name, *rest, **options):
         if name == "c":
             raise Forbidden("nurse may not delete resourceclaims")
-        return await delete(resource, name, *rest, **more)
+        return await delete(resource, name, *rest, **options)
 
     monkeypatch.setattr(cluster, "delete", refuse)
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: cluster)
@@ -152,8 +152,8 @@ def test_a_forbidden_repair_is_reported_and_the_others_continue(monkeypatch):
 
 
 async def test_agent_events_are_reported_and_stale_marks_are_repaired():
-    other = audit_event("DeviceNotAllocated", "said by another component") | {"reportingComponent": "kubelet"}
-    cluster = loaded(*FLEET, pod("p"), agent_taint_rule(3600), audit_event("DeviceGivenTwice", "two have it"), other)
+    kubelet_event = audit_event("DeviceNotAllocated", "said by another component") | {"reportingComponent": "kubelet"}
+    cluster = loaded(*FLEET, pod("p"), agent_taint_rule(3600), audit_event("DeviceGivenTwice", "two have it"), kubelet_event)
     faults = list((await diagnosis_of(cluster)).items())
     assert faults[0][0].message == "two have it"
     assert [finding.code for finding, _ in faults] == ["O221", "O213"]

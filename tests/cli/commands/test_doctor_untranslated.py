@@ -13,76 +13,76 @@ from tests.cli.installations import installation, object_named
 from tests.cli.running import manifest, run, run_json
 from tests.objects import resource_quota
 
-NVIDIA = "gpu.nvidia.com"  # also the name of the driver's class
+NVIDIA_DRIVER = "gpu.nvidia.com"  # also the name of the driver's class
 EMPTY_CONFIGURATION = {key: CONFIGURATION[key] for key in ("apiVersion", "kind")}
-NVIDIA_FLEET = [device_class(NVIDIA), *FLEET[1:]]
+NVIDIA_FLEET = [device_class(NVIDIA_DRIVER), *FLEET[1:]]
 
 
 async def test_key_domains_missing_from_the_webhook_configuration_are_reported(tmp_path):
-    table = {"name": "ours", "title": "Ours", "keys": [{"name": "our.org/gpu", "meaning": "GPUs", "role": "count"}]}
-    config = manifest(tmp_path / "configuration.yaml", EMPTY_CONFIGURATION | {"dialects": [table]})
-    registered = [yaml.safe_load(run("manifests", "--only", "webhooks", *arguments).stdout.partition("---")[0]) for arguments in ([], ["--config", config])]  # fmt: skip
-    assert {obj["kind"] for obj in registered} == {"MutatingWebhookConfiguration"}
-    old, new = (
-        manifest(tmp_path / f"{i}.yaml", *FLEET, pod("p"), configuration) for i, configuration in enumerate(registered)
+    dialect = {"name": "ours", "title": "Ours", "keys": [{"name": "our.org/gpu", "meaning": "GPUs", "role": "count"}]}
+    config = manifest(tmp_path / "configuration.yaml", EMPTY_CONFIGURATION | {"dialects": [dialect]})
+    webhook_configurations = [yaml.safe_load(run("manifests", "--only", "webhooks", *arguments).stdout.partition("---")[0]) for arguments in ([], ["--config", config])]  # fmt: skip
+    assert {obj["kind"] for obj in webhook_configurations} == {"MutatingWebhookConfiguration"}
+    old_dump, new_dump = (
+        manifest(tmp_path / f"{i}.yaml", *FLEET, pod("p"), configuration) for i, configuration in enumerate(webhook_configurations)
     )
-    _, answer = run_json("doctor", "-f", old, "--config", config)
+    _, answer = run_json("doctor", "-f", old_dump, "--config", config)
     [finding] = [reported for reported in answer["findings"] if reported["code"] == "O016"]
     assert "admitted as written: our.org" in finding["message"]
     assert "manifests --only webhooks" in finding["remedy"]
-    for file, options in ((new, ("--config", config)), (old, ())):
+    for file, options in ((new_dump, ("--config", config)), (old_dump, ())):
         _, answer = run_json("doctor", "-f", file, *options)
         assert {finding["code"] for finding in answer["findings"]} == {"O008"}  # the configuration has no CA bundle yet
-    for configuration, unsent in zip(registered, [("our.org",), ()], strict=True):
-        seen = await survey(loaded(*FLEET, configuration), datetime.now(UTC), given_configuration(str(config)))
-        messages = [finding.message for finding in diagnose(seen) if finding.code == "O016"]
-        assert [f"admitted as written: {name}" in message for name, message in zip(unsent, messages, strict=True)] == [
+    for configuration, missing_domains in zip(webhook_configurations, [("our.org",), ()], strict=True):
+        doctor_input = await survey(loaded(*FLEET, configuration), datetime.now(UTC), given_configuration(str(config)))
+        messages = [finding.message for finding in diagnose(doctor_input) if finding.code == "O016"]
+        assert [f"admitted as written: {domain}" in message for domain, message in zip(missing_domains, messages, strict=True)] == [
             True
-        ] * len(unsent)
+        ] * len(missing_domains)
 
 
-def untranslated_pod(**meta):
+def untranslated_pod(**metadata):
     """An unschedulable pod that requests a whole GPU by the key of a device plugin."""
     resources = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}
     obj = waiting_pod(containers=[{"name": "c", "resources": resources}])
-    obj["metadata"] |= meta
+    obj["metadata"] |= metadata
     return obj
 
 
-def namespace_in(mode):
+def namespace_in_mode(mode):
     labels = {"drawbridge.dev/mode": mode} if mode else {}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": labels}}
 
 
-def quota_of(key):
+def quota_for(key):
     return resource_quota("q", {key: "4"})
 
 
-OWNED = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}]
+JOB_OWNERS = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}]
 # Objects of a cluster with a pod, and parts of the message and the remedy; empty if the pod is not reported.
-NOT_TRANSLATED = [
-    ([namespace_in("enforce"), untranslated_pod(ownerReferences=OWNED)], "webhook was down", "delete the pod, and Job j creates another"),
-    ([namespace_in("enforce"), untranslated_pod()], "webhook was down", "delete the pod and create it again"),
-    ([namespace_in("warn"), untranslated_pod()], "has the label drawbridge.dev/mode=warn", "set drawbridge.dev/mode=enforce on its namespace; then"),
+UNTRANSLATED_PODS = [
+    ([namespace_in_mode("enforce"), untranslated_pod(ownerReferences=JOB_OWNERS)], "webhook was down", "delete the pod, and Job j creates another"),
+    ([namespace_in_mode("enforce"), untranslated_pod()], "webhook was down", "delete the pod and create it again"),
+    ([namespace_in_mode("warn"), untranslated_pod()], "has the label drawbridge.dev/mode=warn", "set drawbridge.dev/mode=enforce on its namespace; then"),
     ([untranslated_pod()], "the configuration sets mode: observe", "set drawbridge.dev/mode=enforce on its namespace; then"),
-    ([namespace_in("enforce"), untranslated_pod(), quota_of("requests.nvidia.com/gpu")], "ResourceQuota", "correct the name"),
-    ([namespace_in("enforce"), untranslated_pod(labels={"drawbridge.dev/skip": "true"})], "keeps it from the webhook", "remove the label"),
-    ([namespace_in("enforce"), untranslated_pod(annotations={"drawbridge.dev/original": "x"})], "", ""),
-    ([namespace_in("enforce"), untranslated_pod(), node("n1", allocatable={"nvidia.com/gpu": "8"})], "", ""),
-    ([namespace_in("enforce"), untranslated_pod(), device_class("g", extendedResourceName="nvidia.com/gpu")], "", ""),
+    ([namespace_in_mode("enforce"), untranslated_pod(), quota_for("requests.nvidia.com/gpu")], "ResourceQuota", "correct the name"),
+    ([namespace_in_mode("enforce"), untranslated_pod(labels={"drawbridge.dev/skip": "true"})], "keeps it from the webhook", "remove the label"),
+    ([namespace_in_mode("enforce"), untranslated_pod(annotations={"drawbridge.dev/original": "x"})], "", ""),
+    ([namespace_in_mode("enforce"), untranslated_pod(), node("n1", allocatable={"nvidia.com/gpu": "8"})], "", ""),
+    ([namespace_in_mode("enforce"), untranslated_pod(), device_class("g", extendedResourceName="nvidia.com/gpu")], "", ""),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("objects", "message", "remedy"), NOT_TRANSLATED)
-def test_an_untranslated_pod_that_no_node_can_serve_is_reported(objects, message, remedy, tmp_path):
-    findings = [finding for finding in findings_with(tmp_path, *objects) if finding["code"] in ("O103", "O104")]
+@pytest.mark.parametrize(("objects", "message", "remedy"), UNTRANSLATED_PODS)
+def test_an_untranslated_pod_is_reported_only_if_nothing_can_serve_it(objects, message, remedy, tmp_path):
+    findings = [finding for finding in nvidia_findings(tmp_path, *objects) if finding["code"] in ("O103", "O104")]
     assert [message in finding["message"] and remedy in finding["remedy"] for finding in findings] == [True] * bool(
         message
     )
 
 
 @pytest.mark.parametrize(
-    ("stopped", "status", "first"),
+    ("changed_deployments", "status", "mended_first"),
     [
         (["webhook"], {"readyReplicas": 0}, "Deployment/drawbridge-system/drawbridge-webhook (O009: "),
         (["authority", "webhook"], {"readyReplicas": 0}, "Deployment/drawbridge-system/drawbridge-authority (O009: "),
@@ -90,25 +90,25 @@ def test_an_untranslated_pod_that_no_node_can_serve_is_reported(objects, message
         (["controller"], {"readyReplicas": 0}, ""),
     ],
 )
-def test_the_remedy_mends_the_webhook_before_it_recreates_the_pod(stopped, status, first, tmp_path):
+def test_the_remedy_first_mends_a_webhook_that_is_down(changed_deployments, status, mended_first, tmp_path):
     objects = [obj for obj in installation() if "apiVersion" in obj]
-    for name in stopped:
+    for name in changed_deployments:
         object_named(objects, "Deployment", f"drawbridge-{name}")["status"] |= status
     [finding] = [
         reported
-        for reported in findings_with(tmp_path, namespace_in("enforce"), untranslated_pod(), *objects)
+        for reported in nvidia_findings(tmp_path, namespace_in_mode("enforce"), untranslated_pod(), *objects)
         if reported["code"] == "O103"
     ]
     remedy = finding["remedy"]
     assert remedy.endswith("delete the pod and create it again")
-    assert remedy.startswith(f"first mend {first}" if first else "delete the pod")
+    assert remedy.startswith(f"first mend {mended_first}" if mended_first else "delete the pod")
 
 
-def findings_with(tmp_path, *objects, fleet=NVIDIA_FLEET):
+def nvidia_findings(tmp_path, *objects, fleet=NVIDIA_FLEET):
     """The findings about these objects in a fleet with NVIDIA's driver, in mode observe."""
     config = manifest(tmp_path / "configuration.yaml", EMPTY_CONFIGURATION | {"mode": "observe"})
     manifest(dump := tmp_path / "dump.yaml", *fleet, *objects)
-    dump.write_text(dump.read_text().replace(DRIVER, NVIDIA))
+    dump.write_text(dump.read_text().replace(DRIVER, NVIDIA_DRIVER))
     return run_json("doctor", "-f", str(dump), "--config", config)[1]["findings"]
 
 
@@ -120,11 +120,11 @@ def nvidia_slice(type_):
 
 
 @pytest.mark.parametrize(
-    ("objects", "settings", "missing"),
+    ("objects", "settings", "user_by_missing_class"),
     [
-        ([device_class("other"), nvidia_slice("gpu")], {}, {NVIDIA: "driver gpu.nvidia.com (target gpu)"}),
-        ([device_class(NVIDIA), nvidia_slice("mig")], {}, {"mig.nvidia.com": "driver gpu.nvidia.com (target mig)"}),
-        ([device_class(NVIDIA), nvidia_slice("gpu")], {}, {}),
+        ([device_class("other"), nvidia_slice("gpu")], {}, {NVIDIA_DRIVER: "driver gpu.nvidia.com (target gpu)"}),
+        ([device_class(NVIDIA_DRIVER), nvidia_slice("mig")], {}, {"mig.nvidia.com": "driver gpu.nvidia.com (target mig)"}),
+        ([device_class(NVIDIA_DRIVER), nvidia_slice("gpu")], {}, {}),
         ([device_class("hami-core-gpu.project-hami.io"), nvidia_slice("gpu")], {}, {}),
         ([device_class("ours"), nvidia_slice("gpu")], {"classes": {"gpu": "ours"}}, {}),
         ([device_class("other"), nvidia_slice("gpu")], {"classes": {"gpu": "ours"}}, {"ours": "the configuration (classes.gpu)"}),
@@ -134,46 +134,46 @@ def nvidia_slice(type_):
         ([device_class("other"), unused_template()], {}, {"gpu": f"ResourceClaimTemplate/default/{unused_template()['metadata']['name']}"}),
     ],
 )  # fmt: skip
-def test_a_class_missing_for_future_pods_is_reported(tmp_path, objects, settings, missing):
-    given = []
+def test_a_missing_class_is_reported_only_if_future_pods_need_it(tmp_path, objects, settings, user_by_missing_class):
+    options = []
     if settings is not None:
-        given = ["--config", manifest(tmp_path / "configuration.yaml", EMPTY_CONFIGURATION | settings)]
+        options = ["--config", manifest(tmp_path / "configuration.yaml", EMPTY_CONFIGURATION | settings)]
     manifest(dump := tmp_path / "dump.yaml", node("n0"), pod("p"), *objects)
-    dump.write_text(dump.read_text().replace(DRIVER, NVIDIA))
-    findings = run_json("doctor", "-f", str(dump), *given)[1]["findings"]
+    dump.write_text(dump.read_text().replace(DRIVER, NVIDIA_DRIVER))
+    findings = run_json("doctor", "-f", str(dump), *options)[1]["findings"]
     messages = {finding["object"]: finding["message"] for finding in findings if finding["code"] == "O107"}
-    assert messages.keys() == {f"DeviceClass/{name}" for name in missing}
-    assert [name for name, by in missing.items() if by not in messages[f"DeviceClass/{name}"]] == []
+    assert messages.keys() == {f"DeviceClass/{name}" for name in user_by_missing_class}
+    assert [name for name, user in user_by_missing_class.items() if user not in messages[f"DeviceClass/{name}"]] == []
 
 
 def test_a_key_without_a_class_is_reported_with_its_pods(tmp_path):
     """The missing class is a single finding, for an administrator."""
-    two = [untranslated_pod(), untranslated_pod(name="q", uid="q")]
-    findings = findings_with(tmp_path, namespace_in("enforce"), *two, fleet=FLEET[1:])
+    pods = [untranslated_pod(), untranslated_pod(name="q", uid="q")]
+    findings = nvidia_findings(tmp_path, namespace_in_mode("enforce"), *pods, fleet=FLEET[1:])
     [finding] = [reported for reported in findings if reported["code"] == "O104"]
     assert "no DeviceClass of a whole GPU exists" in finding["message"]
     assert "default/p" in finding["message"]
     assert "default/q" in finding["message"]
 
 
-def misspelt_pod(**changes):
-    obj = untranslated_pod(**changes)
+def misspelt_pod(**metadata):
+    obj = untranslated_pod(**metadata)
     obj["spec"]["containers"][0]["resources"] = {"limits": {"nvdia.com/gpu": "1"}}
     return obj
 
 
 @pytest.mark.parametrize("mode", ["enforce", "observe"])
 def test_a_misspelt_key_is_reported_with_a_suggestion(tmp_path, mode):
-    findings = findings_with(tmp_path, namespace_in(mode), misspelt_pod(), misspelt_pod(name="q", uid="q"))
+    findings = nvidia_findings(tmp_path, namespace_in_mode(mode), misspelt_pod(), misspelt_pod(name="q", uid="q"))
     [finding] = [reported for reported in findings if reported["code"] == "O104"]
     assert finding["object"] == "Pod/default/p"
     assert (
         finding["message"]
         == "no node has nvdia.com/gpu, for which default/p, default/q wait: did you mean nvidia.com/gpu?"
     )
-    with_plugin = node("n1", allocatable={"nvdia.com/gpu": "8"})
+    plugin_node = node("n1", allocatable={"nvdia.com/gpu": "8"})
     assert "O104" not in {
-        finding["code"] for finding in findings_with(tmp_path, namespace_in(mode), misspelt_pod(), with_plugin)
+        finding["code"] for finding in nvidia_findings(tmp_path, namespace_in_mode(mode), misspelt_pod(), plugin_node)
     }
 
 
@@ -192,11 +192,11 @@ def test_a_misspelt_key_is_reported_with_a_suggestion(tmp_path, mode):
         ({"mixed": {"nvidia.com/gpu": {"prefer": "dra", "namespaces": {"defaults": {"prefer": "plugin"}}}}}, "mixed.nvidia.com/gpu.namespaces names namespace defaults, which does not exist: did you mean default?"),
     ],
 )  # fmt: skip
-def test_a_driver_or_namespace_misspelt_in_the_configuration_is_reported(tmp_path, settings, message):
+def test_a_setting_is_reported_only_if_it_is_probably_misspelt(tmp_path, settings, message):
     config = manifest(tmp_path / "configuration.yaml", EMPTY_CONFIGURATION | settings)
-    operator = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}}
-    manifest(dump := tmp_path / "dump.yaml", *NVIDIA_FLEET, namespace_in("enforce"), operator)
-    dump.write_text(dump.read_text().replace(DRIVER, NVIDIA))
+    operator_namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}}
+    manifest(dump := tmp_path / "dump.yaml", *NVIDIA_FLEET, namespace_in_mode("enforce"), operator_namespace)
+    dump.write_text(dump.read_text().replace(DRIVER, NVIDIA_DRIVER))
     findings = run_json("doctor", "-f", str(dump), "--config", config)[1]["findings"]
     assert [finding["message"] for finding in findings if finding["code"] == "O019"] == ([message] if message else [])
 
@@ -208,14 +208,14 @@ def test_a_refusal_that_an_administrator_must_fix_is_reported_once(tmp_path):
         denied + "ask for less",
     ]
     events = [audit_event("FailedCreate", text, age) for age, text in enumerate([messages[0], *messages])]
-    findings = [finding for finding in findings_with(tmp_path, *events) if finding["code"] == "O102"]
+    findings = [finding for finding in nvidia_findings(tmp_path, *events) if finding["code"] == "O102"]
     assert [finding["message"] for finding in findings] == [messages[0].removeprefix(denied)]
 
 
-@pytest.mark.parametrize(("age", "made", "reported"), [(120, False, True), (20, False, False), (120, True, False)])
-def test_a_pod_without_its_template_after_a_minute_is_reported(age, made, reported, tmp_path):
+@pytest.mark.parametrize(("age", "template_exists", "is_reported"), [(120, False, True), (20, False, False), (120, True, False)])
+def test_a_pod_without_its_template_is_reported_after_a_minute(age, template_exists, is_reported, tmp_path):
     obj = pod("p", resourceClaims=[{"name": "c", "resourceClaimTemplateName": unused_template()["metadata"]["name"]}])
     obj["metadata"]["creationTimestamp"] = (datetime.now(UTC) - timedelta(seconds=age)).isoformat()
-    templates = [unused_template()] * made
+    templates = [unused_template()] * template_exists
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, obj, *templates))
-    assert [finding["code"] for finding in answer["findings"]] == ["O105"] * reported
+    assert [finding["code"] for finding in answer["findings"]] == ["O105"] * is_reported
