@@ -5,7 +5,7 @@ import pytest
 from tests.cli.running import manifest, modes, run_json
 
 
-def held(tmp_path, device):
+def inventory_with_holder(tmp_path, device):
     result = {"request": "gpu", "driver": "gpu.example.com", "pool": "gpu-node", "device": device}
     claim = {
         "apiVersion": "resource.k8s.io/v1",
@@ -18,7 +18,7 @@ def held(tmp_path, device):
 
 
 @pytest.mark.parametrize(
-    ("files", "device", "expected"),
+    ("files", "held_device", "reported_claims"),
     [
         (["plain", "expressions"], "gpu-0-mps-0", ["ResourceClaim/default/mig", "ResourceClaim/default/mig-too"]),
         (["plain"], "gpu-0-mps-0", []),
@@ -26,11 +26,11 @@ def held(tmp_path, device):
         (["plain", "expressions"], "", []),
     ],
 )
-def test_a_claim_whose_allocation_may_violate_a_rule_is_reported(tmp_path, files, device, expected):
-    inventory = held(tmp_path, device) if device else []
-    _, answer = run_json("check", *modes("classes", "claims", *files), *inventory)
+def test_a_claim_is_reported_only_if_it_may_violate_a_rule(tmp_path, files, held_device, reported_claims):
+    inventory_options = inventory_with_holder(tmp_path, held_device) if held_device else []
+    _, answer = run_json("check", *modes("classes", "claims", *files), *inventory_options)
     findings = [finding for finding in answer["findings"] if finding["code"] == "D507"]
-    assert [finding["object"] for finding in findings] == expected
+    assert [finding["object"] for finding in findings] == reported_claims
     for finding in findings:
         assert (
             "it may allocate gpu-0-mig-0 together with gpu-0-mps-0, which DeviceCompatibility/gpu-mig forbids"

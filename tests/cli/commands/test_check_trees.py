@@ -11,37 +11,37 @@ from tests.corpus.trees import TREES, written
 from tests.growth import assert_linear
 
 
-def found_by_check(marks):
+def check_outcomes(documents):
     """Return the exit code of `check .`, and the outcome of each document: refused, unfilled, passed by, or '' if it is valid."""
     code, answer = run_json("check", ".")
     lines = {}
-    for name, line in marks:
+    for name, line in documents:
         lines.setdefault(name, []).append(line)
 
-    def document(place):
+    def document_at(place):
         name, line = place["file"].removeprefix("./"), place["line"]
         return name, lines[name][bisect_right(lines[name], line) - 1] if line else 1
 
-    outcomes = dict.fromkeys(marks, "")
+    outcomes = dict.fromkeys(documents, "")
     for finding in answer["findings"]:
         if finding["severity"] == "error":
-            outcomes[document(finding["place"])] = "refused"
+            outcomes[document_at(finding["place"])] = "refused"
         elif finding["code"] == "D011":
-            assert outcomes[document(finding["place"])] == "", finding
-            outcomes[document(finding["place"])] = "unfilled"
+            assert outcomes[document_at(finding["place"])] == "", finding
+            outcomes[document_at(finding["place"])] = "unfilled"
     for skip in answer["skippedDocuments"]:
-        outcomes[document(skip)] = "passed by"
+        outcomes[document_at(skip)] = "passed by"
     assert "errors" not in answer
     return code, outcomes
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_each_document_of_a_repository_is_refused_reported_or_skipped(name, tmp_path, monkeypatch):
-    marks = written(TREES[name], tmp_path)
+def test_check_gives_each_document_its_expected_outcome(name, tmp_path, monkeypatch):
+    expected_outcomes = written(TREES[name], tmp_path)
     monkeypatch.chdir(tmp_path)
-    code, outcomes = found_by_check(marks)
-    assert outcomes == marks
-    assert code == (1 if "refused" in marks.values() else 0)
+    code, outcomes = check_outcomes(expected_outcomes)
+    assert outcomes == expected_outcomes
+    assert code == (1 if "refused" in expected_outcomes.values() else 0)
 
 
 def test_skipped_files_are_counted_with_a_remedy(tmp_path, monkeypatch):
@@ -86,15 +86,15 @@ def test_every_command_skips_templates_and_other_files_of_a_repository(arguments
     assert "app.yaml:" not in result.stderr, "a template is reported as a broken manifest"
 
 
-def test_files_of_a_build_are_not_reported_as_skipped(tmp_path, monkeypatch):
-    files = {f"own/{file}": text for file, text in TREES["overlay"].items()}
-    written(TREES["chart"] | TREES["overlay"] | files, tmp_path)
-    bin_ = tmp_path.with_name("bin")
-    bin_.mkdir()
+def test_rendered_charts_and_kustomizations_are_not_reported_as_skipped(tmp_path, monkeypatch):
+    unrendered_files = {f"own/{file}": text for file, text in TREES["overlay"].items()}
+    written(TREES["chart"] | TREES["overlay"] | unrendered_files, tmp_path)
+    program_folder = tmp_path.with_name("bin")
+    program_folder.mkdir()
     for name in ("helm", "kustomize"):
-        (bin_ / name).write_text("#!/bin/sh\n")
-        (bin_ / name).chmod(0o755)
-    monkeypatch.setenv("PATH", str(bin_), prepend=os.pathsep)
+        (program_folder / name).write_text("#!/bin/sh\n")
+        (program_folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(program_folder), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path)
     _, answer = run_json("check", ".", "--chart", "chart", "-k", "prod")
     assert {skip["file"].removeprefix("./") for skip in answer["skippedDocuments"] if skip["reason"] != "other"} == {
@@ -104,7 +104,7 @@ def test_files_of_a_build_are_not_reported_as_skipped(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("command", ["check", "translate -o report", "survey"])
-def test_a_kustomize_patch_named_alone_is_skipped(command, tmp_path, monkeypatch):
+def test_a_kustomize_patch_that_is_given_alone_is_skipped(command, tmp_path, monkeypatch):
     written(TREES["overlay"], tmp_path)
     (tmp_path / ".git").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -112,7 +112,7 @@ def test_a_kustomize_patch_named_alone_is_skipped(command, tmp_path, monkeypatch
         assert "skipped, part of a kustomization: 1 file" in run(*command.split(), "-f", name).output
 
 
-def test_unreadable_files_are_annotated_with_their_location(tmp_path, monkeypatch):
+def test_unreadable_files_are_reported_as_github_annotations(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a,b.yaml").write_text("# apiVersion\na: [\n")
     result = run("check", ".", "--chart", "none", "-o", "github")
@@ -128,7 +128,7 @@ def test_the_search_for_placeholders_takes_linear_time(piece):
     assert_linear(lambda text: _placeholder({"a": text}, "/a"), lambda size: piece * (size // len(piece)), 1_000)
 
 
-def test_a_placeholder_is_reported_once_per_file_beside_other_errors(tmp_path, monkeypatch):
+def test_the_placeholders_of_a_file_are_a_single_finding(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     claim = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {{name: {}}}\nspec: {{devices: {{requests: [{{name: R_1}}]}}}}\n"
     (tmp_path / "a.yaml").write_text("---\n".join(claim.format(name) for name in ("'${A}'", "'<your name>'")))
@@ -139,7 +139,7 @@ def test_a_placeholder_is_reported_once_per_file_beside_other_errors(tmp_path, m
 
 
 @pytest.mark.parametrize("text", ["a: [", "{", "\x00", "a: b: c", "- ]", "a: !!binary x"])
-def test_unreadable_text_is_broken_input_only_with_an_apiversion(text, tmp_path, monkeypatch):
+def test_unreadable_text_is_an_error_only_if_it_mentions_apiversion(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.yaml").write_text(text)
     assert run("check", "a.yaml").exit_code == 0
@@ -149,7 +149,7 @@ def test_unreadable_text_is_broken_input_only_with_an_apiversion(text, tmp_path,
 
 @pytest.mark.parametrize("command", ["check {}", "translate -f {} -o report", "survey -f {}"])
 @pytest.mark.parametrize(
-    ("name", "text", "suffix"),
+    ("name", "text", "line_and_key"),
     [
         ("values.yaml", "a: 1\nresources:\n  limits:\n    nvidia.com/gpu: 1\n", ":4 nvidia.com/gpu"),
         ("values.yaml", "a: 1\n---\nb: {limits: {'amd.com/gpu': '2'}}\n", ":3 amd.com/gpu"),
@@ -166,30 +166,30 @@ def test_unreadable_text_is_broken_input_only_with_an_apiversion(text, tmp_path,
         *("a limit in a list", "comments", "a node selector and an amount of 0", "a JSON schema", "no key of a dialect"),
     ],
 )
-def test_a_skipped_file_that_requests_devices_is_reported(command, name, text, suffix, tmp_path, monkeypatch):
+def test_a_skipped_file_is_reported_only_if_it_requests_devices(command, name, text, line_and_key, tmp_path, monkeypatch):
     (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     output = run(*command.format(name).split(), "--color", "never").output
     assert "skipped, " in output
     if command.startswith("check"):
-        place, _, key = suffix.removeprefix(":").partition(" ")
-        message = f"{name}:{place}:1: warning D012: {key} is requested here, and this file is not checked"
-        assert message in output if suffix else "D012" not in output
+        line, _, key = line_and_key.removeprefix(":").partition(" ")
+        message = f"{name}:{line}:1: warning D012: {key} is requested here, and this file is not checked"
+        assert message in output if line_and_key else "D012" not in output
         return
     assert (
-        f"devices are requested in 1 file ({name}{suffix}), outside of any object that is read; read" in output
-        if suffix
+        f"devices are requested in 1 file ({name}{line_and_key}), outside of any object that is read; read" in output
+        if line_and_key
         else "requested in" not in output
     )
 
 
 def test_values_of_a_rendered_chart_are_not_reported(tmp_path, monkeypatch):
     written(TREES["chart"] | {"chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"}, tmp_path)
-    bin_ = tmp_path.with_name("helm")
-    bin_.mkdir()
-    (bin_ / "helm").write_text("#!/bin/sh\n")
-    (bin_ / "helm").chmod(0o755)
-    monkeypatch.setenv("PATH", str(bin_), prepend=os.pathsep)
+    program_folder = tmp_path.with_name("helm")
+    program_folder.mkdir()
+    (program_folder / "helm").write_text("#!/bin/sh\n")
+    (program_folder / "helm").chmod(0o755)
+    monkeypatch.setenv("PATH", str(program_folder), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prod.yaml").write_text("limits: {nvidia.com/gpu: 2}\n")
     assert run("check", ".").output.count("D012") == 2
@@ -225,7 +225,7 @@ def test_the_summary_counts_unchecked_files_that_request_devices(tmp_path, monke
 
 
 # A test of Chainsaw, in which `($ports)` stands for a value.
-CHAINSAW = """apiVersion: v1
+CHAINSAW_POD = """apiVersion: v1
 kind: Pod
 metadata: {name: p}
 spec:
@@ -240,21 +240,21 @@ spec:
 @pytest.mark.parametrize(
     "gpus", ["($gpus)", "(to_string($gpus))", "(length(@))", "@GPUS@", "%GPUS%", "'#{gpus}#'", "'[[ .gpus ]]'"]
 )
-def test_a_chainsaw_expression_is_a_placeholder_warning(gpus, tmp_path, monkeypatch):
+def test_a_placeholder_in_a_pod_is_a_warning(gpus, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "chainsaw.yaml").write_text(CHAINSAW.replace("($gpus)", gpus if gpus[0] in "('" else f"'{gpus}'"))
+    (tmp_path / "chainsaw.yaml").write_text(CHAINSAW_POD.replace("($gpus)", gpus if gpus[0] in "('" else f"'{gpus}'"))
     code, answer = run_json("check", "chainsaw.yaml")
     [finding] = answer["findings"]
     assert (code, finding["code"], finding["severity"]) == (0, "D011", "warning")
-    (tmp_path / "chainsaw.yaml").write_text(CHAINSAW.replace("($ports)", "ports").replace("($gpus)", "1"))
+    (tmp_path / "chainsaw.yaml").write_text(CHAINSAW_POD.replace("($ports)", "ports").replace("($gpus)", "1"))
     code, answer = run_json("check", "chainsaw.yaml")
     assert (code, {error["code"] for error in answer["findings"]}) == (1, {"D001"})
 
 
-OTHERS = [("example.com/v1", "Thing"), ("ray.io/v1", "RayJob"), ("kubeflow.org/v1", "PyTorchJob"), ("jobset.x-k8s.io/v1alpha2", "JobSet")]  # fmt: skip
+FOREIGN_KINDS = [("example.com/v1", "Thing"), ("ray.io/v1", "RayJob"), ("kubeflow.org/v1", "PyTorchJob"), ("jobset.x-k8s.io/v1alpha2", "JobSet")]  # fmt: skip
 
 
-@pytest.mark.parametrize(("version", "kind"), OTHERS)
+@pytest.mark.parametrize(("version", "kind"), FOREIGN_KINDS)
 def test_the_template_name_of_a_foreign_kind_is_not_validated(version, kind, tmp_path, monkeypatch):
     """A CRD does not validate the metadata of a template, and the operator names the pods. Labels of known kinds are validated, because the operator copies them to the pods."""
     monkeypatch.chdir(tmp_path)
@@ -262,8 +262,8 @@ def test_the_template_name_of_a_foreign_kind_is_not_validated(version, kind, tmp
 
     def codes(**metadata):
         template = {"metadata": metadata, "spec": {"containers": [container]}}
-        thing = {"apiVersion": version, "kind": kind, "metadata": {"name": "p"}, "spec": {"worker": {"template": template}}}  # fmt: skip
-        manifest(tmp_path / "all.yaml", thing)
+        foreign_object = {"apiVersion": version, "kind": kind, "metadata": {"name": "p"}, "spec": {"worker": {"template": template}}}  # fmt: skip
+        manifest(tmp_path / "all.yaml", foreign_object)
         return {finding["code"] for finding in run_json("check", "all.yaml")[1]["findings"]}
 
     assert "D102" not in codes(name="A_B", generateName="A_", namespace="C_D", labels={"a": "b"})
@@ -279,14 +279,14 @@ def test_survey_counts_values_that_request_devices_as_unknown(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(("name", "key"), [("values.yaml", "nvidia.com/gpu"), ("other.yaml", "")])
-def test_the_key_of_a_skipped_file_is_in_the_answer(name, key, tmp_path, monkeypatch):
+def test_a_skipped_file_is_listed_with_line_and_key(name, key, tmp_path, monkeypatch):
     (tmp_path / name).write_text(f"a: 1\nlimits: {{{key or 'cpu'}: 1}}\n")
     monkeypatch.chdir(tmp_path)
     _, answer = run_json("check", ".")
     assert answer["skippedDocuments"] == [{"file": name, "line": 2 if key else 1, "reason": "other", "key": key}]
 
 
-OURS = {
+CONFIGURATION_WITH_DIALECT = {
     "apiVersion": "drawbridge.dev/v1alpha1",
     "kind": "DrawbridgeConfiguration",
     "dialects": [
@@ -302,12 +302,12 @@ def test_a_key_from_the_configuration_is_found_in_skipped_files(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "chart").mkdir()
     (tmp_path / "chart" / "values.yaml").write_text("resources:\n  limits:\n    our.org/gpu: 1\n")
-    config = manifest(tmp_path / "configuration.yaml", OURS)
+    config = manifest(tmp_path / "configuration.yaml", CONFIGURATION_WITH_DIALECT)
     message = "devices are requested in 1 file (chart/values.yaml:3 our.org/gpu)"
     if command.startswith("check"):
         message = "chart/values.yaml:3:1: warning D012: our.org/gpu is requested here"
     assert message in run(*command.split(), "--config", config).output
     assert message not in run(*command.split()).output
-    manifest(tmp_path / "chart" / "configuration.yaml", OURS)
+    manifest(tmp_path / "chart" / "configuration.yaml", CONFIGURATION_WITH_DIALECT)
     if not command.startswith("survey"):  # survey reads only --config
         assert message in run(*command.split()).output

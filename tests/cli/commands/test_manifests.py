@@ -24,7 +24,7 @@ def test_an_invalid_webhook_url_exits_with_2(url):
 
 
 @pytest.mark.parametrize("url", ["https://webhook.example.com", "https://10.0.0.7:8443/path"])
-def test_a_valid_url_is_used_by_every_webhook(url):
+def test_a_valid_webhook_url_is_in_the_printed_manifests(url):
     result = run("manifests", "--only", "webhooks", "--url", url)
     assert result.exit_code == 0
     assert f"url: {url}" in result.stdout
@@ -54,8 +54,8 @@ def test_an_invalid_image_reference_exits_with_2(image):
 def test_every_deployment_uses_the_image_as_given(image):
     result = run("manifests", "--only", "rest", "--image", image)
     assert result.exit_code == 0
-    named = [line.split("image: ")[1].strip("'") for line in result.stdout.splitlines() if " image: " in line]
-    assert named == [image] * 3
+    images = [line.split("image: ")[1].strip("'") for line in result.stdout.splitlines() if " image: " in line]
+    assert images == [image] * 3
 
 
 @pytest.mark.parametrize("certificate", ["x", "/", "a/", "/b", "a/b/c", "A/b", "a b/c"])
@@ -65,7 +65,7 @@ def test_an_invalid_certificate_name_exits_with_2(certificate):
     assert repr(certificate) in result.stderr
 
 
-def test_a_bundle_without_a_certificate_is_broken_input(tmp_path):
+def test_a_missing_or_empty_ca_bundle_exits_with_2(tmp_path):
     (tmp_path / "empty.pem").write_text("no certificate")
     for name in ("empty.pem", "missing.pem"):
         result = run("manifests", "--only", "webhooks", "--ca-bundle", tmp_path / name)
@@ -74,7 +74,7 @@ def test_a_bundle_without_a_certificate_is_broken_input(tmp_path):
         assert result.stdout == ""
 
 
-def test_an_invalid_network_is_broken_usage_with_every_output():
+def test_an_invalid_api_server_address_exits_with_2():
     for only in ((), ("--only", "webhooks")):
         assert run("manifests", "--image", "x", "--api-server", "nonsense", *only).exit_code == 2
 
@@ -86,28 +86,28 @@ def test_incomplete_or_contradictory_bridge_options_exit_with_2():
         assert options[-1] in result.stderr
 
 
-def test_the_plugin_option_changes_only_the_bridge():
-    def made(*options):
+def test_the_plugin_option_changes_only_the_allocator_and_its_scheduler():
+    def objects_with(*options):
         result = run("manifests", "--image", "x", "--bridge", "--scheduler-image", "y", *options)
         return {
             (document.object["kind"], document.object["metadata"]["name"]): document.object
             for document in manifests.parse(result.stdout)
         }
 
-    stock, plugin = made(), made("--plugin")
-    assert stock.keys() == plugin.keys()
-    changed = {name for name, obj in plugin.items() if stock[name] != obj}
-    assert changed == {("ConfigMap", "drawbridge-scheduler"), ("Deployment", "drawbridge-allocator")}
-    spec = plugin["Deployment", "drawbridge-allocator"]["spec"]
+    objects, objects_with_plugin = objects_with(), objects_with("--plugin")
+    assert objects.keys() == objects_with_plugin.keys()
+    changed_objects = {name for name, obj in objects_with_plugin.items() if objects[name] != obj}
+    assert changed_objects == {("ConfigMap", "drawbridge-scheduler"), ("Deployment", "drawbridge-allocator")}
+    spec = objects_with_plugin["Deployment", "drawbridge-allocator"]["spec"]
     allocator, scheduler = spec["template"]["spec"]["containers"]
     assert (spec["replicas"], allocator["image"], scheduler["image"]) == (2, "x", "y")
     assert scheduler["command"] == ["/drawbridge-scheduler"]
-    folders = [[mount["mountPath"] for mount in container["volumeMounts"]] for container in (allocator, scheduler)]
-    assert folders == [["/etc/drawbridge", "/run/drawbridge"], ["/etc/scheduler", "/run/drawbridge"]]
+    mount_paths = [[mount["mountPath"] for mount in container["volumeMounts"]] for container in (allocator, scheduler)]
+    assert mount_paths == [["/etc/drawbridge", "/run/drawbridge"], ["/etc/scheduler", "/run/drawbridge"]]
     assert scheduler["securityContext"]["readOnlyRootFilesystem"]
 
 
-def test_the_read_only_option_adds_an_allocator():
+def test_the_read_only_option_adds_a_read_only_allocator():
     plain, with_option = (run("manifests", "--image", "x", *options).stdout for options in ((), ("--read-only",)))
     assert with_option.startswith(plain[: plain.index("kind: MutatingWebhook")][:-200])
     assert ("drawbridge-read-only" in plain, "drawbridge-read-only" in with_option) == (False, True)
@@ -122,11 +122,11 @@ def test_the_read_only_option_adds_an_allocator():
         ("node", ("--bridge", "--scheduler-image", "y", "--node-agent", "--reservations")),
     ],
 )
-def test_a_level_sets_several_options(level, options):
+def test_a_level_stands_for_its_options(level, options):
     image = ("--scheduler-image", "y") if level in ("bridge", "node") else ()
-    of_level = run("manifests", "--image", "x", "--level", level, *image)
-    assert of_level.exit_code == 0
-    assert of_level.stdout == run("manifests", "--image", "x", *options).stdout
+    result = run("manifests", "--image", "x", "--level", level, *image)
+    assert result.exit_code == 0
+    assert result.stdout == run("manifests", "--image", "x", *options).stdout
 
 
 def test_an_unknown_level_or_missing_scheduler_image_exits_with_2():
@@ -148,32 +148,32 @@ def chart(tmp_path_factory):
     return folder
 
 
-def paths(values, before=""):
+def key_paths(values, prefix=""):
     """Yield the path of each key, at any depth."""
     for name, value in values.items():
-        yield before + name
+        yield prefix + name
         if isinstance(value, dict):
-            yield from paths(value, f"{before}{name}.")
+            yield from key_paths(value, f"{prefix}{name}.")
 
 
-def test_the_chart_schema_knows_every_value(chart):
-    def known(schema, before=""):
+def test_the_schema_of_the_chart_describes_every_value(chart):
+    def schema_paths(schema, prefix=""):
         for name, field in schema["properties"].items():
-            yield before + name
-            if "properties" in field and before + name != "configuration":
-                yield from known(field, f"{before}{name}.")
+            yield prefix + name
+            if "properties" in field and prefix + name != "configuration":
+                yield from schema_paths(field, f"{prefix}{name}.")
 
     schema = json.loads((chart / "values.schema.json").read_text())
     [values] = manifests.parse((chart / "values.yaml").read_text())
-    assert set(paths(values.object)) == set(known(schema)) - {"global"}
+    assert set(key_paths(values.object)) == set(schema_paths(schema)) - {"global"}
     assert schema["properties"]["configuration"]["properties"]["mode"]["enum"] == ["enforce", "observe", "off", "warn"]
     assert not schema["properties"]["configuration"]["additionalProperties"]
 
 
-def test_options_beside_helm_are_refused_with_the_charts_value(chart, tmp_path):
+def test_the_helm_option_excludes_others_and_names_their_values(chart, tmp_path):
     [values] = manifests.parse((chart / "values.yaml").read_text())
-    known = set(paths(values.object))
-    given = {
+    value_paths = set(key_paths(values.object))
+    argument_by_option = {
         "only": "rest",
         "level": "bridge",
         "failure_policy": "Fail",
@@ -187,18 +187,18 @@ def test_options_beside_helm_are_refused_with_the_charts_value(chart, tmp_path):
         arguments = (
             [option.opts[0]]
             if option.is_flag
-            else [option.opts[0], given.get(option.name, "https://x" if option.name == "url" else "x")]
+            else [option.opts[0], argument_by_option.get(option.name, "https://x" if option.name == "url" else "x")]
         )
         result = run("manifests", "--helm", tmp_path / "chart", *arguments)
         assert (result.exit_code, result.stdout) == (2, ""), arguments
         assert option.opts[0] in result.stderr
         if option.name != "only":
-            [named] = re.findall(r"set (\S+) in the values", result.stderr)
-            assert named in known
+            [value_path] = re.findall(r"set (\S+) in the values", result.stderr)
+            assert value_path in value_paths
     assert not list(tmp_path.iterdir())
 
 
-def test_a_chart_does_not_overwrite_a_folder(tmp_path):
+def test_a_chart_overwrites_no_file_and_no_folder(tmp_path):
     (tmp_path / "values.yaml").write_text("image: mine")
     (tmp_path / "file").write_text("")
     for folder in (tmp_path, tmp_path / "file", tmp_path / "file" / "below"):
@@ -208,19 +208,19 @@ def test_a_chart_does_not_overwrite_a_folder(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "values.yaml"]
 
 
-@pytest.mark.parametrize("name", ["-", "pipe"])
-def test_a_configuration_from_a_pipe_is_installed(name, tmp_path):
+@pytest.mark.parametrize("source", ["-", "pipe"])
+def test_a_configuration_from_stdin_or_a_pipe_is_in_the_manifests(source, tmp_path):
     """A pipe can be read only once."""
     text = 'apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: "off"\n'
-    file = name
-    if name == "pipe":
+    file = source
+    if source == "pipe":
         file = tmp_path / "pipe"
         os.mkfifo(file)
         threading.Thread(target=file.write_text, args=(text,), daemon=True).start()
     result = run("manifests", "--image", "x", "--config", file, stdin=text)
     assert result.exit_code == 0, result.output
-    printed = [document.object for document in manifests.parse(result.stdout)]
-    [config_map] = [obj for obj in printed if (obj["kind"], obj["metadata"]["name"]) == ("ConfigMap", "drawbridge")]
+    printed_objects = [document.object for document in manifests.parse(result.stdout)]
+    [config_map] = [obj for obj in printed_objects if (obj["kind"], obj["metadata"]["name"]) == ("ConfigMap", "drawbridge")]
     assert config_map["data"]["drawbridge.yaml"] == text
 
 
