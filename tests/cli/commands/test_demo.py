@@ -32,12 +32,12 @@ def test_without_a_terminal_the_demo_prints_every_pod_and_ends():
     arguments = line.split()[2:-1]
     with subprocess.Popen(
         [DRAWBRIDGE, "dashboard", *arguments, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True
-    ) as serving:
-        url = serving.stdout.readline().split()[-1]
+    ) as dashboard:
+        url = dashboard.stdout.readline().split()[-1]
         with urllib.request.urlopen(f"{url}/nodes/train-1", timeout=60) as page:
             assert "gpu.nvidia.com/train-1/gpu-0" in page.read().decode()
-        serving.terminate()
-        assert serving.wait(60) == 0
+        dashboard.terminate()
+        assert dashboard.wait(60) == 0
     assert (
         " ".join(result.stdout.split()).count("this pod waits until devices are free") == 1
     )  # only one warning
@@ -70,7 +70,7 @@ def test_a_demo_accepts_pods_from_files(tmp_path):
     assert "requests c: nvidia.com/gpu 1" in result.stdout
 
 
-TWO = """\
+POD_WITH_GENERATED_NAME = """\
 kind: Pod
 apiVersion: v1
 metadata: {generateName: train-, namespace: team-g}
@@ -78,18 +78,18 @@ spec: {containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}
 """
 
 
-def test_pods_from_files_follow_the_configuration_in_force(tmp_path):
-    own = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}
-    own |= {"extendedResources": {"drivers": {"gpu.nvidia.com": "translate"}}}
-    asking = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}}
-    asking["spec"] = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
-    file, alone = manifest(tmp_path / "both.yaml", own, asking), manifest(tmp_path / "alone.yaml", asking)
-    served, moved = (run("demo", "-f", path, "--once").stdout for path in (alone, file))
-    assert "configuration: defaults; mode enforce" in served
-    assert "outcome  served" in served
-    assert f"configuration: {file}:1; mode enforce" in moved
-    assert "claims   " in moved
-    assert "ignored" not in moved
+def test_the_demo_uses_and_names_the_configuration_in_force(tmp_path):
+    configuration = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}
+    configuration |= {"extendedResources": {"drivers": {"gpu.nvidia.com": "translate"}}}
+    gpu_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}}
+    gpu_pod["spec"] = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
+    file_with_configuration, pod_file = manifest(tmp_path / "both.yaml", configuration, gpu_pod), manifest(tmp_path / "alone.yaml", gpu_pod)
+    output_with_defaults, output_with_configuration = (run("demo", "-f", path, "--once").stdout for path in (pod_file, file_with_configuration))
+    assert "configuration: defaults; mode enforce" in output_with_defaults
+    assert "outcome  served" in output_with_defaults
+    assert f"configuration: {file_with_configuration}:1; mode enforce" in output_with_configuration
+    assert "claims   " in output_with_configuration
+    assert "ignored" not in output_with_configuration
     assert f"configuration: {CONFIGURATION}; mode enforce" in run("demo", "--once").stdout
 
 
@@ -102,14 +102,14 @@ def test_pods_from_files_follow_the_configuration_in_force(tmp_path):
     ],
     ids=["demo", "simulate", "explain"],
 )
-def test_two_pods_with_the_same_generate_name_are_both_created(tmp_path, command, pattern):
+def test_two_pods_with_one_generate_name_get_different_names(tmp_path, command, pattern):
     file = tmp_path / "two.yaml"
-    file.write_text(f"{TWO}---\n{TWO}")
+    file.write_text(f"{POD_WITH_GENERATED_NAME}---\n{POD_WITH_GENERATED_NAME}")
     result = run(*command.format(file=file, fleet=EXAMPLES / "fleet").split())
     assert re.search(pattern, result.stdout), result.output
 
 
-JOB = """\
+JOB_WITH_GENERATED_NAME = """\
 kind: Job
 apiVersion: batch/v1
 metadata: {generateName: train-, namespace: team-g}
@@ -125,9 +125,9 @@ spec: {template: {spec: {containers: [{name: c, image: x, resources: {limits: {n
     ],
     ids=["demo", "simulate"],
 )
-def test_pods_of_jobs_with_the_same_generate_name_are_placed(tmp_path, command, pattern):
+def test_pods_of_two_jobs_with_one_generate_name_are_placed(tmp_path, command, pattern):
     file = tmp_path / "two.yaml"
-    file.write_text(f"{JOB}---\n{JOB}")
+    file.write_text(f"{JOB_WITH_GENERATED_NAME}---\n{JOB_WITH_GENERATED_NAME}")
     result = run(*command.format(file=file, fleet=EXAMPLES / "fleet").split())
     assert re.search(pattern, result.stdout), result.output
 
@@ -135,7 +135,7 @@ def test_pods_of_jobs_with_the_same_generate_name_are_placed(tmp_path, command, 
 @pytest.mark.parametrize(
     ("content", "message"), [("kind: [", "yaml"), (None, "No such file")], ids=["broken", "missing"]
 )  # fmt: skip
-def test_an_unreadable_file_ends_the_demo_before_it_starts(tmp_path, content, message):
+def test_the_demo_does_not_start_with_an_unreadable_file(tmp_path, content, message):
     file = tmp_path / "pods.yaml"
     if content is not None:
         file.write_text(content)
@@ -150,7 +150,7 @@ def test_an_unreadable_file_ends_the_demo_before_it_starts(tmp_path, content, me
     ["demo", "standalone", "webhook", "manifests --image example.com/drawbridge"],
     ids=lambda case: case.split()[0],
 )
-def test_an_invalid_configuration_exits_with_2_and_every_error(tmp_path, command):
+def test_an_invalid_configuration_is_refused_with_every_error(tmp_path, command):
     file = tmp_path / "c.yaml"
     file.write_text("apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: loud\ncanary: many\n")
     result = run(*command.split(), "--config", str(file))
@@ -162,13 +162,13 @@ def test_an_invalid_configuration_exits_with_2_and_every_error(tmp_path, command
 @pytest.mark.parametrize(("replicas", "names"), [(0, []), (1, ["d-0"]), (64, [f"d-{i}" for i in range(8)])])
 def test_a_demo_creates_at_most_eight_pods_of_a_deployment(replicas, names):
     spec = {"replicas": replicas, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
-    made = pods_of({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec})
-    assert [created.pod["metadata"]["name"] for created in made] == names
-    assert [created.part for created in made][-1:] == ([f"8 of {replicas}"] if replicas > 8 else [""] * bool(replicas))
+    created_pods = pods_of({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec})
+    assert [created_pod.pod["metadata"]["name"] for created_pod in created_pods] == names
+    assert [created_pod.part for created_pod in created_pods][-1:] == ([f"8 of {replicas}"] if replicas > 8 else [""] * bool(replicas))
 
 
-def test_a_demo_counts_and_ignores_unknown_kinds(tmp_path):
-    others = (
+def test_a_demo_counts_the_objects_that_it_ignores(tmp_path):
+    ignored_objects = (
         "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n"
         "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: i}\n"
         "---\napiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {name: r}\nspec: {}\n"
@@ -176,7 +176,7 @@ def test_a_demo_counts_and_ignores_unknown_kinds(tmp_path):
         "---\n"
     )
     file = tmp_path / "all.yaml"
-    file.write_text(others + POD_WITH_TEMPLATE)
+    file.write_text(ignored_objects + POD_WITH_TEMPLATE)
     result = run("demo", "-f", str(file), "--once")
     assert result.exit_code == 0, result.stderr
     assert "✓ own" in result.stdout
@@ -195,7 +195,7 @@ def test_a_demo_ignores_fleet_objects_of_unknown_kinds(tmp_path):
     assert "1 Thing" in result.stdout
 
 
-def test_workloads_become_the_pods_that_their_controllers_would_make():
+def test_every_example_becomes_a_pod_with_name_and_containers():
     for path in sorted((EXAMPLES / "pods").glob("*.yaml")):
         pod = pods_of(manifests.read([path])[-1].object)[0].pod
         assert pod["kind"] == "Pod"
@@ -204,7 +204,7 @@ def test_workloads_become_the_pods_that_their_controllers_would_make():
     assert pods_of({"kind": "ConfigMap", "apiVersion": "v1"}) == []
 
 
-def test_a_pods_progress_is_printed_in_columns_that_fit():
+def test_the_progress_of_a_pod_fits_the_width():
     progress = PodProgress(
         name="p",
         shows="why " * 40 + "so",
@@ -229,15 +229,15 @@ def test_colours_are_only_used_when_enabled():
     assert "\x1b" not in next(iter(stories.lines([progress], width=80, colour=False)))
 
 
-def test_a_closed_output_of_the_demo_is_no_bug():
+def test_a_demo_whose_output_is_closed_reports_no_bug():
     with subprocess.Popen([DRAWBRIDGE, "demo", "--once"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
         demo.stdout.readline()
         demo.stdout.close()
         assert b"bug" not in demo.stderr.read()
 
 
-def test_the_totals_count_every_outcome():
+def test_the_total_counts_the_pods_by_outcome():
     total = stories.total([PodProgress(name="a", end=End.PLACED), PodProgress(name="b", end=End.REFUSED)], 1.25)
     assert total == "2 pods: 1 placed, 1 refused; 1.2 s"
-    alone = stories.total([PodProgress(name="a", end=End.LEFT)], 1)
-    assert alone == "1 pod: 1 left; 1.0 s"
+    total_of_one_pod = stories.total([PodProgress(name="a", end=End.LEFT)], 1)
+    assert total_of_one_pod == "1 pod: 1 left; 1.0 s"

@@ -19,27 +19,27 @@ from webhook.service.configuration_file import Source
 FLEET = [d.object for d in manifests.read([EXAMPLES / "fleet"])]
 
 
-async def push(here, name, **limits):
+async def end_of_pushed_pod(demo, name, **limits):
     container = {"name": "c", "image": "x", "resources": {"limits": limits}}
-    return await end_of(here, {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name}, "spec": {"containers": [container]}}, PATIENCE)  # fmt: skip
+    return await end_of(demo, {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name}, "spec": {"containers": [container]}}, PATIENCE)  # fmt: skip
 
 
 async def test_a_device_is_allocated_once_and_freed_with_its_pod():
-    async with playground(FLEET, Source(CONFIGURATION)) as here:
-        several = await asyncio.gather(*(push(here, f"p{i}", **{"nvidia.com/gpu": "1"}) for i in range(12)))
-        placed = [line for progress in several for line in progress.runs]
-        assert len(set(placed)) == len(placed) == 10
-        waiting = [progress for progress in several if progress.end is End.WAITS]
-        assert len(waiting) == 2
-        ended = next(progress.name for progress in several if progress.end is End.PLACED)
-        await here.cluster.delete(resources.PODS, ended, "default", grace=0)
+    async with playground(FLEET, Source(CONFIGURATION)) as demo:
+        pods = await asyncio.gather(*(end_of_pushed_pod(demo, f"p{i}", **{"nvidia.com/gpu": "1"}) for i in range(12)))
+        devices = [line for progress in pods for line in progress.runs]
+        assert len(set(devices)) == len(devices) == 10
+        waiting_pods = [progress for progress in pods if progress.end is End.WAITS]
+        assert len(waiting_pods) == 2
+        ended_pod = next(progress.name for progress in pods if progress.end is End.PLACED)
+        await demo.cluster.delete(resources.PODS, ended_pod, "default", grace=0)
         async with asyncio.timeout(PATIENCE):
-            while not any([(await here.pod("default", progress.name)).spec.node_name for progress in waiting]):  # noqa: ASYNC110
+            while not any([(await demo.pod("default", progress.name)).spec.node_name for progress in waiting_pods]):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
 
 SERVICE = "{apiVersion: v1, kind: Service, metadata: {name: s}, spec: {ports: [{port: 80}]}}\n---\n"
-WORKERS = """\
+RAY_CLUSTER = """\
 apiVersion: ray.io/v1
 kind: RayCluster
 metadata: {name: ray}
@@ -52,39 +52,39 @@ spec:
 
 
 async def test_each_pod_of_a_workload_names_its_part():
-    (document,) = manifests.parse(WORKERS.encode(), "workers")
+    (document,) = manifests.parse(RAY_CLUSTER.encode(), "workers")
     replicas = pods_of(document.object)
     parts = ["headGroupSpec", "workerGroupSpecs/0, 1 of 2", "workerGroupSpecs/0, 2 of 2"]
     assert [replica.part for replica in replicas] == parts
-    async with playground(FLEET, Source(CONFIGURATION)) as here:
-        head, *workers = [await end_of(here, replica.pod, PATIENCE) for replica in replicas]
+    async with playground(FLEET, Source(CONFIGURATION)) as demo:
+        head, *workers = [await end_of(demo, replica.pod, PATIENCE) for replica in replicas]
     assert (head.name, head.requested) == ("ray-0-0", ())
     assert [(worker.name, worker.end) for worker in workers] == [("ray-1-0", End.PLACED), ("ray-1-1", End.PLACED)]
 
 
 async def test_admitting_a_pod_does_not_read_the_fleet_again(monkeypatch):
     """The demo's webhook keeps its state. Otherwise it would read the fleet for each of hundreds of pods."""
-    quiet = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "quiet", "labels": {MODE_LABEL: "off"}}}
+    quiet_namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "quiet", "labels": {MODE_LABEL: "off"}}}
     container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    left = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "quiet"}, "spec": {"containers": [container]}}  # fmt: skip
-    async with playground([*FLEET, quiet], Source(CONFIGURATION)) as here:
-        await here.push(left)
-        pod = await here.pod("quiet", "p")
-        deciding, real, listed = asyncio.current_task(), here.cluster.list, []
+    untranslated_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "quiet"}, "spec": {"containers": [container]}}  # fmt: skip
+    async with playground([*FLEET, quiet_namespace], Source(CONFIGURATION)) as demo:
+        await demo.push(untranslated_pod)
+        pod = await demo.pod("quiet", "p")
+        deciding_task, list_objects, listed_resources = asyncio.current_task(), demo.cluster.list, []
 
-        async def list_(resource, *args, **options):
-            if asyncio.current_task() is deciding:
-                listed.append(resource.id)
-            return await real(resource, *args, **options)
+        async def record_list(resource, *args, **options):
+            if asyncio.current_task() is deciding_task:
+                listed_resources.append(resource.id)
+            return await list_objects(resource, *args, **options)
 
-        monkeypatch.setattr(here.cluster, "list", list_)
-        decisions = await here.decisions(pod)
+        monkeypatch.setattr(demo.cluster, "list", record_list)
+        decisions = await demo.decisions(pod)
     assert [(decision.key, decision.outcome) for decision in decisions] == [("nvidia.com/gpu", "left")]
-    assert listed == []
+    assert listed_resources == []
 
 
-async def test_pods_can_be_posted_with_curl():
-    async with playground(FLEET, Source(CONFIGURATION)) as here, PodsListener(here, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
+async def test_a_posted_manifest_is_answered_with_outcomes_or_an_error():
+    async with playground(FLEET, Source(CONFIGURATION)) as demo, PodsListener(demo, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
         for body, status, message in (
             ((EXAMPLES / "pods/nvidia-training.yaml").read_bytes(), 200, "✓ training-0"),
             (
@@ -101,7 +101,7 @@ async def test_pods_can_be_posted_with_curl():
             (b"{apiVersion: v1, kind: Pod}", 400, "a Pod without the spec of a pod"),
             (b"{apiVersion: resource.k8s.io/v1, kind: ResourceClaim}", 400, "a ResourceClaim needs a name"),
             (b"kind: Pod\nmetadata: [1]", 400, "metadata is not an object"),
-            ((SERVICE + WORKERS).encode(), 200, "ignored Service/default/s\n"),
+            ((SERVICE + RAY_CLUSTER).encode(), 200, "ignored Service/default/s\n"),
             (b"", 400, "no pod"),
             (b"{", 400, "your manifest"),
         ):
@@ -112,7 +112,7 @@ async def test_pods_can_be_posted_with_curl():
 
 
 async def test_a_pod_with_its_own_template_is_placed_and_deleted():
-    async with playground(FLEET, Source(CONFIGURATION)) as here, PodsListener(here, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
+    async with playground(FLEET, Source(CONFIGURATION)) as demo, PodsListener(demo, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
         async with session.post(f"{url}/pods", data=POD_WITH_TEMPLATE) as response:
             text = await response.text()
             assert response.status == 200, text
@@ -127,9 +127,9 @@ async def test_a_pod_with_its_own_template_is_placed_and_deleted():
 
 async def test_an_ambiguous_pod_name_is_not_deleted():
     pod = "apiVersion: v1\nkind: Pod\nmetadata: {{name: p, namespace: {}}}\nspec: {{containers: [{{name: c, image: i}}]}}\n"
-    async with playground(FLEET, Source(CONFIGURATION)) as here, PodsListener(here, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
-        for home in ("one", "two"):
-            async with session.post(f"{url}/pods", data=pod.format(home)) as response:
+    async with playground(FLEET, Source(CONFIGURATION)) as demo, PodsListener(demo, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
+        for namespace in ("one", "two"):
+            async with session.post(f"{url}/pods", data=pod.format(namespace)) as response:
                 assert response.status == 200
         for path, status, message in (
             ("p", 409, "one, two"),
@@ -143,7 +143,7 @@ async def test_an_ambiguous_pod_name_is_not_deleted():
 
 async def test_a_pod_without_its_template_is_reported_as_waiting():
     pod = POD_WITH_TEMPLATE.partition("---\n")[2]
-    async with playground(FLEET, Source(CONFIGURATION)) as here, PodsListener(here, patience=0.5).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
+    async with playground(FLEET, Source(CONFIGURATION)) as demo, PodsListener(demo, patience=0.5).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
         async with session.post(f"{url}/pods", data=pod) as response:
             text = await response.text()
             assert response.status == 200, text
@@ -164,10 +164,10 @@ async def test_a_pod_without_its_template_is_reported_as_waiting():
         ({}, 200),
     ],
 )
-async def test_a_page_of_another_origin_cannot_use_the_port(headers, status):
+async def test_only_requests_with_local_host_and_origin_are_answered(headers, status):
     async with (
-        playground(FLEET, Source(CONFIGURATION)) as here,
-        PodsListener(here).open() as url,
+        playground(FLEET, Source(CONFIGURATION)) as demo,
+        PodsListener(demo).open() as url,
         aiohttp.ClientSession() as session,
         session.get(f"{url}/pods", headers=headers) as response,
     ):

@@ -14,20 +14,20 @@ from tests import shapes
 from tests.cli.commands.secret_pod import LIMITS, SECRET, pod_with
 from tests.cli.running import run, run_json
 from tests.draws import draws
-from webhook.state.configuration import DEFAULT as FILE
+from webhook.state.configuration import DEFAULT as DEFAULT_FILE
 from webhook.state.configuration import Configuration
 
 EXAMPLES = Path(__file__).parents[3] / "manifests" / "examples"
-DEFAULT = Configuration(FILE)
+DEFAULT_CONFIGURATION = Configuration(DEFAULT_FILE)
 
 
-def redacted(obj, *, reads=()):
+def redact(obj, *, known_variables=()):
     """Return the redacted object, and the number of values that are left out. The values of known variables are kept."""
-    redaction = Redaction(lambda name: name in reads, lambda key: key.startswith(("hami.io/", "nvidia.com/")))
+    redaction = Redaction(lambda name: name in known_variables, lambda key: key.startswith(("hami.io/", "nvidia.com/")))
     return redaction.redact(obj), redaction.left_out
 
 
-HIDDEN = {
+SECRET_FIELDS = {
     "a variable": {"env": [{"name": "A", "value": SECRET}]},
     "a command": {"command": ["sh", "-c", SECRET]},
     "arguments": {"args": ["--token", SECRET]},
@@ -41,23 +41,23 @@ HIDDEN = {
 }
 
 
-@pytest.mark.parametrize("place", HIDDEN)
-def test_values_that_may_be_secret_are_redacted_at_any_depth(place):
-    deep = {"kind": "RayCluster", "spec": {"groups": [{"template": {"spec": {"containers": [HIDDEN[place]]}}}]}}
-    made, left_out = redacted(deep)
-    assert SECRET not in json.dumps(made)
+@pytest.mark.parametrize("field", SECRET_FIELDS)
+def test_values_that_may_be_secret_are_redacted_at_any_depth(field):
+    nested_object = {"kind": "RayCluster", "spec": {"groups": [{"template": {"spec": {"containers": [SECRET_FIELDS[field]]}}}]}}
+    redacted_object, left_out = redact(nested_object)
+    assert SECRET not in json.dumps(redacted_object)
     assert left_out >= 1
-    assert SECRET in json.dumps(deep), "redaction changed the object that it was given"
+    assert SECRET in json.dumps(nested_object), "redaction changed the object that it was given"
 
 
-def test_the_last_applied_annotation_and_managed_fields_are_left_out():
-    applied = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps({"env": SECRET}), "example.com/unknown": "x"}
-    made, _ = redacted({"metadata": {"annotations": applied, "managedFields": [{"manager": SECRET}]}})
-    assert made == {"metadata": {"annotations": {}}}
+def test_unknown_annotations_and_managed_fields_are_left_out():
+    annotations = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps({"env": SECRET}), "example.com/unknown": "x"}
+    redacted_object, _ = redact({"metadata": {"annotations": annotations, "managedFields": [{"manager": SECRET}]}})
+    assert redacted_object == {"metadata": {"annotations": {}}}
 
 
 @pytest.mark.parametrize(
-    "free",
+    "annotation",
     [
         {"kubernetes.io/change-cause": SECRET},
         {"deprecated.kubernetes.io/note": f"kubectl set env deploy/a PASSWORD={SECRET}"},
@@ -66,26 +66,26 @@ def test_the_last_applied_annotation_and_managed_fields_are_left_out():
         {"scheduler.alpha.kubernetes.io/long": SECRET * 64},
     ],
 )
-def test_free_text_in_kubernetes_annotations_is_left_out(free):
+def test_free_text_in_kubernetes_annotations_is_left_out(annotation):
     kept_annotations = {"resource.kubernetes.io/pod-claim-name": "gpu", "kubernetes.io/config.source": "api", "drawbridge.dev/templates": '{"a": "b"}'}  # fmt: skip
-    made, left_out = redacted({"kind": "RayCluster", "metadata": {"annotations": kept_annotations | free}})
-    assert made["metadata"] == {"annotations": kept_annotations}
+    redacted_object, left_out = redact({"kind": "RayCluster", "metadata": {"annotations": kept_annotations | annotation}})
+    assert redacted_object["metadata"] == {"annotations": kept_annotations}
     assert left_out == 1
 
 
-def test_a_dialects_kubernetes_io_key_admits_no_other_annotations():
+def test_free_text_under_the_domain_of_a_dialect_is_left_out():
     """Koordinator reads kubernetes.io/gpu, so kubernetes.io is the domain of a dialect."""
-    read = {
+    kept_annotations = {
         "hami.io/vgpu-devices-allocated": "GPU-0,NVIDIA,1,2:;",
         "nvidia.com/use-gputype": "A100, or any",
         "kubernetes.io/word": "any",
     }
-    free = {"kubernetes.io/change-cause": SECRET, "kubernetes.io/description": SECRET, "kubernetes.io/a": f"{SECRET} b", "nvidia.com/note": f"--{SECRET} {SECRET}"}  # fmt: skip
-    made = redaction_of(DEFAULT).redact(pod_with() | {"metadata": {"name": "p", "annotations": read | free}})
-    assert made["metadata"]["annotations"].keys() & (read.keys() | free.keys()) == read.keys()
+    free_texts = {"kubernetes.io/change-cause": SECRET, "kubernetes.io/description": SECRET, "kubernetes.io/a": f"{SECRET} b", "nvidia.com/note": f"--{SECRET} {SECRET}"}  # fmt: skip
+    redacted_pod = redaction_of(DEFAULT_CONFIGURATION).redact(pod_with() | {"metadata": {"name": "p", "annotations": kept_annotations | free_texts}})
+    assert redacted_pod["metadata"]["annotations"].keys() & (kept_annotations.keys() | free_texts.keys()) == kept_annotations.keys()
 
 
-def test_redaction_keeps_the_fields_that_decide_and_env_secret_references():
+def test_redaction_keeps_requests_known_variables_and_secret_references():
     spec = {
         "imagePullSecrets": [{"name": "pull"}],
         "automountServiceAccountToken": False,
@@ -101,12 +101,12 @@ def test_redaction_keeps_the_fields_that_decide_and_env_secret_references():
         ],
     }
     obj = {"metadata": {"annotations": {"hami.io/use-gputype": "A100"}}, "spec": spec}
-    made, left_out = redacted(obj, reads=("NVIDIA_VISIBLE_DEVICES",))
-    assert made == {"metadata": obj["metadata"], "spec": {"containers": spec["containers"]}}
+    redacted_object, left_out = redact(obj, known_variables=("NVIDIA_VISIBLE_DEVICES",))
+    assert redacted_object == {"metadata": obj["metadata"], "spec": {"containers": spec["containers"]}}
     assert left_out == 5
 
 
-JSON = st.recursive(
+JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=4)
@@ -117,17 +117,17 @@ JSON = st.recursive(
 
 
 @settings(max_examples=draws(200), deadline=None)
-@given(obj=st.dictionaries(st.sampled_from(["metadata", "spec", "status", "kind", "env"]), JSON))
+@given(obj=st.dictionaries(st.sampled_from(["metadata", "spec", "status", "kind", "env"]), JSON_VALUES))
 def test_redaction_accepts_any_object_and_is_idempotent(obj):
-    made, left_out = redacted(obj)
+    redacted_object, left_out = redact(obj)
     assert left_out >= 0
-    again, _ = redacted(made)
-    assert again == made
+    redacted_twice, _ = redact(redacted_object)
+    assert redacted_twice == redacted_object
 
 
-OURS = ("DeviceInventory", "DrawbridgeConfiguration", "Workload", "List")  # no cluster stores objects of these kinds
+FILE_KINDS = ("DeviceInventory", "DrawbridgeConfiguration", "Workload", "List")  # no cluster stores objects of these kinds
 # By command: the parts of its answer that redaction must not change.
-QUESTIONS = {
+ANSWER_FIELDS = {
     "translate": ("decisions",),
     "survey": ("workloads",),
     "check": ("findings",),
@@ -135,37 +135,37 @@ QUESTIONS = {
     "doctor": ("findings",),
     "quota": ("quotas",),
 }
-FOLDERS = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir() and any(path.rglob("*.yaml")))
+EXAMPLE_FOLDERS = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir() and any(path.rglob("*.yaml")))
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", EXAMPLE_FOLDERS)
 def test_redaction_changes_no_answer_about_an_example(folder, tmp_path):
     from cluster.manifests import read_leniently
 
     documents, _ = read_leniently([str(EXAMPLES / folder)])
     objects = [document.object for document in documents]
     redaction = redaction_of(configuration_in_force(None, documents).configuration)
-    bare = [obj if obj.get("kind") in OURS else redaction.redact(obj) for obj in objects]
-    bare = [json.loads(line) for line in redaction.finish(json.dumps(obj).encode() for obj in bare)]
+    redacted_objects = [obj if obj.get("kind") in FILE_KINDS else redaction.redact(obj) for obj in objects]
+    redacted_objects = [json.loads(line) for line in redaction.finish(json.dumps(obj).encode() for obj in redacted_objects)]
     pods = [obj for obj in objects if obj.get("kind") == "Pod"][:3]
     file = tmp_path / "given.json"
     answers = []
-    for items in (objects, bare):
-        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-        results = {}
-        for command, names in QUESTIONS.items():
+    for given_objects in (objects, redacted_objects):
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": given_objects}))
+        answers_by_question = {}
+        for command, fields in ANSWER_FIELDS.items():
             code, answer = run_json(command, "-f", file)
-            results[command] = [code, *(comparable(command, answer.get(name)) for name in names)]
-        for stored in pods:
-            name = f"{stored['metadata'].get('namespace', 'default')}/{stored['metadata'].get('name')}"
-            results[name] = run("explain", f"pod/{name}", "-f", file).stdout
-        around = (
+            answers_by_question[command] = [code, *(comparable(command, answer.get(name)) for name in fields)]
+        for stored_pod in pods:
+            name = f"{stored_pod['metadata'].get('namespace', 'default')}/{stored_pod['metadata'].get('name')}"
+            answers_by_question[name] = run("explain", f"pod/{name}", "-f", file).stdout
+        inventory_options = (
             "--inventory",
             file,
             *(part for path in sorted((EXAMPLES / folder).rglob("*.yaml"))[:3] for part in ("-f", path)),
         )
-        results["inventory"] = [run(command, *around).stdout for command in ("check", "translate")]
-        answers.append(results)
+        answers_by_question["inventory"] = [run(command, *inventory_options).stdout for command in ("check", "translate")]
+        answers.append(answers_by_question)
     for question, answer in answers[0].items():
         assert answers[1][question] == answer, question
 
@@ -181,24 +181,24 @@ def comparable(command, answer):
     ]
 
 
-MARK = "m4rk3d"
+MARKED_TEXT = "m4rk3d"
 
 
-def marked(value, draw):
+def with_unknown_field(value, draw):
     """A copy of the object with an unknown field in a random mapping of the object."""
     value = json.loads(json.dumps(value))
-    places = [value]
-    for place in places:
-        inner = place.items() if isinstance(place, dict) else enumerate(place)
+    branches = [value]
+    for branch in branches:
+        members = branch.items() if isinstance(branch, dict) else enumerate(branch)
         # In these mappings, any name is a label and not an unknown field.
-        places += [
+        branches += [
             member
-            for name, member in inner
+            for name, member in members
             if isinstance(member, dict | list) and name not in ("matchLabels", "nodeSelector")
         ]
-    around = draw.choice([place for place in places if isinstance(place, dict) and not _is_map(place)])
-    shape = draw.choice((MARK, [MARK], {"a": MARK}, [{"name": MARK}], {"value": MARK}, {MARK: MARK}))
-    around[draw.choice(("unknown", "secretKey", "options", "message", "workingDir", "x-y"))] = shape
+    mapping = draw.choice([branch for branch in branches if isinstance(branch, dict) and not _is_map(branch)])
+    field_value = draw.choice((MARKED_TEXT, [MARKED_TEXT], {"a": MARKED_TEXT}, [{"name": MARKED_TEXT}], {"value": MARKED_TEXT}, {MARKED_TEXT: MARKED_TEXT}))
+    mapping[draw.choice(("unknown", "secretKey", "options", "message", "workingDir", "x-y"))] = field_value
     return value
 
 
@@ -209,9 +209,9 @@ def _is_map(value):
 
 def test_an_unknown_field_is_dropped_wherever_it_appears():
     draw = random.Random("members")
-    redaction = redaction_of(DEFAULT)
-    every = [obj for kind, objects in shapes.examples().items() if kind not in OURS for obj in objects]
+    redaction = redaction_of(DEFAULT_CONFIGURATION)
+    examples = [obj for kind, objects in shapes.examples().items() if kind not in FILE_KINDS for obj in objects]
     for _ in range(3000):
-        obj = marked(draw.choice(every), draw)
+        obj = with_unknown_field(draw.choice(examples), draw)
         [line] = redaction.finish([json.dumps(redaction.redact(obj)).encode()])
-        assert MARK not in line.decode(), obj
+        assert MARKED_TEXT not in line.decode(), obj

@@ -18,7 +18,7 @@ def fleet(tmp_path):
     return manifest(tmp_path / "fleet.yaml", *objects, claim_template("one", exactly("gpu")))
 
 
-def test_a_snapshot_is_scheduled_and_summed_up(fleet, tmp_path):
+def test_the_pods_of_a_snapshot_are_placed_and_counted(fleet, tmp_path):
     pods = manifest(tmp_path / "pods.yaml", pod_of_template("b", "one"), pod_of_template("a", "one"))
     code, answer = run_json("simulate", "-f", fleet, "-f", pods)
     assert code == 0
@@ -30,7 +30,7 @@ def test_a_snapshot_is_scheduled_and_summed_up(fleet, tmp_path):
     assert (answer["totals"]["placed"], answer["totals"]["utilisation"]) == (2, 1.0)
 
 
-def test_a_pod_that_fits_nowhere_has_the_reasons(fleet, tmp_path):
+def test_a_pod_that_fits_nowhere_is_printed_with_the_reasons(fleet, tmp_path):
     pods = manifest(tmp_path / "pods.yaml", pod_of_template("a", "one"), allocated_claim("x", "gpu-0"), allocated_claim("y", "gpu-1"))
     result = run("simulate", "-f", fleet, "-f", pods)
     assert result.exit_code == 1
@@ -42,21 +42,21 @@ def test_a_pod_that_fits_nowhere_has_the_reasons(fleet, tmp_path):
     assert {reason["stage"] for reason in outcome["reasons"]} == {"in use"}
 
 
-@pytest.mark.parametrize(("scope", "placed"), [("node", ["n0", None]), ("pool", ["n0", "n0"])])
-def test_a_node_scoped_compatibility_rule_covers_all_pools(tmp_path, scope, placed):
+@pytest.mark.parametrize(("scope", "nodes"), [("node", ["n0", None]), ("pool", ["n0", "n0"])])
+def test_a_compatibility_rule_covers_the_pools_of_its_scope(tmp_path, scope, nodes):
     pools = [node_slice("n0", gpu("gpu-0")), node_slice("n0", gpu("gpu-0"))]
     pools[1]["metadata"]["name"] = pools[1]["spec"]["pool"]["name"] = "second"
     spec = {"driver": "gpu.example.com", "compatibleOnlyWith": "false", "scope": scope}
-    alone = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceCompatibility", "metadata": {"name": "alone"}}
-    objects = [node("n0"), *pools, class_of("gpu"), alone | {"spec": spec}, claim_template("one", exactly("gpu"))]
+    rule = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceCompatibility", "metadata": {"name": "alone"}}
+    objects = [node("n0"), *pools, class_of("gpu"), rule | {"spec": spec}, claim_template("one", exactly("gpu"))]
     files = manifest(tmp_path / "all.yaml", *objects, pod_of_template("a", "one"), pod_of_template("b", "one"))
     _, answer = run_json("simulate", "-f", files)
-    assert [outcome["node"] for outcome in answer["pods"]] == placed
+    assert [outcome["node"] for outcome in answer["pods"]] == nodes
     stages = {reason["stage"] for outcome in answer["pods"] for reason in outcome["reasons"]}
     assert ("compatibility" in stages) == (scope == "node")
 
 
-def test_a_snapshot_without_pending_pods_is_fine(fleet):
+def test_a_snapshot_without_pending_pods_exits_with_0(fleet):
     result = run("simulate", "-f", fleet)
     assert (result.exit_code, result.stdout) == (0, "no pending pods\n")
 
@@ -81,14 +81,14 @@ def test_an_unknown_strategy_still_prints_the_json_document(fleet):
 
 
 def test_objects_that_simulate_does_not_read_are_counted(fleet, tmp_path):
-    stateful = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "d"}, "spec": {"replicas": 3}}
-    others = manifest(tmp_path / "others.yaml", stateful, {"apiVersion": "batch/v1", "kind": "Job"}, stateful)
-    result = run("simulate", "-f", fleet, "-f", others)
+    stateful_set = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "d"}, "spec": {"replicas": 3}}
+    ignored_file = manifest(tmp_path / "others.yaml", stateful_set, {"apiVersion": "batch/v1", "kind": "Job"}, stateful_set)
+    result = run("simulate", "-f", fleet, "-f", ignored_file)
     assert result.exit_code == 0
     assert "3 objects ignored, of kinds that this command does not read: 2 StatefulSet, 1 Job" in result.stderr
 
 
-def test_pods_without_any_node_are_reported(tmp_path):
+def test_a_pod_in_an_input_without_nodes_is_reported(tmp_path):
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
     result = run("simulate", "-f", manifest(tmp_path / "pod.yaml", pod))
     assert result.exit_code == 1

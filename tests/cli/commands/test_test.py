@@ -17,16 +17,16 @@ POD = {
 }
 
 
-def cases(tmp_path, *expected, **fields):
+def folder_with_cases(tmp_path, *expectations, **fields):
     """A folder with a file of cases: each case has the same pod on the example fleet, and one of these expectations."""
     file = tmp_path / "drawbridge-test.yaml"
-    listed = [
+    cases = [
         {"name": f"case {number}", "pod": POD, "expect": expectation, **fields}
-        for number, expectation in enumerate(expected)
+        for number, expectation in enumerate(expectations)
     ]
     file.write_text(
         yaml.safe_dump(
-            {"inventory": [str(EXAMPLES / "fleet")], "config": str(EXAMPLES / "configuration.yaml"), "cases": listed},
+            {"inventory": [str(EXAMPLES / "fleet")], "config": str(EXAMPLES / "configuration.yaml"), "cases": cases},
             sort_keys=False,
         )
     )
@@ -42,7 +42,7 @@ def test_the_cases_of_the_examples_pass():
 def test_a_case_that_matches_its_expectation_passes(tmp_path):
     code, answer = run_json(
         "test",
-        cases(
+        folder_with_cases(
             tmp_path,
             {
                 "outcome": "translated",
@@ -56,7 +56,7 @@ def test_a_case_that_matches_its_expectation_passes(tmp_path):
     assert (code, [case["passed"] for case in answer["cases"]]) == (0, [True])
 
 
-WRONG = {
+WRONG_EXPECTATIONS = {
     "outcome": ({"outcome": "refused"}, "expected refused, got translated"),
     "code": ({"code": "R002"}, "expected refusal R002, got none"),
     "devices": ({"devices": {"other": 2}}, "expected devices 2 other, got 2 gpu.nvidia.com"),
@@ -66,10 +66,10 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_a_case_that_differs_from_its_expectation_fails(tmp_path, case):
-    expected, message = WRONG[case]
-    folder = cases(tmp_path, expected, {"outcome": "translated"})
+@pytest.mark.parametrize("field", WRONG_EXPECTATIONS)
+def test_a_case_that_differs_from_its_expectation_fails(tmp_path, field):
+    expectation, message = WRONG_EXPECTATIONS[field]
+    folder = folder_with_cases(tmp_path, expectation, {"outcome": "translated"})
     result = run("test", folder)
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (1, "2 cases: 1 passed, 1 failed")
     assert f"fail  {folder / 'drawbridge-test.yaml'}:5  case 0" in result.stdout
@@ -79,19 +79,19 @@ def test_a_case_that_differs_from_its_expectation_fails(tmp_path, case):
     assert message in "".join(suites.itertext())
 
 
-def test_a_policy_decides_whether_a_pod_fits(tmp_path):
+def test_a_pod_does_not_fit_while_claims_hold_every_gpu(tmp_path):
     """A pod for one GPU is translated, and waits."""
     fleet = EXAMPLES / "why"
-    held = {
+    gpu_pod = {
         **POD,
         "spec": {"containers": [{**POD["spec"]["containers"][0], "resources": {"limits": {"nvidia.com/gpu": 1}}}]},
     }
     file = tmp_path / "drawbridge-test.yaml"
-    listed = [{"name": "held", "pod": held, "expect": {"outcome": "translated", "fits": False}}]
-    file.write_text(yaml.safe_dump({"inventory": [str(fleet)], "cases": listed}))
+    cases = [{"name": "held", "pod": gpu_pod, "expect": {"outcome": "translated", "fits": False}}]
+    file.write_text(yaml.safe_dump({"inventory": [str(fleet)], "cases": cases}))
     assert run("test", file).exit_code == 0
-    listed[0]["expect"] = {"fits": True}
-    file.write_text(yaml.safe_dump({"inventory": [str(fleet)], "cases": listed}))
+    cases[0]["expect"] = {"fits": True}
+    file.write_text(yaml.safe_dump({"inventory": [str(fleet)], "cases": cases}))
     result = run("test", file)
     assert result.exit_code == 1
     assert "expected every pod to be placed: " in result.stdout
@@ -114,12 +114,12 @@ def test_a_policy_decides_whether_a_pod_fits(tmp_path):
         ("a: 1\n---\nb: 1", "2 documents"),
     ],
 )
-def test_a_file_without_cases_is_broken_input(tmp_path, text, message):
+def test_an_invalid_file_of_cases_exits_with_2(tmp_path, text, message):
     (tmp_path / "drawbridge-test.yaml").write_text(text)
     code, answer = run_json("test", tmp_path)
     assert (code, answer["cases"]) == (2, [])
     assert message in "".join(f"{error['message']} {error.get('remedy')}" for error in answer["errors"])
 
 
-def test_a_folder_without_cases_is_broken_usage(tmp_path):
+def test_a_folder_without_cases_exits_with_2(tmp_path):
     assert run("test", tmp_path).exit_code == 2
