@@ -26,11 +26,11 @@ from tests.webhook.mixed_fleet.mixed_nodes import (
 from tests.webhook.pods import configured
 from webhook.admission import review as reviewing
 
-MIG = {"nvidia.com/mig-1g.5gb": "7", GPU: "0"}
-CUT_UP = plugin_node("cut-up") | {"status": {"allocatable": MIG}}
-BOTH = [plugin_node("both-1", 4), published("both-1")]
-FLEET = [CLASS, *MIXED, *BOTH, plugin_node("half-1", 0), CUT_UP, plugin_node("cpu-1")]
-STANDING = {
+MIG_AMOUNTS = {"nvidia.com/mig-1g.5gb": "7", GPU: "0"}
+MIG_NODE = plugin_node("cut-up") | {"status": {"allocatable": MIG_AMOUNTS}}
+NODE_WITH_PLUGIN_AND_DRIVER = [plugin_node("both-1", 4), published("both-1")]
+FLEET = [CLASS, *MIXED, *NODE_WITH_PLUGIN_AND_DRIVER, plugin_node("half-1", 0), MIG_NODE, plugin_node("cpu-1")]
+NODES_BY_STATE = {
     "plugin": ["old-1", "old-2", "old-3"],
     "driver": ["new-1"],
     "both": ["both-1"],
@@ -39,19 +39,19 @@ STANDING = {
 }
 
 
-def surveyed(tmp_path, *objects, options=()):
+def run_survey(tmp_path, *objects, options=()):
     code, answer = run_json("survey", "-f", manifest(tmp_path / "dump.yaml", *objects), *options)
     return code, answer
 
 
-def test_every_node_has_a_state_for_each_key(tmp_path):
-    _, answer = surveyed(tmp_path, *FLEET)
-    assert answer["nodesByKey"] == [{"key": GPU} | STANDING]
+def test_every_node_is_listed_under_its_state(tmp_path):
+    _, answer = run_survey(tmp_path, *FLEET)
+    assert answer["nodesByKey"] == [{"key": GPU} | NODES_BY_STATE]
 
 
-def test_text_counts_the_nodes_and_names_some(tmp_path):
-    many = [obj for i in range(12) for obj in old_node(f"n-{i:02}")]
-    dump = manifest(tmp_path / "dump.yaml", CLASS, *many, *new_node("new-1"))
+def test_the_text_counts_nodes_and_names_the_first_five(tmp_path):
+    old_nodes = [obj for i in range(12) for obj in old_node(f"n-{i:02}")]
+    dump = manifest(tmp_path / "dump.yaml", CLASS, *old_nodes, *new_node("new-1"))
     output = run("survey", "-f", dump).stdout
     rows = [line.split(maxsplit=2) for line in output.splitlines()]
     assert [GPU, "12", "device plugin  n-00, n-01, n-02, n-03, n-04 and 7 more"] in rows
@@ -60,22 +60,22 @@ def test_text_counts_the_nodes_and_names_some(tmp_path):
     assert "n-11" in run("survey", "-f", dump, "-o", "wide").stdout
 
 
-def test_a_classs_extended_resource_name_is_tracked_without_a_dialect(tmp_path):
+def test_nodes_are_listed_for_an_extended_resource_of_no_dialect(tmp_path):
     """The resource is the extendedResourceName of a class."""
-    carrying = {**CLASS, "spec": CLASS["spec"] | {"extendedResourceName": "example.com/resource"}}
-    node_of_plugin = plugin_node("a") | {"status": {"allocatable": {"example.com/resource": "2"}}}
-    _, answer = surveyed(tmp_path, carrying, node_of_plugin, plugin_node("b"), published("b"))
-    [side] = [entry for entry in answer["nodesByKey"] if entry["key"] == "example.com/resource"]
-    assert (side["plugin"], side["driver"]) == (["a"], ["b"])
+    class_with_resource = {**CLASS, "spec": CLASS["spec"] | {"extendedResourceName": "example.com/resource"}}
+    node_with_plugin = plugin_node("a") | {"status": {"allocatable": {"example.com/resource": "2"}}}
+    _, answer = run_survey(tmp_path, class_with_resource, node_with_plugin, plugin_node("b"), published("b"))
+    [nodes] = [entry for entry in answer["nodesByKey"] if entry["key"] == "example.com/resource"]
+    assert (nodes["plugin"], nodes["driver"]) == (["a"], ["b"])
 
 
 def test_a_resource_without_a_class_is_not_listed_for_migration(tmp_path):
-    odd = plugin_node("a") | {"status": {"allocatable": {"example.com/odd": "2", "hugepages-2Mi": "0", "cpu": "4"}}}
-    _, answer = surveyed(tmp_path, CLASS, odd, *new_node("b"))
+    node = plugin_node("a") | {"status": {"allocatable": {"example.com/odd": "2", "hugepages-2Mi": "0", "cpu": "4"}}}
+    _, answer = run_survey(tmp_path, CLASS, node, *new_node("b"))
     assert [entry["key"] for entry in answer["nodesByKey"]] == [GPU]
 
 
-def test_doctor_reports_nodes_with_both_plugin_and_driver(tmp_path):
+def test_doctor_reports_nodes_that_are_migrated_by_half(tmp_path):
     code, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, gpu_pod("p")))
     assert code == 1
     by_code = {finding["code"]: finding for finding in answer["findings"]}
@@ -85,13 +85,13 @@ def test_doctor_reports_nodes_with_both_plugin_and_driver(tmp_path):
     }
     assert GPU in by_code["O202"]["message"]
     assert all("docs/migrate.md" in finding["remedy"] for finding in by_code.values())
-    repaired = manifest(tmp_path / "repaired.yaml", CLASS, *MIXED, CUT_UP, gpu_pod("p"))
+    repaired_dump = manifest(tmp_path / "repaired.yaml", CLASS, *MIXED, MIG_NODE, gpu_pod("p"))
     defaults = {"source": "defaults", "mode": "enforce"}
-    code, answer = run_json("doctor", "-f", repaired)
+    code, answer = run_json("doctor", "-f", repaired_dump)
     assert (code, answer["configuration"], answer["findings"]) == (0, defaults, [])
 
 
-async def test_doctor_reports_the_same_nodes_of_a_live_cluster():
+async def test_doctor_reports_half_migrated_nodes_of_a_live_cluster():
     findings = diagnose(await survey(Embedded.holding(FLEET), datetime.now(UTC)))
     assert [(finding.code, finding.object) for finding in findings] == [
         ("O202", "Node/both-1"),
@@ -99,8 +99,8 @@ async def test_doctor_reports_the_same_nodes_of_a_live_cluster():
     ]
 
 
-@pytest.mark.parametrize(("full", "outcome"), [((), "left"), (OLD_NODES_FULL, "translated")])
-def test_translate_reports_the_outcome_and_the_reason(tmp_path, full, outcome):
+@pytest.mark.parametrize(("full_nodes", "outcome"), [((), "left"), (OLD_NODES_FULL, "translated")])
+def test_translate_leaves_a_pod_unless_plugin_nodes_are_full(tmp_path, full_nodes, outcome):
     configuration = {
         "apiVersion": "drawbridge.dev/v1alpha1",
         "kind": "DrawbridgeConfiguration",
@@ -108,35 +108,35 @@ def test_translate_reports_the_outcome_and_the_reason(tmp_path, full, outcome):
     }
     config = manifest(tmp_path / "config.yaml", configuration)
     pod_file = manifest(tmp_path / "pod.yaml", gpu_pod())
-    idle = gpu_pod("idle", 1, nodeName="new-1")  # without a bound pod, it is unknown which devices are in use
-    fleet_file = manifest(tmp_path / "fleet.yaml", CLASS, *MIXED, *full, idle)
+    idle_pod = gpu_pod("idle", 1, nodeName="new-1")  # without a bound pod, it is unknown which devices are in use
+    fleet_file = manifest(tmp_path / "fleet.yaml", CLASS, *MIXED, *full_nodes, idle_pod)
     output = run("translate", "-f", pod_file, "--inventory", fleet_file, "--config", config, "-o", "report").stdout
     assert outcome in output
     assert "nodes with a device plugin are preferred" in output
-    assert ("node new-1, with a driver, has enough" in output) is bool(full)
+    assert ("node new-1, with a driver, has enough" in output) is bool(full_nodes)
     code, answer = run_json("check", "-f", pod_file, "--inventory", fleet_file, "--config", config)
     assert code == 0, answer
 
 
-@pytest.mark.parametrize(("full", "where"), [((), "old-1"), (OLD_NODES_FULL, "new-1")])
-def test_simulate_places_pods_on_the_side_the_webhook_chooses(tmp_path, full, where):
+@pytest.mark.parametrize(("full_nodes", "expected_node"), [((), "old-1"), (OLD_NODES_FULL, "new-1")])
+def test_simulate_uses_driver_nodes_only_if_plugin_nodes_are_full(tmp_path, full_nodes, expected_node):
     configuration = {
         "apiVersion": "drawbridge.dev/v1alpha1",
         "kind": "DrawbridgeConfiguration",
         "mixed": {GPU: PREFER_PLUGIN},
     }
     config = manifest(tmp_path / "config.yaml", configuration)
-    running = [obj | {"status": {"phase": "Running"}} for obj in (*full, gpu_pod("idle", 1, on="elsewhere"))]
-    snapshot = manifest(tmp_path / "snapshot.yaml", CLASS, *MIXED, *running, gpu_pod("comes"))
+    running_pods = [obj | {"status": {"phase": "Running"}} for obj in (*full_nodes, gpu_pod("idle", 1, on="elsewhere"))]
+    snapshot = manifest(tmp_path / "snapshot.yaml", CLASS, *MIXED, *running_pods, gpu_pod("comes"))
     code, answer = run_json("simulate", "-f", snapshot, "--config", config)
     assert code == 0, answer
-    [placed] = [pod for pod in answer["pods"] if pod["pod"].endswith("/comes")]
-    assert placed["node"] == where
-    assert bool(placed["devices"]) is bool(full)
+    [outcome] = [pod for pod in answer["pods"] if pod["pod"].endswith("/comes")]
+    assert outcome["node"] == expected_node
+    assert bool(outcome["devices"]) is bool(full_nodes)
 
 
-@pytest.mark.parametrize(("full", "outcome"), [((), "left"), (OLD_NODES_FULL, "translated")])
-def test_explain_shows_the_webhooks_decision_for_a_waiting_pod(tmp_path, full, outcome):
+@pytest.mark.parametrize(("full_nodes", "outcome"), [((), "left"), (OLD_NODES_FULL, "translated")])
+def test_explain_leaves_a_waiting_pod_unless_plugin_nodes_are_full(tmp_path, full_nodes, outcome):
     configuration = {
         "apiVersion": "drawbridge.dev/v1alpha1",
         "kind": "DrawbridgeConfiguration",
@@ -144,7 +144,7 @@ def test_explain_shows_the_webhooks_decision_for_a_waiting_pod(tmp_path, full, o
     }
     config = manifest(tmp_path / "config.yaml", configuration)
     dump = manifest(
-        tmp_path / "dump.yaml", CLASS, *MIXED, *full, gpu_pod("idle", 1, nodeName="new-1"), gpu_pod("waits")
+        tmp_path / "dump.yaml", CLASS, *MIXED, *full_nodes, gpu_pod("idle", 1, nodeName="new-1"), gpu_pod("waits")
     )
     _, answer = run_json("explain", "pod", "ns/waits", "-f", dump, "--config", config)
     assert [decision["outcome"] for decision in answer["pod"]["webhook"]["decisions"]] == [outcome]
@@ -155,22 +155,22 @@ async def test_a_survey_of_one_namespace_does_not_count_plugin_usage():
         [CLASS, *MIXED, *OLD_NODES_FULL, gpu_pod("idle", 1, nodeName="new-1", namespace="other")]
     )
 
-    async def counted(namespace):
+    async def usage_in(namespace):
         in_force = ConfigurationInForce(configured(mixed={GPU: PREFER_PLUGIN}))
         reading = await read_cluster(cluster, SURVEY, given=in_force, namespace=namespace)
         return state_of(reading, reading.configuration).uses
 
-    everywhere = await counted("")
-    assert everywhere["old-1"][GPU] == 4 * 10**9
-    assert await counted("other") is None
+    usage = await usage_in("")
+    assert usage["old-1"][GPU] == 4 * 10**9
+    assert await usage_in("other") is None
 
 
 def test_a_translated_pod_that_needs_plugin_nodes_is_reported(tmp_path):
     """The node of the pod had a driver when the webhook translated the pod, and has a device plugin now. A new pod would be left, and could run there."""
-    stays, goes = {"labels": {"pool": "a"}}, {"labels": {"pool": "b"}}
-    asked = gpu_pod("waits", nodeSelector={"pool": "a"})
-    moved = state_with(*new_node("one", **stays), *new_node("two", **goes))
-    translated = applied(asked, reviewing.decide_review("mutate", review(asked), moved))
-    dump = manifest(tmp_path / "dump.yaml", CLASS, *old_node("one", **stays), *new_node("two", **goes), translated)
+    in_pool_a, in_pool_b = {"labels": {"pool": "a"}}, {"labels": {"pool": "b"}}
+    original_pod = gpu_pod("waits", nodeSelector={"pool": "a"})
+    earlier_state = state_with(*new_node("one", **in_pool_a), *new_node("two", **in_pool_b))
+    translated = applied(original_pod, reviewing.decide_review("mutate", review(original_pod), earlier_state))
+    dump = manifest(tmp_path / "dump.yaml", CLASS, *old_node("one", **in_pool_a), *new_node("two", **in_pool_b), translated)
     output = run("explain", "pod", "ns/waits", "-f", dump).stdout
     assert "the webhook would not change such a pod: 0 of 1 nodes that the pod can run on serve claims" in output
