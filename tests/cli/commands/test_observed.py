@@ -16,7 +16,7 @@ def decision(key, outcome, detail, code=""):
     return Decision("Pod/a/p", "c", "nvidia", key, outcome, detail, code=code)
 
 
-def lines(*records):
+def log_lines(*records):
     """The log lines that the webhook writes for these records."""
     stream = io.BytesIO()
     log = Decisions(stream)
@@ -26,14 +26,14 @@ def lines(*records):
     return stream.getvalue().decode()
 
 
-LEFT = {"outcome": "left", "decisions": (decision("x.com/gpu", Outcome.LEFT, "no class"),)}
-REFUSED = {"outcome": "would refuse", "decisions": (decision("x.com/gpu", Outcome.REFUSED, "too many", "R002"),)}
-MOVES = {"outcome": "would translate", "decisions": (decision("x.com/gpu", Outcome.TRANSLATED, "1 GPU"),)}
-B = {"object": "Pod/b/web-*"}
+LEFT_RECORD = {"outcome": "left", "decisions": (decision("x.com/gpu", Outcome.LEFT, "no class"),)}
+REFUSED_RECORD = {"outcome": "would refuse", "decisions": (decision("x.com/gpu", Outcome.REFUSED, "too many", "R002"),)}
+TRANSLATED_RECORD = {"outcome": "would translate", "decisions": (decision("x.com/gpu", Outcome.TRANSLATED, "1 GPU"),)}
+IN_NAMESPACE_B = {"object": "Pod/b/web-*"}
 
 
 def test_pods_are_counted_by_namespace_with_the_reasons():
-    text = lines(MOVES, MOVES, LEFT, LEFT, REFUSED, {**MOVES, **B, "outcome": "translated", "mode": "enforce"})
+    text = log_lines(TRANSLATED_RECORD, TRANSLATED_RECORD, LEFT_RECORD, LEFT_RECORD, REFUSED_RECORD, {**TRANSLATED_RECORD, **IN_NAMESPACE_B, "outcome": "translated", "mode": "enforce"})
     printed_lines = run("observed", stdin=text).stdout.splitlines()
     assert [line.split() for line in printed_lines[:3]] == [
         ["NAMESPACE", "MODE", "TRANSLATED", "LEFT", "REFUSED"],
@@ -48,22 +48,22 @@ def test_pods_are_counted_by_namespace_with_the_reasons():
 
 
 def test_a_pod_refused_at_validation_counts_as_refused():
-    second = {**REFUSED, "path": "validate", "decisions": (), "problems": ("no node has 16",)}
-    [namespace] = run_json("observed", stdin=lines(MOVES, second))[1]["namespaces"]
+    validation = {**REFUSED_RECORD, "path": "validate", "decisions": (), "problems": ("no node has 16",)}
+    [namespace] = run_json("observed", stdin=log_lines(TRANSLATED_RECORD, validation))[1]["namespaces"]
     assert namespace["outcomes"] == {"refused": 1}
     assert namespace["reasons"] == [{"outcome": "refused", "text": "no node has 16", "pods": 1}]
 
 
-def test_a_partly_translated_pod_has_the_reason_of_the_rest():
-    stays = decision("y.com/npu", Outcome.LEFT, "no class")
-    both = {**MOVES, "decisions": (*MOVES["decisions"], stays)}
-    [namespace] = run_json("observed", stdin=lines(MOVES, both))[1]["namespaces"]
+def test_a_partly_translated_pod_has_the_reason_of_its_left_key():
+    left_key = decision("y.com/npu", Outcome.LEFT, "no class")
+    partly_translated = {**TRANSLATED_RECORD, "decisions": (*TRANSLATED_RECORD["decisions"], left_key)}
+    [namespace] = run_json("observed", stdin=log_lines(TRANSLATED_RECORD, partly_translated))[1]["namespaces"]
     assert namespace["outcomes"] == {"translated": 1, "partly": 1}
     assert namespace["reasons"] == [{"outcome": "partly", "text": "y.com/npu: no class", "pods": 1}]
 
 
 @pytest.mark.parametrize(
-    "other",
+    "fields",
     [
         {"dry_run": True},
         {"operation": "UPDATE"},
@@ -73,22 +73,22 @@ def test_a_partly_translated_pod_has_the_reason_of_the_rest():
     ],
     ids=["a dry run", "an update", "a claim", "an untouched pod", "a repeated request"],
 )
-def test_log_lines_about_no_new_pod_are_not_counted(other):
-    [namespace] = run_json("observed", stdin=lines(MOVES, {**MOVES, **other}))[1]["namespaces"]
+def test_log_lines_about_no_new_pod_are_not_counted(fields):
+    [namespace] = run_json("observed", stdin=log_lines(TRANSLATED_RECORD, {**TRANSLATED_RECORD, **fields}))[1]["namespaces"]
     assert namespace["outcomes"] == {"translated": 1}
 
 
 def test_foreign_log_lines_and_collector_prefixes_are_ignored(tmp_path):
-    prefixed = "".join(f"[pod/webhook-1] {line}\n" for line in lines(MOVES, {**MOVES, **B}).splitlines())
-    lost = json.dumps({"logger": "drawbridge.log", "msg": "lines were lost", "lines": 3}, separators=(",", ":"))
-    broken = '{"logger":"drawbridge.decision", [\n"drawbridge.decision"\n{"logger":"drawbridge.decision","object":7}\n'
+    prefixed_lines = "".join(f"[pod/webhook-1] {line}\n" for line in log_lines(TRANSLATED_RECORD, {**TRANSLATED_RECORD, **IN_NAMESPACE_B}).splitlines())
+    loss_report = json.dumps({"logger": "drawbridge.log", "msg": "lines were lost", "lines": 3}, separators=(",", ":"))
+    broken_lines = '{"logger":"drawbridge.decision", [\n"drawbridge.decision"\n{"logger":"drawbridge.decision","object":7}\n'
     file = tmp_path / "webhook.log"
-    file.write_text(f"Traceback\n{broken}{lost}\n{prefixed}")
+    file.write_text(f"Traceback\n{broken_lines}{loss_report}\n{prefixed_lines}")
     result = run("observed", file, "-n", "b")
     assert result.stdout.splitlines()[-1] == "1 pod in 1 namespace: 1 translated"
     assert "dropped log lines" in result.stderr
     assert run("observed", tmp_path / "gone").exit_code == 2
-    nothing = run("observed", stdin="kind: Pod\n")
-    assert nothing.stdout == "0 pods in 0 namespaces\n"
-    assert "warning: no decision of a webhook was read: give the webhook's log at level info" in nothing.stderr
+    empty_result = run("observed", stdin="kind: Pod\n")
+    assert empty_result.stdout == "0 pods in 0 namespaces\n"
+    assert "warning: no decision of a webhook was read: give the webhook's log at level info" in empty_result.stderr
     assert "no decision" not in run("observed", file, "-n", "b").stderr

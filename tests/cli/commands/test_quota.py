@@ -59,11 +59,11 @@ def dump(tmp_path):
     return file
 
 
-def test_each_line_shows_used_waiting_and_left(dump):
+def test_each_line_shows_used_pending_and_remaining_amounts(dump):
     result = run("quota", "-f", dump, "-n", "team", "-o", "wide")
     assert result.exit_code == 0, result.stderr
-    printed = [" ".join(line.split()) for line in result.stdout.splitlines()]
-    assert printed[:6] == [
+    printed_lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert printed_lines[:6] == [
         "team/limits",
         "LINE HARD USED PENDING REMAINING",
         "gpu/devices 4 1 1 2",
@@ -71,18 +71,18 @@ def test_each_line_shows_used_waiting_and_left(dump):
         "gpu/memory 100Gi 40Gi 40Gi 20Gi",
         "40Gi: team/held of train",
     ]
-    assert printed[6].startswith("these keys limit nothing: 'gpu'")
+    assert printed_lines[6].startswith("these keys limit nothing: 'gpu'")
 
 
 def test_all_namespaces_are_the_default_and_json_names_the_holders(dump):
     answer = json.loads(run("quota", "-f", dump, "-o", "json").stdout)
     assert [quota["quota"] for quota in answer["quotas"]] == ["other/limits", "team/limits"]
-    first = answer["quotas"][1]["lines"][0]
-    assert first["holders"] == [{"claim": "team/held", "pods": ["train"], "amount": "1"}]
+    first_line = answer["quotas"][1]["lines"][0]
+    assert first_line["holders"] == [{"claim": "team/held", "pods": ["train"], "amount": "1"}]
 
 
 def test_contradicting_options_are_refused_and_a_missing_quota_is_reported(dump, tmp_path):
     assert run("quota", "-f", dump, "-n", "team", "-A").exit_code == 2
-    empty = tmp_path / "empty.yaml"
-    empty.write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n")
-    assert "devices are not limited" in run("quota", "-f", empty).stdout
+    file_without_quota = tmp_path / "empty.yaml"
+    file_without_quota.write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n")
+    assert "devices are not limited" in run("quota", "-f", file_without_quota).stdout

@@ -27,24 +27,24 @@ def dump(tmp_path):
     )
 
 
-def test_each_result_has_its_exit_code(dump, tmp_path):
+def test_the_exit_code_tells_the_result_of_a_survey(dump, tmp_path):
     assert run("survey", "-f", dump).exit_code == 0, "a workload that is left counts as a failure"
     assert run("survey", "-f", dump, "--fail-on", "left").exit_code == 1
     assert run("survey", "-f", dump, "--fail-on", "never").exit_code == 0
     assert run("survey", "-f", tmp_path / "gone").exit_code == 2
     assert run("survey", "-f", dump, "--context", "x").exit_code == 2
     assert run("survey", "-f", dump, "-n", "a", "-A").exit_code == 2
-    lost = run("survey", "--kubeconfig", tmp_path / "none")
-    assert lost.exit_code == 3
-    assert "no kubeconfig" in lost.stderr
+    unreachable = run("survey", "--kubeconfig", tmp_path / "none")
+    assert unreachable.exit_code == 3
+    assert "no kubeconfig" in unreachable.stderr
 
 
 def test_the_answer_in_json_names_file_and_line(dump):
     code, answer = run_json("survey", "-f", dump, "--fail-on", "left")
     assert code == 1
     assert answer["outcomes"] == {"translated": 1, "left": 1}
-    place = answer["workloads"][0]
-    assert (place["file"], place["line"], place["runningPods"]) == (str(dump), 1, 3)
+    workload = answer["workloads"][0]
+    assert (workload["file"], workload["line"], workload["runningPods"]) == (str(dump), 1, 3)
 
 
 def test_a_broken_file_does_not_stop_the_survey(dump, tmp_path):
@@ -56,23 +56,23 @@ def test_a_broken_file_does_not_stop_the_survey(dump, tmp_path):
     assert answer["errors"][0]["file"] == str(broken)
 
 
-def hostile(tmp_path):
+def hostile_file(tmp_path):
     """A file with a pod whose names contain control characters, markup and a formula, and a pod with a wide name."""
-    odd = running_pod(f"=cmd|' /C calc'!A0{ESC}<script>alert(1)</script>\u202e", with_limits(f"@{ESC}", **SHARE_LIMITS))
-    wide = running_pod("名前" * 30, HAMI_CONTAINER)
-    return manifest(tmp_path / "hostile.yaml", odd, wide)
+    hostile_pod = running_pod(f"=cmd|' /C calc'!A0{ESC}<script>alert(1)</script>\u202e", with_limits(f"@{ESC}", **SHARE_LIMITS))
+    wide_pod = running_pod("名前" * 30, HAMI_CONTAINER)
+    return manifest(tmp_path / "hostile.yaml", hostile_pod, wide_pod)
 
 
 @pytest.mark.parametrize("form", ["text", "wide", "csv", "html", "json"])
 def test_no_format_contains_terminal_control_characters(form, tmp_path):
-    output = run("survey", "-f", hostile(tmp_path), "-o", form).stdout
+    output = run("survey", "-f", hostile_file(tmp_path), "-o", form).stdout
     assert "\x1b" not in output
     assert form == "json" or "\u202e" not in output
     assert "\x07" not in output
 
 
 def test_no_cell_of_the_table_is_a_formula(tmp_path):
-    output = run("survey", "-f", hostile(tmp_path), "-o", "csv").stdout
+    output = run("survey", "-f", hostile_file(tmp_path), "-o", "csv").stdout
     rows = list(csv.reader(io.StringIO(output)))
     assert len(rows) == 9  # a header, and for each pod its three keys and the reason why the API server refuses the pod
     assert not [cell for row in rows for cell in row if cell[:1] in ("=", "+", "-", "@")]
@@ -92,7 +92,7 @@ class Page(HTMLParser):
 
 
 def test_the_html_survey_runs_no_script_and_loads_nothing_external(tmp_path):
-    output = run("survey", "-f", hostile(tmp_path), "-o", "html").stdout
+    output = run("survey", "-f", hostile_file(tmp_path), "-o", "html").stdout
     page = Page()
     page.feed(output)
     assert "script" not in page.tags
@@ -103,7 +103,7 @@ def test_the_html_survey_runs_no_script_and_loads_nothing_external(tmp_path):
     assert not re.search(r"https?://|url\(|@import", output)
 
 
-def test_unprintable_text_is_escaped_and_measured():
+def test_unprintable_text_is_escaped_and_cut_to_columns():
     assert printable("a\x1bb\u202ec\ud800") == "a\\x1bb\\u202ec\\ud800"
     assert printable("名前 é") == "名前 é"
     assert columns_of("名前") == 4
@@ -112,19 +112,19 @@ def test_unprintable_text_is_escaped_and_measured():
     assert fit("ab", 4) == "ab  "
 
 
-def test_a_survey_is_written_for_code_hosts_and_test_reports(tmp_path):
+def test_a_survey_can_be_written_as_sarif_junit_and_annotations(tmp_path):
     objects = [
         running_pod("stays", with_limits(**{"nvidia_gpu.shared": 2})),
         running_pod("moves", with_limits(nvidia_gpu=1)),
         running_pod("m", HAMI_CONTAINER),
     ]
     file = manifest(tmp_path / "pods.yaml", *objects, running_pod("half", with_limits(nvidia_gpu="0.5")))
-    [answer] = json.loads(run("survey", "-f", file, "-o", "sarif").stdout)["runs"]
-    results = {(result["ruleId"], result["level"]) for result in answer["results"]}
+    [sarif_run] = json.loads(run("survey", "-f", file, "-o", "sarif").stdout)["runs"]
+    results = {(result["ruleId"], result["level"]) for result in sarif_run["results"]}
     assert results == {("M002", "warning"), ("R001", "error")}
-    assert answer["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == str(file)
-    report = run("survey", "-f", file, "-o", "junit").stdout
-    assert 'name="drawbridge survey" tests="4" failures="1"' in report
+    assert sarif_run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == str(file)
+    junit = run("survey", "-f", file, "-o", "junit").stdout
+    assert 'name="drawbridge survey" tests="4" failures="1"' in junit
     assert f"file={file},line=" in run("survey", "-f", file, "-o", "github").stdout
 
 
@@ -135,7 +135,7 @@ def test_findings_of_a_live_cluster_have_no_file_location():
     assert "file=" not in formats.for_hosts("github", findings(survey), "survey")
 
 
-def test_an_outcome_bears_the_severity_of_its_code():
+def test_only_refused_workloads_are_errors_in_a_survey():
     assert {outcome: codes.CODES[code].severity for outcome, code in CODES.items()} == {
         Outcome.APPROXIMATED: Severity.WARNING,
         Outcome.LEFT: Severity.WARNING,

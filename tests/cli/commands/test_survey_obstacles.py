@@ -23,14 +23,14 @@ def test_each_obstacle_is_named_with_its_object():
         "metadata": {"name": "q", "namespace": "a"},
         "spec": {"hard": {"requests.nvidia.com/gpu": 4}},
     }
-    range_ = {
+    limit_range = {
         "apiVersion": "v1",
         "kind": "LimitRange",
         "metadata": {"name": "l", "namespace": "a"},
         "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": 1}}]},
     }
     rule = {"operations": ["CREATE"], "resources": ["pods"], "apiGroups": [""], "apiVersions": ["v1"]}
-    hook = {
+    webhook = {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": "hami"},
@@ -39,8 +39,8 @@ def test_each_obstacle_is_named_with_its_object():
     plugin = workload_object("DaemonSet", "plugin", with_limits())
     volumes = [{"name": "d", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]
     plugin["spec"]["template"]["spec"]["volumes"] = volumes
-    queued = workload_object("Job", "j", HAMI_CONTAINER, version="batch/v1", labels={"kueue.x-k8s.io/queue-name": "fast"})
-    survey = survey_of(quota, range_, hook, hook, plugin, queued)
+    queued_job = workload_object("Job", "j", HAMI_CONTAINER, version="batch/v1", labels={"kueue.x-k8s.io/queue-name": "fast"})
+    survey = survey_of(quota, limit_range, webhook, webhook, plugin, queued_job)
     by_code = {obstacle.code: obstacle.object for obstacle in survey.obstacles}
     assert len(by_code) == len(survey.obstacles)
     assert by_code == {
@@ -58,13 +58,13 @@ def test_the_queues_of_a_namespace_are_one_obstacle():
         workload_object("Job", f"j{i}", HAMI_CONTAINER, version="batch/v1", labels=job_labels)
         for i, job_labels in enumerate(labels)
     ]
-    [queues] = [obstacle for obstacle in survey_of(*jobs).obstacles if obstacle.code == "S014"]
-    assert queues.object == "LocalQueue/a/fast, a/slow"
-    assert "3 workloads in 2 Kueue queues" in queues.message
+    [obstacle] = [obstacle for obstacle in survey_of(*jobs).obstacles if obstacle.code == "S014"]
+    assert obstacle.object == "LocalQueue/a/fast, a/slow"
+    assert "3 workloads in 2 Kueue queues" in obstacle.message
 
 
 @pytest.mark.parametrize(
-    ("objects", "named", "message"),
+    ("objects", "obstacle_object", "message"),
     [
         ([policy()], "ClusterPolicy/cluster-policy", "never the DRA driver"),
         ([{**policy(), "spec": {"devicePlugin": {"enabled": False}}}], "", ""),
@@ -73,13 +73,13 @@ def test_the_queues_of_a_namespace_are_one_obstacle():
         ([gpu_cluster()], "", ""),
     ],
 )
-def test_a_gpu_operators_plugin_stack_is_an_obstacle(objects, named, message):
+def test_a_gpu_operator_is_an_obstacle_unless_claims_are_served(objects, obstacle_object, message):
     obstacles = [
         obstacle
         for obstacle in survey_of(*running_deployment(), *objects).obstacles
         if obstacle.code in ("S016", "S017", "S018")
     ]
-    assert [obstacle.object for obstacle in obstacles] == ([named] if named else [])
+    assert [obstacle.object for obstacle in obstacles] == ([obstacle_object] if obstacle_object else [])
     assert all(message in finding.message and finding.remedy for finding in obstacles)
 
 
@@ -99,48 +99,48 @@ def test_an_old_autoscaler_and_empty_node_groups_are_obstacles():
     )
 
 
-def of_kind(version, kind, namespace="", **spec):
+def operator_object(version, kind, namespace="", **spec):
     """An object that configures an operator."""
     metadata = {"name": "x"} | ({"namespace": namespace} if namespace else {})
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
 SRIOV = "sriovnetwork.openshift.io/v1"
-ON = {"dynamicResourceAllocation": True}
+FEATURE_GATE_ON = {"dynamicResourceAllocation": True}
 
 
 @pytest.mark.parametrize(
-    ("operator", "finding_code", "named", "message", "remedy"),
+    ("operator", "finding_code", "obstacle_object", "message", "remedy"),
     [
         (device_config(), "S016", "DeviceConfig/kube-amd-gpu/default", "only instead of the plugin", "move nodes from its"),
         (device_config(driver=True), "S017", "DeviceConfig/kube-amd-gpu/default", "refuses it", "false"),
         (device_config(True, True), "S017", "DeviceConfig/kube-amd-gpu/default", "refuses it", "false"),
         (device_config(False, True), "", "", "", ""),
-        (of_kind("deviceplugin.intel.com/v1", "GpuDevicePlugin"), "S016", "GpuDevicePlugin/x", "no DRA driver", "gpu.intel.com"),
-        (of_kind("deviceplugin.intel.com/v1", "QatDevicePlugin"), "S016", "QatDevicePlugin/x", "no DRA driver", "qat.intel.com"),
-        (of_kind("deviceplugin.intel.com/v1", "DsaDevicePlugin"), "", "", "", ""),
-        (of_kind("mellanox.com/v1alpha1", "NicClusterPolicy", sriovDevicePlugin={"image": "i"}), "S016", "NicClusterPolicy/x", "nodeAffinity", "dranet"),
-        (of_kind("mellanox.com/v1alpha1", "NicClusterPolicy", rdmaSharedDevicePlugin={"image": "i"}), "", "", "", ""),
-        (of_kind(SRIOV, "SriovOperatorConfig", "s"), "S016", "SriovOperatorConfig/s/x", "only instead of the plugin", "featureGates"),
-        (of_kind(SRIOV, "SriovOperatorConfig", "s", featureGates=ON), "", "", "", ""),
+        (operator_object("deviceplugin.intel.com/v1", "GpuDevicePlugin"), "S016", "GpuDevicePlugin/x", "no DRA driver", "gpu.intel.com"),
+        (operator_object("deviceplugin.intel.com/v1", "QatDevicePlugin"), "S016", "QatDevicePlugin/x", "no DRA driver", "qat.intel.com"),
+        (operator_object("deviceplugin.intel.com/v1", "DsaDevicePlugin"), "", "", "", ""),
+        (operator_object("mellanox.com/v1alpha1", "NicClusterPolicy", sriovDevicePlugin={"image": "i"}), "S016", "NicClusterPolicy/x", "nodeAffinity", "dranet"),
+        (operator_object("mellanox.com/v1alpha1", "NicClusterPolicy", rdmaSharedDevicePlugin={"image": "i"}), "", "", "", ""),
+        (operator_object(SRIOV, "SriovOperatorConfig", "s"), "S016", "SriovOperatorConfig/s/x", "only instead of the plugin", "featureGates"),
+        (operator_object(SRIOV, "SriovOperatorConfig", "s", featureGates=FEATURE_GATE_ON), "", "", "", ""),
         # Kinds with the same names in other API groups.
-        (of_kind("k8s.aws/v1alpha1", "DeviceConfig", "s"), "", "", "", ""),
-        (of_kind("kyverno.io/v1", "ClusterPolicy"), "", "", "", ""),
-        (of_kind("habanalabs.com/v1", "ClusterPolicy"), "", "", "", ""),
+        (operator_object("k8s.aws/v1alpha1", "DeviceConfig", "s"), "", "", "", ""),
+        (operator_object("kyverno.io/v1", "ClusterPolicy"), "", "", "", ""),
+        (operator_object("habanalabs.com/v1", "ClusterPolicy"), "", "", "", ""),
     ],
 )  # fmt: skip
-def test_an_operator_of_device_plugins_is_an_obstacle(operator, finding_code, named, message, remedy):
+def test_only_operators_that_keep_devices_from_claims_are_obstacles(operator, finding_code, obstacle_object, message, remedy):
     obstacles = survey_of(*running_deployment(), operator).obstacles
     assert [(finding.code, finding.object) for finding in obstacles] == (
-        [(finding_code, named)] if finding_code else []
+        [(finding_code, obstacle_object)] if finding_code else []
     )
     assert all(message in finding.message and remedy in finding.remedy for finding in obstacles)
     assert survey_of(*running_deployment(), outline(operator)).obstacles == obstacles  # a snapshot contains only the outline of an operator's object
 
 
-def plugin_daemon_set(name="plugin", namespace="a", by=None):
+def plugin_daemon_set(name="plugin", namespace="a", owners=None):
     """A DaemonSet that mounts the folder of device plugins."""
-    daemon_set = workload_object("DaemonSet", name, with_limits(), owners=by)
+    daemon_set = workload_object("DaemonSet", name, with_limits(), owners=owners)
     daemon_set["metadata"]["namespace"] = namespace
     volumes = [{"name": "d", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]
     daemon_set["spec"]["template"]["spec"]["volumes"] = volumes
@@ -151,7 +151,7 @@ def plugin_daemon_set(name="plugin", namespace="a", by=None):
     ("daemon_set", "remedy"),
     [
         (plugin_daemon_set(), "node selector"),
-        (plugin_daemon_set(by=owned_by("FpgaDevicePlugin", "f", "deviceplugin.intel.com/v1")), "by FpgaDevicePlugin f, which creates it"),
+        (plugin_daemon_set(owners=owned_by("FpgaDevicePlugin", "f", "deviceplugin.intel.com/v1")), "by FpgaDevicePlugin f, which creates it"),
         (plugin_daemon_set("nvidia-gpu-device-plugin-small-cos", "kube-system"), "`gke-no-default-nvidia-gpu-device-plugin=true`"),
         (plugin_daemon_set("tpu-device-plugin", "kube-system"), "`gke-no-default-tpu-device-plugin=true`"),
         (plugin_daemon_set("tpu-device-plugin", "mine"), "node selector"),
@@ -163,7 +163,7 @@ def test_the_remedy_says_how_to_exclude_nodes_from_a_plugin(daemon_set, remedy):
     assert remedy in finding.remedy
 
 
-def test_an_imex_channel_of_the_device_plugin_is_an_obstacle():
+def test_only_imex_channel_0_of_the_device_plugin_is_an_obstacle():
     def obstacles_with(*channels):
         configuration = {"version": "v1", "imex": {"channelIDs": list(channels)}}
         return [
@@ -177,8 +177,8 @@ def test_an_imex_channel_of_the_device_plugin_is_an_obstacle():
 def test_an_obstacle_is_printed_like_other_findings():
     survey = survey_of(*running_deployment(), plugin_daemon_set())
     lines = lines_of(survey)
-    at = lines.index("In the way")
-    assert lines[at + 1 : at + 4] == [
+    heading = lines.index("In the way")
+    assert lines[heading + 1 : heading + 4] == [
         "DaemonSet/a/plugin",
         "  info S015: it registers with kubelet as a device plugin, and is ready on 0 nodes",
         "      keep it off a node (node selector, affinity) once the pods there have moved",
