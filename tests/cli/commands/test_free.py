@@ -8,7 +8,7 @@ from tests.cli.running import run, run_json
 SINCE = "2026-11-20T08:00:00Z"
 
 
-def of_plugin(name, node, **status):
+def plugin_pod(name, node, **status):
     """A running pod with two devices of a device plugin."""
     obj = pod(name, nodeName=node)
     obj["spec"]["containers"] = [{"name": "c", "image": "x", "resources": {"limits": {"example.com/gpu": 2, "cpu": 1}}}]
@@ -28,7 +28,7 @@ def test_every_device_has_a_row_with_holder_and_time(tmp_path):
     ]
 
 
-def test_devices_of_an_incomplete_pool_are_listed_with_their_holder(tmp_path):
+def test_devices_of_an_incomplete_pool_are_listed(tmp_path):
     objects = fleet(1, 2)
     [pool] = [obj["spec"]["pool"] for obj in objects if obj["kind"] == "ResourceSlice"]
     pool["resourceSliceCount"] = 2
@@ -40,20 +40,20 @@ def test_devices_of_an_incomplete_pool_are_listed_with_their_holder(tmp_path):
     assert survey["drivers"][0]["devices"] == 2
 
 
-def test_free_devices_and_those_of_a_plugin_are_listed(tmp_path):
-    served = of_plugin("served", "n0", extendedResourceClaimStatus={"resourceClaimName": "x", "requestMappings": []})
+def test_free_devices_and_devices_of_a_plugin_are_listed(tmp_path):
+    served_pod = plugin_pod("served", "n0", extendedResourceClaimStatus={"resourceClaimName": "x", "requestMappings": []})
     file = dump(
         tmp_path,
         *fleet(1, 1),
-        of_plugin("old", "n0"),
-        served,
-        of_plugin("done", "n0") | {"status": {"phase": "Failed"}},
+        plugin_pod("old", "n0"),
+        served_pod,
+        plugin_pod("done", "n0") | {"status": {"phase": "Failed"}},
     )
     [node] = run_json("free", "n0", "-f", file)[1]["nodes"]
-    free, plugin = node["devices"]
-    assert (free["state"], free["holders"]) == ("free", [])
-    [holder] = plugin["holders"]
-    assert (plugin["device"], plugin["state"]) == ("example.com/gpu", "plugin")
+    free_device, plugin_device = node["devices"]
+    assert (free_device["state"], free_device["holders"]) == ("free", [])
+    [holder] = plugin_device["holders"]
+    assert (plugin_device["device"], plugin_device["state"]) == ("example.com/gpu", "plugin")
     assert (holder["pods"], holder["share"], holder["since"]) == (["default/old"], {"example.com/gpu": "2"}, SINCE)
     assert "1 node: 3 devices, 1 free, 2 in use" in run("free", "-f", file).stdout
     assert "example.com/gpu=2" in run("free", "-f", file, "-o", "wide").stdout

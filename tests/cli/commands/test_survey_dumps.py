@@ -14,72 +14,72 @@ from tests.cli.commands.surveys import HAMI_CONTAINER, INFERENCE_SERVICE, plugin
 from tests.cli.running import manifest, run_json
 
 
-def stored_pod(number, **more):
+def stored_pod(number, **fields):
     """A pod as the API server returns it."""
-    stored = running_pod(
-        f"p{number}", HAMI_CONTAINER, node=f"n{number}", uid=f"u{number}", labels={"app": "x"}, annotations=dict(APPLIED)
+    pod = running_pod(
+        f"p{number}", HAMI_CONTAINER, node=f"n{number}", uid=f"u{number}", labels={"app": "x"}, annotations=dict(ANNOTATIONS)
     )
-    stored["metadata"]["managedFields"] = [{"manager": "kubectl", "fieldsV1": {f"f:{i}": {} for i in range(40)}}]
-    stored["status"] = {
+    pod["metadata"]["managedFields"] = [{"manager": "kubectl", "fieldsV1": {f"f:{i}": {} for i in range(40)}}]
+    pod["status"] = {
         "phase": "Running",
         "conditions": [{"type": "Ready", "status": "True", "message": "m"}],
         "ip": "i",
     }
-    return stored | more
+    return pod | fields
 
 
-APPLIED = {"kubectl.kubernetes.io/last-applied-configuration": "{}" * 500, "kept": "yes"}
+ANNOTATIONS = {"kubectl.kubernetes.io/last-applied-configuration": "{}" * 500, "kept": "yes"}
 
 
-def test_the_trimmer_shares_equal_parts_and_drops_bookkeeping():
+def test_the_trimmer_shares_equal_parts_and_drops_unneeded_fields():
     """The trimmer keeps only the fields that a survey reads. Equal parts of pods are one object in memory."""
     trim = Trimmer().trim
-    first, two = trim(stored_pod(1)), trim(stored_pod(2))
-    assert first["spec"]["containers"] is two["spec"]["containers"]
-    assert first["metadata"]["labels"] is two["metadata"]["labels"]
-    assert (first["spec"]["nodeName"], two["spec"]["nodeName"]) == ("n1", "n2")
+    first, second = trim(stored_pod(1)), trim(stored_pod(2))
+    assert first["spec"]["containers"] is second["spec"]["containers"]
+    assert first["metadata"]["labels"] is second["metadata"]["labels"]
+    assert (first["spec"]["nodeName"], second["spec"]["nodeName"]) == ("n1", "n2")
     assert first["metadata"].keys() == {"name", "namespace", "uid", "labels", "annotations"}
     assert first["metadata"]["annotations"] == {"kept": "yes"}
     assert first["status"] == {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
 
 def test_the_trimmer_keeps_unstored_malformed_and_claim_objects():
-    written = running_pod("p", HAMI_CONTAINER, managedFields=[1])
-    assert Trimmer().trim(written) is written
-    odd = {"kind": "Pod", "metadata": {"uid": "u", "labels": 3, "annotations": []}, "spec": [1], "status": "x"}
-    assert Trimmer().trim(odd)["spec"] == [1]
+    unstored_pod = running_pod("p", HAMI_CONTAINER, managedFields=[1])
+    assert Trimmer().trim(unstored_pod) is unstored_pod
+    malformed_pod = {"kind": "Pod", "metadata": {"uid": "u", "labels": 3, "annotations": []}, "spec": [1], "status": "x"}
+    assert Trimmer().trim(malformed_pod)["spec"] == [1]
     claim = {"kind": "ResourceClaim", "metadata": {"uid": "u"}, "status": {"allocation": {"devices": {}}}}
     assert Trimmer().trim(claim)["status"] == claim["status"]
 
 
-def written(form, objects):
+def dump_text(form, objects):
     """The text of a dump of these objects in a format of kubectl."""
     if form == "documents":
         return manifests.dump(objects)
-    listed = {"apiVersion": "v1", "items": objects, "kind": "List", "metadata": {"resourceVersion": ""}}
-    return json.dumps(listed, indent=1) if form == "json" else manifests.dump([listed])
+    list_object = {"apiVersion": "v1", "items": objects, "kind": "List", "metadata": {"resourceVersion": ""}}
+    return json.dumps(list_object, indent=1) if form == "json" else manifests.dump([list_object])
 
 
 @pytest.mark.parametrize("form", ["json", "yaml", "documents"])
 def test_a_large_dump_is_read_item_by_item(form, tmp_path):
     """Only the text and the trimmed objects are in memory, not all parsed objects at once."""
     file = tmp_path / f"dump.{form}"
-    file.write_text(written(form, [stored_pod(i) for i in range(600)]))
+    file.write_text(dump_text(form, [stored_pod(i) for i in range(600)]))
     size = file.stat().st_size
     tracemalloc.start()
     try:
         documents, problems = manifests.read_leniently([file], keep=Trimmer().trim)
-        kept, peak = tracemalloc.get_traced_memory()
+        kept_bytes, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert (len(documents), problems) == (600, [])
-    assert kept < 0.9 * size
-    assert peak < 2.1 * size
+    assert kept_bytes < 0.9 * size
+    assert peak_bytes < 2.1 * size
 
 
 @pytest.mark.parametrize("form", ["yaml", "documents"])
 def test_a_syntax_error_in_a_dump_has_its_line(form):
-    text = written(form, [stored_pod(1), stored_pod(2)])
+    text = dump_text(form, [stored_pod(1), stored_pod(2)])
     broken = text.replace("name: p2", "name: p: 2")
     line = broken[: broken.index("p: 2")].count("\n") + 1
     documents, [problem] = manifests.read_leniently(["-"], keep=Trimmer().trim, outside=lambda _: (broken.encode(), ""))
@@ -97,13 +97,13 @@ ODD_LISTS = {
 
 
 @pytest.mark.parametrize("name", ODD_LISTS)
-def test_reading_items_singly_changes_no_object_of_a_list(name):
+def test_reading_a_list_item_by_item_changes_no_object(name):
     trim = Trimmer().trim
     text = "\n" + ODD_LISTS[name]
     documents, problems = manifests.read_leniently(["-"], keep=trim, outside=lambda _: (text.encode(), ""))
-    whole, same = manifests.read_leniently(["-"], outside=lambda _: (text.encode(), ""))
-    assert [document.object for document in documents] == [Trimmer().trim(document.object) for document in whole]
-    assert [str(problem) for problem in problems] == [str(problem) for problem in same]
+    untrimmed_documents, untrimmed_problems = manifests.read_leniently(["-"], outside=lambda _: (text.encode(), ""))
+    assert [document.object for document in documents] == [Trimmer().trim(document.object) for document in untrimmed_documents]
+    assert [str(problem) for problem in problems] == [str(problem) for problem in untrimmed_problems]
 
 
 @pytest.mark.parametrize("form", ["json", "yaml", "documents"])
@@ -116,10 +116,10 @@ def test_a_list_and_separate_objects_have_the_same_survey(form, tmp_path):
         {"kind": "Pod"},
         INFERENCE_SERVICE,
     ]
-    listed = tmp_path / f"dump.{form}"
-    listed.write_text(written(form, objects))
-    one_by_one = manifest(tmp_path / "objects.json", *objects)
-    answers = [run_json("survey", "-f", file)[1] for file in (listed, one_by_one)]
+    list_file = tmp_path / f"dump.{form}"
+    list_file.write_text(dump_text(form, objects))
+    objects_file = manifest(tmp_path / "objects.json", *objects)
+    answers = [run_json("survey", "-f", file)[1] for file in (list_file, objects_file)]
     for answer in answers:
         for workload in answer["workloads"]:
             del workload["file"], workload["line"]
@@ -131,10 +131,10 @@ def test_a_list_and_separate_objects_have_the_same_survey(form, tmp_path):
 
 
 @pytest.mark.parametrize("item", ['"text"', "[" * 600 + "]" * 600, '{"kind": "Pod", "metadata": {"name": "\\ud800"}}'])
-def test_a_malformed_item_of_a_list_hides_no_other(item, tmp_path):
+def test_a_malformed_item_of_a_list_hides_no_other_item(item, tmp_path):
     file = tmp_path / "dump.json"
-    good = json.dumps(running_pod("p", HAMI_CONTAINER))
-    file.write_text(f'{{"apiVersion": "v1", "kind": "List", "items": [{item}, {good}]}}')
+    valid_pod = json.dumps(running_pod("p", HAMI_CONTAINER))
+    file.write_text(f'{{"apiVersion": "v1", "kind": "List", "items": [{item}, {valid_pod}]}}')
     code, answer = run_json("survey", "-f", file, "--fail-on", "never")
     assert code == (0 if "kind" in item else 2)
     assert "p" in [workload["name"] for workload in answer["workloads"]]
@@ -144,41 +144,41 @@ def test_a_malformed_item_of_a_list_hides_no_other(item, tmp_path):
 def test_equal_pods_are_decided_once(monkeypatch):
     from analysis.survey import verdicts
 
-    decided = []
+    decided_objects = []
 
-    def decide(obj, state, **more):
-        decided.append(obj)
-        return verdict(obj, state, **more)
+    def decide(obj, state, **options):
+        decided_objects.append(obj)
+        return decide_object(obj, state, **options)
 
-    verdict = verdicts.decide_object
+    decide_object = verdicts.decide_object
     monkeypatch.setattr(verdicts, "decide_object", decide)
     survey = survey_of(*[stored_pod(number) for number in range(50)])
-    assert (len(survey.workloads), len(decided)) == (50, 1)
-    other = stored_pod(3)
-    other["metadata"] = {**other["metadata"], "namespace": "b"}
-    decided.clear()
+    assert (len(survey.workloads), len(decided_objects)) == (50, 1)
+    pod_in_namespace_b = stored_pod(3)
+    pod_in_namespace_b["metadata"] = {**pod_in_namespace_b["metadata"], "namespace": "b"}
+    decided_objects.clear()
     survey_of(
         stored_pod(1),
-        other,
+        pod_in_namespace_b,
         stored_pod(2, spec={"containers": [with_limits(nvidia_gpu=1)]}),
         running_pod("w", HAMI_CONTAINER),
         running_pod("v", HAMI_CONTAINER),
     )
-    assert len({json.dumps(shape) for shape in decided}) == 5
+    assert len({json.dumps(shape) for shape in decided_objects}) == 5
 
 
-class Narrow(Embedded):
+class ClusterWithForbiddenKinds(Embedded):
     """A cluster that forbids listing some kinds."""
 
     closed = frozenset({"nodes", "deployments"})
 
-    async def list(self, resource, namespace=None, **more):
+    async def list(self, resource, namespace=None, **options):
         if resource.plural in self.closed:
             raise Forbidden(f'{resource.plural} is forbidden: User "x" cannot list')
-        return await super().list(resource, namespace, **more)
+        return await super().list(resource, namespace, **options)
 
 
-def definition(kind, plural, properties):
+def custom_resource_definition(kind, plural, properties):
     """A CRD whose schema has these properties."""
     schema = {"openAPIV3Schema": {"type": "object", "properties": properties}}
     version = {"name": "v1", "served": True, "storage": True, "schema": schema}
@@ -195,7 +195,7 @@ def definition(kind, plural, properties):
     }
 
 
-async def visit(cluster, namespace=""):
+async def read_for_survey(cluster, namespace=""):
     """What a survey reads from the cluster, and the progress messages."""
     progress = []
     return await read_cluster(cluster, SURVEY, progress.append, namespace=namespace), progress
@@ -203,51 +203,51 @@ async def visit(cluster, namespace=""):
 
 async def test_a_live_cluster_is_read_page_by_page():
     cluster = Embedded.holding([*running_deployment(1200), plugin_node("n1", nvidia_gpu=10)])
-    reading, progress = await visit(cluster)
+    reading, progress = await read_for_survey(cluster)
     [workload] = overview(reading, SurveyScope()).workloads
     assert (workload.pods, reading.unread) == (1200, ())
     assert [text for text in progress if text.endswith(" pods")] == ["500 pods", "1000 pods", "1200 pods"]
 
 
-async def test_unreadable_resources_are_named_and_the_survey_goes_on():
-    reading, _ = await visit(Narrow.holding(running_deployment()))
-    kinds = {missed.kind for missed in reading.unread}
+async def test_a_survey_names_unreadable_resources_and_reads_the_others():
+    reading, _ = await read_for_survey(ClusterWithForbiddenKinds.holding(running_deployment()))
+    kinds = {resource.kind for resource in reading.unread}
     assert {kind for kind in kinds if " in " not in kind} == {"nodes", "deployments.apps"}
     [workload] = overview(reading, SurveyScope()).workloads
     assert (workload.kind, workload.pods) == ("Deployment", 3)
 
 
 async def test_kinds_that_can_hold_pods_are_found_by_their_schema():
-    listed = []
+    listed_resources = []
 
-    class Listening(Embedded):
-        async def list(self, resource, namespace=None, **more):
-            listed.append(resource.plural)
-            return await super().list(resource, namespace, **more)
+    class RecordingCluster(Embedded):
+        async def list(self, resource, namespace=None, **options):
+            listed_resources.append(resource.plural)
+            return await super().list(resource, namespace, **options)
 
-    holds = {"spec": {"type": "object", "properties": {"template": {"properties": {"containers": {}}}}}}
-    kinds = [definition("PyTorchJob", "pytorchjobs", holds), definition("Note", "notes", {})]
-    await visit(Listening.holding([*kinds, running_pod("p", HAMI_CONTAINER)]))
-    assert "pytorchjobs" in listed
-    assert "notes" not in listed
+    pod_template = {"spec": {"type": "object", "properties": {"template": {"properties": {"containers": {}}}}}}
+    kinds = [custom_resource_definition("PyTorchJob", "pytorchjobs", pod_template), custom_resource_definition("Note", "notes", {})]
+    await read_for_survey(RecordingCluster.holding([*kinds, running_pod("p", HAMI_CONTAINER)]))
+    assert "pytorchjobs" in listed_resources
+    assert "notes" not in listed_resources
 
 
 async def test_only_the_given_namespace_is_read():
     namespaces = {}
 
-    class Listening(Embedded):
-        async def list(self, resource, namespace=None, **more):
+    class RecordingCluster(Embedded):
+        async def list(self, resource, namespace=None, **options):
             namespaces[resource.plural] = namespace
-            return await super().list(resource, namespace, **more)
+            return await super().list(resource, namespace, **options)
 
-    await visit(Listening.holding(running_deployment()), "a")
+    await read_for_survey(RecordingCluster.holding(running_deployment()), "a")
     assert (namespaces["pods"], namespaces["nodes"]) == ("a", None)
 
 
 def test_the_necessary_kinds_are_the_workload_kinds():
     from analysis.loading import NECESSARY_KINDS
 
-    assert {resource.id for resource in resources.ALL if resource.kind in KINDS} == NECESSARY_KINDS
+    assert {resource.id for resource in resources.ALL if resource.kind in WORKLOAD_KINDS} == NECESSARY_KINDS
 
 
-KINDS = {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "Pod"}
+WORKLOAD_KINDS = {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "Pod"}

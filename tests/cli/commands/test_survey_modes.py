@@ -26,7 +26,7 @@ from tests.webhook.pods import EXAMPLES, configured
 from webhook.dialects import Outcome
 from webhook.names import MODE_LABEL
 
-FITS, LARGE = with_limits(nvidia_gpu=1, nvidia_gpumem=3000), with_limits(nvidia_gpu=1, nvidia_gpumem=900_000)
+FITTING_CONTAINER, OVERSIZED_CONTAINER = with_limits(nvidia_gpu=1, nvidia_gpumem=3000), with_limits(nvidia_gpu=1, nvidia_gpumem=900_000)
 
 
 def in_mode(mode, *objects):
@@ -37,7 +37,7 @@ def in_mode(mode, *objects):
     ]
 
 
-def on_a_fleet(*containers):
+def fleet_with_deployments(*containers):
     """A Deployment for each container, and the example fleet."""
     deployments = [workload_object("Deployment", f"d{number}", limits) for number, limits in enumerate(containers)]
     return [*deployments, *[document.object for document in manifests.read([str(EXAMPLES / "fleet")])]]
@@ -45,31 +45,31 @@ def on_a_fleet(*containers):
 
 @pytest.mark.parametrize("mode", ["observe", "warn"])
 def test_observe_and_warn_leave_a_workload_and_show_the_outcome(mode, tmp_path):
-    objects = on_a_fleet(FITS, LARGE)
-    enforced, held = survey_of(*objects), survey_of(*in_mode(mode, *objects))
-    assert [workload.outcome for workload in enforced.workloads] == [Outcome.APPROXIMATED, Outcome.REFUSED]
-    assert [(workload.outcome, workload.potential_outcome) for workload in held.workloads] == [
+    objects = fleet_with_deployments(FITTING_CONTAINER, OVERSIZED_CONTAINER)
+    enforced_survey, survey = survey_of(*objects), survey_of(*in_mode(mode, *objects))
+    assert [workload.outcome for workload in enforced_survey.workloads] == [Outcome.APPROXIMATED, Outcome.REFUSED]
+    assert [(workload.outcome, workload.potential_outcome) for workload in survey.workloads] == [
         (Outcome.LEFT, Outcome.APPROXIMATED),
         (Outcome.LEFT, Outcome.REFUSED),
     ]
-    assert {(key.outcome, bool(key.potential_outcome)) for workload in held.workloads for key in workload.keys} == {
+    assert {(key.outcome, bool(key.potential_outcome)) for workload in survey.workloads for key in workload.keys} == {
         (Outcome.LEFT, True)
     }
-    for workload, other in zip(held.workloads, enforced.workloads, strict=True):
-        assert {key.key for key in workload.keys} == {key.key for key in other.keys}
+    for workload, enforced_workload in zip(survey.workloads, enforced_survey.workloads, strict=True):
+        assert {key.key for key in workload.keys} == {key.key for key in enforced_workload.keys}
         assert {key.detail for key in workload.keys if key.potential_outcome == "refused"} == {
-            key.detail for key in other.keys if key.outcome == "refused"
+            key.detail for key in enforced_workload.keys if key.outcome == "refused"
         }
     # The mode does not change reasons, obstacles and freed devices.
-    assert (held.reasons, held.obstacles, held.plugins) == (enforced.reasons, enforced.obstacles, enforced.plugins)
-    assert held.modes == {"a": mode}
-    lines = lines_of(held, is_whole=True)
+    assert (survey.reasons, survey.obstacles, survey.plugins) == (enforced_survey.reasons, enforced_survey.obstacles, enforced_survey.plugins)
+    assert survey.modes == {"a": mode}
+    lines = lines_of(survey, is_whole=True)
     assert f"Workloads of a (mode {mode})" in lines
     assert any("would be approximated: nvidia.com/gpu=1, nvidia.com/gpumem=3000" in line for line in lines)
     assert any(f"main: nvidia.com/gpumem  {mode}: would be translated: 3000 MiB" in line for line in lines)
     [total] = [line for line in lines if "keep their keys" in line]
     assert total.endswith("(0 pods, 1 would be approximated in mode enforce, 1 would be refused in mode enforce)")
-    found_codes = {(finding.code, finding.severity) for reported in findings(held) for finding in reported.findings}
+    found_codes = {(finding.code, finding.severity) for reported in findings(survey) for finding in reported.findings}
     assert found_codes == {("M001", Severity.WARNING), ("R020", Severity.WARNING)}
     file = manifest(tmp_path / "all.json", *in_mode(mode, *objects))
     assert run("survey", "-f", file).exit_code == 0
@@ -83,35 +83,35 @@ def test_a_pods_own_claim_is_refused_like_a_key():
     spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 20}}]}}
     template = resource_object("ResourceClaimTemplate", "t", spec=spec)
     template["metadata"]["namespace"] = "a"
-    own = running_pod("own", {"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}]}}, phase="")
-    own["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
-    objects = (own, template, *on_a_fleet())
-    [enforced], [held] = survey_of(*objects).workloads, survey_of(*in_mode("observe", *objects)).workloads
-    assert (enforced.outcome, held.outcome, held.potential_outcome) == (Outcome.REFUSED, Outcome.LEFT, Outcome.REFUSED)
+    pod = running_pod("own", {"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}]}}, phase="")
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    objects = (pod, template, *fleet_with_deployments())
+    [enforced], [observed] = survey_of(*objects).workloads, survey_of(*in_mode("observe", *objects)).workloads
+    assert (enforced.outcome, observed.outcome, observed.potential_outcome) == (Outcome.REFUSED, Outcome.LEFT, Outcome.REFUSED)
     assert [(key.code, key.outcome.value) for key in enforced.keys] == [
-        (key.code, key.potential_outcome) for key in held.keys
+        (key.code, key.potential_outcome) for key in observed.keys
     ]
 
 
-def test_mode_off_shows_no_further_decision():
-    survey = survey_of(*in_mode("off", *on_a_fleet(FITS)))
+def test_mode_off_shows_no_potential_outcome():
+    survey = survey_of(*in_mode("off", *fleet_with_deployments(FITTING_CONTAINER)))
     [workload] = survey.workloads
     assert (workload.outcome, workload.potential_outcome) == (Outcome.LEFT, None)
     assert {(key.mode, key.detail, key.until) for key in workload.keys} == {
         ("off", f"its namespace a has the label {MODE_LABEL}=off", "")
     }
     assert "S003" not in {obstacle.code for obstacle in survey.obstacles}
-    survey = survey_of(*on_a_fleet(FITS), configuration=configured(mode="off"))
+    survey = survey_of(*fleet_with_deployments(FITTING_CONTAINER), configuration=configured(mode="off"))
     assert {key.detail for workload in survey.workloads for key in workload.keys} == {
         "the configuration sets mode: off"
     }
 
 
-def test_a_key_waiting_for_its_driver_ignores_the_mode():
-    waiting = survey_of(*running_deployment(), plugin_node("n0", nvidia_gpu=10))
-    held = survey_of(*in_mode("observe", *running_deployment(), plugin_node("n0", nvidia_gpu=10)))
-    assert held.workloads[0].keys == waiting.workloads[0].keys
-    assert held.workloads[0].potential_outcome is None
+def test_a_key_that_waits_for_its_driver_ignores_the_mode():
+    enforced_survey = survey_of(*running_deployment(), plugin_node("n0", nvidia_gpu=10))
+    observed_survey = survey_of(*in_mode("observe", *running_deployment(), plugin_node("n0", nvidia_gpu=10)))
+    assert observed_survey.workloads[0].keys == enforced_survey.workloads[0].keys
+    assert observed_survey.workloads[0].potential_outcome is None
 
 
 def test_an_invalid_mode_label_is_an_obstacle_and_means_warn():

@@ -38,16 +38,16 @@ def test_only_a_skipped_workload_with_a_request_is_listed_as_left():
 
 
 def test_a_missing_device_class_is_an_obstacle():
-    none = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "other"}, "spec": {}}
-    survey = survey_of(*running_deployment(), plugin_node("n0"), none)
+    other_class = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "other"}, "spec": {}}
+    survey = survey_of(*running_deployment(), plugin_node("n0"), other_class)
     [workload] = survey.workloads
     assert workload.outcome is Outcome.LEFT
     assert "S003" in {obstacle.code for obstacle in survey.obstacles}
 
 
 def test_a_key_of_no_dialect_is_reported_as_unknown():
-    typo = with_limits(nvidia_gpumemory=3)
-    [workload] = survey_of(running_pod("p", typo, with_limits("other", **{"amd.com_weird": 1}))).workloads
+    container = with_limits(nvidia_gpumemory=3)
+    [workload] = survey_of(running_pod("p", container, with_limits("other", **{"amd.com_weird": 1}))).workloads
     assert workload.outcome is Outcome.UNKNOWN
     by_key = {key.key: (key.code, key.detail, key.remedy) for key in workload.keys}
     assert by_key["nvidia.com/gpumemory"] == ("D211", "did you mean nvidia.com/gpumem?", "")
@@ -55,18 +55,18 @@ def test_a_key_of_no_dialect_is_reported_as_unknown():
     assert "declare it under `dialects`" in by_key["amd.com/weird"][2]
 
 
-def test_a_workload_whose_keys_differ_is_partly_translated(tmp_path):
+def test_a_workload_with_differing_outcomes_is_partly_translated(tmp_path):
     """Each key keeps its own outcome; `--fail-on` uses the outcome of the workload."""
-    both = running_pod("p", HAMI_CONTAINER, with_limits("other", **{"nvidia_gpu.shared": 2}))
-    [workload] = survey_of(both).workloads
+    pod = running_pod("p", HAMI_CONTAINER, with_limits("other", **{"nvidia_gpu.shared": 2}))
+    [workload] = survey_of(pod).workloads
     assert workload.outcome is Outcome.PARTLY
     assert {key.key: str(key.outcome) for key in workload.keys if key.container == "other"} == {
         "nvidia.com/gpu.shared": "left"
     }
     assert {str(key.outcome) for key in workload.keys if key.container == "main"} == {"translated"}
-    file = manifest(tmp_path / "p.yaml", both)
-    exits = {level: run("survey", "-f", file, "--fail-on", level).exit_code for level in ("left", "partly")}
-    assert exits == {"left": 0, "partly": 1}
+    file = manifest(tmp_path / "p.yaml", pod)
+    exit_codes = {level: run("survey", "-f", file, "--fail-on", level).exit_code for level in ("left", "partly")}
+    assert exit_codes == {"left": 0, "partly": 1}
 
 
 def pod_with_code(code):
@@ -78,7 +78,7 @@ def pod_with_code(code):
             coded_pod["metadata"]["labels"] = {"hami.io/webhok": "ignore"}
         case "D212":
             coded_pod["spec"]["nodeSelector"] = {"pool": "c"}
-            fleet = [plugin_node("n0", {"pool": "a"}), BY_NAME, SLICE]
+            fleet = [plugin_node("n0", {"pool": "a"}), CLASS_WITH_RESOURCE_NAME, SLICE]
         case "D221":
             coded_pod["spec"]["nodeSelector"] = {"pool": "b"}
         case "D222":
@@ -90,41 +90,41 @@ def pod_with_code(code):
 @pytest.mark.parametrize("form", ["json", "csv", "text", "sarif"])
 def test_survey_and_translate_give_the_same_codes(code, form, tmp_path):
     coded_pod, fleet = pod_with_code(code)
-    given, fleet_file = manifest(tmp_path / "p.yaml", coded_pod), manifest(tmp_path / "fleet.yaml", *fleet)
-    _, translated = run_json("translate", "-f", given, "--inventory", fleet_file)
-    decided = {(decision["key"], decision.get("code", ""), decision["detail"]) for decision in translated["decisions"]}
-    assert code in {decision[1] for decision in decided}
-    output = run("survey", "-f", given, "-f", fleet_file, "-o", form).stdout
+    pod_file, fleet_file = manifest(tmp_path / "p.yaml", coded_pod), manifest(tmp_path / "fleet.yaml", *fleet)
+    _, translated = run_json("translate", "-f", pod_file, "--inventory", fleet_file)
+    decisions = {(decision["key"], decision.get("code", ""), decision["detail"]) for decision in translated["decisions"]}
+    assert code in {decision[1] for decision in decisions}
+    output = run("survey", "-f", pod_file, "-f", fleet_file, "-o", form).stdout
     assert code in output
     if form == "json":
         [workload] = json.loads(output)["workloads"]
-        assert {(key["key"], key.get("code", ""), key["detail"]) for key in workload["keys"]} == decided
+        assert {(key["key"], key.get("code", ""), key["detail"]) for key in workload["keys"]} == decisions
 
 
 def test_a_workload_is_left_until_the_driver_is_installed():
     survey = survey_of(*running_deployment(), plugin_node("n0", nvidia_gpu=10))
     [workload] = survey.workloads
     assert workload.outcome is Outcome.LEFT
-    class_ = "DeviceClass hami-core-gpu.project-hami.io has devices"
+    class_condition = "DeviceClass hami-core-gpu.project-hami.io has devices"
     assert {key.key: key.until for key in workload.keys} == {
-        "nvidia.com/gpu": f"{class_} and no device plugin offers nvidia.com/gpu",
-        "nvidia.com/gpumem": class_,
-        "nvidia.com/gpucores": class_,
+        "nvidia.com/gpu": f"{class_condition} and no device plugin offers nvidia.com/gpu",
+        "nvidia.com/gpumem": class_condition,
+        "nvidia.com/gpucores": class_condition,
     }
-    [missing] = [obstacle for obstacle in survey.obstacles if obstacle.code == "S003"]
-    assert missing.object == "DeviceClass/hami-core-gpu.project-hami.io"
+    [obstacle] = [obstacle for obstacle in survey.obstacles if obstacle.code == "S003"]
+    assert obstacle.object == "DeviceClass/hami-core-gpu.project-hami.io"
 
 
 def test_a_whole_gpu_is_left_while_a_plugin_serves_it():
-    plain = running_pod("p", with_limits(nvidia_gpu=1))
-    [workload] = survey_of(plain, plugin_node("n0", nvidia_gpu=8)).workloads
+    pod = running_pod("p", with_limits(nvidia_gpu=1))
+    [workload] = survey_of(pod, plugin_node("n0", nvidia_gpu=8)).workloads
     assert workload.outcome is Outcome.LEFT
-    shared = plugin_node("n0", {"nvidia.com/gpu.sharing-strategy": "time-slicing"}, nvidia_gpu=8)
-    [workload] = survey_of(plain, shared).workloads
+    node_with_shared_gpus = plugin_node("n0", {"nvidia.com/gpu.sharing-strategy": "time-slicing"}, nvidia_gpu=8)
+    [workload] = survey_of(pod, node_with_shared_gpus).workloads
     assert workload.outcome is Outcome.LEFT
 
 
-BY_NAME = resource_object("DeviceClass", "gpu.nvidia.com", extendedResourceName="nvidia.com/gpu")
+CLASS_WITH_RESOURCE_NAME = resource_object("DeviceClass", "gpu.nvidia.com", extendedResourceName="nvidia.com/gpu")
 SLICE = resource_object(
     "ResourceSlice",
     "n0",
@@ -134,7 +134,7 @@ SLICE = resource_object(
     devices=[{"name": "gpu-0"}, {"name": "gpu-1"}],
 )
 # The resource name that each DeviceClass has without an extendedResourceName.
-IMPLICIT = "deviceclass.resource.kubernetes.io_gpu.nvidia.com"
+IMPLICIT_RESOURCE_NAME = "deviceclass.resource.kubernetes.io_gpu.nvidia.com"
 
 
 def taint_rule(key, **selector):
@@ -142,26 +142,26 @@ def taint_rule(key, **selector):
     return resource_object("DeviceTaintRule", "r", deviceSelector={"driver": "gpu.nvidia.com"} | selector, taint=taint)
 
 
-@pytest.mark.parametrize("name", ["nvidia.com_gpu", IMPLICIT])
-def test_a_request_served_by_core_is_left_if_blocked(name):
-    def verdict_of(*objects, **more):
-        asking = with_limits()
-        asking["resources"]["limits"] = {name.replace("_", "/"): 1}
-        asking_pod = running_pod("p", asking, **more)
-        [survey] = survey_of(asking_pod, plugin_node("n0"), BY_NAME, SLICE, *objects).workloads
-        [key] = survey.keys
-        return survey.outcome, key.detail, key.until, key.remedy
+@pytest.mark.parametrize("name", ["nvidia.com_gpu", IMPLICIT_RESOURCE_NAME])
+def test_a_blocked_request_for_an_extended_resource_is_left(name):
+    def verdict_of(*objects, **fields):
+        container = with_limits()
+        container["resources"]["limits"] = {name.replace("_", "/"): 1}
+        pod = running_pod("p", container, **fields)
+        [workload] = survey_of(pod, plugin_node("n0"), CLASS_WITH_RESOURCE_NAME, SLICE, *objects).workloads
+        [key] = workload.keys
+        return workload.outcome, key.detail, key.until, key.remedy
 
     assert verdict_of()[::2] == (Outcome.SERVED, "")
     assert verdict_of(taint_rule("a/repairs", device="gpu-0"))[::2] == (Outcome.SERVED, "")
     outcome, _, until, remedy = verdict_of(taint_rule("a/repairs"))
     assert (outcome, until) == (Outcome.SERVED, "a device of gpu.nvidia.com has no taint that blocks claims")
     assert "tolerate them" in remedy
-    left, why, until, remedy = verdict_of(taint_rule("drawbridge.dev/fence"))
+    outcome_with_fence, detail, until, remedy = verdict_of(taint_rule("drawbridge.dev/fence"))
     assert until == ""
     assert (
-        left,
-        "a fence keeps the devices of gpu.nvidia.com" in why,
+        outcome_with_fence,
+        "a fence keeps the devices of gpu.nvidia.com" in detail,
         "the scheduler that the fence allows" in remedy,
     ) == (
         Outcome.LEFT,
@@ -170,44 +170,44 @@ def test_a_request_served_by_core_is_left_if_blocked(name):
     )
     assert verdict_of(node="n0", phase="Running")[0] is Outcome.SERVED
     # A pod without a phase comes from a file, so its author set nodeName.
-    bound, why, *_ = verdict_of(node="n0", phase="")
-    assert (bound, "nodeName is set" in why) == (Outcome.LEFT, True)
+    outcome_with_node_name, detail, *_ = verdict_of(node="n0", phase="")
+    assert (outcome_with_node_name, "nodeName is set" in detail) == (Outcome.LEFT, True)
 
 
 @pytest.mark.parametrize(("nodes", "outcome"), [((), Outcome.SERVED), ((plugin_node("n0"),), Outcome.REFUSED)])
-def test_a_class_without_devices_serves_no_extended_resource(nodes, outcome):
-    asking = with_limits()
-    asking["resources"]["limits"] = {"deviceclass.resource.kubernetes.io/none": 1}
-    none = resource_object("DeviceClass", "none", selectors=[{"cel": {"expression": "device.driver == 'x'"}}])
-    [workload] = survey_of(running_pod("p", asking), *nodes, none, SLICE).workloads
+def test_a_class_without_devices_is_refused_if_nodes_are_known(nodes, outcome):
+    container = with_limits()
+    container["resources"]["limits"] = {"deviceclass.resource.kubernetes.io/none": 1}
+    empty_class = resource_object("DeviceClass", "none", selectors=[{"cel": {"expression": "device.driver == 'x'"}}])
+    [workload] = survey_of(running_pod("p", container), *nodes, empty_class, SLICE).workloads
     assert workload.outcome is outcome
     if not nodes:
         assert workload.keys[0].until == "DeviceClass none has devices"
 
 
-def test_translated_pods_count_as_moved():
-    moved = running_pod("p", HAMI_CONTAINER, annotations={"drawbridge.dev/original": "{}"}, owners=owned_by("Deployment", "train"))
-    [workload] = survey_of(workload_object("Deployment", "train", HAMI_CONTAINER), moved).workloads
+def test_translated_pods_are_counted_as_pods_with_claims():
+    translated_pod = running_pod("p", HAMI_CONTAINER, annotations={"drawbridge.dev/original": "{}"}, owners=owned_by("Deployment", "train"))
+    [workload] = survey_of(workload_object("Deployment", "train", HAMI_CONTAINER), translated_pod).workloads
     assert (workload.outcome, workload.pods_with_claims) == (Outcome.TRANSLATED, 1)
 
 
 def test_devices_beside_a_pod_that_stays_are_stranded():
-    staying = with_limits(**{"nvidia_gpu.shared": 2})
+    staying_container = with_limits(**{"nvidia_gpu.shared": 2})
     objects = [plugin_node(f"n{i}", **{"nvidia_gpu.shared": 8, "nvidia_gpu": 4}) for i in range(2)]
-    objects += [running_pod("stays", staying, node="n0"), running_pod("moves", with_limits(**SHARE_LIMITS), node="n1")]
-    held = {plugin.key: plugin for plugin in survey_of(*objects).plugins}
-    shared, whole = held["nvidia.com/gpu.shared"], held["nvidia.com/gpu"]
-    assert (shared.devices, shared.staying_devices, shared.stranded_devices, shared.freed_devices) == (16, 2, 6, 8)
-    assert (whole.devices, whole.migrating_devices, whole.stranded_devices, whole.freed_devices) == (8, 1, 0, 8)
+    objects += [running_pod("stays", staying_container, node="n0"), running_pod("moves", with_limits(**SHARE_LIMITS), node="n1")]
+    plugins = {plugin.key: plugin for plugin in survey_of(*objects).plugins}
+    shared_plugin, plugin = plugins["nvidia.com/gpu.shared"], plugins["nvidia.com/gpu"]
+    assert (shared_plugin.devices, shared_plugin.staying_devices, shared_plugin.stranded_devices, shared_plugin.freed_devices) == (16, 2, 6, 8)
+    assert (plugin.devices, plugin.migrating_devices, plugin.stranded_devices, plugin.freed_devices) == (8, 1, 0, 8)
 
 
 def test_devices_of_init_containers_and_sidecars_are_counted_like_kubelet():
-    before = with_limits("init", nvidia_gpu=3)
-    beside = {**with_limits("side", nvidia_gpu=1), "restartPolicy": "Always"}
+    init_container = with_limits("init", nvidia_gpu=3)
+    sidecar = {**with_limits("side", nvidia_gpu=1), "restartPolicy": "Always"}
     pod = running_pod("p", with_limits(nvidia_gpu=1), node="n0")
-    pod["spec"]["initContainers"] = [before, beside]
-    [held] = survey_of(pod, plugin_node("n0", nvidia_gpu=8)).plugins
-    assert held.migrating_devices + held.staying_devices == 3
+    pod["spec"]["initContainers"] = [init_container, sidecar]
+    [plugin] = survey_of(pod, plugin_node("n0", nvidia_gpu=8)).plugins
+    assert plugin.migrating_devices + plugin.staying_devices == 3
 
 
 def test_a_key_that_the_api_server_refuses_is_reported_once():
@@ -235,9 +235,9 @@ def test_a_refusal_without_a_key_is_printed_without_a_key():
 
 def test_placeholders_of_an_object_are_reported_as_a_single_reason(tmp_path):
     """A manifest for envsubst has placeholders in many fields."""
-    web = workload_object("Deployment", "${NAME}", with_limits(nvidia_gpu=1), labels={"app": "${NAME}"})
-    web["metadata"]["namespace"] = "${NAMESPACE}"
-    _, answer = run_json("survey", "-f", manifest(tmp_path / "app.yaml", web), "--fail-on", "never")
+    deployment = workload_object("Deployment", "${NAME}", with_limits(nvidia_gpu=1), labels={"app": "${NAME}"})
+    deployment["metadata"]["namespace"] = "${NAMESPACE}"
+    _, answer = run_json("survey", "-f", manifest(tmp_path / "app.yaml", deployment), "--fail-on", "never")
     (workload,) = answer["workloads"]
     assert [(key["code"], key["detail"]) for key in workload["keys"] if key.get("code")] == [
         ("D011", "${NAME} is a placeholder that is not filled in")

@@ -30,7 +30,7 @@ def test_a_deployment_counts_once_with_its_pods():
     assert workload.outcome is Outcome.TRANSLATED
 
 
-def test_namesakes_of_two_overlays_are_two_workloads():
+def test_deployments_of_one_name_in_two_files_are_two_workloads():
     objects = (
         workload_object("Deployment", "web", HAMI_CONTAINER),
         workload_object("Deployment", "web", with_limits(nvidia_gpu="0.5")),
@@ -46,17 +46,17 @@ def test_namesakes_of_two_overlays_are_two_workloads():
 
 def test_a_workload_dumped_into_several_files_is_listed_once():
     objects = tuple(running_deployment())
-    for uids in (False, True):
-        if uids:
+    for has_uids in (False, True):
+        if has_uids:
             objects = tuple(
-                {**stored, "metadata": {**stored["metadata"], "uid": str(i)}} for i, stored in enumerate(objects)
+                {**stored_object, "metadata": {**stored_object["metadata"], "uid": str(i)}} for i, stored_object in enumerate(objects)
             )
         places = tuple((f"{i}.yaml", 1) for i in range(len(objects)))
         [workload] = overview(replace(reading_of(objects, Features()), places=places), SurveyScope()).workloads
         assert workload.pods == 3
 
 
-def invalid_deployment(name, *containers, claims=()):
+def deployment_with_claims(name, *containers, claims=()):
     """A Deployment whose pods have these containers and claims."""
     deployment = workload_object("Deployment", name, *containers)
     deployment["spec"]["template"]["spec"]["resourceClaims"] = list(claims)
@@ -64,19 +64,19 @@ def invalid_deployment(name, *containers, claims=()):
 
 
 # The API server refuses the names of these Deployments.
-INVALID = [
-    invalid_deployment("Without_Devices", {"name": "c", "image": "i", "resources": {"limits": {"cpu": 1}}}),
-    invalid_deployment("With_Key", HAMI_CONTAINER),
-    invalid_deployment(
+REFUSED_DEPLOYMENTS = [
+    deployment_with_claims("Without_Devices", {"name": "c", "image": "i", "resources": {"limits": {"cpu": 1}}}),
+    deployment_with_claims("With_Key", HAMI_CONTAINER),
+    deployment_with_claims(
         "With_Claim", {"name": "c", "image": "i"}, claims=[{"name": "gpu", "resourceClaimTemplateName": "t"}]
     ),
-    invalid_deployment("Of_No_Dialect", with_limits(**{"x.io_gadget": "half"})),
+    deployment_with_claims("Of_No_Dialect", with_limits(**{"x.io_gadget": "half"})),
 ]
 
 
 def test_a_refused_workload_without_devices_is_not_counted(tmp_path):
-    assert {workload.name for workload in survey_of(*INVALID).workloads} == {"With_Key", "With_Claim", "Of_No_Dialect"}
-    result = run("translate", "-f", manifest(tmp_path / "d.json", *INVALID), "-o", "report")
+    assert {workload.name for workload in survey_of(*REFUSED_DEPLOYMENTS).workloads} == {"With_Key", "With_Claim", "Of_No_Dialect"}
+    result = run("translate", "-f", manifest(tmp_path / "d.json", *REFUSED_DEPLOYMENTS), "-o", "report")
     assert "Without_Devices" not in result.stdout
     assert result.stdout.splitlines()[-1] == ("4 objects, 0 rewritten: 3 refused, 1 without a legacy request")
     assert "'Without_Devices' must be a DNS subdomain" in run("check", "-f", tmp_path / "d.json").stdout
@@ -89,9 +89,9 @@ def test_a_namespace_without_objects_is_reported(tmp_path):
     assert "no object" not in run("survey", "-f", file, "-n", "a").stderr
 
 
-def test_a_running_pod_is_decided_like_an_unscheduled_one():
-    placed = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,3000,0:;"}
-    [workload] = survey_of(running_pod("p", HAMI_CONTAINER, node="n1", annotations=placed)).workloads
+def test_a_running_pod_is_decided_like_an_unscheduled_pod():
+    annotations = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,3000,0:;"}
+    [workload] = survey_of(running_pod("p", HAMI_CONTAINER, node="n1", annotations=annotations)).workloads
     assert (workload.outcome, workload.running_pods) == (Outcome.TRANSLATED, 1)
 
 
@@ -102,23 +102,23 @@ def test_pods_of_an_unreadable_kind_are_listed_under_their_owner():
 
 
 def test_a_workload_of_a_third_party_kind_is_inspected():
-    ray = {
+    ray_cluster = {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
         "metadata": {"name": "r", "namespace": "a"},
         "spec": {"workerGroupSpecs": [{"template": {"spec": {"containers": [HAMI_CONTAINER]}}}]},
     }
-    [workload] = survey_of(ray, running_pod("w", HAMI_CONTAINER, owners=owned_by("RayCluster", "r", "ray.io/v1"))).workloads
+    [workload] = survey_of(ray_cluster, running_pod("w", HAMI_CONTAINER, owners=owned_by("RayCluster", "r", "ray.io/v1"))).workloads
     assert (workload.kind, workload.pods) == ("RayCluster", 1)
 
 
-def test_a_kind_without_a_pod_template_shows_its_own_fields():
+def test_a_kind_without_a_pod_template_is_listed_by_its_fields():
     [workload] = survey_of(INFERENCE_SERVICE).workloads
     assert (workload.kind, workload.outcome, workload.pods) == ("InferenceService", Outcome.TRANSLATED, 0)
     assert {key.container for key in workload.keys} == {"predictor/model"}
 
 
-def test_fields_beside_a_template_without_requests_are_listed():
+def test_a_request_outside_of_the_pod_template_is_listed():
     template = workload_object("Deployment", "m", with_limits())["spec"]["template"]
     template["spec"]["nodeSelector"] = {"nvidia.com/gpu.present": "true"}
     spec = {"resources": {"gpu": "1"}, "podTemplate": template}
@@ -133,31 +133,31 @@ def test_fields_beside_a_template_without_requests_are_listed():
 
 
 def test_an_owned_deployments_template_overrides_the_owners_fields():
-    below = workload_object("Deployment", "m", HAMI_CONTAINER, owners=owned_by("InferenceService", "m", INFERENCE_SERVICE["apiVersion"]))
-    [workload] = survey_of(INFERENCE_SERVICE, below, running_pod("m-1", HAMI_CONTAINER, owners=owned_by("Deployment", "m"))).workloads
+    owned_deployment = workload_object("Deployment", "m", HAMI_CONTAINER, owners=owned_by("InferenceService", "m", INFERENCE_SERVICE["apiVersion"]))
+    [workload] = survey_of(INFERENCE_SERVICE, owned_deployment, running_pod("m-1", HAMI_CONTAINER, owners=owned_by("Deployment", "m"))).workloads
     assert (workload.kind, workload.pods) == ("InferenceService", 1)
     assert {(key.container, key.amount) for key in workload.keys} == {("main", "1"), ("main", "3000"), ("main", "30")}
 
 
-def test_a_cycle_of_two_owners_ends():
-    left = running_pod("p", HAMI_CONTAINER, owners=owned_by("Pod", "q", "v1"))
-    right = running_pod("q", HAMI_CONTAINER, owners=owned_by("Pod", "p", "v1"))
-    assert sum(workload.pods for workload in survey_of(left, right).workloads) == 2
+def test_a_survey_of_two_pods_that_own_each_other_ends():
+    first_pod = running_pod("p", HAMI_CONTAINER, owners=owned_by("Pod", "q", "v1"))
+    second_pod = running_pod("q", HAMI_CONTAINER, owners=owned_by("Pod", "p", "v1"))
+    assert sum(workload.pods for workload in survey_of(first_pod, second_pod).workloads) == 2
 
 
-def test_a_cycle_of_owners_above_a_pod_ends():
-    above = workload_object("A", "a", HAMI_CONTAINER, version="x/v1", owners=owned_by("B", "b", "x/v1"))
-    round_ = workload_object("B", "b", HAMI_CONTAINER, version="x/v1", owners=owned_by("A", "a", "x/v1"))
-    survey = survey_of(above, round_, running_pod("p", HAMI_CONTAINER, owners=owned_by("A", "a", "x/v1")))
+def test_a_survey_of_a_pod_with_cyclic_owners_ends():
+    first_owner = workload_object("A", "a", HAMI_CONTAINER, version="x/v1", owners=owned_by("B", "b", "x/v1"))
+    second_owner = workload_object("B", "b", HAMI_CONTAINER, version="x/v1", owners=owned_by("A", "a", "x/v1"))
+    survey = survey_of(first_owner, second_owner, running_pod("p", HAMI_CONTAINER, owners=owned_by("A", "a", "x/v1")))
     assert sum(workload.pods for workload in survey.workloads) == 1
 
 
-def test_a_deeply_nested_object_hides_no_other():
-    deep = 1
+def test_a_deeply_nested_object_hides_no_other_workload():
+    nested_spec = 1
     for _ in range(5000):
-        deep = {"a": deep}
-    odd = {"apiVersion": "x/v1", "kind": "X", "metadata": {"name": "x"}, "spec": deep}
-    assert len(survey_of(odd, running_pod("p", HAMI_CONTAINER)).workloads) == 1
+        nested_spec = {"a": nested_spec}
+    nested_object = {"apiVersion": "x/v1", "kind": "X", "metadata": {"name": "x"}, "spec": nested_spec}
+    assert len(survey_of(nested_object, running_pod("p", HAMI_CONTAINER)).workloads) == 1
 
 
 def test_a_static_pod_is_its_own_workload():
@@ -166,43 +166,43 @@ def test_a_static_pod_is_its_own_workload():
 
 
 def test_ended_workloads_and_pods_without_requests_are_not_listed():
-    done = workload_object("Job", "done", HAMI_CONTAINER, version="batch/v1")
-    done["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
-    assert survey_of(running_pod("p", HAMI_CONTAINER, phase="Succeeded"), done, running_pod("web", with_limits())).workloads == ()
+    ended_job = workload_object("Job", "done", HAMI_CONTAINER, version="batch/v1")
+    ended_job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    assert survey_of(running_pod("p", HAMI_CONTAINER, phase="Succeeded"), ended_job, running_pod("web", with_limits())).workloads == ()
 
 
 def test_devices_taken_without_a_request_are_listed():
-    taker = {"name": "m", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
-    [workload] = survey_of(running_pod("p", taker)).workloads
+    container_with_devices = {"name": "m", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
+    [workload] = survey_of(running_pod("p", container_with_devices)).workloads
     assert (workload.outcome, workload.keys[0].key) == (Outcome.LEFT, "NVIDIA_VISIBLE_DEVICES")
-    honest = {**taker, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}
-    assert survey_of(running_pod("p", honest)).workloads == ()
+    container_without_devices = {**container_with_devices, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}
+    assert survey_of(running_pod("p", container_without_devices)).workloads == ()
 
 
-def test_a_limit_ranges_default_devices_are_listed():
-    given = {
+def test_devices_that_a_limit_range_adds_are_listed():
+    limit_range = {
         "apiVersion": "v1",
         "kind": "LimitRange",
         "metadata": {"name": "l", "namespace": "a"},
         "spec": {"limits": [{"type": "Container", "default": {"nvidia.com/gpu": 1}}]},
     }
-    plain = workload_object("Deployment", "plain", with_limits())
-    assert survey_of(plain).workloads == ()
-    [workload] = survey_of(plain, given).workloads
+    deployment = workload_object("Deployment", "plain", with_limits())
+    assert survey_of(deployment).workloads == ()
+    [workload] = survey_of(deployment, limit_range).workloads
     assert [(key.key, key.outcome.value) for key in workload.keys] == [("nvidia.com/gpu", "left")]
 
 
 def test_a_workload_with_claims_of_its_own_has_no_outcome(tmp_path):
-    own = invalid_deployment(
+    deployment = deployment_with_claims(
         "own", {"name": "c", "image": "i"}, claims=[{"name": "gpu", "resourceClaimTemplateName": "t"}]
     )
-    survey = survey_of(own)
+    survey = survey_of(deployment)
     [workload] = survey.workloads
     assert (workload.outcome, workload.potential_outcome, workload.keys) == (None, None, ())
     lines = lines_of(survey)
     assert "  own claims          1  have no keys, but claims of their own (0 pods)" in lines
     assert "  own claims  Deployment/own  0/0" in lines
-    file = manifest(tmp_path / "own.json", own)
+    file = manifest(tmp_path / "own.json", deployment)
     _, answer = run_json("survey", "-f", file, "--fail-on", "approximated")
     assert (answer["outcomes"], answer["workloads"][0]["outcome"]) == ({}, None)
     assert "own claims" in run("survey", "-f", file, "-o", "html").stdout
@@ -210,7 +210,7 @@ def test_a_workload_with_claims_of_its_own_has_no_outcome(tmp_path):
     assert row["outcome"] == ""
 
 
-def test_a_scope_limits_the_workloads_and_not_the_usage():
+def test_a_scope_limits_workloads_and_not_the_counted_devices():
     objects = [
         *running_deployment(),
         running_pod("other", HAMI_CONTAINER, namespace="b", node="n0"),
@@ -219,8 +219,8 @@ def test_a_scope_limits_the_workloads_and_not_the_usage():
     survey = survey_of(*objects, scope=SurveyScope(namespaces=frozenset({"b"})))
     assert [workload.name for workload in survey.workloads] == ["other"]
     assert survey.plugins[0].migrating_devices == 2
-    labelled = survey_of(*objects, scope=SurveyScope(labels=lambda labels: labels.get("app") == "train"))
-    assert [workload.name for workload in labelled.workloads] == ["train"]
+    labelled_survey = survey_of(*objects, scope=SurveyScope(labels=lambda labels: labels.get("app") == "train"))
+    assert [workload.name for workload in labelled_survey.workloads] == ["train"]
 
 
 def test_a_repository_is_surveyed_without_its_templates_and_other_files(tmp_path):
