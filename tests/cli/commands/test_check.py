@@ -13,11 +13,11 @@ from tests.cli.running import run, run_json
 from webhook.dialects import Outcome
 from webhook.translate import Decision
 
-WARNING = VALID_CLASS.replace("spec: {}", "spec: {suitableNodes: {}}")
-INFO = VALID_CLASS.replace("{name: gpu}", "{name: gpu, namespace: team}")
+CLASS_WITH_WARNING = VALID_CLASS.replace("spec: {}", "spec: {suitableNodes: {}}")
+CLASS_WITH_INFO = VALID_CLASS.replace("{name: gpu}", "{name: gpu, namespace: team}")
 
 
-def test_good_manifests_exit_0_with_a_summary():
+def test_valid_manifests_exit_with_0_and_a_summary():
     result = check("-f", "-", stdin=VALID_CLASS)
     assert result.exit_code == 0
     assert result.stdout == "1 object checked: 0 errors, 0 warnings, 0 info\n"
@@ -33,7 +33,7 @@ def test_text_names_object_place_code_and_remedy(tmp_path):
     assert "for example 'big-one'" in result.stdout
 
 
-def test_json_keeps_the_contract():
+def test_json_findings_have_the_fields_of_the_contract():
     result = check("-f", "-", "-o", "json", stdin=INVALID_CLAIM)
     assert result.exit_code == 1
     findings = json.loads(result.stdout)["findings"]
@@ -44,7 +44,7 @@ def test_json_keeps_the_contract():
         assert finding["severity"] in ("error", "warning", "info")
 
 
-def test_sarif_has_the_shape_of_2_1_0():
+def test_sarif_has_the_structure_of_version_2_1_0():
     result = check("-f", "-", "-o", "sarif", stdin=INVALID_CLAIM)
     log = json.loads(result.stdout)
     assert log["version"] == "2.1.0"
@@ -87,19 +87,19 @@ def test_objects_that_share_a_name_stay_two_objects():
     [
         (INVALID_CLAIM, "error", 1),
         (INVALID_CLAIM, "never", 0),
-        (WARNING, "error", 0),
-        (WARNING, "warning", 1),
-        (INFO, "warning", 0),
-        (INFO, "info", 1),
+        (CLASS_WITH_WARNING, "error", 0),
+        (CLASS_WITH_WARNING, "warning", 1),
+        (CLASS_WITH_INFO, "warning", 0),
+        (CLASS_WITH_INFO, "info", 1),
         (VALID_CLASS, "info", 0),
     ],
 )
-def test_fail_on_sets_the_severity_that_exits_1(text, fail_on, code):
+def test_the_fail_on_option_sets_the_severity_that_fails(text, fail_on, code):
     assert check("-f", "-", "--fail-on", fail_on, stdin=text).exit_code == code
 
 
 def test_objects_of_the_inventory_have_no_findings(tmp_path):
-    (tmp_path / "classes.yaml").write_text(WARNING)
+    (tmp_path / "classes.yaml").write_text(CLASS_WITH_WARNING)
     claim = (
         INVALID_CLAIM.replace("Big_One", "r").replace(", bogus: 1", "").replace("deviceClassName: gpu", "deviceClassName: gpus")
     )
@@ -107,7 +107,7 @@ def test_objects_of_the_inventory_have_no_findings(tmp_path):
     assert [finding["code"] for finding in json.loads(result.stdout)["findings"]] == ["D301"]
 
 
-def test_feature_gates_decide_about_fields():
+def test_a_field_is_checked_only_if_its_feature_gate_is_on():
     device = "{name: a, consumesCounters: [{counterSet: s, counters: {a: {value: 1}}, compatibilityGroups: [BAD]}]}"
     slice_ = f"""apiVersion: resource.k8s.io/v1
 kind: ResourceSlice
@@ -117,15 +117,15 @@ spec: {{driver: d, allNodes: true, pool: {{name: p, generation: 1, resourceSlice
     assert check("-f", "-", stdin=slice_).exit_code == 0
     assert check("-f", "-", "--feature-gates", "DRADeviceCompatibilityGroups=true", stdin=slice_).exit_code == 1
     assert check("-f", "-", "--feature-gates", "AllAlpha=true", stdin=slice_).exit_code == 1
-    broken = check("-f", "-", "--feature-gates", "Nonsense=true", stdin=slice_)
-    assert broken.exit_code == 2
-    assert "Nonsense" in broken.stderr
+    result = check("-f", "-", "--feature-gates", "Nonsense=true", stdin=slice_)
+    assert result.exit_code == 2
+    assert "Nonsense" in result.stderr
 
 
-def test_codes_are_explained():
+def test_explain_describes_the_codes_of_findings():
     assert "a selector is not valid CEL" in run("explain", "d110").stdout
-    everything = run("explain", "all", "-o", "json")
-    assert len(json.loads(everything.stdout)["codes"]) > 50
+    all_codes = run("explain", "all", "-o", "json")
+    assert len(json.loads(all_codes.stdout)["codes"]) > 50
     assert run("explain", "D999").exit_code == 2
 
 
@@ -135,13 +135,13 @@ def test_duplicate_keys_are_reported_with_their_line():
     assert (finding["code"], finding["place"]["line"]) == ("D005", 5)
 
 
-def test_a_table_for_pull_requests_keeps_its_columns():
+def test_a_markdown_table_keeps_its_columns():
     lines = check("-f", "-", "-o", "markdown", stdin=INVALID_CLAIM.replace("Big_One", '"a|b"')).stdout.splitlines()
     table = [line for line in lines if line.startswith("|")]
     assert len(table) == 4
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 6 for line in table)
-    good = check("-f", "-", "-o", "markdown", stdin=VALID_CLASS).stdout
-    assert good == "# drawbridge check\n\n1 object checked: 0 errors, 0 warnings, 0 info\n"
+    valid_report = check("-f", "-", "-o", "markdown", stdin=VALID_CLASS).stdout
+    assert valid_report == "# drawbridge check\n\n1 object checked: 0 errors, 0 warnings, 0 info\n"
 
 
 def test_configuration_files_are_checked():
@@ -154,10 +154,10 @@ def test_configuration_files_are_checked():
 def test_text_shortens_many_equal_findings_and_json_does_not():
     labels = ", ".join(f"bad label {n}: x" for n in range(10))
     text = VALID_CLASS.replace("{name: gpu}", f"{{name: gpu, labels: {{{labels}}}}}")
-    shown = check("-f", "-", stdin=text).stdout
-    assert shown.count(" D102 at ") == 3
-    assert "and 7 more D102" in shown
-    assert "10 errors" in shown
+    output = check("-f", "-", stdin=text).stdout
+    assert output.count(" D102 at ") == 3
+    assert "and 7 more D102" in output
+    assert "10 errors" in output
     assert len(json.loads(check("-f", "-", "-o", "json", stdin=text).stdout)["findings"]) == 10
 
 
@@ -168,13 +168,13 @@ def test_an_unreadable_inventory_object_is_reported(tmp_path):
     assert "class.yaml:1: not a valid DeviceClass, so it is left out of the inventory" in result.stderr
 
 
-def test_an_input_without_objects_is_mentioned():
+def test_an_input_without_objects_is_reported():
     result = check("-f", "-", stdin="---\n# nothing\n")
     assert result.exit_code == 0
     assert "no objects" in result.stderr
 
 
-TRAIN = """apiVersion: trainer.kubeflow.org/v1alpha1
+TRAIN_JOB = """apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainJob
 metadata: {name: t}
 spec: {trainer: {resourcesPerNode: {limits: {nvidia.com/gpu: 0.5}}}}
@@ -182,18 +182,18 @@ spec: {trainer: {resourcesPerNode: {limits: {nvidia.com/gpu: 0.5}}}}
 
 
 def test_a_request_outside_a_pod_template_has_its_own_path():
-    result = check("-f", "-", stdin=TRAIN)
+    result = check("-f", "-", stdin=TRAIN_JOB)
     assert result.exit_code == 1
     assert (
         "R001 at /spec/trainer/resourcesPerNode/limits/nvidia.com~1gpu: container trainer/resourcesPerNode"
         in result.stdout
     )
-    typo = TRAIN.replace("nvidia.com/gpu: 0.5", "nvidia.com/gpumemory: 1")
-    result = check("-f", "-", stdin=typo)
+    misspelt_key = TRAIN_JOB.replace("nvidia.com/gpu: 0.5", "nvidia.com/gpumemory: 1")
+    result = check("-f", "-", stdin=misspelt_key)
     assert result.exit_code == 0
     assert "D211 at /spec/trainer/resourcesPerNode/limits/nvidia.com~1gpumemory" in result.stdout
-    strange = typo.replace("TrainJob", "Weird").replace("nvidia.com/gpumemory", "nvidia.com/gpu")
-    assert "not checked: drawbridge does not know how Weird uses it" in check("-f", "-", stdin=strange).stdout
+    unknown_kind = misspelt_key.replace("TrainJob", "Weird").replace("nvidia.com/gpumemory", "nvidia.com/gpu")
+    assert "not checked: drawbridge does not know how Weird uses it" in check("-f", "-", stdin=unknown_kind).stdout
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_request_outside_a_pod_template_has_its_own_path():
         ('"off"', ""),
     ],
 )
-def test_a_misspelt_mode_of_a_namespace_is_reported(mode, message):
+def test_a_mode_label_is_reported_only_if_it_is_invalid(mode, message):
     text = f"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: team\n  labels:\n    drawbridge.dev/mode: {mode}\n"
     result = check("-f", "-", stdin=text)
     assert result.exit_code == (1 if message else 0), result.output
@@ -212,22 +212,22 @@ def test_a_misspelt_mode_of_a_namespace_is_reported(mode, message):
     assert ("-:6:" in result.stdout and "D214" in result.stdout) == bool(message), result.stdout
 
 
-def test_objects_of_other_namespaces_have_no_findings():
-    bad = INVALID_CLAIM.replace("name: claim", "name: claim\n  namespace: other")
-    assert check("-f", "-", stdin=bad).exit_code == 1
-    assert check("-f", "-", "-n", "team", stdin=bad).stdout.startswith("0 objects checked: ")
+def test_the_namespace_option_skips_objects_of_other_namespaces():
+    claim = INVALID_CLAIM.replace("name: claim", "name: claim\n  namespace: other")
+    assert check("-f", "-", stdin=claim).exit_code == 1
+    assert check("-f", "-", "-n", "team", stdin=claim).stdout.startswith("0 objects checked: ")
     assert "ResourceClaim/team/claim" in check("-f", "-", "-n", "team", stdin=INVALID_CLAIM).stdout
 
 
 def test_a_container_above_a_limit_range_is_reported():
-    given = {
+    limit_range = {
         "apiVersion": "v1",
         "kind": "LimitRange",
         "metadata": {"name": "l", "namespace": "ns"},
         "spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}}]},
     }
     spec = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "3"}}}]}
-    a_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}, "spec": spec}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}, "spec": spec}
     template = {"metadata": {"labels": {"a": "b"}}, "spec": spec}
     deployment = {
         "apiVersion": "apps/v1",
@@ -235,22 +235,22 @@ def test_a_container_above_a_limit_range_is_reported():
         "metadata": {"name": "d", "namespace": "ns"},
         "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
     }
-    text = "---\n".join(json.dumps(obj) + "\n" for obj in (given, a_pod, deployment))
+    text = "---\n".join(json.dumps(obj) + "\n" for obj in (limit_range, pod, deployment))
     _, answer = run_json("check", "-f", "-", stdin=text)
     places = [(finding["code"], finding["object"], finding["path"]) for finding in answer["findings"]]
-    at = "/spec/containers/0/resources/limits/cpu"
-    assert sorted(set(places)) == [("D219", "Deployment/ns/d", f"/spec/template{at}"), ("D219", "Pod/ns/p", at)]
+    limit_path = "/spec/containers/0/resources/limits/cpu"
+    assert sorted(set(places)) == [("D219", "Deployment/ns/d", f"/spec/template{limit_path}"), ("D219", "Pod/ns/p", limit_path)]
     _, answer = run_json("check", "-f", "-", stdin=text.replace('"cpu": "3"', '"cpu": "2"'))
     assert answer["findings"] == []
 
 
-INVENTORIES = Path(__file__).parents[3] / "manifests" / "examples" / "inventories"
+EXAMPLE_INVENTORIES = Path(__file__).parents[3] / "manifests" / "examples" / "inventories"
 
 
 def test_a_device_inventory_is_checked_by_the_drivers_rules(tmp_path):
-    code, answer = run_json("check", INVENTORIES)
+    code, answer = run_json("check", EXAMPLE_INVENTORIES)
     assert (code, answer["findings"], answer["skippedDocuments"]) == (0, [], [])
-    text = (INVENTORIES / "hgx-h100.yaml").read_text()
+    text = (EXAMPLE_INVENTORIES / "hgx-h100.yaml").read_text()
     (tmp_path / "twice.yaml").write_text(text.replace("- name: gpu-1\n", "- name: gpu-0\n"))
     (tmp_path / "typed.yaml").write_text(text.replace("compute: 7", "compute: x"))
     code, answer = run_json("check", tmp_path)
@@ -264,15 +264,15 @@ def test_a_device_inventory_is_checked_by_the_drivers_rules(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("of_decision", "basis"),
+    ("fields", "basis"),
     [
         ({}, ""),
         ({"meaning_assumed": True}, "the usual meaning of the key"),
         ({"basis": "the pod selects x"}, "the pod selects x"),
     ],
 )
-def test_a_finding_has_the_basis_of_the_keys_meaning(of_decision, basis):
+def test_a_finding_has_the_basis_of_the_keys_meaning(fields, basis):
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
-    decision = Decision("p", "c", "d", "k", Outcome.APPROXIMATED, "differs", **of_decision)
+    decision = Decision("p", "c", "d", "k", Outcome.APPROXIMATED, "differs", **fields)
     [finding] = findings_of_decisions(pod, [decision])
     assert (finding.code, finding.basis) == ("M001", basis)

@@ -13,9 +13,9 @@ from tests.cli.running import manifest, run, run_json
 from tests.objects import device_quota, workload
 
 DRIVER = CLASS = "hami-core-gpu.project-hami.io"
-RESOURCE = "resource.k8s.io/v1"
+RESOURCE_API = "resource.k8s.io/v1"
 GPU = "nvidia.com/gpu"
-MEM = "nvidia.com/gpumem"
+GPU_MEMORY = "nvidia.com/gpumem"
 
 
 def obj(kind, name, version="v1", /, **fields):
@@ -23,7 +23,7 @@ def obj(kind, name, version="v1", /, **fields):
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
 
 
-def owned(kind, name, version="apps/v1"):
+def owned_by(kind, name, version="apps/v1"):
     return {
         "ownerReferences": [
             {"apiVersion": version, "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
@@ -31,7 +31,7 @@ def owned(kind, name, version="apps/v1"):
     }
 
 
-def gpus(*names, node="n0"):
+def node_with_gpus(*names, node="n0"):
     """A node and its slice with devices of 16Gi that several claims can share."""
     policy = {"default": "16Gi", "validRange": {"min": "1Mi", "max": "16Gi", "step": "1Mi"}}
     cores = {"default": "100", "validRange": {"min": "0", "max": "100", "step": "1"}}
@@ -51,10 +51,10 @@ def gpus(*names, node="n0"):
         "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
         "devices": devices,
     }
-    return [obj("Node", node), obj("ResourceSlice", f"{node}-s", RESOURCE, spec=spec)]
+    return [obj("Node", node), obj("ResourceSlice", f"{node}-s", RESOURCE_API, spec=spec)]
 
 
-def spec_of(memory):
+def claim_spec(memory):
     """The spec of a claim for this much memory of a device."""
     exactly = {
         "deviceClassName": CLASS,
@@ -65,43 +65,43 @@ def spec_of(memory):
     return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
 
 
-def running(name, device, metadata):
+def running_pod_and_claim(name, device, metadata):
     """A pod with 4Gi of this device of node n0, and the claim of the pod."""
     share = str(uuid5(NAMESPACE_DNS, name))
     result = {"request": "gpu", "driver": DRIVER, "pool": "n0", "device": device, "shareID": share}
     result["consumedCapacity"] = {"memory": "4Gi", "cores": "0"}
-    claim = obj("ResourceClaim", f"{name}-gpu-x", RESOURCE, metadata=owned("Pod", name, "v1"), spec=spec_of("4Gi"))
+    claim = obj("ResourceClaim", f"{name}-gpu-x", RESOURCE_API, metadata=owned_by("Pod", name, "v1"), spec=claim_spec("4Gi"))
     claim["status"] = {
         "allocation": {"devices": {"results": [result]}},
         "reservedFor": [{"resource": "pods", "name": name, "uid": f"uid-{name}"}],
     }
-    entry = {"name": "gpu", "resourceClaimTemplateName": "share"}
-    spec = {"nodeName": "n0", "containers": [{"name": "c", "image": "i"}], "resourceClaims": [entry]}
+    template_entry = {"name": "gpu", "resourceClaimTemplateName": "share"}
+    spec = {"nodeName": "n0", "containers": [{"name": "c", "image": "i"}], "resourceClaims": [template_entry]}
     status = {"phase": "Running", "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": f"{name}-gpu-x"}]}
     return [obj("Pod", name, spec=spec, status=status, metadata=metadata), claim]
 
 
-def deployment_and_set(name, replicas, spec):
+def deployment_and_replica_set(name, replicas, spec):
     """A Deployment and its ReplicaSet."""
     fields = {"labels": {"a": name}, "namespace": "ml", "replicas": replicas}
-    made = workload("Deployment", name, spec, uid=f"uid-{name}", status={"replicas": replicas}, **fields)
-    owners = owned("Deployment", name)
-    return [made, workload("ReplicaSet", f"{name}-1", spec, uid=f"uid-{name}-1", **owners, **fields)]
+    deployment = workload("Deployment", name, spec, uid=f"uid-{name}", status={"replicas": replicas}, **fields)
+    owners = owned_by("Deployment", name)
+    return [deployment, workload("ReplicaSet", f"{name}-1", spec, uid=f"uid-{name}-1", **owners, **fields)]
 
 
-LEGACY = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {GPU: 1, MEM: 4096}}}]}
+POD_SPEC_WITH_KEYS = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {GPU: 1, GPU_MEMORY: 4096}}}]}
 # The memory limit of the container is not memory of a device.
-CLAIMING = {
+POD_SPEC_WITH_CLAIM = {
     "containers": [
         {"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}], "limits": {"memory": "1Gi"}}}
     ],
     "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "share"}],
 }
-TEMPLATE = obj("ResourceClaimTemplate", "share", RESOURCE, spec={"spec": spec_of("4Gi")})
+CLAIM_TEMPLATE = obj("ResourceClaimTemplate", "share", RESOURCE_API, spec={"spec": claim_spec("4Gi")})
 DEVICE_CLASS = obj(
     "DeviceClass",
     CLASS,
-    RESOURCE,
+    RESOURCE_API,
     spec={"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]},
 )
 
@@ -110,30 +110,30 @@ def memory_quota(memory):
     return device_quota("team", {f"{CLASS}/memory": memory}, namespace="ml", uid="uid-team")
 
 
-def dump(path, spec=LEGACY, *more, cards=("a",), hard="40Gi"):
+def dump(path, spec=POD_SPEC_WITH_KEYS, *extra_objects, devices=("a",), quota_limit="40Gi"):
     """A dump of a cluster with a Deployment of two running pods, each with 4Gi of device `a`."""
     pods = [
-        *running("serve-a", "a", owned("ReplicaSet", "serve-1")),
-        *running("serve-b", "a", owned("ReplicaSet", "serve-1")),
+        *running_pod_and_claim("serve-a", "a", owned_by("ReplicaSet", "serve-1")),
+        *running_pod_and_claim("serve-b", "a", owned_by("ReplicaSet", "serve-1")),
     ]
     return manifest(
         path / "dump.json",
         DEVICE_CLASS,
-        TEMPLATE,
-        memory_quota(hard),
-        *gpus(*cards),
-        *deployment_and_set("serve", 2, spec),
+        CLAIM_TEMPLATE,
+        memory_quota(quota_limit),
+        *node_with_gpus(*devices),
+        *deployment_and_replica_set("serve", 2, spec),
         *pods,
-        *more,
+        *extra_objects,
     )
 
 
-def changed(diff):
+def changed_lines(diff):
     return [line for line in diff.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
 
 
 def test_resize_prints_the_fit_the_quota_and_the_new_manifest(tmp_path):
-    result = run("resize", "deployment/serve", f"{MEM}=8192", "-f", dump(tmp_path))
+    result = run("resize", "deployment/serve", f"{GPU_MEMORY}=8192", "-f", dump(tmp_path))
     assert result.exit_code == 0, result.output
     assert "2 of 2 pods would fit once the running pods have ended" in result.stdout
     assert "one more pod fits alongside the running pods, on n0" in result.stdout
@@ -141,12 +141,12 @@ def test_resize_prints_the_fit_the_quota_and_the_new_manifest(tmp_path):
         f"within quota ml/team: {CLASS}/memory: 16Gi requested by 2 replicas, 0 of 40Gi used; at most 40Gi can be requested"
         in result.stdout
     )
-    assert [line.split() for line in changed(result.stdout)] == [["-", f"{MEM}:", "4096"], ["+", f"{MEM}:", "8192"]]
+    assert [line.split() for line in changed_lines(result.stdout)] == [["-", f"{GPU_MEMORY}:", "4096"], ["+", f"{GPU_MEMORY}:", "8192"]]
     assert "--- Deployment/ml/serve" in result.stdout
 
 
 def test_each_pod_that_does_not_fit_is_reported(tmp_path):
-    result = run("resize", "deploy/serve", f"{MEM}=12288", "-f", dump(tmp_path))
+    result = run("resize", "deploy/serve", f"{GPU_MEMORY}=12288", "-f", dump(tmp_path))
     assert result.exit_code == 1
     assert "1 of 2 pods would fit" in result.stdout
     assert "  ml/serve-1  0/1 nodes: 1 node(s) had devices with too little capacity\n" in result.stdout
@@ -156,16 +156,16 @@ def test_each_pod_that_does_not_fit_is_reported(tmp_path):
     )
 
 
-def test_without_room_for_a_surge_max_surge_0_is_advised(tmp_path):
-    other = running("other", "a", {})  # this pod holds 4Gi, and is not replaced
-    result = run("resize", "deploy/serve", f"{MEM}=6144", "-f", dump(tmp_path, LEGACY, *other))
+def test_max_surge_0_is_advised_if_no_further_pod_fits(tmp_path):
+    other_pod = running_pod_and_claim("other", "a", {})  # this pod holds 4Gi, and is not replaced
+    result = run("resize", "deploy/serve", f"{GPU_MEMORY}=6144", "-f", dump(tmp_path, POD_SPEC_WITH_KEYS, *other_pod))
     assert result.exit_code == 0
     assert "too little capacity): set maxSurge: 0, or strategy Recreate\n" in result.stdout
 
 
-def test_a_quota_counts_the_new_pods_without_the_old(tmp_path):
+def test_a_quota_counts_the_new_pods_without_replaced_pods(tmp_path):
     code, answer = run_json(
-        "resize", "deployment/serve", f"{MEM}=8192", "-f", dump(tmp_path, cards=("a", "b"), hard="12Gi")
+        "resize", "deployment/serve", f"{GPU_MEMORY}=8192", "-f", dump(tmp_path, devices=("a", "b"), quota_limit="12Gi")
     )
     assert (code, answer["fits"]) == (1, False)
     [line] = answer["quotas"]
@@ -178,7 +178,7 @@ def test_a_quota_counts_the_new_pods_without_the_old(tmp_path):
 
 
 def test_the_workload_names_a_new_template_with_the_new_amount(tmp_path):
-    code, answer = run_json("resize", "deployment/serve", "memory=8Gi", "-f", dump(tmp_path, CLAIMING))
+    code, answer = run_json("resize", "deployment/serve", "memory=8Gi", "-f", dump(tmp_path, POD_SPEC_WITH_CLAIM))
     template, workload = answer["objects"]
     assert (code, [pod["node"] for pod in answer["pods"]]) == (0, ["n0", "n0"])
     assert [line["requested"] for line in answer["quotas"]] == ["16Gi"], "the quota does not count the amount of the new template"
@@ -186,49 +186,49 @@ def test_the_workload_names_a_new_template_with_the_new_amount(tmp_path):
         "requests": {"cores": "0", "memory": "8Gi"}
     }
     assert template["metadata"]["name"] != "share"
-    [entry] = workload["spec"]["template"]["spec"]["resourceClaims"]
+    [claim_entry] = workload["spec"]["template"]["spec"]["resourceClaims"]
     assert workload["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {"memory": "1Gi"}
-    assert entry["resourceClaimTemplateName"] == template["metadata"]["name"]
+    assert claim_entry["resourceClaimTemplateName"] == template["metadata"]["name"]
     assert not {"uid", "resourceVersion"} & (template["metadata"].keys() | workload["metadata"].keys())
     assert "status" not in workload
-    again = run("resize", "deployment/serve", "memory=8Gi", "-f", tmp_path / "dump.json").stdout
-    assert f"+++ ResourceClaimTemplate/ml/{template['metadata']['name']}" in again
-    assert "-        resourceClaimTemplateName: share" in again
+    printed = run("resize", "deployment/serve", "memory=8Gi", "-f", tmp_path / "dump.json").stdout
+    assert f"+++ ResourceClaimTemplate/ml/{template['metadata']['name']}" in printed
+    assert "-        resourceClaimTemplateName: share" in printed
 
 
 def test_a_translated_pod_is_resized_by_its_original_keys(tmp_path):
-    record = {"drawbridge.dev/original": json.dumps({"containers": {"c": {GPU: "1", MEM: "4096"}}})}
-    lone = running("lone", "a", {"annotations": record})
-    result = run("resize", "pod/lone", f"{MEM}=8192", "-f", dump(tmp_path, LEGACY, *lone))
+    annotations = {"drawbridge.dev/original": json.dumps({"containers": {"c": {GPU: "1", GPU_MEMORY: "4096"}}})}
+    lone_pod = running_pod_and_claim("lone", "a", {"annotations": annotations})
+    result = run("resize", "pod/lone", f"{GPU_MEMORY}=8192", "-f", dump(tmp_path, POD_SPEC_WITH_KEYS, *lone_pod))
     assert result.exit_code == 0, result.output
     assert "1 of 1 pod would fit" in result.stdout
     assert "alongside" not in result.stdout, "a further pod is reported for a pod without a workload"
-    assert [line.split()[-1].strip("'") for line in changed(result.stdout)] == ["4096", "8192"]
+    assert [line.split()[-1].strip("'") for line in changed_lines(result.stdout)] == ["4096", "8192"]
 
 
-def asked_by_annotation(amount, *options):
+def resize_by_annotation(amount, *options):
     """Return the result of resizing KAI's example Job to this amount of memory."""
     files = ("-f", OPTIONAL.with_suffix(""), "-f", DRIVERS)
     return run("resize", "job/kai-two-parts", f"gpu-memory={amount}", *files, *options)
 
 
-def test_a_translated_annotation_is_an_amount():
-    result = asked_by_annotation("30000", "--config", OPTIONAL)
+def test_an_annotation_is_resized_only_if_the_configuration_translates_it():
+    result = resize_by_annotation("30000", "--config", OPTIONAL)
     assert result.exit_code == 0, result.output
-    assert [line.split() for line in changed(result.stdout)] == [
+    assert [line.split() for line in changed_lines(result.stdout)] == [
         ["-", "gpu-memory:", "'8000'"],
         ["+", "gpu-memory:", "'30000'"],
     ]
-    assert asked_by_annotation("60000", "--config", OPTIONAL).exit_code == 1
-    assert asked_by_annotation("30000").exit_code == 2
+    assert resize_by_annotation("60000", "--config", OPTIONAL).exit_code == 1
+    assert resize_by_annotation("30000").exit_code == 2
 
 
-def test_koordinators_old_keys_are_amounts(tmp_path):
+def test_an_old_key_of_koordinator_is_resized(tmp_path):
     limits = {"kubernetes.io/gpu-memory": "8Gi"}
     spec = {"containers": [{"name": "c", "image": "x", "resources": {"limits": limits}}]}
     file = manifest(tmp_path / "pod.yaml", obj("Pod", "old", spec=spec))
     result = run("resize", "pod/old", "kubernetes.io/gpu-memory=16Gi", "-n", "ml", "-f", file)
-    assert [line.split() for line in changed(result.stdout)] == [
+    assert [line.split() for line in changed_lines(result.stdout)] == [
         ["-", "kubernetes.io/gpu-memory:", "8Gi"],
         ["+", "kubernetes.io/gpu-memory:", "16Gi"],
     ]
@@ -237,23 +237,23 @@ def test_koordinators_old_keys_are_amounts(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("deployment/serve", "memory=8Gi"), f"does not request memory (the workload requests {GPU}, {MEM})"),
-        (("deployment/serve", f"{MEM}=much"), "an amount is a quantity"),
-        (("deployment/serve", MEM), "is not KEY=AMOUNT"),
-        (("serve", f"{MEM}=1"), "is not KIND/NAME"),
-        (("pod/serve-a", f"{MEM}=1"), "resize deployment/serve"),
-        (("deployment/none", f"{MEM}=1"), "there is no deployment 'none'"),
-        (("pod/none", f"{MEM}=1"), "there is no pod 'none'"),
+        (("deployment/serve", "memory=8Gi"), f"does not request memory (the workload requests {GPU}, {GPU_MEMORY})"),
+        (("deployment/serve", f"{GPU_MEMORY}=much"), "an amount is a quantity"),
+        (("deployment/serve", GPU_MEMORY), "is not KEY=AMOUNT"),
+        (("serve", f"{GPU_MEMORY}=1"), "is not KIND/NAME"),
+        (("pod/serve-a", f"{GPU_MEMORY}=1"), "resize deployment/serve"),
+        (("deployment/none", f"{GPU_MEMORY}=1"), "there is no deployment 'none'"),
+        (("pod/none", f"{GPU_MEMORY}=1"), "there is no pod 'none'"),
     ],
 )
-def test_an_invalid_resize_exits_with_2_and_a_remedy(tmp_path, arguments, message):
+def test_an_invalid_resize_fails_with_a_remedy(tmp_path, arguments, message):
     result = run("resize", *arguments, "-f", dump(tmp_path))
     assert result.exit_code in (1, 2)
     assert message in result.stderr
 
 
 def test_a_resize_that_the_webhook_refuses_is_reported_as_refused(tmp_path):
-    result = run("resize", "deployment/serve", f"{MEM}=1000000", "-f", dump(tmp_path))
+    result = run("resize", "deployment/serve", f"{GPU_MEMORY}=1000000", "-f", dump(tmp_path))
     assert result.exit_code == 1
     assert "refused: " in result.stdout
 
@@ -262,16 +262,16 @@ def test_a_live_cluster_has_the_answer_of_its_dump(tmp_path, monkeypatch):
     file = dump(tmp_path)
     store = Embedded.holding([document.object for document in manifests.read([file])])
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: store)
-    live, dumped = (run_json("resize", "deployment/serve", f"{MEM}=8192", *more)[1] for more in ((), ("-f", file)))
-    assert (live["pods"], live["quotas"]) == (dumped["pods"], dumped["quotas"])
-    assert live["pods"][1]["node"] == "n0"
+    answer_of_cluster, answer_of_dump = (run_json("resize", "deployment/serve", f"{GPU_MEMORY}=8192", *options)[1] for options in ((), ("-f", file)))
+    assert (answer_of_cluster["pods"], answer_of_cluster["quotas"]) == (answer_of_dump["pods"], answer_of_dump["quotas"])
+    assert answer_of_cluster["pods"][1]["node"] == "n0"
 
 
 def test_an_admitted_waiting_pod_uses_quota_and_no_device(tmp_path):
-    entry = {"name": "gpu", "resourceClaimTemplateName": "share"}
-    waits = obj("Pod", "waits", spec={"containers": [{"name": "c", "image": "i"}], "resourceClaims": [entry]})
+    template_entry = {"name": "gpu", "resourceClaimTemplateName": "share"}
+    waiting_pod = obj("Pod", "waits", spec={"containers": [{"name": "c", "image": "i"}], "resourceClaims": [template_entry]})
     code, answer = run_json(
-        "resize", "deployment/serve", f"{MEM}=8192", "-f", dump(tmp_path, LEGACY, waits, hard="18Gi")
+        "resize", "deployment/serve", f"{GPU_MEMORY}=8192", "-f", dump(tmp_path, POD_SPEC_WITH_KEYS, waiting_pod, quota_limit="18Gi")
     )
     assert (code, answer["fits"], [pod["node"] for pod in answer["pods"]]) == (1, False, ["n0", "n0"])
     assert (answer["quotas"][0]["pending"], answer["quotas"][0]["remaining"]) == ("4Gi", "14Gi")
@@ -279,41 +279,41 @@ def test_an_admitted_waiting_pod_uses_quota_and_no_device(tmp_path):
 
 def test_a_claim_shared_by_all_replaced_pods_is_freed(tmp_path):
     """The claim has a device of the small node. Once all its pods are replaced, it may get a device of another node."""
-    [_, shared] = running("both", "a", {})
-    shared["metadata"] = {"name": "both", "namespace": "ml", "uid": "both"}
-    shared["status"]["reservedFor"] = [
+    [_, shared_claim] = running_pod_and_claim("both", "a", {})
+    shared_claim["metadata"] = {"name": "both", "namespace": "ml", "uid": "both"}
+    shared_claim["status"]["reservedFor"] = [
         {"resource": "pods", "name": f"serve-{n}", "uid": f"uid-serve-{n}"} for n in "ab"
     ]
-    here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
-    shared["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [here]}
-    named = [{"name": "both", "resourceClaimName": "both"}]
-    file = dump(tmp_path, LEGACY | {"resourceClaims": named}, shared, *gpus("b", "c", "d", node="n1"))
+    node_term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+    shared_claim["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [node_term]}
+    claim_entries = [{"name": "both", "resourceClaimName": "both"}]
+    file = dump(tmp_path, POD_SPEC_WITH_KEYS | {"resourceClaims": claim_entries}, shared_claim, *node_with_gpus("b", "c", "d", node="n1"))
     objects = [document.object for document in manifests.read([file])]
     for obj in objects:
         if obj["kind"] == "Pod":
-            obj["spec"]["resourceClaims"] += named
-    _, answer = run_json("resize", "deployment/serve", f"{MEM}=16384", "-f", manifest(file, *objects))
+            obj["spec"]["resourceClaims"] += claim_entries
+    _, answer = run_json("resize", "deployment/serve", f"{GPU_MEMORY}=16384", "-f", manifest(file, *objects))
     assert [pod["node"] for pod in answer["pods"]] == ["n1", "n1"]
 
 
-def test_every_alternative_with_the_capacity_gets_the_amount(tmp_path):
-    template = json.loads(json.dumps(TEMPLATE))
+def test_every_alternative_of_a_request_gets_the_new_amount(tmp_path):
+    template = json.loads(json.dumps(CLAIM_TEMPLATE))
     [request] = template["spec"]["spec"]["devices"]["requests"]
-    asks = request.pop("exactly")
-    request["firstAvailable"] = [asks | {"name": "small"}, asks | {"name": "other"}]
-    _, answer = run_json("resize", "deployment/serve", "memory=8Gi", "-f", dump(tmp_path, CLAIMING, template))
-    [changed] = answer["objects"][0]["spec"]["spec"]["devices"]["requests"]
-    assert [alternative["capacity"]["requests"]["memory"] for alternative in changed["firstAvailable"]] == [
+    alternative_request = request.pop("exactly")
+    request["firstAvailable"] = [alternative_request | {"name": "small"}, alternative_request | {"name": "other"}]
+    _, answer = run_json("resize", "deployment/serve", "memory=8Gi", "-f", dump(tmp_path, POD_SPEC_WITH_CLAIM, template))
+    [changed_request] = answer["objects"][0]["spec"]["spec"]["devices"]["requests"]
+    assert [alternative["capacity"]["requests"]["memory"] for alternative in changed_request["firstAvailable"]] == [
         "8Gi",
         "8Gi",
     ]
     assert [pod["node"] for pod in answer["pods"]] == ["n0", "n0"]
 
 
-def test_a_workload_known_only_as_an_owner_is_reported(tmp_path):
+def test_a_workload_that_is_missing_from_the_input_is_reported(tmp_path):
     file = dump(tmp_path)
     objects = [document.object for document in manifests.read([file]) if document.object["kind"] != "Deployment"]
-    result = run("resize", "deployment/serve", f"{MEM}=1", "-f", manifest(file, *objects))
+    result = run("resize", "deployment/serve", f"{GPU_MEMORY}=1", "-f", manifest(file, *objects))
     assert (result.exit_code, "Deployment ml/serve is not in the input" in result.stderr) == (2, True)
 
 

@@ -12,7 +12,7 @@ from tests.objects import claim, exactly, node
 # The modes of a GPU in manifests/examples/modes.
 KINDS = ("exclusive", "fractioning", "mps", "mig")
 # The pairs of modes in which two claims may share a GPU, as the comment in groups.yaml says.
-TOGETHER = {("fractioning", "fractioning"), ("fractioning", "mps"), ("mps", "mps"), ("mig", "mig")}
+COMPATIBLE_MODES = {("fractioning", "fractioning"), ("fractioning", "mps"), ("mps", "mps"), ("mig", "mig")}
 # By proposal (a way in which an API could express which modes may share a GPU): its files.
 PROPOSALS = {
     "groups as Kubernetes reads them": ("groups",),
@@ -21,10 +21,10 @@ PROPOSALS = {
 }
 
 
-def on_node(*args):
+def answer_about_node(*args):
     """The exit code, and the answer about the node that `--node` names."""
-    code, whole = run_json("simulate", "--claims", *args)
-    [answer] = whole["nodes"].values()
+    code, document = run_json("simulate", "--claims", *args)
+    [answer] = document["nodes"].values()
     return code, answer
 
 
@@ -45,27 +45,27 @@ def test_a_claim_that_fits_is_printed_with_its_devices(fleet, tmp_path):
 
 def test_json_has_the_keys_of_the_contract(fleet, tmp_path):
     claims = manifest(tmp_path / "claims.yaml", claim("a", exactly("gpu")))
-    code, answer = on_node("-f", fleet, "-f", claims, "--node", "n0")
+    code, answer = answer_about_node("-f", fleet, "-f", claims, "--node", "n0")
     assert code == 0
     assert answer.keys() == {
         "verdict", "feasible", "allocations", "reasons", "nearestFits", "error", "steps", "score",
     }  # fmt: skip
     assert (answer["verdict"], answer["feasible"], answer["error"]) == ("feasible", True, None)
-    (granted,) = answer["allocations"]
-    assert granted["claim"] == "default/a"
-    assert "allocationTimestamp" not in granted["allocation"]
-    assert granted["allocation"]["devices"]["results"] == [
+    (allocation,) = answer["allocations"]
+    assert allocation["claim"] == "default/a"
+    assert "allocationTimestamp" not in allocation["allocation"]
+    assert allocation["allocation"]["devices"]["results"] == [
         {"request": "r", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
     ]
 
 
-def test_allocated_claims_hold_devices_and_pending_ones_request_them(fleet, tmp_path):
+def test_allocated_claims_hold_devices_and_pending_claims_request_devices(fleet, tmp_path):
     claims = manifest(
         tmp_path / "claims.yaml", allocated_claim("x", "gpu-0"), claim("b", exactly("gpu")), claim("a", exactly("gpu"))
     )
-    code, answer = on_node("-f", fleet, "-f", claims, "--node", "n0")
+    code, answer = answer_about_node("-f", fleet, "-f", claims, "--node", "n0")
     assert (code, answer["verdict"]) == (1, "infeasible")
-    code, answer = on_node("-f", fleet, "-f", claims, "--node", "n0", "--claim", "default/a")
+    code, answer = answer_about_node("-f", fleet, "-f", claims, "--node", "n0", "--claim", "default/a")
     assert code == 0
     assert [allocation["claim"] for allocation in answer["allocations"]] == ["default/a"]
     assert answer["allocations"][0]["allocation"]["devices"]["results"][0]["device"] == "gpu-1"
@@ -91,7 +91,7 @@ def test_a_refusal_for_capacity_names_the_available_amount(tmp_path):
         allocated_claim("y", "gpu-1", shareID="t", consumedCapacity={"memory": "40Gi"}),
         claim("a", exactly("gpu", memory="80Gi")),
     ]
-    code, answer = on_node("-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")
+    code, answer = answer_about_node("-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")
     assert code == 1
     hints = {hint["kind"]: hint for hint in answer["nearestFits"]}
     assert hints["release"]["claims"] == ["default/x", "default/y"]
@@ -104,25 +104,25 @@ def test_a_refusal_for_capacity_names_the_available_amount(tmp_path):
 
 @pytest.mark.parametrize("files", PROPOSALS.values(), ids=PROPOSALS)
 @pytest.mark.parametrize("pair", list(itertools.combinations_with_replacement(KINDS, 2)), ids="-".join)
-def test_the_four_modes_exclude_each_other_as_their_comments_say(files, pair):
-    first, other = pair
-    other = f"{other}-too" if first == other else other
-    code, answer = on_node(
-        *modes("classes", "claims", *files), "--node", "gpu-node", "--claim", first, "--claim", other
+def test_modes_share_a_gpu_only_as_the_comments_say(files, pair):
+    first, second = pair
+    second = f"{second}-too" if first == second else second
+    code, answer = answer_about_node(
+        *modes("classes", "claims", *files), "--node", "gpu-node", "--claim", first, "--claim", second
     )
-    wanted = tuple(sorted(pair)) in TOGETHER
-    assert (code, answer["verdict"]) == ((0, "feasible") if wanted else (1, "infeasible"))
-    if not wanted:
-        last = answer["reasons"][-1]
-        message = f"{last['text']} {last['examples']}"
-        assert last["stage"] in ("groups", "compatibility", "counters", "in use")
+    is_compatible = tuple(sorted(pair)) in COMPATIBLE_MODES
+    assert (code, answer["verdict"]) == ((0, "feasible") if is_compatible else (1, "infeasible"))
+    if not is_compatible:
+        last_reason = answer["reasons"][-1]
+        message = f"{last_reason['text']} {last_reason['examples']}"
+        assert last_reason["stage"] in ("groups", "compatibility", "counters", "in use")
         assert "gpu-0-" in message, "the device in the way is not named"
 
 
-def test_each_rejection_names_the_rule_that_its_proposal_adds():
-    blamed = {}
+def test_each_rejection_names_the_rule_of_its_proposal():
+    reasons = {}
     for name, files in PROPOSALS.items():
-        _, answer = on_node(
+        _, answer = answer_about_node(
             *modes("classes", "claims", *files),
             "--node",
             "gpu-node",
@@ -131,20 +131,20 @@ def test_each_rejection_names_the_rule_that_its_proposal_adds():
             "--claim",
             "exclusive",
         )
-        blamed[name] = answer["reasons"][-1]["stage"], answer["reasons"][-1]["text"]
-    assert blamed["groups as Kubernetes reads them"][0] == "groups"
-    assert blamed["groups as the proposal reads them"][0] == "counters"
-    stage, text = blamed["compatibleOnlyWith"]
+        reasons[name] = answer["reasons"][-1]["stage"], answer["reasons"][-1]["text"]
+    assert reasons["groups as Kubernetes reads them"][0] == "groups"
+    assert reasons["groups as the proposal reads them"][0] == "counters"
+    stage, text = reasons["compatibleOnlyWith"]
     assert stage == "compatibility"
     assert "DeviceCompatibility/gpu-" in text
 
 
 def test_with_counters_alone_mig_and_mps_share_a_gpu():
-    code, _ = on_node(*modes("classes", "claims", "plain"), "--node", "gpu-node", "--claim", "mps", "--claim", "mig")
+    code, _ = answer_about_node(*modes("classes", "claims", "plain"), "--node", "gpu-node", "--claim", "mps", "--claim", "mig")
     assert code == 0
 
 
-def test_every_node_has_an_answer_by_name(tmp_path):
+def test_every_node_has_an_answer_without_the_node_option(tmp_path):
     objects = [
         node("n0"), node("n1"), node_slice("n0", gpu("gpu-0")), node_slice("n1", gpu("gpu-0")), class_of("gpu"),
         allocated_claim("x", "gpu-0"), claim("a", exactly("gpu")),
@@ -172,26 +172,26 @@ def test_nodes_with_the_same_refusal_are_grouped(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("broken", "named"),
+    ("existing_class", "message"),
     [
         (class_of("gpu", "device.nonsense"), "device.nonsense"),
         (class_of("other"), "DeviceClass/gpu does not exist"),
     ],
 )
-def test_an_error_of_the_in_tree_allocator_exits_with_2(tmp_path, broken, named):
-    objects = [node("n0"), node_slice("n0", gpu("gpu-0")), broken, claim("a", exactly("gpu"))]
-    code, answer = on_node("-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")
+def test_an_error_of_the_in_tree_allocator_exits_with_2(tmp_path, existing_class, message):
+    objects = [node("n0"), node_slice("n0", gpu("gpu-0")), existing_class, claim("a", exactly("gpu"))]
+    code, answer = answer_about_node("-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")
     assert (code, answer["verdict"]) == (2, "error")
-    assert named.removeprefix("device.") in answer["error"]
+    assert message.removeprefix("device.") in answer["error"]
 
 
 def test_an_exhausted_budget_exits_with_3(tmp_path):
     # Eight devices to fill exactly with 31 sizes: no solver does that in a millisecond.
     sizes = [97 + 13 * i + i * i for i in range(31)]
-    bins = [shared(f"gpu-{i}", f"{-(-sum(sizes) // 8)}Mi") for i in range(8)]
-    wanted = claim("a", *(exactly("gpu", name=f"r{i:02}", memory=f"{size}Mi") for i, size in enumerate(sizes)))
-    fleet = manifest(tmp_path / "all.yaml", node("n0"), node_slice("n0", *bins), class_of("gpu"), wanted)
-    code, answer = on_node("-f", fleet, "--node", "n0", "--budget-ms", "1")
+    devices = [shared(f"gpu-{i}", f"{-(-sum(sizes) // 8)}Mi") for i in range(8)]
+    large_claim = claim("a", *(exactly("gpu", name=f"r{i:02}", memory=f"{size}Mi") for i, size in enumerate(sizes)))
+    fleet = manifest(tmp_path / "all.yaml", node("n0"), node_slice("n0", *devices), class_of("gpu"), large_claim)
+    code, answer = answer_about_node("-f", fleet, "--node", "n0", "--budget-ms", "1")
     assert (code, answer["verdict"]) == (3, "undecided")
     assert "--budget-ms" in run("simulate", "--claims", "-f", fleet, "--node", "n0", "--budget-ms", "1").stdout
 
@@ -215,7 +215,7 @@ def test_invalid_arguments_exit_with_2(fleet, tmp_path, args, message):
     assert result.stdout == ""
 
 
-def test_a_named_claim_needs_no_flag_for_claims(fleet, tmp_path):
+def test_the_claim_option_implies_the_claims_option(fleet, tmp_path):
     claims = manifest(tmp_path / "claims.yaml", claim("a", exactly("gpu")), claim("b", exactly("gpu", count=3)))
     code, answer = run_json("simulate", "-f", fleet, "-f", claims, "--claim", "a")
     assert (code, list(answer["nodes"])) == (0, ["n0"])
@@ -228,22 +228,22 @@ def test_nodes_added_to_the_fleet_get_an_answer(fleet, tmp_path):
     assert {verdict["verdict"] for verdict in answer["nodes"].values()} == {"feasible"}
 
 
-def test_a_field_of_a_wrong_type_has_its_pointer(fleet, tmp_path):
-    bad = claim("a", exactly("gpu"))
-    bad["spec"]["devices"]["requests"][0]["exactly"]["count"] = "many"
-    result = run("simulate", "--claims", "-f", fleet, "-f", manifest(tmp_path / "bad.yaml", bad), "--node", "n0")
+def test_a_field_of_a_wrong_type_is_reported_with_its_pointer(fleet, tmp_path):
+    invalid_claim = claim("a", exactly("gpu"))
+    invalid_claim["spec"]["devices"]["requests"][0]["exactly"]["count"] = "many"
+    result = run("simulate", "--claims", "-f", fleet, "-f", manifest(tmp_path / "bad.yaml", invalid_claim), "--node", "n0")
     assert result.exit_code == 3
     assert "bad.yaml" in result.stderr
     assert "/spec/devices/requests/0/exactly/count" in result.stderr
 
 
 def test_older_api_versions_are_converted_and_defaulted(tmp_path):
-    old = node_slice("n0", {"name": "gpu-0", "basic": {"attributes": {"model": {"string": "x"}}}})
-    old["apiVersion"] = "resource.k8s.io/v1beta1"
-    wanted = claim("a", {"name": "r", "deviceClassName": "gpu"})
-    wanted["apiVersion"] = "resource.k8s.io/v1beta1"
-    rule = class_of("gpu", f'device.attributes["{DRIVER}"].model == "x"')
-    code, answer = on_node("-f", manifest(tmp_path / "old.yaml", node("n0"), old, rule, wanted), "--node", "n0")
+    old_slice = node_slice("n0", {"name": "gpu-0", "basic": {"attributes": {"model": {"string": "x"}}}})
+    old_slice["apiVersion"] = "resource.k8s.io/v1beta1"
+    old_claim = claim("a", {"name": "r", "deviceClassName": "gpu"})
+    old_claim["apiVersion"] = "resource.k8s.io/v1beta1"
+    class_with_rule = class_of("gpu", f'device.attributes["{DRIVER}"].model == "x"')
+    code, answer = answer_about_node("-f", manifest(tmp_path / "old.yaml", node("n0"), old_slice, class_with_rule, old_claim), "--node", "n0")
     assert (code, answer["verdict"]) == (0, "feasible")
 
 
@@ -253,17 +253,17 @@ def test_an_input_without_claims_has_nothing_to_allocate(fleet):
     assert "nothing to allocate" in result.stdout
 
 
-def test_a_strategy_may_take_other_devices(tmp_path):
+def test_the_strategy_chooses_the_devices(tmp_path):
     objects = [
         node("n0"), node_slice("n0", gpu("large", memory="80Gi"), gpu("small", memory="40Gi")), class_of("gpu"),
         claim("a", exactly("gpu")),
     ]  # fmt: skip
     fleet = manifest(tmp_path / "all.yaml", *objects)
-    got = {}
+    device_by_strategy = {}
     for strategy in ("first-fit", "least-fragmentation"):
-        _, answer = on_node("-f", fleet, "--node", "n0", "--strategy", strategy)
-        got[strategy] = answer["allocations"][0]["allocation"]["devices"]["results"][0]["device"]
-    assert got == {"first-fit": "large", "least-fragmentation": "small"}
+        _, answer = answer_about_node("-f", fleet, "--node", "n0", "--strategy", strategy)
+        device_by_strategy[strategy] = answer["allocations"][0]["allocation"]["devices"]["results"][0]["device"]
+    assert device_by_strategy == {"first-fit": "large", "least-fragmentation": "small"}
 
 
 def test_a_strategy_lists_the_best_node_first_with_its_score(tmp_path):
@@ -291,7 +291,7 @@ def test_a_large_fleet_is_not_listed_node_by_node(tmp_path):
     assert "and 34 more nodes that fit: n006" in text
 
 
-def test_a_refusal_names_other_nodes_that_would_serve(tmp_path):
+def test_a_refusal_names_nodes_that_could_serve_the_claim(tmp_path):
     objects = [
         node("n0"), node("n1"), node_slice("n0", gpu("gpu-0")), node_slice("n1", gpu("gpu-0")), class_of("gpu"),
         allocated_claim("x", "gpu-0"), claim("a", exactly("gpu")),
@@ -300,7 +300,7 @@ def test_a_refusal_names_other_nodes_that_would_serve(tmp_path):
     assert "fits unchanged on n1" in result.stdout
 
 
-def test_an_input_without_unallocated_claims_is_pointed_out(tmp_path):
+def test_a_warning_reports_an_input_without_unallocated_claims(tmp_path):
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
     result = run("simulate", "--claims", "-f", manifest(tmp_path / "p.yaml", node("n"), pod))
     assert result.exit_code == 0
