@@ -11,7 +11,7 @@ from tests import shapes
 from tests.cli.running import manifest, run, run_json
 from tests.draws import draws
 
-COMMANDS = {
+OPTIONS_BY_COMMAND = {
     "check": (),
     "translate": ("-o", "json"),
     "survey": (),
@@ -23,7 +23,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", OPTIONS_BY_COMMAND)
 def test_values_of_any_type_cause_no_exception(command, tmp_path):
     draw = random.Random(f"shapes of {command}")
     file = tmp_path / "drawn.json"
@@ -31,7 +31,7 @@ def test_values_of_any_type_cause_no_exception(command, tmp_path):
         objects = [shapes.drawn(draw) for _ in range(draw.randint(1, 4))]
         file.write_text("\n".join(map(json.dumps, objects)))
         inventory = ("--inventory", file) if command == "check" and number % 2 else ()
-        result = run(command.split()[0], *COMMANDS[command], "-f", file, *inventory)
+        result = run(command.split()[0], *OPTIONS_BY_COMMAND[command], "-f", file, *inventory)
         assert result.exception is None or isinstance(result.exception, SystemExit), objects
         assert "this is a bug" not in result.output, objects
         assert "D010" not in result.output, objects
@@ -40,20 +40,20 @@ def test_values_of_any_type_cause_no_exception(command, tmp_path):
 @pytest.mark.parametrize("shape", shapes.SOME, ids=repr)
 def test_driver_parameters_of_any_type_cause_no_exception(shape):
     """In each claim, one parameter is malformed, or all parameters of an object are."""
-    for judged in shapes.claims_with(shape):
-        codes = [finding.code for finding in validation.review([judged])[0]]
-        assert "D010" not in codes, judged
+    for claim in shapes.claims_with(shape):
+        codes = [finding.code for finding in validation.review([claim])[0]]
+        assert "D010" not in codes, claim
 
 
-def test_rules_about_several_members_skip_the_malformed_member():
+def test_rules_about_several_members_skip_a_malformed_member():
     """If the strategy is malformed, it is the only finding. If it is valid, the rules report the other members."""
 
     def codes_of(sharing):
         parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": sharing}
-        judged = shapes.claim_with("gpu.nvidia.com", parameters)
+        claim = shapes.claim_with("gpu.nvidia.com", parameters)
         return [
             (problem.code, problem.path.rpartition("sharing/")[2])
-            for problem in validation.problems(judged)
+            for problem in validation.problems(claim)
             if problem.code.startswith("D7")
         ]
 
@@ -68,12 +68,12 @@ def test_rules_about_several_members_skip_the_malformed_member():
 def test_an_exception_for_one_object_hides_no_finding_of_others(tmp_path, monkeypatch):
     rules = judge._rules
 
-    def fails(typed, value, gates):
+    def rules_with_a_bug(typed, value, gates):
         if typed.metadata.name == "second":
             raise KeyError("a bug")
         return rules(typed, value, gates)
 
-    monkeypatch.setattr(judge, "_rules", fails)
+    monkeypatch.setattr(judge, "_rules", rules_with_a_bug)
     file = tmp_path / "claims.json"
     names = ("first", "second", "th_ird")
     file.write_text("\n".join(json.dumps(shapes.claim_with("x", {}, name)) for name in names))
@@ -85,8 +85,8 @@ def test_an_exception_for_one_object_hides_no_finding_of_others(tmp_path, monkey
         if finding["severity"] == "error"
     ]
     assert codes == [("second", "D010"), ("th_ird", "D102")]
-    [bug] = [finding for finding in answer["findings"] if finding["code"] == "D010"]
-    assert "KeyError in fails" in bug["message"]
+    [bug_finding] = [finding for finding in answer["findings"] if finding["code"] == "D010"]
+    assert "KeyError in fails" in bug_finding["message"]
 
 
 @pytest.mark.parametrize("shape", [value for value in shapes.SHAPES if isinstance(value, dict | list)], ids=repr)

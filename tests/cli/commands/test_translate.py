@@ -17,21 +17,21 @@ from tests.webhook.pods import EXAMPLES, configured, pod, state_of_files
 from webhook.admission import decide_object
 from webhook.claims.template_lifecycle import is_ours
 
-FLEET = ["--inventory", str(EXAMPLES / "fleet")]
-CONFIG = ["--config", str(EXAMPLES / "configuration.yaml")]
+FLEET_OPTIONS = ["--inventory", str(EXAMPLES / "fleet")]
+CONFIGURATION_OPTIONS = ["--config", str(EXAMPLES / "configuration.yaml")]
 STATE = state_of_files(manifests.read([EXAMPLES / "fleet"]), configured())
 
 
-def kinds(output: str) -> list[str]:
+def kinds_in(output: str) -> list[str]:
     return [document.object["kind"] for document in manifests.parse(output)]
 
 
-def test_templates_precede_their_first_user_once_per_namespace():
-    other = complete_pod(pod({"nvidia.com/gpumem": 1000}), namespace="elsewhere")
-    same = complete_pod(pod({"nvidia.com/gpumem": 1000}), name="again")
-    result = run("translate", "-f", "-", stdin=yaml_of(CONFIG_MAP, SHARE_POD, same, other, CONFIG_MAP))
+def test_a_template_precedes_its_first_pod_in_each_namespace():
+    pod_elsewhere = complete_pod(pod({"nvidia.com/gpumem": 1000}), namespace="elsewhere")
+    second_pod = complete_pod(pod({"nvidia.com/gpumem": 1000}), name="again")
+    result = run("translate", "-f", "-", stdin=yaml_of(CONFIG_MAP, SHARE_POD, second_pod, pod_elsewhere, CONFIG_MAP))
     assert result.exit_code == 0
-    assert kinds(result.stdout) == [
+    assert kinds_in(result.stdout) == [
         "ConfigMap",
         "ResourceClaimTemplate",
         "Pod",
@@ -57,13 +57,13 @@ def test_translated_output_is_not_translated_again():
     assert again.exit_code == 0
 
 
-def test_a_refused_object_passes_through_and_the_exit_is_1():
-    wrong = complete_pod(pod({"nvidia.com/gpumem": 1.5}))
-    result = run("translate", "-f", "-", stdin=yaml_of(wrong, SHARE_POD))
+def test_a_refused_object_is_printed_unchanged_and_exits_with_1():
+    refused_pod = complete_pod(pod({"nvidia.com/gpumem": 1.5}))
+    result = run("translate", "-f", "-", stdin=yaml_of(refused_pod, SHARE_POD))
     assert result.exit_code == 1
-    assert manifests.parse(result.stdout)[0].object == wrong
+    assert manifests.parse(result.stdout)[0].object == refused_pod
     assert "-:1: error: Pod/n/p: container c0: nvidia.com/gpumem: 1.5" in result.stderr
-    assert kinds(result.stdout)[1:] == ["ResourceClaimTemplate", "Pod"]
+    assert kinds_in(result.stdout)[1:] == ["ResourceClaimTemplate", "Pod"]
 
 
 def test_json_is_one_document_with_items_and_decisions():
@@ -74,40 +74,40 @@ def test_json_is_one_document_with_items_and_decisions():
     assert {decision["outcome"] for decision in answer["decisions"]} <= {"translated", "approximated"}
 
 
-def unnamed(obj: dict) -> dict:
+def with_hashes_as_template_names(obj: dict) -> dict:
     """Return the object with only the content hash of each template name, because the rest of the name depends on the file."""
     return json.loads(re.sub(r'(?<=TemplateName": ")[a-z0-9-]+-([0-9a-f]{16})[0-9a-f]*', r"\1", json.dumps(obj)))
 
 
-def test_printed_templates_use_no_name_reserved_for_the_webhook():
-    [template, obj] = manifests.parse(run("translate", "-f", "-", stdin=yaml_of(SHARE_POD)).stdout)
-    stored = convert(template.object, ResourceClaimTemplate)
-    [entry] = obj.object["spec"]["resourceClaims"]
-    assert stored.metadata.name == entry["resourceClaimTemplateName"]
+def test_a_printed_template_has_no_name_reserved_for_the_webhook():
+    [printed_template, printed_pod] = manifests.parse(run("translate", "-f", "-", stdin=yaml_of(SHARE_POD)).stdout)
+    template_object = convert(printed_template.object, ResourceClaimTemplate)
+    [claim_entry] = printed_pod.object["spec"]["resourceClaims"]
+    assert template_object.metadata.name == claim_entry["resourceClaimTemplateName"]
     policy = (Path(__file__).parents[3] / "manifests/base/policies.yaml").read_text()
     reserved = re.search(r"matches\('(.*)'\)", policy)[1]
     assert re.match(reserved, "drawbridge-" + 16 * "0")
-    assert not re.match(reserved, stored.metadata.name)
-    assert not is_ours(stored)
+    assert not re.match(reserved, template_object.metadata.name)
+    assert not is_ours(template_object)
 
 
-def test_the_command_and_the_function_agree():
+def test_translate_and_the_webhook_translate_the_example_pods_alike():
     for document in manifests.read([EXAMPLES / "pods"]):
         if document.object["kind"] != "Pod":
             continue
-        done = decide_object(document.object, STATE)
-        expected = jsonpatch.apply_patch(copy.deepcopy(document.object), list(done.operations))
-        result = run("translate", "-f", document.file, *FLEET, "-o", "json")
-        assert unnamed(json.loads(result.stdout)["items"][-1]) == unnamed(expected)
-        assert result.exit_code == (1 if done.refusals else 0)
+        verdict = decide_object(document.object, STATE)
+        expected = jsonpatch.apply_patch(copy.deepcopy(document.object), list(verdict.operations))
+        result = run("translate", "-f", document.file, *FLEET_OPTIONS, "-o", "json")
+        assert with_hashes_as_template_names(json.loads(result.stdout)["items"][-1]) == with_hashes_as_template_names(expected)
+        assert result.exit_code == (1 if verdict.refusals else 0)
 
 
 def test_a_patch_turns_the_input_into_the_output():
     patch = json.loads(run("translate", "-f", "-", "-o", "patch", stdin=yaml_of(CONFIG_MAP, SHARE_POD)).stdout)
     (change,) = patch
-    whole = [document.object for document in manifests.parse(run("translate", "-f", "-", stdin=yaml_of(SHARE_POD)).stdout)]
+    translated_objects = [document.object for document in manifests.parse(run("translate", "-f", "-", stdin=yaml_of(SHARE_POD)).stdout)]
     assert change["object"] == "Pod/n/p"
-    assert [*change["templates"], jsonpatch.apply_patch(SHARE_POD, change["patch"])] == whole
+    assert [*change["templates"], jsonpatch.apply_patch(SHARE_POD, change["patch"])] == translated_objects
 
 
 def test_a_diff_shows_removed_and_added_lines():
@@ -118,7 +118,7 @@ def test_a_diff_shows_removed_and_added_lines():
     assert run("translate", "-f", "-", "-o", "diff", stdin=yaml_of(CONFIG_MAP)).stdout == ""
 
 
-def test_a_quota_in_the_input_or_the_inventory_counts(tmp_path):
+def test_only_a_quota_of_the_pods_namespace_is_reported(tmp_path):
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -126,16 +126,16 @@ def test_a_quota_in_the_input_or_the_inventory_counts(tmp_path):
         "spec": {"hard": {"requests.nvidia.com/gpumem": "1"}},
     }
     assert "a ResourceQuota limits" in run("translate", "-f", "-", stdin=yaml_of(SHARE_POD, quota)).stderr
-    elsewhere = copy.deepcopy(quota)
-    elsewhere["metadata"]["namespace"] = "other"
-    assert "a ResourceQuota limits" not in run("translate", "-f", "-", stdin=yaml_of(SHARE_POD, elsewhere)).stderr
+    quota_elsewhere = copy.deepcopy(quota)
+    quota_elsewhere["metadata"]["namespace"] = "other"
+    assert "a ResourceQuota limits" not in run("translate", "-f", "-", stdin=yaml_of(SHARE_POD, quota_elsewhere)).stderr
 
 
 def test_limit_range_values_decide_the_translation_and_are_not_printed(tmp_path):
     configuration = tmp_path / "drawbridge.yaml"
     head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
     configuration.write_text(f"{head}cpuClaims: {{namespaces: {{'n': translate}}}}\n")
-    bare = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}, "spec": {"containers": [{"name": "main", "image": "i"}]}}  # fmt: skip
+    pod_without_limits = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}, "spec": {"containers": [{"name": "main", "image": "i"}]}}  # fmt: skip
     limit_range = {
         "apiVersion": "v1",
         "kind": "LimitRange",
@@ -143,17 +143,17 @@ def test_limit_range_values_decide_the_translation_and_are_not_printed(tmp_path)
         "spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}, "default": {"memory": "1Gi"}}]},
     }
     arguments = ("translate", "-f", "-", "--config", str(configuration))
-    without = run(*arguments, stdin=yaml_of(bare))
-    assert "resourceClaims" not in without.stdout
-    made = run(*arguments, stdin=yaml_of(bare, limit_range)).stdout
-    assert "dra.cpu/cpu: '2'" in made
-    assert "resources:\n      claims:\n      - name: drawbridge-main-cpus\n" in made
+    result_without_limit_range = run(*arguments, stdin=yaml_of(pod_without_limits))
+    assert "resourceClaims" not in result_without_limit_range.stdout
+    output = run(*arguments, stdin=yaml_of(pod_without_limits, limit_range)).stdout
+    assert "dra.cpu/cpu: '2'" in output
+    assert "resources:\n      claims:\n      - name: drawbridge-main-cpus\n" in output
     inventory = tmp_path / "inventory.yaml"
     inventory.write_text(yaml_of(limit_range))
-    assert "drawbridge-main-cpus" in run(*arguments, "--inventory", str(inventory), stdin=yaml_of(bare)).stdout
+    assert "drawbridge-main-cpus" in run(*arguments, "--inventory", str(inventory), stdin=yaml_of(pod_without_limits)).stdout
 
 
-def test_a_limit_range_in_the_input_counts():
+def test_only_a_limit_range_of_the_pods_namespace_is_reported():
     limit_range = {
         "apiVersion": "v1",
         "kind": "LimitRange",
@@ -164,14 +164,14 @@ def test_a_limit_range_in_the_input_counts():
     limit_range["metadata"]["namespace"] = "other"
     assert "a LimitRange" not in run("translate", "-f", "-", stdin=yaml_of(SHARE_POD, limit_range)).stderr
     limit_range["spec"]["limits"] = 3
-    wrong = run("translate", "-f", "-", stdin=yaml_of(SHARE_POD, limit_range))
-    assert wrong.exit_code == 2
-    assert "/spec/limits" in wrong.stderr
+    result = run("translate", "-f", "-", stdin=yaml_of(SHARE_POD, limit_range))
+    assert result.exit_code == 2
+    assert "/spec/limits" in result.stderr
 
 
-def test_the_server_version_decides_which_requests_are_allowed():
+def test_a_share_is_not_translated_for_an_older_server():
     result = run("translate", "-f", "-", "--kubernetes", "1.35", stdin=yaml_of(SHARE_POD))
-    assert kinds(result.stdout) == ["Pod"]
+    assert kinds_in(result.stdout) == ["Pod"]
     assert "DRAConsumableCapacity" in result.stderr
     assert run("translate", "-f", "-", "--kubernetes", "two", stdin=yaml_of(SHARE_POD)).exit_code == 2
 
@@ -192,43 +192,43 @@ def test_a_configuration_file_holds_exactly_one_configuration(tmp_path, count):
     assert run("translate", "-f", "-", "--config", str(path), stdin=yaml_of(SHARE_POD)).exit_code == 2
 
 
-def test_unknown_kinds_are_translated_with_the_option():
-    group = {
+def test_the_all_kinds_option_translates_unknown_kinds():
+    ray_cluster = {
         "apiVersion": "example.com/v1",
         "kind": "RayCluster",
         "metadata": {"name": "r", "namespace": "n"},
         "spec": {"worker": {"spec": SHARE_POD["spec"]}},
     }
-    assert kinds(run("translate", "-f", "-", stdin=yaml_of(group)).stdout) == ["RayCluster"]
-    assert kinds(run("translate", "-f", "-", "--all-kinds", stdin=yaml_of(group)).stdout) == [
+    assert kinds_in(run("translate", "-f", "-", stdin=yaml_of(ray_cluster)).stdout) == ["RayCluster"]
+    assert kinds_in(run("translate", "-f", "-", "--all-kinds", stdin=yaml_of(ray_cluster)).stdout) == [
         "ResourceClaimTemplate",
         "RayCluster",
     ]
 
 
 def test_translate_without_files_is_refused():
-    nothing = run("translate", "-o", "json")
-    assert (nothing.exit_code, json.loads(nothing.stdout)["items"]) == (2, [])
+    result = run("translate", "-o", "json")
+    assert (result.exit_code, json.loads(result.stdout)["items"]) == (2, [])
 
 
 def test_the_namespace_option_applies_to_objects_without_a_namespace():
-    off = {
+    namespace_off = {
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {"name": "off", "labels": {"drawbridge.dev/mode": "off"}},
     }
-    nowhere, elsewhere = complete_pod(SHARE_POD, name="a", namespace=""), complete_pod(SHARE_POD, name="b", namespace="other")
-    given = yaml_of(nowhere, elsewhere, off)
-    assert kinds(run("translate", "-f", "-", *CONFIG, stdin=given).stdout).count("ResourceClaimTemplate") == 2
-    result = run("translate", "-f", "-", *CONFIG, "-n", "team", stdin=given)
-    assert kinds(result.stdout) == ["ResourceClaimTemplate", "Pod", "Pod", "Namespace"]
+    pod_without_namespace, pod_elsewhere = complete_pod(SHARE_POD, name="a", namespace=""), complete_pod(SHARE_POD, name="b", namespace="other")
+    manifests_text = yaml_of(pod_without_namespace, pod_elsewhere, namespace_off)
+    assert kinds_in(run("translate", "-f", "-", *CONFIGURATION_OPTIONS, stdin=manifests_text).stdout).count("ResourceClaimTemplate") == 2
+    result = run("translate", "-f", "-", *CONFIGURATION_OPTIONS, "-n", "team", stdin=manifests_text)
+    assert kinds_in(result.stdout) == ["ResourceClaimTemplate", "Pod", "Pod", "Namespace"]
     assert [document.object["metadata"].get("namespace") for document in manifests.parse(result.stdout)] == [
         None,
         "",
         "other",
         None,
     ]
-    output = run("translate", "-f", "-", *CONFIG, "-n", "off", "-o", "report", stdin=given).stdout
+    output = run("translate", "-f", "-", *CONFIGURATION_OPTIONS, "-n", "off", "-o", "report", stdin=manifests_text).stdout
     assert "Pod/off/a" in output
     assert "3 objects, 0 rewritten: 1 left, 2 without a legacy request" in output
-    assert run("translate", "-f", "-", "-n", "off", "-A", stdin=given).exit_code == 2
+    assert run("translate", "-f", "-", "-n", "off", "-A", stdin=manifests_text).exit_code == 2

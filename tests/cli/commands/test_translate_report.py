@@ -12,11 +12,11 @@ from tests.webhook.pods import EXAMPLES, pod
 
 
 def test_a_report_counts_the_outcomes():
-    wrong, left = complete_pod(pod({"nvidia.com/gpumem": 1.5})), complete_pod(pod({"nvidia.com/gpu.shared": 1}))
-    result = run("translate", "-f", "-", "-o", "report", stdin=yaml_of(CONFIG_MAP, SHARE_POD, wrong, left, SHARE_POD))
+    refused_pod, left_pod = complete_pod(pod({"nvidia.com/gpumem": 1.5})), complete_pod(pod({"nvidia.com/gpu.shared": 1}))
+    result = run("translate", "-f", "-", "-o", "report", stdin=yaml_of(CONFIG_MAP, SHARE_POD, refused_pod, left_pod, SHARE_POD))
     assert result.exit_code == 1
-    last = result.stdout.splitlines()[-1]
-    assert last == "5 objects, 2 rewritten: 2 approximated, 1 left, 1 refused, 1 without a legacy request"
+    last_line = result.stdout.splitlines()[-1]
+    assert last_line == "5 objects, 2 rewritten: 2 approximated, 1 left, 1 refused, 1 without a legacy request"
 
 
 def test_the_report_calls_no_key_of_a_refused_object_translated():
@@ -44,7 +44,7 @@ def test_the_report_warns_that_no_node_can_serve_a_pod(tmp_path):
     assert "example.com/broken" in warning
 
 
-STRANGE = """apiVersion: v1
+PODS_WITH_CODES = """apiVersion: v1
 kind: Pod
 metadata: {name: half}
 spec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 0.5}}}]}
@@ -68,16 +68,16 @@ CODES = [
 ]
 
 
-def hosted(tmp_path, form):
+def translate_as(tmp_path, form):
     file = tmp_path / "pods.yaml"
-    file.write_text(STRANGE)
+    file.write_text(PODS_WITH_CODES)
     result = run("translate", "-f", file, "--inventory", EXAMPLES / "fleet", "-o", form)
     assert result.exit_code == 1
     return file, result.stdout
 
 
 def test_sarif_and_github_have_the_decisions_with_their_lines(tmp_path):
-    file, output = hosted(tmp_path, "sarif")
+    file, output = translate_as(tmp_path, "sarif")
     [answer] = json.loads(output)["runs"]
     places = [
         (result["ruleId"], result["level"], result["locations"][0]["physicalLocation"]["region"]["startLine"])
@@ -85,21 +85,21 @@ def test_sarif_and_github_have_the_decisions_with_their_lines(tmp_path):
     ]
     assert places == CODES
     assert [rule["id"] for rule in answer["tool"]["driver"]["rules"]] == ["D212", "D222", "M001", "R001"]
-    _, output = hosted(tmp_path, "github")
+    _, output = translate_as(tmp_path, "github")
     lines = output.splitlines()
     assert [line.partition(" ")[0] for line in lines] == ["::error", *["::warning"] * 3]
     assert all(f"file={file},line=" in line for line in lines)
 
 
-def test_a_test_report_has_a_case_for_each_object(tmp_path):
-    _, output = hosted(tmp_path, "junit")
+def test_junit_has_a_case_for_each_object(tmp_path):
+    _, output = translate_as(tmp_path, "junit")
     [suite] = ET.fromstring(output)
     assert suite.attrib == {"name": "drawbridge translate", "tests": "3", "failures": "1"}
     assert [case.get("name") for case in suite if case.find("failure") is not None] == ["Pod/default/half"]
 
 
-@pytest.mark.parametrize("present", [[], [{"key": "own", "operator": "Exists"}]])
-def test_a_report_names_the_tolerations_that_are_added(present):
+@pytest.mark.parametrize("other_tolerations", [[], [{"key": "own", "operator": "Exists"}]])
+def test_a_report_names_the_tolerations_that_are_added(other_tolerations):
     """The API server adds a toleration to a pod with this key. A translated template has no key, so the translation adds the toleration."""
 
     def report_with(tolerations):
@@ -107,23 +107,23 @@ def test_a_report_names_the_tolerations_that_are_added(present):
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": {"spec": spec}}}
         return run("translate", "-f", "-", "-o", "report", stdin=yaml_of(job)).stdout
 
-    assert "  toleration    nvidia.com/gpumem:NoSchedule  added" in report_with(present)
-    assert "own" not in report_with(present)
+    assert "  toleration    nvidia.com/gpumem:NoSchedule  added" in report_with(other_tolerations)
+    assert "own" not in report_with(other_tolerations)
     tolerated = {"key": "nvidia.com/gpumem", "operator": "Exists", "effect": "NoSchedule"}
     assert "translated" in report_with([tolerated])
     assert "toleration" not in report_with([tolerated])
 
 
 @pytest.mark.parametrize(
-    ("resources", "counted"),
+    ("resources", "total"),
     [
         ("", "rewritten: 1 without a legacy request"),
         (", resources: {limits: {nvidia.com/pgpu: 1}}", "rewritten: 1 left, 0 without"),
     ],
 )
-def test_a_vendor_node_selector_alone_is_not_counted_as_left(resources, counted, tmp_path):
+def test_a_vendors_node_selector_is_not_counted_as_left(resources, total, tmp_path):
     """DaemonSets of NVIDIA's GPU operator have such a selector and request no device."""
-    text = f"""
+    daemon_set = f"""
 apiVersion: apps/v1
 kind: DaemonSet
 metadata: {{name: dcgm}}
@@ -135,7 +135,7 @@ spec:
       nodeSelector: {{nvidia.com/gpu.deploy.dcgm: "true"}}
       containers: [{{name: c, image: dcgm{resources}}}]
 """
-    (tmp_path / "set.yaml").write_text(text)
+    (tmp_path / "set.yaml").write_text(daemon_set)
     result = run("translate", "-o", "report", "-f", str(tmp_path / "set.yaml"))
     assert "nvidia.com/gpu.deploy.dcgm  stays where it is" in result.stdout
-    assert counted in result.stdout
+    assert total in result.stdout
