@@ -8,11 +8,11 @@ from cli.commands.allocator import rules_of
 from tests.cli.running import run
 from webhook.state.configuration import Configuration, read_configuration
 
-HEAD = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
+CONFIGURATION_HEAD = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
 PLACEMENT = {"strategy": "topology=3,CompactFirst=1", "namespaces": {"ml": "LowLoadFirst"}, "mostPodsPerNode": 4}
 
 
-def configured(**placement):
+def configuration_with(**placement):
     configuration, findings = read_configuration(
         {
             "apiVersion": "drawbridge.dev/v1alpha1",
@@ -25,7 +25,7 @@ def configured(**placement):
 
 
 def test_the_configuration_file_sets_the_placement_rules():
-    rules = rules_of(configured(**PLACEMENT))
+    rules = rules_of(configuration_with(**PLACEMENT))
     assert rules == PlacementRules(
         read_placement("topology=3,CompactFirst=1"), {"ml": read_placement("LowLoadFirst")}, most_pods=4
     )
@@ -35,13 +35,13 @@ def test_the_configuration_file_sets_the_placement_rules():
     ]
 
 
-def test_default_placement_rules_match_the_stock_scheduler():
+def test_a_configuration_without_a_bridge_has_default_placement_rules():
     assert rules_of(Configuration()) == PlacementRules()
 
 
 def test_an_unknown_strategy_is_reported_with_file_and_line(tmp_path):
     file = tmp_path / "c.yaml"
-    file.write_text(f"{HEAD}bridge:\n  schedulerName: drawbridge\n  placement:\n    strategy: best\n")
+    file.write_text(f"{CONFIGURATION_HEAD}bridge:\n  schedulerName: drawbridge\n  placement:\n    strategy: best\n")
     result = run("allocator", "--api", "127.0.0.1:0", "--config", file)
     assert result.exit_code == 2
     assert f"{file}:6" in result.stderr

@@ -19,10 +19,10 @@ def test_standalone_serves_until_sigterm():
     try:
         lines = [process.stdout.readline() for _ in range(4)]
         assert [line.split()[0] for line in lines] == ["reviews", "pods", "metrics", "dashboard"]
-        pods, pages = (lines[at].split()[1] for at in (1, 3))
-        with urllib.request.urlopen(pods, data=(EXAMPLES / "pods/nvidia-training.yaml").read_bytes()):
+        pods_url, dashboard_url = (lines[index].split()[1] for index in (1, 3))
+        with urllib.request.urlopen(pods_url, data=(EXAMPLES / "pods/nvidia-training.yaml").read_bytes()):
             pass
-        with urllib.request.urlopen(f"{pages}/pods/team-a/training-0", timeout=60) as page:
+        with urllib.request.urlopen(f"{dashboard_url}/pods/team-a/training-0", timeout=60) as page:
             body = page.read().decode()
         assert "gpu.nvidia.com/train-1/gpu-" in body, "the dashboard does not show the posted pod"
         process.send_signal(signal.SIGTERM)
@@ -34,36 +34,36 @@ def test_standalone_serves_until_sigterm():
         process.wait()
 
 
-def started(*args):
+def start_standalone(*options):
     """Start `drawbridge standalone`; return the process, and the URL to which pods are posted."""
-    process = subprocess.Popen([DRAWBRIDGE, "standalone", *args], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # fmt: skip
+    process = subprocess.Popen([DRAWBRIDGE, "standalone", *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # fmt: skip
     lines = [process.stdout.readline() for _ in range(3)]
     return process, lines[1].split()[1]
 
 
 def test_a_store_in_a_file_survives_a_kill(tmp_path):
     data, pod = tmp_path / "store", (EXAMPLES / "pods/nvidia-training.yaml").read_bytes()
-    process, pods = started("--data", str(data))
+    process, pods_url = start_standalone("--data", str(data))
     try:
-        with urllib.request.urlopen(pods, data=pod) as answer:
+        with urllib.request.urlopen(pods_url, data=pod) as answer:
             body = answer.read().decode()
     finally:
         process.kill()
         process.communicate()
     assert "✓ training-0" in body
-    process, pods = started("--data", str(data))
+    process, pods_url = start_standalone("--data", str(data))
     try:
-        with urllib.request.urlopen(pods) as answer:
-            again = answer.read().decode()
+        with urllib.request.urlopen(pods_url) as answer:
+            body_after_kill = answer.read().decode()
     finally:
         process.kill()
         process.communicate()
     devices = [line for line in body.splitlines() if "runs on" in line]
     assert devices
-    assert [line for line in again.splitlines() if "runs on" in line] == devices
+    assert [line for line in body_after_kill.splitlines() if "runs on" in line] == devices
 
 
-MAKERS = {
+CREATE_FOREIGN_PATH = {
     "a folder": Path.mkdir,
     "a foreign file": lambda path: path.write_bytes(b"not ours"),
     "a device": lambda path: path.symlink_to("/dev/zero"),
@@ -71,13 +71,13 @@ MAKERS = {
 }
 
 
-@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_a_file_that_is_no_store_is_kept(tmp_path, make):
+@pytest.mark.parametrize("create_path", CREATE_FOREIGN_PATH.values(), ids=CREATE_FOREIGN_PATH)
+def test_a_path_that_is_no_store_is_refused_and_kept(tmp_path, create_path):
     data = tmp_path / "store"
-    make(data)
-    before = data.stat().st_mode
+    create_path(data)
+    mode = data.stat().st_mode
     result = run("standalone", "--data", str(data))
-    assert data.stat().st_mode == before
+    assert data.stat().st_mode == mode
     assert result.exit_code == 3
     assert str(data) in result.stderr
     assert "--data" in result.stderr
@@ -85,7 +85,7 @@ def test_a_file_that_is_no_store_is_kept(tmp_path, make):
     assert not data.is_file() or data.read_bytes() == b"not ours"
 
 
-def test_a_missing_kubeconfig_exits_3_without_a_traceback(tmp_path, monkeypatch):
+def test_the_webhook_exits_with_3_without_a_kubeconfig(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     result = run("webhook", "--kubeconfig", tmp_path / "none")
     assert result.exit_code == 3

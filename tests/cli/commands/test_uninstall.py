@@ -9,26 +9,26 @@ from tests.cli.running import run, run_json, somewhere  # noqa: F401  a fixture
 from webhook import names
 from webhook.claims import taint_rule, template
 
-OURS = {"app.kubernetes.io/name": "drawbridge"}
-SYSTEM = "drawbridge-system"
+DRAWBRIDGE_LABELS = {"app.kubernetes.io/name": "drawbridge"}
+SYSTEM_NAMESPACE = "drawbridge-system"
 
 
-def obj(version, kind, name, namespace="", labels=OURS, **more):
+def obj(version, kind, name, namespace="", labels=DRAWBRIDGE_LABELS, **fields):
     meta = {"name": name, "labels": labels} | ({"namespace": namespace} if namespace else {})
-    return {"apiVersion": version, "kind": kind, "metadata": meta, **more}
+    return {"apiVersion": version, "kind": kind, "metadata": meta, **fields}
 
 
-def installed(home=SYSTEM):
+def installed_objects(namespace=SYSTEM_NAMESPACE):
     return [
-        obj("v1", "Namespace", home),
-        obj("apps/v1", "Deployment", "drawbridge-webhook", home, spec={}),
-        obj("v1", "ConfigMap", "drawbridge", home),
-        obj("v1", "ConfigMap", "kube-root-ca.crt", home, labels={}),
-        obj("coordination.k8s.io/v1", "Lease", "drawbridge", home, labels={}, spec={}),
+        obj("v1", "Namespace", namespace),
+        obj("apps/v1", "Deployment", "drawbridge-webhook", namespace, spec={}),
+        obj("v1", "ConfigMap", "drawbridge", namespace),
+        obj("v1", "ConfigMap", "kube-root-ca.crt", namespace, labels={}),
+        obj("coordination.k8s.io/v1", "Lease", "drawbridge", namespace, labels={}, spec={}),
     ]
 
 
-def shared():
+def shared_objects():
     definition = obj("apiextensions.k8s.io/v1", "CustomResourceDefinition", "devicequotas.drawbridge.dev", spec={})
     return [obj("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "drawbridge", webhooks=[]), definition]  # fmt: skip
 
@@ -38,10 +38,10 @@ def template_for(name):
     return template.object_of(template.name_of(spec), spec, "default")
 
 
-def translated_pod(name, made):
+def translated_pod(name, has_claim):
     """A pod that gets a claim from a template. Without `has_claim`, the pod still waits for the claim."""
     entry = {"name": "c", "resourceClaimTemplateName": template_for("a")["metadata"]["name"]}
-    status = {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "x"}]} if made else {}
+    status = {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "x"}]} if has_claim else {}
     return pod(name, resourceClaims=[entry], status=status)
 
 
@@ -55,14 +55,14 @@ async def uninstall(cluster, namespace="", *, kinds=False):
 
 
 async def test_uninstall_deletes_webhooks_first_and_leaves_nothing():
-    team = obj("v1", "Namespace", "team", labels={"drawbridge.dev/mode": "enforce", "own": "kept"})
-    switched = node("n0")
-    switched["metadata"]["labels"] = {"drawbridge.dev/driver": "reference", "own": "kept"}
-    cluster = loaded(*installed(), *shared(), team, switched, taint_rule(DRIVER), template_for("a"), device_class())
-    taken, left = await uninstall(cluster)
-    assert taken[0] == "MutatingWebhookConfiguration drawbridge"
-    assert taken[-1] == f"Namespace {SYSTEM}"
-    assert left == ()
+    labelled_namespace = obj("v1", "Namespace", "team", labels={"drawbridge.dev/mode": "enforce", "own": "kept"})
+    labelled_node = node("n0")
+    labelled_node["metadata"]["labels"] = {"drawbridge.dev/driver": "reference", "own": "kept"}
+    cluster = loaded(*installed_objects(), *shared_objects(), labelled_namespace, labelled_node, taint_rule(DRIVER), template_for("a"), device_class())
+    deleted, kept = await uninstall(cluster)
+    assert deleted[0] == "MutatingWebhookConfiguration drawbridge"
+    assert deleted[-1] == f"Namespace {SYSTEM_NAMESPACE}"
+    assert kept == ()
     for kind, name in ((resources.NAMESPACES, "team"), (resources.NODES, "n0")):
         labels = (await cluster.get(kind, name)).metadata.labels
         assert [key for key in labels if "kubernetes.io" not in key] == ["own"]
@@ -72,87 +72,87 @@ async def test_uninstall_deletes_webhooks_first_and_leaves_nothing():
     assert await uninstall(cluster) == ([], ())
 
 
-@pytest.mark.parametrize("done", range(7))
-async def test_an_uninstallation_that_was_interrupted_is_finished_by_the_next(done):
-    cluster = loaded(*installed(), *shared(), taint_rule(DRIVER), template_for("a"))
-    whole = [step.description for step in (await find(cluster)).steps]
-    assert len(whole) == 8
-    for step in (await find(cluster)).steps[:done]:
+@pytest.mark.parametrize("executed_steps", range(7))
+async def test_a_second_uninstall_finishes_an_interrupted_uninstall(executed_steps):
+    cluster = loaded(*installed_objects(), *shared_objects(), taint_rule(DRIVER), template_for("a"))
+    all_steps = [step.description for step in (await find(cluster)).steps]
+    assert len(all_steps) == 8
+    for step in (await find(cluster)).steps[:executed_steps]:
         await execute(cluster, step)
-    assert whole[:done] + (await uninstall(cluster))[0] == whole
+    assert all_steps[:executed_steps] + (await uninstall(cluster))[0] == all_steps
 
 
-STAYS = [
+OBJECTS_IN_USE = [
     ([QUOTA], "CustomResourceDefinition devicequotas.drawbridge.dev, because of a/q"),
-    ([obj("v1", "Secret", "own", SYSTEM, labels={})], f"Namespace {SYSTEM}, because of Secret {SYSTEM}/own"),
-    ([template_for("a"), translated_pod("p", made=False)], "until Pod default/p has its claim"),
+    ([obj("v1", "Secret", "own", SYSTEM_NAMESPACE, labels={})], f"Namespace {SYSTEM_NAMESPACE}, because of Secret {SYSTEM_NAMESPACE}/own"),
+    ([template_for("a"), translated_pod("p", has_claim=False)], "until Pod default/p has its claim"),
     ([pod("q", schedulerName="drawbridge")], "Pod default/q, which waits for scheduler drawbridge"),
 ]
 
 
-@pytest.mark.parametrize(("objects", "message"), STAYS, ids=[message for _, message in STAYS])
+@pytest.mark.parametrize(("objects", "message"), OBJECTS_IN_USE, ids=[message for _, message in OBJECTS_IN_USE])
 async def test_uninstall_keeps_and_names_objects_that_others_use(objects, message):
-    cluster = loaded(*installed(), *shared(), *objects)
+    cluster = loaded(*installed_objects(), *shared_objects(), *objects)
     for _ in range(2):
-        _, left = await uninstall(cluster)
-        assert message in " ".join(left)
+        _, kept = await uninstall(cluster)
+        assert message in " ".join(kept)
     for obj in objects:
         assert await cluster.get(resources.resource_of(obj), obj["metadata"]["name"], obj["metadata"].get("namespace"))
 
 
-async def test_crds_are_deleted_with_their_objects_with_the_option():
-    cluster = loaded(*installed(), *shared(), QUOTA)
-    taken, left = await uninstall(cluster, kinds=True)
-    assert "CustomResourceDefinition devicequotas.drawbridge.dev" in taken
-    assert left == ()
+async def test_the_kinds_option_deletes_crds_and_their_objects():
+    cluster = loaded(*installed_objects(), *shared_objects(), QUOTA)
+    deleted, kept = await uninstall(cluster, kinds=True)
+    assert "CustomResourceDefinition devicequotas.drawbridge.dev" in deleted
+    assert kept == ()
 
 
 async def test_a_template_whose_pod_has_its_claim_is_deleted():
-    cluster = loaded(*installed(), template_for("a"), translated_pod("p", made=True))
+    cluster = loaded(*installed_objects(), template_for("a"), translated_pod("p", has_claim=True))
     await uninstall(cluster)
     assert (await cluster.list(resources.RESOURCE_CLAIM_TEMPLATES)).items == ()
 
 
-def forged():
+def tenant_objects():
     """Objects with drawbridge's names and labels that a tenant may create in a namespace."""
-    mine = {**template_for("a"), "metadata": {"name": "mine", "namespace": "default", "labels": names.LABELS}}
-    own = [
+    template_of_tenant = {**template_for("a"), "metadata": {"name": "mine", "namespace": "default", "labels": names.LABELS}}
+    labelled_objects = [
         obj("apps/v1", "Deployment", "drawbridge-webhook", "team", spec={}),
         obj("v1", "ConfigMap", "boards", "team"),
     ]
     lease = obj("coordination.k8s.io/v1", "Lease", "drawbridge", "team", labels={}, spec={})
-    return [obj("v1", "Namespace", "team", labels={}), *own, lease, mine]
+    return [obj("v1", "Namespace", "team", labels={}), *labelled_objects, lease, template_of_tenant]
 
 
-@pytest.mark.parametrize("home", ["", SYSTEM])
+@pytest.mark.parametrize("namespace", ["", SYSTEM_NAMESPACE])
 @pytest.mark.parametrize("is_labelled", [True, False])
-async def test_objects_with_our_label_in_other_namespaces_are_kept(home, is_labelled):
+async def test_labelled_objects_in_namespaces_of_tenants_are_kept(namespace, is_labelled):
     """The namespace of an installation has our label. If the namespace existed before, it has none, and the webhook configuration refers to it."""
-    service = {"service": {"namespace": SYSTEM, "name": "w"}}
-    called = [] if is_labelled else [{"name": "w", "clientConfig": service}]
-    webhooks = obj("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "drawbridge", webhooks=called)
-    [home_namespace, *others] = installed()
-    home_namespace["metadata"]["labels"] = OURS if is_labelled else {}
-    cluster = loaded(home_namespace, *others, webhooks, *forged())
-    taken, left = await uninstall(cluster, home)
-    assert {"MutatingWebhookConfiguration drawbridge", "Deployment drawbridge-system/drawbridge-webhook"} <= {*taken}
-    assert not [step for step in taken if "team" in step or "mine" in step]
+    service = {"service": {"namespace": SYSTEM_NAMESPACE, "name": "w"}}
+    webhook_list = [] if is_labelled else [{"name": "w", "clientConfig": service}]
+    webhooks = obj("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "drawbridge", webhooks=webhook_list)
+    [namespace_object, *other_objects] = installed_objects()
+    namespace_object["metadata"]["labels"] = DRAWBRIDGE_LABELS if is_labelled else {}
+    cluster = loaded(namespace_object, *other_objects, webhooks, *tenant_objects())
+    deleted, reported_as_kept = await uninstall(cluster, namespace)
+    assert {"MutatingWebhookConfiguration drawbridge", "Deployment drawbridge-system/drawbridge-webhook"} <= {*deleted}
+    assert not [step for step in deleted if "team" in step or "mine" in step]
     assert (
         "ConfigMap team/boards, in a namespace without drawbridge: if it belongs to drawbridge, use --namespace team"
-        in left
+        in reported_as_kept
     )
-    assert not [step for step in left if step.startswith("Namespace team")]
-    for kept in forged():
+    assert not [step for step in reported_as_kept if step.startswith("Namespace team")]
+    for tenant_object in tenant_objects():
         assert await cluster.get(
-            resources.resource_of(kept), kept["metadata"]["name"], kept["metadata"].get("namespace")
+            resources.resource_of(tenant_object), tenant_object["metadata"]["name"], tenant_object["metadata"].get("namespace")
         )
 
 
-async def test_uninstall_keeps_what_a_second_installation_shares():
-    cluster = loaded(*installed(), *installed("gpu-tools"), *shared())
-    taken, [left] = await uninstall(cluster, "gpu-tools")
-    assert taken == ["Deployment gpu-tools/drawbridge-webhook", "ConfigMap gpu-tools/drawbridge"]
-    assert f"used by {SYSTEM}" in left
+async def test_uninstall_keeps_objects_that_another_installation_uses():
+    cluster = loaded(*installed_objects(), *installed_objects("gpu-tools"), *shared_objects())
+    deleted, [kept] = await uninstall(cluster, "gpu-tools")
+    assert deleted == ["Deployment gpu-tools/drawbridge-webhook", "ConfigMap gpu-tools/drawbridge"]
+    assert f"used by {SYSTEM_NAMESPACE}" in kept
     assert await cluster.get(resources.MUTATING_WEBHOOKS, "drawbridge")
 
 
