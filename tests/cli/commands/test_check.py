@@ -107,7 +107,7 @@ def test_objects_of_the_inventory_have_no_findings(tmp_path):
     assert [finding["code"] for finding in json.loads(result.stdout)["findings"]] == ["D301"]
 
 
-def test_a_field_is_checked_only_if_its_feature_gate_is_on():
+def test_a_field_is_checked_only_with_its_feature_gate():
     device = "{name: a, consumesCounters: [{counterSet: s, counters: {a: {value: 1}}, compatibilityGroups: [BAD]}]}"
     slice_ = f"""apiVersion: resource.k8s.io/v1
 kind: ResourceSlice

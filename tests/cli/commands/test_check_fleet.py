@@ -42,7 +42,7 @@ def test_a_claim_larger_than_every_node_has_the_webhooks_remedy():
     assert finding["remedy"] == "request at most 2 devices in claim claim, request r"
 
 
-def test_a_claim_larger_than_every_node_is_allowed_in_mode_off():
+def test_a_too_large_claim_is_not_reported_in_mode_off():
     nodes = "".join(f"apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n---\n" for name in ("n1", "n2"))
     namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: default, labels: {drawbridge.dev/mode: %s}}\n---\n"
     fleet = VALID_CLASS + "---\n" + nodes + SLICE_OF_NODE % ("n1", "n1", "n1") + SLICE_OF_NODE % ("n2", "n2", "n2")
@@ -113,7 +113,7 @@ UNLABELLED_NODE_TEMPLATE = {"nodeTemplates": [{"name": "burst", "labels": {}, "a
 
 
 @pytest.mark.parametrize(
-    ("pod", "nodes", "configuration", "code"),
+    ("pod", "nodes", "configuration", "expected_code"),
     [
         (asking(), (node("bare"), node("other")), {}, "D222"),
         (asking(key="amd.com/gpu"), PLUGIN_AND_BARE_NODES, {}, "D222"),
@@ -131,7 +131,7 @@ UNLABELLED_NODE_TEMPLATE = {"nodeTemplates": [{"name": "burst", "labels": {}, "a
         (asking(**BARE_NODE_SELECTOR), (*PLUGIN_AND_BARE_NODES, *moved("new", extended="nvidia.com/gpu")), {}, ""),
     ],
 )  # fmt: skip
-def test_check_and_translate_give_a_pod_the_same_warning(tmp_path, pod, nodes, configuration, code):
+def test_check_and_translate_give_a_pod_the_same_warning(tmp_path, pod, nodes, configuration, expected_code):
     pod_file, fleet_file, config_file = tmp_path / "pod.json", tmp_path / "fleet.yaml", tmp_path / "config.json"
     pod_file.write_text(json.dumps(pod))
     fleet_file.write_text(manifests.dump(list(nodes)))
@@ -142,8 +142,8 @@ def test_check_and_translate_give_a_pod_the_same_warning(tmp_path, pod, nodes, c
     _, answer = run_json("check", *options)
     findings = [finding for finding in answer["findings"] if finding["code"] in ("D221", "D222")]
     warnings = run("translate", *options).stderr
-    assert [finding["code"] for finding in findings] == [code][: bool(code)], answer
-    assert [code for code in ("D221", "D222") if f"[{code}]" in warnings] == [code][: bool(code)]
+    assert [finding["code"] for finding in findings] == [expected_code][: bool(expected_code)], answer
+    assert [expected_code for expected_code in ("D221", "D222") if f"[{expected_code}]" in warnings] == [expected_code][: bool(expected_code)]
     for finding in findings:
         assert finding["severity"] == "warning"
         assert finding["path"].startswith("/spec/containers/0/resources/limits/")
@@ -165,7 +165,7 @@ def test_a_pod_is_reported_if_taints_block_all_its_devices(tmp_path, effect, cod
 
 
 @pytest.mark.parametrize(
-    ("pod", "nodes", "code"),
+    ("pod", "nodes", "expected_code"),
     [
         (asking(9), PLUGIN_AND_BARE_NODES, "R023"),
         (asking(8), PLUGIN_AND_BARE_NODES, ""),
@@ -174,16 +174,16 @@ def test_a_pod_is_reported_if_taints_block_all_its_devices(tmp_path, effect, cod
         (asking(9), (node("bare"),), ""),
     ],
 )
-def test_check_and_translate_refuse_the_same_pods_as_too_large(tmp_path, pod, nodes, code):
+def test_check_and_translate_refuse_the_same_pods_as_too_large(tmp_path, pod, nodes, expected_code):
     pod_file, fleet_file = tmp_path / "pod.json", tmp_path / "fleet.yaml"
     pod_file.write_text(json.dumps(pod))
     fleet_file.write_text(manifests.dump(list(nodes)))
     options = ("-f", str(pod_file), "--inventory", str(fleet_file))
     exit_code, answer = run_json("check", *options)
-    assert [finding["code"] for finding in answer["findings"] if finding["code"].startswith("R")] == [code] * bool(code)
-    assert bool(exit_code) is bool(code)
+    assert [finding["code"] for finding in answer["findings"] if finding["code"].startswith("R")] == [expected_code] * bool(expected_code)
+    assert bool(exit_code) is bool(expected_code)
     translated = run("translate", *options)
-    assert (f"[{code}]" in translated.stderr, translated.exit_code) == (bool(code), int(bool(code)))
+    assert (f"[{expected_code}]" in translated.stderr, translated.exit_code) == (bool(expected_code), int(bool(expected_code)))
 
 
 @pytest.mark.parametrize(("missing_kind", "expected_code"), [("", 1), ("Node", 0)])
@@ -195,7 +195,7 @@ def test_a_missing_class_is_reported_only_if_nodes_are_known(tmp_path, option, m
     for command in ("check", "translate"):
         exit_code, answer = run_json(command, "-f", claim_file, option, fleet)
         assert ("R021" in json.dumps(answer)) is bool(expected_code), command
-        if (command, option, missing_kind) != ("check", "--inventory", "Node"):  # which reports D301, because the inventory has other classes
+        if (command, option, missing_kind) != ("check", "--inventory", "Node"):  # `check` reports D301, because the inventory has other classes
             assert exit_code == expected_code, command
 
 

@@ -134,7 +134,7 @@ def test_a_claim_that_may_still_be_used_is_not_reported(objects, tmp_path):
     assert run_json("doctor", "-f", dump)[1]["findings"] == []
 
 
-async def test_a_claim_without_a_pod_in_a_live_cluster_is_unused():
+async def test_in_a_live_cluster_a_claim_without_pods_is_unused():
     cluster = loaded(*FLEET, claim("a"), claim("b"), pod("p", "a"))
     findings = diagnose(await survey(cluster, datetime.now(UTC) + timedelta(hours=1)))
     assert [finding.object for finding in findings if finding.code == "O217"] == ["ResourceClaim/default/b"]
@@ -269,7 +269,7 @@ def test_a_dump_without_slices_is_not_checked_for_empty_classes(tmp_path):
 
 @pytest.mark.parametrize("kind", [obj.kind for obj in resources.ALL if obj.kind != "Workload"])
 @pytest.mark.parametrize("field", ["apiVersion", "metadata", "status"])
-def test_an_object_that_doctor_cannot_read_is_named_with_its_line(tmp_path, kind, field):
+def test_an_unreadable_object_is_named_with_its_line(tmp_path, kind, field):
     known_resource = next(obj for obj in resources.ALL if obj.kind == kind)
     labels = {"app.kubernetes.io/name": "drawbridge"}
     obj = {"apiVersion": known_resource.api_version, "kind": kind, "metadata": {"name": "drawbridge", "labels": labels}}
@@ -290,7 +290,7 @@ def test_an_unreadable_object_hides_no_finding_about_another_object(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["sarif", "github", "junit", "markdown", "html", "text"])
-def test_each_format_has_the_finding_and_text_formats_its_repair(form, tmp_path):
+def test_every_format_has_the_finding_and_readable_formats_the_repair(form, tmp_path):
     objects, name, repair = FAULTS["O212"]
     result = run("doctor", "-f", manifest(tmp_path / "dump.json", *objects), "-o", form)
     assert result.exit_code == 1

@@ -212,7 +212,7 @@ async def test_repair_creates_a_missing_fence_once():
     assert await write_repair(cluster, repair) == "it exists now: run doctor again"
 
 
-async def test_a_fence_for_a_single_pool_is_reported_and_not_repaired():
+async def test_a_fence_for_one_pool_is_reported_and_not_repaired():
     rule = taint_rule(DRIVER)
     rule["spec"]["deviceSelector"]["pool"] = "n0"
     [(finding, repair)] = diagnose(await survey(loaded(*FLEET, pod("p"), rule), datetime.now(UTC), CONFIGURATION_WITH_FENCE)).items()

@@ -74,7 +74,7 @@ UNTRANSLATED_PODS = [
 
 
 @pytest.mark.parametrize(("objects", "message", "remedy"), UNTRANSLATED_PODS)
-def test_an_untranslated_pod_is_reported_only_if_nothing_can_serve_it(objects, message, remedy, tmp_path):
+def test_untranslated_pods_are_reported_only_if_nothing_can_serve_them(objects, message, remedy, tmp_path):
     findings = [finding for finding in nvidia_findings(tmp_path, *objects) if finding["code"] in ("O103", "O104")]
     assert [message in finding["message"] and remedy in finding["remedy"] for finding in findings] == [True] * bool(
         message
@@ -134,7 +134,7 @@ def nvidia_slice(type_):
         ([device_class("other"), unused_template()], {}, {"gpu": f"ResourceClaimTemplate/default/{unused_template()['metadata']['name']}"}),
     ],
 )  # fmt: skip
-def test_a_missing_class_is_reported_only_if_future_pods_need_it(tmp_path, objects, settings, user_by_missing_class):
+def test_missing_classes_are_reported_only_if_future_pods_need_them(tmp_path, objects, settings, user_by_missing_class):
     options = []
     if settings is not None:
         options = ["--config", manifest(tmp_path / "configuration.yaml", EMPTY_CONFIGURATION | settings)]

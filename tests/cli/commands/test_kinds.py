@@ -72,7 +72,7 @@ def test_every_format_says_that_the_webhook_translates_the_object(write_file, ca
     assert KEEP_REASONS[case].replace("`", "&#x60;") in page or KEEP_REASONS[case] in page
 
 
-def test_a_crd_among_the_files_overrides_the_inventorys(write_file):
+def test_a_crd_among_the_files_overrides_the_inventory(write_file):
     result_with_inventory = run("translate", "-f", write_file(NOTEBOOK), *FLEET_OPTIONS, "--inventory", write_file(notebook_crd(KEEPS_CLAIMS), name="crd.yaml"))
     assert "resourceClaims" in result_with_inventory.stdout
     notebook_and_crd = write_file(NOTEBOOK, notebook_crd(DROPS_CLAIMS))

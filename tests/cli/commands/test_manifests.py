@@ -65,7 +65,7 @@ def test_an_invalid_certificate_name_exits_with_2(certificate):
     assert repr(certificate) in result.stderr
 
 
-def test_a_missing_or_empty_ca_bundle_exits_with_2(tmp_path):
+def test_a_missing_or_invalid_ca_bundle_exits_with_2(tmp_path):
     (tmp_path / "empty.pem").write_text("no certificate")
     for name in ("empty.pem", "missing.pem"):
         result = run("manifests", "--only", "webhooks", "--ca-bundle", tmp_path / name)
@@ -170,7 +170,7 @@ def test_the_schema_of_the_chart_describes_every_value(chart):
     assert not schema["properties"]["configuration"]["additionalProperties"]
 
 
-def test_the_helm_option_excludes_others_and_names_their_values(chart, tmp_path):
+def test_the_helm_option_excludes_other_options_and_names_chart_values(chart, tmp_path):
     [values] = manifests.parse((chart / "values.yaml").read_text())
     value_paths = set(key_paths(values.object))
     argument_by_option = {
@@ -209,7 +209,7 @@ def test_a_chart_overwrites_no_file_and_no_folder(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["-", "pipe"])
-def test_a_configuration_from_stdin_or_a_pipe_is_in_the_manifests(source, tmp_path):
+def test_a_configuration_from_stdin_or_a_pipe_is_printed(source, tmp_path):
     """A pipe can be read only once."""
     text = 'apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: "off"\n'
     file = source

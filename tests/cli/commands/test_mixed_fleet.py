@@ -75,7 +75,7 @@ def test_a_resource_without_a_class_is_not_listed_for_migration(tmp_path):
     assert [entry["key"] for entry in answer["nodesByKey"]] == [GPU]
 
 
-def test_doctor_reports_nodes_that_are_migrated_by_half(tmp_path):
+def test_doctor_reports_half_migrated_nodes_of_a_dump(tmp_path):
     code, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, gpu_pod("p")))
     assert code == 1
     by_code = {finding["code"]: finding for finding in answer["findings"]}

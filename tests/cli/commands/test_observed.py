@@ -54,9 +54,9 @@ def test_a_pod_refused_at_validation_counts_as_refused():
     assert namespace["reasons"] == [{"outcome": "refused", "text": "no node has 16", "pods": 1}]
 
 
-def test_a_partly_translated_pod_has_the_reason_of_its_left_key():
-    left_key = decision("y.com/npu", Outcome.LEFT, "no class")
-    partly_translated = {**TRANSLATED_RECORD, "decisions": (*TRANSLATED_RECORD["decisions"], left_key)}
+def test_partly_translated_pods_have_the_reason_for_the_untranslated_key():
+    untranslated_key = decision("y.com/npu", Outcome.LEFT, "no class")
+    partly_translated = {**TRANSLATED_RECORD, "decisions": (*TRANSLATED_RECORD["decisions"], untranslated_key)}
     [namespace] = run_json("observed", stdin=log_lines(TRANSLATED_RECORD, partly_translated))[1]["namespaces"]
     assert namespace["outcomes"] == {"translated": 1, "partly": 1}
     assert namespace["reasons"] == [{"outcome": "partly", "text": "y.com/npu: no class", "pods": 1}]

@@ -73,7 +73,7 @@ def test_free_text_in_kubernetes_annotations_is_left_out(annotation):
     assert left_out == 1
 
 
-def test_free_text_under_the_domain_of_a_dialect_is_left_out():
+def test_free_text_in_the_domain_of_a_dialect_is_left_out():
     """Koordinator reads kubernetes.io/gpu, so kubernetes.io is the domain of a dialect."""
     kept_annotations = {
         "hami.io/vgpu-devices-allocated": "GPU-0,NVIDIA,1,2:;",

@@ -163,7 +163,7 @@ def test_max_surge_0_is_advised_if_no_further_pod_fits(tmp_path):
     assert "too little capacity): set maxSurge: 0, or strategy Recreate\n" in result.stdout
 
 
-def test_a_quota_counts_the_new_pods_without_replaced_pods(tmp_path):
+def test_a_quota_counts_new_pods_instead_of_replaced_pods(tmp_path):
     code, answer = run_json(
         "resize", "deployment/serve", f"{GPU_MEMORY}=8192", "-f", dump(tmp_path, devices=("a", "b"), quota_limit="12Gi")
     )

@@ -86,7 +86,7 @@ def test_an_exception_for_one_object_hides_no_finding_of_others(tmp_path, monkey
     ]
     assert codes == [("second", "D010"), ("th_ird", "D102")]
     [bug_finding] = [finding for finding in answer["findings"] if finding["code"] == "D010"]
-    assert "KeyError in fails" in bug_finding["message"]
+    assert "KeyError in rules_with_a_bug" in bug_finding["message"]
 
 
 @pytest.mark.parametrize("shape", [value for value in shapes.SHAPES if isinstance(value, dict | list)], ids=repr)

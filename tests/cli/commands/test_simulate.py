@@ -75,7 +75,7 @@ def test_invalid_arguments_exit_with_2(fleet, args, message):
     assert message in result.stderr
 
 
-def test_an_unknown_strategy_still_prints_the_json_document(fleet):
+def test_json_is_printed_for_an_unknown_strategy_too(fleet):
     result = run("simulate", "-f", fleet, "--strategy", "best", "-o", "json")
     assert json.loads(result.stdout).keys() >= {"pods", "totals", "errors"}
 

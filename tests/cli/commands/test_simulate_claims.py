@@ -228,7 +228,7 @@ def test_nodes_added_to_the_fleet_get_an_answer(fleet, tmp_path):
     assert {verdict["verdict"] for verdict in answer["nodes"].values()} == {"feasible"}
 
 
-def test_a_field_of_a_wrong_type_is_reported_with_its_pointer(fleet, tmp_path):
+def test_a_wrongly_typed_field_is_reported_with_its_pointer(fleet, tmp_path):
     invalid_claim = claim("a", exactly("gpu"))
     invalid_claim["spec"]["devices"]["requests"][0]["exactly"]["count"] = "many"
     result = run("simulate", "--claims", "-f", fleet, "-f", manifest(tmp_path / "bad.yaml", invalid_claim), "--node", "n0")

@@ -113,13 +113,13 @@ def test_a_full_disk_is_reported_and_leaves_no_file(serve_cluster, monkeypatch):
 
 
 def test_an_unreadable_resource_is_named_and_the_rest_is_written(serve_cluster):
-    class ClusterWithoutLeases(Embedded):
+    class ClusterWithForbiddenLeases(Embedded):
         async def list(self, resource, namespace=None, **options):
             if resource.plural == "leases":
                 raise Forbidden('leases is forbidden: User "x" cannot list')
             return await super().list(resource, namespace, **options)
 
-    file = serve_cluster(pod_with(), cluster=ClusterWithoutLeases)
+    file = serve_cluster(pod_with(), cluster=ClusterWithForbiddenLeases)
     result = run("snapshot", "--to", file)
     assert result.exit_code == 3
     assert "warning: not read: leases.coordination.k8s.io: leases is forbidden" in result.stderr

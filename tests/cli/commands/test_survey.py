@@ -103,7 +103,7 @@ def test_the_html_survey_runs_no_script_and_loads_nothing_external(tmp_path):
     assert not re.search(r"https?://|url\(|@import", output)
 
 
-def test_unprintable_text_is_escaped_and_cut_to_columns():
+def test_text_for_a_terminal_is_escaped_and_cut_to_columns():
     assert printable("a\x1bb\u202ec\ud800") == "a\\x1bb\\u202ec\\ud800"
     assert printable("名前 é") == "名前 é"
     assert columns_of("名前") == 4

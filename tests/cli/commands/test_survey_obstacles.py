@@ -73,7 +73,7 @@ def test_the_queues_of_a_namespace_are_one_obstacle():
         ([gpu_cluster()], "", ""),
     ],
 )
-def test_a_gpu_operator_is_an_obstacle_unless_claims_are_served(objects, obstacle_object, message):
+def test_only_gpu_operators_that_prevent_claims_are_obstacles(objects, obstacle_object, message):
     obstacles = [
         obstacle
         for obstacle in survey_of(*running_deployment(), *objects).obstacles
@@ -163,7 +163,7 @@ def test_the_remedy_says_how_to_exclude_nodes_from_a_plugin(daemon_set, remedy):
     assert remedy in finding.remedy
 
 
-def test_only_imex_channel_0_of_the_device_plugin_is_an_obstacle():
+def test_only_imex_channel_0_of_the_plugin_is_an_obstacle():
     def obstacles_with(*channels):
         configuration = {"version": "v1", "imex": {"channelIDs": list(channels)}}
         return [

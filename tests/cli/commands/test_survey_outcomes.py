@@ -24,17 +24,17 @@ from webhook.dialects import Outcome
 
 def test_annotations_selectors_and_variables_do_not_prevent_a_translation():
     gang = {"gang.scheduling.koordinator.sh/name": "g"}
-    asks = running_pod("p", with_limits(**{"koordinator.sh_gpu".replace("_", "/"): 100}), annotations=gang)
-    selects = running_pod("q", HAMI_CONTAINER)
-    selects["spec"]["nodeSelector"] = {"nvidia.com/gpu.present": "true"}
-    taken = running_pod("r", {**HAMI_CONTAINER, "env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}]})
-    assert [workload.outcome for workload in survey_of(asks, selects, taken).workloads] == [Outcome.TRANSLATED] * 3
+    pod_with_annotation = running_pod("p", with_limits(**{"koordinator.sh_gpu".replace("_", "/"): 100}), annotations=gang)
+    pod_with_selector = running_pod("q", HAMI_CONTAINER)
+    pod_with_selector["spec"]["nodeSelector"] = {"nvidia.com/gpu.present": "true"}
+    pod_with_variable = running_pod("r", {**HAMI_CONTAINER, "env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}]})
+    assert [workload.outcome for workload in survey_of(pod_with_annotation, pod_with_selector, pod_with_variable).workloads] == [Outcome.TRANSLATED] * 3
 
 
-def test_only_a_skipped_workload_with_a_request_is_listed_as_left():
+def test_a_skipped_workload_is_listed_only_if_it_requests_devices():
     assert survey_of(running_pod("s", with_limits(), labels={"drawbridge.dev/skip": "true"})).workloads == ()
-    [skipped] = survey_of(running_pod("s", HAMI_CONTAINER, labels={"drawbridge.dev/skip": "true"})).workloads
-    assert skipped.outcome is Outcome.LEFT
+    [workload] = survey_of(running_pod("s", HAMI_CONTAINER, labels={"drawbridge.dev/skip": "true"})).workloads
+    assert workload.outcome is Outcome.LEFT
 
 
 def test_a_missing_device_class_is_an_obstacle():
@@ -159,15 +159,9 @@ def test_a_blocked_request_for_an_extended_resource_is_left(name):
     assert "tolerate them" in remedy
     outcome_with_fence, detail, until, remedy = verdict_of(taint_rule("drawbridge.dev/fence"))
     assert until == ""
-    assert (
-        outcome_with_fence,
-        "a fence keeps the devices of gpu.nvidia.com" in detail,
-        "the scheduler that the fence allows" in remedy,
-    ) == (
-        Outcome.LEFT,
-        True,
-        True,
-    )
+    assert outcome_with_fence is Outcome.LEFT
+    assert "a fence keeps the devices of gpu.nvidia.com" in detail
+    assert "the scheduler that the fence allows" in remedy
     assert verdict_of(node="n0", phase="Running")[0] is Outcome.SERVED
     # A pod without a phase comes from a file, so its author set nodeName.
     outcome_with_node_name, detail, *_ = verdict_of(node="n0", phase="")

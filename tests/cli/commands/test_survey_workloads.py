@@ -56,7 +56,7 @@ def test_a_workload_dumped_into_several_files_is_listed_once():
         assert workload.pods == 3
 
 
-def deployment_with_claims(name, *containers, claims=()):
+def deployment_of(name, *containers, claims=()):
     """A Deployment whose pods have these containers and claims."""
     deployment = workload_object("Deployment", name, *containers)
     deployment["spec"]["template"]["spec"]["resourceClaims"] = list(claims)
@@ -65,12 +65,12 @@ def deployment_with_claims(name, *containers, claims=()):
 
 # The API server refuses the names of these Deployments.
 REFUSED_DEPLOYMENTS = [
-    deployment_with_claims("Without_Devices", {"name": "c", "image": "i", "resources": {"limits": {"cpu": 1}}}),
-    deployment_with_claims("With_Key", HAMI_CONTAINER),
-    deployment_with_claims(
+    deployment_of("Without_Devices", {"name": "c", "image": "i", "resources": {"limits": {"cpu": 1}}}),
+    deployment_of("With_Key", HAMI_CONTAINER),
+    deployment_of(
         "With_Claim", {"name": "c", "image": "i"}, claims=[{"name": "gpu", "resourceClaimTemplateName": "t"}]
     ),
-    deployment_with_claims("Of_No_Dialect", with_limits(**{"x.io_gadget": "half"})),
+    deployment_of("Of_No_Dialect", with_limits(**{"x.io_gadget": "half"})),
 ]
 
 
@@ -112,7 +112,7 @@ def test_a_workload_of_a_third_party_kind_is_inspected():
     assert (workload.kind, workload.pods) == ("RayCluster", 1)
 
 
-def test_a_kind_without_a_pod_template_is_listed_by_its_fields():
+def test_a_request_in_a_kind_without_pod_templates_is_listed():
     [workload] = survey_of(INFERENCE_SERVICE).workloads
     assert (workload.kind, workload.outcome, workload.pods) == ("InferenceService", Outcome.TRANSLATED, 0)
     assert {key.container for key in workload.keys} == {"predictor/model"}
@@ -193,7 +193,7 @@ def test_devices_that_a_limit_range_adds_are_listed():
 
 
 def test_a_workload_with_claims_of_its_own_has_no_outcome(tmp_path):
-    deployment = deployment_with_claims(
+    deployment = deployment_of(
         "own", {"name": "c", "image": "i"}, claims=[{"name": "gpu", "resourceClaimTemplateName": "t"}]
     )
     survey = survey_of(deployment)
