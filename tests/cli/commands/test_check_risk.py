@@ -6,6 +6,7 @@ from tests.cli.running import manifest, modes, run_json
 
 
 def inventory_with_holder(tmp_path, device):
+    """The options for an inventory in which a claim holds this device."""
     result = {"request": "gpu", "driver": "gpu.example.com", "pool": "gpu-node", "device": device}
     claim = {
         "apiVersion": "resource.k8s.io/v1",

@@ -39,13 +39,13 @@ NODES_BY_STATE = {
 }
 
 
-def run_survey(tmp_path, *objects, options=()):
-    code, answer = run_json("survey", "-f", manifest(tmp_path / "dump.yaml", *objects), *options)
-    return code, answer
+def answer_of_survey(tmp_path, *objects):
+    _, answer = run_json("survey", "-f", manifest(tmp_path / "dump.yaml", *objects))
+    return answer
 
 
 def test_every_node_is_listed_under_its_state(tmp_path):
-    _, answer = run_survey(tmp_path, *FLEET)
+    answer = answer_of_survey(tmp_path, *FLEET)
     assert answer["nodesByKey"] == [{"key": GPU} | NODES_BY_STATE]
 
 
@@ -64,14 +64,14 @@ def test_nodes_are_listed_for_an_extended_resource_of_no_dialect(tmp_path):
     """The resource is the extendedResourceName of a class."""
     class_with_resource = {**CLASS, "spec": CLASS["spec"] | {"extendedResourceName": "example.com/resource"}}
     node_with_plugin = plugin_node("a") | {"status": {"allocatable": {"example.com/resource": "2"}}}
-    _, answer = run_survey(tmp_path, class_with_resource, node_with_plugin, plugin_node("b"), published("b"))
+    answer = answer_of_survey(tmp_path, class_with_resource, node_with_plugin, plugin_node("b"), published("b"))
     [nodes] = [entry for entry in answer["nodesByKey"] if entry["key"] == "example.com/resource"]
     assert (nodes["plugin"], nodes["driver"]) == (["a"], ["b"])
 
 
 def test_a_resource_without_a_class_is_not_listed_for_migration(tmp_path):
     node = plugin_node("a") | {"status": {"allocatable": {"example.com/odd": "2", "hugepages-2Mi": "0", "cpu": "4"}}}
-    _, answer = run_survey(tmp_path, CLASS, node, *new_node("b"))
+    answer = answer_of_survey(tmp_path, CLASS, node, *new_node("b"))
     assert [entry["key"] for entry in answer["nodesByKey"]] == [GPU]
 
 

@@ -24,7 +24,7 @@ from webhook.dialects import Outcome
 
 def test_annotations_selectors_and_variables_do_not_prevent_a_translation():
     gang = {"gang.scheduling.koordinator.sh/name": "g"}
-    pod_with_annotation = running_pod("p", with_limits(**{"koordinator.sh_gpu".replace("_", "/"): 100}), annotations=gang)
+    pod_with_annotation = running_pod("p", with_limits(**{"koordinator.sh/gpu": 100}), annotations=gang)
     pod_with_selector = running_pod("q", HAMI_CONTAINER)
     pod_with_selector["spec"]["nodeSelector"] = {"nvidia.com/gpu.present": "true"}
     pod_with_variable = running_pod("r", {**HAMI_CONTAINER, "env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}]})

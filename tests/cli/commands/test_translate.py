@@ -118,7 +118,7 @@ def test_a_diff_shows_removed_and_added_lines():
     assert run("translate", "-f", "-", "-o", "diff", stdin=yaml_of(CONFIG_MAP)).stdout == ""
 
 
-def test_only_a_quota_of_the_pods_namespace_is_reported(tmp_path):
+def test_only_a_quota_of_the_pods_namespace_is_reported():
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",

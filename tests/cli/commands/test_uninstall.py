@@ -19,6 +19,7 @@ def obj(version, kind, name, namespace="", labels=DRAWBRIDGE_LABELS, **fields):
 
 
 def installed_objects(namespace=SYSTEM_NAMESPACE):
+    """The objects of an installation in this namespace."""
     return [
         obj("v1", "Namespace", namespace),
         obj("apps/v1", "Deployment", "drawbridge-webhook", namespace, spec={}),
@@ -29,6 +30,7 @@ def installed_objects(namespace=SYSTEM_NAMESPACE):
 
 
 def shared_objects():
+    """The objects that all installations in a cluster share."""
     definition = obj("apiextensions.k8s.io/v1", "CustomResourceDefinition", "devicequotas.drawbridge.dev", spec={})
     return [obj("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "drawbridge", webhooks=[]), definition]  # fmt: skip
 
