@@ -1,4 +1,4 @@
-"""What `drawbridge doctor` reports about fences (taints that keep other schedulers from the devices of the bridge's drivers), and about pods that a fence blocks."""
+"""What `drawbridge doctor` reports about fences. A fence is a taint that keeps other schedulers from the devices of the bridge."""
 
 from datetime import UTC, datetime
 
@@ -55,12 +55,12 @@ def reported_schedulers(tmp_path, *objects, bridge=None):
 def test_two_schedulers_of_a_driver_are_reported_without_a_fence(tmp_path):
     """Each scheduler has a pod with a device, or the second scheduler has a pod that waits for a device."""
     bridge_pod, default_pod = pod("p", "a", nodeName="n0"), pod("q", "b", nodeName="n0", schedulerName="default-scheduler")
-    both_pods = [allocated_claim("a", "p"), allocated_claim("b", "q", device="gpu-1"), bridge_pod, default_pod]
-    both_schedulers = ["drawbridge and default-scheduler"]
-    assert reported_schedulers(tmp_path, *both_pods) == both_schedulers
-    assert reported_schedulers(tmp_path, allocated_claim("a", "p"), claim("b"), bridge_pod, default_pod) == both_schedulers
-    assert reported_schedulers(tmp_path, *both_pods, taint_rule(DRIVER)) == []
-    assert reported_schedulers(tmp_path, *both_pods, taint_rule("other.example.com")) == both_schedulers
+    pods_with_claims = [allocated_claim("a", "p"), allocated_claim("b", "q", device="gpu-1"), bridge_pod, default_pod]
+    reported_pair = ["drawbridge and default-scheduler"]
+    assert reported_schedulers(tmp_path, *pods_with_claims) == reported_pair
+    assert reported_schedulers(tmp_path, allocated_claim("a", "p"), claim("b"), bridge_pod, default_pod) == reported_pair
+    assert reported_schedulers(tmp_path, *pods_with_claims, taint_rule(DRIVER)) == []
+    assert reported_schedulers(tmp_path, *pods_with_claims, taint_rule("other.example.com")) == reported_pair
     assert reported_schedulers(tmp_path, allocated_claim("a", "p"), bridge_pod) == []
     assert reported_schedulers(tmp_path, allocated_claim("b", "q"), default_pod) == []
     ended_pod = {**default_pod, "status": {"phase": "Succeeded"}}
@@ -72,8 +72,8 @@ def test_a_driver_of_the_bridge_without_a_fence_is_reported(tmp_path):
     assert reported_schedulers(tmp_path, pod("p"), bridge=bridge) == ["packer and any other scheduler"]
     assert reported_schedulers(tmp_path, pod("p"), bridge=bridge | {"fence": True}) == []
     assert reported_schedulers(tmp_path, pod("p"), taint_rule(DRIVER), bridge=bridge) == []
-    packed_pod = [allocated_claim("a", "p"), pod("p", "a", schedulerName="packer")]
-    assert reported_schedulers(tmp_path, *packed_pod, bridge=bridge) == ["packer and any other scheduler"]
+    pod_with_claim = [allocated_claim("a", "p"), pod("p", "a", schedulerName="packer")]
+    assert reported_schedulers(tmp_path, *pod_with_claim, bridge=bridge) == ["packer and any other scheduler"]
 
 
 @pytest.mark.parametrize(

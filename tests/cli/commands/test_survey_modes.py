@@ -44,7 +44,7 @@ def fleet_with_deployments(*containers):
 
 
 @pytest.mark.parametrize("mode", ["observe", "warn"])
-def test_observe_and_warn_leave_a_workload_and_show_the_outcome(mode, tmp_path):
+def test_observe_and_warn_leave_workloads_and_show_the_potential_outcome(mode, tmp_path):
     objects = fleet_with_deployments(FITTING_CONTAINER, OVERSIZED_CONTAINER)
     enforced_survey, survey = survey_of(*objects), survey_of(*in_mode(mode, *objects))
     assert [workload.outcome for workload in enforced_survey.workloads] == [Outcome.APPROXIMATED, Outcome.REFUSED]
@@ -75,8 +75,8 @@ def test_observe_and_warn_leave_a_workload_and_show_the_outcome(mode, tmp_path):
     assert run("survey", "-f", file).exit_code == 0
     assert run("survey", "-f", file, "--mode", "enforce").exit_code == 1
     row = next(csv.DictReader(io.StringIO(run("survey", "-f", file, "-o", "csv").stdout)))
-    found_codes = [row[name] for name in ("outcome", "potentialOutcome", "keyOutcome", "keyPotentialOutcome", "mode")]
-    assert found_codes == ["left", "approximated", "left", "translated", mode]
+    columns = [row[name] for name in ("outcome", "potentialOutcome", "keyOutcome", "keyPotentialOutcome", "mode")]
+    assert columns == ["left", "approximated", "left", "translated", mode]
 
 
 def test_a_pods_own_claim_is_refused_like_a_key():
