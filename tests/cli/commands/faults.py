@@ -106,7 +106,11 @@ def agent_taint_rule(age):
 def node_with_condition(age, name="n0", **condition):
     """A node with the condition that an audit agent wrote this many seconds ago."""
     heartbeat = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    node_condition = {"type": "DrawbridgeDevicesConsistent", "status": "False", "lastHeartbeatTime": heartbeat} | condition
+    node_condition = {
+        "type": "DrawbridgeDevicesConsistent",
+        "status": "False",
+        "lastHeartbeatTime": heartbeat,
+    } | condition
     return node(name, conditions=[{"type": "Ready", "status": "True"}, node_condition])
 
 

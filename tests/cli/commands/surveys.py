@@ -25,7 +25,9 @@ def owned_by(kind, name, version="apps/v1"):
 
 def running_pod(name, *containers, node="", owners=None, phase="Running", namespace="a", **metadata):
     assignment = {"nodeName": node} if node else {}
-    return pod(name, namespace=namespace, phase=phase, containers=list(containers), **assignment, **(owners or {}), **metadata)
+    return pod(
+        name, namespace=namespace, phase=phase, containers=list(containers), **assignment, **(owners or {}), **metadata
+    )
 
 
 def workload_object(kind, name, *containers, owners=None, version="apps/v1", **metadata):
@@ -51,7 +53,8 @@ def running_deployment(replicas=3, name="train"):
     """A Deployment, its ReplicaSet and its running pods, as a dump has them."""
     replica_set = workload_object("ReplicaSet", f"{name}-1", HAMI_CONTAINER, owners=owned_by("Deployment", name))
     pods = [
-        running_pod(f"{name}-1-{i}", HAMI_CONTAINER, node=f"n{i}", owners=owned_by("ReplicaSet", f"{name}-1")) for i in range(replicas)
+        running_pod(f"{name}-1-{i}", HAMI_CONTAINER, node=f"n{i}", owners=owned_by("ReplicaSet", f"{name}-1"))
+        for i in range(replicas)
     ]
     return [workload_object("Deployment", name, HAMI_CONTAINER), replica_set, *pods]
 

@@ -71,7 +71,9 @@ def test_github_annotations_are_one_line_each_and_escaped(tmp_path):
 
 def test_junit_is_xml_with_a_case_per_object():
     root = ET.fromstring(
-        check("-f", "-", "-o", "junit", stdin=VALID_CLASS + "---\n" + INVALID_CLAIM.replace("Big_One", '"a\\u0001<&"')).stdout
+        check(
+            "-f", "-", "-o", "junit", stdin=VALID_CLASS + "---\n" + INVALID_CLAIM.replace("Big_One", '"a\\u0001<&"')
+        ).stdout
     )
     assert root.attrib == {"tests": "2", "failures": "1"}
     assert [len(case.findall("failure")) for case in root.iter("testcase")] == [0, 1]
@@ -101,7 +103,9 @@ def test_the_fail_on_option_sets_the_severity_that_fails(text, fail_on, code):
 def test_objects_of_the_inventory_have_no_findings(tmp_path):
     (tmp_path / "classes.yaml").write_text(CLASS_WITH_WARNING)
     claim = (
-        INVALID_CLAIM.replace("Big_One", "r").replace(", bogus: 1", "").replace("deviceClassName: gpu", "deviceClassName: gpus")
+        INVALID_CLAIM.replace("Big_One", "r")
+        .replace(", bogus: 1", "")
+        .replace("deviceClassName: gpu", "deviceClassName: gpus")
     )
     result = check("-f", "-", "--inventory", str(tmp_path), "-o", "json", stdin=claim)
     assert [finding["code"] for finding in json.loads(result.stdout)["findings"]] == ["D301"]
@@ -239,7 +243,10 @@ def test_a_container_above_a_limit_range_is_reported():
     _, answer = run_json("check", "-f", "-", stdin=text)
     places = [(finding["code"], finding["object"], finding["path"]) for finding in answer["findings"]]
     limit_path = "/spec/containers/0/resources/limits/cpu"
-    assert sorted(set(places)) == [("D219", "Deployment/ns/d", f"/spec/template{limit_path}"), ("D219", "Pod/ns/p", limit_path)]
+    assert sorted(set(places)) == [
+        ("D219", "Deployment/ns/d", f"/spec/template{limit_path}"),
+        ("D219", "Pod/ns/p", limit_path),
+    ]
     _, answer = run_json("check", "-f", "-", stdin=text.replace('"cpu": "3"', '"cpu": "2"'))
     assert answer["findings"] == []
 

@@ -66,7 +66,9 @@ def test_a_checked_object_replaces_its_namesake_in_the_inventory(tmp_path):
     assert json.loads(result.stdout)["findings"] == []
     changed_slice = (SLICE_OF_NODE % ("n1", "n1", "n1")).replace("{name: b}", "{name: c}")
     assert (
-        json.loads(check("-f", "-", "--inventory", str(fleet_file), "-o", "json", stdin=changed_slice).stdout)["findings"]
+        json.loads(check("-f", "-", "--inventory", str(fleet_file), "-o", "json", stdin=changed_slice).stdout)[
+            "findings"
+        ]
         == []
     )
 
@@ -93,7 +95,10 @@ def test_a_taint_that_admission_may_tolerate_blocks_no_pod_template(tmp_path):
     }
     selector = {"nodeSelector": {"kubernetes.io/hostname": "bare"}}
     template = template | {"spec": pod["spec"] | selector}
-    deployment_on_bare_node = deployment | {"metadata": {"name": "e"}, "spec": deployment["spec"] | {"template": template}}
+    deployment_on_bare_node = deployment | {
+        "metadata": {"name": "e"},
+        "spec": deployment["spec"] | {"template": template},
+    }
     text = "---\n".join(json.dumps(obj) + "\n" for obj in (pod, deployment, deployment_on_bare_node))
     _, answer = run_json("check", "-f", "-", "--inventory", str(fleet), stdin=text)
     by_kind = {
@@ -108,7 +113,9 @@ def test_a_taint_that_admission_may_tolerate_blocks_no_pod_template(tmp_path):
 PLUGIN_AND_BARE_NODES = (node("old", gpu=8), node("bare"))
 BARE_NODE_SELECTOR = {"nodeSelector": {"kubernetes.io/hostname": "bare"}}
 TAINTED_NODE = node("bare") | {"spec": {"taints": [{"key": "kept", "effect": "NoSchedule"}]}}
-LABELLED_NODE_TEMPLATE = {"nodeTemplates": [{"name": "burst", "labels": {"pool": "burst"}, "allocatable": {"nvidia.com/gpu": "8"}}]}
+LABELLED_NODE_TEMPLATE = {
+    "nodeTemplates": [{"name": "burst", "labels": {"pool": "burst"}, "allocatable": {"nvidia.com/gpu": "8"}}]
+}
 UNLABELLED_NODE_TEMPLATE = {"nodeTemplates": [{"name": "burst", "labels": {}, "allocatable": {"nvidia.com/gpu": "8"}}]}
 
 
@@ -143,7 +150,9 @@ def test_check_and_translate_give_a_pod_the_same_warning(tmp_path, pod, nodes, c
     findings = [finding for finding in answer["findings"] if finding["code"] in ("D221", "D222")]
     warnings = run("translate", *options).stderr
     assert [finding["code"] for finding in findings] == [expected_code][: bool(expected_code)], answer
-    assert [expected_code for expected_code in ("D221", "D222") if f"[{expected_code}]" in warnings] == [expected_code][: bool(expected_code)]
+    assert [expected_code for expected_code in ("D221", "D222") if f"[{expected_code}]" in warnings] == [expected_code][
+        : bool(expected_code)
+    ]
     for finding in findings:
         assert finding["severity"] == "warning"
         assert finding["path"].startswith("/spec/containers/0/resources/limits/")
@@ -169,7 +178,11 @@ def test_a_pod_is_reported_if_taints_block_all_its_devices(tmp_path, effect, cod
     [
         (asking(9), PLUGIN_AND_BARE_NODES, "R023"),
         (asking(8), PLUGIN_AND_BARE_NODES, ""),
-        (asking(5, nodeSelector={"kubernetes.io/hostname": "few"}), (*PLUGIN_AND_BARE_NODES, node("few", gpu=4)), "R020"),
+        (
+            asking(5, nodeSelector={"kubernetes.io/hostname": "few"}),
+            (*PLUGIN_AND_BARE_NODES, node("few", gpu=4)),
+            "R020",
+        ),
         (asking(2, key="example.com/my-gpu"), (node("old", **{"example.com/my-gpu": 1}),), ""),
         (asking(9), (node("bare"),), ""),
     ],
@@ -180,10 +193,15 @@ def test_check_and_translate_refuse_the_same_pods_as_too_large(tmp_path, pod, no
     fleet_file.write_text(manifests.dump(list(nodes)))
     options = ("-f", str(pod_file), "--inventory", str(fleet_file))
     exit_code, answer = run_json("check", *options)
-    assert [finding["code"] for finding in answer["findings"] if finding["code"].startswith("R")] == [expected_code] * bool(expected_code)
+    assert [finding["code"] for finding in answer["findings"] if finding["code"].startswith("R")] == [
+        expected_code
+    ] * bool(expected_code)
     assert bool(exit_code) is bool(expected_code)
     translated = run("translate", *options)
-    assert (f"[{expected_code}]" in translated.stderr, translated.exit_code) == (bool(expected_code), int(bool(expected_code)))
+    assert (f"[{expected_code}]" in translated.stderr, translated.exit_code) == (
+        bool(expected_code),
+        int(bool(expected_code)),
+    )
 
 
 @pytest.mark.parametrize(("missing_kind", "expected_code"), [("", 1), ("Node", 0)])
@@ -195,11 +213,17 @@ def test_a_missing_class_is_reported_only_if_nodes_are_known(tmp_path, option, m
     for command in ("check", "translate"):
         exit_code, answer = run_json(command, "-f", claim_file, option, fleet)
         assert ("R021" in json.dumps(answer)) is bool(expected_code), command
-        if (command, option, missing_kind) != ("check", "--inventory", "Node"):  # `check` reports D301, because the inventory has other classes
+        if (command, option, missing_kind) != (
+            "check",
+            "--inventory",
+            "Node",
+        ):  # `check` reports D301, because the inventory has other classes
             assert exit_code == expected_code, command
 
 
-@pytest.mark.parametrize(("missing_kind", "expected_code", "expected_severities"), [("", 1, {"R023": "error"}), ("Node", 0, {})])
+@pytest.mark.parametrize(
+    ("missing_kind", "expected_code", "expected_severities"), [("", 1, {"R023": "error"}), ("Node", 0, {})]
+)
 def test_a_claim_is_too_large_only_if_nodes_are_known(tmp_path, missing_kind, expected_code, expected_severities):
     fleet = manifest(tmp_path / "fleet.yaml", *[obj for obj in moved("n") if obj["kind"] != missing_kind])
     claim_file = manifest(tmp_path / "claim.yaml", claim_for(9))

@@ -163,10 +163,18 @@ def test_unreadable_text_is_an_error_only_if_it_mentions_apiversion(text, tmp_pa
     ],
     ids=[
         *("a limit", "a limit in the second document", "a limit in a template", "a limit in the second template"),
-        *("a limit in a list", "comments", "a node selector and an amount of 0", "a JSON schema", "no key of a dialect"),
+        *(
+            "a limit in a list",
+            "comments",
+            "a node selector and an amount of 0",
+            "a JSON schema",
+            "no key of a dialect",
+        ),
     ],
 )
-def test_a_skipped_file_is_reported_only_if_it_requests_devices(command, name, text, line_and_key, tmp_path, monkeypatch):
+def test_a_skipped_file_is_reported_only_if_it_requests_devices(
+    command, name, text, line_and_key, tmp_path, monkeypatch
+):
     (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     output = run(*command.format(name).split(), "--color", "never").output

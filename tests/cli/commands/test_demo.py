@@ -14,7 +14,7 @@ from cli.playground.pod_progress import pods_of
 from cluster import manifests
 from rendering import story as stories
 from rendering.story import End, PodProgress
-from tests.cli.commands.playgrounds import CONFIGURATION, DRAWBRIDGE, POD_WITH_TEMPLATE, OBJECT_OF_UNKNOWN_KIND
+from tests.cli.commands.playgrounds import CONFIGURATION, DRAWBRIDGE, OBJECT_OF_UNKNOWN_KIND, POD_WITH_TEMPLATE
 from tests.cli.running import manifest, run
 from tests.limits import PATIENCE
 
@@ -38,9 +38,7 @@ def test_without_a_terminal_the_demo_prints_every_pod_and_ends():
             assert "gpu.nvidia.com/train-1/gpu-0" in page.read().decode()
         dashboard.terminate()
         assert dashboard.wait(60) == 0
-    assert (
-        " ".join(result.stdout.split()).count("this pod waits until devices are free") == 1
-    )  # only one warning
+    assert " ".join(result.stdout.split()).count("this pod waits until devices are free") == 1  # only one warning
 
 
 def test_on_a_terminal_the_demo_serves_the_dashboard_until_interrupted(tmp_path):
@@ -79,12 +77,21 @@ spec: {containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}
 
 
 def test_the_demo_uses_and_names_the_configuration_in_force(tmp_path):
-    configuration = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}
+    configuration = {
+        "apiVersion": "drawbridge.dev/v1alpha1",
+        "kind": "DrawbridgeConfiguration",
+        "metadata": {"name": "c"},
+    }
     configuration |= {"extendedResources": {"drivers": {"gpu.nvidia.com": "translate"}}}
     gpu_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}}
     gpu_pod["spec"] = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
-    file_with_configuration, pod_file = manifest(tmp_path / "both.yaml", configuration, gpu_pod), manifest(tmp_path / "alone.yaml", gpu_pod)
-    output_with_defaults, output_with_configuration = (run("demo", "-f", path, "--once").stdout for path in (pod_file, file_with_configuration))
+    file_with_configuration, pod_file = (
+        manifest(tmp_path / "both.yaml", configuration, gpu_pod),
+        manifest(tmp_path / "alone.yaml", gpu_pod),
+    )
+    output_with_defaults, output_with_configuration = (
+        run("demo", "-f", path, "--once").stdout for path in (pod_file, file_with_configuration)
+    )
     assert "configuration: defaults; mode enforce" in output_with_defaults
     assert "outcome  served" in output_with_defaults
     assert f"configuration: {file_with_configuration}:1; mode enforce" in output_with_configuration
@@ -164,7 +171,9 @@ def test_a_demo_creates_at_most_eight_pods_of_a_deployment(replicas, names):
     spec = {"replicas": replicas, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
     created_pods = pods_of({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec})
     assert [created_pod.pod["metadata"]["name"] for created_pod in created_pods] == names
-    assert [created_pod.part for created_pod in created_pods][-1:] == ([f"8 of {replicas}"] if replicas > 8 else [""] * bool(replicas))
+    assert [created_pod.part for created_pod in created_pods][-1:] == (
+        [f"8 of {replicas}"] if replicas > 8 else [""] * bool(replicas)
+    )
 
 
 def test_a_demo_counts_the_objects_that_it_ignores(tmp_path):

@@ -13,12 +13,12 @@ from tests.cli.commands.faults import (
     FAULTS,
     FINALIZER,
     FLEET,
+    agent_taint_rule,
+    allocated_claim,
     audit_event,
     claim_of_pod,
     claim_with_finalizer,
-    agent_taint_rule,
     diagnosis_of,
-    allocated_claim,
     lease,
     node_with_condition,
     pod_without_sandbox,
@@ -128,7 +128,9 @@ CRON_JOB_WITH_CLAIM = {
     ],
 )
 def test_a_claim_that_may_still_be_used_is_not_reported(objects, tmp_path):
-    if not any(obj["kind"] == "ResourceClaim" for obj in objects):  # created here, because the age of a claim counts from its creation
+    if not any(
+        obj["kind"] == "ResourceClaim" for obj in objects
+    ):  # created here, because the age of a claim counts from its creation
         objects = [unowned_claim("a", minutes=5), *objects]
     dump = manifest(tmp_path / "dump.yaml", *FLEET, *objects)
     assert run_json("doctor", "-f", dump)[1]["findings"] == []
@@ -148,7 +150,9 @@ def test_a_healthy_cluster_has_no_findings(tmp_path):
 
 
 def test_a_dump_without_pods_has_no_findings_about_absent_pods(tmp_path):
-    result = run("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, allocated_claim("a", "p"), claim_with_finalizer("b")))
+    result = run(
+        "doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, allocated_claim("a", "p"), claim_with_finalizer("b"))
+    )
     assert result.exit_code == 0
     assert run_json("doctor", "-f", str(tmp_path / "dump.yaml"))[1]["findings"] == []
     [line] = [line.split() for line in result.stdout.splitlines() if "Pod" in line.split()]
@@ -215,7 +219,10 @@ async def test_an_event_says_why_a_daemon_set_has_no_pod():
     [daemon_set_finding] = [
         finding for finding in await diagnosis_of(cluster) if finding.object == "DaemonSet/default/drawbridge-driver"
     ]
-    assert daemon_set_finding.message == '0 of 1 replicas are ready: no pod can be created: violates PodSecurity "restricted"'
+    assert (
+        daemon_set_finding.message
+        == '0 of 1 replicas are ready: no pod can be created: violates PodSecurity "restricted"'
+    )
 
 
 async def test_doctor_without_access_to_events_reports_other_faults(monkeypatch):
@@ -230,14 +237,18 @@ async def test_doctor_without_access_to_events_reports_other_faults(monkeypatch)
     monkeypatch.setattr(cluster, "list", list_without_events)
     doctor_input = await survey(cluster, datetime.now(UTC))
     assert [finding.code for finding in diagnose(doctor_input)] == ["O213"]
-    assert [(resource.kind, resource.reason) for resource in doctor_input.reading.unread] == [("events", "events is forbidden")]
+    assert [(resource.kind, resource.reason) for resource in doctor_input.reading.unread] == [
+        ("events", "events is forbidden")
+    ]
 
 
 def test_ages_in_a_dump_are_relative_to_the_dump(tmp_path):
     """A snapshot of a healthy cluster has no findings a year later, and an expired Lease in a snapshot is still reported."""
     node_lease, allocator_lease = lease(500), lease(505)
     node_lease["metadata"] = {"name": "n0", "namespace": "kube-node-lease"}
-    assert run_json("doctor", "-f", manifest(tmp_path / "a.yaml", *FLEET, pod("p"), node_lease, allocator_lease))[0] == 0
+    assert (
+        run_json("doctor", "-f", manifest(tmp_path / "a.yaml", *FLEET, pod("p"), node_lease, allocator_lease))[0] == 0
+    )
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "b.yaml", *FLEET, pod("p"), node_lease, lease(900)))
     assert [finding["code"] for finding in answer["findings"]] == ["O017"]
 

@@ -19,7 +19,10 @@ DEFAULT_CONFIGURATION = {"source": "defaults", "mode": "enforce"}
 def claim_with_alternatives(name):
     """A claim for a device of the fenced class `gpu` or of the class `free`."""
     obj = claim(name)
-    alternatives = [{"name": alternative_name, "deviceClassName": class_name} for alternative_name, class_name in (("x", "gpu"), ("y", "free"))]
+    alternatives = [
+        {"name": alternative_name, "deviceClassName": class_name}
+        for alternative_name, class_name in (("x", "gpu"), ("y", "free"))
+    ]
     obj["spec"]["devices"]["requests"] = [{"name": "r", "firstAvailable": alternatives}]
     return obj
 
@@ -54,17 +57,27 @@ def reported_schedulers(tmp_path, *objects, bridge=None):
 
 def test_two_schedulers_of_a_driver_are_reported_without_a_fence(tmp_path):
     """Each scheduler has a pod with a device, or the second scheduler has a pod that waits for a device."""
-    bridge_pod, default_pod = pod("p", "a", nodeName="n0"), pod("q", "b", nodeName="n0", schedulerName="default-scheduler")
+    bridge_pod, default_pod = (
+        pod("p", "a", nodeName="n0"),
+        pod("q", "b", nodeName="n0", schedulerName="default-scheduler"),
+    )
     pods_with_claims = [allocated_claim("a", "p"), allocated_claim("b", "q", device="gpu-1"), bridge_pod, default_pod]
     reported_pair = ["drawbridge and default-scheduler"]
     assert reported_schedulers(tmp_path, *pods_with_claims) == reported_pair
-    assert reported_schedulers(tmp_path, allocated_claim("a", "p"), claim("b"), bridge_pod, default_pod) == reported_pair
+    assert (
+        reported_schedulers(tmp_path, allocated_claim("a", "p"), claim("b"), bridge_pod, default_pod) == reported_pair
+    )
     assert reported_schedulers(tmp_path, *pods_with_claims, taint_rule(DRIVER)) == []
     assert reported_schedulers(tmp_path, *pods_with_claims, taint_rule("other.example.com")) == reported_pair
     assert reported_schedulers(tmp_path, allocated_claim("a", "p"), bridge_pod) == []
     assert reported_schedulers(tmp_path, allocated_claim("b", "q"), default_pod) == []
     ended_pod = {**default_pod, "status": {"phase": "Succeeded"}}
-    assert reported_schedulers(tmp_path, allocated_claim("a", "p"), allocated_claim("b", "q", device="gpu-1"), bridge_pod, ended_pod) == []
+    assert (
+        reported_schedulers(
+            tmp_path, allocated_claim("a", "p"), allocated_claim("b", "q", device="gpu-1"), bridge_pod, ended_pod
+        )
+        == []
+    )
 
 
 def test_a_driver_of_the_bridge_without_a_fence_is_reported(tmp_path):
@@ -112,11 +125,23 @@ def pod_waiting_for_resource(**fields):
     ("objects", "is_reported"),
     [
         pytest.param([taint_rule(DRIVER), pod_waiting_for_resource()], True, id="the fence blocks the pod"),
-        pytest.param([taint_rule(DRIVER), pod_waiting_for_resource(schedulerName="")], True, id="the fence blocks a pod without a scheduler name"),
-        pytest.param([taint_rule("other.example.com"), pod_waiting_for_resource()], False, id="the fence of another driver"),
-        pytest.param([taint_rule(DRIVER), pod_waiting_for_resource() | {"status": {}}], False, id="no scheduler has tried the pod"),
+        pytest.param(
+            [taint_rule(DRIVER), pod_waiting_for_resource(schedulerName="")],
+            True,
+            id="the fence blocks a pod without a scheduler name",
+        ),
+        pytest.param(
+            [taint_rule("other.example.com"), pod_waiting_for_resource()], False, id="the fence of another driver"
+        ),
+        pytest.param(
+            [taint_rule(DRIVER), pod_waiting_for_resource() | {"status": {}}],
+            False,
+            id="no scheduler has tried the pod",
+        ),
         pytest.param([taint_rule(DRIVER), pod_waiting_for_resource(nodeName="n0")], False, id="the pod has a node"),
-        pytest.param([taint_rule(DRIVER), pod_waiting_for_resource(schedulerName="drawbridge")], False, id="a pod of the bridge"),
+        pytest.param(
+            [taint_rule(DRIVER), pod_waiting_for_resource(schedulerName="drawbridge")], False, id="a pod of the bridge"
+        ),
     ],
 )
 def test_only_a_fenced_request_for_an_extended_resource_is_reported(objects, is_reported, tmp_path):
@@ -128,7 +153,9 @@ def test_only_a_fenced_request_for_an_extended_resource_is_reported(objects, is_
 
 
 CLASS_WITH_DEVICES = device_class(extendedResourceName="example.com/gpu")
-CLASS_WITHOUT_DEVICES = device_class("hollow", selectors=[{"cel": {"expression": "false"}}], extendedResourceName="example.com/gpu")
+CLASS_WITHOUT_DEVICES = device_class(
+    "hollow", selectors=[{"cel": {"expression": "false"}}], extendedResourceName="example.com/gpu"
+)
 # Of several classes with the same extended resource name, the newest class serves it.
 CLASS_WITHOUT_DEVICES["metadata"]["creationTimestamp"] = "2026-06-01T00:00:00Z"
 REPAIR_TAINT = taint_rule(DRIVER)
@@ -144,7 +171,12 @@ def pod_waiting_for(name="example.com/gpu", **fields):
     ("objects", "finding_code", "object_prefix"),
     [
         pytest.param([REPAIR_TAINT, pod_waiting_for()], "O111", "DeviceTaintRule", id="all devices are tainted"),
-        pytest.param([CLASS_WITHOUT_DEVICES, pod_waiting_for()], "O108", "DeviceClass/hollow", id="a newer class without devices has the name"),
+        pytest.param(
+            [CLASS_WITHOUT_DEVICES, pod_waiting_for()],
+            "O108",
+            "DeviceClass/hollow",
+            id="a newer class without devices has the name",
+        ),
         pytest.param(
             [pod_waiting_for("deviceclass.resource.kubernetes.io/none")],
             "O107",
@@ -153,7 +185,9 @@ def pod_waiting_for(name="example.com/gpu", **fields):
         ),
     ],
 )
-def test_an_extended_resource_request_is_checked_like_its_implicit_claim(objects, finding_code, object_prefix, tmp_path):
+def test_an_extended_resource_request_is_checked_like_its_implicit_claim(
+    objects, finding_code, object_prefix, tmp_path
+):
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET[1:], CLASS_WITH_DEVICES, *objects))
     [finding] = answer["findings"]
     assert finding["code"] == finding_code
@@ -197,7 +231,9 @@ def test_the_remedy_recreates_only_pods_that_the_webhook_would_translate(name, r
 
 
 def test_a_claim_that_tolerates_another_taint_waits_behind_the_fence(tmp_path):
-    dump = manifest(tmp_path / "dump.yaml", *FLEET, taint_rule(DRIVER), tolerating_claim("a", "other"), waiting_pod("a"))
+    dump = manifest(
+        tmp_path / "dump.yaml", *FLEET, taint_rule(DRIVER), tolerating_claim("a", "other"), waiting_pod("a")
+    )
     _, answer = run_json("doctor", "-f", dump)
     [finding] = answer["findings"]
     assert "drawbridge for devices of gpu.example.com" in finding["message"]
@@ -215,12 +251,16 @@ async def test_repair_creates_a_missing_fence_once():
 async def test_a_fence_for_one_pool_is_reported_and_not_repaired():
     rule = taint_rule(DRIVER)
     rule["spec"]["deviceSelector"]["pool"] = "n0"
-    [(finding, repair)] = diagnose(await survey(loaded(*FLEET, pod("p"), rule), datetime.now(UTC), CONFIGURATION_WITH_FENCE)).items()
+    [(finding, repair)] = diagnose(
+        await survey(loaded(*FLEET, pod("p"), rule), datetime.now(UTC), CONFIGURATION_WITH_FENCE)
+    ).items()
     assert (finding.code, repair) == ("O206", None)
 
 
 async def test_a_taint_rule_without_an_effect_is_no_fence():
     rule = taint_rule(DRIVER)
     rule["spec"]["taint"]["effect"] = "None"
-    [(finding, repair)] = diagnose(await survey(loaded(*FLEET, pod("p"), rule), datetime.now(UTC), CONFIGURATION_WITH_FENCE)).items()
+    [(finding, repair)] = diagnose(
+        await survey(loaded(*FLEET, pod("p"), rule), datetime.now(UTC), CONFIGURATION_WITH_FENCE)
+    ).items()
     assert (finding.code, repair) == ("O206", None)

@@ -13,12 +13,12 @@ from cluster.patch import Merge
 from tests.allocator.service.sidecar import loaded, pod
 from tests.cli.commands.faults import (
     FLEET,
+    agent_taint_rule,
+    allocated_claim,
     audit_event,
     claim_of_pod,
     claim_with_finalizer,
-    agent_taint_rule,
     diagnosis_of,
-    allocated_claim,
     node_with_condition,
     unused_template,
 )
@@ -50,7 +50,12 @@ def test_repair_needs_a_cluster_and_a_confirmation(options):
 
 async def test_repairing_every_finding_leaves_no_finding():
     cluster = loaded(
-        *FLEET, allocated_claim("a", "gone"), claim_with_finalizer("b"), claim_of_pod("c", "gone"), unused_template(), pod("p")
+        *FLEET,
+        allocated_claim("a", "gone"),
+        claim_with_finalizer("b"),
+        claim_of_pod("c", "gone"),
+        unused_template(),
+        pod("p"),
     )
     faults = list((await diagnosis_of(cluster)).items())
     assert [finding.code for finding, _ in faults] == ["O210", "O211", "O212", "O216"]
@@ -153,7 +158,9 @@ def test_a_forbidden_repair_is_reported_and_other_repairs_continue(monkeypatch):
 
 async def test_agent_events_are_reported_and_stale_marks_are_repaired():
     kubelet_event = audit_event("DeviceNotAllocated", "said by another component") | {"reportingComponent": "kubelet"}
-    cluster = loaded(*FLEET, pod("p"), agent_taint_rule(3600), audit_event("DeviceGivenTwice", "two have it"), kubelet_event)
+    cluster = loaded(
+        *FLEET, pod("p"), agent_taint_rule(3600), audit_event("DeviceGivenTwice", "two have it"), kubelet_event
+    )
     faults = list((await diagnosis_of(cluster)).items())
     assert faults[0][0].message == "two have it"
     assert [finding.code for finding, _ in faults] == ["O221", "O213"]

@@ -24,7 +24,8 @@ async def test_key_domains_missing_from_the_webhook_configuration_are_reported(t
     webhook_configurations = [yaml.safe_load(run("manifests", "--only", "webhooks", *arguments).stdout.partition("---")[0]) for arguments in ([], ["--config", config])]  # fmt: skip
     assert {obj["kind"] for obj in webhook_configurations} == {"MutatingWebhookConfiguration"}
     old_dump, new_dump = (
-        manifest(tmp_path / f"{i}.yaml", *FLEET, pod("p"), configuration) for i, configuration in enumerate(webhook_configurations)
+        manifest(tmp_path / f"{i}.yaml", *FLEET, pod("p"), configuration)
+        for i, configuration in enumerate(webhook_configurations)
     )
     _, answer = run_json("doctor", "-f", old_dump, "--config", config)
     [finding] = [reported for reported in answer["findings"] if reported["code"] == "O016"]
@@ -36,9 +37,10 @@ async def test_key_domains_missing_from_the_webhook_configuration_are_reported(t
     for configuration, missing_domains in zip(webhook_configurations, [("our.org",), ()], strict=True):
         doctor_input = await survey(loaded(*FLEET, configuration), datetime.now(UTC), given_configuration(str(config)))
         messages = [finding.message for finding in diagnose(doctor_input) if finding.code == "O016"]
-        assert [f"admitted as written: {domain}" in message for domain, message in zip(missing_domains, messages, strict=True)] == [
-            True
-        ] * len(missing_domains)
+        assert [
+            f"admitted as written: {domain}" in message
+            for domain, message in zip(missing_domains, messages, strict=True)
+        ] == [True] * len(missing_domains)
 
 
 def untranslated_pod(**metadata):
@@ -212,7 +214,9 @@ def test_a_refusal_that_an_administrator_must_fix_is_reported_once(tmp_path):
     assert [finding["message"] for finding in findings] == [messages[0].removeprefix(denied)]
 
 
-@pytest.mark.parametrize(("age", "template_exists", "is_reported"), [(120, False, True), (20, False, False), (120, True, False)])
+@pytest.mark.parametrize(
+    ("age", "template_exists", "is_reported"), [(120, False, True), (20, False, False), (120, True, False)]
+)
 def test_a_pod_without_its_template_is_reported_after_a_minute(age, template_exists, is_reported, tmp_path):
     obj = pod("p", resourceClaims=[{"name": "c", "resourceClaimTemplateName": unused_template()["metadata"]["name"]}])
     obj["metadata"]["creationTimestamp"] = (datetime.now(UTC) - timedelta(seconds=age)).isoformat()

@@ -41,7 +41,9 @@ def test_devices_of_an_incomplete_pool_are_listed(tmp_path):
 
 
 def test_free_devices_and_devices_of_a_plugin_are_listed(tmp_path):
-    served_pod = plugin_pod("served", "n0", extendedResourceClaimStatus={"resourceClaimName": "x", "requestMappings": []})
+    served_pod = plugin_pod(
+        "served", "n0", extendedResourceClaimStatus={"resourceClaimName": "x", "requestMappings": []}
+    )
     file = dump(
         tmp_path,
         *fleet(1, 1),

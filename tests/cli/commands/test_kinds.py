@@ -48,7 +48,11 @@ def write_file(tmp_path):
 @pytest.mark.parametrize("case", ["Notebook", "RayCluster", "Notebook with a CRD"])
 def test_every_format_says_that_the_webhook_translates_the_object(write_file, case):
     # The commands read the object before its CRD.
-    objects = {"Notebook": [NOTEBOOK], "RayCluster": [RAY_CLUSTER], "Notebook with a CRD": [NOTEBOOK, notebook_crd(DROPS_CLAIMS)]}[case]
+    objects = {
+        "Notebook": [NOTEBOOK],
+        "RayCluster": [RAY_CLUSTER],
+        "Notebook with a CRD": [NOTEBOOK, notebook_crd(DROPS_CLAIMS)],
+    }[case]
     options = ["-f", write_file(*objects), *FLEET_OPTIONS]
     report = run("translate", *options, "-o", "report").stdout
     assert "  translated  c0: nvidia.com/gpu" in report
@@ -73,10 +77,24 @@ def test_every_format_says_that_the_webhook_translates_the_object(write_file, ca
 
 
 def test_a_crd_among_the_files_overrides_the_inventory(write_file):
-    result_with_inventory = run("translate", "-f", write_file(NOTEBOOK), *FLEET_OPTIONS, "--inventory", write_file(notebook_crd(KEEPS_CLAIMS), name="crd.yaml"))
+    result_with_inventory = run(
+        "translate",
+        "-f",
+        write_file(NOTEBOOK),
+        *FLEET_OPTIONS,
+        "--inventory",
+        write_file(notebook_crd(KEEPS_CLAIMS), name="crd.yaml"),
+    )
     assert "resourceClaims" in result_with_inventory.stdout
     notebook_and_crd = write_file(NOTEBOOK, notebook_crd(DROPS_CLAIMS))
-    result_with_both = run("translate", "-f", notebook_and_crd, *FLEET_OPTIONS, "--inventory", write_file(notebook_crd(KEEPS_CLAIMS), name="crd.yaml"))
+    result_with_both = run(
+        "translate",
+        "-f",
+        notebook_and_crd,
+        *FLEET_OPTIONS,
+        "--inventory",
+        write_file(notebook_crd(KEEPS_CLAIMS), name="crd.yaml"),
+    )
     assert "nvidia.com/gpu" in result_with_both.stdout
     assert "has no spec.resourceClaims" in result_with_both.stderr
 
@@ -88,5 +106,7 @@ def test_items_of_a_list_are_decided_like_single_objects(write_file):
     notebook_list = {"apiVersion": "kubeflow.org/v1", "kind": "NotebookList", "items": [NOTEBOOK]}
     assert (
         "the webhook translates its pods"
-        in run("translate", "-f", write_file(notebook_list, notebook_crd(DROPS_CLAIMS)), *FLEET_OPTIONS, "-o", "report").stdout
+        in run(
+            "translate", "-f", write_file(notebook_list, notebook_crd(DROPS_CLAIMS)), *FLEET_OPTIONS, "-o", "report"
+        ).stdout
     )

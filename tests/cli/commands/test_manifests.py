@@ -220,7 +220,9 @@ def test_a_configuration_from_stdin_or_a_pipe_is_printed(source, tmp_path):
     result = run("manifests", "--image", "x", "--config", file, stdin=text)
     assert result.exit_code == 0, result.output
     printed_objects = [document.object for document in manifests.parse(result.stdout)]
-    [config_map] = [obj for obj in printed_objects if (obj["kind"], obj["metadata"]["name"]) == ("ConfigMap", "drawbridge")]
+    [config_map] = [
+        obj for obj in printed_objects if (obj["kind"], obj["metadata"]["name"]) == ("ConfigMap", "drawbridge")
+    ]
     assert config_map["data"]["drawbridge.yaml"] == text
 
 

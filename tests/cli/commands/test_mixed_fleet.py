@@ -171,6 +171,8 @@ def test_a_translated_pod_that_needs_plugin_nodes_is_reported(tmp_path):
     original_pod = gpu_pod("waits", nodeSelector={"pool": "a"})
     earlier_state = state_with(*new_node("one", **in_pool_a), *new_node("two", **in_pool_b))
     translated = applied(original_pod, reviewing.decide_review("mutate", review(original_pod), earlier_state))
-    dump = manifest(tmp_path / "dump.yaml", CLASS, *old_node("one", **in_pool_a), *new_node("two", **in_pool_b), translated)
+    dump = manifest(
+        tmp_path / "dump.yaml", CLASS, *old_node("one", **in_pool_a), *new_node("two", **in_pool_b), translated
+    )
     output = run("explain", "pod", "ns/waits", "-f", dump).stdout
     assert "the webhook would not change such a pod: 0 of 1 nodes that the pod can run on serve claims" in output

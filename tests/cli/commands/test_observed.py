@@ -33,7 +33,14 @@ IN_NAMESPACE_B = {"object": "Pod/b/web-*"}
 
 
 def test_pods_are_counted_by_namespace_with_the_reasons():
-    text = log_lines(TRANSLATED_RECORD, TRANSLATED_RECORD, LEFT_RECORD, LEFT_RECORD, REFUSED_RECORD, {**TRANSLATED_RECORD, **IN_NAMESPACE_B, "outcome": "translated", "mode": "enforce"})
+    text = log_lines(
+        TRANSLATED_RECORD,
+        TRANSLATED_RECORD,
+        LEFT_RECORD,
+        LEFT_RECORD,
+        REFUSED_RECORD,
+        {**TRANSLATED_RECORD, **IN_NAMESPACE_B, "outcome": "translated", "mode": "enforce"},
+    )
     printed_lines = run("observed", stdin=text).stdout.splitlines()
     assert [line.split() for line in printed_lines[:3]] == [
         ["NAMESPACE", "MODE", "TRANSLATED", "LEFT", "REFUSED"],
@@ -74,14 +81,21 @@ def test_partly_translated_pods_have_the_reason_for_the_untranslated_key():
     ids=["a dry run", "an update", "a claim", "an untouched pod", "a repeated request"],
 )
 def test_log_lines_about_no_new_pod_are_not_counted(fields):
-    [namespace] = run_json("observed", stdin=log_lines(TRANSLATED_RECORD, {**TRANSLATED_RECORD, **fields}))[1]["namespaces"]
+    [namespace] = run_json("observed", stdin=log_lines(TRANSLATED_RECORD, {**TRANSLATED_RECORD, **fields}))[1][
+        "namespaces"
+    ]
     assert namespace["outcomes"] == {"translated": 1}
 
 
 def test_foreign_log_lines_and_collector_prefixes_are_ignored(tmp_path):
-    prefixed_lines = "".join(f"[pod/webhook-1] {line}\n" for line in log_lines(TRANSLATED_RECORD, {**TRANSLATED_RECORD, **IN_NAMESPACE_B}).splitlines())
+    prefixed_lines = "".join(
+        f"[pod/webhook-1] {line}\n"
+        for line in log_lines(TRANSLATED_RECORD, {**TRANSLATED_RECORD, **IN_NAMESPACE_B}).splitlines()
+    )
     loss_report = json.dumps({"logger": "drawbridge.log", "msg": "lines were lost", "lines": 3}, separators=(",", ":"))
-    broken_lines = '{"logger":"drawbridge.decision", [\n"drawbridge.decision"\n{"logger":"drawbridge.decision","object":7}\n'
+    broken_lines = (
+        '{"logger":"drawbridge.decision", [\n"drawbridge.decision"\n{"logger":"drawbridge.decision","object":7}\n'
+    )
     file = tmp_path / "webhook.log"
     file.write_text(f"Traceback\n{broken_lines}{loss_report}\n{prefixed_lines}")
     result = run("observed", file, "-n", "b")

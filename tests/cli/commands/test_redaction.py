@@ -43,7 +43,10 @@ SECRET_FIELDS = {
 
 @pytest.mark.parametrize("field", SECRET_FIELDS)
 def test_values_that_may_be_secret_are_redacted_at_any_depth(field):
-    nested_object = {"kind": "RayCluster", "spec": {"groups": [{"template": {"spec": {"containers": [SECRET_FIELDS[field]]}}}]}}
+    nested_object = {
+        "kind": "RayCluster",
+        "spec": {"groups": [{"template": {"spec": {"containers": [SECRET_FIELDS[field]]}}}]},
+    }
     redacted_object, left_out = redact(nested_object)
     assert SECRET not in json.dumps(redacted_object)
     assert left_out >= 1
@@ -51,7 +54,10 @@ def test_values_that_may_be_secret_are_redacted_at_any_depth(field):
 
 
 def test_unknown_annotations_and_managed_fields_are_left_out():
-    annotations = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps({"env": SECRET}), "example.com/unknown": "x"}
+    annotations = {
+        "kubectl.kubernetes.io/last-applied-configuration": json.dumps({"env": SECRET}),
+        "example.com/unknown": "x",
+    }
     redacted_object, _ = redact({"metadata": {"annotations": annotations, "managedFields": [{"manager": SECRET}]}})
     assert redacted_object == {"metadata": {"annotations": {}}}
 
@@ -68,7 +74,9 @@ def test_unknown_annotations_and_managed_fields_are_left_out():
 )
 def test_free_text_in_kubernetes_annotations_is_left_out(annotation):
     kept_annotations = {"resource.kubernetes.io/pod-claim-name": "gpu", "kubernetes.io/config.source": "api", "drawbridge.dev/templates": '{"a": "b"}'}  # fmt: skip
-    redacted_object, left_out = redact({"kind": "RayCluster", "metadata": {"annotations": kept_annotations | annotation}})
+    redacted_object, left_out = redact(
+        {"kind": "RayCluster", "metadata": {"annotations": kept_annotations | annotation}}
+    )
     assert redacted_object["metadata"] == {"annotations": kept_annotations}
     assert left_out == 1
 
@@ -81,8 +89,13 @@ def test_free_text_in_the_domain_of_a_dialect_is_left_out():
         "kubernetes.io/word": "any",
     }
     free_texts = {"kubernetes.io/change-cause": SECRET, "kubernetes.io/description": SECRET, "kubernetes.io/a": f"{SECRET} b", "nvidia.com/note": f"--{SECRET} {SECRET}"}  # fmt: skip
-    redacted_pod = redaction_of(DEFAULT_CONFIGURATION).redact(pod_with() | {"metadata": {"name": "p", "annotations": kept_annotations | free_texts}})
-    assert redacted_pod["metadata"]["annotations"].keys() & (kept_annotations.keys() | free_texts.keys()) == kept_annotations.keys()
+    redacted_pod = redaction_of(DEFAULT_CONFIGURATION).redact(
+        pod_with() | {"metadata": {"name": "p", "annotations": kept_annotations | free_texts}}
+    )
+    assert (
+        redacted_pod["metadata"]["annotations"].keys() & (kept_annotations.keys() | free_texts.keys())
+        == kept_annotations.keys()
+    )
 
 
 def test_redaction_keeps_requests_known_variables_and_secret_references():
@@ -125,7 +138,12 @@ def test_redaction_accepts_any_object_and_is_idempotent(obj):
     assert redacted_twice == redacted_object
 
 
-FILE_KINDS = ("DeviceInventory", "DrawbridgeConfiguration", "Workload", "List")  # no cluster stores objects of these kinds
+FILE_KINDS = (
+    "DeviceInventory",
+    "DrawbridgeConfiguration",
+    "Workload",
+    "List",
+)  # no cluster stores objects of these kinds
 # By command: the parts of its answer that redaction must not change.
 ANSWER_FIELDS = {
     "translate": ("decisions",),
@@ -146,7 +164,9 @@ def test_redaction_changes_no_answer_about_an_example(folder, tmp_path):
     objects = [document.object for document in documents]
     redaction = redaction_of(configuration_in_force(None, documents).configuration)
     redacted_objects = [obj if obj.get("kind") in FILE_KINDS else redaction.redact(obj) for obj in objects]
-    redacted_objects = [json.loads(line) for line in redaction.finish(json.dumps(obj).encode() for obj in redacted_objects)]
+    redacted_objects = [
+        json.loads(line) for line in redaction.finish(json.dumps(obj).encode() for obj in redacted_objects)
+    ]
     pods = [obj for obj in objects if obj.get("kind") == "Pod"][:3]
     file = tmp_path / "given.json"
     answers = []
@@ -164,7 +184,9 @@ def test_redaction_changes_no_answer_about_an_example(folder, tmp_path):
             file,
             *(part for path in sorted((EXAMPLES / folder).rglob("*.yaml"))[:3] for part in ("-f", path)),
         )
-        answers_by_question["inventory"] = [run(command, *inventory_options).stdout for command in ("check", "translate")]
+        answers_by_question["inventory"] = [
+            run(command, *inventory_options).stdout for command in ("check", "translate")
+        ]
         answers.append(answers_by_question)
     for question, answer in answers[0].items():
         assert answers[1][question] == answer, question
@@ -197,7 +219,16 @@ def with_unknown_field(value, draw):
             if isinstance(member, dict | list) and name not in ("matchLabels", "nodeSelector")
         ]
     mapping = draw.choice([branch for branch in branches if isinstance(branch, dict) and not _is_map(branch)])
-    field_value = draw.choice((MARKED_TEXT, [MARKED_TEXT], {"a": MARKED_TEXT}, [{"name": MARKED_TEXT}], {"value": MARKED_TEXT}, {MARKED_TEXT: MARKED_TEXT}))
+    field_value = draw.choice(
+        (
+            MARKED_TEXT,
+            [MARKED_TEXT],
+            {"a": MARKED_TEXT},
+            [{"name": MARKED_TEXT}],
+            {"value": MARKED_TEXT},
+            {MARKED_TEXT: MARKED_TEXT},
+        )
+    )
     mapping[draw.choice(("unknown", "secretKey", "options", "message", "workingDir", "x-y"))] = field_value
     return value
 

@@ -70,7 +70,9 @@ def running_pod_and_claim(name, device, metadata):
     share = str(uuid5(NAMESPACE_DNS, name))
     result = {"request": "gpu", "driver": DRIVER, "pool": "n0", "device": device, "shareID": share}
     result["consumedCapacity"] = {"memory": "4Gi", "cores": "0"}
-    claim = obj("ResourceClaim", f"{name}-gpu-x", RESOURCE_API, metadata=owned_by("Pod", name, "v1"), spec=claim_spec("4Gi"))
+    claim = obj(
+        "ResourceClaim", f"{name}-gpu-x", RESOURCE_API, metadata=owned_by("Pod", name, "v1"), spec=claim_spec("4Gi")
+    )
     claim["status"] = {
         "allocation": {"devices": {"results": [result]}},
         "reservedFor": [{"resource": "pods", "name": name, "uid": f"uid-{name}"}],
@@ -141,7 +143,10 @@ def test_resize_prints_the_fit_the_quota_and_the_new_manifest(tmp_path):
         f"within quota ml/team: {CLASS}/memory: 16Gi requested by 2 replicas, 0 of 40Gi used; at most 40Gi can be requested"
         in result.stdout
     )
-    assert [line.split() for line in changed_lines(result.stdout)] == [["-", f"{GPU_MEMORY}:", "4096"], ["+", f"{GPU_MEMORY}:", "8192"]]
+    assert [line.split() for line in changed_lines(result.stdout)] == [
+        ["-", f"{GPU_MEMORY}:", "4096"],
+        ["+", f"{GPU_MEMORY}:", "8192"],
+    ]
     assert "--- Deployment/ml/serve" in result.stdout
 
 
@@ -170,10 +175,10 @@ def test_a_quota_counts_new_pods_instead_of_replaced_pods(tmp_path):
     assert (code, answer["fits"]) == (1, False)
     [line] = answer["quotas"]
     assert (line["requested"], line["used"], line["remaining"], line["replicasLeft"]) == ("16Gi", "0", "12Gi", "1")
-    assert [bool(pod["node"]) for pod in answer["pods"]] == [True, False], (
-        "the quota does not stop the second pod"
+    assert [bool(pod["node"]) for pod in answer["pods"]] == [True, False], "the quota does not stop the second pod"
+    assert answer["surgePod"]["node"] is None, (
+        "a further pod is placed, although with the running pods it exceeds the quota"
     )
-    assert answer["surgePod"]["node"] is None, "a further pod is placed, although with the running pods it exceeds the quota"
     assert answer["pods"][1]["exceededQuota"]["line"] == f"ml/team: {CLASS}/memory"
 
 
@@ -181,7 +186,9 @@ def test_the_workload_names_a_new_template_with_the_new_amount(tmp_path):
     code, answer = run_json("resize", "deployment/serve", "memory=8Gi", "-f", dump(tmp_path, POD_SPEC_WITH_CLAIM))
     template, workload = answer["objects"]
     assert (code, [pod["node"] for pod in answer["pods"]]) == (0, ["n0", "n0"])
-    assert [line["requested"] for line in answer["quotas"]] == ["16Gi"], "the quota does not count the amount of the new template"
+    assert [line["requested"] for line in answer["quotas"]] == ["16Gi"], (
+        "the quota does not count the amount of the new template"
+    )
     assert template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["capacity"] == {
         "requests": {"cores": "0", "memory": "8Gi"}
     }
@@ -262,16 +269,27 @@ def test_a_live_cluster_has_the_answer_of_its_dump(tmp_path, monkeypatch):
     file = dump(tmp_path)
     store = Embedded.holding([document.object for document in manifests.read([file])])
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: store)
-    answer_of_cluster, answer_of_dump = (run_json("resize", "deployment/serve", f"{GPU_MEMORY}=8192", *options)[1] for options in ((), ("-f", file)))
-    assert (answer_of_cluster["pods"], answer_of_cluster["quotas"]) == (answer_of_dump["pods"], answer_of_dump["quotas"])
+    answer_of_cluster, answer_of_dump = (
+        run_json("resize", "deployment/serve", f"{GPU_MEMORY}=8192", *options)[1] for options in ((), ("-f", file))
+    )
+    assert (answer_of_cluster["pods"], answer_of_cluster["quotas"]) == (
+        answer_of_dump["pods"],
+        answer_of_dump["quotas"],
+    )
     assert answer_of_cluster["pods"][1]["node"] == "n0"
 
 
 def test_an_admitted_waiting_pod_uses_quota_and_no_device(tmp_path):
     template_entry = {"name": "gpu", "resourceClaimTemplateName": "share"}
-    waiting_pod = obj("Pod", "waits", spec={"containers": [{"name": "c", "image": "i"}], "resourceClaims": [template_entry]})
+    waiting_pod = obj(
+        "Pod", "waits", spec={"containers": [{"name": "c", "image": "i"}], "resourceClaims": [template_entry]}
+    )
     code, answer = run_json(
-        "resize", "deployment/serve", f"{GPU_MEMORY}=8192", "-f", dump(tmp_path, POD_SPEC_WITH_KEYS, waiting_pod, quota_limit="18Gi")
+        "resize",
+        "deployment/serve",
+        f"{GPU_MEMORY}=8192",
+        "-f",
+        dump(tmp_path, POD_SPEC_WITH_KEYS, waiting_pod, quota_limit="18Gi"),
     )
     assert (code, answer["fits"], [pod["node"] for pod in answer["pods"]]) == (1, False, ["n0", "n0"])
     assert (answer["quotas"][0]["pending"], answer["quotas"][0]["remaining"]) == ("4Gi", "14Gi")
@@ -287,7 +305,12 @@ def test_a_claim_shared_by_all_replaced_pods_is_freed(tmp_path):
     node_term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
     shared_claim["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [node_term]}
     claim_entries = [{"name": "both", "resourceClaimName": "both"}]
-    file = dump(tmp_path, POD_SPEC_WITH_KEYS | {"resourceClaims": claim_entries}, shared_claim, *node_with_gpus("b", "c", "d", node="n1"))
+    file = dump(
+        tmp_path,
+        POD_SPEC_WITH_KEYS | {"resourceClaims": claim_entries},
+        shared_claim,
+        *node_with_gpus("b", "c", "d", node="n1"),
+    )
     objects = [document.object for document in manifests.read([file])]
     for obj in objects:
         if obj["kind"] == "Pod":
@@ -301,7 +324,9 @@ def test_every_alternative_of_a_request_gets_the_new_amount(tmp_path):
     [request] = template["spec"]["spec"]["devices"]["requests"]
     alternative_request = request.pop("exactly")
     request["firstAvailable"] = [alternative_request | {"name": "small"}, alternative_request | {"name": "other"}]
-    _, answer = run_json("resize", "deployment/serve", "memory=8Gi", "-f", dump(tmp_path, POD_SPEC_WITH_CLAIM, template))
+    _, answer = run_json(
+        "resize", "deployment/serve", "memory=8Gi", "-f", dump(tmp_path, POD_SPEC_WITH_CLAIM, template)
+    )
     [changed_request] = answer["objects"][0]["spec"]["spec"]["devices"]["requests"]
     assert [alternative["capacity"]["requests"]["memory"] for alternative in changed_request["firstAvailable"]] == [
         "8Gi",

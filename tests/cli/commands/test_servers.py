@@ -29,7 +29,12 @@ FLEET = [
     half_slice("a", sharedCounters=[{"name": "s", "counters": {"m": {"value": "1"}}}]),
     half_slice("b", devices=[{"name": "part", "consumesCounters": COUNTER_USE}]),
 ]
-CLAIM = {"apiVersion": RESOURCE_API, "kind": "ResourceClaim", "metadata": {"name": "c", "namespace": "d"}, "spec": CLAIM_SPEC}
+CLAIM = {
+    "apiVersion": RESOURCE_API,
+    "kind": "ResourceClaim",
+    "metadata": {"name": "c", "namespace": "d"},
+    "spec": CLAIM_SPEC,
+}
 POD = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -37,7 +42,12 @@ POD = {
     "spec": {"containers": [{"name": "c", "image": "i"}], "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]},
 }
 TAINT = {"key": "k", "effect": "NoSchedule"}
-TAINT_RULE = {"apiVersion": RESOURCE_API, "kind": "DeviceTaintRule", "metadata": {"name": "r"}, "spec": {"taint": TAINT}}
+TAINT_RULE = {
+    "apiVersion": RESOURCE_API,
+    "kind": "DeviceTaintRule",
+    "metadata": {"name": "r"},
+    "spec": {"taint": TAINT},
+}
 
 
 def yaml_of(*objects):
@@ -72,7 +82,9 @@ def test_a_pod_waits_in_a_simulation_of_an_older_server():
 
 def test_check_reports_fields_and_kinds_an_older_server_lacks():
     def codes_with(*options):
-        _, report = answer_of("check", *options, stdin=yaml_of(*FLEET, CLAIM | {"spec": CLAIM_SPEC_WITH_CAPACITY}, TAINT_RULE))
+        _, report = answer_of(
+            "check", *options, stdin=yaml_of(*FLEET, CLAIM | {"spec": CLAIM_SPEC_WITH_CAPACITY}, TAINT_RULE)
+        )
         return {(finding["code"], finding["object"].partition("/")[0]) for finding in report["findings"]}
 
     dropped_field, missing_kind = ("D006", "ResourceClaim"), ("D004", "DeviceTaintRule")
@@ -120,13 +132,17 @@ def test_explain_follows_and_names_the_given_server_version():
     assert [report["pod"]["prospect"]["outlook"] for report in (newest, older)] == ["fits", "never"]
     assert [report["server"]["source"] for report in (newest, older)] == ["undeclared", "options"]
     assert (older["server"]["kubernetes"], older["server"]["features"]["DRAPartitionableDevices"]) == ("1.35", False)
-    result = run(*command, "--feature-gates", "DRAPartitionableDevices=false", "-f", "-", stdin=yaml_of(*FLEET, CLAIM, POD))
+    result = run(
+        *command, "--feature-gates", "DRAPartitionableDevices=false", "-f", "-", stdin=yaml_of(*FLEET, CLAIM, POD)
+    )
     assert f"server      Kubernetes 1.{NEWEST} with DRAPartitionableDevices=false, as the options say" in result.stdout
     assert "server " not in run(*command, "-f", "-", stdin=yaml_of(*FLEET, CLAIM, POD)).stdout
 
 
 EMPTY_CONFIGURATION = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration"}
-CONFIGURATION_OF_1_36 = EMPTY_CONFIGURATION | {"kubernetes": {"version": "1.36", "featureGates": {"DRAPartitionableDevices": False}}}
+CONFIGURATION_OF_1_36 = EMPTY_CONFIGURATION | {
+    "kubernetes": {"version": "1.36", "featureGates": {"DRAPartitionableDevices": False}}
+}
 
 
 @pytest.mark.parametrize("options", [(), ("--kubernetes", "1.37")])
@@ -147,7 +163,9 @@ def test_the_configuration_sets_the_server_unless_options_override_it(options, t
 
 
 def test_check_warns_of_a_misspelt_feature_gate():
-    code, report = answer_of("check", stdin=yaml_of(EMPTY_CONFIGURATION | {"kubernetes": {"featureGates": {"DRADeviceTaint": True}}}))
+    code, report = answer_of(
+        "check", stdin=yaml_of(EMPTY_CONFIGURATION | {"kubernetes": {"featureGates": {"DRADeviceTaint": True}}})
+    )
     assert (code, [(finding["code"], finding["remedy"]) for finding in report["findings"]]) == (0, [("C002", "did you mean DRADeviceTaints?")])  # fmt: skip
 
 
@@ -203,7 +221,9 @@ SERVER_1_36 = ("--kubernetes", "1.36")
 
 
 @pytest.mark.parametrize("resource", ["g.io/card", IMPLICIT_RESOURCE_NAME])
-@pytest.mark.parametrize(("options", "is_served"), [(SERVER_1_36, True), (SERVER_1_34, False), (("--kubernetes", "1.35"), False)])
+@pytest.mark.parametrize(
+    ("options", "is_served"), [(SERVER_1_36, True), (SERVER_1_34, False), (("--kubernetes", "1.35"), False)]
+)
 def test_a_class_serves_an_extended_resource_only_with_its_gate(resource, options, is_served):
     stdin = yaml_of(*EXTENDED_RESOURCE_FLEET, pod_requesting(resource))
     _, survey = answer_of("survey", *options, stdin=stdin)
@@ -217,13 +237,18 @@ def test_a_class_serves_an_extended_resource_only_with_its_gate(resource, option
 
 def test_version_1_34_with_the_gate_serves_only_explicit_names():
     options = (*SERVER_1_34, "--feature-gates", "DRAExtendedResource=true")
-    codes = [answer_of("simulate", *options, stdin=yaml_of(*EXTENDED_RESOURCE_FLEET, pod_requesting(key)))[0] for key in ("g.io/card", IMPLICIT_RESOURCE_NAME)]
+    codes = [
+        answer_of("simulate", *options, stdin=yaml_of(*EXTENDED_RESOURCE_FLEET, pod_requesting(key)))[0]
+        for key in ("g.io/card", IMPLICIT_RESOURCE_NAME)
+    ]
     assert codes == [0, 1]
 
 
 def test_check_reports_that_an_older_server_drops_extended_resource_name():
     def findings_of(*options, stdin):
-        return [(finding["code"], finding["path"]) for finding in answer_of("check", *options, stdin=stdin)[1]["findings"]]
+        return [
+            (finding["code"], finding["path"]) for finding in answer_of("check", *options, stdin=stdin)[1]["findings"]
+        ]
 
     stdin = yaml_of(*EXTENDED_RESOURCE_FLEET)
     assert findings_of(*SERVER_1_34, stdin=stdin) == [("D006", "/spec/extendedResourceName")]
@@ -231,7 +256,11 @@ def test_check_reports_that_an_older_server_drops_extended_resource_name():
         assert findings_of(*options, stdin=stdin) == []
 
 
-@pytest.mark.parametrize(("options", "resource"), [((), f"{IMPLICIT_RESOURCE_NAME}-x"), (SERVER_1_34, IMPLICIT_RESOURCE_NAME)], ids=["the class does not exist", "the gate is off"])
+@pytest.mark.parametrize(
+    ("options", "resource"),
+    [((), f"{IMPLICIT_RESOURCE_NAME}-x"), (SERVER_1_34, IMPLICIT_RESOURCE_NAME)],
+    ids=["the class does not exist", "the gate is off"],
+)
 def test_a_request_that_no_class_serves_is_reported(options, resource):
     stdin = yaml_of(*EXTENDED_RESOURCE_FLEET, pod_requesting(resource))
     findings = answer_of("check", *options, stdin=stdin)[1]["findings"]

@@ -6,7 +6,7 @@ import pytest
 
 from allocator.strategies import STRATEGIES
 from tests.allocator.fleets import gpu
-from tests.cli.commands.fleets import class_of, allocated_claim, node_slice, pod_of_template
+from tests.cli.commands.fleets import allocated_claim, class_of, node_slice, pod_of_template
 from tests.cli.running import MODES, manifest, run, run_json
 from tests.objects import claim_template, exactly, node
 
@@ -31,7 +31,12 @@ def test_the_pods_of_a_snapshot_are_placed_and_counted(fleet, tmp_path):
 
 
 def test_a_pod_that_fits_nowhere_is_printed_with_the_reasons(fleet, tmp_path):
-    pods = manifest(tmp_path / "pods.yaml", pod_of_template("a", "one"), allocated_claim("x", "gpu-0"), allocated_claim("y", "gpu-1"))
+    pods = manifest(
+        tmp_path / "pods.yaml",
+        pod_of_template("a", "one"),
+        allocated_claim("x", "gpu-0"),
+        allocated_claim("y", "gpu-1"),
+    )
     result = run("simulate", "-f", fleet, "-f", pods)
     assert result.exit_code == 1
     assert "0/1 nodes" in result.stdout
@@ -82,7 +87,9 @@ def test_json_is_printed_for_an_unknown_strategy_too(fleet):
 
 def test_objects_that_simulate_does_not_read_are_counted(fleet, tmp_path):
     stateful_set = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "d"}, "spec": {"replicas": 3}}
-    ignored_file = manifest(tmp_path / "others.yaml", stateful_set, {"apiVersion": "batch/v1", "kind": "Job"}, stateful_set)
+    ignored_file = manifest(
+        tmp_path / "others.yaml", stateful_set, {"apiVersion": "batch/v1", "kind": "Job"}, stateful_set
+    )
     result = run("simulate", "-f", fleet, "-f", ignored_file)
     assert result.exit_code == 0
     assert "3 objects ignored, of kinds that this command does not read: 2 StatefulSet, 1 Job" in result.stderr

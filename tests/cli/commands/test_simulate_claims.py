@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from tests.allocator.fleets import DRIVER, gpu, shared
-from tests.cli.commands.fleets import class_of, allocated_claim, node_slice
+from tests.cli.commands.fleets import allocated_claim, class_of, node_slice
 from tests.cli.running import manifest, modes, run, run_json
 from tests.objects import claim, exactly, node
 
@@ -73,7 +73,10 @@ def test_allocated_claims_hold_devices_and_pending_claims_request_devices(fleet,
 
 def test_a_refusal_names_the_holders_and_a_remedy(fleet, tmp_path):
     claims = manifest(
-        tmp_path / "claims.yaml", allocated_claim("x", "gpu-0"), allocated_claim("y", "gpu-1"), claim("a", exactly("gpu"))
+        tmp_path / "claims.yaml",
+        allocated_claim("x", "gpu-0"),
+        allocated_claim("y", "gpu-1"),
+        claim("a", exactly("gpu")),
     )
     result = run("simulate", "--claims", "-f", fleet, "-f", claims, "--node", "n0")
     assert result.exit_code == 1
@@ -140,7 +143,9 @@ def test_each_rejection_names_the_rule_of_its_proposal():
 
 
 def test_with_counters_alone_mig_and_mps_share_a_gpu():
-    code, _ = answer_about_node(*modes("classes", "claims", "plain"), "--node", "gpu-node", "--claim", "mps", "--claim", "mig")
+    code, _ = answer_about_node(
+        *modes("classes", "claims", "plain"), "--node", "gpu-node", "--claim", "mps", "--claim", "mig"
+    )
     assert code == 0
 
 
@@ -231,7 +236,9 @@ def test_nodes_added_to_the_fleet_get_an_answer(fleet, tmp_path):
 def test_a_wrongly_typed_field_is_reported_with_its_pointer(fleet, tmp_path):
     invalid_claim = claim("a", exactly("gpu"))
     invalid_claim["spec"]["devices"]["requests"][0]["exactly"]["count"] = "many"
-    result = run("simulate", "--claims", "-f", fleet, "-f", manifest(tmp_path / "bad.yaml", invalid_claim), "--node", "n0")
+    result = run(
+        "simulate", "--claims", "-f", fleet, "-f", manifest(tmp_path / "bad.yaml", invalid_claim), "--node", "n0"
+    )
     assert result.exit_code == 3
     assert "bad.yaml" in result.stderr
     assert "/spec/devices/requests/0/exactly/count" in result.stderr
@@ -243,7 +250,9 @@ def test_older_api_versions_are_converted_and_defaulted(tmp_path):
     old_claim = claim("a", {"name": "r", "deviceClassName": "gpu"})
     old_claim["apiVersion"] = "resource.k8s.io/v1beta1"
     class_with_rule = class_of("gpu", f'device.attributes["{DRIVER}"].model == "x"')
-    code, answer = answer_about_node("-f", manifest(tmp_path / "old.yaml", node("n0"), old_slice, class_with_rule, old_claim), "--node", "n0")
+    code, answer = answer_about_node(
+        "-f", manifest(tmp_path / "old.yaml", node("n0"), old_slice, class_with_rule, old_claim), "--node", "n0"
+    )
     assert (code, answer["verdict"]) == (0, "feasible")
 
 

@@ -183,7 +183,10 @@ def test_a_snapshot_reports_an_operator_and_its_plugin_once(serve_cluster):
     plugin = daemon_set("rocm/k8s-device-plugin", "default-device-plugin")
     plugin["metadata"]["ownerReferences"] = [owner]
     plugin_volume = {"name": "kubelet", "hostPath": {"path": f"/var/lib/kubelet/device-plugins/{SECRET}"}}
-    plugin["spec"]["template"]["spec"]["volumes"] = [plugin_volume, {"name": SECRET, "hostPath": {"path": f"/{SECRET}"}}]
+    plugin["spec"]["template"]["spec"]["volumes"] = [
+        plugin_volume,
+        {"name": SECRET, "hostPath": {"path": f"/{SECRET}"}},
+    ]
     crd = {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

@@ -13,7 +13,14 @@ from dra import codes
 from dra.finding import Severity
 from rendering import formats
 from rendering.terminal import columns_of, fit, printable
-from tests.cli.commands.surveys import SHARE_LIMITS, HAMI_CONTAINER, running_deployment, running_pod, survey_of, with_limits
+from tests.cli.commands.surveys import (
+    HAMI_CONTAINER,
+    SHARE_LIMITS,
+    running_deployment,
+    running_pod,
+    survey_of,
+    with_limits,
+)
 from tests.cli.running import manifest, run, run_json
 from webhook.dialects import Outcome
 
@@ -58,7 +65,9 @@ def test_a_broken_file_does_not_stop_the_survey(dump, tmp_path):
 
 def hostile_file(tmp_path):
     """A file with a pod whose names contain control characters, markup and a formula, and a pod with a wide name."""
-    hostile_pod = running_pod(f"=cmd|' /C calc'!A0{ESC}<script>alert(1)</script>\u202e", with_limits(f"@{ESC}", **SHARE_LIMITS))
+    hostile_pod = running_pod(
+        f"=cmd|' /C calc'!A0{ESC}<script>alert(1)</script>\u202e", with_limits(f"@{ESC}", **SHARE_LIMITS)
+    )
     wide_pod = running_pod("名前" * 30, HAMI_CONTAINER)
     return manifest(tmp_path / "hostile.yaml", hostile_pod, wide_pod)
 

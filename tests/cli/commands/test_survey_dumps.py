@@ -10,14 +10,27 @@ from analysis.survey import SurveyScope, overview
 from cluster import manifests, resources
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden
-from tests.cli.commands.surveys import HAMI_CONTAINER, INFERENCE_SERVICE, plugin_node, running_deployment, running_pod, survey_of, with_limits
+from tests.cli.commands.surveys import (
+    HAMI_CONTAINER,
+    INFERENCE_SERVICE,
+    plugin_node,
+    running_deployment,
+    running_pod,
+    survey_of,
+    with_limits,
+)
 from tests.cli.running import manifest, run_json
 
 
 def stored_pod(number, **fields):
     """A pod as the API server returns it."""
     pod = running_pod(
-        f"p{number}", HAMI_CONTAINER, node=f"n{number}", uid=f"u{number}", labels={"app": "x"}, annotations=dict(ANNOTATIONS)
+        f"p{number}",
+        HAMI_CONTAINER,
+        node=f"n{number}",
+        uid=f"u{number}",
+        labels={"app": "x"},
+        annotations=dict(ANNOTATIONS),
     )
     pod["metadata"]["managedFields"] = [{"manager": "kubectl", "fieldsV1": {f"f:{i}": {} for i in range(40)}}]
     pod["status"] = {
@@ -46,7 +59,12 @@ def test_the_trimmer_shares_equal_parts_and_drops_unneeded_fields():
 def test_the_trimmer_keeps_unstored_malformed_and_claim_objects():
     unstored_pod = running_pod("p", HAMI_CONTAINER, managedFields=[1])
     assert Trimmer().trim(unstored_pod) is unstored_pod
-    malformed_pod = {"kind": "Pod", "metadata": {"uid": "u", "labels": 3, "annotations": []}, "spec": [1], "status": "x"}
+    malformed_pod = {
+        "kind": "Pod",
+        "metadata": {"uid": "u", "labels": 3, "annotations": []},
+        "spec": [1],
+        "status": "x",
+    }
     assert Trimmer().trim(malformed_pod)["spec"] == [1]
     claim = {"kind": "ResourceClaim", "metadata": {"uid": "u"}, "status": {"allocation": {"devices": {}}}}
     assert Trimmer().trim(claim)["status"] == claim["status"]
@@ -102,7 +120,9 @@ def test_reading_a_list_item_by_item_changes_no_object(name):
     text = "\n" + ODD_LISTS[name]
     documents, problems = manifests.read_leniently(["-"], keep=trim, outside=lambda _: (text.encode(), ""))
     untrimmed_documents, untrimmed_problems = manifests.read_leniently(["-"], outside=lambda _: (text.encode(), ""))
-    assert [document.object for document in documents] == [Trimmer().trim(document.object) for document in untrimmed_documents]
+    assert [document.object for document in documents] == [
+        Trimmer().trim(document.object) for document in untrimmed_documents
+    ]
     assert [str(problem) for problem in problems] == [str(problem) for problem in untrimmed_problems]
 
 
@@ -226,7 +246,10 @@ async def test_kinds_that_can_hold_pods_are_found_by_their_schema():
             return await super().list(resource, namespace, **options)
 
     pod_template = {"spec": {"type": "object", "properties": {"template": {"properties": {"containers": {}}}}}}
-    kinds = [custom_resource_definition("PyTorchJob", "pytorchjobs", pod_template), custom_resource_definition("Note", "notes", {})]
+    kinds = [
+        custom_resource_definition("PyTorchJob", "pytorchjobs", pod_template),
+        custom_resource_definition("Note", "notes", {}),
+    ]
     await read_for_survey(RecordingCluster.holding([*kinds, running_pod("p", HAMI_CONTAINER)]))
     assert "pytorchjobs" in listed_resources
     assert "notes" not in listed_resources

@@ -12,9 +12,9 @@ from dra.finding import Severity
 from tests.cli.commands.surveys import (
     HAMI_CONTAINER,
     lines_of,
-    resource_object,
     owned_by,
     plugin_node,
+    resource_object,
     running_deployment,
     running_pod,
     survey_of,
@@ -26,7 +26,10 @@ from tests.webhook.pods import EXAMPLES, configured
 from webhook.dialects import Outcome
 from webhook.names import MODE_LABEL
 
-FITTING_CONTAINER, OVERSIZED_CONTAINER = with_limits(nvidia_gpu=1, nvidia_gpumem=3000), with_limits(nvidia_gpu=1, nvidia_gpumem=900_000)
+FITTING_CONTAINER, OVERSIZED_CONTAINER = (
+    with_limits(nvidia_gpu=1, nvidia_gpumem=3000),
+    with_limits(nvidia_gpu=1, nvidia_gpumem=900_000),
+)
 
 
 def in_mode(mode, *objects):
@@ -61,7 +64,11 @@ def test_observe_and_warn_leave_workloads_and_show_the_potential_outcome(mode, t
             key.detail for key in enforced_workload.keys if key.outcome == "refused"
         }
     # The mode does not change reasons, obstacles and freed devices.
-    assert (survey.reasons, survey.obstacles, survey.plugins) == (enforced_survey.reasons, enforced_survey.obstacles, enforced_survey.plugins)
+    assert (survey.reasons, survey.obstacles, survey.plugins) == (
+        enforced_survey.reasons,
+        enforced_survey.obstacles,
+        enforced_survey.plugins,
+    )
     assert survey.modes == {"a": mode}
     lines = lines_of(survey, is_whole=True)
     assert f"Workloads of a (mode {mode})" in lines
@@ -87,7 +94,11 @@ def test_a_pods_own_claim_is_refused_like_a_key():
     pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
     objects = (pod, template, *fleet_with_deployments())
     [enforced], [observed] = survey_of(*objects).workloads, survey_of(*in_mode("observe", *objects)).workloads
-    assert (enforced.outcome, observed.outcome, observed.potential_outcome) == (Outcome.REFUSED, Outcome.LEFT, Outcome.REFUSED)
+    assert (enforced.outcome, observed.outcome, observed.potential_outcome) == (
+        Outcome.REFUSED,
+        Outcome.LEFT,
+        Outcome.REFUSED,
+    )
     assert [(key.code, key.outcome.value) for key in enforced.keys] == [
         (key.code, key.potential_outcome) for key in observed.keys
     ]
@@ -125,7 +136,9 @@ def test_an_invalid_mode_label_is_an_obstacle_and_means_warn():
 def test_the_canary_chooses_workloads_by_their_names():
     """Stored pods that differ only by their controllers are decided separately."""
     pods = [
-        running_pod(f"p{number}", HAMI_CONTAINER, node="n", uid=f"u{number}", owners=owned_by("ReplicaSet", f"r{number}"))
+        running_pod(
+            f"p{number}", HAMI_CONTAINER, node="n", uid=f"u{number}", owners=owned_by("ReplicaSet", f"r{number}")
+        )
         for number in range(20)
     ]
     survey = survey_of(*pods, configuration=configured(canary=50))

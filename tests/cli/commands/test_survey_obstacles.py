@@ -39,7 +39,9 @@ def test_each_obstacle_is_named_with_its_object():
     plugin = workload_object("DaemonSet", "plugin", with_limits())
     volumes = [{"name": "d", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]
     plugin["spec"]["template"]["spec"]["volumes"] = volumes
-    queued_job = workload_object("Job", "j", HAMI_CONTAINER, version="batch/v1", labels={"kueue.x-k8s.io/queue-name": "fast"})
+    queued_job = workload_object(
+        "Job", "j", HAMI_CONTAINER, version="batch/v1", labels={"kueue.x-k8s.io/queue-name": "fast"}
+    )
     survey = survey_of(quota, limit_range, webhook, webhook, plugin, queued_job)
     by_code = {obstacle.code: obstacle.object for obstacle in survey.obstacles}
     assert len(by_code) == len(survey.obstacles)
@@ -129,13 +131,17 @@ FEATURE_GATE_ON = {"dynamicResourceAllocation": True}
         (operator_object("habanalabs.com/v1", "ClusterPolicy"), "", "", "", ""),
     ],
 )  # fmt: skip
-def test_only_operators_that_keep_devices_from_claims_are_obstacles(operator, finding_code, obstacle_object, message, remedy):
+def test_only_operators_that_keep_devices_from_claims_are_obstacles(
+    operator, finding_code, obstacle_object, message, remedy
+):
     obstacles = survey_of(*running_deployment(), operator).obstacles
     assert [(finding.code, finding.object) for finding in obstacles] == (
         [(finding_code, obstacle_object)] if finding_code else []
     )
     assert all(message in finding.message and remedy in finding.remedy for finding in obstacles)
-    assert survey_of(*running_deployment(), outline(operator)).obstacles == obstacles  # a snapshot contains only the outline of an operator's object
+    assert (
+        survey_of(*running_deployment(), outline(operator)).obstacles == obstacles
+    )  # a snapshot contains only the outline of an operator's object
 
 
 def plugin_daemon_set(name="plugin", namespace="a", owners=None):

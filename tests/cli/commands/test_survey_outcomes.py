@@ -6,12 +6,12 @@ import pytest
 
 from analysis.survey.rows import findings
 from tests.cli.commands.surveys import (
-    SHARE_LIMITS,
     HAMI_CONTAINER,
+    SHARE_LIMITS,
     lines_of,
-    resource_object,
     owned_by,
     plugin_node,
+    resource_object,
     running_deployment,
     running_pod,
     survey_of,
@@ -27,8 +27,12 @@ def test_annotations_selectors_and_variables_do_not_prevent_a_translation():
     pod_with_annotation = running_pod("p", with_limits(**{"koordinator.sh/gpu": 100}), annotations=gang)
     pod_with_selector = running_pod("q", HAMI_CONTAINER)
     pod_with_selector["spec"]["nodeSelector"] = {"nvidia.com/gpu.present": "true"}
-    pod_with_variable = running_pod("r", {**HAMI_CONTAINER, "env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}]})
-    assert [workload.outcome for workload in survey_of(pod_with_annotation, pod_with_selector, pod_with_variable).workloads] == [Outcome.TRANSLATED] * 3
+    pod_with_variable = running_pod(
+        "r", {**HAMI_CONTAINER, "env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}]}
+    )
+    assert [
+        workload.outcome for workload in survey_of(pod_with_annotation, pod_with_selector, pod_with_variable).workloads
+    ] == [Outcome.TRANSLATED] * 3
 
 
 def test_a_skipped_workload_is_listed_only_if_it_requests_devices():
@@ -92,7 +96,9 @@ def test_survey_and_translate_give_the_same_codes(code, form, tmp_path):
     coded_pod, fleet = pod_with_code(code)
     pod_file, fleet_file = manifest(tmp_path / "p.yaml", coded_pod), manifest(tmp_path / "fleet.yaml", *fleet)
     _, translated = run_json("translate", "-f", pod_file, "--inventory", fleet_file)
-    decisions = {(decision["key"], decision.get("code", ""), decision["detail"]) for decision in translated["decisions"]}
+    decisions = {
+        (decision["key"], decision.get("code", ""), decision["detail"]) for decision in translated["decisions"]
+    }
     assert code in {decision[1] for decision in decisions}
     output = run("survey", "-f", pod_file, "-f", fleet_file, "-o", form).stdout
     assert code in output
@@ -180,7 +186,9 @@ def test_a_class_without_devices_is_refused_if_nodes_are_known(nodes, outcome):
 
 
 def test_translated_pods_are_counted_as_pods_with_claims():
-    translated_pod = running_pod("p", HAMI_CONTAINER, annotations={"drawbridge.dev/original": "{}"}, owners=owned_by("Deployment", "train"))
+    translated_pod = running_pod(
+        "p", HAMI_CONTAINER, annotations={"drawbridge.dev/original": "{}"}, owners=owned_by("Deployment", "train")
+    )
     [workload] = survey_of(workload_object("Deployment", "train", HAMI_CONTAINER), translated_pod).workloads
     assert (workload.outcome, workload.pods_with_claims) == (Outcome.TRANSLATED, 1)
 
@@ -188,10 +196,18 @@ def test_translated_pods_are_counted_as_pods_with_claims():
 def test_devices_beside_a_pod_that_stays_are_stranded():
     staying_container = with_limits(**{"nvidia_gpu.shared": 2})
     objects = [plugin_node(f"n{i}", **{"nvidia_gpu.shared": 8, "nvidia_gpu": 4}) for i in range(2)]
-    objects += [running_pod("stays", staying_container, node="n0"), running_pod("moves", with_limits(**SHARE_LIMITS), node="n1")]
+    objects += [
+        running_pod("stays", staying_container, node="n0"),
+        running_pod("moves", with_limits(**SHARE_LIMITS), node="n1"),
+    ]
     plugins = {plugin.key: plugin for plugin in survey_of(*objects).plugins}
     shared_plugin, plugin = plugins["nvidia.com/gpu.shared"], plugins["nvidia.com/gpu"]
-    assert (shared_plugin.devices, shared_plugin.staying_devices, shared_plugin.stranded_devices, shared_plugin.freed_devices) == (16, 2, 6, 8)
+    assert (
+        shared_plugin.devices,
+        shared_plugin.staying_devices,
+        shared_plugin.stranded_devices,
+        shared_plugin.freed_devices,
+    ) == (16, 2, 6, 8)
     assert (plugin.devices, plugin.migrating_devices, plugin.stranded_devices, plugin.freed_devices) == (8, 1, 0, 8)
 
 
@@ -217,7 +233,9 @@ def test_a_key_that_the_api_server_refuses_is_reported_once():
 
 
 def test_a_refusal_without_a_key_is_printed_without_a_key():
-    survey = survey_of({name: value for name, value in running_pod("p", HAMI_CONTAINER).items() if name != "apiVersion"})
+    survey = survey_of(
+        {name: value for name, value in running_pod("p", HAMI_CONTAINER).items() if name != "apiVersion"}
+    )
     lines = lines_of(survey, is_whole=True)
     assert not [line for line in lines if line.endswith(",") or ": :" in line or "pod: " in line]
     printed_lines = [line.split(maxsplit=3) for line in lines]

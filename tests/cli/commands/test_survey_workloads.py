@@ -49,7 +49,8 @@ def test_a_workload_dumped_into_several_files_is_listed_once():
     for has_uids in (False, True):
         if has_uids:
             objects = tuple(
-                {**stored_object, "metadata": {**stored_object["metadata"], "uid": str(i)}} for i, stored_object in enumerate(objects)
+                {**stored_object, "metadata": {**stored_object["metadata"], "uid": str(i)}}
+                for i, stored_object in enumerate(objects)
             )
         places = tuple((f"{i}.yaml", 1) for i in range(len(objects)))
         [workload] = overview(replace(reading_of(objects, Features()), places=places), SurveyScope()).workloads
@@ -75,7 +76,11 @@ REFUSED_DEPLOYMENTS = [
 
 
 def test_a_refused_workload_without_devices_is_not_counted(tmp_path):
-    assert {workload.name for workload in survey_of(*REFUSED_DEPLOYMENTS).workloads} == {"With_Key", "With_Claim", "Of_No_Dialect"}
+    assert {workload.name for workload in survey_of(*REFUSED_DEPLOYMENTS).workloads} == {
+        "With_Key",
+        "With_Claim",
+        "Of_No_Dialect",
+    }
     result = run("translate", "-f", manifest(tmp_path / "d.json", *REFUSED_DEPLOYMENTS), "-o", "report")
     assert "Without_Devices" not in result.stdout
     assert result.stdout.splitlines()[-1] == ("4 objects, 0 rewritten: 3 refused, 1 without a legacy request")
@@ -108,7 +113,9 @@ def test_a_workload_of_a_third_party_kind_is_inspected():
         "metadata": {"name": "r", "namespace": "a"},
         "spec": {"workerGroupSpecs": [{"template": {"spec": {"containers": [HAMI_CONTAINER]}}}]},
     }
-    [workload] = survey_of(ray_cluster, running_pod("w", HAMI_CONTAINER, owners=owned_by("RayCluster", "r", "ray.io/v1"))).workloads
+    [workload] = survey_of(
+        ray_cluster, running_pod("w", HAMI_CONTAINER, owners=owned_by("RayCluster", "r", "ray.io/v1"))
+    ).workloads
     assert (workload.kind, workload.pods) == ("RayCluster", 1)
 
 
@@ -133,8 +140,12 @@ def test_a_request_outside_of_the_pod_template_is_listed():
 
 
 def test_an_owned_deployments_template_overrides_the_owners_fields():
-    owned_deployment = workload_object("Deployment", "m", HAMI_CONTAINER, owners=owned_by("InferenceService", "m", INFERENCE_SERVICE["apiVersion"]))
-    [workload] = survey_of(INFERENCE_SERVICE, owned_deployment, running_pod("m-1", HAMI_CONTAINER, owners=owned_by("Deployment", "m"))).workloads
+    owned_deployment = workload_object(
+        "Deployment", "m", HAMI_CONTAINER, owners=owned_by("InferenceService", "m", INFERENCE_SERVICE["apiVersion"])
+    )
+    [workload] = survey_of(
+        INFERENCE_SERVICE, owned_deployment, running_pod("m-1", HAMI_CONTAINER, owners=owned_by("Deployment", "m"))
+    ).workloads
     assert (workload.kind, workload.pods) == ("InferenceService", 1)
     assert {(key.container, key.amount) for key in workload.keys} == {("main", "1"), ("main", "3000"), ("main", "30")}
 
@@ -168,7 +179,12 @@ def test_a_static_pod_is_its_own_workload():
 def test_ended_workloads_and_pods_without_requests_are_not_listed():
     ended_job = workload_object("Job", "done", HAMI_CONTAINER, version="batch/v1")
     ended_job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
-    assert survey_of(running_pod("p", HAMI_CONTAINER, phase="Succeeded"), ended_job, running_pod("web", with_limits())).workloads == ()
+    assert (
+        survey_of(
+            running_pod("p", HAMI_CONTAINER, phase="Succeeded"), ended_job, running_pod("web", with_limits())
+        ).workloads
+        == ()
+    )
 
 
 def test_devices_taken_without_a_request_are_listed():

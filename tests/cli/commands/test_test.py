@@ -21,8 +21,7 @@ def folder_with_cases(tmp_path, *expectations):
     """A folder with a file of cases: each case has the same pod on the example fleet, and one of these expectations."""
     file = tmp_path / "drawbridge-test.yaml"
     cases = [
-        {"name": f"case {number}", "pod": POD, "expect": expectation}
-        for number, expectation in enumerate(expectations)
+        {"name": f"case {number}", "pod": POD, "expect": expectation} for number, expectation in enumerate(expectations)
     ]
     file.write_text(
         yaml.safe_dump(

@@ -98,14 +98,18 @@ def test_translate_and_the_webhook_translate_the_example_pods_alike():
         verdict = decide_object(document.object, STATE)
         expected = jsonpatch.apply_patch(copy.deepcopy(document.object), list(verdict.operations))
         result = run("translate", "-f", document.file, *FLEET_OPTIONS, "-o", "json")
-        assert with_hashes_as_template_names(json.loads(result.stdout)["items"][-1]) == with_hashes_as_template_names(expected)
+        assert with_hashes_as_template_names(json.loads(result.stdout)["items"][-1]) == with_hashes_as_template_names(
+            expected
+        )
         assert result.exit_code == (1 if verdict.refusals else 0)
 
 
 def test_a_patch_turns_the_input_into_the_output():
     patch = json.loads(run("translate", "-f", "-", "-o", "patch", stdin=yaml_of(CONFIG_MAP, SHARE_POD)).stdout)
     (change,) = patch
-    translated_objects = [document.object for document in manifests.parse(run("translate", "-f", "-", stdin=yaml_of(SHARE_POD)).stdout)]
+    translated_objects = [
+        document.object for document in manifests.parse(run("translate", "-f", "-", stdin=yaml_of(SHARE_POD)).stdout)
+    ]
     assert change["object"] == "Pod/n/p"
     assert [*change["templates"], jsonpatch.apply_patch(SHARE_POD, change["patch"])] == translated_objects
 
@@ -150,7 +154,10 @@ def test_limit_range_values_decide_the_translation_and_are_not_printed(tmp_path)
     assert "resources:\n      claims:\n      - name: drawbridge-main-cpus\n" in output
     inventory = tmp_path / "inventory.yaml"
     inventory.write_text(yaml_of(limit_range))
-    assert "drawbridge-main-cpus" in run(*arguments, "--inventory", str(inventory), stdin=yaml_of(pod_without_limits)).stdout
+    assert (
+        "drawbridge-main-cpus"
+        in run(*arguments, "--inventory", str(inventory), stdin=yaml_of(pod_without_limits)).stdout
+    )
 
 
 def test_only_a_limit_range_of_the_pods_namespace_is_reported():
@@ -217,9 +224,17 @@ def test_the_namespace_option_applies_to_objects_without_a_namespace():
         "kind": "Namespace",
         "metadata": {"name": "off", "labels": {"drawbridge.dev/mode": "off"}},
     }
-    pod_without_namespace, pod_elsewhere = complete_pod(SHARE_POD, name="a", namespace=""), complete_pod(SHARE_POD, name="b", namespace="other")
+    pod_without_namespace, pod_elsewhere = (
+        complete_pod(SHARE_POD, name="a", namespace=""),
+        complete_pod(SHARE_POD, name="b", namespace="other"),
+    )
     manifests_text = yaml_of(pod_without_namespace, pod_elsewhere, namespace_off)
-    assert kinds_in(run("translate", "-f", "-", *CONFIGURATION_OPTIONS, stdin=manifests_text).stdout).count("ResourceClaimTemplate") == 2
+    assert (
+        kinds_in(run("translate", "-f", "-", *CONFIGURATION_OPTIONS, stdin=manifests_text).stdout).count(
+            "ResourceClaimTemplate"
+        )
+        == 2
+    )
     result = run("translate", "-f", "-", *CONFIGURATION_OPTIONS, "-n", "team", stdin=manifests_text)
     assert kinds_in(result.stdout) == ["ResourceClaimTemplate", "Pod", "Pod", "Namespace"]
     assert [document.object["metadata"].get("namespace") for document in manifests.parse(result.stdout)] == [
@@ -228,7 +243,9 @@ def test_the_namespace_option_applies_to_objects_without_a_namespace():
         "other",
         None,
     ]
-    output = run("translate", "-f", "-", *CONFIGURATION_OPTIONS, "-n", "off", "-o", "report", stdin=manifests_text).stdout
+    output = run(
+        "translate", "-f", "-", *CONFIGURATION_OPTIONS, "-n", "off", "-o", "report", stdin=manifests_text
+    ).stdout
     assert "Pod/off/a" in output
     assert "3 objects, 0 rewritten: 1 left, 2 without a legacy request" in output
     assert run("translate", "-f", "-", "-n", "off", "-A", stdin=manifests_text).exit_code == 2

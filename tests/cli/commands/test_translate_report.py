@@ -12,8 +12,13 @@ from tests.webhook.pods import EXAMPLES, pod
 
 
 def test_a_report_counts_the_outcomes():
-    refused_pod, left_pod = complete_pod(pod({"nvidia.com/gpumem": 1.5})), complete_pod(pod({"nvidia.com/gpu.shared": 1}))
-    result = run("translate", "-f", "-", "-o", "report", stdin=yaml_of(CONFIG_MAP, SHARE_POD, refused_pod, left_pod, SHARE_POD))
+    refused_pod, left_pod = (
+        complete_pod(pod({"nvidia.com/gpumem": 1.5})),
+        complete_pod(pod({"nvidia.com/gpu.shared": 1})),
+    )
+    result = run(
+        "translate", "-f", "-", "-o", "report", stdin=yaml_of(CONFIG_MAP, SHARE_POD, refused_pod, left_pod, SHARE_POD)
+    )
     assert result.exit_code == 1
     last_line = result.stdout.splitlines()[-1]
     assert last_line == "5 objects, 2 rewritten: 2 approximated, 1 left, 1 refused, 1 without a legacy request"

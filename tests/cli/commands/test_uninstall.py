@@ -60,7 +60,15 @@ async def test_uninstall_deletes_webhooks_first_and_leaves_nothing():
     labelled_namespace = obj("v1", "Namespace", "team", labels={"drawbridge.dev/mode": "enforce", "own": "kept"})
     labelled_node = node("n0")
     labelled_node["metadata"]["labels"] = {"drawbridge.dev/driver": "reference", "own": "kept"}
-    cluster = loaded(*installed_objects(), *shared_objects(), labelled_namespace, labelled_node, taint_rule(DRIVER), template_for("a"), device_class())
+    cluster = loaded(
+        *installed_objects(),
+        *shared_objects(),
+        labelled_namespace,
+        labelled_node,
+        taint_rule(DRIVER),
+        template_for("a"),
+        device_class(),
+    )
     deleted, kept = await uninstall(cluster)
     assert deleted[0] == "MutatingWebhookConfiguration drawbridge"
     assert deleted[-1] == f"Namespace {SYSTEM_NAMESPACE}"
@@ -86,7 +94,10 @@ async def test_a_second_uninstall_finishes_an_interrupted_uninstall(executed_ste
 
 OBJECTS_IN_USE = [
     ([QUOTA], "CustomResourceDefinition devicequotas.drawbridge.dev, because of a/q"),
-    ([obj("v1", "Secret", "own", SYSTEM_NAMESPACE, labels={})], f"Namespace {SYSTEM_NAMESPACE}, because of Secret {SYSTEM_NAMESPACE}/own"),
+    (
+        [obj("v1", "Secret", "own", SYSTEM_NAMESPACE, labels={})],
+        f"Namespace {SYSTEM_NAMESPACE}, because of Secret {SYSTEM_NAMESPACE}/own",
+    ),
     ([template_for("a"), translated_pod("p", has_claim=False)], "until Pod default/p has its claim"),
     ([pod("q", schedulerName="drawbridge")], "Pod default/q, which waits for scheduler drawbridge"),
 ]
@@ -117,7 +128,10 @@ async def test_a_template_whose_pod_has_its_claim_is_deleted():
 
 def tenant_objects():
     """Objects with drawbridge's names and labels that a tenant may create in a namespace."""
-    template_of_tenant = {**template_for("a"), "metadata": {"name": "mine", "namespace": "default", "labels": names.LABELS}}
+    template_of_tenant = {
+        **template_for("a"),
+        "metadata": {"name": "mine", "namespace": "default", "labels": names.LABELS},
+    }
     labelled_objects = [
         obj("apps/v1", "Deployment", "drawbridge-webhook", "team", spec={}),
         obj("v1", "ConfigMap", "boards", "team"),
@@ -132,7 +146,9 @@ async def test_labelled_objects_in_namespaces_of_tenants_are_kept(namespace, is_
     """The namespace of an installation has our label. If the namespace existed before, it has none, and the webhook configuration refers to it."""
     service = {"service": {"namespace": SYSTEM_NAMESPACE, "name": "w"}}
     webhook_list = [] if is_labelled else [{"name": "w", "clientConfig": service}]
-    webhooks = obj("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "drawbridge", webhooks=webhook_list)
+    webhooks = obj(
+        "admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "drawbridge", webhooks=webhook_list
+    )
     [namespace_object, *other_objects] = installed_objects()
     namespace_object["metadata"]["labels"] = DRAWBRIDGE_LABELS if is_labelled else {}
     cluster = loaded(namespace_object, *other_objects, webhooks, *tenant_objects())
@@ -146,7 +162,9 @@ async def test_labelled_objects_in_namespaces_of_tenants_are_kept(namespace, is_
     assert not [step for step in reported_as_kept if step.startswith("Namespace team")]
     for tenant_object in tenant_objects():
         assert await cluster.get(
-            resources.resource_of(tenant_object), tenant_object["metadata"]["name"], tenant_object["metadata"].get("namespace")
+            resources.resource_of(tenant_object),
+            tenant_object["metadata"]["name"],
+            tenant_object["metadata"].get("namespace"),
         )
 
 
