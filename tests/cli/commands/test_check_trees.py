@@ -149,7 +149,7 @@ def test_unreadable_text_is_an_error_only_if_it_mentions_apiversion(text, tmp_pa
 
 @pytest.mark.parametrize("command", ["check {}", "translate -f {} -o report", "survey -f {}"])
 @pytest.mark.parametrize(
-    ("name", "text", "line_and_key"),
+    "case",
     [
         ("values.yaml", "a: 1\nresources:\n  limits:\n    nvidia.com/gpu: 1\n", ":4 nvidia.com/gpu"),
         ("values.yaml", "a: 1\n---\nb: {limits: {'amd.com/gpu': '2'}}\n", ":3 amd.com/gpu"),
@@ -172,9 +172,8 @@ def test_unreadable_text_is_an_error_only_if_it_mentions_apiversion(text, tmp_pa
         ),
     ],
 )
-def test_a_skipped_file_is_reported_only_if_it_requests_devices(
-    command, name, text, line_and_key, tmp_path, monkeypatch
-):
+def test_a_skipped_file_is_reported_only_if_it_requests_devices(command, case, tmp_path, monkeypatch):
+    name, text, line_and_key = case
     (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     output = run(*command.format(name).split(), "--color", "never").output
