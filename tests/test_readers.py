@@ -133,7 +133,7 @@ class Allocator:
 
     async def _post(self, path, body):
         one = self._asked
-        await sidecar.until(lambda: one.bridge.lead.leads)
+        await sidecar.until(lambda: one.service.lead.leads)
         if b'"TOKEN"' in body:
             _, found = await one.plugin("prefilter", {"pod": sidecar.pod("p", "a")})
             body = body.replace(b'"TOKEN"', json.dumps(found["token"]).encode())

@@ -22,7 +22,7 @@ async def start(sidecar, name, node):
     status, answer = await sidecar.place(name, node)
     assert status == 200, answer
     await sidecar.cluster.bind(name, "default", node)
-    await until(lambda: sidecar.bridge.pods.find(f"pod-{name}").spec.node_name == node)
+    await until(lambda: sidecar.service.pods.find(f"pod-{name}").spec.node_name == node)
 
 
 async def postfilter(sidecar, name, *nodes):

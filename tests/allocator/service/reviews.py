@@ -53,13 +53,13 @@ async def refusal(sidecar, obj, **options):
 def pending_devices(sidecar):
     """Return the number of devices of pods and claims that are admitted and not reserved."""
     admission = sidecar.service._admission
-    [quota] = sidecar.bridge.knowledge.quotas.objects.values()
-    stock = sidecar.bridge.knowledge.stock
+    [quota] = sidecar.service.knowledge.quotas.objects.values()
+    stock = sidecar.service.knowledge.stock
     waits = admission.pending.waiting(
         quota,
         stock,
         demand=lambda spec: admission._demands.upper_bound(spec, stock),
-        find_pod=sidecar.bridge.knowledge.pod,
+        find_pod=sidecar.service.knowledge.pod,
         find_spec=admission._spec,
     )
     return waits.get(("gpu", "devices"), 0) // 10**9

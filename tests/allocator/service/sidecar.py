@@ -65,7 +65,6 @@ class Sidecar:
         self.listening = listening
         self.cluster = cluster
         self.service = service
-        self.bridge = service
         self._sessions = sessions
         self.headers = {}
 
@@ -87,7 +86,7 @@ class Sidecar:
         """Return the pod as a scheduler sends it."""
         return await self.cluster.get(resources.PODS.raw, name, "default")
 
-    async def held(self, name):
+    async def allocated_devices(self, name):
         allocation = (await self.claim(name)).status.allocation
         return [f"{result.pool}/{result.device}" for result in allocation.devices.results] if allocation else []
 
@@ -151,7 +150,7 @@ async def until_free(sidecar, name):
     """Wait until a claim has no allocation."""
 
     async def is_free():
-        return not await sidecar.held(name)
+        return not await sidecar.allocated_devices(name)
 
     await until(is_free)
 

@@ -43,7 +43,7 @@ async def start_commit(sidecar, name):
     """Start to commit a pod; return the task once the claims are written and the commit waits for devices."""
     commit = asyncio.create_task(sidecar.place(name))
     uid = f"pod-{name}"
-    await until(lambda: uid in sidecar.bridge.ledger.state.reservations and sidecar.bridge.ledger.state.reservations[uid].state is ReservationState.RESERVED)  # fmt: skip
+    await until(lambda: uid in sidecar.service.ledger.state.reservations and sidecar.service.ledger.state.reservations[uid].state is ReservationState.RESERVED)  # fmt: skip
     return commit
 
 
@@ -52,7 +52,7 @@ async def test_a_commit_waits_until_the_devices_are_ready():
         commit = await start_commit(sidecar, "p")
         await set_conditions(sidecar.cluster, "a", Attached="True")
         assert await commit == (200, {"committed": True, "message": ""})
-        assert sidecar.bridge.ledger.state.reservations["pod-p"].state is ReservationState.BINDING
+        assert sidecar.service.ledger.state.reservations["pod-p"].state is ReservationState.BINDING
 
 
 async def test_a_reservation_reports_whether_its_devices_are_unready():
@@ -94,7 +94,7 @@ async def test_devices_that_are_not_ready_in_time_are_taken_back():
 async def test_unreserve_during_a_commit_frees_the_devices_at_once():
     async with running(attachable(claim("a"), pod("p", "a"))) as sidecar:
         commit = await start_commit(sidecar, "p")
-        await sidecar.plugin("unreserve", {"reservation": sidecar.bridge.ledger.state.reservations["pod-p"].token})
+        await sidecar.plugin("unreserve", {"reservation": sidecar.service.ledger.state.reservations["pod-p"].token})
         assert (await commit)[0] == 409
         await until_free(sidecar, "a")
 
@@ -126,12 +126,12 @@ async def test_a_new_leader_shortens_a_reservation_on_failed_devices():
         await commit
         await set_conditions(cluster, "a", Attached="True", Failed="True")
     async with running(cluster, identity="one") as two:  # the same identity, so that it leads at once
-        await until(lambda: two.bridge.ledger.state.reservations["pod-p"].state is ReservationState.BINDING)
-        before = two.bridge.ledger.state.reservations["pod-p"].until
+        await until(lambda: two.service.ledger.state.reservations["pod-p"].state is ReservationState.BINDING)
+        before = two.service.ledger.state.reservations["pod-p"].until
         _, answer = await two.plugin("prefilter", {"pod": await two.pod("p")})
         assert (answer["verdict"], "reports Failed" in answer["message"]) == ("waiting", True)
-        assert two.bridge.ledger.state.reservations["pod-p"].until < before
-        assert await two.held("a")
+        assert two.service.ledger.state.reservations["pod-p"].until < before
+        assert await two.allocated_devices("a")
 
 
 def allocated(name, node, *, since="2026-01-01T00:00:00Z", consumers=(), **more):
@@ -193,11 +193,11 @@ async def test_an_allocation_on_an_unusable_node_is_removed(consumers):
             await until_free(sidecar, "a")
         elif consumers == ("p",):
             assert answer["message"] == "claim default/a is allocated on a node where the pod cannot run"
-            reservation = sidecar.bridge.ledger.state.reservations["pod-p"]
-            assert reservation.until <= asyncio.get_running_loop().time() + sidecar.bridge.ledger.state.terms.grace
+            reservation = sidecar.service.ledger.state.reservations["pod-p"]
+            assert reservation.until <= asyncio.get_running_loop().time() + sidecar.service.ledger.state.terms.grace
         else:
             assert "cannot run" not in answer["message"]
-            assert await sidecar.held("a")
+            assert await sidecar.allocated_devices("a")
 
 
 async def test_an_extender_filter_removes_an_allocation_on_an_unusable_node():
@@ -217,7 +217,7 @@ async def test_pods_that_share_late_devices_are_both_decided_again():
         commits = [await start_commit(sidecar, name) for name in "pq"]
         assert [(await commit)[0] for commit in commits] == [409, 409]
         await until_free(sidecar, "a")
-        await until(lambda: not sidecar.bridge.ledger.state.reservations)
+        await until(lambda: not sidecar.service.ledger.state.reservations)
         woken = set()
         while woken != {"default/p", "default/q"}:
             _, news = await sidecar.plugin("wake", after=started["seq"])

@@ -30,7 +30,7 @@ async def test_a_conflicting_claim_is_read_again_and_written():
     cluster.faults[1] = Conflict("another writer was faster")
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200
-        assert len(await sidecar.held("a")) == 1
+        assert len(await sidecar.allocated_devices("a")) == 1
 
 
 async def test_a_throttled_write_waits_as_long_as_the_server_asks():
@@ -53,7 +53,7 @@ async def test_a_busy_server_is_logged_and_its_refusals_are_answers(caplog, monk
         assert (await sidecar.place("p"))[0] == 200
         [record] = [record for record in caplog.records if record.message.startswith("a write failed")]
         assert record.problem == "the API server is busy (too many requests)"
-        assert not sidecar.bridge.ledger.commits.may_write_late()
+        assert not sidecar.service.ledger.commits.may_write_late()
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ async def test_only_an_unanswered_write_may_land_late(error, may_land):
     cluster.faults[1] = error
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200
-        assert sidecar.bridge.ledger.commits.may_write_late() is may_land
+        assert sidecar.service.ledger.commits.may_write_late() is may_land
         assert sidecar.service.election.may_write_late() is may_land
 
 
@@ -95,7 +95,7 @@ async def test_claims_are_listed_when_their_watch_misses_our_writes():
     cluster = SilentWatches()
     cluster.load([*fleet(), claim("a"), claim("b"), pod("p", "a"), pod("q", "b")])
     async with running(cluster) as sidecar:
-        cluster.silent, sidecar.bridge.ledger.unseen_seconds = True, 0.2
+        cluster.silent, sidecar.service.ledger.unseen_seconds = True, 0.2
         for name in "pq":
             begun = asyncio.get_running_loop().time()
             assert await sidecar.place(name) == (200, {"committed": True, "message": ""})
@@ -106,7 +106,7 @@ async def test_an_allocator_blind_to_its_own_writes_is_not_ready():
     cluster = SilentWatches()
     cluster.load([*fleet(), claim("a"), pod("p", "a")])
     async with running(cluster) as sidecar:
-        sidecar.bridge.ledger.unseen_seconds = 0.1
+        sidecar.service.ledger.unseen_seconds = 0.1
         cluster.stored = await cluster.list(resources.RESOURCE_CLAIMS)
         cluster.silent = True
         placing = asyncio.create_task(sidecar.place("p"))
@@ -127,7 +127,7 @@ async def test_an_unanswered_write_is_read_and_the_pod_placed(failure_of, number
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200
         assert (await sidecar.place("q"))[0] == 200
-        assert len({*await sidecar.held("a"), *await sidecar.held("b")}) == 3
+        assert len({*await sidecar.allocated_devices("a"), *await sidecar.allocated_devices("b")}) == 3
 
 
 @pytest.mark.parametrize("error", LACKING, ids=["of a role", "to bind claims", "none at all"])
@@ -152,7 +152,7 @@ async def test_a_missing_permission_no_longer_needed_does_not_block_readiness(mo
     async with running(cluster) as sidecar:
         await sidecar.place("p")
         assert sidecar.service.metrics.readiness()[0]["rights"]
-        missing_rights = sidecar.bridge.ledger.commits.missing_rights
+        missing_rights = sidecar.service.ledger.commits.missing_rights
         assert missing_rights()
         monkeypatch.setattr("allocator.service.commits.LACKING_SECONDS", 0.0)
         assert missing_rights() == "", "once the time is over"
@@ -195,8 +195,8 @@ async def test_unwritable_claims_delay_no_other_pods():
         for name in poison:
             await sidecar.cluster.delete(resources.PODS, name, "default")
             await sidecar.cluster.delete(resources.RESOURCE_CLAIMS, name, "default")
-        await until(lambda: len(sidecar.bridge.ledger.state.holds) == 1)
-        assert len(sidecar.bridge.ledger.state.reservations) == 1
+        await until(lambda: len(sidecar.service.ledger.state.holds) == 1)
+        assert len(sidecar.service.ledger.state.reservations) == 1
 
 
 async def test_a_rejected_pod_is_placed_once_the_server_accepts_writes():
@@ -207,8 +207,8 @@ async def test_a_rejected_pod_is_placed_once_the_server_accepts_writes():
         for _ in range(3):
             assert (await sidecar.place("p"))[0] == 409
         cluster.refused = set()
-        seq = sidecar.bridge.requeue_events.seq
-        news = await sidecar.bridge.requeue_events.after(seq, PATIENCE)
+        seq = sidecar.service.requeue_events.seq
+        news = await sidecar.service.requeue_events.after(seq, PATIENCE)
         assert news.all or "default/p" in news.pods
         assert (await sidecar.place("p"))[0] == 200
 
@@ -239,7 +239,7 @@ async def test_a_release_during_a_write_leaves_no_allocation():
             return (await sidecar.place("q"))[0] == 200 if (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")}))[1]["nodes"] else False  # fmt: skip
 
         await until(placed)
-        assert (await sidecar.held("a"), await sidecar.held("b")) == ([], ["n0/gpu-0"])
+        assert (await sidecar.allocated_devices("a"), await sidecar.allocated_devices("b")) == ([], ["n0/gpu-0"])
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -260,7 +260,7 @@ async def test_failing_writes_neither_share_devices_nor_starve_pods(seed):
                 unserved = [name for name in pods if name not in placed_pods]
                 answers = await asyncio.gather(*(try_to_place(sidecar, name) for name in unserved))
                 placed_pods |= {name for name, is_placed in zip(unserved, answers, strict=True) if is_placed}
-        devices = [device for name in pods for device in await sidecar.held(f"c-{name}")]
+        devices = [device for name in pods for device in await sidecar.allocated_devices(f"c-{name}")]
         assert len(devices) == len(set(devices)) == 12
         for name in pods:
             users = [consumer.name for consumer in (await sidecar.claim(f"c-{name}")).status.reserved_for]

@@ -18,7 +18,7 @@ def rule(name="alone", **spec):
 
 
 def status_of(sidecar, name="alone"):
-    stored = sidecar.bridge.knowledge.compatibilities.objects.get(("", name))
+    stored = sidecar.service.knowledge.compatibilities.objects.get(("", name))
     return stored and (stored.status.devices, [finding.code for finding in stored.status.findings])
 
 
@@ -38,13 +38,13 @@ async def test_a_current_status_is_not_written_and_counts_are_delayed():
     cluster = loaded(*fleet(1, 2), rule())
     async with running(cluster) as sidecar:
         await until(lambda: status_of(sidecar) == (2, []))
-        writer = sidecar.bridge.compatibilities
+        writer = sidecar.service.compatibilities
         before = await cluster.get(KIND.raw, "alone")
-        await writer.keep(sidecar.bridge.knowledge.stock, sidecar.bridge.lead)
+        await writer.keep(sidecar.service.knowledge.stock, sidecar.service.lead)
         assert await cluster.get(KIND.raw, "alone") == before, "written though nothing changed"
         await cluster.create(resources.RESOURCE_SLICES.raw, gpus("n9", 5))
-        await until(lambda: len(sidecar.bridge.knowledge.stock.pages_of) == 2)
-        await writer.keep(sidecar.bridge.knowledge.stock, sidecar.bridge.lead)
+        await until(lambda: len(sidecar.service.knowledge.stock.pages_of) == 2)
+        await writer.keep(sidecar.service.knowledge.stock, sidecar.service.lead)
         assert await cluster.get(KIND.raw, "alone") == before, "a number alone was written at once"
         later = writer._clock() + 31
         writer._clock = lambda: later
@@ -56,7 +56,7 @@ async def test_status_writes_of_the_allocator_do_not_replace_the_stock():
     cluster = loaded(*fleet(1, 2), rule())
     async with running(cluster) as sidecar:
         await until(lambda: status_of(sidecar) == (2, []))
-        knowledge = sidecar.bridge.knowledge
+        knowledge = sidecar.service.knowledge
         assert knowledge.stock.compatibilities["alone"].status.devices == 0
         before = knowledge.stock
         await cluster.patch(KIND, "alone", Merge({"metadata": {"labels": {"a": "b"}}}))

@@ -25,12 +25,12 @@ def wanting(name, memory):
 
 
 def is_published(client, memory):
-    [device] = client.bridge.knowledge.stock.slices["n0-gpus"].spec.devices
+    [device] = client.service.knowledge.stock.slices["n0-gpus"].spec.devices
     return str(device.capacity["memory"].value) == memory
 
 
 def available(client):
-    return str(device_reports(client.bridge.knowledge.stock, "n0")[0].available["memory"])
+    return str(device_reports(client.service.knowledge.stock, "n0")[0].available["memory"])
 
 
 async def test_unreserving_twice_after_a_failed_binding_leaks_no_device(monkeypatch):
@@ -40,12 +40,12 @@ async def test_unreserving_twice_after_a_failed_binding_leaks_no_device(monkeypa
     async with running(cluster, tick=0.01) as client:
         for _ in range(5):
             assert (await client.place("p"))[0] == 200
-            token = client.bridge.ledger.state.reservations["pod-p"].token
+            token = client.service.ledger.state.reservations["pod-p"].token
             for _ in range(2):
                 assert (await client.plugin("unreserve", {"reservation": token}))[0] == 200
-            await until(lambda: not client.bridge.ledger.state.reservations)
-            assert await client.held("a") == []
-            [device] = device_reports(client.bridge.knowledge.stock, "n0")
+            await until(lambda: not client.service.ledger.state.reservations)
+            assert await client.allocated_devices("a") == []
+            [device] = device_reports(client.service.knowledge.stock, "n0")
             assert device.state is DeviceState.FREE
 
 
@@ -54,20 +54,20 @@ async def test_a_recreated_pod_inherits_no_reservation():
     cluster = loaded(*fleet(1, 2), claim("a"), pod("p", "a"))
     async with running(cluster) as client:
         await client.place("p")
-        former = await client.held("a")
+        former = await client.allocated_devices("a")
         await cluster.delete(resources.PODS, "p", "default")
         recreated = pod("p", "b")
         recreated["metadata"]["uid"] = "pod-again"
         await cluster.create(resources.RESOURCE_CLAIMS, claim("b"), "default")
         await cluster.create(resources.PODS, recreated, "default")
-        await until(lambda: "pod-p" not in client.bridge.ledger.state.reservations)
-        await until(lambda: client.bridge.knowledge.stock.claims.get("default/b") is not None)
+        await until(lambda: "pod-p" not in client.service.ledger.state.reservations)
+        await until(lambda: client.service.knowledge.stock.claims.get("default/b") is not None)
         assert (await client.place("p"))[0] == 200
-        [uid] = client.bridge.ledger.state.reservations
+        [uid] = client.service.ledger.state.reservations
         assert uid == (await client.pod("p"))["metadata"]["uid"] != "pod-p"
         _, claims = await client.ask("/api/v1/claims")
         assert {row["claim"]: row["pods"] for row in claims["claims"]}["default/b"] == ["p"]
-        assert await client.held("b")
+        assert await client.allocated_devices("b")
         assert former
 
 
@@ -77,10 +77,10 @@ async def test_a_reservation_of_changed_devices_is_refused():
     async with running(cluster) as client:
         _, answer = await client.plugin("prefilter", {"pod": await client.pod("p")})
         await cluster.delete(resources.RESOURCE_SLICES, "n0-gpus")
-        await until(lambda: not client.bridge.knowledge.stock.slices)
+        await until(lambda: not client.service.knowledge.stock.slices)
         status, refused = await client.plugin("reserve", {"token": answer["token"], "node": "n0"})
         assert (status, refused["remedy"]) == (409, "schedule the pod again")
-        assert not client.bridge.ledger.state.reservations
+        assert not client.service.ledger.state.reservations
 
 
 async def test_quota_usage_returns_to_zero_after_pods_are_deleted():
@@ -90,7 +90,7 @@ async def test_quota_usage_returns_to_zero_after_pods_are_deleted():
     async with running(cluster) as client:
         for name in names:
             assert (await client.place(name))[0] == 200
-        quotas = client.bridge.knowledge.quotas.objects
+        quotas = client.service.knowledge.quotas.objects
         await until(lambda: str(quotas["default", "team"].status.used.get("gpu/devices")) == "8")
         for name in names:
             await cluster.delete(resources.PODS, name, "default")
@@ -111,5 +111,5 @@ async def test_available_capacity_follows_device_capacity_and_is_full_without_cl
             assert available(client) == remaining
         await cluster.delete(resources.PODS, "p", "default")
         await cluster.patch(resources.RESOURCE_CLAIMS, "a", Merge({"status": None}), "default", subresource="status")
-        await until(lambda: client.bridge.knowledge.stock.claims["default/a"].status.allocation is None)
+        await until(lambda: client.service.knowledge.stock.claims["default/a"].status.allocation is None)
         assert available(client) == "96Gi"

@@ -31,13 +31,13 @@ async def test_the_lowest_priority_pod_is_evicted_and_the_preemptor_fits():
         assert (status, answer["nominatedNode"]) == (200, "n1")
         assert answer["victims"] == [{"namespace": "default", "name": "low", "uid": "pod-low"}]
         assert (await exists(sidecar, "low"), await exists(sidecar, "mid")) == (False, True)
-        await until(lambda: sidecar.bridge.pods.find("pod-low") is None)
+        await until(lambda: sidecar.service.pods.find("pod-low") is None)
         again = (await postfilter(sidecar, "urgent", "n0", "n1"))[1]
         assert (again["nominatedNode"], again["victims"]) == ("n1", []), "the claim is free in a moment"
         await free(cluster, "low")
-        await until(lambda: sidecar.bridge.knowledge.stock.claims["default/low"].status.allocation is None)
+        await until(lambda: sidecar.service.knowledge.stock.claims["default/low"].status.allocation is None)
         assert (await sidecar.place("urgent"))[0] == 200
-        assert await sidecar.held("urgent") == ["n1/gpu-0"]
+        assert await sidecar.allocated_devices("urgent") == ["n1/gpu-0"]
         events = (await cluster.list(resources.EVENTS, "default")).items
         assert [event.message for event in events] == ["preempted by pod default/urgent, which has a higher priority"]
 
@@ -71,8 +71,8 @@ async def test_no_other_pod_is_evicted_while_a_victim_terminates():
         conditions = [(condition.type, condition.status, condition.reason) for condition in marked.status.conditions]
         assert ("DisruptionTarget", "True", "PreemptionByScheduler") in conditions
         await nominate(cluster, "n0")
-        await until(lambda: sidecar.bridge.pods.find("pod-urgent").status.nominated_node_name == "n0")
-        await until(lambda: sidecar.bridge.pods.find("pod-slow").metadata.deletion_timestamp)
+        await until(lambda: sidecar.service.pods.find("pod-urgent").status.nominated_node_name == "n0")
+        await until(lambda: sidecar.service.pods.find("pod-slow").metadata.deletion_timestamp)
         answer = (await postfilter(sidecar, "urgent", "n0", "n1"))[1]
         assert answer == {"nominatedNode": "n0", "victims": [], "message": "waits for pod default/slow to end"}
         assert await exists(sidecar, "other")
@@ -134,11 +134,11 @@ async def test_a_waiting_pod_whose_reservation_is_released_is_no_victim():
     ) as sidecar:
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("low")})
         await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
-        urgent = sidecar.bridge.knowledge.pods.objects["default", "urgent"]
-        assert sidecar.bridge.evictions.scene([(urgent, "")]).reserved == {"pod-low": "n0"}
-        reservations = sidecar.bridge.ledger.state.reservations
+        urgent = sidecar.service.knowledge.pods.objects["default", "urgent"]
+        assert sidecar.service.evictions.scene([(urgent, "")]).reserved == {"pod-low": "n0"}
+        reservations = sidecar.service.ledger.state.reservations
         reservations["pod-low"] = replace(reservations["pod-low"], state=ReservationState.RELEASED)
-        assert sidecar.bridge.evictions.scene([(urgent, "")]).reserved == {}
+        assert sidecar.service.evictions.scene([(urgent, "")]).reserved == {}
 
 
 def elsewhere(obj, namespace):
@@ -155,7 +155,7 @@ async def test_pods_of_other_namespaces_are_not_named_in_an_event():
         assert (await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"}))[0] == 200
         await sidecar.plugin("commit", {"reservation": answer["token"]})
         await cluster.bind("secret", "theirs", "n0")
-        await until(lambda: sidecar.bridge.pods.find("pod-secret").spec.node_name)
+        await until(lambda: sidecar.service.pods.find("pod-secret").spec.node_name)
         answer = (await postfilter(sidecar, "urgent", "n0"))[1]
         assert answer["message"] == "evicted a pod of another namespace"
         assert answer["victims"] == [{"namespace": "theirs", "name": "secret", "uid": "pod-secret"}]

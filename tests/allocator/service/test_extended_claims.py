@@ -75,9 +75,9 @@ async def has_claim(sidecar):
 
 async def prefilter_before_the_watch(sidecar, monkeypatch):
     """Call prefilter for a pod that the scheduler knows before the allocator's watch shows it."""
-    sidecar.bridge.extended._backoff = Backoff(least=0.01)
+    sidecar.service.extended._backoff = Backoff(least=0.01)
     raw = await sidecar.pod("p")
-    monkeypatch.setattr(sidecar.bridge.pods, "by_uid", {})
+    monkeypatch.setattr(sidecar.service.pods, "by_uid", {})
     assert await ask(sidecar, raw) == "waiting"
 
 
@@ -86,21 +86,21 @@ async def prefilter_before_the_watch(sidecar, monkeypatch):
 async def test_an_unwatched_pods_claim_is_created_after_failed_writes(monkeypatch, failure, method):
     cluster = Failing([failure, failure], method)
     async with running(cluster) as sidecar:
-        seq = sidecar.bridge.requeue_events.seq
+        seq = sidecar.service.requeue_events.seq
         await prefilter_before_the_watch(sidecar, monkeypatch)
         await until(lambda: has_claim(sidecar))
-        await until(lambda: "default/p" in sidecar.bridge.requeue_events.since(seq).pods)
+        await until(lambda: "default/p" in sidecar.service.requeue_events.since(seq).pods)
         assert await ask(sidecar, await sidecar.pod("p")) == "fits"
         assert cluster.failures == []
-        await until(lambda: not sidecar.bridge.extended.is_making("pod-p"))
+        await until(lambda: not sidecar.service.extended.is_making("pod-p"))
 
 
 async def test_a_claim_is_created_after_a_moment_of_uncertain_lease(monkeypatch):
     async with running(Failing([])) as sidecar:
         lease_checks = [False, False]
-        may_write = sidecar.bridge.lead.may_write
+        may_write = sidecar.service.lead.may_write
         monkeypatch.setattr(
-            sidecar.bridge.lead, "may_write", lambda: lease_checks.pop() if lease_checks else may_write()
+            sidecar.service.lead, "may_write", lambda: lease_checks.pop() if lease_checks else may_write()
         )
         await prefilter_before_the_watch(sidecar, monkeypatch)
         await until(lambda: has_claim(sidecar))
@@ -115,13 +115,13 @@ async def test_no_claim_is_created_for_a_bound_or_deleted_pod(monkeypatch, state
             await cluster.bind("p", "default", "n0")
         else:
             await cluster.delete(resources.PODS, "p", "default")
-            monkeypatch.setattr(sidecar.bridge.pods, "by_uid", {})
+            monkeypatch.setattr(sidecar.service.pods, "by_uid", {})
         if state == "replaced":
             await cluster.create(
                 resources.PODS.raw, pod_by_name("p") | {"metadata": pod("p")["metadata"] | {"uid": "other"}}
             )
-            monkeypatch.setattr(sidecar.bridge.pods, "by_uid", {})
-        await until(lambda: not sidecar.bridge.extended.is_making("pod-p"))
+            monkeypatch.setattr(sidecar.service.pods, "by_uid", {})
+        await until(lambda: not sidecar.service.extended.is_making("pod-p"))
         assert (await cluster.list(resources.RESOURCE_CLAIMS)).items == ()
 
 
@@ -137,7 +137,7 @@ async def test_a_claim_write_without_an_answer_is_retried(monkeypatch):
 
     monkeypatch.setattr(cluster, "create", hang_once)
     async with running(cluster) as sidecar:
-        sidecar.bridge.extended.deadline = 0.05
+        sidecar.service.extended.deadline = 0.05
         await prefilter_before_the_watch(sidecar, monkeypatch)
         await until(lambda: has_claim(sidecar))
         assert calls
@@ -171,7 +171,7 @@ async def test_without_free_devices_a_pod_uses_a_device_plugin(pinned):
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         assert [fitting["name"] for fitting in answer["nodes"]] == ["n1"]
         assert (await sidecar.place("p", "n1"))[0] == 200
-        assert len(sidecar.bridge.ledger.state.reservations) == 0
+        assert len(sidecar.service.ledger.state.reservations) == 0
         assert (await cluster.list(resources.RESOURCE_CLAIMS)).items == ()
 
 
@@ -205,7 +205,7 @@ async def test_a_pod_unknown_to_the_informer_gets_its_claim(monkeypatch):
     cluster = loaded(SERVED, node("n0"), gpus("n0", 1), pod_by_name("p"))
     async with running(cluster) as sidecar:
         raw = await sidecar.pod("p")
-        monkeypatch.setattr(sidecar.bridge.pods, "by_uid", {})
+        monkeypatch.setattr(sidecar.service.pods, "by_uid", {})
         assert (await sidecar.plugin("prefilter", {"pod": raw}))[1]["verdict"] == "waiting"
         await until(lambda: has_claim(sidecar))
 

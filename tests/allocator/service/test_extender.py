@@ -41,7 +41,7 @@ async def test_surplus_pods_on_a_node_get_conflicts():
             waiting -= bound
             rounds += 1
         assert rounds == nodes
-        devices = [device for name in names for device in await sidecar.held(name)]
+        devices = [device for name in names for device in await sidecar.allocated_devices(name)]
         assert len(set(devices)) == len(names)
         counted = {outcome: sidecar.service.metrics.registry.get_sample_value("drawbridge_extender_binds_total", {"outcome": outcome}) for outcome in ("bound", "conflict", "failed")}  # fmt: skip
         assert counted == {"bound": len(names), "conflict": conflicts, "failed": None}
@@ -75,7 +75,7 @@ async def test_a_stock_scheduler_places_pods_with_the_extender():
             binding = {"PodName": name, "PodNamespace": "default", "PodUID": f"pod-{name}", "Node": "n1"}
             assert await sidecar.ask("/extender/bind", binding) == (200, {"Error": ""})
             assert (await cluster.get(resources.PODS, name, "default")).spec.node_name == "n1"
-        assert await sidecar.held("a") == ["n1/gpu-0"]
+        assert await sidecar.allocated_devices("a") == ["n1/gpu-0"]
         assert (await sidecar.ask("/extender/preempt", {}))[1] == {"NodeNameToMetaVictims": {}}
 
 
@@ -84,4 +84,4 @@ async def test_a_failed_binding_releases_the_devices():
     async with running(cluster) as sidecar:
         binding = {"PodName": "p", "PodNamespace": "default", "PodUID": "pod-p", "Node": "nowhere"}
         assert "does not exist" in (await sidecar.ask("/extender/bind", binding))[1]["Error"]
-        assert await sidecar.held("a") == []
+        assert await sidecar.allocated_devices("a") == []

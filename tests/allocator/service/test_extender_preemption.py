@@ -13,9 +13,9 @@ async def test_a_pod_of_the_extender_preempts_and_gets_the_device():
     async with running(cluster, preempting=Preempting.EVICT) as sidecar:
         await start(sidecar, "a", "n0")
         assert (await extender_filter(sidecar, "urgent", "n0"))["NodeNames"] == []
-        await until(lambda: sidecar.bridge.pods.find("pod-a") is None)
+        await until(lambda: sidecar.service.pods.find("pod-a") is None)
         await free(cluster, "a")
-        await until(lambda: sidecar.bridge.knowledge.stock.claims["default/a"].status.allocation is None)
+        await until(lambda: sidecar.service.knowledge.stock.claims["default/a"].status.allocation is None)
         refused = await extender_filter(sidecar, "late", "n0")
         assert refused["FailedAndUnresolvableNodes"]["n0"] == OUTBID
         assert refused["NodeNames"] == []
@@ -51,7 +51,7 @@ async def test_no_victim_is_searched_if_preemption_is_off_or_forbidden(preemptin
         await extender_filter(sidecar, "urgent", "n0")
         if preempting is Preempting.EVICT:
             await extender_filter(sidecar, "able", "n0")  # the next pod is served
-            await until(lambda: sidecar.bridge.pods.find("pod-a") is None)
+            await until(lambda: sidecar.service.pods.find("pod-a") is None)
             await until(lambda: event_messages(cluster))
             assert await event_messages(cluster) == ["preempted by pod default/able, which has a higher priority"]
         else:

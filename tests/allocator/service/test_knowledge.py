@@ -33,9 +33,9 @@ def serving(*objects):
 
 async def test_the_stock_follows_the_servers_gates_and_guesses_are_reported():
     async with running(serving()) as client:
-        client.bridge.knowledge.declare(Declared(0, {PARTITIONS: False, SHARES: False}))
-        await until(lambda: not client.bridge.knowledge.stock.reading.enabled(PARTITIONS))
-        assert client.bridge.knowledge.stock.reading.enabled(SHARES)  # as the server reports
+        client.service.knowledge.declare(Declared(0, {PARTITIONS: False, SHARES: False}))
+        await until(lambda: not client.service.knowledge.stock.reading.enabled(PARTITIONS))
+        assert client.service.knowledge.stock.reading.enabled(SHARES)  # as the server reports
         status, answer = await client.ask("/api/v1/server")
         assert (status, answer["kubernetes"], answer["reported"]) == (200, "1.36", {SHARES: True})
         assert answer["declared"] == {PARTITIONS: False}
@@ -48,7 +48,7 @@ async def test_the_stock_follows_the_servers_gates_and_guesses_are_reported():
 async def test_the_age_of_the_stock_is_exported():
     async with running(serving()) as sidecar:
         age = sidecar.service.metrics.registry.get_sample_value("drawbridge_allocator_stock_age_seconds")
-        assert 0 < age <= sidecar.bridge.knowledge.age() < PATIENCE
+        assert 0 < age <= sidecar.service.knowledge.age() < PATIENCE
 
 
 async def test_calls_are_answered_while_the_stock_follows_a_server_upgrade(monkeypatch):
@@ -63,7 +63,7 @@ async def test_calls_are_answered_while_the_stock_follows_a_server_upgrade(monke
         return anew
 
     async with running(cluster) as sidecar:
-        knowledge = sidecar.bridge.knowledge
+        knowledge = sidecar.service.knowledge
         assert knowledge.stock.reading.server.minor == 36
         monkeypatch.setattr(Stock, "as_read_by", slowly)
         cluster.minor, cluster.gates = 37, {SHARES: False}

@@ -34,15 +34,15 @@ async def test_a_second_replica_takes_over_with_all_reservations():
     cluster = loaded(*fleet(1, 2), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
     async with running(cluster, identity="two", leads=False) as two:
         async with running(cluster, identity="one", leads=False) as sidecar:
-            await until(lambda: sidecar.bridge.lead.leads or two.bridge.lead.leads)
-            first, second = (sidecar, two) if sidecar.bridge.lead.leads else (two, sidecar)
+            await until(lambda: sidecar.service.lead.leads or two.service.lead.leads)
+            first, second = (sidecar, two) if sidecar.service.lead.leads else (two, sidecar)
             assert (await second.plugin("prefilter", {"pod": await second.pod("q")}))[0] == 503
             answer = (await second.plugin("state"))[1]
             assert (answer["leading"], answer["ready"], answer["message"]) == (False, True, "another replica leads")
             assert (await first.place("p"))[0] == 200
-        await until(lambda: two.bridge.lead.leads)
+        await until(lambda: two.service.lead.leads)
         assert (await two.place("q"))[0] == 200
-        assert len({*await two.held("a"), *await two.held("b")}) == 2
+        assert len({*await two.allocated_devices("a"), *await two.allocated_devices("b")}) == 2
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -59,7 +59,7 @@ async def test_a_new_service_finishes_the_writes_of_a_killed_one(number):
     async with running(cluster, identity="two") as two:
         assert (await two.place("p"))[0] == 200
         assert (await two.place("q"))[0] == 200
-        assert len({*await two.held("a"), *await two.held("b")}) == 2
+        assert len({*await two.allocated_devices("a"), *await two.allocated_devices("b")}) == 2
 
 
 class LatePolicy(Embedded):
@@ -104,12 +104,12 @@ async def test_a_new_leader_lists_claims_after_the_policy_check(
     cluster.load([*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b")])
     async with running(cluster, leads=False) as sidecar:
         await until(lambda: cluster.refused > 1)
-        assert not sidecar.bridge.lead.leads
+        assert not sidecar.service.lead.leads
         devices = {"results": [{"request": "r", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}]}
         late_write = {"status": {"allocation": {"devices": devices}, "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod-p"}]}}  # fmt: skip
         await cluster.patch(resources.RESOURCE_CLAIMS, "b", Merge(late_write), "default", subresource="status")
         cluster.has_heard.set()
-        await until(lambda: sidecar.bridge.lead.leads)
+        await until(lambda: sidecar.service.lead.leads)
         assert cluster.calls[-2:] == ["let", "list"]
         assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")}))[1]["verdict"] == "full"
 
@@ -129,7 +129,7 @@ async def test_leadership_starts_without_claims_for_the_policy_check():
     cluster.gone = {f"c-{i}": NotFound("gone") for i in range(100)}
     cluster.load([*fleet(1, 1), *map(claim, cluster.gone)])
     async with running(cluster) as sidecar:
-        assert sidecar.bridge.lead.leads
+        assert sidecar.service.lead.leads
         assert cluster.missed < len(cluster.gone)
 
 
@@ -141,7 +141,7 @@ async def test_a_leader_with_an_expired_lease_writes_nothing():
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         _, reserved = await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
         commit = asyncio.create_task(sidecar.plugin("commit", {"reservation": reserved["reservation"]}))
-        await until(lambda: sidecar.bridge.ledger.commits.unsure)
+        await until(lambda: sidecar.service.ledger.commits.unsure)
         assert cluster.writes == []
         resume.set()
         assert (await commit)[0] == 200  # after a renewal of the Lease the commit continues

@@ -93,7 +93,7 @@ async def test_a_cheap_pod_is_answered_while_expensive_pods_wait():
         obj["metadata"]["namespace"] = "hog"
     cluster = loaded(*fleet(1, 41), *objects, claim("honest"), pod("honest", "honest"))
     async with running(cluster) as sidecar:
-        seq = sidecar.bridge.requeue_events.seq
+        seq = sidecar.service.requeue_events.seq
         late = set()
         for name in names:
             raw = await cluster.get(resources.PODS.raw, name, "hog")
@@ -105,7 +105,7 @@ async def test_a_cheap_pod_is_answered_while_expensive_pods_wait():
                     break
         assert late
         assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("honest")}))[1]["verdict"] == "fits"
-        await until(lambda: late & set(sidecar.bridge.requeue_events.since(seq).pods))
+        await until(lambda: late & set(sidecar.service.requeue_events.since(seq).pods))
 
 
 async def test_an_expensive_pod_does_not_get_the_previous_pods_answer():
@@ -118,7 +118,7 @@ async def test_an_expensive_pod_does_not_get_the_previous_pods_answer():
     objects = [*map(expensive_claim, names), *(pod(name, name, **by_name) for name in names)]
     cluster = loaded(*fleet_of_two, *objects, claim("plain"), pod("plain", "plain"))
     async with running(cluster) as sidecar:
-        sidecar.bridge.pods.turns.seconds_until = lambda _: 0.0
+        sidecar.service.pods.turns.seconds_until = lambda _: 0.0
         for name in names:
             assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("plain")}))[1]["verdict"] == "fits"
             _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})

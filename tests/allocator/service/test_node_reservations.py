@@ -124,7 +124,7 @@ async def test_an_unanswered_write_is_in_doubt_until_resolved():
             return (await sidecar.reservations_of("n0"))[1]["reservations"] == []
 
         await until(is_resolved)
-        assert await sidecar.held("a") == []
+        assert await sidecar.allocated_devices("a") == []
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ async def test_two_equal_pods_get_separate_victims_in_a_shared_pool():
         assert evicted == ["lower", "low"]
         for name in ("low", "lower"):
             await free(cluster, name)
-        await until(lambda: not any(sidecar.bridge.knowledge.stock.claims[f"default/{name}"].status.allocation for name in ("low", "lower")))  # fmt: skip
+        await until(lambda: not any(sidecar.service.knowledge.stock.claims[f"default/{name}"].status.allocation for name in ("low", "lower")))  # fmt: skip
         for name, node_name in (("also", "n1"), ("urgent", "n0")):
             assert (await sidecar.place(name, node_name))[0] == 200
 
@@ -50,13 +50,13 @@ async def test_devices_freed_for_a_nominated_pod_are_kept_for_it(leader):
     async with running(cluster) as sidecar:
         await start(sidecar, "low", "n0")
         assert (await postfilter(sidecar, "urgent", "n0"))[1]["nominatedNode"] == "n0"
-        await until(lambda: sidecar.bridge.pods.find("pod-low") is None)
+        await until(lambda: sidecar.service.pods.find("pod-low") is None)
         await nominate(cluster, "n0")
-        await until(lambda: sidecar.bridge.pods.find("pod-urgent").status.nominated_node_name)
+        await until(lambda: sidecar.service.pods.find("pod-urgent").status.nominated_node_name)
         if leader == "another":
-            sidecar.bridge.pods.nominations._ours.clear()
+            sidecar.service.pods.nominations._ours.clear()
         await free(cluster, "low")
-        await until(lambda: sidecar.bridge.knowledge.stock.claims["default/low"].status.allocation is None)
+        await until(lambda: sidecar.service.knowledge.stock.claims["default/low"].status.allocation is None)
         for question in ("plugin", "extender"):
             if question == "plugin":
                 _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("next")})
@@ -80,7 +80,7 @@ async def test_devices_nominated_for_an_equal_pod_are_not_available():
     async with running(cluster) as sidecar:
         await start(sidecar, "low", "n0")
         await nominate(cluster, "n0", "rival")
-        await until(lambda: sidecar.bridge.pods.find("pod-rival").status.nominated_node_name == "n0")
+        await until(lambda: sidecar.service.pods.find("pod-rival").status.nominated_node_name == "n0")
         assert (await postfilter(sidecar, "urgent", "n0"))[1]["nominatedNode"] == ""
         assert (await postfilter(sidecar, "rival", "n0"))[1]["nominatedNode"] == "n0"
 
@@ -89,11 +89,11 @@ async def outbid(cluster, sidecar):
     """Keep a device for `urgent`, so that `late` is refused; return the number of the last requeue event."""
     await start(sidecar, "a", "n0")
     await extender_filter(sidecar, "urgent", "n0")
-    await until(lambda: sidecar.bridge.pods.find("pod-a") is None)
+    await until(lambda: sidecar.service.pods.find("pod-a") is None)
     await free(cluster, "a")
-    await until(lambda: sidecar.bridge.knowledge.stock.claims["default/a"].status.allocation is None)
+    await until(lambda: sidecar.service.knowledge.stock.claims["default/a"].status.allocation is None)
     assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == []
-    return sidecar.bridge.requeue_events.seq
+    return sidecar.service.requeue_events.seq
 
 
 @pytest.mark.parametrize(
@@ -110,18 +110,18 @@ async def test_a_pod_outbid_by_a_nomination_is_requeued_after_it(ending, monkeyp
     async with running(cluster, preempting=Preempting.EVICT) as sidecar:
         before = await outbid(cluster, sidecar)
         if ending.startswith("the scheduler's"):
-            sidecar.bridge.pods.nominations._ours.clear()
+            sidecar.service.pods.nominations._ours.clear()
             await nominate(cluster, "n0")
-            await until(lambda: sidecar.bridge.pods.find("pod-urgent").status.nominated_node_name)
+            await until(lambda: sidecar.service.pods.find("pod-urgent").status.nominated_node_name)
             assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == []
-        sidecar.bridge.tick()
-        assert sidecar.bridge.requeue_events.seq == before
+        sidecar.service.tick()
+        assert sidecar.service.requeue_events.seq == before
         match ending:
             case "it lapses":
                 monkeypatch.setattr(
-                    sidecar.bridge.pods.nominations, "_clock", lambda: asyncio.get_running_loop().time() + SECONDS
+                    sidecar.service.pods.nominations, "_clock", lambda: asyncio.get_running_loop().time() + SECONDS
                 )
-                sidecar.bridge.tick()
+                sidecar.service.tick()
             case "its holder is deleted":
                 await cluster.delete(resources.PODS, "urgent", "default")
             case "the scheduler's, and its holder goes elsewhere":
@@ -129,7 +129,7 @@ async def test_a_pod_outbid_by_a_nomination_is_requeued_after_it(ending, monkeyp
             case "the scheduler's, and it is taken back":
                 await nominate(cluster, None)
         async with asyncio.timeout(PATIENCE):
-            event = await sidecar.bridge.requeue_events.after(before, PATIENCE)
+            event = await sidecar.service.requeue_events.after(before, PATIENCE)
         assert "default/late" in event.pods
         assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == ["n0"]
 
@@ -139,7 +139,7 @@ async def test_plugin_and_extender_exclude_the_same_nominated_nodes():
     cluster = loaded(*fleet(1, 1), claim("urgent"), claim("late"), *pods)
     async with running(cluster) as sidecar:
         await nominate(cluster, "n0")
-        await until(lambda: sidecar.bridge.pods.find("pod-urgent").status.nominated_node_name)
+        await until(lambda: sidecar.service.pods.find("pod-urgent").status.nominated_node_name)
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("late")})
         refused = await extender_filter(sidecar, "late", "n0")
         assert (answer["verdict"], answer["nodes"]) == ("full", [])
@@ -153,11 +153,11 @@ async def test_a_preemptor_blocked_by_a_nomination_is_requeued():
     cluster = loaded(*fleet(1, 1), *claims, pod("low", "low", priority=1), rival, important("urgent", "urgent"))
     async with running(cluster) as sidecar:
         await start(sidecar, "low", "n0")
-        sidecar.bridge.pods.nominations.nominate(sidecar.bridge.pods.find("pod-rival"), "n0", ())
+        sidecar.service.pods.nominations.nominate(sidecar.service.pods.find("pod-rival"), "n0", ())
         assert (await postfilter(sidecar, "urgent", "n0"))[1]["nominatedNode"] == ""
-        before = sidecar.bridge.requeue_events.seq
+        before = sidecar.service.requeue_events.seq
         await cluster.delete(resources.PODS, "rival", "default")
         async with asyncio.timeout(PATIENCE):
-            news = await sidecar.bridge.requeue_events.after(before, PATIENCE)
+            news = await sidecar.service.requeue_events.after(before, PATIENCE)
         assert "default/urgent" in news.pods
         assert (await postfilter(sidecar, "urgent", "n0"))[1]["nominatedNode"] == "n0"

@@ -14,11 +14,11 @@ async def test_an_allocation_of_an_unbound_pod_yields_to_another_schedulers():
     cluster = loaded(*fleet(1, 1), claim("a"), claim("theirs"), pod("p", "a"))
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200
-        (device,) = await sidecar.held("a")
+        (device,) = await sidecar.allocated_devices("a")
         status = Merge({"status": taken(device.partition("/")[2], "their-pod")})
         await cluster.patch(resources.RESOURCE_CLAIMS, "theirs", status, "default", subresource="status")
         await until_free(sidecar, "a")
-        assert await sidecar.held("theirs") == [device]
+        assert await sidecar.allocated_devices("theirs") == [device]
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         assert answer["verdict"] == "full"
         await until(lambda: sidecar.service.periodic_checks.overlapping == ())
@@ -66,7 +66,7 @@ async def test_a_commit_after_another_schedulers_allocation_gets_a_conflict():
         cluster.first = theirs
         placing = asyncio.create_task(sidecar.place("p"))
         await until(
-            lambda: (held := sidecar.bridge.ledger.state.reservations.get("pod-p")) and held.state == "reserved"
+            lambda: (held := sidecar.service.ledger.state.reservations.get("pod-p")) and held.state == "reserved"
         )
         await asyncio.wait_for(sidecar.plugin("state"), PATIENCE)
         assert not placing.done()
@@ -74,7 +74,7 @@ async def test_a_commit_after_another_schedulers_allocation_gets_a_conflict():
         status, answer = await placing
         assert (status, answer["remedy"]) == (409, "schedule the pod again")
         await until_free(sidecar, "a")
-        assert await sidecar.held("theirs") == ["n0/gpu-0"]
+        assert await sidecar.allocated_devices("theirs") == ["n0/gpu-0"]
 
 
 async def test_claims_on_the_same_device_are_reported_as_drift():
@@ -82,14 +82,14 @@ async def test_claims_on_the_same_device_are_reported_as_drift():
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200
         await cluster.bind("p", "default", "n0", uid="pod-p")
-        await until(lambda: sidecar.bridge.ledger.state.reservations["pod-p"].state == "bound")
-        (device,) = await sidecar.held("a")
+        await until(lambda: sidecar.service.ledger.state.reservations["pod-p"].state == "bound")
+        (device,) = await sidecar.allocated_devices("a")
         status = Merge({"status": taken(device.partition("/")[2], "pod-theirs")})
         await cluster.patch(resources.RESOURCE_CLAIMS, "theirs", status, "default", subresource="status")
         await until(lambda: sidecar.service.periodic_checks.overlapping)
         _, drift = await sidecar.ask("/api/v1/drift")
         assert drift == {"overlapping": ["default/a", "default/theirs"], "leftBehind": [], "leading": True}
-        assert await sidecar.held("a") == await sidecar.held("theirs") == [device]
+        assert await sidecar.allocated_devices("a") == await sidecar.allocated_devices("theirs") == [device]
 
 
 async def test_a_bug_in_periodic_checks_does_not_end_the_lead(caplog):

@@ -33,7 +33,7 @@ async def test_pod_namespace_and_configuration_choose_the_strategy():
         assert (await scores(sidecar, "plain"), await scores(sidecar, "own")) == (compact, spread)
         annotations = {"metadata": {"annotations": {KEY: "LowLoadFirst"}}}
         await cluster.patch(resources.NAMESPACES, "default", Merge(annotations))
-        await until(lambda: sidecar.bridge.knowledge.namespaces.objects["", "default"].metadata.annotations == {KEY: "LowLoadFirst"})  # fmt: skip
+        await until(lambda: sidecar.service.knowledge.namespaces.objects["", "default"].metadata.annotations == {KEY: "LowLoadFirst"})  # fmt: skip
         assert await scores(sidecar, "plain") == spread
 
 
@@ -43,10 +43,10 @@ async def test_a_pod_with_an_unknown_strategy_waits_until_it_changes():
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         assert answer["verdict"] == "waiting"
         assert "of Namespace default: there is no strategy 'best'; the strategies are CompactFirst" in answer["message"]
-        seq = sidecar.bridge.requeue_events.seq
+        seq = sidecar.service.requeue_events.seq
         await cluster.patch(resources.NAMESPACES, "default", Merge({"metadata": {"annotations": {KEY: "topology"}}}))
-        await until(lambda: sidecar.bridge.requeue_events.seq > seq)
-        assert (await sidecar.bridge.requeue_events.after(seq, 0)).pods == ("default/p",)
+        await until(lambda: sidecar.service.requeue_events.seq > seq)
+        assert (await sidecar.service.requeue_events.after(seq, 0)).pods == ("default/p",)
         assert (await sidecar.place("p"))[0] == 200
 
 
@@ -78,7 +78,7 @@ async def test_a_stock_scheduler_gets_a_score_for_every_node():
 async def annotate(sidecar, name, text):
     """Annotate a pod with another strategy, and wait until the service has seen it."""
     await sidecar.cluster.patch(resources.PODS, name, Merge({"metadata": {"annotations": {KEY: text}}}), "default")
-    await until(lambda: sidecar.bridge.pods.find(f"pod-{name}").metadata.annotations[KEY] == text)
+    await until(lambda: sidecar.service.pods.find(f"pod-{name}").metadata.annotations[KEY] == text)
 
 
 async def test_a_changed_strategy_applies_from_the_next_call_on():
@@ -98,16 +98,16 @@ async def test_a_changed_strategy_applies_from_the_next_call_on():
         body = {"token": answer["token"], "node": "n0"}
         status, refused = await sidecar.plugin("reserve", body)
         assert (status, "there is no strategy 'best'" in refused["error"]) == (409, True)
-        seq = sidecar.bridge.requeue_events.seq
+        seq = sidecar.service.requeue_events.seq
         assert (await sidecar.plugin("prefilter", {"pod": before}))[1]["verdict"] == "waiting"
         await annotate(sidecar, "p", "CompactFirst")
-        await until(lambda: sidecar.bridge.requeue_events.seq > seq)
+        await until(lambda: sidecar.service.requeue_events.seq > seq)
         body["token"] = (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")}))[1]["token"]
         _, reserved = await sidecar.plugin("reserve", body)
         await annotate(sidecar, "p", "best")
         assert await sidecar.plugin("reserve", body) == (200, reserved)  # held devices stay reserved
         assert (await sidecar.plugin("commit", {"reservation": reserved["reservation"]}))[1]["committed"]
-        assert await sidecar.held("a") == ["n0/gpu-1"]
+        assert await sidecar.allocated_devices("a") == ["n0/gpu-1"]
 
 
 async def test_a_node_never_exceeds_its_limit_of_pods():
@@ -125,9 +125,9 @@ async def test_a_node_never_exceeds_its_limit_of_pods():
         question = {"token": outlooks["r"]["token"], "node": "n0"}
         assert (await sidecar.plugin("filter", question))[1]["fits"] is False
         assert (await sidecar.plugin("filter", question | {"remove": [await sidecar.pod("p")]}))[1]["fits"] is True
-        seq = sidecar.bridge.requeue_events.seq
+        seq = sidecar.service.requeue_events.seq
         await cluster.delete(resources.PODS, "p", "default", grace=0)
-        await until(lambda: "default/r" in sidecar.bridge.requeue_events.since(seq).pods)
+        await until(lambda: "default/r" in sidecar.service.requeue_events.since(seq).pods)
         assert list(await scores(sidecar, "r")) == ["n0"]
 
 
@@ -149,11 +149,11 @@ async def test_new_rules_apply_at_once_and_requeue_refused_pods():
         assert (await sidecar.place("p", "n0"))[0] == 200
         _, refused = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
         assert refused["nodes"] == []
-        seq = sidecar.bridge.requeue_events.seq
-        sidecar.bridge.pods.place_by(PlacementRules(most_pods=1))
-        assert sidecar.bridge.requeue_events.seq == seq
-        sidecar.bridge.pods.place_by(PlacementRules(most_pods=2))
-        assert (await sidecar.bridge.requeue_events.after(seq, 0)).pods == ("default/q",)
+        seq = sidecar.service.requeue_events.seq
+        sidecar.service.pods.place_by(PlacementRules(most_pods=1))
+        assert sidecar.service.requeue_events.seq == seq
+        sidecar.service.pods.place_by(PlacementRules(most_pods=2))
+        assert (await sidecar.service.requeue_events.after(seq, 0)).pods == ("default/q",)
         assert (await sidecar.place("q", "n0"))[0] == 200
 
 
@@ -168,6 +168,6 @@ async def test_new_rules_requeue_pods_that_waited_for_a_strategy(monkeypatch):
     async with running(cluster, rules=PlacementRules(most_pods=1)) as sidecar:
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         assert (answer["verdict"], answer["message"]) == ("waiting", "not by these rules")
-        seq = sidecar.bridge.requeue_events.seq
-        sidecar.bridge.pods.place_by(PlacementRules(most_pods=2))
-        assert (await sidecar.bridge.requeue_events.after(seq, 0)).pods == ("default/p",)
+        seq = sidecar.service.requeue_events.seq
+        sidecar.service.pods.place_by(PlacementRules(most_pods=2))
+        assert (await sidecar.service.requeue_events.after(seq, 0)).pods == ("default/p",)

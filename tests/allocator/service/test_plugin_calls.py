@@ -10,7 +10,7 @@ async def test_a_pod_is_reserved_committed_and_its_claims_are_written():
     async with running(cluster) as sidecar:
         assert await sidecar.place("p") == (200, {"committed": True, "message": ""})
         assert await sidecar.place("q") == (200, {"committed": True, "message": ""})
-        devices = [*await sidecar.held("a"), *await sidecar.held("b")]
+        devices = [*await sidecar.allocated_devices("a"), *await sidecar.allocated_devices("b")]
         assert len(set(devices)) == 3
         written = await sidecar.claim("a")
         assert written.metadata.finalizers == ("resource.kubernetes.io/delete-protection",)
@@ -40,7 +40,7 @@ async def test_reserved_devices_are_not_given_to_another_pod_until_released():
         for _ in range(2):
             assert await sidecar.plugin("unreserve", {"reservation": first["reservation"]}) == (200, {})
         assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")}))[1]["verdict"] == "fits"
-        assert await sidecar.held("a") == []
+        assert await sidecar.allocated_devices("a") == []
 
 
 async def test_a_node_rule_also_applies_to_reserved_devices():

@@ -298,24 +298,24 @@ async def test_a_reservation_from_the_thread_is_recomputed_after_a_change(monkey
     async with sidecar.running(cluster) as client:
         _, answer = await client.plugin("prefilter", {"pod": await client.pod("p")})
         monkeypatch.setattr(questions, "serve", serve_long)
-        client.bridge.runner._turn = -1.0  # every question exceeds its turn
+        client.service.runner._turn = -1.0  # every question exceeds its turn
         reserving = asyncio.create_task(client.plugin("reserve", {"token": answer["token"], "node": "n0"}))
         await until(begun.is_set)
-        client.bridge.runner._turn = TURN
+        client.service.runner._turn = TURN
         if change == "another pod gets the device":
             assert (await client.place("q"))[0] == 200
-            assert await client.held("b") == ["n0/gpu-0"]
+            assert await client.allocated_devices("b") == ["n0/gpu-0"]
         elif change == "the device is gone":
-            stock = client.bridge.knowledge.stock
+            stock = client.service.knowledge.stock
             devices = [{"name": "gpu-1"}]
             pool = {"name": "n0", "generation": 2, "resourceSliceCount": 1}
             await cluster.patch(
                 resources.RESOURCE_SLICES, "n0-gpus", Merge({"spec": {"devices": devices, "pool": pool}})
             )
-            await until(lambda: client.bridge.knowledge.stock is not stock)
+            await until(lambda: client.service.knowledge.stock is not stock)
         may_end.set()
         status, reserved = await reserving
         assert status == 200
         assert (await client.plugin("commit", {"reservation": reserved["reservation"]}))[0] == 200
-        assert await client.held("a") == ["n0/gpu-0" if change == "nothing" else "n0/gpu-1"]
+        assert await client.allocated_devices("a") == ["n0/gpu-0" if change == "nothing" else "n0/gpu-1"]
     assert decided == (2 if change == "nothing" else 3)

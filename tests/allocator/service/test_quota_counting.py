@@ -35,7 +35,7 @@ async def test_a_pod_counts_once_from_admission_to_reservation():
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         assert await refusal(sidecar, using("p", "two")) == ""
         cluster.load([using("p", "two")])
-        await until(lambda: sidecar.bridge.knowledge.pod("default", "p") is not None)
+        await until(lambda: sidecar.service.knowledge.pod("default", "p") is not None)
         assert pending_devices(sidecar) == 2
         stored = await sidecar.pod("p")
         created = claim("made", 2)
@@ -45,11 +45,11 @@ async def test_a_pod_counts_once_from_admission_to_reservation():
             "annotations": {"resource.kubernetes.io/pod-claim-name": "e0"},
         }
         cluster.load([created])
-        await until(lambda: "default/made" in sidecar.bridge.knowledge.stock.claims)
+        await until(lambda: "default/made" in sidecar.service.knowledge.stock.claims)
         assert pending_devices(sidecar) == 2
         status = {"status": {"resourceClaimStatuses": [{"name": "e0", "resourceClaimName": "made"}]}}
         await cluster.patch(resources.PODS, "p", Merge(status), "default", subresource="status")
-        await until(lambda: sidecar.bridge.knowledge.pod("default", "p").status.resource_claim_statuses)
+        await until(lambda: sidecar.service.knowledge.pod("default", "p").status.resource_claim_statuses)
         assert "2 of 3 used, including 2 by" in await refusal(sidecar, using("q", "two"))
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         assert (await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"}))[0] == 200
@@ -63,10 +63,10 @@ async def test_an_admitted_claim_counts_until_it_is_deleted():
         assert await refusal(sidecar, claim("a", 2)) == ""
         assert "2 of 3 used" in await refusal(sidecar, claim("b", 2))
         cluster.load([claim("a", 2)])
-        await until(lambda: "default/a" in sidecar.bridge.knowledge.stock.claims)
+        await until(lambda: "default/a" in sidecar.service.knowledge.stock.claims)
         assert "2 of 3 used" in await refusal(sidecar, claim("b", 2))
         await cluster.delete(resources.RESOURCE_CLAIMS, "a", "default")
-        await until(lambda: "default/a" not in sidecar.bridge.knowledge.stock.claims)
+        await until(lambda: "default/a" not in sidecar.service.knowledge.stock.claims)
         assert await refusal(sidecar, claim("b", 2)) == ""
 
 
@@ -114,7 +114,7 @@ async def test_a_schedulers_extended_resource_claim_counts_once_allocated():
         scheduler_claim["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
         results = [{"request": "r", "driver": DRIVER, "pool": "n0", "device": f"gpu-{i}"} for i in range(2)]
         cluster.load([scheduler_claim | {"status": {"allocation": {"devices": {"results": results}}}}])
-        await until(lambda: "default/made" in sidecar.bridge.knowledge.stock.claims)
+        await until(lambda: "default/made" in sidecar.service.knowledge.stock.claims)
         assert "1 requested, 2 of 1 used; at most 0 can be requested" in await refusal(sidecar, claim("more"))
 
 
@@ -141,7 +141,7 @@ async def test_an_extended_resource_counts_once_for_pod_and_claim(key):
         assert await refusal(sidecar, requesting("p", key=key)) == ""
         assert "1 of 1 used, including 1 by pods that wait" in await refusal(sidecar, requesting("q", key=key))
         cluster.load([requesting("p", key=key)])
-        await until(lambda: sidecar.bridge.knowledge.pod("default", "p") is not None)
+        await until(lambda: sidecar.service.knowledge.pod("default", "p") is not None)
         assert "1 of 1 used, including 1 by pods that wait" in await refusal(sidecar, requesting("q", key=key))
         stored = await sidecar.pod("p")
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": stored["metadata"]["uid"], "controller": True}
@@ -151,7 +151,7 @@ async def test_an_extended_resource_counts_once_for_pod_and_claim(key):
             "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
         }
         cluster.load([scheduler_claim])
-        await until(lambda: "default/made" in sidecar.bridge.knowledge.stock.claims)
+        await until(lambda: "default/made" in sidecar.service.knowledge.stock.claims)
         assert "1 of 1 used, including 1 by pods that wait" in await refusal(sidecar, requesting("q", key=key)), (
             "not counted twice"
         )
@@ -198,7 +198,7 @@ async def test_a_pod_with_an_unstored_claim_counts_once(monkeypatch):
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         assert await refusal(sidecar, using("p", "t")) == ""
         cluster.load([using("p", "t")])
-        await until(lambda: sidecar.bridge.knowledge.pod("default", "p") is not None)
+        await until(lambda: sidecar.service.knowledge.pod("default", "p") is not None)
         assert await refusal(sidecar, made_for(await sidecar.pod("p"), count=1)) == ""
         assert pending_devices(sidecar) == 1
         admission = sidecar.service._admission
@@ -213,7 +213,7 @@ async def test_a_claim_counts_for_its_pods_priority_class():
     scoped["spec"]["scopeSelector"] = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}  # fmt: skip
     cluster = loaded(*fleet(1, 8), scoped, using("low", "t"), using("high", "t", priorityClassName="high"))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
-        await until(lambda: sidecar.bridge.knowledge.pod("default", "high") is not None)
+        await until(lambda: sidecar.service.knowledge.pod("default", "high") is not None)
         low, high = [made_for(await sidecar.pod(name), name, count=2) for name in ("low", "high")]
         assert await refusal(sidecar, low) == ""
         assert "2 requested, 0 of 1 used" in await refusal(sidecar, high)
@@ -225,7 +225,7 @@ async def test_claims_with_a_forged_owner_do_not_exceed_the_quota():
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         assert await refusal(sidecar, using("p", "t")) == ""
         cluster.load([using("p", "t")])
-        await until(lambda: sidecar.bridge.knowledge.pod("default", "p") is not None)
+        await until(lambda: sidecar.service.knowledge.pod("default", "p") is not None)
         stored = await sidecar.pod("p")
         nobody = {"metadata": {"name": "nobody", "uid": "no-such-pod"}}
         refusals = [await refusal(sidecar, made_for(owner, f"c{i}", count=1)) for i, owner in enumerate((stored, stored, stored, nobody))]  # fmt: skip

@@ -114,15 +114,15 @@ async def test_a_new_leader_counts_only_admitted_pods_that_were_stored():
         running(cluster, identity="two", leads=False, **QUOTA_LISTENER) as two,
         contextlib.AsyncExitStack() as stack,
     ):
-        await until(lambda: two.bridge.lead.leads)
+        await until(lambda: two.service.lead.leads)
         three = await stack.enter_async_context(running(cluster, identity="three", leads=False, **QUOTA_LISTENER))
         assert await refusal(two, using("stored", "two")) == ""
         cluster.load([using("stored", "two")])
         assert await refusal(two, using("lost", "one")) == ""
         assert "3 of 3 used" in await refusal(two, using("q", "one"))
-        await until(lambda: three.bridge.knowledge.pod("default", "stored") is not None)
+        await until(lambda: three.service.knowledge.pod("default", "stored") is not None)
         two.service.election._term = Term(duration=0.0, retry=3600.0)  # it never renews again
         await two.service.election.release()
-        await until(lambda: three.bridge.lead.leads)
+        await until(lambda: three.service.lead.leads)
         assert "2 of 3 used, including 2 by" in await refusal(three, using("q", "two"))
         assert await refusal(three, using("q", "one")) == "", "a pod that was never stored does not count any more"

@@ -18,7 +18,7 @@ async def reserve(sidecar, name, node="n0"):
 
 
 def status_of_quota(sidecar):
-    status = sidecar.bridge.knowledge.quotas.objects["default", "team"].status
+    status = sidecar.service.knowledge.quotas.objects["default", "team"].status
     return tuple({key: str(amount) for key, amount in amounts.items()} for amounts in (status.hard, status.used))
 
 
@@ -36,9 +36,9 @@ async def test_a_reservation_over_quota_is_refused_and_requeued_later():
             "remaining": "1",
         }
         assert refused["error"].endswith("2 requested, 2 of 3 used; at most 1 can be requested")
-        seq = sidecar.bridge.requeue_events.seq
-        await sidecar.plugin("unreserve", {"token": sidecar.bridge.ledger.state.reservations["pod-p"].token})
-        assert "default/q" in (await sidecar.bridge.requeue_events.after(seq, 0)).pods
+        seq = sidecar.service.requeue_events.seq
+        await sidecar.plugin("unreserve", {"token": sidecar.service.ledger.state.reservations["pod-p"].token})
+        assert "default/q" in (await sidecar.service.requeue_events.after(seq, 0)).pods
         assert (await reserve(sidecar, "q"))[0] == 200
 
 
@@ -46,9 +46,9 @@ async def test_a_raised_quota_requeues_refused_pods():
     cluster = loaded(*fleet(1, 4), quota_of(gpu__devices=1), claim("a", 2), pod("p", "a"))
     async with running(cluster) as sidecar:
         assert (await reserve(sidecar, "p"))[0] == 409
-        seq = sidecar.bridge.requeue_events.seq
+        seq = sidecar.service.requeue_events.seq
         await cluster.patch(resources.DEVICE_QUOTAS, "team", Merge({"spec": {"hard": {"gpu/devices": 2}}}), "default")
-        await until(lambda: sidecar.bridge.requeue_events.seq > seq)
+        await until(lambda: sidecar.service.requeue_events.seq > seq)
         assert (await reserve(sidecar, "p"))[0] == 200
 
 
@@ -62,7 +62,7 @@ async def test_concurrent_reservations_never_exceed_the_quota():
         placements_done = await asyncio.gather(*placements)
         assert sorted({status for status, _ in placements_done}) == [200, 409]
         assert sum(status == 200 for status, _ in placements_done) == 37
-        assert len([name for name in names if await sidecar.held(name)]) == 37
+        assert len([name for name in names if await sidecar.allocated_devices(name)]) == 37
 
 
 async def test_quota_usage_is_reported_and_written_by_the_leader():
@@ -75,8 +75,8 @@ async def test_quota_usage_is_reported_and_written_by_the_leader():
         }
         await until(lambda: status_of_quota(sidecar) == ({"gpu/devices": "3"}, {"gpu/devices": "2"}))
         before = await cluster.get(resources.DEVICE_QUOTAS.raw, "team", "default")
-        await sidecar.bridge.quotas.keep(
-            sidecar.bridge.knowledge.stock, sidecar.bridge.ledger.unwritten(), sidecar.bridge.lead
+        await sidecar.service.quotas.keep(
+            sidecar.service.knowledge.stock, sidecar.service.ledger.unwritten(), sidecar.service.lead
         )
         assert await cluster.get(resources.DEVICE_QUOTAS.raw, "team", "default") == before, (
             "written though nothing changed"
@@ -90,7 +90,7 @@ async def test_an_unreadable_quota_is_logged_once_and_others_apply(caplog):
     with caplog.at_level(logging.ERROR, "drawbridge.quarantine"):
         async with running(cluster) as sidecar:
             assert (await reserve(sidecar, "p"))[1]["exceeded"]["line"] == "default/odd: gpu/devices"
-            quarantined = {key[2]: problem for key, problem in sidecar.bridge.knowledge.quarantine.objects.items()}
+            quarantined = {key[2]: problem for key, problem in sidecar.service.knowledge.quarantine.objects.items()}
             assert sorted(quarantined) == ["broken", "odd"]
             assert "these keys limit nothing: 'gpu'" in quarantined["odd"]
     assert sorted(record.args[0].split("/")[-1] for record in caplog.records) == ["broken", "odd"]
@@ -137,7 +137,7 @@ async def test_a_quota_beyond_its_memory_share_refuses_pods(monkeypatch):
     cluster = loaded(*fleet(1, 4), quota_of(gpu__devices=1), *map(claim, "ab"), pod("p", "a"), pod("q", "b"))
     cluster.load([quota_of("more", gpu__devices=4) | {"metadata": {"name": "more", "namespace": "other"}}])
     async with running(cluster) as sidecar:
-        quotas = sidecar.bridge.knowledge.quotas
+        quotas = sidecar.service.knowledge.quotas
         monkeypatch.setattr(allotment, "FLOOR", 0)
         monkeypatch.setattr(quotas, "_room", allotment.Allotment(1))
         wider = Merge({"spec": {"hard": {"gpu/devices": 2}}})

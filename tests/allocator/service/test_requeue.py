@@ -19,7 +19,7 @@ def full():
 
 
 def is_called(sidecar, name):
-    claim = sidecar.bridge.knowledge.stock.claims[f"default/{name}"]
+    claim = sidecar.service.knowledge.stock.claims[f"default/{name}"]
     return ANNOTATION in claim.metadata.annotations
 
 
@@ -37,10 +37,10 @@ async def requeue_of(sidecar, **terms):
 
     requeue = ExtenderRequeue(
         cluster=sidecar.cluster,
-        knowledge=sidecar.bridge.knowledge,
-        lead=sidecar.bridge.lead,
-        pods=sidecar.bridge.pods,
-        requeue_events=sidecar.bridge.requeue_events,
+        knowledge=sidecar.service.knowledge,
+        lead=sidecar.service.lead,
+        pods=sidecar.service.pods,
+        requeue_events=sidecar.service.requeue_events,
         metrics=metrics,
         **terms,
     )
@@ -69,9 +69,9 @@ async def test_a_new_device_requeues_a_pod_of_a_stock_scheduler():
 async def test_a_pod_that_retried_or_stopped_waiting_is_not_requeued(change):
     async with running(loaded(*full())) as client:
         requeue, counted = await requeue_of(client)
-        late = client.bridge.pods.find("pod-late")
+        late = client.service.pods.find("pod-late")
         now = asyncio.get_running_loop().time()
-        client.bridge.pods.waiting.requeue([late])
+        client.service.pods.waiting.requeue([late])
         match change:
             case "asked since":
                 await client.plugin("prefilter", {"pod": await client.pod("late")})
@@ -79,7 +79,7 @@ async def test_a_pod_that_retried_or_stopped_waiting_is_not_requeued(change):
                 now -= 1.0
             case "has a node":
                 await client.cluster.bind("late", "default", "n0")
-                await until(lambda: not client.bridge.pods.waits("pod-late"))
+                await until(lambda: not client.service.pods.waits("pod-late"))
         await requeue._annotate_claim(now + 0.5)
         assert counted() == ({"Written": 1} if change == "nothing" else {})
 
@@ -91,8 +91,8 @@ async def test_pods_woken_together_are_requeued_with_one_write():
         later = asyncio.get_running_loop().time() + 1.0
         await requeue._annotate_claim(later)
         assert counted() == {}
-        client.bridge.pods.waiting.requeue(
-            client.bridge.pods.find(uid) for uid in ("pod-unknown", "pod-other", "pod-late")
+        client.service.pods.waiting.requeue(
+            client.service.pods.find(uid) for uid in ("pod-unknown", "pod-other", "pod-late")
         )
         await requeue._annotate_claim(later)
         assert counted() == {"Written": 1}
@@ -105,12 +105,12 @@ async def test_a_refused_requeue_write_is_counted_and_retried():
         requeue, counted = await requeue_of(sidecar, patience=0.0, backoff=Backoff(least=0.01))
         run = asyncio.create_task(requeue.run())
         try:
-            late = sidecar.bridge.pods.find("pod-late")
+            late = sidecar.service.pods.find("pod-late")
             cluster.faults[1] = Forbidden("no")
             await asyncio.sleep(0)  # the requeue listens from now on
-            sidecar.bridge.pods.waiting.requeue([late])
+            sidecar.service.pods.waiting.requeue([late])
             await until(lambda: counted() == {"Written": 1, "Failed": 1})
-            sidecar.bridge.pods.waiting.requeue([late])
+            sidecar.service.pods.waiting.requeue([late])
             await until(lambda: counted() == {"Written": 2, "Failed": 1})
         finally:
             run.cancel()
@@ -120,14 +120,14 @@ async def test_a_pod_is_requeued_after_a_moment_of_uncertain_lease(monkeypatch):
     async with running(loaded(*full())) as sidecar:
         requeue, counted = await requeue_of(sidecar, patience=0.0, backoff=Backoff(least=0.01))
         lease_checks = [False, False]
-        may_write = sidecar.bridge.lead.may_write
+        may_write = sidecar.service.lead.may_write
         monkeypatch.setattr(
-            sidecar.bridge.lead, "may_write", lambda: lease_checks.pop() if lease_checks else may_write()
+            sidecar.service.lead, "may_write", lambda: lease_checks.pop() if lease_checks else may_write()
         )
         run = asyncio.create_task(requeue.run())
         try:
             await asyncio.sleep(0)  # the requeue listens from now on
-            sidecar.bridge.pods.waiting.requeue([sidecar.bridge.pods.find("pod-late")])
+            sidecar.service.pods.waiting.requeue([sidecar.service.pods.find("pod-late")])
             await until(lambda: counted().get("Written") == 1)
         finally:
             run.cancel()
@@ -144,8 +144,8 @@ async def test_a_claim_with_refused_writes_does_not_block_other_requeues(monkeyp
         cluster.faults |= {written + i: Invalid("spec: field is immutable") for i in range(1, refusals + 1)}
         run = asyncio.create_task(requeue.run())
         await asyncio.sleep(0)  # the requeue listens from now on
-        sidecar.bridge.pods.waiting.requeue(
-            sidecar.bridge.pods.find(uid) for uid in ("pod-late", "pod-other", "pod-third")
+        sidecar.service.pods.waiting.requeue(
+            sidecar.service.pods.find(uid) for uid in ("pod-late", "pod-other", "pod-third")
         )
         await until(lambda: "Written" in counted())
         run.cancel()

@@ -64,7 +64,7 @@ async def test_no_further_pod_is_evicted_once_the_devices_disappear():
 
         async def shrink():
             await cluster.delete(resources.RESOURCE_SLICES, "n0-gpus")
-            await until(lambda: not sidecar.bridge.knowledge.stock.slices)
+            await until(lambda: not sidecar.service.knowledge.stock.slices)
 
         cluster.before = {"a": shrink, "b": shrink, "c": shrink}
         answer = (await postfilter(sidecar, "urgent", "n0"))[1]
@@ -83,7 +83,7 @@ async def test_no_further_pod_is_evicted_once_enough_devices_are_free():
             cluster.before.clear()
             for name in await existing(sidecar, "a", "b"):
                 await cluster.delete(resources.PODS, name, "default")
-            await until(lambda: not {"pod-a", "pod-b"} & sidecar.bridge.pods.by_uid.keys())
+            await until(lambda: not {"pod-a", "pod-b"} & sidecar.service.pods.by_uid.keys())
 
         cluster.before = {"c": end, "d": end}
         answer = (await postfilter(sidecar, "urgent", "n0"))[1]
@@ -145,9 +145,9 @@ async def test_a_stale_disruption_budget_allows_no_second_eviction():
             await start(sidecar, name, "n0")
         [first] = (await postfilter(sidecar, "urgent", "n0"))[1]["victims"]
         assert first["name"].startswith("kept")
-        await until(lambda: sidecar.bridge.pods.find(first["uid"]) is None)
+        await until(lambda: sidecar.service.pods.find(first["uid"]) is None)
         await nominate(cluster, "n0")
-        await until(lambda: sidecar.bridge.pods.find("pod-urgent").status.nominated_node_name)
+        await until(lambda: sidecar.service.pods.find("pod-urgent").status.nominated_node_name)
         [second] = (await postfilter(sidecar, "second", "n0"))[1]["victims"]
         assert second["name"] == "free"
 
@@ -158,14 +158,14 @@ async def test_no_pod_is_evicted_on_the_basis_of_stale_caches(monkeypatch):
         await start(client, "a", "n0")
         preemptor = await cluster.get(resources.PODS, "urgent", "default")
         monkeypatch.setattr(evictions, "TRUSTED", 0.01)
-        await until(lambda: "poddisruptionbudgets" in client.bridge.knowledge.silent_for(0.01))
+        await until(lambda: "poddisruptionbudgets" in client.service.knowledge.silent_for(0.01))
         with pytest.raises(
             HttpError, match=r"no pod is evicted: there was no update about .*poddisruptionbudgets.* for 0 s"
         ):
-            await client.bridge.evictions.make_room([(preemptor, "n0")])
+            await client.service.evictions.make_room([(preemptor, "n0")])
         assert await exists(client, "a")
         monkeypatch.undo()
-        await client.bridge.evictions.make_room([(preemptor, "n0")])
+        await client.service.evictions.make_room([(preemptor, "n0")])
         assert not await exists(client, "a")
 
 
@@ -185,10 +185,10 @@ async def test_other_calls_are_answered_while_victims_are_chosen(monkeypatch):
         monkeypatch.setattr(choices, "choose", choose_long)
         asking = await cluster.get(resources.PODS, "urgent", "default")
         other = await sidecar.pod("other")
-        sidecar.bridge.runner._turn = -1.0  # every question exceeds its turn
-        advice = asyncio.create_task(sidecar.bridge.evictions.advise(asking, ["n0"]))
+        sidecar.service.runner._turn = -1.0  # every question exceeds its turn
+        advice = asyncio.create_task(sidecar.service.evictions.advise(asking, ["n0"]))
         await until(lambda: in_thread == [False, True])
-        sidecar.bridge.runner._turn = TURN
+        sidecar.service.runner._turn = TURN
         assert (await sidecar.plugin("prefilter", {"pod": other}))[1]["verdict"] == "full"
         assert not advice.done()
         answered.set()

@@ -34,13 +34,13 @@ async def end_pod(sidecar, name):
     await sidecar.cluster.delete(resources.PODS, name, "default")
     await free(sidecar.cluster, name)
     key = f"default/{name}"
-    await until(lambda: sidecar.bridge.knowledge.stock.claims[key].status.allocation is None and sidecar.bridge.pods.find(f"pod-{name}") is None)  # fmt: skip
+    await until(lambda: sidecar.service.knowledge.stock.claims[key].status.allocation is None and sidecar.service.pods.find(f"pod-{name}") is None)  # fmt: skip
 
 
 async def create_pod(sidecar, name, **spec):
     sidecar.cluster.load([claim(name), pod(name, name, **spec)])
     await until(
-        lambda: sidecar.bridge.pods.find(f"pod-{name}") and f"default/{name}" in sidecar.bridge.knowledge.stock.claims
+        lambda: sidecar.service.pods.find(f"pod-{name}") and f"default/{name}" in sidecar.service.knowledge.stock.claims
     )
 
 
@@ -58,7 +58,7 @@ async def try_to_place(sidecar, name):
 
 async def until_kept(sidecar, name):
     """Wait until a node is kept for a pod. Its scheduler does not call again until there is room."""
-    await until(lambda: sidecar.bridge.pods.nominations.node_of(sidecar.bridge.pods.find(f"pod-{name}")))
+    await until(lambda: sidecar.service.pods.nominations.node_of(sidecar.service.pods.find(f"pod-{name}")))
 
 
 @contextlib.asynccontextmanager
@@ -122,9 +122,9 @@ async def test_deleting_the_starved_pod_requeues_a_waiting_pod():
         await end_pod(sidecar, "s0")
         await create_pod(sidecar, "x0")
         assert not await try_to_place(sidecar, "x0")
-        seq = sidecar.bridge.requeue_events.seq
+        seq = sidecar.service.requeue_events.seq
         await cluster.delete(resources.PODS, "big", "default")
-        await until(lambda: "default/x0" in sidecar.bridge.requeue_events.since(seq).pods)
+        await until(lambda: "default/x0" in sidecar.service.requeue_events.since(seq).pods)
         assert await try_to_place(sidecar, "x0")
 
 
@@ -137,7 +137,7 @@ async def test_small_waiting_pods_do_not_take_a_starved_pods_turn():
         assert not await try_to_place(sidecar, "x0")
         assert not await try_to_place(sidecar, "big")
         await until_kept(sidecar, "big")
-        assert not sidecar.bridge.pods.nominations.node_of(sidecar.bridge.pods.find("pod-x0"))
+        assert not sidecar.service.pods.nominations.node_of(sidecar.service.pods.find("pod-x0"))
 
 
 async def test_a_starved_pod_waits_for_binding_and_deleted_pods():
@@ -167,8 +167,8 @@ async def test_a_starved_pod_waits_for_pods_of_other_schedulers():
                 "other"
                 in [
                     each.metadata.name
-                    for _, kept in sidecar.bridge.pods.nominations.kept_for_others(
-                        sidecar.bridge.pods.find("pod-s1"), sidecar.bridge.ledger.state
+                    for _, kept in sidecar.service.pods.nominations.kept_for_others(
+                        sidecar.service.pods.find("pod-s1"), sidecar.service.ledger.state
                     )
                     for each in kept.awaited
                 ]
@@ -186,7 +186,7 @@ async def test_a_kept_node_is_released_once_the_pod_cannot_fit():
         await end_pod(sidecar, "s0")
         await create_pod(sidecar, "urgent", priority=100)
         assert await try_to_place(sidecar, "urgent")
-        await until(lambda: not sidecar.bridge.pods.nominations.node_of(sidecar.bridge.pods.find("pod-big")))
+        await until(lambda: not sidecar.service.pods.nominations.node_of(sidecar.service.pods.find("pod-big")))
 
 
 async def test_one_starved_pod_at_a_time_keeps_a_node(monkeypatch):
@@ -201,11 +201,11 @@ async def test_one_starved_pod_at_a_time_keeps_a_node(monkeypatch):
         for name in bigs:
             assert not await try_to_place(sidecar, name)
         await until_kept(sidecar, "big0")
-        held = sidecar.bridge.pods.nominations
+        held = sidecar.service.pods.nominations
         now = held._clock
         monkeypatch.setattr(held, "_clock", lambda: now() + LONGEST + 1)
         await until_kept(sidecar, "big1")
-        turns = [held.node_of(sidecar.bridge.pods.find(f"pod-{name}")) for name in bigs]
+        turns = [held.node_of(sidecar.service.pods.find(f"pod-{name}")) for name in bigs]
         assert turns == ["", "n0", "", "", ""]
 
 
@@ -217,7 +217,7 @@ async def test_a_kept_node_without_progress_passes_to_another_starved_pod(ended,
     async with starving_at_once(cluster) as sidecar:
         for i, name in enumerate(names):
             await start(sidecar, name, f"n{i % 2}")
-        held, later = sidecar.bridge.pods.nominations, 0.0
+        held, later = sidecar.service.pods.nominations, 0.0
         now = held._clock
         monkeypatch.setattr(held, "_clock", lambda: now() + later)
         assert not await try_to_place(sidecar, "big0")
@@ -231,7 +231,7 @@ async def test_a_kept_node_without_progress_passes_to_another_starved_pod(ended,
         look = held.next_starved_pod
         monkeypatch.setattr(held, "next_starved_pod", lambda helps: looks.append(1) or look(helps))
         await until(lambda: len(looks) > 3)
-        kept_for = [name for name in bigs if held.node_of(sidecar.bridge.pods.find(f"pod-{name}"))]
+        kept_for = [name for name in bigs if held.node_of(sidecar.service.pods.find(f"pod-{name}"))]
         assert kept_for == ["big0" if ended else "big1"]
 
 
@@ -250,7 +250,7 @@ async def test_devices_freed_by_victims_are_kept_for_the_preemptor():
         assert len(answer["victims"]) == 2
         await cluster.patch(resources.PODS, "a", Merge({"metadata": {"finalizers": None}}), "default")
         await free(cluster, "a")
-        await until(lambda: sidecar.bridge.knowledge.stock.claims["default/a"].status.allocation is None)
+        await until(lambda: sidecar.service.knowledge.stock.claims["default/a"].status.allocation is None)
         await create_pod(sidecar, "low", priority=1)
         assert (await prefilter(sidecar, "low"))["verdict"] == "full"
 
@@ -274,7 +274,7 @@ async def test_kept_devices_are_not_allocated_through_another_node():
         await sidecar.plugin("postfilter", {"pod": await sidecar.pod("urgent"), "nodes": ["n0"]})
         await cluster.patch(resources.PODS, "a", Merge({"metadata": {"finalizers": None}}), "default")
         await free(cluster, "a")
-        await until(lambda: sidecar.bridge.knowledge.stock.claims["default/a"].status.allocation is None)
+        await until(lambda: sidecar.service.knowledge.stock.claims["default/a"].status.allocation is None)
         await create_pod(sidecar, "low", priority=1)
         status, answer = await sidecar.place("low", "n1")
         assert (status, OUTBID in answer["error"]) == (409, True)
@@ -282,7 +282,7 @@ async def test_kept_devices_are_not_allocated_through_another_node():
 
 async def test_a_reservation_on_the_loop_reads_its_basis_once(monkeypatch):
     async with running(loaded(*fleet(1, 1), claim("a"), pod("a", "a"))) as sidecar:
-        allocator = sidecar.bridge.allocator
+        allocator = sidecar.service.allocator
         gathered, gather = [], allocator.basis
         monkeypatch.setattr(allocator, "basis", lambda pod: (gathered.append(pod.metadata.name), gather(pod))[1])
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("a")})

@@ -102,29 +102,29 @@ async def test_a_wake_that_the_scheduler_drops_is_repeated():
     """kube-scheduler drops a wake while DefaultPreemption evicts for the pod. Without a repetition the pod would wait five minutes."""
     objects = [*fleet(1, 1), claim("a"), pod("a", "a"), claim("late"), pod("late", "late")]
     async with running(loaded(*objects)) as sidecar:
-        times = sidecar.bridge.pods.waiting._clock = Times()
+        times = sidecar.service.pods.waiting._clock = Times()
         await sidecar.place("a")
         assert await verdict(sidecar, "late") == "full"
-        seq = sidecar.bridge.requeue_events.seq
+        seq = sidecar.service.requeue_events.seq
         await free(sidecar.cluster, "a")
-        await until(lambda: "default/late" in sidecar.bridge.requeue_events.since(seq).pods)
-        seq = sidecar.bridge.requeue_events.seq
+        await until(lambda: "default/late" in sidecar.service.requeue_events.since(seq).pods)
+        seq = sidecar.service.requeue_events.seq
         times.now += CHECK_SECONDS
-        sidecar.bridge.tick()
-        assert "default/late" in sidecar.bridge.requeue_events.since(seq).pods
-        seq = sidecar.bridge.requeue_events.seq
+        sidecar.service.tick()
+        assert "default/late" in sidecar.service.requeue_events.since(seq).pods
+        seq = sidecar.service.requeue_events.seq
         assert await verdict(sidecar, "late") == "fits"
         times.now += CHECK_SECONDS
-        sidecar.bridge.tick()
-        assert "default/late" not in sidecar.bridge.requeue_events.since(seq).pods
+        sidecar.service.tick()
+        assert "default/late" not in sidecar.service.requeue_events.since(seq).pods
 
 
 async def test_a_pod_is_woken_when_its_missing_claim_is_created():
     """The pod is requeued repeatedly until its scheduler calls prefilter."""
     async with running(loaded(*fleet(1, 1), pod("p", "later"))) as sidecar:
-        times = sidecar.bridge.pods.waiting._clock = Times()
+        times = sidecar.service.pods.waiting._clock = Times()
         assert await verdict(sidecar, "p") == "waiting"
-        events = sidecar.bridge.requeue_events
+        events = sidecar.service.requeue_events
         before = events.seq
         await sidecar.cluster.create(resources.RESOURCE_CLAIMS.raw, claim("later"))
         await until(lambda: "default/p" in events.since(before).pods)
@@ -132,7 +132,7 @@ async def test_a_pod_is_woken_when_its_missing_claim_is_created():
         times.now += CHECK_SECONDS
         await until(lambda: "default/p" in events.since(first).pods)
         assert await verdict(sidecar, "p") == "fits"
-        assert sidecar.bridge.pods.waiting.pods_waiting_for(*WaitReason) == []
+        assert sidecar.service.pods.waiting.pods_waiting_for(*WaitReason) == []
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ async def test_a_pod_is_woken_when_its_missing_claim_is_created():
 async def test_a_pod_without_a_pending_event_is_woken_periodically(monkeypatch, situation):
     """A pod whose claim is being created is not woken, because the new claim wakes it."""
     async with running(loaded(SERVED, node("n0"), gpus("n0", 1), pod_by_name("p"), pod("q", "later"))) as sidecar:
-        bridge = sidecar.bridge
+        bridge = sidecar.service
         times = bridge.pods.waiting._clock = Times()
         monkeypatch.setattr(bridge.allocator, "_make_claim", lambda _: None)
         monkeypatch.setattr(bridge.extended, "is_making", lambda _: situation == "its claim is being made")
@@ -171,23 +171,23 @@ async def test_a_device_freed_during_a_pods_decision_wakes_the_pod(monkeypatch, 
         def decide_long(*arguments):
             monkeypatch.undo()
             answer = decide(*arguments)
-            sidecar.bridge.allocator.release(outlook["token"])
+            sidecar.service.allocator.release(outlook["token"])
             return replace(answer, outlook=Outlook(refused))
 
         monkeypatch.setattr(Decider, "outlook", decide_long)
-        seq = sidecar.bridge.requeue_events.seq
+        seq = sidecar.service.requeue_events.seq
         assert await verdict(sidecar, "late") == refused
-        await until(lambda: "default/late" in sidecar.bridge.requeue_events.since(seq).pods)
+        await until(lambda: "default/late" in sidecar.service.requeue_events.since(seq).pods)
 
 
 async def test_an_unwatched_pod_is_woken_when_the_nomination_ends(monkeypatch):
     async with running(loaded(*fleet(1, 1), claim("a"), pod("a", "a"))) as sidecar:
-        nominations = sidecar.bridge.pods.nominations
-        nominations.nominate(sidecar.bridge.pods.find("pod-a"), "n0", ())
+        nominations = sidecar.service.pods.nominations
+        nominations.nominate(sidecar.service.pods.find("pod-a"), "n0", ())
         nominations.give_way(BIG)
-        seq = sidecar.bridge.requeue_events.seq
-        nominations.give_up(sidecar.bridge.pods.find("pod-a"))
-        assert sidecar.bridge.requeue_events.since(seq).pods == ("default/big",)
+        seq = sidecar.service.requeue_events.seq
+        nominations.give_up(sidecar.service.pods.find("pod-a"))
+        assert sidecar.service.requeue_events.since(seq).pods == ("default/big",)
 
 
 async def test_an_error_in_the_tick_does_not_end_the_lead(monkeypatch):
@@ -198,8 +198,8 @@ async def test_an_error_in_the_tick_does_not_end_the_lead(monkeypatch):
             failed.set()
             raise ValueError("a bug")
 
-        monkeypatch.setattr(sidecar.bridge.pods, "tick", fail)
+        monkeypatch.setattr(sidecar.service.pods, "tick", fail)
         async with asyncio.timeout(PATIENCE):
             await failed.wait()
         await asyncio.sleep(0.1)  # two more ticks
-        assert sidecar.bridge.lead.leads
+        assert sidecar.service.lead.leads

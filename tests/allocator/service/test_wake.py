@@ -15,7 +15,7 @@ async def test_a_waiting_pod_is_notified_when_a_device_is_freed():
         assert begun["all"] is True
         await sidecar.place("p")
         await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
-        seq, notified = sidecar.bridge.requeue_events.seq, set()
+        seq, notified = sidecar.service.requeue_events.seq, set()
         poll = asyncio.create_task(sidecar.plugin("wake", after=seq))
         await free(cluster, "a")
         while "default/q" not in notified:
@@ -51,14 +51,14 @@ async def test_freed_devices_requeue_only_pods_that_fit_now():
 
 async def requeued_by(sidecar, change, holders):
     """Return the pods that a change requeues, without the `holders` that lose devices by it."""
-    seq = sidecar.bridge.requeue_events.seq
+    seq = sidecar.service.requeue_events.seq
     await change
     await until(
         lambda: (
-            set(sidecar.bridge.requeue_events.since(seq).pods) - holders and not sidecar.bridge.pods.waiting.is_checking
+            set(sidecar.service.requeue_events.since(seq).pods) - holders and not sidecar.service.pods.waiting.is_checking
         )
     )
-    return set(sidecar.bridge.requeue_events.since(seq).pods) - holders
+    return set(sidecar.service.requeue_events.since(seq).pods) - holders
 
 
 async def test_a_waiting_pod_is_requeued_when_its_fit_check_fails(monkeypatch):
@@ -75,16 +75,16 @@ async def test_new_devices_requeue_an_unservable_pod_but_heartbeats_do_not():
     async with running(cluster) as sidecar:
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         assert answer["verdict"] == "never"
-        before = sidecar.bridge.requeue_events.seq
+        before = sidecar.service.requeue_events.seq
         poll = asyncio.create_task(sidecar.plugin("wake", after=before))
         heartbeat = Merge({"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]}})  # fmt: skip
-        stock = sidecar.bridge.knowledge.stock
+        stock = sidecar.service.knowledge.stock
         patched_node = await cluster.patch(resources.NODES, "n0", heartbeat, subresource="status")
         version = int(patched_node.metadata.resource_version)
-        [nodes] = [other for other in sidecar.bridge.knowledge._others if other.resource is resources.NODES]
+        [nodes] = [other for other in sidecar.service.knowledge._others if other.resource is resources.NODES]
         await until(lambda: int(nodes.version) >= version)
-        assert sidecar.bridge.requeue_events.seq == before
-        assert sidecar.bridge.knowledge.stock is stock
+        assert sidecar.service.requeue_events.seq == before
+        assert sidecar.service.knowledge.stock is stock
         await cluster.create(resources.NODES, node("n1"))
         await cluster.create(resources.RESOURCE_SLICES, gpus("n1", 2))
         assert (await poll)[1]["pods"] == ["default/p"]
@@ -95,7 +95,7 @@ async def test_a_missing_claim_or_class_requeues_pods_when_created():
     async with running(cluster, tick=3600.0) as sidecar:  # no tick wakes the pods
         for name, missing_object in (("p", claim("later")), ("q", device_class("late"))):
             await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
-            poll = asyncio.create_task(sidecar.plugin("wake", after=sidecar.bridge.requeue_events.seq))
+            poll = asyncio.create_task(sidecar.plugin("wake", after=sidecar.service.requeue_events.seq))
             kind = resources.RESOURCE_CLAIMS if missing_object["kind"] == "ResourceClaim" else resources.DEVICE_CLASSES
             await cluster.create(kind, missing_object, "default" if kind.namespaced else None)
             assert (await poll)[1]["pods"] == [f"default/{name}"]

@@ -84,7 +84,7 @@ async def test_no_request_body_blocks_the_loop(path):
         for body in bodies:
             async with session.post(f"http://{address}{path}", data=BytesIO(body)) as answer:
                 assert answer.status in (200, 400, 409, 413, 503), await answer.read()
-        assert sidecar.bridge.lead.leads
+        assert sidecar.service.lead.leads
 
 
 @LIMIT
@@ -148,6 +148,6 @@ async def test_other_pods_are_placed_during_an_expensive_question(selectors, mon
         assert (await sidecar.place("p-a"))[0] == 200
         assert not in_thread[0].answer.done()
         assert [(await task)[0] for task in asking] == [200, 200]
-        held = [device for name in ("dear", "same", "a") for device in await sidecar.held(name)]
+        held = [device for name in ("dear", "same", "a") for device in await sidecar.allocated_devices(name)]
         assert len(set(held)) == 3
-        assert sidecar.bridge.pods.turns._paid_at["default"] > asyncio.get_running_loop().time()
+        assert sidecar.service.pods.turns._paid_at["default"] > asyncio.get_running_loop().time()
