@@ -7,17 +7,17 @@ from cluster.patch import Merge
 from tests.allocator.service.sidecar import claim, fleet, pod, until
 
 
-def important(name, *claims, **spec):
+def important_pod(name, *claims, **spec):
     return pod(name, *claims, priority=100, **spec)
 
 
-def budget(allowed):
+def disruption_budget(allowed):
     meta = {"name": "b", "namespace": "default"}
     spec = {"selector": {"matchLabels": {"app": "kept"}}}
     return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": meta, "spec": spec, "status": {"disruptionsAllowed": allowed}}  # fmt: skip
 
 
-async def start(sidecar, name, node):
+async def start_pod(sidecar, name, node):
     """Place and bind a pod as a scheduler does."""
     status, answer = await sidecar.place(name, node)
     assert status == 200, answer
@@ -29,7 +29,7 @@ async def postfilter(sidecar, name, *nodes):
     return await sidecar.plugin("postfilter", {"pod": await sidecar.pod(name), "nodes": nodes})
 
 
-async def exists(sidecar, name):
+async def pod_exists(sidecar, name):
     try:
         await sidecar.cluster.get(resources.PODS, name, "default")
     except NotFound:
@@ -37,34 +37,34 @@ async def exists(sidecar, name):
     return True
 
 
-class Interrupted(Embedded):
+class StoreWithDeletionHooks(Embedded):
     """A store that runs a function of `before` once, before it deletes the pod with the name of its key."""
 
     def __init__(self):
         super().__init__()
-        self.before = {}
+        self.before_deletion = {}
 
-    async def delete(self, resource, name, namespace=None, **more):
-        if resource.kind == "Pod" and name in self.before:
-            await self.before.pop(name)()
-        return await super().delete(resource, name, namespace, **more)
+    async def delete(self, resource, name, namespace=None, **options):
+        if resource.kind == "Pod" and name in self.before_deletion:
+            await self.before_deletion.pop(name)()
+        return await super().delete(resource, name, namespace, **options)
 
 
-def interrupted(*objects):
-    cluster = Interrupted()
+def cluster_with_deletion_hooks(*objects):
+    cluster = StoreWithDeletionHooks()
     cluster.load(list(objects))
     return cluster
 
 
-def crowd(*names, want=2):
+def full_node_and_preemptor(*names, requested=2):
     """Return pods on one node, each with a device, and an important pod that requests `want` devices."""
-    lows = [pod(name, name, priority=1) for name in names]
+    low_pods = [pod(name, name, priority=1) for name in names]
     claims = [claim(name) for name in names]
-    return [*fleet(1, len(names)), *claims, *lows, claim("urgent", want), important("urgent", "urgent")]
+    return [*fleet(1, len(names)), *claims, *low_pods, claim("urgent", requested), important_pod("urgent", "urgent")]
 
 
-async def existing(sidecar, *names):
-    return [name for name in names if await exists(sidecar, name)]
+async def existing_pods(sidecar, *names):
+    return [name for name in names if await pod_exists(sidecar, name)]
 
 
 async def extender_filter(sidecar, name, *nodes):

@@ -23,7 +23,7 @@ def template_of(name, count=1):
     return claim_template(name, exactly(count=count))
 
 
-def using(name, *templates, **spec):
+def pod_using(name, *templates, **spec):
     entries = [{"name": f"e{i}", "resourceClaimTemplateName": template} for i, template in enumerate(templates)]
     return pod(name, resourceClaims=entries, **spec)
 
@@ -55,11 +55,11 @@ def pending_devices(sidecar):
     admission = sidecar.service._admission
     [quota] = sidecar.service.knowledge.quotas.objects.values()
     stock = sidecar.service.knowledge.stock
-    waits = admission.pending.waiting(
+    pending = admission.pending.waiting(
         quota,
         stock,
         demand=lambda spec: admission._demands.upper_bound(spec, stock),
         find_pod=sidecar.service.knowledge.pod,
         find_spec=admission._spec,
     )
-    return waits.get(("gpu", "devices"), 0) // 10**9
+    return pending.get(("gpu", "devices"), 0) // 10**9

@@ -45,10 +45,10 @@ def pod(name, *claims, **fields):
     return objects.pod(name, *claims, **{"uid": f"pod-{name}", "schedulerName": "drawbridge"} | fields)
 
 
-SERVED = device_class("served", extendedResourceName="example.com/gpu")
+EXTENDED_RESOURCE_CLASS = device_class("served", extendedResourceName="example.com/gpu")
 
 
-def pod_by_name(name, count=1, **spec):
+def pod_with_extended_resource(name, count=1, **spec):
     """Return a pod that requests an extended resource of a DeviceClass."""
     return pod(name, containers=[container("c", {"example.com/gpu": str(count)})], **spec)
 
@@ -93,8 +93,8 @@ class Sidecar:
     async def place(self, name, node=None):
         """Call the plugin for a pod as a scheduler does, up to the binding."""
         _, answer = await self.plugin("prefilter", {"pod": await self.pod(name)})
-        chosen = node or answer["nodes"][0]["name"]
-        status, reserved = await self.plugin("reserve", {"token": answer["token"], "node": chosen})
+        chosen_node = node or answer["nodes"][0]["name"]
+        status, reserved = await self.plugin("reserve", {"token": answer["token"], "node": chosen_node})
         if status != 200:
             return status, reserved
         return await self.plugin("commit", {"reservation": reserved["reservation"]})
@@ -105,13 +105,13 @@ async def running(cluster, *, identity="one", leads=True, reviewing=None, rules=
     """Run a service on sockets, and yield a client once the service is ready and, with `leads`, leads."""
     with tempfile.TemporaryDirectory() as folder:
         sockets = {name: Path(folder, name) for name in ("plugin", "extender", "api")}
-        chosen = {"metrics": None, "term": TERM, "tick": 0.05} | settings
-        settings = Settings(identity=identity, namespace="default", **sockets, **chosen)
+        service_settings = {"metrics": None, "term": TERM, "tick": 0.05} | settings
+        settings = Settings(identity=identity, namespace="default", **sockets, **service_settings)
         service = Service(cluster, settings, reviewing)
         service.configure(rules, Declared())
         stop, ready = asyncio.Event(), asyncio.Event()
-        started = []
-        run = asyncio.create_task(service.run(stop, lambda addresses: (started.append(addresses), ready.set())))
+        listening = []
+        run = asyncio.create_task(service.run(stop, lambda addresses: (listening.append(addresses), ready.set())))
         try:
             await until(lambda: run.done() or (ready.is_set() and (service.lead.leads or not leads)))
             if run.done():
@@ -121,7 +121,7 @@ async def running(cluster, *, identity="one", leads=True, reviewing=None, rules=
                 for group, path in sockets.items():
                     session = aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path)))
                     sessions[group] = await stack.enter_async_context(session)
-                yield Sidecar(cluster, service, sessions, started[0])
+                yield Sidecar(cluster, service, sessions, listening[0])
         finally:
             stop.set()
             await run
@@ -133,26 +133,26 @@ def loaded(*objects):
     return cluster
 
 
-async def free(cluster, name):
+async def free_claim(cluster, name):
     """Remove a claim's allocation, as kube-controller-manager does once its pods are gone."""
     empty = Merge({"status": {"allocation": None, "reservedFor": None}})
     await cluster.patch(resources.RESOURCE_CLAIMS, name, empty, "default", subresource="status")
 
 
-def taken(device, *consumers):
+def allocation_status(device, *pod_uids):
     """Return the status of a claim with a device of n0."""
     results = [{"request": "r", "driver": DRIVER, "pool": "n0", "device": device}]
-    uids = [{"resource": "pods", "name": uid, "uid": uid} for uid in consumers]
-    return {"allocation": {"devices": {"results": results}}, "reservedFor": uids}
+    reserved_for = [{"resource": "pods", "name": uid, "uid": uid} for uid in pod_uids]
+    return {"allocation": {"devices": {"results": results}}, "reservedFor": reserved_for}
 
 
-async def until_free(sidecar, name):
+async def until_deallocated(sidecar, name):
     """Wait until a claim has no allocation."""
 
-    async def is_free():
+    async def is_deallocated():
         return not await sidecar.allocated_devices(name)
 
-    await until(is_free)
+    await until(is_deallocated)
 
 
 async def until_event(cluster, words):

@@ -5,35 +5,35 @@ import asyncio
 from cluster.embedded import Embedded
 
 
-class Faulty(Embedded):
+class FaultyStore(Embedded):
     """A store whose writes of claims can fail. `faults` maps the number of a write to an error before it; `after` to an error after it."""
 
     def __init__(self):
         super().__init__()
         self.writes = []
-        self.last = None  # writes after this number get no answer
-        self.ignored = 0
-        self.heard = asyncio.Event()  # set to let the ignored writes through
-        self.faults = {}
-        self.after = {}
+        self.last_answered = None  # writes after this number get no answer
+        self.unanswered = 0
+        self.may_answer = asyncio.Event()  # set to let the ignored writes through
+        self.errors_before = {}
+        self.errors_after = {}
 
-    async def patch(self, resource, name, patch, namespace=None, **more):
-        if resource.kind != "ResourceClaim" or more.get("dry_run"):
-            return await super().patch(resource, name, patch, namespace, **more)
-        if len(self.writes) == self.last:
-            self.ignored += 1
-            await self.heard.wait()
-        self.writes.append((name, more.get("subresource", "")))
+    async def patch(self, resource, name, patch, namespace=None, **options):
+        if resource.kind != "ResourceClaim" or options.get("dry_run"):
+            return await super().patch(resource, name, patch, namespace, **options)
+        if len(self.writes) == self.last_answered:
+            self.unanswered += 1
+            await self.may_answer.wait()
+        self.writes.append((name, options.get("subresource", "")))
         number = len(self.writes)
-        if number in self.faults:
-            raise self.faults.pop(number)
-        written = await super().patch(resource, name, patch, namespace, **more)
-        if number in self.after:
-            raise self.after.pop(number)
+        if number in self.errors_before:
+            raise self.errors_before.pop(number)
+        written = await super().patch(resource, name, patch, namespace, **options)
+        if number in self.errors_after:
+            raise self.errors_after.pop(number)
         return written
 
 
-def faulty(*objects):
-    cluster = Faulty()
+def faulty_cluster(*objects):
+    cluster = FaultyStore()
     cluster.load(list(objects))
     return cluster

@@ -8,7 +8,7 @@ import pytest
 from allocator.reservations import ReservationState
 from cluster import resources
 from cluster.patch import Merge
-from tests.allocator.service.sidecar import DRIVER, claim, fleet, loaded, pod, running, until, until_free
+from tests.allocator.service.sidecar import DRIVER, claim, fleet, loaded, pod, running, until, until_deallocated
 
 DEVICE_CONDITIONS = {"bindsToNode": True, "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
 
@@ -76,7 +76,7 @@ async def test_a_failed_device_is_freed_and_the_pod_decided_again():
         status, body = await commit
         assert (status, body["remedy"]) == (409, "schedule the pod again")
         assert "reports Failed" in body["error"]
-        await until_free(sidecar, "a")
+        await until_deallocated(sidecar, "a")
         assert (await sidecar.claim("a")).status.devices == ()
         commit = await start_commit(sidecar, "p")
         await set_conditions(sidecar.cluster, "a", Attached="True")
@@ -88,7 +88,7 @@ async def test_devices_that_are_not_ready_in_time_are_taken_back():
         status, body = await sidecar.place("p")
         assert (status, body["remedy"]) == (409, "schedule the pod again")
         assert "waits for device gpu-0 of gpu.example.com to report Attached, for more than 0.2 s" in body["error"]
-        await until_free(sidecar, "a")
+        await until_deallocated(sidecar, "a")
 
 
 async def test_unreserve_during_a_commit_frees_the_devices_at_once():
@@ -96,7 +96,7 @@ async def test_unreserve_during_a_commit_frees_the_devices_at_once():
         commit = await start_commit(sidecar, "p")
         await sidecar.plugin("unreserve", {"reservation": sidecar.service.ledger.state.reservations["pod-p"].token})
         assert (await commit)[0] == 409
-        await until_free(sidecar, "a")
+        await until_deallocated(sidecar, "a")
 
 
 @pytest.mark.parametrize("loss", ["deallocated", "deleted"])
@@ -120,7 +120,7 @@ async def test_a_new_leader_shortens_a_reservation_on_failed_devices():
         commit = await start_commit(sidecar, "p")
         await set_conditions(cluster, "a", Failed="True")
         await commit
-        await until_free(sidecar, "a")
+        await until_deallocated(sidecar, "a")
         commit = await start_commit(sidecar, "p")
         await set_conditions(cluster, "a", Attached="True")
         await commit
@@ -159,7 +159,7 @@ async def test_an_allocation_with_late_devices_is_removed_unless_other_pods_shar
         for name in "pq":
             _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
             assert (answer["verdict"], "for more than 600 s" in answer["message"]) == ("waiting", True)
-        await until_free(sidecar, "a")
+        await until_deallocated(sidecar, "a")
         _, started = await sidecar.plugin("wake", after=0)
         await set_conditions(sidecar.cluster, "b", Attached="True")
         _, news = await sidecar.plugin("wake", after=started["seq"])
@@ -174,7 +174,7 @@ async def test_a_young_allocation_is_waited_for_until_its_deadline():
     async with running(attachable(mine, pod("p", "a")), binding=7) as sidecar:
         async with asyncio.timeout(60):
             assert (await sidecar.place("p"))[0] == 409
-        await until_free(sidecar, "a")
+        await until_deallocated(sidecar, "a")
 
 
 @pytest.mark.parametrize("consumers", [(), ("p",), ("x",)])
@@ -190,7 +190,7 @@ async def test_an_allocation_on_an_unusable_node_is_removed(consumers):
         _, answer = await sidecar.plugin("postfilter", {"pod": await sidecar.pod("p"), "nodes": ["n1"]})
         if not consumers:
             assert answer["message"] == "claim default/a is allocated on a node where the pod cannot run"
-            await until_free(sidecar, "a")
+            await until_deallocated(sidecar, "a")
         elif consumers == ("p",):
             assert answer["message"] == "claim default/a is allocated on a node where the pod cannot run"
             reservation = sidecar.service.ledger.state.reservations["pod-p"]
@@ -206,7 +206,7 @@ async def test_an_extender_filter_removes_an_allocation_on_an_unusable_node():
         _, answer = await sidecar.ask("/extender/filter", question)
         assert answer["FailedAndUnresolvableNodes"].keys() == {"n1"}
         assert answer["FailedAndUnresolvableNodes"]["n1"].startswith("node(s) excluded: claim default/a is allocated")
-        await until_free(sidecar, "a")
+        await until_deallocated(sidecar, "a")
         _, answer = await sidecar.ask("/extender/filter", question | {"NodeNames": ["n0", "n1"]})
         assert answer["NodeNames"] == ["n0", "n1"]
 
@@ -216,7 +216,7 @@ async def test_pods_that_share_late_devices_are_both_decided_again():
         _, started = await sidecar.plugin("wake", after=0)
         commits = [await start_commit(sidecar, name) for name in "pq"]
         assert [(await commit)[0] for commit in commits] == [409, 409]
-        await until_free(sidecar, "a")
+        await until_deallocated(sidecar, "a")
         await until(lambda: not sidecar.service.ledger.state.reservations)
         woken = set()
         while woken != {"default/p", "default/q"}:

@@ -15,7 +15,7 @@ from cluster import resources
 from cluster.embedded import Embedded
 from cluster.errors import Conflict, Forbidden, Invalid, Throttled, Unauthorized, Unavailable
 from tests.allocator.service.sidecar import claim, fleet, pod, running, until
-from tests.allocator.service.stores import Faulty, faulty
+from tests.allocator.service.stores import FaultyStore, faulty_cluster
 from tests.limits import PATIENCE
 
 LACKING = (
@@ -26,16 +26,16 @@ LACKING = (
 
 
 async def test_a_conflicting_claim_is_read_again_and_written():
-    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
-    cluster.faults[1] = Conflict("another writer was faster")
+    cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
+    cluster.errors_before[1] = Conflict("another writer was faster")
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200
         assert len(await sidecar.allocated_devices("a")) == 1
 
 
 async def test_a_throttled_write_waits_as_long_as_the_server_asks():
-    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
-    cluster.faults[2] = Throttled("too many requests", retry_after=0.2)
+    cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
+    cluster.errors_before[2] = Throttled("too many requests", retry_after=0.2)
     async with running(cluster) as sidecar:
         begun = asyncio.get_running_loop().time()
         assert (await sidecar.place("p"))[0] == 200
@@ -47,8 +47,8 @@ async def test_a_throttled_write_waits_as_long_as_the_server_asks():
 
 async def test_a_busy_server_is_logged_and_its_refusals_are_answers(caplog, monkeypatch):
     monkeypatch.setattr(commits, "DEADLINE", 0.3)
-    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
-    cluster.faults[1] = Throttled("too many requests", retry_after=60)
+    cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
+    cluster.errors_before[1] = Throttled("too many requests", retry_after=60)
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200
         [record] = [record for record in caplog.records if record.message.startswith("a write failed")]
@@ -60,8 +60,8 @@ async def test_a_busy_server_is_logged_and_its_refusals_are_answers(caplog, monk
     ("error", "may_land"), [(Unavailable("the connection broke"), True), (Conflict("another"), False)]
 )
 async def test_only_an_unanswered_write_may_land_late(error, may_land):
-    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
-    cluster.faults[1] = error
+    cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
+    cluster.errors_before[1] = error
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200
         assert sidecar.service.ledger.commits.may_write_late() is may_land
@@ -119,11 +119,11 @@ async def test_an_allocator_blind_to_its_own_writes_is_not_ready():
         await until(lambda: not sidecar.service.metrics.readiness()[0]["watch"])
 
 
-@pytest.mark.parametrize("failure_of", ["faults", "after"])
+@pytest.mark.parametrize("errors", ["errors_before", "errors_after"])
 @pytest.mark.parametrize("number", [1, 2])
-async def test_an_unanswered_write_is_read_and_the_pod_placed(failure_of, number):
-    cluster = faulty(*fleet(), claim("a"), claim("b", 2), pod("p", "a"), pod("q", "b"))
-    getattr(cluster, failure_of)[number] = Unavailable("the connection broke")
+async def test_an_unanswered_write_is_read_and_the_pod_placed(errors, number):
+    cluster = faulty_cluster(*fleet(), claim("a"), claim("b", 2), pod("p", "a"), pod("q", "b"))
+    getattr(cluster, errors)[number] = Unavailable("the connection broke")
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200
         assert (await sidecar.place("q"))[0] == 200
@@ -132,8 +132,8 @@ async def test_an_unanswered_write_is_read_and_the_pod_placed(failure_of, number
 
 @pytest.mark.parametrize("error", LACKING, ids=["of a role", "to bind claims", "none at all"])
 async def test_a_missing_permission_is_logged_and_fails_readiness(error):
-    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
-    cluster.faults[1] = error
+    cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
+    cluster.errors_before[1] = error
     async with running(cluster) as sidecar:
         status, answer = await sidecar.place("p")
         assert status == 409
@@ -147,8 +147,8 @@ async def test_a_missing_permission_is_logged_and_fails_readiness(error):
 
 async def test_a_missing_permission_no_longer_needed_does_not_block_readiness(monkeypatch):
     """The pod and the claim may be gone, or the permission may have been granted."""
-    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
-    cluster.faults[1] = LACKING[0]
+    cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
+    cluster.errors_before[1] = LACKING[0]
     async with running(cluster) as sidecar:
         await sidecar.place("p")
         assert sidecar.service.metrics.readiness()[0]["rights"]
@@ -158,7 +158,7 @@ async def test_a_missing_permission_no_longer_needed_does_not_block_readiness(mo
         assert missing_rights() == "", "once the time is over"
 
 
-class Refusing(Faulty):
+class Refusing(FaultyStore):
     """A store that rejects every write of some claims, as an API server does for objects that violate a policy."""
 
     refused: ClassVar[set[str]] = set()
@@ -208,32 +208,32 @@ async def test_a_rejected_pod_is_placed_once_the_server_accepts_writes():
             assert (await sidecar.place("p"))[0] == 409
         cluster.refused = set()
         seq = sidecar.service.requeue_events.seq
-        news = await sidecar.service.requeue_events.after(seq, PATIENCE)
+        news = await sidecar.service.requeue_events.errors_after(seq, PATIENCE)
         assert news.all or "default/p" in news.pods
         assert (await sidecar.place("p"))[0] == 200
 
 
 async def test_a_write_is_retried_until_the_policy_accepts_it():
-    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
-    cluster.faults[1] = Forbidden(f"ValidatingAdmissionPolicy '{HOLDER_POLICY}' denied request")
+    cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
+    cluster.errors_before[1] = Forbidden(f"ValidatingAdmissionPolicy '{HOLDER_POLICY}' denied request")
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200
 
 
 async def test_a_release_during_a_write_leaves_no_allocation():
-    cluster = faulty(*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
-    cluster.last = 1
+    cluster = faulty_cluster(*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
+    cluster.last_answered = 1
     async with running(cluster) as sidecar:
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         _, reserved = await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
         commit = asyncio.create_task(sidecar.plugin("commit", reserved))
-        await until(lambda: cluster.ignored)
+        await until(lambda: cluster.unanswered)
         assert (await sidecar.plugin("unreserve", reserved))[0] == 200
         assert (await commit)[0] == 409
         _, while_unsure = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
         assert while_unsure["verdict"] == "full"
-        cluster.last = None
-        cluster.heard.set()
+        cluster.last_answered = None
+        cluster.may_answer.set()
 
         async def placed():
             return (await sidecar.place("q"))[0] == 200 if (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")}))[1]["nodes"] else False  # fmt: skip
@@ -247,12 +247,12 @@ async def test_failing_writes_neither_share_devices_nor_starve_pods(seed):
     """Twelve devices, sixteen pods, and every third write fails in one of several ways."""
     rng = random.Random(seed)
     pods = [f"p{i}" for i in range(16)]
-    cluster = faulty(*fleet(3, 4), *(claim(f"c-{name}") for name in pods), *(pod(name, f"c-{name}") for name in pods))
+    cluster = faulty_cluster(*fleet(3, 4), *(claim(f"c-{name}") for name in pods), *(pod(name, f"c-{name}") for name in pods))
     errors = (Conflict("faster"), Unavailable("broken"), Throttled("busy", retry_after=0.01))
     for number in range(1, 200):
         if rng.random() < 0.33:
-            failures, error = rng.choice((cluster.faults, cluster.after)), rng.choice(errors)
-            failures[number] = Unavailable("broken") if failures is cluster.after else error
+            failures, error = rng.choice((cluster.errors_before, cluster.errors_after)), rng.choice(errors)
+            failures[number] = Unavailable("broken") if failures is cluster.errors_after else error
     async with running(cluster) as sidecar:
         placed_pods = set()
         async with asyncio.timeout(PATIENCE):

@@ -7,34 +7,34 @@ from allocator.reservations import ReservationState
 from cluster import resources
 from cluster.errors import Forbidden
 from tests.allocator.service.preemptors import (
-    budget,
-    crowd,
-    exists,
-    important,
-    interrupted,
+    disruption_budget,
+    full_node_and_preemptor,
+    pod_exists,
+    important_pod,
+    cluster_with_deletion_hooks,
     nominate,
     postfilter,
-    start,
+    start_pod,
 )
-from tests.allocator.service.sidecar import DRIVER, claim, fleet, free, loaded, pod, quota_of, running, until
-from tests.allocator.service.stores import faulty
+from tests.allocator.service.sidecar import DRIVER, claim, fleet, free_claim, loaded, pod, quota_of, running, until
+from tests.allocator.service.stores import faulty_cluster
 
 
 async def test_the_lowest_priority_pod_is_evicted_and_the_preemptor_fits():
     names = ("low", "mid")
-    pods = [pod("low", "low", priority=1), pod("mid", "mid", priority=2), important("urgent", "urgent")]
+    pods = [pod("low", "low", priority=1), pod("mid", "mid", priority=2), important_pod("urgent", "urgent")]
     cluster = loaded(*fleet(2, 1), *(claim(name) for name in (*names, "urgent")), *pods)
     async with running(cluster) as sidecar:
-        await start(sidecar, "mid", "n0")
-        await start(sidecar, "low", "n1")
+        await start_pod(sidecar, "mid", "n0")
+        await start_pod(sidecar, "low", "n1")
         status, answer = await postfilter(sidecar, "urgent", "n0", "n1")
         assert (status, answer["nominatedNode"]) == (200, "n1")
         assert answer["victims"] == [{"namespace": "default", "name": "low", "uid": "pod-low"}]
-        assert (await exists(sidecar, "low"), await exists(sidecar, "mid")) == (False, True)
+        assert (await pod_exists(sidecar, "low"), await pod_exists(sidecar, "mid")) == (False, True)
         await until(lambda: sidecar.service.pods.find("pod-low") is None)
         again = (await postfilter(sidecar, "urgent", "n0", "n1"))[1]
         assert (again["nominatedNode"], again["victims"]) == ("n1", []), "the claim is free in a moment"
-        await free(cluster, "low")
+        await free_claim(cluster, "low")
         await until(lambda: sidecar.service.knowledge.stock.claims["default/low"].status.allocation is None)
         assert (await sidecar.place("urgent"))[0] == 200
         assert await sidecar.allocated_devices("urgent") == ["n1/gpu-0"]
@@ -51,21 +51,21 @@ async def test_a_pod_with_an_extended_resource_claim_is_a_victim():
     result = {"request": "r", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
     consumer = {"resource": "pods", "name": "low", "uid": "pod-low"}
     low_claim["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
-    cluster = loaded(*fleet(1, 1), low_claim, low, claim("urgent"), important("urgent", "urgent"))
+    cluster = loaded(*fleet(1, 1), low_claim, low, claim("urgent"), important_pod("urgent", "urgent"))
     async with running(cluster) as sidecar:
         answer = (await postfilter(sidecar, "urgent", "n0"))[1]
         assert (answer["nominatedNode"], [victim["name"] for victim in answer["victims"]]) == ("n0", ["low"])
-        assert not await exists(sidecar, "low")
+        assert not await pod_exists(sidecar, "low")
 
 
 async def test_no_other_pod_is_evicted_while_a_victim_terminates():
     slow = pod("slow", "slow", priority=1)
     slow["metadata"]["finalizers"] = ["example.com/slow"]
     claims = [claim(name) for name in ("slow", "other", "urgent")]
-    cluster = loaded(*fleet(2, 1), *claims, slow, pod("other", "other", priority=1), important("urgent", "urgent"))
+    cluster = loaded(*fleet(2, 1), *claims, slow, pod("other", "other", priority=1), important_pod("urgent", "urgent"))
     async with running(cluster) as sidecar:
-        await start(sidecar, "slow", "n0")
-        await start(sidecar, "other", "n1")
+        await start_pod(sidecar, "slow", "n0")
+        await start_pod(sidecar, "other", "n1")
         assert (await postfilter(sidecar, "urgent", "n0"))[1]["nominatedNode"] == "n0"
         marked = await cluster.get(resources.PODS, "slow", "default")
         conditions = [(condition.type, condition.status, condition.reason) for condition in marked.status.conditions]
@@ -75,17 +75,17 @@ async def test_no_other_pod_is_evicted_while_a_victim_terminates():
         await until(lambda: sidecar.service.pods.find("pod-slow").metadata.deletion_timestamp)
         answer = (await postfilter(sidecar, "urgent", "n0", "n1"))[1]
         assert answer == {"nominatedNode": "n0", "victims": [], "message": "waits for pod default/slow to end"}
-        assert await exists(sidecar, "other")
+        assert await pod_exists(sidecar, "other")
 
 
 async def test_a_pod_protected_by_a_disruption_budget_is_evicted_last():
     kept, other = pod("kept", "kept", priority=1), pod("other", "other", priority=50)
     kept["metadata"]["labels"] = {"app": "kept"}
     claims = [claim(name) for name in ("kept", "other", "urgent")]
-    cluster = loaded(*fleet(2, 1), *claims, kept, other, important("urgent", "urgent"), budget(0))
+    cluster = loaded(*fleet(2, 1), *claims, kept, other, important_pod("urgent", "urgent"), disruption_budget(0))
     async with running(cluster) as sidecar:
-        await start(sidecar, "kept", "n0")
-        await start(sidecar, "other", "n1")
+        await start_pod(sidecar, "kept", "n0")
+        await start_pod(sidecar, "other", "n1")
         answer = (await postfilter(sidecar, "urgent", "n0", "n1"))[1]
         assert [victim["name"] for victim in answer["victims"]] == ["other"]
         answer = (await postfilter(sidecar, "urgent", "n0"))[1]
@@ -95,10 +95,10 @@ async def test_a_pod_protected_by_a_disruption_budget_is_evicted_last():
 @pytest.mark.parametrize(
     ("asking", "more", "words"),
     [
-        (important("urgent", "urgent", preemptionPolicy="Never"), [], "preemptionPolicy is Never"),
+        (important_pod("urgent", "urgent", preemptionPolicy="Never"), [], "preemptionPolicy is Never"),
         (pod("urgent", "urgent", priority=1), [], "evicting lower-priority pods would not free"),
-        (important("urgent", "big"), [], "evicting lower-priority pods would not free"),
-        (important("urgent", "urgent"), [quota_of(gpu__devices=0)], "evicting lower-priority pods would not free"),
+        (important_pod("urgent", "big"), [], "evicting lower-priority pods would not free"),
+        (important_pod("urgent", "urgent"), [quota_of(gpu__devices=0)], "evicting lower-priority pods would not free"),
     ],
     ids=["it must not", "no pod is less important", "it would not fit anyway", "a quota would hold it back"],
 )
@@ -106,23 +106,23 @@ async def test_no_pod_is_evicted_if_forbidden_or_useless(asking, more, words):
     claims = [claim("low"), claim("urgent"), claim("big", 2)]
     cluster = loaded(*fleet(1, 1), *claims, pod("low", "low", priority=1), asking)
     async with running(cluster) as sidecar:
-        await start(sidecar, "low", "n0")
+        await start_pod(sidecar, "low", "n0")
     cluster.load(more)
     async with running(cluster) as sidecar:
         answer = (await postfilter(sidecar, "urgent", "n0"))[1]
         assert (answer["nominatedNode"], answer["victims"]) == ("", [])
         assert words in answer["message"]
-        assert await exists(sidecar, "low")
+        assert await pod_exists(sidecar, "low")
 
 
 async def test_a_forbidden_eviction_is_reported():
-    cluster = faulty(*fleet(1, 1), claim("low"), claim("urgent"), pod("low", "low", priority=1), important("urgent", "urgent"))  # fmt: skip
+    cluster = faulty_cluster(*fleet(1, 1), claim("low"), claim("urgent"), pod("low", "low", priority=1), important_pod("urgent", "urgent"))  # fmt: skip
 
     async def refuse(*_, **__):
         raise Forbidden("pods is forbidden")
 
     async with running(cluster) as sidecar:
-        await start(sidecar, "low", "n0")
+        await start_pod(sidecar, "low", "n0")
         cluster.delete = refuse
         status, answer = await postfilter(sidecar, "urgent", "n0")
         assert (status, answer["error"]) == (503, "pod default/low could not be evicted: pods is forbidden")
@@ -130,7 +130,7 @@ async def test_a_forbidden_eviction_is_reported():
 
 async def test_a_waiting_pod_whose_reservation_is_released_is_no_victim():
     async with running(
-        loaded(*fleet(1, 1), claim("low"), pod("low", "low", priority=1), important("urgent"))
+        loaded(*fleet(1, 1), claim("low"), pod("low", "low", priority=1), important_pod("urgent"))
     ) as sidecar:
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("low")})
         await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
@@ -149,7 +149,7 @@ def elsewhere(obj, namespace):
 async def test_pods_of_other_namespaces_are_not_named_in_an_event():
     """Neither victim nor preemptor sees the other's name. The log and the victims in the answer are for the administrator."""
     foreign_pod = elsewhere(pod("secret", "secret", priority=1), "theirs")
-    cluster = loaded(*fleet(1, 1), elsewhere(claim("secret"), "theirs"), foreign_pod, claim("urgent"), important("urgent", "urgent"))  # fmt: skip
+    cluster = loaded(*fleet(1, 1), elsewhere(claim("secret"), "theirs"), foreign_pod, claim("urgent"), important_pod("urgent", "urgent"))  # fmt: skip
     async with running(cluster) as sidecar:
         _, answer = await sidecar.plugin("prefilter", {"pod": foreign_pod})
         assert (await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"}))[0] == 200
@@ -171,22 +171,22 @@ def counted(sidecar, name):
 
 async def test_evictions_and_postfilter_calls_are_counted_by_outcome():
     """First the API server forbids the eviction. Then the pods end before it. The last preemptor has no possible victims."""
-    cluster = interrupted(*crowd("a", "b", want=1), claim("vain", 3), important("vain", "vain"))
+    cluster = cluster_with_deletion_hooks(*full_node_and_preemptor("a", "b", requested=1), claim("vain", 3), important_pod("vain", "vain"))
     async with running(cluster) as sidecar:
         for name in "ab":
-            await start(sidecar, name, "n0")
+            await start_pod(sidecar, name, "n0")
 
         async def go():
-            cluster.before.clear()
+            cluster.before_deletion.clear()
             for name in "ab":
                 await cluster.delete(resources.PODS, name, "default")
 
         async def refuse():
             raise Forbidden("pods is forbidden")
 
-        cluster.before = {"a": refuse, "b": refuse}
+        cluster.before_deletion = {"a": refuse, "b": refuse}
         assert (await postfilter(sidecar, "urgent", "n0"))[0] == 503
-        cluster.before = {"a": go, "b": go}
+        cluster.before_deletion = {"a": go, "b": go}
         assert (await postfilter(sidecar, "urgent", "n0"))[0] == 200
         assert (await postfilter(sidecar, "vain", "n0"))[1]["nominatedNode"] == ""
         assert counted(sidecar, "drawbridge_evictions") == {"failed": 1, "gone": 1}

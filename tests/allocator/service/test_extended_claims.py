@@ -12,13 +12,13 @@ from cluster.patch import Merge
 from runtime.informers import Backoff
 from tests.allocator.service.sidecar import (
     DRIVER,
-    SERVED,
+    EXTENDED_RESOURCE_CLASS,
     claim,
     gpus,
     loaded,
     node,
     pod,
-    pod_by_name,
+    pod_with_extended_resource,
     running,
     until,
     until_event,
@@ -48,7 +48,7 @@ class Failing(Embedded):
         super().__init__()
         self.failures = list(failures)
         self._at = method
-        self.load([SERVED, node("n0"), gpus("n0", 1), pod_by_name("p")])
+        self.load([EXTENDED_RESOURCE_CLASS, node("n0"), gpus("n0", 1), pod_with_extended_resource("p")])
 
     def _fail(self, method):
         if method == self._at and self.failures:
@@ -118,7 +118,7 @@ async def test_no_claim_is_created_for_a_bound_or_deleted_pod(monkeypatch, state
             monkeypatch.setattr(sidecar.service.pods, "by_uid", {})
         if state == "replaced":
             await cluster.create(
-                resources.PODS.raw, pod_by_name("p") | {"metadata": pod("p")["metadata"] | {"uid": "other"}}
+                resources.PODS.raw, pod_with_extended_resource("p") | {"metadata": pod("p")["metadata"] | {"uid": "other"}}
             )
             monkeypatch.setattr(sidecar.service.pods, "by_uid", {})
         await until(lambda: not sidecar.service.extended.is_making("pod-p"))
@@ -143,11 +143,11 @@ async def test_a_claim_write_without_an_answer_is_retried(monkeypatch):
         assert calls
 
 
-MIXED = SERVED, node("n0"), gpus("n0", 1), node("n1", allocatable={"example.com/gpu": "2"})
+MIXED = EXTENDED_RESOURCE_CLASS, node("n0"), gpus("n0", 1), node("n1", allocatable={"example.com/gpu": "2"})
 
 
 async def test_nodes_serve_extended_resources_by_plugin_or_by_devices():
-    async with running(loaded(*MIXED, pod_by_name("p"))) as sidecar:
+    async with running(loaded(*MIXED, pod_with_extended_resource("p"))) as sidecar:
         verdict, _ = await until_made(sidecar, "p")
         assert verdict == "fits"
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
@@ -166,7 +166,7 @@ async def test_without_free_devices_a_pod_uses_a_device_plugin(pinned):
     count = 1 if pinned else 2
     plugin_node = node("n1", allocatable={"example.com/gpu": "2"})
     plugin_node["metadata"]["labels"] = {"to": "n1"}
-    cluster = loaded(*MIXED[:3], plugin_node, pod_by_name("p", count, **pinned))
+    cluster = loaded(*MIXED[:3], plugin_node, pod_with_extended_resource("p", count, **pinned))
     async with running(cluster) as sidecar:
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         assert [fitting["name"] for fitting in answer["nodes"]] == ["n1"]
@@ -187,7 +187,7 @@ async def until_made(sidecar, name):
 
 
 async def test_a_pod_with_an_extended_resource_gets_a_claim():
-    cluster = loaded(SERVED, node("n0"), gpus("n0", 1), taint_rule(DRIVER), pod_by_name("p"), pod_by_name("q"))
+    cluster = loaded(EXTENDED_RESOURCE_CLASS, node("n0"), gpus("n0", 1), taint_rule(DRIVER), pod_with_extended_resource("p"), pod_with_extended_resource("q"))
     async with running(cluster) as sidecar:
         verdict, created = await until_made(sidecar, "p")
         [owner] = created.metadata.owner_references
@@ -202,7 +202,7 @@ async def test_a_pod_with_an_extended_resource_gets_a_claim():
 
 async def test_a_pod_unknown_to_the_informer_gets_its_claim(monkeypatch):
     """No event would requeue the pod, so the first question creates the claim."""
-    cluster = loaded(SERVED, node("n0"), gpus("n0", 1), pod_by_name("p"))
+    cluster = loaded(EXTENDED_RESOURCE_CLASS, node("n0"), gpus("n0", 1), pod_with_extended_resource("p"))
     async with running(cluster) as sidecar:
         raw = await sidecar.pod("p")
         monkeypatch.setattr(sidecar.service.pods, "by_uid", {})
@@ -211,7 +211,7 @@ async def test_a_pod_unknown_to_the_informer_gets_its_claim(monkeypatch):
 
 
 async def test_an_existing_claim_is_used_unless_another_object_owns_it():
-    cluster = loaded(SERVED, node("n0"), gpus("n0", 2), pod_by_name("p"), pod_by_name("q"))
+    cluster = loaded(EXTENDED_RESOURCE_CLASS, node("n0"), gpus("n0", 2), pod_with_extended_resource("p"), pod_with_extended_resource("q"))
     async with running(cluster) as sidecar:
         _, created = await until_made(sidecar, "p")
         await cluster.patch(resources.PODS, "p", Merge({"status": {"extendedResourceClaimStatus": None}}), "default", subresource="status")  # fmt: skip
@@ -219,7 +219,7 @@ async def test_an_existing_claim_is_used_unless_another_object_owns_it():
         assert again.metadata.uid == created.metadata.uid
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
         [name] = re.findall(r"waiting for claim (\S+) to be created", answer["message"])
-    cluster = loaded(SERVED, node("n0"), gpus("n0", 2), pod_by_name("q"), claim(name))
+    cluster = loaded(EXTENDED_RESOURCE_CLASS, node("n0"), gpus("n0", 2), pod_with_extended_resource("q"), claim(name))
     async with running(cluster) as sidecar:
         await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
         words = f"claim {name} cannot be created: claim {name} does not belong to the pod: delete the claim"

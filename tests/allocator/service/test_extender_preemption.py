@@ -4,17 +4,17 @@ import pytest
 
 from allocator.service.preemption.nominations import OUTBID
 from allocator.service.settings import Preempting
-from tests.allocator.service.preemptors import crowd, event_messages, exists, extender_filter, important, start
-from tests.allocator.service.sidecar import claim, fleet, free, loaded, pod, running, until
+from tests.allocator.service.preemptors import full_node_and_preemptor, event_messages, pod_exists, extender_filter, important_pod, start_pod
+from tests.allocator.service.sidecar import claim, fleet, free_claim, loaded, pod, running, until
 
 
 async def test_a_pod_of_the_extender_preempts_and_gets_the_device():
-    cluster = loaded(*crowd("a", want=1), claim("late"), pod("late", "late", priority=2))
+    cluster = loaded(*full_node_and_preemptor("a", requested=1), claim("late"), pod("late", "late", priority=2))
     async with running(cluster, preempting=Preempting.EVICT) as sidecar:
-        await start(sidecar, "a", "n0")
+        await start_pod(sidecar, "a", "n0")
         assert (await extender_filter(sidecar, "urgent", "n0"))["NodeNames"] == []
         await until(lambda: sidecar.service.pods.find("pod-a") is None)
-        await free(cluster, "a")
+        await free_claim(cluster, "a")
         await until(lambda: sidecar.service.knowledge.stock.claims["default/a"].status.allocation is None)
         refused = await extender_filter(sidecar, "late", "n0")
         assert refused["FailedAndUnresolvableNodes"]["n0"] == OUTBID
@@ -23,9 +23,9 @@ async def test_a_pod_of_the_extender_preempts_and_gets_the_device():
 
 
 async def test_without_eviction_enabled_victims_are_reported_once_and_not_evicted():
-    cluster = loaded(*crowd("a", want=1))
+    cluster = loaded(*full_node_and_preemptor("a", requested=1))
     async with running(cluster) as sidecar:
-        await start(sidecar, "a", "n0")
+        await start_pod(sidecar, "a", "n0")
         sidecar.service.extender_preemption._again = 0.0
         for _ in range(3):
             looked = sidecar.service.extender_preemption.scans
@@ -33,21 +33,21 @@ async def test_without_eviction_enabled_victims_are_reported_once_and_not_evicte
             await until(lambda before=looked: sidecar.service.extender_preemption.scans > before)
         words = "would fit on n0 if lower-priority pod default/a were evicted; --extender-preemption is advise, so no pod is evicted"
         assert await event_messages(cluster) == [words]
-        assert await exists(sidecar, "a")
+        assert await pod_exists(sidecar, "a")
 
 
 @pytest.mark.parametrize(
     ("preempting", "asking"),
     [
-        (Preempting.OFF, important("urgent", "urgent")),
-        (Preempting.EVICT, important("urgent", "urgent", preemptionPolicy="Never")),
+        (Preempting.OFF, important_pod("urgent", "urgent")),
+        (Preempting.EVICT, important_pod("urgent", "urgent", preemptionPolicy="Never")),
     ],
     ids=["off", "it must not"],
 )
 async def test_no_victim_is_searched_if_preemption_is_off_or_forbidden(preempting, asking):
-    cluster = loaded(*fleet(1, 1), claim("a"), claim("urgent"), pod("a", "a", priority=1), asking, claim("able"), important("able", "able"))  # fmt: skip
+    cluster = loaded(*fleet(1, 1), claim("a"), claim("urgent"), pod("a", "a", priority=1), asking, claim("able"), important_pod("able", "able"))  # fmt: skip
     async with running(cluster, preempting=preempting) as sidecar:
-        await start(sidecar, "a", "n0")
+        await start_pod(sidecar, "a", "n0")
         await extender_filter(sidecar, "urgent", "n0")
         if preempting is Preempting.EVICT:
             await extender_filter(sidecar, "able", "n0")  # the next pod is served
@@ -57,4 +57,4 @@ async def test_no_victim_is_searched_if_preemption_is_off_or_forbidden(preemptin
         else:
             await sidecar.place("a", "n0")
             assert sidecar.service.extender_preemption.scans == 0
-            assert await exists(sidecar, "a")
+            assert await pod_exists(sidecar, "a")

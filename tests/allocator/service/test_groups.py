@@ -7,7 +7,7 @@ import random
 import pytest
 
 from cluster import resources
-from tests.allocator.service.preemptors import exists, important, start
+from tests.allocator.service.preemptors import pod_exists, important_pod, start_pod
 from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running
 from tests.draws import draws
 
@@ -41,26 +41,26 @@ async def make_room(sidecar, places):
 async def test_members_are_placed_together_without_reservations_or_evictions():
     pods = [pod(name, name, priority=1) for name in ("a", "b")]
     names = ("a", "b", "g0", "g1", "g2")
-    cluster = loaded(*fleet(2, 1), *map(claim, names), *pods, *(important(name, name) for name in names[2:]))
+    cluster = loaded(*fleet(2, 1), *map(claim, names), *pods, *(important_pod(name, name) for name in names[2:]))
     async with running(cluster) as sidecar:
-        await start(sidecar, "a", "n0")
-        await start(sidecar, "b", "n1")
+        await start_pod(sidecar, "a", "n0")
+        await start_pod(sidecar, "b", "n1")
         assert await placed(sidecar, names[2:]) == [("g0", "n0"), ("g1", "n1")], "there are two devices"
         assert await placed(sidecar, ["g1"]) == [("g1", "n0")], "unreserved devices are free in the same supposition"
         assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("g0")}))[1]["verdict"] == "full"
-        assert [await exists(sidecar, name) for name in ("a", "b")] == [True, True]
+        assert [await pod_exists(sidecar, name) for name in ("a", "b")] == [True, True]
 
 
 async def test_no_pod_is_evicted_for_a_group_without_room():
-    cluster = loaded(*fleet(2, 1), *map(claim, ("a", "g0", "g1")), pod("a", "a"), important("g0", "g0"), important("g1", "g1"))  # fmt: skip
+    cluster = loaded(*fleet(2, 1), *map(claim, ("a", "g0", "g1")), pod("a", "a"), important_pod("g0", "g0"), important_pod("g1", "g1"))  # fmt: skip
     async with running(cluster) as sidecar:
-        await start(sidecar, "a", "n0")
+        await start_pod(sidecar, "a", "n0")
         answer = await make_room(sidecar, [("g0", "n0"), ("g1", "n0")])
-        assert (answer["nominations"], answer["victims"], await exists(sidecar, "a")) == ([], [], True)
+        assert (answer["nominations"], answer["victims"], await pod_exists(sidecar, "a")) == ([], [], True)
 
 
 async def test_an_earlier_token_is_not_taken_for_the_last_one():
-    cluster = loaded(*fleet(1, 2), *map(claim, ("g0", "g1")), important("g0", "g0"), important("g1", "g1"))
+    cluster = loaded(*fleet(1, 2), *map(claim, ("g0", "g1")), important_pod("g0", "g0"), important_pod("g1", "g1"))
     async with running(cluster) as sidecar:
         early = (await suppose(sidecar, "g0"))["token"]
         await suppose(sidecar, "g1")
@@ -69,10 +69,10 @@ async def test_an_earlier_token_is_not_taken_for_the_last_one():
 
 async def test_a_group_keeps_its_nominations_while_its_victims_terminate():
     held = {"metadata": {"name": "a", "namespace": "default", "uid": "pod-a", "finalizers": ["example.com/slow"]}}
-    cluster = loaded(*fleet(2, 1), *map(claim, ("a", "b", "g0", "g1")), pod("a", "a") | held, pod("b", "b"), important("g0", "g0"), important("g1", "g1"))  # fmt: skip
+    cluster = loaded(*fleet(2, 1), *map(claim, ("a", "b", "g0", "g1")), pod("a", "a") | held, pod("b", "b"), important_pod("g0", "g0"), important_pod("g1", "g1"))  # fmt: skip
     async with running(cluster) as sidecar:
-        await start(sidecar, "a", "n0")
-        await start(sidecar, "b", "n1")
+        await start_pod(sidecar, "a", "n0")
+        await start_pod(sidecar, "b", "n1")
         first = await make_room(sidecar, [("g0", "n0"), ("g1", "n1")])
         assert sorted(each["name"] for each in first["victims"]) == ["a", "b"]
         again = await make_room(sidecar, [("g0", "n1"), ("g1", "n0")])
@@ -90,11 +90,11 @@ async def test_no_smaller_set_of_victims_is_enough(seed):
     wants = {name: rng.randint(1, 2) for name in members}
     pods = [pod(name, name, priority=rng.randrange(3)) for name in names]
     claims = [claim(name) for name in names] + [claim(name, count) for name, count in wants.items()]
-    async with running(loaded(*fleet(nodes, per_node), *claims, *pods, *(important(name, name) for name in members))) as sidecar:  # fmt: skip
+    async with running(loaded(*fleet(nodes, per_node), *claims, *pods, *(important_pod(name, name) for name in members))) as sidecar:  # fmt: skip
         used = dict.fromkeys([f"n{i}" for i in range(nodes)], 0)
         for i, name in enumerate(names):
             if rng.random() < 0.8:
-                await start(sidecar, name, f"n{i % nodes}")
+                await start_pod(sidecar, name, f"n{i % nodes}")
                 used[f"n{i % nodes}"] += 1
         places = await placed(sidecar, members)
         answer = await make_room(sidecar, places) if places else {"victims": []}
@@ -109,10 +109,10 @@ async def test_a_member_prefers_the_node_that_needs_no_further_victim():
     """n0 is free, n2 is half free; on n1 one pod holds both devices."""
     names = ("a", "b", "g0", "g1", "g2")
     pods = [pod(name, name, priority=1) for name in ("a", "b")]
-    cluster = loaded(*fleet(3, 2), claim("a", 2), *map(claim, names[1:]), *pods, *(important(name, name) for name in names[2:]))  # fmt: skip
+    cluster = loaded(*fleet(3, 2), claim("a", 2), *map(claim, names[1:]), *pods, *(important_pod(name, name) for name in names[2:]))  # fmt: skip
     async with running(cluster) as sidecar:
-        await start(sidecar, "a", "n1")
-        await start(sidecar, "b", "n2")
+        await start_pod(sidecar, "a", "n1")
+        await start_pod(sidecar, "b", "n2")
         assert await placed(sidecar, names[2:], max) == [("g0", "n2"), ("g1", "n0"), ("g2", "n0")]
 
 
@@ -146,13 +146,13 @@ async def cost_and_least_cost(rng):
     priorities = {name: rng.choice((0, 1, 2, 2000)) for name in names}
     pods = [pod(name, name, priority=priorities[name]) for name in names]
     claims = [claim(name) for name in names] + [claim(name, want) for name in members]
-    async with running(loaded(*fleet(nodes, per_node), *claims, *pods, *(important(name, name) for name in members))) as sidecar:  # fmt: skip
+    async with running(loaded(*fleet(nodes, per_node), *claims, *pods, *(important_pod(name, name) for name in members))) as sidecar:  # fmt: skip
         evictable = {f"n{i}": [] for i in range(nodes)}
         kept = dict.fromkeys(evictable, 0)
         for i, name in enumerate(names):
             node = f"n{i % nodes}"
             if rng.random() < 0.7:
-                await start(sidecar, name, node)
+                await start_pod(sidecar, name, node)
                 if priorities[name] < 1000:
                     evictable[node].append(priorities[name])
                 else:

@@ -15,7 +15,7 @@ from cluster.embedded import Embedded
 from cluster.errors import Forbidden, Invalid, NotFound
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import DRIVER, claim, fleet, loaded, pod, running, until
-from tests.allocator.service.stores import faulty
+from tests.allocator.service.stores import faulty_cluster
 
 
 async def test_only_the_leader_shows_allocations_and_waiting_pods_as_metrics():
@@ -48,14 +48,14 @@ async def test_a_second_replica_takes_over_with_all_reservations():
 @pytest.mark.parametrize("number", [1, 2])
 async def test_a_new_service_finishes_the_writes_of_a_killed_one(number):
     """Killed after the finalizer, or after the allocation: the pod is placed, and no device is allocated twice or without a pod."""
-    cluster = faulty(*fleet(1, 2), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
-    cluster.last = number
+    cluster = faulty_cluster(*fleet(1, 2), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
+    cluster.last_answered = number
     async with running(cluster, identity="one") as sidecar:
         placing = asyncio.create_task(sidecar.place("p"))
-        await until(lambda: placing.done() or cluster.ignored)
+        await until(lambda: placing.done() or cluster.unanswered)
     await asyncio.gather(placing, return_exceptions=True)
     assert len(cluster.writes) == number
-    cluster.last = None
+    cluster.last_answered = None
     async with running(cluster, identity="two") as two:
         assert (await two.place("p"))[0] == 200
         assert (await two.place("q"))[0] == 200
@@ -134,7 +134,7 @@ async def test_leadership_starts_without_claims_for_the_policy_check():
 
 
 async def test_a_leader_with_an_expired_lease_writes_nothing():
-    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
+    cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
     async with running(cluster) as sidecar:
         resume = await stopped(sidecar.service.election)
         sidecar.service.election._renewed_at -= 60.0  # the Lease has expired, but the replica does not know yet

@@ -7,8 +7,8 @@ import pytest
 from allocator.service.preemption.nominations import OUTBID, SECONDS
 from allocator.service.settings import Preempting
 from cluster import resources
-from tests.allocator.service.preemptors import crowd, extender_filter, important, nominate, postfilter, start
-from tests.allocator.service.sidecar import claim, device_class, fleet, free, gpus, loaded, node, pod, running, until
+from tests.allocator.service.preemptors import full_node_and_preemptor, extender_filter, important_pod, nominate, postfilter, start_pod
+from tests.allocator.service.sidecar import claim, device_class, fleet, free_claim, gpus, loaded, node, pod, running, until
 from tests.limits import PATIENCE
 
 
@@ -22,11 +22,11 @@ def from_all_nodes(count):
 async def test_two_equal_pods_get_separate_victims_in_a_shared_pool():
     """Devices freed for one pod do not count as freed for the other on another node: each would wait for the other."""
     names = ("low", "lower", "urgent", "also")
-    pods = [pod("low", "low", priority=2), pod("lower", "lower", priority=1), important("urgent", "urgent"), important("also", "also")]  # fmt: skip
+    pods = [pod("low", "low", priority=2), pod("lower", "lower", priority=1), important_pod("urgent", "urgent"), important_pod("also", "also")]  # fmt: skip
     cluster = loaded(device_class(), node("n0"), node("n1"), from_all_nodes(2), *map(claim, names), *pods)
     async with running(cluster) as sidecar:
-        await start(sidecar, "low", "n0")
-        await start(sidecar, "lower", "n1")
+        await start_pod(sidecar, "low", "n0")
+        await start_pod(sidecar, "lower", "n1")
         evicted = []
         for name, node_name in (("urgent", "n0"), ("also", "n1")):
             answer = (await postfilter(sidecar, name, node_name))[1]
@@ -34,7 +34,7 @@ async def test_two_equal_pods_get_separate_victims_in_a_shared_pool():
             evicted += [victim["name"] for victim in answer["victims"]]
         assert evicted == ["lower", "low"]
         for name in ("low", "lower"):
-            await free(cluster, name)
+            await free_claim(cluster, name)
         await until(lambda: not any(sidecar.service.knowledge.stock.claims[f"default/{name}"].status.allocation for name in ("low", "lower")))  # fmt: skip
         for name, node_name in (("also", "n1"), ("urgent", "n0")):
             assert (await sidecar.place(name, node_name))[0] == 200
@@ -45,17 +45,17 @@ async def test_devices_freed_for_a_nominated_pod_are_kept_for_it(leader):
     """A new leader reads the nomination from the pod's status. Otherwise a second pod would be evicted."""
     reached = from_all_nodes(1)
     names = ("low", "next", "urgent")
-    pods = [pod("low", "low", priority=1), pod("next", "next", priority=2), important("urgent", "urgent")]
+    pods = [pod("low", "low", priority=1), pod("next", "next", priority=2), important_pod("urgent", "urgent")]
     cluster = loaded(device_class(), node("n0"), node("n1"), reached, *(claim(name) for name in names), *pods)
     async with running(cluster) as sidecar:
-        await start(sidecar, "low", "n0")
+        await start_pod(sidecar, "low", "n0")
         assert (await postfilter(sidecar, "urgent", "n0"))[1]["nominatedNode"] == "n0"
         await until(lambda: sidecar.service.pods.find("pod-low") is None)
         await nominate(cluster, "n0")
         await until(lambda: sidecar.service.pods.find("pod-urgent").status.nominated_node_name)
         if leader == "another":
             sidecar.service.pods.nominations._ours.clear()
-        await free(cluster, "low")
+        await free_claim(cluster, "low")
         await until(lambda: sidecar.service.knowledge.stock.claims["default/low"].status.allocation is None)
         for question in ("plugin", "extender"):
             if question == "plugin":
@@ -74,11 +74,11 @@ async def test_devices_freed_for_a_nominated_pod_are_kept_for_it(leader):
 
 
 async def test_devices_nominated_for_an_equal_pod_are_not_available():
-    rival = important("rival", "rival")
+    rival = important_pod("rival", "rival")
     claims = [claim(name) for name in ("low", "rival", "urgent")]
-    cluster = loaded(*fleet(1, 1), *claims, pod("low", "low", priority=1), rival, important("urgent", "urgent"))
+    cluster = loaded(*fleet(1, 1), *claims, pod("low", "low", priority=1), rival, important_pod("urgent", "urgent"))
     async with running(cluster) as sidecar:
-        await start(sidecar, "low", "n0")
+        await start_pod(sidecar, "low", "n0")
         await nominate(cluster, "n0", "rival")
         await until(lambda: sidecar.service.pods.find("pod-rival").status.nominated_node_name == "n0")
         assert (await postfilter(sidecar, "urgent", "n0"))[1]["nominatedNode"] == ""
@@ -87,10 +87,10 @@ async def test_devices_nominated_for_an_equal_pod_are_not_available():
 
 async def outbid(cluster, sidecar):
     """Keep a device for `urgent`, so that `late` is refused; return the number of the last requeue event."""
-    await start(sidecar, "a", "n0")
+    await start_pod(sidecar, "a", "n0")
     await extender_filter(sidecar, "urgent", "n0")
     await until(lambda: sidecar.service.pods.find("pod-a") is None)
-    await free(cluster, "a")
+    await free_claim(cluster, "a")
     await until(lambda: sidecar.service.knowledge.stock.claims["default/a"].status.allocation is None)
     assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == []
     return sidecar.service.requeue_events.seq
@@ -106,7 +106,7 @@ async def outbid(cluster, sidecar):
     ],
 )
 async def test_a_pod_outbid_by_a_nomination_is_requeued_after_it(ending, monkeypatch):
-    cluster = loaded(*crowd("a", want=1), claim("late"), pod("late", "late", priority=2))
+    cluster = loaded(*full_node_and_preemptor("a", requested=1), claim("late"), pod("late", "late", priority=2))
     async with running(cluster, preempting=Preempting.EVICT) as sidecar:
         before = await outbid(cluster, sidecar)
         if ending.startswith("the scheduler's"):
@@ -148,11 +148,11 @@ async def test_plugin_and_extender_exclude_the_same_nominated_nodes():
 
 
 async def test_a_preemptor_blocked_by_a_nomination_is_requeued():
-    rival = important("rival", "rival")
+    rival = important_pod("rival", "rival")
     claims = [claim(name) for name in ("low", "rival", "urgent")]
-    cluster = loaded(*fleet(1, 1), *claims, pod("low", "low", priority=1), rival, important("urgent", "urgent"))
+    cluster = loaded(*fleet(1, 1), *claims, pod("low", "low", priority=1), rival, important_pod("urgent", "urgent"))
     async with running(cluster) as sidecar:
-        await start(sidecar, "low", "n0")
+        await start_pod(sidecar, "low", "n0")
         sidecar.service.pods.nominations.nominate(sidecar.service.pods.find("pod-rival"), "n0", ())
         assert (await postfilter(sidecar, "urgent", "n0"))[1]["nominatedNode"] == ""
         before = sidecar.service.requeue_events.seq

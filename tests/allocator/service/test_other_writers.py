@@ -6,7 +6,7 @@ import contextlib
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.patch import Merge
-from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, taken, until, until_event, until_free
+from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, allocation_status, until, until_event, until_deallocated
 from tests.limits import PATIENCE
 
 
@@ -15,9 +15,9 @@ async def test_an_allocation_of_an_unbound_pod_yields_to_another_schedulers():
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200
         (device,) = await sidecar.allocated_devices("a")
-        status = Merge({"status": taken(device.partition("/")[2], "their-pod")})
+        status = Merge({"status": allocation_status(device.partition("/")[2], "their-pod")})
         await cluster.patch(resources.RESOURCE_CLAIMS, "theirs", status, "default", subresource="status")
-        await until_free(sidecar, "a")
+        await until_deallocated(sidecar, "a")
         assert await sidecar.allocated_devices("theirs") == [device]
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         assert answer["verdict"] == "full"
@@ -59,7 +59,7 @@ async def test_a_commit_after_another_schedulers_allocation_gets_a_conflict():
 
     async def theirs():
         cluster.flowing.clear()
-        status = Merge({"status": taken("gpu-0", "their-pod")})
+        status = Merge({"status": allocation_status("gpu-0", "their-pod")})
         await cluster.patch(resources.RESOURCE_CLAIMS, "theirs", status, "default", subresource="status")
 
     async with running(cluster, tick=3600.0) as sidecar:
@@ -73,7 +73,7 @@ async def test_a_commit_after_another_schedulers_allocation_gets_a_conflict():
         cluster.flowing.set()
         status, answer = await placing
         assert (status, answer["remedy"]) == (409, "schedule the pod again")
-        await until_free(sidecar, "a")
+        await until_deallocated(sidecar, "a")
         assert await sidecar.allocated_devices("theirs") == ["n0/gpu-0"]
 
 
@@ -84,7 +84,7 @@ async def test_claims_on_the_same_device_are_reported_as_drift():
         await cluster.bind("p", "default", "n0", uid="pod-p")
         await until(lambda: sidecar.service.ledger.state.reservations["pod-p"].state == "bound")
         (device,) = await sidecar.allocated_devices("a")
-        status = Merge({"status": taken(device.partition("/")[2], "pod-theirs")})
+        status = Merge({"status": allocation_status(device.partition("/")[2], "pod-theirs")})
         await cluster.patch(resources.RESOURCE_CLAIMS, "theirs", status, "default", subresource="status")
         await until(lambda: sidecar.service.periodic_checks.overlapping)
         _, drift = await sidecar.ask("/api/v1/drift")
@@ -104,6 +104,6 @@ async def test_a_bug_in_periodic_checks_does_not_end_the_lead(caplog):
 async def test_the_second_sweep_frees_a_deleted_pods_allocation():
     orphaned = claim("left")
     orphaned["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
-    cluster = loaded(*fleet(1, 1), orphaned | {"status": taken("gpu-0", "gone")})
+    cluster = loaded(*fleet(1, 1), orphaned | {"status": allocation_status("gpu-0", "gone")})
     async with running(cluster, sweep=0.1) as sidecar:
-        await until_free(sidecar, "left")
+        await until_deallocated(sidecar, "left")

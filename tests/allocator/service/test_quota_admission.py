@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from tests.allocator.service.reviews import QUOTA_LISTENER, pending_devices, post, refusal, template_of, using
+from tests.allocator.service.reviews import QUOTA_LISTENER, pending_devices, post, refusal, template_of, pod_using
 from tests.allocator.service.sidecar import claim, fleet, loaded, quota_of, running, until
 from tests.limits import PATIENCE
 
@@ -13,20 +13,20 @@ from tests.limits import PATIENCE
 async def test_a_pod_over_quota_is_refused_with_usage_and_maximum():
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=3), template_of("two", 2), template_of("one"))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
-        assert await refusal(sidecar, using("p", "two")) == ""
+        assert await refusal(sidecar, pod_using("p", "two")) == ""
         words = "quota default/team: gpu/devices: 2 requested, 2 of 3 used, including 2 by pods that wait for devices; at most 1 can be requested"
-        assert await refusal(sidecar, using("q", "two")) == words
-        assert await refusal(sidecar, using("q", "one")) == ""
-        assert (await refusal(sidecar, using("r", "one"))).endswith("at most 0 can be requested")
+        assert await refusal(sidecar, pod_using("q", "two")) == words
+        assert await refusal(sidecar, pod_using("q", "one")) == ""
+        assert (await refusal(sidecar, pod_using("r", "one"))).endswith("at most 0 can be requested")
 
 
 async def test_a_dry_run_is_answered_but_not_counted():
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("two", 2))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
-        assert await refusal(sidecar, using("p", "two"), dry_run=True) == ""
+        assert await refusal(sidecar, pod_using("p", "two"), dry_run=True) == ""
         assert pending_devices(sidecar) == 0
-        assert await refusal(sidecar, using("p", "two")) == ""
-        assert "2 of 2 used" in await refusal(sidecar, using("q", "two"), dry_run=True)
+        assert await refusal(sidecar, pod_using("p", "two")) == ""
+        assert "2 of 2 used" in await refusal(sidecar, pod_using("q", "two"), dry_run=True)
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ async def test_a_long_evaluation_yields_to_other_reviews():
             await go_on.wait()
 
         admission._turns.wait = wait
-        looking = asyncio.create_task(refusal(sidecar, using("p", "little")))
+        looking = asyncio.create_task(refusal(sidecar, pod_using("p", "little")))
         await until(lambda: turns)
-        assert await refusal(sidecar, using("q")) == ""
+        assert await refusal(sidecar, pod_using("q")) == ""
         assert not looking.done()
         go_on.set()
         assert "4Gi requested, 0 of 1Gi used" in await looking
@@ -111,10 +111,10 @@ async def test_a_review_without_time_counts_the_claims_own_amounts():
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         admission = sidecar.service._admission
         admission.steps, admission.patience = 500, 0.0
-        assert await refusal(sidecar, using("p", "little")) == ""
+        assert await refusal(sidecar, pod_using("p", "little")) == ""
         admission.patience = math.inf
         assert "4Gi requested, 4Gi of 1Gi used, including 4Gi by pods that wait" in await refusal(
-            sidecar, using("q", "little")
+            sidecar, pod_using("q", "little")
         )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from cluster import resources
 from cluster.patch import Merge
-from tests.allocator.service.reviews import QUOTA_LISTENER, pending_devices, refusal, template_of, using
+from tests.allocator.service.reviews import QUOTA_LISTENER, pending_devices, refusal, template_of, pod_using
 from tests.allocator.service.sidecar import (
     DRIVER,
     claim,
@@ -26,15 +26,15 @@ async def test_a_pod_reviewed_more_than_once_counts_once():
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("two", 2))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         for _ in range(3):
-            assert await refusal(sidecar, using("p", "two")) == ""
+            assert await refusal(sidecar, pod_using("p", "two")) == ""
         assert pending_devices(sidecar) == 2
 
 
 async def test_a_pod_counts_once_from_admission_to_reservation():
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=3), template_of("two", 2))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
-        assert await refusal(sidecar, using("p", "two")) == ""
-        cluster.load([using("p", "two")])
+        assert await refusal(sidecar, pod_using("p", "two")) == ""
+        cluster.load([pod_using("p", "two")])
         await until(lambda: sidecar.service.knowledge.pod("default", "p") is not None)
         assert pending_devices(sidecar) == 2
         stored = await sidecar.pod("p")
@@ -50,11 +50,11 @@ async def test_a_pod_counts_once_from_admission_to_reservation():
         status = {"status": {"resourceClaimStatuses": [{"name": "e0", "resourceClaimName": "made"}]}}
         await cluster.patch(resources.PODS, "p", Merge(status), "default", subresource="status")
         await until(lambda: sidecar.service.knowledge.pod("default", "p").status.resource_claim_statuses)
-        assert "2 of 3 used, including 2 by" in await refusal(sidecar, using("q", "two"))
+        assert "2 of 3 used, including 2 by" in await refusal(sidecar, pod_using("q", "two"))
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         assert (await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"}))[0] == 200
         assert pending_devices(sidecar) == 0
-        assert "2 of 3 used; " in await refusal(sidecar, using("q", "two")), "reserved, and not counted a second time"
+        assert "2 of 3 used; " in await refusal(sidecar, pod_using("q", "two")), "reserved, and not counted a second time"
 
 
 async def test_an_admitted_claim_counts_until_it_is_deleted():
@@ -73,10 +73,10 @@ async def test_an_admitted_claim_counts_until_it_is_deleted():
 async def test_an_admitted_pod_that_is_never_stored_expires():
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("two", 2))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
-        assert await refusal(sidecar, using("p", "two")) == ""
-        assert "2 of 2 used" in await refusal(sidecar, using("q", "two"))
+        assert await refusal(sidecar, pod_using("p", "two")) == ""
+        assert "2 of 2 used" in await refusal(sidecar, pod_using("q", "two"))
         sidecar.service._admission.pending.expire(float("inf"))
-        assert await refusal(sidecar, using("q", "two")) == ""
+        assert await refusal(sidecar, pod_using("q", "two")) == ""
 
 
 async def test_a_template_in_the_annotation_counts_if_its_hash_matches():
@@ -87,10 +87,10 @@ async def test_a_template_in_the_annotation_counts_if_its_hash_matches():
     )
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=1))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
-        annotated = using("p", name)
+        annotated = pod_using("p", name)
         annotated["metadata"]["annotations"] = {"drawbridge.dev/templates": signed}
         assert "2 requested" in await refusal(sidecar, annotated)
-        forged = using("p", "drawbridge-" + "0" * 32)
+        forged = pod_using("p", "drawbridge-" + "0" * 32)
         forged["metadata"]["annotations"] = {"drawbridge.dev/templates": signed}
         assert await refusal(sidecar, forged) == "", "nothing is known of it; its claim counts once it is made"
 
@@ -100,15 +100,15 @@ async def test_a_scoped_quota_counts_only_pods_of_its_priority_class():
     scoped["spec"]["scopeSelector"] = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}  # fmt: skip
     cluster = loaded(*fleet(1, 8), scoped, template_of("two", 2))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
-        assert await refusal(sidecar, using("p", "two")) == ""
-        assert "2 requested, 0 of 1 used" in await refusal(sidecar, using("q", "two", priorityClassName="high"))
+        assert await refusal(sidecar, pod_using("p", "two")) == ""
+        assert "2 requested, 0 of 1 used" in await refusal(sidecar, pod_using("q", "two", priorityClassName="high"))
 
 
 async def test_a_schedulers_extended_resource_claim_counts_once_allocated():
     """Admission of the pod sees no claim."""
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=1))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
-        requesting_pod = using("p", containers=[{"name": "main", "resources": {"limits": {"example.com/gpu": "2"}}}])
+        requesting_pod = pod_using("p", containers=[{"name": "main", "resources": {"limits": {"example.com/gpu": "2"}}}])
         assert await refusal(sidecar, requesting_pod) == ""
         scheduler_claim = claim("made", 2)
         scheduler_claim["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
@@ -121,10 +121,10 @@ async def test_a_schedulers_extended_resource_claim_counts_once_allocated():
 async def test_requests_in_several_templates_and_pod_claims_are_added():
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=3), template_of("a"), template_of("b"), template_of("c", 2))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
-        assert "4 requested" in await refusal(sidecar, using("p", "a", "b", "c"))
-        assert "4 requested" in await refusal(sidecar, using("p", "a", "a", "a", "b"))
-        assert await refusal(sidecar, using("p", "a", "b", "a")) == ""
-        assert "3 of 3 used, including 3 by pods that wait" in await refusal(sidecar, using("renamed", "a"))
+        assert "4 requested" in await refusal(sidecar, pod_using("p", "a", "b", "c"))
+        assert "4 requested" in await refusal(sidecar, pod_using("p", "a", "a", "a", "b"))
+        assert await refusal(sidecar, pod_using("p", "a", "b", "a")) == ""
+        assert "3 of 3 used, including 3 by pods that wait" in await refusal(sidecar, pod_using("renamed", "a"))
 
 
 def requesting(name, count=1, key="example.com/gpu", **spec):
@@ -182,7 +182,7 @@ def made_for(stored, name="made", **options):
 async def test_pods_older_than_their_template_do_not_exceed_the_quota():
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
-        pods = [using(f"p{i}", "late") for i in range(5)]
+        pods = [pod_using(f"p{i}", "late") for i in range(5)]
         for waiting in pods:
             assert await refusal(sidecar, waiting) == ""
         cluster.load([*pods, template_of("late")])
@@ -196,22 +196,22 @@ async def test_pods_older_than_their_template_do_not_exceed_the_quota():
 async def test_a_pod_with_an_unstored_claim_counts_once(monkeypatch):
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("t"))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
-        assert await refusal(sidecar, using("p", "t")) == ""
-        cluster.load([using("p", "t")])
+        assert await refusal(sidecar, pod_using("p", "t")) == ""
+        cluster.load([pod_using("p", "t")])
         await until(lambda: sidecar.service.knowledge.pod("default", "p") is not None)
         assert await refusal(sidecar, made_for(await sidecar.pod("p"), count=1)) == ""
         assert pending_devices(sidecar) == 1
         admission = sidecar.service._admission
         later = admission._clock() + 60
         monkeypatch.setattr(admission, "_clock", lambda: later)
-        assert await refusal(sidecar, using("q", "t"), dry_run=True) == ""
+        assert await refusal(sidecar, pod_using("q", "t"), dry_run=True) == ""
         assert pending_devices(sidecar) == 1, "the claim was not stored, and its pod still waits for one"
 
 
 async def test_a_claim_counts_for_its_pods_priority_class():
     scoped = quota_of(gpu__devices=1)
     scoped["spec"]["scopeSelector"] = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}  # fmt: skip
-    cluster = loaded(*fleet(1, 8), scoped, using("low", "t"), using("high", "t", priorityClassName="high"))
+    cluster = loaded(*fleet(1, 8), scoped, pod_using("low", "t"), pod_using("high", "t", priorityClassName="high"))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         await until(lambda: sidecar.service.knowledge.pod("default", "high") is not None)
         low, high = [made_for(await sidecar.pod(name), name, count=2) for name in ("low", "high")]
@@ -223,8 +223,8 @@ async def test_claims_with_a_forged_owner_do_not_exceed_the_quota():
     """Anyone who may create claims may write the owner and the annotation that kube-controller-manager writes."""
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("t", 2))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
-        assert await refusal(sidecar, using("p", "t")) == ""
-        cluster.load([using("p", "t")])
+        assert await refusal(sidecar, pod_using("p", "t")) == ""
+        cluster.load([pod_using("p", "t")])
         await until(lambda: sidecar.service.knowledge.pod("default", "p") is not None)
         stored = await sidecar.pod("p")
         nobody = {"metadata": {"name": "nobody", "uid": "no-such-pod"}}

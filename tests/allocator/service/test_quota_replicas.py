@@ -18,7 +18,7 @@ from tests.allocator.service.reviews import (
     refusal,
     review_of,
     template_of,
-    using,
+    pod_using,
 )
 from tests.allocator.service.sidecar import fleet, loaded, quota_of, running, until
 from tests.certs.peers import Peers
@@ -33,11 +33,11 @@ async def test_a_follower_forwards_a_review_to_the_leader_once():
         running(cluster, identity="two", leads=False, **QUOTA_LISTENER) as follower,
     ):
         await until(lambda: follower.service.election.holders_notes)
-        assert await refusal(follower, using("p", "two")) == ""
+        assert await refusal(follower, pod_using("p", "two")) == ""
         assert pending_devices(leader) == 2
-        assert "2 of 2 used" in await refusal(leader, using("q", "two"))
-        assert "2 of 2 used" in await refusal(follower, using("q", "two"))
-        body = json.dumps(review_of(using("q", "two")))
+        assert "2 of 2 used" in await refusal(leader, pod_using("q", "two"))
+        assert "2 of 2 used" in await refusal(follower, pod_using("q", "two"))
+        body = json.dumps(review_of(pod_using("q", "two")))
         status, answer = await post(follower.listening.quota, body, **{"X-Drawbridge-Forwarded": "one"})
         assert (status, answer["error"]) == (503, "no leader is known that could count the object")
 
@@ -53,7 +53,7 @@ async def test_a_follower_returns_the_leaders_answer_completely_or_an_error(size
             running(cluster, identity="two", leads=False, **QUOTA_LISTENER) as two,
         ):
             await until(lambda: two.service.election.holders_notes)
-            status, answer = await post(two.listening.quota, json.dumps(review_of(using("p", "two"))))
+            status, answer = await post(two.listening.quota, json.dumps(review_of(pod_using("p", "two"))))
     if size > LARGEST:
         assert (status, answer["error"][-27:]) == (503, "has more than 1048576 bytes")
     else:
@@ -77,16 +77,16 @@ async def test_a_follower_reuses_its_tls_context_until_the_authority_changes(tmp
     ):
         await until(lambda: two.service.election.holders_notes)
         for name in ("p", "q"):
-            assert await refusal(two, using(name, "one")) == ""
+            assert await refusal(two, pod_using(name, "one")) == ""
         assert len(contexts) == 1
         [certificates] = leader.service.ports.certificates.values()
         before = certificates.context
         peers.renew()
         await until(lambda: certificates.context is not before)
-        assert "2 of 2 used" in await refusal(two, using("r", "one"))
+        assert "2 of 2 used" in await refusal(two, pod_using("r", "one"))
         assert len(contexts) == 2
         peers.ca.write_text("")
-        status, body = await post(two.listening.quota, json.dumps(review_of(using("s", "one"))))
+        status, body = await post(two.listening.quota, json.dumps(review_of(pod_using("s", "one"))))
         assert (status, body["error"].partition(" 127")[0]) == (503, "the call of the leader at")
 
 
@@ -100,10 +100,10 @@ async def test_concurrent_reviews_on_two_replicas_never_exceed_the_quota():
         await until(lambda: two.service.election.holders_notes)
         sidecar.service._admission.pending._remembered = math.inf  # no admission expires on a busy machine
         doors = [sidecar, two] * 100
-        refusals = await asyncio.gather(*(refusal(door, using(f"p{i}", "one")) for i, door in enumerate(doors)))
+        refusals = await asyncio.gather(*(refusal(door, pod_using(f"p{i}", "one")) for i, door in enumerate(doors)))
         assert refusals.count("") == 37
         assert len({message for message in refusals if message}) == 1
-        again = await asyncio.gather(*(refusal(door, using(f"p{i}", "one")) for i, door in enumerate(doors)))
+        again = await asyncio.gather(*(refusal(door, pod_using(f"p{i}", "one")) for i, door in enumerate(doors)))
         assert [bool(message) for message in again] == [bool(message) for message in refusals]
 
 
@@ -116,13 +116,13 @@ async def test_a_new_leader_counts_only_admitted_pods_that_were_stored():
     ):
         await until(lambda: two.service.lead.leads)
         three = await stack.enter_async_context(running(cluster, identity="three", leads=False, **QUOTA_LISTENER))
-        assert await refusal(two, using("stored", "two")) == ""
-        cluster.load([using("stored", "two")])
-        assert await refusal(two, using("lost", "one")) == ""
-        assert "3 of 3 used" in await refusal(two, using("q", "one"))
+        assert await refusal(two, pod_using("stored", "two")) == ""
+        cluster.load([pod_using("stored", "two")])
+        assert await refusal(two, pod_using("lost", "one")) == ""
+        assert "3 of 3 used" in await refusal(two, pod_using("q", "one"))
         await until(lambda: three.service.knowledge.pod("default", "stored") is not None)
         two.service.election._term = Term(duration=0.0, retry=3600.0)  # it never renews again
         await two.service.election.release()
         await until(lambda: three.service.lead.leads)
-        assert "2 of 3 used, including 2 by" in await refusal(three, using("q", "two"))
-        assert await refusal(three, using("q", "one")) == "", "a pod that was never stored does not count any more"
+        assert "2 of 3 used, including 2 by" in await refusal(three, pod_using("q", "two"))
+        assert await refusal(three, pod_using("q", "one")) == "", "a pod that was never stored does not count any more"

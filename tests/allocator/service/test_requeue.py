@@ -9,8 +9,8 @@ from cluster import resources
 from cluster.errors import Forbidden, Invalid
 from runtime.informers import Backoff
 from tests.allocator.service.preemptors import extender_filter
-from tests.allocator.service.sidecar import claim, fleet, free, gpus, loaded, pod, running, until
-from tests.allocator.service.stores import faulty
+from tests.allocator.service.sidecar import claim, fleet, free_claim, gpus, loaded, pod, running, until
+from tests.allocator.service.stores import faulty_cluster
 
 
 def full():
@@ -52,7 +52,7 @@ async def test_a_pod_refused_on_stale_data_is_requeued():
         await sidecar.place("a")
         await sidecar.cluster.bind("a", "default", "n0")
         assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == []
-        await free(sidecar.cluster, "a")
+        await free_claim(sidecar.cluster, "a")
         await until(lambda: is_called(sidecar, "late"))
         assert not is_called(sidecar, "a")
 
@@ -100,13 +100,13 @@ async def test_pods_woken_together_are_requeued_with_one_write():
 
 
 async def test_a_refused_requeue_write_is_counted_and_retried():
-    cluster = faulty(*full())
+    cluster = faulty_cluster(*full())
     async with running(cluster) as sidecar:
         requeue, counted = await requeue_of(sidecar, patience=0.0, backoff=Backoff(least=0.01))
         run = asyncio.create_task(requeue.run())
         try:
             late = sidecar.service.pods.find("pod-late")
-            cluster.faults[1] = Forbidden("no")
+            cluster.errors_before[1] = Forbidden("no")
             await asyncio.sleep(0)  # the requeue listens from now on
             sidecar.service.pods.waiting.requeue([late])
             await until(lambda: counted() == {"Written": 1, "Failed": 1})
@@ -137,11 +137,11 @@ async def test_a_pod_is_requeued_after_a_moment_of_uncertain_lease(monkeypatch):
 async def test_a_claim_with_refused_writes_does_not_block_other_requeues(monkeypatch, refusals, expected):
     """The next claim is tried, up to the maximum number of refusals before a pause."""
     monkeypatch.setattr("allocator.service.preemption.requeue.REFUSALS", 2)
-    cluster = faulty(*full(), claim("other"), pod("other", "other"), claim("third"), pod("third", "third"))
+    cluster = faulty_cluster(*full(), claim("other"), pod("other", "other"), claim("third"), pod("third", "third"))
     async with running(cluster) as sidecar:
         requeue, counted = await requeue_of(sidecar, patience=0.0, backoff=Backoff(least=0.01))
         written = len(cluster.writes)
-        cluster.faults |= {written + i: Invalid("spec: field is immutable") for i in range(1, refusals + 1)}
+        cluster.errors_before |= {written + i: Invalid("spec: field is immutable") for i in range(1, refusals + 1)}
         run = asyncio.create_task(requeue.run())
         await asyncio.sleep(0)  # the requeue listens from now on
         sidecar.service.pods.waiting.requeue(

@@ -10,15 +10,15 @@ from allocator.service.preemption import choices, evictions
 from allocator.service.question_runner import TURN
 from cluster import resources
 from tests.allocator.service.preemptors import (
-    budget,
-    crowd,
-    existing,
-    exists,
-    important,
-    interrupted,
+    disruption_budget,
+    full_node_and_preemptor,
+    existing_pods,
+    pod_exists,
+    important_pod,
+    cluster_with_deletion_hooks,
     nominate,
     postfilter,
-    start,
+    start_pod,
 )
 from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, until
 from tests.limits import PATIENCE
@@ -29,7 +29,7 @@ async def test_a_new_leader_resumes_an_eviction_without_extra_victims(
     dies_at,
 ):
     """The old leader dies after marking a victim and before deleting it. The other victim is deleted already, or not marked yet."""
-    cluster = interrupted(*crowd("a", "b", "c"))
+    cluster = cluster_with_deletion_hooks(*full_node_and_preemptor("a", "b", "c"))
     reached = asyncio.Event()
 
     async def hang():
@@ -38,8 +38,8 @@ async def test_a_new_leader_resumes_an_eviction_without_extra_victims(
 
     async with running(cluster) as sidecar:
         for name in "abc":
-            await start(sidecar, name, "n0")
-    cluster.before[dies_at] = hang
+            await start_pod(sidecar, name, "n0")
+    cluster.before_deletion[dies_at] = hang
     async with running(cluster) as sidecar:
         asking = asyncio.create_task(postfilter(sidecar, "urgent", "n0"))
         await asyncio.wait_for(reached.wait(), PATIENCE)
@@ -47,69 +47,69 @@ async def test_a_new_leader_resumes_an_eviction_without_extra_victims(
     marked = await cluster.get(resources.PODS, dies_at, "default")
     assert "DisruptionTarget" in [condition.type for condition in marked.status.conditions]
     async with running(cluster, identity="next") as sidecar:
-        before = await existing(sidecar, "a", "b", "c")
+        before = await existing_pods(sidecar, "a", "b", "c")
         answer = (await postfilter(sidecar, "urgent", "n0"))[1]
         assert answer["nominatedNode"] == "n0"
         assert dies_at in [victim["name"] for victim in answer["victims"]], "the marked pod goes"
-        assert len(await existing(sidecar, "a", "b", "c")) == 1, "two had to go, and not one more"
+        assert len(await existing_pods(sidecar, "a", "b", "c")) == 1, "two had to go, and not one more"
         assert len(answer["victims"]) == len(before) - 1
 
 
 async def test_no_further_pod_is_evicted_once_the_devices_disappear():
     """The driver takes its slice back while the first of two victims is deleted."""
-    cluster = interrupted(*crowd("a", "b", "c"))
+    cluster = cluster_with_deletion_hooks(*full_node_and_preemptor("a", "b", "c"))
     async with running(cluster) as sidecar:
         for name in "abc":
-            await start(sidecar, name, "n0")
+            await start_pod(sidecar, name, "n0")
 
         async def shrink():
             await cluster.delete(resources.RESOURCE_SLICES, "n0-gpus")
             await until(lambda: not sidecar.service.knowledge.stock.slices)
 
-        cluster.before = {"a": shrink, "b": shrink, "c": shrink}
+        cluster.before_deletion = {"a": shrink, "b": shrink, "c": shrink}
         answer = (await postfilter(sidecar, "urgent", "n0"))[1]
         assert answer == {"nominatedNode": "", "victims": [], "message": "devices changed during preemption; no other pod is evicted"}  # fmt: skip
-        assert len(await existing(sidecar, "a", "b", "c")) == 2
+        assert len(await existing_pods(sidecar, "a", "b", "c")) == 2
 
 
 async def test_no_further_pod_is_evicted_once_enough_devices_are_free():
-    cluster = interrupted(*crowd("a", "b", "c", "d"))
+    cluster = cluster_with_deletion_hooks(*full_node_and_preemptor("a", "b", "c", "d"))
     async with running(cluster) as sidecar:
         for name in "abcd":
-            await start(sidecar, name, "n0")
+            await start_pod(sidecar, name, "n0")
 
         async def end():
             """Other pods end by themselves."""
-            cluster.before.clear()
-            for name in await existing(sidecar, "a", "b"):
+            cluster.before_deletion.clear()
+            for name in await existing_pods(sidecar, "a", "b"):
                 await cluster.delete(resources.PODS, name, "default")
             await until(lambda: not {"pod-a", "pod-b"} & sidecar.service.pods.by_uid.keys())
 
-        cluster.before = {"c": end, "d": end}
+        cluster.before_deletion = {"c": end, "d": end}
         answer = (await postfilter(sidecar, "urgent", "n0"))[1]
         assert answer["nominatedNode"] == "n0"
         assert len(answer["victims"]) == 1
-        assert len(await existing(sidecar, "c", "d")) == 1
+        assert len(await existing_pods(sidecar, "c", "d")) == 1
 
 
 async def test_a_new_pod_with_the_victims_name_is_not_evicted():
-    cluster = interrupted(*crowd("a", want=1))
+    cluster = cluster_with_deletion_hooks(*full_node_and_preemptor("a", requested=1))
     async with running(cluster) as sidecar:
-        await start(sidecar, "a", "n0")
+        await start_pod(sidecar, "a", "n0")
 
         async def replace():
             await cluster.delete(resources.PODS, "a", "default")
             await cluster.create(resources.PODS.raw, pod("a", "a") | {"status": {}}, "default")
 
-        cluster.before["a"] = replace
+        cluster.before_deletion["a"] = replace
         status, _ = await postfilter(sidecar, "urgent", "n0")
         assert status == 200
-        assert await exists(sidecar, "a")
+        assert await pod_exists(sidecar, "a")
 
 
 async def test_two_concurrent_calls_evict_one_pod():
     """A scheduler whose call timed out calls again while the API server is slow."""
-    cluster = interrupted(*crowd("a", "b", want=1))
+    cluster = cluster_with_deletion_hooks(*full_node_and_preemptor("a", "b", requested=1))
     started, may_answer = asyncio.Event(), asyncio.Event()
 
     async def wait():
@@ -118,8 +118,8 @@ async def test_two_concurrent_calls_evict_one_pod():
 
     async with running(cluster) as sidecar:
         for name in "ab":
-            await start(sidecar, name, "n0")
-        cluster.before = {"a": wait, "b": wait}
+            await start_pod(sidecar, name, "n0")
+        cluster.before_deletion = {"a": wait, "b": wait}
         first = asyncio.create_task(postfilter(sidecar, "urgent", "n0"))
         await asyncio.wait_for(started.wait(), PATIENCE)
         second = asyncio.create_task(postfilter(sidecar, "urgent", "n0"))
@@ -128,7 +128,7 @@ async def test_two_concurrent_calls_evict_one_pod():
         may_answer.set()
         answers = [(await each)[1] for each in (first, second)]
         assert [(answer["nominatedNode"], len(answer["victims"])) for answer in answers] == [("n0", 1), ("n0", 0)]
-        assert len(await existing(sidecar, "a", "b")) == 1
+        assert len(await existing_pods(sidecar, "a", "b")) == 1
 
 
 async def test_a_stale_disruption_budget_allows_no_second_eviction():
@@ -138,11 +138,11 @@ async def test_a_stale_disruption_budget_allows_no_second_eviction():
         kept_pod["metadata"]["labels"] = {"app": "kept"}
     free = pod("free", "free", priority=50)
     names = ("kept", "kept2", "free", "urgent", "second")
-    asking = [important("urgent", "urgent"), important("second", "second")]
-    cluster = loaded(*fleet(1, 3), *map(claim, names), *kept, free, *asking, budget(1))
+    asking = [important_pod("urgent", "urgent"), important_pod("second", "second")]
+    cluster = loaded(*fleet(1, 3), *map(claim, names), *kept, free, *asking, disruption_budget(1))
     async with running(cluster) as sidecar:
         for name in ("kept", "kept2", "free"):
-            await start(sidecar, name, "n0")
+            await start_pod(sidecar, name, "n0")
         [first] = (await postfilter(sidecar, "urgent", "n0"))[1]["victims"]
         assert first["name"].startswith("kept")
         await until(lambda: sidecar.service.pods.find(first["uid"]) is None)
@@ -153,9 +153,9 @@ async def test_a_stale_disruption_budget_allows_no_second_eviction():
 
 
 async def test_no_pod_is_evicted_on_the_basis_of_stale_caches(monkeypatch):
-    cluster = loaded(*crowd("a", want=1), budget(0))
+    cluster = loaded(*full_node_and_preemptor("a", requested=1), disruption_budget(0))
     async with running(cluster) as client:
-        await start(client, "a", "n0")
+        await start_pod(client, "a", "n0")
         preemptor = await cluster.get(resources.PODS, "urgent", "default")
         monkeypatch.setattr(evictions, "TRUSTED", 0.01)
         await until(lambda: "poddisruptionbudgets" in client.service.knowledge.silent_for(0.01))
@@ -163,10 +163,10 @@ async def test_no_pod_is_evicted_on_the_basis_of_stale_caches(monkeypatch):
             HttpError, match=r"no pod is evicted: there was no update about .*poddisruptionbudgets.* for 0 s"
         ):
             await client.service.evictions.make_room([(preemptor, "n0")])
-        assert await exists(client, "a")
+        assert await pod_exists(client, "a")
         monkeypatch.undo()
         await client.service.evictions.make_room([(preemptor, "n0")])
-        assert not await exists(client, "a")
+        assert not await pod_exists(client, "a")
 
 
 async def test_other_calls_are_answered_while_victims_are_chosen(monkeypatch):
@@ -179,9 +179,9 @@ async def test_other_calls_are_answered_while_victims_are_chosen(monkeypatch):
         assert not in_thread[-1] or answered.wait(PATIENCE)
         return choose(*arguments, **more)
 
-    cluster = loaded(*crowd("a", want=1), claim("other"), pod("other", "other"))
+    cluster = loaded(*full_node_and_preemptor("a", requested=1), claim("other"), pod("other", "other"))
     async with running(cluster) as sidecar:
-        await start(sidecar, "a", "n0")
+        await start_pod(sidecar, "a", "n0")
         monkeypatch.setattr(choices, "choose", choose_long)
         asking = await cluster.get(resources.PODS, "urgent", "default")
         other = await sidecar.pod("other")

@@ -8,13 +8,13 @@ import pytest
 from allocator.service.preemption.nominations import IDLE, LONGEST, OUTBID
 from cluster import resources
 from cluster.patch import Merge
-from tests.allocator.service.preemptors import important, start
+from tests.allocator.service.preemptors import important_pod, start_pod
 from tests.allocator.service.sidecar import (
     DRIVER,
     claim,
     device_class,
     fleet,
-    free,
+    free_claim,
     gpus,
     loaded,
     node,
@@ -32,7 +32,7 @@ def starving_at_once(cluster):
 async def end_pod(sidecar, name):
     """Delete a pod and free its claim as kube-controller-manager does."""
     await sidecar.cluster.delete(resources.PODS, name, "default")
-    await free(sidecar.cluster, name)
+    await free_claim(sidecar.cluster, name)
     key = f"default/{name}"
     await until(lambda: sidecar.service.knowledge.stock.claims[key].status.allocation is None and sidecar.service.pods.find(f"pod-{name}") is None)  # fmt: skip
 
@@ -52,7 +52,7 @@ async def try_to_place(sidecar, name):
     """Return whether a pod fits; if so, place it."""
     answer = await prefilter(sidecar, name)
     if answer["verdict"] == "fits":
-        await start(sidecar, name, answer["nodes"][0]["name"])
+        await start_pod(sidecar, name, answer["nodes"][0]["name"])
     return answer["verdict"] == "fits"
 
 
@@ -66,7 +66,7 @@ async def with_starved_pod(cluster, names, nodes=1):
     """Run small pods on all devices, and keep a node for the starved pod `big`."""
     async with starving_at_once(cluster) as sidecar:
         for i, name in enumerate(names):
-            await start(sidecar, name, f"n{i % nodes}")
+            await start_pod(sidecar, name, f"n{i % nodes}")
         assert not await try_to_place(sidecar, "big")
         await until_kept(sidecar, "big")
         yield sidecar
@@ -132,7 +132,7 @@ async def test_small_waiting_pods_do_not_take_a_starved_pods_turn():
     cluster, names = crowded(1, 2, 2)
     async with starving_at_once(cluster) as sidecar:
         for name in names:
-            await start(sidecar, name, "n0")
+            await start_pod(sidecar, name, "n0")
         await create_pod(sidecar, "x0")
         assert not await try_to_place(sidecar, "x0")
         assert not await try_to_place(sidecar, "big")
@@ -145,7 +145,7 @@ async def test_a_starved_pod_waits_for_binding_and_deleted_pods():
     cluster, names = crowded(1, 3, 3)
     async with starving_at_once(cluster) as sidecar:
         for name in names[:2]:
-            await start(sidecar, name, "n0")
+            await start_pod(sidecar, name, "n0")
         assert (await sidecar.place(names[2], "n0"))[0] == 200, "its binding is on the way"
         await cluster.delete(resources.PODS, names[0], "default")
         assert not await try_to_place(sidecar, "big")
@@ -197,7 +197,7 @@ async def test_one_starved_pod_at_a_time_keeps_a_node(monkeypatch):
     cluster = loaded(*fleet(2, 2), *map(claim, names), *(claim(name, 2) for name in bigs), *pods)
     async with starving_at_once(cluster) as sidecar:
         for i, name in enumerate(names):
-            await start(sidecar, name, f"n{i % 2}")
+            await start_pod(sidecar, name, f"n{i % 2}")
         for name in bigs:
             assert not await try_to_place(sidecar, name)
         await until_kept(sidecar, "big0")
@@ -216,7 +216,7 @@ async def test_a_kept_node_without_progress_passes_to_another_starved_pod(ended,
     cluster = loaded(*fleet(2, 2), *map(claim, names), *(claim(name, 2) for name in bigs), *pods)
     async with starving_at_once(cluster) as sidecar:
         for i, name in enumerate(names):
-            await start(sidecar, name, f"n{i % 2}")
+            await start_pod(sidecar, name, f"n{i % 2}")
         held, later = sidecar.service.pods.nominations, 0.0
         now = held._clock
         monkeypatch.setattr(held, "_clock", lambda: now() + later)
@@ -242,14 +242,14 @@ async def test_devices_freed_by_victims_are_kept_for_the_preemptor():
     pods = [pod(name, name, priority=1) for name in names]
     for each in pods:
         each["metadata"] |= slow
-    cluster = loaded(*fleet(1, 2), *map(claim, names), claim("urgent", 2), *pods, important("urgent", "urgent"))
+    cluster = loaded(*fleet(1, 2), *map(claim, names), claim("urgent", 2), *pods, important_pod("urgent", "urgent"))
     async with starving_at_once(cluster) as sidecar:
         for name in names:
-            await start(sidecar, name, "n0")
+            await start_pod(sidecar, name, "n0")
         answer = (await sidecar.plugin("postfilter", {"pod": await sidecar.pod("urgent"), "nodes": ["n0"]}))[1]
         assert len(answer["victims"]) == 2
         await cluster.patch(resources.PODS, "a", Merge({"metadata": {"finalizers": None}}), "default")
-        await free(cluster, "a")
+        await free_claim(cluster, "a")
         await until(lambda: sidecar.service.knowledge.stock.claims["default/a"].status.allocation is None)
         await create_pod(sidecar, "low", priority=1)
         assert (await prefilter(sidecar, "low"))["verdict"] == "full"
@@ -266,14 +266,14 @@ async def test_kept_devices_are_not_allocated_through_another_node():
         pod_["metadata"] |= {"finalizers": ["example.com/slow"]}
     claims = [*map(claim, ("a", "b")), claim("urgent", 2)]
     cluster = loaded(
-        device_class(), node("n0"), node("n1"), shared_slice, *claims, *pods, important("urgent", "urgent")
+        device_class(), node("n0"), node("n1"), shared_slice, *claims, *pods, important_pod("urgent", "urgent")
     )
     async with starving_at_once(cluster) as sidecar:
-        await start(sidecar, "a", "n0")
-        await start(sidecar, "b", "n0")
+        await start_pod(sidecar, "a", "n0")
+        await start_pod(sidecar, "b", "n0")
         await sidecar.plugin("postfilter", {"pod": await sidecar.pod("urgent"), "nodes": ["n0"]})
         await cluster.patch(resources.PODS, "a", Merge({"metadata": {"finalizers": None}}), "default")
-        await free(cluster, "a")
+        await free_claim(cluster, "a")
         await until(lambda: sidecar.service.knowledge.stock.claims["default/a"].status.allocation is None)
         await create_pod(sidecar, "low", priority=1)
         status, answer = await sidecar.place("low", "n1")

@@ -12,15 +12,15 @@ from cluster import resources
 from dra.objects import Pod
 from dra.wire import convert
 from tests.allocator.service.sidecar import (
-    SERVED,
+    EXTENDED_RESOURCE_CLASS,
     claim,
     fleet,
-    free,
+    free_claim,
     gpus,
     loaded,
     node,
     pod,
-    pod_by_name,
+    pod_with_extended_resource,
     running,
     until,
 )
@@ -106,7 +106,7 @@ async def test_a_wake_that_the_scheduler_drops_is_repeated():
         await sidecar.place("a")
         assert await verdict(sidecar, "late") == "full"
         seq = sidecar.service.requeue_events.seq
-        await free(sidecar.cluster, "a")
+        await free_claim(sidecar.cluster, "a")
         await until(lambda: "default/late" in sidecar.service.requeue_events.since(seq).pods)
         seq = sidecar.service.requeue_events.seq
         times.now += CHECK_SECONDS
@@ -140,7 +140,7 @@ async def test_a_pod_is_woken_when_its_missing_claim_is_created():
 )
 async def test_a_pod_without_a_pending_event_is_woken_periodically(monkeypatch, situation):
     """A pod whose claim is being created is not woken, because the new claim wakes it."""
-    async with running(loaded(SERVED, node("n0"), gpus("n0", 1), pod_by_name("p"), pod("q", "later"))) as sidecar:
+    async with running(loaded(EXTENDED_RESOURCE_CLASS, node("n0"), gpus("n0", 1), pod_with_extended_resource("p"), pod("q", "later"))) as sidecar:
         bridge = sidecar.service
         times = bridge.pods.waiting._clock = Times()
         monkeypatch.setattr(bridge.allocator, "_make_claim", lambda _: None)

@@ -5,7 +5,7 @@ import asyncio
 from allocator.decisions import Decider
 from cluster import resources
 from cluster.patch import Merge
-from tests.allocator.service.sidecar import claim, device_class, fleet, free, gpus, loaded, node, pod, running, until
+from tests.allocator.service.sidecar import claim, device_class, fleet, free_claim, gpus, loaded, node, pod, running, until
 
 
 async def test_a_waiting_pod_is_notified_when_a_device_is_freed():
@@ -17,7 +17,7 @@ async def test_a_waiting_pod_is_notified_when_a_device_is_freed():
         await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
         seq, notified = sidecar.service.requeue_events.seq, set()
         poll = asyncio.create_task(sidecar.plugin("wake", after=seq))
-        await free(cluster, "a")
+        await free_claim(cluster, "a")
         while "default/q" not in notified:
             _, news = await poll
             notified.update(news["pods"])
@@ -46,7 +46,7 @@ async def test_freed_devices_requeue_only_pods_that_fit_now():
             ("c", {"default/of-r"}),
             ("b", {"default/of-s"}),
         ):
-            assert await requeued_by(sidecar, free(cluster, name), {f"default/of-{held}" for held in "abc"}) == expected
+            assert await requeued_by(sidecar, free_claim(cluster, name), {f"default/of-{held}" for held in "abc"}) == expected
 
 
 async def requeued_by(sidecar, change, holders):
@@ -67,7 +67,7 @@ async def test_a_waiting_pod_is_requeued_when_its_fit_check_fails(monkeypatch):
         await sidecar.place("p")
         await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
         monkeypatch.setattr(Decider, "may_fit", lambda *_: 1 / 0)
-        assert await requeued_by(sidecar, free(cluster, "a"), {"default/p"}) == {"default/q"}
+        assert await requeued_by(sidecar, free_claim(cluster, "a"), {"default/p"}) == {"default/q"}
 
 
 async def test_new_devices_requeue_an_unservable_pod_but_heartbeats_do_not():
