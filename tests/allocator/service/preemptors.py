@@ -1,4 +1,4 @@
-"""Pods that preempt others, over the embedded store: a full node, victims, and the calls of both schedulers."""
+"""Helpers for tests of preemption on the embedded store: a full node, pods that may be evicted, and calls of schedulers."""
 
 from cluster import resources
 from cluster.embedded import Embedded
@@ -8,10 +8,12 @@ from tests.allocator.service.sidecar import claim, fleet, pod, until
 
 
 def important_pod(name, *claims, **spec):
+    """Return a pod with a high priority."""
     return pod(name, *claims, priority=100, **spec)
 
 
 def disruption_budget(allowed):
+    """Return a PodDisruptionBudget for pods with the label app=kept, whose status allows this number of disruptions."""
     meta = {"name": "b", "namespace": "default"}
     spec = {"selector": {"matchLabels": {"app": "kept"}}}
     return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": meta, "spec": spec, "status": {"disruptionsAllowed": allowed}}  # fmt: skip
@@ -26,6 +28,7 @@ async def start_pod(sidecar, name, node):
 
 
 async def postfilter(sidecar, name, *nodes):
+    """Call postfilter, in which the allocator may evict pods from these nodes; return the status and the answer."""
     return await sidecar.plugin("postfilter", {"pod": await sidecar.pod(name), "nodes": nodes})
 
 
@@ -38,7 +41,7 @@ async def pod_exists(sidecar, name):
 
 
 class StoreWithDeletionHooks(Embedded):
-    """A store that runs a function of `before` once, before it deletes the pod with the name of its key."""
+    """A store that runs a hook before it deletes a pod. `before_deletion` maps names of pods to hooks; each hook runs once."""
 
     def __init__(self):
         super().__init__()
@@ -57,7 +60,7 @@ def cluster_with_deletion_hooks(*objects):
 
 
 def full_node_and_preemptor(*names, requested=2):
-    """Return pods on one node, each with a device, and an important pod that requests `want` devices."""
+    """Return a node with a device and a pod for each name, and the important pod `urgent`, which requests `requested` devices."""
     low_pods = [pod(name, name, priority=1) for name in names]
     claims = [claim(name) for name in names]
     return [*fleet(1, len(names)), *claims, *low_pods, claim("urgent", requested), important_pod("urgent", "urgent")]
@@ -68,7 +71,7 @@ async def existing_pods(sidecar, *names):
 
 
 async def extender_filter(sidecar, name, *nodes):
-    """Call filter as a stock scheduler does."""
+    """Call filter as a stock (unmodified) scheduler does; return the answer."""
     question = {"Pod": await sidecar.pod(name), "NodeNames": nodes}
     return (await sidecar.ask("/extender/filter", question))[1]
 
@@ -78,5 +81,6 @@ async def event_messages(cluster, namespace="default"):
 
 
 async def nominate(cluster, node, name="urgent"):
+    """Write a pod's nominatedNodeName, as a scheduler does after preemption."""
     status = Merge({"status": {"nominatedNodeName": node}})
     await cluster.patch(resources.PODS, name, status, "default", subresource="status")

@@ -1,4 +1,4 @@
-"""Reviews that the quota listener answers: of pods, claims and templates."""
+"""AdmissionReviews of pods and claims for the allocator's quota listener, which refuses objects that would exceed a DeviceQuota."""
 
 import json
 
@@ -11,7 +11,7 @@ from tests.limits import PATIENCE
 from tests.objects import admission_review, claim_template, exactly
 from webhook.admission import future_claims_of_pod, review_quota
 
-# Long timeouts: on a busy machine a hundred forwarded reviews take longer than the timeout of an API server.
+# A long timeout: on a busy machine a hundred reviews that a follower forwards to the leader take longer than an API server waits.
 QUOTA_LISTENER = {
     "reviewing": Reviewing(review_quota, future_claims_of_pod),
     "quota": Address("127.0.0.1", 0),
@@ -24,6 +24,7 @@ def template_of(name, count=1):
 
 
 def pod_using(name, *templates, **spec):
+    """Return a pod that gets a claim from each of these ResourceClaimTemplates."""
     entries = [{"name": f"e{i}", "resourceClaimTemplateName": template} for i, template in enumerate(templates)]
     return pod(name, resourceClaims=entries, **spec)
 
@@ -51,7 +52,7 @@ async def refusal(sidecar, obj, **options):
 
 
 def pending_devices(sidecar):
-    """Return the number of devices of pods and claims that are admitted and not reserved."""
+    """Return how many devices the pods and claims request that are admitted and have no reservation yet."""
     admission = sidecar.service._admission
     [quota] = sidecar.service.knowledge.quotas.objects.values()
     stock = sidecar.service.knowledge.stock

@@ -1,4 +1,4 @@
-"""A fleet on the embedded store, the allocator's service, and a client of its ports."""
+"""A fleet on the embedded store, the allocator's service, and a client of the service's ports."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from tests.objects import container, device_quota, exactly, resource_slice
 from tests.waiting import until
 
 DRIVER = "gpu.example.com"
-# A waiting replica tries this often. Renewals are as frequent, and each of them wakes every watch of the embedded cluster.
+# A replica without the Lease tries this often to get it. Renewals are as frequent, and each of them wakes every watch of the embedded store.
 TERM = Term(retry=0.2)
 RULES = PlacementRules()
 
@@ -59,7 +59,7 @@ def fleet(nodes=2, each=2):
 
 
 class Sidecar:
-    """A client of a running service."""
+    """A client of a running service; the tests also look into the service itself."""
 
     def __init__(self, cluster, service, sessions, listening):
         self.listening = listening
@@ -87,11 +87,12 @@ class Sidecar:
         return await self.cluster.get(resources.PODS.raw, name, "default")
 
     async def allocated_devices(self, name):
+        """Return the devices that are allocated for a claim, as pool/device."""
         allocation = (await self.claim(name)).status.allocation
         return [f"{result.pool}/{result.device}" for result in allocation.devices.results] if allocation else []
 
     async def place(self, name, node=None):
-        """Call the plugin for a pod as a scheduler does, up to the binding."""
+        """Call the allocator for a pod as the scheduler's plugin does before the binding; return the last status and answer."""
         _, answer = await self.plugin("prefilter", {"pod": await self.pod(name)})
         chosen_node = node or answer["nodes"][0]["name"]
         status, reserved = await self.plugin("reserve", {"token": answer["token"], "node": chosen_node})
@@ -102,7 +103,7 @@ class Sidecar:
 
 @contextlib.asynccontextmanager
 async def running(cluster, *, identity="one", leads=True, reviewing=None, rules=RULES, **settings):
-    """Run a service on sockets, and yield a client once the service is ready and, with `leads`, leads."""
+    """Run a service on sockets; yield a client once the service is ready and, if `leads` is true, leads."""
     with tempfile.TemporaryDirectory() as folder:
         sockets = {name: Path(folder, name) for name in ("plugin", "extender", "api")}
         service_settings = {"metrics": None, "term": TERM, "tick": 0.05} | settings
@@ -134,13 +135,13 @@ def loaded(*objects):
 
 
 async def free_claim(cluster, name):
-    """Remove a claim's allocation, as kube-controller-manager does once its pods are gone."""
+    """Remove a claim's allocation, as kube-controller-manager does once the claim's pods are gone."""
     empty = Merge({"status": {"allocation": None, "reservedFor": None}})
     await cluster.patch(resources.RESOURCE_CLAIMS, name, empty, "default", subresource="status")
 
 
 def allocation_status(device, *pod_uids):
-    """Return the status of a claim with a device of n0."""
+    """Return the status of a claim that has this device of n0 and is reserved for the pods with these uids."""
     results = [{"request": "r", "driver": DRIVER, "pool": "n0", "device": device}]
     reserved_for = [{"resource": "pods", "name": uid, "uid": uid} for uid in pod_uids]
     return {"allocation": {"devices": {"results": results}}, "reservedFor": reserved_for}
@@ -156,7 +157,7 @@ async def until_deallocated(sidecar, name):
 
 
 async def until_event(cluster, words):
-    """Wait for an Event with these words; Events are written in the background."""
+    """Wait for an Event whose message contains these words. Events are written in the background."""
 
     async def is_written():
         return any(words in event.message for event in (await cluster.list(resources.EVENTS)).items)
@@ -165,5 +166,5 @@ async def until_event(cluster, words):
 
 
 def quota_of(name="team", **hard):
-    """Return a DeviceQuota; `gpu__devices` stands for `gpu/devices`."""
+    """Return a DeviceQuota with these limits. The argument `gpu__devices` sets the limit of `gpu/devices`."""
     return device_quota(name, {key.replace("__", "/"): amount for key, amount in hard.items()})

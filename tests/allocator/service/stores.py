@@ -1,4 +1,4 @@
-"""Embedded stores whose writes fail, are slow, or get no answer."""
+"""An embedded store whose writes of claims fail or get no answer."""
 
 import asyncio
 
@@ -6,14 +6,17 @@ from cluster.embedded import Embedded
 
 
 class FaultyStore(Embedded):
-    """A store whose writes of claims can fail. `faults` maps the number of a write to an error before it; `after` to an error after it."""
+    """A store whose writes of claims can fail or get no answer. The first write has the number 1.
+
+    `errors_before` and `errors_after` map the number of a write to the error that is raised before or after the store has the write.
+    """
 
     def __init__(self):
         super().__init__()
         self.writes = []
-        self.last_answered = None  # writes after this number get no answer
+        self.last_answered = None  # the number of the last write that gets an answer; None if all writes do
         self.unanswered = 0
-        self.may_answer = asyncio.Event()  # set to let the ignored writes through
+        self.may_answer = asyncio.Event()  # set by a test to answer the remaining writes
         self.errors_before = {}
         self.errors_after = {}
 
