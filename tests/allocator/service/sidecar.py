@@ -19,7 +19,7 @@ from tests.objects import container, device_quota, exactly, resource_slice
 from tests.waiting import until
 
 DRIVER = "gpu.example.com"
-# A replica without the Lease tries this often to get it. Renewals are as frequent, and each of them wakes every watch of the embedded store.
+# A replica without the Lease tries this often to get it. Renewals are as frequent, and each wakes every watch of the embedded store.
 TERM = Term(retry=0.2)
 RULES = PlacementRules()
 

@@ -32,8 +32,8 @@ async def test_the_lowest_priority_pod_is_evicted_and_the_preemptor_fits():
         assert answer["victims"] == [{"namespace": "default", "name": "low", "uid": "pod-low"}]
         assert (await pod_exists(sidecar, "low"), await pod_exists(sidecar, "mid")) == (False, True)
         await until(lambda: sidecar.service.pods.find("pod-low") is None)
-        again = (await postfilter(sidecar, "urgent", "n0", "n1"))[1]
-        assert (again["nominatedNode"], again["victims"]) == ("n1", []), "the claim is free in a moment"
+        second_answer = (await postfilter(sidecar, "urgent", "n0", "n1"))[1]
+        assert (second_answer["nominatedNode"], second_answer["victims"]) == ("n1", []), "the claim is free in a moment"
         await free_claim(cluster, "low")
         await until(lambda: sidecar.service.knowledge.stock.claims["default/low"].status.allocation is None)
         assert (await sidecar.place("urgent"))[0] == 200
@@ -45,8 +45,8 @@ async def test_the_lowest_priority_pod_is_evicted_and_the_preemptor_fits():
 async def test_a_pod_with_an_extended_resource_claim_is_a_victim():
     """kube-scheduler created the claim; only the pod's status names it."""
     low = pod("low", priority=1, nodeName="n0", schedulerName="default-scheduler")
-    extended = {"resourceClaimName": "made", "requestMappings": []}
-    low["status"] = {"phase": "Running", "extendedResourceClaimStatus": extended}
+    claim_status = {"resourceClaimName": "made", "requestMappings": []}
+    low["status"] = {"phase": "Running", "extendedResourceClaimStatus": claim_status}
     low_claim = claim("made")
     result = {"request": "r", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
     consumer = {"resource": "pods", "name": "low", "uid": "pod-low"}
@@ -67,8 +67,8 @@ async def test_no_other_pod_is_evicted_while_a_victim_terminates():
         await start_pod(sidecar, "slow", "n0")
         await start_pod(sidecar, "other", "n1")
         assert (await postfilter(sidecar, "urgent", "n0"))[1]["nominatedNode"] == "n0"
-        marked = await cluster.get(resources.PODS, "slow", "default")
-        conditions = [(condition.type, condition.status, condition.reason) for condition in marked.status.conditions]
+        marked_victim = await cluster.get(resources.PODS, "slow", "default")
+        conditions = [(condition.type, condition.status, condition.reason) for condition in marked_victim.status.conditions]
         assert ("DisruptionTarget", "True", "PreemptionByScheduler") in conditions
         await nominate(cluster, "n0")
         await until(lambda: sidecar.service.pods.find("pod-urgent").status.nominated_node_name == "n0")
@@ -79,10 +79,10 @@ async def test_no_other_pod_is_evicted_while_a_victim_terminates():
 
 
 async def test_a_pod_protected_by_a_disruption_budget_is_evicted_last():
-    kept, other = pod("kept", "kept", priority=1), pod("other", "other", priority=50)
-    kept["metadata"]["labels"] = {"app": "kept"}
+    protected_pod, other_pod = pod("kept", "kept", priority=1), pod("other", "other", priority=50)
+    protected_pod["metadata"]["labels"] = {"app": "kept"}
     claims = [claim(name) for name in ("kept", "other", "urgent")]
-    cluster = loaded(*fleet(2, 1), *claims, kept, other, important_pod("urgent", "urgent"), disruption_budget(0))
+    cluster = loaded(*fleet(2, 1), *claims, protected_pod, other_pod, important_pod("urgent", "urgent"), disruption_budget(0))
     async with running(cluster) as sidecar:
         await start_pod(sidecar, "kept", "n0")
         await start_pod(sidecar, "other", "n1")
@@ -93,21 +93,21 @@ async def test_a_pod_protected_by_a_disruption_budget_is_evicted_last():
 
 
 @pytest.mark.parametrize(
-    ("asking", "more", "words"),
+    ("preemptor", "quotas", "words"),
     [
         (important_pod("urgent", "urgent", preemptionPolicy="Never"), [], "preemptionPolicy is Never"),
         (pod("urgent", "urgent", priority=1), [], "evicting lower-priority pods would not free"),
         (important_pod("urgent", "big"), [], "evicting lower-priority pods would not free"),
         (important_pod("urgent", "urgent"), [quota_of(gpu__devices=0)], "evicting lower-priority pods would not free"),
     ],
-    ids=["it must not", "no pod is less important", "it would not fit anyway", "a quota would hold it back"],
+    ids=["the preemptor's policy is Never", "no pod has a lower priority", "the preemptor would not fit anyway", "a quota would still refuse the preemptor"],
 )
-async def test_no_pod_is_evicted_if_forbidden_or_useless(asking, more, words):
+async def test_no_pod_is_evicted_if_preemption_is_forbidden_or_useless(preemptor, quotas, words):
     claims = [claim("low"), claim("urgent"), claim("big", 2)]
-    cluster = loaded(*fleet(1, 1), *claims, pod("low", "low", priority=1), asking)
+    cluster = loaded(*fleet(1, 1), *claims, pod("low", "low", priority=1), preemptor)
     async with running(cluster) as sidecar:
         await start_pod(sidecar, "low", "n0")
-    cluster.load(more)
+    cluster.load(quotas)
     async with running(cluster) as sidecar:
         answer = (await postfilter(sidecar, "urgent", "n0"))[1]
         assert (answer["nominatedNode"], answer["victims"]) == ("", [])
@@ -128,7 +128,7 @@ async def test_a_forbidden_eviction_is_reported():
         assert (status, answer["error"]) == (503, "pod default/low could not be evicted: pods is forbidden")
 
 
-async def test_a_waiting_pod_whose_reservation_is_released_is_no_victim():
+async def test_a_pod_with_a_released_reservation_is_no_victim():
     async with running(
         loaded(*fleet(1, 1), claim("low"), pod("low", "low", priority=1), important_pod("urgent"))
     ) as sidecar:
@@ -141,15 +141,15 @@ async def test_a_waiting_pod_whose_reservation_is_released_is_no_victim():
         assert sidecar.service.evictions.scene([(urgent, "")]).reserved == {}
 
 
-def elsewhere(obj, namespace):
+def with_namespace(obj, namespace):
     obj["metadata"]["namespace"] = namespace
     return obj
 
 
 async def test_pods_of_other_namespaces_are_not_named_in_an_event():
     """Neither victim nor preemptor sees the other's name. The log and the victims in the answer are for the administrator."""
-    foreign_pod = elsewhere(pod("secret", "secret", priority=1), "theirs")
-    cluster = loaded(*fleet(1, 1), elsewhere(claim("secret"), "theirs"), foreign_pod, claim("urgent"), important_pod("urgent", "urgent"))  # fmt: skip
+    foreign_pod = with_namespace(pod("secret", "secret", priority=1), "theirs")
+    cluster = loaded(*fleet(1, 1), with_namespace(claim("secret"), "theirs"), foreign_pod, claim("urgent"), important_pod("urgent", "urgent"))  # fmt: skip
     async with running(cluster) as sidecar:
         _, answer = await sidecar.plugin("prefilter", {"pod": foreign_pod})
         assert (await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"}))[0] == 200
@@ -163,10 +163,10 @@ async def test_pods_of_other_namespaces_are_not_named_in_an_event():
         assert event.message == "preempted by a pod of another namespace, which has a higher priority"
 
 
-def counted(sidecar, name):
+def counts_by_outcome(sidecar, counter):
     """Return the values of a counter by outcome."""
     series = sidecar.service.metrics.registry.collect()
-    return {sample.labels["outcome"]: sample.value for family in series if family.name == name for sample in family.samples if sample.name.endswith("_total")}  # fmt: skip
+    return {sample.labels["outcome"]: sample.value for family in series if family.name == counter for sample in family.samples if sample.name.endswith("_total")}  # fmt: skip
 
 
 async def test_evictions_and_postfilter_calls_are_counted_by_outcome():
@@ -176,7 +176,7 @@ async def test_evictions_and_postfilter_calls_are_counted_by_outcome():
         for name in "ab":
             await start_pod(sidecar, name, "n0")
 
-        async def go():
+        async def end_pods():
             cluster.before_deletion.clear()
             for name in "ab":
                 await cluster.delete(resources.PODS, name, "default")
@@ -186,8 +186,8 @@ async def test_evictions_and_postfilter_calls_are_counted_by_outcome():
 
         cluster.before_deletion = {"a": refuse, "b": refuse}
         assert (await postfilter(sidecar, "urgent", "n0"))[0] == 503
-        cluster.before_deletion = {"a": go, "b": go}
+        cluster.before_deletion = {"a": end_pods, "b": end_pods}
         assert (await postfilter(sidecar, "urgent", "n0"))[0] == 200
         assert (await postfilter(sidecar, "vain", "n0"))[1]["nominatedNode"] == ""
-        assert counted(sidecar, "drawbridge_evictions") == {"failed": 1, "gone": 1}
-        assert counted(sidecar, "drawbridge_preemptions") == {"made": 1, "nobody": 1}
+        assert counts_by_outcome(sidecar, "drawbridge_evictions") == {"failed": 1, "gone": 1}
+        assert counts_by_outcome(sidecar, "drawbridge_preemptions") == {"made": 1, "nobody": 1}

@@ -7,15 +7,15 @@ from cluster.patch import Merge
 from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, until
 from tests.objects import namespace
 
-KEY = "drawbridge.dev/strategy"
+STRATEGY_ANNOTATION = "drawbridge.dev/strategy"
 
 
-def annotated_namespace(**annotations):
-    return namespace(annotations={KEY: annotations["strategy"]} if annotations else {})
+def default_namespace(strategy=None):
+    return namespace(annotations={STRATEGY_ANNOTATION: strategy} if strategy else {})
 
 
-def placed_pod(name, strategy, *claims):
-    return pod(name, *claims, annotations={KEY: strategy})
+def pod_with_strategy(name, strategy, *claims):
+    return pod(name, *claims, annotations={STRATEGY_ANNOTATION: strategy})
 
 
 async def scores(sidecar, name):
@@ -23,28 +23,28 @@ async def scores(sidecar, name):
     return {node["name"]: node["score"] for node in answer["nodes"]}
 
 
-async def test_pod_namespace_and_configuration_choose_the_strategy():
+async def test_annotations_of_pods_and_namespaces_override_the_configured_strategy():
     claims = [claim(name) for name in ("held", "a", "b")]
-    pods = [pod("first", "held"), pod("plain", "a"), placed_pod("own", "LowLoadFirst", "b")]
-    cluster = loaded(*fleet(2, 2), annotated_namespace(), *claims, *pods)
+    pods = [pod("first", "held"), pod("plain", "a"), pod_with_strategy("own", "LowLoadFirst", "b")]
+    cluster = loaded(*fleet(2, 2), default_namespace(), *claims, *pods)
     async with running(cluster, rules=PlacementRules(read_placement("CompactFirst"))) as sidecar:
         await sidecar.place("first", "n0")
         compact, spread = {"n0": 100, "n1": 50}, {"n0": 0, "n1": 50}
         assert (await scores(sidecar, "plain"), await scores(sidecar, "own")) == (compact, spread)
-        annotations = {"metadata": {"annotations": {KEY: "LowLoadFirst"}}}
+        annotations = {"metadata": {"annotations": {STRATEGY_ANNOTATION: "LowLoadFirst"}}}
         await cluster.patch(resources.NAMESPACES, "default", Merge(annotations))
-        await until(lambda: sidecar.service.knowledge.namespaces.objects["", "default"].metadata.annotations == {KEY: "LowLoadFirst"})  # fmt: skip
+        await until(lambda: sidecar.service.knowledge.namespaces.objects["", "default"].metadata.annotations == {STRATEGY_ANNOTATION: "LowLoadFirst"})  # fmt: skip
         assert await scores(sidecar, "plain") == spread
 
 
-async def test_a_pod_with_an_unknown_strategy_waits_until_it_changes():
-    cluster = loaded(*fleet(), annotated_namespace(strategy="best"), claim("a"), pod("p", "a"))
+async def test_a_pod_waits_while_its_namespaces_strategy_is_unknown():
+    cluster = loaded(*fleet(), default_namespace("best"), claim("a"), pod("p", "a"))
     async with running(cluster, tick=3600.0) as sidecar:  # no tick wakes the pod
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         assert answer["verdict"] == "waiting"
         assert "of Namespace default: there is no strategy 'best'; the strategies are CompactFirst" in answer["message"]
         seq = sidecar.service.requeue_events.seq
-        await cluster.patch(resources.NAMESPACES, "default", Merge({"metadata": {"annotations": {KEY: "topology"}}}))
+        await cluster.patch(resources.NAMESPACES, "default", Merge({"metadata": {"annotations": {STRATEGY_ANNOTATION: "topology"}}}))
         await until(lambda: sidecar.service.requeue_events.seq > seq)
         assert (await sidecar.service.requeue_events.after(seq, 0)).pods == ("default/p",)
         assert (await sidecar.place("p"))[0] == 200
@@ -58,48 +58,48 @@ async def extender_scores(sidecar, name, *nodes):
 
 async def test_a_stock_scheduler_gets_a_score_for_every_node():
     """Equal nodes get equal scores. Without scores the scheduler would place all pods that arrive together on the first node."""
-    pods = [pod("first", "held"), placed_pod("p", "CompactFirst", "a"), pod("plain", "b")]
+    pods = [pod("first", "held"), pod_with_strategy("p", "CompactFirst", "a"), pod("plain", "b")]
     cluster = loaded(*fleet(3, 2), *map(claim, ("held", "a", "b")), *pods)
-    equal = [{"Host": "n0", "Score": 0}, {"Host": "n1", "Score": 0}]
+    equal_scores = [{"Host": "n0", "Score": 0}, {"Host": "n1", "Score": 0}]
     async with running(cluster) as sidecar:
-        assert await extender_scores(sidecar, "p", "n0", "n1") == equal
+        assert await extender_scores(sidecar, "p", "n0", "n1") == equal_scores
         await sidecar.place("first", "n1")
         assert await extender_scores(sidecar, "p", "n0", "n1") == [
             {"Host": "n0", "Score": 5},
             {"Host": "n1", "Score": 10},
         ]
-        assert await extender_scores(sidecar, "plain", "n0", "n1") == equal
+        assert await extender_scores(sidecar, "plain", "n0", "n1") == equal_scores
         assert await extender_scores(sidecar, "p") == []
         await sidecar.place("plain", "n0")
         await sidecar.place("p", "n2")
-        assert await extender_scores(sidecar, "p", "n0", "n1") == equal
+        assert await extender_scores(sidecar, "p", "n0", "n1") == equal_scores
 
 
-async def annotate(sidecar, name, text):
+async def annotate(sidecar, name, strategy):
     """Annotate a pod with another strategy, and wait until the service has seen it."""
-    await sidecar.cluster.patch(resources.PODS, name, Merge({"metadata": {"annotations": {KEY: text}}}), "default")
-    await until(lambda: sidecar.service.pods.find(f"pod-{name}").metadata.annotations[KEY] == text)
+    await sidecar.cluster.patch(resources.PODS, name, Merge({"metadata": {"annotations": {STRATEGY_ANNOTATION: strategy}}}), "default")
+    await until(lambda: sidecar.service.pods.find(f"pod-{name}").metadata.annotations[STRATEGY_ANNOTATION] == strategy)
 
 
 async def test_a_changed_strategy_applies_from_the_next_call_on():
     """The pod that a scheduler sends may be older than the allocator's copy. A reservation stays."""
     cluster = loaded(
-        *fleet(2, 2), claim("held"), claim("a"), pod("first", "held"), placed_pod("p", "CompactFirst", "a")
+        *fleet(2, 2), claim("held"), claim("a"), pod("first", "held"), pod_with_strategy("p", "CompactFirst", "a")
     )
     async with running(cluster) as sidecar:
         await sidecar.place("first", "n0")
-        before = await sidecar.pod("p")
-        _, answer = await sidecar.plugin("prefilter", {"pod": before})
+        outdated_pod = await sidecar.pod("p")
+        _, answer = await sidecar.plugin("prefilter", {"pod": outdated_pod})
         assert {node["name"]: node["score"] for node in answer["nodes"]} == {"n0": 100, "n1": 50}
         await annotate(sidecar, "p", "LowLoadFirst")
-        _, answer = await sidecar.plugin("prefilter", {"pod": before})
+        _, answer = await sidecar.plugin("prefilter", {"pod": outdated_pod})
         assert {node["name"]: node["score"] for node in answer["nodes"]} == {"n0": 0, "n1": 50}
         await annotate(sidecar, "p", "best")
         body = {"token": answer["token"], "node": "n0"}
-        status, refused = await sidecar.plugin("reserve", body)
-        assert (status, "there is no strategy 'best'" in refused["error"]) == (409, True)
+        status, refusal = await sidecar.plugin("reserve", body)
+        assert (status, "there is no strategy 'best'" in refusal["error"]) == (409, True)
         seq = sidecar.service.requeue_events.seq
-        assert (await sidecar.plugin("prefilter", {"pod": before}))[1]["verdict"] == "waiting"
+        assert (await sidecar.plugin("prefilter", {"pod": outdated_pod}))[1]["verdict"] == "waiting"
         await annotate(sidecar, "p", "CompactFirst")
         await until(lambda: sidecar.service.requeue_events.seq > seq)
         body["token"] = (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")}))[1]["token"]
@@ -115,14 +115,14 @@ async def test_a_node_never_exceeds_its_limit_of_pods():
     names = ("p", "q", "r")
     cluster = loaded(*fleet(2, 4), *(claim(name) for name in names), *(pod(name, name) for name in names))
     async with running(cluster, rules=PlacementRules(most_pods=1)) as sidecar:
-        outlooks = {name: (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)}))[1] for name in names}
+        answers = {name: (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)}))[1] for name in names}
         assert (await sidecar.place("p", "n0"))[0] == 200
-        status, refused = await sidecar.plugin("reserve", {"token": outlooks["q"]["token"], "node": "n0"})
-        assert (status, refused["error"]) == (409, "node(s) reached the limit of pods with devices: 1 of 1")
+        status, refusal = await sidecar.plugin("reserve", {"token": answers["q"]["token"], "node": "n0"})
+        assert (status, refusal["error"]) == (409, "node(s) reached the limit of pods with devices: 1 of 1")
         assert (await sidecar.place("q"))[0] == 200
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("r")})
         assert (answer["verdict"], answer["nodes"]) == ("full", [])
-        question = {"token": outlooks["r"]["token"], "node": "n0"}
+        question = {"token": answers["r"]["token"], "node": "n0"}
         assert (await sidecar.plugin("filter", question))[1]["fits"] is False
         assert (await sidecar.plugin("filter", question | {"remove": [await sidecar.pod("p")]}))[1]["fits"] is True
         seq = sidecar.service.requeue_events.seq
@@ -131,9 +131,9 @@ async def test_a_node_never_exceeds_its_limit_of_pods():
         assert list(await scores(sidecar, "r")) == ["n0"]
 
 
-async def test_configured_namespace_rules_apply_without_annotations():
+async def test_configured_namespace_strategies_override_the_general_strategy():
     claims = [claim(name) for name in ("held", "a", "b")]
-    pods = [pod("first", "held"), pod("plain", "a"), placed_pod("own", "LowLoadFirst", "b")]
+    pods = [pod("first", "held"), pod("plain", "a"), pod_with_strategy("own", "LowLoadFirst", "b")]
     rules = PlacementRules(
         read_placement("LowLoadFirst"), {"default": read_placement("CompactFirst"), "other": read_placement("topology")}
     )
@@ -147,8 +147,8 @@ async def test_new_rules_apply_at_once_and_requeue_refused_pods():
     cluster = loaded(*fleet(1, 4), claim("p"), claim("q"), pod("p", "p"), pod("q", "q"))
     async with running(cluster, rules=PlacementRules(most_pods=1)) as sidecar:
         assert (await sidecar.place("p", "n0"))[0] == 200
-        _, refused = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
-        assert refused["nodes"] == []
+        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
+        assert answer["nodes"] == []
         seq = sidecar.service.requeue_events.seq
         sidecar.service.pods.place_by(PlacementRules(most_pods=1))
         assert sidecar.service.requeue_events.seq == seq
@@ -158,12 +158,12 @@ async def test_new_rules_apply_at_once_and_requeue_refused_pods():
 
 
 async def test_new_rules_requeue_pods_that_waited_for_a_strategy(monkeypatch):
-    def waiting_for_room(pod, namespace, rules):
+    def placement_unless_one_pod_is_the_limit(pod, namespace, rules):
         if rules.most_pods == 1:
             raise UnknownStrategy("not by these rules")
         return placement_of(pod, namespace, rules)
 
-    monkeypatch.setattr("allocator.service.pending_pods.placement_of", waiting_for_room)
+    monkeypatch.setattr("allocator.service.pending_pods.placement_of", placement_unless_one_pod_is_the_limit)
     cluster = loaded(*fleet(1, 4), claim("p"), pod("p", "p"))
     async with running(cluster, rules=PlacementRules(most_pods=1)) as sidecar:
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})

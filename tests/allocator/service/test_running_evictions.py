@@ -24,35 +24,33 @@ from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, 
 from tests.limits import PATIENCE
 
 
-@pytest.mark.parametrize("dies_at", ["b", "c"])
-async def test_a_new_leader_resumes_an_eviction_without_extra_victims(
-    dies_at,
-):
+@pytest.mark.parametrize("marked_pod", ["b", "c"])
+async def test_a_new_leader_resumes_an_eviction_without_extra_victims(marked_pod):
     """The old leader dies after marking a victim and before deleting it. The other victim is deleted already, or not marked yet."""
     cluster = cluster_with_deletion_hooks(*full_node_and_preemptor("a", "b", "c"))
-    reached = asyncio.Event()
+    hook_reached = asyncio.Event()
 
     async def hang():
-        reached.set()
+        hook_reached.set()
         await asyncio.Event().wait()
 
     async with running(cluster) as sidecar:
         for name in "abc":
             await start_pod(sidecar, name, "n0")
-    cluster.before_deletion[dies_at] = hang
+    cluster.before_deletion[marked_pod] = hang
     async with running(cluster) as sidecar:
-        asking = asyncio.create_task(postfilter(sidecar, "urgent", "n0"))
-        await asyncio.wait_for(reached.wait(), PATIENCE)
-        asking.cancel()
-    marked = await cluster.get(resources.PODS, dies_at, "default")
-    assert "DisruptionTarget" in [condition.type for condition in marked.status.conditions]
+        preemption = asyncio.create_task(postfilter(sidecar, "urgent", "n0"))
+        await asyncio.wait_for(hook_reached.wait(), PATIENCE)
+        preemption.cancel()
+    stored_pod = await cluster.get(resources.PODS, marked_pod, "default")
+    assert "DisruptionTarget" in [condition.type for condition in stored_pod.status.conditions]
     async with running(cluster, identity="next") as sidecar:
-        before = await existing_pods(sidecar, "a", "b", "c")
+        pods_before = await existing_pods(sidecar, "a", "b", "c")
         answer = (await postfilter(sidecar, "urgent", "n0"))[1]
         assert answer["nominatedNode"] == "n0"
-        assert dies_at in [victim["name"] for victim in answer["victims"]], "the marked pod goes"
+        assert marked_pod in [victim["name"] for victim in answer["victims"]], "the marked pod goes"
         assert len(await existing_pods(sidecar, "a", "b", "c")) == 1, "two had to go, and not one more"
-        assert len(answer["victims"]) == len(before) - 1
+        assert len(answer["victims"]) == len(pods_before) - 1
 
 
 async def test_no_further_pod_is_evicted_once_the_devices_disappear():
@@ -78,14 +76,14 @@ async def test_no_further_pod_is_evicted_once_enough_devices_are_free():
         for name in "abcd":
             await start_pod(sidecar, name, "n0")
 
-        async def end():
+        async def end_other_pods():
             """Other pods end by themselves."""
             cluster.before_deletion.clear()
             for name in await existing_pods(sidecar, "a", "b"):
                 await cluster.delete(resources.PODS, name, "default")
             await until(lambda: not {"pod-a", "pod-b"} & sidecar.service.pods.by_uid.keys())
 
-        cluster.before_deletion = {"c": end, "d": end}
+        cluster.before_deletion = {"c": end_other_pods, "d": end_other_pods}
         answer = (await postfilter(sidecar, "urgent", "n0"))[1]
         assert answer["nominatedNode"] == "n0"
         assert len(answer["victims"]) == 1
@@ -123,33 +121,33 @@ async def test_two_concurrent_calls_evict_one_pod():
         first = asyncio.create_task(postfilter(sidecar, "urgent", "n0"))
         await asyncio.wait_for(started.wait(), PATIENCE)
         second = asyncio.create_task(postfilter(sidecar, "urgent", "n0"))
-        third = asyncio.create_task(sidecar.plugin("state"))
-        await asyncio.wait_for(third, PATIENCE)
+        state_call = asyncio.create_task(sidecar.plugin("state"))
+        await asyncio.wait_for(state_call, PATIENCE)
         may_answer.set()
-        answers = [(await each)[1] for each in (first, second)]
+        answers = [(await call)[1] for call in (first, second)]
         assert [(answer["nominatedNode"], len(answer["victims"])) for answer in answers] == [("n0", 1), ("n0", 0)]
         assert len(await existing_pods(sidecar, "a", "b")) == 1
 
 
 async def test_a_stale_disruption_budget_allows_no_second_eviction():
     """The budget's controller updates its status later. Until then the allocator subtracts the pods that it evicted."""
-    kept = [pod(name, name, priority=1) for name in ("kept", "kept2")]
-    for kept_pod in kept:
-        kept_pod["metadata"]["labels"] = {"app": "kept"}
-    free = pod("free", "free", priority=50)
-    names = ("kept", "kept2", "free", "urgent", "second")
-    asking = [important_pod("urgent", "urgent"), important_pod("second", "second")]
-    cluster = loaded(*fleet(1, 3), *map(claim, names), *kept, free, *asking, disruption_budget(1))
+    protected_pods = [pod(name, name, priority=1) for name in ("kept", "kept2")]
+    for protected_pod in protected_pods:
+        protected_pod["metadata"]["labels"] = {"app": "kept"}
+    unprotected_pod = pod("unprotected", "unprotected", priority=50)
+    names = ("kept", "kept2", "unprotected", "urgent", "second")
+    preemptors = [important_pod("urgent", "urgent"), important_pod("second", "second")]
+    cluster = loaded(*fleet(1, 3), *map(claim, names), *protected_pods, unprotected_pod, *preemptors, disruption_budget(1))
     async with running(cluster) as sidecar:
-        for name in ("kept", "kept2", "free"):
+        for name in ("kept", "kept2", "unprotected"):
             await start_pod(sidecar, name, "n0")
-        [first] = (await postfilter(sidecar, "urgent", "n0"))[1]["victims"]
-        assert first["name"].startswith("kept")
-        await until(lambda: sidecar.service.pods.find(first["uid"]) is None)
+        [first_victim] = (await postfilter(sidecar, "urgent", "n0"))[1]["victims"]
+        assert first_victim["name"].startswith("kept")
+        await until(lambda: sidecar.service.pods.find(first_victim["uid"]) is None)
         await nominate(cluster, "n0")
         await until(lambda: sidecar.service.pods.find("pod-urgent").status.nominated_node_name)
-        [second] = (await postfilter(sidecar, "second", "n0"))[1]["victims"]
-        assert second["name"] == "free"
+        [second_victim] = (await postfilter(sidecar, "second", "n0"))[1]["victims"]
+        assert second_victim["name"] == "unprotected"
 
 
 async def test_no_pod_is_evicted_on_the_basis_of_stale_caches(monkeypatch):
@@ -171,25 +169,25 @@ async def test_no_pod_is_evicted_on_the_basis_of_stale_caches(monkeypatch):
 
 async def test_other_calls_are_answered_while_victims_are_chosen(monkeypatch):
     """The choice lasts until another call is answered."""
-    answered, choose = threading.Event(), choices.choose
+    other_call_answered, choose = threading.Event(), choices.choose
     in_thread = []
 
-    def choose_long(*arguments, **more):
+    def choose_long(*arguments, **options):
         in_thread.append(threading.current_thread() is not threading.main_thread())
-        assert not in_thread[-1] or answered.wait(PATIENCE)
-        return choose(*arguments, **more)
+        assert not in_thread[-1] or other_call_answered.wait(PATIENCE)
+        return choose(*arguments, **options)
 
     cluster = loaded(*full_node_and_preemptor("a", requested=1), claim("other"), pod("other", "other"))
     async with running(cluster) as sidecar:
         await start_pod(sidecar, "a", "n0")
         monkeypatch.setattr(choices, "choose", choose_long)
-        asking = await cluster.get(resources.PODS, "urgent", "default")
-        other = await sidecar.pod("other")
+        preemptor = await cluster.get(resources.PODS, "urgent", "default")
+        other_pod = await sidecar.pod("other")
         sidecar.service.runner._turn = -1.0  # every question exceeds its turn
-        advice = asyncio.create_task(sidecar.service.evictions.advise(asking, ["n0"]))
+        advice = asyncio.create_task(sidecar.service.evictions.advise(preemptor, ["n0"]))
         await until(lambda: in_thread == [False, True])
         sidecar.service.runner._turn = TURN
-        assert (await sidecar.plugin("prefilter", {"pod": other}))[1]["verdict"] == "full"
+        assert (await sidecar.plugin("prefilter", {"pod": other_pod}))[1]["verdict"] == "full"
         assert not advice.done()
-        answered.set()
+        other_call_answered.set()
         assert "would fit on n0" in await advice
