@@ -1,4 +1,4 @@
-"""Preemption, over the embedded store: which pods are evicted, and what is reported."""
+"""Preemption on the embedded store: which pods are evicted, and what is reported."""
 
 import pytest
 from msgspec.structs import replace
@@ -33,7 +33,7 @@ async def test_the_lowest_priority_pod_is_evicted_and_the_preemptor_fits():
         assert (await pod_exists(sidecar, "low"), await pod_exists(sidecar, "mid")) == (False, True)
         await until(lambda: sidecar.service.pods.find("pod-low") is None)
         second_answer = (await postfilter(sidecar, "urgent", "n0", "n1"))[1]
-        assert (second_answer["nominatedNode"], second_answer["victims"]) == ("n1", []), "the claim is free in a moment"
+        assert (second_answer["nominatedNode"], second_answer["victims"]) == ("n1", []), "a second call did not wait for the devices of the first victim"
         await free_claim(cluster, "low")
         await until(lambda: sidecar.service.knowledge.stock.claims["default/low"].status.allocation is None)
         assert (await sidecar.place("urgent"))[0] == 200
@@ -43,7 +43,7 @@ async def test_the_lowest_priority_pod_is_evicted_and_the_preemptor_fits():
 
 
 async def test_a_pod_with_an_extended_resource_claim_is_a_victim():
-    """kube-scheduler created the claim; only the pod's status names it."""
+    """kube-scheduler created the claim; only the pod's status names the claim."""
     low = pod("low", priority=1, nodeName="n0", schedulerName="default-scheduler")
     claim_status = {"resourceClaimName": "made", "requestMappings": []}
     low["status"] = {"phase": "Running", "extendedResourceClaimStatus": claim_status}
@@ -147,7 +147,7 @@ def with_namespace(obj, namespace):
 
 
 async def test_pods_of_other_namespaces_are_not_named_in_an_event():
-    """Neither victim nor preemptor sees the other's name. The log and the victims in the answer are for the administrator."""
+    """The victim's event does not name the preemptor, nor the preemptor's message the victim. The list of victims is for administrators."""
     foreign_pod = with_namespace(pod("secret", "secret", priority=1), "theirs")
     cluster = loaded(*fleet(1, 1), with_namespace(claim("secret"), "theirs"), foreign_pod, claim("urgent"), important_pod("urgent", "urgent"))  # fmt: skip
     async with running(cluster) as sidecar:
@@ -164,13 +164,13 @@ async def test_pods_of_other_namespaces_are_not_named_in_an_event():
 
 
 def counts_by_outcome(sidecar, counter):
-    """Return the values of a counter by outcome."""
+    """Return the values of a metrics counter by outcome."""
     series = sidecar.service.metrics.registry.collect()
     return {sample.labels["outcome"]: sample.value for family in series if family.name == counter for sample in family.samples if sample.name.endswith("_total")}  # fmt: skip
 
 
 async def test_evictions_and_postfilter_calls_are_counted_by_outcome():
-    """First the API server forbids the eviction. Then the pods end before it. The last preemptor has no possible victims."""
+    """First the API server forbids the eviction. Then the pods end before they are evicted. The last preemptor has no possible victims."""
     cluster = cluster_with_deletion_hooks(*full_node_and_preemptor("a", "b", requested=1), claim("vain", 3), important_pod("vain", "vain"))
     async with running(cluster) as sidecar:
         for name in "ab":

@@ -1,4 +1,4 @@
-"""Strategies of pods and namespaces, and limits of pods on a node, over the embedded store."""
+"""Placement on the embedded store: strategies of pods and namespaces, and the limit of pods on a node."""
 
 from allocator.decisions import PlacementRules, placement_of
 from allocator.strategies import UnknownStrategy, read_placement
@@ -19,6 +19,7 @@ def pod_with_strategy(name, strategy, *claims):
 
 
 async def scores(sidecar, name):
+    """Return the score of each node that fits a pod."""
     _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
     return {node["name"]: node["score"] for node in answer["nodes"]}
 
@@ -51,13 +52,13 @@ async def test_a_pod_waits_while_its_namespaces_strategy_is_unknown():
 
 
 async def extender_scores(sidecar, name, *nodes):
-    """Return the scores of nodes from the extender, after a filter call."""
+    """Call the extender's filter for all nodes; return the scores that prioritize then gives these nodes."""
     await sidecar.ask("/extender/filter", {"Pod": await sidecar.pod(name), "NodeNames": ["n0", "n1", "n2"]})
     return (await sidecar.ask("/extender/prioritize", {"Pod": await sidecar.pod(name), "NodeNames": nodes}))[1]
 
 
 async def test_a_stock_scheduler_gets_a_score_for_every_node():
-    """Equal nodes get equal scores. Without scores the scheduler would place all pods that arrive together on the first node."""
+    """A stock scheduler is an unmodified kube-scheduler; it calls the extender. Equal nodes get equal scores."""
     pods = [pod("first", "held"), pod_with_strategy("p", "CompactFirst", "a"), pod("plain", "b")]
     cluster = loaded(*fleet(3, 2), *map(claim, ("held", "a", "b")), *pods)
     equal_scores = [{"Host": "n0", "Score": 0}, {"Host": "n1", "Score": 0}]
@@ -76,13 +77,13 @@ async def test_a_stock_scheduler_gets_a_score_for_every_node():
 
 
 async def annotate(sidecar, name, strategy):
-    """Annotate a pod with another strategy, and wait until the service has seen it."""
+    """Annotate a pod with a strategy, and wait until the service has seen the annotation."""
     await sidecar.cluster.patch(resources.PODS, name, Merge({"metadata": {"annotations": {STRATEGY_ANNOTATION: strategy}}}), "default")
     await until(lambda: sidecar.service.pods.find(f"pod-{name}").metadata.annotations[STRATEGY_ANNOTATION] == strategy)
 
 
 async def test_a_changed_strategy_applies_from_the_next_call_on():
-    """The pod that a scheduler sends may be older than the allocator's copy. A reservation stays."""
+    """The pod that a scheduler sends may be older than the allocator's copy. A reservation that exists already stays."""
     cluster = loaded(
         *fleet(2, 2), claim("held"), claim("a"), pod("first", "held"), pod_with_strategy("p", "CompactFirst", "a")
     )
@@ -105,7 +106,7 @@ async def test_a_changed_strategy_applies_from_the_next_call_on():
         body["token"] = (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")}))[1]["token"]
         _, reserved = await sidecar.plugin("reserve", body)
         await annotate(sidecar, "p", "best")
-        assert await sidecar.plugin("reserve", body) == (200, reserved)  # held devices stay reserved
+        assert await sidecar.plugin("reserve", body) == (200, reserved)  # the reservation of the first call
         assert (await sidecar.plugin("commit", {"reservation": reserved["reservation"]}))[1]["committed"]
         assert await sidecar.allocated_devices("a") == ["n0/gpu-1"]
 

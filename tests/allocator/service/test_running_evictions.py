@@ -1,4 +1,4 @@
-"""Evictions that are interrupted, over the embedded store: no pod is evicted in vain."""
+"""Interrupted evictions on the embedded store: no pod is evicted in vain."""
 
 import asyncio
 import threading
@@ -26,7 +26,7 @@ from tests.limits import PATIENCE
 
 @pytest.mark.parametrize("marked_pod", ["b", "c"])
 async def test_a_new_leader_resumes_an_eviction_without_extra_victims(marked_pod):
-    """The old leader dies after marking a victim and before deleting it. The other victim is deleted already, or not marked yet."""
+    """The old leader dies after it marked a victim and before it deletes that pod. The other victim is deleted already or not yet marked."""
     cluster = cluster_with_deletion_hooks(*full_node_and_preemptor("a", "b", "c"))
     hook_reached = asyncio.Event()
 
@@ -48,13 +48,13 @@ async def test_a_new_leader_resumes_an_eviction_without_extra_victims(marked_pod
         pods_before = await existing_pods(sidecar, "a", "b", "c")
         answer = (await postfilter(sidecar, "urgent", "n0"))[1]
         assert answer["nominatedNode"] == "n0"
-        assert marked_pod in [victim["name"] for victim in answer["victims"]], "the marked pod goes"
-        assert len(await existing_pods(sidecar, "a", "b", "c")) == 1, "two had to go, and not one more"
+        assert marked_pod in [victim["name"] for victim in answer["victims"]], "the pod that the old leader marked is no victim"
+        assert len(await existing_pods(sidecar, "a", "b", "c")) == 1, "the two leaders did not evict exactly two pods"
         assert len(answer["victims"]) == len(pods_before) - 1
 
 
 async def test_no_further_pod_is_evicted_once_the_devices_disappear():
-    """The driver takes its slice back while the first of two victims is deleted."""
+    """The driver deletes its ResourceSlice while the first of two victims is deleted."""
     cluster = cluster_with_deletion_hooks(*full_node_and_preemptor("a", "b", "c"))
     async with running(cluster) as sidecar:
         for name in "abc":
@@ -77,7 +77,7 @@ async def test_no_further_pod_is_evicted_once_enough_devices_are_free():
             await start_pod(sidecar, name, "n0")
 
         async def end_other_pods():
-            """Other pods end by themselves."""
+            """Delete the pods a and b, as if they had ended by themselves."""
             cluster.before_deletion.clear()
             for name in await existing_pods(sidecar, "a", "b"):
                 await cluster.delete(resources.PODS, name, "default")
@@ -106,7 +106,7 @@ async def test_a_new_pod_with_the_victims_name_is_not_evicted():
 
 
 async def test_two_concurrent_calls_evict_one_pod():
-    """A scheduler whose call timed out calls again while the API server is slow."""
+    """A scheduler calls a second time after a timeout, while a slow API server still deletes the victim of the first call."""
     cluster = cluster_with_deletion_hooks(*full_node_and_preemptor("a", "b", requested=1))
     started, may_answer = asyncio.Event(), asyncio.Event()
 
@@ -168,7 +168,7 @@ async def test_no_pod_is_evicted_on_the_basis_of_stale_caches(monkeypatch):
 
 
 async def test_other_calls_are_answered_while_victims_are_chosen(monkeypatch):
-    """The choice lasts until another call is answered."""
+    """The choice of victims lasts until another call is answered."""
     other_call_answered, choose = threading.Event(), choices.choose
     in_thread = []
 

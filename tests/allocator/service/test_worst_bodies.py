@@ -1,4 +1,4 @@
-"""No request blocks the loop: other schedulers get answers, and the lease is renewed."""
+"""No request holds the event loop for long, so that other requests are answered and the allocator renews its Lease."""
 
 import asyncio
 import json
@@ -15,11 +15,12 @@ from tests.allocator.service.reviews import QUOTA_LISTENER, review_of
 from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, quota_of, running, until
 from tests.webhook.hostile import SLOW_PATTERNS
 
-BODY_SIZES = (6_000, 250_000, 4_000_000)
-SHORT_TURNS = pytest.mark.slow_turn(0.1, "no body holds the loop for longer")
+BODY_SIZES = (6_000, 250_000, 4_000_000)  # bytes
+SHORT_TURNS = pytest.mark.slow_turn(0.1, "no request holds the event loop for longer")
 
 
 def exact_request(**fields):
+    """Return the field `exactly` of a request for a device."""
     return {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1, **fields}
 
 
@@ -32,6 +33,7 @@ def expensive_pods(size):
 
 
 def expensive_claims(size):
+    """Yield claims of about `size` bytes that are the most expensive to decode or to decide."""
     for requests in (
         [{"name": f"r{i}", "exactly": exact_request()} for i in range(size // 80)],
         [{"name": f"r{i}", "exactly": exact_request(selectors=[{"cel": {"expression": f"device.driver.matches('{SLOW_PATTERNS[i % 4]}')"}}])} for i in range(size // 5_000 + 1)],
@@ -56,6 +58,7 @@ def review_bodies(size):
 
 
 def encoded_bodies(bodies_of_size):
+    """Return the bodies of all sizes as bytes. `bodies_of_size` is a function that yields bodies of one size."""
     return [
         (body if isinstance(body, str) else json.dumps(body)).encode(errors="surrogateescape")
         for size in BODY_SIZES
@@ -98,7 +101,7 @@ async def test_queries_over_a_large_fleet_do_not_block_the_loop():
 @SHORT_TURNS
 @pytest.mark.parametrize("pattern", [*SLOW_PATTERNS, "a{0,1000}" * 10])
 async def test_no_pattern_of_a_stored_claim_blocks_the_loop(pattern):
-    """Compiling a pattern takes up to half a second and cannot be interrupted; the pod waits, and the next call is answered."""
+    """Compiling a pattern takes up to half a second and cannot be interrupted. The claim's pod waits, and the next call is answered."""
     await assert_next_pod_is_answered([f"{pattern}|stored"])
 
 
@@ -111,6 +114,7 @@ def claim_with_selectors(name, expressions):
 
 
 async def assert_next_pod_is_answered(patterns):
+    """Call prefilter for a pod whose claim has these patterns, and then for another pod."""
     expensive_claim = claim_with_selectors("costly", [f"!device.driver.matches('{pattern}')" for pattern in patterns])
     cluster = loaded(*fleet(10, 4), expensive_claim, claim("a"), pod("p", "costly"), pod("q", "a"))
     async with running(cluster) as sidecar:
@@ -128,7 +132,7 @@ EXPENSIVE_SELECTORS = {
 @SHORT_TURNS
 @pytest.mark.parametrize("selectors", EXPENSIVE_SELECTORS.values(), ids=EXPENSIVE_SELECTORS)
 async def test_other_pods_are_placed_during_an_expensive_question(selectors, monkeypatch):
-    """A pod of the same namespace is reserved and committed during the question; in the end all three have different devices."""
+    """A cheap pod is placed while a costly pod of its namespace is decided. In the end all three pods have different devices."""
     monkeypatch.setattr(namespace_turns.NamespaceTurns, "seconds_until", lambda *_: 0.0)
     questions_in_thread = []
     compute = question_runner.QuestionRunner._compute
@@ -138,7 +142,7 @@ async def test_other_pods_are_placed_during_an_expensive_question(selectors, mon
         lambda runner, lane, question: (questions_in_thread.append(question), compute(runner, lane, question)),
     )
     costly_claims = [claim_with_selectors(name, selectors) for name in ("costly-1", "costly-2")]
-    # The embedded API server runs on the same loop. Compile the expressions of the claims now, so that their creation takes no time.
+    # The embedded API server runs on the same loop. Compile the claims' expressions now, so that the creation of the claims takes no time.
     assert await asyncio.to_thread(lambda: [errors(claim_, gates.ALL) for claim_ in costly_claims]) == [[], []]
     monkeypatch.setattr(regexes, "_PATTERNS", Cache(32 << 20))
     cluster = loaded(*fleet(10, 4), *costly_claims, claim("a"), *(pod(f"p-{name}", name) for name in ("costly-1", "costly-2", "a")))
