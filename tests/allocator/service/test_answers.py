@@ -25,13 +25,13 @@ from dra.wire import convert, decode, encode
 from tests.allocator.decisions.test_decider import granted, stock_of
 from tests.allocator.service import sidecar
 
-FILE = Path(__file__).parents[3] / "bridge/plugin/testdata/answers.json"
-CASES = 40
+ANSWERS_FILE = Path(__file__).parents[3] / "bridge/plugin/testdata/answers.json"
+CASE_COUNT = 40
 STRATEGIES = ("first-fit", "CompactFirst", "LowLoadFirst")
 POD = sidecar.pod("p", "wanted")
 
 
-def fleet_of(seed):
+def random_fleet(seed):
     """Return a few nodes, with and without devices, some of them held or crowded."""
     rng = random.Random(seed)
     stock = stock_of(sidecar.claim("wanted", rng.choice((1, 1, 2, 3))), nodes=0)
@@ -41,22 +41,22 @@ def fleet_of(seed):
         if count := rng.choice((0, 1, 2, 2, 2)):
             stock = stock.with_object(convert(sidecar.gpus(name, count), ResourceSlice))
             if rng.random() < rng.choice((0, 0.5)):
-                stock = held(stock, name, rng.randint(1, count))
+                stock = with_held_devices(stock, name, rng.randint(1, count))
     crowded = {name: "it has pods enough" for name in names if rng.random() < rng.choice((0, 0, 0.6))}
     return stock, crowded, read_placement(rng.choice(STRATEGIES))
 
 
-def held(stock, node, count):
+def with_held_devices(stock, node, count):
     name = f"on-{node}"
     claim = stock_of(sidecar.claim(name, count), nodes=0).claims[f"default/{name}"]
     return stock.with_object(granted(name, count, stock.with_object(claim), node, "x"))
 
 
-def plugin_of(find, stock):
+def plugin_of(find_outlook, stock):
     """Return the plugin's protocol over an allocator with a fixed FleetOutlook."""
 
     async def outlook(_):
-        return "t", find()
+        return "t", find_outlook()
 
     return Plugin(
         allocator=SimpleNamespace(outlook=outlook),
@@ -78,7 +78,7 @@ def ask(fleet_outlook, nodes, scheduler_nodes=None):
     return json.loads(asyncio.run(plugin.prefilter(decoded)).body)
 
 
-def meaning(answer, nodes):
+def outcomes_of(answer, nodes):
     """Return the score of each node, or the reason against it, by a short or long answer."""
     rest = answer.get("rest", {"fit": False})
     otherwise = rest.get("score", 0) if rest["fit"] else rest.get("message", "")
@@ -87,53 +87,53 @@ def meaning(answer, nodes):
     return {name: scores.get(name, reasons.get(name, otherwise)) for name in nodes}
 
 
-def case(seed):
-    stock, crowded, placement = fleet_of(seed)
+def answer_case(seed):
+    stock, crowded, placement = random_fleet(seed)
     fleet_outlook = Decider().outlook(convert(POD, Pod), stock, placement, crowded)
     long, short = ask(fleet_outlook, stock.nodes), ask(fleet_outlook, stock.nodes, stock.nodes)
     return {"nodes": [*stock.nodes], "named": long, "short": short}
 
 
 @cache
-def cases():
-    return tuple(case(seed) for seed in range(CASES))
+def answer_cases():
+    return tuple(answer_case(seed) for seed in range(CASE_COUNT))
 
 
-def text():
-    return json.dumps(cases(), separators=(",", ":")).replace('{"nodes":["n0"', '\n{"nodes":["n0"') + "\n"
+def answers_text():
+    return json.dumps(answer_cases(), separators=(",", ":")).replace('{"nodes":["n0"', '\n{"nodes":["n0"') + "\n"
 
 
 def test_the_answers_file_of_the_go_plugin_is_current():
-    assert FILE.read_text(encoding="utf-8") == text(), "run python -m tests.allocator.service.test_answers"
+    assert ANSWERS_FILE.read_text(encoding="utf-8") == answers_text(), "run python -m tests.allocator.service.test_answers"
 
 
 def test_the_short_answer_omits_only_the_largest_group_of_nodes():
-    kinds, verdicts = set(), set()
-    for case in cases():
-        nodes, long, short = case["nodes"], case["named"], case["short"]
-        meanings = meaning(long, nodes)
-        assert meaning(short, nodes) == meanings
+    forms_of_short_answers, verdicts = set(), set()
+    for pair in answer_cases():
+        nodes, long, short = pair["nodes"], pair["named"], pair["short"]
+        outcomes = outcomes_of(long, nodes)
+        assert outcomes_of(short, nodes) == outcomes
         assert "rest" not in long
         listed = len(short["nodes"]) + sum(len(reason["nodes"]) for reason in short["reasons"])
         assert listed == len(nodes) - max(
-            sum(1 for meaning_ in meanings.values() if meaning_ == kind) for kind in meanings.values()
+            sum(1 for node_outcome in outcomes.values() if node_outcome == outcome) for outcome in outcomes.values()
         )
         assert [reason["count"] for reason in short["reasons"]] == [reason["count"] for reason in long["reasons"]]
-        kinds.add((short["rest"]["fit"], bool(short["nodes"]), bool(listed)))
+        forms_of_short_answers.add((short["rest"]["fit"], bool(short["nodes"]), bool(listed)))
         verdicts.add(long["verdict"])
-    assert kinds == {(True, False, False), (True, False, True), (True, True, True), (False, False, False), (False, False, True), (False, True, True)}  # fmt: skip
+    assert forms_of_short_answers == {(True, False, False), (True, False, True), (True, True, True), (False, False, False), (False, False, True), (False, True, True)}  # fmt: skip
     assert verdicts == {"fits", "full", "never"}
 
 
 @pytest.mark.parametrize("scheduler_nodes", [None, (), ("n0", "n1"), ("n0", "n1", "n2", "n3"), ("n0", "n1", "n3")])
-def test_a_caller_with_unknown_nodes_gets_every_node_name(scheduler_nodes):
+def test_a_scheduler_without_the_same_nodes_gets_all_node_names(scheduler_nodes):
     nodes = dict.fromkeys(("n0", "n1", "n2"))
     fleet_outlook = FleetOutlook(Outlook.FITS, dict.fromkeys(nodes, 0))
     assert ask(fleet_outlook, nodes, scheduler_nodes) == ask(fleet_outlook, nodes) == {"verdict": "fits", "token": "t", "message": "", "reasons": [], "nodes": [{"name": name, "score": 0} for name in nodes]}  # fmt: skip
     assert ask(fleet_outlook, nodes, ("n2", "n0", "n1"))["rest"] == {"fit": True}
 
 
-def test_the_checksum_of_nodes_follows_the_nodes():
+def test_the_checksum_changes_with_the_set_of_nodes():
     assert known_nodes(["n1", "n2"]).sum == 5870541378  # the plugin's tests have the same number
     assert known_nodes(["a", "b"]) == known_nodes(["b", "a"]) != known_nodes(["a", "c"]) != known_nodes(["a"])
     stock = SimpleNamespace(nodes={"a": None})
@@ -144,7 +144,7 @@ def test_the_checksum_of_nodes_follows_the_nodes():
         assert json.loads(asyncio.run(plugin.prefilter(question)).body)["rest"] == {"fit": True}
 
 
-def test_an_undecided_node_prevents_the_short_answer():
+def test_a_waiting_skipped_or_incomplete_outlook_has_no_short_answer():
     assert other_nodes(FleetOutlook(Outlook.FITS, {"n0": 0}), ["n0", "n1"]) is None
     assert other_nodes(FleetOutlook(Outlook.WAITING, message="no claim"), ["n0"]) is None
     assert other_nodes(FleetOutlook(Outlook.SKIP), []) is None
@@ -158,9 +158,9 @@ def test_refused_nodes_beyond_the_listed_reasons_do_not_fit():
     fleet_outlook = FleetOutlook(Outlook.FITS, dict.fromkeys(fitting, 0), "", hindrances)
     answer = ask(fleet_outlook, nodes, names)
     assert answer["rest"] == {"fit": True}
-    assert {name for name, outcome in meaning(answer, names).items() if outcome == 0} == set(fitting)
+    assert {name for name, outcome in outcomes_of(answer, names).items() if outcome == 0} == set(fitting)
 
 
 if __name__ == "__main__":
-    FILE.parent.mkdir(exist_ok=True)
-    FILE.write_text(text(), encoding="utf-8")
+    ANSWERS_FILE.parent.mkdir(exist_ok=True)
+    ANSWERS_FILE.write_text(answers_text(), encoding="utf-8")

@@ -34,34 +34,34 @@ async def test_the_leader_updates_a_rules_status_when_the_rule_changes():
         assert finding["path"] == "/spec/selector"
 
 
-async def test_a_current_status_is_not_written_and_counts_are_delayed():
+async def test_unchanged_statuses_are_not_written_and_new_device_counts_are_delayed():
     cluster = loaded(*fleet(1, 2), rule())
     async with running(cluster) as sidecar:
         await until(lambda: status_of(sidecar) == (2, []))
         writer = sidecar.service.compatibilities
-        before = await cluster.get(KIND.raw, "alone")
+        stored_rule = await cluster.get(KIND.raw, "alone")
         await writer.keep(sidecar.service.knowledge.stock, sidecar.service.lead)
-        assert await cluster.get(KIND.raw, "alone") == before, "written though nothing changed"
+        assert await cluster.get(KIND.raw, "alone") == stored_rule, "written though nothing changed"
         await cluster.create(resources.RESOURCE_SLICES.raw, gpus("n9", 5))
         await until(lambda: len(sidecar.service.knowledge.stock.pages_of) == 2)
         await writer.keep(sidecar.service.knowledge.stock, sidecar.service.lead)
-        assert await cluster.get(KIND.raw, "alone") == before, "a number alone was written at once"
+        assert await cluster.get(KIND.raw, "alone") == stored_rule, "a number alone was written at once"
         later = writer._clock() + 31
         writer._clock = lambda: later
         await until(lambda: status_of(sidecar) == (7, []))
 
 
-async def test_status_writes_of_the_allocator_do_not_replace_the_stock():
+async def test_changes_of_a_rules_status_or_labels_keep_the_stock():
     """A status that the allocator writes itself must not make it evaluate every node again."""
     cluster = loaded(*fleet(1, 2), rule())
     async with running(cluster) as sidecar:
         await until(lambda: status_of(sidecar) == (2, []))
         knowledge = sidecar.service.knowledge
         assert knowledge.stock.compatibilities["alone"].status.devices == 0
-        before = knowledge.stock
+        stock = knowledge.stock
         await cluster.patch(KIND, "alone", Merge({"metadata": {"labels": {"a": "b"}}}))
         await until(lambda: knowledge.compatibilities.objects["", "alone"].metadata.labels == {"a": "b"})
-        assert knowledge.stock is before
+        assert knowledge.stock is stock
 
 
 async def test_a_broken_rule_does_not_block_other_rules_statuses():

@@ -7,7 +7,7 @@ from dra.wire import convert
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, gpus, loaded, node, pod, running, until
 
 
-class Times:
+class SettableClock:
     """A clock that a test sets."""
 
     now = 100.0
@@ -16,60 +16,60 @@ class Times:
         return self.now
 
 
-def waiting(name, namespace):
-    waiting_pod = pod(name)
-    waiting_pod["metadata"] |= {"namespace": namespace}
-    return convert(waiting_pod, Pod)
+def pod_in_namespace(name, namespace):
+    raw_pod = pod(name)
+    raw_pod["metadata"] |= {"namespace": namespace}
+    return convert(raw_pod, Pod)
 
 
-def question(turns, times, namespace, seconds):
-    times.now += seconds
+def spend_time(turns, clock, namespace, seconds):
+    clock.now += seconds
     turns.owe(namespace, seconds, seconds)
 
 
 def test_expensive_questions_of_a_namespace_take_half_the_time():
     """No other namespace waits."""
-    times = Times()
-    turns = NamespaceTurns(times)
+    clock = SettableClock()
+    turns = NamespaceTurns(clock)
     computed = 0
-    started = times.now
-    while times.now < started + 100:
+    started = clock.now
+    while clock.now < started + 100:
         if turns.reason_to_wait("hog"):
-            times.now += 0.1
+            clock.now += 0.1
         else:
-            question(turns, times, "hog", 1.0)
+            spend_time(turns, clock, "hog", 1.0)
             computed += 1
         assert turns.reason_to_wait("team") == ""
     assert 0.9 * SHARE * 100 <= computed <= 1.1 * SHARE * 100
 
 
 def test_any_number_of_cheap_questions_is_free():
-    times = Times()
-    turns = NamespaceTurns(times)
+    clock = SettableClock()
+    turns = NamespaceTurns(clock)
     for _ in range(10_000):
-        question(turns, times, "team", 0.9 * FREE)
+        spend_time(turns, clock, "team", 0.9 * FREE)
     assert turns.seconds_until("team") == 0
 
 
 def test_pods_are_retried_in_batches_after_the_debt_is_paid():
-    times = Times()
-    turns = NamespaceTurns(times)
-    question(turns, times, "hog", 10.0)
-    pods = [waiting(f"p{i}", "hog") for i in range(AT_ONCE + 2)]
-    other_pod = waiting("honest", "team")
+    clock = SettableClock()
+    turns = NamespaceTurns(clock)
+    spend_time(turns, clock, "hog", 10.0)
+    pods = [pod_in_namespace(f"p{i}", "hog") for i in range(AT_ONCE + 2)]
+    other_pod = pod_in_namespace("honest", "team")
     assert "take long to evaluate" in turns.reason_to_wait("hog")
     assert turns.next_pods([*pods, other_pod]) == [other_pod]
-    times.now += 10.0 / SHARE
+    clock.now += 10.0 / SHARE
     assert turns.next_pods(pods) == pods[:AT_ONCE]
     assert turns.next_pods(pods[AT_ONCE:]) == pods[AT_ONCE:]
 
 
 def test_namespace_debts_take_bounded_memory_and_the_largest_is_kept():
-    times = Times()
-    turns = NamespaceTurns(times)
-    question(turns, times, "hog", 1000 * MAX_DEBT)
+    clock = SettableClock()
+    turns = NamespaceTurns(clock)
+    spend_time(turns, clock, "hog", 1000 * MAX_DEBT)
     for i in range(2 * NAMESPACES):
-        question(turns, times, f"n{i}", 2 * FREE)
+        spend_time(turns, clock, f"n{i}", 2 * FREE)
     assert len(turns._paid_at) <= NAMESPACES
     assert turns.seconds_until("hog")
 
@@ -94,29 +94,29 @@ async def test_a_cheap_pod_is_answered_while_expensive_pods_wait():
     cluster = loaded(*fleet(1, 41), *objects, claim("honest"), pod("honest", "honest"))
     async with running(cluster) as sidecar:
         seq = sidecar.service.requeue_events.seq
-        late = set()
+        waiting_pods = set()
         for name in names:
             raw = await cluster.get(resources.PODS.raw, name, "hog")
             answer = (await sidecar.plugin("prefilter", {"pod": raw}))[1]
             if answer["verdict"] == "waiting":
                 assert "take long to evaluate" in answer["message"]
-                late.add(f"hog/{name}")
-                if len(late) == 3:
+                waiting_pods.add(f"hog/{name}")
+                if len(waiting_pods) == 3:
                     break
-        assert late
+        assert waiting_pods
         assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("honest")}))[1]["verdict"] == "fits"
-        await until(lambda: late & set(sidecar.service.requeue_events.since(seq).pods))
+        await until(lambda: waiting_pods & set(sidecar.service.requeue_events.since(seq).pods))
 
 
 async def test_an_expensive_pod_does_not_get_the_previous_pods_answer():
     """The pod needs a device by claim and a device by name. Only n1 has both, by its device plugin; the previous pod fits n0."""
-    plugin = node("n1", allocatable={"example.com/gpu": "9"})
-    by_name = {"containers": [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]}
-    class_ = device_class("served", extendedResourceName="example.com/gpu")
+    plugin_node = node("n1", allocatable={"example.com/gpu": "9"})
+    extended_resource_request = {"containers": [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]}
+    extended_resource_class = device_class("served", extendedResourceName="example.com/gpu")
     names = [f"d{i}" for i in range(1, 5)]
-    fleet_of_two = [device_class(), class_, node("n0"), plugin, gpus("n0", 1), gpus("n1", 1)]
-    objects = [*map(expensive_claim, names), *(pod(name, name, **by_name) for name in names)]
-    cluster = loaded(*fleet_of_two, *objects, claim("plain"), pod("plain", "plain"))
+    fleet_objects = [device_class(), extended_resource_class, node("n0"), plugin_node, gpus("n0", 1), gpus("n1", 1)]
+    objects = [*map(expensive_claim, names), *(pod(name, name, **extended_resource_request) for name in names)]
+    cluster = loaded(*fleet_objects, *objects, claim("plain"), pod("plain", "plain"))
     async with running(cluster) as sidecar:
         sidecar.service.pods.turns.seconds_until = lambda _: 0.0
         for name in names:

@@ -12,53 +12,53 @@ from tests.allocator.service.sidecar import claim, device_class, fleet, free_cla
 from tests.limits import PATIENCE
 
 
-def from_all_nodes(count):
-    reached = gpus("shared", count)
-    del reached["spec"]["nodeName"]
-    reached["spec"]["allNodes"] = True
-    return reached
+def slice_for_all_nodes(count):
+    shared_slice = gpus("shared", count)
+    del shared_slice["spec"]["nodeName"]
+    shared_slice["spec"]["allNodes"] = True
+    return shared_slice
 
 
 async def test_two_equal_pods_get_separate_victims_in_a_shared_pool():
     """Devices freed for one pod do not count as freed for the other on another node: each would wait for the other."""
-    names = ("low", "lower", "urgent", "also")
-    pods = [pod("low", "low", priority=2), pod("lower", "lower", priority=1), important_pod("urgent", "urgent"), important_pod("also", "also")]  # fmt: skip
-    cluster = loaded(device_class(), node("n0"), node("n1"), from_all_nodes(2), *map(claim, names), *pods)
+    names = ("low", "lower", "urgent", "rival")
+    pods = [pod("low", "low", priority=2), pod("lower", "lower", priority=1), important_pod("urgent", "urgent"), important_pod("rival", "rival")]  # fmt: skip
+    cluster = loaded(device_class(), node("n0"), node("n1"), slice_for_all_nodes(2), *map(claim, names), *pods)
     async with running(cluster) as sidecar:
         await start_pod(sidecar, "low", "n0")
         await start_pod(sidecar, "lower", "n1")
-        evicted = []
-        for name, node_name in (("urgent", "n0"), ("also", "n1")):
+        victims = []
+        for name, node_name in (("urgent", "n0"), ("rival", "n1")):
             answer = (await postfilter(sidecar, name, node_name))[1]
             assert answer["nominatedNode"] == node_name
-            evicted += [victim["name"] for victim in answer["victims"]]
-        assert evicted == ["lower", "low"]
+            victims += [victim["name"] for victim in answer["victims"]]
+        assert victims == ["lower", "low"]
         for name in ("low", "lower"):
             await free_claim(cluster, name)
         await until(lambda: not any(sidecar.service.knowledge.stock.claims[f"default/{name}"].status.allocation for name in ("low", "lower")))  # fmt: skip
-        for name, node_name in (("also", "n1"), ("urgent", "n0")):
+        for name, node_name in (("rival", "n1"), ("urgent", "n0")):
             assert (await sidecar.place(name, node_name))[0] == 200
 
 
-@pytest.mark.parametrize("leader", ["the same", "another"])
-async def test_devices_freed_for_a_nominated_pod_are_kept_for_it(leader):
+@pytest.mark.parametrize("leader", ["the same leader", "a new leader"])
+async def test_devices_freed_for_a_nominated_pod_are_kept(leader):
     """A new leader reads the nomination from the pod's status. Otherwise a second pod would be evicted."""
-    reached = from_all_nodes(1)
+    shared_slice = slice_for_all_nodes(1)
     names = ("low", "next", "urgent")
     pods = [pod("low", "low", priority=1), pod("next", "next", priority=2), important_pod("urgent", "urgent")]
-    cluster = loaded(device_class(), node("n0"), node("n1"), reached, *(claim(name) for name in names), *pods)
+    cluster = loaded(device_class(), node("n0"), node("n1"), shared_slice, *(claim(name) for name in names), *pods)
     async with running(cluster) as sidecar:
         await start_pod(sidecar, "low", "n0")
         assert (await postfilter(sidecar, "urgent", "n0"))[1]["nominatedNode"] == "n0"
         await until(lambda: sidecar.service.pods.find("pod-low") is None)
         await nominate(cluster, "n0")
         await until(lambda: sidecar.service.pods.find("pod-urgent").status.nominated_node_name)
-        if leader == "another":
+        if leader == "a new leader":
             sidecar.service.pods.nominations._ours.clear()
         await free_claim(cluster, "low")
         await until(lambda: sidecar.service.knowledge.stock.claims["default/low"].status.allocation is None)
-        for question in ("plugin", "extender"):
-            if question == "plugin":
+        for scheduler in ("plugin", "extender"):
+            if scheduler == "plugin":
                 _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("next")})
                 assert (answer["verdict"], answer["nodes"]) == ("full", [])
             else:
@@ -66,14 +66,14 @@ async def test_devices_freed_for_a_nominated_pod_are_kept_for_it(leader):
                 _, answer = await sidecar.ask("/extender/filter", body)
                 assert answer["NodeNames"] == []
             assert "reserved for a nominated pod" in str(answer)
-        _, started = await sidecar.plugin("wake", after=0)
+        _, first_wake = await sidecar.plugin("wake", after=0)
         assert (await sidecar.place("urgent", "n0"))[0] == 200
         await cluster.bind("urgent", "default", "n0")
-        _, news = await sidecar.plugin("wake", after=started["seq"])
-        assert "default/next" in news["pods"]
+        _, next_wake = await sidecar.plugin("wake", after=first_wake["seq"])
+        assert "default/next" in next_wake["pods"]
 
 
-async def test_devices_nominated_for_an_equal_pod_are_not_available():
+async def test_an_equal_pods_nominated_node_is_not_available():
     rival = important_pod("rival", "rival")
     claims = [claim(name) for name in ("low", "rival", "urgent")]
     cluster = loaded(*fleet(1, 1), *claims, pod("low", "low", priority=1), rival, important_pod("urgent", "urgent"))
@@ -85,7 +85,7 @@ async def test_devices_nominated_for_an_equal_pod_are_not_available():
         assert (await postfilter(sidecar, "rival", "n0"))[1]["nominatedNode"] == "n0"
 
 
-async def outbid(cluster, sidecar):
+async def keep_device_for_urgent(cluster, sidecar):
     """Keep a device for `urgent`, so that `late` is refused; return the number of the last requeue event."""
     await start_pod(sidecar, "a", "n0")
     await extender_filter(sidecar, "urgent", "n0")
@@ -99,37 +99,37 @@ async def outbid(cluster, sidecar):
 @pytest.mark.parametrize(
     "ending",
     [
-        "it lapses",
-        "its holder is deleted",
-        "the scheduler's, and its holder goes elsewhere",
-        "the scheduler's, and it is taken back",
+        "the nomination expires",
+        "the nominated pod is deleted",
+        "the scheduler binds its nominated pod to another node",
+        "the scheduler withdraws its nomination",
     ],
 )
-async def test_a_pod_outbid_by_a_nomination_is_requeued_after_it(ending, monkeypatch):
+async def test_the_end_of_a_nomination_requeues_the_refused_pod(ending, monkeypatch):
     cluster = loaded(*full_node_and_preemptor("a", requested=1), claim("late"), pod("late", "late", priority=2))
     async with running(cluster, preempting=Preempting.EVICT) as sidecar:
-        before = await outbid(cluster, sidecar)
-        if ending.startswith("the scheduler's"):
+        last_seq = await keep_device_for_urgent(cluster, sidecar)
+        if ending.startswith("the scheduler"):
             sidecar.service.pods.nominations._ours.clear()
             await nominate(cluster, "n0")
             await until(lambda: sidecar.service.pods.find("pod-urgent").status.nominated_node_name)
             assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == []
         sidecar.service.tick()
-        assert sidecar.service.requeue_events.seq == before
+        assert sidecar.service.requeue_events.seq == last_seq
         match ending:
-            case "it lapses":
+            case "the nomination expires":
                 monkeypatch.setattr(
                     sidecar.service.pods.nominations, "_clock", lambda: asyncio.get_running_loop().time() + SECONDS
                 )
                 sidecar.service.tick()
-            case "its holder is deleted":
+            case "the nominated pod is deleted":
                 await cluster.delete(resources.PODS, "urgent", "default")
-            case "the scheduler's, and its holder goes elsewhere":
+            case "the scheduler binds its nominated pod to another node":
                 await cluster.bind("urgent", "default", "n1")
-            case "the scheduler's, and it is taken back":
+            case "the scheduler withdraws its nomination":
                 await nominate(cluster, None)
         async with asyncio.timeout(PATIENCE):
-            event = await sidecar.service.requeue_events.after(before, PATIENCE)
+            event = await sidecar.service.requeue_events.after(last_seq, PATIENCE)
         assert "default/late" in event.pods
         assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == ["n0"]
 
@@ -141,10 +141,10 @@ async def test_plugin_and_extender_exclude_the_same_nominated_nodes():
         await nominate(cluster, "n0")
         await until(lambda: sidecar.service.pods.find("pod-urgent").status.nominated_node_name)
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("late")})
-        refused = await extender_filter(sidecar, "late", "n0")
+        refusal = await extender_filter(sidecar, "late", "n0")
         assert (answer["verdict"], answer["nodes"]) == ("full", [])
-        assert refused["NodeNames"] == []
-        assert refused["FailedAndUnresolvableNodes"]["n0"] == answer["reasons"][0]["message"] == OUTBID
+        assert refusal["NodeNames"] == []
+        assert refusal["FailedAndUnresolvableNodes"]["n0"] == answer["reasons"][0]["message"] == OUTBID
 
 
 async def test_a_preemptor_blocked_by_a_nomination_is_requeued():
@@ -155,9 +155,9 @@ async def test_a_preemptor_blocked_by_a_nomination_is_requeued():
         await start_pod(sidecar, "low", "n0")
         sidecar.service.pods.nominations.nominate(sidecar.service.pods.find("pod-rival"), "n0", ())
         assert (await postfilter(sidecar, "urgent", "n0"))[1]["nominatedNode"] == ""
-        before = sidecar.service.requeue_events.seq
+        last_seq = sidecar.service.requeue_events.seq
         await cluster.delete(resources.PODS, "rival", "default")
         async with asyncio.timeout(PATIENCE):
-            news = await sidecar.service.requeue_events.after(before, PATIENCE)
-        assert "default/urgent" in news.pods
+            event = await sidecar.service.requeue_events.after(last_seq, PATIENCE)
+        assert "default/urgent" in event.pods
         assert (await postfilter(sidecar, "urgent", "n0"))[1]["nominatedNode"] == "n0"

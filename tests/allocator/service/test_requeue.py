@@ -13,26 +13,26 @@ from tests.allocator.service.sidecar import claim, fleet, free_claim, gpus, load
 from tests.allocator.service.stores import faulty_cluster
 
 
-def full():
+def full_fleet():
     """Return a fleet with one device, a pod that holds it, and a pod that waits for it."""
     return [*fleet(1, 1), claim("a"), pod("a", "a"), claim("late"), pod("late", "late")]
 
 
-def is_called(sidecar, name):
-    claim = sidecar.service.knowledge.stock.claims[f"default/{name}"]
-    return ANNOTATION in claim.metadata.annotations
+def is_requeued(sidecar, name):
+    stored_claim = sidecar.service.knowledge.stock.claims[f"default/{name}"]
+    return ANNOTATION in stored_claim.metadata.annotations
 
 
-async def requeue_of(sidecar, **terms):
+async def requeue_and_counts(sidecar, **options):
     """Return an ExtenderRequeue that does not run yet, and a function that counts its writes by outcome."""
     metrics = sidecar.service.metrics
 
-    def counted():
-        total = metrics.registry.get_sample_value
+    def write_counts():
+        sample_value = metrics.registry.get_sample_value
         return {
             outcome: count
             for outcome in ("Written", "Failed")
-            if (count := total("drawbridge_claim_writes_total", {"what": "Requeue", "outcome": outcome}))
+            if (count := sample_value("drawbridge_claim_writes_total", {"what": "Requeue", "outcome": outcome}))
         }
 
     requeue = ExtenderRequeue(
@@ -42,83 +42,83 @@ async def requeue_of(sidecar, **terms):
         pods=sidecar.service.pods,
         requeue_events=sidecar.service.requeue_events,
         metrics=metrics,
-        **terms,
+        **options,
     )
-    return requeue, counted
+    return requeue, write_counts
 
 
-async def test_a_pod_refused_on_stale_data_is_requeued():
-    async with running(loaded(*full())) as sidecar:
+async def test_a_refused_pod_is_requeued_once_a_device_is_free():
+    async with running(loaded(*full_fleet())) as sidecar:
         await sidecar.place("a")
         await sidecar.cluster.bind("a", "default", "n0")
         assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == []
         await free_claim(sidecar.cluster, "a")
-        await until(lambda: is_called(sidecar, "late"))
-        assert not is_called(sidecar, "a")
+        await until(lambda: is_requeued(sidecar, "late"))
+        assert not is_requeued(sidecar, "a")
 
 
 async def test_a_new_device_requeues_a_pod_of_a_stock_scheduler():
     async with running(loaded(*fleet(1, 1)[:-1], claim("late"), pod("late", "late"))) as sidecar:
         assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == []
         await sidecar.cluster.create(resources.RESOURCE_SLICES.raw, gpus("n0", 1))
-        await until(lambda: is_called(sidecar, "late"))
+        await until(lambda: is_requeued(sidecar, "late"))
         assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == ["n0"]
 
 
-@pytest.mark.parametrize("change", ["nothing", "asked since", "requeued later", "has a node"])
-async def test_a_pod_that_retried_or_stopped_waiting_is_not_requeued(change):
-    async with running(loaded(*full())) as client:
-        requeue, counted = await requeue_of(client)
-        late = client.service.pods.find("pod-late")
+@pytest.mark.parametrize("event", ["nothing", "the pod was tried again", "the pod was requeued too recently", "the pod was bound"])
+async def test_a_pod_is_requeued_after_a_pause_if_it_still_waits(event):
+    async with running(loaded(*full_fleet())) as sidecar:
+        requeue, write_counts = await requeue_and_counts(sidecar)
+        late_pod = sidecar.service.pods.find("pod-late")
         now = asyncio.get_running_loop().time()
-        client.service.pods.waiting.requeue([late])
-        match change:
-            case "asked since":
-                await client.plugin("prefilter", {"pod": await client.pod("late")})
-            case "requeued later":
+        sidecar.service.pods.waiting.requeue([late_pod])
+        match event:
+            case "the pod was tried again":
+                await sidecar.plugin("prefilter", {"pod": await sidecar.pod("late")})
+            case "the pod was requeued too recently":
                 now -= 1.0
-            case "has a node":
-                await client.cluster.bind("late", "default", "n0")
-                await until(lambda: not client.service.pods.waits("pod-late"))
+            case "the pod was bound":
+                await sidecar.cluster.bind("late", "default", "n0")
+                await until(lambda: not sidecar.service.pods.waits("pod-late"))
         await requeue._annotate_claim(now + 0.5)
-        assert counted() == ({"Written": 1} if change == "nothing" else {})
+        assert write_counts() == ({"Written": 1} if event == "nothing" else {})
 
 
-async def test_pods_woken_together_are_requeued_with_one_write():
-    more = [pod("other", "late"), pod("unknown", "none")]
-    async with running(loaded(*full(), *more)) as client:
-        requeue, counted = await requeue_of(client)
+async def test_one_annotation_of_a_claim_serves_all_requeued_pods():
+    other_pods = [pod("other", "late"), pod("unknown", "none")]
+    async with running(loaded(*full_fleet(), *other_pods)) as sidecar:
+        requeue, write_counts = await requeue_and_counts(sidecar)
         later = asyncio.get_running_loop().time() + 1.0
         await requeue._annotate_claim(later)
-        assert counted() == {}
-        client.service.pods.waiting.requeue(
-            client.service.pods.find(uid) for uid in ("pod-unknown", "pod-other", "pod-late")
+        assert write_counts() == {}
+        sidecar.service.pods.waiting.requeue(
+            sidecar.service.pods.find(uid) for uid in ("pod-unknown", "pod-other", "pod-late")
         )
         await requeue._annotate_claim(later)
-        assert counted() == {"Written": 1}
-        await until(lambda: is_called(client, "late"))
+        assert write_counts() == {"Written": 1}
+        await until(lambda: is_requeued(sidecar, "late"))
 
 
 async def test_a_refused_requeue_write_is_counted_and_retried():
-    cluster = faulty_cluster(*full())
+    cluster = faulty_cluster(*full_fleet())
     async with running(cluster) as sidecar:
-        requeue, counted = await requeue_of(sidecar, patience=0.0, backoff=Backoff(least=0.01))
+        requeue, write_counts = await requeue_and_counts(sidecar, patience=0.0, backoff=Backoff(least=0.01))
         run = asyncio.create_task(requeue.run())
         try:
-            late = sidecar.service.pods.find("pod-late")
+            late_pod = sidecar.service.pods.find("pod-late")
             cluster.errors_before[1] = Forbidden("no")
             await asyncio.sleep(0)  # the requeue listens from now on
-            sidecar.service.pods.waiting.requeue([late])
-            await until(lambda: counted() == {"Written": 1, "Failed": 1})
-            sidecar.service.pods.waiting.requeue([late])
-            await until(lambda: counted() == {"Written": 2, "Failed": 1})
+            sidecar.service.pods.waiting.requeue([late_pod])
+            await until(lambda: write_counts() == {"Written": 1, "Failed": 1})
+            sidecar.service.pods.waiting.requeue([late_pod])
+            await until(lambda: write_counts() == {"Written": 2, "Failed": 1})
         finally:
             run.cancel()
 
 
-async def test_a_pod_is_requeued_after_a_moment_of_uncertain_lease(monkeypatch):
-    async with running(loaded(*full())) as sidecar:
-        requeue, counted = await requeue_of(sidecar, patience=0.0, backoff=Backoff(least=0.01))
+async def test_a_pod_is_requeued_once_the_lease_is_certain_again(monkeypatch):
+    async with running(loaded(*full_fleet())) as sidecar:
+        requeue, write_counts = await requeue_and_counts(sidecar, patience=0.0, backoff=Backoff(least=0.01))
         lease_checks = [False, False]
         may_write = sidecar.service.lead.may_write
         monkeypatch.setattr(
@@ -128,26 +128,26 @@ async def test_a_pod_is_requeued_after_a_moment_of_uncertain_lease(monkeypatch):
         try:
             await asyncio.sleep(0)  # the requeue listens from now on
             sidecar.service.pods.waiting.requeue([sidecar.service.pods.find("pod-late")])
-            await until(lambda: counted().get("Written") == 1)
+            await until(lambda: write_counts().get("Written") == 1)
         finally:
             run.cancel()
 
 
-@pytest.mark.parametrize(("refusals", "expected"), [(1, ["Written"]), (3, ["Failed", "Written"])])
-async def test_a_claim_with_refused_writes_does_not_block_other_requeues(monkeypatch, refusals, expected):
+@pytest.mark.parametrize(("refusals", "expected_outcomes"), [(1, ["Written"]), (3, ["Failed", "Written"])])
+async def test_a_claim_with_refused_writes_does_not_block_other_requeues(monkeypatch, refusals, expected_outcomes):
     """The next claim is tried, up to the maximum number of refusals before a pause."""
     monkeypatch.setattr("allocator.service.preemption.requeue.REFUSALS", 2)
-    cluster = faulty_cluster(*full(), claim("other"), pod("other", "other"), claim("third"), pod("third", "third"))
+    cluster = faulty_cluster(*full_fleet(), claim("other"), pod("other", "other"), claim("third"), pod("third", "third"))
     async with running(cluster) as sidecar:
-        requeue, counted = await requeue_of(sidecar, patience=0.0, backoff=Backoff(least=0.01))
-        written = len(cluster.writes)
-        cluster.errors_before |= {written + i: Invalid("spec: field is immutable") for i in range(1, refusals + 1)}
+        requeue, write_counts = await requeue_and_counts(sidecar, patience=0.0, backoff=Backoff(least=0.01))
+        earlier_writes = len(cluster.writes)
+        cluster.errors_before |= {earlier_writes + i: Invalid("spec: field is immutable") for i in range(1, refusals + 1)}
         run = asyncio.create_task(requeue.run())
         await asyncio.sleep(0)  # the requeue listens from now on
         sidecar.service.pods.waiting.requeue(
             sidecar.service.pods.find(uid) for uid in ("pod-late", "pod-other", "pod-third")
         )
-        await until(lambda: "Written" in counted())
+        await until(lambda: "Written" in write_counts())
         run.cancel()
-        assert counted() == dict.fromkeys(expected, 1)
-        assert len(cluster.writes) == written + refusals + 1
+        assert write_counts() == dict.fromkeys(expected_outcomes, 1)
+        assert len(cluster.writes) == earlier_writes + refusals + 1

@@ -26,10 +26,10 @@ from tests.allocator.service.sidecar import (
 )
 from tests.limits import PATIENCE
 
-BIG = convert(pod("big"), Pod)
+BIG_POD = convert(pod("big"), Pod)
 
 
-class Times:
+class SettableClock:
     """A clock that a test sets."""
 
     now = 0.0
@@ -44,153 +44,153 @@ def events():
 
 
 @pytest.fixture
-def times():
-    return Times()
+def clock():
+    return SettableClock()
 
 
 @pytest.fixture
-def table(events, times):
+def table(events, clock):
     """A table with a pod that waited for devices and was requeued."""
-    pods = WaitingPods(events, times)
-    pods.put(BIG, WaitReason.ROOM, b"two")
+    pods = WaitingPods(events, clock)
+    pods.put(BIG_POD, WaitReason.ROOM, b"two")
     pods.requeue(pods.pods_waiting_for(WaitReason.ROOM))
     return pods
 
 
-def woken_since(events, table, seq):
+def requeue_due_pods(events, table, seq):
     table.requeue(table.due(WaitReason.SCHEDULER, lambda _: True))
     return events.since(seq).pods
 
 
-def test_a_pod_is_woken_repeatedly_until_its_scheduler_asks(events, times, table):
+def test_a_pod_is_requeued_once_per_check_interval(events, clock, table):
     seq = events.seq
-    assert woken_since(events, table, seq) == ()
+    assert requeue_due_pods(events, table, seq) == ()
     for _ in range(3):
-        times.now += CHECK_SECONDS
-        assert woken_since(events, table, seq) == ("default/big",)
+        clock.now += CHECK_SECONDS
+        assert requeue_due_pods(events, table, seq) == ("default/big",)
         seq = events.seq
-        assert woken_since(events, table, seq) == ()
+        assert requeue_due_pods(events, table, seq) == ()
 
 
 @pytest.mark.parametrize("method", ["note_attempt", "pop"])
-def test_a_retried_or_deleted_pod_is_not_woken_again(events, times, table, method):
+def test_a_retried_or_deleted_pod_is_not_requeued_again(events, clock, table, method):
     seq = events.seq
     getattr(table, method)("pod-big")
-    times.now += CHECK_SECONDS
-    assert woken_since(events, table, seq) == ()
+    clock.now += CHECK_SECONDS
+    assert requeue_due_pods(events, table, seq) == ()
 
 
-def test_a_pod_that_the_watch_never_shows_expires(events, times, table):
-    while times.now <= UNSEEN:
+def test_a_pod_that_the_watch_never_shows_expires(events, clock, table):
+    while clock.now <= UNSEEN:
         table.requeue(table.due(WaitReason.SCHEDULER, lambda _: False))
-        times.now += CHECK_SECONDS
+        clock.now += CHECK_SECONDS
     assert table.due(WaitReason.SCHEDULER, lambda _: False) == table.pods_waiting_for(*WaitReason) == []
 
 
-def test_a_pod_has_one_wait_reason_at_a_time(events, times):
-    table = WaitingPods(events, times)
+def test_a_pod_has_one_wait_reason_at_a_time(events, clock):
+    table = WaitingPods(events, clock)
     for reason in WaitReason:
-        table.put(BIG, reason)
-        assert [other for other in WaitReason if table.pods_waiting_for(other)] == [reason]
+        table.put(BIG_POD, reason)
+        assert [listed_reason for listed_reason in WaitReason if table.pods_waiting_for(listed_reason)] == [reason]
 
 
 async def verdict(sidecar, name):
     return (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)}))[1]["verdict"]
 
 
-async def test_a_wake_that_the_scheduler_drops_is_repeated():
+async def test_a_requeue_that_the_scheduler_ignores_is_repeated():
     """kube-scheduler drops a wake while DefaultPreemption evicts for the pod. Without a repetition the pod would wait five minutes."""
     objects = [*fleet(1, 1), claim("a"), pod("a", "a"), claim("late"), pod("late", "late")]
     async with running(loaded(*objects)) as sidecar:
-        times = sidecar.service.pods.waiting._clock = Times()
+        clock = sidecar.service.pods.waiting._clock = SettableClock()
         await sidecar.place("a")
         assert await verdict(sidecar, "late") == "full"
         seq = sidecar.service.requeue_events.seq
         await free_claim(sidecar.cluster, "a")
         await until(lambda: "default/late" in sidecar.service.requeue_events.since(seq).pods)
         seq = sidecar.service.requeue_events.seq
-        times.now += CHECK_SECONDS
+        clock.now += CHECK_SECONDS
         sidecar.service.tick()
         assert "default/late" in sidecar.service.requeue_events.since(seq).pods
         seq = sidecar.service.requeue_events.seq
         assert await verdict(sidecar, "late") == "fits"
-        times.now += CHECK_SECONDS
+        clock.now += CHECK_SECONDS
         sidecar.service.tick()
         assert "default/late" not in sidecar.service.requeue_events.since(seq).pods
 
 
-async def test_a_pod_is_woken_when_its_missing_claim_is_created():
+async def test_a_pod_is_requeued_when_its_missing_claim_is_created():
     """The pod is requeued repeatedly until its scheduler calls prefilter."""
     async with running(loaded(*fleet(1, 1), pod("p", "later"))) as sidecar:
-        times = sidecar.service.pods.waiting._clock = Times()
+        clock = sidecar.service.pods.waiting._clock = SettableClock()
         assert await verdict(sidecar, "p") == "waiting"
         events = sidecar.service.requeue_events
-        before = events.seq
+        first_seq = events.seq
         await sidecar.cluster.create(resources.RESOURCE_CLAIMS.raw, claim("later"))
-        await until(lambda: "default/p" in events.since(before).pods)
-        first = events.seq
-        times.now += CHECK_SECONDS
-        await until(lambda: "default/p" in events.since(first).pods)
+        await until(lambda: "default/p" in events.since(first_seq).pods)
+        second_seq = events.seq
+        clock.now += CHECK_SECONDS
+        await until(lambda: "default/p" in events.since(second_seq).pods)
         assert await verdict(sidecar, "p") == "fits"
         assert sidecar.service.pods.waiting.pods_waiting_for(*WaitReason) == []
 
 
 @pytest.mark.parametrize(
-    "situation", ["its claim is being made", "nothing makes its claim", "the claim has come unnoticed"]
+    "situation", ["the claim is being created", "nobody creates the claim", "the event of the new claim was missed"]
 )
-async def test_a_pod_without_a_pending_event_is_woken_periodically(monkeypatch, situation):
+async def test_a_pod_is_requeued_periodically_if_no_event_is_expected(monkeypatch, situation):
     """A pod whose claim is being created is not woken, because the new claim wakes it."""
     async with running(loaded(EXTENDED_RESOURCE_CLASS, node("n0"), gpus("n0", 1), pod_with_extended_resource("p"), pod("q", "later"))) as sidecar:
-        bridge = sidecar.service
-        times = bridge.pods.waiting._clock = Times()
-        monkeypatch.setattr(bridge.allocator, "_make_claim", lambda _: None)
-        monkeypatch.setattr(bridge.extended, "is_making", lambda _: situation == "its claim is being made")
+        service = sidecar.service
+        clock = service.pods.waiting._clock = SettableClock()
+        monkeypatch.setattr(service.allocator, "_make_claim", lambda _: None)
+        monkeypatch.setattr(service.extended, "is_making", lambda _: situation == "the claim is being created")
         assert [await verdict(sidecar, name) for name in "pq"] == ["waiting", "waiting"]
-        if situation == "the claim has come unnoticed":
-            monkeypatch.setattr(bridge.pods, "objects_changed", lambda *_: None)
+        if situation == "the event of the new claim was missed":
+            monkeypatch.setattr(service.pods, "objects_changed", lambda *_: None)
             await sidecar.cluster.create(resources.RESOURCE_CLAIMS.raw, claim("later", class_name="served"))
-            await until(lambda: "default/later" in bridge.knowledge.stock.claims)
-        seq = bridge.requeue_events.seq
-        bridge.tick()
-        assert bridge.requeue_events.since(seq).pods == ()
-        times.now += CHECK_SECONDS
-        bridge.tick()
-        expected = {"its claim is being made": (), "nothing makes its claim": ("default/p",)}
-        assert bridge.requeue_events.since(seq).pods == expected.get(situation, ("default/p", "default/q"))
+            await until(lambda: "default/later" in service.knowledge.stock.claims)
+        seq = service.requeue_events.seq
+        service.tick()
+        assert service.requeue_events.since(seq).pods == ()
+        clock.now += CHECK_SECONDS
+        service.tick()
+        expected = {"the claim is being created": (), "nobody creates the claim": ("default/p",)}
+        assert service.requeue_events.since(seq).pods == expected.get(situation, ("default/p", "default/q"))
 
 
-@pytest.mark.parametrize("refused", ["full", "never"])
-async def test_a_device_freed_during_a_pods_decision_wakes_the_pod(monkeypatch, refused):
+@pytest.mark.parametrize("refusal", ["full", "never"])
+async def test_a_device_freed_during_a_pods_decision_requeues_the_pod(monkeypatch, refusal):
     """At the time of the event the pod is not in the table yet, and no other event follows."""
     objects = [*fleet(1, 1), claim("a"), pod("a", "a"), claim("late"), pod("late", "late")]
     async with running(loaded(*objects)) as sidecar:
-        _, outlook = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("a")})
-        await sidecar.plugin("reserve", {"token": outlook["token"], "node": "n0"})
+        _, holders_answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("a")})
+        await sidecar.plugin("reserve", {"token": holders_answer["token"], "node": "n0"})
         decide = Decider.outlook
 
         def decide_long(*arguments):
             monkeypatch.undo()
             answer = decide(*arguments)
-            sidecar.service.allocator.release(outlook["token"])
-            return replace(answer, outlook=Outlook(refused))
+            sidecar.service.allocator.release(holders_answer["token"])
+            return replace(answer, outlook=Outlook(refusal))
 
         monkeypatch.setattr(Decider, "outlook", decide_long)
         seq = sidecar.service.requeue_events.seq
-        assert await verdict(sidecar, "late") == refused
+        assert await verdict(sidecar, "late") == refusal
         await until(lambda: "default/late" in sidecar.service.requeue_events.since(seq).pods)
 
 
-async def test_an_unwatched_pod_is_woken_when_the_nomination_ends(monkeypatch):
+async def test_a_nominations_end_requeues_a_pod_that_the_watch_lacks():
     async with running(loaded(*fleet(1, 1), claim("a"), pod("a", "a"))) as sidecar:
         nominations = sidecar.service.pods.nominations
         nominations.nominate(sidecar.service.pods.find("pod-a"), "n0", ())
-        nominations.give_way(BIG)
+        nominations.give_way(BIG_POD)
         seq = sidecar.service.requeue_events.seq
         nominations.give_up(sidecar.service.pods.find("pod-a"))
         assert sidecar.service.requeue_events.since(seq).pods == ("default/big",)
 
 
-async def test_an_error_in_the_tick_does_not_end_the_lead(monkeypatch):
+async def test_an_error_in_a_periodic_check_does_not_end_the_leadership(monkeypatch):
     async with running(loaded(*fleet(1, 1))) as sidecar:
         failed = asyncio.Event()
 
