@@ -1,6 +1,7 @@
-"""A short answer omits the largest group of nodes, and means the same as the long answer. Only a scheduler with the same nodes gets it.
+"""Short answers of prefilter: they omit the largest group of nodes with an equal outcome, and mean the same as long answers.
 
-`bridge/plugin/testdata/answers.json` has both forms of the allocator's answers, which the plugin's tests compare. This command writes it:
+Only a scheduler that states the same nodes as the allocator has gets a short answer. For the tests of the Go plugin,
+`bridge/plugin/testdata/answers.json` has pairs of a long and a short answer. This command writes the file:
 
     python -m tests.allocator.service.test_answers
 """
@@ -32,7 +33,7 @@ POD = sidecar.pod("p", "wanted")
 
 
 def random_fleet(seed):
-    """Return a few nodes, with and without devices, some of them held or crowded."""
+    """Return a random stock (the objects of a fleet), a reason for each node that is crowded with pods, and a strategy."""
     rng = random.Random(seed)
     stock = stock_of(sidecar.claim("wanted", rng.choice((1, 1, 2, 3))), nodes=0)
     names = [f"n{i}" for i in range(rng.randint(1, 12))]
@@ -47,13 +48,14 @@ def random_fleet(seed):
 
 
 def with_held_devices(stock, node, count):
+    """Return the stock with a claim that holds this number of the node's devices."""
     name = f"on-{node}"
     claim = stock_of(sidecar.claim(name, count), nodes=0).claims[f"default/{name}"]
     return stock.with_object(granted(name, count, stock.with_object(claim), node, "x"))
 
 
 def plugin_of(find_outlook, stock):
-    """Return the plugin's protocol over an allocator with a fixed FleetOutlook."""
+    """Return the plugin's protocol over an allocator whose FleetOutlook is the result of `find_outlook`."""
 
     async def outlook(_):
         return "t", find_outlook()
@@ -71,7 +73,7 @@ def plugin_of(find_outlook, stock):
 
 
 def ask(fleet_outlook, nodes, scheduler_nodes=None):
-    """Return the answer to a scheduler with these nodes; None if the scheduler does not state its nodes."""
+    """Return the answer to a scheduler that states `scheduler_nodes`, or no nodes if these are None."""
     plugin = plugin_of(lambda: fleet_outlook, SimpleNamespace(nodes=nodes))
     question = {"pod": POD} if scheduler_nodes is None else {"pod": POD, "nodes": known_nodes(scheduler_nodes)}
     decoded = decode(encode(question), PodQuestion)
@@ -79,7 +81,7 @@ def ask(fleet_outlook, nodes, scheduler_nodes=None):
 
 
 def outcomes_of(answer, nodes):
-    """Return the score of each node, or the reason against it, by a short or long answer."""
+    """Return for each node its score, or the reason why the node does not fit, according to a short or long answer."""
     rest = answer.get("rest", {"fit": False})
     otherwise = rest.get("score", 0) if rest["fit"] else rest.get("message", "")
     reasons = {name: reason["message"] for reason in answer["reasons"] for name in reason["nodes"]}
@@ -88,6 +90,7 @@ def outcomes_of(answer, nodes):
 
 
 def answer_case(seed):
+    """Return the nodes of a random fleet, and the long (`named`) and the short answer about them."""
     stock, crowded, placement = random_fleet(seed)
     fleet_outlook = Decider().outlook(convert(POD, Pod), stock, placement, crowded)
     long, short = ask(fleet_outlook, stock.nodes), ask(fleet_outlook, stock.nodes, stock.nodes)

@@ -1,4 +1,4 @@
-"""The status of DeviceCompatibility, kept by the leader over the embedded store."""
+"""The leader keeps the status of DeviceCompatibility rules up to date, on the embedded store."""
 
 from cluster import resources
 from cluster.patch import Merge
@@ -18,6 +18,7 @@ def rule(name="alone", **spec):
 
 
 def status_of(sidecar, name="alone"):
+    """Return the number of devices in a rule's status, and the codes of the findings there; None if the rule is not known."""
     stored = sidecar.service.knowledge.compatibilities.objects.get(("", name))
     return stored and (stored.status.devices, [finding.code for finding in stored.status.findings])
 
@@ -41,18 +42,18 @@ async def test_unchanged_statuses_are_not_written_and_new_device_counts_are_dela
         writer = sidecar.service.compatibilities
         stored_rule = await cluster.get(KIND.raw, "alone")
         await writer.keep(sidecar.service.knowledge.stock, sidecar.service.lead)
-        assert await cluster.get(KIND.raw, "alone") == stored_rule, "written though nothing changed"
+        assert await cluster.get(KIND.raw, "alone") == stored_rule, "the status was written although nothing had changed"
         await cluster.create(resources.RESOURCE_SLICES.raw, gpus("n9", 5))
         await until(lambda: len(sidecar.service.knowledge.stock.pages_of) == 2)
         await writer.keep(sidecar.service.knowledge.stock, sidecar.service.lead)
-        assert await cluster.get(KIND.raw, "alone") == stored_rule, "a number alone was written at once"
+        assert await cluster.get(KIND.raw, "alone") == stored_rule, "a new device count was written without a delay"
         later = writer._clock() + 31
         writer._clock = lambda: later
         await until(lambda: status_of(sidecar) == (7, []))
 
 
 async def test_changes_of_a_rules_status_or_labels_keep_the_stock():
-    """A status that the allocator writes itself must not make it evaluate every node again."""
+    """The stock is the allocator's copy of all devices and rules. After a change of the stock, the allocator evaluates every node again."""
     cluster = loaded(*fleet(1, 2), rule())
     async with running(cluster) as sidecar:
         await until(lambda: status_of(sidecar) == (2, []))

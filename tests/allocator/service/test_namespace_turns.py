@@ -23,6 +23,7 @@ def pod_in_namespace(name, namespace):
 
 
 def spend_time(turns, clock, namespace, seconds):
+    """Let a question of a namespace take these seconds."""
     clock.now += seconds
     turns.owe(namespace, seconds, seconds)
 
@@ -52,6 +53,7 @@ def test_any_number_of_cheap_questions_is_free():
 
 
 def test_pods_are_retried_in_batches_after_the_debt_is_paid():
+    """A namespace whose questions took long owes a debt: the time for which its pods have to wait."""
     clock = SettableClock()
     turns = NamespaceTurns(clock)
     spend_time(turns, clock, "hog", 10.0)
@@ -75,7 +77,7 @@ def test_namespace_debts_take_bounded_memory_and_the_largest_is_kept():
 
 
 def expensive_claim(name):
-    """Return a claim with selectors that take long on any machine: 32, of 3,600 sums each."""
+    """Return a claim with 32 selectors that take long on any machine; each of them computes 3,600 sums."""
     numbers = str(list(range(60)))
     costly_claim = claim(name)
     expressions = [f"{numbers}.all(x, {numbers}.all(y, x + y + {i} != -{name[1:]})) && device.driver == '{DRIVER}'" for i in range(32)]  # fmt: skip
@@ -87,7 +89,7 @@ def expensive_claim(name):
 
 async def test_a_cheap_pod_is_answered_while_expensive_pods_wait():
     """The expensive pods are requeued later."""
-    names = [f"d{i}" for i in range(1, 41)]  # a quick machine answers more of them before they have to wait
+    names = [f"d{i}" for i in range(1, 41)]  # a quick machine answers more questions before the pods have to wait
     objects = [*map(expensive_claim, names), *(pod(name, name) for name in names)]
     for obj in objects:
         obj["metadata"]["namespace"] = "hog"
@@ -109,7 +111,7 @@ async def test_a_cheap_pod_is_answered_while_expensive_pods_wait():
 
 
 async def test_an_expensive_pod_does_not_get_the_previous_pods_answer():
-    """The pod needs a device by claim and a device by name. Only n1 has both, by its device plugin; the previous pod fits n0."""
+    """The expensive pod needs a device of a claim and an extended resource. Only n1 has both; the previous pod fits n0."""
     plugin_node = node("n1", allocatable={"example.com/gpu": "9"})
     extended_resource_request = {"containers": [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]}
     extended_resource_class = device_class("served", extendedResourceName="example.com/gpu")

@@ -1,4 +1,4 @@
-"""Nominated pods, over the embedded store: freed devices are kept for them, and other pods wait."""
+"""Pods with a nominated node, on the embedded store: the devices that are freed for them are kept, and other pods wait."""
 
 import asyncio
 
@@ -13,6 +13,7 @@ from tests.limits import PATIENCE
 
 
 def slice_for_all_nodes(count):
+    """Return a ResourceSlice whose devices can be used on every node."""
     shared_slice = gpus("shared", count)
     del shared_slice["spec"]["nodeName"]
     shared_slice["spec"]["allNodes"] = True
@@ -20,7 +21,7 @@ def slice_for_all_nodes(count):
 
 
 async def test_two_equal_pods_get_separate_victims_in_a_shared_pool():
-    """Devices freed for one pod do not count as freed for the other on another node: each would wait for the other."""
+    """Devices that are freed for one pod do not count as free for the other pod. Otherwise each pod would wait for the other."""
     names = ("low", "lower", "urgent", "rival")
     pods = [pod("low", "low", priority=2), pod("lower", "lower", priority=1), important_pod("urgent", "urgent"), important_pod("rival", "rival")]  # fmt: skip
     cluster = loaded(device_class(), node("n0"), node("n1"), slice_for_all_nodes(2), *map(claim, names), *pods)

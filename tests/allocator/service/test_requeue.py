@@ -1,4 +1,7 @@
-"""Requeueing of a stock scheduler's pods, over the embedded store: which pods are requeued."""
+"""Which pods of a stock (unmodified) scheduler the allocator requeues, on the embedded store.
+
+The allocator annotates a claim. This is an event for the scheduler, which then retries all pods that its extender has refused.
+"""
 
 import asyncio
 
@@ -14,11 +17,12 @@ from tests.allocator.service.stores import faulty_cluster
 
 
 def full_fleet():
-    """Return a fleet with one device, a pod that holds it, and a pod that waits for it."""
+    """Return a fleet with one device, the pod `a`, which gets the device, and the pod `late`, which has to wait for it."""
     return [*fleet(1, 1), claim("a"), pod("a", "a"), claim("late"), pod("late", "late")]
 
 
 def is_requeued(sidecar, name):
+    """Return whether the allocator has annotated a claim."""
     stored_claim = sidecar.service.knowledge.stock.claims[f"default/{name}"]
     return ANNOTATION in stored_claim.metadata.annotations
 
@@ -67,6 +71,7 @@ async def test_a_new_device_requeues_a_pod_of_a_stock_scheduler():
 
 @pytest.mark.parametrize("event", ["nothing", "the pod was tried again", "the pod was requeued too recently", "the pod was bound"])
 async def test_a_pod_is_requeued_after_a_pause_if_it_still_waits(event):
+    """`event` is what happens to the pod before the allocator would annotate its claim."""
     async with running(loaded(*full_fleet())) as sidecar:
         requeue, write_counts = await requeue_and_counts(sidecar)
         late_pod = sidecar.service.pods.find("pod-late")
@@ -135,7 +140,7 @@ async def test_a_pod_is_requeued_once_the_lease_is_certain_again(monkeypatch):
 
 @pytest.mark.parametrize(("refusals", "expected_outcomes"), [(1, ["Written"]), (3, ["Failed", "Written"])])
 async def test_a_claim_with_refused_writes_does_not_block_other_requeues(monkeypatch, refusals, expected_outcomes):
-    """The next claim is tried, up to the maximum number of refusals before a pause."""
+    """After a refusal the next claim is tried at once. After two refusals there is a pause, and the attempt counts as failed."""
     monkeypatch.setattr("allocator.service.preemption.requeue.REFUSALS", 2)
     cluster = faulty_cluster(*full_fleet(), claim("other"), pod("other", "other"), claim("third"), pod("third", "third"))
     async with running(cluster) as sidecar:

@@ -1,4 +1,4 @@
-"""Waiting pods: each has one wait reason, and is requeued by its event, and periodically where no event would come."""
+"""Each waiting pod has one wait reason. An event requeues the pod; if no such event will come, the pod is requeued periodically."""
 
 import asyncio
 
@@ -50,7 +50,7 @@ def clock():
 
 @pytest.fixture
 def table(events, clock):
-    """A table with a pod that waited for devices and was requeued."""
+    """Return a table of waiting pods with one pod, which waited for devices and was requeued."""
     pods = WaitingPods(events, clock)
     pods.put(BIG_POD, WaitReason.ROOM, b"two")
     pods.requeue(pods.pods_waiting_for(WaitReason.ROOM))
@@ -58,6 +58,7 @@ def table(events, clock):
 
 
 def requeue_due_pods(events, table, seq):
+    """Requeue the pods whose scheduler has not tried them again in time; return all pods requeued after the event `seq`."""
     table.requeue(table.due(WaitReason.SCHEDULER, lambda _: True))
     return events.since(seq).pods
 
@@ -99,7 +100,7 @@ async def verdict(sidecar, name):
 
 
 async def test_a_requeue_that_the_scheduler_ignores_is_repeated():
-    """kube-scheduler drops a wake while DefaultPreemption evicts for the pod. Without a repetition the pod would wait five minutes."""
+    """kube-scheduler ignores a requeue while DefaultPreemption evicts for the pod. Without a repetition the pod would wait five minutes."""
     objects = [*fleet(1, 1), claim("a"), pod("a", "a"), claim("late"), pod("late", "late")]
     async with running(loaded(*objects)) as sidecar:
         clock = sidecar.service.pods.waiting._clock = SettableClock()
@@ -139,7 +140,7 @@ async def test_a_pod_is_requeued_when_its_missing_claim_is_created():
     "situation", ["the claim is being created", "nobody creates the claim", "the event of the new claim was missed"]
 )
 async def test_a_pod_is_requeued_periodically_if_no_event_is_expected(monkeypatch, situation):
-    """A pod whose claim is being created is not woken, because the new claim wakes it."""
+    """The allocator creates the claim of `p`, and a user the claim of `q`. A new claim is an event that requeues its pod."""
     async with running(loaded(EXTENDED_RESOURCE_CLASS, node("n0"), gpus("n0", 1), pod_with_extended_resource("p"), pod("q", "later"))) as sidecar:
         service = sidecar.service
         clock = service.pods.waiting._clock = SettableClock()
@@ -161,7 +162,7 @@ async def test_a_pod_is_requeued_periodically_if_no_event_is_expected(monkeypatc
 
 @pytest.mark.parametrize("refusal", ["full", "never"])
 async def test_a_device_freed_during_a_pods_decision_requeues_the_pod(monkeypatch, refusal):
-    """At the time of the event the pod is not in the table yet, and no other event follows."""
+    """At the time of the event the pod is not in the table of waiting pods yet, and no other event follows."""
     objects = [*fleet(1, 1), claim("a"), pod("a", "a"), claim("late"), pod("late", "late")]
     async with running(loaded(*objects)) as sidecar:
         _, holders_answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("a")})
