@@ -30,21 +30,21 @@ async def test_surplus_pods_on_a_node_get_conflicts():
     names = [f"p{i}" for i in range(nodes * per_node)]
     cluster = loaded(*fleet(nodes, per_node), *map(claim, names), *(pod(name, name) for name in names))
     async with running(cluster) as sidecar:
-        waiting, conflicts, rounds = set(names), 0, 0
-        while waiting:
-            chosen = {name: await first_node(sidecar, name, nodes) for name in sorted(waiting)}
-            errors = await asyncio.gather(*(bind(sidecar, name, node) for name, node in chosen.items()))
-            bound = {name for name, error in zip(chosen, errors, strict=True) if not error}
-            assert len(bound) == per_node
+        waiting_pods, conflicts, rounds = set(names), 0, 0
+        while waiting_pods:
+            chosen_nodes = {name: await first_node(sidecar, name, nodes) for name in sorted(waiting_pods)}
+            errors = await asyncio.gather(*(bind(sidecar, name, node) for name, node in chosen_nodes.items()))
+            bound_pods = {name for name, error in zip(chosen_nodes, errors, strict=True) if not error}
+            assert len(bound_pods) == per_node
             assert {error for error in errors if error} <= {"node(s) had no free devices left: another pod took them"}
-            conflicts += len(waiting) - per_node
-            waiting -= bound
+            conflicts += len(waiting_pods) - per_node
+            waiting_pods -= bound_pods
             rounds += 1
         assert rounds == nodes
         devices = [device for name in names for device in await sidecar.allocated_devices(name)]
         assert len(set(devices)) == len(names)
-        counted = {outcome: sidecar.service.metrics.registry.get_sample_value("drawbridge_extender_binds_total", {"outcome": outcome}) for outcome in ("bound", "conflict", "failed")}  # fmt: skip
-        assert counted == {"bound": len(names), "conflict": conflicts, "failed": None}
+        binds_by_outcome = {outcome: sidecar.service.metrics.registry.get_sample_value("drawbridge_extender_binds_total", {"outcome": outcome}) for outcome in ("bound", "conflict", "failed")}  # fmt: skip
+        assert binds_by_outcome == {"bound": len(names), "conflict": conflicts, "failed": None}
 
 
 async def first_node(sidecar, name, nodes):

@@ -8,7 +8,7 @@ from tests.allocator.service.preemptors import full_node_and_preemptor, event_me
 from tests.allocator.service.sidecar import claim, fleet, free_claim, loaded, pod, running, until
 
 
-async def test_a_pod_of_the_extender_preempts_and_gets_the_device():
+async def test_a_pod_preempts_through_the_extender_and_gets_the_device():
     cluster = loaded(*full_node_and_preemptor("a", requested=1), claim("late"), pod("late", "late", priority=2))
     async with running(cluster, preempting=Preempting.EVICT) as sidecar:
         await start_pod(sidecar, "a", "n0")
@@ -16,36 +16,36 @@ async def test_a_pod_of_the_extender_preempts_and_gets_the_device():
         await until(lambda: sidecar.service.pods.find("pod-a") is None)
         await free_claim(cluster, "a")
         await until(lambda: sidecar.service.knowledge.stock.claims["default/a"].status.allocation is None)
-        refused = await extender_filter(sidecar, "late", "n0")
-        assert refused["FailedAndUnresolvableNodes"]["n0"] == OUTBID
-        assert refused["NodeNames"] == []
+        refusal = await extender_filter(sidecar, "late", "n0")
+        assert refusal["FailedAndUnresolvableNodes"]["n0"] == OUTBID
+        assert refusal["NodeNames"] == []
         assert (await extender_filter(sidecar, "urgent", "n0"))["NodeNames"] == ["n0"]
 
 
-async def test_without_eviction_enabled_victims_are_reported_once_and_not_evicted():
+async def test_in_advise_mode_a_victim_is_reported_once_and_not_evicted():
     cluster = loaded(*full_node_and_preemptor("a", requested=1))
     async with running(cluster) as sidecar:
         await start_pod(sidecar, "a", "n0")
         sidecar.service.extender_preemption._again = 0.0
         for _ in range(3):
-            looked = sidecar.service.extender_preemption.scans
+            earlier_scans = sidecar.service.extender_preemption.scans
             await extender_filter(sidecar, "urgent", "n0")
-            await until(lambda before=looked: sidecar.service.extender_preemption.scans > before)
+            await until(lambda earlier=earlier_scans: sidecar.service.extender_preemption.scans > earlier)
         words = "would fit on n0 if lower-priority pod default/a were evicted; --extender-preemption is advise, so no pod is evicted"
         assert await event_messages(cluster) == [words]
         assert await pod_exists(sidecar, "a")
 
 
 @pytest.mark.parametrize(
-    ("preempting", "asking"),
+    ("preempting", "preemptor"),
     [
         (Preempting.OFF, important_pod("urgent", "urgent")),
         (Preempting.EVICT, important_pod("urgent", "urgent", preemptionPolicy="Never")),
     ],
-    ids=["off", "it must not"],
+    ids=["preemption is off", "the pod's policy is Never"],
 )
-async def test_no_victim_is_searched_if_preemption_is_off_or_forbidden(preempting, asking):
-    cluster = loaded(*fleet(1, 1), claim("a"), claim("urgent"), pod("a", "a", priority=1), asking, claim("able"), important_pod("able", "able"))  # fmt: skip
+async def test_no_pod_is_evicted_for_a_pod_that_must_not_preempt(preempting, preemptor):
+    cluster = loaded(*fleet(1, 1), claim("a"), claim("urgent"), pod("a", "a", priority=1), preemptor, claim("able"), important_pod("able", "able"))  # fmt: skip
     async with running(cluster, preempting=preempting) as sidecar:
         await start_pod(sidecar, "a", "n0")
         await extender_filter(sidecar, "urgent", "n0")

@@ -5,7 +5,7 @@ import pytest
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, gpus, loaded, node, pod, running
 
 
-async def test_a_pod_is_reserved_committed_and_its_claims_are_written():
+async def test_placing_a_pod_reserves_devices_and_writes_its_claim():
     cluster = loaded(*fleet(), claim("a"), claim("b", 2), pod("p", "a"), pod("q", "b"))
     async with running(cluster) as sidecar:
         assert await sidecar.place("p") == (200, {"committed": True, "message": ""})
@@ -21,55 +21,55 @@ async def test_a_pod_is_reserved_committed_and_its_claims_are_written():
 async def test_reserved_devices_are_not_given_to_another_pod_until_released():
     cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
     async with running(cluster) as sidecar:
-        outlooks = {
+        answers = {
             name: (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)}))[1] for name in ("p", "q")
         }
-        assert outlooks["p"]["verdict"] == outlooks["q"]["verdict"] == "fits"
-        status, first = await sidecar.plugin("reserve", {"token": outlooks["p"]["token"], "node": "n0"})
-        assert (status, await sidecar.plugin("reserve", {"token": outlooks["p"]["token"], "node": "n0"})) == (
+        assert answers["p"]["verdict"] == answers["q"]["verdict"] == "fits"
+        status, reserved = await sidecar.plugin("reserve", {"token": answers["p"]["token"], "node": "n0"})
+        assert (status, await sidecar.plugin("reserve", {"token": answers["p"]["token"], "node": "n0"})) == (
             200,
-            (200, first),
+            (200, reserved),
         )
-        status, refused = await sidecar.plugin("reserve", {"token": outlooks["q"]["token"], "node": "n0"})
-        assert (status, refused["remedy"]) == (409, "schedule the pod again")
-        assert "schedule the pod again" not in refused["error"]
+        status, refusal = await sidecar.plugin("reserve", {"token": answers["q"]["token"], "node": "n0"})
+        assert (status, refusal["remedy"]) == (409, "schedule the pod again")
+        assert "schedule the pod again" not in refusal["error"]
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
         assert (answer["verdict"], answer["nodes"]) == ("full", [])
         assert answer["token"], "preemption asks with it what would be if a pod went"
         assert "in use" in answer["message"]
         for _ in range(2):
-            assert await sidecar.plugin("unreserve", {"reservation": first["reservation"]}) == (200, {})
+            assert await sidecar.plugin("unreserve", {"reservation": reserved["reservation"]}) == (200, {})
         assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")}))[1]["verdict"] == "fits"
         assert await sidecar.allocated_devices("a") == []
 
 
 async def test_a_node_rule_also_applies_to_reserved_devices():
     """Both pods get "fits" before either reserves."""
-    first, second = gpus("n0", 1), gpus("n0", 1)
-    second["metadata"]["name"] = second["spec"]["pool"]["name"] = "other"
+    first_slice, second_slice = gpus("n0", 1), gpus("n0", 1)
+    second_slice["metadata"]["name"] = second_slice["spec"]["pool"]["name"] = "other"
     spec = {"driver": DRIVER, "compatibleOnlyWith": "false", "scope": "node"}
     kind = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceCompatibility"}
-    alone = kind | {"metadata": {"name": "alone"}, "spec": spec}
-    pods = (claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
-    cluster = loaded(device_class(), node("n0"), first, second, alone, *pods)
+    rule = kind | {"metadata": {"name": "alone"}, "spec": spec}
+    objects = (claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
+    cluster = loaded(device_class(), node("n0"), first_slice, second_slice, rule, *objects)
     async with running(cluster) as sidecar:
-        outlooks = {
+        answers = {
             name: (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)}))[1] for name in ("p", "q")
         }
-        assert outlooks["p"]["verdict"] == outlooks["q"]["verdict"] == "fits"
-        status, held = await sidecar.plugin("reserve", {"token": outlooks["p"]["token"], "node": "n0"})
+        assert answers["p"]["verdict"] == answers["q"]["verdict"] == "fits"
+        status, reserved = await sidecar.plugin("reserve", {"token": answers["p"]["token"], "node": "n0"})
         assert status == 200
-        status, refused = await sidecar.plugin("reserve", {"token": outlooks["q"]["token"], "node": "n0"})
-        assert (status, refused["remedy"]) == (409, "schedule the pod again")
-        assert "schedule the pod again" not in refused["error"]
+        status, refusal = await sidecar.plugin("reserve", {"token": answers["q"]["token"], "node": "n0"})
+        assert (status, refusal["remedy"]) == (409, "schedule the pod again")
+        assert "schedule the pod again" not in refusal["error"]
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
         assert answer["verdict"] == "full"
         assert "DeviceCompatibility/alone keeps it apart from gpu-0 of pool n0 (held by default/a)" in answer["message"]
-        await sidecar.plugin("unreserve", {"reservation": held["reservation"]})
+        await sidecar.plugin("unreserve", {"reservation": reserved["reservation"]})
         assert (await sidecar.place("q"))[0] == 200
 
 
-async def test_a_second_pod_of_a_claim_follows_the_first():
+async def test_a_second_pod_of_a_claim_fits_only_the_claims_node():
     cluster = loaded(*fleet(), claim("a"), pod("p", "a"), pod("q", "a"))
     async with running(cluster) as sidecar:
         await sidecar.place("p", "n1")
@@ -79,7 +79,7 @@ async def test_a_second_pod_of_a_claim_follows_the_first():
         assert [consumer.uid for consumer in (await sidecar.claim("a")).status.reserved_for] == ["pod-p", "pod-q"]
 
 
-async def test_each_verdict_has_a_message_with_the_obstacle():
+async def test_prefilter_answers_with_a_verdict_and_names_missing_objects():
     big, lost = claim("big", 3), claim("lost", class_name="nowhere")
     cluster = loaded(*fleet(), big, lost, pod("plain"), pod("never", "big"), pod("early", "later"), pod("classless", "lost"))  # fmt: skip
     async with running(cluster) as sidecar:
@@ -96,12 +96,12 @@ async def test_each_verdict_has_a_message_with_the_obstacle():
         assert (sorted(reason["nodes"]), reason["count"]) == (["n0", "n1"], 2)
 
 
-async def test_victims_make_room_and_nominated_pods_take_it():
+async def test_filter_counts_removed_pods_as_gone_and_added_pods_as_placed():
     cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), claim("c"), pod("p", "a"), pod("q", "b"), pod("r", "c"))
     async with running(cluster) as sidecar:
-        _, before = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
+        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
         await sidecar.place("p")
-        question = {"token": before["token"], "node": "n0"}
+        question = {"token": answer["token"], "node": "n0"}
         assert (await sidecar.plugin("filter", question))[1]["fits"] is False
         victim, nominated = await sidecar.pod("p"), await sidecar.pod("r")
         assert (await sidecar.plugin("filter", question | {"remove": [victim]}))[1]["fits"] is True
@@ -128,7 +128,6 @@ async def test_an_invalid_call_gets_an_error_and_a_remedy(call, body, status, wo
 
 
 async def test_only_a_client_with_the_token_is_answered(tmp_path):
-
     secret = tmp_path / "token"
     secret.write_text("only-the-scheduler-knows\n")
     async with running(loaded(*fleet()), token_file=str(secret)) as sidecar:
@@ -137,7 +136,7 @@ async def test_only_a_client_with_the_token_is_answered(tmp_path):
         assert (await sidecar.plugin("state"))[1]["leading"] is True
 
 
-async def test_a_device_assumed_within_a_group_is_not_called_held():
+async def test_a_device_reserved_for_the_own_group_is_not_called_held():
     """There is one device. While the first pod is assumed, the message of the second says "meant for"; after the commit it says "held by"."""
     group = {"schedulingGroup": {"podGroupName": "pair"}}
     other_group = {"schedulingGroup": {"podGroupName": "other"}}
@@ -168,19 +167,19 @@ async def test_messages_do_not_name_claims_of_other_namespaces():
     foreign_pod = pod("secret", "secret")
     for obj in (claims["secret"], foreign_pod):
         obj["metadata"]["namespace"] = "theirs"
-    device_class_, node_there, slices = fleet(1, 1)
+    device_class_, node_, slices = fleet(1, 1)
     slices["spec"]["devices"][0] |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
-    things = (*claims.values(), foreign_pod, pod("mine", "mine"), pod("late", "late"))
-    async with running(loaded(device_class_, node_there, slices, *things)) as sidecar:
+    objects = (*claims.values(), foreign_pod, pod("mine", "mine"), pod("late", "late"))
+    async with running(loaded(device_class_, node_, slices, *objects)) as sidecar:
         await sidecar.place("mine")
-        _, before = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("late")})
+        _, first_answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("late")})
         _, answer = await sidecar.plugin("prefilter", {"pod": foreign_pod})
         await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("late")})
-        refused = await sidecar.plugin("reserve", {"token": before["token"], "node": "n0"})
-        filtered = await sidecar.plugin("filter", {"token": before["token"], "node": "n0"})
-        _, extended = await sidecar.ask("/extender/filter", {"Pod": await sidecar.pod("late"), "NodeNames": ["n0"]})
-        messages = repr((answer, refused, filtered, extended))
+        reserve_answer = await sidecar.plugin("reserve", {"token": first_answer["token"], "node": "n0"})
+        filter_answer = await sidecar.plugin("filter", {"token": first_answer["token"], "node": "n0"})
+        _, extender_answer = await sidecar.ask("/extender/filter", {"Pod": await sidecar.pod("late"), "NodeNames": ["n0"]})
+        messages = repr((answer, reserve_answer, filter_answer, extender_answer))
         assert "theirs" not in messages
         assert "default/mine" in messages
         assert "a claim of another namespace" in messages

@@ -19,7 +19,7 @@ from tests.allocator.service.sidecar import (
     running,
     until,
 )
-from webhook.claims import template as ours
+from webhook.claims import template as claim_templates
 
 
 async def test_a_pod_reviewed_more_than_once_counts_once():
@@ -81,30 +81,30 @@ async def test_an_admitted_pod_that_is_never_stored_expires():
 
 async def test_a_template_in_the_annotation_counts_if_its_hash_matches():
     spec = template_of("x", 2)["spec"]
-    name = ours.name_of(spec)
-    signed = ours.sign(
-        {name: spec, "drawbridge-" + "0" * 32: template_of("x", 1)["spec"]}, b"k", ours.SignedPod("default")
+    name = claim_templates.name_of(spec)
+    annotation = claim_templates.sign(
+        {name: spec, "drawbridge-" + "0" * 32: template_of("x", 1)["spec"]}, b"k", claim_templates.SignedPod("default")
     )
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=1))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
-        annotated = pod_using("p", name)
-        annotated["metadata"]["annotations"] = {"drawbridge.dev/templates": signed}
-        assert "2 requested" in await refusal(sidecar, annotated)
-        forged = pod_using("p", "drawbridge-" + "0" * 32)
-        forged["metadata"]["annotations"] = {"drawbridge.dev/templates": signed}
-        assert await refusal(sidecar, forged) == "", "nothing is known of it; its claim counts once it is made"
+        annotated_pod = pod_using("p", name)
+        annotated_pod["metadata"]["annotations"] = {"drawbridge.dev/templates": annotation}
+        assert "2 requested" in await refusal(sidecar, annotated_pod)
+        forged_pod = pod_using("p", "drawbridge-" + "0" * 32)
+        forged_pod["metadata"]["annotations"] = {"drawbridge.dev/templates": annotation}
+        assert await refusal(sidecar, forged_pod) == "", "nothing is known of it; its claim counts once it is made"
 
 
 async def test_a_scoped_quota_counts_only_pods_of_its_priority_class():
-    scoped = quota_of(gpu__devices=1)
-    scoped["spec"]["scopeSelector"] = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}  # fmt: skip
-    cluster = loaded(*fleet(1, 8), scoped, template_of("two", 2))
+    scoped_quota = quota_of(gpu__devices=1)
+    scoped_quota["spec"]["scopeSelector"] = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}  # fmt: skip
+    cluster = loaded(*fleet(1, 8), scoped_quota, template_of("two", 2))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         assert await refusal(sidecar, pod_using("p", "two")) == ""
         assert "2 requested, 0 of 1 used" in await refusal(sidecar, pod_using("q", "two", priorityClassName="high"))
 
 
-async def test_a_schedulers_extended_resource_claim_counts_once_allocated():
+async def test_a_schedulers_claim_counts_after_its_allocation():
     """Admission of the pod sees no claim."""
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=1))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
@@ -118,7 +118,7 @@ async def test_a_schedulers_extended_resource_claim_counts_once_allocated():
         assert "1 requested, 2 of 1 used; at most 0 can be requested" in await refusal(sidecar, claim("more"))
 
 
-async def test_requests_in_several_templates_and_pod_claims_are_added():
+async def test_the_requests_of_a_pods_templates_are_added():
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=3), template_of("a"), template_of("b"), template_of("c", 2))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         assert "4 requested" in await refusal(sidecar, pod_using("p", "a", "b", "c"))
@@ -127,7 +127,7 @@ async def test_requests_in_several_templates_and_pod_claims_are_added():
         assert "3 of 3 used, including 3 by pods that wait" in await refusal(sidecar, pod_using("renamed", "a"))
 
 
-def requesting(name, count=1, key="example.com/gpu", **spec):
+def pod_requesting(name, count=1, key="example.com/gpu", **spec):
     """Return a pod whose container requests an extended resource."""
     return pod(name, requests={key: str(count)}, **spec)
 
@@ -135,14 +135,14 @@ def requesting(name, count=1, key="example.com/gpu", **spec):
 @pytest.mark.parametrize("key", ["example.com/gpu", "deviceclass.resource.kubernetes.io/gpu"])
 async def test_an_extended_resource_counts_once_for_pod_and_claim(key):
     class_ = device_class(extendedResourceName="example.com/gpu")
-    others = [obj for obj in fleet(1, 8) if obj["kind"] != "DeviceClass"]
-    cluster = loaded(*others, class_, quota_of(gpu__devices=1))
+    nodes_and_slices = [obj for obj in fleet(1, 8) if obj["kind"] != "DeviceClass"]
+    cluster = loaded(*nodes_and_slices, class_, quota_of(gpu__devices=1))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
-        assert await refusal(sidecar, requesting("p", key=key)) == ""
-        assert "1 of 1 used, including 1 by pods that wait" in await refusal(sidecar, requesting("q", key=key))
-        cluster.load([requesting("p", key=key)])
+        assert await refusal(sidecar, pod_requesting("p", key=key)) == ""
+        assert "1 of 1 used, including 1 by pods that wait" in await refusal(sidecar, pod_requesting("q", key=key))
+        cluster.load([pod_requesting("p", key=key)])
         await until(lambda: sidecar.service.knowledge.pod("default", "p") is not None)
-        assert "1 of 1 used, including 1 by pods that wait" in await refusal(sidecar, requesting("q", key=key))
+        assert "1 of 1 used, including 1 by pods that wait" in await refusal(sidecar, pod_requesting("q", key=key))
         stored = await sidecar.pod("p")
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": stored["metadata"]["uid"], "controller": True}
         scheduler_claim = claim("made", 1)
@@ -152,28 +152,28 @@ async def test_an_extended_resource_counts_once_for_pod_and_claim(key):
         }
         cluster.load([scheduler_claim])
         await until(lambda: "default/made" in sidecar.service.knowledge.stock.claims)
-        assert "1 of 1 used, including 1 by pods that wait" in await refusal(sidecar, requesting("q", key=key)), (
+        assert "1 of 1 used, including 1 by pods that wait" in await refusal(sidecar, pod_requesting("q", key=key)), (
             "not counted twice"
         )
 
 
-async def test_an_extended_resource_of_a_device_plugin_is_not_counted():
+async def test_resources_that_a_device_plugin_can_serve_are_not_counted():
     class_ = device_class(extendedResourceName="example.com/gpu")
-    others = [obj for obj in fleet(1, 8) if obj["kind"] != "DeviceClass"]
-    cluster = loaded(*others, node("old", allocatable={"example.com/gpu": "2"}), class_, quota_of(gpu__devices=1))
+    nodes_and_slices = [obj for obj in fleet(1, 8) if obj["kind"] != "DeviceClass"]
+    cluster = loaded(*nodes_and_slices, node("old", allocatable={"example.com/gpu": "2"}), class_, quota_of(gpu__devices=1))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
-        assert await refusal(sidecar, requesting("p", 2)) == ""
-        assert "requested" in await refusal(sidecar, requesting("q", 3))
-        assert "requested" in await refusal(sidecar, requesting("r", 2, nodeSelector={"where": "there is no plugin"}))
+        assert await refusal(sidecar, pod_requesting("p", 2)) == ""
+        assert "requested" in await refusal(sidecar, pod_requesting("q", 3))
+        assert "requested" in await refusal(sidecar, pod_requesting("r", 2, nodeSelector={"device-plugin": "none"}))
 
 
-def made_for(stored, name="made", **options):
+def claim_created_for(owner_pod, name="made", **options):
     """Return the claim that kube-controller-manager creates for a pod's first entry."""
-    owner = {"apiVersion": "v1", "kind": "Pod", "controller": True} | {key: stored["metadata"][key] for key in ("name", "uid")}  # fmt: skip
+    owner_reference = {"apiVersion": "v1", "kind": "Pod", "controller": True} | {key: owner_pod["metadata"][key] for key in ("name", "uid")}  # fmt: skip
     created = claim(name, **options)
     created["metadata"] |= {
         "uid": str(uuid.uuid4()),
-        "ownerReferences": [owner],
+        "ownerReferences": [owner_reference],
         "annotations": {"resource.kubernetes.io/pod-claim-name": "e0"},
     }
     return created
@@ -183,12 +183,12 @@ async def test_pods_older_than_their_template_do_not_exceed_the_quota():
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         pods = [pod_using(f"p{i}", "late") for i in range(5)]
-        for waiting in pods:
-            assert await refusal(sidecar, waiting) == ""
+        for waiting_pod in pods:
+            assert await refusal(sidecar, waiting_pod) == ""
         cluster.load([*pods, template_of("late")])
         await until(lambda: pending_devices(sidecar) == 5)
-        stored = [await sidecar.pod(f"p{i}") for i in range(5)]
-        refusals = [await refusal(sidecar, made_for(owner, f"c{i}", count=1)) for i, owner in enumerate(stored)]
+        stored_pods = [await sidecar.pod(f"p{i}") for i in range(5)]
+        refusals = [await refusal(sidecar, claim_created_for(owner, f"c{i}", count=1)) for i, owner in enumerate(stored_pods)]
     assert refusals[:2] == ["", ""]
     assert all("1 requested, 2 of 2 used" in refusal for refusal in refusals[2:])
 
@@ -199,7 +199,7 @@ async def test_a_pod_with_an_unstored_claim_counts_once(monkeypatch):
         assert await refusal(sidecar, pod_using("p", "t")) == ""
         cluster.load([pod_using("p", "t")])
         await until(lambda: sidecar.service.knowledge.pod("default", "p") is not None)
-        assert await refusal(sidecar, made_for(await sidecar.pod("p"), count=1)) == ""
+        assert await refusal(sidecar, claim_created_for(await sidecar.pod("p"), count=1)) == ""
         assert pending_devices(sidecar) == 1
         admission = sidecar.service._admission
         later = admission._clock() + 60
@@ -209,12 +209,12 @@ async def test_a_pod_with_an_unstored_claim_counts_once(monkeypatch):
 
 
 async def test_a_claim_counts_for_its_pods_priority_class():
-    scoped = quota_of(gpu__devices=1)
-    scoped["spec"]["scopeSelector"] = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}  # fmt: skip
-    cluster = loaded(*fleet(1, 8), scoped, pod_using("low", "t"), pod_using("high", "t", priorityClassName="high"))
+    scoped_quota = quota_of(gpu__devices=1)
+    scoped_quota["spec"]["scopeSelector"] = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}  # fmt: skip
+    cluster = loaded(*fleet(1, 8), scoped_quota, pod_using("low", "t"), pod_using("high", "t", priorityClassName="high"))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         await until(lambda: sidecar.service.knowledge.pod("default", "high") is not None)
-        low, high = [made_for(await sidecar.pod(name), name, count=2) for name in ("low", "high")]
+        low, high = [claim_created_for(await sidecar.pod(name), name, count=2) for name in ("low", "high")]
         assert await refusal(sidecar, low) == ""
         assert "2 requested, 0 of 1 used" in await refusal(sidecar, high)
 
@@ -228,6 +228,6 @@ async def test_claims_with_a_forged_owner_do_not_exceed_the_quota():
         await until(lambda: sidecar.service.knowledge.pod("default", "p") is not None)
         stored = await sidecar.pod("p")
         nobody = {"metadata": {"name": "nobody", "uid": "no-such-pod"}}
-        refusals = [await refusal(sidecar, made_for(owner, f"c{i}", count=1)) for i, owner in enumerate((stored, stored, stored, nobody))]  # fmt: skip
+        refusals = [await refusal(sidecar, claim_created_for(owner, f"c{i}", count=1)) for i, owner in enumerate((stored, stored, stored, nobody))]  # fmt: skip
         assert refusals[:2] == ["", ""]
         assert all("1 requested, 2 of 2 used" in refusal for refusal in refusals[2:])
