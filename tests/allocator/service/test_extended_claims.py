@@ -42,7 +42,7 @@ WRITE_ERRORS = (
 
 
 class FailingStore(Embedded):
-    """A store whose first writes for claims of pods fail: the creations, or the pods' status after them."""
+    """A store whose first creations of claims fail or, with method `patch`, the first writes of the pod's status after the creation."""
 
     def __init__(self, failures, method="create"):
         super().__init__()
@@ -74,7 +74,7 @@ async def pod_has_claim(sidecar):
 
 
 async def prefilter_before_the_watch(sidecar, monkeypatch):
-    """Call prefilter for a pod that the scheduler knows before the allocator's watch shows it."""
+    """Call prefilter for a pod that the scheduler knows before the allocator's watch shows the pod."""
     sidecar.service.extended._backoff = Backoff(least=0.01)
     raw_pod = await sidecar.pod("p")
     monkeypatch.setattr(sidecar.service.pods, "by_uid", {})
@@ -201,7 +201,7 @@ async def test_a_pod_with_an_extended_resource_gets_a_claim():
 
 
 async def test_a_pod_unknown_to_the_informer_gets_its_claim(monkeypatch):
-    """No event would requeue the pod, so the first question creates the claim."""
+    """No event would requeue the pod, so the first prefilter call creates the claim."""
     cluster = loaded(EXTENDED_RESOURCE_CLASS, node("n0"), gpus("n0", 1), pod_with_extended_resource("p"))
     async with running(cluster) as sidecar:
         raw_pod = await sidecar.pod("p")

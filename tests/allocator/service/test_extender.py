@@ -1,4 +1,4 @@
-"""The extender's calls, over the embedded store: filter, prioritize and bind for a stock scheduler."""
+"""The extender's calls, on the embedded store: filter, prioritize and bind for a stock (unmodified) scheduler."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ async def test_the_extender_refuses_group_members_that_request_devices():
 
 
 async def test_surplus_pods_on_a_node_get_conflicts():
-    """In the worst order all pods are filtered before any is bound, and all choose the first node. Each node binds a pod per device."""
+    """In the worst order all pods are filtered before any is bound, and all choose the first node. Each device of a node serves one pod."""
     nodes, per_node = 5, 2
     names = [f"p{i}" for i in range(nodes * per_node)]
     cluster = loaded(*fleet(nodes, per_node), *map(claim, names), *(pod(name, name) for name in names))
@@ -48,12 +48,14 @@ async def test_surplus_pods_on_a_node_get_conflicts():
 
 
 async def first_node(sidecar, name, nodes):
+    """Call filter with this number of nodes; return the first node that fits."""
     question = {"Pod": await sidecar.pod(name), "NodeNames": [f"n{i}" for i in range(nodes)]}
     _, answer = await sidecar.ask("/extender/filter", question)
     return answer["NodeNames"][0]
 
 
 async def bind(sidecar, name, node):
+    """Bind a pod through the extender; return the error, or "" if there is none."""
     binding = {"PodName": name, "PodNamespace": "default", "PodUID": f"pod-{name}", "Node": node}
     return (await sidecar.ask("/extender/bind", binding))[1]["Error"]
 

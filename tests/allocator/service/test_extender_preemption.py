@@ -1,4 +1,4 @@
-"""Preemption for pods of a stock scheduler, which does not call postfilter."""
+"""Preemption for pods of a stock (unmodified) scheduler. It calls the allocator as its extender, and never calls postfilter."""
 
 import pytest
 
@@ -50,7 +50,7 @@ async def test_no_pod_is_evicted_for_a_pod_that_must_not_preempt(preempting, pre
         await start_pod(sidecar, "a", "n0")
         await extender_filter(sidecar, "urgent", "n0")
         if preempting is Preempting.EVICT:
-            await extender_filter(sidecar, "able", "n0")  # the next pod is served
+            await extender_filter(sidecar, "able", "n0")  # this pod may preempt, and evicts a
             await until(lambda: sidecar.service.pods.find("pod-a") is None)
             await until(lambda: event_messages(cluster))
             assert await event_messages(cluster) == ["preempted by pod default/able, which has a higher priority"]

@@ -1,4 +1,4 @@
-"""Preemption for a group: its members are placed together, and no more pods than necessary are evicted."""
+"""Preemption for a PodGroup: the members are placed together, and no more pods than necessary are evicted."""
 
 import itertools
 import math
@@ -13,11 +13,12 @@ from tests.draws import draws
 
 
 async def prefilter_in_supposition(sidecar, name, **fields):
+    """Call prefilter in a supposition: a trial placement of pods, as if less important pods were evicted."""
     return (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name), "suppose": "attempt"} | fields))[1]
 
 
 async def place_in_supposition(sidecar, names, choose_node=min, **fields):
-    """Place members in a supposition as a scheduler does, each on the fitting node with the highest score; then remove them."""
+    """Place members in a supposition, each on a fitting node with the highest score; then unreserve them and return their nodes."""
     places, tokens = [], []
     for name in names:
         answer = await prefilter_in_supposition(sidecar, name, **fields)
@@ -34,6 +35,7 @@ async def place_in_supposition(sidecar, names, choose_node=min, **fields):
 
 
 async def make_room(sidecar, places):
+    """Call postfilter for a group whose members have these nodes; return the answer."""
     group = [{"pod": await sidecar.pod(name), "node": node} for name, node in places]
     return (await sidecar.plugin("postfilter", {"group": group}))[1]
 
@@ -45,8 +47,8 @@ async def test_members_are_placed_together_without_reservations_or_evictions():
     async with running(cluster) as sidecar:
         await start_pod(sidecar, "a", "n0")
         await start_pod(sidecar, "b", "n1")
-        assert await place_in_supposition(sidecar, names[2:]) == [("g0", "n0"), ("g1", "n1")], "there are two devices"
-        assert await place_in_supposition(sidecar, ["g1"]) == [("g1", "n0")], "unreserved devices are free in the same supposition"
+        assert await place_in_supposition(sidecar, names[2:]) == [("g0", "n0"), ("g1", "n1")], "the members did not get the two devices, which less important pods use"
+        assert await place_in_supposition(sidecar, ["g1"]) == [("g1", "n0")], "the devices of unreserved members were not free in the supposition"
         assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("g0")}))[1]["verdict"] == "full"
         assert [await pod_exists(sidecar, name) for name in ("a", "b")] == [True, True]
 
@@ -82,7 +84,7 @@ async def test_a_group_keeps_its_nominations_while_its_victims_terminate():
 
 @pytest.mark.parametrize("seed", range(draws(12)))
 async def test_a_group_evicts_as_few_pods_as_possible(seed):
-    """Random fleets: the members fit after the evictions, and do not fit without any of them."""
+    """In random fleets, as many pods are evicted on each node as the members there lack devices."""
     rng = random.Random(seed)
     nodes, per_node = rng.randint(1, 3), rng.randint(1, 4)
     names = [f"low{i}" for i in range(nodes * per_node)]
@@ -106,7 +108,7 @@ async def test_a_group_evicts_as_few_pods_as_possible(seed):
 
 
 async def test_a_member_prefers_the_node_that_needs_no_further_victim():
-    """n0 is free, n2 is half free; on n1 one pod holds both devices."""
+    """n0 is free, n2 is half free, and on n1 one pod holds both devices."""
     names = ("a", "b", "g0", "g1", "g2")
     pods = [pod(name, name, priority=1) for name in ("a", "b")]
     cluster = loaded(*fleet(3, 2), claim("a", 2), *map(claim, names[1:]), *pods, *(important_pod(name, name) for name in names[2:]))  # fmt: skip
@@ -135,7 +137,7 @@ def least_cost(evictable, per_node, kept, requested):
 
 
 async def cost_and_least_cost(rng):
-    """Evict victims for a group in a random fleet, with a scheduler that chooses any node with the highest score.
+    """Evict victims for a group in a random fleet. The scheduler chooses any node with the highest score.
 
     Return the cost and the least possible cost: the highest priority of the victims, and their number; None without a placement.
     """
@@ -157,7 +159,7 @@ async def cost_and_least_cost(rng):
                     evictable[node].append(priorities[name])
                 else:
                     kept[node] += 1
-        for below in (1, 2, 3):  # as the plugin does: victims of the lowest priority alone, if these suffice
+        for below in (1, 2, 3):  # like the plugin, first suppose that only the pods with the lowest priority are evicted
             places = await place_in_supposition(sidecar, members, rng.choice, suppose=str(below), below=below)
             if len(places) == len(members):
                 victims = [victim["name"] for victim in (await make_room(sidecar, places))["victims"]]
@@ -169,7 +171,7 @@ async def cost_and_least_cost(rng):
 
 
 async def test_victims_of_a_group_have_the_lowest_possible_priority():
-    """The number of victims exceeds the least possible by one in few draws (5 of 400)."""
+    """In few random fleets (5 of 400) there is one victim more than necessary."""
     fleet_count = draws(80)
     costs = [await cost_and_least_cost(random.Random(seed)) for seed in range(fleet_count)]
     surplus_victims = 0

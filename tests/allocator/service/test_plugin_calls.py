@@ -1,4 +1,4 @@
-"""The calls of the scheduler's plugin, over the embedded store: answers, reservations and writes."""
+"""The calls of the scheduler's plugin, on the embedded store: answers, reservations and writes."""
 
 import pytest
 
@@ -35,7 +35,7 @@ async def test_reserved_devices_are_not_given_to_another_pod_until_released():
         assert "schedule the pod again" not in refusal["error"]
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
         assert (answer["verdict"], answer["nodes"]) == ("full", [])
-        assert answer["token"], "preemption asks with it what would be if a pod went"
+        assert answer["token"], "preemption needs a token for its filter questions"
         assert "in use" in answer["message"]
         for _ in range(2):
             assert await sidecar.plugin("unreserve", {"reservation": reserved["reservation"]}) == (200, {})
@@ -137,7 +137,7 @@ async def test_only_a_client_with_the_token_is_answered(tmp_path):
 
 
 async def test_a_device_reserved_for_the_own_group_is_not_called_held():
-    """There is one device. While the first pod is assumed, the message of the second says "meant for"; after the commit it says "held by"."""
+    """There is one device. Until the commit of the first pod, messages for its group say "meant for", and other messages "held by"."""
     group = {"schedulingGroup": {"podGroupName": "pair"}}
     other_group = {"schedulingGroup": {"podGroupName": "other"}}
     pods = [pod("p", "a", **group), pod("q", "b", **group), pod("r", "c", **other_group)]
@@ -158,7 +158,7 @@ async def test_a_device_reserved_for_the_own_group_is_not_called_held():
 
 
 async def test_messages_do_not_name_claims_of_other_namespaces():
-    """A scheduler copies these messages into the pod's events. Claims of the pod's own namespace are named."""
+    """A scheduler copies these messages into the pod's events. The messages name only claims of the pod's own namespace."""
     amounts = {"secret": "40Gi", "mine": "20Gi", "late": "40Gi"}
     claims = {name: claim(name) for name in amounts}
     for name, amount in amounts.items():

@@ -1,4 +1,4 @@
-"""The quota listener, over the embedded store: each pod and each claim counts once, from admission to reservation."""
+"""The quota listener, on the embedded store: from admission to reservation, each pod and each claim counts exactly once."""
 
 import uuid
 
@@ -54,7 +54,7 @@ async def test_a_pod_counts_once_from_admission_to_reservation():
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         assert (await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"}))[0] == 200
         assert pending_devices(sidecar) == 0
-        assert "2 of 3 used; " in await refusal(sidecar, pod_using("q", "two")), "reserved, and not counted a second time"
+        assert "2 of 3 used; " in await refusal(sidecar, pod_using("q", "two")), "the reserved devices were counted twice"
 
 
 async def test_an_admitted_claim_counts_until_it_is_deleted():
@@ -92,7 +92,7 @@ async def test_a_template_in_the_annotation_counts_if_its_hash_matches():
         assert "2 requested" in await refusal(sidecar, annotated_pod)
         forged_pod = pod_using("p", "drawbridge-" + "0" * 32)
         forged_pod["metadata"]["annotations"] = {"drawbridge.dev/templates": annotation}
-        assert await refusal(sidecar, forged_pod) == "", "nothing is known of it; its claim counts once it is made"
+        assert await refusal(sidecar, forged_pod) == "", "a template whose name is not the hash of its spec was counted"
 
 
 async def test_a_scoped_quota_counts_only_pods_of_its_priority_class():
@@ -105,7 +105,7 @@ async def test_a_scoped_quota_counts_only_pods_of_its_priority_class():
 
 
 async def test_a_schedulers_claim_counts_after_its_allocation():
-    """Admission of the pod sees no claim."""
+    """The pod has no claim yet when it is admitted."""
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=1))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         requesting_pod = pod_using("p", containers=[{"name": "main", "resources": {"limits": {"example.com/gpu": "2"}}}])
@@ -153,7 +153,7 @@ async def test_an_extended_resource_counts_once_for_pod_and_claim(key):
         cluster.load([scheduler_claim])
         await until(lambda: "default/made" in sidecar.service.knowledge.stock.claims)
         assert "1 of 1 used, including 1 by pods that wait" in await refusal(sidecar, pod_requesting("q", key=key)), (
-            "not counted twice"
+            "the pod and its claim were both counted"
         )
 
 
@@ -168,7 +168,7 @@ async def test_resources_that_a_device_plugin_can_serve_are_not_counted():
 
 
 def claim_created_for(owner_pod, name="made", **options):
-    """Return the claim that kube-controller-manager creates for a pod's first entry."""
+    """Return the claim that kube-controller-manager creates for a pod's first template."""
     owner_reference = {"apiVersion": "v1", "kind": "Pod", "controller": True} | {key: owner_pod["metadata"][key] for key in ("name", "uid")}  # fmt: skip
     created = claim(name, **options)
     created["metadata"] |= {
@@ -205,7 +205,7 @@ async def test_a_pod_with_an_unstored_claim_counts_once(monkeypatch):
         later = admission._clock() + 60
         monkeypatch.setattr(admission, "_clock", lambda: later)
         assert await refusal(sidecar, pod_using("q", "t"), dry_run=True) == ""
-        assert pending_devices(sidecar) == 1, "the claim was not stored, and its pod still waits for one"
+        assert pending_devices(sidecar) == 1, "the pod whose claim was not stored was not counted"
 
 
 async def test_a_claim_counts_for_its_pods_priority_class():
