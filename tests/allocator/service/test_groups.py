@@ -47,8 +47,8 @@ async def test_members_are_placed_together_without_reservations_or_evictions():
     async with running(cluster) as sidecar:
         await start_pod(sidecar, "a", "n0")
         await start_pod(sidecar, "b", "n1")
-        assert await place_in_supposition(sidecar, names[2:]) == [("g0", "n0"), ("g1", "n1")], "the members did not get the two devices, which less important pods use"
-        assert await place_in_supposition(sidecar, ["g1"]) == [("g1", "n0")], "the devices of unreserved members were not free in the supposition"
+        assert await place_in_supposition(sidecar, names[2:]) == [("g0", "n0"), ("g1", "n1")], "the members did not get the two devices"
+        assert await place_in_supposition(sidecar, ["g1"]) == [("g1", "n0")], "the devices of unreserved members were not free"
         assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("g0")}))[1]["verdict"] == "full"
         assert [await pod_exists(sidecar, name) for name in ("a", "b")] == [True, True]
 
@@ -84,7 +84,7 @@ async def test_a_group_keeps_its_nominations_while_its_victims_terminate():
 
 @pytest.mark.parametrize("seed", range(draws(12)))
 async def test_a_group_evicts_as_few_pods_as_possible(seed):
-    """In random fleets, as many pods are evicted on each node as the members there lack devices."""
+    """In random fleets, as many pods are evicted as the members lack devices on their nodes. Each of these pods has one device."""
     rng = random.Random(seed)
     nodes, per_node = rng.randint(1, 3), rng.randint(1, 4)
     names = [f"low{i}" for i in range(nodes * per_node)]
