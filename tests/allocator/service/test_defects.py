@@ -18,10 +18,10 @@ def shared_gpu(memory, generation=1):
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "n0-gpus"}, "spec": spec}
 
 
-def wanting(name, memory):
-    requesting = claim(name)
-    requesting["spec"]["devices"]["requests"][0]["exactly"]["capacity"] = {"requests": {"memory": memory}}
-    return requesting
+def claim_with_memory(name, memory):
+    claim_ = claim(name)
+    claim_["spec"]["devices"]["requests"][0]["exactly"]["capacity"] = {"requests": {"memory": memory}}
+    return claim_
 
 
 def is_published(client, memory):
@@ -54,7 +54,7 @@ async def test_a_recreated_pod_inherits_no_reservation():
     cluster = loaded(*fleet(1, 2), claim("a"), pod("p", "a"))
     async with running(cluster) as client:
         await client.place("p")
-        former = await client.allocated_devices("a")
+        former_devices = await client.allocated_devices("a")
         await cluster.delete(resources.PODS, "p", "default")
         recreated = pod("p", "b")
         recreated["metadata"]["uid"] = "pod-again"
@@ -68,7 +68,7 @@ async def test_a_recreated_pod_inherits_no_reservation():
         _, claims = await client.ask("/api/v1/claims")
         assert {row["claim"]: row["pods"] for row in claims["claims"]}["default/b"] == ["p"]
         assert await client.allocated_devices("b")
-        assert former
+        assert former_devices
 
 
 async def test_a_reservation_of_changed_devices_is_refused():
@@ -78,8 +78,8 @@ async def test_a_reservation_of_changed_devices_is_refused():
         _, answer = await client.plugin("prefilter", {"pod": await client.pod("p")})
         await cluster.delete(resources.RESOURCE_SLICES, "n0-gpus")
         await until(lambda: not client.service.knowledge.stock.slices)
-        status, refused = await client.plugin("reserve", {"token": answer["token"], "node": "n0"})
-        assert (status, refused["remedy"]) == (409, "schedule the pod again")
+        status, refusal = await client.plugin("reserve", {"token": answer["token"], "node": "n0"})
+        assert (status, refusal["remedy"]) == (409, "schedule the pod again")
         assert not client.service.ledger.state.reservations
 
 
@@ -100,7 +100,7 @@ async def test_quota_usage_returns_to_zero_after_pods_are_deleted():
 
 async def test_available_capacity_follows_device_capacity_and_is_full_without_claims():
     """Tensor Fusion #796: the free capacity is always computed as the device's capacity minus the held capacity."""
-    cluster = loaded(device_class(), node("n0"), shared_gpu("80Gi"), wanting("a", "30Gi"), pod("p", "a"))
+    cluster = loaded(device_class(), node("n0"), shared_gpu("80Gi"), claim_with_memory("a", "30Gi"), pod("p", "a"))
     async with running(cluster) as client:
         assert (await client.place("p"))[0] == 200
         assert available(client) == "50Gi"

@@ -3,7 +3,7 @@
 from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running
 
 
-async def test_the_api_lists_claims():
+async def test_the_api_lists_claims_with_their_pods():
     cluster = loaded(*fleet(), claim("a"), pod("p", "a"))
     async with running(cluster) as sidecar:
         await sidecar.place("p", "n0")

@@ -25,7 +25,7 @@ from tests.limits import PATIENCE
 from tests.waiting import until
 
 
-def runner_of(max_turn=0.02):
+def new_runner(max_turn=0.02):
     return QuestionRunner(NamespaceTurns(asyncio.get_running_loop().time), max_turn)
 
 
@@ -54,29 +54,29 @@ def question_of(family, seed):
 
 def test_concurrent_questions_get_the_same_answers_as_sequential_questions():
     """Half of the questions exceed their turn and are computed in the thread, while the loop answers others on the same stocks."""
-    differing = []
+    differences = []
     for family in FAMILIES:
         for first in range(0, draws(16), 4):
             questions = [question_of(family, first + i // 2) for i in range(4)]
             expected = [Decider().outlook(pod, stock) for pod, stock in questions]
-            answers = asyncio.run(decided_side_by_side(questions))
-            differing += [
-                (family, first, i) for i, (actual, other) in enumerate(zip(answers, expected, strict=True)) if not same(actual, other)
+            answers = asyncio.run(answer_concurrently(questions))
+            differences += [
+                (family, first, i) for i, (answer, expected_answer) in enumerate(zip(answers, expected, strict=True)) if not is_as_expected(answer, expected_answer)
             ]  # fmt: skip
-    assert differing == []
+    assert differences == []
 
 
-async def decided_side_by_side(questions):
-    runner = runner_of(max_turn=-1.0)
-    running = [
+async def answer_concurrently(questions):
+    runner = new_runner(max_turn=-1.0)
+    tasks = [
         asyncio.create_task(runner.answer(f"n{i}", partial(outlook, pod, stock), PATIENCE))
         for i, (pod, stock) in enumerate(questions)
     ]
-    while not all(task.done() for task in running):
+    while not all(task.done() for task in tasks):
         await asyncio.sleep(0)
         for pod, stock in questions:
             runner._on_loop.may_fit(pod, stock)
-    return [task.result() for task in running]
+    return [task.result() for task in tasks]
 
 
 def outlook(pod, stock, decider):
@@ -84,17 +84,17 @@ def outlook(pod, stock, decider):
     return decider.outlook(pod, stock)
 
 
-NAME = "example.com/by-name"
-QUICK = ("general", "tight", "admin", "shares", "places", "clash")  # no deep searches: many questions in little time
+EXTENDED_RESOURCE = "example.com/by-name"
+QUICK_FAMILIES = ("general", "tight", "admin", "shares", "places", "clash")  # no deep searches: many questions in little time
 
 
-def by_name(pod, stock):
+def with_extended_resource(pod, stock):
     """Add a request for an extended resource to a pod, served by a class of any device, and by device plugins on half of the nodes."""
     selector = {"cel": {"expression": "device.driver != ''"}}
-    class_ = sidecar.device_class("served", extendedResourceName=NAME, selectors=[selector])
-    plugins = [sidecar.node(name, allocatable={NAME: "1"}) for name in list(stock.nodes)[::2]]
-    stock = stock.with_all([convert(class_, DeviceClass), *(convert(plugin, Node) for plugin in plugins)])
-    containers = convert([{"name": "c", "resources": {"limits": {NAME: "1"}}}], tuple[Container, ...])
+    device_class = sidecar.device_class("served", extendedResourceName=EXTENDED_RESOURCE, selectors=[selector])
+    plugin_nodes = [sidecar.node(name, allocatable={EXTENDED_RESOURCE: "1"}) for name in list(stock.nodes)[::2]]
+    stock = stock.with_all([convert(device_class, DeviceClass), *(convert(plugin_node, Node) for plugin_node in plugin_nodes)])
+    containers = convert([{"name": "c", "resources": {"limits": {EXTENDED_RESOURCE: "1"}}}], tuple[Container, ...])
     return replace(pod, spec=replace(pod.spec, containers=containers)), stock
 
 
@@ -119,7 +119,7 @@ def ask_all(decider, plan):
     return answers
 
 
-def same(answer, expected):
+def is_as_expected(answer, expected):
     if getattr(expected, "outlook", None) is Outlook.UNDECIDED:
         return True  # the bound on all steps was reached, and a second try may get further
     return answer == expected
@@ -127,35 +127,35 @@ def same(answer, expected):
 
 def test_interrupted_questions_leave_no_wrong_answer_in_the_cache():
     """A question is interrupted at a random check of the clock, repeatedly; the decider answers later questions correctly."""
-    given_up = 0
+    abandoned = 0
     for seed in range(draws(80)):
         rng = random.Random(seed)
-        cases = [question_of(rng.choice(QUICK), rng.randrange(1000)) for _ in range(4)]
-        cases += [by_name(pod, stock) for pod, stock in cases]
+        cases = [question_of(rng.choice(QUICK_FAMILIES), rng.randrange(1000)) for _ in range(4)]
+        cases += [with_extended_resource(pod, stock) for pod, stock in cases]
         cases += [(pod, stock.idle().with_all(stock.claims.values())) for pod, stock in cases]
         decider = Decider()
         for _ in range(24):
             pod, stock = rng.choice(cases)
             plan = [(rng.choice(("outlook", "by_plugin", "crowded", "serve")), pod, stock) for _ in range(5)]
-            left = rng.randrange(6)
+            checks_left = rng.randrange(6)
 
             def is_abandoned():
-                nonlocal left
-                left -= 1
-                return left < 0
+                nonlocal checks_left
+                checks_left -= 1
+                return checks_left < 0
 
             decider.is_abandoned = is_abandoned
             ask_all(decider, plan)
-            given_up += left < 0
+            abandoned += checks_left < 0
             decider.is_abandoned = lambda: False
             expected = ask_all(Decider(), plan)
             answers = ask_all(decider, plan)
             assert len(answers) == len(expected), seed
-            assert all(map(same, answers, expected)), (seed, [kind for kind, *_ in plan])
-    assert given_up > draws(80)
+            assert all(map(is_as_expected, answers, expected)), (seed, [kind for kind, *_ in plan])
+    assert abandoned > draws(80)
 
 
-class Slow:
+class SlowQuestion:
     """A question that exceeds a turn, and stays in the thread until `may_end` is set."""
 
     def __init__(self, name, order):
@@ -178,77 +178,77 @@ class Slow:
 
 
 async def test_the_question_of_the_namespace_with_least_debt_is_next():
-    runner, order = runner_of(max_turn=0.001), []
-    slow = [Slow(name, order) for name in ("first", "hog", "hog", "team")]
-    asking = [asyncio.create_task(runner.answer(question.name, question)) for question in slow]
-    await until(slow[0].begun.is_set)
+    runner, order = new_runner(max_turn=0.001), []
+    slow_questions = [SlowQuestion(name, order) for name in ("first", "hog", "hog", "team")]
+    tasks = [asyncio.create_task(runner.answer(question.name, question)) for question in slow_questions]
+    await until(slow_questions[0].begun.is_set)
     runner._turns.owe("hog", 1.0, 1.0)
-    for question in slow:
+    for question in slow_questions:
         question.may_end.set()
-    assert await asyncio.gather(*asking) == ["first", "hog", "hog", "team"]
+    assert await asyncio.gather(*tasks) == ["first", "hog", "hog", "team"]
     assert order == ["first", "team", "hog", "hog"]
 
 
 async def test_a_cancelled_question_ends_and_the_next_is_computed():
-    runner, order = runner_of(max_turn=0.001), []
-    running, waiting, last = (Slow(name, order) for name in ("running", "waiting", "last"))
-    asking = [asyncio.create_task(runner.answer("n", question, PATIENCE)) for question in (running, waiting, last)]
+    runner, order = new_runner(max_turn=0.001), []
+    running, waiting, last = (SlowQuestion(name, order) for name in ("running", "waiting", "last"))
+    tasks = [asyncio.create_task(runner.answer("n", question, PATIENCE)) for question in (running, waiting, last)]
     await until(running.begun.is_set)
-    for task in asking[:2]:
+    for task in tasks[:2]:
         task.cancel()
     await until(last.begun.is_set)
     last.may_end.set()
-    assert await asking[2] == "last"
+    assert await tasks[2] == "last"
     assert (running.was_given_up, order) == (True, ["running", "last"])
 
 
 async def test_a_question_ends_at_its_time_limit():
-    runner = runner_of(max_turn=0.001)
-    slow = Slow("slow", [])
+    runner = new_runner(max_turn=0.001)
+    slow = SlowQuestion("slow", [])
     assert await runner.answer("n", slow, seconds=0.05) == "slow"
     assert slow.was_given_up
 
 
 async def test_a_victim_search_pauses_for_other_questions():
     """The time of the pause does not count toward its limit."""
-    runner = runner_of(max_turn=0.001)
-    search, rested, question = Slow("search", []), Slow("rested", []), Slow("question", [])
+    runner = new_runner(max_turn=0.001)
+    search, second_search, question = SlowQuestion("search", []), SlowQuestion("second search", []), SlowQuestion("question", [])
     question.may_end.set()
     searching = asyncio.create_task(runner.search("n", search, 1.0))
     await until(search.begun.is_set)
-    begun = asyncio.get_running_loop().time()
+    begun_at = asyncio.get_running_loop().time()
     assert await runner.answer("other", question) == "question"
     assert not searching.done()
-    long = Slow("long", [])
-    asking = asyncio.create_task(runner.answer("other", long))
-    await until(long.begun.is_set)
+    long_question = SlowQuestion("long", [])
+    answering = asyncio.create_task(runner.answer("other", long_question))
+    await until(long_question.begun.is_set)
     await asyncio.sleep(1.5)
     assert not searching.done(), "its time went on while it rested"
-    long.may_end.set()
-    assert await asking == "long"
+    long_question.may_end.set()
+    assert await answering == "long"
     assert await searching == "search"
-    assert asyncio.get_running_loop().time() - begun >= 1.5
-    rested.may_end.set()
-    assert await runner.search("n", rested, 0.5) == "rested"
+    assert asyncio.get_running_loop().time() - begun_at >= 1.5
+    second_search.may_end.set()
+    assert await runner.search("n", second_search, 0.5) == "second search"
 
 
 async def test_a_victim_search_does_not_pause_forever(monkeypatch):
     monkeypatch.setattr(question_runner, "REST", 0.2)
-    runner = runner_of(max_turn=0.001)
-    search, question = Slow("search", []), Slow("question", [])
-    asking = asyncio.create_task(runner.answer("other", question))
+    runner = new_runner(max_turn=0.001)
+    search, question = SlowQuestion("search", []), SlowQuestion("question", [])
+    answering = asyncio.create_task(runner.answer("other", question))
     await until(question.begun.is_set)
     assert await runner.search("n", search, 0.1) == "search"
-    assert not asking.done()
+    assert not answering.done()
     question.may_end.set()
-    assert await asking == "question"
+    assert await answering == "question"
 
 
 async def test_an_error_in_the_thread_is_raised_in_the_caller():
     """The next question is computed."""
-    runner = runner_of(max_turn=0.001)
+    runner = new_runner(max_turn=0.001)
 
-    def fails(decider):
+    def fail(decider):
         if threading.current_thread() is threading.main_thread():
             while not decider.is_abandoned():
                 pass
@@ -256,39 +256,39 @@ async def test_an_error_in_the_thread_is_raised_in_the_caller():
         raise ValueError("a bug")
 
     with pytest.raises(ValueError, match="a bug"):
-        await runner.answer("n", fails)
-    slow = Slow("slow", [])
+        await runner.answer("n", fail)
+    slow = SlowQuestion("slow", [])
     slow.may_end.set()
     assert await runner.answer("n", slow) == "slow"
 
 
 async def test_time_in_the_thread_adds_to_the_namespaces_debt():
-    runner = runner_of(max_turn=0.001)
+    runner = new_runner(max_turn=0.001)
 
-    def works(decider):
-        until_ = time.thread_time() + 0.1
-        while time.thread_time() < until_ and not (
+    def work(decider):
+        deadline = time.thread_time() + 0.1
+        while time.thread_time() < deadline and not (
             threading.current_thread() is threading.main_thread() and decider.is_abandoned()
         ):
             pass
 
-    await runner.answer("hog", works)
+    await runner.answer("hog", work)
     assert runner._turns.owed("hog") > 0.1
     assert runner._turns.owed("team") == 0
 
 
-@pytest.mark.parametrize("change", ["another pod gets the device", "the device is gone", "nothing"])
-async def test_a_reservation_from_the_thread_is_recomputed_after_a_change(monkeypatch, change):
-    begun, may_end, decided = threading.Event(), threading.Event(), 0
+@pytest.mark.parametrize("change", ["another pod gets the device", "the device is gone", "nothing changes"])
+async def test_a_threads_reservation_is_recomputed_only_after_a_change(monkeypatch, change):
+    begun, may_end, decisions = threading.Event(), threading.Event(), 0
     serve = questions.serve
 
-    def serve_long(pod, *rest):
-        nonlocal decided
+    def serve_long(pod, *arguments):
+        nonlocal decisions
         if pod.metadata.name != "p":
-            return serve(pod, *rest)
-        decided += 1
-        rest[-1].is_abandoned()
-        serving = serve(pod, *rest)
+            return serve(pod, *arguments)
+        decisions += 1
+        arguments[-1].is_abandoned()
+        serving = serve(pod, *arguments)
         if threading.current_thread() is not threading.main_thread():
             begun.set()
             assert may_end.wait(PATIENCE)
@@ -317,5 +317,5 @@ async def test_a_reservation_from_the_thread_is_recomputed_after_a_change(monkey
         status, reserved = await reserving
         assert status == 200
         assert (await client.plugin("commit", {"reservation": reserved["reservation"]}))[0] == 200
-        assert await client.allocated_devices("a") == ["n0/gpu-0" if change == "nothing" else "n0/gpu-1"]
-    assert decided == (2 if change == "nothing" else 3)
+        assert await client.allocated_devices("a") == ["n0/gpu-0" if change == "nothing changes" else "n0/gpu-1"]
+    assert decisions == (2 if change == "nothing changes" else 3)

@@ -14,9 +14,9 @@ async def test_a_busy_namespace_gets_at_most_every_second_turn():
             await turns.wait(namespace)
             order.append(namespace)
 
-    await asyncio.gather(*(work("crowd", 3) for _ in range(20)), work("one", 3))
+    await asyncio.gather(*(work("busy", 3) for _ in range(20)), work("quiet", 3))
     assert len(order) == 63
-    assert order[:7].count("one") == 3
+    assert order[:7].count("quiet") == 3
 
 
 async def test_one_waiter_proceeds_per_iteration_and_cancelled_waiters_are_skipped():
@@ -28,11 +28,11 @@ async def test_one_waiter_proceeds_per_iteration_and_cancelled_waiters_are_skipp
 
     tasks = [asyncio.create_task(work(number)) for number in range(6)]
     await asyncio.sleep(0)
-    for gone in (0, 3):
-        tasks[gone].cancel()
-    seen = []
+    for cancelled in (0, 3):
+        tasks[cancelled].cancel()
+    counts = []
     while len(order) < 4:
         await asyncio.sleep(0)
-        seen.append(len(order))
+        counts.append(len(order))
     assert order == [1, 2, 4, 5]
-    assert all(after - before <= 1 for before, after in pairwise(seen))
+    assert all(after - before <= 1 for before, after in pairwise(counts))

@@ -26,16 +26,16 @@ async def test_a_reservation_over_quota_is_refused_and_requeued_later():
     cluster = loaded(*fleet(1, 4), quota_of(gpu__devices=3), claim("a", 2), claim("b", 2), pod("p", "a"), pod("q", "b"))
     async with running(cluster) as sidecar:
         assert (await reserve(sidecar, "p"))[0] == 200
-        status, refused = await reserve(sidecar, "q")
+        status, refusal = await reserve(sidecar, "q")
         assert status == 409
-        assert refused["exceeded"] == {
+        assert refusal["exceeded"] == {
             "line": "default/team: gpu/devices",
             "requested": "2",
             "hard": "3",
             "used": "2",
             "remaining": "1",
         }
-        assert refused["error"].endswith("2 requested, 2 of 3 used; at most 1 can be requested")
+        assert refusal["error"].endswith("2 requested, 2 of 3 used; at most 1 can be requested")
         seq = sidecar.service.requeue_events.seq
         await sidecar.plugin("unreserve", {"token": sidecar.service.ledger.state.reservations["pod-p"].token})
         assert "default/q" in (await sidecar.service.requeue_events.after(seq, 0)).pods
@@ -59,9 +59,9 @@ async def test_concurrent_reservations_never_exceed_the_quota():
     cluster = loaded(*fleet(nodes, 4), quota_of(gpu__devices=37), *objects)
     async with running(cluster) as sidecar:
         placements = [sidecar.place(name, f"n{i % nodes}") for i, name in enumerate(names)]
-        placements_done = await asyncio.gather(*placements)
-        assert sorted({status for status, _ in placements_done}) == [200, 409]
-        assert sum(status == 200 for status, _ in placements_done) == 37
+        results = await asyncio.gather(*placements)
+        assert sorted({status for status, _ in results}) == [200, 409]
+        assert sum(status == 200 for status, _ in results) == 37
         assert len([name for name in names if await sidecar.allocated_devices(name)]) == 37
 
 
@@ -74,16 +74,16 @@ async def test_quota_usage_is_reported_and_written_by_the_leader():
             "quotas": [{"quota": "default/team", "key": "gpu/devices", "hard": "3", "used": "2", "assumed": "1"}]
         }
         await until(lambda: status_of_quota(sidecar) == ({"gpu/devices": "3"}, {"gpu/devices": "2"}))
-        before = await cluster.get(resources.DEVICE_QUOTAS.raw, "team", "default")
+        stored_quota = await cluster.get(resources.DEVICE_QUOTAS.raw, "team", "default")
         await sidecar.service.quotas.keep(
             sidecar.service.knowledge.stock, sidecar.service.ledger.unwritten(), sidecar.service.lead
         )
-        assert await cluster.get(resources.DEVICE_QUOTAS.raw, "team", "default") == before, (
+        assert await cluster.get(resources.DEVICE_QUOTAS.raw, "team", "default") == stored_quota, (
             "written though nothing changed"
         )
 
 
-async def test_an_unreadable_quota_is_logged_once_and_others_apply(caplog):
+async def test_unreadable_quotas_are_logged_once_and_readable_limits_apply(caplog):
     broken = quota_of("broken", gpu__devices=[1])
     half_readable = quota_of("odd", gpu=1, gpu__devices=1)
     cluster = loaded(*fleet(1, 4), broken, half_readable, claim("a", 2), pod("p", "a"), node("n9"))
@@ -96,55 +96,55 @@ async def test_an_unreadable_quota_is_logged_once_and_others_apply(caplog):
     assert sorted(record.args[0].split("/")[-1] for record in caplog.records) == ["broken", "odd"]
 
 
-class Late(Embedded):
+class StoreWithLateQuotas(Embedded):
     """A store that refuses reads of quotas until `may` is set, except lists with limit 1."""
 
     def __init__(self):
         super().__init__()
-        self.may = False
+        self.may_read_quotas = False
 
-    async def list(self, resource, namespace=None, **more):
-        if more.get("limit") != 1:
+    async def list(self, resource, namespace=None, **options):
+        if options.get("limit") != 1:
             self.refuse(resource)
-        return await super().list(resource, namespace, **more)
+        return await super().list(resource, namespace, **options)
 
-    def watch(self, resource, namespace=None, **more):
+    def watch(self, resource, namespace=None, **options):
         self.refuse(resource)
-        return super().watch(resource, namespace, **more)
+        return super().watch(resource, namespace, **options)
 
     def refuse(self, resource):
-        if resource.kind == "DeviceQuota" and not self.may:
+        if resource.kind == "DeviceQuota" and not self.may_read_quotas:
             raise Unavailable("not now")
 
 
 async def test_the_allocator_waits_until_quotas_are_read():
     """Without quotas it would admit every pod."""
-    cluster = Late()
+    cluster = StoreWithLateQuotas()
     cluster.load([*fleet(1, 4), quota_of(gpu__devices=1)])
     knowledge = Knowledge(cluster, decides=True)
-    following = asyncio.create_task(knowledge.run())
+    reading = asyncio.create_task(knowledge.run())
     try:
         await until(lambda: knowledge.what_is_unread().startswith("still reading devicequotas"))
-        cluster.may = True
+        cluster.may_read_quotas = True
         await until(lambda: not knowledge.what_is_unread())
         assert ("default", "team") in knowledge.quotas.objects
     finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
 
 
-async def test_a_quota_beyond_its_memory_share_refuses_pods(monkeypatch):
+async def test_pods_are_refused_while_a_quota_exceeds_its_memory_share(monkeypatch):
     cluster = loaded(*fleet(1, 4), quota_of(gpu__devices=1), *map(claim, "ab"), pod("p", "a"), pod("q", "b"))
     cluster.load([quota_of("more", gpu__devices=4) | {"metadata": {"name": "more", "namespace": "other"}}])
     async with running(cluster) as sidecar:
         quotas = sidecar.service.knowledge.quotas
         monkeypatch.setattr(allotment, "FLOOR", 0)
         monkeypatch.setattr(quotas, "_room", allotment.Allotment(1))
-        wider = Merge({"spec": {"hard": {"gpu/devices": 2}}})
-        await cluster.patch(resources.DEVICE_QUOTAS, "team", wider, "default")
+        larger_quota = Merge({"spec": {"hard": {"gpu/devices": 2}}})
+        await cluster.patch(resources.DEVICE_QUOTAS, "team", larger_quota, "default")
         await until(lambda: ("default", "team") not in quotas.objects)
-        status, refused = await reserve(sidecar, "p")
-        assert (status, "has DeviceQuotas beyond its share" in refused["error"]) == (409, True)
+        status, refusal = await reserve(sidecar, "p")
+        assert (status, "has DeviceQuotas beyond its share" in refusal["error"]) == (409, True)
         monkeypatch.setattr(quotas, "_room", allotment.Allotment(1 << 20))
         await cluster.patch(resources.DEVICE_QUOTAS, "team", Merge({"spec": {"hard": {"gpu/devices": 1}}}), "default")
         await until(lambda: ("default", "team") in quotas.objects)

@@ -11,12 +11,12 @@ from cluster.embedded import Embedded
 from cluster.errors import Conflict, Unavailable
 from dra.objects import results_of
 from runtime.informers import Backoff
-from tests.allocator.service import sidecar as devices
+from tests.allocator.service import sidecar
 from tests.objects import container as main_container
 from tests.objects import node, pod
 from tests.waiting import until
 
-ENOUGH = 200  # a scheduler that does not loop forever makes fewer calls
+MAX_BINDINGS = 200  # a scheduler that does not loop forever makes fewer calls
 
 
 def plain_pod(name, container=None, **spec):
@@ -24,18 +24,18 @@ def plain_pod(name, container=None, **spec):
     return pod(name, containers=[main_container() | (container or {})], **spec)
 
 
-class Race(Embedded):
+class StoreWithBindingHook(Embedded):
     """The embedded store, with a function that runs before each binding."""
 
-    calls = 0
+    bindings = 0
 
-    async def before(self, name):
+    async def before_binding(self, name):
         raise NotImplementedError
 
     async def bind(self, name, namespace, node, *, uid="", dry_run=False):
-        self.calls += 1
-        assert self.calls < ENOUGH, "a conflict is answered by trying again at once, forever"
-        await self.before(name)
+        self.bindings += 1
+        assert self.bindings < MAX_BINDINGS, "a conflict is answered by trying again at once, forever"
+        await self.before_binding(name)
         await super().bind(name, namespace, node, uid=uid, dry_run=dry_run)
 
 
@@ -54,44 +54,44 @@ async def running(cluster, condition, *, backoff=None):
         await asyncio.gather(scheduler, return_exceptions=True)
 
 
-async def placed(cluster, name):
+async def node_of(cluster, name):
     return (await cluster.get(resources.PODS, name, "default")).spec.node_name
 
 
-async def test_a_pod_bound_by_another_scheduler_does_not_stop_ours():
-    class Taken(Race):
-        async def before(self, name):
-            if name == "a-wanted" and self.calls == 1:
+async def test_a_pod_bound_by_another_scheduler_does_not_stop_the_scheduler():
+    class FirstBindingByAnotherScheduler(StoreWithBindingHook):
+        async def before_binding(self, name):
+            if name == "a-wanted" and self.bindings == 1:
                 await Embedded.bind(self, name, "default", "other")
 
-    cluster = Taken()
+    cluster = FirstBindingByAnotherScheduler()
     cluster.load([node("mine"), node("other"), plain_pod("a-wanted"), plain_pod("b-later")])
 
-    async def both():
-        return await placed(cluster, "a-wanted") and await placed(cluster, "b-later")
+    async def both_have_nodes():
+        return await node_of(cluster, "a-wanted") and await node_of(cluster, "b-later")
 
-    await running(cluster, both)
-    assert await placed(cluster, "a-wanted") == "other"
-    assert cluster.calls <= 4
+    await running(cluster, both_have_nodes)
+    assert await node_of(cluster, "a-wanted") == "other"
+    assert cluster.bindings <= 4
 
 
 async def test_a_pod_with_failing_writes_does_not_stop_the_scheduler():
-    class Away(Race):
-        async def before(self, name):
+    class FirstPodCannotBeBound(StoreWithBindingHook):
+        async def before_binding(self, name):
             if name == "first":
                 raise Unavailable("the server is away")
 
-    cluster = Away()
+    cluster = FirstPodCannotBeBound()
     cluster.load([node("mine"), plain_pod("first"), plain_pod("second")])
 
-    async def second():
-        return await placed(cluster, "second")
+    async def second_has_node():
+        return await node_of(cluster, "second")
 
-    await running(cluster, second)
+    await running(cluster, second_has_node)
 
 
 async def test_an_unreadable_allocation_affects_only_its_own_pod():
-    claim = {
+    unreadable_claim = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {"name": "odd", "namespace": "default"},
@@ -108,16 +108,16 @@ async def test_an_unreadable_allocation_affects_only_its_own_pod():
     cluster = Embedded.holding(
         [
             node("mine"),
-            claim,
+            unreadable_claim,
             plain_pod("a-first", resourceClaims=[{"name": "odd", "resourceClaimName": "odd"}]),
             plain_pod("second"),
         ]
     )
 
-    async def second():
-        return await placed(cluster, "second")
+    async def second_has_node():
+        return await node_of(cluster, "second")
 
-    await running(cluster, second)
+    await running(cluster, second_has_node)
 
 
 async def test_pods_placed_in_one_round_do_not_share_cpu():
@@ -126,39 +126,39 @@ async def test_pods_placed_in_one_round_do_not_share_cpu():
         [node("mine", allocatable={"cpu": "1", "pods": "10"}), plain_pod("a", **fields), plain_pod("b", **fields)]
     )
 
-    async def has_reason():
+    async def second_has_reason():
         waiting = await cluster.get(resources.PODS, "b", "default")
         return any("Insufficient cpu" in condition.message for condition in waiting.status.conditions)
 
-    await running(cluster, has_reason)
-    assert await placed(cluster, "a") == "mine"
-    assert not await placed(cluster, "b")
+    await running(cluster, second_has_reason)
+    assert await node_of(cluster, "a") == "mine"
+    assert not await node_of(cluster, "b")
 
 
-async def test_equal_pods_and_equal_nodes_share_one_allocator_search(monkeypatch):
+async def test_equal_nodes_are_searched_once_for_equal_pods(monkeypatch):
     """A node is searched only if no equal node was searched; a refusal is explained once for each kind of node."""
-    searches, explained = [], set()
-    monkeypatch.setattr(all_nodes, "search_node", lambda *args: searches.append(1) or search_node(*args))
-    monkeypatch.setattr(all_nodes, "explain", lambda *given: explained.add(given[2]) or explain(*given))
+    searches, explained_nodes = [], set()
+    monkeypatch.setattr(all_nodes, "search_node", lambda *search_arguments: searches.append(1) or search_node(*search_arguments))
+    monkeypatch.setattr(all_nodes, "explain", lambda *arguments: explained_nodes.add(arguments[2]) or explain(*arguments))
     names = [f"p{number}" for number in range(8)]
-    pods = [devices.pod(name, name) for name in names]
-    cluster = devices.loaded(*devices.fleet(20, 2), *(devices.claim(name) for name in names), *pods)
-    unplaceable = [devices.claim("big", 3), devices.pod("big", "big")]
+    pods = [sidecar.pod(name, name) for name in names]
+    cluster = sidecar.loaded(*sidecar.fleet(20, 2), *(sidecar.claim(name) for name in names), *pods)
+    unplaceable = [sidecar.claim("big", 3), sidecar.pod("big", "big")]
 
     async def all_placed():
-        return all([await placed(cluster, name) for name in names])
+        return all([await node_of(cluster, name) for name in names])
 
     async def conditions_of_big():
         return (await cluster.get(resources.PODS, "big", "default")).status.conditions
 
     await running(cluster, all_placed)
     assert 0 < len(searches) < len(names)  # one node of each kind: full, with one free device, with two
-    assert explained == set()
+    assert explained_nodes == set()
     cluster.load([*unplaceable])
     await running(cluster, conditions_of_big)
     [condition] = await conditions_of_big()
     assert condition.message.startswith("0 of 20 nodes can serve the claims: ")
-    assert 1 <= len(explained) <= 3  # nodes with no, one and two devices in use
+    assert 1 <= len(explained_nodes) <= 3  # nodes with no, one and two devices in use
 
 
 async def test_a_missing_claim_and_too_little_cpu_have_different_reasons():
@@ -185,28 +185,28 @@ async def test_a_missing_claim_and_too_little_cpu_have_different_reasons():
 
 
 async def test_a_lasting_conflict_is_retried_after_longer_pauses():
-    class Refusing(Race):
-        async def before(self, _name):
+    class AlwaysConflicting(StoreWithBindingHook):
+        async def before_binding(self, _name):
             self.times.append(asyncio.get_running_loop().time())
             raise Conflict("another writer is always faster")
 
-    cluster = Refusing()
+    cluster = AlwaysConflicting()
     cluster.times = []
     cluster.load([node("mine"), plain_pod("cursed")])
 
-    async def tried():
-        return cluster.calls >= 6
+    async def has_tried_six_times():
+        return cluster.bindings >= 6
 
-    await running(cluster, tried, backoff=Backoff(least=0.01, most=0.08))
+    await running(cluster, has_tried_six_times, backoff=Backoff(least=0.01, most=0.08))
     pauses = [later - earlier for earlier, later in pairwise(cluster.times)]
-    least = [0.005, 0.01, 0.02, 0.04, 0.04]  # half of each pause is random
-    assert all(pause >= shortest for pause, shortest in zip(pauses, least, strict=False)), pauses
+    shortest_pauses = [0.005, 0.01, 0.02, 0.04, 0.04]  # half of each pause is random
+    assert all(pause >= shortest for pause, shortest in zip(pauses, shortest_pauses, strict=False)), pauses
 
 
-async def test_pods_placed_in_one_go_do_not_share_a_device():
+async def test_pods_placed_in_one_round_do_not_share_a_device():
     names = [f"p{number}" for number in range(4)]
-    pods = [devices.pod(name, name) for name in names]
-    cluster = devices.loaded(*devices.fleet(1, 2), *(devices.claim(name) for name in names), *pods)
+    pods = [sidecar.pod(name, name) for name in names]
+    cluster = sidecar.loaded(*sidecar.fleet(1, 2), *(sidecar.claim(name) for name in names), *pods)
 
     async def all_decided():
         stored = [await cluster.get(resources.PODS, name, "default") for name in names]
@@ -214,6 +214,6 @@ async def test_pods_placed_in_one_go_do_not_share_a_device():
 
     await running(cluster, all_decided)
     claims = (await cluster.list(resources.RESOURCE_CLAIMS)).items
-    held = [result.device for claim in claims for result in results_of(claim)]
-    assert len(held) == len(set(held)) == 2
-    assert [bool(await placed(cluster, name)) for name in names] == [True, True, False, False]
+    devices = [result.device for claim in claims for result in results_of(claim)]
+    assert len(devices) == len(set(devices)) == 2
+    assert [bool(await node_of(cluster, name)) for name in names] == [True, True, False, False]

@@ -56,7 +56,7 @@ async def try_to_place(sidecar, name):
     return answer["verdict"] == "fits"
 
 
-async def until_kept(sidecar, name):
+async def until_node_is_kept(sidecar, name):
     """Wait until a node is kept for a pod. Its scheduler does not call again until there is room."""
     await until(lambda: sidecar.service.pods.nominations.node_of(sidecar.service.pods.find(f"pod-{name}")))
 
@@ -68,39 +68,36 @@ async def with_starved_pod(cluster, names, nodes=1):
         for i, name in enumerate(names):
             await start_pod(sidecar, name, f"n{i % nodes}")
         assert not await try_to_place(sidecar, "big")
-        await until_kept(sidecar, "big")
+        await until_node_is_kept(sidecar, "big")
         yield sidecar
 
 
-def crowded(nodes, each, want):
-    names = [f"s{i}" for i in range(nodes * each)]
+def cluster_with_big_pod(nodes, per_node, requested):
+    names = [f"s{i}" for i in range(nodes * per_node)]
     pods = [pod("big", "big"), *(pod(name, name) for name in names)]
-    return loaded(*fleet(nodes, each), claim("big", want), *map(claim, names), *pods), names
+    return loaded(*fleet(nodes, per_node), claim("big", requested), *map(claim, names), *pods), names
 
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_a_starved_pod_is_placed_after_the_running_pods_end(seed):
     rng = random.Random(seed)
-    nodes, each = rng.randint(1, 2), rng.randint(3, 6)
-    cluster, names = crowded(nodes, each, rng.randint(2, each))
+    nodes, per_node = rng.randint(1, 2), rng.randint(3, 6)
+    cluster, names = cluster_with_big_pod(nodes, per_node, rng.randint(2, per_node))
     async with with_starved_pod(cluster, names, nodes) as sidecar:
-        alive, passed = list(names), 0
         rng.shuffle(names)
-        for name in names:
+        for i, name in enumerate(names):
             await end_pod(sidecar, name)
-            alive.remove(name)
             if await try_to_place(sidecar, "big"):
                 return
-            later = f"x{passed}"
-            passed += 1
-            await create_pod(sidecar, later)
-            await try_to_place(sidecar, later)
-        raise AssertionError(f"{passed} pods passed it")
+            new_name = f"x{i}"
+            await create_pod(sidecar, new_name)
+            await try_to_place(sidecar, new_name)
+        raise AssertionError("the starved pod was not placed, although all earlier pods have ended")
 
 
-async def test_others_use_devices_that_a_starved_pod_cannot_use_yet():
+async def test_small_pods_use_devices_that_a_starved_pod_cannot_use_yet():
     """Pods of higher priority use any device."""
-    cluster, names = crowded(1, 4, 2)
+    cluster, names = cluster_with_big_pod(1, 4, 2)
     async with with_starved_pod(cluster, names) as sidecar:
         await end_pod(sidecar, "s0")
         await create_pod(sidecar, "x0")
@@ -117,7 +114,7 @@ async def test_others_use_devices_that_a_starved_pod_cannot_use_yet():
 
 
 async def test_deleting_the_starved_pod_requeues_a_waiting_pod():
-    cluster, names = crowded(1, 2, 2)
+    cluster, names = cluster_with_big_pod(1, 2, 2)
     async with with_starved_pod(cluster, names) as sidecar:
         await end_pod(sidecar, "s0")
         await create_pod(sidecar, "x0")
@@ -128,60 +125,55 @@ async def test_deleting_the_starved_pod_requeues_a_waiting_pod():
         assert await try_to_place(sidecar, "x0")
 
 
-async def test_small_waiting_pods_do_not_take_a_starved_pods_turn():
-    cluster, names = crowded(1, 2, 2)
+async def test_a_node_is_kept_for_a_big_pod_before_a_small_one():
+    cluster, names = cluster_with_big_pod(1, 2, 2)
     async with starving_at_once(cluster) as sidecar:
         for name in names:
             await start_pod(sidecar, name, "n0")
         await create_pod(sidecar, "x0")
         assert not await try_to_place(sidecar, "x0")
         assert not await try_to_place(sidecar, "big")
-        await until_kept(sidecar, "big")
+        await until_node_is_kept(sidecar, "big")
         assert not sidecar.service.pods.nominations.node_of(sidecar.service.pods.find("pod-x0"))
 
 
-async def test_a_starved_pod_waits_for_binding_and_deleted_pods():
+async def test_a_node_with_binding_and_deleted_pods_is_kept():
     """With pods that start and end every second, there is always a pod in binding, or a deleted pod whose claim is still allocated."""
-    cluster, names = crowded(1, 3, 3)
+    cluster, names = cluster_with_big_pod(1, 3, 3)
     async with starving_at_once(cluster) as sidecar:
         for name in names[:2]:
             await start_pod(sidecar, name, "n0")
         assert (await sidecar.place(names[2], "n0"))[0] == 200, "its binding is on the way"
         await cluster.delete(resources.PODS, names[0], "default")
         assert not await try_to_place(sidecar, "big")
-        await until_kept(sidecar, "big")
+        await until_node_is_kept(sidecar, "big")
 
 
 async def test_a_starved_pod_waits_for_pods_of_other_schedulers():
-    cluster, names = crowded(1, 3, 3)
+    cluster, names = cluster_with_big_pod(1, 3, 3)
     async with with_starved_pod(cluster, names) as sidecar:
         await end_pod(sidecar, "s0")
         result = {"request": "r", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
         consumer = {"resource": "pods", "name": "other", "uid": "pod-other"}
-        other = claim("other") | {
+        other_claim = claim("other") | {
             "status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
         }
-        cluster.load([other, pod("other", "other", schedulerName="default-scheduler", nodeName="n0")])
-        await until(
-            lambda: (
-                "other"
-                in [
-                    each.metadata.name
-                    for _, kept in sidecar.service.pods.nominations.kept_for_others(
-                        sidecar.service.pods.find("pod-s1"), sidecar.service.ledger.state
-                    )
-                    for each in kept.awaited
-                ]
-            )
-        )
+        cluster.load([other_claim, pod("other", "other", schedulerName="default-scheduler", nodeName="n0")])
+
+        def other_pod_is_awaited():
+            nominations, running_pod = sidecar.service.pods.nominations, sidecar.service.pods.find("pod-s1")
+            kept_nodes = nominations.kept_for_others(running_pod, sidecar.service.ledger.state)
+            return "other" in [awaited.metadata.name for _, kept in kept_nodes for awaited in kept.awaited]
+
+        await until(other_pod_is_awaited)
         await end_pod(sidecar, "s1")
         await create_pod(sidecar, "small")
         assert not await try_to_place(sidecar, "small")
 
 
-async def test_a_kept_node_is_released_once_the_pod_cannot_fit():
+async def test_a_kept_node_is_released_once_the_starved_pod_cannot_fit():
     """A pod of higher priority took the kept devices, and may run forever."""
-    cluster, names = crowded(1, 2, 2)
+    cluster, names = cluster_with_big_pod(1, 2, 2)
     async with with_starved_pod(cluster, names) as sidecar:
         await end_pod(sidecar, "s0")
         await create_pod(sidecar, "urgent", priority=100)
@@ -192,56 +184,56 @@ async def test_a_kept_node_is_released_once_the_pod_cannot_fit():
 async def test_one_starved_pod_at_a_time_keeps_a_node(monkeypatch):
     """A pod whose turn has ended is not the next one either, so that one tenant cannot keep the whole fleet."""
     names = [f"s{i}" for i in range(4)]
-    bigs = [f"big{i}" for i in range(5)]
-    pods = [pod(name, name) for name in (*names, *bigs)]
-    cluster = loaded(*fleet(2, 2), *map(claim, names), *(claim(name, 2) for name in bigs), *pods)
+    big_names = [f"big{i}" for i in range(5)]
+    pods = [pod(name, name) for name in (*names, *big_names)]
+    cluster = loaded(*fleet(2, 2), *map(claim, names), *(claim(name, 2) for name in big_names), *pods)
     async with starving_at_once(cluster) as sidecar:
         for i, name in enumerate(names):
             await start_pod(sidecar, name, f"n{i % 2}")
-        for name in bigs:
+        for name in big_names:
             assert not await try_to_place(sidecar, name)
-        await until_kept(sidecar, "big0")
-        held = sidecar.service.pods.nominations
-        now = held._clock
-        monkeypatch.setattr(held, "_clock", lambda: now() + LONGEST + 1)
-        await until_kept(sidecar, "big1")
-        turns = [held.node_of(sidecar.service.pods.find(f"pod-{name}")) for name in bigs]
-        assert turns == ["", "n0", "", "", ""]
+        await until_node_is_kept(sidecar, "big0")
+        nominations = sidecar.service.pods.nominations
+        now = nominations._clock
+        monkeypatch.setattr(nominations, "_clock", lambda: now() + LONGEST + 1)
+        await until_node_is_kept(sidecar, "big1")
+        kept_nodes = [nominations.node_of(sidecar.service.pods.find(f"pod-{name}")) for name in big_names]
+        assert kept_nodes == ["", "n0", "", "", ""]
 
 
-@pytest.mark.parametrize("ended", [False, True], ids=["nothing ended", "one ended"])
-async def test_a_kept_node_without_progress_passes_to_another_starved_pod(ended, monkeypatch):
-    names, bigs = [f"s{i}" for i in range(4)], ["big0", "big1"]
-    pods = [pod(name, name) for name in (*names, *bigs)]
-    cluster = loaded(*fleet(2, 2), *map(claim, names), *(claim(name, 2) for name in bigs), *pods)
+@pytest.mark.parametrize("pod_ends", [False, True], ids=["no pod ends", "a pod on the kept node ends"])
+async def test_a_kept_node_passes_to_another_pod_only_without_progress(pod_ends, monkeypatch):
+    names, big_names = [f"s{i}" for i in range(4)], ["big0", "big1"]
+    pods = [pod(name, name) for name in (*names, *big_names)]
+    cluster = loaded(*fleet(2, 2), *map(claim, names), *(claim(name, 2) for name in big_names), *pods)
     async with starving_at_once(cluster) as sidecar:
         for i, name in enumerate(names):
             await start_pod(sidecar, name, f"n{i % 2}")
-        held, later = sidecar.service.pods.nominations, 0.0
-        now = held._clock
-        monkeypatch.setattr(held, "_clock", lambda: now() + later)
+        nominations, later = sidecar.service.pods.nominations, 0.0
+        now = nominations._clock
+        monkeypatch.setattr(nominations, "_clock", lambda: now() + later)
         assert not await try_to_place(sidecar, "big0")
-        await until_kept(sidecar, "big0")
+        await until_node_is_kept(sidecar, "big0")
         assert not await try_to_place(sidecar, "big1")
         later = IDLE - 5
-        if ended:
+        if pod_ends:
             await end_pod(sidecar, "s0")  # on the kept node
         later = IDLE + 1
-        looks = []
-        look = held.next_starved_pod
-        monkeypatch.setattr(held, "next_starved_pod", lambda helps: looks.append(1) or look(helps))
-        await until(lambda: len(looks) > 3)
-        kept_for = [name for name in bigs if held.node_of(sidecar.service.pods.find(f"pod-{name}"))]
-        assert kept_for == ["big0" if ended else "big1"]
+        searches = []
+        search = nominations.next_starved_pod
+        monkeypatch.setattr(nominations, "next_starved_pod", lambda helps: searches.append(1) or search(helps))
+        await until(lambda: len(searches) > 3)
+        kept_for = [name for name in big_names if nominations.node_of(sidecar.service.pods.find(f"pod-{name}"))]
+        assert kept_for == ["big0" if pod_ends else "big1"]
 
 
 async def test_devices_freed_by_victims_are_kept_for_the_preemptor():
     """The preemptor needs two devices. If a less important pod got the first freed device, another pod would be evicted."""
     names = ("a", "b")
-    slow = {"finalizers": ["example.com/slow"]}
+    finalizers = {"finalizers": ["example.com/slow"]}
     pods = [pod(name, name, priority=1) for name in names]
-    for each in pods:
-        each["metadata"] |= slow
+    for pod_ in pods:
+        pod_["metadata"] |= finalizers
     cluster = loaded(*fleet(1, 2), *map(claim, names), claim("urgent", 2), *pods, important_pod("urgent", "urgent"))
     async with starving_at_once(cluster) as sidecar:
         for name in names:
