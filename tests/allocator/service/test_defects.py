@@ -1,4 +1,4 @@
-"""Defects of Tensor Fusion's allocator (docs/migrate.md): leaks, races and drift, which must not happen here."""
+"""Leaks, races and drift that were defects of Tensor Fusion's allocator (docs/migrate.md) and must not happen in ours."""
 
 from functools import partial
 
@@ -72,7 +72,7 @@ async def test_a_recreated_pod_inherits_no_reservation():
 
 
 async def test_a_reservation_of_changed_devices_is_refused():
-    """Tensor Fusion #684: the devices change between the question and the reservation; the scheduler decides again."""
+    """Tensor Fusion #684: the devices change between prefilter and the reservation, so the scheduler decides again."""
     cluster = loaded(*fleet(1, 1), claim("a"), pod("p", "a"))
     async with running(cluster) as client:
         _, answer = await client.plugin("prefilter", {"pod": await client.pod("p")})

@@ -1,4 +1,4 @@
-"""The API for people: claims and their devices."""
+"""The API for users: claims and their pods."""
 
 from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running
 

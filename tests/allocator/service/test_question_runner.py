@@ -1,4 +1,7 @@
-"""Questions in the thread have the answers of questions on the loop, and no question blocks another."""
+"""Questions that exceed their turn on the event loop are computed in a thread, with the same answers, and block no other question.
+
+A question asks, for example, which nodes of a stock (the objects of a fleet) can serve a pod.
+"""
 
 import asyncio
 import random
@@ -45,7 +48,7 @@ def pod_of(claims):
 
 
 def question_of(family, seed):
-    """Return a stock with unallocated claims, and the pod that uses them."""
+    """Return a pod, and a random stock of a family (a kind of random fleet) with unallocated claims, which the pod uses."""
     stock, claims = assembled(family, 70_000 + seed, random.Random(seed))
     for claim in claims:
         stock = stock.with_object(claim)
@@ -53,7 +56,7 @@ def question_of(family, seed):
 
 
 def test_concurrent_questions_get_the_same_answers_as_sequential_questions():
-    """Half of the questions exceed their turn and are computed in the thread, while the loop answers others on the same stocks."""
+    """All questions exceed their turn and are computed in the thread, while the loop computes other questions on the same stocks."""
     differences = []
     for family in FAMILIES:
         for first in range(0, draws(16), 4):
@@ -67,6 +70,7 @@ def test_concurrent_questions_get_the_same_answers_as_sequential_questions():
 
 
 async def answer_concurrently(questions):
+    """Return the answers of a runner that gets all questions at once."""
     runner = new_runner(max_turn=-1.0)
     tasks = [
         asyncio.create_task(runner.answer(f"n{i}", partial(outlook, pod, stock), PATIENCE))
@@ -89,7 +93,7 @@ QUICK_FAMILIES = ("general", "tight", "admin", "shares", "places", "clash")  # n
 
 
 def with_extended_resource(pod, stock):
-    """Add a request for an extended resource to a pod, served by a class of any device, and by device plugins on half of the nodes."""
+    """Add a request for an extended resource to a pod. Any device serves the resource, and so do device plugins on half of the nodes."""
     selector = {"cel": {"expression": "device.driver != ''"}}
     device_class = sidecar.device_class("served", extendedResourceName=EXTENDED_RESOURCE, selectors=[selector])
     plugin_nodes = [sidecar.node(name, allocatable={EXTENDED_RESOURCE: "1"}) for name in list(stock.nodes)[::2]]
@@ -120,8 +124,9 @@ def ask_all(decider, plan):
 
 
 def is_as_expected(answer, expected):
+    """Return whether an answer is correct. Any answer is correct if a new decider did not finish."""
     if getattr(expected, "outlook", None) is Outlook.UNDECIDED:
-        return True  # the bound on all steps was reached, and a second try may get further
+        return True  # the limit of steps was reached, and a second attempt may find an answer
     return answer == expected
 
 
@@ -178,6 +183,7 @@ class SlowQuestion:
 
 
 async def test_the_question_of_the_namespace_with_least_debt_is_next():
+    """A namespace owes a debt: the time that the questions about its pods took."""
     runner, order = new_runner(max_turn=0.001), []
     slow_questions = [SlowQuestion(name, order) for name in ("first", "hog", "hog", "team")]
     tasks = [asyncio.create_task(runner.answer(question.name, question)) for question in slow_questions]
@@ -210,7 +216,7 @@ async def test_a_question_ends_at_its_time_limit():
 
 
 async def test_a_victim_search_pauses_for_other_questions():
-    """The time of the pause does not count toward its limit."""
+    """The pause does not count toward the time limit of the search."""
     runner = new_runner(max_turn=0.001)
     search, second_search, question = SlowQuestion("search", []), SlowQuestion("second search", []), SlowQuestion("question", [])
     question.may_end.set()
@@ -223,7 +229,7 @@ async def test_a_victim_search_pauses_for_other_questions():
     answering = asyncio.create_task(runner.answer("other", long_question))
     await until(long_question.begun.is_set)
     await asyncio.sleep(1.5)
-    assert not searching.done(), "its time went on while it rested"
+    assert not searching.done(), "the search ended during its pause"
     long_question.may_end.set()
     assert await answering == "long"
     assert await searching == "search"

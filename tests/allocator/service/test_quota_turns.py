@@ -1,4 +1,4 @@
-"""Turns of waiting reviews: one waiter per iteration of the loop, and namespaces in rotation."""
+"""Turns of waiting reviews: one review per iteration of the event loop, from each namespace in rotation."""
 
 import asyncio
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Quotas at the reservation, over the embedded store: no reservation exceeds a quota, and refused pods are requeued."""
+"""Quotas and reservations on the embedded store: no reservation exceeds a quota, and refused pods are requeued."""
 
 import asyncio
 import logging
@@ -79,7 +79,7 @@ async def test_quota_usage_is_reported_and_written_by_the_leader():
             sidecar.service.knowledge.stock, sidecar.service.ledger.unwritten(), sidecar.service.lead
         )
         assert await cluster.get(resources.DEVICE_QUOTAS.raw, "team", "default") == stored_quota, (
-            "written though nothing changed"
+            "the status was written although nothing had changed"
         )
 
 
@@ -97,7 +97,7 @@ async def test_unreadable_quotas_are_logged_once_and_readable_limits_apply(caplo
 
 
 class StoreWithLateQuotas(Embedded):
-    """A store that refuses reads of quotas until `may` is set, except lists with limit 1."""
+    """A store that refuses reads of quotas, except lists with limit 1, until a test sets `may_read_quotas`."""
 
     def __init__(self):
         super().__init__()
@@ -118,7 +118,7 @@ class StoreWithLateQuotas(Embedded):
 
 
 async def test_the_allocator_waits_until_quotas_are_read():
-    """Without quotas it would admit every pod."""
+    """Without quotas the allocator would admit every pod."""
     cluster = StoreWithLateQuotas()
     cluster.load([*fleet(1, 4), quota_of(gpu__devices=1)])
     knowledge = Knowledge(cluster, decides=True)

@@ -1,4 +1,4 @@
-"""The small scheduler beside other writers, over the embedded store."""
+"""The small scheduler of `drawbridge standalone` beside other writers, on the embedded store."""
 
 import asyncio
 from itertools import pairwise
@@ -34,7 +34,7 @@ class StoreWithBindingHook(Embedded):
 
     async def bind(self, name, namespace, node, *, uid="", dry_run=False):
         self.bindings += 1
-        assert self.bindings < MAX_BINDINGS, "a conflict is answered by trying again at once, forever"
+        assert self.bindings < MAX_BINDINGS, "the scheduler retries a conflict forever without a pause"
         await self.before_binding(name)
         await super().bind(name, namespace, node, uid=uid, dry_run=dry_run)
 
@@ -136,7 +136,7 @@ async def test_pods_placed_in_one_round_do_not_share_cpu():
 
 
 async def test_equal_nodes_are_searched_once_for_equal_pods(monkeypatch):
-    """A node is searched only if no equal node was searched; a refusal is explained once for each kind of node."""
+    """A node is searched only if no equal node was searched before. A refusal is explained once for each kind of node."""
     searches, explained_nodes = [], set()
     monkeypatch.setattr(all_nodes, "search_node", lambda *search_arguments: searches.append(1) or search_node(*search_arguments))
     monkeypatch.setattr(all_nodes, "explain", lambda *arguments: explained_nodes.add(arguments[2]) or explain(*arguments))
@@ -152,7 +152,7 @@ async def test_equal_nodes_are_searched_once_for_equal_pods(monkeypatch):
         return (await cluster.get(resources.PODS, "big", "default")).status.conditions
 
     await running(cluster, all_placed)
-    assert 0 < len(searches) < len(names)  # one node of each kind: full, with one free device, with two
+    assert 0 < len(searches) < len(names)  # one search for each kind of node: with no, one and two free devices
     assert explained_nodes == set()
     cluster.load([*unplaceable])
     await running(cluster, conditions_of_big)

@@ -1,4 +1,4 @@
-"""A node is kept for a pod that waits long, so that smaller pods of its priority do not pass it forever."""
+"""A node is kept for a starved pod (one that waits long), so that smaller pods of the same priority do not pass this pod forever."""
 
 import contextlib
 import random
@@ -25,7 +25,7 @@ from tests.allocator.service.sidecar import (
 
 
 def starving_at_once(cluster):
-    """Run an allocator in which a pod is starved when it is first refused."""
+    """Run an allocator for which a pod is starved as soon as the pod has been refused."""
     return running(cluster, starved=0.0)
 
 
@@ -57,7 +57,7 @@ async def try_to_place(sidecar, name):
 
 
 async def until_node_is_kept(sidecar, name):
-    """Wait until a node is kept for a pod. Its scheduler does not call again until there is room."""
+    """Wait until a node is kept for a pod. The pod's scheduler does not call again until there is room."""
     await until(lambda: sidecar.service.pods.nominations.node_of(sidecar.service.pods.find(f"pod-{name}")))
 
 
@@ -73,6 +73,7 @@ async def with_starved_pod(cluster, names, nodes=1):
 
 
 def cluster_with_big_pod(nodes, per_node, requested):
+    """Return a cluster with the pod `big` and as many small pods as devices, and the names of the small pods."""
     names = [f"s{i}" for i in range(nodes * per_node)]
     pods = [pod("big", "big"), *(pod(name, name) for name in names)]
     return loaded(*fleet(nodes, per_node), claim("big", requested), *map(claim, names), *pods), names
@@ -96,12 +97,12 @@ async def test_a_starved_pod_is_placed_after_the_running_pods_end(seed):
 
 
 async def test_small_pods_use_devices_that_a_starved_pod_cannot_use_yet():
-    """Pods of higher priority use any device."""
+    """Pods of higher priority use any free device."""
     cluster, names = cluster_with_big_pod(1, 4, 2)
     async with with_starved_pod(cluster, names) as sidecar:
         await end_pod(sidecar, "s0")
         await create_pod(sidecar, "x0")
-        assert await try_to_place(sidecar, "x0"), "three of those it waits for are left, and it needs two"
+        assert await try_to_place(sidecar, "x0"), "a small pod was refused, although `big` needs two devices and three small pods still run"
         await end_pod(sidecar, "s1")
         await create_pod(sidecar, "x1")
         assert await try_to_place(sidecar, "x1")
@@ -138,12 +139,12 @@ async def test_a_node_is_kept_for_a_big_pod_before_a_small_one():
 
 
 async def test_a_node_with_binding_and_deleted_pods_is_kept():
-    """With pods that start and end every second, there is always a pod in binding, or a deleted pod whose claim is still allocated."""
+    """While pods start and end every second, a node always has a pod in binding, or a deleted pod whose claim is still allocated."""
     cluster, names = cluster_with_big_pod(1, 3, 3)
     async with starving_at_once(cluster) as sidecar:
         for name in names[:2]:
             await start_pod(sidecar, name, "n0")
-        assert (await sidecar.place(names[2], "n0"))[0] == 200, "its binding is on the way"
+        assert (await sidecar.place(names[2], "n0"))[0] == 200, "the third pod got no device"
         await cluster.delete(resources.PODS, names[0], "default")
         assert not await try_to_place(sidecar, "big")
         await until_node_is_kept(sidecar, "big")
@@ -182,7 +183,7 @@ async def test_a_kept_node_is_released_once_the_starved_pod_cannot_fit():
 
 
 async def test_one_starved_pod_at_a_time_keeps_a_node(monkeypatch):
-    """A pod whose turn has ended is not the next one either, so that one tenant cannot keep the whole fleet."""
+    """A pod whose node was kept long enough has to wait for another turn, so that one tenant cannot keep the whole fleet."""
     names = [f"s{i}" for i in range(4)]
     big_names = [f"big{i}" for i in range(5)]
     pods = [pod(name, name) for name in (*names, *big_names)]
@@ -273,6 +274,7 @@ async def test_kept_devices_are_not_allocated_through_another_node():
 
 
 async def test_a_reservation_on_the_loop_reads_its_basis_once(monkeypatch):
+    """The basis is everything that a decision depends on. Only a decision in a thread reads the basis again, to notice changes."""
     async with running(loaded(*fleet(1, 1), claim("a"), pod("a", "a"))) as sidecar:
         allocator = sidecar.service.allocator
         gathered, gather = [], allocator.basis
