@@ -18,7 +18,7 @@ from tests.allocator.service.sidecar import claim, fleet, pod, running, until
 from tests.allocator.service.stores import FaultyStore, faulty_cluster
 from tests.limits import PATIENCE
 
-LACKING = (
+MISSING_PERMISSION_ERRORS = (
     Forbidden('resourceclaims.resource.k8s.io "a" is forbidden: User "system:serviceaccount:x:y" cannot patch resource "resourceclaims" in API group'),
     Invalid('ResourceClaim.resource.k8s.io "a" is invalid: status.allocation: Forbidden: changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb="patch" permission: no'),
     Unauthorized("Unauthorized"),
@@ -45,7 +45,7 @@ async def test_a_throttled_write_waits_as_long_as_the_server_asks():
         assert sidecar.service.metrics.registry.get_sample_value("drawbridge_claim_writes_total", lost) is None
 
 
-async def test_a_busy_server_is_logged_and_its_refusals_are_answers(caplog, monkeypatch):
+async def test_a_busy_server_is_logged_and_no_write_may_land_late(caplog, monkeypatch):
     monkeypatch.setattr(commits, "DEADLINE", 0.3)
     cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
     cluster.errors_before[1] = Throttled("too many requests", retry_after=60)
@@ -72,26 +72,26 @@ class SilentWatches(Embedded):
     """A store whose watches of claims can stay open and show nothing; lists can be outdated, too."""
 
     silent = False
-    stored = None  # the answer to lists of claims
+    outdated_list = None  # the answer to lists of claims
 
     @contextlib.asynccontextmanager
     async def watch(self, resource, *args, **options):
-        async with super().watch(resource, *args, **options) as shown:
-            yield self._silenced(shown) if resource.kind == "ResourceClaim" else shown
+        async with super().watch(resource, *args, **options) as events:
+            yield self._silenced(events) if resource.kind == "ResourceClaim" else events
 
-    async def _silenced(self, shown):
-        async for event in shown:
+    async def _silenced(self, events):
+        async for event in events:
             while self.silent:  # noqa: ASYNC110  a test turns it off
                 await asyncio.sleep(0.01)
             yield event
 
     async def list(self, resource, *args, **options):
-        if resource.kind == "ResourceClaim" and self.stored is not None:
-            return self.stored
+        if resource.kind == "ResourceClaim" and self.outdated_list is not None:
+            return self.outdated_list
         return await super().list(resource, *args, **options)
 
 
-async def test_claims_are_listed_when_their_watch_misses_our_writes():
+async def test_claims_are_listed_when_their_watch_misses_writes_of_the_allocator():
     cluster = SilentWatches()
     cluster.load([*fleet(), claim("a"), claim("b"), pod("p", "a"), pod("q", "b")])
     async with running(cluster) as sidecar:
@@ -107,21 +107,21 @@ async def test_an_allocator_blind_to_its_own_writes_is_not_ready():
     cluster.load([*fleet(), claim("a"), pod("p", "a")])
     async with running(cluster) as sidecar:
         sidecar.service.ledger.unseen_seconds = 0.1
-        cluster.stored = await cluster.list(resources.RESOURCE_CLAIMS)
+        cluster.outdated_list = await cluster.list(resources.RESOURCE_CLAIMS)
         cluster.silent = True
         placing = asyncio.create_task(sidecar.place("p"))
         assert not sidecar.service.metrics.readiness()[0]["watch"]
         await until(lambda: sidecar.service.metrics.readiness()[0]["watch"])
         message = "resourceclaims.resource.k8s.io: the API server has not shown a write of ours for"
         assert sidecar.service.metrics.readiness()[0]["watch"].startswith(message)
-        cluster.silent, cluster.stored = False, None
+        cluster.silent, cluster.outdated_list = False, None
         assert (await placing)[0] == 200
         await until(lambda: not sidecar.service.metrics.readiness()[0]["watch"])
 
 
 @pytest.mark.parametrize("errors", ["errors_before", "errors_after"])
 @pytest.mark.parametrize("number", [1, 2])
-async def test_an_unanswered_write_is_read_and_the_pod_placed(errors, number):
+async def test_pods_are_placed_although_a_write_gets_no_answer(errors, number):
     cluster = faulty_cluster(*fleet(), claim("a"), claim("b", 2), pod("p", "a"), pod("q", "b"))
     getattr(cluster, errors)[number] = Unavailable("the connection broke")
     async with running(cluster) as sidecar:
@@ -130,7 +130,7 @@ async def test_an_unanswered_write_is_read_and_the_pod_placed(errors, number):
         assert len({*await sidecar.allocated_devices("a"), *await sidecar.allocated_devices("b")}) == 3
 
 
-@pytest.mark.parametrize("error", LACKING, ids=["of a role", "to bind claims", "none at all"])
+@pytest.mark.parametrize("error", MISSING_PERMISSION_ERRORS, ids=["to patch claims", "to bind claims", "to authenticate"])
 async def test_a_missing_permission_is_logged_and_fails_readiness(error):
     cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
     cluster.errors_before[1] = error
@@ -148,7 +148,7 @@ async def test_a_missing_permission_is_logged_and_fails_readiness(error):
 async def test_a_missing_permission_no_longer_needed_does_not_block_readiness(monkeypatch):
     """The pod and the claim may be gone, or the permission may have been granted."""
     cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
-    cluster.errors_before[1] = LACKING[0]
+    cluster.errors_before[1] = MISSING_PERMISSION_ERRORS[0]
     async with running(cluster) as sidecar:
         await sidecar.place("p")
         assert sidecar.service.metrics.readiness()[0]["rights"]
@@ -158,41 +158,41 @@ async def test_a_missing_permission_no_longer_needed_does_not_block_readiness(mo
         assert missing_rights() == "", "once the time is over"
 
 
-class Refusing(FaultyStore):
+class RejectingStore(FaultyStore):
     """A store that rejects every write of some claims, as an API server does for objects that violate a policy."""
 
-    refused: ClassVar[set[str]] = set()
+    rejected_claims: ClassVar[set[str]] = set()
 
-    async def patch(self, resource, name, patch, namespace=None, **more):
-        if resource.kind == "ResourceClaim" and name in self.refused:
-            self.writes.append((name, more.get("subresource", "")))
+    async def patch(self, resource, name, patch, namespace=None, **options):
+        if resource.kind == "ResourceClaim" and name in self.rejected_claims:
+            self.writes.append((name, options.get("subresource", "")))
             raise Invalid(f"ResourceClaim {name} is invalid: spec: field is immutable")
-        return await super().patch(resource, name, patch, namespace, **more)
+        return await super().patch(resource, name, patch, namespace, **options)
 
 
 async def test_unwritable_claims_delay_no_other_pods():
     """Without pauses the allocator writes 119 times per second and does not become ready again."""
-    poison = [f"bad-{i}" for i in range(20)]
-    cluster = Refusing()
-    cluster.refused = {*poison}
-    cluster.load([*fleet(2, 20), *map(claim, poison), *(pod(name, name) for name in poison), claim("a"), pod("p", "a")])
+    unwritable_claims = [f"bad-{i}" for i in range(20)]
+    cluster = RejectingStore()
+    cluster.rejected_claims = {*unwritable_claims}
+    cluster.load([*fleet(2, 20), *map(claim, unwritable_claims), *(pod(name, name) for name in unwritable_claims), claim("a"), pod("p", "a")])
     async with running(cluster) as sidecar:
         begun = time.monotonic()
         for _ in range(5):
-            for name in poison:
+            for name in unwritable_claims:
                 status, answer = await sidecar.place(name)
                 assert status == 409
                 assert f"{name} is invalid: spec: field is immutable" in answer["error"]
         # After the second rejection a claim is paused for 1 s, then 2 s, 4 s, ...: on a slow machine some pauses have ended by now.
-        ended_rests = int(math.log2(1 + time.monotonic() - begun))
-        assert 2 * len(poison) <= len(cluster.writes) <= (2 + ended_rests) * len(poison)
+        ended_pauses = int(math.log2(1 + time.monotonic() - begun))
+        assert 2 * len(unwritable_claims) <= len(cluster.writes) <= (2 + ended_pauses) * len(unwritable_claims)
         assert sidecar.service.metrics.readiness()[0]["rights"] == ""
         assert (await sidecar.place("p"))[0] == 200
         events = (await sidecar.cluster.list(resources.EVENTS.raw, "default")).items
         assert {event["involvedObject"]["name"] for event in events if "field is immutable" in event["message"]} == {
-            *poison
+            *unwritable_claims
         }
-        for name in poison:
+        for name in unwritable_claims:
             await sidecar.cluster.delete(resources.PODS, name, "default")
             await sidecar.cluster.delete(resources.RESOURCE_CLAIMS, name, "default")
         await until(lambda: len(sidecar.service.ledger.state.holds) == 1)
@@ -200,13 +200,13 @@ async def test_unwritable_claims_delay_no_other_pods():
 
 
 async def test_a_rejected_pod_is_placed_once_the_server_accepts_writes():
-    cluster = Refusing()
-    cluster.refused = {"a"}
+    cluster = RejectingStore()
+    cluster.rejected_claims = {"a"}
     cluster.load([*fleet(), claim("a"), pod("p", "a")])
     async with running(cluster) as sidecar:
         for _ in range(3):
             assert (await sidecar.place("p"))[0] == 409
-        cluster.refused = set()
+        cluster.rejected_claims = set()
         seq = sidecar.service.requeue_events.seq
         news = await sidecar.service.requeue_events.errors_after(seq, PATIENCE)
         assert news.all or "default/p" in news.pods
@@ -230,20 +230,20 @@ async def test_a_release_during_a_write_leaves_no_allocation():
         await until(lambda: cluster.unanswered)
         assert (await sidecar.plugin("unreserve", reserved))[0] == 200
         assert (await commit)[0] == 409
-        _, while_unsure = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
-        assert while_unsure["verdict"] == "full"
+        _, answer_for_q = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
+        assert answer_for_q["verdict"] == "full"
         cluster.last_answered = None
         cluster.may_answer.set()
 
-        async def placed():
+        async def second_pod_is_placed():
             return (await sidecar.place("q"))[0] == 200 if (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")}))[1]["nodes"] else False  # fmt: skip
 
-        await until(placed)
+        await until(second_pod_is_placed)
         assert (await sidecar.allocated_devices("a"), await sidecar.allocated_devices("b")) == ([], ["n0/gpu-0"])
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_failing_writes_neither_share_devices_nor_starve_pods(seed):
+async def test_each_device_serves_one_pod_although_many_writes_fail(seed):
     """Twelve devices, sixteen pods, and every third write fails in one of several ways."""
     rng = random.Random(seed)
     pods = [f"p{i}" for i in range(16)]

@@ -25,52 +25,52 @@ async def test_an_allocation_of_an_unbound_pod_yields_to_another_schedulers():
         await until_event(cluster, "another claim holds the same devices")
 
 
-class Preceded(Embedded):
+class StoreWithAllocationHook(Embedded):
     """A store that runs a function once just before an allocation, and whose watches of claims can be paused."""
 
     def __init__(self):
         super().__init__()
-        self.first = None
-        self.flowing = asyncio.Event()
-        self.flowing.set()
+        self.before_allocation = None
+        self.watch_is_open = asyncio.Event()
+        self.watch_is_open.set()
 
     @contextlib.asynccontextmanager
-    async def watch(self, resource, *args, **more):
-        async with super().watch(resource, *args, **more) as changes:
-            yield self.held_up(changes) if resource.kind == "ResourceClaim" else changes
+    async def watch(self, resource, *args, **options):
+        async with super().watch(resource, *args, **options) as changes:
+            yield self.delayed(changes) if resource.kind == "ResourceClaim" else changes
 
-    async def held_up(self, changes):
+    async def delayed(self, changes):
         async for change in changes:
-            await self.flowing.wait()
+            await self.watch_is_open.wait()
             yield change
 
-    async def patch(self, resource, name, patch, namespace=None, **more):
-        first, body = self.first, getattr(patch, "body", {})
-        if first is not None and (body.get("status") or {}).get("allocation"):
-            self.first = None
-            await first()
-        return await super().patch(resource, name, patch, namespace, **more)
+    async def patch(self, resource, name, patch, namespace=None, **options):
+        hook, body = self.before_allocation, getattr(patch, "body", {})
+        if hook is not None and (body.get("status") or {}).get("allocation"):
+            self.before_allocation = None
+            await hook()
+        return await super().patch(resource, name, patch, namespace, **options)
 
 
 async def test_a_commit_after_another_schedulers_allocation_gets_a_conflict():
     """The pod is not bound, although the periodic check for overlaps runs later."""
-    cluster = Preceded()
+    cluster = StoreWithAllocationHook()
     cluster.load([*fleet(1, 1), claim("a"), claim("theirs"), pod("p", "a")])
 
-    async def theirs():
-        cluster.flowing.clear()
+    async def allocate_for_another_scheduler():
+        cluster.watch_is_open.clear()
         status = Merge({"status": allocation_status("gpu-0", "their-pod")})
         await cluster.patch(resources.RESOURCE_CLAIMS, "theirs", status, "default", subresource="status")
 
     async with running(cluster, tick=3600.0) as sidecar:
-        cluster.first = theirs
+        cluster.before_allocation = allocate_for_another_scheduler
         placing = asyncio.create_task(sidecar.place("p"))
         await until(
-            lambda: (held := sidecar.service.ledger.state.reservations.get("pod-p")) and held.state == "reserved"
+            lambda: (reservation := sidecar.service.ledger.state.reservations.get("pod-p")) and reservation.state == "reserved"
         )
         await asyncio.wait_for(sidecar.plugin("state"), PATIENCE)
         assert not placing.done()
-        cluster.flowing.set()
+        cluster.watch_is_open.set()
         status, answer = await placing
         assert (status, answer["remedy"]) == (409, "schedule the pod again")
         await until_deallocated(sidecar, "a")
@@ -92,7 +92,7 @@ async def test_claims_on_the_same_device_are_reported_as_drift():
         assert await sidecar.allocated_devices("a") == await sidecar.allocated_devices("theirs") == [device]
 
 
-async def test_a_bug_in_periodic_checks_does_not_end_the_lead(caplog):
+async def test_a_bug_in_periodic_checks_does_not_end_the_leadership(caplog):
     cluster = loaded(*fleet(1, 1), claim("a"), pod("p", "a"))
     async with running(cluster) as sidecar:
         sidecar.service.periodic_checks._check_overlaps = lambda _: 1 // 0
@@ -101,7 +101,7 @@ async def test_a_bug_in_periodic_checks_does_not_end_the_lead(caplog):
         assert (await sidecar.place("p"))[0] == 200
 
 
-async def test_the_second_sweep_frees_a_deleted_pods_allocation():
+async def test_a_sweep_frees_the_allocation_of_a_deleted_pod():
     orphaned = claim("left")
     orphaned["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
     cluster = loaded(*fleet(1, 1), orphaned | {"status": allocation_status("gpu-0", "gone")})

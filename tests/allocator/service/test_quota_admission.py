@@ -32,7 +32,7 @@ async def test_a_dry_run_is_answered_but_not_counted():
 @pytest.mark.parametrize(
     "body",
     [b"", b"{}", b"[" * 5000, b'{"kind": "AdmissionReview"}', b"\xff\xfe"],
-    ids=["nothing", "an empty object", "deep", "no request", "no text"],
+    ids=["no bytes", "an empty object", "deep nesting", "a review without a request", "invalid UTF-8"],
 )
 async def test_an_invalid_admission_review_is_a_bad_request(body):
     async with running(loaded(*fleet(1, 1)), **QUOTA_LISTENER) as sidecar:
@@ -47,7 +47,7 @@ async def test_an_invalid_admission_review_is_a_bad_request(body):
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "default"}, "spec": None},
         {"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default"}},
     ],
-    ids=["a pod of another shape", "a pod without a spec", "another kind"],
+    ids=["a pod whose claims are a number", "a pod without a spec", "a Secret"],
 )
 async def test_an_object_that_cannot_be_counted_is_admitted(obj):
     async with running(loaded(*fleet(1, 1), quota_of(gpu__devices=0)), **QUOTA_LISTENER) as sidecar:
@@ -70,44 +70,44 @@ async def test_a_refusal_names_resourcequotas_that_count_the_same_devices():
         assert await refusal(sidecar, claim("little")) == ""
 
 
-def large(nodes, each):
+def fleet_with_memory(nodes, per_node):
     """Return a fleet whose devices have memory, and a template whose claim requests little of it."""
-    of_little = template_of("little")
-    [request] = of_little["spec"]["spec"]["devices"]["requests"]
+    template = template_of("little")
+    [request] = template["spec"]["spec"]["devices"]["requests"]
     request["exactly"]["capacity"] = {"requests": {"memory": "1Ki"}}
-    objects = fleet(nodes, each)
+    objects = fleet(nodes, per_node)
     for obj in objects:
         if obj["kind"] == "ResourceSlice":
             for device in obj["spec"]["devices"]:
                 device["capacity"] = {"memory": {"value": "4Gi"}}
-    return [*objects, of_little]
+    return [*objects, template]
 
 
 async def test_a_long_evaluation_yields_to_other_reviews():
     """A claim counts with the memory of a whole device, not with its own amounts, so its review needs the complete evaluation."""
-    cluster = loaded(*large(100, 8), quota_of(gpu__memory="1Gi"))
+    cluster = loaded(*fleet_with_memory(100, 8), quota_of(gpu__memory="1Gi"))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         admission = sidecar.service._admission
         admission.steps, admission.patience = 500, math.inf
-        turns, go_on = [], asyncio.Event()
+        turns, may_continue = [], asyncio.Event()
 
         async def wait(namespace):
             turns.append(namespace)
-            await go_on.wait()
+            await may_continue.wait()
 
         admission._turns.wait = wait
-        looking = asyncio.create_task(refusal(sidecar, pod_using("p", "little")))
+        long_review = asyncio.create_task(refusal(sidecar, pod_using("p", "little")))
         await until(lambda: turns)
         assert await refusal(sidecar, pod_using("q")) == ""
-        assert not looking.done()
-        go_on.set()
-        assert "4Gi requested, 0 of 1Gi used" in await looking
+        assert not long_review.done()
+        may_continue.set()
+        assert "4Gi requested, 0 of 1Gi used" in await long_review
         assert set(turns) == {"default"}
         assert len(turns) >= 40, "of 800 devices 500 steps see 20 at most"
 
 
 async def test_a_review_without_time_counts_the_claims_own_amounts():
-    cluster = loaded(*large(100, 8), quota_of(gpu__memory="1Gi"))
+    cluster = loaded(*fleet_with_memory(100, 8), quota_of(gpu__memory="1Gi"))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         admission = sidecar.service._admission
         admission.steps, admission.patience = 500, 0.0

@@ -50,10 +50,10 @@ async def test_a_follower_returns_the_leaders_answer_completely_or_an_error(size
         cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("two", 2))
         async with (
             running(cluster, quota_place=leader.url[7:], **QUOTA_LISTENER),
-            running(cluster, identity="two", leads=False, **QUOTA_LISTENER) as two,
+            running(cluster, identity="two", leads=False, **QUOTA_LISTENER) as follower,
         ):
-            await until(lambda: two.service.election.holders_notes)
-            status, answer = await post(two.listening.quota, json.dumps(review_of(pod_using("p", "two"))))
+            await until(lambda: follower.service.election.holders_notes)
+            status, answer = await post(follower.listening.quota, json.dumps(review_of(pod_using("p", "two"))))
     if size > LARGEST:
         assert (status, answer["error"][-27:]) == (503, "has more than 1048576 bytes")
     else:
@@ -73,20 +73,20 @@ async def test_a_follower_reuses_its_tls_context_until_the_authority_changes(tmp
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("one"))
     async with (
         running(cluster, **settings, **certificate_settings) as leader,
-        running(cluster, identity="two", leads=False, **settings) as two,
+        running(cluster, identity="two", leads=False, **settings) as follower,
     ):
-        await until(lambda: two.service.election.holders_notes)
+        await until(lambda: follower.service.election.holders_notes)
         for name in ("p", "q"):
-            assert await refusal(two, pod_using(name, "one")) == ""
+            assert await refusal(follower, pod_using(name, "one")) == ""
         assert len(contexts) == 1
         [certificates] = leader.service.ports.certificates.values()
-        before = certificates.context
+        old_context = certificates.context
         peers.renew()
-        await until(lambda: certificates.context is not before)
-        assert "2 of 2 used" in await refusal(two, pod_using("r", "one"))
+        await until(lambda: certificates.context is not old_context)
+        assert "2 of 2 used" in await refusal(follower, pod_using("r", "one"))
         assert len(contexts) == 2
         peers.ca.write_text("")
-        status, body = await post(two.listening.quota, json.dumps(review_of(pod_using("s", "one"))))
+        status, body = await post(follower.listening.quota, json.dumps(review_of(pod_using("s", "one"))))
         assert (status, body["error"].partition(" 127")[0]) == (503, "the call of the leader at")
 
 
@@ -94,35 +94,35 @@ async def test_concurrent_reviews_on_two_replicas_never_exceed_the_quota():
     """A repeated review of an admitted pod is admitted again."""
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=37), template_of("one"))
     async with (
-        running(cluster, **QUOTA_LISTENER) as sidecar,
-        running(cluster, identity="two", leads=False, **QUOTA_LISTENER) as two,
+        running(cluster, **QUOTA_LISTENER) as leader,
+        running(cluster, identity="two", leads=False, **QUOTA_LISTENER) as follower,
     ):
-        await until(lambda: two.service.election.holders_notes)
-        sidecar.service._admission.pending._remembered = math.inf  # no admission expires on a busy machine
-        doors = [sidecar, two] * 100
-        refusals = await asyncio.gather(*(refusal(door, pod_using(f"p{i}", "one")) for i, door in enumerate(doors)))
+        await until(lambda: follower.service.election.holders_notes)
+        leader.service._admission.pending._remembered = math.inf  # no admission expires on a busy machine
+        replicas = [leader, follower] * 100
+        refusals = await asyncio.gather(*(refusal(replica, pod_using(f"p{i}", "one")) for i, replica in enumerate(replicas)))
         assert refusals.count("") == 37
         assert len({message for message in refusals if message}) == 1
-        again = await asyncio.gather(*(refusal(door, pod_using(f"p{i}", "one")) for i, door in enumerate(doors)))
-        assert [bool(message) for message in again] == [bool(message) for message in refusals]
+        later_refusals = await asyncio.gather(*(refusal(replica, pod_using(f"p{i}", "one")) for i, replica in enumerate(replicas)))
+        assert [bool(message) for message in later_refusals] == [bool(message) for message in refusals]
 
 
 async def test_a_new_leader_counts_only_admitted_pods_that_were_stored():
     """The leader dies between a review and the reservation."""
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=3), template_of("two", 2), template_of("one"))
     async with (
-        running(cluster, identity="two", leads=False, **QUOTA_LISTENER) as two,
+        running(cluster, identity="two", leads=False, **QUOTA_LISTENER) as old_leader,
         contextlib.AsyncExitStack() as stack,
     ):
-        await until(lambda: two.service.lead.leads)
-        three = await stack.enter_async_context(running(cluster, identity="three", leads=False, **QUOTA_LISTENER))
-        assert await refusal(two, pod_using("stored", "two")) == ""
+        await until(lambda: old_leader.service.lead.leads)
+        new_leader = await stack.enter_async_context(running(cluster, identity="new", leads=False, **QUOTA_LISTENER))
+        assert await refusal(old_leader, pod_using("stored", "two")) == ""
         cluster.load([pod_using("stored", "two")])
-        assert await refusal(two, pod_using("lost", "one")) == ""
-        assert "3 of 3 used" in await refusal(two, pod_using("q", "one"))
-        await until(lambda: three.service.knowledge.pod("default", "stored") is not None)
-        two.service.election._term = Term(duration=0.0, retry=3600.0)  # it never renews again
-        await two.service.election.release()
-        await until(lambda: three.service.lead.leads)
-        assert "2 of 3 used, including 2 by" in await refusal(three, pod_using("q", "two"))
-        assert await refusal(three, pod_using("q", "one")) == "", "a pod that was never stored does not count any more"
+        assert await refusal(old_leader, pod_using("lost", "one")) == ""
+        assert "3 of 3 used" in await refusal(old_leader, pod_using("q", "one"))
+        await until(lambda: new_leader.service.knowledge.pod("default", "stored") is not None)
+        old_leader.service.election._term = Term(duration=0.0, retry=3600.0)  # it never renews again
+        await old_leader.service.election.release()
+        await until(lambda: new_leader.service.lead.leads)
+        assert "2 of 3 used, including 2 by" in await refusal(new_leader, pod_using("q", "two"))
+        assert await refusal(new_leader, pod_using("q", "one")) == "", "a pod that was never stored does not count any more"
