@@ -1,4 +1,4 @@
-"""Commits wait for devices with binding conditions (KEP-5007), and free failed or late devices; asked over the allocator's sockets."""
+"""Commits wait for devices with binding conditions (KEP-5007), and free failed or late devices."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ DEVICE_CONDITIONS = {"bindsToNode": True, "bindingConditions": ["Attached"], "bi
 
 
 def cluster_with_binding_conditions(*objects, nodes=2, per_node=1):
-    """Return a cluster whose devices have binding conditions, with some objects."""
+    """Return a cluster with these objects and a fleet whose devices have binding conditions."""
     objects_of_fleet = fleet(nodes, per_node)
     for obj in objects_of_fleet:
         if obj["kind"] == "ResourceSlice":
@@ -24,7 +24,7 @@ def cluster_with_binding_conditions(*objects, nodes=2, per_node=1):
 
 
 async def set_conditions(cluster, name, **conditions):
-    """Write conditions of each device of a claim, as its driver does."""
+    """Write conditions of each device of a claim, as the device's driver does."""
     stored = await cluster.get(resources.RESOURCE_CLAIMS, name, "default")
     device_conditions = [
         {"type": type_, "status": status, "reason": "Said", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
@@ -56,7 +56,7 @@ async def test_a_commit_waits_until_the_devices_are_ready():
 
 
 async def test_a_reservation_reports_whether_its_devices_are_unready():
-    """The scheduler calls PreBind only for unready devices, and writes nominatedNodeName before it."""
+    """Only for unready devices the scheduler writes nominatedNodeName and then calls PreBind."""
     for cluster, unready in (
         (cluster_with_binding_conditions(claim("a"), pod("p", "a")), True),
         (loaded(*fleet(2, 2), claim("a"), pod("p", "a")), False),
@@ -69,7 +69,7 @@ async def test_a_reservation_reports_whether_its_devices_are_unready():
 
 
 async def test_a_failed_device_is_freed_and_its_pod_placed_again():
-    """The scheduler has not got "committed", so no binding can be under way and the devices are freed at once."""
+    """The scheduler has not received "committed", so it cannot be binding the pod, and the devices are freed at once."""
     async with running(cluster_with_binding_conditions(claim("a"), pod("p", "a"))) as sidecar:
         commit = await start_commit(sidecar, "p")
         await set_conditions(sidecar.cluster, "a", Failed="True")
@@ -179,7 +179,7 @@ async def test_a_commit_waits_for_a_young_allocation_until_the_deadline():
 
 @pytest.mark.parametrize("consumers", [(), ("p",), ("x",)], ids=["no pod", "the same pod", "another pod"])
 async def test_an_unshared_allocation_on_an_unusable_node_is_given_up(consumers):
-    """As if the node was cordoned: the call of postfilter names the nodes that all other plugins accept."""
+    """The node of the allocation is unusable, for example cordoned: postfilter gets only the nodes that all other plugins accept."""
     other_pods = [pod("x", "a", nodeName="n0")] if "x" in consumers else []
     cluster = cluster_with_binding_conditions(claim_of_another_scheduler("a", "n0", consumers=consumers), pod("p", "a"), *other_pods)
     async with running(cluster) as sidecar:

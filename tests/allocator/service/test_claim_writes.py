@@ -1,4 +1,4 @@
-"""Writes of claims that fail, over the embedded store: conflicts, missing answers, missing permissions, rejections."""
+"""Failing writes of claims on the embedded store: conflicts, missing answers, missing permissions, rejections."""
 
 import asyncio
 import contextlib
@@ -69,10 +69,10 @@ async def test_only_an_unanswered_write_may_land_late(error, may_land):
 
 
 class SilentWatches(Embedded):
-    """A store whose watches of claims can stay open and show nothing; lists can be outdated, too."""
+    """A store whose watches of claims show nothing while `silent` is set; its lists of claims can be outdated, too."""
 
     silent = False
-    outdated_list = None  # the answer to lists of claims
+    outdated_list = None  # if set, the answer to all lists of claims
 
     @contextlib.asynccontextmanager
     async def watch(self, resource, *args, **options):
@@ -81,7 +81,7 @@ class SilentWatches(Embedded):
 
     async def _silenced(self, events):
         async for event in events:
-            while self.silent:  # noqa: ASYNC110  a test turns it off
+            while self.silent:  # noqa: ASYNC110  until a test resets `silent`
                 await asyncio.sleep(0.01)
             yield event
 
@@ -146,7 +146,7 @@ async def test_a_missing_permission_is_logged_and_fails_readiness(error):
 
 
 async def test_a_missing_permission_no_longer_needed_does_not_block_readiness(monkeypatch):
-    """The pod and the claim may be gone, or the permission may have been granted."""
+    """A missing permission is forgotten after a while: the pod and the claim may be gone, or the permission may have been granted."""
     cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
     cluster.errors_before[1] = MISSING_PERMISSION_ERRORS[0]
     async with running(cluster) as sidecar:
@@ -155,7 +155,7 @@ async def test_a_missing_permission_no_longer_needed_does_not_block_readiness(mo
         missing_rights = sidecar.service.ledger.commits.missing_rights
         assert missing_rights()
         monkeypatch.setattr("allocator.service.commits.LACKING_SECONDS", 0.0)
-        assert missing_rights() == "", "once the time is over"
+        assert missing_rights() == "", "the missing permission was not forgotten"
 
 
 class RejectingStore(FaultyStore):
@@ -171,7 +171,7 @@ class RejectingStore(FaultyStore):
 
 
 async def test_unwritable_claims_delay_no_other_pods():
-    """Without pauses the allocator writes 119 times per second and does not become ready again."""
+    """Without pauses the allocator would write 119 times per second and not become ready again."""
     unwritable_claims = [f"bad-{i}" for i in range(20)]
     cluster = RejectingStore()
     cluster.rejected_claims = {*unwritable_claims}
@@ -183,7 +183,7 @@ async def test_unwritable_claims_delay_no_other_pods():
                 status, answer = await sidecar.place(name)
                 assert status == 409
                 assert f"{name} is invalid: spec: field is immutable" in answer["error"]
-        # After the second rejection a claim is paused for 1 s, then 2 s, 4 s, ...: on a slow machine some pauses have ended by now.
+        # After the second rejection, writes of a claim pause for 1 s, then 2 s, 4 s, ...: on a slow machine some pauses have ended by now.
         ended_pauses = int(math.log2(1 + time.monotonic() - begun))
         assert 2 * len(unwritable_claims) <= len(cluster.writes) <= (2 + ended_pauses) * len(unwritable_claims)
         assert sidecar.service.metrics.readiness()[0]["rights"] == ""
@@ -244,7 +244,7 @@ async def test_a_release_during_a_write_leaves_no_allocation():
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_each_device_serves_one_pod_although_many_writes_fail(seed):
-    """Twelve devices, sixteen pods, and every third write fails in one of several ways."""
+    """There are twelve devices and sixteen pods, and about a third of the writes fail, in one of several ways."""
     rng = random.Random(seed)
     pods = [f"p{i}" for i in range(16)]
     cluster = faulty_cluster(*fleet(3, 4), *(claim(f"c-{name}") for name in pods), *(pod(name, f"c-{name}") for name in pods))

@@ -1,4 +1,4 @@
-"""Allocations of other schedulers and of deleted pods, over the embedded store: who keeps the device, and what is reported."""
+"""Allocations of other schedulers and of deleted pods, on the embedded store: which claim keeps the device, and what is reported."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ async def test_an_allocation_of_an_unbound_pod_yields_to_another_schedulers():
 
 
 class StoreWithAllocationHook(Embedded):
-    """A store that runs a function once just before an allocation, and whose watches of claims can be paused."""
+    """A store that runs a hook once, just before it stores an allocation, and whose watches of claims a test can pause."""
 
     def __init__(self):
         super().__init__()
@@ -53,7 +53,7 @@ class StoreWithAllocationHook(Embedded):
 
 
 async def test_a_commit_after_another_schedulers_allocation_gets_a_conflict():
-    """The pod is not bound, although the periodic check for overlaps runs later."""
+    """The commit fails before the periodic check for overlaps runs, so the pod is never bound."""
     cluster = StoreWithAllocationHook()
     cluster.load([*fleet(1, 1), claim("a"), claim("theirs"), pod("p", "a")])
 
@@ -102,6 +102,7 @@ async def test_a_bug_in_periodic_checks_does_not_end_the_leadership(caplog):
 
 
 async def test_a_sweep_frees_the_allocation_of_a_deleted_pod():
+    """A sweep is a periodic search for allocations that were left behind."""
     orphaned = claim("left")
     orphaned["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
     cluster = loaded(*fleet(1, 1), orphaned | {"status": allocation_status("gpu-0", "gone")})

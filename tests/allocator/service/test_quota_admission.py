@@ -1,4 +1,4 @@
-"""The quota listener, over the embedded store: which pods and claims it admits, and how it refuses the others."""
+"""The quota listener, on the embedded store: which pods and claims it admits, and with which messages it refuses objects."""
 
 import asyncio
 import math
@@ -71,7 +71,7 @@ async def test_a_refusal_names_resourcequotas_that_count_the_same_devices():
 
 
 def fleet_with_memory(nodes, per_node):
-    """Return a fleet whose devices have memory, and a template whose claim requests little of it."""
+    """Return a fleet whose devices have memory, and a template whose claims request little memory."""
     template = template_of("little")
     [request] = template["spec"]["spec"]["devices"]["requests"]
     request["exactly"]["capacity"] = {"requests": {"memory": "1Ki"}}
@@ -103,7 +103,7 @@ async def test_a_long_evaluation_yields_to_other_reviews():
         may_continue.set()
         assert "4Gi requested, 0 of 1Gi used" in await long_review
         assert set(turns) == {"default"}
-        assert len(turns) >= 40, "of 800 devices 500 steps see 20 at most"
+        assert len(turns) >= 40, "a turn of 500 steps evaluates at most 20 of the 800 devices"
 
 
 async def test_a_review_without_time_counts_the_claims_own_amounts():

@@ -1,4 +1,4 @@
-"""The quota listener of several replicas, over the embedded store: a follower forwards reviews, and a new leader counts stored pods."""
+"""Quota listeners of several replicas, on the embedded store: a follower forwards reviews, and a new leader counts stored pods."""
 
 import asyncio
 import contextlib
@@ -27,6 +27,7 @@ from tests.limits import PATIENCE
 
 
 async def test_a_follower_forwards_a_review_to_the_leader_once():
+    """A follower does not forward a review that another replica has forwarded."""
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("two", 2))
     async with (
         running(cluster, **QUOTA_LISTENER) as leader,
@@ -108,7 +109,7 @@ async def test_concurrent_reviews_on_two_replicas_never_exceed_the_quota():
 
 
 async def test_a_new_leader_counts_only_admitted_pods_that_were_stored():
-    """The leader dies between a review and the reservation."""
+    """The leadership changes between the reviews of pods and their reservations."""
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=3), template_of("two", 2), template_of("one"))
     async with (
         running(cluster, identity="two", leads=False, **QUOTA_LISTENER) as old_leader,
@@ -121,8 +122,8 @@ async def test_a_new_leader_counts_only_admitted_pods_that_were_stored():
         assert await refusal(old_leader, pod_using("lost", "one")) == ""
         assert "3 of 3 used" in await refusal(old_leader, pod_using("q", "one"))
         await until(lambda: new_leader.service.knowledge.pod("default", "stored") is not None)
-        old_leader.service.election._term = Term(duration=0.0, retry=3600.0)  # it never renews again
+        old_leader.service.election._term = Term(duration=0.0, retry=3600.0)  # the old leader never tries to get the Lease again
         await old_leader.service.election.release()
         await until(lambda: new_leader.service.lead.leads)
         assert "2 of 3 used, including 2 by" in await refusal(new_leader, pod_using("q", "two"))
-        assert await refusal(new_leader, pod_using("q", "one")) == "", "a pod that was never stored does not count any more"
+        assert await refusal(new_leader, pod_using("q", "one")) == "", "a pod that was never stored still counts"
