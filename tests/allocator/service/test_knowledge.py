@@ -11,62 +11,62 @@ from dra.stock import Stock
 from tests.allocator.service.sidecar import claim, fleet, pod, running, until
 from tests.limits import PATIENCE
 
-SHARES, PARTITIONS = "DRAConsumableCapacity", "DRAPartitionableDevices"
+SHARES_GATE, PARTITIONS_GATE = "DRAConsumableCapacity", "DRAPartitionableDevices"
 
 
-class Server(Embedded):
+class ServerWithGates(Embedded):
     """A cluster whose version and gates a test sets."""
 
     minor = 36
-    gates = {SHARES: True}
+    gates = {SHARES_GATE: True}
 
     async def server(self, *, probe=True):
         reported = await super().server(probe=probe)
         return msgspec.structs.replace(reported, minor=self.minor, gates=self.gates)
 
 
-def serving(*objects):
-    cluster = Server()
+def cluster_with_gates(*objects):
+    cluster = ServerWithGates()
     cluster.load([*fleet(1, 2), *objects])
     return cluster
 
 
 async def test_the_stock_follows_the_servers_gates_and_guesses_are_reported():
-    async with running(serving()) as client:
-        client.service.knowledge.declare(Declared(0, {PARTITIONS: False, SHARES: False}))
-        await until(lambda: not client.service.knowledge.stock.reading.enabled(PARTITIONS))
-        assert client.service.knowledge.stock.reading.enabled(SHARES)  # as the server reports
+    async with running(cluster_with_gates()) as client:
+        client.service.knowledge.declare(Declared(0, {PARTITIONS_GATE: False, SHARES_GATE: False}))
+        await until(lambda: not client.service.knowledge.stock.reading.enabled(PARTITIONS_GATE))
+        assert client.service.knowledge.stock.reading.enabled(SHARES_GATE)  # as the server reports
         status, answer = await client.ask("/api/v1/server")
-        assert (status, answer["kubernetes"], answer["reported"]) == (200, "1.36", {SHARES: True})
-        assert answer["declared"] == {PARTITIONS: False}
+        assert (status, answer["kubernetes"], answer["reported"]) == (200, "1.36", {SHARES_GATE: True})
+        assert answer["declared"] == {PARTITIONS_GATE: False}
         assert answer["guessed"]["DRADeviceTaints"] is True
-        assert f"{SHARES}=false: it is true" in answer["doubts"]
+        assert f"{SHARES_GATE}=false: it is true" in answer["doubts"]
         _, notes = client.service.metrics.readiness()
         assert notes["server"] == answer["doubts"]
 
 
 async def test_the_age_of_the_stock_is_exported():
-    async with running(serving()) as sidecar:
+    async with running(cluster_with_gates()) as sidecar:
         age = sidecar.service.metrics.registry.get_sample_value("drawbridge_allocator_stock_age_seconds")
         assert 0 < age <= sidecar.service.knowledge.age() < PATIENCE
 
 
 async def test_calls_are_answered_while_the_stock_follows_a_server_upgrade(monkeypatch):
-    cluster = serving(claim("a"), pod("p", "a"), claim("b"))
-    begun, go_on = threading.Event(), threading.Event()
+    cluster = cluster_with_gates(claim("a"), pod("p", "a"), claim("b"))
+    begun, may_continue = threading.Event(), threading.Event()
     read = Stock.as_read_by
 
-    def slowly(stock, server):
-        anew = read(stock, server)
+    def read_slowly(stock, server):
+        new_stock = read(stock, server)
         begun.set()
-        assert go_on.wait(PATIENCE)
-        return anew
+        assert may_continue.wait(PATIENCE)
+        return new_stock
 
     async with running(cluster) as sidecar:
         knowledge = sidecar.service.knowledge
         assert knowledge.stock.reading.server.minor == 36
-        monkeypatch.setattr(Stock, "as_read_by", slowly)
-        cluster.minor, cluster.gates = 37, {SHARES: False}
+        monkeypatch.setattr(Stock, "as_read_by", read_slowly)
+        cluster.minor, cluster.gates = 37, {SHARES_GATE: False}
         await knowledge.learn_server()
         await until(begun.is_set)
         try:
@@ -75,8 +75,8 @@ async def test_calls_are_answered_while_the_stock_follows_a_server_upgrade(monke
             await until(lambda: "default/b" not in knowledge.stock.claims)
             assert knowledge.stock.reading.server.minor == 36
         finally:
-            go_on.set()
+            may_continue.set()
         await until(lambda: knowledge.stock.reading.server.minor == 37)
-        assert not knowledge.stock.reading.enabled(SHARES)
+        assert not knowledge.stock.reading.enabled(SHARES_GATE)
         assert knowledge.stock.claims.keys() == {"default/a"}
         assert knowledge.stock.claims["default/a"].status.allocation is not None

@@ -21,56 +21,56 @@ from tests.allocator.service.stores import faulty_cluster
 async def test_only_the_leader_shows_allocations_and_waiting_pods_as_metrics():
     """PromQL queries add up the metrics of all replicas."""
     cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
-    async with running(cluster, identity="one") as sidecar:
-        await until(lambda: sidecar.service.lead.leads)
-        assert (await sidecar.place("p"))[0] == 200
-        async with running(cluster, identity="two", leads=False) as two:
-            pages = [generate_latest(replica.service.metrics.registry).decode() for replica in (sidecar, two)]
+    async with running(cluster, identity="one") as leader:
+        await until(lambda: leader.service.lead.leads)
+        assert (await leader.place("p"))[0] == 200
+        async with running(cluster, identity="two", leads=False) as follower:
+            pages = [generate_latest(replica.service.metrics.registry).decode() for replica in (leader, follower)]
     assert ["drawbridge_pod_device{" in page for page in pages] == [True, False]
     assert [re.findall(r"^drawbridge_waiting_pods (.*)$", page, re.MULTILINE) for page in pages] == [["2.0"], ["0.0"]]
 
 
 async def test_a_second_replica_takes_over_with_all_reservations():
     cluster = loaded(*fleet(1, 2), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
-    async with running(cluster, identity="two", leads=False) as two:
-        async with running(cluster, identity="one", leads=False) as sidecar:
-            await until(lambda: sidecar.service.lead.leads or two.service.lead.leads)
-            first, second = (sidecar, two) if sidecar.service.lead.leads else (two, sidecar)
-            assert (await second.plugin("prefilter", {"pod": await second.pod("q")}))[0] == 503
-            answer = (await second.plugin("state"))[1]
+    async with running(cluster, identity="two", leads=False) as second_replica:
+        async with running(cluster, identity="one", leads=False) as first_replica:
+            await until(lambda: first_replica.service.lead.leads or second_replica.service.lead.leads)
+            leader, follower = (first_replica, second_replica) if first_replica.service.lead.leads else (second_replica, first_replica)
+            assert (await follower.plugin("prefilter", {"pod": await follower.pod("q")}))[0] == 503
+            answer = (await follower.plugin("state"))[1]
             assert (answer["leading"], answer["ready"], answer["message"]) == (False, True, "another replica leads")
-            assert (await first.place("p"))[0] == 200
-        await until(lambda: two.service.lead.leads)
-        assert (await two.place("q"))[0] == 200
-        assert len({*await two.allocated_devices("a"), *await two.allocated_devices("b")}) == 2
+            assert (await leader.place("p"))[0] == 200
+        await until(lambda: second_replica.service.lead.leads)
+        assert (await second_replica.place("q"))[0] == 200
+        assert len({*await second_replica.allocated_devices("a"), *await second_replica.allocated_devices("b")}) == 2
 
 
-@pytest.mark.parametrize("number", [1, 2])
-async def test_a_new_service_finishes_the_writes_of_a_killed_one(number):
+@pytest.mark.parametrize("answered_writes", [1, 2], ids=["after the finalizer", "after the allocation"])
+async def test_a_new_service_finishes_the_writes_of_a_killed_one(answered_writes):
     """Killed after the finalizer, or after the allocation: the pod is placed, and no device is allocated twice or without a pod."""
     cluster = faulty_cluster(*fleet(1, 2), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
-    cluster.last_answered = number
-    async with running(cluster, identity="one") as sidecar:
-        placing = asyncio.create_task(sidecar.place("p"))
+    cluster.last_answered = answered_writes
+    async with running(cluster, identity="one") as killed_service:
+        placing = asyncio.create_task(killed_service.place("p"))
         await until(lambda: placing.done() or cluster.unanswered)
     await asyncio.gather(placing, return_exceptions=True)
-    assert len(cluster.writes) == number
+    assert len(cluster.writes) == answered_writes
     cluster.last_answered = None
-    async with running(cluster, identity="two") as two:
-        assert (await two.place("p"))[0] == 200
-        assert (await two.place("q"))[0] == 200
-        assert len({*await two.allocated_devices("a"), *await two.allocated_devices("b")}) == 2
+    async with running(cluster, identity="two") as new_service:
+        assert (await new_service.place("p"))[0] == 200
+        assert (await new_service.place("q"))[0] == 200
+        assert len({*await new_service.allocated_devices("a"), *await new_service.allocated_devices("b")}) == 2
 
 
-class LatePolicy(Embedded):
+class StoreWithLatePolicy(Embedded):
     """A store whose policy rejects dry-run writes until the test sets `has_heard`."""
 
     def __init__(self):
         super().__init__()
-        self.has_heard = asyncio.Event()
-        self.refused = 0
-        self.gone = {}
-        self.missed = 0
+        self.policy_has_seen_the_lease = asyncio.Event()
+        self.rejected = 0
+        self.claim_errors = {}
+        self.failed_checks = 0
         self.calls = []  # accepted dry-run writes, and lists of claims
 
     async def list(self, resource, **options):
@@ -78,65 +78,65 @@ class LatePolicy(Embedded):
             self.calls.append("list")
         return await super().list(resource, **options)
 
-    async def patch(self, resource, name, patch, namespace=None, **more):
-        if more.get("dry_run"):
-            if name in self.gone:
-                self.missed += 1
-                raise self.gone[name]
-            if not self.has_heard.is_set():
-                self.refused += 1
+    async def patch(self, resource, name, patch, namespace=None, **options):
+        if options.get("dry_run"):
+            if name in self.claim_errors:
+                self.failed_checks += 1
+                raise self.claim_errors[name]
+            if not self.policy_has_seen_the_lease.is_set():
+                self.rejected += 1
                 raise Forbidden(
                     f"ValidatingAdmissionPolicy '{HOLDER_POLICY}' denied request: one does not hold the lease"
                 )
-            self.calls.append("let")
-        return await super().patch(resource, name, patch, namespace, **more)
+            self.calls.append("accepted write")
+        return await super().patch(resource, name, patch, namespace, **options)
 
 
 @pytest.mark.parametrize(
-    "gone", [{}, {"a": NotFound("a is gone")}, {"a": Invalid("a is invalid: spec: field is immutable")}]
+    "claim_errors",
+    [{}, {"a": NotFound("a is gone")}, {"a": Invalid("a is invalid: spec: field is immutable")}],
+    ids=["no error", "the first claim is gone", "the first claim is invalid"],
 )
-async def test_a_new_leader_lists_claims_after_the_policy_check(
-    gone,
-):
+async def test_a_new_leader_lists_claims_after_the_policy_check(claim_errors):
     """Until then the policy accepts writes of the former leader."""
-    cluster = LatePolicy()
-    cluster.gone = gone
+    cluster = StoreWithLatePolicy()
+    cluster.claim_errors = claim_errors
     cluster.load([*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b")])
     async with running(cluster, leads=False) as sidecar:
-        await until(lambda: cluster.refused > 1)
+        await until(lambda: cluster.rejected > 1)
         assert not sidecar.service.lead.leads
         devices = {"results": [{"request": "r", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}]}
         late_write = {"status": {"allocation": {"devices": devices}, "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod-p"}]}}  # fmt: skip
         await cluster.patch(resources.RESOURCE_CLAIMS, "b", Merge(late_write), "default", subresource="status")
-        cluster.has_heard.set()
+        cluster.policy_has_seen_the_lease.set()
         await until(lambda: sidecar.service.lead.leads)
-        assert cluster.calls[-2:] == ["let", "list"]
+        assert cluster.calls[-2:] == ["accepted write", "list"]
         assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")}))[1]["verdict"] == "full"
 
 
 async def test_a_silent_policy_delays_leadership_for_a_limited_time(caplog):
-    cluster = LatePolicy()
+    cluster = StoreWithLatePolicy()
     cluster.load([claim("a")])
     claims = await cluster.list(resources.RESOURCE_CLAIMS)
     writer = commits.Commits(cluster, SimpleNamespace(may_write=lambda: True), Metrics())
     await writer.wait_for_policy(claims.items, seconds=0.2)
-    assert cluster.refused
+    assert cluster.rejected
     assert "the policy has not seen that this replica holds the Lease" in caplog.text
 
 
-async def test_leadership_starts_without_claims_for_the_policy_check():
-    cluster = LatePolicy()
-    cluster.gone = {f"c-{i}": NotFound("gone") for i in range(100)}
-    cluster.load([*fleet(1, 1), *map(claim, cluster.gone)])
+async def test_leadership_starts_although_no_claim_exists_for_the_policy_check():
+    cluster = StoreWithLatePolicy()
+    cluster.claim_errors = {f"c-{i}": NotFound("gone") for i in range(100)}
+    cluster.load([*fleet(1, 1), *map(claim, cluster.claim_errors)])
     async with running(cluster) as sidecar:
         assert sidecar.service.lead.leads
-        assert cluster.missed < len(cluster.gone)
+        assert cluster.failed_checks < len(cluster.claim_errors)
 
 
 async def test_a_leader_with_an_expired_lease_writes_nothing():
     cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
     async with running(cluster) as sidecar:
-        resume = await stopped(sidecar.service.election)
+        resume = await block_renewals(sidecar.service.election)
         sidecar.service.election._renewed_at -= 60.0  # the Lease has expired, but the replica does not know yet
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         _, reserved = await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
@@ -147,15 +147,15 @@ async def test_a_leader_with_an_expired_lease_writes_nothing():
         assert (await commit)[0] == 200  # after a renewal of the Lease the commit continues
 
 
-async def stopped(election):
+async def block_renewals(election):
     """Block renewals of the Lease until the returned Event is set; return after a running renewal has ended."""
-    resume, reached, hold = asyncio.Event(), asyncio.Event(), election._hold
+    resume, is_blocked, hold = asyncio.Event(), asyncio.Event(), election._hold
 
-    async def held():
-        reached.set()
+    async def blocked_hold():
+        is_blocked.set()
         await resume.wait()
         return await hold()
 
-    election._hold = held
-    await reached.wait()
+    election._hold = blocked_hold
+    await is_blocked.wait()
     return resume

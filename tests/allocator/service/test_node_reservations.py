@@ -21,51 +21,51 @@ AGENT = "system:serviceaccount:default-nodes:drawbridge-node-agent"
 AUDIENCE = "drawbridge-allocator"
 
 
-class Reviewing(Embedded):
+class ReviewingServer(Embedded):
     """A server that reviews tokens, and may lose a write or delay a read of a claim."""
 
     def __init__(self):
         super().__init__()
-        self.tokens = {"n0": user("n0"), "n1": user("n1")}
+        self.tokens = {"n0": review_of_user("n0"), "n1": review_of_user("n1")}
         self.reviews = 0
-        self.broken = None
-        self.lost = set()  # numbers of the writes of claims that get no answer
+        self.review_error = None
+        self.unanswered_writes = set()  # numbers of the writes of claims that get no answer
         self.writes = 0
-        self.looked_at = asyncio.Event()
-        self.looked_at.set()
+        self.claims_can_be_read = asyncio.Event()
+        self.claims_can_be_read.set()
 
-    async def create(self, resource, obj, namespace=None, **more):
+    async def create(self, resource, obj, namespace=None, **options):
         if resource.kind != "TokenReview":
-            return await super().create(resource, obj, namespace, **more)
+            return await super().create(resource, obj, namespace, **options)
         self.reviews += 1
         await asyncio.sleep(0)
-        if self.broken:
-            raise self.broken
+        if self.review_error:
+            raise self.review_error
         return {"status": self.tokens.get(obj["spec"]["token"], {})}
 
-    async def patch(self, resource, *arguments, **more):
+    async def patch(self, resource, *arguments, **options):
         if resource.id == RESOURCE_CLAIMS.id:
             self.writes += 1
-            if self.writes in self.lost:
+            if self.writes in self.unanswered_writes:
                 raise Unavailable("the connection broke")
-        return await super().patch(resource, *arguments, **more)
+        return await super().patch(resource, *arguments, **options)
 
-    async def get(self, resource, *arguments, **more):
+    async def get(self, resource, *arguments, **options):
         if resource.id == RESOURCE_CLAIMS.id:
-            await self.looked_at.wait()
-        return await super().get(resource, *arguments, **more)
+            await self.claims_can_be_read.wait()
+        return await super().get(resource, *arguments, **options)
 
 
-def user(node, name=AGENT, audience=AUDIENCE):
+def review_of_user(node, name=AGENT, audience=AUDIENCE):
     extra = {"authentication.kubernetes.io/node-name": [node]} if node else {}
     return {"authenticated": True, "audiences": [audience], "user": {"username": name, "extra": extra}}
 
 
 @contextlib.asynccontextmanager
-async def serving(*objects, **more):
-    cluster = Reviewing()
+async def serving(*objects, **settings):
+    cluster = ReviewingServer()
     cluster.load(list(objects))
-    async with running(cluster, reservations=Address(), **more) as sidecar, aiohttp.ClientSession() as session:
+    async with running(cluster, reservations=Address(), **settings) as sidecar, aiohttp.ClientSession() as session:
 
         async def reservations_of(token, path="/reservations"):
             headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -105,20 +105,20 @@ async def test_an_unreserved_reservation_is_no_longer_reported():
 async def test_an_unanswered_write_is_in_doubt_until_resolved():
     """Releasing the reservation does not end the doubt."""
     async with serving(*fleet(), claim("a"), pod("p", "a")) as sidecar:
-        sidecar.cluster.lost = {2}
-        sidecar.cluster.looked_at.clear()
+        sidecar.cluster.unanswered_writes = {2}
+        sidecar.cluster.claims_can_be_read.clear()
         reserved = await reserve(sidecar, "p", "n0")
         commit = asyncio.create_task(sidecar.plugin("commit", reserved))
         await until(lambda: sidecar.cluster.writes == 2)
 
-        async def doubted():
+        async def is_in_doubt():
             return [row["inDoubt"] for row in (await sidecar.reservations_of("n0"))[1]["reservations"]] == [True]
 
-        await until(doubted)
+        await until(is_in_doubt)
         await sidecar.plugin("unreserve", reserved)
-        assert await doubted(), "the write may land yet"
+        assert await is_in_doubt(), "the write may land yet"
         await commit
-        sidecar.cluster.looked_at.set()
+        sidecar.cluster.claims_can_be_read.set()
 
         async def is_resolved():
             return (await sidecar.reservations_of("n0"))[1]["reservations"] == []
@@ -130,14 +130,14 @@ async def test_an_unanswered_write_is_in_doubt_until_resolved():
 @pytest.mark.parametrize(
     ("review", "status", "words"),
     [
-        (user("n0", "system:serviceaccount:team:other"), 403, "is not"),
-        (user(""), 403, "no pod"),
-        (user("n0", audience="another"), 401, "audience"),
-        ({"authenticated": True, "user": user("n0")["user"]}, 401, "audience"),
+        (review_of_user("n0", "system:serviceaccount:team:other"), 403, "is not"),
+        (review_of_user(""), 403, "no pod"),
+        (review_of_user("n0", audience="another"), 401, "audience"),
+        ({"authenticated": True, "user": review_of_user("n0")["user"]}, 401, "audience"),
         ({"authenticated": False, "error": "expired"}, 401, "token"),
         ({}, 401, "token"),
     ],
-    ids=["another account", "no node", "another audience", "no audience", "expired", "unknown"],
+    ids=["another account", "no node", "another audience", "no audience", "an expired token", "an unknown token"],
 )
 async def test_a_caller_other_than_a_node_agent_gets_an_error(review, status, words):
     async with serving(*fleet()) as sidecar:
@@ -148,37 +148,37 @@ async def test_a_caller_other_than_a_node_agent_gets_an_error(review, status, wo
         assert (await sidecar.reservations_of("n0", "/api/v1/claims"))[0] == 404, "there is nothing else at this door"
 
 
-async def test_a_follower_refuses_to_report_reservations():
+async def test_only_a_replica_with_a_certain_lease_reports_reservations():
     spec = {"holderIdentity": "two", "leaseDurationSeconds": 3600, "renewTime": api_timestamp()}
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE, "namespace": "default"}, "spec": spec}  # fmt: skip
     async with serving(*fleet(), lease, leads=False) as follower:
         status, answer = await follower.reservations_of("n0")
         assert (status, answer["error"]) == (503, "another replica leads")
-    async with serving(*fleet()) as follower:
-        follower.service.lead.may_write = lambda: False  # as after a pause of the process
-        status, answer = await follower.reservations_of("n0")
+    async with serving(*fleet()) as leader:
+        leader.service.lead.may_write = lambda: False  # as after a pause of the process
+        status, answer = await leader.reservations_of("n0")
         assert (status, "lease" in answer["error"]) == (503, True)
 
 
 async def test_node_requests_are_rejected_while_tokens_cannot_be_reviewed():
     async with serving(*fleet()) as sidecar:
-        sidecar.cluster.broken = Unavailable("away")
+        sidecar.cluster.review_error = Unavailable("away")
         status, answer = await sidecar.reservations_of("n0")
         assert (status, "away" in answer["error"]) == (503, True)
-        sidecar.cluster.broken = None
+        sidecar.cluster.review_error = None
         assert (await sidecar.reservations_of("n0"))[0] == 200, "what went wrong is not remembered"
 
 
 async def test_valid_and_invalid_tokens_are_reviewed_once_per_interval():
     now = [0.0]
-    cluster = Reviewing()
+    cluster = ReviewingServer()
     reviews = TokenReviews(cluster, AUDIENCE, lambda: now[0])
     for token, account in (("n0", Account(AGENT, "n0")), ("no-account", Account())):
-        before = cluster.reviews
+        earlier_reviews = cluster.reviews
         assert [(await reviews.account_of(token))[:2] for _ in range(5)] == [account[:2]] * 5
-        assert cluster.reviews == before + 1
+        assert cluster.reviews == earlier_reviews + 1
     now[0] = accounts.INVALID_SECONDS
-    cluster.tokens["no-account"] = user("n1")
+    cluster.tokens["no-account"] = review_of_user("n1")
     assert (await reviews.account_of("no-account"))[:2] == (AGENT, "n1")
     now[0] = accounts.VALID_SECONDS
     del cluster.tokens["n0"]
@@ -186,10 +186,10 @@ async def test_valid_and_invalid_tokens_are_reviewed_once_per_interval():
     await cluster.close()
 
 
-async def test_invalid_tokens_are_neither_reviewed_in_masses_nor_cached(monkeypatch):
+async def test_the_numbers_of_reviewed_and_cached_invalid_tokens_are_limited(monkeypatch):
     monkeypatch.setattr(accounts, "MAX_WAITING", 3)
     monkeypatch.setattr(accounts, "MAX_CACHED", 3)
-    cluster = Reviewing()
+    cluster = ReviewingServer()
     reviews = TokenReviews(cluster, AUDIENCE, lambda: 0.0)
     for invalid in ("x" * (accounts.LONGEST + 1), "", "\udcff", "é"):
         assert await reviews.account_of(invalid) == Account()
@@ -233,13 +233,13 @@ async def test_invalid_tokens_of_one_address_do_not_delay_other_addresses():
     now = 1000.0  # the cached review has expired
     guesses = [asyncio.create_task(reviews.account_of(f"bad-{i}", "10.0.0.1")) for i in range(100)]
     await asyncio.sleep(0)
-    valid = [asyncio.create_task(reviews.account_of(f"good-{i}", f"10.0.1.{i}")) for i in range(23)]
+    valid_tokens = [asyncio.create_task(reviews.account_of(f"good-{i}", f"10.0.1.{i}")) for i in range(23)]
     known_token = asyncio.create_task(reviews.account_of("good-known", "10.0.0.1"))
     await asyncio.sleep(0)
     assert server.reviewed[-1] == "good-known", "it does not wait behind new ones"
     server.answers.set()
     async with asyncio.timeout(PATIENCE):
-        assert [account.name for account in await asyncio.gather(*valid)] == [f"good-{i}" for i in range(23)]
+        assert [account.name for account in await asyncio.gather(*valid_tokens)] == [f"good-{i}" for i in range(23)]
         assert (await known_token).name == "good-known"
         results = await asyncio.gather(*guesses, return_exceptions=True)
     assert sum(isinstance(result, TooManyTokens) for result in results) == 84
@@ -250,11 +250,11 @@ async def test_invalid_tokens_of_many_addresses_do_not_delay_another_address():
     reviews = TokenReviews(server, "", lambda: 0.0)
     guesses = [asyncio.create_task(reviews.account_of(f"bad-{i}", f"10.0.0.{i % 8}")) for i in range(160)]
     await asyncio.sleep(0)
-    valid = [asyncio.create_task(reviews.account_of(f"good-{i}", f"10.0.1.{i % 3}")) for i in range(9)]
+    valid_tokens = [asyncio.create_task(reviews.account_of(f"good-{i}", f"10.0.1.{i % 3}")) for i in range(9)]
     await asyncio.sleep(0)
     server.answers.set()
     async with asyncio.timeout(PATIENCE):
-        assert [account.name for account in await asyncio.gather(*valid)] == [f"good-{i}" for i in range(9)]
+        assert [account.name for account in await asyncio.gather(*valid_tokens)] == [f"good-{i}" for i in range(9)]
         results = await asyncio.gather(*guesses, return_exceptions=True)
-    assert sum(isinstance(result, Account) for result in results) == accounts.MAX_WAITING - len(valid)
+    assert sum(isinstance(result, Account) for result in results) == accounts.MAX_WAITING - len(valid_tokens)
     assert not reviews._new

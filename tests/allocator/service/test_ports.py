@@ -13,12 +13,12 @@ from allocator.service.app import App
 from allocator.service.metrics import Metrics
 from allocator.service.ports import Ports
 from allocator.service.read_only.allocator import ReadOnlyAllocator
-from runtime.http import Address
+from runtime.http import Address, Head
 from tests.allocator.service.sidecar import TERM, fleet, loaded, until
 from tests.certs.peers import Peers, certificate
 from tests.webhook import tls
 
-CALLS = {"plugin": "/plugin/v1/state", "extender": "/extender/filter", "api": "/api/v1/claims"}
+PATHS_BY_PORT = {"plugin": "/plugin/v1/state", "extender": "/extender/filter", "api": "/api/v1/claims"}
 
 
 @pytest.fixture
@@ -27,12 +27,12 @@ def peers(tmp_path):
 
 
 @contextlib.asynccontextmanager
-async def serving(peers, process=Service, groups=tuple(CALLS), **settings):
+async def serving(peers, process=Service, ports=tuple(PATHS_BY_PORT), **settings):
     """Run a service on network addresses; yield the service and its addresses."""
-    chosen = {name: Address() for name in groups} | {"term": TERM, "tick": 0.05, "look": 0.02}
+    default_settings = {name: Address() for name in ports} | {"term": TERM, "tick": 0.05, "look": 0.02}
     service = process(
         loaded(*fleet()),
-        Settings(identity="one", namespace="default", metrics=Address(), **peers.settings, **chosen, **settings),
+        Settings(identity="one", namespace="default", metrics=Address(), **peers.settings, **default_settings, **settings),
     )
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     run = asyncio.create_task(service.run(stop, ready.set_result))
@@ -46,7 +46,7 @@ async def serving(peers, process=Service, groups=tuple(CALLS), **settings):
         await run
 
 
-async def ask(address, path, context, **headers):
+async def status_of(address, path, context, **headers):
     """Return the status of an answer."""
     method = "POST" if path.startswith("/extender") else "GET"
     async with (
@@ -56,7 +56,7 @@ async def ask(address, path, context, **headers):
         return answer.status
 
 
-async def ask_forever(session, url):
+async def send_requests_forever(session, url):
     while True:
         async with session.get(url) as answer:
             assert answer.status == 200
@@ -65,7 +65,7 @@ async def ask_forever(session, url):
 
 async def is_let_in(address, path, context):
     try:
-        return await ask(address, path, context) != 0
+        return await status_of(address, path, context) != 0
     except (aiohttp.ClientError, ssl.SSLError, ConnectionError):
         return False
 
@@ -84,10 +84,10 @@ def test_an_expired_certificate_of_any_port_is_reported(peers, setting):
     assert problem() == "expired"
 
 
-@pytest.mark.parametrize("group", CALLS)
-async def test_a_client_without_a_valid_certificate_is_refused(peers, group):
+@pytest.mark.parametrize("port", PATHS_BY_PORT)
+async def test_a_client_without_a_valid_certificate_is_refused(peers, port):
     async with serving(peers) as (_, listening):
-        address, path = getattr(listening, group), CALLS[group]
+        address, path = getattr(listening, port), PATHS_BY_PORT[port]
         assert await is_let_in(address, path, peers.context())
         assert not await is_let_in(address, path, peers.context(shows=False))
         peers.show("scheduler", certificate("other"))
@@ -96,18 +96,18 @@ async def test_a_client_without_a_valid_certificate_is_refused(peers, group):
 
 async def test_only_metrics_and_probes_are_served_without_tls(peers):
     async with serving(peers) as (_, listening), aiohttp.ClientSession() as session:
-        for group, path in CALLS.items():
+        for port, path in PATHS_BY_PORT.items():
             with pytest.raises(aiohttp.ClientError):
-                await session.get(f"http://{getattr(listening, group)}{path}")
+                await session.get(f"http://{getattr(listening, port)}{path}")
         async with session.get(f"http://{listening.metrics}/livez") as answer:
             assert answer.status == 200
 
 
 async def test_only_clients_with_an_allowed_name_are_answered(peers):
     async with serving(peers, client_names=("system:kube-scheduler",)) as (_, listening):
-        assert await ask(listening.api, CALLS["api"], peers.context()) == 403
+        assert await status_of(listening.api, PATHS_BY_PORT["api"], peers.context()) == 403
         peers.show("system:kube-scheduler")
-        assert await ask(listening.api, CALLS["api"], peers.context()) == 200
+        assert await status_of(listening.api, PATHS_BY_PORT["api"], peers.context()) == 200
 
 
 async def test_the_api_requires_a_token_and_the_extender_does_not(peers, tmp_path):
@@ -115,18 +115,18 @@ async def test_the_api_requires_a_token_and_the_extender_does_not(peers, tmp_pat
     token.write_text("sesame")
     async with serving(peers, token_file=str(token)) as (_, listening):
         context = peers.context()
-        assert await ask(listening.api, CALLS["api"], context) == 401
-        assert await ask(listening.api, CALLS["api"], context, Authorization="Bearer sesame") == 200
-        assert await ask(listening.extender, CALLS["extender"], context) != 401
+        assert await status_of(listening.api, PATHS_BY_PORT["api"], context) == 401
+        assert await status_of(listening.api, PATHS_BY_PORT["api"], context, Authorization="Bearer sesame") == 200
+        assert await status_of(listening.extender, PATHS_BY_PORT["extender"], context) != 401
 
 
 async def test_a_renewed_certificate_is_served_without_a_restart(peers):
     async with serving(peers) as (service, listening):
-        old = peers.context()
+        old_context = peers.context()
         peers.renew()
-        new = peers.context()
-        await until(lambda: is_let_in(listening.api, CALLS["api"], new))
-        assert not await is_let_in(listening.api, CALLS["api"], old)
+        new_context = peers.context()
+        await until(lambda: is_let_in(listening.api, PATHS_BY_PORT["api"], new_context))
+        assert not await is_let_in(listening.api, PATHS_BY_PORT["api"], old_context)
         assert service.ports.note() == ""
 
 
@@ -135,12 +135,12 @@ async def test_connections_of_a_removed_authority_are_closed(peers):
     async with serving(peers) as (_, listening):
         connector = aiohttp.TCPConnector(ssl=peers.context())
         async with aiohttp.ClientSession(connector=connector) as session:
-            url = f"https://{listening.api}{CALLS['api']}"
+            url = f"https://{listening.api}{PATHS_BY_PORT['api']}"
             async with session.get(url) as answer:
                 assert answer.status == 200
             peers.client_ca.write_bytes(tls.authority_and_leaf()[0].certificate)
             with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
-                await ask_forever(session, url)
+                await send_requests_forever(session, url)
 
 
 async def test_unreadable_certificate_files_are_reported_and_the_last_certificate_served(peers):
@@ -148,7 +148,7 @@ async def test_unreadable_certificate_files_are_reported_and_the_last_certificat
         context = peers.context()
         peers.key.unlink()
         await until(service.ports.note)
-        assert await ask(listening.api, CALLS["api"], context) == 200
+        assert await status_of(listening.api, PATHS_BY_PORT["api"], context) == 200
         async with aiohttp.ClientSession() as session:
             async with session.get(f"http://{listening.metrics}/readyz?verbose") as answer:
                 assert f"{peers.key} cannot be read" in await answer.text()
@@ -156,15 +156,13 @@ async def test_unreadable_certificate_files_are_reported_and_the_last_certificat
                 assert "drawbridge_allocator_certificate_days 0.9" in await answer.text()
 
 
-async def test_a_read_only_allocator_answers_by_the_same_rule(peers):
-    async with serving(peers, ReadOnlyAllocator, groups=("api",)) as (_, listening):
-        assert await is_let_in(listening.api, CALLS["api"], peers.context())
-        assert not await is_let_in(listening.api, CALLS["api"], peers.context(shows=False))
+async def test_a_read_only_allocator_also_requires_client_certificates(peers):
+    async with serving(peers, ReadOnlyAllocator, ports=("api",)) as (_, listening):
+        assert await is_let_in(listening.api, PATHS_BY_PORT["api"], peers.context())
+        assert not await is_let_in(listening.api, PATHS_BY_PORT["api"], peers.context(shows=False))
 
 
 async def test_a_refusal_by_certificate_name_mentions_the_client_name_option():
-    from runtime.http import Head
-
     head = Head("GET", "/x", "", {}, 0, certified=True, name="node")
-    refused = App({("GET", "/x"): print}, names=("scheduler",)).refuse(head)
-    assert (refused.status, b"--client-name" in refused.body) == (403, True)
+    refusal = App({("GET", "/x"): print}, names=("scheduler",)).refuse(head)
+    assert (refusal.status, b"--client-name" in refusal.body) == (403, True)

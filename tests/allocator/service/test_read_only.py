@@ -36,14 +36,14 @@ class Recorder:
             self.written.append((pod.metadata.name, sentence))
         return self.accepts
 
-    async def after(self, seconds, stock):
+    async def explanations_after(self, seconds, stock):
         self.now += seconds
         await self.explanations.explain_waiting(stock)
         explanations, self.written = self.written, []
         return explanations
 
 
-def full(*claims, holder="x"):
+def full_stock(*claims, holder="x"):
     """Return one node with two devices, both held."""
     stock = stock_of(sidecar.claim("all", 2), *claims, nodes=1)
     return stock.with_object(granted("all", 2, stock, "n0", holder))
@@ -51,10 +51,10 @@ def full(*claims, holder="x"):
 
 async def test_a_waiting_pod_gets_an_explanation_after_the_grace_period():
     recorder = Recorder()
-    stock = full(sidecar.claim("one"))
+    stock = full_stock(sidecar.claim("one"))
     recorder.explanations.see(None, typed_pod("p", "one"))
-    assert await recorder.after(GRACE / 2, stock) == []
-    [(name, sentence)] = await recorder.after(GRACE, stock)
+    assert await recorder.explanations_after(GRACE / 2, stock) == []
+    [(name, sentence)] = await recorder.explanations_after(GRACE, stock)
     assert name == "p"
     assert sentence.startswith("0 of 1 nodes can serve the claims: 1 node(s) cannot serve request r: ")
     assert sentence.endswith("in use: held by default/all; nearest is n0: would fit once default/all ends")
@@ -62,11 +62,11 @@ async def test_a_waiting_pod_gets_an_explanation_after_the_grace_period():
 
 async def test_an_explanation_does_not_name_claims_of_other_namespaces():
     recorder = Recorder()
-    stock = full(sidecar.claim("one"))
-    held = stock.claims["default/all"]
-    foreign = replace(held, metadata=replace(held.metadata, namespace="secret"))
+    stock = full_stock(sidecar.claim("one"))
+    holding_claim = stock.claims["default/all"]
+    foreign_claim = replace(holding_claim, metadata=replace(holding_claim.metadata, namespace="secret"))
     recorder.explanations.see(None, typed_pod("p", "one"))
-    [(_, sentence)] = await recorder.after(GRACE, stock.without("ResourceClaim", "default/all").with_object(foreign))
+    [(_, sentence)] = await recorder.explanations_after(GRACE, stock.without("ResourceClaim", "default/all").with_object(foreign_claim))
     assert sentence.endswith("would fit once a claim of another namespace ends")
     assert "secret" not in sentence
 
@@ -78,14 +78,14 @@ async def test_nodes_without_devices_do_not_hide_the_nearest_fit():
         stock = stock.with_object(convert(sidecar.node(name), Node))
     stock = stock.with_object(granted("all", 2, stock, "n0", "x"))
     recorder.explanations.see(None, typed_pod("p", "one"))
-    [(_, sentence)] = await recorder.after(GRACE, stock)
+    [(_, sentence)] = await recorder.explanations_after(GRACE, stock)
     assert sentence.endswith("nearest is n0: would fit once default/all ends")
 
 
 async def test_an_event_for_an_unservable_pod_names_the_nearest_fit():
     recorder = Recorder()
     recorder.explanations.see(None, typed_pod("p", "three"))
-    [(_, sentence)] = await recorder.after(GRACE, stock_of(sidecar.claim("three", 3)))
+    [(_, sentence)] = await recorder.explanations_after(GRACE, stock_of(sidecar.claim("three", 3)))
     assert (
         "no node could serve the pod even if no device were in use; nearest is n0: 2 of 3 devices would fit now"
         in sentence
@@ -99,7 +99,7 @@ async def test_pods_that_do_not_wait_for_devices_get_no_explanation():
     recorder.explanations.see(None, typed_pod("plain"))
     recorder.explanations.see(None, typed_pod("bound", "all", nodeName="n0"))
     recorder.explanations.see(None, typed_pod("gated", "all", schedulingGates=[{"name": "later"}]))
-    assert await recorder.after(GRACE, stock) == []
+    assert await recorder.explanations_after(GRACE, stock) == []
     assert len(recorder.explanations._waiting) == 1
 
 
@@ -108,50 +108,50 @@ async def test_an_extended_resource_is_explained_by_its_future_claim():
     recorder = Recorder()
     class_ = sidecar.device_class("served", extendedResourceName="example.com/gpu")
     containers = [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]
-    stock = full(sidecar.claim("one")).with_object(convert(class_, DeviceClass))
-    plugin = convert(sidecar.node("n1", allocatable={"example.com/gpu": "1"}), Node)
+    stock = full_stock(sidecar.claim("one")).with_object(convert(class_, DeviceClass))
+    plugin_node = convert(sidecar.node("n1", allocatable={"example.com/gpu": "1"}), Node)
     recorder.explanations.see(None, typed_pod("p", containers=containers))
-    plugin_only = stock.with_object(replace(plugin, metadata=replace(plugin.metadata, name="n0")))
-    assert await recorder.after(GRACE, plugin_only) == []
-    [(name, sentence)] = await recorder.after(CHECK_SECONDS, stock.with_object(plugin))
+    stock_with_only_the_plugin_node = stock.with_object(replace(plugin_node, metadata=replace(plugin_node.metadata, name="n0")))
+    assert await recorder.explanations_after(GRACE, stock_with_only_the_plugin_node) == []
+    [(name, sentence)] = await recorder.explanations_after(CHECK_SECONDS, stock.with_object(plugin_node))
     assert (name, sentence.endswith("would fit once default/all ends")) == ("p", True)
     assert "1 node(s) had a device plugin for example.com/gpu, so no device is allocated for it" in sentence
     assert "no node could serve it" not in sentence
-    [(_, sentence)] = await recorder.after(CHECK_SECONDS, stock)
+    [(_, sentence)] = await recorder.explanations_after(CHECK_SECONDS, stock)
     assert "device plugin" not in sentence
 
 
 async def test_an_unchanged_reason_is_repeated_before_its_event_expires():
     """A new reason is written at the next check."""
     recorder = Recorder()
-    stock = full(sidecar.claim("one"))
+    stock = full_stock(sidecar.claim("one"))
     recorder.explanations.see(None, typed_pod("p", "one"))
-    [first] = await recorder.after(GRACE, stock)
+    [first] = await recorder.explanations_after(GRACE, stock)
     unchanged = stock.with_object(stock.nodes["n0"])
-    assert await recorder.after(CHECK_SECONDS, unchanged) == []
-    assert await recorder.after(REPEAT, unchanged) == [first]
+    assert await recorder.explanations_after(CHECK_SECONDS, unchanged) == []
+    assert await recorder.explanations_after(REPEAT, unchanged) == [first]
     classless = stock.without("DeviceClass", "gpu")
-    assert await recorder.after(CHECK_SECONDS / 2, classless) == [], "one pod is not looked at twice in so short a time"
-    [(_, other)] = await recorder.after(CHECK_SECONDS, classless)
-    assert "waiting for DeviceClass gpu" in other
+    assert await recorder.explanations_after(CHECK_SECONDS / 2, classless) == [], "one pod is not looked at twice in so short a time"
+    [(_, new_sentence)] = await recorder.explanations_after(CHECK_SECONDS, classless)
+    assert "waiting for DeviceClass gpu" in new_sentence
 
 
 async def test_an_event_with_a_failed_write_is_written_again():
     recorder = Recorder()
-    stock = full(sidecar.claim("one"))
+    stock = full_stock(sidecar.claim("one"))
     recorder.explanations.see(None, typed_pod("p", "one"))
     recorder.accepts = False
-    assert await recorder.after(GRACE, stock) == []
+    assert await recorder.explanations_after(GRACE, stock) == []
     recorder.accepts = True
-    assert len(await recorder.after(CHECK_SECONDS, stock)) == 1
+    assert len(await recorder.explanations_after(CHECK_SECONDS, stock)) == 1
 
 
 async def test_explanations_for_many_pods_are_written_in_batches():
     recorder = Recorder()
-    stock = full(*(sidecar.claim(f"c{i}") for i in range(40)))
+    stock = full_stock(*(sidecar.claim(f"c{i}") for i in range(40)))
     for i in range(40):
         recorder.explanations.see(None, typed_pod(f"p{i}", f"c{i}"))
-    rounds = [await recorder.after(GRACE, stock) for _ in range(4)]
+    rounds = [await recorder.explanations_after(GRACE, stock) for _ in range(4)]
     assert [len(batch) for batch in rounds] == [MAX_EVENTS, MAX_EVENTS, 40 - 2 * MAX_EVENTS, 0]
     assert len({name for batch in rounds for name, _ in batch}) == 40
 
@@ -175,17 +175,17 @@ class RecordingStore(Embedded):
         super().__init__()
         self.written = []
 
-    async def create(self, resource, body, namespace=None, **more):
+    async def create(self, resource, body, namespace=None, **options):
         self.written.append(("create", resource.kind))
-        return await super().create(resource, body, namespace, **more)
+        return await super().create(resource, body, namespace, **options)
 
-    async def patch(self, resource, name, patch, namespace=None, **more):
+    async def patch(self, resource, name, patch, namespace=None, **options):
         self.written.append(("patch", resource.kind))
-        return await super().patch(resource, name, patch, namespace, **more)
+        return await super().patch(resource, name, patch, namespace, **options)
 
 
 @contextlib.asynccontextmanager
-async def looking(cluster):
+async def running_read_only_allocator(cluster):
     settings = Settings(identity="one", namespace="default", tick=0.01, metrics=Address("127.0.0.1", 0))
     allocator = ReadOnlyAllocator(cluster, settings, grace=0.0, again=0.0)
     stop, ready = asyncio.Event(), asyncio.Event()
@@ -198,16 +198,16 @@ async def looking(cluster):
         await run
 
 
-def allocated(name, holder):
+def allocated_claim(name, holder):
     result = {"request": "r", "driver": sidecar.DRIVER, "pool": "n0", "device": "gpu-0"}
     consumer = {"resource": "pods", "name": holder, "uid": f"pod-{holder}"}
     return sidecar.claim(name) | {"status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}}  # fmt: skip
 
 
-async def test_a_read_only_allocator_writes_only_one_event_per_pod():
+async def test_a_read_only_allocator_writes_only_one_event_per_waiting_pod():
     """The event's message changes with the reason."""
     cluster = RecordingStore()
-    cluster.load([*sidecar.fleet(1, 1), allocated("held", "runs"), sidecar.claim("one"), sidecar.pod("runs", "held", nodeName="n0"), sidecar.pod("p", "one")])  # fmt: skip
+    cluster.load([*sidecar.fleet(1, 1), allocated_claim("held", "runs"), sidecar.claim("one"), sidecar.pod("runs", "held", nodeName="n0"), sidecar.pod("p", "one")])  # fmt: skip
 
     async def until_event(words):
         """Wait until the only event contains these words."""
@@ -219,7 +219,7 @@ async def test_a_read_only_allocator_writes_only_one_event_per_pod():
                     return
                 await asyncio.sleep(0.005)
 
-    async with looking(cluster) as allocator:
+    async with running_read_only_allocator(cluster) as allocator:
         await until_event("default/held")
         await cluster.delete(RESOURCE_CLAIMS, "one", "default")
         await until_event("waiting for claim one to be created")

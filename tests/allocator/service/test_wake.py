@@ -8,33 +8,33 @@ from cluster.patch import Merge
 from tests.allocator.service.sidecar import claim, device_class, fleet, free_claim, gpus, loaded, node, pod, running, until
 
 
-async def test_a_waiting_pod_is_notified_when_a_device_is_freed():
+async def test_a_waiting_pod_is_requeued_when_a_device_is_freed():
     cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
     async with running(cluster) as sidecar:
-        _, begun = await sidecar.plugin("wake", after=0)
-        assert begun["all"] is True
+        _, first_answer = await sidecar.plugin("wake", after=0)
+        assert first_answer["all"] is True
         await sidecar.place("p")
         await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
-        seq, notified = sidecar.service.requeue_events.seq, set()
+        seq, requeued_pods = sidecar.service.requeue_events.seq, set()
         poll = asyncio.create_task(sidecar.plugin("wake", after=seq))
         await free_claim(cluster, "a")
-        while "default/q" not in notified:
-            _, news = await poll
-            notified.update(news["pods"])
-            seq = news["seq"]
+        while "default/q" not in requeued_pods:
+            _, answer = await poll
+            requeued_pods.update(answer["pods"])
+            seq = answer["seq"]
             poll = asyncio.create_task(sidecar.plugin("wake", after=seq))
         poll.cancel()
 
 
 async def test_freed_devices_requeue_only_pods_that_fit_now():
     """One device becomes free: it requeues pods that request one device of its class, and no others."""
-    held = [claim("a"), claim("b"), claim("c", class_name="nic")]
-    waiting = [claim("p"), claim("q"), claim("r", class_name="nic"), claim("s", 2)]
-    nic = gpus("n0", 1)
-    nic["metadata"]["name"] = "n0-nic"
-    nic["spec"]["driver"] = driver = "nic.example.com"
-    nics = device_class("nic", selectors=[{"cel": {"expression": f"device.driver == '{driver}'"}}])
-    cluster = loaded(*fleet(1, 2), nic, nics, *held, *waiting, *(pod(f"of-{name}", name) for name in "abcpqrs"))  # fmt: skip
+    held_claims = [claim("a"), claim("b"), claim("c", class_name="nic")]
+    waiting_claims = [claim("p"), claim("q"), claim("r", class_name="nic"), claim("s", 2)]
+    nic_slice = gpus("n0", 1)
+    nic_slice["metadata"]["name"] = "n0-nic"
+    nic_slice["spec"]["driver"] = driver = "nic.example.com"
+    nic_class = device_class("nic", selectors=[{"cel": {"expression": f"device.driver == '{driver}'"}}])
+    cluster = loaded(*fleet(1, 2), nic_slice, nic_class, *held_claims, *waiting_claims, *(pod(f"of-{name}", name) for name in "abcpqrs"))  # fmt: skip
     async with running(cluster) as sidecar:
         for name in "abc":
             assert (await sidecar.place(f"of-{name}"))[1]["committed"]
@@ -46,7 +46,7 @@ async def test_freed_devices_requeue_only_pods_that_fit_now():
             ("c", {"default/of-r"}),
             ("b", {"default/of-s"}),
         ):
-            assert await requeued_by(sidecar, free_claim(cluster, name), {f"default/of-{held}" for held in "abc"}) == expected
+            assert await requeued_by(sidecar, free_claim(cluster, name), {f"default/of-{holder}" for holder in "abc"}) == expected
 
 
 async def requeued_by(sidecar, change, holders):
@@ -61,7 +61,7 @@ async def requeued_by(sidecar, change, holders):
     return set(sidecar.service.requeue_events.since(seq).pods) - holders
 
 
-async def test_a_waiting_pod_is_requeued_when_its_fit_check_fails(monkeypatch):
+async def test_a_waiting_pod_is_requeued_when_its_fit_check_raises_an_error(monkeypatch):
     cluster = loaded(*fleet(1, 1), claim("a"), claim("two"), pod("p", "a"), pod("q", "two"))
     async with running(cluster) as sidecar:
         await sidecar.place("p")
@@ -75,15 +75,15 @@ async def test_new_devices_requeue_an_unservable_pod_but_heartbeats_do_not():
     async with running(cluster) as sidecar:
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         assert answer["verdict"] == "never"
-        before = sidecar.service.requeue_events.seq
-        poll = asyncio.create_task(sidecar.plugin("wake", after=before))
+        last_seq = sidecar.service.requeue_events.seq
+        poll = asyncio.create_task(sidecar.plugin("wake", after=last_seq))
         heartbeat = Merge({"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]}})  # fmt: skip
         stock = sidecar.service.knowledge.stock
         patched_node = await cluster.patch(resources.NODES, "n0", heartbeat, subresource="status")
         version = int(patched_node.metadata.resource_version)
-        [nodes] = [other for other in sidecar.service.knowledge._others if other.resource is resources.NODES]
+        [nodes] = [informer for informer in sidecar.service.knowledge._others if informer.resource is resources.NODES]
         await until(lambda: int(nodes.version) >= version)
-        assert sidecar.service.requeue_events.seq == before
+        assert sidecar.service.requeue_events.seq == last_seq
         assert sidecar.service.knowledge.stock is stock
         await cluster.create(resources.NODES, node("n1"))
         await cluster.create(resources.RESOURCE_SLICES, gpus("n1", 2))
@@ -91,7 +91,7 @@ async def test_new_devices_requeue_an_unservable_pod_but_heartbeats_do_not():
 
 
 async def test_a_missing_claim_or_class_requeues_pods_when_created():
-    cluster = loaded(*fleet(), claim("there", class_name="late"), pod("p", "later"), pod("q", "there"))
+    cluster = loaded(*fleet(), claim("existing", class_name="late"), pod("p", "later"), pod("q", "existing"))
     async with running(cluster, tick=3600.0) as sidecar:  # no tick wakes the pods
         for name, missing_object in (("p", claim("later")), ("q", device_class("late"))):
             await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
