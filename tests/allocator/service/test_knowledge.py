@@ -1,4 +1,4 @@
-"""What the allocator knows of its API server: reported, declared or guessed gates, also while the server changes."""
+"""What the allocator knows of its API server: feature gates that are reported, declared or guessed, also during an upgrade."""
 
 import threading
 
@@ -15,7 +15,7 @@ SHARES_GATE, PARTITIONS_GATE = "DRAConsumableCapacity", "DRAPartitionableDevices
 
 
 class ServerWithGates(Embedded):
-    """A cluster whose version and gates a test sets."""
+    """A cluster whose version and feature gates a test sets."""
 
     minor = 36
     gates = {SHARES_GATE: True}

@@ -1,4 +1,4 @@
-"""Replicas of the allocator, over the embedded store: when a replica leads, and what a new leader keeps."""
+"""Replicas of the allocator, on the embedded store: when a replica leads, and what a new leader keeps."""
 
 import asyncio
 import re
@@ -19,7 +19,7 @@ from tests.allocator.service.stores import faulty_cluster
 
 
 async def test_only_the_leader_shows_allocations_and_waiting_pods_as_metrics():
-    """PromQL queries add up the metrics of all replicas."""
+    """PromQL queries add up the metrics of all replicas, so a second replica must not show the same values."""
     cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
     async with running(cluster, identity="one") as leader:
         await until(lambda: leader.service.lead.leads)
@@ -47,7 +47,7 @@ async def test_a_second_replica_takes_over_with_all_reservations():
 
 @pytest.mark.parametrize("answered_writes", [1, 2], ids=["after the finalizer", "after the allocation"])
 async def test_a_new_service_finishes_the_writes_of_a_killed_one(answered_writes):
-    """Killed after the finalizer, or after the allocation: the pod is placed, and no device is allocated twice or without a pod."""
+    """The first service is killed after it wrote the finalizer or the allocation. The pods are then placed on different devices."""
     cluster = faulty_cluster(*fleet(1, 2), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
     cluster.last_answered = answered_writes
     async with running(cluster, identity="one") as killed_service:
@@ -63,7 +63,7 @@ async def test_a_new_service_finishes_the_writes_of_a_killed_one(answered_writes
 
 
 class StoreWithLatePolicy(Embedded):
-    """A store whose policy rejects dry-run writes until the test sets `has_heard`."""
+    """A store whose policy (that only the holder of the Lease may write) rejects dry-run writes until `policy_has_seen_the_lease` is set."""
 
     def __init__(self):
         super().__init__()
@@ -98,7 +98,7 @@ class StoreWithLatePolicy(Embedded):
     ids=["no error", "the first claim is gone", "the first claim is invalid"],
 )
 async def test_a_new_leader_lists_claims_after_the_policy_check(claim_errors):
-    """Until then the policy accepts writes of the former leader."""
+    """Before this check succeeds, the policy may still accept writes of the former leader."""
     cluster = StoreWithLatePolicy()
     cluster.claim_errors = claim_errors
     cluster.load([*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b")])

@@ -1,4 +1,4 @@
-"""The port for audit agents: an agent gets the unwritten reservations of its own node only."""
+"""The port for node agents: an agent gets only its own node's reservations that no claim records yet."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ AUDIENCE = "drawbridge-allocator"
 
 
 class ReviewingServer(Embedded):
-    """A server that reviews tokens, and may lose a write or delay a read of a claim."""
+    """An API server that reviews tokens, leaves some writes of claims without an answer, and can delay reads of claims."""
 
     def __init__(self):
         super().__init__()
@@ -57,12 +57,14 @@ class ReviewingServer(Embedded):
 
 
 def review_of_user(node, name=AGENT, audience=AUDIENCE):
+    """Return the status of a TokenReview for the token of a pod on this node."""
     extra = {"authentication.kubernetes.io/node-name": [node]} if node else {}
     return {"authenticated": True, "audiences": [audience], "user": {"username": name, "extra": extra}}
 
 
 @contextlib.asynccontextmanager
 async def serving(*objects, **settings):
+    """Run an allocator with the port for node agents; yield a client that can ask for reservations."""
     cluster = ReviewingServer()
     cluster.load(list(objects))
     async with running(cluster, reservations=Address(), **settings) as sidecar, aiohttp.ClientSession() as session:
@@ -89,7 +91,7 @@ async def test_a_reservation_is_reported_until_the_claim_records_it():
         expected = {"namespace": "default", "claim": "a", "uid": "claim-a", "inDoubt": False, "devices": devices}
         assert await sidecar.reservations_of("n0") == (200, {"node": "n0", "reservations": [expected]})
         assert await sidecar.reservations_of("n1") == (200, {"node": "n1", "reservations": []}), (
-            "another node's is not its business"
+            "an agent got reservations of another node"
         )
         assert await sidecar.plugin("commit", reserved) == (200, {"committed": True, "message": ""})
         assert await sidecar.reservations_of("n0") == (200, {"node": "n0", "reservations": []})
@@ -103,7 +105,7 @@ async def test_an_unreserved_reservation_is_no_longer_reported():
 
 
 async def test_an_unanswered_write_is_in_doubt_until_resolved():
-    """Releasing the reservation does not end the doubt."""
+    """The reservation stays in doubt after its release, because the write may still arrive at the server."""
     async with serving(*fleet(), claim("a"), pod("p", "a")) as sidecar:
         sidecar.cluster.unanswered_writes = {2}
         sidecar.cluster.claims_can_be_read.clear()
@@ -116,7 +118,7 @@ async def test_an_unanswered_write_is_in_doubt_until_resolved():
 
         await until(is_in_doubt)
         await sidecar.plugin("unreserve", reserved)
-        assert await is_in_doubt(), "the write may land yet"
+        assert await is_in_doubt(), "the release ended the doubt"
         await commit
         sidecar.cluster.claims_can_be_read.set()
 
@@ -145,7 +147,7 @@ async def test_a_caller_other_than_a_node_agent_gets_an_error(review, status, wo
         answer_status, answer = await sidecar.reservations_of("t")
         assert (answer_status, words in answer["error"], bool(answer["remedy"])) == (status, True, True)
         assert (await sidecar.reservations_of(""))[0] == 401
-        assert (await sidecar.reservations_of("n0", "/api/v1/claims"))[0] == 404, "there is nothing else at this door"
+        assert (await sidecar.reservations_of("n0", "/api/v1/claims"))[0] == 404, "the port for node agents also serves the API"
 
 
 async def test_only_a_replica_with_a_certain_lease_reports_reservations():
@@ -166,7 +168,7 @@ async def test_node_requests_are_rejected_while_tokens_cannot_be_reviewed():
         status, answer = await sidecar.reservations_of("n0")
         assert (status, "away" in answer["error"]) == (503, True)
         sidecar.cluster.review_error = None
-        assert (await sidecar.reservations_of("n0"))[0] == 200, "what went wrong is not remembered"
+        assert (await sidecar.reservations_of("n0"))[0] == 200, "an error of the review was cached"
 
 
 async def test_valid_and_invalid_tokens_are_reviewed_once_per_interval():
@@ -182,7 +184,7 @@ async def test_valid_and_invalid_tokens_are_reviewed_once_per_interval():
     assert (await reviews.account_of("no-account"))[:2] == (AGENT, "n1")
     now[0] = accounts.VALID_SECONDS
     del cluster.tokens["n0"]
-    assert await reviews.account_of("n0") == Account(), "one that was taken back does not count forever"
+    assert await reviews.account_of("n0") == Account(), "a revoked token was accepted after its cached review expired"
     await cluster.close()
 
 
@@ -211,7 +213,7 @@ async def test_the_reservations_endpoint_refuses_a_request_body():
 
 
 class SlowServer:
-    """A server that answers TokenReviews once `answers` is set, and accepts tokens that begin with `good`."""
+    """A server that answers TokenReviews while `answers` is set, and accepts tokens that begin with `good`."""
 
     def __init__(self):
         self.answers = asyncio.Event()
@@ -236,7 +238,7 @@ async def test_invalid_tokens_of_one_address_do_not_delay_other_addresses():
     valid_tokens = [asyncio.create_task(reviews.account_of(f"good-{i}", f"10.0.1.{i}")) for i in range(23)]
     known_token = asyncio.create_task(reviews.account_of("good-known", "10.0.0.1"))
     await asyncio.sleep(0)
-    assert server.reviewed[-1] == "good-known", "it does not wait behind new ones"
+    assert server.reviewed[-1] == "good-known", "a known token had to wait for the reviews of unknown tokens"
     server.answers.set()
     async with asyncio.timeout(PATIENCE):
         assert [account.name for account in await asyncio.gather(*valid_tokens)] == [f"good-{i}" for i in range(23)]

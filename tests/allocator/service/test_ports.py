@@ -1,4 +1,4 @@
-"""Only clients with a certificate reach the allocator over the network, also after the files have changed."""
+"""Only clients with a certificate reach the allocator over the network, even after the certificate files have changed."""
 
 import asyncio
 import contextlib

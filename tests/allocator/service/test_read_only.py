@@ -1,4 +1,4 @@
-"""An allocator beside another scheduler: events that explain why pods wait, and metrics of their devices. It writes nothing but events."""
+"""The read-only allocator beside another scheduler: its events explain why pods wait, and its metrics show the devices of pods."""
 
 import asyncio
 import contextlib
@@ -37,6 +37,7 @@ class Recorder:
         return self.accepts
 
     async def explanations_after(self, seconds, stock):
+        """Let time pass, check the waiting pods against a stock (the objects of a fleet), and return what was written."""
         self.now += seconds
         await self.explanations.explain_waiting(stock)
         explanations, self.written = self.written, []
@@ -44,7 +45,7 @@ class Recorder:
 
 
 def full_stock(*claims, holder="x"):
-    """Return one node with two devices, both held."""
+    """Return a stock with these claims and one node, whose two devices the claim `all` holds."""
     stock = stock_of(sidecar.claim("all", 2), *claims, nodes=1)
     return stock.with_object(granted("all", 2, stock, "n0", holder))
 
@@ -104,7 +105,7 @@ async def test_pods_that_do_not_wait_for_devices_get_no_explanation():
 
 
 async def test_an_extended_resource_is_explained_by_its_future_claim():
-    """A node whose device plugin serves the resource is listed separately. If this holds for all nodes, no reason is written."""
+    """The explanation lists nodes whose device plugin serves the resource separately. If all nodes are such nodes, nothing is written."""
     recorder = Recorder()
     class_ = sidecar.device_class("served", extendedResourceName="example.com/gpu")
     containers = [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]
@@ -131,7 +132,7 @@ async def test_an_unchanged_reason_is_repeated_before_its_event_expires():
     assert await recorder.explanations_after(CHECK_SECONDS, unchanged) == []
     assert await recorder.explanations_after(REPEAT, unchanged) == [first]
     classless = stock.without("DeviceClass", "gpu")
-    assert await recorder.explanations_after(CHECK_SECONDS / 2, classless) == [], "one pod is not looked at twice in so short a time"
+    assert await recorder.explanations_after(CHECK_SECONDS / 2, classless) == [], "a pod was checked again too soon"
     [(_, new_sentence)] = await recorder.explanations_after(CHECK_SECONDS, classless)
     assert "waiting for DeviceClass gpu" in new_sentence
 
@@ -165,7 +166,7 @@ async def test_a_pod_that_is_gone_or_placed_is_forgotten():
     assert len(recorder.explanations._waiting) == 0
 
 
-# The whole process
+# The whole allocator process
 
 
 class RecordingStore(Embedded):
@@ -186,6 +187,7 @@ class RecordingStore(Embedded):
 
 @contextlib.asynccontextmanager
 async def running_read_only_allocator(cluster):
+    """Run a read-only allocator, and yield it once it is ready."""
     settings = Settings(identity="one", namespace="default", tick=0.01, metrics=Address("127.0.0.1", 0))
     allocator = ReadOnlyAllocator(cluster, settings, grace=0.0, again=0.0)
     stop, ready = asyncio.Event(), asyncio.Event()
@@ -199,6 +201,7 @@ async def running_read_only_allocator(cluster):
 
 
 def allocated_claim(name, holder):
+    """Return a claim with the device gpu-0 of n0, reserved for the pod `holder`."""
     result = {"request": "r", "driver": sidecar.DRIVER, "pool": "n0", "device": "gpu-0"}
     consumer = {"resource": "pods", "name": holder, "uid": f"pod-{holder}"}
     return sidecar.claim(name) | {"status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}}  # fmt: skip
@@ -231,7 +234,7 @@ async def test_a_read_only_allocator_writes_only_one_event_per_waiting_pod():
 
 
 def test_whole_devices_are_counted_by_extended_resource_name():
-    """A claim of the pod counts. A share, a claim of another class and a claim that the scheduler created do not."""
+    """Whole devices in the pod's own claims count. Shares, devices of another class and claims that the scheduler created do not."""
     class_ = sidecar.device_class()
     class_["spec"]["extendedResourceName"] = "nvidia.com/gpu-x"
     scheduler_claim = sidecar.claim("of-scheduler")

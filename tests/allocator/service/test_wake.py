@@ -1,4 +1,4 @@
-"""The plugin's call `wake`, over the embedded store: which waiting pods a change requeues."""
+"""The plugin's call `wake`, on the embedded store: it returns the waiting pods that a change requeues."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ async def test_a_waiting_pod_is_requeued_when_a_device_is_freed():
 
 
 async def test_freed_devices_requeue_only_pods_that_fit_now():
-    """One device becomes free: it requeues pods that request one device of its class, and no others."""
+    """The first free device requeues the pods that request one device of its class; the second requeues the pod that requests two."""
     held_claims = [claim("a"), claim("b"), claim("c", class_name="nic")]
     waiting_claims = [claim("p"), claim("q"), claim("r", class_name="nic"), claim("s", 2)]
     nic_slice = gpus("n0", 1)
@@ -50,7 +50,7 @@ async def test_freed_devices_requeue_only_pods_that_fit_now():
 
 
 async def requeued_by(sidecar, change, holders):
-    """Return the pods that a change requeues, without the `holders` that lose devices by it."""
+    """Make a change; return the pods that the change requeues, without the `holders` of devices."""
     seq = sidecar.service.requeue_events.seq
     await change
     await until(
