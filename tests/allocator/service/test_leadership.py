@@ -63,7 +63,7 @@ async def test_a_new_service_finishes_the_writes_of_a_killed_one(answered_writes
 
 
 class StoreWithLatePolicy(Embedded):
-    """A store whose policy (that only the holder of the Lease may write) rejects dry-run writes until `policy_has_seen_the_lease` is set."""
+    """A store whose policy (only the holder of the Lease may write) rejects dry-run writes until `policy_has_seen_the_lease` is set."""
 
     def __init__(self):
         super().__init__()
