@@ -155,13 +155,13 @@ def test_a_waiting_skipped_or_incomplete_outlook_has_no_short_answer():
 
 def test_refused_nodes_beyond_the_listed_reasons_do_not_fit():
     names = [f"n{i}" for i in range(3 * LONGEST_REASONS)]
-    fitting, refused = names[: LONGEST_REASONS + 9], names[LONGEST_REASONS + 9 :]
-    hindrances = tuple(Hindrance(f"full: {name}", (name,)) for name in refused)
+    fitting_nodes, refused_nodes = names[: LONGEST_REASONS + 9], names[LONGEST_REASONS + 9 :]
+    hindrances = tuple(Hindrance(f"full: {name}", (name,)) for name in refused_nodes)
     nodes = dict.fromkeys(names)
-    fleet_outlook = FleetOutlook(Outlook.FITS, dict.fromkeys(fitting, 0), "", hindrances)
+    fleet_outlook = FleetOutlook(Outlook.FITS, dict.fromkeys(fitting_nodes, 0), "", hindrances)
     answer = ask(fleet_outlook, nodes, names)
     assert answer["rest"] == {"fit": True}
-    assert {name for name, outcome in outcomes_of(answer, names).items() if outcome == 0} == set(fitting)
+    assert {name for name, outcome in outcomes_of(answer, names).items() if outcome == 0} == set(fitting_nodes)
 
 
 if __name__ == "__main__":

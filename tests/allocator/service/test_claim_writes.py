@@ -37,15 +37,15 @@ async def test_a_throttled_write_waits_as_long_as_the_server_asks():
     cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
     cluster.errors_before[2] = Throttled("too many requests", retry_after=0.2)
     async with running(cluster) as sidecar:
-        begun = asyncio.get_running_loop().time()
+        begun_at = asyncio.get_running_loop().time()
         assert (await sidecar.place("p"))[0] == 200
-        assert asyncio.get_running_loop().time() - begun >= 0.2
+        assert asyncio.get_running_loop().time() - begun_at >= 0.2
         assert cluster.writes == [("a", ""), ("a", "status"), ("a", "status")]
         lost = {"what": "PatchAllocation", "outcome": "Lost"}
         assert sidecar.service.metrics.registry.get_sample_value("drawbridge_claim_writes_total", lost) is None
 
 
-async def test_a_busy_server_is_logged_and_no_write_may_land_late(caplog, monkeypatch):
+async def test_a_write_refused_by_a_busy_server_cannot_land_late(caplog, monkeypatch):
     monkeypatch.setattr(commits, "DEADLINE", 0.3)
     cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
     cluster.errors_before[1] = Throttled("too many requests", retry_after=60)
@@ -91,15 +91,15 @@ class SilentWatches(Embedded):
         return await super().list(resource, *args, **options)
 
 
-async def test_claims_are_listed_when_their_watch_misses_writes_of_the_allocator():
+async def test_claims_are_listed_when_their_watch_misses_the_allocators_writes():
     cluster = SilentWatches()
     cluster.load([*fleet(), claim("a"), claim("b"), pod("p", "a"), pod("q", "b")])
     async with running(cluster) as sidecar:
         cluster.silent, sidecar.service.ledger.unseen_seconds = True, 0.2
         for name in "pq":
-            begun = asyncio.get_running_loop().time()
+            begun_at = asyncio.get_running_loop().time()
             assert await sidecar.place(name) == (200, {"committed": True, "message": ""})
-            assert asyncio.get_running_loop().time() - begun < 5
+            assert asyncio.get_running_loop().time() - begun_at < 5
 
 
 async def test_an_allocator_blind_to_its_own_writes_is_not_ready():
@@ -177,14 +177,14 @@ async def test_unwritable_claims_delay_no_other_pods():
     cluster.rejected_claims = {*unwritable_claims}
     cluster.load([*fleet(2, 20), *map(claim, unwritable_claims), *(pod(name, name) for name in unwritable_claims), claim("a"), pod("p", "a")])
     async with running(cluster) as sidecar:
-        begun = time.monotonic()
+        begun_at = time.monotonic()
         for _ in range(5):
             for name in unwritable_claims:
                 status, answer = await sidecar.place(name)
                 assert status == 409
                 assert f"{name} is invalid: spec: field is immutable" in answer["error"]
         # After the second rejection, writes of a claim pause for 1 s, then 2 s, 4 s, ...: on a slow machine some pauses have ended by now.
-        ended_pauses = int(math.log2(1 + time.monotonic() - begun))
+        ended_pauses = int(math.log2(1 + time.monotonic() - begun_at))
         assert 2 * len(unwritable_claims) <= len(cluster.writes) <= (2 + ended_pauses) * len(unwritable_claims)
         assert sidecar.service.metrics.readiness()[0]["rights"] == ""
         assert (await sidecar.place("p"))[0] == 200
@@ -208,8 +208,8 @@ async def test_a_rejected_pod_is_placed_once_the_server_accepts_writes():
             assert (await sidecar.place("p"))[0] == 409
         cluster.rejected_claims = set()
         seq = sidecar.service.requeue_events.seq
-        news = await sidecar.service.requeue_events.errors_after(seq, PATIENCE)
-        assert news.all or "default/p" in news.pods
+        event = await sidecar.service.requeue_events.after(seq, PATIENCE)
+        assert event.all or "default/p" in event.pods
         assert (await sidecar.place("p"))[0] == 200
 
 

@@ -35,7 +35,7 @@ async def test_the_leader_updates_a_rules_status_when_the_rule_changes():
         assert finding["path"] == "/spec/selector"
 
 
-async def test_unchanged_statuses_are_not_written_and_new_device_counts_are_delayed():
+async def test_unchanged_statuses_are_not_written_and_device_counts_are_delayed():
     cluster = loaded(*fleet(1, 2), rule())
     async with running(cluster) as sidecar:
         await until(lambda: status_of(sidecar) == (2, []))
@@ -47,8 +47,8 @@ async def test_unchanged_statuses_are_not_written_and_new_device_counts_are_dela
         await until(lambda: len(sidecar.service.knowledge.stock.pages_of) == 2)
         await writer.keep(sidecar.service.knowledge.stock, sidecar.service.lead)
         assert await cluster.get(KIND.raw, "alone") == stored_rule, "a new device count was written without a delay"
-        later = writer._clock() + 31
-        writer._clock = lambda: later
+        later_time = writer._clock() + 31
+        writer._clock = lambda: later_time
         await until(lambda: status_of(sidecar) == (7, []))
 
 

@@ -59,10 +59,10 @@ async def test_a_pod_with_an_extended_resource_claim_is_a_victim():
 
 
 async def test_no_other_pod_is_evicted_while_a_victim_terminates():
-    slow = pod("slow", "slow", priority=1)
-    slow["metadata"]["finalizers"] = ["example.com/slow"]
+    slow_pod = pod("slow", "slow", priority=1)
+    slow_pod["metadata"]["finalizers"] = ["example.com/slow"]
     claims = [claim(name) for name in ("slow", "other", "urgent")]
-    cluster = loaded(*fleet(2, 1), *claims, slow, pod("other", "other", priority=1), important_pod("urgent", "urgent"))
+    cluster = loaded(*fleet(2, 1), *claims, slow_pod, pod("other", "other", priority=1), important_pod("urgent", "urgent"))
     async with running(cluster) as sidecar:
         await start_pod(sidecar, "slow", "n0")
         await start_pod(sidecar, "other", "n1")

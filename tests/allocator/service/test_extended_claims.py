@@ -146,7 +146,7 @@ async def test_a_claim_write_without_an_answer_is_retried(monkeypatch):
 MIXED_FLEET = EXTENDED_RESOURCE_CLASS, node("n0"), gpus("n0", 1), node("n1", allocatable={"example.com/gpu": "2"})
 
 
-async def test_a_pod_with_a_claim_does_not_fit_a_device_plugins_node():
+async def test_a_device_plugins_node_does_not_fit_pods_with_claims():
     async with running(loaded(*MIXED_FLEET, pod_with_extended_resource("p"))) as sidecar:
         verdict, _ = await until_claim_exists(sidecar, "p")
         assert verdict == "fits"

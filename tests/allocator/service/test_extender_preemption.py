@@ -22,7 +22,7 @@ async def test_a_pod_preempts_through_the_extender_and_gets_the_device():
         assert (await extender_filter(sidecar, "urgent", "n0"))["NodeNames"] == ["n0"]
 
 
-async def test_in_advise_mode_a_victim_is_reported_once_and_not_evicted():
+async def test_in_advise_mode_victims_are_reported_once_and_not_evicted():
     cluster = loaded(*full_node_and_preemptor("a", requested=1))
     async with running(cluster) as sidecar:
         await start_pod(sidecar, "a", "n0")
@@ -44,7 +44,7 @@ async def test_in_advise_mode_a_victim_is_reported_once_and_not_evicted():
     ],
     ids=["preemption is off", "the pod's policy is Never"],
 )
-async def test_no_pod_is_evicted_for_a_pod_that_must_not_preempt(preempting, preemptor):
+async def test_no_pod_is_evicted_for_pods_that_must_not_preempt(preempting, preemptor):
     cluster = loaded(*fleet(1, 1), claim("a"), claim("urgent"), pod("a", "a", priority=1), preemptor, claim("able"), important_pod("able", "able"))  # fmt: skip
     async with running(cluster, preempting=preempting) as sidecar:
         await start_pod(sidecar, "a", "n0")

@@ -100,7 +100,7 @@ async def test_a_group_evicts_as_few_pods_as_possible(seed):
                 used_devices[f"n{i % nodes}"] += 1
         places = await place_in_supposition(sidecar, members)
         answer = await make_room(sidecar, places) if places else {"victims": []}
-        needed_devices = {node: sum(requested[name] for name, chosen in places if chosen == node) for node in used_devices}
+        needed_devices = {node: sum(requested[name] for name, members_node in places if members_node == node) for node in used_devices}
         fewest = sum(max(0, used_devices[node] + needed_devices[node] - per_node) for node in used_devices)
         assert len(answer["victims"]) == fewest
         remaining_pods = {item.metadata.name for item in (await sidecar.cluster.list(resources.PODS, "default")).items}
@@ -118,18 +118,18 @@ async def test_a_member_prefers_the_node_that_needs_no_further_victim():
         assert await place_in_supposition(sidecar, names[2:], max) == [("g0", "n2"), ("g1", "n0"), ("g2", "n0")]
 
 
-def least_cost(evictable, per_node, kept, requested):
+def least_cost(evictable, per_node, protected_pods, requested):
     """Try all placements; return the lowest possible priority of the most important victim, and the fewest victims with it.
 
-    Return None if no placement fits. By node, `evictable` has the priorities of pods that may be evicted, and `kept` the number of
-    pods that may not. Each of these pods has one device.
+    Return None if no placement fits. By node, `evictable` has the priorities of pods that may be evicted, and `protected_pods` the number of
+    pods that may not be evicted. Each of these pods has one device.
     """
     costs = []
     for nodes in itertools.product(evictable, repeat=len(requested)):
         victims = []
         for node, node_victims in evictable.items():
-            needed_devices = sum(number for number, chosen in zip(requested, nodes, strict=True) if chosen == node)
-            missing_devices = max(0, needed_devices + kept[node] + len(node_victims) - per_node)
+            needed_devices = sum(count for count, members_node in zip(requested, nodes, strict=True) if members_node == node)
+            missing_devices = max(0, needed_devices + protected_pods[node] + len(node_victims) - per_node)
             victims += sorted(node_victims)[:missing_devices] if missing_devices <= len(node_victims) else [math.inf] * missing_devices
         costs.append((max(victims, default=-1), len(victims)))
     best = min(costs)
@@ -150,7 +150,7 @@ async def cost_and_least_cost(rng):
     claims = [claim(name) for name in names] + [claim(name, requested) for name in members]
     async with running(loaded(*fleet(nodes, per_node), *claims, *pods, *(important_pod(name, name) for name in members))) as sidecar:  # fmt: skip
         evictable = {f"n{i}": [] for i in range(nodes)}
-        kept = dict.fromkeys(evictable, 0)
+        protected_pods = dict.fromkeys(evictable, 0)
         for i, name in enumerate(names):
             node = f"n{i % nodes}"
             if rng.random() < 0.7:
@@ -158,7 +158,7 @@ async def cost_and_least_cost(rng):
                 if priorities[name] < 1000:
                     evictable[node].append(priorities[name])
                 else:
-                    kept[node] += 1
+                    protected_pods[node] += 1
         for below in (1, 2, 3):  # like the plugin, first suppose that only the pods with the lowest priority are evicted
             places = await place_in_supposition(sidecar, members, rng.choice, suppose=str(below), below=below)
             if len(places) == len(members):
@@ -167,7 +167,7 @@ async def cost_and_least_cost(rng):
                 break
         else:
             cost = None
-    return cost, least_cost(evictable, per_node, kept, [requested] * len(members))
+    return cost, least_cost(evictable, per_node, protected_pods, [requested] * len(members))
 
 
 async def test_victims_of_a_group_have_the_lowest_possible_priority():
@@ -175,12 +175,12 @@ async def test_victims_of_a_group_have_the_lowest_possible_priority():
     fleet_count = draws(80)
     costs = [await cost_and_least_cost(random.Random(seed)) for seed in range(fleet_count)]
     surplus_victims = 0
-    for cost, least in costs:
-        if least is None or cost is None:
-            assert cost == least
+    for actual_cost, lowest_cost in costs:
+        if lowest_cost is None or actual_cost is None:
+            assert actual_cost == lowest_cost
         else:
-            assert cost[0] == least[0]
-            assert 0 <= cost[1] - least[1] <= 1
-            surplus_victims += cost[1] - least[1]
+            assert actual_cost[0] == lowest_cost[0]
+            assert 0 <= actual_cost[1] - lowest_cost[1] <= 1
+            surplus_victims += actual_cost[1] - lowest_cost[1]
     assert surplus_victims <= fleet_count // 20
-    assert sum(least is not None and least[1] > 0 for _, least in costs) > fleet_count // 3
+    assert sum(lowest_cost is not None and lowest_cost[1] > 0 for _, lowest_cost in costs) > fleet_count // 3

@@ -53,12 +53,12 @@ async def test_the_age_of_the_stock_is_exported():
 
 async def test_calls_are_answered_while_the_stock_follows_a_server_upgrade(monkeypatch):
     cluster = cluster_with_gates(claim("a"), pod("p", "a"), claim("b"))
-    begun, may_continue = threading.Event(), threading.Event()
+    reading_has_begun, may_continue = threading.Event(), threading.Event()
     read = Stock.as_read_by
 
     def read_slowly(stock, server):
         new_stock = read(stock, server)
-        begun.set()
+        reading_has_begun.set()
         assert may_continue.wait(PATIENCE)
         return new_stock
 
@@ -68,7 +68,7 @@ async def test_calls_are_answered_while_the_stock_follows_a_server_upgrade(monke
         monkeypatch.setattr(Stock, "as_read_by", read_slowly)
         cluster.minor, cluster.gates = 37, {SHARES_GATE: False}
         await knowledge.learn_server()
-        await until(begun.is_set)
+        await until(reading_has_begun.is_set)
         try:
             assert (await sidecar.place("p"))[0] == 200
             await cluster.delete(RESOURCE_CLAIMS, "b", "default")

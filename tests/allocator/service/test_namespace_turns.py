@@ -33,8 +33,8 @@ def test_expensive_questions_of_a_namespace_take_half_the_time():
     clock = SettableClock()
     turns = NamespaceTurns(clock)
     computed = 0
-    started = clock.now
-    while clock.now < started + 100:
+    started_at = clock.now
+    while clock.now < started_at + 100:
         if turns.reason_to_wait("hog"):
             clock.now += 0.1
         else:

@@ -88,8 +88,8 @@ async def test_a_reservation_is_reported_until_the_claim_records_it():
         assert await sidecar.reservations_of("n0") == (200, {"node": "n0", "reservations": []})
         reserved = await reserve(sidecar, "p", "n0")
         devices = [{"driver": DRIVER, "pool": "n0", "device": f"gpu-{i}", "shareId": ""} for i in (0, 1)]
-        expected = {"namespace": "default", "claim": "a", "uid": "claim-a", "inDoubt": False, "devices": devices}
-        assert await sidecar.reservations_of("n0") == (200, {"node": "n0", "reservations": [expected]})
+        reservation = {"namespace": "default", "claim": "a", "uid": "claim-a", "inDoubt": False, "devices": devices}
+        assert await sidecar.reservations_of("n0") == (200, {"node": "n0", "reservations": [reservation]})
         assert await sidecar.reservations_of("n1") == (200, {"node": "n1", "reservations": []}), (
             "an agent got reservations of another node"
         )

@@ -69,7 +69,7 @@ async def test_a_node_rule_also_applies_to_reserved_devices():
         assert (await sidecar.place("q"))[0] == 200
 
 
-async def test_a_second_pod_of_a_claim_fits_only_the_claims_node():
+async def test_a_claims_second_pod_fits_only_the_claims_node():
     cluster = loaded(*fleet(), claim("a"), pod("p", "a"), pod("q", "a"))
     async with running(cluster) as sidecar:
         await sidecar.place("p", "n1")
@@ -96,7 +96,7 @@ async def test_prefilter_answers_with_a_verdict_and_names_missing_objects():
         assert (sorted(reason["nodes"]), reason["count"]) == (["n0", "n1"], 2)
 
 
-async def test_filter_counts_removed_pods_as_gone_and_added_pods_as_placed():
+async def test_filter_considers_the_removal_and_the_addition_of_pods():
     cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), claim("c"), pod("p", "a"), pod("q", "b"), pod("r", "c"))
     async with running(cluster) as sidecar:
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
@@ -136,7 +136,7 @@ async def test_only_a_client_with_the_token_is_answered(tmp_path):
         assert (await sidecar.plugin("state"))[1]["leading"] is True
 
 
-async def test_a_device_reserved_for_the_own_group_is_not_called_held():
+async def test_a_device_reserved_within_a_group_is_not_called_held():
     """There is one device. Until the commit of the first pod, messages for its group say "meant for", and other messages "held by"."""
     group = {"schedulingGroup": {"podGroupName": "pair"}}
     other_group = {"schedulingGroup": {"podGroupName": "other"}}

@@ -59,12 +59,12 @@ def test_concurrent_questions_get_the_same_answers_as_sequential_questions():
     """All questions exceed their turn and are computed in the thread, while the loop computes other questions on the same stocks."""
     differences = []
     for family in FAMILIES:
-        for first in range(0, draws(16), 4):
-            questions = [question_of(family, first + i // 2) for i in range(4)]
-            expected = [Decider().outlook(pod, stock) for pod, stock in questions]
+        for first_seed in range(0, draws(16), 4):
+            questions = [question_of(family, first_seed + i // 2) for i in range(4)]
+            expected_answers = [Decider().outlook(pod, stock) for pod, stock in questions]
             answers = asyncio.run(answer_concurrently(questions))
             differences += [
-                (family, first, i) for i, (answer, expected_answer) in enumerate(zip(answers, expected, strict=True)) if not is_as_expected(answer, expected_answer)
+                (family, first_seed, i) for i, (answer, expected_answer) in enumerate(zip(answers, expected_answers, strict=True)) if not is_as_expected(answer, expected_answer)
             ]  # fmt: skip
     assert differences == []
 
@@ -123,11 +123,11 @@ def ask_all(decider, plan):
     return answers
 
 
-def is_as_expected(answer, expected):
+def is_as_expected(answer, expected_answer):
     """Return whether an answer is correct. Any answer is correct if a new decider did not finish."""
-    if getattr(expected, "outlook", None) is Outlook.UNDECIDED:
+    if getattr(expected_answer, "outlook", None) is Outlook.UNDECIDED:
         return True  # the limit of steps was reached, and a second attempt may find an answer
-    return answer == expected
+    return answer == expected_answer
 
 
 def test_interrupted_questions_leave_no_wrong_answer_in_the_cache():
@@ -153,10 +153,10 @@ def test_interrupted_questions_leave_no_wrong_answer_in_the_cache():
             ask_all(decider, plan)
             abandoned += checks_left < 0
             decider.is_abandoned = lambda: False
-            expected = ask_all(Decider(), plan)
+            expected_answers = ask_all(Decider(), plan)
             answers = ask_all(decider, plan)
-            assert len(answers) == len(expected), seed
-            assert all(map(is_as_expected, answers, expected)), (seed, [kind for kind, *_ in plan])
+            assert len(answers) == len(expected_answers), seed
+            assert all(map(is_as_expected, answers, expected_answers)), (seed, [kind for kind, *_ in plan])
     assert abandoned > draws(80)
 
 
@@ -210,9 +210,9 @@ async def test_a_cancelled_question_ends_and_the_next_is_computed():
 
 async def test_a_question_ends_at_its_time_limit():
     runner = new_runner(max_turn=0.001)
-    slow = SlowQuestion("slow", [])
-    assert await runner.answer("n", slow, seconds=0.05) == "slow"
-    assert slow.was_given_up
+    slow_question = SlowQuestion("slow", [])
+    assert await runner.answer("n", slow_question, seconds=0.05) == "slow"
+    assert slow_question.was_given_up
 
 
 async def test_a_victim_search_pauses_for_other_questions():
@@ -263,9 +263,9 @@ async def test_an_error_in_the_thread_is_raised_in_the_caller():
 
     with pytest.raises(ValueError, match="a bug"):
         await runner.answer("n", fail)
-    slow = SlowQuestion("slow", [])
-    slow.may_end.set()
-    assert await runner.answer("n", slow) == "slow"
+    slow_question = SlowQuestion("slow", [])
+    slow_question.may_end.set()
+    assert await runner.answer("n", slow_question) == "slow"
 
 
 async def test_time_in_the_thread_adds_to_the_namespaces_debt():
@@ -285,7 +285,7 @@ async def test_time_in_the_thread_adds_to_the_namespaces_debt():
 
 @pytest.mark.parametrize("change", ["another pod gets the device", "the device is gone", "nothing changes"])
 async def test_a_threads_reservation_is_recomputed_only_after_a_change(monkeypatch, change):
-    begun, may_end, decisions = threading.Event(), threading.Event(), 0
+    thread_has_served, may_end, decisions = threading.Event(), threading.Event(), 0
     serve = questions.serve
 
     def serve_long(pod, *arguments):
@@ -296,7 +296,7 @@ async def test_a_threads_reservation_is_recomputed_only_after_a_change(monkeypat
         arguments[-1].is_abandoned()
         serving = serve(pod, *arguments)
         if threading.current_thread() is not threading.main_thread():
-            begun.set()
+            thread_has_served.set()
             assert may_end.wait(PATIENCE)
         return serving
 
@@ -306,7 +306,7 @@ async def test_a_threads_reservation_is_recomputed_only_after_a_change(monkeypat
         monkeypatch.setattr(questions, "serve", serve_long)
         client.service.runner._turn = -1.0  # every question exceeds its turn
         reserving = asyncio.create_task(client.plugin("reserve", {"token": answer["token"], "node": "n0"}))
-        await until(begun.is_set)
+        await until(thread_has_served.is_set)
         client.service.runner._turn = TURN
         if change == "another pod gets the device":
             assert (await client.place("q"))[0] == 200

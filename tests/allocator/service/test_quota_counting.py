@@ -202,8 +202,8 @@ async def test_a_pod_with_an_unstored_claim_counts_once(monkeypatch):
         assert await refusal(sidecar, claim_created_for(await sidecar.pod("p"), count=1)) == ""
         assert pending_devices(sidecar) == 1
         admission = sidecar.service._admission
-        later = admission._clock() + 60
-        monkeypatch.setattr(admission, "_clock", lambda: later)
+        later_time = admission._clock() + 60
+        monkeypatch.setattr(admission, "_clock", lambda: later_time)
         assert await refusal(sidecar, pod_using("q", "t"), dry_run=True) == ""
         assert pending_devices(sidecar) == 1, "the pod whose claim was not stored was not counted"
 

@@ -127,10 +127,10 @@ async def test_an_unchanged_reason_is_repeated_before_its_event_expires():
     recorder = Recorder()
     stock = full_stock(sidecar.claim("one"))
     recorder.explanations.see(None, typed_pod("p", "one"))
-    [first] = await recorder.explanations_after(GRACE, stock)
+    [first_explanation] = await recorder.explanations_after(GRACE, stock)
     unchanged = stock.with_object(stock.nodes["n0"])
     assert await recorder.explanations_after(CHECK_SECONDS, unchanged) == []
-    assert await recorder.explanations_after(REPEAT, unchanged) == [first]
+    assert await recorder.explanations_after(REPEAT, unchanged) == [first_explanation]
     classless = stock.without("DeviceClass", "gpu")
     assert await recorder.explanations_after(CHECK_SECONDS / 2, classless) == [], "a pod was checked again too soon"
     [(_, new_sentence)] = await recorder.explanations_after(CHECK_SECONDS, classless)
@@ -207,8 +207,8 @@ def allocated_claim(name, holder):
     return sidecar.claim(name) | {"status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}}  # fmt: skip
 
 
-async def test_a_read_only_allocator_writes_only_one_event_per_waiting_pod():
-    """The event's message changes with the reason."""
+async def test_a_read_only_allocator_writes_one_event_per_waiting_pod():
+    """Nothing else is written. The event's message changes with the reason."""
     cluster = RecordingStore()
     cluster.load([*sidecar.fleet(1, 1), allocated_claim("held", "runs"), sidecar.claim("one"), sidecar.pod("runs", "held", nodeName="n0"), sidecar.pod("p", "one")])  # fmt: skip
 

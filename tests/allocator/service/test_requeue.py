@@ -70,7 +70,7 @@ async def test_a_new_device_requeues_a_pod_of_a_stock_scheduler():
 
 
 @pytest.mark.parametrize("event", ["nothing", "the pod was tried again", "the pod was requeued too recently", "the pod was bound"])
-async def test_a_pod_is_requeued_after_a_pause_if_it_still_waits(event):
+async def test_a_pod_that_still_waits_is_requeued_after_a_pause(event):
     """`event` is what happens to the pod before the allocator would annotate its claim."""
     async with running(loaded(*full_fleet())) as sidecar:
         requeue, write_counts = await requeue_and_counts(sidecar)
@@ -93,13 +93,13 @@ async def test_one_annotation_of_a_claim_serves_all_requeued_pods():
     other_pods = [pod("other", "late"), pod("unknown", "none")]
     async with running(loaded(*full_fleet(), *other_pods)) as sidecar:
         requeue, write_counts = await requeue_and_counts(sidecar)
-        later = asyncio.get_running_loop().time() + 1.0
-        await requeue._annotate_claim(later)
+        later_time = asyncio.get_running_loop().time() + 1.0
+        await requeue._annotate_claim(later_time)
         assert write_counts() == {}
         sidecar.service.pods.waiting.requeue(
             sidecar.service.pods.find(uid) for uid in ("pod-unknown", "pod-other", "pod-late")
         )
-        await requeue._annotate_claim(later)
+        await requeue._annotate_claim(later_time)
         assert write_counts() == {"Written": 1}
         await until(lambda: is_requeued(sidecar, "late"))
 

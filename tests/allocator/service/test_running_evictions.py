@@ -108,23 +108,23 @@ async def test_a_new_pod_with_the_victims_name_is_not_evicted():
 async def test_two_concurrent_calls_evict_one_pod():
     """A scheduler calls a second time after a timeout, while a slow API server still deletes the victim of the first call."""
     cluster = cluster_with_deletion_hooks(*full_node_and_preemptor("a", "b", requested=1))
-    started, may_answer = asyncio.Event(), asyncio.Event()
+    deletion_started, may_answer = asyncio.Event(), asyncio.Event()
 
     async def wait():
-        started.set()
+        deletion_started.set()
         await may_answer.wait()
 
     async with running(cluster) as sidecar:
         for name in "ab":
             await start_pod(sidecar, name, "n0")
         cluster.before_deletion = {"a": wait, "b": wait}
-        first = asyncio.create_task(postfilter(sidecar, "urgent", "n0"))
-        await asyncio.wait_for(started.wait(), PATIENCE)
-        second = asyncio.create_task(postfilter(sidecar, "urgent", "n0"))
+        first_call = asyncio.create_task(postfilter(sidecar, "urgent", "n0"))
+        await asyncio.wait_for(deletion_started.wait(), PATIENCE)
+        second_call = asyncio.create_task(postfilter(sidecar, "urgent", "n0"))
         state_call = asyncio.create_task(sidecar.plugin("state"))
         await asyncio.wait_for(state_call, PATIENCE)
         may_answer.set()
-        answers = [(await call)[1] for call in (first, second)]
+        answers = [(await call)[1] for call in (first_call, second_call)]
         assert [(answer["nominatedNode"], len(answer["victims"])) for answer in answers] == [("n0", 1), ("n0", 0)]
         assert len(await existing_pods(sidecar, "a", "b")) == 1
 

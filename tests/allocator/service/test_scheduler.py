@@ -58,7 +58,7 @@ async def node_of(cluster, name):
     return (await cluster.get(resources.PODS, name, "default")).spec.node_name
 
 
-async def test_a_pod_bound_by_another_scheduler_does_not_stop_the_scheduler():
+async def test_another_schedulers_binding_does_not_stop_the_scheduler():
     class FirstBindingByAnotherScheduler(StoreWithBindingHook):
         async def before_binding(self, name):
             if name == "a-wanted" and self.bindings == 1:

@@ -96,7 +96,7 @@ async def test_a_starved_pod_is_placed_after_the_running_pods_end(seed):
         raise AssertionError("the starved pod was not placed, although all earlier pods have ended")
 
 
-async def test_small_pods_use_devices_that_a_starved_pod_cannot_use_yet():
+async def test_small_pods_use_devices_that_starved_pods_cannot_use_yet():
     """Pods of higher priority use any free device."""
     cluster, names = cluster_with_big_pod(1, 4, 2)
     async with with_starved_pod(cluster, names) as sidecar:
@@ -108,8 +108,8 @@ async def test_small_pods_use_devices_that_a_starved_pod_cannot_use_yet():
         assert await try_to_place(sidecar, "x1")
         await end_pod(sidecar, "s2")
         await create_pod(sidecar, "x2")
-        refused = await prefilter(sidecar, "x2")
-        assert (refused["verdict"], refused["message"]) == ("full", OUTBID)
+        answer = await prefilter(sidecar, "x2")
+        assert (answer["verdict"], answer["message"]) == ("full", OUTBID)
         await create_pod(sidecar, "urgent", priority=100)
         assert await try_to_place(sidecar, "urgent")
 
@@ -126,7 +126,7 @@ async def test_deleting_the_starved_pod_requeues_a_waiting_pod():
         assert await try_to_place(sidecar, "x0")
 
 
-async def test_a_node_is_kept_for_a_big_pod_before_a_small_one():
+async def test_a_big_starved_pod_keeps_a_node_before_small_pods():
     cluster, names = cluster_with_big_pod(1, 2, 2)
     async with starving_at_once(cluster) as sidecar:
         for name in names:
@@ -172,7 +172,7 @@ async def test_a_starved_pod_waits_for_pods_of_other_schedulers():
         assert not await try_to_place(sidecar, "small")
 
 
-async def test_a_kept_node_is_released_once_the_starved_pod_cannot_fit():
+async def test_a_kept_node_is_released_if_the_pod_cannot_fit():
     """A pod of higher priority took the kept devices, and may run forever."""
     cluster, names = cluster_with_big_pod(1, 2, 2)
     async with with_starved_pod(cluster, names) as sidecar:
@@ -210,16 +210,16 @@ async def test_a_kept_node_passes_to_another_pod_only_without_progress(pod_ends,
     async with starving_at_once(cluster) as sidecar:
         for i, name in enumerate(names):
             await start_pod(sidecar, name, f"n{i % 2}")
-        nominations, later = sidecar.service.pods.nominations, 0.0
+        nominations, elapsed_seconds = sidecar.service.pods.nominations, 0.0
         now = nominations._clock
-        monkeypatch.setattr(nominations, "_clock", lambda: now() + later)
+        monkeypatch.setattr(nominations, "_clock", lambda: now() + elapsed_seconds)
         assert not await try_to_place(sidecar, "big0")
         await until_node_is_kept(sidecar, "big0")
         assert not await try_to_place(sidecar, "big1")
-        later = IDLE - 5
+        elapsed_seconds = IDLE - 5
         if pod_ends:
             await end_pod(sidecar, "s0")  # on the kept node
-        later = IDLE + 1
+        elapsed_seconds = IDLE + 1
         searches = []
         search = nominations.next_starved_pod
         monkeypatch.setattr(nominations, "next_starved_pod", lambda helps: searches.append(1) or search(helps))

@@ -191,7 +191,7 @@ async def test_a_nominations_end_requeues_a_pod_that_the_watch_lacks():
         assert sidecar.service.requeue_events.since(seq).pods == ("default/big",)
 
 
-async def test_an_error_in_a_periodic_check_does_not_end_the_leadership(monkeypatch):
+async def test_an_error_in_a_periodic_check_does_not_end_leadership(monkeypatch):
     async with running(loaded(*fleet(1, 1))) as sidecar:
         failed = asyncio.Event()
 

@@ -41,12 +41,12 @@ async def test_freed_devices_requeue_only_pods_that_fit_now():
         for name in "pqrs":
             _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(f"of-{name}")})
             assert answer["verdict"] == "full"
-        for name, expected in (
+        for name, expected_pods in (
             ("a", {"default/of-p", "default/of-q"}),
             ("c", {"default/of-r"}),
             ("b", {"default/of-s"}),
         ):
-            assert await requeued_by(sidecar, free_claim(cluster, name), {f"default/of-{holder}" for holder in "abc"}) == expected
+            assert await requeued_by(sidecar, free_claim(cluster, name), {f"default/of-{holder}" for holder in "abc"}) == expected_pods
 
 
 async def requeued_by(sidecar, change, holders):
@@ -61,7 +61,7 @@ async def requeued_by(sidecar, change, holders):
     return set(sidecar.service.requeue_events.since(seq).pods) - holders
 
 
-async def test_a_waiting_pod_is_requeued_when_its_fit_check_raises_an_error(monkeypatch):
+async def test_a_waiting_pod_is_requeued_if_its_fit_check_raises(monkeypatch):
     cluster = loaded(*fleet(1, 1), claim("a"), claim("two"), pod("p", "a"), pod("q", "two"))
     async with running(cluster) as sidecar:
         await sidecar.place("p")
