@@ -32,16 +32,16 @@ def cluster_with_gates(*objects):
 
 
 async def test_the_stock_follows_the_servers_gates_and_guesses_are_reported():
-    async with running(cluster_with_gates()) as client:
-        client.service.knowledge.declare(Declared(0, {PARTITIONS_GATE: False, SHARES_GATE: False}))
-        await until(lambda: not client.service.knowledge.stock.reading.enabled(PARTITIONS_GATE))
-        assert client.service.knowledge.stock.reading.enabled(SHARES_GATE)  # as the server reports
-        status, answer = await client.ask("/api/v1/server")
+    async with running(cluster_with_gates()) as sidecar:
+        sidecar.service.knowledge.declare(Declared(0, {PARTITIONS_GATE: False, SHARES_GATE: False}))
+        await until(lambda: not sidecar.service.knowledge.stock.reading.enabled(PARTITIONS_GATE))
+        assert sidecar.service.knowledge.stock.reading.enabled(SHARES_GATE)  # as the server reports
+        status, answer = await sidecar.ask("/api/v1/server")
         assert (status, answer["kubernetes"], answer["reported"]) == (200, "1.36", {SHARES_GATE: True})
         assert answer["declared"] == {PARTITIONS_GATE: False}
         assert answer["guessed"]["DRADeviceTaints"] is True
         assert f"{SHARES_GATE}=false: it is true" in answer["doubts"]
-        _, notes = client.service.metrics.readiness()
+        _, notes = sidecar.service.metrics.readiness()
         assert notes["server"] == answer["doubts"]
 
 

@@ -152,19 +152,19 @@ async def test_a_stale_disruption_budget_allows_no_second_eviction():
 
 async def test_no_pod_is_evicted_on_the_basis_of_stale_caches(monkeypatch):
     cluster = loaded(*full_node_and_preemptor("a", requested=1), disruption_budget(0))
-    async with running(cluster) as client:
-        await start_pod(client, "a", "n0")
+    async with running(cluster) as sidecar:
+        await start_pod(sidecar, "a", "n0")
         preemptor = await cluster.get(resources.PODS, "urgent", "default")
         monkeypatch.setattr(evictions, "TRUSTED", 0.01)
-        await until(lambda: "poddisruptionbudgets" in client.service.knowledge.silent_for(0.01))
+        await until(lambda: "poddisruptionbudgets" in sidecar.service.knowledge.silent_for(0.01))
         with pytest.raises(
             HttpError, match=r"no pod is evicted: there was no update about .*poddisruptionbudgets.* for 0 s"
         ):
-            await client.service.evictions.make_room([(preemptor, "n0")])
-        assert await pod_exists(client, "a")
+            await sidecar.service.evictions.make_room([(preemptor, "n0")])
+        assert await pod_exists(sidecar, "a")
         monkeypatch.undo()
-        await client.service.evictions.make_room([(preemptor, "n0")])
-        assert not await pod_exists(client, "a")
+        await sidecar.service.evictions.make_room([(preemptor, "n0")])
+        assert not await pod_exists(sidecar, "a")
 
 
 async def test_other_calls_are_answered_while_victims_are_chosen(monkeypatch):

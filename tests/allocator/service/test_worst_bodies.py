@@ -93,9 +93,9 @@ async def test_no_request_body_blocks_the_loop(path):
 @SHORT_TURNS
 async def test_queries_over_a_large_fleet_do_not_block_the_loop():
     cluster = await asyncio.to_thread(lambda: loaded(*fleet(1, 1), *(node(f"m{i}") for i in range(3_000))))
-    async with running(cluster) as client:
+    async with running(cluster) as sidecar:
         for path in ("claims", "drift", "server", "quota"):
-            assert (await client.ask(f"/api/v1/{path}"))[0] == 200
+            assert (await sidecar.ask(f"/api/v1/{path}"))[0] == 200
 
 
 @SHORT_TURNS
