@@ -60,11 +60,11 @@ async def test_no_further_pod_is_evicted_once_the_devices_disappear():
         for name in "abc":
             await start_pod(sidecar, name, "n0")
 
-        async def shrink():
+        async def delete_slice():
             await cluster.delete(resources.RESOURCE_SLICES, "n0-gpus")
             await until(lambda: not sidecar.service.knowledge.stock.slices)
 
-        cluster.before_deletion = {"a": shrink, "b": shrink, "c": shrink}
+        cluster.before_deletion = {"a": delete_slice, "b": delete_slice, "c": delete_slice}
         answer = (await postfilter(sidecar, "urgent", "n0"))[1]
         assert answer == {"nominatedNode": "", "victims": [], "message": "devices changed during preemption; no other pod is evicted"}  # fmt: skip
         assert len(await existing_pods(sidecar, "a", "b", "c")) == 2
@@ -129,7 +129,7 @@ async def test_two_concurrent_calls_evict_one_pod():
         assert len(await existing_pods(sidecar, "a", "b")) == 1
 
 
-async def test_a_stale_disruption_budget_allows_no_second_eviction():
+async def test_a_stale_disruption_budget_allows_one_eviction_of_protected_pods():
     """The budget's controller updates its status later. Until then the allocator subtracts the pods that it evicted."""
     protected_pods = [pod(name, name, priority=1) for name in ("kept", "kept2")]
     for protected_pod in protected_pods:
