@@ -41,8 +41,8 @@ async def test_a_throttled_write_waits_as_long_as_the_server_asks():
         assert (await sidecar.place("p"))[0] == 200
         assert asyncio.get_running_loop().time() - begun_at >= 0.2
         assert cluster.writes == [("a", ""), ("a", "status"), ("a", "status")]
-        lost = {"what": "PatchAllocation", "outcome": "Lost"}
-        assert sidecar.service.metrics.registry.get_sample_value("drawbridge_claim_writes_total", lost) is None
+        lost_writes = {"what": "PatchAllocation", "outcome": "Lost"}
+        assert sidecar.service.metrics.registry.get_sample_value("drawbridge_claim_writes_total", lost_writes) is None
 
 
 async def test_a_write_refused_by_a_busy_server_cannot_land_late(caplog, monkeypatch):
@@ -120,10 +120,10 @@ async def test_an_allocator_blind_to_its_own_writes_is_not_ready():
 
 
 @pytest.mark.parametrize("errors", ["errors_before", "errors_after"])
-@pytest.mark.parametrize("number", [1, 2])
-async def test_pods_are_placed_although_a_write_gets_no_answer(errors, number):
+@pytest.mark.parametrize("failing_write", [1, 2])
+async def test_pods_are_placed_although_a_write_gets_no_answer(errors, failing_write):
     cluster = faulty_cluster(*fleet(), claim("a"), claim("b", 2), pod("p", "a"), pod("q", "b"))
-    getattr(cluster, errors)[number] = Unavailable("the connection broke")
+    getattr(cluster, errors)[failing_write] = Unavailable("the connection broke")
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200
         assert (await sidecar.place("q"))[0] == 200
@@ -131,7 +131,7 @@ async def test_pods_are_placed_although_a_write_gets_no_answer(errors, number):
 
 
 @pytest.mark.parametrize("error", MISSING_PERMISSION_ERRORS, ids=["to patch claims", "to bind claims", "to authenticate"])
-async def test_a_missing_permission_is_logged_and_fails_readiness(error):
+async def test_a_missing_permission_fails_readiness_until_a_write_succeeds(error):
     cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
     cluster.errors_before[1] = error
     async with running(cluster) as sidecar:
@@ -145,8 +145,8 @@ async def test_a_missing_permission_is_logged_and_fails_readiness(error):
         assert problems["rights"] == ""
 
 
-async def test_a_missing_permission_no_longer_needed_does_not_block_readiness(monkeypatch):
-    """A missing permission is forgotten after a while: the pod and the claim may be gone, or the permission may have been granted."""
+async def test_a_missing_permission_is_forgotten_after_a_while(monkeypatch):
+    """The pod and the claim may be gone by then, or the permission may have been granted."""
     cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
     cluster.errors_before[1] = MISSING_PERMISSION_ERRORS[0]
     async with running(cluster) as sidecar:

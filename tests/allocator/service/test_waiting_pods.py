@@ -156,8 +156,8 @@ async def test_a_pod_is_requeued_periodically_if_no_event_is_expected(monkeypatc
         assert service.requeue_events.since(seq).pods == ()
         clock.now += CHECK_SECONDS
         service.tick()
-        expected = {"the claim is being created": (), "nobody creates the claim": ("default/p",)}
-        assert service.requeue_events.since(seq).pods == expected.get(situation, ("default/p", "default/q"))
+        expected_pods = {"the claim is being created": (), "nobody creates the claim": ("default/p",)}
+        assert service.requeue_events.since(seq).pods == expected_pods.get(situation, ("default/p", "default/q"))
 
 
 @pytest.mark.parametrize("refusal", ["full", "never"])
