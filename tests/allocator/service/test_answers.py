@@ -107,7 +107,9 @@ def answers_text():
 
 
 def test_the_answers_file_of_the_go_plugin_is_current():
-    assert ANSWERS_FILE.read_text(encoding="utf-8") == answers_text(), "run python -m tests.allocator.service.test_answers"
+    assert ANSWERS_FILE.read_text(encoding="utf-8") == answers_text(), (
+        "run python -m tests.allocator.service.test_answers"
+    )
 
 
 def test_the_short_answer_omits_only_the_largest_group_of_nodes():

@@ -155,7 +155,9 @@ RESULT_CONDITIONS = {"bindingConditions": ["Attached"], "bindingFailureCondition
 async def test_an_unshared_allocation_with_late_devices_is_removed():
     unshared = claim_of_another_scheduler("a", "n0", **RESULT_CONDITIONS)
     shared = claim_of_another_scheduler("b", "n1", consumers=["x"], **RESULT_CONDITIONS)
-    async with running(cluster_with_binding_conditions(unshared, shared, pod("p", "a"), pod("q", "b"), pod("x", "b", nodeName="n1"))) as sidecar:
+    async with running(
+        cluster_with_binding_conditions(unshared, shared, pod("p", "a"), pod("q", "b"), pod("x", "b", nodeName="n1"))
+    ) as sidecar:
         for name in "pq":
             _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
             assert (answer["verdict"], "for more than 600 s" in answer["message"]) == ("waiting", True)
@@ -181,7 +183,9 @@ async def test_a_commit_waits_for_a_young_allocation_until_the_deadline():
 async def test_an_unshared_allocation_on_an_unusable_node_is_given_up(consumers):
     """The node of the allocation is unusable, for example cordoned: postfilter gets only the nodes that all other plugins accept."""
     other_pods = [pod("x", "a", nodeName="n0")] if "x" in consumers else []
-    cluster = cluster_with_binding_conditions(claim_of_another_scheduler("a", "n0", consumers=consumers), pod("p", "a"), *other_pods)
+    cluster = cluster_with_binding_conditions(
+        claim_of_another_scheduler("a", "n0", consumers=consumers), pod("p", "a"), *other_pods
+    )
     async with running(cluster) as sidecar:
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         assert [node["name"] for node in answer["nodes"]] == ["n0"]
@@ -201,7 +205,9 @@ async def test_an_unshared_allocation_on_an_unusable_node_is_given_up(consumers)
 
 
 async def test_an_extender_filter_removes_an_allocation_on_an_unusable_node():
-    async with running(cluster_with_binding_conditions(claim_of_another_scheduler("a", "n0"), pod("p", "a"))) as sidecar:
+    async with running(
+        cluster_with_binding_conditions(claim_of_another_scheduler("a", "n0"), pod("p", "a"))
+    ) as sidecar:
         question = {"Pod": await sidecar.pod("p"), "NodeNames": ["n1"]}
         _, answer = await sidecar.ask("/extender/filter", question)
         assert answer["FailedAndUnresolvableNodes"].keys() == {"n1"}

@@ -130,7 +130,9 @@ async def test_pods_are_placed_although_a_write_gets_no_answer(errors, failing_w
         assert len({*await sidecar.allocated_devices("a"), *await sidecar.allocated_devices("b")}) == 3
 
 
-@pytest.mark.parametrize("error", MISSING_PERMISSION_ERRORS, ids=["to patch claims", "to bind claims", "to authenticate"])
+@pytest.mark.parametrize(
+    "error", MISSING_PERMISSION_ERRORS, ids=["to patch claims", "to bind claims", "to authenticate"]
+)
 async def test_a_missing_permission_fails_readiness_until_a_write_succeeds(error):
     cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
     cluster.errors_before[1] = error
@@ -175,7 +177,15 @@ async def test_unwritable_claims_delay_no_other_pods():
     unwritable_claims = [f"bad-{i}" for i in range(20)]
     cluster = RejectingStore()
     cluster.rejected_claims = {*unwritable_claims}
-    cluster.load([*fleet(2, 20), *map(claim, unwritable_claims), *(pod(name, name) for name in unwritable_claims), claim("a"), pod("p", "a")])
+    cluster.load(
+        [
+            *fleet(2, 20),
+            *map(claim, unwritable_claims),
+            *(pod(name, name) for name in unwritable_claims),
+            claim("a"),
+            pod("p", "a"),
+        ]
+    )
     async with running(cluster) as sidecar:
         begun_at = time.monotonic()
         for _ in range(5):
@@ -247,7 +257,9 @@ async def test_each_device_serves_one_pod_although_many_writes_fail(seed):
     """There are twelve devices and sixteen pods, and about a third of the writes fail, in one of several ways."""
     rng = random.Random(seed)
     pods = [f"p{i}" for i in range(16)]
-    cluster = faulty_cluster(*fleet(3, 4), *(claim(f"c-{name}") for name in pods), *(pod(name, f"c-{name}") for name in pods))
+    cluster = faulty_cluster(
+        *fleet(3, 4), *(claim(f"c-{name}") for name in pods), *(pod(name, f"c-{name}") for name in pods)
+    )
     errors = (Conflict("faster"), Unavailable("broken"), Throttled("busy", retry_after=0.01))
     for number in range(1, 200):
         if rng.random() < 0.33:

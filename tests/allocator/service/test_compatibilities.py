@@ -42,7 +42,9 @@ async def test_unchanged_statuses_are_not_written_and_device_counts_are_delayed(
         writer = sidecar.service.compatibilities
         stored_rule = await cluster.get(KIND.raw, "alone")
         await writer.keep(sidecar.service.knowledge.stock, sidecar.service.lead)
-        assert await cluster.get(KIND.raw, "alone") == stored_rule, "the status was written although nothing had changed"
+        assert await cluster.get(KIND.raw, "alone") == stored_rule, (
+            "the status was written although nothing had changed"
+        )
         await cluster.create(resources.RESOURCE_SLICES.raw, gpus("n9", 5))
         await until(lambda: len(sidecar.service.knowledge.stock.pages_of) == 2)
         await writer.keep(sidecar.service.knowledge.stock, sidecar.service.lead)

@@ -7,12 +7,12 @@ from allocator.reservations import ReservationState
 from cluster import resources
 from cluster.errors import Forbidden
 from tests.allocator.service.preemptors import (
+    cluster_with_deletion_hooks,
     disruption_budget,
     full_node_and_preemptor,
-    pod_exists,
     important_pod,
-    cluster_with_deletion_hooks,
     nominate,
+    pod_exists,
     postfilter,
     start_pod,
 )
@@ -33,7 +33,9 @@ async def test_the_lowest_priority_pod_is_evicted_and_the_preemptor_fits():
         assert (await pod_exists(sidecar, "low"), await pod_exists(sidecar, "mid")) == (False, True)
         await until(lambda: sidecar.service.pods.find("pod-low") is None)
         second_answer = (await postfilter(sidecar, "urgent", "n0", "n1"))[1]
-        assert (second_answer["nominatedNode"], second_answer["victims"]) == ("n1", []), "a second call did not wait for the devices of the first victim"
+        assert (second_answer["nominatedNode"], second_answer["victims"]) == ("n1", []), (
+            "a second call did not wait for the devices of the first victim"
+        )
         await free_claim(cluster, "low")
         await until(lambda: sidecar.service.knowledge.stock.claims["default/low"].status.allocation is None)
         assert (await sidecar.place("urgent"))[0] == 200
@@ -62,13 +64,17 @@ async def test_no_other_pod_is_evicted_while_a_victim_terminates():
     slow_pod = pod("slow", "slow", priority=1)
     slow_pod["metadata"]["finalizers"] = ["example.com/slow"]
     claims = [claim(name) for name in ("slow", "other", "urgent")]
-    cluster = loaded(*fleet(2, 1), *claims, slow_pod, pod("other", "other", priority=1), important_pod("urgent", "urgent"))
+    cluster = loaded(
+        *fleet(2, 1), *claims, slow_pod, pod("other", "other", priority=1), important_pod("urgent", "urgent")
+    )
     async with running(cluster) as sidecar:
         await start_pod(sidecar, "slow", "n0")
         await start_pod(sidecar, "other", "n1")
         assert (await postfilter(sidecar, "urgent", "n0"))[1]["nominatedNode"] == "n0"
         marked_victim = await cluster.get(resources.PODS, "slow", "default")
-        conditions = [(condition.type, condition.status, condition.reason) for condition in marked_victim.status.conditions]
+        conditions = [
+            (condition.type, condition.status, condition.reason) for condition in marked_victim.status.conditions
+        ]
         assert ("DisruptionTarget", "True", "PreemptionByScheduler") in conditions
         await nominate(cluster, "n0")
         await until(lambda: sidecar.service.pods.find("pod-urgent").status.nominated_node_name == "n0")
@@ -82,7 +88,9 @@ async def test_a_pod_protected_by_a_disruption_budget_is_evicted_last():
     protected_pod, other_pod = pod("kept", "kept", priority=1), pod("other", "other", priority=50)
     protected_pod["metadata"]["labels"] = {"app": "kept"}
     claims = [claim(name) for name in ("kept", "other", "urgent")]
-    cluster = loaded(*fleet(2, 1), *claims, protected_pod, other_pod, important_pod("urgent", "urgent"), disruption_budget(0))
+    cluster = loaded(
+        *fleet(2, 1), *claims, protected_pod, other_pod, important_pod("urgent", "urgent"), disruption_budget(0)
+    )
     async with running(cluster) as sidecar:
         await start_pod(sidecar, "kept", "n0")
         await start_pod(sidecar, "other", "n1")
@@ -100,7 +108,12 @@ async def test_a_pod_protected_by_a_disruption_budget_is_evicted_last():
         (important_pod("urgent", "big"), [], "evicting lower-priority pods would not free"),
         (important_pod("urgent", "urgent"), [quota_of(gpu__devices=0)], "evicting lower-priority pods would not free"),
     ],
-    ids=["the preemptor's policy is Never", "no pod has a lower priority", "the preemptor would not fit anyway", "a quota would still refuse the preemptor"],
+    ids=[
+        "the preemptor's policy is Never",
+        "no pod has a lower priority",
+        "the preemptor would not fit anyway",
+        "a quota would still refuse the preemptor",
+    ],
 )
 async def test_no_pod_is_evicted_if_preemption_is_forbidden_or_useless(preemptor, quotas, words):
     claims = [claim("low"), claim("urgent"), claim("big", 2)]
@@ -171,7 +184,9 @@ def counts_by_outcome(sidecar, counter):
 
 async def test_evictions_and_postfilter_calls_are_counted_by_outcome():
     """First the API server forbids the eviction. Then the pods end before they are evicted. The last preemptor has no possible victims."""
-    cluster = cluster_with_deletion_hooks(*full_node_and_preemptor("a", "b", requested=1), claim("vain", 3), important_pod("vain", "vain"))
+    cluster = cluster_with_deletion_hooks(
+        *full_node_and_preemptor("a", "b", requested=1), claim("vain", 3), important_pod("vain", "vain")
+    )
     async with running(cluster) as sidecar:
         for name in "ab":
             await start_pod(sidecar, name, "n0")

@@ -118,7 +118,8 @@ async def test_no_claim_is_created_for_a_bound_or_deleted_pod(monkeypatch, state
             monkeypatch.setattr(sidecar.service.pods, "by_uid", {})
         if state == "replaced":
             await cluster.create(
-                resources.PODS.raw, pod_with_extended_resource("p") | {"metadata": pod("p")["metadata"] | {"uid": "other"}}
+                resources.PODS.raw,
+                pod_with_extended_resource("p") | {"metadata": pod("p")["metadata"] | {"uid": "other"}},
             )
             monkeypatch.setattr(sidecar.service.pods, "by_uid", {})
         await until(lambda: not sidecar.service.extended.is_making("pod-p"))
@@ -187,7 +188,14 @@ async def until_claim_exists(sidecar, name):
 
 
 async def test_a_pod_with_an_extended_resource_gets_a_claim():
-    cluster = loaded(EXTENDED_RESOURCE_CLASS, node("n0"), gpus("n0", 1), taint_rule(DRIVER), pod_with_extended_resource("p"), pod_with_extended_resource("q"))
+    cluster = loaded(
+        EXTENDED_RESOURCE_CLASS,
+        node("n0"),
+        gpus("n0", 1),
+        taint_rule(DRIVER),
+        pod_with_extended_resource("p"),
+        pod_with_extended_resource("q"),
+    )
     async with running(cluster) as sidecar:
         verdict, created = await until_claim_exists(sidecar, "p")
         [owner] = created.metadata.owner_references
@@ -211,7 +219,13 @@ async def test_a_pod_unknown_to_the_informer_gets_its_claim(monkeypatch):
 
 
 async def test_an_existing_claim_is_used_unless_another_object_owns_it():
-    cluster = loaded(EXTENDED_RESOURCE_CLASS, node("n0"), gpus("n0", 2), pod_with_extended_resource("p"), pod_with_extended_resource("q"))
+    cluster = loaded(
+        EXTENDED_RESOURCE_CLASS,
+        node("n0"),
+        gpus("n0", 2),
+        pod_with_extended_resource("p"),
+        pod_with_extended_resource("q"),
+    )
     async with running(cluster) as sidecar:
         _, created = await until_claim_exists(sidecar, "p")
         await cluster.patch(resources.PODS, "p", Merge({"status": {"extendedResourceClaimStatus": None}}), "default", subresource="status")  # fmt: skip

@@ -4,7 +4,14 @@ import pytest
 
 from allocator.service.preemption.nominations import OUTBID
 from allocator.service.settings import Preempting
-from tests.allocator.service.preemptors import full_node_and_preemptor, event_messages, pod_exists, extender_filter, important_pod, start_pod
+from tests.allocator.service.preemptors import (
+    event_messages,
+    extender_filter,
+    full_node_and_preemptor,
+    important_pod,
+    pod_exists,
+    start_pod,
+)
 from tests.allocator.service.sidecar import claim, fleet, free_claim, loaded, pod, running, until
 
 

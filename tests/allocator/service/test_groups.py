@@ -7,7 +7,7 @@ import random
 import pytest
 
 from cluster import resources
-from tests.allocator.service.preemptors import pod_exists, important_pod, start_pod
+from tests.allocator.service.preemptors import important_pod, pod_exists, start_pod
 from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running
 from tests.draws import draws
 
@@ -47,8 +47,12 @@ async def test_members_are_placed_together_without_reservations_or_evictions():
     async with running(cluster) as sidecar:
         await start_pod(sidecar, "a", "n0")
         await start_pod(sidecar, "b", "n1")
-        assert await place_in_supposition(sidecar, names[2:]) == [("g0", "n0"), ("g1", "n1")], "the members did not get the two devices"
-        assert await place_in_supposition(sidecar, ["g1"]) == [("g1", "n0")], "the devices of unreserved members were not free"
+        assert await place_in_supposition(sidecar, names[2:]) == [("g0", "n0"), ("g1", "n1")], (
+            "the members did not get the two devices"
+        )
+        assert await place_in_supposition(sidecar, ["g1"]) == [("g1", "n0")], (
+            "the devices of unreserved members were not free"
+        )
         assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("g0")}))[1]["verdict"] == "full"
         assert [await pod_exists(sidecar, name) for name in ("a", "b")] == [True, True]
 
@@ -70,7 +74,9 @@ async def test_the_token_of_an_earlier_prefilter_call_is_refused():
 
 
 async def test_a_group_keeps_its_nominations_while_its_victims_terminate():
-    slow_metadata = {"metadata": {"name": "a", "namespace": "default", "uid": "pod-a", "finalizers": ["example.com/slow"]}}
+    slow_metadata = {
+        "metadata": {"name": "a", "namespace": "default", "uid": "pod-a", "finalizers": ["example.com/slow"]}
+    }
     cluster = loaded(*fleet(2, 1), *map(claim, ("a", "b", "g0", "g1")), pod("a", "a") | slow_metadata, pod("b", "b"), important_pod("g0", "g0"), important_pod("g1", "g1"))  # fmt: skip
     async with running(cluster) as sidecar:
         await start_pod(sidecar, "a", "n0")
@@ -100,7 +106,9 @@ async def test_a_group_evicts_as_few_pods_as_possible(seed):
                 used_devices[f"n{i % nodes}"] += 1
         places = await place_in_supposition(sidecar, members)
         answer = await make_room(sidecar, places) if places else {"victims": []}
-        needed_devices = {node: sum(requested[name] for name, members_node in places if members_node == node) for node in used_devices}
+        needed_devices = {
+            node: sum(requested[name] for name, members_node in places if members_node == node) for node in used_devices
+        }
         fewest = sum(max(0, used_devices[node] + needed_devices[node] - per_node) for node in used_devices)
         assert len(answer["victims"]) == fewest
         remaining_pods = {item.metadata.name for item in (await sidecar.cluster.list(resources.PODS, "default")).items}
@@ -128,9 +136,15 @@ def least_cost(evictable, per_node, protected_pods, requested):
     for nodes in itertools.product(evictable, repeat=len(requested)):
         victims = []
         for node, node_victims in evictable.items():
-            needed_devices = sum(count for count, members_node in zip(requested, nodes, strict=True) if members_node == node)
+            needed_devices = sum(
+                count for count, members_node in zip(requested, nodes, strict=True) if members_node == node
+            )
             missing_devices = max(0, needed_devices + protected_pods[node] + len(node_victims) - per_node)
-            victims += sorted(node_victims)[:missing_devices] if missing_devices <= len(node_victims) else [math.inf] * missing_devices
+            victims += (
+                sorted(node_victims)[:missing_devices]
+                if missing_devices <= len(node_victims)
+                else [math.inf] * missing_devices
+            )
         costs.append((max(victims, default=-1), len(victims)))
     best = min(costs)
     return None if best[0] == math.inf else best
@@ -159,7 +173,11 @@ async def cost_and_least_cost(rng):
                     evictable[node].append(priorities[name])
                 else:
                     protected_pods[node] += 1
-        for below in (1, 2, 3):  # like the plugin, first suppose that only the pods with the lowest priority are evicted
+        for below in (
+            1,
+            2,
+            3,
+        ):  # like the plugin, first suppose that only the pods with the lowest priority are evicted
             places = await place_in_supposition(sidecar, members, rng.choice, suppose=str(below), below=below)
             if len(places) == len(members):
                 victims = [victim["name"] for victim in (await make_room(sidecar, places))["victims"]]

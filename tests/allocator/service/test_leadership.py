@@ -35,7 +35,9 @@ async def test_a_second_replica_takes_over_with_all_reservations():
     async with running(cluster, identity="two", leads=False) as second_replica:
         async with running(cluster, identity="one", leads=False) as first_replica:
             await until(lambda: first_replica.service.lead.leads or second_replica.service.lead.leads)
-            leader, follower = (first_replica, second_replica) if first_replica.service.lead.leads else (second_replica, first_replica)
+            leader, follower = (
+                (first_replica, second_replica) if first_replica.service.lead.leads else (second_replica, first_replica)
+            )
             assert (await follower.plugin("prefilter", {"pod": await follower.pod("q")}))[0] == 503
             answer = (await follower.plugin("state"))[1]
             assert (answer["leading"], answer["ready"], answer["message"]) == (False, True, "another replica leads")

@@ -147,7 +147,9 @@ async def test_a_caller_other_than_a_node_agent_gets_an_error(review, status, wo
         answer_status, answer = await sidecar.reservations_of("t")
         assert (answer_status, words in answer["error"], bool(answer["remedy"])) == (status, True, True)
         assert (await sidecar.reservations_of(""))[0] == 401
-        assert (await sidecar.reservations_of("n0", "/api/v1/claims"))[0] == 404, "the port for node agents also serves the API"
+        assert (await sidecar.reservations_of("n0", "/api/v1/claims"))[0] == 404, (
+            "the port for node agents also serves the API"
+        )
 
 
 async def test_only_a_replica_with_a_certain_lease_reports_reservations():

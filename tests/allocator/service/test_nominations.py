@@ -7,8 +7,26 @@ import pytest
 from allocator.service.preemption.nominations import OUTBID, SECONDS
 from allocator.service.settings import Preempting
 from cluster import resources
-from tests.allocator.service.preemptors import full_node_and_preemptor, extender_filter, important_pod, nominate, postfilter, start_pod
-from tests.allocator.service.sidecar import claim, device_class, fleet, free_claim, gpus, loaded, node, pod, running, until
+from tests.allocator.service.preemptors import (
+    extender_filter,
+    full_node_and_preemptor,
+    important_pod,
+    nominate,
+    postfilter,
+    start_pod,
+)
+from tests.allocator.service.sidecar import (
+    claim,
+    device_class,
+    fleet,
+    free_claim,
+    gpus,
+    loaded,
+    node,
+    pod,
+    running,
+    until,
+)
 from tests.limits import PATIENCE
 
 

@@ -6,7 +6,17 @@ import contextlib
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.patch import Merge
-from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, allocation_status, until, until_event, until_deallocated
+from tests.allocator.service.sidecar import (
+    allocation_status,
+    claim,
+    fleet,
+    loaded,
+    pod,
+    running,
+    until,
+    until_deallocated,
+    until_event,
+)
 from tests.limits import PATIENCE
 
 
@@ -66,7 +76,10 @@ async def test_a_commit_after_another_schedulers_allocation_gets_a_conflict():
         cluster.before_allocation = allocate_for_another_scheduler
         placing = asyncio.create_task(sidecar.place("p"))
         await until(
-            lambda: (reservation := sidecar.service.ledger.state.reservations.get("pod-p")) and reservation.state == "reserved"
+            lambda: (
+                (reservation := sidecar.service.ledger.state.reservations.get("pod-p"))
+                and reservation.state == "reserved"
+            )
         )
         await asyncio.wait_for(sidecar.plugin("state"), PATIENCE)
         assert not placing.done()

@@ -45,7 +45,9 @@ async def test_a_pod_waits_while_its_namespaces_strategy_is_unknown():
         assert answer["verdict"] == "waiting"
         assert "of Namespace default: there is no strategy 'best'; the strategies are CompactFirst" in answer["message"]
         seq = sidecar.service.requeue_events.seq
-        await cluster.patch(resources.NAMESPACES, "default", Merge({"metadata": {"annotations": {STRATEGY_ANNOTATION: "topology"}}}))
+        await cluster.patch(
+            resources.NAMESPACES, "default", Merge({"metadata": {"annotations": {STRATEGY_ANNOTATION: "topology"}}})
+        )
         await until(lambda: sidecar.service.requeue_events.seq > seq)
         assert (await sidecar.service.requeue_events.after(seq, 0)).pods == ("default/p",)
         assert (await sidecar.place("p"))[0] == 200
@@ -78,7 +80,9 @@ async def test_a_stock_scheduler_gets_a_score_for_every_node():
 
 async def annotate(sidecar, name, strategy):
     """Annotate a pod with a strategy, and wait until the service has seen the annotation."""
-    await sidecar.cluster.patch(resources.PODS, name, Merge({"metadata": {"annotations": {STRATEGY_ANNOTATION: strategy}}}), "default")
+    await sidecar.cluster.patch(
+        resources.PODS, name, Merge({"metadata": {"annotations": {STRATEGY_ANNOTATION: strategy}}}), "default"
+    )
     await until(lambda: sidecar.service.pods.find(f"pod-{name}").metadata.annotations[STRATEGY_ANNOTATION] == strategy)
 
 

@@ -32,7 +32,9 @@ async def serving(peers, process=Service, ports=tuple(PATHS_BY_PORT), **settings
     default_settings = {name: Address() for name in ports} | {"term": TERM, "tick": 0.05, "look": 0.02}
     service = process(
         loaded(*fleet()),
-        Settings(identity="one", namespace="default", metrics=Address(), **peers.settings, **default_settings, **settings),
+        Settings(
+            identity="one", namespace="default", metrics=Address(), **peers.settings, **default_settings, **settings
+        ),
     )
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     run = asyncio.create_task(service.run(stop, ready.set_result))

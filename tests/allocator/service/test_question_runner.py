@@ -89,7 +89,14 @@ def outlook(pod, stock, decider):
 
 
 EXTENDED_RESOURCE = "example.com/by-name"
-QUICK_FAMILIES = ("general", "tight", "admin", "shares", "places", "clash")  # no deep searches: many questions in little time
+QUICK_FAMILIES = (
+    "general",
+    "tight",
+    "admin",
+    "shares",
+    "places",
+    "clash",
+)  # no deep searches: many questions in little time
 
 
 def with_extended_resource(pod, stock):
@@ -97,7 +104,9 @@ def with_extended_resource(pod, stock):
     selector = {"cel": {"expression": "device.driver != ''"}}
     device_class = sidecar.device_class("served", extendedResourceName=EXTENDED_RESOURCE, selectors=[selector])
     plugin_nodes = [sidecar.node(name, allocatable={EXTENDED_RESOURCE: "1"}) for name in list(stock.nodes)[::2]]
-    stock = stock.with_all([convert(device_class, DeviceClass), *(convert(plugin_node, Node) for plugin_node in plugin_nodes)])
+    stock = stock.with_all(
+        [convert(device_class, DeviceClass), *(convert(plugin_node, Node) for plugin_node in plugin_nodes)]
+    )
     containers = convert([{"name": "c", "resources": {"limits": {EXTENDED_RESOURCE: "1"}}}], tuple[Container, ...])
     return replace(pod, spec=replace(pod.spec, containers=containers)), stock
 
@@ -218,7 +227,11 @@ async def test_a_question_ends_at_its_time_limit():
 async def test_a_victim_search_pauses_for_other_questions():
     """The pause does not count toward the time limit of the search."""
     runner = new_runner(max_turn=0.001)
-    search, second_search, question = SlowQuestion("search", []), SlowQuestion("second search", []), SlowQuestion("question", [])
+    search, second_search, question = (
+        SlowQuestion("search", []),
+        SlowQuestion("second search", []),
+        SlowQuestion("question", []),
+    )
     question.may_end.set()
     searching = asyncio.create_task(runner.search("n", search, 1.0))
     await until(search.begun.is_set)

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from tests.allocator.service.reviews import QUOTA_LISTENER, pending_devices, post, refusal, template_of, pod_using
+from tests.allocator.service.reviews import QUOTA_LISTENER, pending_devices, pod_using, post, refusal, template_of
 from tests.allocator.service.sidecar import claim, fleet, loaded, quota_of, running, until
 from tests.limits import PATIENCE
 

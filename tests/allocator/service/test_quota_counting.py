@@ -6,7 +6,7 @@ import pytest
 
 from cluster import resources
 from cluster.patch import Merge
-from tests.allocator.service.reviews import QUOTA_LISTENER, pending_devices, refusal, template_of, pod_using
+from tests.allocator.service.reviews import QUOTA_LISTENER, pending_devices, pod_using, refusal, template_of
 from tests.allocator.service.sidecar import (
     DRIVER,
     claim,
@@ -54,7 +54,9 @@ async def test_a_pod_counts_once_from_admission_to_reservation():
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
         assert (await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"}))[0] == 200
         assert pending_devices(sidecar) == 0
-        assert "2 of 3 used; " in await refusal(sidecar, pod_using("q", "two")), "the reserved devices were counted twice"
+        assert "2 of 3 used; " in await refusal(sidecar, pod_using("q", "two")), (
+            "the reserved devices were counted twice"
+        )
 
 
 async def test_an_admitted_claim_counts_until_it_is_deleted():
@@ -108,7 +110,9 @@ async def test_a_schedulers_claim_counts_after_its_allocation():
     """The pod has no claim yet when it is admitted."""
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=1))
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
-        requesting_pod = pod_using("p", containers=[{"name": "main", "resources": {"limits": {"example.com/gpu": "2"}}}])
+        requesting_pod = pod_using(
+            "p", containers=[{"name": "main", "resources": {"limits": {"example.com/gpu": "2"}}}]
+        )
         assert await refusal(sidecar, requesting_pod) == ""
         scheduler_claim = claim("made", 2)
         scheduler_claim["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
@@ -160,7 +164,9 @@ async def test_an_extended_resource_counts_once_for_pod_and_claim(key):
 async def test_resources_that_a_device_plugin_can_serve_are_not_counted():
     class_ = device_class(extendedResourceName="example.com/gpu")
     nodes_and_slices = [obj for obj in fleet(1, 8) if obj["kind"] != "DeviceClass"]
-    cluster = loaded(*nodes_and_slices, node("old", allocatable={"example.com/gpu": "2"}), class_, quota_of(gpu__devices=1))
+    cluster = loaded(
+        *nodes_and_slices, node("old", allocatable={"example.com/gpu": "2"}), class_, quota_of(gpu__devices=1)
+    )
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         assert await refusal(sidecar, pod_requesting("p", 2)) == ""
         assert "requested" in await refusal(sidecar, pod_requesting("q", 3))
@@ -188,7 +194,9 @@ async def test_pods_older_than_their_template_do_not_exceed_the_quota():
         cluster.load([*pods, template_of("late")])
         await until(lambda: pending_devices(sidecar) == 5)
         stored_pods = [await sidecar.pod(f"p{i}") for i in range(5)]
-        refusals = [await refusal(sidecar, claim_created_for(owner, f"c{i}", count=1)) for i, owner in enumerate(stored_pods)]
+        refusals = [
+            await refusal(sidecar, claim_created_for(owner, f"c{i}", count=1)) for i, owner in enumerate(stored_pods)
+        ]
     assert refusals[:2] == ["", ""]
     assert all("1 requested, 2 of 2 used" in refusal for refusal in refusals[2:])
 
@@ -211,7 +219,9 @@ async def test_a_pod_with_an_unstored_claim_counts_once(monkeypatch):
 async def test_a_claim_counts_for_its_pods_priority_class():
     scoped_quota = quota_of(gpu__devices=1)
     scoped_quota["spec"]["scopeSelector"] = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}  # fmt: skip
-    cluster = loaded(*fleet(1, 8), scoped_quota, pod_using("low", "t"), pod_using("high", "t", priorityClassName="high"))
+    cluster = loaded(
+        *fleet(1, 8), scoped_quota, pod_using("low", "t"), pod_using("high", "t", priorityClassName="high")
+    )
     async with running(cluster, **QUOTA_LISTENER) as sidecar:
         await until(lambda: sidecar.service.knowledge.pod("default", "high") is not None)
         low, high = [claim_created_for(await sidecar.pod(name), name, count=2) for name in ("low", "high")]

@@ -14,11 +14,11 @@ from runtime.controllers import Term
 from tests.allocator.service.reviews import (
     QUOTA_LISTENER,
     pending_devices,
+    pod_using,
     post,
     refusal,
     review_of,
     template_of,
-    pod_using,
 )
 from tests.allocator.service.sidecar import fleet, loaded, quota_of, running, until
 from tests.certs.peers import Peers
@@ -101,10 +101,14 @@ async def test_concurrent_reviews_on_two_replicas_never_exceed_the_quota():
         await until(lambda: follower.service.election.holders_notes)
         leader.service._admission.pending._remembered = math.inf  # no admission expires on a busy machine
         replicas = [leader, follower] * 100
-        refusals = await asyncio.gather(*(refusal(replica, pod_using(f"p{i}", "one")) for i, replica in enumerate(replicas)))
+        refusals = await asyncio.gather(
+            *(refusal(replica, pod_using(f"p{i}", "one")) for i, replica in enumerate(replicas))
+        )
         assert refusals.count("") == 37
         assert len({message for message in refusals if message}) == 1
-        later_refusals = await asyncio.gather(*(refusal(replica, pod_using(f"p{i}", "one")) for i, replica in enumerate(replicas)))
+        later_refusals = await asyncio.gather(
+            *(refusal(replica, pod_using(f"p{i}", "one")) for i, replica in enumerate(replicas))
+        )
         assert [bool(message) for message in later_refusals] == [bool(message) for message in refusals]
 
 
@@ -122,7 +126,9 @@ async def test_a_new_leader_counts_only_admitted_pods_that_were_stored():
         assert await refusal(old_leader, pod_using("lost", "one")) == ""
         assert "3 of 3 used" in await refusal(old_leader, pod_using("q", "one"))
         await until(lambda: new_leader.service.knowledge.pod("default", "stored") is not None)
-        old_leader.service.election._term = Term(duration=0.0, retry=3600.0)  # the old leader never tries to get the Lease again
+        old_leader.service.election._term = Term(
+            duration=0.0, retry=3600.0
+        )  # the old leader never tries to get the Lease again
         await old_leader.service.election.release()
         await until(lambda: new_leader.service.lead.leads)
         assert "2 of 3 used, including 2 by" in await refusal(new_leader, pod_using("q", "two"))

@@ -67,7 +67,9 @@ async def test_an_explanation_does_not_name_claims_of_other_namespaces():
     holding_claim = stock.claims["default/all"]
     foreign_claim = replace(holding_claim, metadata=replace(holding_claim.metadata, namespace="secret"))
     recorder.explanations.see(None, typed_pod("p", "one"))
-    [(_, sentence)] = await recorder.explanations_after(GRACE, stock.without("ResourceClaim", "default/all").with_object(foreign_claim))
+    [(_, sentence)] = await recorder.explanations_after(
+        GRACE, stock.without("ResourceClaim", "default/all").with_object(foreign_claim)
+    )
     assert sentence.endswith("would fit once a claim of another namespace ends")
     assert "secret" not in sentence
 
@@ -112,7 +114,9 @@ async def test_an_extended_resource_is_explained_by_its_future_claim():
     stock = full_stock(sidecar.claim("one")).with_object(convert(class_, DeviceClass))
     plugin_node = convert(sidecar.node("n1", allocatable={"example.com/gpu": "1"}), Node)
     recorder.explanations.see(None, typed_pod("p", containers=containers))
-    stock_with_only_the_plugin_node = stock.with_object(replace(plugin_node, metadata=replace(plugin_node.metadata, name="n0")))
+    stock_with_only_the_plugin_node = stock.with_object(
+        replace(plugin_node, metadata=replace(plugin_node.metadata, name="n0"))
+    )
     assert await recorder.explanations_after(GRACE, stock_with_only_the_plugin_node) == []
     [(name, sentence)] = await recorder.explanations_after(CHECK_SECONDS, stock.with_object(plugin_node))
     assert (name, sentence.endswith("would fit once default/all ends")) == ("p", True)

@@ -69,7 +69,9 @@ async def test_a_new_device_requeues_a_pod_of_a_stock_scheduler():
         assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == ["n0"]
 
 
-@pytest.mark.parametrize("event", ["nothing", "the pod was tried again", "the pod was requeued too recently", "the pod was bound"])
+@pytest.mark.parametrize(
+    "event", ["nothing", "the pod was tried again", "the pod was requeued too recently", "the pod was bound"]
+)
 async def test_a_pod_that_still_waits_is_requeued_after_a_pause(event):
     """`event` is what happens to the pod before the allocator would annotate its claim."""
     async with running(loaded(*full_fleet())) as sidecar:
@@ -142,11 +144,15 @@ async def test_a_pod_is_requeued_once_the_lease_is_certain_again(monkeypatch):
 async def test_a_claim_with_refused_writes_does_not_block_other_requeues(monkeypatch, refusals, expected_outcomes):
     """After a refusal the next claim is tried at once. After two refusals there is a pause, and the attempt counts as failed."""
     monkeypatch.setattr("allocator.service.preemption.requeue.REFUSALS", 2)
-    cluster = faulty_cluster(*full_fleet(), claim("other"), pod("other", "other"), claim("third"), pod("third", "third"))
+    cluster = faulty_cluster(
+        *full_fleet(), claim("other"), pod("other", "other"), claim("third"), pod("third", "third")
+    )
     async with running(cluster) as sidecar:
         requeue, write_counts = await requeue_and_counts(sidecar, patience=0.0, backoff=Backoff(least=0.01))
         earlier_writes = len(cluster.writes)
-        cluster.errors_before |= {earlier_writes + i: Invalid("spec: field is immutable") for i in range(1, refusals + 1)}
+        cluster.errors_before |= {
+            earlier_writes + i: Invalid("spec: field is immutable") for i in range(1, refusals + 1)
+        }
         run = asyncio.create_task(requeue.run())
         await asyncio.sleep(0)  # the requeue listens from now on
         sidecar.service.pods.waiting.requeue(

@@ -10,13 +10,13 @@ from allocator.service.preemption import choices, evictions
 from allocator.service.question_runner import TURN
 from cluster import resources
 from tests.allocator.service.preemptors import (
-    disruption_budget,
-    full_node_and_preemptor,
-    existing_pods,
-    pod_exists,
-    important_pod,
     cluster_with_deletion_hooks,
+    disruption_budget,
+    existing_pods,
+    full_node_and_preemptor,
+    important_pod,
     nominate,
+    pod_exists,
     postfilter,
     start_pod,
 )
@@ -48,7 +48,9 @@ async def test_a_new_leader_resumes_an_eviction_without_extra_victims(marked_pod
         pods_before = await existing_pods(sidecar, "a", "b", "c")
         answer = (await postfilter(sidecar, "urgent", "n0"))[1]
         assert answer["nominatedNode"] == "n0"
-        assert marked_pod in [victim["name"] for victim in answer["victims"]], "the pod that the old leader marked is no victim"
+        assert marked_pod in [victim["name"] for victim in answer["victims"]], (
+            "the pod that the old leader marked is no victim"
+        )
         assert len(await existing_pods(sidecar, "a", "b", "c")) == 1, "the two leaders did not evict exactly two pods"
         assert len(answer["victims"]) == len(pods_before) - 1
 
@@ -137,7 +139,9 @@ async def test_a_stale_disruption_budget_allows_one_eviction_of_protected_pods()
     unprotected_pod = pod("unprotected", "unprotected", priority=50)
     names = ("kept", "kept2", "unprotected", "urgent", "second")
     preemptors = [important_pod("urgent", "urgent"), important_pod("second", "second")]
-    cluster = loaded(*fleet(1, 3), *map(claim, names), *protected_pods, unprotected_pod, *preemptors, disruption_budget(1))
+    cluster = loaded(
+        *fleet(1, 3), *map(claim, names), *protected_pods, unprotected_pod, *preemptors, disruption_budget(1)
+    )
     async with running(cluster) as sidecar:
         for name in ("kept", "kept2", "unprotected"):
             await start_pod(sidecar, name, "n0")

@@ -138,8 +138,12 @@ async def test_pods_placed_in_one_round_do_not_share_cpu():
 async def test_equal_nodes_are_searched_once_for_equal_pods(monkeypatch):
     """A node is searched only if no equal node was searched before. A refusal is explained once for each kind of node."""
     searches, explained_nodes = [], set()
-    monkeypatch.setattr(all_nodes, "search_node", lambda *search_arguments: searches.append(1) or search_node(*search_arguments))
-    monkeypatch.setattr(all_nodes, "explain", lambda *arguments: explained_nodes.add(arguments[2]) or explain(*arguments))
+    monkeypatch.setattr(
+        all_nodes, "search_node", lambda *search_arguments: searches.append(1) or search_node(*search_arguments)
+    )
+    monkeypatch.setattr(
+        all_nodes, "explain", lambda *arguments: explained_nodes.add(arguments[2]) or explain(*arguments)
+    )
     names = [f"p{number}" for number in range(8)]
     pods = [sidecar.pod(name, name) for name in names]
     cluster = sidecar.loaded(*sidecar.fleet(20, 2), *(sidecar.claim(name) for name in names), *pods)

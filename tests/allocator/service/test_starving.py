@@ -102,7 +102,9 @@ async def test_small_pods_use_devices_that_starved_pods_cannot_use_yet():
     async with with_starved_pod(cluster, names) as sidecar:
         await end_pod(sidecar, "s0")
         await create_pod(sidecar, "x0")
-        assert await try_to_place(sidecar, "x0"), "a small pod was refused, although `big` needs two devices and three small pods still run"
+        assert await try_to_place(sidecar, "x0"), (
+            "a small pod was refused, although `big` needs two devices and three small pods still run"
+        )
         await end_pod(sidecar, "s1")
         await create_pod(sidecar, "x1")
         assert await try_to_place(sidecar, "x1")

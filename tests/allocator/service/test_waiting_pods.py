@@ -141,7 +141,9 @@ async def test_a_pod_is_requeued_when_its_missing_claim_is_created():
 )
 async def test_a_pod_is_requeued_periodically_if_no_event_is_expected(monkeypatch, situation):
     """The allocator creates the claim of `p`, and a user the claim of `q`. A new claim is an event that requeues its pod."""
-    async with running(loaded(EXTENDED_RESOURCE_CLASS, node("n0"), gpus("n0", 1), pod_with_extended_resource("p"), pod("q", "later"))) as sidecar:
+    async with running(
+        loaded(EXTENDED_RESOURCE_CLASS, node("n0"), gpus("n0", 1), pod_with_extended_resource("p"), pod("q", "later"))
+    ) as sidecar:
         service = sidecar.service
         clock = service.pods.waiting._clock = SettableClock()
         monkeypatch.setattr(service.allocator, "_make_claim", lambda _: None)

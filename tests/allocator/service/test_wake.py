@@ -5,7 +5,18 @@ import asyncio
 from allocator.decisions import Decider
 from cluster import resources
 from cluster.patch import Merge
-from tests.allocator.service.sidecar import claim, device_class, fleet, free_claim, gpus, loaded, node, pod, running, until
+from tests.allocator.service.sidecar import (
+    claim,
+    device_class,
+    fleet,
+    free_claim,
+    gpus,
+    loaded,
+    node,
+    pod,
+    running,
+    until,
+)
 
 
 async def test_a_waiting_pod_is_requeued_when_a_device_is_freed():
@@ -46,7 +57,10 @@ async def test_freed_devices_requeue_only_pods_that_fit_now():
             ("c", {"default/of-r"}),
             ("b", {"default/of-s"}),
         ):
-            assert await requeued_by(sidecar, free_claim(cluster, name), {f"default/of-{holder}" for holder in "abc"}) == expected_pods
+            assert (
+                await requeued_by(sidecar, free_claim(cluster, name), {f"default/of-{holder}" for holder in "abc"})
+                == expected_pods
+            )
 
 
 async def requeued_by(sidecar, change, holders):
@@ -55,7 +69,8 @@ async def requeued_by(sidecar, change, holders):
     await change
     await until(
         lambda: (
-            set(sidecar.service.requeue_events.since(seq).pods) - holders and not sidecar.service.pods.waiting.is_checking
+            set(sidecar.service.requeue_events.since(seq).pods) - holders
+            and not sidecar.service.pods.waiting.is_checking
         )
     )
     return set(sidecar.service.requeue_events.since(seq).pods) - holders

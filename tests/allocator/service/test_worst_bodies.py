@@ -145,7 +145,9 @@ async def test_other_pods_are_placed_during_an_expensive_question(selectors, mon
     # The embedded API server runs on the same loop. Compile the claims' expressions now, so that the creation of the claims takes no time.
     assert await asyncio.to_thread(lambda: [errors(claim_, gates.ALL) for claim_ in costly_claims]) == [[], []]
     monkeypatch.setattr(regexes, "_PATTERNS", Cache(32 << 20))
-    cluster = loaded(*fleet(10, 4), *costly_claims, claim("a"), *(pod(f"p-{name}", name) for name in ("costly-1", "costly-2", "a")))
+    cluster = loaded(
+        *fleet(10, 4), *costly_claims, claim("a"), *(pod(f"p-{name}", name) for name in ("costly-1", "costly-2", "a"))
+    )
     async with running(cluster) as sidecar:
         placements = [asyncio.create_task(sidecar.place(f"p-{name}")) for name in ("costly-1", "costly-2")]
         await until(lambda: questions_in_thread)
