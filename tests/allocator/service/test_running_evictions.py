@@ -26,7 +26,7 @@ from tests.limits import PATIENCE
 
 @pytest.mark.parametrize("marked_pod", ["b", "c"])
 async def test_a_new_leader_resumes_an_eviction_without_extra_victims(marked_pod):
-    """The old leader dies after it marked a victim and before it deletes that pod. The other victim is deleted already or not yet marked."""
+    """The old leader dies after it marked a victim and before it deletes that pod. The other victim is deleted or not marked yet."""
     cluster = cluster_with_deletion_hooks(*full_node_and_preemptor("a", "b", "c"))
     hook_reached = asyncio.Event()
 
