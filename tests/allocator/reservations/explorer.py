@@ -1,8 +1,10 @@
-"""Model checking of the ledger: every order of moves of two pods, two claims and two replicas, with lost, late and repeated messages.
+"""Model checking of the ledger, the allocator's record of reservations, with two pods, two claims and two replicas.
 
-A `World` (`model`) is the API server, two replicas with a ledger each, and the messages between them. `explore` visits breadth-first all
-worlds with different signatures (`signature.sign`), up to a number of faults. The invariants must hold in each world. Once all messages of
-a world are delivered and time has passed, no device may be held that no pod needs. The real allocator decides, on the real overlay.
+A `World` (`model`) is one state of the API server, of two replicas with a ledger each, and of the messages between them. A *move*
+leads to the next world: an event, or a fault such as a lost or late message. `explore` visits breadth-first all worlds that a limited
+number of faults can lead to, and worlds with equal signatures (`signature.sign`) only once. The invariants must hold in each world.
+Once all messages of a world are delivered and time has passed, no device may be held that no pod needs. The real allocator makes
+the decisions.
 
 Assumptions:
 
@@ -24,40 +26,40 @@ class Exploration:
     """Counts of an exploration."""
 
     def __init__(self):
-        self.states = 0
+        self.worlds = 0
         self.moves = 0
-        self.is_complete = True  # no limit ended it
+        self.is_complete = True  # no world was left out because of the maximum
         self.depth = 0
 
 
 def explore(scene, *, max_worlds, table=TABLE, start=None):
-    """Explore all worlds breadth-first, up to a maximum. Raise Broken with the moves that lead to a fault."""
-    explored = Exploration()
+    """Explore worlds breadth-first, up to a maximum. Raise Broken with the moves after which an invariant does not hold."""
+    exploration = Exploration()
     start = start or World(scene, table)
-    seen = {sign(start)}
+    known_signatures = {sign(start)}
     queue = deque([(start, ())])
     while queue:
         world, path = queue.popleft()
-        explored.states += 1
-        explored.depth = len(path)
+        exploration.worlds += 1
+        exploration.depth = len(path)
         try:
             world.check()
             world.copy().check_at_rest()
-        except Broken as fault:
-            raise Broken(f"{fault}, after {', '.join(path)}") from fault
-        for name, act in world.next_moves():
-            explored.moves += 1
-            after = world.copy()
+        except Broken as violation:
+            raise Broken(f"{violation}, after {', '.join(path)}") from violation
+        for name, make_move in world.next_moves():
+            exploration.moves += 1
+            next_world = world.copy()
             try:
-                act(after)
-            except AssertionError as fault:
-                raise Broken(f"{fault}, after {', '.join((*path, name))}") from fault
-            signature = sign(after)
-            if signature in seen:
+                make_move(next_world)
+            except AssertionError as violation:
+                raise Broken(f"{violation}, after {', '.join((*path, name))}") from violation
+            signature = sign(next_world)
+            if signature in known_signatures:
                 continue
-            if len(seen) >= max_worlds:
-                explored.is_complete = False
+            if len(known_signatures) >= max_worlds:
+                exploration.is_complete = False
                 continue
-            seen.add(signature)
-            queue.append((after, (*path, name)))
-    return explored
+            known_signatures.add(signature)
+            queue.append((next_world, (*path, name)))
+    return exploration

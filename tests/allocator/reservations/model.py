@@ -25,7 +25,7 @@ from allocator.reservations.table import TABLE
 from dra.objects import is_reserved_for
 from dra.policy import QuotaLine
 from tests.allocator.reservations.scenes import NODE, Broken
-from tests.allocator.reservations.server import WRITES, Server, copied, pod
+from tests.allocator.reservations.server import WRITES, Server, copy_ledger, pod
 
 LONG_TIME = 10_000.0  # seconds; longer than every time limit of the ledger
 
@@ -40,16 +40,16 @@ class World:
         self.ledgers = [Ledger(terms=Terms(memory=1e18)) for _ in range(2)]
         self.clocks = [0.0, 0.0]
         self.holder = 0  # the replica in the Lease
-        self.alive = dict.fromkeys(scene.pods, True)
-        self.placed = dict.fromkeys(scene.pods, False)
-        self.decided = {}  # (replica, pod) → parts, generation, quota: not reserved yet
+        self.is_alive = dict.fromkeys(scene.pods, True)
+        self.is_placed = dict.fromkeys(scene.pods, False)
+        self.decisions = {}  # (replica, pod) → parts, generation and quota of a decision that is not reserved yet
         self.in_flight = []  # (replica, write): without an answer yet
         self.late_writes = []  # (replica, write): the sender got no answer, but the write may still land
         self.claims_to_read = [set(), set()]  # uids, by replica: the effects `Reread`
         self.pods_to_read = [set(), set()]  # names, by replica: the effects `RereadPod`
         self.ready = set()  # (replica, pod) that may be bound
         self.binding = set()  # pods whose binding is under way
-        # How often these may still happen.
+        # How many faults, moves of the Lease and deletions of pods may still happen.
         self.faults, self.lease_moves, self.deaths = scene.faults, scene.lease_moves, scene.deaths
         for replica in range(2):
             for claim in scene.claims.values():
@@ -59,19 +59,19 @@ class World:
         self.apply(0, BecameLeader())
 
     def copy(self):
-        new = World.__new__(World)
-        new.__dict__.update(self.__dict__)
-        new.server = self.server.copy()
-        new.ledgers, new.clocks = list(map(copied, self.ledgers)), list(self.clocks)
-        new.alive, new.placed, new.decided = dict(self.alive), dict(self.placed), dict(self.decided)
-        new.in_flight, new.late_writes = list(self.in_flight), list(self.late_writes)
-        new.claims_to_read = [set(uids) for uids in self.claims_to_read]
-        new.pods_to_read = [set(pods) for pods in self.pods_to_read]
-        new.ready, new.binding = set(self.ready), set(self.binding)
-        return new
+        copied_world = World.__new__(World)
+        copied_world.__dict__.update(self.__dict__)
+        copied_world.server = self.server.copy()
+        copied_world.ledgers, copied_world.clocks = list(map(copy_ledger, self.ledgers)), list(self.clocks)
+        copied_world.is_alive, copied_world.is_placed, copied_world.decisions = dict(self.is_alive), dict(self.is_placed), dict(self.decisions)
+        copied_world.in_flight, copied_world.late_writes = list(self.in_flight), list(self.late_writes)
+        copied_world.claims_to_read = [set(uids) for uids in self.claims_to_read]
+        copied_world.pods_to_read = [set(pods) for pods in self.pods_to_read]
+        copied_world.ready, copied_world.binding = set(self.ready), set(self.binding)
+        return copied_world
 
     def pod(self, name):
-        node = NODE if self.placed[name] else ""
+        node = NODE if self.is_placed[name] else ""
         return pod(name, *self.scene.pods[name], node=node)
 
     def apply(self, replica, event):
@@ -95,57 +95,58 @@ class World:
             ledger = self.ledgers[replica]
             if ledger.leading:
                 for name in self.scene.pods:
-                    yield from self._scheduling(replica, name)
+                    yield from self._scheduler_moves(replica, name)
             for uid in sorted(self.claims_to_read[replica]):
-                yield f"read {replica} {uid}", lambda w, r=replica, u=uid: w.read_claim(r, u)
+                yield f"read claim {replica} {uid}", lambda w, r=replica, u=uid: w.read_claim(r, u)
             for name in sorted(self.pods_to_read[replica]):
                 yield f"read pod {replica} {name}", lambda w, r=replica, n=name: w.read_pod(r, n)
             for uid, claim in self.server.claims.items():
                 hold = ledger.holds.get(uid)
                 if hold is not None and hold.informer_version != claim.metadata.resource_version:
-                    yield f"see {replica} {uid}", lambda w, r=replica, u=uid: w.apply(r, ClaimSeen(w.server.claims[u]))
+                    yield f"see claim {replica} {uid}", lambda w, r=replica, u=uid: w.apply(r, ClaimSeen(w.server.claims[u]))
             for name in self.scene.pods:
                 pod_fact = ledger.pods.get(name)
-                if pod_fact is not None and not self.alive[name]:
-                    yield f"gone {replica} {name}", lambda w, r=replica, n=name: w.apply(r, PodGone(n))
-                elif pod_fact is not None and self.placed[name] and not pod_fact.node:
-                    yield f"placed {replica} {name}", lambda w, r=replica, n=name: w.apply(r, PodSeen(w.pod(n)))
+                if pod_fact is not None and not self.is_alive[name]:
+                    yield f"see deletion {replica} {name}", lambda w, r=replica, n=name: w.apply(r, PodGone(n))
+                elif pod_fact is not None and self.is_placed[name] and not pod_fact.node:
+                    yield f"see placement {replica} {name}", lambda w, r=replica, n=name: w.apply(r, PodSeen(w.pod(n)))
         for index, (replica, write) in enumerate(self.in_flight):
             write_name = f"{replica} {type(write).__name__} {write.claim.metadata.uid}"
             yield f"land {write_name}", lambda w, i=index: w.land(i)
             if self.faults:
-                yield f"land, no answer {write_name}", lambda w, i=index: w.lose(i, lands=True)
-                yield f"late, no answer {write_name}", lambda w, i=index: w.lose(i, lands=False)
+                yield f"land without answer {write_name}", lambda w, i=index: w.lose_answer(i, write_lands=True)
+                yield f"delay without answer {write_name}", lambda w, i=index: w.lose_answer(i, write_lands=False)
         for index in range(len(self.late_writes)):
-            yield f"lands late {self.late_writes[index][1].claim.metadata.uid}", lambda w, i=index: w.land_late(i)
+            yield f"land late {self.late_writes[index][1].claim.metadata.uid}", lambda w, i=index: w.land_late(i)
         for replica, name in sorted(self.ready):
             yield f"bind {replica} {name}", lambda w, r=replica, n=name: w.bind(r, n)
         for name in sorted(self.binding):
-            yield f"bound {name}", lambda w, n=name: w.bound(n)
+            yield f"binding lands {name}", lambda w, n=name: w.finish_binding(n)
             if self.faults:
-                yield f"not bound {name}", lambda w, n=name: w.fail_binding(n)
+                yield f"binding fails {name}", lambda w, n=name: w.fail_binding(n)
         if self.lease_moves and self.ledgers[self.holder].leading:
             yield "lease moves", lambda w: w.move_lease()
         if not self.ledgers[self.holder].leading:
             yield "takes the lead", lambda w: w.take_lead()
-        other = 1 - self.holder
-        if self.ledgers[other].leading:
+        other_replica = 1 - self.holder
+        if self.ledgers[other_replica].leading:
             yield "the former leader follows", lambda w: w.apply(1 - w.holder, BecameFollower())
         if self.deaths:
-            for name, alive in self.alive.items():
+            for name, alive in self.is_alive.items():
                 if alive:
                     yield f"{name} is deleted", lambda w, n=name: w.delete_pod(n)
-        if any(not alive for alive in self.alive.values()):
+        if any(not alive for alive in self.is_alive.values()):
             yield "the claim controller removes the consumers that are gone", lambda w: w.run_controller()
         if self.faults and not self.binding:
             yield "time passes", lambda w: w.wait()
 
-    def _scheduling(self, replica, name):
+    def _scheduler_moves(self, replica, name):
+        """Yield what the scheduler may ask of a replica for a pod."""
         ledger = self.ledgers[replica]
         reservation = ledger.reservations.get(name)
         pod_fact = ledger.pods.get(name)
         is_unplaced = pod_fact is not None and not pod_fact.node
-        if (replica, name) in self.decided:
+        if (replica, name) in self.decisions:
             yield f"reserve {replica} {name}", lambda w: w.reserve(replica, name)
         elif is_unplaced and (reservation is None or reservation.token == ""):
             yield f"decide {replica} {name}", lambda w: w.decide(replica, name)
@@ -159,25 +160,25 @@ class World:
 
     def decide(self, replica, name):
         ledger = self.ledgers[replica]
-        intended = {uid: ledger.as_intended(ledger.holds[uid]) for uid in ledger.holds}
-        held = {uid: claim for uid, claim in intended.items() if claim.status.allocation is not None}
-        wanted = [uid for uid in self.scene.pods[name] if uid not in held]
-        if any(uid not in intended for uid in self.scene.pods[name]):
+        intended_claims = {uid: ledger.as_intended(ledger.holds[uid]) for uid in ledger.holds}
+        allocated_claims = {uid: claim for uid, claim in intended_claims.items() if claim.status.allocation is not None}
+        uids_to_allocate = [uid for uid in self.scene.pods[name] if uid not in allocated_claims]
+        if any(uid not in intended_claims for uid in self.scene.pods[name]):
             return
-        allocations = self.scene.decide(held, wanted) if wanted else []
+        allocations = self.scene.decide(allocated_claims, uids_to_allocate) if uids_to_allocate else []
         if allocations is None:
             return
-        allocation_of = dict(zip(wanted, allocations, strict=True))
+        allocation_of = dict(zip(uids_to_allocate, allocations, strict=True))
         parts = tuple(ClaimPart(ledger.holds[uid].claim, allocation_of.get(uid)) for uid in self.scene.pods[name])
         quota = ()
         if self.scene.quota is not None:
-            quota = (QuotaLine("team", len(wanted), self.scene.quota, len(held)),)
-            if len(held) + len(wanted) > self.scene.quota:
+            quota = (QuotaLine("team", len(uids_to_allocate), self.scene.quota, len(allocated_claims)),)
+            if len(allocated_claims) + len(uids_to_allocate) > self.scene.quota:
                 return
-        self.decided[replica, name] = (parts, ledger.generation, quota)
+        self.decisions[replica, name] = (parts, ledger.generation, quota)
 
     def reserve(self, replica, name):
-        parts, generation, quota = self.decided.pop((replica, name))
+        parts, generation, quota = self.decisions.pop((replica, name))
         self.apply(replica, Assume(f"t-{name}", self.pod(name), NODE, parts, generation, quota))
 
     def unreserve(self, replica, name):
@@ -195,10 +196,10 @@ class World:
 
     def read_pod(self, replica, name):
         self.pods_to_read[replica].discard(name)
-        self.apply(replica, PodRead(self.pod(name)) if self.alive[name] else PodGone(name))
+        self.apply(replica, PodRead(self.pod(name)) if self.is_alive[name] else PodGone(name))
 
-    def _answer(self, replica, write):
-        """Send a write to the API server, and return the event of its answer."""
+    def _send(self, replica, write):
+        """Send a write to the API server, and return the event that reports the answer."""
         if replica != self.holder:
             meta = write.claim.metadata
             return Denied(meta.uid, meta.resource_version, "another replica holds the Lease")
@@ -206,20 +207,20 @@ class World:
 
     def land(self, index):
         replica, write = self.in_flight.pop(index)
-        self.apply(replica, self._answer(replica, write))
+        self.apply(replica, self._send(replica, write))
 
-    def lose(self, index, *, lands):
+    def lose_answer(self, index, *, write_lands):
         self.faults -= 1
         replica, write = self.in_flight.pop(index)
-        if lands:
-            self._answer(replica, write)
+        if write_lands:
+            self._send(replica, write)
         else:
             self.late_writes.append((replica, write))
         self.apply(replica, Lost(write.claim.metadata.uid, write.claim.metadata.resource_version))
 
     def land_late(self, index):
         replica, write = self.late_writes.pop(index)
-        self._answer(replica, write)
+        self._send(replica, write)
 
     def bind(self, replica, name):
         self.ready.discard((replica, name))
@@ -227,22 +228,22 @@ class World:
         if (
             reservation is not None
             and reservation.state in (ReservationState.RESERVED, ReservationState.BINDING)
-            and self.alive[name]
+            and self.is_alive[name]
         ):
             self.apply(replica, CommitConfirmed(reservation.token))
             self.binding.add(name)
 
-    def bound(self, name):
+    def finish_binding(self, name):
         self.binding.discard(name)
-        if self.alive[name]:
-            self.placed[name] = True
-            self.check_bound(name)
+        if self.is_alive[name]:
+            self.is_placed[name] = True
+            self.check_bound_pod(name)
 
     def fail_binding(self, name):
         self.faults -= 1
         self.binding.discard(name)
 
-    def check_bound(self, name):
+    def check_bound_pod(self, name):
         for uid in self.scene.pods[name]:
             claim = self.server.claims[uid]
             if claim.status.allocation is None or not is_reserved_for(claim, name):
@@ -258,20 +259,20 @@ class World:
         self.late_writes = [late for late in self.late_writes if late[0] != self.holder]
 
     def take_lead(self):
-        new = self.holder
+        leader = self.holder
         for uid in self.server.claims:
-            self.apply(new, ClaimRead(self.server.claims[uid]))
-        for name, alive in self.alive.items():
-            self.apply(new, PodSeen(self.pod(name)) if alive else PodGone(name))
-        self.decided = {key: value for key, value in self.decided.items() if key[0] != new}
-        self.apply(new, BecameLeader())
+            self.apply(leader, ClaimRead(self.server.claims[uid]))
+        for name, alive in self.is_alive.items():
+            self.apply(leader, PodSeen(self.pod(name)) if alive else PodGone(name))
+        self.decisions = {key: value for key, value in self.decisions.items() if key[0] != leader}
+        self.apply(leader, BecameLeader())
 
     def delete_pod(self, name):
         self.deaths -= 1
-        self.alive[name] = False
+        self.is_alive[name] = False
 
     def run_controller(self):
-        self.server.control({name for name, alive in self.alive.items() if not alive})
+        self.server.run_claim_controller({name for name, alive in self.is_alive.items() if not alive})
 
     def wait(self):
         self.faults -= 1
@@ -287,22 +288,22 @@ class World:
     # Invariants
 
     def check(self):
-        """Raise Broken if the server, or the leader's ledger, allocates a device twice."""
-        allocated = {uid: claim for uid, claim in self.server.claims.items() if claim.status.allocation is not None}
-        if problem := self.scene.judge(allocated):
+        """Raise Broken if the server or the leader's ledger allocates a device twice, or if a bound pod lacks a claim."""
+        allocated_claims = {uid: claim for uid, claim in self.server.claims.items() if claim.status.allocation is not None}
+        if problem := self.scene.find_conflict(allocated_claims):
             raise Broken(f"on the server: {problem}")
         for replica, ledger in enumerate(self.ledgers):
             if replica == self.holder and ledger.leading:
-                meant = {
+                intended_claims = {
                     uid: ledger.as_intended(hold) if ledger.needs(hold) else hold.claim
                     for uid, hold in ledger.holds.items()
                 }
-                meant = {uid: claim for uid, claim in meant.items() if claim.status.allocation is not None}
-                if problem := self.scene.judge(meant):
+                intended_claims = {uid: claim for uid, claim in intended_claims.items() if claim.status.allocation is not None}
+                if problem := self.scene.find_conflict(intended_claims):
                     raise Broken(f"in ledger {replica}: {problem}")
-        for name, placed in self.placed.items():
-            if placed and self.alive[name]:
-                self.check_bound(name)
+        for name, placed in self.is_placed.items():
+            if placed and self.is_alive[name]:
+                self.check_bound_pod(name)
 
     def deliver_all(self):
         """Deliver all writes, reads and events, without another fault."""
@@ -333,12 +334,12 @@ class World:
                 if hold is not None and hold.informer_version != claim.metadata.resource_version:
                     self.apply(replica, ClaimSeen(claim))
                     return True
-            for name, alive in self.alive.items():
+            for name, alive in self.is_alive.items():
                 pod_fact = ledger.pods.get(name)
                 if pod_fact is not None and not alive:
                     self.apply(replica, PodGone(name))
                     return True
-                if pod_fact is not None and self.placed[name] and not pod_fact.node:
+                if pod_fact is not None and self.is_placed[name] and not pod_fact.node:
                     self.apply(replica, PodSeen(self.pod(name)))
                     return True
         return False
@@ -349,10 +350,10 @@ class World:
         self.deliver_all()
         self.check()
         for name in sorted(self.binding):
-            self.bound(name)
+            self.finish_binding(name)
         self.deliver_all()
-        lead = self.ledgers[self.holder]
-        for reservation in lead.reservations.values():
+        leader_ledger = self.ledgers[self.holder]
+        for reservation in leader_ledger.reservations.values():
             if reservation.state in (ReservationState.COMMITTING, ReservationState.COMMITTED, ReservationState.DOUBT):
                 raise Broken(f"{reservation.pod} is {reservation.state} forever")
         self.run_controller()
@@ -360,10 +361,10 @@ class World:
         self.pass_time()
         self.deliver_all()
         self.check()
-        needed = {uid for name, placed in self.placed.items() if placed for uid in self.scene.pods[name]}
+        needed = {uid for name, placed in self.is_placed.items() if placed for uid in self.scene.pods[name]}
         self.check_released(needed)
-        for name in self.alive:
-            self.alive[name] = False
+        for name in self.is_alive:
+            self.is_alive[name] = False
         self.deliver_all()
         self.run_controller()
         self.deliver_all()
@@ -377,10 +378,10 @@ class World:
         for uid, claim in self.server.claims.items():
             if uid not in needed and claim.status.allocation is not None:
                 raise Broken(f"{uid} is allocated for no pod")
-        lead = self.ledgers[self.holder]
-        for uid, hold in lead.holds.items():
-            if uid not in needed and lead.as_intended(hold).status.allocation is not None:
+        leader_ledger = self.ledgers[self.holder]
+        for uid, hold in leader_ledger.holds.items():
+            if uid not in needed and leader_ledger.as_intended(hold).status.allocation is not None:
                 raise Broken(f"{uid} is held for no pod")
-        for reservation in lead.reservations.values():
+        for reservation in leader_ledger.reservations.values():
             if reservation.state is not ReservationState.BOUND or not needed:
                 raise Broken(f"the reservation of {reservation.pod} is {reservation.state} forever")

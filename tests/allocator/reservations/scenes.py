@@ -1,4 +1,4 @@
-"""Scenes of a model check: two pods and devices for one of them; each scene limits the devices in its own way."""
+"""Scenes of a model check: two pods that share claims, or two pods of which only one can get its devices."""
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ from tests.dra.samples import DRIVER, compatibility, consuming, node, slice_
 NODE = "n0"
 
 
-class Broken(AssertionError):  # noqa: N818  it is a finding
+class Broken(AssertionError):  # noqa: N818  named like a finding, not like an error
     """An invariant does not hold."""
 
 
@@ -22,34 +22,34 @@ class Scene:
     def __init__(self, stock, claims, pods, *, quota=None, faults=2, lease_moves=1, deaths=1):
         self.stock, self.claims, self.pods, self.quota = stock, claims, pods, quota
         self.faults, self.lease_moves, self.deaths = faults, lease_moves, deaths
-        self._decided, self._judged = {}, {}
+        self._known_allocations, self._known_conflicts = {}, {}
 
-    def decide(self, held, wanted):
-        """Return the allocations of claims beside the held claims; None if they do not fit."""
-        key = (tuple(sorted((uid, devices_of_claim(claim)) for uid, claim in held.items())), tuple(sorted(wanted)))
-        if key not in self._decided:
+    def decide(self, allocated_claims, uids_to_allocate):
+        """Return allocations for further claims beside the allocated claims; None if too few devices are free."""
+        key = (tuple(sorted((uid, devices_of_claim(claim)) for uid, claim in allocated_claims.items())), tuple(sorted(uids_to_allocate)))
+        if key not in self._known_allocations:
             stock = self.stock
-            for claim in held.values():
+            for claim in allocated_claims.values():
                 stock = stock.with_object(claim)
-            claims = [self.claims[uid] for uid in wanted]
+            claims = [self.claims[uid] for uid in uids_to_allocate]
             answer = allocate(stock, NODE, claims)
-            self._decided[key] = (
+            self._known_allocations[key] = (
                 [allocation.allocation for allocation in answer.allocations] if answer.feasible else None
             )
-        return self._decided[key]
+        return self._known_allocations[key]
 
-    def judge(self, allocated):
-        """Return why claims must not be allocated together, by a decision about each of them in turn."""
-        key = tuple(sorted((uid, devices_of_claim(claim)) for uid, claim in allocated.items()))
-        if key not in self._judged:
-            self._judged[key] = self._judge_in_order(allocated)
-        return self._judged[key]
+    def find_conflict(self, allocated_claims):
+        """Return why claims must not be allocated together. The allocator must accept the devices of each claim in turn."""
+        key = tuple(sorted((uid, devices_of_claim(claim)) for uid, claim in allocated_claims.items()))
+        if key not in self._known_conflicts:
+            self._known_conflicts[key] = self._find_conflict(allocated_claims)
+        return self._known_conflicts[key]
 
-    def _judge_in_order(self, allocated):
-        if self.quota is not None and len(allocated) > self.quota:
+    def _find_conflict(self, allocated_claims):
+        if self.quota is not None and len(allocated_claims) > self.quota:
             return "the quota is exceeded"
         stock = self.stock
-        for uid, claim in allocated.items():
+        for uid, claim in allocated_claims.items():
             pinned = _pin_devices(self.claims[uid], claim.status.allocation)
             if not allocate(stock, NODE, [pinned]).feasible:
                 return f"{uid} holds devices that are not free"
@@ -74,63 +74,63 @@ def devices_of_claim(claim):
     return tuple((result.pool, result.device, result.share_id is not None) for result in allocation.devices.results)
 
 
-def _named(name, **fields):
+def _device(name, **fields):
     return {"name": name, "attributes": {"name": {"string": name}}, **fields}
 
 
-def _claim(name, finalizers=(), **exactly):
-    every = {"allocationMode": "ExactCount", "count": 1}
+def _claim(name, finalizers=(), **request_fields):
+    mode = {"allocationMode": "ExactCount", "count": 1}
     body = {
         "metadata": {"name": name, "namespace": "team", "uid": name, "resourceVersion": "1", "finalizers": finalizers},
-        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "any", **every, **exactly}}]}},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "any", **mode, **request_fields}}]}},
     }
     return convert(body, ResourceClaim)
 
 
-def _scene(*slices, pods=(("a", ("c",)), ("b", ("e",))), rules=(), exactly=None, **limits):
-    any_ = convert({"metadata": {"name": "any"}}, DeviceClass)
-    stock = Stock.of(nodes=[node(NODE)], slices=slices, classes=[any_], compatibilities=rules)
+def _scene(*slices, pods=(("a", ("c",)), ("b", ("e",))), rules=(), claim_fields=None, **limits):
+    any_class = convert({"metadata": {"name": "any"}}, DeviceClass)
+    stock = Stock.of(nodes=[node(NODE)], slices=slices, classes=[any_class], compatibilities=rules)
     names = sorted({name for _, claims in pods for name in claims})
-    return Scene(stock, {name: _claim(name, **(exactly or {})) for name in names}, dict(pods), **limits)
+    return Scene(stock, {name: _claim(name, **(claim_fields or {})) for name in names}, dict(pods), **limits)
 
 
 def one_device(**limits):
-    return _scene(slice_("s", _named("d0")), **limits)
+    return _scene(slice_("s", _device("d0")), **limits)
 
 
-def one_claim(**limits):
-    return _scene(slice_("s", _named("d0")), pods=(("a", ("c",)), ("b", ("c",))), **limits)
+def one_shared_claim(**limits):
+    return _scene(slice_("s", _device("d0")), pods=(("a", ("c",)), ("b", ("c",))), **limits)
 
 
 def one_protected_claim(**limits):
     """The claim has its finalizer from the start (manifests/protected-claims)."""
     pods = (("a", ("c",)), ("b", ("c",)))
-    return _scene(slice_("s", _named("d0")), pods=pods, exactly={"finalizers": (FINALIZER,)}, **limits)
+    return _scene(slice_("s", _device("d0")), pods=pods, claim_fields={"finalizers": (FINALIZER,)}, **limits)
 
 
-def crossed(**limits):
-    """Each pod needs both claims, of two devices."""
-    devices = (_named("d0"), _named("d1"))
+def two_shared_claims(**limits):
+    """Each pod needs both claims, and each claim needs one device."""
+    devices = (_device("d0"), _device("d1"))
     return _scene(slice_("s", *devices), pods=(("a", ("c", "e")), ("b", ("c", "e"))), **limits)
 
 
-def one_capacity(**limits):
-    shared = _named("d0", allowMultipleAllocations=True, capacity={"memory": {"value": "3"}})
-    return _scene(slice_("s", shared), exactly={"capacity": {"requests": {"memory": "2"}}}, **limits)
+def capacity_for_one_pod(**limits):
+    shared_device = _device("d0", allowMultipleAllocations=True, capacity={"memory": {"value": "3"}})
+    return _scene(slice_("s", shared_device), claim_fields={"capacity": {"requests": {"memory": "2"}}}, **limits)
 
 
-def one_counter(**limits):
-    devices = [_named("d0") | consuming("d0", k={"m": "2"}), _named("d1") | consuming("d1", k={"m": "2"})]
-    devices = [{**device, **_named(device["name"])} for device in devices]
-    counting = slice_("counters", pool="p", count=2, counters={"k": {"m": "3"}})
-    return _scene(counting, slice_("s", *devices, count=2), **limits)
+def counter_for_one_pod(**limits):
+    devices = [_device("d0") | consuming("d0", k={"m": "2"}), _device("d1") | consuming("d1", k={"m": "2"})]
+    devices = [{**device, **_device(device["name"])} for device in devices]
+    counter_slice = slice_("counters", pool="p", count=2, counters={"k": {"m": "3"}})
+    return _scene(counter_slice, slice_("s", *devices, count=2), **limits)
 
 
-def one_of_a_pair(**limits):
-    apart = compatibility(expression=f'device.attributes["{DRIVER}"].name == "other"')
-    return _scene(slice_("s", _named("d0"), _named("d1")), rules=[apart], **limits)
+def two_incompatible_devices(**limits):
+    rule = compatibility(expression=f'device.attributes["{DRIVER}"].name == "other"')
+    return _scene(slice_("s", _device("d0"), _device("d1")), rules=[rule], **limits)
 
 
-def one_by_quota(**limits):
-    slices = (slice_("s", _named("d0")), slice_("t", _named("d1"), pool="q"))
+def quota_for_one_pod(**limits):
+    slices = (slice_("s", _device("d0")), slice_("t", _device("d1"), pool="q"))
     return _scene(*slices, quota=1, **limits)

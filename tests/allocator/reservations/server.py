@@ -1,4 +1,4 @@
-"""A model of the API server for claims: versions, allocations that cannot be changed, and refusals."""
+"""A model of the API server for claims: versions, allocations that cannot be changed, and conflicts."""
 
 from msgspec.structs import asdict, replace
 
@@ -13,10 +13,10 @@ from tests.dra.samples import DRIVER
 WRITES = (PatchFinalizer, PatchAllocation, PatchReservedFor, Unallocate)
 
 
-def copied(ledger):
+def copy_ledger(ledger):
     """Return an independent copy of a ledger."""
-    own = {name: dict(value) for name, value in asdict(ledger).items() if isinstance(value, dict)}
-    return replace(ledger, **own)
+    copies = {name: dict(value) for name, value in asdict(ledger).items() if isinstance(value, dict)}
+    return replace(ledger, **copies)
 
 
 def claim(name, uid=None, **meta):
@@ -25,7 +25,7 @@ def claim(name, uid=None, **meta):
     return convert({"metadata": body}, ResourceClaim)
 
 
-def granted(*devices, node="n1", pool="p", share=None, amount=None):
+def allocation_of(*devices, node="n1", pool="p", share=None, amount=None):
     """Return an allocation of devices of one node."""
     results = [
         {"request": "r", "driver": DRIVER, "pool": pool, "device": device}
@@ -49,7 +49,8 @@ def pod(name, *claims, node="", phase="Pending", **meta):
     return convert(body, Pod)
 
 
-def part(claim, allocation=None):
+def claim_part(claim, allocation=None):
+    """Return the part of a decision about one claim; without an allocation, the claim is allocated already."""
     return ClaimPart(claim, allocation)
 
 
@@ -65,18 +66,18 @@ class Server:
         return Server(*self.claims.values(), version=self.version)
 
     def put(self, claim):
-        """Replace a claim, as any client may."""
+        """Store a claim, as any client may; return the stored version."""
         uid = claim.metadata.uid
-        old = self.claims.get(uid)
-        if old is not None:
-            before, after = old.status.allocation, claim.status.allocation
-            assert before is None or after is None or same_devices(before, after), "an allocation is written once"
-            if replace(old, metadata=replace(old.metadata, resource_version="")) == replace(
+        stored = self.claims.get(uid)
+        if stored is not None:
+            before, after = stored.status.allocation, claim.status.allocation
+            assert before is None or after is None or same_devices(before, after), "the allocation of a claim was changed"
+            if replace(stored, metadata=replace(stored.metadata, resource_version="")) == replace(
                 claim, metadata=replace(claim.metadata, resource_version="")
             ):
-                return old  # an equal object gets no new version
-        assert claim.status.allocation is not None or not claim.status.reserved_for, "reserved without an allocation"
-        assert len(claim.status.reserved_for) <= 256, "reserved for too many"
+                return stored  # an equal object gets no new version
+        assert claim.status.allocation is not None or not claim.status.reserved_for, "a claim without an allocation is reserved"
+        assert len(claim.status.reserved_for) <= 256, "a claim is reserved for more than 256 pods"
         self.version += 1
         meta = replace(claim.metadata, resource_version=str(self.version))
         self.claims[uid] = replace(claim, metadata=meta)
@@ -86,22 +87,22 @@ class Server:
         """Delete a claim."""
         self.claims.pop(uid, None)
 
-    def control(self, consumers):
+    def run_claim_controller(self, deleted_pods):
         """Act as the claim controller: remove consumers that are gone, and the allocation with the last consumer."""
         for claim in list(self.claims.values()):
-            left = tuple(each for each in claim.status.reserved_for if each.uid not in consumers)
-            if len(left) < len(claim.status.reserved_for):
-                kept = claim.status.allocation if left or FINALIZER not in claim.metadata.finalizers else None
-                self.put(replace(claim, status=replace(claim.status, allocation=kept, reserved_for=left)))
+            remaining = tuple(consumer for consumer in claim.status.reserved_for if consumer.uid not in deleted_pods)
+            if len(remaining) < len(claim.status.reserved_for):
+                allocation = claim.status.allocation if remaining or FINALIZER not in claim.metadata.finalizers else None
+                self.put(replace(claim, status=replace(claim.status, allocation=allocation, reserved_for=remaining)))
 
     def apply(self, write):
         """Apply a write, and return the event that its writer reports to the ledger."""
-        name, version = write.claim.metadata.uid, write.claim.metadata.resource_version
-        stored = self.claims.get(name)
+        uid, version = write.claim.metadata.uid, write.claim.metadata.resource_version
+        stored = self.claims.get(uid)
         if stored is None:
-            return ClaimGone(f"team/{write.claim.metadata.name}", name)
+            return ClaimGone(f"team/{write.claim.metadata.name}", uid)
         if stored.metadata.resource_version != version:
-            return Conflicted(name, version)
+            return Conflicted(uid, version)
         match write:
             case PatchFinalizer(_, finalizers):
                 changed = replace(stored, metadata=replace(stored.metadata, finalizers=finalizers))

@@ -13,11 +13,11 @@ def sign(world):
         world.faults,
         world.lease_moves,
         world.deaths,
-        tuple(world.alive.items()),
-        tuple(world.placed.items()),
+        tuple(world.is_alive.items()),
+        tuple(world.is_placed.items()),
         tuple(_sign_claim(claim, ranks) for claim in world.server.claims.values()),
         tuple(_sign_ledger(ledger, ranks) for ledger in world.ledgers),
-        tuple(sorted((key, _sign_decision(world, key[0], value)) for key, value in world.decided.items())),
+        tuple(sorted((key, _sign_decision(world, key[0], decision)) for key, decision in world.decisions.items())),
         tuple(sorted(_sign_write(replica, write, ranks) for replica, write in world.in_flight)),
         tuple(sorted(_sign_write(replica, write, ranks) for replica, write in world.late_writes)),
         tuple(tuple(sorted(uids)) for uids in world.claims_to_read),
@@ -28,16 +28,17 @@ def sign(world):
 
 
 def _ranks(world, uid):
+    """Return the ranks of all versions of a claim that the world refers to. Signatures contain ranks, because versions only rise."""
     versions = {0}
     if uid in world.server.claims:
         versions.add(int(world.server.claims[uid].metadata.resource_version))
     for ledger in world.ledgers:
         hold = ledger.holds.get(uid)
         if hold is not None:
-            seen = (hold.claim.metadata.resource_version, hold.informer_version, hold.version)
-            versions.update(int(version) for version in seen if version)
-    under_way = (write for _, write in (*world.in_flight, *world.late_writes) if write.claim.metadata.uid == uid)
-    versions.update(int(write.claim.metadata.resource_version) for write in under_way)
+            hold_versions = (hold.claim.metadata.resource_version, hold.informer_version, hold.version)
+            versions.update(int(version) for version in hold_versions if version)
+    unanswered_writes = (write for _, write in (*world.in_flight, *world.late_writes) if write.claim.metadata.uid == uid)
+    versions.update(int(write.claim.metadata.resource_version) for write in unanswered_writes)
     return {str(version): rank for rank, version in enumerate(sorted(versions))} | {"": -1}
 
 
@@ -75,8 +76,8 @@ def _sign_ledger(ledger, ranks):
     return ledger.leading, holds, reservations, pods, tuple(sorted(ledger.deleted))
 
 
-def _sign_decision(world, replica, value):
-    parts, generation, _ = value
+def _sign_decision(world, replica, decision):
+    parts, generation, _ = decision
     changed = world.ledgers[replica].changed
     pools = {"/".join(pool) for part in parts for pool in pools_of(part.allocation)} | {"team"}
     devices = tuple(devices_of_allocation(part.allocation) for part in parts)

@@ -1,4 +1,4 @@
-"""The ledger, event by event: how it reserves, commits and releases, and how it overlays claims meanwhile."""
+"""The ledger (the allocator's record of reservations), event by event: it reserves, commits and releases claims."""
 
 import sys
 
@@ -35,68 +35,68 @@ from allocator.reservations.events import (
 from allocator.reservations.table import TABLE, Signal
 from dra.objects import ResourceClaimConsumerReference, is_reserved_for
 from dra.policy import QuotaLine
-from tests.allocator.reservations.server import claim, copied, granted, part, pod
+from tests.allocator.reservations.server import claim, copy_ledger, allocation_of, claim_part, pod
 from tests.allocator.reservations.world import POOL, World
 from tests.dra.samples import DRIVER
 
 
 def test_a_pod_may_be_bound_after_two_writes():
     world = World(claim("c"))
-    assert world.assume("a", part(claim("c"), granted("d0"))) == []
-    assert world.held() == {"d0"}
+    assert world.assume("a", claim_part(claim("c"), allocation_of("d0"))) == []
+    assert world.held_devices() == {"d0"}
     assert [type(write) for write in world.commit("a")] == [PatchFinalizer, PatchAllocation]
-    assert world.reported[-1] == Ready("t-a", "a", "n1")
+    assert world.reported_effects[-1] == Ready("t-a", "a", "n1")
     assert is_reserved_for(world.server.claims["c"], "a")
-    world.watch()
+    world.deliver_claim_events()
     assert len(world.ledger.ahead) == 0
-    assert world.held() == {"d0"}
+    assert world.held_devices() == {"d0"}
     world.apply(PodSeen(pod("a", "c", node="n1")))
     assert world.state("a") is ReservationState.BOUND
 
 
 def test_an_assumed_allocation_is_freed_without_a_write():
     world = World(claim("c"))
-    world.assume("a", part(claim("c"), granted("d0")))
+    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
     effects = world.apply(Unreserve("t-a"))
     assert Freed(frozenset([POOL])) in effects
     assert Requeue(frozenset(["a"])) in effects
     assert world.run() == []
-    assert world.held() == frozenset()
+    assert world.held_devices() == frozenset()
     assert world.state("a") is ReservationState.PENDING
 
 
 def test_an_assumed_reservation_expires_and_its_pod_is_notified():
     world = World(claim("c"))
-    world.assume("a", part(claim("c"), granted("d0")))
+    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
     world.now = 119
     assert world.apply(Tick()) == []
     world.now = 120
     effects = world.apply(Tick())
     assert any(isinstance(effect, PodEvent) and "too long" in effect.sentence for effect in effects)
-    assert world.held() == frozenset()
+    assert world.held_devices() == frozenset()
 
 
 def test_a_decision_that_rests_on_an_older_ledger_is_declined():
     world = World(claim("c"), claim("e"))
-    generation = world.ledger.generation
-    world.assume("a", part(claim("c"), granted("d0")))
-    declined = world.assume("b", part(claim("e"), granted("d0")), generation=generation)
+    old_generation = world.ledger.generation
+    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
+    declined = world.assume("b", claim_part(claim("e"), allocation_of("d0")), generation=old_generation)
     assert declined == [Declined("t-b", f"pool p of {DRIVER} has changed since the decision")]
     assert world.state("b") is ReservationState.PENDING
 
 
 def test_a_reservation_beyond_a_quota_is_refused():
     world = World(claim("c"))
-    line = QuotaLine("team/gpus", requested=3, hard=8, used=6)
-    assert world.assume("a", part(claim("c"), granted("d0")), quota=[line]) == [Exceeded("t-a", line)]
-    assert line.remaining == 2
+    quota_line = QuotaLine("team/gpus", requested=3, hard=8, used=6)
+    assert world.assume("a", claim_part(claim("c"), allocation_of("d0")), quota=[quota_line]) == [Exceeded("t-a", quota_line)]
+    assert quota_line.remaining == 2
     assert world.state("a") is ReservationState.PENDING
 
 
-def test_a_second_pod_of_a_claim_only_reserves_it():
+def test_a_second_pod_of_a_claim_only_extends_reserved_for():
     world = World(claim("c"))
-    world.assume("a", part(claim("c"), granted("d0")))
-    world.assume("b", part(claim("c")))
+    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
+    world.assume("b", claim_part(claim("c")))
     world.commit("a")
     assert [type(write) for write in world.commit("b")] == [PatchReservedFor]
     reserved = [consumer.uid for consumer in world.server.claims["c"].status.reserved_for]
@@ -105,42 +105,42 @@ def test_a_second_pod_of_a_claim_only_reserves_it():
 
 def test_the_first_commit_allocates_a_shared_claim():
     world = World(claim("c"))
-    world.assume("a", part(claim("c"), granted("d0")))
-    world.assume("b", part(claim("c")))
+    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
+    world.assume("b", claim_part(claim("c")))
     world.apply(Unreserve("t-a"))
-    assert world.held() == {"d0"}
+    assert world.held_devices() == {"d0"}
     assert [type(write) for write in world.commit("b")] == [PatchFinalizer, PatchAllocation]
     assert world.state("b") is ReservationState.RESERVED
 
 
 def test_at_most_256_pods_share_a_claim():
-    shared = claim("c")
-    others = tuple(ResourceClaimConsumerReference(resource="pods", name=f"p{n}", uid=f"p{n}") for n in range(255))
-    world = World(replace(shared, status=replace(shared.status, allocation=granted("d0"), reserved_for=others)))
-    assert world.assume("last", part(shared)) == []
+    shared_claim = claim("c")
+    other_pods = tuple(ResourceClaimConsumerReference(resource="pods", name=f"p{n}", uid=f"p{n}") for n in range(255))
+    world = World(replace(shared_claim, status=replace(shared_claim.status, allocation=allocation_of("d0"), reserved_for=other_pods)))
+    assert world.assume("last", claim_part(shared_claim)) == []
     world.commit("last")
     assert len(world.server.claims["c"].status.reserved_for) == 256
-    assert world.assume("late", part(shared)) == [
+    assert world.assume("late", claim_part(shared_claim)) == [
         Declined("t-late", "claim team/c already has the maximum number of pods")
     ]
 
 
-def test_a_claim_with_its_finalizer_takes_one_write():
+def test_committing_a_claim_that_has_its_finalizer_takes_one_write():
     world = World(claim("c", finalizers=[FINALIZER]))
-    world.assume("a", part(claim("c", finalizers=[FINALIZER]), granted("d0")))
+    world.assume("a", claim_part(claim("c", finalizers=[FINALIZER]), allocation_of("d0")))
     assert [type(write) for write in world.commit("a")] == [PatchAllocation]
     assert world.state("a") is ReservationState.RESERVED
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 @pytest.mark.parametrize("seen_running", [True, False])
-def test_a_finished_pod_frees_its_devices(phase, seen_running):
-    """The pod has a node and is finished, and its claim still lists it: DONE wins over PLACED."""
+def test_a_finished_pod_loses_its_reservation(phase, was_seen_running):
+    """The finished pod still has a node, and the claim still lists the pod: the signal DONE wins over PLACED."""
     world = World(claim("c"))
-    world.assume("a", part(claim("c"), granted("d0")))
+    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
     world.commit("a")
-    world.watch()
-    if seen_running:
+    world.deliver_claim_events()
+    if was_seen_running:
         world.apply(PodSeen(pod("a", "c", node="n1", phase="Running")))
         assert world.state("a") is ReservationState.BOUND
     world.apply(PodSeen(pod("a", "c", node="n1", phase=phase)))
@@ -151,17 +151,17 @@ def test_a_finished_pod_frees_its_devices(phase, seen_running):
     assert world.state("a") is ReservationState.PENDING
 
 
-def test_contradictory_facts_about_a_reservation_do_not_loop_forever():
-    """With a table whose transitions form a cycle, one step still ends."""
-    circle = {**TABLE, ReservationState.BOUND: {Signal.HELD: ReservationState.RESERVED}}
+def test_a_step_ends_although_the_table_has_a_cycle():
+    """Contradictory facts about a reservation must not cause an endless loop."""
+    cyclic_table = {**TABLE, ReservationState.BOUND: {Signal.HELD: ReservationState.RESERVED}}
     world = World(claim("c"))
-    world.assume("a", part(claim("c"), granted("d0")))
+    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
     world.commit("a")
-    step(world.ledger, PodSeen(pod("a", "c", node="n1", phase="Running")), 0.0, circle)
+    step(world.ledger, PodSeen(pod("a", "c", node="n1", phase="Running")), 0.0, cyclic_table)
     assert world.ledger.reservations["a"].state in (ReservationState.RESERVED, ReservationState.BOUND)
 
 
-def test_repeated_events_change_nothing():
+def test_events_without_news_change_nothing():
     world = World(claim("c"))
     events = [
         Commit("t-a"),
@@ -177,23 +177,23 @@ def test_repeated_events_change_nothing():
         BecameLeader(),
         Tick(),
     ]
-    world.assume("a", part(claim("c"), granted("d0")))
+    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
     world.commit("a")
-    world.watch()
-    state = world.ledger.reservations["a"]
+    world.deliver_claim_events()
+    reservation = world.ledger.reservations["a"]
     for event in events:
         world.apply(event)
-        assert world.ledger.reservations["a"] == state
-        assert world.errands == []
-    assert world.assume("a", part(claim("c"), granted("d0"))) == []
-    assert world.ledger.reservations["a"] == state
+        assert world.ledger.reservations["a"] == reservation
+        assert world.queued_requests == []
+    assert world.assume("a", claim_part(claim("c"), allocation_of("d0"))) == []
+    assert world.ledger.reservations["a"] == reservation
 
 
 def test_a_failed_event_leaves_the_ledger_unchanged(monkeypatch):
-    """The event is applied again later, so a failed one must not change anything."""
+    """A failed event is applied again later, so the first attempt must not change anything."""
     world = World(claim("c"), claim("e"))
-    world.assume("a", part(claim("c"), granted("d0")))
-    before = copied(world.ledger)
+    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
+    before = copy_ledger(world.ledger)
     monkeypatch.setattr(sys.modules["allocator.reservations.step"], "same_devices", lambda *_: 1 / 0)
     for event in (Unreserve("t-a"), ClaimGone("team/c", "c"), PodGone("a"), BecameFollower()):
         with pytest.raises(ZeroDivisionError):

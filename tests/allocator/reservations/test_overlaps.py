@@ -6,13 +6,13 @@ from msgspec.structs import replace
 from allocator.reservations import overlaps
 from allocator.reservations.events import Overlapped
 from dra.stock import Stock
-from tests.allocator.reservations.server import claim, granted
+from tests.allocator.reservations.server import claim, allocation_of
 from tests.dra.samples import DRIVER, compatibility, consuming, node, slice_
 
 
-def holding(name, *devices, **fields):
+def claim_holding(name, *devices, **fields):
     unallocated = claim(name)
-    return replace(unallocated, status=replace(unallocated.status, allocation=granted(*devices, **fields)))
+    return replace(unallocated, status=replace(unallocated.status, allocation=allocation_of(*devices, **fields)))
 
 
 def stock(*claims, devices=("d0", "d1"), rules=(), **spec):
@@ -20,102 +20,102 @@ def stock(*claims, devices=("d0", "d1"), rules=(), **spec):
     return Stock.of(slices=slices, nodes=[node("n1")], claims=claims, compatibilities=rules)
 
 
-SHARED = {"name": "d0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "3"}}}
-APART = compatibility(expression='"x" in device.attributes')
-COUNTED = [consuming(name, k={"m": "2"}) for name in ("d0", "d1")]
-GROUPED = [consuming("d0", groups=["a"], k={"m": "1"}), consuming("d1", groups=["b"], k={"m": "1"})]
-ENOUGH, SCARCE = {"k": {"m": "4"}}, {"k": {"m": "3"}}
+SHARED_DEVICE = {"name": "d0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "3"}}}
+NO_TWO_DEVICES_TOGETHER = compatibility(expression='"x" in device.attributes')
+DEVICES_WITH_COUNTERS = [consuming(name, k={"m": "2"}) for name in ("d0", "d1")]
+DEVICES_WITH_GROUPS = [consuming("d0", groups=["a"], k={"m": "1"}), consuming("d1", groups=["b"], k={"m": "1"})]
+ENOUGH_COUNTERS, TOO_FEW_COUNTERS = {"k": {"m": "4"}}, {"k": {"m": "3"}}
 
-APART_FROM_X = compatibility(expression='!("x" in device.attributes)', selector="true")
-EXCLUSIVE = compatibility(expression="false", scope="node")
+NO_DEVICE_WITH_X_TOGETHER = compatibility(expression='!("x" in device.attributes)', selector="true")
+NO_TWO_DEVICES_OF_A_NODE_TOGETHER = compatibility(expression="false", scope="node")
 
 
-def two_pools(*claims, node_of_second="n1", rules=(EXCLUSIVE,)):
-    slices = [slice_("s", "d0", node="n1"), slice_("t", "d0", pool="q", node=node_of_second)]
+def stock_of_two_pools(*claims, second_node="n1", rules=(NO_TWO_DEVICES_OF_A_NODE_TOGETHER,)):
+    slices = [slice_("s", "d0", node="n1"), slice_("t", "d0", pool="q", node=second_node)]
     return Stock.of(slices=slices, nodes=[node(), node("n1")], claims=claims, compatibilities=rules)
 
 
-OVERLAPS = {
-    "one device twice": stock(holding("c", "d0"), holding("e", "d0")),
-    "a device, and a share of it": stock(holding("c", "d0"), holding("e", "d0", share="s")),
-    "more capacity than there is": stock(
-        holding("c", "d0", share="s", amount={"memory": "2"}),
-        holding("e", "d0", share="t", amount={"memory": "2"}),
-        devices=[SHARED],
+OVERLAPPING_CLAIMS = {
+    "two claims hold one device": stock(claim_holding("c", "d0"), claim_holding("e", "d0")),
+    "one claim holds a device, the other a share of that device": stock(claim_holding("c", "d0"), claim_holding("e", "d0", share="s")),
+    "the shares exceed the capacity of the device": stock(
+        claim_holding("c", "d0", share="s", amount={"memory": "2"}),
+        claim_holding("e", "d0", share="t", amount={"memory": "2"}),
+        devices=[SHARED_DEVICE],
     ),
-    "more of a counter than it has": stock(holding("c", "d0"), holding("e", "d1"), devices=COUNTED, counters=SCARCE),
-    "devices that do not go together": stock(holding("c", "d0"), holding("e", "d1"), rules=[APART]),
-    "devices of two pools of a node": two_pools(holding("c", "d0"), holding("e", "d0", pool="q")),
-    "groups with nothing in common": stock(holding("c", "d0"), holding("e", "d1"), devices=GROUPED, counters=ENOUGH),
+    "the devices consume more than the counter has": stock(claim_holding("c", "d0"), claim_holding("e", "d1"), devices=DEVICES_WITH_COUNTERS, counters=TOO_FEW_COUNTERS),
+    "a rule forbids two devices together": stock(claim_holding("c", "d0"), claim_holding("e", "d1"), rules=[NO_TWO_DEVICES_TOGETHER]),
+    "a rule forbids devices of two pools of a node": stock_of_two_pools(claim_holding("c", "d0"), claim_holding("e", "d0", pool="q")),
+    "the devices have no common compatibility group": stock(claim_holding("c", "d0"), claim_holding("e", "d1"), devices=DEVICES_WITH_GROUPS, counters=ENOUGH_COUNTERS),
 }
-FINE = {
-    "two devices": stock(holding("c", "d0"), holding("e", "d1")),
-    "shares that fit": stock(
-        holding("c", "d0", share="s", amount={"memory": "1"}),
-        holding("e", "d0", share="t", amount={"memory": "2"}),
-        devices=[SHARED],
+COMPATIBLE_CLAIMS = {
+    "the claims hold different devices": stock(claim_holding("c", "d0"), claim_holding("e", "d1")),
+    "the shares fit the capacity of the device": stock(
+        claim_holding("c", "d0", share="s", amount={"memory": "1"}),
+        claim_holding("e", "d0", share="t", amount={"memory": "2"}),
+        devices=[SHARED_DEVICE],
     ),
-    "counters that last": stock(holding("c", "d0"), holding("e", "d1"), devices=COUNTED, counters=ENOUGH),
-    "one claim with one device twice": stock(holding("c", "d0", "d0")),
-    "devices of pools of two nodes": two_pools(
-        holding("c", "d0"), holding("e", "d0", pool="q", node="n0"), node_of_second="n0"
+    "the counters suffice for both devices": stock(claim_holding("c", "d0"), claim_holding("e", "d1"), devices=DEVICES_WITH_COUNTERS, counters=ENOUGH_COUNTERS),
+    "one claim holds a device twice": stock(claim_holding("c", "d0", "d0")),
+    "a rule for the pools of a node, pools of two nodes": stock_of_two_pools(
+        claim_holding("c", "d0"), claim_holding("e", "d0", pool="q", node="n0"), second_node="n0"
     ),
-    "devices of two pools without a rule": two_pools(holding("c", "d0"), holding("e", "d0", pool="q"), rules=()),
-    "a device that is not published": stock(holding("c", "x", share="s"), holding("e", "x", share="t")),
+    "no rule for devices of two pools": stock_of_two_pools(claim_holding("c", "d0"), claim_holding("e", "d0", pool="q"), rules=()),
+    "no slice publishes the held device": stock(claim_holding("c", "x", share="s"), claim_holding("e", "x", share="t")),
 }
 
 
-@pytest.mark.parametrize("name", OVERLAPS)
+@pytest.mark.parametrize("name", OVERLAPPING_CLAIMS)
 def test_claims_that_must_not_hold_devices_together_are_found(name):
-    assert overlaps(OVERLAPS[name]) == (Overlapped(frozenset(["c", "e"])),)
+    assert overlaps(OVERLAPPING_CLAIMS[name]) == (Overlapped(frozenset(["c", "e"])),)
 
 
-@pytest.mark.parametrize("name", FINE)
-def test_claims_that_may_hold_devices_together_are_left_alone(name):
-    assert overlaps(FINE[name]) == ()
+@pytest.mark.parametrize("name", COMPATIBLE_CLAIMS)
+def test_claims_that_may_hold_devices_together_are_not_reported(name):
+    assert overlaps(COMPATIBLE_CLAIMS[name]) == ()
 
 
 def test_only_the_given_pools_are_checked():
-    overlapping = OVERLAPS["one device twice"]
+    overlapping = OVERLAPPING_CLAIMS["two claims hold one device"]
     assert overlaps(overlapping, [(DRIVER, "other")]) == ()
     assert len(overlaps(overlapping, [(DRIVER, "p")])) == 1
-    across = OVERLAPS["devices of two pools of a node"]
-    assert overlaps(across, [(DRIVER, "p")]) == overlaps(across, [(DRIVER, "q")]) == overlaps(across)
+    overlap_across_pools = OVERLAPPING_CLAIMS["a rule forbids devices of two pools of a node"]
+    assert overlaps(overlap_across_pools, [(DRIVER, "p")]) == overlaps(overlap_across_pools, [(DRIVER, "q")]) == overlaps(overlap_across_pools)
 
 
 FOREIGN_SLICES = {
-    "no device": (),
-    "no capacity": [SHARED | {"capacity": {"memory": {"value": "1"}}}],
-    "no counters": [consuming("d0", k={"m": "100"}), consuming("d1", k={"m": "100"})],
-    "groups apart": [consuming("d0", groups=["x"], k={"m": "1"}), consuming("d1", groups=["y"], k={"m": "1"})],
-    "a device that goes with no other": [{"name": "d0", "attributes": {"x": {"bool": True}}}],
+    "no devices": (),
+    "a device with less capacity": [SHARED_DEVICE | {"capacity": {"memory": {"value": "1"}}}],
+    "devices that consume more": [consuming("d0", k={"m": "100"}), consuming("d1", k={"m": "100"})],
+    "devices without a common group": [consuming("d0", groups=["x"], k={"m": "1"}), consuming("d1", groups=["y"], k={"m": "1"})],
+    "a device that a rule separates from all devices": [{"name": "d0", "attributes": {"x": {"bool": True}}}],
 }
-HONEST = {
-    "whole": (("d0", {}), ("d1", {})),
-    "shares": (("d0", {"share": "s", "amount": {"memory": "1"}}), ("d0", {"share": "t", "amount": {"memory": "2"}})),
+HELD_DEVICES = {
+    "whole devices": (("d0", {}), ("d1", {})),
+    "shares of a device": (("d0", {"share": "s", "amount": {"memory": "1"}}), ("d0", {"share": "t", "amount": {"memory": "2"}})),
 }
 
 
-@pytest.mark.parametrize("foreign", FOREIGN_SLICES)
+@pytest.mark.parametrize("foreign_devices", FOREIGN_SLICES)
 @pytest.mark.parametrize("generation", [1, 2**62])
-@pytest.mark.parametrize("held", HONEST)
-def test_slices_in_a_foreign_pool_cause_no_overlap(held, generation, foreign):
-    """A compromised node publishes a slice for another node's pool, with too small counters or without capacity."""
+@pytest.mark.parametrize("held_devices", HELD_DEVICES)
+def test_slices_in_a_foreign_pool_cause_no_overlap(held_devices, generation, foreign_devices):
+    """A compromised node publishes a slice in another node's pool, in which the held devices are missing or would overlap."""
     counters = {"k": {"m": "1"}} if generation > 1 else {}
-    stolen = slice_("s", *FOREIGN_SLICES[foreign], generation=generation, counters=counters)
-    devices = [SHARED, "d1"] if held == "shares" else [consuming(name, k={"m": "1"}) for name in ("d0", "d1")]
-    honest = slice_("t", *devices, node="n1", count=2)
-    theirs = slice_("u", node="n1", count=2, counters={"k": {"m": "9"}})
-    claims = [holding(name, device, **fields) for name, (device, fields) in zip("ce", HONEST[held], strict=True)]
-    for slices in ([stolen, honest, theirs], [honest, theirs, stolen]):
+    foreign_slice = slice_("s", *FOREIGN_SLICES[foreign_devices], generation=generation, counters=counters)
+    devices = [SHARED_DEVICE, "d1"] if held_devices == "shares of a device" else [consuming(name, k={"m": "1"}) for name in ("d0", "d1")]
+    device_slice = slice_("t", *devices, node="n1", count=2)
+    counter_slice = slice_("u", node="n1", count=2, counters={"k": {"m": "9"}})
+    claims = [claim_holding(name, device, **fields) for name, (device, fields) in zip("ce", HELD_DEVICES[held_devices], strict=True)]
+    for slices in ([foreign_slice, device_slice, counter_slice], [device_slice, counter_slice, foreign_slice]):
         nodes = [node(), node("n1")]
-        with_foreign = Stock.of(slices=slices, nodes=nodes, claims=claims, compatibilities=[APART_FROM_X])
-        assert overlaps(with_foreign) == ()
+        stock_with_foreign_slice = Stock.of(slices=slices, nodes=nodes, claims=claims, compatibilities=[NO_DEVICE_WITH_X_TOGETHER])
+        assert overlaps(stock_with_foreign_slice) == ()
 
 
 def test_equal_device_names_on_two_nodes_do_not_overlap():
     slices = [slice_("s", "d0"), slice_("t", "d0", node="n1")]
-    first, other = holding("c", "d0", node="n0"), holding("e", "d0")
-    assert overlaps(Stock.of(slices=slices, nodes=[node(), node("n1")], claims=[first, other])) == ()
-    both = Stock.of(slices=slices, nodes=[node(), node("n1")], claims=[first, holding("e", "d0", node="n0")])
-    assert overlaps(both) == (Overlapped(frozenset(["c", "e"])),)
+    claim_on_n0, claim_on_n1 = claim_holding("c", "d0", node="n0"), claim_holding("e", "d0")
+    assert overlaps(Stock.of(slices=slices, nodes=[node(), node("n1")], claims=[claim_on_n0, claim_on_n1])) == ()
+    stock_of_one_node = Stock.of(slices=slices, nodes=[node(), node("n1")], claims=[claim_on_n0, claim_holding("e", "d0", node="n0")])
+    assert overlaps(stock_of_one_node) == (Overlapped(frozenset(["c", "e"])),)

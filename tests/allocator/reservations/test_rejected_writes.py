@@ -12,30 +12,30 @@ from allocator.reservations.events import (
     PodGone,
     Tick,
 )
-from tests.allocator.reservations.server import claim, granted, part
+from tests.allocator.reservations.server import claim, allocation_of, claim_part
 from tests.allocator.reservations.world import World
 
 
 def test_a_rejected_write_requeues_the_pod_with_the_reason():
     world = World(claim("c"))
-    world.assume("a", part(claim("c"), granted("d0")))
+    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
     world.apply(Commit("t-a"))
     effects = world.apply(Denied("c", "1", "claims are not yours to write"))
     assert Dropped("t-a", "a", "claims are not yours to write") in effects
-    assert world.held() == frozenset()
+    assert world.held_devices() == frozenset()
 
 
-def refused(world, name, why="the API server will not have it", others=()):
-    """Commit a pod and reject its writes, except those of some claims; return how many were rejected."""
+def reject_writes(world, name, reason="the API server rejects the write", accepted_claims=()):
+    """Commit the reservation of a pod. Accept the writes of `accepted_claims`, reject all others, and return their number."""
     world.apply(Commit(f"t-{name}"))
     writes = 0
-    while world.errands:
-        write = world.errands.pop(0)
+    while world.queued_requests:
+        write = world.queued_requests.pop(0)
         meta = write.claim.metadata
-        if meta.uid in others:
+        if meta.uid in accepted_claims:
             world.apply(world.server.apply(write))
             continue
-        world.apply(Denied(meta.uid, meta.resource_version, why))
+        world.apply(Denied(meta.uid, meta.resource_version, reason))
         writes += 1
     return writes
 
@@ -43,67 +43,67 @@ def refused(world, name, why="the API server will not have it", others=()):
 def test_a_claim_with_rejected_writes_is_retried_with_backoff():
     """The first retry comes at once, because the cause of the first rejection may have been temporary."""
     world = World(claim("c"))
-    world.reported = [Requeue(frozenset({"a"}))]
+    world.reported_effects = [Requeue(frozenset({"a"}))]
     times = []
     for second in range(400):
         world.now = float(second)
         world.apply(Tick())
-        while Requeue(frozenset({"a"})) in world.reported:
-            world.reported.clear()
-            assert world.assume("a", part(claim("c"), granted("d0"))) == []
-            times += [second] * refused(world, "a")
-            assert world.held() == frozenset()
+        while Requeue(frozenset({"a"})) in world.reported_effects:
+            world.reported_effects.clear()
+            assert world.assume("a", claim_part(claim("c"), allocation_of("d0"))) == []
+            times += [second] * reject_writes(world, "a")
+            assert world.held_devices() == frozenset()
     assert times == [0, 0, 1, 3, 7, 15, 31, 63, 123, 183, 243, 303, 363]
 
 
-def test_a_claim_with_rejected_writes_is_not_reserved():
+def test_a_claim_is_not_reserved_after_two_rejected_writes():
     world = World(claim("c"), claim("e"))
     for _ in range(2):
-        both = (part(claim("c"), granted("d0")), part(world.server.claims["e"], granted("d1")))
-        assert world.assume("a", *both) == []
-        assert refused(world, "a", "parameters are too long", others=("e",)) == 1
-        assert world.held() == frozenset()
-    sentences = [effect.sentence for effect in world.reported if isinstance(effect, PodEvent)]
+        parts = (claim_part(claim("c"), allocation_of("d0")), claim_part(world.server.claims["e"], allocation_of("d1")))
+        assert world.assume("a", *parts) == []
+        assert reject_writes(world, "a", "parameters are too long", accepted_claims=("e",)) == 1
+        assert world.held_devices() == frozenset()
+    sentences = [effect.sentence for effect in world.reported_effects if isinstance(effect, PodEvent)]
     assert sentences == ["parameters are too long"] * 2
-    both = (part(claim("c"), granted("d0")), part(world.server.claims["e"], granted("d1")))
-    [declined] = world.assume("a", *both)
+    parts = (claim_part(claim("c"), allocation_of("d0")), claim_part(world.server.claims["e"], allocation_of("d1")))
+    [declined] = world.assume("a", *parts)
     assert declined == Declined("t-a", "claim team/c cannot be written for now: parameters are too long")
-    assert world.errands == []
-    assert world.assume("b", part(world.server.claims["e"], granted("d1"))) == []
+    assert world.queued_requests == []
+    assert world.assume("b", claim_part(world.server.claims["e"], allocation_of("d1"))) == []
     assert world.commit("b")
     assert world.state("b") is ReservationState.RESERVED
 
 
-def test_a_refused_deallocation_is_retried_with_growing_pauses():
+def test_a_rejected_deallocation_is_retried_with_growing_pauses():
     """Without pauses, each rejection would cause another write, endlessly."""
     world = World(claim("c"))
-    world.assume("a", part(claim("c"), granted("d0")))
+    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
     world.commit("a")
     world.apply(PodGone("a"))
     times = []
     for second in range(300):
         world.now = float(second)
         world.apply(Tick())
-        while world.errands:
+        while world.queued_requests:
             times.append(second)
-            meta = world.errands.pop().claim.metadata
+            meta = world.queued_requests.pop().claim.metadata
             world.apply(Denied(meta.uid, meta.resource_version, "no"))
     assert times == [0, 0, 1, 3, 7, 15, 31, 63, 123, 183, 243]
-    assert world.held() == {"d0"}
+    assert world.held_devices() == {"d0"}
 
 
 def test_success_deletion_or_new_leadership_resets_the_backoff():
     world = World(claim("c"))
     for _ in range(2):
-        world.assume("a", part(claim("c"), granted("d0")))
-        refused(world, "a")
+        world.assume("a", claim_part(claim("c"), allocation_of("d0")))
+        reject_writes(world, "a")
     assert world.ledger.holds["c"].refusal
     world.apply(BecameFollower())
     world.apply(BecameLeader())
     assert (world.ledger.holds["c"].refusals, world.ledger.holds["c"].refusal) == (0, "")
-    world.assume("a", part(claim("c"), granted("d0")))
-    refused(world, "a")
-    world.assume("a", part(claim("c"), granted("d0")))
+    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
+    reject_writes(world, "a")
+    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
     world.commit("a")
     assert world.ledger.holds["c"].refusals == 0
     world.apply(ClaimGone("team/c", "c"))
@@ -114,8 +114,8 @@ def test_a_new_claim_version_does_not_skip_the_backoff():
     """Otherwise the claim's owner could cause any number of writes."""
     world = World(claim("c"))
     for _ in range(2):
-        world.assume("a", part(claim("c"), granted("d0")))
-        refused(world, "a")
+        world.assume("a", claim_part(claim("c"), allocation_of("d0")))
+        reject_writes(world, "a")
     world.apply(ClaimSeen(claim("c", resourceVersion="9")))
-    [declined] = world.assume("a", part(world.ledger.holds["c"].claim, granted("d0")))
+    [declined] = world.assume("a", claim_part(world.ledger.holds["c"].claim, allocation_of("d0")))
     assert isinstance(declined, Declined)

@@ -1,4 +1,4 @@
-"""A ledger that leads, a model of the API server, and the writes and reads between them."""
+"""The ledger of a leading replica, a model of the API server, and the writes and reads between them."""
 
 from allocator.reservations import Ledger, ReservationState, step
 from allocator.reservations.effects import OverlayClaim, Reread, RereadPod
@@ -17,18 +17,18 @@ from tests.allocator.reservations.server import WRITES, Server, pod
 from tests.dra.samples import DRIVER, slice_
 
 POOL = (DRIVER, "p")
-ERRANDS = (*WRITES, Reread, RereadPod)
+SERVER_REQUESTS = (*WRITES, Reread, RereadPod)
 
 
 class World:
-    """A ledger that leads, with its API server; writes and reads wait for `run`."""
+    """The ledger of a leading replica, with its API server. Writes and reads wait in a queue for `run`."""
 
     def __init__(self, *claims):
         self.server = Server(*claims)
         self.ledger = Ledger()
         self.now = 0.0
-        self.reported = []
-        self.errands = []
+        self.reported_effects = []
+        self.queued_requests = []
         self.pods = {}
         for stored in claims:
             self.apply(ClaimSeen(stored))
@@ -37,24 +37,24 @@ class World:
     def apply(self, event):
         """Apply an event; queue writes and reads for `run`, and return the other effects."""
         effects = step(self.ledger, event, self.now)
-        self.errands += [effect for effect in effects if isinstance(effect, ERRANDS)]
-        others = [effect for effect in effects if not isinstance(effect, (*ERRANDS, OverlayClaim))]
-        self.reported += others
-        return others
+        self.queued_requests += [effect for effect in effects if isinstance(effect, SERVER_REQUESTS)]
+        other_effects = [effect for effect in effects if not isinstance(effect, (*SERVER_REQUESTS, OverlayClaim))]
+        self.reported_effects += other_effects
+        return other_effects
 
     def run(self):
         """Carry out queued writes and reads until none is left; return the writes."""
         writes = []
-        while self.errands:
-            errand = self.errands.pop(0)
-            if isinstance(errand, Reread):
-                self.reread(errand.claim)
-            elif isinstance(errand, RereadPod):
-                stored_pod = self.pods.get(errand.pod)
-                self.apply(PodRead(stored_pod) if stored_pod else PodGone(errand.pod))
+        while self.queued_requests:
+            request = self.queued_requests.pop(0)
+            if isinstance(request, Reread):
+                self.reread(request.claim)
+            elif isinstance(request, RereadPod):
+                stored_pod = self.pods.get(request.pod)
+                self.apply(PodRead(stored_pod) if stored_pod else PodGone(request.pod))
             else:
-                writes.append(errand)
-                self.apply(self.server.apply(errand))
+                writes.append(request)
+                self.apply(self.server.apply(request))
         return writes
 
     def reread(self, claim):
@@ -68,6 +68,7 @@ class World:
         return self.apply(Assume(token or f"t-{name}", waiting_pod, node, parts, generation, quota))
 
     def commit(self, name):
+        """Commit the reservation of a pod; return the writes."""
         self.apply(Commit(f"t-{name}"))
         return self.run()
 
@@ -76,12 +77,15 @@ class World:
         return reservation.state if reservation else ReservationState.PENDING
 
     def stock(self):
+        """Return the devices and the allocated claims that informers have reported to the ledger."""
         claims = [self.ledger.holds[uid].claim for uid in self.ledger.holds if self.ledger.holds[uid].informer_version]
         return Stock.of(slices=[slice_("s", "d0", "d1")], claims=[claim for claim in claims if claim.status.allocation])
 
-    def held(self):
+    def held_devices(self):
+        """Return the devices in use, including those that the ledger intends to allocate."""
         return self.stock().with_all(self.ledger.ahead.values()).use(POOL).dedicated
 
-    def watch(self):
+    def deliver_claim_events(self):
+        """Report all claims of the API server to the ledger, as an informer does."""
         for stored in list(self.server.claims.values()):
             self.apply(ClaimSeen(stored))
