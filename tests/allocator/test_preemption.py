@@ -26,7 +26,7 @@ from dra.wire import convert
 from tests.allocator import fleets
 from tests.allocator.decisions.test_decider import stock_of
 from tests.allocator.fleets import partitions, shared
-from tests.allocator.search.test_compatibility import fleet as mixed_devices
+from tests.allocator.search.test_compatibility import random_fleet as mixed_devices
 from tests.allocator.service import sidecar
 from tests.draws import draws
 from tests.objects import exactly, typed

@@ -1,4 +1,7 @@
-"""compatibleOnlyWith and the proposed meaning of groups, which upstream does not have, compared with a brute-force search."""
+"""The rules of a DeviceCompatibility: compatibleOnlyWith, and the proposed meaning of compatibility groups.
+
+Upstream has neither, so the answers are compared with a brute-force search.
+"""
 
 import random
 
@@ -35,7 +38,7 @@ CLASSES = [
 ] + [convert({"metadata": {"name": "any"}, "spec": {}}, DeviceClass)]
 
 
-def fleet(rng):
+def random_fleet(rng):
     gpus = rng.choice((1, 2))
     devices = []
     for gpu in range(gpus):
@@ -65,11 +68,11 @@ def fleet(rng):
         )
         for number in range(rng.choice((0, 1, 1, 2)))
     ]
-    held = [holding("held", rng.choice(devices)["name"])] if devices and rng.random() < 0.4 else []
-    return Stock.of(slices=slices, nodes=[node()], classes=CLASSES, compatibilities=rules, claims=held)
+    holders = [holding("held", rng.choice(devices)["name"])] if devices and rng.random() < 0.4 else []
+    return Stock.of(slices=slices, nodes=[node()], classes=CLASSES, compatibilities=rules, claims=holders)
 
 
-def question(rng):
+def random_claims(rng):
     return [
         convert(
             {
@@ -102,11 +105,11 @@ def devices_of(answer):
     return [result.device for allocation in answer.allocations for result in allocation.allocation.devices.results]
 
 
-def test_the_search_finds_the_devices_of_a_brute_force():
+def test_the_search_finds_the_devices_of_the_brute_force_search():
     feasible = 0
     for seed in range(250):
         rng = random.Random(seed)
-        stock, claims = fleet(rng), question(rng)
+        stock, claims = random_fleet(rng), random_claims(rng)
         expected = Brute(stock, "n0", claims).first()
         for cuts in (Cuts(), Cuts(patience=0, limits=rng.choice((ProofLimits(), ProofLimits(3, 3, 10, 2))))):
             answer = allocate(stock, "n0", claims, options=Options(cuts=cuts))
@@ -116,8 +119,8 @@ def test_the_search_finds_the_devices_of_a_brute_force():
     assert feasible > 60
 
 
-def modes(*rules, held=()):
-    """Return the four-mode GPU of the proposal: one counter set of 152 multiprocessors, used in four ways."""
+def four_mode_stock(*rules, holders=()):
+    """Return a fleet with the GPU of the proposal: 152 multiprocessors in a counter set, for devices of four modes."""
     amounts = {"exclusive": "152", "fraction-0": "76", "fraction-1": "76", "mps-0": "38", "mps-1": "38", "mig-0": "57"}
     groups = {"exclusive": [], "fraction": ["shared"], "mps": ["shared"], "mig": ["mig"]}
     devices = [
@@ -135,15 +138,15 @@ def modes(*rules, held=()):
         for name, amount in amounts.items()
     ]
     slices = [slice_("a", *devices, count=2), slice_("c", count=2, counters={"multiprocessors": {"sm": "152"}})]
-    return Stock.of(slices=slices, nodes=[node()], classes=CLASSES, compatibilities=rules, claims=held)
+    return Stock.of(slices=slices, nodes=[node()], classes=CLASSES, compatibilities=rules, claims=holders)
 
 
-def serves(stock, name):
+def can_serve(stock, mode):
     body = {
         "deviceClassName": "any",
         "allocationMode": "ExactCount",
         "count": 1,
-        "selectors": [{"cel": {"expression": f'{ATTRIBUTES}.mode == "{name}"'}}],
+        "selectors": [{"cel": {"expression": f'{ATTRIBUTES}.mode == "{mode}"'}}],
     }
     spec = {"devices": {"requests": [{"name": "r", "exactly": body}]}}
     return allocate(
@@ -163,23 +166,23 @@ def serves(stock, name):
         ("exclusive", "mps", False),
     ],
 )
-def test_the_four_modes_exclude_each_other_as_proposed(in_use, mode, together):
-    assert serves(modes(held=[holding("h", in_use)]), mode) is together
+def test_modes_share_a_gpu_only_as_proposed(used_device, mode, can_be_used):
+    assert can_serve(four_mode_stock(holders=[holding("h", used_device)]), mode) is can_be_used
 
 
 def test_a_device_without_groups_is_exclusive_only_upstream():
-    loner = {
+    device_without_groups = {
         "name": "loner",
         "attributes": {"mode": {"string": "loner"}},
         "consumesCounters": [{"counterSet": "s", "counters": {"m": {"value": "1"}}}],
     }
-    other = {
+    device_with_group = {
         "name": "other",
         "attributes": {"mode": {"string": "other"}},
         "consumesCounters": [{"counterSet": "s", "counters": {"m": {"value": "1"}}, "compatibilityGroups": ["g"]}],
     }
-    slices = [slice_("a", loner, other, count=2), slice_("c", count=2, counters={"s": {"m": "4"}})]
-    for groups, together in (("upstream", False), ("proposal", True)):
+    slices = [slice_("a", device_without_groups, device_with_group, count=2), slice_("c", count=2, counters={"s": {"m": "4"}})]
+    for groups, can_be_used_together in (("upstream", False), ("proposal", True)):
         stock = Stock.of(
             slices=slices,
             nodes=[node()],
@@ -187,11 +190,11 @@ def test_a_device_without_groups_is_exclusive_only_upstream():
             compatibilities=[compatibility(groups=groups)],
             claims=[holding("h", "other")],
         )
-        assert serves(stock, "loner") is together
+        assert can_serve(stock, "loner") is can_be_used_together
 
 
 def test_a_rule_of_one_device_applies_in_both_directions():
     rule = compatibility("alone", "false", f'{ATTRIBUTES}.mode == "mig"')
-    assert not serves(modes(rule, held=[holding("h", "mig-0")]), "mps")
-    assert not serves(modes(rule, held=[holding("h", "mps-0")]), "mig")
-    assert serves(modes(rule, held=[holding("h", "mps-0")]), "mps")
+    assert not can_serve(four_mode_stock(rule, holders=[holding("h", "mig-0")]), "mps")
+    assert not can_serve(four_mode_stock(rule, holders=[holding("h", "mps-0")]), "mig")
+    assert can_serve(four_mode_stock(rule, holders=[holding("h", "mps-0")]), "mps")

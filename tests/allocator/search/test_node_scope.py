@@ -1,4 +1,4 @@
-"""Rules of scope node, for devices of several pools of a node, compared with a brute-force search."""
+"""Rules of scope `node`, which apply to the devices of all pools of a node, compared with a brute-force search."""
 
 import random
 
@@ -9,7 +9,7 @@ from allocator.answer import Stage
 from allocator.search.walk import Cuts
 from dra.stock.stock import Stock
 from tests.allocator.brute import Brute
-from tests.allocator.search.test_compatibility import CLASSES, EXPRESSIONS, devices_of, question
+from tests.allocator.search.test_compatibility import CLASSES, EXPRESSIONS, devices_of, random_claims
 from tests.dra.samples import compatibility, holding, node, slice_
 from tests.draws import draws
 from tests.objects import claim, exactly, typed
@@ -17,38 +17,38 @@ from tests.objects import claim, exactly, typed
 MODE = 'device.attributes["gpu.example.com"].mode'
 
 
-def mode(name, kind, gpu="0", **more):
-    return {"name": name, "attributes": {"mode": {"string": kind}, "gpu": {"string": gpu}}, **more}
+def device_of_mode(name, mode, gpu="0", **fields):
+    return {"name": name, "attributes": {"mode": {"string": mode}, "gpu": {"string": gpu}}, **fields}
 
 
-def pool_of(rng, name):
-    """Return the slices of one pool: on the node, on two nodes by device, for all nodes, or incomplete."""
-    shape = rng.choice(("own", "own", "own", "counters", "counters", "devices", "all", "half"))
+def random_pool(rng, name):
+    """Return the slices and device names of a pool: on the node, with a node for each device, for all nodes, or incomplete."""
+    shape = rng.choice(("plain", "plain", "plain", "counters", "counters", "node per device", "all nodes", "incomplete"))
     devices = []
     for number in range(rng.choice((1, 1, 2, 3))):
-        more = {}
+        fields = {}
         if shape == "counters":
             amount = rng.choice(("1", "2"))
             groups = {"compatibilityGroups": [rng.choice("ab")]} if rng.random() < 0.3 else {}
-            more["consumesCounters"] = [{"counterSet": "s", "counters": {"m": {"value": amount}}, **groups}]
-        if shape == "devices":
-            more |= rng.choice(({"nodeName": "n0"}, {"nodeName": "n0"}, {"nodeName": "n1"}, {"allNodes": True}))
-        # Equal names in two pools are two devices.
+            fields["consumesCounters"] = [{"counterSet": "s", "counters": {"m": {"value": amount}}, **groups}]
+        if shape == "node per device":
+            fields |= rng.choice(({"nodeName": "n0"}, {"nodeName": "n0"}, {"nodeName": "n1"}, {"allNodes": True}))
+        # Pools may use equal names for different devices.
         kind = rng.choice(("full", "mig", "mps"))
-        devices.append(mode(f"{rng.choice((name, 'd'))}{number}", kind, rng.choice("01"), **more))
-    selection = {"devices": {"perDeviceNodeSelection": True}, "all": {"allNodes": True}}.get(shape, {})
-    slices = [slice_(f"{name}-a", *devices, pool=name, count=1 + (shape in ("counters", "half")), **selection)]
+        devices.append(device_of_mode(f"{rng.choice((name, 'd'))}{number}", kind, rng.choice("01"), **fields))
+    selection = {"node per device": {"perDeviceNodeSelection": True}, "all nodes": {"allNodes": True}}.get(shape, {})
+    slices = [slice_(f"{name}-a", *devices, pool=name, count=1 + (shape in ("counters", "incomplete")), **selection)]
     if shape == "counters":
         slices.append(slice_(f"{name}-c", pool=name, count=2, counters={"s": {"m": rng.choice(("2", "3"))}}))
     return slices, [device["name"] for device in devices]
 
 
-def some_fleet(rng):
-    slices, held = [], []
+def random_fleet(rng):
+    slices, held_devices = [], []
     for name in ("p", "q", "r")[: rng.choice((2, 2, 3))]:
-        of_pool, names = pool_of(rng, name)
-        slices += of_pool
-        held += [(name, device) for device in names if rng.random() < 0.15]
+        pool_slices, names = random_pool(rng, name)
+        slices += pool_slices
+        held_devices += [(name, device) for device in names if rng.random() < 0.15]
     rules = [
         compatibility(
             f"r{number}",
@@ -59,11 +59,11 @@ def some_fleet(rng):
         )
         for number in range(rng.choice((1, 1, 2)))
     ]
-    claims = [holding(f"h-{pool}-{name}", name, pool=pool) for pool, name in held]
+    claims = [holding(f"h-{pool}-{name}", name, pool=pool) for pool, name in held_devices]
     return Stock.of(slices=slices, nodes=[node(), node("n1")], classes=CLASSES, compatibilities=rules, claims=claims)
 
 
-def placed(answer):
+def pools_and_devices(answer):
     if not answer.feasible:
         return None
     return [
@@ -73,10 +73,10 @@ def placed(answer):
     ]
 
 
-def ask(seed):
-    """Check that the allocator answers a random case like the brute-force search; return the case and the devices."""
+def check_random_case(seed):
+    """Check that the allocator and the brute-force search find the same devices for a random case; return case and devices."""
     rng = random.Random(seed)
-    stock, claims = some_fleet(rng), question(rng)
+    stock, claims = random_fleet(rng), random_claims(rng)
     expected = Brute(stock, "n0", claims).first()
     for cuts in (Cuts(), Cuts(patience=0)):
         answer = allocate(stock, "n0", claims, options=Options(cuts=cuts))
@@ -88,35 +88,35 @@ def ask(seed):
 def test_brute_force_finds_the_same_devices_in_several_pools():
     feasible = refused_by_a_rule = 0
     for seed in range(draws(1_000)):
-        stock, claims, expected = ask(seed)
+        stock, claims, expected = check_random_case(seed)
         feasible += expected is not None
         if expected is None:
-            without = Stock.of(
+            stock_without_rules = Stock.of(
                 slices=stock.slices.values(),
                 nodes=stock.nodes.values(),
                 classes=CLASSES,
                 claims=stock.claims.values(),
             )
-            refused_by_a_rule += allocate(without, "n0", claims).feasible
+            refused_by_a_rule += allocate(stock_without_rules, "n0", claims).feasible
     assert feasible > draws(1_000) // 5
     assert refused_by_a_rule > draws(1_000) // 17
 
 
 @pytest.mark.long
-@pytest.mark.time_limit(900, "twenty thousand fleets, each with a brute force")
-@pytest.mark.slow_turn(900, "no loop is turned")
+@pytest.mark.time_limit(900, "a brute-force search for each of twenty thousand fleets")
+@pytest.mark.slow_turn(900, "the test needs no event loop")
 def test_brute_force_finds_the_same_devices_in_twenty_thousand_fleets():
-    assert sum(ask(seed)[2] is not None for seed in range(1_000, 21_000)) > 4_000
+    assert sum(check_random_case(seed)[2] is not None for seed in range(1_000, 21_000)) > 4_000
 
 
-EXCLUSIVE = compatibility("mig", f'{MODE} == "mig"', f'{MODE} == "mig"', scope="node")
+MIG_ONLY_WITH_MIG = compatibility("mig", f'{MODE} == "mig"', f'{MODE} == "mig"', scope="node")
 
 
-def stocked(*claims, rules=(EXCLUSIVE,), slices=(), nodes=("n0", "n1")):
+def stocked(*claims, rules=(MIG_ONLY_WITH_MIG,), slices=(), nodes=("n0", "n1")):
     slices = slices or [
-        slice_("a", mode("mig-0", "mig"), mode("mig-1", "mig"), pool="p"),
-        slice_("b", mode("full-0", "full"), pool="q"),
-        slice_("c", mode("full-0", "full"), pool="r", node="n1"),
+        slice_("a", device_of_mode("mig-0", "mig"), device_of_mode("mig-1", "mig"), pool="p"),
+        slice_("b", device_of_mode("full-0", "full"), pool="q"),
+        slice_("c", device_of_mode("full-0", "full"), pool="r", node="n1"),
     ]
     return Stock.of(
         slices=slices, nodes=[node(name) for name in nodes], classes=CLASSES, compatibilities=rules, claims=claims
@@ -124,7 +124,7 @@ def stocked(*claims, rules=(EXCLUSIVE,), slices=(), nodes=("n0", "n1")):
 
 
 def claims_for(*modes, **fields):
-    requests = [exactly(mode, name=f"r{i}", **fields) for i, mode in enumerate(modes)]
+    requests = [exactly(device_of_mode, name=f"r{i}", **fields) for i, device_of_mode in enumerate(modes)]
     return [typed(claim("c", *requests, namespace="team", uid="c"))]
 
 
@@ -136,10 +136,10 @@ def test_the_conflicting_device_of_another_pool_is_named():
 
 
 def test_a_device_of_another_node_does_not_conflict():
-    assert placed(allocate(stocked(holding("theirs", "mig-0")), "n1", claims_for("full"))) == [("r", "full-0")]
+    assert pools_and_devices(allocate(stocked(holding("theirs", "mig-0")), "n1", claims_for("full"))) == [("r", "full-0")]
 
 
-def test_two_pools_of_one_node_cannot_serve_one_claim_together():
+def test_one_claim_cannot_get_conflicting_devices_of_two_pools():
     assert not allocate(stocked(), "n0", claims_for("mig", "full")).feasible
     assert allocate(stocked(), "n0", claims_for("mig", "mig")).feasible
     assert allocate(stocked(rules=()), "n0", claims_for("mig", "full")).feasible
@@ -147,17 +147,17 @@ def test_two_pools_of_one_node_cannot_serve_one_claim_together():
 
 def test_node_rules_ignore_a_device_of_several_nodes():
     slices = [
-        slice_("a", mode("mig-0", "mig"), pool="p"),
-        slice_("b", mode("full-0", "full"), pool="q", allNodes=True),
+        slice_("a", device_of_mode("mig-0", "mig"), pool="p"),
+        slice_("b", device_of_mode("full-0", "full"), pool="q", allNodes=True),
     ]
     assert allocate(stocked(slices=slices), "n0", claims_for("mig", "full")).feasible
 
 
-def test_a_device_with_its_own_node_name_is_local():
-    both = [mode("here", "full", nodeName="n0"), mode("there", "full", nodeName="n1")]
+def test_a_device_with_a_node_name_belongs_to_that_node():
+    node_devices = [device_of_mode("here", "full", nodeName="n0"), device_of_mode("there", "full", nodeName="n1")]
     slices = [
-        slice_("a", mode("mig-0", "mig"), pool="p"),
-        slice_("b", *both, pool="q", perDeviceNodeSelection=True),
+        slice_("a", device_of_mode("mig-0", "mig"), pool="p"),
+        slice_("b", *node_devices, pool="q", perDeviceNodeSelection=True),
     ]
     stock = stocked(holding("theirs", "mig-0"), slices=slices)
     assert not allocate(stock, "n0", claims_for("full")).feasible
@@ -167,9 +167,9 @@ def test_a_device_with_its_own_node_name_is_local():
 def test_a_held_device_stays_in_use_during_republication():
     """The pool is incomplete: no claim gets its devices, but a claim that holds a device keeps it."""
     slices = [
-        slice_("a1", mode("mig-0", "mig"), pool="p"),
-        slice_("a2", mode("mig-1", "mig"), pool="p", generation=2, count=2),
-        slice_("b", mode("full-0", "full"), pool="q"),
+        slice_("a1", device_of_mode("mig-0", "mig"), pool="p"),
+        slice_("a2", device_of_mode("mig-1", "mig"), pool="p", generation=2, count=2),
+        slice_("b", device_of_mode("full-0", "full"), pool="q"),
     ]
     assert allocate(stocked(slices=slices), "n0", claims_for("full")).feasible
     for device in ("mig-0", "mig-1"):
@@ -178,50 +178,50 @@ def test_a_held_device_stays_in_use_during_republication():
         assert not fleet(stock, claims_for("full"))["n0"].feasible
 
 
-def test_nodes_with_different_holders_in_another_pool_are_unequal():
+def test_a_node_with_a_holder_in_another_pool_is_infeasible():
     slices = []
     for name in ("n0", "n1", "n2"):
-        slices.append(slice_(f"a-{name}", mode("mig-0", "mig"), pool=f"p-{name}", node=name))
-        slices.append(slice_(f"b-{name}", mode("full-0", "full"), pool=f"q-{name}", node=name))
+        slices.append(slice_(f"a-{name}", device_of_mode("mig-0", "mig"), pool=f"p-{name}", node=name))
+        slices.append(slice_(f"b-{name}", device_of_mode("full-0", "full"), pool=f"q-{name}", node=name))
     stock = stocked(holding("theirs", "mig-0", pool="p-n1"), slices=slices, nodes=("n0", "n1", "n2"))
     assert fleet(stock, claims_for("full")).feasible == ["n0", "n2"]
 
 
 def test_a_further_share_joins_the_holders_of_a_device():
-    """A claim that shares a device is not checked again, because the device is in use already."""
+    """For a further share the rule is not checked again, because the device is in use already."""
     slices = [
-        slice_("a", mode("mig-0", "mig"), pool="p"),
-        slice_("b", mode("full-0", "full", allowMultipleAllocations=True), pool="q"),
+        slice_("a", device_of_mode("mig-0", "mig"), pool="p"),
+        slice_("b", device_of_mode("full-0", "full", allowMultipleAllocations=True), pool="q"),
     ]
-    held = (holding("theirs", "full-0", pool="q", share="s1"),)
-    assert allocate(stocked(*held, slices=slices), "n0", claims_for("full")).feasible
-    assert not allocate(stocked(*held, slices=slices), "n0", claims_for("mig")).feasible
+    holders = (holding("theirs", "full-0", pool="q", share="s1"),)
+    assert allocate(stocked(*holders, slices=slices), "n0", claims_for("full")).feasible
+    assert not allocate(stocked(*holders, slices=slices), "n0", claims_for("mig")).feasible
 
 
 def test_equal_counter_set_names_in_two_pools_are_independent():
-    def drawing(name, kind):
-        return mode(name, kind, consumesCounters=[{"counterSet": "s", "counters": {"m": {"value": "2"}}}])
+    def counting_device(name, kind):
+        return device_of_mode(name, kind, consumesCounters=[{"counterSet": "s", "counters": {"m": {"value": "2"}}}])
 
     slices = []
-    for name, *devices in (("p", drawing("d0", "full")), ("q", drawing("e0", "mig"), drawing("e1", "mps"))):
+    for name, *devices in (("p", counting_device("d0", "full")), ("q", counting_device("e0", "mig"), counting_device("e1", "mps"))):
         slices.append(slice_(f"{name}-a", *devices, pool=name, count=2))
         slices.append(slice_(f"{name}-c", pool=name, count=2, counters={"s": {"m": "2"}}))
     rule = compatibility("no-mps", f'{MODE} != "mps"', f'{MODE} == "full"', scope="node")
     stock = stocked(rules=[rule], slices=slices)
-    assert placed(allocate(stock, "n0", claims_for("full", "any"))) == [("p", "d0"), ("q", "e0")]
+    assert pools_and_devices(allocate(stock, "n0", claims_for("full", "any"))) == [("p", "d0"), ("q", "e0")]
     assert not allocate(stock, "n0", claims_for("full", "mps")).feasible
     assert not allocate(stock, "n0", claims_for("mig", "mps")).feasible
 
 
 def test_shares_are_counted_under_a_rule_across_pools():
-    def roomy(name, kind, **more):
-        return mode(name, kind, capacity={"memory": {"value": "10"}}, **more)
+    def device_with_memory(name, kind, **fields):
+        return device_of_mode(name, kind, capacity={"memory": {"value": "10"}}, **fields)
 
     slices = [
-        slice_("a", roomy("mig-0", "mig"), pool="p"),
-        slice_("b", roomy("full-0", "full", allowMultipleAllocations=True), pool="q"),
+        slice_("a", device_with_memory("mig-0", "mig"), pool="p"),
+        slice_("b", device_with_memory("full-0", "full", allowMultipleAllocations=True), pool="q"),
     ]
-    held = holding("theirs", "full-0", pool="q", share="s1", consumed={"memory": "8"})
-    stock = stocked(held, slices=slices)
-    assert placed(allocate(stock, "n0", claims_for("any", capacity={"requests": {"memory": "2"}}))) == [("q", "full-0")]
+    holder = holding("theirs", "full-0", pool="q", share="s1", consumed={"memory": "8"})
+    stock = stocked(holder, slices=slices)
+    assert pools_and_devices(allocate(stock, "n0", claims_for("any", capacity={"requests": {"memory": "2"}}))) == [("q", "full-0")]
     assert not allocate(stock, "n0", claims_for("any", capacity={"requests": {"memory": "3"}})).feasible

@@ -1,4 +1,4 @@
-"""The search: hard questions, deep questions, and limits."""
+"""The search: hard cases, claims of many devices, limits, and errors."""
 
 import pytest
 
@@ -12,13 +12,13 @@ from tests.allocator.differ import difference, ours, stock_of
 from tests.allocator.hard import HARD
 from tests.allocator.legality import violations
 
-FEW = 6000  # steps for a hard question; an exhaustive search would need billions
+STEPS_FOR_HARD_CASES = 6000  # an exhaustive search would need billions
 
 
 @pytest.mark.parametrize("name", HARD)
-def test_hard_questions_are_answered_in_few_steps(name):
+def test_hard_cases_are_answered_in_few_steps(name):
     make_case, fits = HARD[name]
-    answer = ours(make_case(), Options(steps=FEW))
+    answer = ours(make_case(), Options(steps=STEPS_FOR_HARD_CASES))
     assert answer.verdict is (Verdict.FEASIBLE if fits else Verdict.INFEASIBLE)
 
 
@@ -29,8 +29,8 @@ def test_search_cuts_do_not_change_the_allocation(name):
     claims = [convert(claim, ResourceClaim) for claim in case["claims"]]
     assert violations(stock_of(case), "n0", claims, answer) == []
     for cuts in (Cuts(patience=0), Cuts(siblings=False, memo=False), Cuts(twins=False)):
-        other = ours(case, Options(cuts=cuts))
-        assert other.verdict is Verdict.UNDECIDED or other.allocations == answer.allocations
+        answer_with_cuts = ours(case, Options(cuts=cuts))
+        assert answer_with_cuts.verdict is Verdict.UNDECIDED or answer_with_cuts.allocations == answer.allocations
 
 
 @pytest.mark.oracle
@@ -53,14 +53,14 @@ def test_a_claim_of_1184_devices_needs_no_deep_recursion():
     assert answer.allocations[-1].allocation.devices.results[-1].device == "gpu-1183"
 
 
-def bins():
+def bin_packing():
     """Bin packing with many different sizes, which is hard for every solver."""
     sizes = [(7 * n * n + 13 * n) % 61 + 20 for n in range(32)]
     return hard.shares(8, sum(sizes) // 8 + 1, sizes)
 
 
 def test_a_search_over_its_step_budget_is_undecided():
-    answer = ours(bins(), Options(steps=5000))
+    answer = ours(bin_packing(), Options(steps=5000))
     assert answer.verdict is Verdict.UNDECIDED
     assert "budget" in answer.error
     assert answer.steps <= 5000 * 2
@@ -69,63 +69,63 @@ def test_a_search_over_its_step_budget_is_undecided():
 def test_a_search_ends_when_its_caller_stops_waiting():
     checks = []
 
-    def cancelled():
+    def has_caller_left():
         checks.append(True)
         return len(checks) == 3
 
-    answer = ours(bins(), Options(budget=Budget(is_out_of_time=cancelled)))
+    answer = ours(bin_packing(), Options(budget=Budget(is_out_of_time=has_caller_left)))
     assert answer.verdict is Verdict.UNDECIDED
     assert "no longer waits" in answer.error
     assert len(checks) == 3
 
 
-def question(requests, constraints=(), devices=()):
+def case_of_one_claim(requests, constraints=(), devices=()):
     """Return a case of one claim on one node."""
     return hard.case([hard.slice_("g", list(devices), "a")], [hard.claim("c", requests, constraints)])
 
 
-TWO = [hard.device("a", {"x": {"int": 1}}), hard.device("b", {})]
-ALL = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}
+TWO_DEVICES = [hard.device("a", {"x": {"int": 1}}), hard.device("b", {})]
+REQUEST_FOR_ALL_DEVICES = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}
 
 
 @pytest.mark.parametrize(
     ("make_case", "error"),
     [
-        (lambda: question([hard.request("r", "absent")], devices=TWO), "DeviceClass/absent does not exist"),
-        (lambda: question([hard.request("r", "gpu", 33)], devices=TWO), "limit of 32"),
+        (lambda: case_of_one_claim([hard.request("r", "absent")], devices=TWO_DEVICES), "DeviceClass/absent does not exist"),
+        (lambda: case_of_one_claim([hard.request("r", "gpu", 33)], devices=TWO_DEVICES), "limit of 32"),
         (
-            lambda: question([hard.request("r", "gpu", 1, 'device.attributes["g"].y == 1')], devices=TWO),
+            lambda: case_of_one_claim([hard.request("r", "gpu", 1, 'device.attributes["g"].y == 1')], devices=TWO_DEVICES),
             "ResourceClaim/d/c, request r, selector #0: on device g/p/a",
         ),
-        (lambda: question([hard.request("r", "gpu", 1, "device.")], devices=TWO), "selector #0"),
+        (lambda: case_of_one_claim([hard.request("r", "gpu", 1, "device.")], devices=TWO_DEVICES), "selector #0"),
         (
-            lambda: question([ALL], [{"matchAttribute": "g/x"}], TWO),
+            lambda: case_of_one_claim([REQUEST_FOR_ALL_DEVICES], [{"matchAttribute": "g/x"}], TWO_DEVICES),
             "request r: requests all devices, but a constraint excludes g/p/b",
         ),
-        (lambda: question([ALL], [{}], TWO), "constraint #0"),
-        (lambda: question([{"name": "r"}], devices=TWO), "neither exactly nor firstAvailable"),
+        (lambda: case_of_one_claim([REQUEST_FOR_ALL_DEVICES], [{}], TWO_DEVICES), "constraint #0"),
+        (lambda: case_of_one_claim([{"name": "r"}], devices=TWO_DEVICES), "neither exactly nor firstAvailable"),
     ],
 )
-def test_faults_name_the_object_and_the_field(make_case, error):
+def test_the_error_tells_what_is_wrong_with_the_case(make_case, error):
     answer = ours(make_case())
     assert answer.verdict is Verdict.ERROR
     assert error in answer.error
 
 
 def test_a_broken_selector_is_ignored_if_no_device_is_examined():
-    assert ours(question([hard.request("r", "gpu", 1, "device.")])).verdict is Verdict.INFEASIBLE
+    assert ours(case_of_one_claim([hard.request("r", "gpu", 1, "device.")])).verdict is Verdict.INFEASIBLE
 
 
 def test_mode_all_with_an_incomplete_pool_is_an_error():
-    case = question([ALL], devices=TWO)
+    case = case_of_one_claim([REQUEST_FOR_ALL_DEVICES], devices=TWO_DEVICES)
     case["slices"].append(hard.slice_("other", [hard.device("z", {})], "z", total=2))
     assert "resourceSliceCount says 2" in ours(case).error
 
 
 def test_an_invalid_pool_matters_only_if_nothing_else_fits():
-    case = question([hard.request("r", "gpu")], devices=TWO)
-    twice = hard.device("z", {})
-    case["slices"].append(hard.slice_("g", [twice, twice], "z", pool="q"))
+    case = case_of_one_claim([hard.request("r", "gpu")], devices=TWO_DEVICES)
+    duplicate = hard.device("z", {})
+    case["slices"].append(hard.slice_("g", [duplicate, duplicate], "z", pool="q"))
     assert ours(case).feasible
     case["claims"] = [hard.claim("c", [hard.request("r", "gpu", 3)])]
     answer = ours(case)
@@ -135,14 +135,14 @@ def test_an_invalid_pool_matters_only_if_nothing_else_fits():
 
 
 def test_a_missing_node_is_named():
-    assert allocate(stock_of(question([])), "n9", []).error == "Node/n9 does not exist"
+    assert allocate(stock_of(case_of_one_claim([])), "n9", []).error == "Node/n9 does not exist"
 
 
-def test_empty_claims_and_no_claims_are_served():
-    empty = ours(question([]))
-    assert empty.feasible
-    assert empty.allocations[0].allocation.devices.results == ()
-    assert ours({**question([]), "claims": []}).allocations == ()
+def test_no_claims_and_claims_without_requests_are_served():
+    answer_without_requests = ours(case_of_one_claim([]))
+    assert answer_without_requests.feasible
+    assert answer_without_requests.allocations[0].allocation.devices.results == ()
+    assert ours({**case_of_one_claim([]), "claims": []}).allocations == ()
 
 
 def test_share_ids_are_repeatable():
@@ -153,8 +153,8 @@ def test_share_ids_are_repeatable():
     assert first.allocations == second.allocations
 
 
-def test_refusals_come_with_reasons_if_asked_for():
-    case = question([hard.request("r", "gpu", 3)], devices=TWO)
+def test_reasons_of_a_refusal_are_returned_on_request():
+    case = case_of_one_claim([hard.request("r", "gpu", 3)], devices=TWO_DEVICES)
     claims = [convert(claim, ResourceClaim) for claim in case["claims"]]
     assert allocate(stock_of(case), "n0", claims).reasons == ()
     assert allocate(stock_of(case), "n0", claims, reasons=True).reasons

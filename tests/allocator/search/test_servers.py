@@ -1,4 +1,7 @@
-"""Our answers equal the answers of the allocators of all minors, with gates on and off, on random fleets and claims."""
+"""For each supported minor of Kubernetes, our answers equal those of its in-tree allocator, with random gates, fleets and claims.
+
+The in-tree allocators run in programs, the referees.
+"""
 
 import random
 from collections import Counter
@@ -10,11 +13,12 @@ from dra.server import EVERYTHING, NEWEST, OLDEST, Server, server_of
 from tests.allocator.differ import difference, ours
 from tests.allocator.generate import FAMILIES, case_of
 from tests.allocator.servers import any_server, asked_of, named_difference, server_of_case
-from tests.referees import referee as running
+from tests.referees import referee as start_referee
 
 MINORS = range(OLDEST, NEWEST + 1)
-CASES, RECORDED = 25, 10  # cases of each family and minor: 1,400 in all with live referees, 560 with recorded answers
-LONG = 1_500
+# A family is a kind of generated case. All families and minors together have 1,400 cases with live referees, and 560 with recorded answers.
+CASES_PER_FAMILY, RECORDED_CASES_PER_FAMILY = 25, 10
+CASES_OF_A_LONG_RUN = 1_500
 
 
 @pytest.fixture(scope="module", params=MINORS)
@@ -27,18 +31,18 @@ def referee(minor, request):
     if minor == NEWEST:
         yield request.getfixturevalue("allocate_oracle")
     else:
-        with running(f"allocate-{minor}") as program:
+        with start_referee(f"allocate-{minor}") as program:
             yield program
 
 
 def case_for(family, seed, minor):
-    """Return a case for a server; three of four are as its API server would have stored them."""
+    """Return a case for a server of a minor. In three of four cases, the claims lack the fields that the API server drops."""
     server = any_server(minor, random.Random(f"server-{minor}-{family}-{seed}"))
     return asked_of(server, case_of(family, seed), fitted=bool(seed % 4))
 
 
 def compare(referee, family, minor, seeds):
-    """Compare a range of cases; fail with the first unexplained difference."""
+    """Compare a range of cases; return how often each verdict and known difference occurred. Fail at the first unknown difference."""
     counts = Counter()
     cases = [case_for(family, seed, minor) for seed in seeds]
     for seed, case, theirs in zip(seeds, cases, referee.ask_all(cases), strict=True):
@@ -50,15 +54,15 @@ def compare(referee, family, minor, seeds):
         differs = difference(answer, theirs)
         if differs is None:
             continue
-        name = named_difference(case, str(answer.verdict), theirs["verdict"])
-        assert name, f"{server_of_case(case)}, {family} {seed}: {differs}"
-        counts[name] += 1
+        explanation = named_difference(case, str(answer.verdict), theirs["verdict"])
+        assert explanation, f"{server_of_case(case)}, {family} {seed}: {differs}"
+        counts[explanation] += 1
     return counts
 
 
 def check_counts(counts):
     """Check that each verdict is more than 5 % of the compared answers, and that known differences are less than 5 %."""
-    # The name of a difference is a sentence, the other counted names are single words.
+    # The explanation of a difference is a sentence; the other counted names are single words.
     known_differences = sum(number for name, number in counts.items() if " " in name)
     assert min(counts[verdict] for verdict in ("feasible", "infeasible", "error")) > counts["compared"] / 20
     assert known_differences < counts["compared"] / 20, counts
@@ -67,7 +71,7 @@ def check_counts(counts):
 @pytest.mark.oracle
 def test_each_minor_allocates_the_same_devices_with_any_gates(referee, minor):
     counts = Counter()
-    cases = referee.cases(CASES, recorded=RECORDED)
+    cases = referee.cases(CASES_PER_FAMILY, recorded=RECORDED_CASES_PER_FAMILY)
     for family in FAMILIES:
         counts += compare(referee, family, minor, range(cases))
     assert counts["compared"] > cases * len(FAMILIES) * 0.9
@@ -79,8 +83,8 @@ def pool_slice(name, pool, total=1, node="n0", **spec):
     return {"metadata": {"name": name}, "spec": spec}
 
 
-def question(slices, **body):
-    exactly = {"deviceClassName": "any", "allocationMode": "ExactCount", "count": 1} | body
+def case_with(slices, **request_fields):
+    exactly = {"deviceClassName": "any", "allocationMode": "ExactCount", "count": 1} | request_fields
     spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
     claim = {"metadata": {"name": "c", "namespace": "d", "uid": "u"}, "spec": spec}
     class_ = {"metadata": {"name": "any"}, "spec": {}}
@@ -94,33 +98,33 @@ def question(slices, **body):
 
 
 GPU = {"name": "gpu"}
-SETS = [{"name": "s", "counters": {"m": {"value": "1"}}}]
-PART = GPU | {"consumesCounters": [{"counterSet": "s", "counters": {"m": {"value": "1"}}}]}
-GROUPED = GPU | {"consumesCounters": [PART["consumesCounters"][0] | {"compatibilityGroups": ["a"]}]}
-COUNTED = [pool_slice("a", "p", 2, sharedCounters=SETS), pool_slice("b", "p", 2, devices=[PART])]
-FIELDS = {
-    "plain": question([pool_slice("a", "p", devices=[GPU])]),
-    "counters": question(COUNTED),
-    "counters of another node": question([pool_slice("a", "p", devices=[GPU]), pool_slice("b", "q", 2, "n1", sharedCounters=SETS)], allocationMode="All"),
-    "groups": question([COUNTED[0], pool_slice("b", "p", 2, devices=[GROUPED])]),
-    "half a pool": question([pool_slice("a", "p", 2, devices=[GPU])]),
-    "half a pool, one name twice": question([pool_slice("a", "p", 3, devices=[GPU]), pool_slice("b", "p", 3, devices=[GPU])]),
-    "binding conditions": question([pool_slice("a", "p", devices=[GPU | {"bindingConditions": ["ready"], "bindingFailureConditions": ["bad"]}])]),
-    "taint": question([pool_slice("a", "p", devices=[GPU | {"taints": [{"key": "k", "effect": "NoSchedule"}]}])]),
-    "capacity": question([pool_slice("a", "p", devices=[GPU | {"capacity": {"m": {"value": "8"}}}])], capacity={"requests": {"m": "1"}}),
-    "admin access": question([pool_slice("a", "p", devices=[GPU])], adminAccess=True),
-    "includes": question([pool_slice("a", "p", devices=[GPU | {"attributes": {"m": {"string": "x"}}}])], selectors=[{"cel": {"expression": "device.attributes['g'].m.includes('x')"}}]),
-    "node operations": question([pool_slice("a", "p", devices=[GPU], skipNodeOperations=["*"])]),
+COUNTER_SETS = [{"name": "s", "counters": {"m": {"value": "1"}}}]
+GPU_WITH_COUNTERS = GPU | {"consumesCounters": [{"counterSet": "s", "counters": {"m": {"value": "1"}}}]}
+GPU_WITH_GROUPS = GPU | {"consumesCounters": [GPU_WITH_COUNTERS["consumesCounters"][0] | {"compatibilityGroups": ["a"]}]}
+SLICES_WITH_COUNTERS = [pool_slice("a", "p", 2, sharedCounters=COUNTER_SETS), pool_slice("b", "p", 2, devices=[GPU_WITH_COUNTERS])]
+CASES_BY_FIELD = {
+    "plain": case_with([pool_slice("a", "p", devices=[GPU])]),
+    "counters": case_with(SLICES_WITH_COUNTERS),
+    "counters of another node": case_with([pool_slice("a", "p", devices=[GPU]), pool_slice("b", "q", 2, "n1", sharedCounters=COUNTER_SETS)], allocationMode="All"),
+    "groups": case_with([SLICES_WITH_COUNTERS[0], pool_slice("b", "p", 2, devices=[GPU_WITH_GROUPS])]),
+    "incomplete pool": case_with([pool_slice("a", "p", 2, devices=[GPU])]),
+    "incomplete pool with a duplicate name": case_with([pool_slice("a", "p", 3, devices=[GPU]), pool_slice("b", "p", 3, devices=[GPU])]),
+    "binding conditions": case_with([pool_slice("a", "p", devices=[GPU | {"bindingConditions": ["ready"], "bindingFailureConditions": ["bad"]}])]),
+    "taint": case_with([pool_slice("a", "p", devices=[GPU | {"taints": [{"key": "k", "effect": "NoSchedule"}]}])]),
+    "capacity": case_with([pool_slice("a", "p", devices=[GPU | {"capacity": {"m": {"value": "8"}}}])], capacity={"requests": {"m": "1"}}),
+    "admin access": case_with([pool_slice("a", "p", devices=[GPU])], adminAccess=True),
+    "includes": case_with([pool_slice("a", "p", devices=[GPU | {"attributes": {"m": {"string": "x"}}}])], selectors=[{"cel": {"expression": "device.attributes['g'].m.includes('x')"}}]),
+    "node operations": case_with([pool_slice("a", "p", devices=[GPU], skipNodeOperations=["*"])]),
 }  # fmt: skip
-# The expected verdict for one device, if the device or the request has a field: for each minor with default gates, where the last verdict also
-# applies to later minors; then for the newest minor with all gates.
-EXPECTED = {
+# The expected verdicts on a request for one device that has, or whose device has, a field. There is one verdict for each minor with default
+# gates, in ascending order (later minors have the verdict of the last one), and at the end a verdict for the newest minor with all gates.
+EXPECTED_VERDICTS = {
     "plain": "yes yes yes yes yes",
     "counters": "no no yes yes yes",
     "counters of another node": "yes yes error yes yes",
     "groups": "no no yes no yes",
-    "half a pool": "yes no no no no",
-    "half a pool, one name twice": "error no no no no",
+    "incomplete pool": "yes no no no no",
+    "incomplete pool with a duplicate name": "error no no no no",
     "binding conditions": "no no yes yes yes",
     "taint": "yes yes no no no",
     "capacity": "error yes yes yes yes",
@@ -128,21 +132,22 @@ EXPECTED = {
     "includes": "error error yes yes yes",
     "node operations": "yes yes yes yes no",
 }
-WORDS = {"feasible": "yes", "infeasible": "no", "error": "error"}
+SHORT_VERDICTS = {"feasible": "yes", "infeasible": "no", "error": "error"}
 
 
-@pytest.mark.parametrize("field", FIELDS)
-def test_each_minor_has_the_expected_verdict_on_a_field(field):
+@pytest.mark.parametrize("field", CASES_BY_FIELD)
+def test_a_field_gets_the_expected_verdict_from_each_minor(field):
     servers = [*map(server_of, MINORS), EVERYTHING]
-    verdicts = [WORDS[ours(asked_of(server, FIELDS[field])).verdict] for server in servers]
-    *by_minor, with_everything = EXPECTED[field].split()
+    verdicts = [SHORT_VERDICTS[ours(asked_of(server, CASES_BY_FIELD[field])).verdict] for server in servers]
+    *by_minor, with_everything = EXPECTED_VERDICTS[field].split()
     by_minor += by_minor[-1:] * (len(MINORS) - len(by_minor))
     assert verdicts == [*by_minor, with_everything]
 
 
-# Of the pool's newest generation only the slice with the counters exists. With the gate of counters off, only the earliest allocators read it.
-NEWER = [pool_slice("a", "p", 2, sharedCounters=SETS), pool_slice("b", "p", devices=[GPU])]
-NEWER[0]["spec"]["pool"]["generation"] = 2
+# Of the pool's newest generation, only the slice with the counters exists. With the gate of counters off, only the earliest allocators read
+# that slice.
+SLICES_WITH_NEWER_COUNTERS = [pool_slice("a", "p", 2, sharedCounters=COUNTER_SETS), pool_slice("b", "p", devices=[GPU])]
+SLICES_WITH_NEWER_COUNTERS[0]["spec"]["pool"]["generation"] = 2
 
 
 @pytest.mark.oracle
@@ -151,28 +156,28 @@ def test_tolerations_are_copied_except_by_the_earliest_allocators(referee, minor
     tolerations = [{"key": "k", "operator": "Exists"}]
     case = asked_of(
         Server(minor, frozenset(enabled_gates)),
-        question([pool_slice("a", "p", devices=[GPU])], tolerations=tolerations),
+        case_with([pool_slice("a", "p", devices=[GPU])], tolerations=tolerations),
     )
     answer, theirs = ours(case), referee.ask(**case)
     assert difference(answer, theirs) is None
-    early = minor == OLDEST or (minor == OLDEST + 1 and not enabled_gates)
-    assert ("tolerations" in theirs["allocations"][0]["devices"]["results"][0]) != early
+    is_early_allocator = minor == OLDEST or (minor == OLDEST + 1 and not enabled_gates)
+    assert ("tolerations" in theirs["allocations"][0]["devices"]["results"][0]) != is_early_allocator
 
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("enabled_gates", [(), (gates.ALTERNATIVES,), (gates.BINDING, gates.DEVICE_STATUS)])
-def test_newer_counters_hide_older_devices_where_the_allocator_reads_them(referee, minor, enabled_gates):
-    case = asked_of(Server(minor, frozenset(enabled_gates)), question(NEWER))
+def test_newer_counters_hide_older_devices_from_the_earliest_allocators(referee, minor, enabled_gates):
+    case = asked_of(Server(minor, frozenset(enabled_gates)), case_with(SLICES_WITH_NEWER_COUNTERS))
     verdict = ours(case).verdict
     assert verdict == referee.ask(**case)["verdict"]
-    assert WORDS[verdict] == ("no" if minor == OLDEST or (minor == OLDEST + 1 and not enabled_gates) else "yes")
+    assert SHORT_VERDICTS[verdict] == ("no" if minor == OLDEST or (minor == OLDEST + 1 and not enabled_gates) else "yes")
 
 
 @pytest.mark.oracle
 def test_the_upstream_allocator_of_each_minor_gives_the_expected_verdicts(referee, minor):
-    for field, case in FIELDS.items():
-        verdict = WORDS[referee.ask(**asked_of(server_of(minor), case))["verdict"]]
-        assert verdict == EXPECTED[field].split()[minor - OLDEST], field
+    for field, case in CASES_BY_FIELD.items():
+        verdict = SHORT_VERDICTS[referee.ask(**asked_of(server_of(minor), case))["verdict"]]
+        assert verdict == EXPECTED_VERDICTS[field].split()[minor - OLDEST], field
 
 
 @pytest.mark.long
@@ -180,7 +185,7 @@ def test_the_upstream_allocator_of_each_minor_gives_the_expected_verdicts(refere
 @pytest.mark.time_limit(3600, "21,000 cases a minor")
 def test_each_minor_gives_the_same_answers_in_long_runs(referee, minor):
     counts = Counter()
-    for first in range(0, LONG, 100):
+    for first in range(0, CASES_OF_A_LONG_RUN, 100):
         for family in FAMILIES:
             counts += compare(referee, family, minor, range(2_000_000 + first, 2_000_100 + first))
         print(f"1.{minor}, after {first + 100} cases a family: {dict(counts)}", flush=True)
