@@ -1,4 +1,4 @@
-"""Cached answers of a simulation equal new answers."""
+"""A simulation caches answers for nodes that have not changed: cached answers equal new answers."""
 
 import pytest
 
@@ -9,55 +9,55 @@ from tests.allocator.fleets import claim, fleet, gpu
 from tests.objects import exactly
 
 
-def ask(strategy):
+def device_chooser(strategy):
     return lambda stock, node, claims: choose_devices(stock, node, claims, strategy=strategy)
 
 
-def stale(strategy):
-    """Place pods; return the nodes whose cached answer differs from a new answer."""
+def nodes_with_stale_answers(strategy):
+    """Place six pods, one after the other; return the nodes whose cached answer differs from a new answer."""
     stock = fleet({f"n{i}": (gpu("gpu-0", root="r0"), gpu("gpu-1", root=f"r{i}")) for i in range(3)})
-    placements = Placements(stock, ask(strategy))
-    wrong = []
+    placements = Placements(stock, device_chooser(strategy))
+    stale_nodes = []
     for i in range(6):
-        wanted = claim(f"c{i}", exactly("gpu"))
-        cached = {
+        claim_of_pod = claim(f"c{i}", exactly("gpu"))
+        cached_answers = {
             node: (placement.answer.verdict, placement.score)
-            for node, placement in placements.answers([wanted]).items()
+            for node, placement in placements.answers([claim_of_pod]).items()
         }
-        for node, answer in cached.items():
-            now = choose_devices(placements.stock, node, [wanted], strategy=strategy)
-            wrong += [node] if answer != (now.answer.verdict, now.score) else []
-        chosen = placements.answers([wanted])
-        placements.hold([wanted], chosen[best_node(chosen)].answer)
-    return wrong
+        for node, answer in cached_answers.items():
+            new_answer = choose_devices(placements.stock, node, [claim_of_pod], strategy=strategy)
+            stale_nodes += [node] if answer != (new_answer.answer.verdict, new_answer.score) else []
+        chosen = placements.answers([claim_of_pod])
+        placements.hold([claim_of_pod], chosen[best_node(chosen)].answer)
+    return stale_nodes
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_cached_answer_equals_a_new_answer(strategy):
-    assert stale(strategy) == []
+    assert nodes_with_stale_answers(strategy) == []
 
 
-class Dishonest(STRATEGIES["CompactFirst"].__class__):
+class ScoresByEarlierCalls(STRATEGIES["CompactFirst"].__class__):
     name = "dishonest"
-    seen = 0
+    calls = 0
 
     def score(self, view, plan):  # noqa: ARG002
-        """Score by the earlier pods, on any node."""
-        self.seen += 1
-        return float(self.seen)
+        """Score by the number of earlier calls, whatever their node."""
+        self.calls += 1
+        return float(self.calls)
 
 
-class Silent(STRATEGIES["CompactFirst"].__class__):
+class ScoresByTopology(STRATEGIES["CompactFirst"].__class__):
     name = "silent"
 
     def score(self, view, plan):  # noqa: ARG002
-        """Score by the topology, which `looks_at` does not list."""
+        """Score by the topology, which the strategy's `looks_at` does not list."""
         return len(view.sites)
 
 
-def test_a_strategy_that_depends_on_other_nodes_is_detected(monkeypatch):
-    monkeypatch.setitem(STRATEGIES, "dishonest", Dishonest())
-    assert stale("dishonest")
-    monkeypatch.setitem(STRATEGIES, "silent", Silent())
+def test_a_strategy_that_reads_undeclared_data_is_detected(monkeypatch):
+    monkeypatch.setitem(STRATEGIES, "dishonest", ScoresByEarlierCalls())
+    assert nodes_with_stale_answers("dishonest")
+    monkeypatch.setitem(STRATEGIES, "silent", ScoresByTopology())
     with pytest.raises(LookupError, match="looks_at"):
-        stale("silent")
+        nodes_with_stale_answers("silent")

@@ -1,4 +1,4 @@
-"""Scheduling the pending pods of a snapshot."""
+"""A simulation schedules the pending pods of a snapshot."""
 
 import pytest
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ def pending_pod(name, *claims, templates=(), phase="Pending", **fields):
     return typed(pod(name, phase=phase, **{"resourceClaims": entries} | fields))
 
 
-def requesting(name, amounts, **fields):
+def pod_requesting(name, amounts, **fields):
     return pending_pod(name, requests=amounts, **fields)
 
 
@@ -46,9 +46,9 @@ def places(simulated):
     }
 
 
-ONE = fleet({"n0": (gpu("gpu-0"),)})
-TWO = fleet({"n0": (gpu("gpu-0"),), "n1": (gpu("gpu-0"), gpu("gpu-1"))})
-SINGLE, DOUBLE = (
+ONE_GPU_FLEET = fleet({"n0": (gpu("gpu-0"),)})
+TWO_NODE_FLEET = fleet({"n0": (gpu("gpu-0"),), "n1": (gpu("gpu-0"), gpu("gpu-1"))})
+ONE_GPU_TEMPLATE, TWO_GPUS_TEMPLATE = (
     typed(claim_template("single", exactly("gpu"))),
     typed(claim_template("double", exactly("gpu", count=2))),
 )
@@ -64,7 +64,7 @@ def test_pods_are_tried_by_priority_then_age_then_name():
     assert [pod.metadata.name for pod in pending(pods)] == ["urgent", "b", "a", "c"]
 
 
-def test_running_finished_and_gated_pods_are_skipped():
+def test_running_finished_and_gated_pods_are_not_pending():
     pods = [
         pending_pod("runs", nodeName="n0"),
         pending_pod("done", phase="Succeeded"),
@@ -75,11 +75,11 @@ def test_running_finished_and_gated_pods_are_skipped():
 
 def test_a_device_is_given_to_one_pod_only():
     simulated = run(
-        TWO,
+        TWO_NODE_FLEET,
         pending_pod("a", templates=["double"]),
         pending_pod("b", templates=["single"]),
         pending_pod("c", templates=["single"]),
-        templates=[SINGLE, DOUBLE],
+        templates=[ONE_GPU_TEMPLATE, TWO_GPUS_TEMPLATE],
     )
     assert places(simulated) == {"a": ("n1", ["gpu-0", "gpu-1"]), "b": ("n0", ["gpu-0"]), "c": (None, [])}
     assert (
@@ -91,9 +91,9 @@ def test_a_device_is_given_to_one_pod_only():
     assert simulated.totals.utilisation == 1.0
 
 
-def test_an_unplaced_pod_has_a_reason_for_each_node():
+def test_the_reasons_of_an_unplaced_pod_name_the_holder():
     simulated = run(
-        TWO, pending_pod("a", templates=["double"]), pending_pod("b", templates=["double"]), templates=[DOUBLE]
+        TWO_NODE_FLEET, pending_pod("a", templates=["double"]), pending_pod("b", templates=["double"]), templates=[TWO_GPUS_TEMPLATE]
     )
     refused = simulated.pods[1]
     assert refused.summary.startswith("0/2 nodes: ")
@@ -101,7 +101,7 @@ def test_an_unplaced_pod_has_a_reason_for_each_node():
     assert any("held by default/a-double" in f"{reason.text} {reason.examples}" for reason in refused.reasons)
 
 
-WAITING = [
+WAITING_PODS = [
     pending_pod("w", templates=["double"]),
     pending_pod("x", templates=["double"]),
     pending_pod("y", templates=["single", "double"]),
@@ -109,33 +109,33 @@ WAITING = [
 ]
 
 
-def test_equal_waiting_pods_get_equal_reasons():
-    """The last two pods have different claims, so their reasons name their own claims."""
-    held = [taken("n1", "gpu-0"), taken("n1", "gpu-1")]
-    stock = fleet({"n0": (gpu("gpu-0"),), "n1": (gpu("gpu-0"), gpu("gpu-1"))}, *held)
-    objects = {"claims": held, "templates": [SINGLE, DOUBLE]}
-    together = run(stock, *WAITING, **objects).pods
-    assert together == tuple(run(stock, pod, **objects).pods[0] for pod in WAITING)
-    assert [outcome.node for outcome in together] == [None] * len(WAITING)
-    assert any("default/z-single" in f"{reason.text} {reason.examples}" for reason in together[3].reasons)
+def test_waiting_pods_get_the_same_reasons_together_and_alone():
+    """The two pods with two claims have different claims, so each pod's reasons name its own claims."""
+    held_claims = [taken("n1", "gpu-0"), taken("n1", "gpu-1")]
+    stock = fleet({"n0": (gpu("gpu-0"),), "n1": (gpu("gpu-0"), gpu("gpu-1"))}, *held_claims)
+    objects = {"claims": held_claims, "templates": [ONE_GPU_TEMPLATE, TWO_GPUS_TEMPLATE]}
+    outcomes = run(stock, *WAITING_PODS, **objects).pods
+    assert outcomes == tuple(run(stock, pod, **objects).pods[0] for pod in WAITING_PODS)
+    assert [outcome.node for outcome in outcomes] == [None] * len(WAITING_PODS)
+    assert any("default/z-single" in f"{reason.text} {reason.examples}" for reason in outcomes[3].reasons)
 
 
 def test_a_refusal_is_explained_once_until_its_node_changes():
-    explained = []
+    explained_nodes = []
 
-    def why(now, node, some, answer):
-        explained.append(node)
-        return allocate(now, node, some, reasons=True)
+    def why(stock, node, claims, answer):
+        explained_nodes.append(node)
+        return allocate(stock, node, claims, reasons=True)
 
-    waiting = (
-        *WAITING[:2],
+    waiting_pods = (
+        *WAITING_PODS[:2],
         pending_pod("small", templates=["single"], priority=-1),
         pending_pod("z", templates=["double"], priority=-2),
     )
-    snapshot = Snapshot(ONE, waiting, templates=(SINGLE, DOUBLE))
+    snapshot = Snapshot(ONE_GPU_FLEET, waiting_pods, templates=(ONE_GPU_TEMPLATE, TWO_GPUS_TEMPLATE))
     simulated = simulate(snapshot, ask=choose_devices, why=why)
     assert [outcome.node for outcome in simulated.pods] == [None, None, "n0", None]
-    assert explained == ["n0", "n0"], "before the small one had its device, and after"
+    assert explained_nodes == ["n0", "n0"], "n0 must be explained once before and once after the pod `small` is placed"
     assert [reason.stage for reason in simulated.pods[3].reasons] != [
         reason.stage for reason in simulated.pods[0].reasons
     ]
@@ -143,27 +143,27 @@ def test_a_refusal_is_explained_once_until_its_node_changes():
 
 def test_pods_that_share_a_claim_get_its_devices_once():
     shared = claim("both", exactly("gpu"))
-    simulated = run(TWO, pending_pod("a", "both"), pending_pod("b", "both"), claims=[shared])
+    simulated = run(TWO_NODE_FLEET, pending_pod("a", "both"), pending_pod("b", "both"), claims=[shared])
     assert places(simulated) == {"a": ("n0", ["gpu-0"]), "b": ("n0", [])}
 
 
 def test_a_claim_named_twice_by_a_pod_is_allocated_once():
-    twice = [{"name": name, "resourceClaimName": "c"} for name in ("first", "second")]
-    simulated = run(ONE, pending_pod("p", resourceClaims=twice), claims=[claim("c", exactly("gpu"))])
+    entries = [{"name": name, "resourceClaimName": "c"} for name in ("first", "second")]
+    simulated = run(ONE_GPU_FLEET, pending_pod("p", resourceClaims=entries), claims=[claim("c", exactly("gpu"))])
     assert places(simulated) == {"p": ("n0", ["gpu-0"])}
 
 
 def test_an_allocated_claim_keeps_its_pod_on_its_node():
-    held = taken("n1", "gpu-1", name="mine")
+    allocated_claim = taken("n1", "gpu-1", name="mine")
     on_n1 = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
-    held = convert(
+    allocated_claim = convert(
         {
             "metadata": {"name": "mine", "namespace": "default"},
             "status": {"allocation": {"devices": {"results": []}, "nodeSelector": on_n1}},
         },
-        type(held),
+        type(allocated_claim),
     )
-    simulated = run(TWO, pending_pod("a", "mine"), claims=[held])
+    simulated = run(TWO_NODE_FLEET, pending_pod("a", "mine"), claims=[allocated_claim])
     assert places(simulated) == {"a": ("n1", [])}
 
 
@@ -175,31 +175,31 @@ def test_an_allocated_claim_keeps_its_pod_on_its_node():
     ],
 )
 def test_a_pod_waits_for_a_missing_claim_or_template(waiting_pod, summary):
-    (outcome,) = run(TWO, waiting_pod).pods
+    (outcome,) = run(TWO_NODE_FLEET, waiting_pod).pods
     assert (outcome.node, outcome.summary) == (None, summary)
 
 
 def test_a_strategy_chooses_the_node():
     stock = fleet({"n0": (gpu("gpu-0"), gpu("gpu-1")), "n1": (gpu("gpu-0"), gpu("gpu-1"))}, taken("n1", "gpu-0"))
     by_strategy = {
-        s: places(run(stock, pending_pod("a", templates=["single"]), templates=[SINGLE], strategy=s))["a"][0]
-        for s in ("first-fit", "CompactFirst", "LowLoadFirst")
+        strategy: places(run(stock, pending_pod("a", templates=["single"]), templates=[ONE_GPU_TEMPLATE], strategy=strategy))["a"][0]
+        for strategy in ("first-fit", "CompactFirst", "LowLoadFirst")
     }
     assert by_strategy == {"first-fit": "n0", "CompactFirst": "n1", "LowLoadFirst": "n0"}
 
 
-def test_extended_resources_that_a_class_offers_are_devices():
+def test_an_extended_resource_of_a_class_is_allocated_as_devices():
     spec = {
         "extendedResourceName": "example.com/gpu",
         "selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}],
     }
-    stock = TWO.with_object(convert({"metadata": {"name": "whole"}, "spec": spec}, DeviceClass))
-    simulated = run(stock, requesting("a", {"example.com/gpu": "2"}), requesting("b", {"example.com/gpu": "2"}))
+    stock = TWO_NODE_FLEET.with_object(convert({"metadata": {"name": "whole"}, "spec": spec}, DeviceClass))
+    simulated = run(stock, pod_requesting("a", {"example.com/gpu": "2"}), pod_requesting("b", {"example.com/gpu": "2"}))
     assert places(simulated) == {"a": ("n1", ["gpu-0", "gpu-1"]), "b": (None, [])}
 
 
-def test_a_pod_with_an_extended_claim_has_its_devices():
-    """Without the pod's status the simulation would search for two more devices."""
+def test_a_pod_is_placed_with_the_devices_of_its_extended_claim():
+    """Without the claim in the pod's status, the simulation would search for two more devices."""
     spec = {"extendedResourceName": "example.com/gpu", "selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}  # fmt: skip
     results = [
         {"request": "container-0-request-0", "driver": DRIVER, "pool": "n1", "device": f"gpu-{i}"} for i in range(2)
@@ -209,13 +209,13 @@ def test_a_pod_with_an_extended_claim_has_its_devices():
     extended_claim = convert(
         {"metadata": {"name": "made", "namespace": "default", "uid": "m"}, "status": status}, ResourceClaim
     )
-    stock = TWO.with_object(convert({"metadata": {"name": "whole"}, "spec": spec}, DeviceClass)).with_object(
+    stock = TWO_NODE_FLEET.with_object(convert({"metadata": {"name": "whole"}, "spec": spec}, DeviceClass)).with_object(
         extended_claim
     )
-    waiting_pod = requesting("a", {"example.com/gpu": "2"})
-    with_status = replace(waiting_pod, status=replace(waiting_pod.status, extended_resource_claim_status=PodExtendedResourceClaimStatus(resource_claim_name="made")))  # fmt: skip
+    waiting_pod = pod_requesting("a", {"example.com/gpu": "2"})
+    pod_with_status = replace(waiting_pod, status=replace(waiting_pod.status, extended_resource_claim_status=PodExtendedResourceClaimStatus(resource_claim_name="made")))  # fmt: skip
     assert places(run(stock, waiting_pod, claims=[extended_claim]))["a"][0] is None
-    assert places(run(stock, with_status, claims=[extended_claim]))["a"][0] == "n1"
+    assert places(run(stock, pod_with_status, claims=[extended_claim]))["a"][0] == "n1"
 
 
 # ---- conditions other than devices
@@ -225,7 +225,7 @@ def zoned_node(**fields):
     return typed(node("n0", labels={"zone": "a"}, **fields))
 
 
-FULL = {"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "2"}}}
+ALLOCATABLE_CPU = {"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "2"}}}
 
 
 @pytest.mark.parametrize(
@@ -238,14 +238,14 @@ FULL = {"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "2"}}}
         (pending_pod("a", tolerations=[{"key": "k", "operator": "Exists"}]), zoned_node(taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}]), ""),
         (pending_pod("a", nodeSelector={"zone": "b"}), zoned_node(), "node(s) didn't match Pod's node affinity/selector: zone=b"),
         (pending_pod("a", nodeSelector={"zone": "a"}), zoned_node(), ""),
-        (requesting("a", {"cpu": "5"}), zoned_node(**FULL), "Insufficient cpu"),
-        (requesting("a", {"cpu": "4"}), zoned_node(**FULL), ""),
-        (requesting("a", {"vendor.com/gpu": "1"}), zoned_node(**FULL), "Insufficient vendor.com/gpu"),
-        (requesting("a", {"vendor.com/gpu": "1"}), zoned_node(), "Insufficient vendor.com/gpu"),
-            (requesting("a", {"cpu": "5"}), zoned_node(), ""),
+        (pod_requesting("a", {"cpu": "5"}), zoned_node(**ALLOCATABLE_CPU), "Insufficient cpu"),
+        (pod_requesting("a", {"cpu": "4"}), zoned_node(**ALLOCATABLE_CPU), ""),
+        (pod_requesting("a", {"vendor.com/gpu": "1"}), zoned_node(**ALLOCATABLE_CPU), "Insufficient vendor.com/gpu"),
+        (pod_requesting("a", {"vendor.com/gpu": "1"}), zoned_node(), "Insufficient vendor.com/gpu"),
+        (pod_requesting("a", {"cpu": "5"}), zoned_node(), ""),
     ],
 )  # fmt: skip
-def test_a_node_accepts_a_pod_or_gives_the_reason(pod, node_, refusal):
+def test_a_node_accepts_a_pod_or_names_the_reason(pod, node_, refusal):
     assert podfit.refusal(pod, node_, {}) == refusal
 
 
@@ -259,15 +259,15 @@ def test_required_node_affinity_counts():
 
 
 def test_cpu_requested_by_running_pods_is_not_available():
-    running = requesting("r", {"cpu": "3"}, nodeName="n0")
-    used = podfit.total([running, requesting("done", {"cpu": "3"}, nodeName="n0", phase="Succeeded")])
-    assert podfit.refusal(requesting("a", {"cpu": "2"}), zoned_node(**FULL), used["n0"]) == "Insufficient cpu"
-    assert podfit.refusal(requesting("a", {"cpu": "1"}), zoned_node(**FULL), used["n0"]) == ""
+    running = pod_requesting("r", {"cpu": "3"}, nodeName="n0")
+    used_by_node = podfit.total([running, pod_requesting("done", {"cpu": "3"}, nodeName="n0", phase="Succeeded")])
+    assert podfit.refusal(pod_requesting("a", {"cpu": "2"}), zoned_node(**ALLOCATABLE_CPU), used_by_node["n0"]) == "Insufficient cpu"
+    assert podfit.refusal(pod_requesting("a", {"cpu": "1"}), zoned_node(**ALLOCATABLE_CPU), used_by_node["n0"]) == ""
 
 
 def test_init_containers_count_by_maximum_and_sidecars_add():
-    def container(cpu, **more):
-        return {"name": "c", "resources": {"requests": {"cpu": cpu}}, **more}
+    def container(cpu, **fields):
+        return {"name": "c", "resources": {"requests": {"cpu": cpu}}, **fields}
 
     pod = pending_pod(
         "a",
@@ -277,97 +277,97 @@ def test_init_containers_count_by_maximum_and_sidecars_add():
     assert podfit.requests(pod)["cpu"] == 4 * 10**9
 
 
-# Victims
+# ---- preemption
 
 
-def held_by(owner, node, device):
-    """Return a pod's claim that holds a device."""
-    held = taken(node, device, name=f"c-{owner}")
+def claim_held_by(owner, node, device):
+    """Return a claim that holds a device and is reserved for a pod."""
+    allocated_claim = taken(node, device, name=f"c-{owner}")
     consumer = ResourceClaimConsumerReference(resource="pods", name=owner, uid=f"uid-{owner}")
-    return replace(held, status=replace(held.status, reserved_for=(consumer,)))
+    return replace(allocated_claim, status=replace(allocated_claim.status, reserved_for=(consumer,)))
 
 
-def identified(pod):
+def with_uid(pod):
     return replace(pod, metadata=replace(pod.metadata, uid=f"uid-{pod.metadata.name}"))
 
 
-def crowded(*priorities, **fields):
-    """Simulate a new pod on two nodes of two GPUs, where pods of these priorities hold one GPU each."""
-    places = [("n0", "gpu-0"), ("n0", "gpu-1"), ("n1", "gpu-0"), ("n1", "gpu-1")][: len(priorities)]
+def outcome_on_full_nodes(*priorities, **fields):
+    """Simulate a new pod on two nodes of two GPUs, on which pods of these priorities hold one GPU each; return the outcome."""
+    held_devices = [("n0", "gpu-0"), ("n0", "gpu-1"), ("n1", "gpu-0"), ("n1", "gpu-1")][: len(priorities)]
     names = [f"p{i}" for i in range(len(priorities))]
-    claims = [held_by(name, *held_device) for name, held_device in zip(names, places, strict=True)]
-    runners = [
-        identified(
+    claims = [claim_held_by(name, *held_device) for name, held_device in zip(names, held_devices, strict=True)]
+    running_pods = [
+        with_uid(
             pending_pod(
-                name, f"c-{name}", nodeName=held_device[0], priority=priority, phase="Running", **asking_for("1")
+                name, f"c-{name}", nodeName=held_device[0], priority=priority, phase="Running", **container_requesting("1")
             )
         )
-        for name, held_device, priority in zip(names, places, priorities, strict=True)
+        for name, held_device, priority in zip(names, held_devices, priorities, strict=True)
     ]
     stock = fleet({node: [gpu("gpu-0"), gpu("gpu-1")] for node in ("n0", "n1")}, *claims)
     for name, node_ in stock.nodes.items():
-        roomy = replace(node_, status=replace(node_.status, allocatable={"cpu": Quantity.parse("2")}))
-        stock = stock.with_object(roomy)
-        assert stock.nodes[name] is roomy
-    return run(stock, *runners, pending_pod("urgent", **fields), claims=claims, templates=[SINGLE, DOUBLE]).pods[0]
+        node_with_cpu = replace(node_, status=replace(node_.status, allocatable={"cpu": Quantity.parse("2")}))
+        stock = stock.with_object(node_with_cpu)
+        assert stock.nodes[name] is node_with_cpu
+    return run(stock, *running_pods, pending_pod("urgent", **fields), claims=claims, templates=[ONE_GPU_TEMPLATE, TWO_GPUS_TEMPLATE]).pods[0]
 
 
-def asking_for(cpu):
+def container_requesting(cpu):
     return {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}
 
 
 def test_an_unplaced_pod_names_its_victims():
-    outcome = crowded(5, 5, 3, 9, priority=10, templates=["single"])
+    outcome = outcome_on_full_nodes(5, 5, 3, 9, priority=10, templates=["single"])
     assert (outcome.node, outcome.victims) == (None, ("default/p2",))
     assert outcome.summary.endswith("would fit on n1 if lower-priority default/p2 were evicted")
-    assert crowded(5, 5, 3, 9, priority=10, templates=["double"]).victims == ("default/p0", "default/p1")
+    assert outcome_on_full_nodes(5, 5, 3, 9, priority=10, templates=["double"]).victims == ("default/p0", "default/p1")
 
 
 def test_a_pod_that_may_not_preempt_has_no_victims():
-    assert crowded(5, 5, 5, 5, priority=5, templates=["single"]).victims == ()
-    assert crowded(5, 20, 5, 20, priority=10, templates=["double"]).victims == ()
-    assert crowded(1, 1, 1, 1, priority=5, templates=["single"], preemptionPolicy="Never").victims == ()
+    assert outcome_on_full_nodes(5, 5, 5, 5, priority=5, templates=["single"]).victims == ()
+    assert outcome_on_full_nodes(5, 20, 5, 20, priority=10, templates=["double"]).victims == ()
+    assert outcome_on_full_nodes(1, 1, 1, 1, priority=5, templates=["single"], preemptionPolicy="Never").victims == ()
 
 
 def test_preemption_also_frees_enough_cpu_for_the_pod():
-    """One of two pods is enough for the device; both are needed for the CPU."""
-    assert len(crowded(1, 1, 9, 9, priority=5, templates=["single"], **asking_for("1")).victims) == 1
-    assert len(crowded(1, 1, 9, 9, priority=5, templates=["single"], **asking_for("2")).victims) == 2
+    """The device needs one victim, but two CPUs need both pods of a node as victims."""
+    assert len(outcome_on_full_nodes(1, 1, 9, 9, priority=5, templates=["single"], **container_requesting("1")).victims) == 1
+    assert len(outcome_on_full_nodes(1, 1, 9, 9, priority=5, templates=["single"], **container_requesting("2")).victims) == 2
 
 
 def test_a_quota_counts_allocations_of_the_same_simulation():
-    """Claims count one after the other, as for reservations of the bridge."""
+    """Claims are counted one after the other, as when the allocator reserves devices."""
     stock = fleet({"n0": [gpu(f"gpu-{i}") for i in range(5)]})
-    hard = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"gpu/devices": 3}}}
-    wanted = [claim("a", exactly("gpu", count=2)), claim("b", exactly("gpu", count=2)), claim("c", exactly("gpu"))]
-    pods = [pending_pod(f"p-{wanted_claim.metadata.name}", wanted_claim.metadata.name) for wanted_claim in wanted]
-    snapshot = Snapshot(stock, tuple(pods), tuple(wanted), quotas=(convert(hard, DeviceQuota),))
+    quota = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"gpu/devices": 3}}}
+    waiting_claims = [claim("a", exactly("gpu", count=2)), claim("b", exactly("gpu", count=2)), claim("c", exactly("gpu"))]
+    pods = [pending_pod(f"p-{waiting_claim.metadata.name}", waiting_claim.metadata.name) for waiting_claim in waiting_claims]
+    snapshot = Snapshot(stock, tuple(pods), tuple(waiting_claims), quotas=(convert(quota, DeviceQuota),))
     simulated = simulate(
         snapshot, ask=lambda stock_, node, claims: choose_devices(stock_, node, claims, strategy="first-fit")
     )
     assert [pod.node for pod in simulated.pods] == ["n0", None, "n0"]
-    held = simulated.pods[1]
-    assert held.exceeded_quota == {
+    refused = simulated.pods[1]
+    assert refused.exceeded_quota == {
         "line": "default/q: gpu/devices",
         "requested": "2",
         "hard": "3",
         "used": "2",
         "remaining": "1",
     }
-    assert "default/q: gpu/devices" in held.summary
+    assert "default/q: gpu/devices" in refused.summary
     assert simulated.totals.unschedulable == 1
 
 
 def test_victims_of_the_namespace_make_room_in_its_quota():
     stock = fleet({"n0": [gpu("gpu-0"), gpu("gpu-1")]})
-    low = taken("n0", "gpu-0", name="low")
-    user = ResourceClaimConsumerReference(resource="pods", name="low", uid="")
-    request = claim("x", exactly("gpu")).spec
-    low = replace(low, spec=request, status=replace(low.status, reserved_for=(user,)))
-    hard = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"gpu/devices": 1}}}
+    low_claim = taken("n0", "gpu-0", name="low")
+    consumer = ResourceClaimConsumerReference(resource="pods", name="low", uid="")
+    spec = claim("x", exactly("gpu")).spec
+    low_claim = replace(low_claim, spec=spec, status=replace(low_claim.status, reserved_for=(consumer,)))
+    quota = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"gpu/devices": 1}}}
     pods = (pending_pod("low", "low", nodeName="n0", phase="Running"), pending_pod("urgent", "want", priority=5))
-    claims = (low, claim("want", exactly("gpu")))
-    snapshot = Snapshot(stock.with_object(low), pods, claims, quotas=(convert(hard, DeviceQuota),))
+    claims = (low_claim, claim("want", exactly("gpu")))
+    snapshot = Snapshot(stock.with_object(low_claim), pods, claims, quotas=(convert(quota, DeviceQuota),))
     [outcome] = simulate(
         snapshot, ask=lambda stock_, node, claims_: choose_devices(stock_, node, claims_, strategy="first-fit")
     ).pods
