@@ -1,4 +1,4 @@
-"""Utilisation and fragmentation of hardware."""
+"""How much of the hardware is in use, and how much of the free hardware is fragmented."""
 
 from allocator.strategies.hardware import Room, fragmentation, room, scale_of, units, utilisation
 from dra.objects.device import (
@@ -18,77 +18,77 @@ from dra.stock.stock import Stock
 from dra.stock.usage import FREE, PoolUse
 
 
-def part(name, slots, counter_set="gpu-0", **more):
+def partition(name, slots, set_name="gpu-0", **fields):
     counters = {f"slot-{slot}": Counter(value=parse("1")) for slot in slots}
     return Device(
-        name=name, consumes_counters=(DeviceCounterConsumption(counter_set=counter_set, counters=counters),), **more
+        name=name, consumes_counters=(DeviceCounterConsumption(counter_set=set_name, counters=counters),), **fields
     )
 
 
 def pool(*devices, sets=()):
-    def page(name, **spec):
+    def slice_of(name, **spec):
         pool_ = ResourcePool(name="p", generation=1, resource_slice_count=2 if sets else 1)
         return ResourceSlice(
             metadata=ObjectMeta(name=name), spec=ResourceSliceSpec(driver="d", pool=pool_, node_name="n", **spec)
         )
 
-    slices = [page("devices", devices=devices)] + ([page("sets", shared_counters=sets)] if sets else [])
-    (only,) = Stock.of(slices=slices, nodes=[Node(metadata=ObjectMeta(name="n"))]).pools("n")
-    return only
+    slices = [slice_of("devices", devices=devices)] + ([slice_of("sets", shared_counters=sets)] if sets else [])
+    (only_pool,) = Stock.of(slices=slices, nodes=[Node(metadata=ObjectMeta(name="n"))]).pools("n")
+    return only_pool
 
 
 def counter_set(name, size=4):
     return CounterSet(name=name, counters={f"slot-{i}": Counter(value=parse("1")) for i in range(size)})
 
 
-QUARTERS = pool(
-    part("q0", [0]), part("q1", [1]), part("half", [2, 3]), part("whole", [0, 1, 2, 3]), sets=(counter_set("gpu-0"),)
+POOL_OF_QUARTERS = pool(
+    partition("q0", [0]), partition("q1", [1]), partition("half", [2, 3]), partition("whole", [0, 1, 2, 3]), sets=(counter_set("gpu-0"),)
 )
 
 
 def test_devices_of_one_counter_set_are_one_unit():
-    separated = units(pool(part("a", [0]), part("b", [1]), Device(name="alone"), sets=(counter_set("gpu-0"),)))
-    assert [(unit.name, [part.device.name for part in unit.parts]) for unit in separated] == [
+    separated = units(pool(partition("a", [0]), partition("b", [1]), Device(name="alone"), sets=(counter_set("gpu-0"),)))
+    assert [(unit.name, [unit_part.device.name for unit_part in unit.parts]) for unit in separated] == [
         ("gpu-0", ["a", "b"]),
         ("alone", ["alone"]),
     ]
 
 
-def test_a_partition_has_the_size_of_its_counters():
-    (unit,) = units(QUARTERS)
-    assert [part.size for part in unit.parts] == [0.25, 0.25, 0.5, 1.0]
+def test_the_size_of_a_partition_is_its_share_of_the_counters():
+    (unit,) = units(POOL_OF_QUARTERS)
+    assert [unit_part.size for unit_part in unit.parts] == [0.25, 0.25, 0.5, 1.0]
 
 
-def test_a_partition_with_huge_counters_fills_the_set():
-    """The API server stores such a slice. It must not make the strategies fail for all nodes."""
-    endless = CounterSet(name="gpu-0", counters={"slot-0": Counter(value=parse("9" * 310))})
-    draws = DeviceCounterConsumption(counter_set="gpu-0", counters=endless.counters)
-    (unit,) = units(pool(Device(name="a", consumes_counters=(draws,)), part("b", [1]), sets=(counter_set("gpu-0"),)))
-    assert [part.size for part in unit.parts] == [0.25, 0.25]
+def test_a_partition_with_a_huge_counter_has_a_finite_size():
+    """The API server stores a slice with such a counter. The slice must not make the strategies fail for all nodes."""
+    huge_set = CounterSet(name="gpu-0", counters={"slot-0": Counter(value=parse("9" * 310))})
+    consumption = DeviceCounterConsumption(counter_set="gpu-0", counters=huge_set.counters)
+    (unit,) = units(pool(Device(name="a", consumes_counters=(consumption,)), partition("b", [1]), sets=(counter_set("gpu-0"),)))
+    assert [unit_part.size for unit_part in unit.parts] == [0.25, 0.25]
     assert room(unit, PoolUse(frozenset({"b"}))).busy
 
 
 def test_a_unit_without_allocations_is_entirely_free():
-    (unit,) = units(QUARTERS)
+    (unit,) = units(POOL_OF_QUARTERS)
     assert room(unit, FREE) == Room(1.0, 1.0, busy=False)
 
 
 def test_a_held_partition_removes_options_with_its_counters():
-    (unit,) = units(QUARTERS)
-    left = room(unit, PoolUse(frozenset({"q0"})))
-    assert left.free == 0.75
-    # q1 and half are still free, whole is not.
-    assert left.options == (0.25**2 + 0.5**2) / (0.25**2 * 2 + 0.5**2 + 1)
+    (unit,) = units(POOL_OF_QUARTERS)
+    room_left = room(unit, PoolUse(frozenset({"q0"})))
+    assert room_left.free == 0.75
+    # The devices q1 and half are still free, the device whole is not.
+    assert room_left.options == (0.25**2 + 0.5**2) / (0.25**2 * 2 + 0.5**2 + 1)
 
 
-def test_a_shared_device_has_left_what_its_shares_leave():
+def test_the_room_of_a_shared_device_is_what_its_shares_leave():
     gpu = Device(name="gpu", allow_multiple_allocations=True, capacity={"memory": DeviceCapacity(value=parse("80Gi"))})
     (unit,) = units(pool(gpu))
     use = PoolUse(frozenset(), frozenset({"gpu"}), {"gpu": {"memory": parse("60Gi").nano}})
     assert room(unit, use) == Room(0.25, 0.0625, busy=True)
 
 
-def test_a_dedicated_device_in_use_has_nothing_left():
+def test_a_dedicated_device_in_use_leaves_no_room():
     (unit,) = units(pool(Device(name="gpu")))
     assert room(unit, PoolUse(frozenset({"gpu"}))) == Room(0.0, 0.0, busy=True)
 
