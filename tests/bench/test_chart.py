@@ -1,4 +1,4 @@
-"""Charts are well-formed SVG with the given numbers."""
+"""Charts are well-formed SVG files that show the given numbers."""
 
 from xml.etree import ElementTree as ET
 
@@ -14,13 +14,13 @@ def test_a_line_chart_names_every_line():
     assert root.get("aria-label") == "a < b"
 
 
-def test_logarithmic_axes_leave_out_what_is_not_above_zero():
+def test_logarithmic_axes_leave_out_values_that_are_not_above_zero():
     picture = lines("t", [ChartLine("s", ((0, 1), (10, 100), (1000, 1)))], x="", y="", log=True)
     (path,) = ET.fromstring(picture).iter(f"{SVG}path")
     assert path.get("d").count("L") == 1
 
 
-def test_a_bar_is_as_high_as_its_value():
+def test_the_height_of_a_bar_is_proportional_to_its_value():
     picture = bars("t", ["a", "b"], [Bars("g", (10.0, 5.0))], y="pods")
     high, low = (
         float(rect.get("height"))
@@ -30,7 +30,7 @@ def test_a_bar_is_as_high_as_its_value():
     assert high == 2 * low
 
 
-def test_one_value_or_none_at_all_still_makes_a_chart():
+def test_few_or_equal_values_still_make_a_chart():
     for points in ((), ((3, 3),), ((0, 0), (1, 0))):
         ET.fromstring(lines("t", [ChartLine("s", points)], x="", y=""))
 
@@ -41,5 +41,5 @@ def test_equal_data_give_equal_files():
 
 
 def test_stacked_charts_are_one_picture():
-    one = lines("t", [ChartLine("s", ((0, 1),))], x="", y="")
-    assert len(list(ET.fromstring(stack([one, one])).iter(f"{SVG}svg"))) == 3
+    chart = lines("t", [ChartLine("s", ((0, 1),))], x="", y="")
+    assert len(list(ET.fromstring(stack([chart, chart])).iter(f"{SVG}svg"))) == 3

@@ -1,48 +1,48 @@
-"""The memory of processes and commands when tenants and a stolen node have stored the objects that need most memory."""
+"""The memory of processes and commands when tenants and a compromised node have stored the objects that need most memory."""
 
 import pytest
 
 from bench import hostile_store, stub
 from tests.draws import draws
 
-# MiB of hostile objects, divided among all kinds. Processes that kept them unchanged would need 370 to 780 MiB.
-MIB = 64
-# Controllers read six kinds of workloads one object at a time, and translating an object takes further memory.
-CEILINGS = {"webhook": 260, "controllers": 450, "allocator": 300}
+# Divided among all kinds. Processes that kept these objects unchanged would need 370 to 780 MiB.
+MIB_OF_HOSTILE_OBJECTS = 64
+# Peaks in MiB. The controllers need more, because they read six kinds of workloads one object at a time and translate the objects.
+CEILINGS_OF_PROCESSES = {"webhook": 260, "controllers": 450, "allocator": 300}
 
-# Without reducing objects during reading, the peaks are 459, 821, 418 and 259. `explain` also reads the slices of a stolen node.
-# All commands use the same reader. `explain` keeps the most, so it is first, and the only one if few cases are drawn.
+# Peaks in MiB. If objects were not reduced while they are read, the peaks would be 459, 821, 418 and 259 MiB.
+# `explain` also reads the slices of a compromised node, and keeps the most. It is first, so that a run of few cases contains it.
 CEILINGS_OF_COMMANDS = {"explain": 460, "doctor": 220, "survey": 220, "snapshot": 220}
 
 
 @pytest.fixture(scope="module")
-def stored():
-    with hostile_store.stored(MIB << 20) as directory:
+def store_folder():
+    with hostile_store.stored(MIB_OF_HOSTILE_OBJECTS << 20) as directory:
         yield directory
 
 
 @pytest.mark.time_limit(300, "processes read a cluster, on a machine that does other things too")
 @pytest.mark.parametrize("name", hostile_store.PROCESSES)
 @pytest.mark.linux("reads /proc")
-def test_no_process_grows_by_what_tenants_store(stored, name):
-    result = hostile_store.run(stored, name)
-    assert result.peak < CEILINGS[name]
+def test_no_process_grows_by_what_tenants_store(store_folder, name):
+    result = hostile_store.run(store_folder, name)
+    assert result.peak < CEILINGS_OF_PROCESSES[name]
 
 
 @pytest.mark.time_limit(300, "a command reads a cluster, on a machine that does other things too")
 @pytest.mark.parametrize("name", list(CEILINGS_OF_COMMANDS)[: draws(len(CEILINGS_OF_COMMANDS))])
 @pytest.mark.linux("asks the kernel for the memory of a process that has ended")
-def test_no_command_grows_by_what_tenants_store(stored, tmp_path, name):
-    more = {"explain": ("claim/x1", "-n", "tenant-1"), "snapshot": ("--to", str(tmp_path / "snapshot.json"))}
-    assert hostile_store.peak_of_command(stored, name, *more.get(name, ())) < CEILINGS_OF_COMMANDS[name]
+def test_no_command_grows_by_what_tenants_store(store_folder, tmp_path, name):
+    arguments = {"explain": ("claim/x1", "-n", "tenant-1"), "snapshot": ("--to", str(tmp_path / "snapshot.json"))}
+    assert hostile_store.peak_of_command(store_folder, name, *arguments.get(name, ())) < CEILINGS_OF_COMMANDS[name]
 
 
 @pytest.mark.parametrize("plural", hostile_store.KINDS)
-def test_each_object_has_the_declared_size(plural, tmp_path):
-    _, each, _ = hostile_store.KINDS[plural]
-    written = hostile_store.write(tmp_path, plural, 4 * each)
+def test_each_object_has_about_the_declared_size(plural, tmp_path):
+    _, object_size, _ = hostile_store.KINDS[plural]
+    written_bytes = hostile_store.write(tmp_path, plural, 4 * object_size)
     lines = (tmp_path / plural).read_bytes().splitlines()
-    assert written == sum(len(line) + 1 for line in lines)
+    assert written_bytes == sum(len(line) + 1 for line in lines)
     for line in lines:
-        assert 0.5 * each < len(line) < 2.2 * each
+        assert 0.5 * object_size < len(line) < 2.2 * object_size
         assert line.startswith(stub.BEFORE)

@@ -1,4 +1,4 @@
-"""Replaying pods that come and go."""
+"""A replay of pods that arrive, wait, run and end, under a strategy."""
 
 import random
 
@@ -12,26 +12,26 @@ from tests.allocator.fleets import claim, fleet, gpu, shared
 from tests.objects import exactly
 
 
-def ask(strategy):
+def device_chooser(strategy):
     return lambda stock, node, claims: choose_devices(stock, node, claims, strategy=strategy)
 
 
-def play(stock, *arrivals, strategy="first-fit", **more):
-    return replay(stock, arrivals, strategy=strategy, ask=ask(strategy), **more)
+def replay_on(stock, *arrivals, strategy="first-fit", **options):
+    return replay(stock, arrivals, strategy=strategy, ask=device_chooser(strategy), **options)
 
 
 def arrival(name, at, lasts=None, *, count=1, priority=0):
     return Arrival(name, at, (claim(name, exactly("gpu", count=count)),), lasts, priority)
 
 
-ONE = fleet({"n0": (gpu("gpu-0"),)})
-TWO = fleet({"n0": (gpu("gpu-0"), gpu("gpu-1"))})
+ONE_GPU_FLEET = fleet({"n0": (gpu("gpu-0"),)})
+TWO_GPU_FLEET = fleet({"n0": (gpu("gpu-0"), gpu("gpu-1"))})
 
 
 def test_a_pod_waits_until_another_leaves():
-    found = play(ONE, arrival("a", 0, 10), arrival("b", 4, 10))
-    assert (found.placed, found.at_once, found.pending_mean, found.pending_worst) == (2, 1, 3.0, 6.0)
-    assert [(sample.at, sample.running, sample.pending) for sample in found.samples] == [
+    result = replay_on(ONE_GPU_FLEET, arrival("a", 0, 10), arrival("b", 4, 10))
+    assert (result.placed, result.at_once, result.pending_mean, result.pending_worst) == (2, 1, 3.0, 6.0)
+    assert [(sample.at, sample.running, sample.pending) for sample in result.samples] == [
         (0, 1, 0),
         (4, 1, 1),
         (10, 1, 0),
@@ -39,60 +39,60 @@ def test_a_pod_waits_until_another_leaves():
     ]
 
 
-def test_a_pod_that_never_finds_a_place_is_named():
-    found = play(ONE, arrival("a", 0), arrival("b", 1))
-    assert found.never == ("b",)
+def test_a_pod_that_is_never_placed_is_named():
+    result = replay_on(ONE_GPU_FLEET, arrival("a", 0), arrival("b", 1))
+    assert result.never == ("b",)
 
 
-def test_a_pod_without_patience_gives_up():
-    found = play(ONE, arrival("a", 0, 10), arrival("b", 4, 10), patience=5)
-    assert found.never == ("b",)
-    assert play(ONE, arrival("a", 0, 10), arrival("b", 4, 10), patience=6).never == ()
+def test_a_pod_gives_up_when_its_patience_ends():
+    result = replay_on(ONE_GPU_FLEET, arrival("a", 0, 10), arrival("b", 4, 10), patience=5)
+    assert result.never == ("b",)
+    assert replay_on(ONE_GPU_FLEET, arrival("a", 0, 10), arrival("b", 4, 10), patience=6).never == ()
 
 
 def test_higher_priority_is_served_first():
-    found = play(ONE, arrival("a", 0, 10), arrival("late", 1, 5), arrival("urgent", 2, 5, priority=1))
-    assert found.pending_worst == 14.0
-    assert found.pending_mean == pytest.approx((0 + 8 + 14) / 3)
+    result = replay_on(ONE_GPU_FLEET, arrival("a", 0, 10), arrival("late", 1, 5), arrival("urgent", 2, 5, priority=1))
+    assert result.pending_worst == 14.0
+    assert result.pending_mean == pytest.approx((0 + 8 + 14) / 3)
 
 
 def test_a_small_pod_may_pass_one_that_does_not_fit():
-    found = play(TWO, arrival("a", 0, 10), arrival("big", 1, 10, count=2), arrival("small", 2, 3))
-    assert found.at_once == 2
-    assert found.pending_worst == 9.0
+    result = replay_on(TWO_GPU_FLEET, arrival("a", 0, 10), arrival("big", 1, 10, count=2), arrival("small", 2, 3))
+    assert result.at_once == 2
+    assert result.pending_worst == 9.0
 
 
-def test_use_and_breakage_are_averaged_over_time():
+def test_utilisation_and_fragmentation_are_averaged_over_time():
     stock = fleet({"n0": (shared("gpu-0", "80Gi"), shared("gpu-1", "80Gi"))})
-    half = Arrival("a", 0, (claim("a", exactly("gpu", memory="40Gi")),), 10)
-    end = Arrival("z", 20, (claim("z", exactly("gpu", memory="40Gi")),), 10)
-    found = play(stock, half, end)
-    # A quarter of the fleet for half of the time; a third of the free memory is on the GPU in use.
-    assert found.utilisation == pytest.approx(0.125)
-    assert found.fragmentation == pytest.approx(1 / 6)
+    first_pod = Arrival("a", 0, (claim("a", exactly("gpu", memory="40Gi")),), 10)
+    last_pod = Arrival("z", 20, (claim("z", exactly("gpu", memory="40Gi")),), 10)
+    result = replay_on(stock, first_pod, last_pod)
+    # A quarter of the fleet is in use for half of the time. In that time, a third of the free memory is on the GPU in use.
+    assert result.utilisation == pytest.approx(0.125)
+    assert result.fragmentation == pytest.approx(1 / 6)
 
 
 def test_no_device_is_held_after_all_pods_have_left():
     workload = KINDS["mig"](random.Random(3).random, nodes=1, pods=40, load=1.5)
-    found = replay(workload.stock, workload.arrivals, strategy="CompactFirst", ask=ask("CompactFirst"), patience=50.0)
-    last = found.samples[-1]
+    result = replay(workload.stock, workload.arrivals, strategy="CompactFirst", ask=device_chooser("CompactFirst"), patience=50.0)
+    last = result.samples[-1]
     assert (last.running, last.utilisation) == (0, 0.0)
-    assert found.placed + len(found.never) == 40
+    assert result.placed + len(result.never) == 40
 
 
-def test_no_arrivals_are_no_use():
-    found = play(ONE)
-    assert (found.pods, found.utilisation, found.samples) == (0, 0.0, ())
+def test_a_replay_without_arrivals_has_no_utilisation():
+    result = replay_on(ONE_GPU_FLEET)
+    assert (result.pods, result.utilisation, result.samples) == (0, 0.0, ())
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_equal_seeds_give_equal_workloads_and_other_seeds_others(kind):
-    one, same, other = (
+def test_equal_seeds_give_equal_workloads_and_different_seeds_do_not(kind):
+    first, repeated, different = (
         [(a.at, a.claims, a.lasts) for a in KINDS[kind](random.Random(seed).random, nodes=2, pods=20).arrivals]
         for seed in (1, 1, 2)
     )
-    assert one == same
-    assert one != other
+    assert first == repeated
+    assert first != different
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -103,12 +103,12 @@ def test_every_pod_fits_an_idle_fleet_under_every_strategy(kind, strategy):
         assert choose_devices(workload.stock, "node-00", arrival.claims, strategy=strategy).answer.feasible
 
 
-def test_packing_partitions_uses_more_hardware_than_first_fit():
+def test_least_fragmentation_uses_more_hardware_than_first_fit():
     workload = KINDS["mig"](random.Random(5).random, nodes=1, pods=80, load=1.4)
-    use = {
+    utilisation = {
         strategy: replay(
-            workload.stock, workload.arrivals, strategy=strategy, ask=ask(strategy), patience=0
+            workload.stock, workload.arrivals, strategy=strategy, ask=device_chooser(strategy), patience=0
         ).utilisation
         for strategy in ("first-fit", "least-fragmentation")
     }
-    assert use["least-fragmentation"] > use["first-fit"]
+    assert utilisation["least-fragmentation"] > utilisation["first-fit"]
