@@ -31,7 +31,7 @@ def test_the_floor_is_registered_like_our_webhook():
     assert {key: floor_webhook[key] for key in common_fields} == {key: our_webhook[key] for key in common_fields}
 
 
-@pytest.mark.parametrize("size", [1, 70, 10_000])
+@pytest.mark.parametrize("piece_size", [1, 70, 10_000])
 def test_reviews_in_pieces_get_one_answer_each(piece_size):
     answers = []
     peer = floor.Peer(floor.encoded_answer(b"[1]"))

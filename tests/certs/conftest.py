@@ -1,13 +1,13 @@
-"""A cluster with the configurations of both webhooks."""
+"""A cluster with a mutating and a validating webhook configuration."""
 
 import pytest
 
 from cluster.embedded.embedded import Embedded
-from tests.certs.stores import webhooks
+from tests.certs.stores import webhook_configuration
 
 
 @pytest.fixture
 def cluster():
     return Embedded.holding(
-        [webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration", bundle="b2xk")]
+        [webhook_configuration("MutatingWebhookConfiguration"), webhook_configuration("ValidatingWebhookConfiguration", bundle="b2xk")]
     )

@@ -13,11 +13,11 @@ from tests.webhook import tls
 
 
 def certificate(name, signer=None):
-    """Return a client certificate and its key. `signer` signs it; without a signer it is a self-signed authority."""
+    """Return a client certificate and its key. `signer` signs the certificate; without a signer, it is a self-signed authority."""
     key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    issuer, signing = (signer[0].subject, signer[1]) if signer else (subject, key)
-    made = (
+    issuer, signing_key = (signer[0].subject, signer[1]) if signer else (subject, key)
+    client_certificate = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
@@ -27,13 +27,13 @@ def certificate(name, signer=None):
         .not_valid_after(now + dt.timedelta(days=1))
         .add_extension(x509.BasicConstraints(ca=signer is None, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-        .sign(signing, hashes.SHA256())
+        .sign(signing_key, hashes.SHA256())
     )
-    return made, key
+    return client_certificate, key
 
 
-def pem(made, key=None):
-    text = made.public_bytes(serialization.Encoding.PEM)
+def pem(certificate_to_write, key=None):
+    text = certificate_to_write.public_bytes(serialization.Encoding.PEM)
     if key is not None:
         none = serialization.NoEncryption()
         text += key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, none)
@@ -41,7 +41,7 @@ def pem(made, key=None):
 
 
 class Peers:
-    """The certificate files of an allocator and a scheduler. Each side has its own authority, which signs its leaf."""
+    """The certificate files of an allocator and of a scheduler that connects to the allocator. Each side has its own authority."""
 
     def __init__(self, folder, name="scheduler"):
         self.folder = folder
@@ -63,9 +63,9 @@ class Peers:
 
     def show(self, name, signer=None):
         """Give the scheduler another client certificate."""
-        made, key = certificate(name, signer or self.clients)
-        self.mine.write_bytes(pem(made))
-        self.mine_key.write_bytes(pem(made, key))  # the reader of the key must skip the certificate before it
+        client_certificate, key = certificate(name, signer or self.clients)
+        self.mine.write_bytes(pem(client_certificate))
+        self.mine_key.write_bytes(pem(client_certificate, key))  # a reader of the key must skip the certificate that precedes the key
 
     @property
     def files(self):
@@ -78,7 +78,7 @@ class Peers:
 
     def context(self, *, shows=True):
         """Return the TLS context of the scheduler, with its client certificate if it `shows` one."""
-        made = ssl.create_default_context(cafile=self.ca)
+        tls_context = ssl.create_default_context(cafile=self.ca)
         if shows:
-            made.load_cert_chain(self.mine, self.mine_key)
-        return made
+            tls_context.load_cert_chain(self.mine, self.mine_key)
+        return tls_context

@@ -1,4 +1,4 @@
-"""Secret stores on an embedded cluster with webhook configurations, and a clock that the test sets."""
+"""Stores of certificate Secrets on an embedded cluster, with webhook configurations and a clock that the test sets."""
 
 import datetime as dt
 import itertools
@@ -15,7 +15,7 @@ POLICY = Policy(300 * DAY, 90 * DAY, dt.timedelta(minutes=10))
 NAMES = Names(("drawbridge.default.svc",), ("drawbridge-quota.default.svc",))
 
 
-def webhooks(kind, *, bundle=None):
+def webhook_configuration(kind, *, bundle=None):
     client = {"service": {"namespace": "default", "name": "drawbridge", "path": "/mutate"}}
     if bundle:
         client["caBundle"] = bundle
@@ -48,27 +48,28 @@ def store(cluster, clock, **kwargs):
 
 
 async def bundles(cluster):
-    read = []
+    """Return the CA bundles of all webhooks in the cluster."""
+    found_bundles = []
     for kind in (resources.MUTATING_WEBHOOKS, resources.VALIDATING_WEBHOOKS):
         configuration = await cluster.get(kind, "drawbridge")
-        read += [b64decode(webhook.client_config.ca_bundle) for webhook in configuration.webhooks]
-    return read
+        found_bundles += [b64decode(webhook.client_config.ca_bundle) for webhook in configuration.webhooks]
+    return found_bundles
 
 
 class Interrupted:
-    """A cluster for a client that pauses before its nth call. `meanwhile` runs during the pause."""
+    """A cluster for a client that pauses before one of its calls. `meanwhile` runs during the pause."""
 
-    def __init__(self, cluster, at, meanwhile):
-        self._cluster, self._at, self._meanwhile = cluster, at, meanwhile
+    def __init__(self, cluster, call_number, meanwhile):
+        self._cluster, self._call_number, self._meanwhile = cluster, call_number, meanwhile
         self._calls = itertools.count(1)
 
     def __getattr__(self, name):
         call = getattr(self._cluster, name)
 
-        async def called(*what):
-            if next(self._calls) == self._at:
+        async def called(*arguments):
+            if next(self._calls) == self._call_number:
                 await self._meanwhile()
-            return await call(*what)
+            return await call(*arguments)
 
         return called
 
@@ -77,7 +78,8 @@ async def data_of(cluster, name):
     return (await cluster.get(resources.SECRETS, name, "default")).data
 
 
-NAMED = {
+# By Secret, the entries of a first start.
+SECRET_ENTRIES = {
     "drawbridge": {"tls.crt", "tls.key", "ca.crt"},
     "drawbridge-authority": {"authority.crt", "authority.key", "since", "signature.key"},
     "drawbridge-signature": {"signature.key"},

@@ -1,4 +1,4 @@
-"""A webhook configuration has no rules before its CA bundle, and bundles written by other tools are kept."""
+"""A webhook configuration gets its rules together with a CA bundle, and keeps a bundle that another tool maintains."""
 
 import asyncio
 import json
@@ -16,8 +16,8 @@ from cluster.patch import Merge
 from tests.cluster.conftest import eventually
 
 BUNDLE = b"-----BEGIN CERTIFICATE-----"
-TEXT = b64encode(BUNDLE).decode()
-RULE = [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}]
+ENCODED_BUNDLE = b64encode(BUNDLE).decode()
+POD_RULES = [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}]
 
 
 def configuration(*, bundle="", rules=None, **annotations):
@@ -34,66 +34,67 @@ def configuration(*, bundle="", rules=None, **annotations):
     }
 
 
-WAITING = {RULES: json.dumps({"a.drawbridge.dev": RULE})}
+RULES_ANNOTATION = {RULES: json.dumps({"a.drawbridge.dev": POD_RULES})}
 
 
-async def injected(made):
-    cluster = Embedded.holding([made])
+async def inject_bundle(stored_configuration):
+    """Write the bundle into a stored configuration; return the bundle and the rules that its webhook has then."""
+    cluster = Embedded.holding([stored_configuration])
     await inject.ensure_bundle(cluster, await inject.read_webhooks(cluster, ["drawbridge"]), BUNDLE)
     (webhook,) = (await cluster.get(resources.MUTATING_WEBHOOKS.raw, "drawbridge"))["webhooks"]
     return webhook["clientConfig"].get("caBundle"), webhook.get("rules")
 
 
 async def test_bundle_and_rules_are_written_together():
-    assert await injected(configuration(**WAITING)) == (TEXT, RULE)
+    assert await inject_bundle(configuration(**RULES_ANNOTATION)) == (ENCODED_BUNDLE, POD_RULES)
 
 
-async def test_changed_rules_in_the_annotation_replace_the_old_ones():
-    assert await injected(configuration(bundle=TEXT, rules=[], **WAITING)) == (TEXT, RULE)
+async def test_rules_in_the_annotation_replace_the_rules_of_the_webhook():
+    assert await inject_bundle(configuration(bundle=ENCODED_BUNDLE, rules=[], **RULES_ANNOTATION)) == (ENCODED_BUNDLE, POD_RULES)
 
 
 async def test_a_configuration_without_the_annotation_keeps_its_rules():
-    assert await injected(configuration(rules=RULE)) == (TEXT, RULE)
+    assert await inject_bundle(configuration(rules=POD_RULES)) == (ENCODED_BUNDLE, POD_RULES)
 
 
 @pytest.mark.parametrize("keeper", [{BUNDLE_KEEPER: "other"}, {CERT_MANAGER: "ns/certificate"}])
 async def test_rules_wait_for_a_bundle_that_another_tool_writes(keeper):
-    assert await injected(configuration(**keeper, **WAITING)) == (None, None)
-    assert await injected(configuration(bundle="b3RoZXI=", **keeper, **WAITING)) == ("b3RoZXI=", RULE)
+    assert await inject_bundle(configuration(**keeper, **RULES_ANNOTATION)) == (None, None)
+    assert await inject_bundle(configuration(bundle="b3RoZXI=", **keeper, **RULES_ANNOTATION)) == ("b3RoZXI=", POD_RULES)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '"rules"'])
 async def test_an_invalid_rules_annotation_leaves_the_webhook_without_rules(text):
-    assert await injected(configuration(**{RULES: text})) == (TEXT, None)
+    assert await inject_bundle(configuration(**{RULES: text})) == (ENCODED_BUNDLE, None)
 
 
 async def test_rejected_rules_do_not_block_certificate_renewal(caplog):
-    class Held(Embedded):
+    class RulesAreForbidden(Embedded):
         async def patch(self, resource, name, change, *args, **kwargs):
             if "/rules" in str(change):
-                raise Forbidden("rules that are there stay")
+                raise Forbidden("rules must not change")
             return await super().patch(resource, name, change, *args, **kwargs)
 
-    cluster = Held()
-    cluster.load([configuration(rules=[], **WAITING)])
+    cluster = RulesAreForbidden()
+    cluster.load([configuration(rules=[], **RULES_ANNOTATION)])
     assert await inject.ensure_bundle(cluster, await inject.read_webhooks(cluster, ["drawbridge"]), BUNDLE)
     assert "cannot write the rules" in caplog.text
     (webhook,) = (await cluster.get(resources.MUTATING_WEBHOOKS.raw, "drawbridge"))["webhooks"]
-    assert webhook["clientConfig"]["caBundle"] == TEXT
+    assert webhook["clientConfig"]["caBundle"] == ENCODED_BUNDLE
 
 
-async def test_only_a_wiped_bundle_triggers_the_watch():
-    cluster = Embedded.holding([configuration(bundle=TEXT), configuration() | {"metadata": {"name": "other"}}])
-    bell = ChangeWatch(cluster, namespace="default", secrets=["drawbridge"], webhooks=["drawbridge"])
+async def test_only_changes_of_the_named_configuration_trigger_the_watch():
+    cluster = Embedded.holding([configuration(bundle=ENCODED_BUNDLE), configuration() | {"metadata": {"name": "other"}}])
+    watch = ChangeWatch(cluster, namespace="default", secrets=["drawbridge"], webhooks=["drawbridge"])
     async with asyncio.TaskGroup() as group:
-        ringing = group.create_task(bell.run())
-        await eventually(lambda: asyncio.sleep(0, bell._changed.is_set()))
-        bell._changed.clear()
+        watching = group.create_task(watch.run())
+        await eventually(lambda: asyncio.sleep(0, watch._changed.is_set()))
+        watch._changed.clear()
         await cluster.patch(resources.MUTATING_WEBHOOKS.raw, "other", Merge({"metadata": {"labels": {"a": "b"}}}))
         wipe = {"webhooks": configuration()["webhooks"]}
-        seen = bell._informers[1].events
+        events_before = watch._informers[1].events
         await cluster.patch(resources.MUTATING_WEBHOOKS.raw, "drawbridge", Merge(wipe))
-        await eventually(lambda: asyncio.sleep(0, bell._informers[1].events > seen))
-        assert bell._changed.is_set()
-        assert bell._informers[1].events == seen + 1
-        ringing.cancel()
+        await eventually(lambda: asyncio.sleep(0, watch._informers[1].events > events_before))
+        assert watch._changed.is_set()
+        assert watch._informers[1].events == events_before + 1
+        watching.cancel()

@@ -1,4 +1,4 @@
-"""Secrets of certificates and signing keys: created, shared by replicas and renewed."""
+"""Secrets of certificates and signing keys: replicas create, share and renew them."""
 
 import asyncio
 import random
@@ -13,35 +13,35 @@ from cluster import resources
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Invalid
 from cluster.patch import Merge
-from tests.certs.stores import DAY, NAMED, NAMES, Clock, Interrupted, bundles, data_of, store
+from tests.certs.stores import DAY, SECRET_ENTRIES, NAMES, Clock, Interrupted, bundles, data_of, store
 
 
 async def test_a_first_start_makes_everything_and_updates_every_webhook(cluster):
-    held = await store(cluster, Clock()).sync()
-    assert authority.names(held.leaf.certificate) == set(NAMES.webhook)
-    assert held.signing_keys.keys == (b"k" * 32,)
-    assert await bundles(cluster) == [held.bundle] * 4
+    pki = await store(cluster, Clock()).sync()
+    assert authority.names(pki.leaf.certificate) == set(NAMES.webhook)
+    assert pki.signing_keys.keys == (b"k" * 32,)
+    assert await bundles(cluster) == [pki.bundle] * 4
 
 
 async def test_a_second_start_reuses_the_existing_secrets(cluster):
     first = await store(cluster, Clock()).sync()
-    other = store(cluster, Clock(), new_signing_key=lambda: pytest.fail("made twice"))
-    assert await other.sync() == first
+    second_start = store(cluster, Clock(), new_signing_key=lambda: pytest.fail("a second signing key was made"))
+    assert await second_start.sync() == first
 
 
-class Crowded:
-    """A cluster for concurrent replicas: each call first yields to the event loop zero to seven times, drawn from the seed."""
+class Interleaved:
+    """A cluster for concurrent replicas: each call first yields to the event loop up to seven times, a random number."""
 
-    def __init__(self, cluster, chance):
-        self._cluster, self._chance = cluster, chance
+    def __init__(self, cluster, rng):
+        self._cluster, self._rng = cluster, rng
 
     def __getattr__(self, name):
         call = getattr(self._cluster, name)
 
-        async def called(*what):
-            for _ in range(self._chance.randrange(8)):
+        async def called(*arguments):
+            for _ in range(self._rng.randrange(8)):
                 await asyncio.sleep(0)
-            return await call(*what)
+            return await call(*arguments)
 
         return called
 
@@ -49,40 +49,40 @@ class Crowded:
 @pytest.mark.parametrize("seed", range(10))
 async def test_replicas_that_start_together_use_equal_secrets(cluster, seed):
     number = iter(range(100))
-    crowded = Crowded(cluster, random.Random(seed))
-    several = [store(crowded, Clock(), new_signing_key=lambda: b"%032d" % next(number)) for _ in range(8)]
-    answers = await asyncio.gather(*(replica.sync() for replica in several))
+    crowded = Interleaved(cluster, random.Random(seed))
+    replicas = [store(crowded, Clock(), new_signing_key=lambda: b"%032d" % next(number)) for _ in range(8)]
+    answers = await asyncio.gather(*(replica.sync() for replica in replicas))
     assert answers == [answers[0]] * 8
     assert await store(cluster, Clock()).sync() == answers[0]
 
 
 async def test_names_shared_by_both_leaves_do_not_cause_endless_signing(cluster):
     names = Names((*NAMES.webhook, *NAMES.allocator), NAMES.allocator)
-    held = await store(cluster, Clock(), names=names).sync()
-    assert await store(cluster, Clock(), names=names).sync() == held
+    pki = await store(cluster, Clock(), names=names).sync()
+    assert await store(cluster, Clock(), names=names).sync() == pki
 
 
-@pytest.mark.parametrize("lost", ["drawbridge", "drawbridge-quota"])
-async def test_a_lost_leaf_is_signed_anew_and_the_other_stays(cluster, lost):
+@pytest.mark.parametrize("lost_secret", ["drawbridge", "drawbridge-quota"])
+async def test_a_lost_leaf_is_signed_anew_and_the_other_stays(cluster, lost_secret):
     replica = store(cluster, Clock())
     before = await replica.sync()
-    await cluster.delete(resources.SECRETS, lost, "default")
+    await cluster.delete(resources.SECRETS, lost_secret, "default")
     after = await replica.sync()
     assert (after.leaf == before.leaf, after.allocator == before.allocator) == (
-        lost != "drawbridge",
-        lost == "drawbridge",
+        lost_secret != "drawbridge",
+        lost_secret == "drawbridge",
     )
 
 
-@pytest.mark.parametrize("at", range(1, 8))
-@pytest.mark.parametrize("gone", ["drawbridge", "drawbridge-quota", "drawbridge-signature", "drawbridge-authority"])
-async def test_a_sync_returns_what_another_replica_repaired(cluster, gone, at):
+@pytest.mark.parametrize("call_number", range(1, 8))
+@pytest.mark.parametrize("lost_secret", ["drawbridge", "drawbridge-quota", "drawbridge-signature", "drawbridge-authority"])
+async def test_a_sync_returns_what_another_replica_repaired(cluster, lost_secret, call_number):
     number = iter(range(100))
     replica = store(cluster, Clock(), new_signing_key=lambda: b"%032d" % next(number))
     await replica.sync()
-    await cluster.delete(resources.SECRETS, gone, "default")
-    other = store(Interrupted(cluster, at, replica.sync), Clock(), new_signing_key=lambda: b"%032d" % next(number))
-    assert await other.sync() == await replica.sync()
+    await cluster.delete(resources.SECRETS, lost_secret, "default")
+    paused_replica = store(Interrupted(cluster, call_number, replica.sync), Clock(), new_signing_key=lambda: b"%032d" % next(number))
+    assert await paused_replica.sync() == await replica.sync()
 
 
 async def test_old_leaves_are_trusted_by_new_bundles_throughout(cluster):
@@ -114,51 +114,51 @@ async def test_another_writers_entry_in_the_secret_survives_renewal(cluster):
 
 @pytest.mark.parametrize("name", ["drawbridge", "drawbridge-authority", "drawbridge-signature", "drawbridge-quota"])
 async def test_a_secret_of_another_type_is_neither_read_nor_written(cluster, name):
-    """Kubernetes writes a token of the annotation's account into a Secret of this type, whoever created the Secret."""
+    """Kubernetes writes a token of the annotated service account into a Secret of this type, whoever created the Secret."""
     await store(cluster, Clock()).sync()
     await cluster.delete(resources.SECRETS, name, "default")
-    theirs = {
+    foreign_secret = {
         "apiVersion": "v1",
         "kind": "Secret",
         "type": "kubernetes.io/service-account-token",
         "metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": "drawbridge-controller"}},
         "data": {"signature.key": b64encode(b"f" * 32).decode()},
     }
-    made = await cluster.create(resources.SECRETS, theirs, "default")
+    created = await cluster.create(resources.SECRETS, foreign_secret, "default")
     replica = store(cluster, Clock())
-    reading = [replica.sync]
-    reading += [replica.read] if name in ("drawbridge", "drawbridge-signature") else []
-    reading += [replica.signing_keys] if name == "drawbridge-signature" else []
-    for read in reading:
+    reads = [replica.sync]
+    reads += [replica.read] if name in ("drawbridge", "drawbridge-signature") else []
+    reads += [replica.signing_keys] if name == "drawbridge-signature" else []
+    for read in reads:
         with pytest.raises(Invalid, match=f"default/{name} has type 'kubernetes.io/service-account-token'"):
             await read()
-    assert await cluster.get(resources.SECRETS, name, "default") == made
+    assert await cluster.get(resources.SECRETS, name, "default") == created
 
 
 async def test_without_webhook_configurations_a_leaf_is_still_issued():
-    held = await store(Embedded(), Clock()).sync()
-    assert held.leaf
+    pki = await store(Embedded(), Clock()).sync()
+    assert pki.leaf
 
 
-async def entries(cluster):
-    return {name: set(await data_of(cluster, name)) for name in NAMED}
+async def entries_by_secret(cluster):
+    return {name: set(await data_of(cluster, name)) for name in SECRET_ENTRIES}
 
 
 async def test_authority_server_and_signature_keys_have_separate_secrets(cluster):
     await store(cluster, Clock()).sync()
-    by_secret = await entries(cluster)
-    by_secret["drawbridge-authority"].discard("previous.crt")
-    assert by_secret == NAMED
+    entries = await entries_by_secret(cluster)
+    entries["drawbridge-authority"].discard("previous.crt")
+    assert entries == SECRET_ENTRIES
 
 
 async def test_a_verifier_reads_the_signing_secret_and_no_other_secret(cluster):
-    held = await store(cluster, Clock()).sync()
+    pki = await store(cluster, Clock()).sync()
     for name in ("drawbridge", "drawbridge-authority"):
         await cluster.delete(resources.SECRETS, name, "default")
-    assert await store(cluster, Clock()).signing_keys() == held.signing_keys
+    assert await store(cluster, Clock()).signing_keys() == pki.signing_keys
 
 
 async def test_a_read_only_replica_does_not_know_the_authority(cluster):
-    held = await store(cluster, Clock()).sync()
-    seen = await store(cluster, Clock()).read()
-    assert (seen.leaf, seen.signing_keys, seen.authority) == (held.leaf, held.signing_keys, None)
+    pki = await store(cluster, Clock()).sync()
+    read_only_pki = await store(cluster, Clock()).read()
+    assert (read_only_pki.leaf, read_only_pki.signing_keys, read_only_pki.authority) == (pki.leaf, pki.signing_keys, None)

@@ -1,4 +1,4 @@
-"""Secrets of certificates after a kill, a pause, a lost Secret or a wrong clock."""
+"""Secrets of certificates after a replica was killed or paused, after a Secret was lost, and with a wrong clock."""
 
 import asyncio
 import itertools
@@ -11,57 +11,57 @@ from cluster import resources
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.patch import Merge
-from tests.certs.stores import DAY, NAMED, NOW, Clock, Interrupted, bundles, data_of, store, webhooks
+from tests.certs.stores import DAY, SECRET_ENTRIES, NOW, Clock, Interrupted, bundles, data_of, store, webhook_configuration
 
 
-class Watched(Embedded):
+class TrustChecking(Embedded):
     """A cluster that checks after each patch that every webhook's bundle trusts every certificate that may be served."""
 
-    looks = 0
-    begun = False
+    checks = 0
+    is_checking = False
 
     async def patch(self, *args, **kwargs):
         result = await super().patch(*args, **kwargs)
-        if self.begun:
-            await self._look()
+        if self.is_checking:
+            await self._check_trust()
         return result
 
-    async def _look(self):
-        authority_data = decoded(await data_of(self, "drawbridge-authority"))
+    async def _check_trust(self):
+        authority_data = decoded_entries(await data_of(self, "drawbridge-authority"))
         trusted = [authority_data[name] for name in ("authority.crt", "previous.crt") if name in authority_data]
-        everywhere = await bundles(self)
+        all_bundles = await bundles(self)
         for name in ("drawbridge", "drawbridge-quota"):
-            serving = decoded(await data_of(self, name))
-            [signer] = [part for part in parts(serving["ca.crt"]) if authority.signed_by(serving["tls.crt"], part)]
+            serving = decoded_entries(await data_of(self, name))
+            [signer] = [part for part in certificates_of(serving["ca.crt"]) if authority.signed_by(serving["tls.crt"], part)]
             assert signer.strip() in [certificate.strip() for certificate in trusted], (
-                f"{name} is signed by an authority of the past"
+                f"the leaf in {name} is signed by a retired authority"
             )
-            assert all(signer in parts(bundle) for bundle in everywhere), f"{name} is trusted by no webhook"
-        self.looks += 1
+            assert all(signer in certificates_of(bundle) for bundle in all_bundles), f"the bundle of a webhook does not trust the leaf in {name}"
+        self.checks += 1
 
 
-def decoded(data):
+def decoded_entries(data):
     return {name: b64decode(value) for name, value in data.items()}
 
 
-def parts(bundle):
-    end = b"-----END CERTIFICATE-----\n"
-    return [part + end for part in bundle.split(end)[:-1]]
+def certificates_of(bundle):
+    end_line = b"-----END CERTIFICATE-----\n"
+    return [part + end_line for part in bundle.split(end_line)[:-1]]
 
 
-# `rounds` counts syncs of the other replica. Those after the last step find nothing to do.
+# The other replica syncs `rounds` times. Syncs after the last step of a rotation find nothing to do.
 @pytest.mark.parametrize("rounds", [1, 2, 3])
-@pytest.mark.parametrize("at", range(1, 16))
+@pytest.mark.parametrize("call_number", range(1, 16))
 @pytest.mark.parametrize("day", [201, 202, 203], ids=["introduce", "switch", "retire"])
-async def test_a_replica_paused_between_any_two_calls_writes_nothing_outdated(day, at, rounds):
+async def test_a_replica_paused_between_any_two_calls_writes_nothing_outdated(day, call_number, rounds):
     """While one replica is paused, another one syncs up to three times, a day apart, which is longer than the policy requires."""
-    cluster, clock = Watched(), Clock()
-    cluster.load([webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration")])
+    cluster, clock = TrustChecking(), Clock()
+    cluster.load([webhook_configuration("MutatingWebhookConfiguration"), webhook_configuration("ValidatingWebhookConfiguration")])
     number = iter(range(100))
     options = {"new_signing_key": lambda: b"%032d" % next(number)}
     replica = store(cluster, clock, **options)
     await replica.sync()
-    cluster.begun = True
+    cluster.is_checking = True
     for passed in range(201, day):
         clock.now = NOW + passed * DAY
         await replica.sync()
@@ -72,10 +72,10 @@ async def test_a_replica_paused_between_any_two_calls_writes_nothing_outdated(da
             await replica.sync()
             clock.now += DAY
 
-    await store(Interrupted(cluster, at, meanwhile), clock, **options).sync()
-    held = await replica.sync()
-    assert await bundles(cluster) == [held.bundle] * 4
-    assert cluster.looks
+    await store(Interrupted(cluster, call_number, meanwhile), clock, **options).sync()
+    pki = await replica.sync()
+    assert await bundles(cluster) == [pki.bundle] * 4
+    assert cluster.checks
 
 
 async def test_a_secret_that_was_emptied_is_filled_again(cluster):
@@ -83,21 +83,21 @@ async def test_a_secret_that_was_emptied_is_filled_again(cluster):
     secret = await cluster.get(resources.SECRETS, "drawbridge", "default")
     empty = {"data": dict.fromkeys(secret.data)}
     await cluster.patch(resources.SECRETS, "drawbridge", Merge(empty), "default")
-    held = await store(cluster, Clock()).sync()
-    assert await bundles(cluster) == [held.bundle] * 4
+    pki = await store(cluster, Clock()).sync()
+    assert await bundles(cluster) == [pki.bundle] * 4
 
 
-class Dying(Embedded):
-    """A cluster that fails before or after its nth write."""
+class Killed(Embedded):
+    """A cluster whose nth write ends the replica, either before or after the write is carried out."""
 
-    left, after = 10**9, False
+    writes_left, is_written_before_kill = 10**9, False
 
     async def _write(self, write, *args, **kwargs):
-        self.left -= 1
-        if self.left == 0 and not self.after:
+        self.writes_left -= 1
+        if self.writes_left == 0 and not self.is_written_before_kill:
             raise Unavailable("killed before the write")
         result = await write(*args, **kwargs)
-        if self.left == 0:
+        if self.writes_left == 0:
             raise Unavailable("killed after the write")
         return result
 
@@ -108,42 +108,42 @@ class Dying(Embedded):
         return await self._write(super().patch, *args, **kwargs)
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("is_written_before_kill", [False, True])
 @pytest.mark.parametrize("write", range(1, 6))
 @pytest.mark.parametrize("day", [0, 61, 201, 202])
-async def test_the_next_start_repairs_a_kill_at_any_write(write, after, day):
-    cluster, clock = Dying(), Clock()
-    cluster.load([webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration")])
+async def test_the_next_start_repairs_a_kill_at_any_write(write, is_written_before_kill, day):
+    cluster, clock = Killed(), Clock()
+    cluster.load([webhook_configuration("MutatingWebhookConfiguration"), webhook_configuration("ValidatingWebhookConfiguration")])
     for passed in (0, 201) if day == 202 else (0,) if day else ():
         clock.now = NOW + passed * DAY
         await store(cluster, clock).sync()
     clock.now = NOW + day * DAY
-    cluster.left, cluster.after = write, after
+    cluster.writes_left, cluster.is_written_before_kill = write, is_written_before_kill
     try:
         await store(cluster, clock).sync()
     except Unavailable:
         pass
-    cluster.left = 10**9
-    held = await store(cluster, clock).sync()
-    assert await bundles(cluster) == [held.bundle] * 4
-    assert held.signing_keys.current
-    assert authority.signed_by(held.leaf.certificate, held.authority.certificate)
+    cluster.writes_left = 10**9
+    pki = await store(cluster, clock).sync()
+    assert await bundles(cluster) == [pki.bundle] * 4
+    assert pki.signing_keys.current
+    assert authority.signed_by(pki.leaf.certificate, pki.authority.certificate)
 
 
-@pytest.mark.parametrize("lost", list(NAMED))
-async def test_a_deleted_secret_returns_and_signatures_stay_valid(cluster, lost):
+@pytest.mark.parametrize("lost_secret", list(SECRET_ENTRIES))
+async def test_a_deleted_secret_returns_and_signatures_stay_valid(cluster, lost_secret):
     before = await store(cluster, Clock()).sync()
-    await cluster.delete(resources.SECRETS, lost, "default")
+    await cluster.delete(resources.SECRETS, lost_secret, "default")
     after = await store(cluster, Clock(), new_signing_key=lambda: pytest.fail("a signing key was lost")).sync()
     assert after.signing_keys == before.signing_keys
     assert await bundles(cluster) == [after.bundle] * 4
-    if lost == "drawbridge":
-        assert after.authority == before.authority, "so no call fails: the new leaf is believed already"
+    if lost_secret == "drawbridge":
+        assert after.authority == before.authority, "webhooks would not trust a leaf of a new authority yet"
 
 
 @pytest.mark.parametrize("days", [-29, -1, 1, 29, 59])
 async def test_a_clock_that_jumps_and_comes_back_costs_no_trust(cluster, days):
-    """Each bundle has the authorities before and after it. Only a leaf signed in a jump of over 30 days may be invalid at the true time."""
+    """Each bundle contains the authorities of the syncs before and after. Only a leaf signed over 30 days ahead may be invalid now."""
     clock = Clock()
     replica = store(cluster, clock)
     history = [await replica.sync()]
@@ -151,9 +151,9 @@ async def test_a_clock_that_jumps_and_comes_back_costs_no_trust(cluster, days):
     history.append(await replica.sync())
     clock.now = NOW
     history.append(await replica.sync())
-    for held in history:
-        assert authority.span(held.leaf.certificate).valid(NOW) or days > 30
-        assert authority.span(held.authority.certificate).valid(NOW)
+    for pki in history:
+        assert authority.span(pki.leaf.certificate).valid(NOW) or days > 30
+        assert authority.span(pki.authority.certificate).valid(NOW)
     for before, after in itertools.pairwise(history):
         assert before.authority.certificate.strip() in after.bundle
         assert after.authority.certificate.strip() in before.bundle
@@ -162,13 +162,13 @@ async def test_a_clock_that_jumps_and_comes_back_costs_no_trust(cluster, days):
 
 @pytest.mark.parametrize("age", [0, 45, 190, 201])
 async def test_two_replicas_with_small_clock_skew_converge(cluster, age):
-    early, late = Clock(), Clock()
-    first, second = store(cluster, early), store(cluster, late)
+    early_clock, late_clock = Clock(), Clock()
+    first, second = store(cluster, early_clock), store(cluster, late_clock)
     await first.sync()
-    early.now += age * DAY
-    late.now += (age + 29) * DAY
+    early_clock.now += age * DAY
+    late_clock.now += (age + 29) * DAY
     for _ in range(5):
         await asyncio.gather(first.sync(), second.sync())
-    held = await first.sync()
-    assert await second.sync() == held
-    assert await bundles(cluster) == [held.bundle] * 4
+    pki = await first.sync()
+    assert await second.sync() == pki
+    assert await bundles(cluster) == [pki.bundle] * 4

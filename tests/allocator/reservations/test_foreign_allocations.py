@@ -23,7 +23,7 @@ def test_a_foreign_allocation_returns_the_pod_to_pending():
     assert world.server.claims["c"].status.allocation == allocation_of("d1", node="n2")
 
 
-@pytest.mark.parametrize("reserved", [False, True])
+@pytest.mark.parametrize("is_reserved", [False, True])
 def test_a_foreign_allocation_is_removed_only_without_pods(is_reserved):
     """Two cases: the other scheduler has reserved the claim for no pod, or for a pod."""
     unallocated = claim("c", finalizers=(FINALIZER,))

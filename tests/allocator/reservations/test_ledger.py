@@ -133,7 +133,7 @@ def test_committing_a_claim_that_has_its_finalizer_takes_one_write():
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-@pytest.mark.parametrize("seen_running", [True, False])
+@pytest.mark.parametrize("was_seen_running", [True, False])
 def test_a_finished_pod_loses_its_reservation(phase, was_seen_running):
     """The finished pod still has a node, and the claim still lists the pod: the signal DONE wins over PLACED."""
     world = World(claim("c"))

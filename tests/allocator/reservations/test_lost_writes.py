@@ -36,7 +36,7 @@ def test_a_claim_is_read_and_written_again_after_a_conflict():
     assert world.state("a") is ReservationState.RESERVED
 
 
-@pytest.mark.parametrize("other_commits", [True, False])
+@pytest.mark.parametrize("other_pod_commits", [True, False])
 def test_an_unreserved_pod_stays_listed_while_the_claim_is_needed(other_pod_commits):
     """Otherwise the claim would be allocated with an empty reservedFor, and a new leader would not know which pod needs it."""
     world = World(claim("c"))
@@ -57,7 +57,7 @@ def test_an_unreserved_pod_stays_listed_while_the_claim_is_needed(other_pod_comm
     assert world.state("a") is ReservationState.PENDING
 
 
-@pytest.mark.parametrize("landed", [True, False])
+@pytest.mark.parametrize("write_landed", [True, False])
 def test_an_unanswered_write_causes_doubt_until_the_claim_is_read(write_landed):
     world = World(claim("c"))
     world.assume("a", claim_part(claim("c"), allocation_of("d0")))
@@ -73,7 +73,7 @@ def test_an_unanswered_write_causes_doubt_until_the_claim_is_read(write_landed):
     assert world.state("a") is ReservationState.RESERVED
 
 
-@pytest.mark.parametrize("lands_first", [True, False])
+@pytest.mark.parametrize("lost_write_lands_first", [True, False])
 def test_devices_of_a_lost_write_are_held_until_the_write_is_invalid(lost_write_lands_first):
     world = World(claim("c"))
     world.assume("a", claim_part(claim("c"), allocation_of("d0")))

@@ -97,7 +97,7 @@ def test_requests_of_the_scheduler_extend_a_reservation():
     assert [type(write) for write in world.run()] == [Unallocate]
 
 
-@pytest.mark.parametrize("is_binding", [False, True])
+@pytest.mark.parametrize("may_be_bound", [False, True])
 def test_unusable_devices_are_freed_once_no_binding_is_possible(may_be_bound):
     world = World(claim("c"))
     world.assume("a", claim_part(claim("c"), allocation_of("d0")))

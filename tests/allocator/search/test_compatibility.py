@@ -155,7 +155,7 @@ def can_serve(stock, mode):
 
 
 @pytest.mark.parametrize(
-    ("in_use", "mode", "together"),
+    ("used_device", "mode", "can_be_used"),
     [
         ("fraction-0", "fraction", True),
         ("fraction-0", "mps", True),
