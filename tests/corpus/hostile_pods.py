@@ -1,7 +1,7 @@
-"""Malicious pods: each is small enough for the API server, and causes far more work than it should.
+"""Malicious pods: each is small enough for the API server, and made to cause much work.
 
-`PODS` maps names to functions that make a new pod in each call. The pods are plain values, for the pure functions and for
-a live webhook. A new finding becomes a new entry. The tests accept any answer that comes soon enough.
+`PODS` maps names to functions that make a new pod in each call. The pods are plain values, for tests of functions and of a
+live webhook. The tests accept any answer that comes soon enough. For each newly found attack, add a function with `@hostile`.
 """
 
 import json
@@ -13,10 +13,11 @@ GPU = "nvidia.com/gpu"
 JOINT = "scheduling.koordinator.sh/device-joint-allocate"
 HINT = "scheduling.koordinator.sh/device-allocate-hint"
 PARTITION = "scheduling.koordinator.sh/gpu-partition-spec"
-DEEP = 100_000
+LEVELS = 100_000
 
 
 def hostile(make: Callable[[], dict]) -> Callable[[], dict]:
+    """Add a function to `PODS` under its name."""
     PODS[make.__name__] = make
     return make
 
@@ -27,8 +28,8 @@ def container(name: str, **limits) -> dict:
 
 def pod(*containers: dict, annotations: dict | None = None, init: tuple = (), **spec) -> dict:
     metadata = {"name": "p", "namespace": "n", "annotations": annotations or {}}
-    made = {"containers": list(containers), "initContainers": list(init), **spec}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": made}
+    pod_spec = {"containers": list(containers), "initContainers": list(init), **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
 
 
 @hostile
@@ -54,31 +55,31 @@ def a_number_of_200000_zeros() -> dict:
 
 @hostile
 def sums_beyond_64_bits() -> dict:
-    each = {f"koordinator.sh/{key}": 2**63 - 1 for key in ("gpu-core", "gpu-memory", "gpu.shared", "rdma")}
-    return pod(*(container(f"c{i}", **each) for i in range(500)))
+    limits = {f"koordinator.sh/{key}": 2**63 - 1 for key in ("gpu-core", "gpu-memory", "gpu.shared", "rdma")}
+    return pod(*(container(f"c{i}", **limits) for i in range(500)))
 
 
 @hostile
 def amounts_that_are_not_numbers() -> dict:
-    odd = [None, True, [], {}, [[[]]], 1e400, -0.0, "", " ", "1e", "٣", "\ud800"]
-    return pod(*(container(f"c{i}", **{GPU: value}) for i, value in enumerate(odd)))
+    amounts = [None, True, [], {}, [[[]]], 1e400, -0.0, "", " ", "1e", "٣", "\ud800"]
+    return pod(*(container(f"c{i}", **{GPU: value}) for i, value in enumerate(amounts)))
 
 
 @hostile
 def deep_lists_in_koordinators_annotations() -> dict:
-    deep = "[" * DEEP + "]" * DEEP
+    deep = "[" * LEVELS + "]" * LEVELS
     return pod(container("main", **{"koordinator.sh/gpu": 100}), annotations={JOINT: deep})
 
 
 @hostile
 def deep_selectors_in_a_hint() -> dict:
-    deep = '{"rdma":{"vfSelector":' + '{"a":' * DEEP + "1" + "}" * (DEEP + 2)
+    deep = '{"rdma":{"vfSelector":' + '{"a":' * LEVELS + "1" + "}" * (LEVELS + 2)
     return pod(container("main", **{"koordinator.sh/rdma": 100}), annotations={HINT: deep})
 
 
 @hostile
 def deep_bandwidth_in_a_partition() -> dict:
-    deep = '{"ringBusBandwidth":' + "[" * DEEP + "]" * DEEP + "}"
+    deep = '{"ringBusBandwidth":' + "[" * LEVELS + "]" * LEVELS + "}"
     return pod(container("main", **{"koordinator.sh/gpu": 200}), annotations={PARTITION: deep})
 
 
@@ -104,14 +105,14 @@ def a_long_list_of_models_on_a_thousand_containers() -> dict:
 
 
 @hostile
-def as_many_models_as_a_selector_holds_on_many_containers() -> dict:
+def as_many_models_as_fit_a_selector_on_many_containers() -> dict:
     models = ",".join(f"nv{i}" for i in range(120))
     containers = (container(f"c{i}", **{"nvidia.com/gpumem": 1000 + i}) for i in range(100))
     return pod(*containers, annotations={"nvidia.com/use-gputype": models, "nvidia.com/nouse-gputype": models})
 
 
 @hostile
-def short_models_in_their_thousands() -> dict:
+def short_models_on_a_hundred_containers() -> dict:
     containers = (container(f"c{i}", **{"nvidia.com/gpumem": 1000 + i}) for i in range(100))
     return pod(*containers, annotations={"nvidia.com/use-gputype": ",".join("nvidia" for _ in range(600))})
 
@@ -149,7 +150,7 @@ def ten_thousand_containers() -> dict:
 
 
 @hostile
-def four_thousand_containers_of_koordinator() -> dict:
+def four_thousand_containers_with_koordinator_keys() -> dict:
     return pod(*(container(f"c{i}", **{"koordinator.sh/gpu": 100}) for i in range(4_000)))
 
 
@@ -159,13 +160,13 @@ def one_container_name_four_thousand_times() -> dict:
 
 
 @hostile
-def every_name_of_ours_is_taken() -> dict:
+def every_name_of_a_generated_claim_is_taken() -> dict:
     entries = [{"name": "drawbridge-main-gpu"}, *({"name": f"drawbridge-main-gpu-{i}"} for i in range(2, 20_000))]
     return pod(container("main", **{GPU: 1}), resourceClaims=entries)
 
 
 @hostile
-def a_hundred_thousand_selector_expressions() -> dict:
+def forty_thousand_selector_expressions() -> dict:
     expressions = [{"key": f"k{i}", "operator": "In", "values": ["v"]} for i in range(40_000)]
     terms = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
@@ -174,28 +175,28 @@ def a_hundred_thousand_selector_expressions() -> dict:
 
 @hostile
 def twenty_thousand_labels() -> dict:
-    made = pod(container("main", **{GPU: 1}))
-    made["metadata"]["labels"] = {f"hami.io/label-{i}": "x" for i in range(20_000)}
-    return made
+    hostile_pod = pod(container("main", **{GPU: 1}))
+    hostile_pod["metadata"]["labels"] = {f"hami.io/label-{i}": "x" for i in range(20_000)}
+    return hostile_pod
 
 
 @hostile
-def annotations_of_the_wrong_kind() -> dict:
-    made = pod(container("main", **{"nvidia.com/gpumem": 1}))
-    made["metadata"]["annotations"] = {"nvidia.com/use-gputype": [1], "nvidia.com/numa-bind": {}, JOINT: 3, HINT: None}
-    return made
+def annotations_of_the_wrong_type() -> dict:
+    hostile_pod = pod(container("main", **{"nvidia.com/gpumem": 1}))
+    hostile_pod["metadata"]["annotations"] = {"nvidia.com/use-gputype": [1], "nvidia.com/numa-bind": {}, JOINT: 3, HINT: None}
+    return hostile_pod
 
 
 @hostile
-def a_deep_record_of_an_earlier_round() -> dict:
-    deep = '{"containers":{"main":{"a":' + "[" * DEEP + "]" * DEEP + "}}}"
-    made = pod(container("main", **{GPU: 1}), annotations={"drawbridge.dev/original": deep})
-    made["metadata"]["annotations"] |= {"drawbridge.dev/decision": deep, "drawbridge.dev/devices": deep}
-    return made
+def deep_records_of_an_earlier_translation() -> dict:
+    deep = '{"containers":{"main":{"a":' + "[" * LEVELS + "]" * LEVELS + "}}}"
+    hostile_pod = pod(container("main", **{GPU: 1}), annotations={"drawbridge.dev/original": deep})
+    hostile_pod["metadata"]["annotations"] |= {"drawbridge.dev/decision": deep, "drawbridge.dev/devices": deep}
+    return hostile_pod
 
 
 @hostile
-def as_much_as_is_read_of_shares() -> dict:
+def as_many_shares_as_the_limits_allow() -> dict:
     filters = {"use-gputype": [f"nv{i}" for i in range(90)], "nouse-gputype": [f"m{i}" for i in range(90)]}
     filters |= {
         "use-gpuuuid": [f"GPU-{i:030}" for i in range(150)],
@@ -210,7 +211,7 @@ def as_much_as_is_read_of_shares() -> dict:
 
 
 @hostile
-def as_much_as_is_read_of_percentages() -> dict:
+def as_many_percentages_as_the_limits_allow() -> dict:
     init = tuple(
         container(f"i{i}", **{"nvidia.com/gpu": 1 + i % 16, "nvidia.com/gpumem-percentage": 1 + i % 99})
         for i in range(250)
@@ -219,7 +220,7 @@ def as_much_as_is_read_of_percentages() -> dict:
 
 
 @hostile
-def as_much_as_is_read_of_mig() -> dict:
+def as_many_mig_keys_as_the_limits_allow() -> dict:
     init = tuple(
         container(f"i{i}", **{f"nvidia.com/mig-{1 + k % 7}g.{i * 16 + k}gb": 1 + k % 2 for k in range(16)})
         for i in range(63)
@@ -228,20 +229,20 @@ def as_much_as_is_read_of_mig() -> dict:
 
 
 @hostile
-def as_much_as_is_read_of_whole_devices() -> dict:
+def as_many_whole_devices_as_the_limits_allow() -> dict:
     init = tuple(container(f"i{i}", **{GPU: 1 + i % 120}) for i in range(254))
     return pod(container("main", **{GPU: 128}), init=init)
 
 
 @hostile
-def as_much_as_is_read_of_pairs() -> dict:
+def as_many_pairs_of_gpu_and_nic_as_the_limits_allow() -> dict:
     joint = json.dumps({"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"})
-    each = {"koordinator.sh/gpu": 100, "koordinator.sh/rdma": 100}
-    return pod(*(container(f"c{i}", **each) for i in range(60)), annotations={JOINT: joint})
+    limits = {"koordinator.sh/gpu": 100, "koordinator.sh/rdma": 100}
+    return pod(*(container(f"c{i}", **limits) for i in range(60)), annotations={JOINT: joint})
 
 
 def nested(levels: int) -> list:
-    """Return nested lists as a value, not as text, to test recursive copies and walks."""
+    """Return nested lists, for tests of functions that copy or visit values recursively."""
     inner: list = []
     for _ in range(levels):
         inner = [inner]
@@ -249,27 +250,27 @@ def nested(levels: int) -> list:
 
 
 @hostile
-def unknown_fields_that_are_nested_900_deep() -> dict:
-    made = pod(container("main", **{GPU: 1}), unknown=nested(900))
-    made["spec"]["containers"][0]["resources"]["unknown"] = nested(900)
-    made["metadata"]["unknown"] = nested(900)
-    return made
+def unknown_fields_of_900_levels() -> dict:
+    hostile_pod = pod(container("main", **{GPU: 1}), unknown=nested(900))
+    hostile_pod["spec"]["containers"][0]["resources"]["unknown"] = nested(900)
+    hostile_pod["metadata"]["unknown"] = nested(900)
+    return hostile_pod
 
 
 @hostile
-def depth_where_a_scalar_belongs() -> dict:
-    made = pod(container("main", **{GPU: nested(900)}), resourceClaims=nested(900), tolerations=nested(900))
-    made["metadata"] |= {"name": nested(900), "generateName": nested(900), "ownerReferences": nested(900)}
-    made["spec"] |= {"schedulerName": nested(900), "serviceAccountName": nested(900), "nodeName": nested(900)}
-    return made
+def nested_lists_where_scalars_belong() -> dict:
+    hostile_pod = pod(container("main", **{GPU: nested(900)}), resourceClaims=nested(900), tolerations=nested(900))
+    hostile_pod["metadata"] |= {"name": nested(900), "generateName": nested(900), "ownerReferences": nested(900)}
+    hostile_pod["spec"] |= {"schedulerName": nested(900), "serviceAccountName": nested(900), "nodeName": nested(900)}
+    return hostile_pod
 
 
 @hostile
-def ten_thousand_variables() -> dict:
-    many = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": f"{i}"} for i in range(10_000)]
-    made = pod(container("main", **{GPU: 1}))
-    made["spec"]["containers"][0]["env"] = many
-    return made
+def ten_thousand_environment_variables() -> dict:
+    variables = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": f"{i}"} for i in range(10_000)]
+    hostile_pod = pod(container("main", **{GPU: 1}))
+    hostile_pod["spec"]["containers"][0]["env"] = variables
+    return hostile_pod
 
 
 @hostile
@@ -286,50 +287,50 @@ def keys_that_differ_in_case_alone() -> dict:
 
 
 @hostile
-def annotations_up_to_the_last_byte() -> dict:
-    made = pod(container("main", **{GPU: 1, "nvidia.com/gpumem": 100}))
-    made["metadata"]["annotations"] = {"a": "x" * (256 * 1024 - 1)}
-    return made
+def annotations_of_the_maximum_size() -> dict:
+    hostile_pod = pod(container("main", **{GPU: 1, "nvidia.com/gpumem": 100}))
+    hostile_pod["metadata"]["annotations"] = {"a": "x" * (256 * 1024 - 1)}
+    return hostile_pod
 
 
 @hostile
-def words_on_the_pod_and_in_ephemeral_containers() -> dict:
+def keys_on_the_pod_and_in_ephemeral_containers() -> dict:
     debug = [container(f"debug-{i}", **{GPU: 1, "koordinator.sh/gpu": 100}) for i in range(2_000)]
-    each = {"limits": {GPU: "8", "nvidia.com/gpumem": "1"}, "requests": {GPU: "8"}, "claims": [{"name": "x"}] * 2_000}
-    return pod(container("main", **{GPU: 1}), ephemeralContainers=debug, resources=each)
+    pod_resources = {"limits": {GPU: "8", "nvidia.com/gpumem": "1"}, "requests": {GPU: "8"}, "claims": [{"name": "x"}] * 2_000}
+    return pod(container("main", **{GPU: 1}), ephemeralContainers=debug, resources=pod_resources)
 
 
 @hostile
 def names_that_are_paths_and_patches() -> dict:
-    odd = ("a/b", "~0~1", "..", "/spec/containers/0", "-", "0", "a\u202eb", "\x00", "é" * 200, "x" * 60_000)
-    made = pod(*(container(name, **{GPU: 1}) for name in odd))
-    made["metadata"]["generateName"] = "x" * 60_000
-    return made
+    names = ("a/b", "~0~1", "..", "/spec/containers/0", "-", "0", "a\u202eb", "\x00", "é" * 200, "x" * 60_000)
+    hostile_pod = pod(*(container(name, **{GPU: 1}) for name in names))
+    hostile_pod["metadata"]["generateName"] = "x" * 60_000
+    return hostile_pod
 
 
 @hostile
 def containers_and_pod_without_a_name() -> dict:
-    made = pod(container("main", **{GPU: 1}), {"resources": {"limits": {GPU: 1}}}, {"name": None}, {"name": 7})
-    del made["metadata"]["name"]
-    return made
+    hostile_pod = pod(container("main", **{GPU: 1}), {"resources": {"limits": {GPU: 1}}}, {"name": None}, {"name": 7})
+    del hostile_pod["metadata"]["name"]
+    return hostile_pod
 
 
 @hostile
 def twenty_thousand_owners_and_selectors() -> dict:
-    made = pod(container("main", **{GPU: 1}), nodeSelector={f"nvidia.com/gpu.product-{i}": "x" for i in range(20_000)})
-    made["metadata"]["ownerReferences"] = [{"kind": "Job", "name": f"j{i}"} for i in range(20_000)]
-    return made
+    hostile_pod = pod(container("main", **{GPU: 1}), nodeSelector={f"nvidia.com/gpu.product-{i}": "x" for i in range(20_000)})
+    hostile_pod["metadata"]["ownerReferences"] = [{"kind": "Job", "name": f"j{i}"} for i in range(20_000)]
+    return hostile_pod
 
 
 @hostile
 def twenty_thousand_tolerations() -> dict:
-    many = [{"key": GPU, "operator": "Exists", "tolerationSeconds": i} for i in range(20_000)]
-    return pod(container("main", **{GPU: 1}), tolerations=many)
+    tolerations = [{"key": GPU, "operator": "Exists", "tolerationSeconds": i} for i in range(20_000)]
+    return pod(container("main", **{GPU: 1}), tolerations=tolerations)
 
 
 @hostile
-def claims_by_the_thousand_in_each_container() -> dict:
-    made = pod(*(container(f"c{i}", **{GPU: 1}) for i in range(50)))
-    for one in made["spec"]["containers"]:
-        one["resources"]["claims"] = [{"name": f"x{i}", "request": "y"} for i in range(1_000)]
-    return made
+def a_thousand_claims_in_each_container() -> dict:
+    hostile_pod = pod(*(container(f"c{i}", **{GPU: 1}) for i in range(50)))
+    for container_ in hostile_pod["spec"]["containers"]:
+        container_["resources"]["claims"] = [{"name": f"x{i}", "request": "y"} for i in range(1_000)]
+    return hostile_pod

@@ -1,8 +1,8 @@
-"""Realistic repositories: the findings of `check`, and the API server's answers to the same objects.
+"""Realistic repositories, with the outcome of each document that the command `check` and an API server must agree on.
 
-The first line of a document is its expected outcome: `# refused` if the server rejects it, `# unfilled` if the server rejects a
-placeholder, `# passed by` if `check` skips it, no mark if the server accepts it. For each new
-defect of `check`, add a document that shows it.
+The first line of a document states the expected outcome: `# refused` if the server rejects the document, `# unfilled` if the server
+rejects it because of a placeholder, `# passed by` if `check` skips it. Without such a line, the server accepts the document. For each
+newly found defect of `check`, add a document that shows it.
 """
 
 import itertools
@@ -10,7 +10,7 @@ import json
 
 CLAIM = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\n"
 TEMPLATE = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\n"
-ASKED = "{devices: {requests: [{name: r, exactly: {deviceClassName: gpu.example.com}}]}}"
+CLAIM_SPEC = "{devices: {requests: [{name: r, exactly: {deviceClassName: gpu.example.com}}]}}"
 POD = """\
 apiVersion: v1
 kind: Pod
@@ -57,8 +57,8 @@ APPLICATION = {
     ),
     "deploy/kindless.yaml": "# refused\napiVersion: v1\nmetadata: {name: x}\ndata: {}\n",
     "deploy/odd.yaml": "# refused\napiVersion: v1\nkind: [Pod]\nmetadata: {name: x}\n",
-    "deploy/gpu.yaml": f"{CLAIM}metadata: {{name: c}}\nspec: {ASKED}\n---\n{POD}---\n# refused\n{POD.replace('name: gpu}]}', 'name: cpu}]}')}",
-    "deploy/restored.yaml": f"{CLAIM}metadata: {{name: restored}}\nspec: {ASKED}\n{STATUS}",
+    "deploy/gpu.yaml": f"{CLAIM}metadata: {{name: c}}\nspec: {CLAIM_SPEC}\n---\n{POD}---\n# refused\n{POD.replace('name: gpu}]}', 'name: cpu}]}')}",
+    "deploy/restored.yaml": f"{CLAIM}metadata: {{name: restored}}\nspec: {CLAIM_SPEC}\n{STATUS}",
 }
 # A chart whose values.yaml has a key `kind` but is no manifest. Beside the chart are manifests with braces that are not templates of a chart.
 CHART = {
@@ -83,17 +83,17 @@ OVERLAY = {
     "prod/json.yaml": "# passed by\n- {op: add, path: /spec/replicas, value: 2}\n",
     "shared/limits.yaml": "# passed by\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu: 2}}}]}}}\n",
 }
-# Placeholders that a pipeline fills; `check` reports them once for each file. It skips an object of Kubernetes with {{ }} in a field that may
-# not have braces, because the object is a template.
+# Placeholders that a pipeline fills; `check` reports the placeholders of a file once. An object with {{ }} in a field that may not have braces
+# is a template, so `check` skips the object.
 UNFILLED = {
     f"unfilled/{number}.yaml": f"# {mark}\n{text}"
     for number, (text, mark) in enumerate(
         (text.replace("@", json.dumps(word)), "passed by" if "{{" in word else "unfilled")
         for text, word in itertools.product(
             (
-                f"{CLAIM}metadata: {{name: @}}\nspec: {ASKED}\n",
-                f"{CLAIM}metadata: {{name: a}}\nspec: {ASKED.replace('gpu.example.com', '@, count: @')}\n",
-                f"{TEMPLATE}metadata: {{name: a, labels: {{x: @}}}}\nspec: {{spec: {ASKED}}}\n",
+                f"{CLAIM}metadata: {{name: @}}\nspec: {CLAIM_SPEC}\n",
+                f"{CLAIM}metadata: {{name: a}}\nspec: {CLAIM_SPEC.replace('gpu.example.com', '@, count: @')}\n",
+                f"{TEMPLATE}metadata: {{name: a, labels: {{x: @}}}}\nspec: {{spec: {CLAIM_SPEC}}}\n",
                 DEPLOYMENT.replace("gpu: 1", "gpu: @"),
                 POD.replace("claims: [{name: gpu}]", "claims: [{name: @}]"),
             ),
@@ -101,7 +101,7 @@ UNFILLED = {
         )
     )
 }
-# Admin access: the Namespace in the same file has the label that allows it, or has not.
+# Claims with admin access. The Namespace in the same file has the label that allows admin access, another value of the label, or no label.
 _ADMIN_LABELS = '{resource.kubernetes.io/admin-access: "true"}'
 ADMIN = {
     f"admin/{number}.yaml": f"""\
@@ -116,7 +116,7 @@ spec: {spec.replace("com}", "com, adminAccess: true}")}
     for number, (labels, (kind, spec)) in enumerate(
         itertools.product(
             (_ADMIN_LABELS, "{}", '{resource.kubernetes.io/admin-access: "false"}'),
-            ((CLAIM, ASKED), (TEMPLATE, f"{{spec: {ASKED}}}")),
+            ((CLAIM, CLAIM_SPEC), (TEMPLATE, f"{{spec: {CLAIM_SPEC}}}")),
         )
     )
 }

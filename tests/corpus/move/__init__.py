@@ -1,7 +1,7 @@
-"""Small cases of clusters during a migration: the outcome for a pod or an object, and required words of the messages.
+"""Small cases of clusters during a migration: the expected outcome for a pod or another object, and texts of the messages.
 
 Each module of this folder is a kind of case, with a table `CASES`; new modules are found automatically. `tests/cli/test_moves.py` runs
-all of them, and `python -m tests.corpus.move` counts the verdicts: right, wrong, or silent where a message is missing.
+all of them, and `python -m tests.corpus.move` counts the verdicts (see `verdict`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,11 +24,11 @@ DRIVER = "gpu.nvidia.com"
 
 
 class Case(NamedTuple):
-    """One case: the object `given` in a cluster with the objects `around`. The messages contain `says`, and do not contain `never`."""
+    """A case: the object `given` in a cluster with the objects `around`. The messages contain the texts `says`, but not `never`."""
 
     name: str
     given: Object
-    becomes: str  # translated, left, unknown, refused or silent
+    becomes: str  # translated, left (untranslated), unknown, refused, or silent (no decision and no warning)
     says: str | tuple[str, ...] = ()
     around: Sequence[Object] = ()
     configuration: Mapping[str, Any] = {}
@@ -45,10 +45,10 @@ def world(case: Case) -> Reading:
 def state(case: Case) -> State:
     """Return the webhook's state for a case, as every command builds it from files."""
     reading = world(case)
-    known = state_of(reading, reading.configuration)
-    if known.fleet.known:
-        return known
-    return msgspec.structs.replace(known, fleet=msgspec.structs.replace(known.fleet, assumes=True))
+    webhook_state = state_of(reading, reading.configuration)
+    if webhook_state.fleet.known:
+        return webhook_state
+    return msgspec.structs.replace(webhook_state, fleet=msgspec.structs.replace(webhook_state.fleet, assumes=True))
 
 
 def decide(case: Case) -> Verdict:
@@ -58,36 +58,36 @@ def decide(case: Case) -> Verdict:
 
 def judge(case: Case) -> tuple[str, str]:
     """Return the outcome for the object of a case, and the messages about it."""
-    done = decide(case)
-    outcomes = {decision.outcome.value for decision in done.decisions}
+    decided = decide(case)
+    outcomes = {decision.outcome.value for decision in decided.decisions}
     outcome = "silent"
-    if done.refusals:
+    if decided.refusals:
         outcome = "refused"
-    elif done.operations:
+    elif decided.operations:
         outcome = "translated"
     elif "unknown" in outcomes:
         outcome = "unknown"
-    elif outcomes or done.warnings:
+    elif outcomes or decided.warnings:
         outcome = "left"
-    words = [f"{decision.key}: {decision.detail} {decision.basis} {decision.remedy}" for decision in done.decisions]
-    return outcome, "\n".join([*words, *done.warnings, *map(str, done.refusals)])
+    texts = [f"{decision.key}: {decision.detail} {decision.basis} {decision.remedy}" for decision in decided.decisions]
+    return outcome, "\n".join([*texts, *decided.warnings, *map(str, decided.refusals)])
 
 
 def verdict(case: Case) -> str:
-    """Return right, wrong or silent. Silent: there is no outcome, or the outcome is right and the messages are not."""
-    outcome, said = judge(case)
-    wanted = (case.says,) if isinstance(case.says, str) else case.says
-    if outcome == case.becomes and all(text in said for text in wanted) and not (case.never and case.never in said):
+    """Return right, wrong or silent. Silent means: there is no outcome, or the outcome is right but the messages are not."""
+    outcome, messages = judge(case)
+    required_texts = (case.says,) if isinstance(case.says, str) else case.says
+    if outcome == case.becomes and all(text in messages for text in required_texts) and not (case.never and case.never in messages):
         return "right"
-    return "silent" if outcome == "silent" or (outcome == case.becomes and wanted) else "wrong"
+    return "silent" if outcome == "silent" or (outcome == case.becomes and required_texts) else "wrong"
 
 
 def tables() -> dict[str, tuple[Case, ...]]:
     """Return all cases, by the name of their module."""
     return {
-        iter_module.name: tuple(import_module(f"{__name__}.{iter_module.name}").CASES)
-        for iter_module in iter_modules(__path__)
-        if iter_module.name != "__main__"
+        module.name: tuple(import_module(f"{__name__}.{module.name}").CASES)
+        for module in iter_modules(__path__)
+        if module.name != "__main__"
     }
 
 
@@ -101,9 +101,9 @@ def asking(amount: int = 1, key: str = GPU, **spec: Any) -> Object:
 
 def node(name: str, labels: Mapping[str, str] | None = None, **allocatable: int) -> Object:
     """Return a node; `gpu=8` is the number of GPUs that a device plugin offers."""
-    handed = {GPU if key == "gpu" else key: str(amount) for key, amount in allocatable.items()}
+    quantities = {GPU if key == "gpu" else key: str(amount) for key, amount in allocatable.items()}
     metadata = {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"allocatable": handed}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"allocatable": quantities}}
 
 
 def publishing(name: str, count: int = 8, driver: str = DRIVER) -> Object:
@@ -134,5 +134,5 @@ def moved(*names: str, extended: str = "", labels: Mapping[str, str] | None = No
     """Return a class, and migrated nodes that publish devices of this class."""
     return (
         device_class(extended=extended),
-        *(one for name in names for one in (node(name, labels), publishing(name))),
+        *(obj for name in names for obj in (node(name, labels), publishing(name))),
     )

@@ -12,6 +12,6 @@ for kind, cases in tables().items():
     sys.stdout.write(f"{kind}: {len(cases)} cases, {dict(sorted(counts.items()))}\n")
     for case in cases:
         if "-v" in sys.argv and verdict(case) != "right":
-            became, said = judge(case)
-            sys.stdout.write(f"  {case.name}: wanted {case.becomes} {case.says!r}, became {became}\n    {said}\n")
+            outcome, messages = judge(case)
+            sys.stdout.write(f"  {case.name}: wanted {case.becomes} {case.says!r}, became {outcome}\n    {messages}\n")
 sys.stdout.write(f"all: {total.total()} cases, {dict(sorted(total.items()))}\n")

@@ -3,7 +3,7 @@
 from tests.corpus.move import GPU, Case, asking, moved
 from tests.corpus.move.plugins import config_map
 
-LEAVE = {"extendedResources": {"autoscaled": "leave"}}
+LEAVE_AUTOSCALED = {"extendedResources": {"autoscaled": "leave"}}
 NONE = "creates no node for a pod with claims"
 REMEDY = "set --ignore-dra-requests=false"
 
@@ -46,7 +46,7 @@ def requirement(key, operator, *values):
     return {"key": key, "operator": operator, "values": list(values)}
 
 
-def selecting(**labels):
+def pod_selecting(**labels):
     return asking(nodeSelector={key.replace("__", "/").replace("_", "-"): value for key, value in labels.items()})
 
 
@@ -55,48 +55,48 @@ STATUS = (
     "time: x\nautoscalerStatus: Running\nnodeGroups:\n- {name: gpu-a, health: {cloudProviderTarget: 0, maxSize: 4}}\n"
 )
 DRA = "--enable-dynamic-resource-allocation"
-SERVED = moved("a", extended=GPU)
+FLEET_THAT_SERVES_THE_KEY = moved("a", extended=GPU)
 
 CASES = [
     # Karpenter
-    Case("a NodePool", asking(), "translated", (NONE, "NodePool gpu", REMEDY), [pool()]),
-    Case("no autoscaler", asking(), "translated", never="node for a pod"),
-    Case("a beta NodePool", asking(), "translated", NONE, [pool(version="v1beta1")]),
+    Case("a pod and a NodePool", asking(), "translated", (NONE, "NodePool gpu", REMEDY), [pool()]),
+    Case("a pod without an autoscaler", asking(), "translated", never="node for a pod"),
+    Case("a NodePool of version v1beta1", asking(), "translated", NONE, [pool(version="v1beta1")]),
     Case("a NodePool of another project", asking(), "translated", (), [pool() | {"apiVersion": "example.com/v1"}], never=NONE),
-    Case("Karpenter by its default", asking(), "translated", NONE, [pool(), karpenter()]),
-    Case("Karpenter by its flag", asking(), "translated", (), [pool(), karpenter("1.8.1", "--ignore-dra-requests=false")], never="Karpenter"),
-    Case("Karpenter by its variable", asking(), "translated", (), [pool(), karpenter(IGNORE_DRA_REQUESTS="false")], never="Karpenter"),
-    Case("the flag counts before the variable", asking(), "translated", NONE, [pool(), karpenter("1.8.1", "--ignore-dra-requests=true", IGNORE_DRA_REQUESTS="false")]),
-    Case("Karpenter before it knew claims", asking(), "translated", ("ignores claims when it creates nodes", "upgrade it"), [pool(), karpenter("1.6.3")]),
-    Case("the flag of a version that has none", asking(), "translated", "upgrade it and set --ignore-dra-requests=false", [pool(), karpenter("1.6.3", IGNORE_DRA_REQUESTS="false")]),
-    Case("Karpenter without a pool", asking(), "translated", (), [karpenter()], never="Karpenter"),
-    Case("a plain pod", asking(0), "silent", (), [pool()]),
-    Case("a pod that stays is not told", asking(), "left", (), [pool(), config_map(any={"version": "v1", "sharing": {"timeSlicing": {"resources": [{"name": GPU, "replicas": 2}]}}})], never=NONE),
+    Case("Karpenter with its default settings", asking(), "translated", NONE, [pool(), karpenter()]),
+    Case("Karpenter with a flag to consider claims", asking(), "translated", (), [pool(), karpenter("1.8.1", "--ignore-dra-requests=false")], never="Karpenter"),
+    Case("Karpenter with a variable to consider claims", asking(), "translated", (), [pool(), karpenter(IGNORE_DRA_REQUESTS="false")], never="Karpenter"),
+    Case("Karpenter's flag overrides its variable", asking(), "translated", NONE, [pool(), karpenter("1.8.1", "--ignore-dra-requests=true", IGNORE_DRA_REQUESTS="false")]),
+    Case("a Karpenter version that ignores claims", asking(), "translated", ("ignores claims when it creates nodes", "upgrade it"), [pool(), karpenter("1.6.3")]),
+    Case("the variable with a Karpenter version that does not read it", asking(), "translated", "upgrade it and set --ignore-dra-requests=false", [pool(), karpenter("1.6.3", IGNORE_DRA_REQUESTS="false")]),
+    Case("Karpenter without a NodePool", asking(), "translated", (), [karpenter()], never="Karpenter"),
+    Case("a pod without devices", asking(0), "silent", (), [pool()]),
+    Case("a pod that stays untranslated gets no message about autoscalers", asking(), "left", (), [pool(), config_map(any={"version": "v1", "sharing": {"timeSlicing": {"resources": [{"name": GPU, "replicas": 2}]}}})], never=NONE),
     # NodePools that the pod can or cannot use
-    Case("pinned to a label that looks like the pool's", selecting(karpenter_sh__nodepool="x"), "translated", (), [pool()], never="node for"),
-    Case("pinned to the pool's name", asking(nodeSelector={"karpenter.sh/nodepool": "gpu"}), "translated", NONE, [pool()]),
-    Case("pinned to another pool's name", asking(nodeSelector={"karpenter.sh/nodepool": "x"}), "translated", (), [pool()], never=NONE),
-    Case("pinned to the pool's label", asking(nodeSelector={"team": "a"}), "translated", NONE, [pool(labels={"team": "a"})]),
-    Case("pinned to another label", asking(nodeSelector={"team": "b"}), "translated", (), [pool(labels={"team": "a"})], never=NONE),
-    Case("pinned to a label of no pool", asking(nodeSelector={"team": "b"}), "translated", (), [pool()], never=NONE),
-    Case("pinned to a label of the cloud", asking(nodeSelector={"node.kubernetes.io/instance-type": "p4d"}), "translated", NONE, [pool()]),
-    Case("a requirement that allows it", asking(nodeSelector={"node.kubernetes.io/instance-type": "p4d"}), "translated", NONE, [pool(requirements=[requirement("node.kubernetes.io/instance-type", "In", "p4d", "p5")])]),
-    Case("a requirement that does not", asking(nodeSelector={"node.kubernetes.io/instance-type": "g5"}), "translated", (), [pool(requirements=[requirement("node.kubernetes.io/instance-type", "In", "p4d")])], never=NONE),
-    Case("a requirement that shuts it out", asking(nodeSelector={"kubernetes.io/arch": "arm64"}), "translated", (), [pool(requirements=[requirement("kubernetes.io/arch", "NotIn", "arm64")])], never=NONE),
-    Case("pinned to a node that is there", asking(nodeSelector={"kubernetes.io/hostname": "n"}), "translated", (), [pool()], never=NONE),
-    Case("a taint", asking(), "translated", (), [pool(taints=[TAINT])], never=NONE),
-    Case("a taint that is tolerated", asking(tolerations=[{"key": GPU, "operator": "Exists"}]), "translated", NONE, [pool(taints=[TAINT])]),
-    Case("the second pool", asking(nodeSelector={"team": "b"}), "translated", "NodePool two", [pool("one", {"team": "a"}), pool("two", {"team": "b"})]),
-    Case("malformed requirements", asking(), "translated", NONE, [pool(requirements=[{"key": 1, "operator": None, "values": "x"}])]),
-    Case("malformed taints", asking(), "translated", NONE, [pool(taints=[{"key": 1}])]),
+    Case("pinned to a label that resembles Karpenter's", pod_selecting(karpenter_sh__nodepool="x"), "translated", (), [pool()], never="node for"),
+    Case("pinned to the name of the NodePool", asking(nodeSelector={"karpenter.sh/nodepool": "gpu"}), "translated", NONE, [pool()]),
+    Case("pinned to the name of another NodePool", asking(nodeSelector={"karpenter.sh/nodepool": "x"}), "translated", (), [pool()], never=NONE),
+    Case("pinned to a label of the NodePool", asking(nodeSelector={"team": "a"}), "translated", NONE, [pool(labels={"team": "a"})]),
+    Case("pinned to another value of the NodePool's label", asking(nodeSelector={"team": "b"}), "translated", (), [pool(labels={"team": "a"})], never=NONE),
+    Case("pinned to a label of no NodePool", asking(nodeSelector={"team": "b"}), "translated", (), [pool()], never=NONE),
+    Case("pinned to a label of the cloud provider", asking(nodeSelector={"node.kubernetes.io/instance-type": "p4d"}), "translated", NONE, [pool()]),
+    Case("a NodePool that allows the pod's instance type", asking(nodeSelector={"node.kubernetes.io/instance-type": "p4d"}), "translated", NONE, [pool(requirements=[requirement("node.kubernetes.io/instance-type", "In", "p4d", "p5")])]),
+    Case("a NodePool that does not allow the pod's instance type", asking(nodeSelector={"node.kubernetes.io/instance-type": "g5"}), "translated", (), [pool(requirements=[requirement("node.kubernetes.io/instance-type", "In", "p4d")])], never=NONE),
+    Case("a NodePool that excludes the pod's architecture", asking(nodeSelector={"kubernetes.io/arch": "arm64"}), "translated", (), [pool(requirements=[requirement("kubernetes.io/arch", "NotIn", "arm64")])], never=NONE),
+    Case("pinned to the host name of a node", asking(nodeSelector={"kubernetes.io/hostname": "n"}), "translated", (), [pool()], never=NONE),
+    Case("a NodePool with a taint that the pod does not tolerate", asking(), "translated", (), [pool(taints=[TAINT])], never=NONE),
+    Case("a NodePool with a taint that the pod tolerates", asking(tolerations=[{"key": GPU, "operator": "Exists"}]), "translated", NONE, [pool(taints=[TAINT])]),
+    Case("pinned to a label of the second NodePool", asking(nodeSelector={"team": "b"}), "translated", "NodePool two", [pool("one", {"team": "a"}), pool("two", {"team": "b"})]),
+    Case("a NodePool with malformed requirements", asking(), "translated", NONE, [pool(requirements=[{"key": 1, "operator": None, "values": "x"}])]),
+    Case("a NodePool with malformed taints", asking(), "translated", NONE, [pool(taints=[{"key": 1}])]),
     # The rule `extendedResources.autoscaled`
-    Case("the rule leaves what core serves", asking(), "left", "through extendedResourceName", [*SERVED, pool()], LEAVE),
-    Case("by default core serves it all the same", asking(), "left", "through extendedResourceName", [*SERVED, pool()]),
-    Case("translate as the default, and the rule", asking(), "left", "through extendedResourceName", [*SERVED, pool()], {"extendedResources": {"default": "translate", "autoscaled": "leave"}}),
-    Case("translate as the default alone", asking(), "translated", NONE, [*SERVED, pool()], {"extendedResources": {"default": "translate"}}),
-    Case("the rule is for pods of a pool", asking(nodeSelector={"team": "b"}), "translated", (), [*moved("a", extended=GPU, labels={"team": "b"}), pool(labels={"team": "a"})], {"extendedResources": {"default": "translate", "autoscaled": "leave"}}),
-    Case("a namespace counts before the rule", asking(), "translated", NONE, [*SERVED, pool()], {"extendedResources": {"namespaces": {"n": "translate"}, "autoscaled": "leave"}}),
-    Case("the rule without a class that serves the name", asking(), "translated", NONE, [*moved("a"), pool()], LEAVE),
+    Case("the rule leaves a pod that Kubernetes serves by extendedResourceName", asking(), "left", "through extendedResourceName", [*FLEET_THAT_SERVES_THE_KEY, pool()], LEAVE_AUTOSCALED),
+    Case("without the rule, Kubernetes also serves the pod by extendedResourceName", asking(), "left", "through extendedResourceName", [*FLEET_THAT_SERVES_THE_KEY, pool()]),
+    Case("the rule overrides the default translate", asking(), "left", "through extendedResourceName", [*FLEET_THAT_SERVES_THE_KEY, pool()], {"extendedResources": {"default": "translate", "autoscaled": "leave"}}),
+    Case("the default translate without the rule", asking(), "translated", NONE, [*FLEET_THAT_SERVES_THE_KEY, pool()], {"extendedResources": {"default": "translate"}}),
+    Case("the rule does not concern a pod that fits no NodePool", asking(nodeSelector={"team": "b"}), "translated", (), [*moved("a", extended=GPU, labels={"team": "b"}), pool(labels={"team": "a"})], {"extendedResources": {"default": "translate", "autoscaled": "leave"}}),
+    Case("the setting of the namespace overrides the rule", asking(), "translated", NONE, [*FLEET_THAT_SERVES_THE_KEY, pool()], {"extendedResources": {"namespaces": {"n": "translate"}, "autoscaled": "leave"}}),
+    Case("the rule without a class that serves the key", asking(), "translated", NONE, [*moved("a"), pool()], LEAVE_AUTOSCALED),
     # cluster-autoscaler
     *(
         Case(f"cluster-autoscaler {version} {' '.join(args)}", asking(), "translated", says, [scaler(version, *args)], never=never)
@@ -111,8 +111,8 @@ CASES = [
             ("1.36.1", (), (), NONE),
         )
     ),
-    Case("a cloud's build of it", asking(), "translated", NONE, [deployment("k8s.gcr.io/cluster-autoscaler:v1.30.1-gke.5")]),
-    Case("an image for one architecture", asking(), "translated", f"cluster-autoscaler 1.31 {NONE}", [deployment("registry.k8s.io/autoscaling/cluster-autoscaler-arm64:v1.31.2")]),
-    Case("an image by its digest", asking(), "translated", f"cluster-autoscaler before 1.35 {NONE}", [deployment("registry.k8s.io/autoscaling/cluster-autoscaler@sha256:00")]),
-    Case("groups without nodes alone say nothing of a pod", asking(), "translated", (), [config_map("cluster-autoscaler-status", "kube-system", status=STATUS)], never=NONE),
+    Case("a cloud provider's build of cluster-autoscaler", asking(), "translated", NONE, [deployment("k8s.gcr.io/cluster-autoscaler:v1.30.1-gke.5")]),
+    Case("an image of cluster-autoscaler for one architecture", asking(), "translated", f"cluster-autoscaler 1.31 {NONE}", [deployment("registry.k8s.io/autoscaling/cluster-autoscaler-arm64:v1.31.2")]),
+    Case("an image of cluster-autoscaler with a digest for a tag", asking(), "translated", f"cluster-autoscaler before 1.35 {NONE}", [deployment("registry.k8s.io/autoscaling/cluster-autoscaler@sha256:00")]),
+    Case("node groups without nodes alone cause no message", asking(), "translated", (), [config_map("cluster-autoscaler-status", "kube-system", status=STATUS)], never=NONE),
 ]  # fmt: skip

@@ -4,11 +4,11 @@ from typing import Any
 
 from tests.corpus.move import Case, Object, asking, moved, node
 
-WHOLE = {"meanings": {"nvidia.com/gpu": "whole"}}
+WHOLE_GPU_CONFIGURATION = {"meanings": {"nvidia.com/gpu": "whole"}}
 SPOT = {"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NoSchedule"}
 
 
-def required(*terms: Object) -> Object:
+def required_affinity(*terms: Object) -> Object:
     """Return a required node affinity."""
     return {
         "affinity": {
@@ -17,68 +17,74 @@ def required(*terms: Object) -> Object:
     }
 
 
-def wanting(key: str, operator: str, *values: str) -> Object:
+def expression_term(key: str, operator: str, *values: str) -> Object:
     """Return a term of one expression."""
     return {"matchExpressions": [{"key": key, "operator": operator} | ({"values": [*values]} if values else {})]}
 
 
-def named(operator: str, name: str) -> Object:
-    """Return a term on the node's name, as the DaemonSet controller writes it."""
+def name_term(operator: str, name: str) -> Object:
+    """Return a term for a node's name, as the DaemonSet controller writes it."""
     return {"matchFields": [{"key": "metadata.name", "operator": operator, "values": [name]}]}
 
 
-def pool(key: str, stays: str, goes: str, **more: Any) -> tuple[Object, ...]:
-    """Return a fleet of three migrated nodes and two others, which differ in one label."""
-    olds = [node(name, {key: stays}, gpu=8) | more for name in ("old-1", "old-2")]
-    return (*olds, *moved("new-1", "new-2", "new-3", labels={key: goes}))
+def pool(key: str, old_value: str, migrated_value: str, **fields: Any) -> tuple[Object, ...]:
+    """Return two old nodes with a device plugin and three migrated nodes. The old and the migrated nodes differ in one label."""
+    old_nodes = [node(name, {key: old_value}, gpu=8) | fields for name in ("old-1", "old-2")]
+    return (*old_nodes, *moved("new-1", "new-2", "new-3", labels={key: migrated_value}))
 
 
-def both(name: str, place: Object, goes_to: str, around: tuple[Object, ...]) -> tuple[Case, ...]:
-    """Return two cases of a pod: one without a configuration, and one that declares the key whole."""
-    becomes = "left" if goes_to == "old" else "translated"
-    told = "by a device plugin" if goes_to == "old" else ""
+def two_cases(name: str, constraints: Object, expected_nodes: str, around: tuple[Object, ...]) -> tuple[Case, ...]:
+    """Return two cases of a pod with constraints: without a configuration, and with one that declares the key whole."""
+    becomes = "left" if expected_nodes == "old" else "translated"
+    message = "by a device plugin" if expected_nodes == "old" else ""
     return (
-        Case(name, asking(**place), becomes, told, around),
-        Case(f"{name}, declared whole", asking(**place), becomes, told, around, WHOLE),
+        Case(name, asking(**constraints), becomes, message, around),
+        Case(f"{name}, declared whole", asking(**constraints), becomes, message, around, WHOLE_GPU_CONFIGURATION),
     )
 
 
-TYPE, GKE = "node.kubernetes.io/instance-type", "cloud.google.com/gke-accelerator"
-TYPES, CARDS = pool(TYPE, "g6.2xlarge", "p5.48xlarge"), pool(GKE, "nvidia-l4", "nvidia-h100-80gb")
-KARPENTER, AKS = pool("karpenter.sh/nodepool", "gpu", "gpu-dra"), pool("agentpool", "gpunp", "dranp")
-PRODUCTS = pool("nvidia.com/gpu.product", "NVIDIA-L4", "NVIDIA-H100-80GB-HBM3")
-NUMBERS, TEAMS = pool("nvidia.com/cuda.driver.major", "550", "580"), pool("team.example.com/pool", "a", "b")
-FREE, HOST = pool("x", "y", "z"), "kubernetes.io/hostname"
-TAINTED = pool("x", "y", "z", spec={"taints": [SPOT]})
-SHARED = {"nvidia.com/gpu.sharing-strategy": "mps", "team.example.com/pool": "cheap"}
-REPLICAS = (*(node(f"s-{i}", SHARED, gpu=10) for i in range(2)), *moved("new-1", "new-2", "new-3"))
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
+HOST_NAME = "kubernetes.io/hostname"
+# Fleets whose old and migrated nodes differ in the label that the name tells.
+INSTANCE_TYPE_FLEET = pool(INSTANCE_TYPE, "g6.2xlarge", "p5.48xlarge")
+ACCELERATOR_FLEET = pool(GKE_ACCELERATOR, "nvidia-l4", "nvidia-h100-80gb")
+KARPENTER_FLEET = pool("karpenter.sh/nodepool", "gpu", "gpu-dra")
+AKS_FLEET = pool("agentpool", "gpunp", "dranp")
+PRODUCT_FLEET = pool("nvidia.com/gpu.product", "NVIDIA-L4", "NVIDIA-H100-80GB-HBM3")
+DRIVER_VERSION_FLEET = pool("nvidia.com/cuda.driver.major", "550", "580")
+TEAM_FLEET = pool("team.example.com/pool", "a", "b")
+PLAIN_FLEET = pool("x", "y", "z")
+TAINTED_FLEET = pool("x", "y", "z", spec={"taints": [SPOT]})
+SHARING_LABELS = {"nvidia.com/gpu.sharing-strategy": "mps", "team.example.com/pool": "cheap"}
+SHARING_FLEET = (*(node(f"s-{i}", SHARING_LABELS, gpu=10) for i in range(2)), *moved("new-1", "new-2", "new-3"))
 
 
 CASES = (
-    *both("an instance type that stays", {"nodeSelector": {TYPE: "g6.2xlarge"}}, "old", TYPES),
-    *both("an instance type that moved", {"nodeSelector": {TYPE: "p5.48xlarge"}}, "new", TYPES),
-    *both("an accelerator of GKE that stays", {"nodeSelector": {GKE: "nvidia-l4"}}, "old", CARDS),
-    *both("an accelerator of GKE that moved", {"nodeSelector": {GKE: "nvidia-h100-80gb"}}, "new", CARDS),
-    *both("a pool of Karpenter's", {"nodeSelector": {"karpenter.sh/nodepool": "gpu"}}, "old", KARPENTER),
-    *both("a pool of AKS", required(wanting("agentpool", "In", "gpunp", "gone")), "old", AKS),
-    *both("a product", {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-L4"}}, "old", PRODUCTS),
-    *both("not a product", required(wanting("nvidia.com/gpu.product", "NotIn", "NVIDIA-L4")), "new", PRODUCTS),
-    *both("a pool of the admin's", {"nodeSelector": {"team.example.com/pool": "a"}}, "old", TEAMS),
-    *both("a driver that is newer", required(wanting("nvidia.com/cuda.driver.major", "Gt", "570")), "new", NUMBERS),
-    *both("a driver that is older", required(wanting("nvidia.com/cuda.driver.major", "Lt", "570")), "old", NUMBERS),
-    *both("a host", {"nodeSelector": {HOST: "old-2"}}, "old", FREE),
-    *both("a host that moved", required(wanting(HOST, "In", "new-2")), "new", FREE),
-    *both("the pod of a DaemonSet", required(named("In", "old-1")), "old", FREE),
-    *both("the pod of a DaemonSet on a node that moved", required(named("In", "new-1")), "new", FREE),
-    *both("several terms of one kind", required(named("In", "old-1"), wanting(HOST, "In", "old-2")), "old", FREE),
-    *both("a term that Kubernetes cannot parse", required(wanting(HOST, "Gt", "many"), named("In", "old-1")), "old", FREE),
-    *both("a taint that is not tolerated", {}, "new", TAINTED),
-    *both("a taint beside a host", {"nodeSelector": {HOST: "old-1"}, "tolerations": [SPOT | {"operator": "Equal"}]}, "old", TAINTED),
-    Case("free in both", asking(), "translated", "3 of 5 reachable nodes serve claims", FREE),
-    Case("a pool of replicas by another label", asking(nodeSelector={"team.example.com/pool": "cheap"}), "left", "labelled nvidia.com/gpu.sharing-strategy=mps", REPLICAS),
-    Case("a pool of replicas, declared whole", asking(nodeSelector={"team.example.com/pool": "cheap"}), "left", "all 2 nodes that the pod can run on hand out parts", REPLICAS, WHOLE),
-    Case("no inventory", asking(nodeSelector={GKE: "nvidia-l4"}), "translated", f"nodes with {GKE}=nvidia-l4 serve claims"),
-    Case("a DaemonSet of both kinds of node", {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": asking()["spec"]}}}, "left", "3 of 5 reachable nodes serve claims, and the webhook decides for each pod of the DaemonSet when the pod is created", FREE),
-    Case("a pool that an autoscaler makes with a plugin", asking(nodeSelector={"pool": "burst"}), "left", "0 of 1 reachable nodes serve claims", FREE, WHOLE | {"nodeTemplates": [{"name": "burst", "labels": {"pool": "burst"}, "allocatable": {"nvidia.com/gpu": "8"}}]}),
-    Case("a pool that an autoscaler makes with a driver", asking(nodeSelector={"pool": "burst"}), "translated", "1 of 1 nodes that the pod can run on publish", (*(node(f"o-{i}", gpu=8) for i in range(2)), *moved("new-1")), {"nodeTemplates": [{"name": "burst", "labels": {"pool": "burst"}, "devices": [{"driver": "gpu.nvidia.com", "count": 8, "attributes": {"type": {"string": "gpu"}}}]}]}),
+    *two_cases("an instance type of old nodes", {"nodeSelector": {INSTANCE_TYPE: "g6.2xlarge"}}, "old", INSTANCE_TYPE_FLEET),
+    *two_cases("an instance type of migrated nodes", {"nodeSelector": {INSTANCE_TYPE: "p5.48xlarge"}}, "new", INSTANCE_TYPE_FLEET),
+    *two_cases("a GKE accelerator of old nodes", {"nodeSelector": {GKE_ACCELERATOR: "nvidia-l4"}}, "old", ACCELERATOR_FLEET),
+    *two_cases("a GKE accelerator of migrated nodes", {"nodeSelector": {GKE_ACCELERATOR: "nvidia-h100-80gb"}}, "new", ACCELERATOR_FLEET),
+    *two_cases("a Karpenter pool of old nodes", {"nodeSelector": {"karpenter.sh/nodepool": "gpu"}}, "old", KARPENTER_FLEET),
+    *two_cases("an AKS pool of old nodes", required_affinity(expression_term("agentpool", "In", "gpunp", "gone")), "old", AKS_FLEET),
+    *two_cases("a GPU product of old nodes", {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-L4"}}, "old", PRODUCT_FLEET),
+    *two_cases("any GPU product but that of old nodes", required_affinity(expression_term("nvidia.com/gpu.product", "NotIn", "NVIDIA-L4")), "new", PRODUCT_FLEET),
+    *two_cases("an administrator's pool of old nodes", {"nodeSelector": {"team.example.com/pool": "a"}}, "old", TEAM_FLEET),
+    *two_cases("a newer driver than that of old nodes", required_affinity(expression_term("nvidia.com/cuda.driver.major", "Gt", "570")), "new", DRIVER_VERSION_FLEET),
+    *two_cases("an older driver than that of migrated nodes", required_affinity(expression_term("nvidia.com/cuda.driver.major", "Lt", "570")), "old", DRIVER_VERSION_FLEET),
+    *two_cases("the host name of an old node", {"nodeSelector": {HOST_NAME: "old-2"}}, "old", PLAIN_FLEET),
+    *two_cases("the host name of a migrated node", required_affinity(expression_term(HOST_NAME, "In", "new-2")), "new", PLAIN_FLEET),
+    *two_cases("the pod of a DaemonSet on an old node", required_affinity(name_term("In", "old-1")), "old", PLAIN_FLEET),
+    *two_cases("the pod of a DaemonSet on a migrated node", required_affinity(name_term("In", "new-1")), "new", PLAIN_FLEET),
+    *two_cases("two terms, each for an old node", required_affinity(name_term("In", "old-1"), expression_term(HOST_NAME, "In", "old-2")), "old", PLAIN_FLEET),
+    *two_cases("a term that Kubernetes cannot parse, and a term for an old node", required_affinity(expression_term(HOST_NAME, "Gt", "many"), name_term("In", "old-1")), "old", PLAIN_FLEET),
+    *two_cases("old nodes with a taint that the pod does not tolerate", {}, "new", TAINTED_FLEET),
+    *two_cases("the host name of an old node with a tolerated taint", {"nodeSelector": {HOST_NAME: "old-1"}, "tolerations": [SPOT | {"operator": "Equal"}]}, "old", TAINTED_FLEET),
+    Case("a pod that may run on all nodes", asking(), "translated", "3 of 5 reachable nodes serve claims", PLAIN_FLEET),
+    Case("an administrator's pool of nodes that share GPUs", asking(nodeSelector={"team.example.com/pool": "cheap"}), "left", "labelled nvidia.com/gpu.sharing-strategy=mps", SHARING_FLEET),
+    Case("an administrator's pool of nodes that share GPUs, declared whole", asking(nodeSelector={"team.example.com/pool": "cheap"}), "left", "all 2 nodes that the pod can run on hand out parts", SHARING_FLEET, WHOLE_GPU_CONFIGURATION),
+    Case("an accelerator of GKE without an inventory of nodes", asking(nodeSelector={GKE_ACCELERATOR: "nvidia-l4"}), "translated", f"nodes with {GKE_ACCELERATOR}=nvidia-l4 serve claims"),
+    Case("a DaemonSet on old and on migrated nodes", {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": asking()["spec"]}}}, "left", "3 of 5 reachable nodes serve claims, and the webhook decides for each pod of the DaemonSet when the pod is created", PLAIN_FLEET),
+    Case("a node template with a device plugin", asking(nodeSelector={"pool": "burst"}), "left", "0 of 1 reachable nodes serve claims", PLAIN_FLEET, WHOLE_GPU_CONFIGURATION | {"nodeTemplates": [{"name": "burst", "labels": {"pool": "burst"}, "allocatable": {"nvidia.com/gpu": "8"}}]}),
+    Case("a node template with a DRA driver", asking(nodeSelector={"pool": "burst"}), "translated", "1 of 1 nodes that the pod can run on publish", (*(node(f"o-{i}", gpu=8) for i in range(2)), *moved("new-1")), {"nodeTemplates": [{"name": "burst", "labels": {"pool": "burst"}, "devices": [{"driver": "gpu.nvidia.com", "count": 8, "attributes": {"type": {"string": "gpu"}}}]}]}),
 )  # fmt: skip

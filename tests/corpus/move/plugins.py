@@ -5,8 +5,8 @@ import json
 from tests.corpus.move import GPU, Case, asking, moved, node
 
 LABEL = "nvidia.com/device-plugin.config"
-SHARES = {"nvidia": {"consumableShares": True}}
-MIG = "nvidia.com/mig-1g.5gb"
+SHARES_CONFIGURATION = {"nvidia": {"consumableShares": True}}
+MIG_KEY = "nvidia.com/mig-1g.5gb"
 
 
 def sharing(replicas=4, name=GPU, strategy="timeSlicing", **more):
@@ -80,8 +80,9 @@ def daemon_set(
     }
 
 
+# The DaemonSet of the NVIDIA plugin's Helm chart.
 CHART = daemon_set(volume="plugin", CONFIG_FILE="/config/config.yaml", NODE_LABEL=LABEL, DEFAULT_CONFIG="slow")
-YAML = """\
+TIME_SLICING_YAML = """\
 version: v1
 flags:
   migStrategy: none
@@ -93,85 +94,83 @@ sharing:
     - name: nvidia.com/gpu
       replicas: 10
 """
-VFS = "openshift.io/vfs"
+VFS_KEY = "openshift.io/vfs"
 POOLS = {"resourceList": [{"resourceName": "vfs", "selectors": {"vendors": ["15b3"]}}]}
 PLAIN = {"version": "v1", "flags": {"migStrategy": "none"}}
-FOUR = "ConfigMap gpu-operator/plugin (any) makes 4 time-sliced replicas of each device"
-NO = "a claim cannot request a replica of a shared device"
-ANY = {LABEL: "any"}
-BOTH = config_map(any=sharing(), plain=PLAIN)
-HALF = (*moved("a", "b"), node("c", ANY, gpu=32))
+FOUR_REPLICAS = "ConfigMap gpu-operator/plugin (any) makes 4 time-sliced replicas of each device"
+NO_CLAIM_FOR_REPLICAS = "a claim cannot request a replica of a shared device"
+ANY_CONFIGURATION_LABELS = {LABEL: "any"}
+SHARING_AND_PLAIN = config_map(any=sharing(), plain=PLAIN)
+TWO_MIGRATED_NODES_OF_THREE = (*moved("a", "b"), node("c", ANY_CONFIGURATION_LABELS, gpu=32))
+SHARING_LABELS = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"}
 
 
-SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"}
-
-
-def selecting(labels, key=GPU):
+def pod_selecting(labels, key=GPU):
     return asking(key=key, nodeSelector=labels)
 
 
 CASES = [
     # Files without nodes.
-    Case("files without a plugin", asking(), "translated"),
-    Case("files with a time-slicing ConfigMap", asking(), "left", (FOUR, NO), [config_map(any=sharing())]),
-    Case("as YAML, as the documentation has it", asking(), "left", "10 time-sliced replicas", [config_map(any=YAML)]),
-    Case("which fails two", asking(2), "left", "rejects pods that request two", [config_map(any=YAML)]),
+    Case("files without a device plugin", asking(), "translated"),
+    Case("files with a time-slicing ConfigMap", asking(), "left", (FOUR_REPLICAS, NO_CLAIM_FOR_REPLICAS), [config_map(any=sharing())]),
+    Case("a time-slicing ConfigMap with the YAML of the documentation", asking(), "left", "10 time-sliced replicas", [config_map(any=TIME_SLICING_YAML)]),
+    Case("a time-slicing ConfigMap that rejects requests for two replicas", asking(2), "left", "rejects pods that request two", [config_map(any=TIME_SLICING_YAML)]),
     Case("files with an MPS ConfigMap", asking(), "left", ("4 MPS replicas", "rejects pods"), [config_map(any=sharing(strategy="mps"))]),
-    Case("MPS that takes two", asking(), "left", "4 MPS", [config_map(any=sharing(strategy="mps", failRequestsGreaterThanOne=False))], never="fails"),
-    Case("MPS counts before time-slicing", asking(), "left", "3 MPS", [config_map(any={"version": "v1", "sharing": {**sharing()["sharing"], **sharing(3, strategy="mps")["sharing"]}})]),
-    Case("a short name", asking(), "left", FOUR, [config_map(any=sharing(name="gpu"))]),
-    Case("a configuration that shares nothing", asking(), "translated", (), [config_map(plain=PLAIN)]),
-    Case("one replica shares nothing", asking(), "translated", (), [config_map(any=sharing(1))]),
-    Case("a number as a text shares nothing", asking(), "translated", (), [config_map(any=sharing("4"))]),
-    Case("renamed: the bare name is whole", asking(), "translated", (), [config_map(any=sharing(renameByDefault=True))]),
-    Case("the renamed name", asking(key="nvidia.com/gpu.shared"), "left", NO, [config_map(any=sharing(renameByDefault=True))]),
+    Case("MPS that accepts requests for two replicas", asking(), "left", "4 MPS", [config_map(any=sharing(strategy="mps", failRequestsGreaterThanOne=False))], never="fails"),
+    Case("MPS overrides time-slicing", asking(), "left", "3 MPS", [config_map(any={"version": "v1", "sharing": {**sharing()["sharing"], **sharing(3, strategy="mps")["sharing"]}})]),
+    Case("sharing under the short name of a resource", asking(), "left", FOUR_REPLICAS, [config_map(any=sharing(name="gpu"))]),
+    Case("a configuration without sharing", asking(), "translated", (), [config_map(plain=PLAIN)]),
+    Case("one replica of each device is no sharing", asking(), "translated", (), [config_map(any=sharing(1))]),
+    Case("a number of replicas as a text is no sharing", asking(), "translated", (), [config_map(any=sharing("4"))]),
+    Case("replicas have another name: the original name is a whole device", asking(), "translated", (), [config_map(any=sharing(renameByDefault=True))]),
+    Case("replicas have another name: a request for a replica", asking(key="nvidia.com/gpu.shared"), "left", NO_CLAIM_FOR_REPLICAS, [config_map(any=sharing(renameByDefault=True))]),
     Case("an unknown version of the configuration", asking(), "translated", (), [config_map(any=sharing() | {"version": "v2"})]),
-    Case("files with the SR-IOV plugin's ConfigMap", asking(key=VFS), "left", ("selects vendors=15b3 in ConfigMap", "nics: {pools: [openshift.io/vfs]}"), [config_map("device-plugin-config", a=POOLS)]),
+    Case("files with the SR-IOV plugin's ConfigMap", asking(key=VFS_KEY), "left", ("selects vendors=15b3 in ConfigMap", "nics: {pools: [openshift.io/vfs]}"), [config_map("device-plugin-config", a=POOLS)]),
     Case("files with the shared RDMA plugin's ConfigMap", asking(key="rdma/a"), "left", "all pods share ifNames=ib0", [config_map(a={"configList": [{"resourceName": "a", "devices": ["ib0"]}]})]),
-    Case("a pool with a target", asking(key=VFS), "translated", "target vf", [config_map("device-plugin-config", a=POOLS)], {"nics": {"targets": {VFS: "vf"}}}),
-    Case("another ConfigMap", asking(), "translated", (), [config_map(any="sharing: {public: true}\nother: 1\n")]),
+    Case("a pool with a target", asking(key=VFS_KEY), "translated", "target vf", [config_map("device-plugin-config", a=POOLS)], {"nics": {"targets": {VFS_KEY: "vf"}}}),
+    Case("a ConfigMap of another program", asking(), "translated", (), [config_map(any="sharing: {public: true}\nother: 1\n")]),
     Case("a ConfigMap that is not YAML", asking(), "translated", (), [config_map(any="version: [v1\nsharing:")]),
     Case("a ConfigMap without data", asking(), "translated", (), [config_map()]),
-    Case("data that is a list", asking(), "translated", (), [{**config_map(), "data": ["version: v1"]}]),
-    Case("declared whole counts for more", asking(), "translated", "meanings", [config_map(any=sharing())], {"meanings": {GPU: "whole"}}),
-    Case("replicas with shares", asking(), "translated", "one unit of `shares`", [config_map(any=sharing())], SHARES),
-    Case("two replicas with shares", asking(2), "left", "ask for 1", [config_map(any=sharing())], SHARES),
-    Case("MPS with shares", asking(), "left", "4 MPS", [config_map(any=sharing(strategy="mps"))], SHARES),
-    Case("a replica of a MIG device", asking(key=MIG), "left", "replicas of MIG devices", [config_map(any=sharing(name=MIG))]),
-    Case("a MIG device beside shared GPUs", asking(key=MIG), "translated", (), [config_map(any=sharing())]),
+    Case("a ConfigMap whose data is a list", asking(), "translated", (), [{**config_map(), "data": ["version: v1"]}]),
+    Case("the meaning whole overrides the ConfigMap", asking(), "translated", "meanings", [config_map(any=sharing())], {"meanings": {GPU: "whole"}}),
+    Case("a request for a replica, with shares in the configuration", asking(), "translated", "one unit of `shares`", [config_map(any=sharing())], SHARES_CONFIGURATION),
+    Case("a request for two replicas, with shares in the configuration", asking(2), "left", "ask for 1", [config_map(any=sharing())], SHARES_CONFIGURATION),
+    Case("a request for an MPS replica, with shares in the configuration", asking(), "left", "4 MPS", [config_map(any=sharing(strategy="mps"))], SHARES_CONFIGURATION),
+    Case("a replica of a MIG device", asking(key=MIG_KEY), "left", "replicas of MIG devices", [config_map(any=sharing(name=MIG_KEY))]),
+    Case("a MIG device where only whole GPUs are shared", asking(key=MIG_KEY), "translated", (), [config_map(any=sharing())]),
     # Several configurations; one is in use.
-    Case("the ClusterPolicy's default shares", asking(), "left", FOUR, [policy("any"), BOTH]),
-    Case("the ClusterPolicy's default is plain", asking(), "translated", (), [policy("plain"), BOTH]),
-    Case("the ClusterPolicy has no default", asking(), "left", FOUR, [policy(), BOTH]),
-    Case("another ClusterPolicy's ConfigMap", asking(), "left", FOUR, [policy("plain", "other"), config_map(any=sharing())]),
-    Case("the DaemonSet's default", asking(), "left", "makes 2", [CHART, config_map(slow=sharing(2), any=sharing())]),
-    Case("the DaemonSet's default is not there", asking(), "translated", (), [CHART, config_map(any=sharing())]),
-    Case("one file that is mounted", asking(), "left", "makes 3", [daemon_set(volume="plugin", args=["--config-file=/etc/x/config.yaml"]), config_map(**{"config.yaml": sharing(3)})]),
+    Case("the ClusterPolicy's default is a sharing configuration", asking(), "left", FOUR_REPLICAS, [policy("any"), SHARING_AND_PLAIN]),
+    Case("the ClusterPolicy's default is a plain configuration", asking(), "translated", (), [policy("plain"), SHARING_AND_PLAIN]),
+    Case("the ClusterPolicy has no default", asking(), "left", FOUR_REPLICAS, [policy(), SHARING_AND_PLAIN]),
+    Case("the ClusterPolicy names another ConfigMap", asking(), "left", FOUR_REPLICAS, [policy("plain", "other"), config_map(any=sharing())]),
+    Case("the DaemonSet's default is a sharing configuration", asking(), "left", "makes 2", [CHART, config_map(slow=sharing(2), any=sharing())]),
+    Case("the DaemonSet's default is missing", asking(), "translated", (), [CHART, config_map(any=sharing())]),
+    Case("the DaemonSet's argument names one file of the ConfigMap", asking(), "left", "makes 3", [daemon_set(volume="plugin", args=["--config-file=/etc/x/config.yaml"]), config_map(**{"config.yaml": sharing(3)})]),
     Case("a configuration named default", asking(), "translated", (), [config_map(default=PLAIN, any=sharing())]),
-    Case("the pod chooses what shares", selecting(ANY), "left", (FOUR, NO), [policy("plain"), BOTH]),
-    Case("the pod chooses what does not", selecting({LABEL: "plain"}), "translated", (), [policy("any"), config_map(any=sharing(), plain=PLAIN)], {"meanings": {}}),
-    Case("the pod chooses what does not exist", selecting({LABEL: "x"}), "left", "may be a replica", [BOTH]),
+    Case("the pod selects nodes of a sharing configuration", pod_selecting(ANY_CONFIGURATION_LABELS), "left", (FOUR_REPLICAS, NO_CLAIM_FOR_REPLICAS), [policy("plain"), SHARING_AND_PLAIN]),
+    Case("the pod selects nodes of a plain configuration", pod_selecting({LABEL: "plain"}), "translated", (), [policy("any"), config_map(any=sharing(), plain=PLAIN)], {"meanings": {}}),
+    Case("the pod selects nodes of a missing configuration", pod_selecting({LABEL: "x"}), "left", "may be a replica", [SHARING_AND_PLAIN]),
     # Nodes.
-    Case("most nodes have moved", asking(), "translated", "2 of 3", [*HALF, policy("plain"), BOTH]),
-    Case("all nodes have moved, the ConfigMap is left over", asking(), "translated", (), [*moved("a", "b"), policy("any"), BOTH]),
-    Case("nodes with the plugin alone", asking(), "left", FOUR, [node("c", ANY, gpu=32), policy(), BOTH]),
-    Case("nodes with the plugin and the driver's class", asking(), "left", (FOUR, NO), [*moved(), node("c", ANY, gpu=32), policy(), BOTH]),
-    Case("most nodes share", asking(), "left", FOUR, [*moved("a"), node("c", ANY, gpu=32), node("d", ANY, gpu=32), policy(), BOTH]),
-    Case("pinned to the nodes that share", selecting(ANY), "left", (FOUR, NO), [*HALF, policy("plain"), BOTH]),
-    Case("pinned to nodes of a plain configuration", selecting({LABEL: "plain"}), "translated", (), [*moved("a", "b", labels={LABEL: "plain"}), policy("any"), BOTH]),
-    Case("under `mixed`, replicas tell", asking(), "left", FOUR, [*moved("a"), node("c", ANY, gpu=32), node("d", ANY, gpu=32), policy(), BOTH], {"mixed": {GPU: {"prefer": "dra"}}}),
-    Case("MIG devices of nodes that share them", asking(key=MIG), "left", "makes 4", [*moved("a"), node("c", ANY, **{MIG: 28}), policy(), config_map(any=sharing(name=MIG))]),
-    Case("a selector of the DaemonSet leaves nodes out", asking(), "left", "still serves it", [*moved("a"), node("c", gpu=8), node("d", gpu=8), daemon_set(volume="plugin", CONFIG_FILE="/x", DEFAULT_CONFIG="any", NODE_LABEL=LABEL, selector={"pool": "shared"}), BOTH], never="replicas"),
+    Case("most nodes are migrated", asking(), "translated", "2 of 3", [*TWO_MIGRATED_NODES_OF_THREE, policy("plain"), SHARING_AND_PLAIN]),
+    Case("all nodes are migrated, the ConfigMap is left over", asking(), "translated", (), [*moved("a", "b"), policy("any"), SHARING_AND_PLAIN]),
+    Case("nodes with the device plugin only", asking(), "left", FOUR_REPLICAS, [node("c", ANY_CONFIGURATION_LABELS, gpu=32), policy(), SHARING_AND_PLAIN]),
+    Case("nodes with the device plugin, and the driver's class", asking(), "left", (FOUR_REPLICAS, NO_CLAIM_FOR_REPLICAS), [*moved(), node("c", ANY_CONFIGURATION_LABELS, gpu=32), policy(), SHARING_AND_PLAIN]),
+    Case("most nodes share their GPUs", asking(), "left", FOUR_REPLICAS, [*moved("a"), node("c", ANY_CONFIGURATION_LABELS, gpu=32), node("d", ANY_CONFIGURATION_LABELS, gpu=32), policy(), SHARING_AND_PLAIN]),
+    Case("pinned to nodes that share their GPUs", pod_selecting(ANY_CONFIGURATION_LABELS), "left", (FOUR_REPLICAS, NO_CLAIM_FOR_REPLICAS), [*TWO_MIGRATED_NODES_OF_THREE, policy("plain"), SHARING_AND_PLAIN]),
+    Case("pinned to migrated nodes of a plain configuration", pod_selecting({LABEL: "plain"}), "translated", (), [*moved("a", "b", labels={LABEL: "plain"}), policy("any"), SHARING_AND_PLAIN]),
+    Case("replicas count even if `mixed` prefers DRA", asking(), "left", FOUR_REPLICAS, [*moved("a"), node("c", ANY_CONFIGURATION_LABELS, gpu=32), node("d", ANY_CONFIGURATION_LABELS, gpu=32), policy(), SHARING_AND_PLAIN], {"mixed": {GPU: {"prefer": "dra"}}}),
+    Case("MIG devices on nodes that share MIG devices", asking(key=MIG_KEY), "left", "makes 4", [*moved("a"), node("c", ANY_CONFIGURATION_LABELS, **{MIG_KEY: 28}), policy(), config_map(any=sharing(name=MIG_KEY))]),
+    Case("the DaemonSet's node selector excludes the nodes", asking(), "left", "still serves it", [*moved("a"), node("c", gpu=8), node("d", gpu=8), daemon_set(volume="plugin", CONFIG_FILE="/x", DEFAULT_CONFIG="any", NODE_LABEL=LABEL, selector={"pool": "shared"}), SHARING_AND_PLAIN], never="replicas"),
     # The GPU operator with a GPUCluster, which runs no device plugin.
     Case("files with a GPUCluster and a ConfigMap that no object names", asking(), "translated", (), [gpu_cluster(), config_map(any=sharing())], never="replica"),
     Case("a ConfigMap that a DaemonSet names beside a GPUCluster", asking(), "left", "makes 2", [gpu_cluster(), CHART, config_map(slow=sharing(2))]),
-    Case("labels that are left over under a GPUCluster", asking(), "translated", "2 of 2 nodes", [gpu_cluster(), *moved("a", "b", labels=SHARED)]),
-    Case("labels of nodes that hand the name out", asking(), "left", "sharing-strategy", [gpu_cluster(), *moved("a"), node("c", SHARED, gpu=32), node("d", SHARED, gpu=32)]),
-    Case("labels beside a ClusterPolicy", asking(), "left", "sharing-strategy", [policy("plain"), gpu_cluster(), *moved("a", "b", labels=SHARED)]),
+    Case("a GPUCluster and left-over sharing labels of migrated nodes", asking(), "translated", "2 of 2 nodes", [gpu_cluster(), *moved("a", "b", labels=SHARING_LABELS)]),
+    Case("a GPUCluster and sharing labels of nodes with a device plugin", asking(), "left", "sharing-strategy", [gpu_cluster(), *moved("a"), node("c", SHARING_LABELS, gpu=32), node("d", SHARING_LABELS, gpu=32)]),
+    Case("a GPUCluster, a ClusterPolicy and sharing labels of migrated nodes", asking(), "left", "sharing-strategy", [policy("plain"), gpu_cluster(), *moved("a", "b", labels=SHARING_LABELS)]),
     # Intel.
     Case("Intel shares by an argument", asking(key="gpu.intel.com/i915"), "left", "DaemonSet gpu-operator/intel makes 10", [daemon_set("intel/intel-gpu-plugin:0.34.0", "intel", ["-shared-dev-num", "10"])]),
     Case("Intel shares by an argument with =", asking(key="gpu.intel.com/xe"), "left", "makes 5", [daemon_set("intel/intel-gpu-plugin", "intel", ["-shared-dev-num=5"])]),
     Case("Intel shares nothing", asking(key="gpu.intel.com/i915"), "translated", (), [daemon_set("intel/intel-gpu-plugin", "intel", ["-shared-dev-num=1"])]),
-    Case("Intel's operator", asking(key="gpu.intel.com/i915"), "left", "GpuDevicePlugin shared makes 3", [{"apiVersion": "deviceplugin.intel.com/v1", "kind": "GpuDevicePlugin", "metadata": {"name": "shared"}, "spec": {"sharedDevNum": 3}}]),
-    Case("not a number", asking(key="gpu.intel.com/i915"), "translated", (), [daemon_set("intel/intel-gpu-plugin", "intel", ["-shared-dev-num", "many"])]),
+    Case("Intel's operator shares devices", asking(key="gpu.intel.com/i915"), "left", "GpuDevicePlugin shared makes 3", [{"apiVersion": "deviceplugin.intel.com/v1", "kind": "GpuDevicePlugin", "metadata": {"name": "shared"}, "spec": {"sharedDevNum": 3}}]),
+    Case("Intel's argument is not a number", asking(key="gpu.intel.com/i915"), "translated", (), [daemon_set("intel/intel-gpu-plugin", "intel", ["-shared-dev-num", "many"])]),
 ]  # fmt: skip

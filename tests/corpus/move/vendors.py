@@ -3,38 +3,38 @@
 from tests.corpus.move import GPU, Case, asking, moved
 from tests.webhook.pods import pod
 
-KOORD = "koord-scheduler"
-SHARE = {"koordinator.sh/gpu-core": 50, "koordinator.sh/gpu-memory": "8Gi"}
-RESERVED = {"scheduling.koordinator.sh/reservation-affinity": '{"reservationSelector": {"a": "b"}}'}
+KOORDINATOR = "koord-scheduler"
+KOORDINATOR_SHARE = {"koordinator.sh/gpu-core": 50, "koordinator.sh/gpu-memory": "8Gi"}
+RESERVATION_ANNOTATIONS = {"scheduling.koordinator.sh/reservation-affinity": '{"reservationSelector": {"a": "b"}}'}
 
 
-def several(*limits, **more):
+def pod_with_limits(*limits, **more):
     return {"apiVersion": "v1", "kind": "Pod", **pod(*limits, **more)}
 
 
 CASES = [
-    Case("a share", several(SHARE, scheduler=KOORD), "translated"),
+    Case("a share by Koordinator", pod_with_limits(KOORDINATOR_SHARE, scheduler=KOORDINATOR), "translated"),
     *(
-        Case(f"a share beside {key}", several(SHARE, {key: 1}, scheduler=KOORD), "left", (key, "koordinator.sh/gpu-memory: same reason as"))
+        Case(f"a share by Koordinator beside {key}", pod_with_limits(KOORDINATOR_SHARE, {key: 1}, scheduler=KOORDINATOR), "left", (key, "koordinator.sh/gpu-memory: same reason as"))
         for key in ("cambricon.com/mlu", "huawei.com/Ascend910C", "huawei.com/npu-core", "metax-tech.com/sgpu", "dcu.com/gpu", "iluvatar.ai/gpu")
     ),
-    Case("the reason is the MLU", several(SHARE, {"cambricon.com/mlu": 1}, scheduler=KOORD), "left", "koordinator.sh/gpu-core: cambricon.com/mlu keeps the pod with scheduler", never="`schedulers:"),
-    Case("a share beside an MLU in one container", several(SHARE | {"cambricon.com/mlu": 1}, scheduler=KOORD), "left", "cambricon.com/mlu"),
-    Case("whole cards beside an MLU, by plugins", several({GPU: 1}, {"cambricon.com/mlu": 1}), "translated", "cambricon.com/mlu", moved("a")),
-    Case("a reservation keeps the scheduler", several(SHARE, scheduler=KOORD, annotations=RESERVED), "left", ()),
+    Case("an MLU is the reason that a share stays", pod_with_limits(KOORDINATOR_SHARE, {"cambricon.com/mlu": 1}, scheduler=KOORDINATOR), "left", "koordinator.sh/gpu-core: cambricon.com/mlu keeps the pod with scheduler", never="`schedulers:"),
+    Case("a share by Koordinator beside an MLU in one container", pod_with_limits(KOORDINATOR_SHARE | {"cambricon.com/mlu": 1}, scheduler=KOORDINATOR), "left", "cambricon.com/mlu"),
+    Case("whole cards beside an MLU, by plugins", pod_with_limits({GPU: 1}, {"cambricon.com/mlu": 1}), "translated", "cambricon.com/mlu", moved("a")),
+    Case("a reservation keeps the scheduler", pod_with_limits(KOORDINATOR_SHARE, scheduler=KOORDINATOR, annotations=RESERVATION_ANNOTATIONS), "left", ()),
     *(
-        Case(f"before 1.0: {name}", several({f"kubernetes.io/{name}": 100}, scheduler=KOORD), "left", f"use koordinator.sh/{name}")
+        Case(f"a key of Koordinator before 1.0: {name}", pod_with_limits({f"kubernetes.io/{name}": 100}, scheduler=KOORDINATOR), "left", f"use koordinator.sh/{name}")
         for name in ("gpu", "gpu-core", "gpu-memory", "gpu-memory-ratio", "rdma", "fpga")
     ),
-    Case("before 1.0 and after", several(SHARE | {"kubernetes.io/gpu-core": 50}, scheduler=KOORD), "left", "before Koordinator 1.0"),
+    Case("keys of Koordinator before and after 1.0", pod_with_limits(KOORDINATOR_SHARE | {"kubernetes.io/gpu-core": 50}, scheduler=KOORDINATOR), "left", "before Koordinator 1.0"),
     Case("a GPU for a virtual machine", asking(key="nvidia.com/pgpu"), "left", "virtual machine", never="did you mean"),
-    Case("beside a GPU", several({GPU: 1, "nvidia.com/pgpu": 1}), "left", "virtual machine"),
+    Case("a GPU, and a GPU for a virtual machine", pod_with_limits({GPU: 1, "nvidia.com/pgpu": 1}), "left", "virtual machine"),
     *(
         Case(f"Ascend: {key}", asking(key=key), "left", says, never="no class")
         for key, says in (("huawei.com/Ascend910C", "`ascend.products`"), ("huawei.com/npu", "the key names no model"))
     ),
-    Case("Ascend: any 910", asking(key="huawei.com/Ascend910"), "translated", "npu.huawei.com"),
-    Case("Ascend of a model", asking(key="huawei.com/Ascend310P"), "translated"),
+    Case("Ascend 910 without a variant", asking(key="huawei.com/Ascend910"), "translated", "npu.huawei.com"),
+    Case("an Ascend model", asking(key="huawei.com/Ascend310P"), "translated"),
     *(
         Case(f"a key that no table has: {key}", asking(key=key), "unknown", key)
         for key in ("example.com/gpu", "habana.ai/gaudi2x", "acme.io/npu", "nvidia.com/gpux")
