@@ -67,7 +67,7 @@ def tls_schedulers(control_plane, bridge, peers):
 
 def scheduler_files(peers):
     """The certificate files of a scheduler."""
-    return {"caFile": str(peers.ca), "certFile": str(peers.mine), "keyFile": str(peers.mine_key)}
+    return {"caFile": str(peers.ca), "certFile": str(peers.scheduler_cert), "keyFile": str(peers.scheduler_key)}
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_only_schedulers_with_a_certificate_get_answers(control_plane, bridge, t
         assert control_plane.wait_scheduled(ours, scheduler)["spec"]["nodeName"] == NODE
     for port in (bridge.port, bridge.api_port):
         assert is_answered(port, peers.context())
-        assert not is_answered(port, peers.context(shows=False))
+        assert not is_answered(port, peers.context(has_certificate=False))
         with pytest.raises((OSError, http.client.HTTPException)):
             bridge.ask("/api/v1/claims", port)
 
@@ -118,7 +118,7 @@ def test_both_schedulers_follow_a_change_of_authorities_while_running(
     clients = certificate("new clients")
     peers.client_ca.write_bytes(pem(clients[0]))
     old_context = peers.context()
-    peers.show("scheduler", clients)
+    peers.replace_client_certificate("scheduler", clients)
     control_plane.until(
         "the allocator refuses certificates of the old authority", lambda: not is_answered(bridge.port, old_context), 60
     )

@@ -121,12 +121,12 @@ def test_a_tree_that_cannot_be_edited_is_unchanged_and_reported(name, tmp_path, 
     tree = TREES[name]
     written(tree, tmp_path)
     first = texts(tmp_path)
-    done = run("translate", "--in-place", *tree.named)
-    assert done.exit_code == tree.code
+    done = run("translate", "--in-place", *tree.paths)
+    assert done.exit_code == tree.exit_code
     assert texts(tmp_path) == first
     for place in tree.by_hand:
         assert f"{place}: " in done.stderr, done.stderr
-    assert not [place for place in tree.no if place in done.stderr]
+    assert not [place for place in tree.unreported if place in done.stderr]
 
 
 @pytest.mark.parametrize("name", EDITED)
@@ -146,7 +146,7 @@ def test_the_diff_of_one_file_includes_dependent_files(name, tmp_path, monkeypat
 
 def test_in_place_names_further_files_and_changed_writes_them(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    written(TREES["a patch that raises"], tmp_path)
+    written(TREES["a patch that raises the count"], tmp_path)
     before = texts(tmp_path)
     refused = run("translate", "--in-place", "base/web.yaml")
     assert refused.exit_code == 2
@@ -164,7 +164,7 @@ def test_in_place_names_further_files_and_changed_writes_them(tmp_path, monkeypa
     assert texts(tmp_path) == edited
 
 
-@pytest.mark.parametrize("name", [name for name, tree in TREES.items() if tree.by_hand and tree.named == (".",)])
+@pytest.mark.parametrize("name", [name for name, tree in TREES.items() if tree.by_hand and tree.paths == (".",)])
 def test_a_tree_that_cannot_be_edited_blocks_no_commit(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     written(TREES[name], tmp_path)

@@ -12,14 +12,14 @@ import pytest
 from cluster.manifests import read_leniently
 from e2e.build import program
 from tests.cli.running import run, run_json
-from tests.corpus.trees import TREES, written
+from tests.corpus.trees import TREES, write_tree
 
 pytestmark = pytest.mark.real
 
 
 @pytest.mark.parametrize("name", TREES)
 def test_the_server_refuses_what_the_corpus_marks_invalid(control_plane, created, name, tmp_path):
-    marks = written(TREES[name], tmp_path)
+    marks = write_tree(TREES[name], tmp_path)
     documents, _ = read_leniently([tmp_path])
     created(*(document.object for document in documents if document.object.get("kind") == "Namespace"))
     differences = []
@@ -111,7 +111,7 @@ ASKING = {
 @pytest.mark.parametrize("name", ASKING)
 def test_no_build_contacts_an_address_that_a_folder_names(name, listener, tmp_path, monkeypatch):
     address, paths = listener
-    written({file: text.replace("ADDRESS", address) for file, text in ASKING[name].items()}, tmp_path)
+    write_tree({file: text.replace("ADDRESS", address) for file, text in ASKING[name].items()}, tmp_path)
     git = str(Path(which("git") or "").parent)
     path = os.pathsep.join((str(program("helm").parent), str(program("kubectl").parent), git))
     monkeypatch.setenv("PATH", path)

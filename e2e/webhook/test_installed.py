@@ -7,7 +7,7 @@ import pytest
 
 from cluster import manifests
 from e2e.actors.webhook import COMMAND, CONFIGURATION, NODE, gpu
-from tests.corpus.move.autoscaled import NONE, pool, scaler
+from tests.corpus.move.autoscaled import NO_NODE_FOR_CLAIMS, pool, scaler
 from tests.corpus.move.plugins import LABEL, PLAIN, config_map, policy, sharing
 from tests.corpus.move.visible import runtime
 
@@ -106,12 +106,12 @@ def test_installed_components_decide_while_present_and_tenants_cannot_fake_them(
     file = tmp_path / "drawbridge.yaml"
     chosen = {"nodeSelector": {LABEL: "plain"}}
     control_plane.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"labels": {LABEL: "plain"}}})
-    seen("the pool is told", f"Karpenter (NodePool gpu) {NONE}", translated=True, never="cluster-autoscaler")
+    seen("the pool is told", f"Karpenter (NodePool gpu) {NO_NODE_FOR_CLAIMS}", translated=True, never="cluster-autoscaler")
     seen("a configuration of a tenant says nothing", "may be a replica", translated=False, **chosen)
 
     control_plane.remove(pool())
     control_plane.create(plugin(HOME), autoscaler(HOME))
-    seen("the autoscaler is told", f"cluster-autoscaler 1.31 {NONE}", translated=True, never="Karpenter")
+    seen("the autoscaler is told", f"cluster-autoscaler 1.31 {NO_NODE_FOR_CLAIMS}", translated=True, never="Karpenter")
     seen("the configuration counts", "", translated=True, **chosen)
     seen("a replica is told", FOUR, translated=False, nodeSelector={LABEL: "any"})
     control_plane.create(gpu("waits", gated, nodeSelector={LABEL: "any"}))

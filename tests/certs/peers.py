@@ -46,13 +46,13 @@ class Peers:
     def __init__(self, folder, name="scheduler"):
         self.folder = folder
         self.cert, self.key = folder / "tls.crt", folder / "tls.key"
-        self.ca, self.client_ca, self.mine, self.mine_key = (
-            folder / f"{name}.pem" for name in ("ca", "client-ca", "mine", "mine-key")
+        self.ca, self.client_ca, self.scheduler_cert, self.scheduler_key = (
+            folder / f"{name}.pem" for name in ("ca", "client-ca", "scheduler", "scheduler-key")
         )
         self.clients = certificate("clients")
         self.renew()
         self.client_ca.write_bytes(pem(self.clients[0]))
-        self.show(name)
+        self.replace_client_certificate(name)
 
     def renew(self):
         """Replace the allocator's authority and its certificate."""
@@ -61,11 +61,11 @@ class Peers:
         self.key.write_bytes(leaf.key)
         self.ca.write_bytes(signer.certificate)
 
-    def show(self, name, signer=None):
+    def replace_client_certificate(self, name, signer=None):
         """Give the scheduler another client certificate."""
         client_certificate, key = certificate(name, signer or self.clients)
-        self.mine.write_bytes(pem(client_certificate))
-        self.mine_key.write_bytes(pem(client_certificate, key))  # a reader of the key must skip the certificate that precedes the key
+        self.scheduler_cert.write_bytes(pem(client_certificate))
+        self.scheduler_key.write_bytes(pem(client_certificate, key))  # a reader of the key must skip the certificate that precedes the key
 
     @property
     def files(self):
@@ -76,9 +76,9 @@ class Peers:
         """Return the settings of an allocator for these files."""
         return dict(zip(("tls_cert", "tls_key", "client_ca"), self.files, strict=True))
 
-    def context(self, *, shows=True):
-        """Return the TLS context of the scheduler, with its client certificate if it `shows` one."""
+    def context(self, *, has_certificate=True):
+        """Return the TLS context of the scheduler, with its client certificate unless `has_certificate` is false."""
         tls_context = ssl.create_default_context(cafile=self.ca)
-        if shows:
-            tls_context.load_cert_chain(self.mine, self.mine_key)
+        if has_certificate:
+            tls_context.load_cert_chain(self.scheduler_cert, self.scheduler_key)
         return tls_context

@@ -13,7 +13,7 @@ from cluster import resources
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Invalid
 from cluster.patch import Merge
-from tests.certs.stores import DAY, SECRET_ENTRIES, NAMES, Clock, Interrupted, bundles, data_of, store
+from tests.certs.stores import DAY, NAMES, SECRET_ENTRIES, Clock, Interrupted, bundles, data_of, store
 
 
 async def test_a_first_start_makes_everything_and_updates_every_webhook(cluster):

@@ -11,7 +11,17 @@ from cluster import resources
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.patch import Merge
-from tests.certs.stores import DAY, SECRET_ENTRIES, NOW, Clock, Interrupted, bundles, data_of, store, webhook_configuration
+from tests.certs.stores import (
+    DAY,
+    NOW,
+    SECRET_ENTRIES,
+    Clock,
+    Interrupted,
+    bundles,
+    data_of,
+    store,
+    webhook_configuration,
+)
 
 
 class TrustChecking(Embedded):

@@ -1,6 +1,6 @@
 """Workloads, fleets and configurations for the tests that compare the answers of the commands."""
 
-from tests.corpus.move import GPU, moved, node
+from tests.corpus.move import GPU, migrated_fleet, node
 from webhook.names import MODE_LABEL
 
 HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}
@@ -47,7 +47,7 @@ def having(*nodes):
     return [obj | {"status": {"allocatable": {"cpu": "8"}}} if obj.get("kind") == "Node" else obj for obj in nodes]
 
 
-FLEET = having(*moved("a", "b"))
+FLEET = having(*migrated_fleet("a", "b"))
 
 
 def namespace(mode):
@@ -66,5 +66,5 @@ POD, JOB, RAY_CLUSTER, JOBSET, TRAINING = (
     row for row in KINDS if row[1] in ("Pod", "Job", "RayCluster", "JobSet", "Training")
 )
 ONE, BOTH = pods_with(limits(gpu="1")), pods_with(limits(gpu="1", fpga="1"))
-EMPTY, MOVED, SERVED = having(node("a")), having(*moved("a")), having(*moved("a", extended=GPU))
+EMPTY, MOVED, SERVED = having(node("a")), having(*migrated_fleet("a")), having(*migrated_fleet("a", extended=GPU))
 IN_POD, UNFILLED = pods_with({}, resources=limits(gpu="1")), pods_with(limits(gpu="${GPUS}"))

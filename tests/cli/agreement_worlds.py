@@ -4,7 +4,7 @@ import random
 
 from tests.agreement import Scene
 from tests.cli.agreement_scenes import CLAIMED, FPGA, KINDS, NOT_AT_X, REQUIRED, WARNED, WHOLE, namespace, of_kind
-from tests.corpus.move import GPU, moved, node
+from tests.corpus.move import GPU, migrated_fleet, node
 
 CONFIGURATIONS = (
     *(None, None, WHOLE, CLAIMED, WHOLE | CLAIMED),
@@ -58,7 +58,7 @@ class World:
     def fleet(self):
         """Nodes with devices of drivers or device plugins. Some nodes are full, tainted or not ready."""
         kind = self.draw.choice(("moved", "moved", "served", "plugin", "mixed", "both"))
-        fleet = () if kind == "plugin" else moved("a", "b", extended=GPU if kind in ("served", "both") else "")
+        fleet = () if kind == "plugin" else migrated_fleet("a", "b", extended=GPU if kind in ("served", "both") else "")
         plugins = (node("p", {"pool": self.draw.choice(("x", "z"))}, gpu=4, **{FPGA: 2}),)
         fleet = (*fleet, *(plugins if kind in ("plugin", "mixed") else ()))
         return [self.node(obj, has_both=kind == "both") if obj["kind"] == "Node" else obj for obj in fleet]

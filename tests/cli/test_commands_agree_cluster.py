@@ -27,7 +27,7 @@ from tests.cli.agreement_scenes import (
 )
 from tests.cli.running import run
 from tests.contradictions import contradictions
-from tests.corpus.move import GPU, asking, moved, node
+from tests.corpus.move import GPU, migrated_fleet, node, requesting_pod
 
 
 def installed(mode, folder):
@@ -42,7 +42,7 @@ def installed(mode, folder):
 def test_every_command_applies_the_mode_that_is_in_force(source, mode, tmp_path):
     around = {"label": [namespace(mode)], "object": [WHOLE | {"mode": mode}], "installed": installed(mode, tmp_path)}
     scene = Scene(
-        of_kind(*POD, pods_with(limits(gpu="1"))), around[source], moved("a"), WHOLE if source == "label" else None
+        of_kind(*POD, pods_with(limits(gpu="1"))), around[source], migrated_fleet("a"), WHOLE if source == "label" else None
     )
     answers = ask(scene, tmp_path)
     assert answers["translate"].mode == mode
@@ -50,15 +50,15 @@ def test_every_command_applies_the_mode_that_is_in_force(source, mode, tmp_path)
 
 
 def test_the_commands_count_the_same_devices(tmp_path):
-    pods = [asking(2, nodeName="p"), asking(1, nodeName="p"), of_kind(*POD, pods_with({"limits": {KUBERNETES: "1"}}))]
+    pods = [requesting_pod(2, nodeName="p"), requesting_pod(1, nodeName="p"), of_kind(*POD, pods_with({"limits": {KUBERNETES: "1"}}))]
     pods[2]["spec"]["nodeName"] = "p"
     for number, obj in enumerate(pods):
         obj["metadata"] |= {"name": f"r{number}", "uid": str(number)}
         obj["status"] = {"phase": "Running"}
-    old, new = (json.loads(json.dumps(obj)) for obj in moved("a")[-1:] * 2)
+    old, new = (json.loads(json.dumps(obj)) for obj in migrated_fleet("a")[-1:] * 2)
     new["metadata"]["name"], new["spec"]["pool"]["generation"] = "new", 2
     dump = tmp_path / "dump.json"
-    dump.write_text(as_list([*moved("a")[:-1], old, new, node("p", gpu=4, **{KUBERNETES: 4}), *pods]))
+    dump.write_text(as_list([*migrated_fleet("a")[:-1], old, new, node("p", gpu=4, **{KUBERNETES: 4}), *pods]))
     survey, nodes = (asked(command, "-f", dump) for command in ("survey", "free"))
     listed = [device for row in nodes["nodes"] for device in row["devices"]]
     held = sum(
@@ -232,7 +232,7 @@ def test_a_runtime_class_restricts_the_nodes_of_a_pod(tmp_path):
 
 def test_devices_that_earlier_pods_take_are_not_room(tmp_path):
     """A taint keeps the pod from one node, and a pod of higher priority takes all devices of the other."""
-    nodes = moved("a", "b", extended=GPU)
+    nodes = migrated_fleet("a", "b", extended=GPU)
     nodes = having(*[obj | {"spec": TAINTED} if obj["metadata"]["name"] == "a" else obj for obj in nodes])
     first = of_kind(*POD, pods_with(limits(gpu="8"), priority=5), name="first")
     answers = ask(
@@ -247,7 +247,7 @@ def test_devices_that_earlier_pods_take_are_not_room(tmp_path):
 def test_a_new_pod_comes_after_the_pods_that_wait(tmp_path):
     waiting = of_kind(*POD, pods_with(limits(gpu="8")), name="stored")
     waiting["metadata"] |= {"uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    scene = Scene(of_kind(*POD, ONE, name="a"), [waiting], having(*moved("n", extended=GPU)))
+    scene = Scene(of_kind(*POD, ONE, name="a"), [waiting], having(*migrated_fleet("n", extended=GPU)))
     answers = ask(scene, tmp_path, (translate, simulate, explain, resize, dashboard))
     for command in ("simulate", "explain", "resize", "dashboard"):
         assert answers[command].fits is False, command

@@ -9,7 +9,7 @@ from tests.agreement import COMMANDS, OTHERS, Scene, ask
 from tests.cli.agreement_scenes import CLAIMED, FLEET, FPGA, HEAD, KINDS, WARNED, WHOLE, having, namespace, of_kind
 from tests.cli.agreement_worlds import world
 from tests.contradictions import contradictions
-from tests.corpus.move import GPU, moved, node
+from tests.corpus.move import GPU, migrated_fleet, node
 from webhook.dialects import Position
 from webhook.state import Configuration
 
@@ -46,7 +46,7 @@ def drawn(number):
     template = {"metadata": {"labels": labels}, "spec": spec}
     template["metadata"] |= seldom({"annotations": {draw.choice(ANNOTATIONS): draw.choice(("1", "50", "a"))}}, 0.25)
     plugins = [node(name, **{key: draw.choice((1, 4)) for key in keys}) for name in ("p", "q")]
-    fleet = draw.choice(((), plugins, FLEET, (*FLEET, *plugins), having(*moved("a", "b", extended=GPU))))
+    fleet = draw.choice(((), plugins, FLEET, (*FLEET, *plugins), having(*migrated_fleet("a", "b", extended=GPU))))
     configuration, around = draw.choice(CONFIGURATIONS), []
     mode = draw.choice(("enforce", "observe", "warn", "off"))
     source = draw.choice(("", "", "label", "object", "option"))
@@ -89,7 +89,7 @@ WIDE_FLEETS = (
     (),
     FLEET,
     (*FLEET, *PLUGINS),
-    (*having(*moved("a", extended=GPU)), *PLUGINS),
+    (*having(*migrated_fleet("a", extended=GPU)), *PLUGINS),
     PLUGINS,
 )
 

@@ -213,7 +213,7 @@ def test_changed_edits_the_rest_of_the_kustomization_too(here):
 
 def test_a_diff_that_cannot_be_verified_has_a_warning(here):
     """No program on this machine can render the kustomization to compare it."""
-    write(here, TREES["a patch that raises"].files)
+    write(here, TREES["a patch that raises the count"].files)
     result = run("translate", "-f", "base/web.yaml", "-o", "diff")
     assert result.exit_code == 1
     assert "+      - name: drawbridge-main-gpu" in result.stdout
@@ -222,14 +222,14 @@ def test_a_diff_that_cannot_be_verified_has_a_warning(here):
 
 
 def test_the_diff_of_an_uneditable_file_shows_its_objects(here):
-    write(here, TREES["an anchor"].files)
+    write(here, TREES["a YAML anchor"].files)
     result = run("translate", "-f", "base/web.yaml", "-o", "diff")
     assert result.exit_code == 1
     assert "+++ b/Deployment/default/web" in result.stdout
     assert "warning: the diff cannot be applied as it is: base/web.yaml:1: cannot be edited in place: " in result.stderr
 
 
-@pytest.mark.parametrize("name", ["a patch that raises", "an anchor", "a remote base"])
+@pytest.mark.parametrize("name", ["a patch that raises the count", "a YAML anchor", "a remote base"])
 def test_a_kustomization_that_cannot_be_edited_blocks_no_commit(here, name):
     before = write(here, TREES[name].files)
     result = run("translate", "--in-place", "--changed", "--", "base/web.yaml")
@@ -239,7 +239,7 @@ def test_a_kustomization_that_cannot_be_edited_blocks_no_commit(here, name):
 
 
 def test_an_incomplete_edit_counts_the_edited_files(here):
-    write(here, TREES["an anchor"].files | {f"{name}.yaml": deployment(name) for name in "abcde"})
+    write(here, TREES["a YAML anchor"].files | {f"{name}.yaml": deployment(name) for name in "abcde"})
     result = run("translate", "-q", "--in-place", "-o", "json", ".")
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].endswith("in the input (see above): 5 files edited, the others not")

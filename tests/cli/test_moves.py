@@ -117,9 +117,9 @@ def reason_of(decision):
     return decision.detail.removeprefix(NO_NODE)
 
 
-@pytest.mark.parametrize("around", [(), move.moved("a", "b")], ids=["files", "a fleet"])
+@pytest.mark.parametrize("around", [(), move.migrated_fleet("a", "b")], ids=["files", "a fleet"])
 def test_every_key_of_a_pod_has_its_own_reason(around):
-    known = move.state(move.Case("", move.asking(0), "", around=around))
+    known = move.state(move.Case("", move.requesting_pod(0), "", around=around))
     draw = random.Random(27)
     alone = {}
 

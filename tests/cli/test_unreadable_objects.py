@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cli.running import manifest, run
-from tests.corpus.move import moved
+from tests.corpus.move import migrated_fleet
 from tests.objects import pod
 from tests.webhook.pods import EXAMPLES
 
@@ -60,7 +60,7 @@ def test_a_malformed_object_is_named_and_the_rest_is_used(arguments, code, rest,
 
 @pytest.mark.parametrize("command", [("translate", "-o", "report"), ("survey",), ("explain", "pod/p")])
 def test_slices_without_nodes_give_no_finding_about_nodes(tmp_path, command):
-    fleet = [obj for obj in moved("n") if obj["kind"] not in ("Node", "Namespace")]
+    fleet = [obj for obj in migrated_fleet("n") if obj["kind"] not in ("Node", "Namespace")]
     for obj in fleet:
         if obj["kind"] == "DeviceClass":
             obj["spec"]["extendedResourceName"] = GPU

@@ -11,10 +11,10 @@ class Tree(NamedTuple):
 
     files: dict[str, str]
     by_hand: tuple[str, ...] = ()  # file:line of the places that have to be edited by hand
-    named: tuple[str, ...] = (".",)  # paths on the command line
+    paths: tuple[str, ...] = (".",)  # paths on the command line
     overlays: tuple[str, ...] = ("prod",)  # built before and after the edit
-    no: tuple[str, ...] = ()  # places that must not be reported
-    code: int = 2  # exit code of a repository that is not edited; 0 if only charts are reported, as warnings
+    unreported: tuple[str, ...] = ()  # places that must not be reported
+    exit_code: int = 2  # exit code of a repository that is not edited; 0 if only charts are reported, as warnings
 
 
 def deployment(name="web", limits="{cpu: 1, nvidia.com/gpu: 1}", kind="Deployment", more=""):
@@ -96,7 +96,7 @@ TREES = {
     "a prefix from a transformer file": Tree(
         base_and_overlay("transformers: [prefix.yaml]\n", **{"prod/prefix.yaml": "apiVersion: builtin\nkind: PrefixTransformer\nmetadata: {name: x}\nprefix: x-\nfieldSpecs: [{path: metadata/name}]\n"})
     ),
-    "a patch that raises": Tree(base_and_overlay("patches:\n- path: gpus.yaml  # more\n", **{"prod/gpus.yaml": patch()})),
+    "a patch that raises the count": Tree(base_and_overlay("patches:\n- path: gpus.yaml  # more\n", **{"prod/gpus.yaml": patch()})),
     "a patch in patchesStrategicMerge that raises the count": Tree(base_and_overlay("patchesStrategicMerge:\n- gpus.yaml\n", **{"prod/gpus.yaml": patch()})),
     "a patch that adds a request": Tree(base_and_overlay("patches:\n- path: gpus.yaml\n", web=DEPLOYMENT_WITHOUT_GPU, **{"prod/gpus.yaml": patch()})),
     "a patch that adds a request, and a name prefix": Tree(base_and_overlay("namePrefix: p-\npatches:\n- path: gpus.yaml\n", web=DEPLOYMENT_WITHOUT_GPU, **{"prod/gpus.yaml": patch()})),
@@ -145,8 +145,8 @@ TREES = {
             "release.yaml": "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: app}\nspec:\n  values:\n    resources: {limits: {nvidia.com/gpu: 2}}\n",
         },
         ("app/values.yaml:4", "app/templates/plain.yaml:14", "values-prod.yaml:1", "release.yaml:6"),
-        no=("app/values.yaml:1", "quiet/values.yaml:", "values-nodes.yaml:", "values-cpu.yaml:", "app_test.yaml:"),
-        code=0,
+        unreported=("app/values.yaml:1", "quiet/values.yaml:", "values-nodes.yaml:", "values-cpu.yaml:", "app_test.yaml:"),
+        exit_code=0,
     ),
     "charts whose workload Flux or Argo CD turns on": Tree(
         {
@@ -163,8 +163,8 @@ TREES = {
             "argo.yaml": "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: argo}\nspec:\n  source: {path: charts/argo, helm: {parameters: [{name: on, value: 'true'}]}}\n",
         },
         ("charts/flux/templates/web.yaml:15", "charts/argo/templates/web.yaml:15"),
-        no=("charts/off/templates/web.yaml:",),
-        code=0,
+        unreported=("charts/off/templates/web.yaml:",),
+        exit_code=0,
     ),
     "a patch that removes the count": Tree(base_and_overlay("patches:\n- path: none.yaml\n", **{"prod/none.yaml": patch(count="null")}), ("prod/none.yaml:12",)),
     "a JSON patch of the count and of replicas": Tree(base_and_overlay(f"patches:\n- target: {{kind: Deployment}}\n  patch: |-\n    {SET_REPLICAS_TO_2}\n    - {{{SET_COUNT_TO_2}}}\n"), ("prod/kustomization.yaml:8",)),
@@ -176,7 +176,7 @@ TREES = {
     "a resource at an address": Tree(base_and_overlay("- https://127.0.0.1:1/web.yaml\n"), ("prod/kustomization.yaml:4",)),
     "a chart in helmCharts": Tree(base_and_overlay("helmCharts:\n- name: app\n  repo: https://charts.example\n  valuesInline: {resources: {limits: {nvidia.com/gpu: 1}}}\n"), ("prod/kustomization.yaml:6",)),
     "kustomizations that include each other": Tree(base_and_overlay("", "resources: [web.yaml, ../prod]\n"), ("base/kustomization.yaml",)),
-    "an anchor": Tree(base_and_overlay("", web=deployment(limits="&all {nvidia.com/gpu: 1}", more="      initContainers:\n      - {name: i, resources: {limits: *all}}\n")), ("base/web.yaml:1",)),
-    "a base outside of the given paths": Tree(base_and_overlay(""), ("prod/kustomization.yaml",), named=("prod",)),
-    "a patch outside of the given paths": Tree(base_and_overlay("patches: [{path: gpus.yaml}]\n", **{"prod/gpus.yaml": patch()}), ("base/kustomization.yaml",), named=("base/kustomization.yaml",)),
+    "a YAML anchor": Tree(base_and_overlay("", web=deployment(limits="&all {nvidia.com/gpu: 1}", more="      initContainers:\n      - {name: i, resources: {limits: *all}}\n")), ("base/web.yaml:1",)),
+    "a base outside of the given paths": Tree(base_and_overlay(""), ("prod/kustomization.yaml",), paths=("prod",)),
+    "a patch outside of the given paths": Tree(base_and_overlay("patches: [{path: gpus.yaml}]\n", **{"prod/gpus.yaml": patch()}), ("base/kustomization.yaml",), paths=("base/kustomization.yaml",)),
 }  # fmt: skip

@@ -123,7 +123,7 @@ spec: {spec.replace("com}", "com, adminAccess: true}")}
 TREES = {"application": APPLICATION, "chart": CHART, "overlay": OVERLAY, "unfilled": UNFILLED, "admin": ADMIN}
 
 
-def written(tree, folder):
+def write_tree(tree, folder):
     """Write a tree into a folder; return the expected outcome of each document, by file and first line."""
     marks = {}
     for name, text in tree.items():

@@ -7,7 +7,7 @@ from allocator.reservations import FINALIZER, ReservationState
 from allocator.reservations.effects import Dropped, PatchFinalizer, PodEvent, Unallocate
 from allocator.reservations.events import ClaimGone, ClaimSeen, Commit, CommitConfirmed, Overlapped, PodSeen, TakeBack
 from dra.objects import ResourceClaimConsumerReference
-from tests.allocator.reservations.server import claim, allocation_of, claim_part, pod
+from tests.allocator.reservations.server import allocation_of, claim, claim_part, pod
 from tests.allocator.reservations.world import World
 
 

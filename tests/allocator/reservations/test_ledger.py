@@ -35,7 +35,7 @@ from allocator.reservations.events import (
 from allocator.reservations.table import TABLE, Signal
 from dra.objects import ResourceClaimConsumerReference, is_reserved_for
 from dra.policy import QuotaLine
-from tests.allocator.reservations.server import claim, copy_ledger, allocation_of, claim_part, pod
+from tests.allocator.reservations.server import allocation_of, claim, claim_part, copy_ledger, pod
 from tests.allocator.reservations.world import POOL, World
 from tests.dra.samples import DRIVER
 

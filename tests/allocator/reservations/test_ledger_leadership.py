@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from allocator.reservations import ReservationState
 from allocator.reservations.effects import Declined, Dropped, Unallocate
 from allocator.reservations.events import BecameFollower, BecameLeader, ClaimSeen, Commit, PodSeen, Tick
-from tests.allocator.reservations.server import claim, allocation_of, claim_part, pod
+from tests.allocator.reservations.server import allocation_of, claim, claim_part, pod
 from tests.allocator.reservations.world import World
 
 

@@ -7,7 +7,7 @@ from allocator.reservations import FINALIZER, ReservationState
 from allocator.reservations.effects import PatchAllocation, PatchFinalizer, PatchReservedFor, Unallocate
 from allocator.reservations.events import ClaimSeen, Commit, Conflicted, Lost, PodGone, PodSeen, Tick, Unreserve
 from dra.objects import is_reserved_for
-from tests.allocator.reservations.server import claim, allocation_of, claim_part, pod
+from tests.allocator.reservations.server import allocation_of, claim, claim_part, pod
 from tests.allocator.reservations.world import World
 
 

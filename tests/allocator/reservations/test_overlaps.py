@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from allocator.reservations import overlaps
 from allocator.reservations.events import Overlapped
 from dra.stock import Stock
-from tests.allocator.reservations.server import claim, allocation_of
+from tests.allocator.reservations.server import allocation_of, claim
 from tests.dra.samples import DRIVER, compatibility, consuming, node, slice_
 
 

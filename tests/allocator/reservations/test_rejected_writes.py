@@ -12,7 +12,7 @@ from allocator.reservations.events import (
     PodGone,
     Tick,
 )
-from tests.allocator.reservations.server import claim, allocation_of, claim_part
+from tests.allocator.reservations.server import allocation_of, claim, claim_part
 from tests.allocator.reservations.world import World
 
 

@@ -6,7 +6,7 @@ from allocator.reservations import Ledger, step, sweep
 from allocator.reservations.effects import PatchReservedFor, Unallocate
 from allocator.reservations.events import BecameLeader, ClaimSeen, PodSeen
 from dra.objects import ResourceClaimConsumerReference
-from tests.allocator.reservations.server import FINALIZER, claim, allocation_of, pod
+from tests.allocator.reservations.server import FINALIZER, allocation_of, claim, pod
 
 
 def reserved_claim(name, *pods):

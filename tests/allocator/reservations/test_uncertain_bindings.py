@@ -6,7 +6,7 @@ from allocator.reservations import ReservationState
 from allocator.reservations.effects import Dropped, PatchReservedFor, PodEvent, Ready, Requeue, RereadPod, Unallocate
 from allocator.reservations.events import Commit, CommitConfirmed, PodSeen, TakeBack, Tick, Unreserve
 from dra.objects import is_reserved_for
-from tests.allocator.reservations.server import claim, copy_ledger, allocation_of, claim_part, pod
+from tests.allocator.reservations.server import allocation_of, claim, claim_part, copy_ledger, pod
 from tests.allocator.reservations.world import World
 
 

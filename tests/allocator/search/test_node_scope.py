@@ -112,7 +112,7 @@ def test_brute_force_finds_the_same_devices_in_twenty_thousand_fleets():
 MIG_ONLY_WITH_MIG = compatibility("mig", f'{MODE} == "mig"', f'{MODE} == "mig"', scope="node")
 
 
-def stocked(*claims, rules=(MIG_ONLY_WITH_MIG,), slices=(), nodes=("n0", "n1")):
+def stock_with(*claims, rules=(MIG_ONLY_WITH_MIG,), slices=(), nodes=("n0", "n1")):
     slices = slices or [
         slice_("a", device_of_mode("mig-0", "mig"), device_of_mode("mig-1", "mig"), pool="p"),
         slice_("b", device_of_mode("full-0", "full"), pool="q"),
@@ -129,20 +129,20 @@ def claims_for(*modes, **fields):
 
 
 def test_the_conflicting_device_of_another_pool_is_named():
-    answer = fleet(stocked(holding("theirs", "mig-0")), claims_for("full"))["n0"]
+    answer = fleet(stock_with(holding("theirs", "mig-0")), claims_for("full"))["n0"]
     assert not answer.feasible
     [reason] = [reason for reason in answer.reasons if reason.stage is Stage.COMPATIBILITY]
     assert reason.text == "DeviceCompatibility/mig keeps it apart from mig-0 of pool p (held by team/theirs)"
 
 
 def test_a_device_of_another_node_does_not_conflict():
-    assert pools_and_devices(allocate(stocked(holding("theirs", "mig-0")), "n1", claims_for("full"))) == [("r", "full-0")]
+    assert pools_and_devices(allocate(stock_with(holding("theirs", "mig-0")), "n1", claims_for("full"))) == [("r", "full-0")]
 
 
 def test_one_claim_cannot_get_conflicting_devices_of_two_pools():
-    assert not allocate(stocked(), "n0", claims_for("mig", "full")).feasible
-    assert allocate(stocked(), "n0", claims_for("mig", "mig")).feasible
-    assert allocate(stocked(rules=()), "n0", claims_for("mig", "full")).feasible
+    assert not allocate(stock_with(), "n0", claims_for("mig", "full")).feasible
+    assert allocate(stock_with(), "n0", claims_for("mig", "mig")).feasible
+    assert allocate(stock_with(rules=()), "n0", claims_for("mig", "full")).feasible
 
 
 def test_node_rules_ignore_a_device_of_several_nodes():
@@ -150,7 +150,7 @@ def test_node_rules_ignore_a_device_of_several_nodes():
         slice_("a", device_of_mode("mig-0", "mig"), pool="p"),
         slice_("b", device_of_mode("full-0", "full"), pool="q", allNodes=True),
     ]
-    assert allocate(stocked(slices=slices), "n0", claims_for("mig", "full")).feasible
+    assert allocate(stock_with(slices=slices), "n0", claims_for("mig", "full")).feasible
 
 
 def test_a_device_with_a_node_name_belongs_to_that_node():
@@ -159,7 +159,7 @@ def test_a_device_with_a_node_name_belongs_to_that_node():
         slice_("a", device_of_mode("mig-0", "mig"), pool="p"),
         slice_("b", *node_devices, pool="q", perDeviceNodeSelection=True),
     ]
-    stock = stocked(holding("theirs", "mig-0"), slices=slices)
+    stock = stock_with(holding("theirs", "mig-0"), slices=slices)
     assert not allocate(stock, "n0", claims_for("full")).feasible
     assert allocate(stock, "n1", claims_for("full")).feasible
 
@@ -171,9 +171,9 @@ def test_a_held_device_stays_in_use_during_republication():
         slice_("a2", device_of_mode("mig-1", "mig"), pool="p", generation=2, count=2),
         slice_("b", device_of_mode("full-0", "full"), pool="q"),
     ]
-    assert allocate(stocked(slices=slices), "n0", claims_for("full")).feasible
+    assert allocate(stock_with(slices=slices), "n0", claims_for("full")).feasible
     for device in ("mig-0", "mig-1"):
-        stock = stocked(holding("theirs", device), slices=slices)
+        stock = stock_with(holding("theirs", device), slices=slices)
         assert not allocate(stock, "n0", claims_for("full")).feasible
         assert not fleet(stock, claims_for("full"))["n0"].feasible
 
@@ -183,7 +183,7 @@ def test_a_node_with_a_holder_in_another_pool_is_infeasible():
     for name in ("n0", "n1", "n2"):
         slices.append(slice_(f"a-{name}", device_of_mode("mig-0", "mig"), pool=f"p-{name}", node=name))
         slices.append(slice_(f"b-{name}", device_of_mode("full-0", "full"), pool=f"q-{name}", node=name))
-    stock = stocked(holding("theirs", "mig-0", pool="p-n1"), slices=slices, nodes=("n0", "n1", "n2"))
+    stock = stock_with(holding("theirs", "mig-0", pool="p-n1"), slices=slices, nodes=("n0", "n1", "n2"))
     assert fleet(stock, claims_for("full")).feasible == ["n0", "n2"]
 
 
@@ -194,8 +194,8 @@ def test_a_further_share_joins_the_holders_of_a_device():
         slice_("b", device_of_mode("full-0", "full", allowMultipleAllocations=True), pool="q"),
     ]
     holders = (holding("theirs", "full-0", pool="q", share="s1"),)
-    assert allocate(stocked(*holders, slices=slices), "n0", claims_for("full")).feasible
-    assert not allocate(stocked(*holders, slices=slices), "n0", claims_for("mig")).feasible
+    assert allocate(stock_with(*holders, slices=slices), "n0", claims_for("full")).feasible
+    assert not allocate(stock_with(*holders, slices=slices), "n0", claims_for("mig")).feasible
 
 
 def test_equal_counter_set_names_in_two_pools_are_independent():
@@ -207,7 +207,7 @@ def test_equal_counter_set_names_in_two_pools_are_independent():
         slices.append(slice_(f"{name}-a", *devices, pool=name, count=2))
         slices.append(slice_(f"{name}-c", pool=name, count=2, counters={"s": {"m": "2"}}))
     rule = compatibility("no-mps", f'{MODE} != "mps"', f'{MODE} == "full"', scope="node")
-    stock = stocked(rules=[rule], slices=slices)
+    stock = stock_with(rules=[rule], slices=slices)
     assert pools_and_devices(allocate(stock, "n0", claims_for("full", "any"))) == [("p", "d0"), ("q", "e0")]
     assert not allocate(stock, "n0", claims_for("full", "mps")).feasible
     assert not allocate(stock, "n0", claims_for("mig", "mps")).feasible
@@ -222,6 +222,6 @@ def test_shares_are_counted_under_a_rule_across_pools():
         slice_("b", device_with_memory("full-0", "full", allowMultipleAllocations=True), pool="q"),
     ]
     holder = holding("theirs", "full-0", pool="q", share="s1", consumed={"memory": "8"})
-    stock = stocked(holder, slices=slices)
+    stock = stock_with(holder, slices=slices)
     assert pools_and_devices(allocate(stock, "n0", claims_for("any", capacity={"requests": {"memory": "2"}}))) == [("q", "full-0")]
     assert not allocate(stock, "n0", claims_for("any", capacity={"requests": {"memory": "3"}})).feasible

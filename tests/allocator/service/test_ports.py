@@ -91,8 +91,8 @@ async def test_a_client_without_a_valid_certificate_is_refused(peers, port):
     async with serving(peers) as (_, listening):
         address, path = getattr(listening, port), PATHS_BY_PORT[port]
         assert await is_let_in(address, path, peers.context())
-        assert not await is_let_in(address, path, peers.context(shows=False))
-        peers.show("scheduler", certificate("other"))
+        assert not await is_let_in(address, path, peers.context(has_certificate=False))
+        peers.replace_client_certificate("scheduler", certificate("other"))
         assert not await is_let_in(address, path, peers.context())
 
 
@@ -108,7 +108,7 @@ async def test_only_metrics_and_probes_are_served_without_tls(peers):
 async def test_only_clients_with_an_allowed_name_are_answered(peers):
     async with serving(peers, client_names=("system:kube-scheduler",)) as (_, listening):
         assert await status_of(listening.api, PATHS_BY_PORT["api"], peers.context()) == 403
-        peers.show("system:kube-scheduler")
+        peers.replace_client_certificate("system:kube-scheduler")
         assert await status_of(listening.api, PATHS_BY_PORT["api"], peers.context()) == 200
 
 
@@ -161,7 +161,7 @@ async def test_unreadable_certificate_files_are_reported_and_the_last_certificat
 async def test_a_read_only_allocator_also_requires_client_certificates(peers):
     async with serving(peers, ReadOnlyAllocator, ports=("api",)) as (_, listening):
         assert await is_let_in(listening.api, PATHS_BY_PORT["api"], peers.context())
-        assert not await is_let_in(listening.api, PATHS_BY_PORT["api"], peers.context(shows=False))
+        assert not await is_let_in(listening.api, PATHS_BY_PORT["api"], peers.context(has_certificate=False))
 
 
 async def test_a_refusal_by_certificate_name_mentions_the_client_name_option():

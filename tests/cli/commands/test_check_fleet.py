@@ -9,7 +9,7 @@ from cluster import manifests
 from tests.cli.commands.checks import INVALID_CLAIM, VALID_CLASS, check
 from tests.cli.commands.translations import TAINTED_FLEET
 from tests.cli.running import manifest, run, run_json
-from tests.corpus.move import asking, moved, node
+from tests.corpus.move import migrated_fleet, node, requesting_pod
 
 # A slice with two devices; the names of the slice, of its node and of its pool are filled in.
 SLICE_OF_NODE = """apiVersion: resource.k8s.io/v1
@@ -85,7 +85,7 @@ def test_a_taint_that_admission_may_tolerate_blocks_no_pod_template(tmp_path):
     taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
     fleet = tmp_path / "fleet.yaml"
     fleet.write_text(manifests.dump([node("old", gpu=8) | {"spec": {"taints": [taint]}}, node("bare")]))
-    pod = asking()
+    pod = requesting_pod()
     template = {"metadata": {"labels": {"a": "b"}}, "spec": pod["spec"]}
     deployment = {
         "apiVersion": "apps/v1",
@@ -122,20 +122,20 @@ UNLABELLED_NODE_TEMPLATE = {"nodeTemplates": [{"name": "burst", "labels": {}, "a
 @pytest.mark.parametrize(
     ("pod", "nodes", "configuration", "expected_code"),
     [
-        (asking(), (node("bare"), node("other")), {}, "D222"),
-        (asking(key="amd.com/gpu"), PLUGIN_AND_BARE_NODES, {}, "D222"),
-        (asking(), (node("starting", gpu=0), node("other")), {}, ""),
-        (asking(key="nvidia.com/gpumem"), PLUGIN_AND_BARE_NODES, {}, ""),
-        (asking(**BARE_NODE_SELECTOR), PLUGIN_AND_BARE_NODES, {}, "D221"),
-        (asking(key="example.com/my-gpu", **BARE_NODE_SELECTOR), (node("old", **{"example.com/my-gpu": 1}), node("bare")), {}, "D221"),
-        (asking(), (TAINTED_NODE | {"status": node("old", gpu=8)["status"]}, node("other")), {}, "D221"),
-        (asking(), PLUGIN_AND_BARE_NODES, {}, ""),
-        (asking(**BARE_NODE_SELECTOR), (node("bare"),), {}, "D222"),
-        (asking(**BARE_NODE_SELECTOR), PLUGIN_AND_BARE_NODES, UNLABELLED_NODE_TEMPLATE, "D221"),
-        (asking(**BARE_NODE_SELECTOR), (node("bare"),), UNLABELLED_NODE_TEMPLATE, "D222"),
-        (asking(nodeSelector={"pool": "burst"}), PLUGIN_AND_BARE_NODES, LABELLED_NODE_TEMPLATE, ""),
-        (asking(nodeSelector={"pool": "burst"}), (node("bare"),), LABELLED_NODE_TEMPLATE, ""),
-        (asking(**BARE_NODE_SELECTOR), (*PLUGIN_AND_BARE_NODES, *moved("new", extended="nvidia.com/gpu")), {}, ""),
+        (requesting_pod(), (node("bare"), node("other")), {}, "D222"),
+        (requesting_pod(key="amd.com/gpu"), PLUGIN_AND_BARE_NODES, {}, "D222"),
+        (requesting_pod(), (node("starting", gpu=0), node("other")), {}, ""),
+        (requesting_pod(key="nvidia.com/gpumem"), PLUGIN_AND_BARE_NODES, {}, ""),
+        (requesting_pod(**BARE_NODE_SELECTOR), PLUGIN_AND_BARE_NODES, {}, "D221"),
+        (requesting_pod(key="example.com/my-gpu", **BARE_NODE_SELECTOR), (node("old", **{"example.com/my-gpu": 1}), node("bare")), {}, "D221"),
+        (requesting_pod(), (TAINTED_NODE | {"status": node("old", gpu=8)["status"]}, node("other")), {}, "D221"),
+        (requesting_pod(), PLUGIN_AND_BARE_NODES, {}, ""),
+        (requesting_pod(**BARE_NODE_SELECTOR), (node("bare"),), {}, "D222"),
+        (requesting_pod(**BARE_NODE_SELECTOR), PLUGIN_AND_BARE_NODES, UNLABELLED_NODE_TEMPLATE, "D221"),
+        (requesting_pod(**BARE_NODE_SELECTOR), (node("bare"),), UNLABELLED_NODE_TEMPLATE, "D222"),
+        (requesting_pod(nodeSelector={"pool": "burst"}), PLUGIN_AND_BARE_NODES, LABELLED_NODE_TEMPLATE, ""),
+        (requesting_pod(nodeSelector={"pool": "burst"}), (node("bare"),), LABELLED_NODE_TEMPLATE, ""),
+        (requesting_pod(**BARE_NODE_SELECTOR), (*PLUGIN_AND_BARE_NODES, *migrated_fleet("new", extended="nvidia.com/gpu")), {}, ""),
     ],
 )  # fmt: skip
 def test_check_and_translate_give_a_pod_the_same_warning(tmp_path, pod, nodes, configuration, expected_code):
@@ -176,15 +176,15 @@ def test_a_pod_is_reported_if_taints_block_all_its_devices(tmp_path, effect, cod
 @pytest.mark.parametrize(
     ("pod", "nodes", "expected_code"),
     [
-        (asking(9), PLUGIN_AND_BARE_NODES, "R023"),
-        (asking(8), PLUGIN_AND_BARE_NODES, ""),
+        (requesting_pod(9), PLUGIN_AND_BARE_NODES, "R023"),
+        (requesting_pod(8), PLUGIN_AND_BARE_NODES, ""),
         (
-            asking(5, nodeSelector={"kubernetes.io/hostname": "few"}),
+            requesting_pod(5, nodeSelector={"kubernetes.io/hostname": "few"}),
             (*PLUGIN_AND_BARE_NODES, node("few", gpu=4)),
             "R020",
         ),
-        (asking(2, key="example.com/my-gpu"), (node("old", **{"example.com/my-gpu": 1}),), ""),
-        (asking(9), (node("bare"),), ""),
+        (requesting_pod(2, key="example.com/my-gpu"), (node("old", **{"example.com/my-gpu": 1}),), ""),
+        (requesting_pod(9), (node("bare"),), ""),
     ],
 )
 def test_check_and_translate_refuse_the_same_pods_as_too_large(tmp_path, pod, nodes, expected_code):
@@ -208,7 +208,7 @@ def test_check_and_translate_refuse_the_same_pods_as_too_large(tmp_path, pod, no
 @pytest.mark.parametrize("option", ["-f", "--inventory"])
 def test_a_missing_class_is_reported_only_if_nodes_are_known(tmp_path, option, missing_kind, expected_code):
     """Slices without nodes are often samples in a repository, and the driver may install the class later."""
-    fleet = manifest(tmp_path / "fleet.yaml", *[obj for obj in moved("n") if obj["kind"] != missing_kind])
+    fleet = manifest(tmp_path / "fleet.yaml", *[obj for obj in migrated_fleet("n") if obj["kind"] != missing_kind])
     claim_file = manifest(tmp_path / "claim.yaml", claim_for(1, "nic.example.com"))
     for command in ("check", "translate"):
         exit_code, answer = run_json(command, "-f", claim_file, option, fleet)
@@ -225,7 +225,7 @@ def test_a_missing_class_is_reported_only_if_nodes_are_known(tmp_path, option, m
     ("missing_kind", "expected_code", "expected_severities"), [("", 1, {"R023": "error"}), ("Node", 0, {})]
 )
 def test_a_claim_is_too_large_only_if_nodes_are_known(tmp_path, missing_kind, expected_code, expected_severities):
-    fleet = manifest(tmp_path / "fleet.yaml", *[obj for obj in moved("n") if obj["kind"] != missing_kind])
+    fleet = manifest(tmp_path / "fleet.yaml", *[obj for obj in migrated_fleet("n") if obj["kind"] != missing_kind])
     claim_file = manifest(tmp_path / "claim.yaml", claim_for(9))
     exit_code, answer = run_json("check", "-f", claim_file, "-f", fleet)
     severities = {

@@ -7,7 +7,7 @@ import pytest
 
 from analysis.check.decisions import _placeholder
 from tests.cli.running import manifest, run, run_json
-from tests.corpus.trees import TREES, written
+from tests.corpus.trees import TREES, write_tree
 from tests.growth import assert_linear
 
 
@@ -37,7 +37,7 @@ def check_outcomes(documents):
 
 @pytest.mark.parametrize("name", TREES)
 def test_check_gives_each_document_its_expected_outcome(name, tmp_path, monkeypatch):
-    expected_outcomes = written(TREES[name], tmp_path)
+    expected_outcomes = write_tree(TREES[name], tmp_path)
     monkeypatch.chdir(tmp_path)
     code, outcomes = check_outcomes(expected_outcomes)
     assert outcomes == expected_outcomes
@@ -45,7 +45,7 @@ def test_check_gives_each_document_its_expected_outcome(name, tmp_path, monkeypa
 
 
 def test_skipped_files_are_counted_with_a_remedy(tmp_path, monkeypatch):
-    written(TREES["chart"] | TREES["overlay"], tmp_path)
+    write_tree(TREES["chart"] | TREES["overlay"], tmp_path)
     monkeypatch.chdir(tmp_path)
     result = run("check", ".")
     assert result.stdout.count("warning D012: nvidia.com/gpu is requested here") == 2
@@ -78,7 +78,7 @@ def test_a_github_workflow_is_not_called_a_template(tmp_path, monkeypatch):
     ],
 )
 def test_every_command_skips_templates_and_other_files_of_a_repository(arguments, tmp_path, monkeypatch):
-    written(TREES["chart"] | TREES["overlay"], tmp_path)
+    write_tree(TREES["chart"] | TREES["overlay"], tmp_path)
     monkeypatch.chdir(tmp_path)
     result = run(*arguments.split(), "--color", "never")
     assert "skipped, templates in 3 files" in result.output
@@ -88,7 +88,7 @@ def test_every_command_skips_templates_and_other_files_of_a_repository(arguments
 
 def test_rendered_charts_and_kustomizations_are_not_reported_as_skipped(tmp_path, monkeypatch):
     unrendered_files = {f"own/{file}": text for file, text in TREES["overlay"].items()}
-    written(TREES["chart"] | TREES["overlay"] | unrendered_files, tmp_path)
+    write_tree(TREES["chart"] | TREES["overlay"] | unrendered_files, tmp_path)
     program_folder = tmp_path.with_name("bin")
     program_folder.mkdir()
     for name in ("helm", "kustomize"):
@@ -105,7 +105,7 @@ def test_rendered_charts_and_kustomizations_are_not_reported_as_skipped(tmp_path
 
 @pytest.mark.parametrize("command", ["check", "translate -o report", "survey"])
 def test_a_kustomize_patch_that_is_given_alone_is_skipped(command, tmp_path, monkeypatch):
-    written(TREES["overlay"], tmp_path)
+    write_tree(TREES["overlay"], tmp_path)
     (tmp_path / ".git").mkdir()
     monkeypatch.chdir(tmp_path)
     for name in ("prod/gpus.yaml", "./prod/gpus.yaml", tmp_path / "prod" / "gpus.yaml"):
@@ -191,7 +191,7 @@ def test_a_skipped_file_is_reported_only_if_it_requests_devices(command, case, t
 
 
 def test_values_of_a_rendered_chart_are_not_reported(tmp_path, monkeypatch):
-    written(TREES["chart"] | {"chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"}, tmp_path)
+    write_tree(TREES["chart"] | {"chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"}, tmp_path)
     program_folder = tmp_path.with_name("helm")
     program_folder.mkdir()
     (program_folder / "helm").write_text("#!/bin/sh\n")
@@ -206,7 +206,7 @@ def test_values_of_a_rendered_chart_are_not_reported(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("form", ["text", "json", "sarif", "github", "junit", "markdown", "html"])
 def test_values_that_request_devices_are_a_finding_in_every_format(form, tmp_path, monkeypatch):
-    written(TREES["chart"] | {"chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"}, tmp_path)
+    write_tree(TREES["chart"] | {"chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"}, tmp_path)
     monkeypatch.chdir(tmp_path)
     assert run("check", "chart", "-o", form).exit_code == 0
     result = run("check", "chart", "-o", form, "--fail-on", "warning")
@@ -278,7 +278,7 @@ def test_the_template_name_of_a_foreign_kind_is_not_validated(version, kind, tmp
 
 
 def test_survey_counts_values_that_request_devices_as_unknown(tmp_path, monkeypatch):
-    written(TREES["chart"] | {"chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"}, tmp_path)
+    write_tree(TREES["chart"] | {"chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"}, tmp_path)
     monkeypatch.chdir(tmp_path)
     assert run("survey", "-f", "chart").exit_code == 0
     assert run("survey", "-f", "chart", "--fail-on", "unknown").exit_code == 1

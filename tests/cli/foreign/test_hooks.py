@@ -11,7 +11,7 @@ import pytest
 
 from cluster.manifests.yaml_reader import load
 from tests.cli.foreign.runner import BAD, ROOT, act, nothing_ran
-from tests.corpus.trees import TREES, written
+from tests.corpus.trees import TREES, write_tree
 
 BIN = Path(sys.executable).parent
 HOOKS = load((ROOT / ".pre-commit-hooks.yaml").read_bytes())[0]
@@ -19,7 +19,7 @@ HOOKS = load((ROOT / ".pre-commit-hooks.yaml").read_bytes())[0]
 
 def ordinary(name, folder):
     """The files of a repository without errors, as git lists them."""
-    written({file: text for file, text in TREES[name].items() if "# refused" not in text}, folder)
+    write_tree({file: text for file, text in TREES[name].items() if "# refused" not in text}, folder)
     return sorted(
         str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix in (".yaml", ".yml", ".json")
     )

@@ -94,7 +94,7 @@ def tables() -> dict[str, tuple[Case, ...]]:
 # Builders of objects
 
 
-def asking(amount: int = 1, key: str = GPU, **spec: Any) -> Object:
+def requesting_pod(amount: int = 1, key: str = GPU, **spec: Any) -> Object:
     """Return a pod that requests devices under one key, or none if `amount` is 0."""
     return {"apiVersion": "v1", "kind": "Pod", **pod({key: amount} if amount else {}, **spec)}
 
@@ -106,7 +106,7 @@ def node(name: str, labels: Mapping[str, str] | None = None, **allocatable: int)
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"allocatable": quantities}}
 
 
-def publishing(name: str, count: int = 8, driver: str = DRIVER) -> Object:
+def node_slice(name: str, count: int = 8, driver: str = DRIVER) -> Object:
     """Return the slice of a migrated node."""
     attributes = {"type": {"string": "gpu"}, "productName": {"string": "NVIDIA A100-SXM4-40GB"}}
     devices = [
@@ -130,9 +130,9 @@ def device_class(name: str = DRIVER, extended: str = "") -> Object:
     return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
 
 
-def moved(*names: str, extended: str = "", labels: Mapping[str, str] | None = None) -> tuple[Object, ...]:
+def migrated_fleet(*names: str, extended: str = "", labels: Mapping[str, str] | None = None) -> tuple[Object, ...]:
     """Return a class, and migrated nodes that publish devices of this class."""
     return (
         device_class(extended=extended),
-        *(obj for name in names for obj in (node(name, labels), publishing(name))),
+        *(obj for name in names for obj in (node(name, labels), node_slice(name))),
     )

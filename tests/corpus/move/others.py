@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.corpus.move import GPU, Case, asking, moved
+from tests.corpus.move import GPU, Case, migrated_fleet, requesting_pod
 from tests.webhook.pods import pod
 
 ASCEND, I915, AMD = "huawei.com/Ascend310P", "gpu.intel.com/i915", "amd.com/gpu"
@@ -16,7 +16,7 @@ def pod_with_limits(*limits, **more):
 
 
 def pod_with_metadata(key=GPU, amount=1, *, labels=(), annotations=(), **spec):
-    obj = asking(amount, key=key, **spec)
+    obj = requesting_pod(amount, key=key, **spec)
     obj["metadata"] |= {"labels": dict(labels), "annotations": dict(annotations)}
     return obj
 
@@ -30,20 +30,20 @@ def workload(template, **metadata):
 
 
 def pod_reading_annotation(name, key=ASCEND):
-    obj = asking(1, key=key)
+    obj = requesting_pod(1, key=key)
     field = {"fieldPath": f"metadata.annotations['{name}']"}
     obj["spec"]["containers"][0]["env"] = [{"name": "ASCEND_VISIBLE_DEVICES", "valueFrom": {"fieldRef": field}}]
     return obj
 
 
 def pod_with_variable(name, value="all", *, key):
-    obj = asking(1, key=key)
+    obj = requesting_pod(1, key=key)
     obj["spec"]["containers"][0]["env"] = [{"name": name, "value": value}]
     return obj
 
 
 def pod_mounting(path):
-    return asking(1, volumes=[{"name": "v", "hostPath": {"path": path}}])
+    return requesting_pod(1, volumes=[{"name": "v", "hostPath": {"path": path}}])
 
 
 def custom_object(kind, spec, group="example.org/v1", **metadata):
@@ -90,24 +90,24 @@ CASES = [
     Case("a variable that is filled from another annotation", pod_reading_annotation("example.com/note"), "translated"),
     Case("a variable by which Habana's runtime gives every card", pod_with_variable("HABANA_VISIBLE_DEVICES", key="habana.ai/gaudi"), "left", "Habana's runtime"),
     Case("a variable by which Habana's runtime gives none", pod_with_variable("HABANA_VISIBLE_DEVICES", "void", key="habana.ai/gaudi"), "translated"),
-    Case("a pod that is a device plugin", pod_mounting("/var/lib/kubelet/device-plugins"), "left", "is a device plugin itself", moved("a")),
-    Case("a pod that mounts another folder of the node", pod_mounting("/var/lib/other"), "translated", around=moved("a")),
+    Case("a pod that is a device plugin", pod_mounting("/var/lib/kubelet/device-plugins"), "left", "is a device plugin itself", migrated_fleet("a")),
+    Case("a pod that mounts another folder of the node", pod_mounting("/var/lib/other"), "translated", around=migrated_fleet("a")),
     *(
         Case(f"GPU Aware Scheduling: {name}", pod_with_metadata(I915, annotations={name: "card0"}), "left", name, configuration=WHOLE_DEVICES_CONFIGURATION)
         for name in ("gas-allow", "gas-deny", "gas-same-gpu", "gas-allocate-xelink", "gas-allocate-single-numa", "gas-container-cards")
     ),
     Case("kaiwo preempts a pod by its key", pod_with_metadata(AMD, annotations={KAIWO: "true"}), "left", "kaiwo", configuration=WHOLE_DEVICES_CONFIGURATION),
-    Case("kaiwo does not read NVIDIA's key", pod_with_metadata(annotations={KAIWO: "true"}), "translated", around=moved("a")),
-    Case("kaiwo preempts the pods of a workload by their key", workload(asking(1, key=AMD), annotations={KAIWO: "true"}), "left", "kaiwo", configuration=WHOLE_DEVICES_CONFIGURATION),
-    Case("Olares writes the key into the template again", workload(asking(1), annotations={OLARES: "true"}), "left", "Olares", moved("a")),
+    Case("kaiwo does not read NVIDIA's key", pod_with_metadata(annotations={KAIWO: "true"}), "translated", around=migrated_fleet("a")),
+    Case("kaiwo preempts the pods of a workload by their key", workload(requesting_pod(1, key=AMD), annotations={KAIWO: "true"}), "left", "kaiwo", configuration=WHOLE_DEVICES_CONFIGURATION),
+    Case("Olares writes the key into the template again", workload(requesting_pod(1), annotations={OLARES: "true"}), "left", "Olares", migrated_fleet("a")),
     Case("a request of an MLU beside Koordinator's keys", pod_with_limits({"cambricon.com/mlu": 1, "koordinator.sh/gpu.shared": 1, "koordinator.sh/gpu-memory-ratio": 100}, scheduler="koord-scheduler"), "left", "cambricon.com/mlu"),
     Case("a request of an NPU beside Koordinator's keys", pod_with_limits({ASCEND: 1, "koordinator.sh/gpu.shared": 1, "koordinator.sh/gpu-memory-ratio": 100}, scheduler="koord-scheduler"), "left", "Koordinator"),
     Case("KAI's annotation on a pod of another scheduler", pod_with_metadata(amount=0, annotations={"gpu-fraction": "0.5"}), "left", ("gpu-fraction", "does not name the scheduler"), configuration={"kai": {"fractions": "translate"}}),
-    Case("an accelerator for radio is no pool of NICs", asking(1, key="intel.com/intel_fec_acc100"), "left", "FEC accelerator", never="nics"),
+    Case("an accelerator for radio is no pool of NICs", requesting_pod(1, key="intel.com/intel_fec_acc100"), "left", "FEC accelerator", never="nics"),
     # Keys that no dialect knows.
     Case("a label of an unknown system", pod_with_metadata(amount=0, labels={"sharedgpu/gpu_request": "0.5"}, schedulerName="kubeshare-scheduler"), "unknown", ("sharedgpu/gpu_request", NOT_KNOWN)),
     Case("an annotation without a domain on a pod of an unknown scheduler", pod_with_metadata(amount=0, annotations={"gpu-share": "1"}, schedulerName="my-scheduler"), "unknown", ("gpu-share", NOT_KNOWN)),
-    Case("an annotation without a domain on a pod that is translated", pod_with_metadata(annotations={"gpu-share": "1"}), "translated", ("gpu-share", NOT_KNOWN), moved("a")),
+    Case("an annotation without a domain on a pod that is translated", pod_with_metadata(annotations={"gpu-share": "1"}), "translated", ("gpu-share", NOT_KNOWN), migrated_fleet("a")),
     Case("a label without a domain on a pod without devices", pod_with_metadata(amount=0, labels={"gpu-share": "1"}), "silent"),
     Case("a label without a domain on a pod of the default scheduler", pod_with_metadata(amount=0, labels={"gpu-share": "1"}, schedulerName="default-scheduler"), "silent"),
     Case("an annotation that alone gives a device", pod_with_metadata(amount=0, annotations={OLARES: "true"}), "unknown", (OLARES, NOT_KNOWN)),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.corpus.move import Case, Object, asking, moved, node
+from tests.corpus.move import Case, Object, migrated_fleet, node, requesting_pod
 
 WHOLE_GPU_CONFIGURATION = {"meanings": {"nvidia.com/gpu": "whole"}}
 SPOT = {"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NoSchedule"}
@@ -30,7 +30,7 @@ def name_term(operator: str, name: str) -> Object:
 def pool(key: str, old_value: str, migrated_value: str, **fields: Any) -> tuple[Object, ...]:
     """Return two old nodes with a device plugin and three migrated nodes. The old and the migrated nodes differ in one label."""
     old_nodes = [node(name, {key: old_value}, gpu=8) | fields for name in ("old-1", "old-2")]
-    return (*old_nodes, *moved("new-1", "new-2", "new-3", labels={key: migrated_value}))
+    return (*old_nodes, *migrated_fleet("new-1", "new-2", "new-3", labels={key: migrated_value}))
 
 
 def two_cases(name: str, constraints: Object, expected_nodes: str, around: tuple[Object, ...]) -> tuple[Case, ...]:
@@ -38,8 +38,8 @@ def two_cases(name: str, constraints: Object, expected_nodes: str, around: tuple
     becomes = "left" if expected_nodes == "old" else "translated"
     message = "by a device plugin" if expected_nodes == "old" else ""
     return (
-        Case(name, asking(**constraints), becomes, message, around),
-        Case(f"{name}, declared whole", asking(**constraints), becomes, message, around, WHOLE_GPU_CONFIGURATION),
+        Case(name, requesting_pod(**constraints), becomes, message, around),
+        Case(f"{name}, declared whole", requesting_pod(**constraints), becomes, message, around, WHOLE_GPU_CONFIGURATION),
     )
 
 
@@ -57,7 +57,7 @@ TEAM_FLEET = pool("team.example.com/pool", "a", "b")
 PLAIN_FLEET = pool("x", "y", "z")
 TAINTED_FLEET = pool("x", "y", "z", spec={"taints": [SPOT]})
 SHARING_LABELS = {"nvidia.com/gpu.sharing-strategy": "mps", "team.example.com/pool": "cheap"}
-SHARING_FLEET = (*(node(f"s-{i}", SHARING_LABELS, gpu=10) for i in range(2)), *moved("new-1", "new-2", "new-3"))
+SHARING_FLEET = (*(node(f"s-{i}", SHARING_LABELS, gpu=10) for i in range(2)), *migrated_fleet("new-1", "new-2", "new-3"))
 
 
 CASES = (
@@ -80,11 +80,11 @@ CASES = (
     *two_cases("a term that Kubernetes cannot parse, and a term for an old node", required_affinity(expression_term(HOST_NAME, "Gt", "many"), name_term("In", "old-1")), "old", PLAIN_FLEET),
     *two_cases("old nodes with a taint that the pod does not tolerate", {}, "new", TAINTED_FLEET),
     *two_cases("the host name of an old node with a tolerated taint", {"nodeSelector": {HOST_NAME: "old-1"}, "tolerations": [SPOT | {"operator": "Equal"}]}, "old", TAINTED_FLEET),
-    Case("a pod that may run on all nodes", asking(), "translated", "3 of 5 reachable nodes serve claims", PLAIN_FLEET),
-    Case("an administrator's pool of nodes that share GPUs", asking(nodeSelector={"team.example.com/pool": "cheap"}), "left", "labelled nvidia.com/gpu.sharing-strategy=mps", SHARING_FLEET),
-    Case("an administrator's pool of nodes that share GPUs, declared whole", asking(nodeSelector={"team.example.com/pool": "cheap"}), "left", "all 2 nodes that the pod can run on hand out parts", SHARING_FLEET, WHOLE_GPU_CONFIGURATION),
-    Case("an accelerator of GKE without an inventory of nodes", asking(nodeSelector={GKE_ACCELERATOR: "nvidia-l4"}), "translated", f"nodes with {GKE_ACCELERATOR}=nvidia-l4 serve claims"),
-    Case("a DaemonSet on old and on migrated nodes", {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": asking()["spec"]}}}, "left", "3 of 5 reachable nodes serve claims, and the webhook decides for each pod of the DaemonSet when the pod is created", PLAIN_FLEET),
-    Case("a node template with a device plugin", asking(nodeSelector={"pool": "burst"}), "left", "0 of 1 reachable nodes serve claims", PLAIN_FLEET, WHOLE_GPU_CONFIGURATION | {"nodeTemplates": [{"name": "burst", "labels": {"pool": "burst"}, "allocatable": {"nvidia.com/gpu": "8"}}]}),
-    Case("a node template with a DRA driver", asking(nodeSelector={"pool": "burst"}), "translated", "1 of 1 nodes that the pod can run on publish", (*(node(f"o-{i}", gpu=8) for i in range(2)), *moved("new-1")), {"nodeTemplates": [{"name": "burst", "labels": {"pool": "burst"}, "devices": [{"driver": "gpu.nvidia.com", "count": 8, "attributes": {"type": {"string": "gpu"}}}]}]}),
+    Case("a pod that may run on all nodes", requesting_pod(), "translated", "3 of 5 reachable nodes serve claims", PLAIN_FLEET),
+    Case("an administrator's pool of nodes that share GPUs", requesting_pod(nodeSelector={"team.example.com/pool": "cheap"}), "left", "labelled nvidia.com/gpu.sharing-strategy=mps", SHARING_FLEET),
+    Case("an administrator's pool of nodes that share GPUs, declared whole", requesting_pod(nodeSelector={"team.example.com/pool": "cheap"}), "left", "all 2 nodes that the pod can run on hand out parts", SHARING_FLEET, WHOLE_GPU_CONFIGURATION),
+    Case("an accelerator of GKE without an inventory of nodes", requesting_pod(nodeSelector={GKE_ACCELERATOR: "nvidia-l4"}), "translated", f"nodes with {GKE_ACCELERATOR}=nvidia-l4 serve claims"),
+    Case("a DaemonSet on old and on migrated nodes", {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": requesting_pod()["spec"]}}}, "left", "3 of 5 reachable nodes serve claims, and the webhook decides for each pod of the DaemonSet when the pod is created", PLAIN_FLEET),
+    Case("a node template with a device plugin", requesting_pod(nodeSelector={"pool": "burst"}), "left", "0 of 1 reachable nodes serve claims", PLAIN_FLEET, WHOLE_GPU_CONFIGURATION | {"nodeTemplates": [{"name": "burst", "labels": {"pool": "burst"}, "allocatable": {"nvidia.com/gpu": "8"}}]}),
+    Case("a node template with a DRA driver", requesting_pod(nodeSelector={"pool": "burst"}), "translated", "1 of 1 nodes that the pod can run on publish", (*(node(f"o-{i}", gpu=8) for i in range(2)), *migrated_fleet("new-1")), {"nodeTemplates": [{"name": "burst", "labels": {"pool": "burst"}, "devices": [{"driver": "gpu.nvidia.com", "count": 8, "attributes": {"type": {"string": "gpu"}}}]}]}),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from dra.objects import DeviceClass, DeviceCompatibility, Node, ResourceClaim, R
 from dra.stock import Stock
 from dra.validation import read_object
 from dra.wire import convert
-from tests.allocator.search.test_node_scope import MODE, claims_for, stocked
+from tests.allocator.search.test_node_scope import MODE, claims_for, stock_with
 from tests.cli.running import MODES
 from tests.dra.samples import compatibility, holding
 from tests.webhook.admission.reviews import answer, review, state
@@ -90,7 +90,7 @@ def test_a_class_with_some_excluded_devices_is_a_risk():
 @pytest.mark.parametrize(("scope", "risk"), [("node", RISK_ACROSS_POOLS), ("pool", "")])
 def test_a_rule_about_nodes_is_a_risk_across_pools(scope, risk):
     rule = compatibility("mig", MIG, MIG, scope=scope)
-    fleet = stocked(holding("theirs", "mig-0"), rules=[rule])
+    fleet = stock_with(holding("theirs", "mig-0"), rules=[rule])
     assert find_broken_rule(fleet, claims_for("full"), Budget(1_000_000)) == risk
 
 
