@@ -63,7 +63,8 @@ class World:
         copied_world.__dict__.update(self.__dict__)
         copied_world.server = self.server.copy()
         copied_world.ledgers, copied_world.clocks = list(map(copy_ledger, self.ledgers)), list(self.clocks)
-        copied_world.is_alive, copied_world.is_placed, copied_world.decisions = dict(self.is_alive), dict(self.is_placed), dict(self.decisions)
+        copied_world.is_alive, copied_world.is_placed = dict(self.is_alive), dict(self.is_placed)
+        copied_world.decisions = dict(self.decisions)
         copied_world.in_flight, copied_world.late_writes = list(self.in_flight), list(self.late_writes)
         copied_world.claims_to_read = [set(uids) for uids in self.claims_to_read]
         copied_world.pods_to_read = [set(pods) for pods in self.pods_to_read]
@@ -125,9 +126,9 @@ class World:
             if self.faults:
                 yield f"binding fails {name}", lambda w, n=name: w.fail_binding(n)
         if self.lease_moves and self.ledgers[self.holder].leading:
-            yield "lease moves", lambda w: w.move_lease()
+            yield "the Lease moves to the other replica", lambda w: w.move_lease()
         if not self.ledgers[self.holder].leading:
-            yield "takes the lead", lambda w: w.take_lead()
+            yield "the replica in the Lease takes the lead", lambda w: w.take_lead()
         other_replica = 1 - self.holder
         if self.ledgers[other_replica].leading:
             yield "the former leader follows", lambda w: w.apply(1 - w.holder, BecameFollower())

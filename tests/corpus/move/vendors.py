@@ -30,7 +30,7 @@ CASES = [
     Case("a GPU for a virtual machine", requesting_pod(key="nvidia.com/pgpu"), "left", "virtual machine", never="did you mean"),
     Case("a GPU, and a GPU for a virtual machine", pod_with_limits({GPU: 1, "nvidia.com/pgpu": 1}), "left", "virtual machine"),
     *(
-        Case(f"Ascend: {key}", requesting_pod(key=key), "left", says, never="no class")
+        Case(f"an Ascend key without a known target: {key}", requesting_pod(key=key), "left", says, never="no class")
         for key, says in (("huawei.com/Ascend910C", "`ascend.products`"), ("huawei.com/npu", "the key names no model"))
     ),
     Case("Ascend 910 without a variant", requesting_pod(key="huawei.com/Ascend910"), "translated", "npu.huawei.com"),
