@@ -34,8 +34,8 @@ def random_pool(rng, name):
         if shape == "node per device":
             fields |= rng.choice(({"nodeName": "n0"}, {"nodeName": "n0"}, {"nodeName": "n1"}, {"allNodes": True}))
         # Pools may use equal names for different devices.
-        kind = rng.choice(("full", "mig", "mps"))
-        devices.append(device_of_mode(f"{rng.choice((name, 'd'))}{number}", kind, rng.choice("01"), **fields))
+        mode = rng.choice(("full", "mig", "mps"))
+        devices.append(device_of_mode(f"{rng.choice((name, 'd'))}{number}", mode, rng.choice("01"), **fields))
     selection = {"node per device": {"perDeviceNodeSelection": True}, "all nodes": {"allNodes": True}}.get(shape, {})
     slices = [slice_(f"{name}-a", *devices, pool=name, count=1 + (shape in ("counters", "incomplete")), **selection)]
     if shape == "counters":
@@ -53,7 +53,7 @@ def random_fleet(rng):
         compatibility(
             f"r{number}",
             rng.choice(EXPRESSIONS[1:]),
-            rng.choice(["", "", *[f'{MODE} == "{kind}"' for kind in ("full", "mig", "mps")], f"{MODE}.size() > 9"]),
+            rng.choice(["", "", *[f'{MODE} == "{mode}"' for mode in ("full", "mig", "mps")], f"{MODE}.size() > 9"]),
             scope=rng.choice(("node", "node", "node", "pool", "counterSet")),
             groups=rng.choice(("upstream", "proposal")),
         )
