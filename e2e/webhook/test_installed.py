@@ -106,7 +106,12 @@ def test_installed_components_decide_while_present_and_tenants_cannot_fake_them(
     file = tmp_path / "drawbridge.yaml"
     chosen = {"nodeSelector": {LABEL: "plain"}}
     control_plane.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"labels": {LABEL: "plain"}}})
-    seen("the pool is told", f"Karpenter (NodePool gpu) {NO_NODE_FOR_CLAIMS}", translated=True, never="cluster-autoscaler")
+    seen(
+        "the pool is told",
+        f"Karpenter (NodePool gpu) {NO_NODE_FOR_CLAIMS}",
+        translated=True,
+        never="cluster-autoscaler",
+    )
     seen("a configuration of a tenant says nothing", "may be a replica", translated=False, **chosen)
 
     control_plane.remove(pool())

@@ -74,7 +74,9 @@ def test_utilisation_and_fragmentation_are_averaged_over_time():
 
 def test_no_device_is_held_after_all_pods_have_left():
     workload = KINDS["mig"](random.Random(3).random, nodes=1, pods=40, load=1.5)
-    result = replay(workload.stock, workload.arrivals, strategy="CompactFirst", ask=device_chooser("CompactFirst"), patience=50.0)
+    result = replay(
+        workload.stock, workload.arrivals, strategy="CompactFirst", ask=device_chooser("CompactFirst"), patience=50.0
+    )
     last = result.samples[-1]
     assert (last.running, last.utilisation) == (0, 0.0)
     assert result.placed + len(result.never) == 40

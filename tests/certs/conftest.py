@@ -9,5 +9,8 @@ from tests.certs.stores import webhook_configuration
 @pytest.fixture
 def cluster():
     return Embedded.holding(
-        [webhook_configuration("MutatingWebhookConfiguration"), webhook_configuration("ValidatingWebhookConfiguration", bundle="b2xk")]
+        [
+            webhook_configuration("MutatingWebhookConfiguration"),
+            webhook_configuration("ValidatingWebhookConfiguration", bundle="b2xk"),
+        ]
     )

@@ -65,7 +65,9 @@ class Peers:
         """Give the scheduler another client certificate."""
         client_certificate, key = certificate(name, signer or self.clients)
         self.scheduler_cert.write_bytes(pem(client_certificate))
-        self.scheduler_key.write_bytes(pem(client_certificate, key))  # a reader of the key must skip the certificate that precedes the key
+        self.scheduler_key.write_bytes(
+            pem(client_certificate, key)
+        )  # a reader of the key must skip the certificate that precedes the key
 
     @property
     def files(self):

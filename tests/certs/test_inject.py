@@ -50,7 +50,10 @@ async def test_bundle_and_rules_are_written_together():
 
 
 async def test_rules_in_the_annotation_replace_the_rules_of_the_webhook():
-    assert await inject_bundle(configuration(bundle=ENCODED_BUNDLE, rules=[], **RULES_ANNOTATION)) == (ENCODED_BUNDLE, POD_RULES)
+    assert await inject_bundle(configuration(bundle=ENCODED_BUNDLE, rules=[], **RULES_ANNOTATION)) == (
+        ENCODED_BUNDLE,
+        POD_RULES,
+    )
 
 
 async def test_a_configuration_without_the_annotation_keeps_its_rules():
@@ -60,7 +63,10 @@ async def test_a_configuration_without_the_annotation_keeps_its_rules():
 @pytest.mark.parametrize("keeper", [{BUNDLE_KEEPER: "other"}, {CERT_MANAGER: "ns/certificate"}])
 async def test_rules_wait_for_a_bundle_that_another_tool_writes(keeper):
     assert await inject_bundle(configuration(**keeper, **RULES_ANNOTATION)) == (None, None)
-    assert await inject_bundle(configuration(bundle="b3RoZXI=", **keeper, **RULES_ANNOTATION)) == ("b3RoZXI=", POD_RULES)
+    assert await inject_bundle(configuration(bundle="b3RoZXI=", **keeper, **RULES_ANNOTATION)) == (
+        "b3RoZXI=",
+        POD_RULES,
+    )
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '"rules"'])
@@ -84,7 +90,9 @@ async def test_rejected_rules_do_not_block_certificate_renewal(caplog):
 
 
 async def test_only_changes_of_the_named_configuration_trigger_the_watch():
-    cluster = Embedded.holding([configuration(bundle=ENCODED_BUNDLE), configuration() | {"metadata": {"name": "other"}}])
+    cluster = Embedded.holding(
+        [configuration(bundle=ENCODED_BUNDLE), configuration() | {"metadata": {"name": "other"}}]
+    )
     watch = ChangeWatch(cluster, namespace="default", secrets=["drawbridge"], webhooks=["drawbridge"])
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(watch.run())

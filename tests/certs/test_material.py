@@ -30,14 +30,18 @@ def apply(pki, next_step, names, *, now):
 def advance(pki, now):
     """Take all due steps, as the store does; return the new material and the steps."""
     pki, steps = material.ensure_signing_key(pki, new_signing_key), []
-    while (next_step := step(material.view(pki, NAMES, bundle_everywhere=True), now=now, policy=POLICY)) and len(steps) < 5:
+    while (next_step := step(material.view(pki, NAMES, bundle_everywhere=True), now=now, policy=POLICY)) and len(
+        steps
+    ) < 5:
         pki = apply(pki, next_step, NAMES, now=now)
         steps.append(next_step)
     return pki, steps
 
 
 def is_trusted(bundle, leaf):
-    return any(authority.signed_by(leaf, c.public_bytes(pem_encoding())) for c in x509.load_pem_x509_certificates(bundle))
+    return any(
+        authority.signed_by(leaf, c.public_bytes(pem_encoding())) for c in x509.load_pem_x509_certificates(bundle)
+    )
 
 
 def pem_encoding():
@@ -81,7 +85,9 @@ def test_each_step_leads_to_the_phase_in_its_table():
     for next_step in (Step.INTRODUCE, Step.SWITCH, Step.RETIRE, Step.REMAKE):
         pki = apply(pki, next_step, NAMES, now=NOW)
         assert pki.phase is LEADS_TO[next_step]
-    assert apply(Material(), Step.REMAKE, NAMES, now=NOW).phase is RotationPhase.STEADY, "a REMAKE without an old authority must lead to STEADY"
+    assert apply(Material(), Step.REMAKE, NAMES, now=NOW).phase is RotationPhase.STEADY, (
+        "a REMAKE without an old authority must lead to STEADY"
+    )
 
 
 def test_a_signing_key_is_distributed_before_use_and_kept_after():
@@ -96,7 +102,8 @@ def test_a_signing_key_is_distributed_before_use_and_kept_after():
         assert after.keys[0] in before.keys
     assert len({keys.current for keys in history}) >= 5
     days_of_keys = [
-        [day for day, keys in enumerate(history) if key in keys.keys] for key in {signing_keys.current for signing_keys in history[:700]}
+        [day for day, keys in enumerate(history) if key in keys.keys]
+        for key in {signing_keys.current for signing_keys in history[:700]}
     ]
     assert min(len(days) for days in days_of_keys) > 300, "a signing key must stay valid for more than 300 days"
 
@@ -132,7 +139,9 @@ def test_an_authority_is_read_from_its_own_secret_only():
 
 def test_a_leaf_that_also_has_the_allocators_name_is_replaced():
     pki, _ = advance(Material(), NOW)
-    leaf_with_both_names = apply(pki._replace(leaf=None), Step.SIGN, Names((*NAMES.webhook, *NAMES.allocator)), now=NOW).leaf
+    leaf_with_both_names = apply(
+        pki._replace(leaf=None), Step.SIGN, Names((*NAMES.webhook, *NAMES.allocator)), now=NOW
+    ).leaf
     repaired, steps = advance(pki._replace(leaf=leaf_with_both_names), NOW)
     assert steps == [Step.SIGN]
     assert authority.names(repaired.leaf.certificate) == set(NAMES.webhook)
@@ -194,7 +203,11 @@ def test_a_new_service_name_requires_a_new_leaf():
 def test_only_the_leaf_that_is_due_is_renewed(due_leaf):
     pki, _ = advance(Material(), NOW)
     pki_with_new_leaves, _ = advance(pki, NOW + POLICY.leaf_life * 0.7)
-    pki_with_one_due_leaf = pki._replace(leaf=pki_with_new_leaves.leaf) if due_leaf == "allocator" else pki._replace(allocator=pki_with_new_leaves.allocator)
+    pki_with_one_due_leaf = (
+        pki._replace(leaf=pki_with_new_leaves.leaf)
+        if due_leaf == "allocator"
+        else pki._replace(allocator=pki_with_new_leaves.allocator)
+    )
     repaired, steps = advance(pki_with_one_due_leaf, NOW + POLICY.leaf_life * 0.8)
     assert steps == [Step.SIGN]
     assert (repaired.leaf == pki_with_one_due_leaf.leaf, repaired.allocator == pki_with_one_due_leaf.allocator) == (

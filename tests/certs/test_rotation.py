@@ -62,7 +62,9 @@ def test_an_expired_authority_is_remade_whatever_the_phase(phase):
     assert step_after(300, phase=phase) is Step.REMAKE
 
 
-@pytest.mark.parametrize("creation", [NOW + SKEW, NOW + 3 * SKEW], ids=["as far in the future as the skew allows", "three times as far"])
+@pytest.mark.parametrize(
+    "creation", [NOW + SKEW, NOW + 3 * SKEW], ids=["as far in the future as the skew allows", "three times as far"]
+)
 def test_a_certificate_from_the_future_is_renewed_beyond_the_skew(creation):
     span = Span(creation, creation + 300 * DAY)
     is_valid = span.valid(NOW)

@@ -75,13 +75,17 @@ async def test_a_lost_leaf_is_signed_anew_and_the_other_stays(cluster, lost_secr
 
 
 @pytest.mark.parametrize("call_number", range(1, 8))
-@pytest.mark.parametrize("lost_secret", ["drawbridge", "drawbridge-quota", "drawbridge-signature", "drawbridge-authority"])
+@pytest.mark.parametrize(
+    "lost_secret", ["drawbridge", "drawbridge-quota", "drawbridge-signature", "drawbridge-authority"]
+)
 async def test_a_sync_returns_what_another_replica_repaired(cluster, lost_secret, call_number):
     number = iter(range(100))
     replica = store(cluster, Clock(), new_signing_key=lambda: b"%032d" % next(number))
     await replica.sync()
     await cluster.delete(resources.SECRETS, lost_secret, "default")
-    paused_replica = store(Interrupted(cluster, call_number, replica.sync), Clock(), new_signing_key=lambda: b"%032d" % next(number))
+    paused_replica = store(
+        Interrupted(cluster, call_number, replica.sync), Clock(), new_signing_key=lambda: b"%032d" % next(number)
+    )
     assert await paused_replica.sync() == await replica.sync()
 
 
@@ -161,4 +165,8 @@ async def test_a_verifier_reads_the_signing_secret_and_no_other_secret(cluster):
 async def test_a_read_only_replica_does_not_know_the_authority(cluster):
     pki = await store(cluster, Clock()).sync()
     read_only_pki = await store(cluster, Clock()).read()
-    assert (read_only_pki.leaf, read_only_pki.signing_keys, read_only_pki.authority) == (pki.leaf, pki.signing_keys, None)
+    assert (read_only_pki.leaf, read_only_pki.signing_keys, read_only_pki.authority) == (
+        pki.leaf,
+        pki.signing_keys,
+        None,
+    )

@@ -42,11 +42,15 @@ class TrustChecking(Embedded):
         all_bundles = await bundles(self)
         for name in ("drawbridge", "drawbridge-quota"):
             serving = decoded_entries(await data_of(self, name))
-            [signer] = [part for part in certificates_of(serving["ca.crt"]) if authority.signed_by(serving["tls.crt"], part)]
+            [signer] = [
+                part for part in certificates_of(serving["ca.crt"]) if authority.signed_by(serving["tls.crt"], part)
+            ]
             assert signer.strip() in [certificate.strip() for certificate in trusted], (
                 f"the leaf in {name} is signed by a retired authority"
             )
-            assert all(signer in certificates_of(bundle) for bundle in all_bundles), f"the bundle of a webhook does not trust the leaf in {name}"
+            assert all(signer in certificates_of(bundle) for bundle in all_bundles), (
+                f"the bundle of a webhook does not trust the leaf in {name}"
+            )
         self.checks += 1
 
 
@@ -66,7 +70,9 @@ def certificates_of(bundle):
 async def test_a_replica_paused_between_any_two_calls_writes_nothing_outdated(day, call_number, rounds):
     """While one replica is paused, another one syncs up to three times, a day apart, which is longer than the policy requires."""
     cluster, clock = TrustChecking(), Clock()
-    cluster.load([webhook_configuration("MutatingWebhookConfiguration"), webhook_configuration("ValidatingWebhookConfiguration")])
+    cluster.load(
+        [webhook_configuration("MutatingWebhookConfiguration"), webhook_configuration("ValidatingWebhookConfiguration")]
+    )
     number = iter(range(100))
     options = {"new_signing_key": lambda: b"%032d" % next(number)}
     replica = store(cluster, clock, **options)
@@ -123,7 +129,9 @@ class Killed(Embedded):
 @pytest.mark.parametrize("day", [0, 61, 201, 202])
 async def test_the_next_start_repairs_a_kill_at_any_write(write, is_written_before_kill, day):
     cluster, clock = Killed(), Clock()
-    cluster.load([webhook_configuration("MutatingWebhookConfiguration"), webhook_configuration("ValidatingWebhookConfiguration")])
+    cluster.load(
+        [webhook_configuration("MutatingWebhookConfiguration"), webhook_configuration("ValidatingWebhookConfiguration")]
+    )
     for passed in (0, 201) if day == 202 else (0,) if day else ():
         clock.now = NOW + passed * DAY
         await store(cluster, clock).sync()

@@ -95,7 +95,10 @@ BESIDE_TOO_MANY = pods_with(
     affinity={"nodeAffinity": NOT_AT_X},
     **OWN,
 )
-BY_BOTH = (*(obj for obj in migrated_fleet("a", extended=GPU) if obj["kind"] != "Node"), node("a", {"pool": "x"}, gpu=8))
+BY_BOTH = (
+    *(obj for obj in migrated_fleet("a", extended=GPU) if obj["kind"] != "Node"),
+    node("a", {"pool": "x"}, gpu=8),
+)
 # A claim for more devices than a claim can have, beside a name that a driver serves on one node and a device plugin on another.
 BESIDE_MAX = pods_with(limits(gpu="1") | {"claims": [{"name": "x"}]}, **OWN)
 # The scene; the outcome and a code of translate; whether simulate finds a node.

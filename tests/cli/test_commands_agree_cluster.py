@@ -42,7 +42,10 @@ def installed(mode, folder):
 def test_every_command_applies_the_mode_that_is_in_force(source, mode, tmp_path):
     around = {"label": [namespace(mode)], "object": [WHOLE | {"mode": mode}], "installed": installed(mode, tmp_path)}
     scene = Scene(
-        of_kind(*POD, pods_with(limits(gpu="1"))), around[source], migrated_fleet("a"), WHOLE if source == "label" else None
+        of_kind(*POD, pods_with(limits(gpu="1"))),
+        around[source],
+        migrated_fleet("a"),
+        WHOLE if source == "label" else None,
     )
     answers = ask(scene, tmp_path)
     assert answers["translate"].mode == mode
@@ -50,7 +53,11 @@ def test_every_command_applies_the_mode_that_is_in_force(source, mode, tmp_path)
 
 
 def test_the_commands_count_the_same_devices(tmp_path):
-    pods = [requesting_pod(2, nodeName="p"), requesting_pod(1, nodeName="p"), of_kind(*POD, pods_with({"limits": {KUBERNETES: "1"}}))]
+    pods = [
+        requesting_pod(2, nodeName="p"),
+        requesting_pod(1, nodeName="p"),
+        of_kind(*POD, pods_with({"limits": {KUBERNETES: "1"}})),
+    ]
     pods[2]["spec"]["nodeName"] = "p"
     for number, obj in enumerate(pods):
         obj["metadata"] |= {"name": f"r{number}", "uid": str(number)}

@@ -183,7 +183,12 @@ def twenty_thousand_labels() -> dict:
 @hostile
 def annotations_of_the_wrong_type() -> dict:
     hostile_pod = pod(container("main", **{"nvidia.com/gpumem": 1}))
-    hostile_pod["metadata"]["annotations"] = {"nvidia.com/use-gputype": [1], "nvidia.com/numa-bind": {}, JOINT: 3, HINT: None}
+    hostile_pod["metadata"]["annotations"] = {
+        "nvidia.com/use-gputype": [1],
+        "nvidia.com/numa-bind": {},
+        JOINT: 3,
+        HINT: None,
+    }
     return hostile_pod
 
 
@@ -296,7 +301,11 @@ def annotations_of_the_maximum_size() -> dict:
 @hostile
 def keys_on_the_pod_and_in_ephemeral_containers() -> dict:
     debug = [container(f"debug-{i}", **{GPU: 1, "koordinator.sh/gpu": 100}) for i in range(2_000)]
-    pod_resources = {"limits": {GPU: "8", "nvidia.com/gpumem": "1"}, "requests": {GPU: "8"}, "claims": [{"name": "x"}] * 2_000}
+    pod_resources = {
+        "limits": {GPU: "8", "nvidia.com/gpumem": "1"},
+        "requests": {GPU: "8"},
+        "claims": [{"name": "x"}] * 2_000,
+    }
     return pod(container("main", **{GPU: 1}), ephemeralContainers=debug, resources=pod_resources)
 
 
@@ -317,7 +326,9 @@ def containers_and_pod_without_a_name() -> dict:
 
 @hostile
 def twenty_thousand_owners_and_selectors() -> dict:
-    hostile_pod = pod(container("main", **{GPU: 1}), nodeSelector={f"nvidia.com/gpu.product-{i}": "x" for i in range(20_000)})
+    hostile_pod = pod(
+        container("main", **{GPU: 1}), nodeSelector={f"nvidia.com/gpu.product-{i}": "x" for i in range(20_000)}
+    )
     hostile_pod["metadata"]["ownerReferences"] = [{"kind": "Job", "name": f"j{i}"} for i in range(20_000)]
     return hostile_pod
 

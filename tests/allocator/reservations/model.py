@@ -104,7 +104,10 @@ class World:
             for uid, claim in self.server.claims.items():
                 hold = ledger.holds.get(uid)
                 if hold is not None and hold.informer_version != claim.metadata.resource_version:
-                    yield f"see claim {replica} {uid}", lambda w, r=replica, u=uid: w.apply(r, ClaimSeen(w.server.claims[u]))
+                    yield (
+                        f"see claim {replica} {uid}",
+                        lambda w, r=replica, u=uid: w.apply(r, ClaimSeen(w.server.claims[u])),
+                    )
             for name in self.scene.pods:
                 pod_fact = ledger.pods.get(name)
                 if pod_fact is not None and not self.is_alive[name]:
@@ -290,7 +293,9 @@ class World:
 
     def check(self):
         """Raise Broken if the server or the leader's ledger allocates a device twice, or if a bound pod lacks a claim."""
-        allocated_claims = {uid: claim for uid, claim in self.server.claims.items() if claim.status.allocation is not None}
+        allocated_claims = {
+            uid: claim for uid, claim in self.server.claims.items() if claim.status.allocation is not None
+        }
         if problem := self.scene.find_conflict(allocated_claims):
             raise Broken(f"on the server: {problem}")
         for replica, ledger in enumerate(self.ledgers):
@@ -299,7 +304,9 @@ class World:
                     uid: ledger.as_intended(hold) if ledger.needs(hold) else hold.claim
                     for uid, hold in ledger.holds.items()
                 }
-                intended_claims = {uid: claim for uid, claim in intended_claims.items() if claim.status.allocation is not None}
+                intended_claims = {
+                    uid: claim for uid, claim in intended_claims.items() if claim.status.allocation is not None
+                }
                 if problem := self.scene.find_conflict(intended_claims):
                     raise Broken(f"in ledger {replica}: {problem}")
         for name, placed in self.is_placed.items():

@@ -26,7 +26,10 @@ class Scene:
 
     def decide(self, allocated_claims, uids_to_allocate):
         """Return allocations for further claims beside the allocated claims; None if too few devices are free."""
-        key = (tuple(sorted((uid, devices_of_claim(claim)) for uid, claim in allocated_claims.items())), tuple(sorted(uids_to_allocate)))
+        key = (
+            tuple(sorted((uid, devices_of_claim(claim)) for uid, claim in allocated_claims.items())),
+            tuple(sorted(uids_to_allocate)),
+        )
         if key not in self._known_allocations:
             stock = self.stock
             for claim in allocated_claims.values():
@@ -82,7 +85,9 @@ def _claim(name, finalizers=(), **request_fields):
     mode = {"allocationMode": "ExactCount", "count": 1}
     body = {
         "metadata": {"name": name, "namespace": "team", "uid": name, "resourceVersion": "1", "finalizers": finalizers},
-        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "any", **mode, **request_fields}}]}},
+        "spec": {
+            "devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "any", **mode, **request_fields}}]}
+        },
     }
     return convert(body, ResourceClaim)
 

@@ -71,12 +71,16 @@ class Server:
         stored = self.claims.get(uid)
         if stored is not None:
             before, after = stored.status.allocation, claim.status.allocation
-            assert before is None or after is None or same_devices(before, after), "the allocation of a claim was changed"
+            assert before is None or after is None or same_devices(before, after), (
+                "the allocation of a claim was changed"
+            )
             if replace(stored, metadata=replace(stored.metadata, resource_version="")) == replace(
                 claim, metadata=replace(claim.metadata, resource_version="")
             ):
                 return stored  # an equal object gets no new version
-        assert claim.status.allocation is not None or not claim.status.reserved_for, "a claim without an allocation is reserved"
+        assert claim.status.allocation is not None or not claim.status.reserved_for, (
+            "a claim without an allocation is reserved"
+        )
         assert len(claim.status.reserved_for) <= 256, "a claim is reserved for more than 256 pods"
         self.version += 1
         meta = replace(claim.metadata, resource_version=str(self.version))
@@ -92,7 +96,9 @@ class Server:
         for claim in list(self.claims.values()):
             remaining = tuple(consumer for consumer in claim.status.reserved_for if consumer.uid not in deleted_pods)
             if len(remaining) < len(claim.status.reserved_for):
-                allocation = claim.status.allocation if remaining or FINALIZER not in claim.metadata.finalizers else None
+                allocation = (
+                    claim.status.allocation if remaining or FINALIZER not in claim.metadata.finalizers else None
+                )
                 self.put(replace(claim, status=replace(claim.status, allocation=allocation, reserved_for=remaining)))
 
     def apply(self, write):

@@ -37,7 +37,9 @@ def _ranks(world, uid):
         if hold is not None:
             hold_versions = (hold.claim.metadata.resource_version, hold.informer_version, hold.version)
             versions.update(int(version) for version in hold_versions if version)
-    unanswered_writes = (write for _, write in (*world.in_flight, *world.late_writes) if write.claim.metadata.uid == uid)
+    unanswered_writes = (
+        write for _, write in (*world.in_flight, *world.late_writes) if write.claim.metadata.uid == uid
+    )
     versions.update(int(write.claim.metadata.resource_version) for write in unanswered_writes)
     return {str(version): rank for rank, version in enumerate(sorted(versions))} | {"": -1}
 

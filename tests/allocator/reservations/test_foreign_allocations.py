@@ -51,7 +51,9 @@ def test_an_unstarted_pod_yields_its_devices_to_a_foreign_allocation():
     world.apply(CommitConfirmed("t-a"))
     foreign_claim = replace(claim("e"), status=replace(claim("e").status, allocation=allocation_of("d0")))
     world.apply(ClaimSeen(world.server.put(foreign_claim)))
-    assert world.apply(Overlapped(frozenset(["c", "e"]))) == []  # the pod may be bound, so the ledger reads the pod first
+    assert (
+        world.apply(Overlapped(frozenset(["c", "e"]))) == []
+    )  # the pod may be bound, so the ledger reads the pod first
     assert [type(write) for write in world.run()] == [Unallocate]
     assert any(isinstance(effect, PodEvent) and "gave them up" in effect.sentence for effect in world.reported_effects)
     world.deliver_claim_events()

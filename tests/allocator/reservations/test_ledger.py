@@ -88,7 +88,9 @@ def test_a_decision_that_rests_on_an_older_ledger_is_declined():
 def test_a_reservation_beyond_a_quota_is_refused():
     world = World(claim("c"))
     quota_line = QuotaLine("team/gpus", requested=3, hard=8, used=6)
-    assert world.assume("a", claim_part(claim("c"), allocation_of("d0")), quota=[quota_line]) == [Exceeded("t-a", quota_line)]
+    assert world.assume("a", claim_part(claim("c"), allocation_of("d0")), quota=[quota_line]) == [
+        Exceeded("t-a", quota_line)
+    ]
     assert quota_line.remaining == 2
     assert world.state("a") is ReservationState.PENDING
 
@@ -116,7 +118,11 @@ def test_the_first_commit_allocates_a_shared_claim():
 def test_at_most_256_pods_share_a_claim():
     shared_claim = claim("c")
     other_pods = tuple(ResourceClaimConsumerReference(resource="pods", name=f"p{n}", uid=f"p{n}") for n in range(255))
-    world = World(replace(shared_claim, status=replace(shared_claim.status, allocation=allocation_of("d0"), reserved_for=other_pods)))
+    world = World(
+        replace(
+            shared_claim, status=replace(shared_claim.status, allocation=allocation_of("d0"), reserved_for=other_pods)
+        )
+    )
     assert world.assume("last", claim_part(shared_claim)) == []
     world.commit("last")
     assert len(world.server.claims["c"].status.reserved_for) == 256

@@ -83,7 +83,10 @@ TestRandomPathOfSharedClaims = RandomPathOfSharedClaims.TestCase
 
 def table_without(state, *signals):
     """Return a broken table in which a state ignores signals."""
-    return {**TABLE, state: {signal: next_state for signal, next_state in TABLE[state].items() if signal not in signals}}
+    return {
+        **TABLE,
+        state: {signal: next_state for signal, next_state in TABLE[state].items() if signal not in signals},
+    }
 
 
 def table_with(state, signal, next_state):

@@ -12,7 +12,9 @@ from tests.allocator.reservations.server import FINALIZER, allocation_of, claim,
 def reserved_claim(name, *pods):
     unallocated = claim(name, finalizers=[FINALIZER])
     consumers = tuple(ResourceClaimConsumerReference(resource="pods", name=uid, uid=uid) for uid in pods)
-    return replace(unallocated, status=replace(unallocated.status, allocation=allocation_of("d0"), reserved_for=consumers))
+    return replace(
+        unallocated, status=replace(unallocated.status, allocation=allocation_of("d0"), reserved_for=consumers)
+    )
 
 
 def ledger_after(*events):
@@ -36,7 +38,9 @@ def test_a_deleted_pod_is_removed_from_a_shared_claim():
     stored = reserved_claim("c", "a", "b")
     ledger = ledger_after(ClaimSeen(stored))
     first_sweep = sweep(ledger, {"b"})
-    assert sweep(ledger, {"b"}, first_sweep.suspects).effects == (PatchReservedFor(stored, stored.status.reserved_for[1:]),)
+    assert sweep(ledger, {"b"}, first_sweep.suspects).effects == (
+        PatchReservedFor(stored, stored.status.reserved_for[1:]),
+    )
 
 
 def test_a_pod_that_exists_at_the_second_sweep_stays_reserved():

@@ -21,7 +21,12 @@ def test_a_reserved_pod_keeps_devices_while_binding_is_uncertain():
     world.apply(Tick())
     assert world.state("a") is ReservationState.BINDING
     bound_world = World.__new__(World)
-    bound_world.__dict__ = {**world.__dict__, "ledger": copy_ledger(world.ledger), "reported_effects": [], "queued_requests": []}
+    bound_world.__dict__ = {
+        **world.__dict__,
+        "ledger": copy_ledger(world.ledger),
+        "reported_effects": [],
+        "queued_requests": [],
+    }
     bound_world.apply(PodSeen(pod("a", "c", node="n1")))
     bound_world.now = 1000
     bound_world.apply(Tick())

@@ -181,7 +181,10 @@ def test_a_device_without_groups_is_exclusive_only_upstream():
         "attributes": {"mode": {"string": "other"}},
         "consumesCounters": [{"counterSet": "s", "counters": {"m": {"value": "1"}}, "compatibilityGroups": ["g"]}],
     }
-    slices = [slice_("a", device_without_groups, device_with_group, count=2), slice_("c", count=2, counters={"s": {"m": "4"}})]
+    slices = [
+        slice_("a", device_without_groups, device_with_group, count=2),
+        slice_("c", count=2, counters={"s": {"m": "4"}}),
+    ]
     for groups, can_be_used_together in (("upstream", False), ("proposal", True)):
         stock = Stock.of(
             slices=slices,

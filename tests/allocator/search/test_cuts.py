@@ -52,7 +52,10 @@ def settings_with_another_answer(case, settings):
 def test_no_setting_of_the_cuts_changes_an_answer(family):
     rng = random.Random(family)
     for seed in range(draws(24 if family in FAMILIES_WITH_MANY_CUTS else 8)):
-        assert settings_with_another_answer(case_of(family, 5000 + seed), rng.sample(CUT_SETTINGS, 4)) == [], (family, seed)
+        assert settings_with_another_answer(case_of(family, 5000 + seed), rng.sample(CUT_SETTINGS, 4)) == [], (
+            family,
+            seed,
+        )
 
 
 @pytest.mark.parametrize("cuts", CUT_SETTINGS[:: len(CUT_SETTINGS) // 12])
@@ -66,4 +69,7 @@ def test_settings_do_not_change_the_answer_about_a_packing(cuts):
 def test_no_setting_changes_an_answer_in_many_cases(family):
     rng = random.Random(family)
     for seed in range(1500):
-        assert settings_with_another_answer(case_of(family, 100_000 + seed), rng.sample(CUT_SETTINGS, 6)) == [], (family, seed)
+        assert settings_with_another_answer(case_of(family, 100_000 + seed), rng.sample(CUT_SETTINGS, 6)) == [], (
+            family,
+            seed,
+        )

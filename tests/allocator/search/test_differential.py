@@ -62,7 +62,9 @@ def check_without_verdict(oracle, case, answer):
 def test_verdict_and_devices_equal_those_of_the_in_tree_allocator(allocate_oracle, family):
     cases = allocate_oracle.cases(CASES_PER_FAMILY, recorded=RECORDED_CASES_PER_FAMILY)
     covered = compare(allocate_oracle, family, 0, cases)
-    assert covered["compared"] >= cases * (0.75 if cases == CASES_PER_FAMILY else 0.6)  # with few cases, the share of timeouts varies more
+    assert covered["compared"] >= cases * (
+        0.75 if cases == CASES_PER_FAMILY else 0.6
+    )  # with few cases, the share of timeouts varies more
     assert covered["undecided where the oracle was not"] <= 1
 
 

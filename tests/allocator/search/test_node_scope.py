@@ -23,7 +23,9 @@ def device_of_mode(name, mode, gpu="0", **fields):
 
 def random_pool(rng, name):
     """Return the slices and device names of a pool: on the node, with a node for each device, for all nodes, or incomplete."""
-    shape = rng.choice(("plain", "plain", "plain", "counters", "counters", "node per device", "all nodes", "incomplete"))
+    shape = rng.choice(
+        ("plain", "plain", "plain", "counters", "counters", "node per device", "all nodes", "incomplete")
+    )
     devices = []
     for number in range(rng.choice((1, 1, 2, 3))):
         fields = {}
@@ -136,7 +138,9 @@ def test_the_conflicting_device_of_another_pool_is_named():
 
 
 def test_a_device_of_another_node_does_not_conflict():
-    assert pools_and_devices(allocate(stock_with(holding("theirs", "mig-0")), "n1", claims_for("full"))) == [("r", "full-0")]
+    assert pools_and_devices(allocate(stock_with(holding("theirs", "mig-0")), "n1", claims_for("full"))) == [
+        ("r", "full-0")
+    ]
 
 
 def test_one_claim_cannot_get_conflicting_devices_of_two_pools():
@@ -203,7 +207,10 @@ def test_equal_counter_set_names_in_two_pools_are_independent():
         return device_of_mode(name, kind, consumesCounters=[{"counterSet": "s", "counters": {"m": {"value": "2"}}}])
 
     slices = []
-    for name, *devices in (("p", counting_device("d0", "full")), ("q", counting_device("e0", "mig"), counting_device("e1", "mps"))):
+    for name, *devices in (
+        ("p", counting_device("d0", "full")),
+        ("q", counting_device("e0", "mig"), counting_device("e1", "mps")),
+    ):
         slices.append(slice_(f"{name}-a", *devices, pool=name, count=2))
         slices.append(slice_(f"{name}-c", pool=name, count=2, counters={"s": {"m": "2"}}))
     rule = compatibility("no-mps", f'{MODE} != "mps"', f'{MODE} == "full"', scope="node")
@@ -223,5 +230,7 @@ def test_shares_are_counted_under_a_rule_across_pools():
     ]
     holder = holding("theirs", "full-0", pool="q", share="s1", consumed={"memory": "8"})
     stock = stock_with(holder, slices=slices)
-    assert pools_and_devices(allocate(stock, "n0", claims_for("any", capacity={"requests": {"memory": "2"}}))) == [("q", "full-0")]
+    assert pools_and_devices(allocate(stock, "n0", claims_for("any", capacity={"requests": {"memory": "2"}}))) == [
+        ("q", "full-0")
+    ]
     assert not allocate(stock, "n0", claims_for("any", capacity={"requests": {"memory": "3"}})).feasible

@@ -91,10 +91,15 @@ REQUEST_FOR_ALL_DEVICES = {"name": "r", "exactly": {"deviceClassName": "gpu", "a
 @pytest.mark.parametrize(
     ("make_case", "error"),
     [
-        (lambda: case_of_one_claim([hard.request("r", "absent")], devices=TWO_DEVICES), "DeviceClass/absent does not exist"),
+        (
+            lambda: case_of_one_claim([hard.request("r", "absent")], devices=TWO_DEVICES),
+            "DeviceClass/absent does not exist",
+        ),
         (lambda: case_of_one_claim([hard.request("r", "gpu", 33)], devices=TWO_DEVICES), "limit of 32"),
         (
-            lambda: case_of_one_claim([hard.request("r", "gpu", 1, 'device.attributes["g"].y == 1')], devices=TWO_DEVICES),
+            lambda: case_of_one_claim(
+                [hard.request("r", "gpu", 1, 'device.attributes["g"].y == 1')], devices=TWO_DEVICES
+            ),
             "ResourceClaim/d/c, request r, selector #0: on device g/p/a",
         ),
         (lambda: case_of_one_claim([hard.request("r", "gpu", 1, "device.")], devices=TWO_DEVICES), "selector #0"),

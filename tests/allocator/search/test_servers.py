@@ -100,8 +100,13 @@ def case_with(slices, **request_fields):
 GPU = {"name": "gpu"}
 COUNTER_SETS = [{"name": "s", "counters": {"m": {"value": "1"}}}]
 GPU_WITH_COUNTERS = GPU | {"consumesCounters": [{"counterSet": "s", "counters": {"m": {"value": "1"}}}]}
-GPU_WITH_GROUPS = GPU | {"consumesCounters": [GPU_WITH_COUNTERS["consumesCounters"][0] | {"compatibilityGroups": ["a"]}]}
-SLICES_WITH_COUNTERS = [pool_slice("a", "p", 2, sharedCounters=COUNTER_SETS), pool_slice("b", "p", 2, devices=[GPU_WITH_COUNTERS])]
+GPU_WITH_GROUPS = GPU | {
+    "consumesCounters": [GPU_WITH_COUNTERS["consumesCounters"][0] | {"compatibilityGroups": ["a"]}]
+}
+SLICES_WITH_COUNTERS = [
+    pool_slice("a", "p", 2, sharedCounters=COUNTER_SETS),
+    pool_slice("b", "p", 2, devices=[GPU_WITH_COUNTERS]),
+]
 CASES_BY_FIELD = {
     "plain": case_with([pool_slice("a", "p", devices=[GPU])]),
     "counters": case_with(SLICES_WITH_COUNTERS),
@@ -170,7 +175,9 @@ def test_newer_counters_hide_older_devices_from_the_earliest_allocators(referee,
     case = asked_of(Server(minor, frozenset(enabled_gates)), case_with(SLICES_WITH_NEWER_COUNTERS))
     verdict = ours(case).verdict
     assert verdict == referee.ask(**case)["verdict"]
-    assert SHORT_VERDICTS[verdict] == ("no" if minor == OLDEST or (minor == OLDEST + 1 and not enabled_gates) else "yes")
+    assert SHORT_VERDICTS[verdict] == (
+        "no" if minor == OLDEST or (minor == OLDEST + 1 and not enabled_gates) else "yes"
+    )
 
 
 @pytest.mark.oracle

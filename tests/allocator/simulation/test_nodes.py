@@ -51,7 +51,9 @@ def test_pods_of_a_removed_node_are_scheduled_again():
 def test_a_claim_shared_with_a_pod_elsewhere_keeps_its_allocation():
     (pod_on_n0, claim), (pod_on_n1, _) = pod_with_device("a", "n0", "gpu-0"), pod_with_device("b", "n1", "gpu-0")
     second_consumer = ResourceClaimConsumerReference(resource="pods", name="b", uid="uid-b")
-    shared_claim = replace(claim, status=replace(claim.status, reserved_for=(*claim.status.reserved_for, second_consumer)))
+    shared_claim = replace(
+        claim, status=replace(claim.status, reserved_for=(*claim.status.reserved_for, second_consumer))
+    )
     remaining = without_nodes(snapshot_of(TWO_NODES, (pod_on_n0, shared_claim), other_pods=(pod_on_n1,)), ["n0"])
     assert [claim.status.allocation for claim in remaining.claims] == [shared_claim.status.allocation]
 
@@ -70,7 +72,9 @@ def test_pods_that_no_controller_recreates_vanish_with_their_node():
 
 def test_nodes_that_are_added_are_idle_and_healthy_copies():
     snapshot = snapshot_of(
-        TWO_NODES, pod_with_device("a", "n0", "gpu-0"), other_pods=[pending_pod(f"w{i}", templates=["single"]) for i in range(5)]
+        TWO_NODES,
+        pod_with_device("a", "n0", "gpu-0"),
+        other_pods=[pending_pod(f"w{i}", templates=["single"]) for i in range(5)],
     )
     unhealthy_node = snapshot.stock.nodes["n0"]
     taints = (Taint(key="node.kubernetes.io/not-ready", effect="NoExecute"), Taint(key="gpu", effect="NoSchedule"))
@@ -85,7 +89,9 @@ def test_nodes_that_are_added_are_idle_and_healthy_copies():
     copy = snapshot_with_copies.stock.nodes["n0-2"]
     assert copy.metadata.labels == {"kubernetes.io/hostname": "n0-2", "rack": "r"}
     assert (copy.spec.taints, copy.spec.unschedulable) == (taints[1:], False)
-    snapshot_with_two_copies = with_more_nodes(with_more_nodes(snapshot_of(TWO_NODES, other_pods=snapshot.pods[1:]), "n0", 1), "n0", 1)
+    snapshot_with_two_copies = with_more_nodes(
+        with_more_nodes(snapshot_of(TWO_NODES, other_pods=snapshot.pods[1:]), "n0", 1), "n0", 1
+    )
     assert {"n0-1", "n0-2"} <= set(snapshot_with_two_copies.stock.nodes)
     places_of_pods = places(simulate_snapshot(snapshot_with_two_copies))
     assert {node for node, _ in places_of_pods.values()} == {"n0", "n0-1", "n0-2", "n1"}

@@ -93,7 +93,10 @@ def test_a_device_is_given_to_one_pod_only():
 
 def test_the_reasons_of_an_unplaced_pod_name_the_holder():
     simulated = run(
-        TWO_NODE_FLEET, pending_pod("a", templates=["double"]), pending_pod("b", templates=["double"]), templates=[TWO_GPUS_TEMPLATE]
+        TWO_NODE_FLEET,
+        pending_pod("a", templates=["double"]),
+        pending_pod("b", templates=["double"]),
+        templates=[TWO_GPUS_TEMPLATE],
     )
     refused = simulated.pods[1]
     assert refused.summary.startswith("0/2 nodes: ")
@@ -182,7 +185,9 @@ def test_a_pod_waits_for_a_missing_claim_or_template(waiting_pod, summary):
 def test_a_strategy_chooses_the_node():
     stock = fleet({"n0": (gpu("gpu-0"), gpu("gpu-1")), "n1": (gpu("gpu-0"), gpu("gpu-1"))}, taken("n1", "gpu-0"))
     by_strategy = {
-        strategy: places(run(stock, pending_pod("a", templates=["single"]), templates=[ONE_GPU_TEMPLATE], strategy=strategy))["a"][0]
+        strategy: places(
+            run(stock, pending_pod("a", templates=["single"]), templates=[ONE_GPU_TEMPLATE], strategy=strategy)
+        )["a"][0]
         for strategy in ("first-fit", "CompactFirst", "LowLoadFirst")
     }
     assert by_strategy == {"first-fit": "n0", "CompactFirst": "n1", "LowLoadFirst": "n0"}
@@ -261,7 +266,10 @@ def test_required_node_affinity_counts():
 def test_cpu_requested_by_running_pods_is_not_available():
     running = pod_requesting("r", {"cpu": "3"}, nodeName="n0")
     used_by_node = podfit.total([running, pod_requesting("done", {"cpu": "3"}, nodeName="n0", phase="Succeeded")])
-    assert podfit.refusal(pod_requesting("a", {"cpu": "2"}), zoned_node(**ALLOCATABLE_CPU), used_by_node["n0"]) == "Insufficient cpu"
+    assert (
+        podfit.refusal(pod_requesting("a", {"cpu": "2"}), zoned_node(**ALLOCATABLE_CPU), used_by_node["n0"])
+        == "Insufficient cpu"
+    )
     assert podfit.refusal(pod_requesting("a", {"cpu": "1"}), zoned_node(**ALLOCATABLE_CPU), used_by_node["n0"]) == ""
 
 
@@ -299,7 +307,12 @@ def outcome_on_full_nodes(*priorities, **fields):
     running_pods = [
         with_uid(
             pending_pod(
-                name, f"c-{name}", nodeName=held_device[0], priority=priority, phase="Running", **container_requesting("1")
+                name,
+                f"c-{name}",
+                nodeName=held_device[0],
+                priority=priority,
+                phase="Running",
+                **container_requesting("1"),
             )
         )
         for name, held_device, priority in zip(names, held_devices, priorities, strict=True)
@@ -309,7 +322,13 @@ def outcome_on_full_nodes(*priorities, **fields):
         node_with_cpu = replace(node_, status=replace(node_.status, allocatable={"cpu": Quantity.parse("2")}))
         stock = stock.with_object(node_with_cpu)
         assert stock.nodes[name] is node_with_cpu
-    return run(stock, *running_pods, pending_pod("urgent", **fields), claims=claims, templates=[ONE_GPU_TEMPLATE, TWO_GPUS_TEMPLATE]).pods[0]
+    return run(
+        stock,
+        *running_pods,
+        pending_pod("urgent", **fields),
+        claims=claims,
+        templates=[ONE_GPU_TEMPLATE, TWO_GPUS_TEMPLATE],
+    ).pods[0]
 
 
 def container_requesting(cpu):
@@ -331,16 +350,28 @@ def test_a_pod_that_may_not_preempt_has_no_victims():
 
 def test_preemption_also_frees_enough_cpu_for_the_pod():
     """The device needs one victim, but two CPUs need both pods of a node as victims."""
-    assert len(outcome_on_full_nodes(1, 1, 9, 9, priority=5, templates=["single"], **container_requesting("1")).victims) == 1
-    assert len(outcome_on_full_nodes(1, 1, 9, 9, priority=5, templates=["single"], **container_requesting("2")).victims) == 2
+    assert (
+        len(outcome_on_full_nodes(1, 1, 9, 9, priority=5, templates=["single"], **container_requesting("1")).victims)
+        == 1
+    )
+    assert (
+        len(outcome_on_full_nodes(1, 1, 9, 9, priority=5, templates=["single"], **container_requesting("2")).victims)
+        == 2
+    )
 
 
 def test_a_quota_counts_allocations_of_the_same_simulation():
     """Claims are counted one after the other, as when the allocator reserves devices."""
     stock = fleet({"n0": [gpu(f"gpu-{i}") for i in range(5)]})
     quota = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"gpu/devices": 3}}}
-    waiting_claims = [claim("a", exactly("gpu", count=2)), claim("b", exactly("gpu", count=2)), claim("c", exactly("gpu"))]
-    pods = [pending_pod(f"p-{waiting_claim.metadata.name}", waiting_claim.metadata.name) for waiting_claim in waiting_claims]
+    waiting_claims = [
+        claim("a", exactly("gpu", count=2)),
+        claim("b", exactly("gpu", count=2)),
+        claim("c", exactly("gpu")),
+    ]
+    pods = [
+        pending_pod(f"p-{waiting_claim.metadata.name}", waiting_claim.metadata.name) for waiting_claim in waiting_claims
+    ]
     snapshot = Snapshot(stock, tuple(pods), tuple(waiting_claims), quotas=(convert(quota, DeviceQuota),))
     simulated = simulate(
         snapshot, ask=lambda stock_, node, claims: choose_devices(stock_, node, claims, strategy="first-fit")

@@ -42,12 +42,18 @@ def counter_set(name, size=4):
 
 
 POOL_OF_QUARTERS = pool(
-    partition("q0", [0]), partition("q1", [1]), partition("half", [2, 3]), partition("whole", [0, 1, 2, 3]), sets=(counter_set("gpu-0"),)
+    partition("q0", [0]),
+    partition("q1", [1]),
+    partition("half", [2, 3]),
+    partition("whole", [0, 1, 2, 3]),
+    sets=(counter_set("gpu-0"),),
 )
 
 
 def test_devices_of_one_counter_set_are_one_unit():
-    separated = units(pool(partition("a", [0]), partition("b", [1]), Device(name="alone"), sets=(counter_set("gpu-0"),)))
+    separated = units(
+        pool(partition("a", [0]), partition("b", [1]), Device(name="alone"), sets=(counter_set("gpu-0"),))
+    )
     assert [(unit.name, [unit_part.device.name for unit_part in unit.parts]) for unit in separated] == [
         ("gpu-0", ["a", "b"]),
         ("alone", ["alone"]),
@@ -63,7 +69,9 @@ def test_a_partition_with_a_huge_counter_has_a_finite_size():
     """The API server stores a slice with such a counter. The slice must not make the strategies fail for all nodes."""
     huge_set = CounterSet(name="gpu-0", counters={"slot-0": Counter(value=parse("9" * 310))})
     consumption = DeviceCounterConsumption(counter_set="gpu-0", counters=huge_set.counters)
-    (unit,) = units(pool(Device(name="a", consumes_counters=(consumption,)), partition("b", [1]), sets=(counter_set("gpu-0"),)))
+    (unit,) = units(
+        pool(Device(name="a", consumes_counters=(consumption,)), partition("b", [1]), sets=(counter_set("gpu-0"),))
+    )
     assert [unit_part.size for unit_part in unit.parts] == [0.25, 0.25]
     assert room(unit, PoolUse(frozenset({"b"}))).busy
 

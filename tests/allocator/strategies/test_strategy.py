@@ -37,7 +37,9 @@ def differences_from_first_fit(family, seeds, max_served):
                 differences.append(f"score {chosen.score}")
             if first.feasible:
                 differences += violations(stock, "n0", claims, chosen.answer)
-                if list(map(chosen_requests, chosen.answer.allocations)) != list(map(chosen_requests, first.allocations)):
+                if list(map(chosen_requests, chosen.answer.allocations)) != list(
+                    map(chosen_requests, first.allocations)
+                ):
                     differences.append("the chosen alternatives differ")
             found_differences += [f"{family} {seed} {strategy}: {difference}" for difference in differences]
         if served_cases == max_served:
@@ -151,12 +153,17 @@ def test_topology_takes_devices_of_one_pcie_root():
 
 def test_topology_is_a_preference_only():
     roots = tuple(gpu(f"gpu-{i}", root=f"r{i}") for i in range(2))
-    assert len(device_names(choose(fleet({"n0": roots}), claim("a", exactly("gpu", count=2)), strategy="topology"))) == 2
+    assert (
+        len(device_names(choose(fleet({"n0": roots}), claim("a", exactly("gpu", count=2)), strategy="topology"))) == 2
+    )
 
 
 def test_topology_prefers_nvlink_over_numa():
     links = (gpu("a", numa=0, nvlink="x"), gpu("b", numa=0, nvlink="y"), gpu("c", numa=1, nvlink="x"))
-    assert device_names(choose(fleet({"n0": links}), claim("c", exactly("gpu", count=2)), strategy="topology")) == ["a", "c"]
+    assert device_names(choose(fleet({"n0": links}), claim("c", exactly("gpu", count=2)), strategy="topology")) == [
+        "a",
+        "c",
+    ]
 
 
 def test_a_strategy_takes_the_alternative_that_first_fit_takes():
@@ -223,13 +230,20 @@ def test_packing_prefers_the_used_node_and_spreading_the_idle_node(strategy, nod
 
 def test_node_compact_gpu_low_load_takes_the_idle_gpu():
     stock = fleet(TWO_MIG_NODES, taken("n1", "gpu-0-1g-0"))
-    assert device_names(choose(stock, claim("a", exactly("1g")), strategy="NodeCompactGPULowLoad", node="n1")) == ["gpu-1-1g-0"]
+    assert device_names(choose(stock, claim("a", exactly("1g")), strategy="NodeCompactGPULowLoad", node="n1")) == [
+        "gpu-1-1g-0"
+    ]
 
 
 def test_topology_prefers_the_node_where_neighbours_are_free():
     gpus_of_one_root = (gpu("gpu-0", root="r0"), gpu("gpu-1", root="r0"))
     gpus_of_two_roots = (gpu("gpu-0", root="r0"), gpu("gpu-1", root="r1"))
-    assert chosen_node(fleet({"n0": gpus_of_two_roots, "n1": gpus_of_one_root}), claim("a", exactly("gpu", count=2)), "topology") == "n1"
+    assert (
+        chosen_node(
+            fleet({"n0": gpus_of_two_roots, "n1": gpus_of_one_root}), claim("a", exactly("gpu", count=2)), "topology"
+        )
+        == "n1"
+    )
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

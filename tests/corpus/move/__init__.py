@@ -77,7 +77,11 @@ def verdict(case: Case) -> str:
     """Return right, wrong or silent. Silent means: there is no outcome, or the outcome is right but the messages are not."""
     outcome, messages = judge(case)
     required_texts = (case.says,) if isinstance(case.says, str) else case.says
-    if outcome == case.becomes and all(text in messages for text in required_texts) and not (case.never and case.never in messages):
+    if (
+        outcome == case.becomes
+        and all(text in messages for text in required_texts)
+        and not (case.never and case.never in messages)
+    ):
         return "right"
     return "silent" if outcome == "silent" or (outcome == case.becomes and required_texts) else "wrong"
 

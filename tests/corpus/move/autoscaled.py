@@ -47,7 +47,9 @@ def requirement(key, operator, *values):
 
 
 def pod_selecting(**labels):
-    return requesting_pod(nodeSelector={key.replace("__", "/").replace("_", "-"): value for key, value in labels.items()})
+    return requesting_pod(
+        nodeSelector={key.replace("__", "/").replace("_", "-"): value for key, value in labels.items()}
+    )
 
 
 TAINT = {"key": GPU, "value": "true", "effect": "NoSchedule"}

@@ -50,7 +50,12 @@ SPEC_SCHEMAS = {
 
 
 def custom_object(group_and_kind: tuple[str, str], spec: Any, version: str = "v1") -> Object:
-    return {"apiVersion": f"{group_and_kind[0]}/{version}", "kind": group_and_kind[1], "metadata": {"name": "w"}, "spec": spec}
+    return {
+        "apiVersion": f"{group_and_kind[0]}/{version}",
+        "kind": group_and_kind[1],
+        "metadata": {"name": "w"},
+        "spec": spec,
+    }
 
 
 def object_with_claims(group_and_kind: tuple[str, str], version: str = "v1") -> Object:

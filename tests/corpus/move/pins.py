@@ -39,7 +39,9 @@ def two_cases(name: str, constraints: Object, expected_nodes: str, around: tuple
     message = "by a device plugin" if expected_nodes == "old" else ""
     return (
         Case(name, requesting_pod(**constraints), becomes, message, around),
-        Case(f"{name}, declared whole", requesting_pod(**constraints), becomes, message, around, WHOLE_GPU_CONFIGURATION),
+        Case(
+            f"{name}, declared whole", requesting_pod(**constraints), becomes, message, around, WHOLE_GPU_CONFIGURATION
+        ),
     )
 
 
@@ -57,7 +59,10 @@ TEAM_FLEET = pool("team.example.com/pool", "a", "b")
 PLAIN_FLEET = pool("x", "y", "z")
 TAINTED_FLEET = pool("x", "y", "z", spec={"taints": [SPOT]})
 SHARING_LABELS = {"nvidia.com/gpu.sharing-strategy": "mps", "team.example.com/pool": "cheap"}
-SHARING_FLEET = (*(node(f"s-{i}", SHARING_LABELS, gpu=10) for i in range(2)), *migrated_fleet("new-1", "new-2", "new-3"))
+SHARING_FLEET = (
+    *(node(f"s-{i}", SHARING_LABELS, gpu=10) for i in range(2)),
+    *migrated_fleet("new-1", "new-2", "new-3"),
+)
 
 
 CASES = (

@@ -10,7 +10,12 @@ def pod_with_variable(name, value="all", amount=0, **spec):
 
 
 def runtime(name, handler, **scheduling):
-    runtime_class = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": handler}
+    runtime_class = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": name},
+        "handler": handler,
+    }
     return runtime_class | ({"scheduling": scheduling} if scheduling else {})
 
 
