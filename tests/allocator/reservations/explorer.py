@@ -28,7 +28,6 @@ class Exploration:
     def __init__(self):
         self.worlds = 0
         self.moves = 0
-        self.is_complete = True  # no world was left out because of the maximum
         self.depth = 0
 
 
@@ -58,7 +57,6 @@ def explore(scene, *, max_worlds, table=TABLE, start=None):
             if signature in known_signatures:
                 continue
             if len(known_signatures) >= max_worlds:
-                exploration.is_complete = False
                 continue
             known_signatures.add(signature)
             queue.append((next_world, (*path, name)))
