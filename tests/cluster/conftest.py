@@ -16,7 +16,7 @@ from cluster.resources import NAMESPACES, PODS, RESOURCE_CLAIMS
 from tests.limits import PATIENCE
 
 T = TypeVar("T")
-_numbers = itertools.count(1)
+_namespace_numbers = itertools.count(1)
 
 
 @pytest.fixture(params=["embedded", pytest.param("kubernetes", marks=pytest.mark.real)])
@@ -33,21 +33,21 @@ def connect(request: pytest.FixtureRequest) -> Callable[[], Cluster]:
 @pytest.fixture
 async def cluster(connect: Callable[[], Cluster]) -> AsyncIterator[Cluster]:
     """A cluster: once in memory, once a real control plane."""
-    made = connect()
-    yield made
-    await made.close()
+    connected_cluster = connect()
+    yield connected_cluster
+    await connected_cluster.close()
 
 
 @pytest.fixture
 async def home(cluster: Cluster) -> AsyncIterator[str]:
     """A namespace of the test's own, which is emptied after the test."""
-    name = f"conformance-{next(_numbers)}"
+    name = f"conformance-{next(_namespace_numbers)}"
     await cluster.create(NAMESPACES, {"metadata": {"name": name}})
     yield name
-    await empty(cluster, name)
+    await delete_pods_and_claims(cluster, name)
 
 
-async def empty(cluster: Cluster, namespace: str) -> None:
+async def delete_pods_and_claims(cluster: Cluster, namespace: str) -> None:
     """Delete pods and claims, also those with finalizers. The namespace stays: its deletion takes the server a hundred requests, and each
     retry while a finalizer remains takes a hundred more."""
     for resource in (PODS, RESOURCE_CLAIMS):
@@ -61,14 +61,14 @@ async def empty(cluster: Cluster, namespace: str) -> None:
 
 async def eventually(look: Callable[[], Awaitable[T]], seconds: float = PATIENCE) -> T:
     """Call `look` until its result is true, and return the result. On timeout, the message contains the last result or error."""
-    last: object = None
+    last_result: object = None
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while True:
                 try:
-                    if last := await look():
-                        return last
+                    if last_result := await look():
+                        return last_result
                 except ApiError as error:
-                    last = error
+                    last_result = error
                 await asyncio.sleep(0.02)
-    raise AssertionError(f"not within {seconds} s: {last}")
+    raise AssertionError(f"no true result within {seconds} s, the last one was: {last_result}")

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.cluster.objects import claim, config_map, pod
 
-DEEP = "[" * 100_000 + "]" * 100_000
+DEEP_JSON_LIST = "[" * 100_000 + "]" * 100_000
 
 
 def nested(levels: int) -> Any:
@@ -24,32 +24,32 @@ def deep_json(levels: int) -> bytes:
 
 def stored() -> dict[str, dict[str, Any]]:
     """Return malformed objects, by their defect. Each can be stored as it is."""
-    wide = {f"k{number}": "v" for number in range(5000)}
+    many_annotations = {f"k{number}": "v" for number in range(5000)}
     return {
-        "deep record": pod("p", metadata={"annotations": {"drawbridge.dev/original": DEEP}}),
-        "many annotations": pod("p", metadata={"annotations": wide}),
-        "number of 4001 digits": pod("p", containers=[_container("9" * 4001)]),
-        "exponent of 4000": pod("p", containers=[_container("9e4000")]),
-        "not a quantity": pod("p", containers=[_container("x" * 100_000)]),
+        "record of deep lists": pod("p", metadata={"annotations": {"drawbridge.dev/original": DEEP_JSON_LIST}}),
+        "5000 annotations": pod("p", metadata={"annotations": many_annotations}),
+        "GPU count of 4001 digits": pod("p", containers=[_gpu_container("9" * 4001)]),
+        "GPU count with exponent 4000": pod("p", containers=[_gpu_container("9e4000")]),
+        "GPU count that is no quantity": pod("p", containers=[_gpu_container("x" * 100_000)]),
         "999 claims": pod("p", resourceClaims=[{"name": f"drawbridge-main-gpu-{n}"} for n in range(999)]),
         "claims that are a number": pod("p", resourceClaims=7),
-        "containers that are a text": pod("p", containers="none"),
-        "nested spec": pod("p", nested=nested(400)),
+        "containers that are a string": pod("p", containers="none"),
+        "spec of 400 levels": pod("p", nested=nested(400)),
         "owner without a name": pod("p", metadata={"ownerReferences": [{"controller": True}]}),
-        "requests that are a text": claim("p", spec={"devices": {"requests": "none"}}),
+        "requests that are a string": claim("p", spec={"devices": {"requests": "none"}}),
         "parameters of 400 levels": claim("p", spec={"devices": {"config": [{"opaque": {"parameters": nested(400)}}]}}),
-        "invalid consumers": claim("p", status={"reservedFor": [{"resource": "pods"}] * 300}),
+        "300 consumers without a name": claim("p", status={"reservedFor": [{"resource": "pods"}] * 300}),
         "data that is a list": config_map("p", data=["x"]),
     }
 
 
-def _container(amount: str) -> dict[str, Any]:
-    return {"name": "main", "image": "i", "resources": {"limits": {"nvidia.com/gpu": amount}}}
+def _gpu_container(count: str) -> dict[str, Any]:
+    return {"name": "main", "image": "i", "resources": {"limits": {"nvidia.com/gpu": count}}}
 
 
 # Values of a wrong type, as people and generators write them.
-ODD: tuple[Any, ...] = (None, [], [1], "text", 7, {"a": 1}, True)
-_PLACES: tuple[tuple[Any, ...], ...] = (
+ODD_VALUES: tuple[Any, ...] = (None, [], [1], "text", 7, {"a": 1}, True)
+_FIELD_PATHS: tuple[tuple[Any, ...], ...] = (
     ("apiVersion",),
     ("kind",),
     ("metadata",),
@@ -66,25 +66,25 @@ _PLACES: tuple[tuple[Any, ...], ...] = (
 
 def odd_objects() -> Iterator[dict[str, Any]]:
     """Manifests with a value of the wrong type in one place, each place and each value once."""
-    whole = pod("p", containers=[_container("1")])
-    for value in ODD:
-        for place in _PLACES:
-            yield _with(whole, place, value)
+    valid_pod = pod("p", containers=[_gpu_container("1")])
+    for value in ODD_VALUES:
+        for path in _FIELD_PATHS:
+            yield _with_value(valid_pod, path, value)
         for version, kind in (("apps/v1", "Deployment"), ("batch/v1", "CronJob"), ("v1", "Node")):
-            head = {"apiVersion": version, "kind": kind}
-            template = {"metadata": value, "spec": whole["spec"]}
-            yield {**head, "metadata": value, "spec": {"template": whole}}
-            yield {**head, "metadata": {"name": "w"}, "spec": {"template": template}}
-            yield {**head, "metadata": {"name": "w"}, "spec": value, "status": value}
+            type_meta = {"apiVersion": version, "kind": kind}
+            template = {"metadata": value, "spec": valid_pod["spec"]}
+            yield {**type_meta, "metadata": value, "spec": {"template": valid_pod}}
+            yield {**type_meta, "metadata": {"name": "w"}, "spec": {"template": template}}
+            yield {**type_meta, "metadata": {"name": "w"}, "spec": value, "status": value}
         for kind in ("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass"):
-            head = {"apiVersion": "resource.k8s.io/v1", "kind": kind}
-            yield {**head, "metadata": {"name": "r"}, "spec": value, "status": value}
-            yield {**head, "metadata": value}
+            type_meta = {"apiVersion": "resource.k8s.io/v1", "kind": kind}
+            yield {**type_meta, "metadata": {"name": "r"}, "spec": value, "status": value}
+            yield {**type_meta, "metadata": value}
 
 
-def _with(obj: dict[str, Any], place: tuple[Any, ...], value: Any) -> dict[str, Any]:
+def _with_value(obj: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
     changed = copy.deepcopy(obj)
-    *steps, last = place
+    *steps, last = path
     inner: Any = changed
     for step in steps:
         inner = inner[step]

@@ -8,20 +8,20 @@ from dra.wire import convert
 FINALIZER = "resource.kubernetes.io/delete-protection"
 
 
-def config_map(name: str = "", **more: Any) -> dict[str, Any]:
+def config_map(name: str = "", **fields: Any) -> dict[str, Any]:
     meta = {"name": name} if name else {"generateName": "thing-"}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta | more.pop("metadata", {}), **more}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta | fields.pop("metadata", {}), **fields}
 
 
-def claim(name: str = "", **more: Any) -> dict[str, Any]:
+def claim(name: str = "", **fields: Any) -> dict[str, Any]:
     meta = {"name": name} if name else {"generateName": "claim-"}
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
-        "metadata": meta | more.pop("metadata", {}),
+        "metadata": meta | fields.pop("metadata", {}),
         "spec": {"devices": {"requests": [request]}},
-        **more,
+        **fields,
     }
 
 
@@ -31,10 +31,10 @@ def versioned_claim(name: str, version: int) -> ResourceClaim:
     return convert(claim(name, metadata=meta), ResourceClaim)
 
 
-def encoded_item(name: str, inner: bytes = b"{}", version: str = "5") -> bytes:
+def encoded_item(name: str, spec: bytes = b"{}", version: str = "5") -> bytes:
     """Return an object as an API server sends it, with any bytes as its spec."""
     meta = f'{{"name":"{name}","namespace":"default","resourceVersion":"{version}"}}'.encode()
-    return b'{"apiVersion":"v1","metadata":' + meta + b',"spec":' + inner + b"}"
+    return b'{"apiVersion":"v1","metadata":' + meta + b',"spec":' + spec + b"}"
 
 
 def template(name: str, **metadata: Any) -> dict[str, Any]:
@@ -62,15 +62,15 @@ def pod_with_claim(name: str, entry: str = "gpu", source: str = "t", **spec: Any
 
 
 def allocation(node: str = "") -> dict[str, Any]:
-    result = {"request": "gpu", "driver": "gpu.example.com", "pool": "p", "device": "gpu-0"}
-    chosen: dict[str, Any] = {"devices": {"results": [result]}, "allocationTimestamp": "2026-01-01T00:00:00Z"}
+    device = {"request": "gpu", "driver": "gpu.example.com", "pool": "p", "device": "gpu-0"}
+    claim_allocation: dict[str, Any] = {"devices": {"results": [device]}, "allocationTimestamp": "2026-01-01T00:00:00Z"}
     if node:
         field = {"key": "metadata.name", "operator": "In", "values": [node]}
-        chosen["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-    return chosen
+        claim_allocation["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return claim_allocation
 
 
-def owned_by(owner: Any, **more: Any) -> dict[str, Any]:
+def owned_by(owner: Any, **reference_fields: Any) -> dict[str, Any]:
     """Return metadata with an ownerReference to a typed object."""
     reference = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.metadata.name}
-    return {"ownerReferences": [reference | {"uid": owner.metadata.uid} | more]}
+    return {"ownerReferences": [reference | {"uid": owner.metadata.uid} | reference_fields]}

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import yaml
 
-_PIECE = 1 << 20
+_PIECE_BYTES = 1 << 20
 Answer = Callable[["Exchange"], Awaitable[None]]
 
 
@@ -21,8 +21,8 @@ class Exchange:
         self.writer = writer
 
     async def send(self, data: bytes) -> None:
-        for start in range(0, len(data), _PIECE):  # a write of 60 MB at once would block the loop
-            self.writer.write(data[start : start + _PIECE])
+        for start in range(0, len(data), _PIECE_BYTES):  # a write of 60 MB at once would block the loop
+            self.writer.write(data[start : start + _PIECE_BYTES])
             await self.writer.drain()
             await asyncio.sleep(0)  # `drain` returns at once if all bytes were sent, without a turn of the loop
 
@@ -73,23 +73,23 @@ class Peer:
 
 @asynccontextmanager
 async def peer(answer: Answer) -> AsyncIterator[Peer]:
-    made = Peer(answer)
+    new_peer = Peer(answer)
     tasks: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        tasks.add(asyncio.ensure_future(made.serve(reader, writer)))
+        tasks.add(asyncio.ensure_future(new_peer.serve(reader, writer)))
 
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    listener = await asyncio.start_server(accept, "127.0.0.1", 0)
+    new_peer.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
     try:
-        yield made
+        yield new_peer
     finally:
-        server.close()
+        listener.close()
         for task in tasks:
             task.cancel()
-        for failure in await asyncio.gather(*tasks, return_exceptions=True):
-            if failure is not None and not isinstance(failure, asyncio.CancelledError):
-                raise failure
+        for error in await asyncio.gather(*tasks, return_exceptions=True):
+            if error is not None and not isinstance(error, asyncio.CancelledError):
+                raise error
 
 
 def kubeconfig(url: str, **user: object) -> str:

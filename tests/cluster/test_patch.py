@@ -34,21 +34,21 @@ def test_a_merge_patch_follows_rfc_7396(target, patch):
 
 @given(documents)
 def test_a_document_is_never_changed_in_place(document):
-    before = repr(document)
+    document_before = repr(document)
     if isinstance(document, dict):
         apply_merge_patch(document, {"a": None, "b": {"c": 1}})
-    with_error = (
+    failing_operations = (
         {"op": "add", "path": "/a", "value": 1},
         {"op": "remove", "path": "/a"},
         {"op": "test", "path": "/zz", "value": 1},
     )
     with pytest.raises(ApiError):
-        apply_json_patch(document, with_error)
-    assert repr(document) == before
+        apply_json_patch(document, failing_operations)
+    assert repr(document) == document_before
 
 
 @pytest.mark.parametrize(
-    ("operation", "kind"),
+    ("operation", "error_type"),
     [
         ({"op": "jump", "path": "/a"}, BadRequest),
         ({"op": "add", "path": "/a"}, BadRequest),
@@ -65,63 +65,63 @@ def test_a_document_is_never_changed_in_place(document):
         ({"op": "test", "path": "/one", "value": True}, Invalid),
     ],
 )
-def test_an_inapplicable_operation_raises_the_api_servers_error(operation, kind):
-    fine = {"op": "test", "path": "/text", "value": "x"}
-    with pytest.raises(kind, match=r"^JSON Patch: ") as caught:
-        apply_json_patch({"list": [1, 2], "text": "x", "one": 1}, (fine, operation))
-    assert type(caught.value) is kind
+def test_an_operation_that_cannot_be_applied_raises_the_api_servers_error(operation, error_type):
+    passing_operation = {"op": "test", "path": "/text", "value": "x"}
+    with pytest.raises(error_type, match=r"^JSON Patch: ") as caught:
+        apply_json_patch({"list": [1, 2], "text": "x", "one": 1}, (passing_operation, operation))
+    assert type(caught.value) is error_type
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "equal"),
+    ("left", "right", "are_equal"),
     [(1, 1.0, True), (1, True, False), (0, False, False), ([], {}, False), ({"a": 1}, {"a": 1.0}, True)],
 )
-def test_json_values_are_compared_by_json_rules(left, right, equal):
-    assert equal_json(left, right) is equal
+def test_json_values_are_compared_by_json_rules(left, right, are_equal):
+    assert equal_json(left, right) is are_equal
 
 
 def apply(old, body, manager="me", *, force=False):
     return server_side_apply(old, Apply(body, manager, force), "", now="2026-01-01T00:00:00Z")
 
 
-def test_items_of_a_map_list_are_owned_individually():
-    mine = apply({}, {"spec": {"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "1"}]}})
-    both = apply(mine, {"spec": {"containers": [{"name": "b", "cpu": 2}, {"name": "c"}]}}, "you")
-    assert both["spec"]["containers"] == [
+def test_each_manager_owns_its_named_items_of_a_list():
+    by_one = apply({}, {"spec": {"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "1"}]}})
+    by_two = apply(by_one, {"spec": {"containers": [{"name": "b", "cpu": 2}, {"name": "c"}]}}, "you")
+    assert by_two["spec"]["containers"] == [
         {"name": "a", "image": "1"},
         {"name": "b", "image": "1", "cpu": 2},
         {"name": "c"},
     ]
-    less = apply(both, {"spec": {"containers": [{"name": "a", "image": "2"}]}})
-    assert less["spec"]["containers"] == [{"name": "a", "image": "2"}, {"name": "b", "cpu": 2}, {"name": "c"}]
+    after_removal = apply(by_two, {"spec": {"containers": [{"name": "a", "image": "2"}]}})
+    assert after_removal["spec"]["containers"] == [{"name": "a", "image": "2"}, {"name": "b", "cpu": 2}, {"name": "c"}]
 
 
-def test_finalizers_are_a_set():
-    mine = apply({}, {"metadata": {"finalizers": ["a", "b"]}})
-    both = apply(mine, {"metadata": {"finalizers": ["b", "c"]}}, "you")
-    assert both["metadata"]["finalizers"] == ["a", "b", "c"]
-    assert apply(both, {"metadata": {"finalizers": ["a"]}})["metadata"]["finalizers"] == ["a", "b", "c"]
-    assert apply(both, {"metadata": {"finalizers": ["c"]}}, "you")["metadata"]["finalizers"] == ["a", "b", "c"]
+def test_finalizers_of_all_managers_form_a_set():
+    by_one = apply({}, {"metadata": {"finalizers": ["a", "b"]}})
+    by_two = apply(by_one, {"metadata": {"finalizers": ["b", "c"]}}, "you")
+    assert by_two["metadata"]["finalizers"] == ["a", "b", "c"]
+    assert apply(by_two, {"metadata": {"finalizers": ["a"]}})["metadata"]["finalizers"] == ["a", "b", "c"]
+    assert apply(by_two, {"metadata": {"finalizers": ["c"]}}, "you")["metadata"]["finalizers"] == ["a", "b", "c"]
 
 
-def test_any_other_list_is_one_value():
-    mine = apply({}, {"spec": {"args": ["a", "b"]}})
+def test_a_list_of_plain_values_is_owned_as_one_value():
+    document = apply({}, {"spec": {"args": ["a", "b"]}})
     with pytest.raises(Conflict, match=r'conflict with "me": \.spec\.args'):
-        apply(mine, {"spec": {"args": ["b"]}}, "you")
-    assert apply(mine, {"spec": {"args": ["b"]}}, "you", force=True)["spec"]["args"] == ["b"]
+        apply(document, {"spec": {"args": ["b"]}}, "you")
+    assert apply(document, {"spec": {"args": ["b"]}}, "you", force=True)["spec"]["args"] == ["b"]
 
 
-def test_opaque_parameters_are_one_value():
+def test_opaque_parameters_are_owned_as_one_value():
     parameters = {"conditions": [{"type": "x"}], "a": {"b": None}}
-    mine = apply({}, {"spec": {"config": {"parameters": parameters}}})
-    assert mine["spec"]["config"]["parameters"] == parameters
-    other = apply(mine, {"spec": {"config": {"parameters": {"c": 1}}}})
-    assert other["spec"]["config"]["parameters"] == {"c": 1}
+    document = apply({}, {"spec": {"config": {"parameters": parameters}}})
+    assert document["spec"]["config"]["parameters"] == parameters
+    replaced = apply(document, {"spec": {"config": {"parameters": {"c": 1}}}})
+    assert replaced["spec"]["config"]["parameters"] == {"c": 1}
 
 
-def test_an_emptied_map_is_removed():
-    mine = apply({}, {"data": {"a": "1"}, "metadata": {"labels": {"x": "y"}}})
-    assert "data" not in apply(mine, {"metadata": {"labels": {"x": "y"}}})
+def test_a_map_without_owned_fields_is_removed():
+    document = apply({}, {"data": {"a": "1"}, "metadata": {"labels": {"x": "y"}}})
+    assert "data" not in apply(document, {"metadata": {"labels": {"x": "y"}}})
 
 
 def test_an_apply_without_a_field_manager_is_rejected():
@@ -137,19 +137,22 @@ def test_an_apply_without_a_field_manager_is_rejected():
         max_size=8,
     )
 )
-def test_fields_last_applied_are_present_and_unowned_fields_are_not(steps):
-    document, wanted = {}, {}
+def test_a_document_has_exactly_the_fields_last_applied(steps):
+    document, data_by_manager = {}, {}
     for manager, data in steps:
         document = apply(document, {"data": data}, manager, force=True)
-        wanted[manager] = data
-        for other in wanted.keys() - {manager}:
+        data_by_manager[manager] = data
+        for other_manager in data_by_manager.keys() - {manager}:
             # A forced apply takes the fields with other values away from the other manager.
-            wanted[other] = {name: value for name, value in wanted[other].items() if data.get(name, value) == value}
-    expected = {name: value for data in wanted.values() for name, value in data.items()}
+            other_data = data_by_manager[other_manager]
+            data_by_manager[other_manager] = {
+                name: value for name, value in other_data.items() if data.get(name, value) == value
+            }
+    expected = {name: value for data in data_by_manager.values() for name, value in data.items()}
     assert document.get("data", {}) == expected
 
 
-ODD_MANAGERS = [
+MALFORMED_MANAGED_FIELDS = [
     [{"manager": "x", "operation": "Nope"}],
     [{"manager": "x", "operation": "Apply", "fieldsV1": {"f:data": {}}}],
     [{"manager": "me", "operation": "Apply", "time": 1, "fieldsV1": {}}],
@@ -160,10 +163,10 @@ ODD_MANAGERS = [
 ]
 
 
-@pytest.mark.parametrize("managers", ODD_MANAGERS)
-def test_malformed_managed_fields_own_nothing_and_block_no_apply(managers):
+@pytest.mark.parametrize("managed_fields", MALFORMED_MANAGED_FIELDS)
+def test_malformed_managed_fields_own_nothing_and_block_no_apply(managed_fields):
     """A tenant may set malformed managedFields when it creates an object; the API server drops them."""
-    stored = {"metadata": {"name": "a", "managedFields": managers}, "data": {"a": "0"}}
-    became = apply(stored, {"data": {"a": "1"}})
-    assert became["data"] == {"a": "1"}
-    assert [entry["manager"] for entry in became["metadata"]["managedFields"]] == ["me"]
+    stored = {"metadata": {"name": "a", "managedFields": managed_fields}, "data": {"a": "0"}}
+    applied = apply(stored, {"data": {"a": "1"}})
+    assert applied["data"] == {"a": "1"}
+    assert [entry["manager"] for entry in applied["metadata"]["managedFields"]] == ["me"]

@@ -10,7 +10,7 @@ from tests.cluster.objects import claim, versioned_claim
 
 
 @pytest.mark.parametrize(
-    ("labels", "have", "matches"),
+    ("label_selector", "object_labels", "matches"),
     [
         ("a=b", {"a": "b"}, True),
         ("a = b , c != d", {"a": "b"}, True),
@@ -22,15 +22,15 @@ from tests.cluster.objects import claim, versioned_claim
         ("example.com/a", {"example.com/a": "1"}, True),
     ],
 )
-def test_label_selectors_match_as_in_kubernetes(labels, have, matches):
-    assert selector("pods", labels, "").matches(have, dict) is matches
+def test_label_selectors_match_as_in_kubernetes(label_selector, object_labels, matches):
+    assert selector("pods", label_selector, "").matches(object_labels, dict) is matches
 
 
-def test_an_empty_selector_selects_every_object_unread():
+def test_an_empty_selector_matches_without_reading_the_object():
     assert selector("pods", "", " ").matches({}, lambda: 1 / 0)
 
 
-def test_field_selectors_treat_unset_as_empty_and_booleans_as_words():
+def test_unset_fields_match_as_empty_and_booleans_as_text():
     assert selector("pods", "", "spec.nodeName=").matches({}, lambda: {"metadata": {}})
     assert selector("nodes", "", "spec.unschedulable=true").matches({}, lambda: {"spec": {"unschedulable": True}})
 
@@ -41,16 +41,16 @@ def test_api_paths_are_built_from_resource_and_namespace():
     assert RESOURCE_SLICES.path("ignored", "a") == "/apis/resource.k8s.io/v1/resourceslices/a"
 
 
-def test_objects_give_equal_answers_in_both_forms():
-    plain = claim("a", metadata={"namespace": "ns", "uid": "1"})
-    assert key(plain) == key(versioned_claim("a", 1)) == ("ns", "a")
-    assert resource_of(plain) is resource_of(versioned_claim("a", 1)) is RESOURCE_CLAIMS
-    assert metadata(plain).uid == "1"
+def test_plain_and_typed_objects_have_the_same_key_and_resource():
+    plain_claim = claim("a", metadata={"namespace": "ns", "uid": "1"})
+    assert key(plain_claim) == key(versioned_claim("a", 1)) == ("ns", "a")
+    assert resource_of(plain_claim) is resource_of(versioned_claim("a", 1)) is RESOURCE_CLAIMS
+    assert metadata(plain_claim).uid == "1"
     assert resource_of({"apiVersion": "v9", "kind": "Riddle"}) is None
     assert CONFIG_MAPS.raw.plain({"metadata": {}})["kind"] == "ConfigMap"
 
 
-def test_a_probe_finds_its_field_if_the_gate_is_on():
+def test_a_probe_survives_only_if_its_field_was_kept():
     for probe in PROBES:
         assert survives(probe, probe.object), probe.gate
         assert not survives(probe, {"spec": {}}), probe.gate
@@ -64,5 +64,5 @@ def test_a_probe_finds_its_field_if_the_gate_is_on():
         ("", ""),
     ],
 )
-def test_a_pointer_is_written_like_an_api_path(pointer, path):
+def test_a_json_pointer_becomes_an_api_field_path(pointer, path):
     assert field_path(pointer) == path

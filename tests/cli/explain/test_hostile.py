@@ -15,7 +15,7 @@ from dra.wire import builtins
 from rendering.output import printable
 from tests.cli.explain.scenes import claim, dump, fleet, full, held, phased, pod
 from tests.cli.running import run
-from tests.cluster.hostile import ODD, odd_objects
+from tests.cluster.hostile import ODD_VALUES, odd_objects
 from webhook.state import Configuration, Features
 
 CONFIGURATION, FEATURES = Configuration(), Features(minor=37)
@@ -77,7 +77,7 @@ def test_a_malformed_value_in_any_field_causes_no_exception(kind):
     objects = [*fleet(1, 2), held("c", "p", share={"memory": "1Gi"}), phased(pod("p", "c", nodeName="n0"), "Pending"), claim("w"), pod("w", "w")]  # fmt: skip
     at = next(number for number, obj in enumerate(objects) if obj["kind"] == kind)
     for path in places(objects[at]):
-        for value in (None, *ODD[:4]):
+        for value in (None, *ODD_VALUES[:4]):
             odd = changed(objects[at], path, value)
             explain_everything([*objects[:at], odd, *objects[at + 1 :]])
 

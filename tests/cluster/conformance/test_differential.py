@@ -18,7 +18,7 @@ from cluster.kubernetes.client import Kubernetes
 from cluster.patch import Operations
 from cluster.protocol import Change
 from cluster.resources import CONFIG_MAPS, NAMESPACES, RESOURCE_CLAIMS
-from tests.cluster.conftest import empty
+from tests.cluster.conftest import delete_pods_and_claims
 from tests.cluster.objects import allocation, claim, config_map
 from tests.limits import PATIENCE
 
@@ -124,7 +124,7 @@ async def answers(cluster, home, steps):
         except ApiError as error:
             results.append((step, comparable(error)))
     watched = [await events(cluster, kind, home, version) for kind, version in starts]
-    await empty(cluster, home)
+    await delete_pods_and_claims(cluster, home)
     return results, watched
 
 

@@ -22,7 +22,7 @@ from tests.limits import PATIENCE
 ROOT = Path(__file__).parents[3]
 
 
-async def content(cluster):
+async def stored_objects(cluster):
     """Return the config maps and claims of a store, by kind, namespace and name."""
     objects = {}
     for resource in (CONFIG_MAPS, RESOURCE_CLAIMS):
@@ -31,38 +31,38 @@ async def content(cluster):
     return objects
 
 
-async def reopened(path):
+async def objects_after_reopening(path):
     cluster = Embedded.open(path)
-    objects = await content(cluster)
+    objects = await stored_objects(cluster)
     await cluster.close()
     return objects
 
 
-async def history(path):
+async def write_history(path):
     """Write a short history; return after each write the size of the file and the content of the store."""
     cluster = Embedded.open(path)
-    moments = [(path.stat().st_size, await content(cluster))]
+    states = [(path.stat().st_size, await stored_objects(cluster))]
 
-    async def moment():
-        moments.append((path.stat().st_size, await content(cluster)))
+    async def record_state():
+        states.append((path.stat().st_size, await stored_objects(cluster)))
 
     owner = await cluster.create(CONFIG_MAPS, config_map("a", data={"text": "grüße\n\u2028"}), "default")
-    await moment()
+    await record_state()
     await cluster.create(RESOURCE_CLAIMS, claim("owned", metadata=owned_by(owner)), "default")
-    await moment()
+    await record_state()
     await cluster.patch(CONFIG_MAPS, "a", Merge({"data": {"n": "1"}}), "default")
-    await moment()
+    await record_state()
     await cluster.delete(CONFIG_MAPS, "a", "default")  # also deletes the owned claim, in the same write
-    await moment()
+    await record_state()
     await cluster.create(CONFIG_MAPS, config_map("b"), "default")
-    await moment()
+    await record_state()
     await cluster.close()
-    return moments
+    return states
 
 
 async def test_a_reopened_store_is_unchanged(tmp_path):
-    moments = await history(tmp_path / "store")
-    assert await reopened(tmp_path / "store") == moments[-1][1]
+    states = await write_history(tmp_path / "store")
+    assert await objects_after_reopening(tmp_path / "store") == states[-1][1]
 
 
 async def test_an_existing_store_file_becomes_readable_by_its_owner_only(tmp_path):
@@ -70,51 +70,54 @@ async def test_an_existing_store_file_becomes_readable_by_its_owner_only(tmp_pat
     path = tmp_path / "store"
     path.touch(mode=0o644)
     path.chmod(0o644)
-    await history(path)
+    await write_history(path)
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_truncated_journal_opens_at_an_earlier_state(tmp_path):
-    moments = await history(tmp_path / "store")
-    whole = (tmp_path / "store").read_bytes()
-    cut = tmp_path / "cut"
-    ends = {end + near for end, _ in moments for near in (-1, 0, 1)}
-    for size in sorted({*range(0, len(whole) + 1, 1 if ALL else 4), *ends & {*range(len(whole) + 1)}}):
+async def test_a_truncated_journal_keeps_its_complete_writes(tmp_path):
+    states = await write_history(tmp_path / "store")
+    complete_journal = (tmp_path / "store").read_bytes()
+    truncated_file = tmp_path / "truncated"
+    sizes_near_writes = {end + offset for end, _ in states for offset in (-1, 0, 1)}
+    sizes = {*range(0, len(complete_journal) + 1, 1 if ALL else 4), *sizes_near_writes}
+    for size in sorted(size for size in sizes if 0 <= size <= len(complete_journal)):
         await asyncio.sleep(0)  # yield to the loop for each size
-        cut.write_bytes(whole[:size])
-        cluster = Embedded.open(cut)
-        expected = [held for end, held in moments if end <= size]
-        assert await content(cluster) == (expected[-1] if expected else {}), f"cut at {size}"
+        truncated_file.write_bytes(complete_journal[:size])
+        cluster = Embedded.open(truncated_file)
+        expected = [objects for end, objects in states if end <= size]
+        assert await stored_objects(cluster) == (expected[-1] if expected else {}), f"wrong objects at {size} bytes"
         await cluster.create(CONFIG_MAPS, config_map("after"), "default")
-        held = await content(cluster)
+        objects = await stored_objects(cluster)
         await cluster.close()
         if size % 10 == 0:
-            assert await reopened(cut) == held, f"written after a cut at {size}"
+            assert await objects_after_reopening(truncated_file) == objects, f"a later write is lost at {size} bytes"
 
 
-@pytest.mark.parametrize("turn", [lambda byte: byte ^ 0x15, lambda _: ord("\r")], ids=["flipped", "overwritten"])
-async def test_a_flipped_byte_is_detected(tmp_path, turn):
-    moments = await history(tmp_path / "store")
-    whole = (tmp_path / "store").read_bytes()
-    turned = tmp_path / "turned"
-    last_line = whole.rindex(b"\n", 0, -1) + 1
+@pytest.mark.parametrize(
+    "change", [lambda byte: byte ^ 0x15, lambda _: ord("\r")], ids=["bits flipped", "replaced by a carriage return"]
+)
+async def test_a_changed_byte_is_detected(tmp_path, change):
+    states = await write_history(tmp_path / "store")
+    journal = (tmp_path / "store").read_bytes()
+    damaged_file = tmp_path / "damaged"
+    last_line = journal.rindex(b"\n", 0, -1) + 1
     detected = 0
-    positions = range(0, len(whole), 3 if ALL else 11)
+    positions = range(0, len(journal), 3 if ALL else 11)
     for position in positions:
         await asyncio.sleep(0)  # yield to the loop for each position
-        turned.write_bytes(whole[:position] + bytes([turn(whole[position])]) + whole[position + 1 :])
+        damaged_file.write_bytes(journal[:position] + bytes([change(journal[position])]) + journal[position + 1 :])
         with contextlib.suppress(StoreError):
-            held = await reopened(turned)
+            objects = await objects_after_reopening(damaged_file)
             # Only an incomplete last line counts as an unfinished write.
             assert position >= last_line
-            assert held == moments[-2][1]
+            assert objects == states[-2][1]
             continue
         detected += 1
     assert detected >= len(positions) - 1
 
 
-async def test_a_damaged_line_is_named(tmp_path):
-    await history(tmp_path / "store")
+async def test_a_damaged_line_is_reported_with_its_number(tmp_path):
+    await write_history(tmp_path / "store")
     lines = (tmp_path / "store").read_bytes().split(b"\n")
     lines[3] = lines[3].replace(b"version", b"vision!")
     (tmp_path / "store").write_bytes(b"\n".join(lines))
@@ -124,53 +127,53 @@ async def test_a_damaged_line_is_named(tmp_path):
 
 async def test_versions_continue_after_a_restart(tmp_path):
     cluster = Embedded.open(tmp_path / "store")
-    made = await cluster.create(CONFIG_MAPS, config_map("a"), "default")
+    first = await cluster.create(CONFIG_MAPS, config_map("a"), "default")
     await cluster.delete(CONFIG_MAPS, "a", "default")
-    last = int((await cluster.list(CONFIG_MAPS)).resource_version)
+    last_version = int((await cluster.list(CONFIG_MAPS)).resource_version)
     await cluster.close()
-    again = Embedded.open(tmp_path / "store")
-    assert int((await again.list(CONFIG_MAPS)).resource_version) == last
-    another = await again.create(CONFIG_MAPS, config_map("a"), "default")
-    assert int(another.metadata.resource_version) == last + 1
-    assert another.metadata.uid != made.metadata.uid
-    await again.close()
+    reopened_store = Embedded.open(tmp_path / "store")
+    assert int((await reopened_store.list(CONFIG_MAPS)).resource_version) == last_version
+    second = await reopened_store.create(CONFIG_MAPS, config_map("a"), "default")
+    assert int(second.metadata.resource_version) == last_version + 1
+    assert second.metadata.uid != first.metadata.uid
+    await reopened_store.close()
 
 
-async def test_a_watch_from_before_a_restart_is_gone(tmp_path):
+async def test_after_a_restart_only_the_last_version_can_be_watched(tmp_path):
     cluster = Embedded.open(tmp_path / "store")
-    before = (await cluster.list(CONFIG_MAPS)).resource_version
+    early_version = (await cluster.list(CONFIG_MAPS)).resource_version
     await cluster.create(CONFIG_MAPS, config_map("a"), "default")
-    now = (await cluster.list(CONFIG_MAPS)).resource_version
+    last_version = (await cluster.list(CONFIG_MAPS)).resource_version
     await cluster.close()
-    again = Embedded.open(tmp_path / "store")
+    reopened_store = Embedded.open(tmp_path / "store")
     with pytest.raises(Gone):
-        async with again.watch(CONFIG_MAPS, resource_version=before):
+        async with reopened_store.watch(CONFIG_MAPS, resource_version=early_version):
             pass
-    async with again.watch(CONFIG_MAPS, resource_version=now, timeout=0.01) as events:
-        assert [event.resource_version async for event in events] == [now]
-    await again.close()
+    async with reopened_store.watch(CONFIG_MAPS, resource_version=last_version, timeout=0.01) as events:
+        assert [event.resource_version async for event in events] == [last_version]
+    await reopened_store.close()
 
 
-async def test_a_file_is_written_anew_when_it_has_grown(tmp_path):
+async def test_a_store_file_that_has_grown_is_rewritten_smaller(tmp_path):
     cluster = Embedded(journal=Journal(tmp_path / "store", least_compaction=2000))
     await cluster.create(CONFIG_MAPS, config_map("a"), "default")
     for number in range(200):
         await cluster.patch(CONFIG_MAPS, "a", Merge({"data": {"n": str(number)}}), "default")
-    held = await content(cluster)
+    objects = await stored_objects(cluster)
     await cluster.close()
     assert (tmp_path / "store").stat().st_size < 20_000
-    assert await reopened(tmp_path / "store") == held
+    assert await objects_after_reopening(tmp_path / "store") == objects
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store", "store.lock"]
 
 
-async def test_the_rest_of_an_interrupted_rewriting_is_removed(tmp_path):
-    moments = await history(tmp_path / "store")
+async def test_the_leftover_file_of_an_interrupted_rewrite_is_removed(tmp_path):
+    states = await write_history(tmp_path / "store")
     (tmp_path / "store.new").write_bytes(b"drawbridge store 1\nhalf a li")
-    assert await reopened(tmp_path / "store") == moments[-1][1]
+    assert await objects_after_reopening(tmp_path / "store") == states[-1][1]
     assert not (tmp_path / "store.new").exists()
 
 
-async def test_a_store_belongs_to_one_process(tmp_path):
+async def test_an_open_store_cannot_be_opened_again(tmp_path):
     cluster = Embedded.open(tmp_path / "store")
     with pytest.raises(StoreError, match="in use by another process"):
         Embedded.open(tmp_path / "store")
@@ -179,7 +182,7 @@ async def test_a_store_belongs_to_one_process(tmp_path):
 
 
 @pytest.mark.parametrize("text", [b"apiVersion: v1\nkind: Pod\n", b"\x00" * 100, b"drawbridge store 9\n"])
-def test_a_file_other_than_a_journal_is_left_alone(tmp_path, text):
+def test_a_file_of_another_format_is_refused_and_unchanged(tmp_path, text):
     path = tmp_path / "notes.yaml"
     path.write_bytes(text)
     with pytest.raises(StoreError, match="is not a store of drawbridge"):
@@ -187,20 +190,20 @@ def test_a_file_other_than_a_journal_is_left_alone(tmp_path, text):
     assert path.read_bytes() == text
 
 
-def test_an_unwritable_path_is_reported(tmp_path):
+def test_a_path_in_a_missing_folder_is_reported(tmp_path):
     with pytest.raises(StoreError, match="nowhere"):
         Embedded.open(tmp_path / "nowhere" / "store")
 
 
-async def test_a_store_can_wait_for_the_disk(tmp_path):
+async def test_a_store_opened_as_durable_keeps_its_objects(tmp_path):
     cluster = Embedded.open(tmp_path / "store", durable=True)
     await cluster.create(CONFIG_MAPS, config_map("a"), "default")
-    held = await content(cluster)
+    objects = await stored_objects(cluster)
     await cluster.close()
-    assert await reopened(tmp_path / "store") == held
+    assert await objects_after_reopening(tmp_path / "store") == objects
 
 
-FULL = """
+FILL_DISK_SCRIPT = """
 import asyncio, resource, sys
 from cluster import Merge
 from cluster.embedded.embedded import Embedded
@@ -227,9 +230,9 @@ asyncio.run(main())
 """
 
 
-async def test_a_full_disk_refuses_the_write_and_loses_nothing(tmp_path):
+async def test_a_write_to_a_full_disk_fails_and_loses_nothing(tmp_path):
     result = subprocess.run(  # noqa: ASYNC221  nothing else runs meanwhile
-        [sys.executable, "-c", FULL, tmp_path / "store"],
+        [sys.executable, "-c", FILL_DISK_SCRIPT, tmp_path / "store"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -239,11 +242,11 @@ async def test_a_full_disk_refuses_the_write_and_loses_nothing(tmp_path):
     assert result.returncode == 0, result.stderr
     number = int(result.stdout)
     assert number > 1
-    (held,) = (await reopened(tmp_path / "store")).values()
-    assert held["data"] == {"n": str(number - 1), "after": str(number)}
+    (config_map_read,) = (await objects_after_reopening(tmp_path / "store")).values()
+    assert config_map_read["data"] == {"n": str(number - 1), "after": str(number)}
 
 
-WRITER = """
+WRITE_OBJECTS_SCRIPT = """
 import asyncio, os, sys
 from cluster.embedded.embedded import Embedded
 from cluster.embedded.journal import Journal
@@ -261,33 +264,35 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("acknowledged", [1, 7, 40, 111, 300])
-async def test_a_killed_process_loses_nothing_that_it_had_acknowledged(tmp_path, acknowledged):
+@pytest.mark.parametrize("least_acknowledged", [1, 7, 40, 111, 300])
+async def test_a_killed_process_loses_no_acknowledged_write(tmp_path, least_acknowledged):
     with subprocess.Popen(  # noqa: ASYNC220  nothing else runs meanwhile
-        [sys.executable, "-c", WRITER, tmp_path / "store"], cwd=ROOT, stdout=subprocess.PIPE
+        [sys.executable, "-c", WRITE_OBJECTS_SCRIPT, tmp_path / "store"], cwd=ROOT, stdout=subprocess.PIPE
     ) as writer:
         for line in writer.stdout:
-            if int(line) >= acknowledged:
+            if int(line) >= least_acknowledged:
                 break
         os.kill(writer.pid, signal.SIGKILL)
-        last = max([acknowledged, *(int(line) for line in writer.stdout.read().split(b"\n")[:-1])])
-    held = sorted(int(name.removeprefix("c-")) for _, _, name in await reopened(tmp_path / "store"))
+        last = max([least_acknowledged, *(int(line) for line in writer.stdout.read().split(b"\n")[:-1])])
+    objects = await objects_after_reopening(tmp_path / "store")
+    stored_numbers = sorted(int(name.removeprefix("c-")) for _, _, name in objects)
     # The next number may be in the file without its acknowledgement: after its create, or after its create and delete.
-    possible = [range(max(0, top - 5 + deleted), top + 1) for top, deleted in ((last, 1), (last + 1, 0), (last + 1, 1))]
-    assert held in [list(numbers) for numbers in possible]
+    possible_ends = ((last, 1), (last + 1, 0), (last + 1, 1))
+    possible_numbers = [range(max(0, newest - 5 + deletions), newest + 1) for newest, deletions in possible_ends]
+    assert stored_numbers in [list(numbers) for numbers in possible_numbers]
 
 
-async def test_a_write_that_cannot_be_kept_did_not_happen(tmp_path, monkeypatch):
+async def test_a_write_that_the_disk_refuses_changes_nothing(tmp_path, monkeypatch):
     cluster = Embedded.open(tmp_path / "store")
     owner = await cluster.create(CONFIG_MAPS, config_map("owner"), "default")
     await cluster.create(RESOURCE_CLAIMS, claim("owned", metadata=owned_by(owner)), "default")
-    before, version = await content(cluster), (await cluster.list(CONFIG_MAPS)).resource_version
+    objects_before, version = await stored_objects(cluster), (await cluster.list(CONFIG_MAPS)).resource_version
 
-    def broken(*_):
+    def fail_to_write(*_):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("cluster.embedded.journal.os.pwrite", broken)
+        patched.setattr("cluster.embedded.journal.os.pwrite", fail_to_write)
         for write in (
             cluster.create(CONFIG_MAPS, config_map("new"), "default"),
             cluster.patch(CONFIG_MAPS, "owner", Merge({"data": {"a": "b"}}), "default"),
@@ -295,7 +300,7 @@ async def test_a_write_that_cannot_be_kept_did_not_happen(tmp_path, monkeypatch)
         ):
             with pytest.raises(StoreError, match="No space left"):
                 await write
-    assert await content(cluster) == before
+    assert await stored_objects(cluster) == objects_before
     async with asyncio.timeout(PATIENCE), cluster.watch(CONFIG_MAPS, resource_version=version, timeout=0.01) as events:
         assert [type(event).__name__ async for event in events] == ["Bookmark"]
     await cluster.delete(CONFIG_MAPS, "owner", "default")

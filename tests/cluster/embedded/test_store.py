@@ -8,34 +8,34 @@ from cluster.embedded.store import Store
 from cluster.errors import Gone
 
 
-def objects_of(store, resource="pods"):
+def objects_by_name(store, resource="pods"):
     return {record.meta.name: record.data for record in store.records(resource)}
 
 
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["owner", "x"]), st.booleans()), min_size=1, max_size=12)
 )
-def test_a_change_that_is_undone_leaves_no_trace(steps):
+def test_an_undone_change_leaves_the_store_as_before(steps):
     store = Store()
-    for name, owner, remove in steps:
-        before = (
+    for name, owner, is_removal in steps:
+        state_before = (
             store.version,
-            objects_of(store),
+            objects_by_name(store),
             store.dependents("owner"),
             store.dependents("x"),
             store.since("pods", 0),
         )
         body = f'{{"metadata":{{"name":"{name}","ownerReferences":[{{"uid":"{owner}"}}]}}}}'.encode()
 
-        def write(name=name, body=body, remove=remove):
-            if remove and store.get("pods", ("", name)):
+        def write(name=name, body=body, is_removal=is_removal):
+            if is_removal and store.get("pods", ("", name)):
                 return store.remove("pods", ("", name), body, store.version + 1)
             return store.put("pods", ("", name), body, store.version + 1)
 
         store.undo("pods", write())
-        assert before == (
+        assert state_before == (
             store.version,
-            objects_of(store),
+            objects_by_name(store),
             store.dependents("owner"),
             store.dependents("x"),
             store.since("pods", 0),
@@ -43,7 +43,7 @@ def test_a_change_that_is_undone_leaves_no_trace(steps):
         write()
 
 
-def test_history_is_bounded_in_number_and_in_bytes():
+def test_the_history_is_bounded_by_number_and_by_bytes():
     for options, body in (
         ({"window": 10}, b'{"metadata":{}}'),
         ({"window_bytes": 1000}, b'{"metadata":{},"x":"' + b"y" * 100 + b'"}'),
@@ -51,8 +51,8 @@ def test_history_is_bounded_in_number_and_in_bytes():
         store = Store(**options)
         for _ in range(500):
             store.put("pods", ("", "a"), body, store.version + 1)
-        kept = store.since("pods", store.version - 5)
-        assert [change.version for change in kept] == [*range(store.version - 4, store.version + 1)]
+        changes = store.since("pods", store.version - 5)
+        assert [change.version for change in changes] == [*range(store.version - 4, store.version + 1)]
         with pytest.raises(Gone):
             store.since("pods", 2)
         assert len(store._tables["pods"].history) <= 20
