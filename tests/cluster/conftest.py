@@ -1,4 +1,4 @@
-"""The two clusters of the conformance suite, and shared fixtures."""
+"""Fixtures of the conformance suite, whose tests run on two clusters: the embedded store and a real control plane."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ _namespace_numbers = itertools.count(1)
 
 @pytest.fixture(params=["embedded", pytest.param("kubernetes", marks=pytest.mark.real)])
 def connect(request: pytest.FixtureRequest) -> Callable[[], Cluster]:
-    """Return a function that connects to a cluster. Slow steps (import, start of a control plane) end before an event loop runs."""
+    """Return a function that connects to a cluster. The import and the start of a control plane end before an event loop runs."""
     if request.param == "embedded":
         return Embedded
     from cluster.kubernetes import Kubernetes
@@ -32,7 +32,7 @@ def connect(request: pytest.FixtureRequest) -> Callable[[], Cluster]:
 
 @pytest.fixture
 async def cluster(connect: Callable[[], Cluster]) -> AsyncIterator[Cluster]:
-    """A cluster: once in memory, once a real control plane."""
+    """Yield a connection to a cluster: each test runs once with the embedded store, and once with a real control plane."""
     connected_cluster = connect()
     yield connected_cluster
     await connected_cluster.close()
@@ -48,8 +48,10 @@ async def home(cluster: Cluster) -> AsyncIterator[str]:
 
 
 async def delete_pods_and_claims(cluster: Cluster, namespace: str) -> None:
-    """Delete pods and claims, also those with finalizers. The namespace stays: its deletion takes the server a hundred requests, and each
-    retry while a finalizer remains takes a hundred more."""
+    """Delete the pods and claims of a namespace, also those with finalizers.
+
+    The namespace stays: the server needs a hundred requests to delete it, and a hundred more for each retry while a finalizer remains.
+    """
     for resource in (PODS, RESOURCE_CLAIMS):
         for item in (await cluster.list(resource.raw, namespace)).items:
             name = item["metadata"]["name"]
@@ -60,7 +62,7 @@ async def delete_pods_and_claims(cluster: Cluster, namespace: str) -> None:
 
 
 async def eventually(look: Callable[[], Awaitable[T]], seconds: float = PATIENCE) -> T:
-    """Call `look` until its result is true, and return the result. On timeout, the message contains the last result or error."""
+    """Call `look` until its result is true, and return that result. On timeout, the message has the last result or error."""
     last_result: object = None
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):

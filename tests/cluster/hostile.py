@@ -1,4 +1,4 @@
-"""Objects that must not stop a process: deep, absurd and odd in every field that a user may write."""
+"""Malformed objects that must not stop a process: deeply nested, huge, or with a value of a wrong type in a field."""
 
 import copy
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ DEEP_JSON_LIST = "[" * 100_000 + "]" * 100_000
 
 
 def nested(levels: int) -> Any:
-    """A JSON value of that many levels."""
+    """Return an object that contains an object, and so on for that many levels."""
     value: Any = 1
     for _ in range(levels):
         value = {"a": value}
@@ -23,7 +23,7 @@ def deep_json(levels: int) -> bytes:
 
 
 def stored() -> dict[str, dict[str, Any]]:
-    """Return malformed objects, by their defect. Each can be stored as it is."""
+    """Return malformed objects, each under a description of its defect. The embedded store accepts them as they are."""
     many_annotations = {f"k{number}": "v" for number in range(5000)}
     return {
         "record of deep lists": pod("p", metadata={"annotations": {"drawbridge.dev/original": DEEP_JSON_LIST}}),
@@ -47,7 +47,7 @@ def _gpu_container(count: str) -> dict[str, Any]:
     return {"name": "main", "image": "i", "resources": {"limits": {"nvidia.com/gpu": count}}}
 
 
-# Values of a wrong type, as people and generators write them.
+# Values of every JSON type. People and generators of manifests write them in fields of other types.
 ODD_VALUES: tuple[Any, ...] = (None, [], [1], "text", 7, {"a": 1}, True)
 _FIELD_PATHS: tuple[tuple[Any, ...], ...] = (
     ("apiVersion",),
@@ -65,7 +65,7 @@ _FIELD_PATHS: tuple[tuple[Any, ...], ...] = (
 
 
 def odd_objects() -> Iterator[dict[str, Any]]:
-    """Manifests with a value of the wrong type in one place, each place and each value once."""
+    """Yield manifests with an odd value: in each field of `_FIELD_PATHS` of a pod, and in metadata, spec and status of other kinds."""
     valid_pod = pod("p", containers=[_gpu_container("1")])
     for value in ODD_VALUES:
         for path in _FIELD_PATHS:

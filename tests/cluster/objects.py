@@ -32,7 +32,7 @@ def versioned_claim(name: str, version: int) -> ResourceClaim:
 
 
 def encoded_item(name: str, spec: bytes = b"{}", version: str = "5") -> bytes:
-    """Return an object as an API server sends it, with any bytes as its spec."""
+    """Return the JSON of an object as an API server sends it. The spec may be any bytes."""
     meta = f'{{"name":"{name}","namespace":"default","resourceVersion":"{version}"}}'.encode()
     return b'{"apiVersion":"v1","metadata":' + meta + b',"spec":' + spec + b"}"
 
@@ -71,6 +71,6 @@ def allocation(node: str = "") -> dict[str, Any]:
 
 
 def owned_by(owner: Any, **reference_fields: Any) -> dict[str, Any]:
-    """Return metadata with an ownerReference to a typed object."""
+    """Return metadata with an ownerReference to this typed object."""
     reference = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.metadata.name}
     return {"ownerReferences": [reference | {"uid": owner.metadata.uid} | reference_fields]}

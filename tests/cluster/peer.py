@@ -1,4 +1,4 @@
-"""A peer on a real socket that answers with given bytes, for tests with hostile servers."""
+"""A peer: an HTTP server on a real socket whose answers a test writes byte by byte, for tests of hostile servers."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ Answer = Callable[["Exchange"], Awaitable[None]]
 
 
 class Exchange:
-    """One request, and the way to answer it."""
+    """One request, with methods that send the parts of its answer."""
 
     def __init__(self, head: bytes, body: bytes, writer: asyncio.StreamWriter) -> None:
         self.request, *lines = head.decode().split("\r\n")
@@ -33,7 +33,7 @@ class Exchange:
         await self.send(body)  # sent separately, because a copy of 60 MB would block the loop
 
     async def reply_in_pieces(self, status: str, body: bytes) -> None:
-        """Send the head and half of the body, and the rest after a hundred turns of the loop, so that the client reads both apart."""
+        """Send the head with half of the body, and the other half after a hundred turns of the loop, so that the client reads twice."""
         half = len(body) // 2
         await self.send(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body[:half])
         for _ in range(100):
@@ -41,6 +41,7 @@ class Exchange:
         await self.send(body[half:])
 
     async def begin(self) -> None:
+        """Begin an answer that is sent in chunks of unknown number."""
         await self.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
 
     async def chunk(self, data: bytes) -> None:
@@ -54,7 +55,7 @@ class Exchange:
 
 
 class Peer:
-    """The address of the peer, and the requests that it received."""
+    """A server that calls `answer` for each request and keeps all requests in `exchanges`."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -93,7 +94,7 @@ async def peer(answer: Answer) -> AsyncIterator[Peer]:
 
 
 def kubeconfig(url: str, **user: object) -> str:
-    """The text of a kubeconfig for one server and one user."""
+    """Return the text of a kubeconfig for this server. Without fields of a user, the user has a token."""
     return yaml.safe_dump(
         {
             "apiVersion": "v1",

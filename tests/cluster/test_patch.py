@@ -143,7 +143,7 @@ def test_a_document_has_exactly_the_fields_last_applied(steps):
         document = apply(document, {"data": data}, manager, force=True)
         data_by_manager[manager] = data
         for other_manager in data_by_manager.keys() - {manager}:
-            # A forced apply takes the fields with other values away from the other manager.
+            # A forced apply takes a field away from another manager if it sets another value.
             other_data = data_by_manager[other_manager]
             data_by_manager[other_manager] = {
                 name: value for name, value in other_data.items() if data.get(name, value) == value

@@ -1,4 +1,4 @@
-"""Selectors, paths and pointers of the API, computed without a server."""
+"""Selectors, paths, pointers and feature probes of the API, computed without a server."""
 
 import pytest
 

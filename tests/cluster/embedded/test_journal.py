@@ -1,4 +1,4 @@
-"""The file of an embedded store: an acknowledged write survives every kind of interruption."""
+"""The journal file of an embedded store keeps every acknowledged write: after truncation, damage, a full disk and a kill."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ async def objects_after_reopening(path):
 
 
 async def write_history(path):
-    """Write a short history; return after each write the size of the file and the content of the store."""
+    """Write to a store; return the size of the file and the objects of the store at the start and after each write."""
     cluster = Embedded.open(path)
     states = [(path.stat().st_size, await stored_objects(cluster))]
 
@@ -52,7 +52,7 @@ async def write_history(path):
     await record_state()
     await cluster.patch(CONFIG_MAPS, "a", Merge({"data": {"n": "1"}}), "default")
     await record_state()
-    await cluster.delete(CONFIG_MAPS, "a", "default")  # also deletes the owned claim, in the same write
+    await cluster.delete(CONFIG_MAPS, "a", "default")  # also deletes the claim that "a" owns, in the same write
     await record_state()
     await cluster.create(CONFIG_MAPS, config_map("b"), "default")
     await record_state()
@@ -108,7 +108,7 @@ async def test_a_changed_byte_is_detected(tmp_path, change):
         damaged_file.write_bytes(journal[:position] + bytes([change(journal[position])]) + journal[position + 1 :])
         with contextlib.suppress(StoreError):
             objects = await objects_after_reopening(damaged_file)
-            # Only an incomplete last line counts as an unfinished write.
+            # A damaged end makes the last line incomplete, so the line counts as an unfinished write.
             assert position >= last_line
             assert objects == states[-2][1]
             continue
@@ -276,7 +276,7 @@ async def test_a_killed_process_loses_no_acknowledged_write(tmp_path, least_ackn
         last = max([least_acknowledged, *(int(line) for line in writer.stdout.read().split(b"\n")[:-1])])
     objects = await objects_after_reopening(tmp_path / "store")
     stored_numbers = sorted(int(name.removeprefix("c-")) for _, _, name in objects)
-    # The next number may be in the file without its acknowledgement: after its create, or after its create and delete.
+    # The file may also have the next number, which was not acknowledged: after its create, or after its create and delete.
     possible_ends = ((last, 1), (last + 1, 0), (last + 1, 1))
     possible_numbers = [range(max(0, newest - 5 + deletions), newest + 1) for newest, deletions in possible_ends]
     assert stored_numbers in [list(numbers) for numbers in possible_numbers]

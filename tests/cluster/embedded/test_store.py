@@ -1,4 +1,4 @@
-"""The embedded store: undone changes and its bounded history."""
+"""The embedded store can undo a change, and its history of changes is bounded."""
 
 import pytest
 from hypothesis import given
