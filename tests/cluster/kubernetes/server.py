@@ -16,49 +16,49 @@ from tests.limits import PATIENCE
 @asynccontextmanager
 async def connected(answer, tmp_path, *, idle=5.0, **user):
     """Start a peer with this function for its answers; yield a client of the peer, and the peer."""
-    async with asyncio.timeout(PATIENCE), peer(answer) as made:
+    async with asyncio.timeout(PATIENCE), peer(answer) as api_server:
         path = tmp_path / "kubeconfig"
-        path.write_text(kubeconfig(made.url, **user))
-        reached = Kubernetes.connect(kubeconfig=str(path))
-        reached._idle = idle
+        path.write_text(kubeconfig(api_server.url, **user))
+        client = Kubernetes.connect(kubeconfig=str(path))
+        client._idle = idle
         try:
-            yield reached, made
+            yield client, api_server
         finally:
-            await reached.close()
+            await client.close()
 
 
-def failure(code, reason, **more):
-    body = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "because"} | more
+def encoded_failure(code, reason, **fields):
+    body = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "because"} | fields
     return msgspec.json.encode(body)
 
 
-def versioned(name, version):
+def claim_of_version(name, version):
     return claim(name, metadata={"namespace": "ns", "resourceVersion": str(version)})
 
 
-def event(type_, obj):
+def encoded_event(type_, obj):
     return msgspec.json.encode({"type": type_, "object": obj}) + b"\n"
 
 
-async def watched(reached, heard=None, **options):
+async def follow_watch(client, event_received=None, **options):
     """Follow a watch until it ends; return its changes and the error that ended it. Each change sets `heard`."""
-    seen, error = [], None
+    versions, error = [], None
     try:
-        async with reached.watch(RESOURCE_CLAIMS, resource_version="1", **options) as events:
+        async with client.watch(RESOURCE_CLAIMS, resource_version="1", **options) as events:
             async for event in events:
-                seen.append(event.resource_version)
-                if heard is not None:
-                    heard.set()
-    except ApiError as caught:
-        error = caught
-    return seen, error
+                versions.append(event.resource_version)
+                if event_received is not None:
+                    event_received.set()
+    except ApiError as api_error:
+        error = api_error
+    return versions, error
 
 
-NOTHING = b'{"metadata":{},"items":[]}'
+EMPTY_LIST = b'{"metadata":{},"items":[]}'
 
 
-def at(folder, server):
+def write_kubeconfig(folder, url):
     """Write a kubeconfig for a server; return its path."""
     path = folder / "kubeconfig"
-    path.write_text(kubeconfig(server))
+    path.write_text(kubeconfig(url))
     return str(path)

@@ -12,25 +12,33 @@ from cluster.kubernetes.client import Kubernetes
 from cluster.kubernetes.connection import Call, Connection, _keep_log, in_cluster
 from cluster.resources import CONFIG_MAPS
 from tests.cluster.conftest import eventually
-from tests.cluster.kubernetes.server import NOTHING, at, connected, event, failure, versioned, watched
+from tests.cluster.kubernetes.server import (
+    EMPTY_LIST,
+    claim_of_version,
+    connected,
+    encoded_event,
+    encoded_failure,
+    follow_watch,
+    write_kubeconfig,
+)
 from tests.cluster.objects import config_map
 from tests.cluster.peer import kubeconfig
 
 
-async def test_a_token_file_that_was_rotated_is_read_again(tmp_path):
+async def test_a_rotated_token_file_is_read_again(tmp_path):
     token = tmp_path / "token"
     token.write_text("old")
 
     async def answer(exchange):
         if exchange.headers["authorization"] == "Bearer old":
             token.write_text("new")
-            await exchange.reply("401 Unauthorized", failure(401, "Unauthorized"))
+            await exchange.reply("401 Unauthorized", encoded_failure(401, "Unauthorized"))
         else:
             await exchange.reply(body=msgspec.json.encode(config_map("a")))
 
-    async with connected(answer, tmp_path, tokenFile=str(token)) as (reached, made):
-        assert (await reached.get(CONFIG_MAPS, "a", "ns")).metadata.name == "a"
-    assert [exchange.headers["authorization"] for exchange in made.exchanges] == ["Bearer old", "Bearer new"]
+    async with connected(answer, tmp_path, tokenFile=str(token)) as (client, api_server):
+        assert (await client.get(CONFIG_MAPS, "a", "ns")).metadata.name == "a"
+    assert [exchange.headers["authorization"] for exchange in api_server.exchanges] == ["Bearer old", "Bearer new"]
 
 
 def credential_program(tmp_path, script):
@@ -40,7 +48,7 @@ def credential_program(tmp_path, script):
     return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path), "interactiveMode": "Never"}}
 
 
-ISSUE = """
+ISSUE_NUMBERED_TOKENS = """
 n=$(( $(cat "$0.count" 2>/dev/null || echo 0) + 1 )); echo $n > "$0.count"
 echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t-'$n'"}}'
 """
@@ -49,92 +57,92 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 async def test_an_expired_token_reruns_the_credential_program(tmp_path):
     async def answer(exchange):
         if exchange.headers["authorization"] == "Bearer t-1":
-            await exchange.reply("401 Unauthorized", failure(401, "Unauthorized"))
+            await exchange.reply("401 Unauthorized", encoded_failure(401, "Unauthorized"))
         else:
             await exchange.reply(body=msgspec.json.encode(config_map("a")))
 
-    async with connected(answer, tmp_path, **credential_program(tmp_path, ISSUE)) as (reached, made):
+    async with connected(answer, tmp_path, **credential_program(tmp_path, ISSUE_NUMBERED_TOKENS)) as (client, api_server):
         async with asyncio.TaskGroup() as tasks:  # all are rejected, and one of them gets new credentials
             for _ in range(5):
-                tasks.create_task(reached.get(CONFIG_MAPS, "a", "ns"))
-        await reached.get(CONFIG_MAPS, "a", "ns")
-    assert {exchange.headers["authorization"] for exchange in made.exchanges} == {"Bearer t-1", "Bearer t-2"}
+                tasks.create_task(client.get(CONFIG_MAPS, "a", "ns"))
+        await client.get(CONFIG_MAPS, "a", "ns")
+    assert {exchange.headers["authorization"] for exchange in api_server.exchanges} == {"Bearer t-1", "Bearer t-2"}
     assert (tmp_path / "credentials.sh.count").read_text().strip() == "2"
 
 
 async def test_renewed_credentials_do_not_abort_running_requests(tmp_path):
-    renewed = asyncio.Event()
+    credentials_renewed = asyncio.Event()
 
     async def answer(exchange):
         if "watch=1" in exchange.request:
             await exchange.begin()
-            await exchange.chunk(event("ADDED", versioned("a", 2)))
-            await renewed.wait()
-            await exchange.chunk(event("ADDED", versioned("b", 3)))
+            await exchange.chunk(encoded_event("ADDED", claim_of_version("a", 2)))
+            await credentials_renewed.wait()
+            await exchange.chunk(encoded_event("ADDED", claim_of_version("b", 3)))
             await exchange.end()
             return
         if "/slow" in exchange.request:
-            await renewed.wait()
+            await credentials_renewed.wait()
         elif exchange.headers["authorization"] == "Bearer t-1":
-            await exchange.reply("401 Unauthorized", failure(401, "Unauthorized"))
+            await exchange.reply("401 Unauthorized", encoded_failure(401, "Unauthorized"))
             return
         await exchange.reply(body=msgspec.json.encode(config_map("a")))
 
-    async with connected(answer, tmp_path, **credential_program(tmp_path, ISSUE)) as (reached, made):
+    async with connected(answer, tmp_path, **credential_program(tmp_path, ISSUE_NUMBERED_TOKENS)) as (client, api_server):
 
-        async def both_are_under_way():
-            return len(made.exchanges) == 2
+        async def both_requests_arrived():
+            return len(api_server.exchanges) == 2
 
         async with asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(watched(reached))
-            waiting = tasks.create_task(reached.get(CONFIG_MAPS, "slow", "ns"))
-            await eventually(both_are_under_way)
-            await reached.get(CONFIG_MAPS, "a", "ns")
-            renewed.set()
-        seen, _ = watching.result()
-        assert seen == ["2", "3"]
-        assert waiting.result().metadata.name == "a"
-        assert not reached._connection._retired  # the last user of the old credentials closed their connections
+            watch_task = tasks.create_task(follow_watch(client))
+            slow_request = tasks.create_task(client.get(CONFIG_MAPS, "slow", "ns"))
+            await eventually(both_requests_arrived)
+            await client.get(CONFIG_MAPS, "a", "ns")
+            credentials_renewed.set()
+        versions, _ = watch_task.result()
+        assert versions == ["2", "3"]
+        assert slow_request.result().metadata.name == "a"
+        assert not client._connection._retired  # the last user of the old credentials closed their connections
 
 
-async def test_wrong_credentials_are_not_requested_repeatedly(tmp_path):
+async def test_a_credential_program_is_not_rerun_for_each_rejected_request(tmp_path):
     async def answer(exchange):
-        await exchange.reply("401 Unauthorized", failure(401, "Unauthorized"))
+        await exchange.reply("401 Unauthorized", encoded_failure(401, "Unauthorized"))
 
-    async with connected(answer, tmp_path, **credential_program(tmp_path, ISSUE)) as (reached, _):
+    async with connected(answer, tmp_path, **credential_program(tmp_path, ISSUE_NUMBERED_TOKENS)) as (client, _):
         for _ in range(10):
             with pytest.raises(Unauthorized):
-                await reached.get(CONFIG_MAPS, "a", "ns")
+                await client.get(CONFIG_MAPS, "a", "ns")
     assert (tmp_path / "credentials.sh.count").read_text().strip() == "2"
 
 
-async def test_a_credential_program_that_fails_is_named(tmp_path):
+async def test_a_failing_credential_program_is_reported(tmp_path):
     program = credential_program(tmp_path, "echo no luck >&2; exit 3")
-    async with connected(lambda exchange: exchange.reply(), tmp_path, **program) as (reached, made):
+    async with connected(lambda exchange: exchange.reply(), tmp_path, **program) as (client, api_server):
         with pytest.raises(ConfigError, match=r"credentials\.sh.*gave no credentials: exec: .* 3.*no luck"):
-            await reached.get(CONFIG_MAPS, "a", "ns")
-    assert made.exchanges == []
+            await client.get(CONFIG_MAPS, "a", "ns")
+    assert api_server.exchanges == []
 
 
-async def test_a_missing_credential_program_is_named(tmp_path, capfd):
-    program = credential_program(tmp_path, ISSUE)
+async def test_a_missing_credential_program_is_reported(tmp_path, capfd):
+    program = credential_program(tmp_path, ISSUE_NUMBERED_TOKENS)
     program["exec"]["command"] = "no-such-program"
-    async with connected(lambda exchange: exchange.reply(), tmp_path, **program) as (reached, _):
+    async with connected(lambda exchange: exchange.reply(), tmp_path, **program) as (client, _):
         with pytest.raises(ConfigError, match=r"program 'no-such-program' is not installed here$"):
-            await reached.get(CONFIG_MAPS, "a", "ns")
-    assert capfd.readouterr().err == "", "the library's own log is in the message"
+            await client.get(CONFIG_MAPS, "a", "ns")
+    assert capfd.readouterr().err == "", "the library printed its log"
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:6443", "ftp://127.0.0.1"])
-async def test_an_address_without_a_scheme_is_a_kubeconfig_error(tmp_path, address):
-    reached = Kubernetes.connect(kubeconfig=at(tmp_path, address))
+async def test_a_server_address_without_http_scheme_is_a_kubeconfig_error(tmp_path, address):
+    client = Kubernetes.connect(kubeconfig=write_kubeconfig(tmp_path, address))
     with pytest.raises(ConfigError, match=f"not a URL that begins with https:// or http://: {address}"):
-        await reached.get(CONFIG_MAPS, "a", "ns")
-    await reached.close()
+        await client.get(CONFIG_MAPS, "a", "ns")
+    await client.close()
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "reason"),
     [
         ("", "kubeconfig"),
         ("a: [", "kubeconfig"),
@@ -145,14 +153,14 @@ async def test_an_address_without_a_scheme_is_a_kubeconfig_error(tmp_path, addre
         ),
     ],
 )
-async def test_a_broken_kubeconfig_is_named(tmp_path, text, message):
+async def test_the_error_for_a_broken_kubeconfig_names_its_path(tmp_path, text, reason):
     path = tmp_path / "kubeconfig"
     path.write_text(text)
-    reached = Kubernetes.connect(kubeconfig=str(path))
-    with pytest.raises(ConfigError, match=message) as caught:
-        await reached.get(CONFIG_MAPS, "a", "ns")
+    client = Kubernetes.connect(kubeconfig=str(path))
+    with pytest.raises(ConfigError, match=reason) as caught:
+        await client.get(CONFIG_MAPS, "a", "ns")
     assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value), "it is told in a line"
+    assert "\n" not in str(caught.value), "the message has several lines"
 
 
 async def test_a_folder_in_place_of_a_kubeconfig_is_reported(tmp_path):
@@ -161,7 +169,7 @@ async def test_a_folder_in_place_of_a_kubeconfig_is_reported(tmp_path):
     assert str(caught.value) == f"kubeconfig {tmp_path}: Is a directory"
 
 
-async def test_a_missing_kubeconfig_or_context_is_named(tmp_path):
+async def test_a_missing_kubeconfig_or_context_is_reported(tmp_path):
     with pytest.raises(ConfigError, match=r"no kubeconfig at .*nowhere$"):
         await Kubernetes.connect(kubeconfig=str(tmp_path / "nowhere")).get(CONFIG_MAPS, "a", "ns")
     path = tmp_path / "kubeconfig"
@@ -183,49 +191,49 @@ async def test_the_service_account_token_is_reread_in_a_cluster(control_plane, t
     host, port = control_plane.url.removeprefix("https://").split(":")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
-    way = Connection(in_cluster(str(token), str(control_plane.ca)), renewal_seconds=0.0)
+    connection = Connection(in_cluster(str(token), str(control_plane.ca)), renewal_seconds=0.0)
     with pytest.raises(Unauthorized):
-        await way.call(Call("GET", "/api/v1/namespaces/default"))
+        await connection.call(Call("GET", "/api/v1/namespaces/default"))
     token.write_text(control_plane.token)
-    assert b'"kind":"Namespace"' in await way.call(Call("GET", "/api/v1/namespaces/default"))
-    await way.close()
+    assert b'"kind":"Namespace"' in await connection.call(Call("GET", "/api/v1/namespaces/default"))
+    await connection.close()
 
 
 @pytest.mark.real
 async def test_an_untrusted_server_certificate_is_reported(control_plane, tmp_path):
     path = tmp_path / "kubeconfig"
     path.write_text(kubeconfig(control_plane.url))
-    reached = Kubernetes.connect(kubeconfig=str(path))
+    client = Kubernetes.connect(kubeconfig=str(path))
     with pytest.raises(Unavailable, match="certificate verify failed"):
-        await reached.server()
-    await reached.close()
+        await client.server()
+    await client.close()
 
 
-async def test_an_unsupported_kubeconfig_is_refused(tmp_path):
+async def test_a_kubeconfig_with_an_unsupported_field_is_refused(tmp_path):
     user = {"token": "t", "as": "me", "as-groups": ["a", "b"]}
-    async with connected(lambda exchange: exchange.reply(), tmp_path, **user) as (reached, made):
+    async with connected(lambda exchange: exchange.reply(), tmp_path, **user) as (client, api_server):
         with pytest.raises(ConfigError, match="as-groups cannot be used here"):
-            await reached.get(CONFIG_MAPS, "a", "ns")
-    assert made.exchanges == []
+            await client.get(CONFIG_MAPS, "a", "ns")
+    assert api_server.exchanges == []
 
 
 async def test_netrc_is_not_read_for_the_api_server(tmp_path, monkeypatch):
     """With a token and a matching entry in ~/.netrc the HTTP library would refuse to send the request."""
     (tmp_path / "netrc").write_text("default login user password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    async with connected(lambda exchange: exchange.reply(body=NOTHING), tmp_path, token="ours") as (reached, made):  # fmt: skip
-        await reached.list(CONFIG_MAPS)
-    assert made.exchanges[0].headers["authorization"] == "Bearer ours"
+    async with connected(lambda exchange: exchange.reply(body=EMPTY_LIST), tmp_path, token="ours") as (client, api_server):  # fmt: skip
+        await client.list(CONFIG_MAPS)
+    assert api_server.exchanges[0].headers["authorization"] == "Bearer ours"
 
 
 def test_reading_kubeconfigs_concurrently_restores_the_logger(caplog):
     """Errors of the library are logged afterwards, in whatever order the readings end."""
-    first, second = _keep_log("kept.example"), _keep_log("kept.example")
+    first_reading, second_reading = _keep_log("kept.example"), _keep_log("kept.example")
     logger = logging.getLogger("kept.example")
-    with first as messages:
+    with first_reading as messages:
         logger.error("alone")
-        second.__enter__()
-    second.__exit__(None, None, None)
+        second_reading.__enter__()
+    second_reading.__exit__(None, None, None)
     assert (messages, caplog.messages) == (["alone"], [])
     logger.error("afterwards")
     assert caplog.messages == ["afterwards"]

@@ -8,7 +8,7 @@ from cluster.kubernetes.client import LARGEST_PAGE, PageSizes
 from cluster.resources import CONFIG_MAPS
 from tests.cluster.kubernetes.server import connected
 
-MANY = 40
+OBJECT_COUNT = 40
 
 
 def test_page_sizes_follow_the_size_of_objects():
@@ -37,30 +37,30 @@ def test_an_unpaged_list_that_is_too_large_is_paged():
 
 async def test_large_objects_are_listed_in_small_pages(tmp_path):
     """There are forty objects of 1.5 MiB, and one that is larger than a page."""
-    sizes = [3 << 19] * MANY
+    sizes = [3 << 19] * OBJECT_COUNT
     sizes[7] = LARGEST_PAGE + 1000
-    served = []
+    requested_limits = []
 
     async def answer(exchange):
         query = parse_qs(exchange.request.split()[1].partition("?")[2])
         start, limit = (int(query.get(name, ["0"])[0]) for name in ("continue", "limit"))
-        served.append(limit)
-        end = min(start + limit, MANY)
+        requested_limits.append(limit)
+        end = min(start + limit, OBJECT_COUNT)
         # Built as bytes, because encoding 60 MB would block the loop.
         await asyncio.sleep(0)
         items = b",".join(b'{"metadata":{"name":"c%d","resourceVersion":"1"},"data":{"x":"%b"}}' % (n, b"y" * sizes[n]) for n in range(start, end))  # fmt: skip
         await asyncio.sleep(0)
-        meta = {"resourceVersion": "9", "continue": str(end) if end < MANY else ""}
+        meta = {"resourceVersion": "9", "continue": str(end) if end < OBJECT_COUNT else ""}
         await exchange.reply("200 OK", b'{"metadata":%b,"items":[%b]}' % (json.dumps(meta).encode(), items))
 
-    names, more = [], ""
-    async with connected(answer, tmp_path) as (reached, _):
+    names, continue_token = [], ""
+    async with connected(answer, tmp_path) as (client, _):
         while True:
-            page = await reached.list(CONFIG_MAPS, more=more)
+            page = await client.list(CONFIG_MAPS, more=continue_token)
             names += [item.metadata.name for item in page.items]
-            more = page.more
-            if not more:
+            continue_token = page.more
+            if not continue_token:
                 break
-    assert names == [f"c{number}" for number in range(MANY)]
-    assert served[:4] == [500, 125, 31, 7]
-    assert 1 in served
+    assert names == [f"c{number}" for number in range(OBJECT_COUNT)]
+    assert requested_limits[:4] == [500, 125, 31, 7]
+    assert 1 in requested_limits

@@ -16,101 +16,101 @@ def field(number, content):
     return bytes([number << 3 | 2, *length]) + content
 
 
-TYPE = field(1, field(1, "resource.k8s.io/v1") + field(2, "ResourceClaim"))
+ENVELOPE_TYPE = field(1, field(1, "resource.k8s.io/v1") + field(2, "ResourceClaim"))
 SPEC = field(2, b"\x08\x96\x01" + b"\x11" + b"\xff" * 8 + b"\x1d" + b"\xff" * 4 + field(9, '{"a": 1}'))
-UNKNOWN = field(15, "what is not known yet")
-END = field(3, "") + field(4, "")
+UNKNOWN_FIELD = field(15, "a field of a later version")
+ENVELOPE_END = field(3, "") + field(4, "")
 
 
-def stored(metadata=b"", status=b""):
-    meta = field(1, "c") + field(5, "uid-1") + field(6, "7") + metadata
-    claim = field(1, meta) + SPEC + field(3, status) + UNKNOWN
-    return b"k8s\x00" + TYPE + field(2, claim) + END
+def encoded_claim(metadata=b"", status=b""):
+    encoded_metadata = field(1, "c") + field(5, "uid-1") + field(6, "7") + metadata
+    claim = field(1, encoded_metadata) + SPEC + field(3, status) + UNKNOWN_FIELD
+    return b"k8s\x00" + ENVELOPE_TYPE + field(2, claim) + ENVELOPE_END
 
 
-def changed(patch, **before):
+def patched_claim(patch, **claim_fields):
     """Return the bytes of a patched claim; `before` are the arguments of `stored`."""
-    return patched(stored(**before), patch)
+    return patched(encoded_claim(**claim_fields), patch)
 
 
-def contents(message, number):
+def field_contents(message, number):
     """Return the contents of all fields of this number in a short message."""
-    at, values = 0, []
-    while at < len(message):
-        tag, length = message[at], message[at + 1]
+    offset, values = 0, []
+    while offset < len(message):
+        tag, length = message[offset], message[offset + 1]
         if tag & 7 == 2:
-            size, skip = (length, 2) if length < 128 else ((length & 127) | message[at + 2] << 7, 3)
+            size, skip = (length, 2) if length < 128 else ((length & 127) | message[offset + 2] << 7, 3)
             if tag >> 3 == number:
-                values.append(message[at + skip : at + skip + size])
-            at += skip + size
+                values.append(message[offset + skip : offset + skip + size])
+            offset += skip + size
         else:
-            at += {0: 3, 1: 9, 5: 5}[tag & 7]  # all varints in these messages have two bytes
+            offset += {0: 3, 1: 9, 5: 5}[tag & 7]  # all varints in these messages have two bytes
     return values
 
 
 def metadata_of(data):
-    return contents(contents(data[4:], 2)[0], 1)[0]
+    return field_contents(field_contents(data[4:], 2)[0], 1)[0]
 
 
 def status_of(data):
-    return contents(contents(data[4:], 2)[0], 3)[0]
+    return field_contents(field_contents(data[4:], 2)[0], 3)[0]
 
 
-def test_new_finalizers_replace_the_old_ones_only():
-    before = field(14, "old") + field(11, field(1, "label") + field(2, "x"))
-    after = changed(Merge({"metadata": {"resourceVersion": "7", "finalizers": ["a", "b"]}}), metadata=before)
-    assert contents(metadata_of(after), 14) == [b"a", b"b"]
-    assert contents(metadata_of(after), 11) == contents(metadata_of(stored(before)), 11)
-    for kept in (SPEC, UNKNOWN, TYPE, END):
+def test_new_finalizers_replace_the_old_and_change_nothing_else():
+    metadata = field(14, "old") + field(11, field(1, "label") + field(2, "x"))
+    after = patched_claim(Merge({"metadata": {"resourceVersion": "7", "finalizers": ["a", "b"]}}), metadata=metadata)
+    assert field_contents(metadata_of(after), 14) == [b"a", b"b"]
+    assert field_contents(metadata_of(after), 11) == field_contents(metadata_of(encoded_claim(metadata)), 11)
+    for kept in (SPEC, UNKNOWN_FIELD, ENVELOPE_TYPE, ENVELOPE_END):
         assert kept in after
 
 
-@pytest.mark.parametrize("none", [None, []])
-def test_a_patch_that_empties_finalizers_leaves_no_finalizer(none):
-    after = changed(Merge({"metadata": {"finalizers": none}}), metadata=field(14, "old"))
-    assert metadata_of(after) == metadata_of(stored())
+@pytest.mark.parametrize("finalizers", [None, []])
+def test_empty_finalizers_in_a_patch_remove_all(finalizers):
+    after = patched_claim(Merge({"metadata": {"finalizers": finalizers}}), metadata=field(14, "old"))
+    assert metadata_of(after) == metadata_of(encoded_claim())
 
 
-def test_one_annotation_changes_and_the_others_stay():
+def test_annotations_that_a_patch_does_not_name_stay():
     entries = {name: field(1, name) + field(2, "1") for name in ("kept", "gone", "new")}
-    before = b"".join(field(12, entry) for entry in entries.values())
+    metadata = b"".join(field(12, entry) for entry in entries.values())
     annotations = {"gone": None, "new": "2", "never": None}
-    after = changed(Merge({"metadata": {"uid": "uid-1", "annotations": annotations}}), metadata=before)
-    assert contents(metadata_of(after), 12) == [entries["kept"], field(1, "new") + field(2, "2")]
+    after = patched_claim(Merge({"metadata": {"uid": "uid-1", "annotations": annotations}}), metadata=metadata)
+    assert field_contents(metadata_of(after), 12) == [entries["kept"], field(1, "new") + field(2, "2")]
 
 
-def test_reservations_take_the_place_of_those_before_beside_the_allocation():
+def test_new_reservations_replace_the_old_and_keep_the_allocation():
     allocation = field(1, '{"b": 2}')
     users = [{"resource": "pods", "name": "p", "uid": "u"}]
-    after = changed(Merge({"status": {"reservedFor": users}}), status=allocation + field(2, field(4, "old")))
+    after = patched_claim(Merge({"status": {"reservedFor": users}}), status=allocation + field(2, field(4, "old")))
     assert status_of(after) == allocation + field(2, field(3, "pods") + field(4, "p") + field(5, "u"))
 
 
-def test_a_device_status_replaces_its_own_entry_only():
-    own = field(1, "d") + field(2, "p") + field(3, "gpu-0")
-    shared = own + field(7, "share")
-    other = field(1, "other") + field(5, field(1, '{"c": 3}')) + UNKNOWN
-    before = b"".join(field(4, status) for status in (own + field(6, ""), other, shared))
+def test_a_device_status_replaces_the_entry_of_that_device_only():
+    device_key = field(1, "d") + field(2, "p") + field(3, "gpu-0")
+    shared_device = device_key + field(7, "share")
+    other_device = field(1, "other") + field(5, field(1, '{"c": 3}')) + UNKNOWN_FIELD
+    status_before = b"".join(field(4, entry) for entry in (device_key + field(6, ""), other_device, shared_device))
     time = "2026-01-01T00:00:01Z"
     condition = {"type": "Ready", "status": "True", "observedGeneration": 300, "lastTransitionTime": time}
-    device = {
+    device_status = {
         "driver": "d",
         "pool": "p",
         "device": "gpu-0",
         "conditions": [condition],
         "networkData": {"ips": ["a", "b"]},
     }
-    patch = Apply({"kind": "ResourceClaim", "metadata": {"name": "c"}, "status": {"devices": [device]}}, manager="d")
-    after = contents(status_of(changed(patch, status=before)), 4)
+    patch = Apply({"kind": "ResourceClaim", "metadata": {"name": "c"}, "status": {"devices": [device_status]}}, manager="d")
+    device_statuses = field_contents(status_of(patched_claim(patch, status=status_before)), 4)
     seconds = bytes([8, 0x81, 0xF2, 0xD6, 0xCA, 6])  # 1767225601, which is `time`
-    ready = field(4, field(1, "Ready") + field(2, "True") + b"\x18\xac\x02" + field(4, seconds))
-    assert after == [other, shared, own + ready + field(6, field(2, "a") + field(2, "b"))]
+    encoded_condition = field(4, field(1, "Ready") + field(2, "True") + b"\x18\xac\x02" + field(4, seconds))
+    assert device_statuses == [other_device, shared_device, device_key + encoded_condition + field(6, field(2, "a") + field(2, "b"))]
 
 
 @pytest.mark.parametrize("stale", [{"resourceVersion": "6"}, {"uid": "uid-2"}])
-def test_another_version_or_object_is_a_conflict(stale):
+def test_a_patch_of_another_version_or_object_is_a_conflict(stale):
     with pytest.raises(Conflict):
-        changed(Merge({"metadata": {"finalizers": ["a"], **stale}}))
+        patched_claim(Merge({"metadata": {"finalizers": ["a"], **stale}}))
 
 
 @pytest.mark.parametrize(
@@ -132,37 +132,37 @@ def test_another_version_or_object_is_a_conflict(stale):
     ],
     ids=str,
 )
-def test_other_patches_are_unsuitable(patch):
+def test_an_unsupported_patch_is_rejected_as_unsuitable(patch):
     with pytest.raises(Unsuitable):
-        changed(patch)
+        patched_claim(patch)
 
 
 @pytest.mark.parametrize(
     "data", [b"", b'{"kind":"ResourceClaim"}', b"k8s\x00\xff", b"k8s\x00\x12\x05a", b"k8s\x00" + b"\xff" * 20]
 )
-def test_data_other_than_a_protobuf_claim_is_unsuitable(data):
+def test_data_other_than_a_protobuf_claim_is_rejected_as_unsuitable(data):
     with pytest.raises(Unsuitable):
         patched(data, Merge({"metadata": {"uid": "u"}}))
 
 
-def test_arbitrary_bytes_are_at_most_unsuitable():
-    draw = random.Random(23)
-    whole = stored(metadata=field(14, "a"), status=field(2, field(4, "p")))
+def test_a_damaged_claim_is_patched_or_unsuitable():
+    rng = random.Random(23)
+    claim = encoded_claim(metadata=field(14, "a"), status=field(2, field(4, "p")))
     patch = Merge({"metadata": {"finalizers": ["b"], "annotations": {"a": "b"}}, "status": {"reservedFor": []}})
-    read = 0
+    patched_count = 0
     for _ in range(2000):
-        data = bytearray(whole)
-        for _ in range(draw.randint(1, 4)):
-            data[draw.randrange(4, len(data))] = draw.randrange(256)
+        data = bytearray(claim)
+        for _ in range(rng.randint(1, 4)):
+            data[rng.randrange(4, len(data))] = rng.randrange(256)
         try:
-            read += bool(patched(bytes(data[: draw.randint(5, len(data))]), patch))
+            patched_count += bool(patched(bytes(data[: rng.randint(5, len(data))]), patch))
         except Unsuitable:
             continue
-    assert 0 < read < 2000
+    assert 0 < patched_count < 2000
 
 
 @pytest.mark.parametrize(
-    ("fields", "expected"),
+    ("paths", "counts"),
     [
         (["spec"], True),
         (["status.allocation"], True),
@@ -172,5 +172,5 @@ def test_arbitrary_bytes_are_at_most_unsuitable():
         ([], False),
     ],
 )
-def test_a_refusal_concerns_kept_bytes_only_if_all_causes_do(fields, expected):
-    assert is_for(Invalid("because", causes=tuple(StatusCause(field) for field in fields))) is expected
+def test_a_refusal_counts_only_if_all_causes_are_kept_fields(paths, counts):
+    assert is_for(Invalid("because", causes=tuple(StatusCause(path) for path in paths))) is counts
