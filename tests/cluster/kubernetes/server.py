@@ -1,4 +1,4 @@
-"""An API server whose answers a test sets, and a client that is connected to this server."""
+"""An API server whose answers a test sets, a client of this server, and bodies of answers."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ from tests.limits import PATIENCE
 
 @asynccontextmanager
 async def connected(answer, tmp_path, *, idle=5.0, **user):
-    """Start a peer with this function for its answers; yield a client of the peer, and the peer."""
+    """Start an API server that calls `answer` for each request; yield a client of the server, and the server."""
     async with asyncio.timeout(PATIENCE), peer(answer) as api_server:
         path = tmp_path / "kubeconfig"
         path.write_text(kubeconfig(api_server.url, **user))
@@ -41,7 +41,7 @@ def encoded_event(type_, obj):
 
 
 async def follow_watch(client, event_received=None, **options):
-    """Follow a watch until it ends; return its changes and the error that ended it. Each change sets `heard`."""
+    """Follow a watch of claims until it ends; return the resourceVersions of its events and the error that ended it, or None."""
     versions, error = [], None
     try:
         async with client.watch(RESOURCE_CLAIMS, resource_version="1", **options) as events:
@@ -58,7 +58,7 @@ EMPTY_LIST = b'{"metadata":{},"items":[]}'
 
 
 def write_kubeconfig(folder, url):
-    """Write a kubeconfig for a server; return its path."""
+    """Write a kubeconfig for the server at this URL; return the path of the kubeconfig."""
     path = folder / "kubeconfig"
     path.write_text(kubeconfig(url))
     return str(path)

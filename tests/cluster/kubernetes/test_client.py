@@ -71,7 +71,6 @@ async def test_an_error_status_raises_the_corresponding_exception(tmp_path, stat
 
 
 async def test_a_refusal_that_arrives_in_pieces_is_read_completely(tmp_path):
-    """A long refusal arrives in several packets."""
     body = encoded_failure(422, "Invalid", message="why not " * 1000)
     async with connected(lambda exchange: exchange.reply_in_pieces("422 Unprocessable Entity", body), tmp_path) as (
         client,
@@ -278,7 +277,7 @@ async def test_requests_share_a_connection(tmp_path):
 
 
 async def test_a_request_uses_no_thread(tmp_path, monkeypatch):
-    """The HTTP library can use two threads for each request, for proxies and passwords. On a busy machine each switch is a wait."""
+    """The HTTP library can look up proxies and passwords in threads. On a busy machine, each switch of threads delays a request."""
     async with connected(lambda exchange: exchange.reply(body=EMPTY_LIST), tmp_path) as (client, api_server):
         await client.list(CONFIG_MAPS)
 
@@ -291,7 +290,10 @@ async def test_a_request_uses_no_thread(tmp_path, monkeypatch):
 
 
 def server_that_refuses_patches(update_statuses, claim_bytes=b"", immutable_fields=("spec",)):
-    """Return a server that refuses each patch of a claim, because it would reencode `fields`; `puts` are the statuses of updates."""
+    """Return the answers of a server that holds `claim_bytes`, refuses each patch, and answers updates with these statuses.
+
+    A real server refuses a patch if encoding the claim again would change the bytes of immutable fields.
+    """
     remaining_statuses = list(update_statuses)
 
     async def answer(exchange):
@@ -311,7 +313,7 @@ def server_that_refuses_patches(update_statuses, claim_bytes=b"", immutable_fiel
 
 @pytest.mark.parametrize(("subresource", "path"), [("", "/c?"), ("status", "/c/status?")])
 async def test_an_update_replaces_a_patch_that_would_reencode_the_claim(tmp_path, subresource, path):
-    """The client reads the whole claim, which needs no right on its status, and writes it to the path of the refused patch."""
+    """The client reads the claim and writes the patched bytes to the path of the refused patch. A conflict makes the client try again."""
     patch = Merge({"metadata": {"finalizers": ["a"]}})
     async with connected(server_that_refuses_patches([409, 200], encoded_claim()), tmp_path) as (client, api_server):
         await client.patch(RESOURCE_CLAIMS, "c", patch, "ns", subresource=subresource, dry_run=True)

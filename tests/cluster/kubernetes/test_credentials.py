@@ -42,6 +42,7 @@ async def test_a_rotated_token_file_is_read_again(tmp_path):
 
 
 def credential_program(tmp_path, script):
+    """Write a credential program; return the user of a kubeconfig that gets its credentials from this program."""
     path = tmp_path / "credentials.sh"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -62,7 +63,7 @@ async def test_an_expired_token_reruns_the_credential_program(tmp_path):
             await exchange.reply(body=msgspec.json.encode(config_map("a")))
 
     async with connected(answer, tmp_path, **credential_program(tmp_path, ISSUE_NUMBERED_TOKENS)) as (client, api_server):
-        async with asyncio.TaskGroup() as tasks:  # all are rejected, and one of them gets new credentials
+        async with asyncio.TaskGroup() as tasks:  # all five are rejected, and the program runs again once
             for _ in range(5):
                 tasks.create_task(client.get(CONFIG_MAPS, "a", "ns"))
         await client.get(CONFIG_MAPS, "a", "ns")
@@ -102,7 +103,7 @@ async def test_renewed_credentials_do_not_abort_running_requests(tmp_path):
         versions, _ = watch_task.result()
         assert versions == ["2", "3"]
         assert slow_request.result().metadata.name == "a"
-        assert not client._connection._retired  # the last user of the old credentials closed their connections
+        assert not client._connection._retired  # the last request with the old credentials closed the old connections
 
 
 async def test_a_credential_program_is_not_rerun_for_each_rejected_request(tmp_path):
@@ -218,7 +219,7 @@ async def test_a_kubeconfig_with_an_unsupported_field_is_refused(tmp_path):
 
 
 async def test_netrc_is_not_read_for_the_api_server(tmp_path, monkeypatch):
-    """With a token and a matching entry in ~/.netrc the HTTP library would refuse to send the request."""
+    """The HTTP library would refuse to send a request with a token if it also read a matching entry in the netrc file."""
     (tmp_path / "netrc").write_text("default login user password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     async with connected(lambda exchange: exchange.reply(body=EMPTY_LIST), tmp_path, token="ours") as (client, api_server):  # fmt: skip
@@ -227,7 +228,7 @@ async def test_netrc_is_not_read_for_the_api_server(tmp_path, monkeypatch):
 
 
 def test_reading_kubeconfigs_concurrently_restores_the_logger(caplog):
-    """Errors of the library are logged afterwards, in whatever order the readings end."""
+    """The logger of the library works again after both readings, although the first reading ends before the second."""
     first_reading, second_reading = _keep_log("kept.example"), _keep_log("kept.example")
     logger = logging.getLogger("kept.example")
     with first_reading as messages:

@@ -1,4 +1,4 @@
-"""A page of a list has a bounded size for objects of any size."""
+"""The client requests fewer objects per page if objects are large, so that the size of a page is bounded."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ def test_an_unpaged_list_that_is_too_large_is_paged():
 
 
 async def test_large_objects_are_listed_in_small_pages(tmp_path):
-    """There are forty objects of 1.5 MiB, and one that is larger than a page."""
+    """Of forty objects, one is larger than a page, and each of the others has 1.5 MiB."""
     sizes = [3 << 19] * OBJECT_COUNT
     sizes[7] = LARGEST_PAGE + 1000
     requested_limits = []

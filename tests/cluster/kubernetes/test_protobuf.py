@@ -1,4 +1,4 @@
-"""Patches of a claim's bytes: changed, kept and unsupported fields. tests/cluster/conformance compares with a real server."""
+"""Patches of a claim in protobuf: changed fields, kept bytes and unsupported patches. tests/cluster/conformance uses a real server."""
 
 import random
 
@@ -10,6 +10,7 @@ from cluster.patch import Apply, Merge, Operations
 
 
 def field(number, content):
+    """Return the encoding of a field with text, bytes or a message."""
     content = content.encode() if isinstance(content, str) else content
     size = len(content)
     length = [size] if size < 128 else [size & 127 | 128, size >> 7]
@@ -17,8 +18,10 @@ def field(number, content):
 
 
 ENVELOPE_TYPE = field(1, field(1, "resource.k8s.io/v1") + field(2, "ResourceClaim"))
+# Fields of every wire type, and JSON with a blank that a new encoding would drop.
 SPEC = field(2, b"\x08\x96\x01" + b"\x11" + b"\xff" * 8 + b"\x1d" + b"\xff" * 4 + field(9, '{"a": 1}'))
 UNKNOWN_FIELD = field(15, "a field of a later version")
+# The envelope of an object has a content encoding and a content type, which are empty here.
 ENVELOPE_END = field(3, "") + field(4, "")
 
 
@@ -29,7 +32,7 @@ def encoded_claim(metadata=b"", status=b""):
 
 
 def patched_claim(patch, **claim_fields):
-    """Return the bytes of a patched claim; `before` are the arguments of `stored`."""
+    """Return the bytes of a claim after a patch; `claim_fields` are the arguments of `encoded_claim`."""
     return patched(encoded_claim(**claim_fields), patch)
 
 
@@ -49,10 +52,12 @@ def field_contents(message, number):
 
 
 def metadata_of(data):
+    """Return the encoded metadata of an encoded claim."""
     return field_contents(field_contents(data[4:], 2)[0], 1)[0]
 
 
 def status_of(data):
+    """Return the encoded status of an encoded claim."""
     return field_contents(field_contents(data[4:], 2)[0], 3)[0]
 
 
@@ -173,4 +178,5 @@ def test_a_damaged_claim_is_patched_or_unsuitable():
     ],
 )
 def test_a_refusal_counts_only_if_all_causes_are_kept_fields(paths, counts):
+    """The kept fields are spec, allocation and statuses of devices: the server refuses a write that changes their bytes."""
     assert is_for(Invalid("because", causes=tuple(StatusCause(path) for path in paths))) is counts

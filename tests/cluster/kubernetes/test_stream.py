@@ -1,4 +1,4 @@
-"""The bytes of a watch, cut anywhere and broken in every way, and the events read from them."""
+"""Events are read from the bytes of a watch, in chunks of any size, and from truncated and invalid bytes."""
 
 from itertools import pairwise
 
@@ -37,6 +37,7 @@ ENCODED_EVENTS = (
 
 
 def read_stream(chunks, resource=RESOURCE_CLAIMS, **options):
+    """Return the events of a watch, and the failure that ended the watch, or None."""
     stream = Stream(resource, **options)
     events = [change for chunk in chunks for change in stream.feed(chunk)]
     stream.end()

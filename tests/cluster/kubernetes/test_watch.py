@@ -1,4 +1,4 @@
-"""Watches of an API server that is slow, truncates its answer or does not end."""
+"""Watches of an API server that is slow, truncates its answer or never ends it."""
 
 import asyncio
 from pathlib import Path
@@ -145,7 +145,7 @@ async def test_an_error_raised_inside_a_watch_passes_through(tmp_path):
         await exchange.chunk(encoded_event("ADDED", claim_of_version("a", 1)))
 
     async with connected(answer, tmp_path) as (client, _):
-        with pytest.raises(TimeoutError, match="mine"):  # noqa: PT012  the watch is what raises must pass through
+        with pytest.raises(TimeoutError, match="mine"):  # noqa: PT012  the error has to pass through the watch
             async with client.watch(RESOURCE_CLAIMS, resource_version="1") as events:
                 await anext(events)
                 raise TimeoutError("mine")
@@ -202,7 +202,7 @@ async def test_an_informer_survives_every_server_failure(tmp_path):
 
 @pytest.mark.linux("reads /proc")
 async def test_leaving_a_watch_needs_no_answer_of_the_server(tmp_path):
-    """The orderly end of TLS waits for an answer of the peer, and this peer never sends it."""
+    """TLS ends a connection in order only after an answer of the server, and this server never sends one."""
     _, certificate = tls.authority_and_leaf()
     request_received, watch_left = asyncio.Event(), asyncio.Event()
 
