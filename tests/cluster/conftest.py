@@ -39,7 +39,7 @@ async def cluster(connect: Callable[[], Cluster]) -> AsyncIterator[Cluster]:
 
 
 @pytest.fixture
-async def home(cluster: Cluster) -> AsyncIterator[str]:
+async def namespace(cluster: Cluster) -> AsyncIterator[str]:
     """A namespace of the test's own, which is emptied after the test."""
     name = f"conformance-{next(_namespace_numbers)}"
     await cluster.create(NAMESPACES, {"metadata": {"name": name}})

@@ -11,12 +11,12 @@ from tests.cluster.objects import claim, config_map, owned_by, pod
 from tests.limits import PATIENCE
 
 
-async def gone(cluster, resource, name, home, seconds=PATIENCE):
+async def wait_until_gone(cluster, resource, name, namespace, seconds=PATIENCE):
     """Wait until an object does not exist."""
 
     async def look():
         try:
-            await cluster.get(resource, name, home)
+            await cluster.get(resource, name, namespace)
         except NotFound:
             return True
         return False
@@ -24,136 +24,136 @@ async def gone(cluster, resource, name, home, seconds=PATIENCE):
     return await eventually(look, seconds)
 
 
-async def finalize(cluster, name, home, finalizers):
-    return await cluster.patch(CONFIG_MAPS, name, Merge({"metadata": {"finalizers": finalizers}}), home)
+async def set_finalizers(cluster, name, namespace, finalizers):
+    return await cluster.patch(CONFIG_MAPS, name, Merge({"metadata": {"finalizers": finalizers}}), namespace)
 
 
-async def collector_knows(cluster, resource, made, home):
+async def wait_for_garbage_collector(cluster, resource, object_of_kind, namespace):
     """Wait until the garbage collector knows all existing objects of a kind.
 
     The collector neither orphans nor waits for objects that it does not know. It receives the objects of a kind in the
     order of their creation, so once it has deleted a new object (the witness), it knows all older objects.
     """
-    owner = await cluster.create(CONFIG_MAPS, config_map("owner-of-witness"), home)
-    await cluster.create(resource, made("witness", metadata=owned_by(owner)), home)
-    await cluster.delete(CONFIG_MAPS, "owner-of-witness", home)
-    assert await gone(cluster, resource, "witness", home)
+    owner = await cluster.create(CONFIG_MAPS, config_map("owner-of-witness"), namespace)
+    await cluster.create(resource, object_of_kind("witness", metadata=owned_by(owner)), namespace)
+    await cluster.delete(CONFIG_MAPS, "owner-of-witness", namespace)
+    assert await wait_until_gone(cluster, resource, "witness", namespace)
 
 
-async def test_a_deleted_object_is_gone(cluster, home):
-    await cluster.create(CONFIG_MAPS, config_map("one"), home)
-    await cluster.delete(CONFIG_MAPS, "one", home)
+async def test_a_deleted_object_is_gone(cluster, namespace):
+    await cluster.create(CONFIG_MAPS, config_map("one"), namespace)
+    await cluster.delete(CONFIG_MAPS, "one", namespace)
     with pytest.raises(NotFound):
-        await cluster.delete(CONFIG_MAPS, "one", home)
+        await cluster.delete(CONFIG_MAPS, "one", namespace)
 
 
 @pytest.mark.parametrize("precondition", [{"uid": "another"}, {"resource_version": "1"}])
-async def test_a_delete_means_the_object_that_was_seen(cluster, home, precondition):
-    made = await cluster.create(CONFIG_MAPS, config_map("one"), home)
+async def test_a_delete_with_another_uid_or_version_is_refused(cluster, namespace, precondition):
+    created = await cluster.create(CONFIG_MAPS, config_map("one"), namespace)
     with pytest.raises(Conflict):
-        await cluster.delete(CONFIG_MAPS, "one", home, **precondition)
+        await cluster.delete(CONFIG_MAPS, "one", namespace, **precondition)
     await cluster.delete(
-        CONFIG_MAPS, "one", home, uid=made.metadata.uid, resource_version=made.metadata.resource_version
+        CONFIG_MAPS, "one", namespace, uid=created.metadata.uid, resource_version=created.metadata.resource_version
     )
 
 
-async def test_a_finalizer_holds_an_object_until_it_is_taken_off(cluster, home):
-    await cluster.create(CONFIG_MAPS, config_map("one", metadata={"finalizers": ["example.com/a"]}), home)
-    await cluster.delete(CONFIG_MAPS, "one", home)
-    held = await cluster.get(CONFIG_MAPS, "one", home)
-    assert held.metadata.deletion_timestamp
-    await finalize(cluster, "one", home, None)
-    assert await gone(cluster, CONFIG_MAPS, "one", home)
+async def test_a_deleted_object_stays_until_its_finalizer_is_removed(cluster, namespace):
+    await cluster.create(CONFIG_MAPS, config_map("one", metadata={"finalizers": ["example.com/a"]}), namespace)
+    await cluster.delete(CONFIG_MAPS, "one", namespace)
+    deleted = await cluster.get(CONFIG_MAPS, "one", namespace)
+    assert deleted.metadata.deletion_timestamp
+    await set_finalizers(cluster, "one", namespace, None)
+    assert await wait_until_gone(cluster, CONFIG_MAPS, "one", namespace)
 
 
-async def test_no_finalizer_is_added_to_an_object_being_deleted(cluster, home):
-    await cluster.create(CONFIG_MAPS, config_map("one", metadata={"finalizers": ["example.com/a"]}), home)
-    await cluster.delete(CONFIG_MAPS, "one", home)
+async def test_an_object_being_deleted_accepts_no_new_finalizer(cluster, namespace):
+    await cluster.create(CONFIG_MAPS, config_map("one", metadata={"finalizers": ["example.com/a"]}), namespace)
+    await cluster.delete(CONFIG_MAPS, "one", namespace)
     with pytest.raises(Invalid, match="finalizers"):
-        await finalize(cluster, "one", home, ["example.com/a", "example.com/b"])
-    await finalize(cluster, "one", home, None)
+        await set_finalizers(cluster, "one", namespace, ["example.com/a", "example.com/b"])
+    await set_finalizers(cluster, "one", namespace, None)
 
 
-async def test_a_second_delete_succeeds_while_a_finalizer_holds(cluster, home):
-    await cluster.create(CONFIG_MAPS, config_map("one", metadata={"finalizers": ["example.com/a"]}), home)
-    await cluster.delete(CONFIG_MAPS, "one", home)
-    first = await cluster.get(CONFIG_MAPS, "one", home)
-    await cluster.delete(CONFIG_MAPS, "one", home)
-    assert await cluster.get(CONFIG_MAPS, "one", home) == first
-    await finalize(cluster, "one", home, None)
+async def test_a_second_delete_while_a_finalizer_remains_changes_nothing(cluster, namespace):
+    await cluster.create(CONFIG_MAPS, config_map("one", metadata={"finalizers": ["example.com/a"]}), namespace)
+    await cluster.delete(CONFIG_MAPS, "one", namespace)
+    first = await cluster.get(CONFIG_MAPS, "one", namespace)
+    await cluster.delete(CONFIG_MAPS, "one", namespace)
+    assert await cluster.get(CONFIG_MAPS, "one", namespace) == first
+    await set_finalizers(cluster, "one", namespace, None)
 
 
-async def test_deleting_an_owner_deletes_the_objects_it_owns(cluster, home):
-    owner = await cluster.create(CONFIG_MAPS, config_map("owner"), home)
-    await cluster.create(RESOURCE_CLAIMS, claim("owned", metadata=owned_by(owner)), home)
-    await cluster.delete(CONFIG_MAPS, "owner", home)
-    assert await gone(cluster, RESOURCE_CLAIMS, "owned", home)
+async def test_deleting_an_owner_deletes_the_objects_it_owns(cluster, namespace):
+    owner = await cluster.create(CONFIG_MAPS, config_map("owner"), namespace)
+    await cluster.create(RESOURCE_CLAIMS, claim("owned", metadata=owned_by(owner)), namespace)
+    await cluster.delete(CONFIG_MAPS, "owner", namespace)
+    assert await wait_until_gone(cluster, RESOURCE_CLAIMS, "owned", namespace)
 
 
-async def test_an_object_with_a_second_owner_stays_with_that_owner(cluster, home):
-    owners = [await cluster.create(CONFIG_MAPS, config_map(name), home) for name in ("one", "two")]
+async def test_an_object_outlives_the_first_of_its_two_owners(cluster, namespace):
+    owners = [await cluster.create(CONFIG_MAPS, config_map(name), namespace) for name in ("one", "two")]
     references = [owned_by(owner)["ownerReferences"][0] for owner in owners]
-    await cluster.create(RESOURCE_CLAIMS, claim("owned", metadata={"ownerReferences": references}), home)
-    await cluster.delete(CONFIG_MAPS, "one", home)
+    await cluster.create(RESOURCE_CLAIMS, claim("owned", metadata={"ownerReferences": references}), namespace)
+    await cluster.delete(CONFIG_MAPS, "one", namespace)
 
-    async def left():
-        claim_ = await cluster.get(RESOURCE_CLAIMS, "owned", home)
+    async def only_second_owner_is_left():
+        claim_ = await cluster.get(RESOURCE_CLAIMS, "owned", namespace)
         return [owner_reference.name for owner_reference in claim_.metadata.owner_references] == ["two"]
 
-    assert await eventually(left)
+    assert await eventually(only_second_owner_is_left)
 
 
-async def test_orphaned_dependents_stay(cluster, home):
-    owner = await cluster.create(CONFIG_MAPS, config_map("owner"), home)
-    await cluster.create(RESOURCE_CLAIMS, claim("owned", metadata=owned_by(owner)), home)
-    await collector_knows(cluster, RESOURCE_CLAIMS, claim, home)
-    await cluster.delete(CONFIG_MAPS, "owner", home, propagation="Orphan")
-    assert await gone(cluster, CONFIG_MAPS, "owner", home)
-    assert (await cluster.get(RESOURCE_CLAIMS, "owned", home)).metadata.owner_references == ()
+async def test_orphaned_objects_stay_without_an_owner(cluster, namespace):
+    owner = await cluster.create(CONFIG_MAPS, config_map("owner"), namespace)
+    await cluster.create(RESOURCE_CLAIMS, claim("owned", metadata=owned_by(owner)), namespace)
+    await wait_for_garbage_collector(cluster, RESOURCE_CLAIMS, claim, namespace)
+    await cluster.delete(CONFIG_MAPS, "owner", namespace, propagation="Orphan")
+    assert await wait_until_gone(cluster, CONFIG_MAPS, "owner", namespace)
+    assert (await cluster.get(RESOURCE_CLAIMS, "owned", namespace)).metadata.owner_references == ()
 
 
-async def test_with_foreground_deletion_the_owner_is_deleted_last(cluster, home):
-    owner = await cluster.create(CONFIG_MAPS, config_map("owner"), home)
+async def test_with_foreground_deletion_the_owner_is_deleted_last(cluster, namespace):
+    owner = await cluster.create(CONFIG_MAPS, config_map("owner"), namespace)
     meta = owned_by(owner, blockOwnerDeletion=True) | {"finalizers": ["example.com/a"]}
-    await cluster.create(CONFIG_MAPS, config_map("owned", metadata=meta), home)
-    await collector_knows(cluster, CONFIG_MAPS, config_map, home)
-    await cluster.delete(CONFIG_MAPS, "owner", home, propagation="Foreground")
+    await cluster.create(CONFIG_MAPS, config_map("owned", metadata=meta), namespace)
+    await wait_for_garbage_collector(cluster, CONFIG_MAPS, config_map, namespace)
+    await cluster.delete(CONFIG_MAPS, "owner", namespace, propagation="Foreground")
 
-    async def marked():
-        return (await cluster.get(CONFIG_MAPS, "owned", home)).metadata.deletion_timestamp
+    async def owned_object_is_being_deleted():
+        return (await cluster.get(CONFIG_MAPS, "owned", namespace)).metadata.deletion_timestamp
 
-    assert await eventually(marked)
-    assert (await cluster.get(CONFIG_MAPS, "owner", home)).metadata.deletion_timestamp
-    await finalize(cluster, "owned", home, None)
-    assert await gone(cluster, CONFIG_MAPS, "owner", home)
-
-
-async def test_a_pod_that_never_ran_is_gone_at_once(cluster, home):
-    await eventually(lambda: cluster.create(PODS, pod("one"), home))
-    await cluster.delete(PODS, "one", home)
-    assert await gone(cluster, PODS, "one", home)
+    assert await eventually(owned_object_is_being_deleted)
+    assert (await cluster.get(CONFIG_MAPS, "owner", namespace)).metadata.deletion_timestamp
+    await set_finalizers(cluster, "owned", namespace, None)
+    assert await wait_until_gone(cluster, CONFIG_MAPS, "owner", namespace)
 
 
-async def test_deleting_a_namespace_deletes_its_content(cluster, home):
-    await cluster.create(CONFIG_MAPS, config_map("one", metadata={"finalizers": ["example.com/a"]}), home)
-    await cluster.delete(NAMESPACES, home)
+async def test_a_deleted_pod_that_never_ran_disappears(cluster, namespace):
+    await eventually(lambda: cluster.create(PODS, pod("one"), namespace))
+    await cluster.delete(PODS, "one", namespace)
+    assert await wait_until_gone(cluster, PODS, "one", namespace)
 
-    async def terminating():
-        namespace = await cluster.get(NAMESPACES, home)
-        return namespace.status.phase == "Terminating" and namespace.metadata.deletion_timestamp
 
-    assert await eventually(terminating)
+async def test_deleting_a_namespace_deletes_its_content(cluster, namespace):
+    await cluster.create(CONFIG_MAPS, config_map("one", metadata={"finalizers": ["example.com/a"]}), namespace)
+    await cluster.delete(NAMESPACES, namespace)
+
+    async def namespace_is_terminating():
+        stored_namespace = await cluster.get(NAMESPACES, namespace)
+        return stored_namespace.status.phase == "Terminating" and stored_namespace.metadata.deletion_timestamp
+
+    assert await eventually(namespace_is_terminating)
     with pytest.raises(Forbidden, match="terminated") as caught:
-        await cluster.create(CONFIG_MAPS, config_map("two"), home)
+        await cluster.create(CONFIG_MAPS, config_map("two"), namespace)
     assert caught.value.has_cause("NamespaceTerminating")
 
-    async def release():
-        await finalize(cluster, "one", home, None)
+    async def remove_finalizer():
+        await set_finalizers(cluster, "one", namespace, None)
         return True
 
-    await eventually(release)
+    await eventually(remove_finalizer)
     # After any error, such as a kind that was just removed, the namespace controller retries after 5, 10, 20 and 40 seconds.
-    assert await gone(cluster, CONFIG_MAPS, "one", home, 150.0)
+    assert await wait_until_gone(cluster, CONFIG_MAPS, "one", namespace, 150.0)
 
 
 async def test_a_long_chain_of_owners_is_deleted_completely():
@@ -174,7 +174,7 @@ async def test_owners_of_each_other_are_deleted_together():
     assert (await cluster.list(CONFIG_MAPS)).items == ()
 
 
-async def test_owners_missing_in_a_snapshot_cause_no_deletion():
+async def test_a_loaded_object_stays_though_its_owner_is_missing():
     cluster = Embedded()
     reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "gone", "controller": True}
     cluster.load([pod("one", metadata={"ownerReferences": [reference]})])

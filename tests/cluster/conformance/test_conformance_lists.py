@@ -14,40 +14,40 @@ from tests.cluster.objects import claim, config_map, pod
 from tests.limits import PATIENCE
 
 
-async def names(cluster, home, **options):
-    page = await cluster.list(CONFIG_MAPS, home, **options)
+async def config_map_names(cluster, namespace, **options):
+    page = await cluster.list(CONFIG_MAPS, namespace, **options)
     return [item.metadata.name for item in page.items if item.metadata.name != "kube-root-ca.crt"]
 
 
-async def test_a_list_comes_in_pages_and_in_order(cluster, home):
+async def test_a_limited_list_comes_in_ordered_pages(cluster, namespace):
     for name in ("e", "b", "d", "a", "c"):
-        await cluster.create(CONFIG_MAPS, config_map(name, metadata={"labels": {"mine": "yes"}}), home)
-    pages, more = [], ""
+        await cluster.create(CONFIG_MAPS, config_map(name, metadata={"labels": {"mine": "yes"}}), namespace)
+    pages, continue_token = [], ""
     while True:
-        page = await cluster.list(CONFIG_MAPS, home, labels="mine=yes", limit=2, more=more)
+        page = await cluster.list(CONFIG_MAPS, namespace, labels="mine=yes", limit=2, more=continue_token)
         pages.append([item.metadata.name for item in page.items])
-        more = page.more
-        if not more:
+        continue_token = page.more
+        if not continue_token:
             break
     assert pages == [["a", "b"], ["c", "d"], ["e"]]
 
 
-async def test_the_last_full_page_has_no_continue_token(cluster, home):
+async def test_the_last_full_page_has_no_continue_token(cluster, namespace):
     for name in ("a", "b"):
-        await cluster.create(RESOURCE_CLAIMS, claim(name), home)
-    page = await cluster.list(RESOURCE_CLAIMS, home, limit=2)
+        await cluster.create(RESOURCE_CLAIMS, claim(name), namespace)
+    page = await cluster.list(RESOURCE_CLAIMS, namespace, limit=2)
     assert len(page.items) == 2
     assert page.more == ""
 
 
-async def test_an_invalid_continue_token_is_refused(cluster, home):
+async def test_an_invalid_continue_token_is_refused(cluster, namespace):
     with pytest.raises((BadRequest, Gone)):
-        await cluster.list(CONFIG_MAPS, home, limit=2, more="nonsense")
+        await cluster.list(CONFIG_MAPS, namespace, limit=2, more="nonsense")
 
 
-async def test_plain_items_have_kind_and_version(cluster, home):
-    await cluster.create(RESOURCE_CLAIMS, claim("a"), home)
-    (item,) = (await cluster.list(RESOURCE_CLAIMS.raw, home)).items
+async def test_plain_items_have_kind_and_version(cluster, namespace):
+    await cluster.create(RESOURCE_CLAIMS, claim("a"), namespace)
+    (item,) = (await cluster.list(RESOURCE_CLAIMS.raw, namespace)).items
     assert (item["apiVersion"], item["kind"]) == ("resource.k8s.io/v1", "ResourceClaim")
 
 
@@ -64,53 +64,53 @@ async def test_plain_items_have_kind_and_version(cluster, home):
         ("tier=gold,tier=silver", ""),
     ],
 )
-async def test_label_selectors_filter_lists(cluster, home, labels, expected):
+async def test_label_selectors_filter_lists(cluster, namespace, labels, expected):
     for name, tier in (("a", {"tier": "gold"}), ("b", {"tier": "silver"}), ("c", {})):
-        await cluster.create(CONFIG_MAPS, config_map(name, metadata={"labels": {"any": "", **tier}}), home)
-    assert "".join(await names(cluster, home, labels=labels)) == expected
+        await cluster.create(CONFIG_MAPS, config_map(name, metadata={"labels": {"any": "", **tier}}), namespace)
+    assert "".join(await config_map_names(cluster, namespace, labels=labels)) == expected
 
 
-async def test_field_selectors_filter_lists(cluster, home):
+async def test_field_selectors_filter_lists(cluster, namespace):
     for name in ("a", "b"):
-        await eventually(lambda name=name: cluster.create(PODS, pod(name), home))
-    await cluster.bind("b", home, "node-b")
-    bound = await cluster.list(PODS, home, fields="spec.nodeName=node-b")
-    waiting = await cluster.list(PODS, home, fields="spec.nodeName=,metadata.name!=c")
-    assert [item.metadata.name for item in bound.items] == ["b"]
-    assert [item.metadata.name for item in waiting.items] == ["a"]
+        await eventually(lambda name=name: cluster.create(PODS, pod(name), namespace))
+    await cluster.bind("b", namespace, "node-b")
+    bound_pods = await cluster.list(PODS, namespace, fields="spec.nodeName=node-b")
+    unbound_pods = await cluster.list(PODS, namespace, fields="spec.nodeName=,metadata.name!=c")
+    assert [item.metadata.name for item in bound_pods.items] == ["b"]
+    assert [item.metadata.name for item in unbound_pods.items] == ["a"]
 
 
 async def test_slices_are_selected_by_driver(cluster):
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
     body = {"metadata": {"generateName": "s-"}, "spec": {"driver": "only.example.com", "pool": pool, "allNodes": True}}
-    made = await cluster.create(RESOURCE_SLICES, body)
+    created = await cluster.create(RESOURCE_SLICES, body)
     page = await cluster.list(RESOURCE_SLICES, fields="spec.driver=only.example.com")
-    await cluster.delete(RESOURCE_SLICES, made.metadata.name)
-    assert [item.metadata.name for item in page.items] == [made.metadata.name]
+    await cluster.delete(RESOURCE_SLICES, created.metadata.name)
+    assert [item.metadata.name for item in page.items] == [created.metadata.name]
 
 
 @pytest.mark.parametrize(
     "selector", [{"labels": "a in"}, {"labels": "=b"}, {"fields": "spec.color=red"}, {"fields": "a"}]
 )
-async def test_a_selector_that_cannot_be_read_is_refused(cluster, home, selector):
+async def test_a_selector_that_cannot_be_read_is_refused(cluster, namespace, selector):
     with pytest.raises(BadRequest):
-        await cluster.list(CONFIG_MAPS, home, **selector)
+        await cluster.list(CONFIG_MAPS, namespace, **selector)
 
 
-async def collect(cluster, resource, home, until, begun=None, **options):
+async def watch_until(cluster, resource, namespace, is_last, watch_started=None, **options):
     """Watch until an event satisfies `until`; return the events. `begun` is set when the watch waits for its first event."""
-    seen = []
-    async with asyncio.timeout(PATIENCE), cluster.watch(resource, home, **options) as events:
-        if begun is not None:
-            begun.set()
+    received = []
+    async with asyncio.timeout(PATIENCE), cluster.watch(resource, namespace, **options) as events:
+        if watch_started is not None:
+            watch_started.set()
         async for event in events:
-            seen.append(event)
-            if until(event):
+            received.append(event)
+            if is_last(event):
                 break
-    return seen
+    return received
 
 
-def deleted(event):
+def is_deletion(event):
     return isinstance(event, Change) and event.type == "DELETED"
 
 
@@ -118,93 +118,93 @@ def types_and_names(events):
     return [(event.type, event.object.metadata.name) for event in events if isinstance(event, Change)]
 
 
-async def test_a_watch_reports_changes_after_a_version(cluster, home):
-    await cluster.create(RESOURCE_CLAIMS, claim("before"), home)
-    version = (await cluster.list(RESOURCE_CLAIMS, home)).resource_version
-    await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
-    await cluster.patch(RESOURCE_CLAIMS, "one", Merge({"metadata": {"labels": {"a": "b"}}}), home)
-    await cluster.delete(RESOURCE_CLAIMS, "one", home)
-    seen = await collect(cluster, RESOURCE_CLAIMS, home, deleted, resource_version=version)
-    assert types_and_names(seen) == [("ADDED", "one"), ("MODIFIED", "one"), ("DELETED", "one")]
-    versions = [int(event.resource_version) for event in seen]
+async def test_a_watch_reports_changes_after_a_version(cluster, namespace):
+    await cluster.create(RESOURCE_CLAIMS, claim("before"), namespace)
+    version = (await cluster.list(RESOURCE_CLAIMS, namespace)).resource_version
+    await cluster.create(RESOURCE_CLAIMS, claim("one"), namespace)
+    await cluster.patch(RESOURCE_CLAIMS, "one", Merge({"metadata": {"labels": {"a": "b"}}}), namespace)
+    await cluster.delete(RESOURCE_CLAIMS, "one", namespace)
+    events = await watch_until(cluster, RESOURCE_CLAIMS, namespace, is_deletion, resource_version=version)
+    assert types_and_names(events) == [("ADDED", "one"), ("MODIFIED", "one"), ("DELETED", "one")]
+    versions = [int(event.resource_version) for event in events]
     assert versions == sorted(set(versions))
 
 
-async def test_a_watch_reports_changes_while_it_waits(cluster, home):
-    version = (await cluster.list(CONFIG_MAPS, home)).resource_version
-    begun = asyncio.Event()
+async def test_a_watch_reports_changes_while_it_waits(cluster, namespace):
+    version = (await cluster.list(CONFIG_MAPS, namespace)).resource_version
+    watch_started = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
-        watching = tasks.create_task(
-            collect(
+        watch_task = tasks.create_task(
+            watch_until(
                 cluster,
                 CONFIG_MAPS,
-                home,
+                namespace,
                 lambda event: isinstance(event, Change) and event.object.metadata.name == "z",
-                begun,
+                watch_started,
                 resource_version=version,
                 labels="mine",
             )
         )
-        await begun.wait()
+        await watch_started.wait()
         for name in ("x", "y", "z"):
-            await cluster.create(CONFIG_MAPS, config_map(name, metadata={"labels": {"mine": ""}}), home)
-    assert types_and_names(watching.result()) == [("ADDED", "x"), ("ADDED", "y"), ("ADDED", "z")]
+            await cluster.create(CONFIG_MAPS, config_map(name, metadata={"labels": {"mine": ""}}), namespace)
+    assert types_and_names(watch_task.result()) == [("ADDED", "x"), ("ADDED", "y"), ("ADDED", "z")]
 
 
-async def test_a_streamed_list_ends_with_its_mark(cluster, home):
+async def test_a_streamed_list_ends_with_a_bookmark(cluster, namespace):
     for name in ("a", "b"):
-        await cluster.create(RESOURCE_CLAIMS, claim(name), home)
+        await cluster.create(RESOURCE_CLAIMS, claim(name), namespace)
 
-    def end(event):
+    def is_end_of_list(event):
         return isinstance(event, Bookmark) and event.initial_end
 
-    seen = await collect(cluster, RESOURCE_CLAIMS, home, end, initial=True)
-    assert sorted(types_and_names(seen)) == [("ADDED", "a"), ("ADDED", "b")]
-    assert int(seen[-1].resource_version) >= max(int(event.resource_version) for event in seen[:-1])
+    events = await watch_until(cluster, RESOURCE_CLAIMS, namespace, is_end_of_list, initial=True)
+    assert sorted(types_and_names(events)) == [("ADDED", "a"), ("ADDED", "b")]
+    assert int(events[-1].resource_version) >= max(int(event.resource_version) for event in events[:-1])
 
 
-async def test_leaving_a_selection_is_a_delete_event(cluster, home):
-    await cluster.create(CONFIG_MAPS, config_map("one", metadata={"labels": {"in": "no"}}), home)
-    version = (await cluster.list(CONFIG_MAPS, home)).resource_version
+async def test_an_object_that_leaves_a_selection_is_reported_as_deleted(cluster, namespace):
+    await cluster.create(CONFIG_MAPS, config_map("one", metadata={"labels": {"in": "no"}}), namespace)
+    version = (await cluster.list(CONFIG_MAPS, namespace)).resource_version
     for value in ("yes", "no"):
-        await cluster.patch(CONFIG_MAPS, "one", Merge({"metadata": {"labels": {"in": value}}}), home)
-    seen = await collect(cluster, CONFIG_MAPS, home, deleted, resource_version=version, labels="in=yes")
-    assert types_and_names(seen) == [("ADDED", "one"), ("DELETED", "one")]
+        await cluster.patch(CONFIG_MAPS, "one", Merge({"metadata": {"labels": {"in": value}}}), namespace)
+    events = await watch_until(cluster, CONFIG_MAPS, namespace, is_deletion, resource_version=version, labels="in=yes")
+    assert types_and_names(events) == [("ADDED", "one"), ("DELETED", "one")]
 
 
-async def test_a_watch_ends_by_itself(cluster, home):
-    version = (await cluster.list(RESOURCE_CLAIMS, home)).resource_version
+async def test_a_watch_ends_after_its_timeout(cluster, namespace):
+    version = (await cluster.list(RESOURCE_CLAIMS, namespace)).resource_version
     async with (
         asyncio.timeout(PATIENCE),
-        cluster.watch(RESOURCE_CLAIMS, home, resource_version=version, timeout=1) as events,
+        cluster.watch(RESOURCE_CLAIMS, namespace, resource_version=version, timeout=1) as events,
     ):
-        seen = [event async for event in events]
-    assert not types_and_names(seen)
+        received = [event async for event in events]
+    assert not types_and_names(received)
 
 
-async def test_a_watch_can_be_left_and_cancelled(cluster, home):
-    version = (await cluster.list(RESOURCE_CLAIMS, home)).resource_version
-    begun = asyncio.Event()
+async def test_a_cancelled_watch_does_not_disturb_the_cluster(cluster, namespace):
+    version = (await cluster.list(RESOURCE_CLAIMS, namespace)).resource_version
+    watch_started = asyncio.Event()
 
     task = asyncio.ensure_future(
-        collect(cluster, RESOURCE_CLAIMS, home, lambda _: False, begun, resource_version=version)
+        watch_until(cluster, RESOURCE_CLAIMS, namespace, lambda _: False, watch_started, resource_version=version)
     )
-    await begun.wait()
+    await watch_started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, PATIENCE)
-    await cluster.list(RESOURCE_CLAIMS, home)
+    await cluster.list(RESOURCE_CLAIMS, namespace)
 
 
-async def test_a_version_that_was_never_given_out_is_refused(cluster, home):
+async def test_a_watch_from_an_invalid_version_is_refused(cluster, namespace):
     with pytest.raises(ApiError):
-        await collect(cluster, RESOURCE_CLAIMS, home, lambda _: True, resource_version="nonsense")
+        await watch_until(cluster, RESOURCE_CLAIMS, namespace, lambda _: True, resource_version="nonsense")
 
 
-async def test_each_object_of_a_list_is_reduced(cluster, home):
+async def test_a_reduce_function_may_drop_objects_of_a_list(cluster, namespace):
     for name in ("a", "b"):
-        await cluster.create(RESOURCE_CLAIMS, claim(name), home)
+        await cluster.create(RESOURCE_CLAIMS, claim(name), namespace)
     for kind in (RESOURCE_CLAIMS, RESOURCE_CLAIMS.raw):
-        but_one = replace(kind, reduce=lambda obj: None if key(obj)[1] == "a" else obj)
-        page = await cluster.list(but_one, home)
+        kind_without_a = replace(kind, reduce=lambda obj: None if key(obj)[1] == "a" else obj)
+        page = await cluster.list(kind_without_a, namespace)
         assert [key(item)[1] for item in page.items] == ["b"]

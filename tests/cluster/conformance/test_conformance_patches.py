@@ -13,36 +13,36 @@ from tests.cluster.objects import allocation, claim, config_map, pod
 from tests.limits import PATIENCE
 
 
-async def test_a_merge_patch_sets_replaces_and_removes(cluster, home):
-    await cluster.create(CONFIG_MAPS, config_map("one", data={"a": "1", "b": "2"}), home)
-    changed = await cluster.patch(CONFIG_MAPS, "one", Merge({"data": {"a": None, "b": "3", "c": "4"}}), home)
-    assert changed.data == {"b": "3", "c": "4"}
+async def test_a_merge_patch_sets_replaces_and_removes_fields(cluster, namespace):
+    await cluster.create(CONFIG_MAPS, config_map("one", data={"a": "1", "b": "2"}), namespace)
+    patched = await cluster.patch(CONFIG_MAPS, "one", Merge({"data": {"a": None, "b": "3", "c": "4"}}), namespace)
+    assert patched.data == {"b": "3", "c": "4"}
 
 
-async def test_a_patch_that_changes_nothing_writes_nothing(cluster, home):
-    made = await cluster.create(CONFIG_MAPS, config_map("one", data={"a": "1"}), home)
-    same = await cluster.patch(CONFIG_MAPS, "one", Merge({"data": {"a": "1"}}), home)
-    assert same.metadata.resource_version == made.metadata.resource_version
+async def test_a_patch_that_changes_nothing_writes_nothing(cluster, namespace):
+    created = await cluster.create(CONFIG_MAPS, config_map("one", data={"a": "1"}), namespace)
+    patched = await cluster.patch(CONFIG_MAPS, "one", Merge({"data": {"a": "1"}}), namespace)
+    assert patched.metadata.resource_version == created.metadata.resource_version
 
 
-async def test_a_patch_made_from_an_old_reading_is_a_conflict(cluster, home):
-    made = await cluster.create(CONFIG_MAPS, config_map("one"), home)
-    await cluster.patch(CONFIG_MAPS, "one", Merge({"data": {"a": "1"}}), home)
-    stale = Merge({"metadata": {"resourceVersion": made.metadata.resource_version}, "data": {"a": "2"}})
+async def test_a_patch_with_an_old_version_is_a_conflict(cluster, namespace):
+    created = await cluster.create(CONFIG_MAPS, config_map("one"), namespace)
+    await cluster.patch(CONFIG_MAPS, "one", Merge({"data": {"a": "1"}}), namespace)
+    stale = Merge({"metadata": {"resourceVersion": created.metadata.resource_version}, "data": {"a": "2"}})
     with pytest.raises(Conflict) as caught:
-        await cluster.patch(CONFIG_MAPS, "one", stale, home)
+        await cluster.patch(CONFIG_MAPS, "one", stale, namespace)
     assert (caught.value.status, caught.value.reason) == (409, "Conflict")
-    assert (await cluster.get(CONFIG_MAPS, "one", home)).data == {"a": "1"}
+    assert (await cluster.get(CONFIG_MAPS, "one", namespace)).data == {"a": "1"}
 
 
-async def test_a_patch_for_another_object_of_that_name_is_refused(cluster, home):
-    await cluster.create(CONFIG_MAPS, config_map("one"), home)
+async def test_a_patch_with_another_uid_is_refused(cluster, namespace):
+    await cluster.create(CONFIG_MAPS, config_map("one"), namespace)
     with pytest.raises(Invalid, match=r"metadata\.uid"):
-        await cluster.patch(CONFIG_MAPS, "one", Merge({"metadata": {"uid": "another"}, "data": {"a": "1"}}), home)
+        await cluster.patch(CONFIG_MAPS, "one", Merge({"metadata": {"uid": "another"}, "data": {"a": "1"}}), namespace)
 
 
-async def test_json_patch_operations_apply_in_order(cluster, home):
-    await cluster.create(CONFIG_MAPS, config_map("one", data={"a": "1"}), home)
+async def test_json_patch_operations_apply_in_order(cluster, namespace):
+    await cluster.create(CONFIG_MAPS, config_map("one", data={"a": "1"}), namespace)
     operations = (
         {"op": "test", "path": "/data/a", "value": "1"},
         {"op": "move", "from": "/data/a", "path": "/data/x~1y"},
@@ -52,7 +52,7 @@ async def test_json_patch_operations_apply_in_order(cluster, home):
         {"op": "remove", "path": "/data/b"},
         {"op": "move", "from": "/data/x~1y", "path": "/data/d"},
     )
-    changed = await cluster.patch(CONFIG_MAPS, "one", Operations(operations), home)
+    changed = await cluster.patch(CONFIG_MAPS, "one", Operations(operations), namespace)
     assert changed.data == {"c": "3", "d": "1"}
 
 
@@ -63,130 +63,130 @@ async def test_json_patch_operations_apply_in_order(cluster, home):
         {"op": "remove", "path": "/data/none"},
         {"op": "replace", "path": "/nothing/here", "value": 1},
     ],
-    ids=["test-fails", "remove-nothing", "replace-nothing"],
+    ids=["test fails", "removed field is missing", "replaced field is missing"],
 )
-async def test_json_patch_is_all_or_nothing(cluster, home, operation):
-    made = await cluster.create(CONFIG_MAPS, config_map("one", data={"a": "1"}), home)
+async def test_a_failed_operation_cancels_the_whole_json_patch(cluster, namespace, operation):
+    created = await cluster.create(CONFIG_MAPS, config_map("one", data={"a": "1"}), namespace)
     with pytest.raises(Invalid):
-        await cluster.patch(CONFIG_MAPS, "one", Operations(({"op": "remove", "path": "/data/a"}, operation)), home)
-    assert await cluster.get(CONFIG_MAPS, "one", home) == made
+        await cluster.patch(CONFIG_MAPS, "one", Operations(({"op": "remove", "path": "/data/a"}, operation)), namespace)
+    assert await cluster.get(CONFIG_MAPS, "one", namespace) == created
 
 
-async def test_a_patch_of_nothing_is_not_found(cluster, home):
+async def test_a_patch_of_a_missing_object_is_not_found(cluster, namespace):
     with pytest.raises(NotFound):
-        await cluster.patch(CONFIG_MAPS, "none", Merge({"data": {}}), home)
+        await cluster.patch(CONFIG_MAPS, "none", Merge({"data": {}}), namespace)
 
 
-async def test_a_patch_cannot_rename(cluster, home):
-    await cluster.create(CONFIG_MAPS, config_map("one"), home)
+async def test_a_patch_cannot_rename_an_object(cluster, namespace):
+    await cluster.create(CONFIG_MAPS, config_map("one"), namespace)
     with pytest.raises((BadRequest, Invalid)):
-        await cluster.patch(CONFIG_MAPS, "one", Merge({"metadata": {"name": "two"}}), home)
+        await cluster.patch(CONFIG_MAPS, "one", Merge({"metadata": {"name": "two"}}), namespace)
 
 
-async def test_a_status_is_not_written_with_the_object(cluster, home):
-    made = await cluster.create(RESOURCE_CLAIMS, claim("one", status={"allocation": allocation()}), home)
-    assert made.status.allocation is None
-    same = await cluster.patch(RESOURCE_CLAIMS, "one", Merge({"status": {"allocation": allocation()}}), home)
-    assert same.status.allocation is None
+async def test_a_write_of_an_object_ignores_its_status(cluster, namespace):
+    created = await cluster.create(RESOURCE_CLAIMS, claim("one", status={"allocation": allocation()}), namespace)
+    assert created.status.allocation is None
+    patched = await cluster.patch(RESOURCE_CLAIMS, "one", Merge({"status": {"allocation": allocation()}}), namespace)
+    assert patched.status.allocation is None
 
 
-async def test_a_status_write_changes_the_status_only(cluster, home):
-    await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
+async def test_a_status_write_changes_the_status_only(cluster, namespace):
+    await cluster.create(RESOURCE_CLAIMS, claim("one"), namespace)
     body = {"metadata": {"labels": {"a": "b"}}, "spec": None, "status": {"allocation": allocation()}}
-    changed = await cluster.patch(RESOURCE_CLAIMS, "one", Merge(body), home, subresource="status")
+    changed = await cluster.patch(RESOURCE_CLAIMS, "one", Merge(body), namespace, subresource="status")
     assert changed.status.allocation.devices.results[0].device == "gpu-0"
     assert changed.status.allocation.allocation_timestamp == "2026-01-01T00:00:00Z"
     assert changed.metadata.labels == {}
     assert changed.spec.devices.requests
 
 
-async def test_a_kind_without_a_status_has_no_status_subresource(cluster, home):
-    await cluster.create(CONFIG_MAPS, config_map("one"), home)
+async def test_a_kind_without_a_status_has_no_status_subresource(cluster, namespace):
+    await cluster.create(CONFIG_MAPS, config_map("one"), namespace)
     with pytest.raises(NotFound):
-        await cluster.patch(CONFIG_MAPS, "one", Merge({"data": {"a": "b"}}), home, subresource="status")
+        await cluster.patch(CONFIG_MAPS, "one", Merge({"data": {"a": "b"}}), namespace, subresource="status")
 
 
-async def test_every_concurrent_write_takes_effect(cluster, home):
-    await cluster.create(CONFIG_MAPS, config_map("counter", data={"n": "0"}), home)
+async def test_every_concurrent_write_takes_effect(cluster, namespace):
+    await cluster.create(CONFIG_MAPS, config_map("counter", data={"n": "0"}), namespace)
 
-    async def count():
+    async def increment():
         while True:
-            seen = await cluster.get(CONFIG_MAPS, "counter", home)
-            version = {"resourceVersion": seen.metadata.resource_version}
-            body = {"metadata": version, "data": {"n": str(int(seen.data["n"]) + 1)}}
+            counter = await cluster.get(CONFIG_MAPS, "counter", namespace)
+            version = {"resourceVersion": counter.metadata.resource_version}
+            body = {"metadata": version, "data": {"n": str(int(counter.data["n"]) + 1)}}
             await asyncio.sleep(0)
             try:
-                return await cluster.patch(CONFIG_MAPS, "counter", Merge(body), home)
+                return await cluster.patch(CONFIG_MAPS, "counter", Merge(body), namespace)
             except Conflict:
                 continue
 
     async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
         for _ in range(8):
-            tasks.create_task(count())
-    assert (await cluster.get(CONFIG_MAPS, "counter", home)).data["n"] == "8"
+            tasks.create_task(increment())
+    assert (await cluster.get(CONFIG_MAPS, "counter", namespace)).data["n"] == "8"
 
 
-def owned(data, manager="one"):
+def apply_of_data(data, manager="one"):
     return Apply({"apiVersion": "v1", "kind": "ConfigMap", "data": data}, manager)
 
 
-async def test_apply_creates_a_missing_object(cluster, home):
-    made = await cluster.patch(CONFIG_MAPS, "one", owned({"a": "1"}), home)
-    assert made.data == {"a": "1"}
-    assert made.metadata.uid
+async def test_apply_creates_a_missing_object(cluster, namespace):
+    created = await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "1"}), namespace)
+    assert created.data == {"a": "1"}
+    assert created.metadata.uid
 
 
-async def test_apply_removes_fields_its_manager_no_longer_sets(cluster, home):
-    await cluster.create(CONFIG_MAPS, config_map("one", data={"theirs": "0"}), home)
-    await cluster.patch(CONFIG_MAPS, "one", owned({"a": "1", "b": "2"}), home)
-    changed = await cluster.patch(CONFIG_MAPS, "one", owned({"b": "2"}), home)
+async def test_apply_removes_fields_its_manager_no_longer_sets(cluster, namespace):
+    await cluster.create(CONFIG_MAPS, config_map("one", data={"theirs": "0"}), namespace)
+    await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "1", "b": "2"}), namespace)
+    changed = await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"b": "2"}), namespace)
     assert changed.data == {"theirs": "0", "b": "2"}
 
 
-async def test_apply_keeps_fields_another_manager_also_sets(cluster, home):
-    await cluster.patch(CONFIG_MAPS, "one", owned({"a": "1"}), home)
-    await cluster.patch(CONFIG_MAPS, "one", owned({"a": "1", "b": "2"}, "two"), home)
-    changed = await cluster.patch(CONFIG_MAPS, "one", owned({"c": "3"}), home)
+async def test_apply_keeps_fields_another_manager_also_sets(cluster, namespace):
+    await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "1"}), namespace)
+    await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "1", "b": "2"}, "two"), namespace)
+    changed = await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"c": "3"}), namespace)
     assert changed.data == {"a": "1", "b": "2", "c": "3"}
 
 
-async def test_two_managers_with_two_values_are_a_conflict_unless_forced(cluster, home):
-    await cluster.patch(CONFIG_MAPS, "one", owned({"a": "1"}), home)
+async def test_applying_another_managers_field_is_a_conflict_unless_forced(cluster, namespace):
+    await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "1"}), namespace)
     with pytest.raises(Conflict, match='conflict with "one"'):
-        await cluster.patch(CONFIG_MAPS, "one", owned({"a": "2"}, "two"), home)
-    forced = Apply(owned({"a": "2"}).body, "two", force=True)
-    assert (await cluster.patch(CONFIG_MAPS, "one", forced, home)).data == {"a": "2"}
+        await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "2"}, "two"), namespace)
+    forced = Apply(apply_of_data({"a": "2"}).body, "two", force=True)
+    assert (await cluster.patch(CONFIG_MAPS, "one", forced, namespace)).data == {"a": "2"}
     # The first manager lost `a` to the second, so an apply of the first without `a` does not remove `a`.
-    assert (await cluster.patch(CONFIG_MAPS, "one", owned({"x": "1"}), home)).data == {"a": "2", "x": "1"}
+    assert (await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"x": "1"}), namespace)).data == {"a": "2", "x": "1"}
 
 
-async def test_applying_the_same_again_writes_nothing(cluster, home):
-    made = await cluster.patch(CONFIG_MAPS, "one", owned({"a": "1"}), home)
-    same = await cluster.patch(CONFIG_MAPS, "one", owned({"a": "1"}), home)
-    assert same.metadata.resource_version == made.metadata.resource_version
+async def test_applying_the_same_data_again_writes_nothing(cluster, namespace):
+    created = await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "1"}), namespace)
+    applied_again = await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "1"}), namespace)
+    assert applied_again.metadata.resource_version == created.metadata.resource_version
 
 
-async def test_managers_share_a_status_list_by_its_key(cluster, home):
+async def test_managers_own_items_of_a_status_list_by_name(cluster, namespace):
     claims = [{"name": name, "resourceClaimTemplateName": "t"} for name in "ab"]
-    await eventually(lambda: cluster.create(PODS, pod("one", resourceClaims=claims), home))
+    await eventually(lambda: cluster.create(PODS, pod("one", resourceClaims=claims), namespace))
 
-    async def say(manager, name, claim):
-        entry = {"name": name, "resourceClaimName": claim}
+    async def apply_status(manager, name, claim_name):
+        entry = {"name": name, "resourceClaimName": claim_name}
         body = {"apiVersion": "v1", "kind": "Pod", "status": {"resourceClaimStatuses": [entry]}}
-        return await cluster.patch(PODS, "one", Apply(body, manager), home, subresource="status")
+        return await cluster.patch(PODS, "one", Apply(body, manager), namespace, subresource="status")
 
-    await say("one", "a", "claim-a")
-    both = await say("two", "b", "claim-b")
+    await apply_status("one", "a", "claim-a")
+    with_both_items = await apply_status("two", "b", "claim-b")
     assert {
         resource_claim_status.name: resource_claim_status.resource_claim_name
-        for resource_claim_status in both.status.resource_claim_statuses
+        for resource_claim_status in with_both_items.status.resource_claim_statuses
     } == {
         "a": "claim-a",
         "b": "claim-b",
     }
-    nothing = Apply({"apiVersion": "v1", "kind": "Pod", "status": {}}, "two")
-    rest = await cluster.patch(PODS, "one", nothing, home, subresource="status")
+    empty_apply = Apply({"apiVersion": "v1", "kind": "Pod", "status": {}}, "two")
+    with_first_item = await cluster.patch(PODS, "one", empty_apply, namespace, subresource="status")
     assert {
         resource_claim_status.name: resource_claim_status.resource_claim_name
-        for resource_claim_status in rest.status.resource_claim_statuses
+        for resource_claim_status in with_first_item.status.resource_claim_statuses
     } == {"a": "claim-a"}

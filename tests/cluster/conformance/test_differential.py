@@ -23,7 +23,7 @@ from tests.cluster.objects import allocation, claim, config_map
 from tests.limits import PATIENCE
 
 pytestmark = pytest.mark.real
-_numbers = itertools.count(1)
+_history_numbers = itertools.count(1)
 
 names = st.sampled_from("ab")
 words = st.sampled_from(["x", "y"])
@@ -43,53 +43,53 @@ operations = st.lists(
     min_size=1,
     max_size=3,
 )
-CREATE = st.tuples(st.just("create"), names, labels, finalizers, labels)
-MERGE = st.tuples(st.just("merge"), names, data, st.none() | finalizers, labels)
-JSON = st.tuples(st.just("json"), names, operations)
-DELETE = st.tuples(st.just("delete"), names, st.sampled_from(["", "Background"]))
-APPLY = st.tuples(st.just("apply"), names, st.sampled_from(["me", "you"]), data, finalizers, st.booleans())
-devices = st.sampled_from(["", "node-a", "node-b"])
+CREATE_STEPS = st.tuples(st.just("create"), names, labels, finalizers, labels)
+MERGE_STEPS = st.tuples(st.just("merge"), names, data, st.none() | finalizers, labels)
+JSON_PATCH_STEPS = st.tuples(st.just("json"), names, operations)
+DELETE_STEPS = st.tuples(st.just("delete"), names, st.sampled_from(["", "Background"]))
+APPLY_STEPS = st.tuples(st.just("apply"), names, st.sampled_from(["me", "you"]), data, finalizers, st.booleans())
+node_names = st.sampled_from(["", "node-a", "node-b"])
 users = st.lists(st.sampled_from("pq"), max_size=2, unique=True)
 # Consumers of a kind without a controller, so that only the steps of the history change a claim.
 ROBOT = {"apiGroup": "example.com", "resource": "robots"}
-CLAIM = st.tuples(st.just("claim"), names)
-STATUS = st.tuples(st.just("status"), names, st.none() | devices, st.none() | users)
-SPEC = st.tuples(st.just("spec"), names, words)
-UNCLAIM = st.tuples(st.just("unclaim"), names)
+CREATE_CLAIM_STEPS = st.tuples(st.just("claim"), names)
+CLAIM_STATUS_STEPS = st.tuples(st.just("status"), names, st.none() | node_names, st.none() | users)
+CLAIM_SPEC_STEPS = st.tuples(st.just("spec"), names, words)
+DELETE_CLAIM_STEPS = st.tuples(st.just("unclaim"), names)
 
 
-async def act(cluster, home, step):
+async def perform(cluster, namespace, step):
     """Do one step of a history."""
     match step:
         case ("create", name, data, finalizers, labels):
             return await cluster.create(
                 CONFIG_MAPS.raw,
                 config_map(name, data=data, metadata={"finalizers": finalizers, "labels": labels}),
-                home,
+                namespace,
             )
         case ("merge", name, data, finalizers, labels):
             body = {"data": data, "metadata": {"finalizers": finalizers, "labels": labels}}
-            return await cluster.patch(CONFIG_MAPS.raw, name, Merge(body), home)
+            return await cluster.patch(CONFIG_MAPS.raw, name, Merge(body), namespace)
         case ("json", name, operations):
-            return await cluster.patch(CONFIG_MAPS.raw, name, Operations(tuple(operations)), home)
+            return await cluster.patch(CONFIG_MAPS.raw, name, Operations(tuple(operations)), namespace)
         case ("apply", name, manager, data, finalizers, force):
-            wanted = {key: value for key, value in data.items() if value is not None}
-            body = {"data": wanted} | ({"metadata": {"finalizers": finalizers}} if finalizers else {})
-            return await cluster.patch(CONFIG_MAPS.raw, name, Apply(body, manager, force), home)
+            present_data = {key: value for key, value in data.items() if value is not None}
+            body = {"data": present_data} | ({"metadata": {"finalizers": finalizers}} if finalizers else {})
+            return await cluster.patch(CONFIG_MAPS.raw, name, Apply(body, manager, force), namespace)
         case ("delete", name, propagation):
-            return await cluster.delete(CONFIG_MAPS, name, home, propagation=propagation)
+            return await cluster.delete(CONFIG_MAPS, name, namespace, propagation=propagation)
         case ("claim", name):
-            return await cluster.create(RESOURCE_CLAIMS.raw, claim(name), home)
+            return await cluster.create(RESOURCE_CLAIMS.raw, claim(name), namespace)
         case ("status", name, node, users):
             entries = None if users is None else [ROBOT | {"name": user, "uid": f"uid-{user}"} for user in users]
             status = {"allocation": None if node is None else allocation(node), "reservedFor": entries}
-            return await cluster.patch(RESOURCE_CLAIMS.raw, name, Merge({"status": status}), home, subresource="status")
+            return await cluster.patch(RESOURCE_CLAIMS.raw, name, Merge({"status": status}), namespace, subresource="status")
         case ("spec", name, word):
             request = {"op": "replace", "path": "/spec/devices/requests/0/name", "value": word}
-            return await cluster.patch(RESOURCE_CLAIMS.raw, name, Operations((request,)), home)
+            return await cluster.patch(RESOURCE_CLAIMS.raw, name, Operations((request,)), namespace)
         case ("unclaim", name):
-            return await cluster.delete(RESOURCE_CLAIMS, name, home)
-    raise AssertionError(step)
+            return await cluster.delete(RESOURCE_CLAIMS, name, namespace)
+    raise AssertionError(f"unknown step: {step}")
 
 
 def comparable(value):
@@ -98,66 +98,66 @@ def comparable(value):
         return type(value).__name__
     if value is None:
         return None
-    own = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "deletionGracePeriodSeconds", "namespace")
-    meta = {name: item for name, item in value["metadata"].items() if name not in own}
+    generated_fields = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "deletionGracePeriodSeconds", "namespace")
+    meta = {name: item for name, item in value["metadata"].items() if name not in generated_fields}
     if "deletionTimestamp" in meta:
         meta["deletionTimestamp"] = "set"
-    return full({**value, "metadata": meta})
+    return without_empty_values({**value, "metadata": meta})
 
 
-def full(value):
+def without_empty_values(value):
     if isinstance(value, dict):
-        return {name: kept for name, item in value.items() if (kept := full(item)) not in (None, {}, [])}
-    return [full(item) for item in value] if isinstance(value, list) else value
+        return {name: inner for name, item in value.items() if (inner := without_empty_values(item)) not in (None, {}, [])}
+    return [without_empty_values(item) for item in value] if isinstance(value, list) else value
 
 
-async def answers(cluster, home, steps):
+async def answers(cluster, namespace, steps):
     """Return a cluster's answer to each step, and the events of its watches."""
-    await cluster.create(NAMESPACES, {"metadata": {"name": home}})
+    await cluster.create(NAMESPACES, {"metadata": {"name": namespace}})
     starts = [
-        (kind, (await cluster.list(kind, home)).resource_version) for kind in (CONFIG_MAPS.raw, RESOURCE_CLAIMS.raw)
+        (kind, (await cluster.list(kind, namespace)).resource_version) for kind in (CONFIG_MAPS.raw, RESOURCE_CLAIMS.raw)
     ]
     results = []
     for step in steps:
         try:
-            results.append((step, comparable(await act(cluster, home, step))))
+            results.append((step, comparable(await perform(cluster, namespace, step))))
         except ApiError as error:
             results.append((step, comparable(error)))
-    watched = [await events(cluster, kind, home, version) for kind, version in starts]
-    await delete_pods_and_claims(cluster, home)
+    watched = [await events(cluster, kind, namespace, version) for kind, version in starts]
+    await delete_pods_and_claims(cluster, namespace)
     return results, watched
 
 
-async def events(cluster, kind, home, version):
+async def events(cluster, kind, namespace, version):
     """Return the events of a watch from a resourceVersion on, up to an object that marks the end."""
-    await cluster.create(kind, config_map("the-end") if kind.kind == "ConfigMap" else claim("the-end"), home)
-    seen = []
-    async with cluster.watch(kind, home, resource_version=version) as changes:
+    await cluster.create(kind, config_map("the-end") if kind.kind == "ConfigMap" else claim("the-end"), namespace)
+    received = []
+    async with cluster.watch(kind, namespace, resource_version=version) as changes:
         async for change in changes:
             if not isinstance(change, Change):
                 continue
             match change.object["metadata"]["name"]:
                 case "the-end":
-                    return seen
+                    return received
                 case "kube-root-ca.crt":  # a controller of real clusters creates it in every namespace
                     continue
-            seen.append((change.type, comparable(change.object)))
-    raise AssertionError("the watch ended before the end")
+            received.append((change.type, comparable(change.object)))
+    raise AssertionError("the watch ended before the object the-end")
 
 
 def compare(control_plane, steps):
-    home = f"history-{next(_numbers)}"
+    namespace = f"history-{next(_history_numbers)}"
 
-    async def both():
+    async def answers_of_both():
         real = Kubernetes.connect(kubeconfig=str(control_plane.kubeconfig))
         try:
             async with asyncio.timeout(PATIENCE):
-                return await answers(Embedded(), home, steps), await answers(real, home, steps)
+                return await answers(Embedded(), namespace, steps), await answers(real, namespace, steps)
         finally:
             await real.close()
 
-    ours, theirs = asyncio.run(both())
-    assert ours == theirs
+    embedded_answers, real_answers = asyncio.run(answers_of_both())
+    assert embedded_answers == real_answers
 
 
 def histories(examples):
@@ -171,31 +171,31 @@ def histories(examples):
     )
 
 
-KINDS = {
-    "created, patched and deleted": st.lists(st.one_of(CREATE, MERGE, JSON, DELETE), min_size=4, max_size=20),
-    "applied by several managers": st.lists(st.one_of(APPLY, APPLY, DELETE), min_size=4, max_size=20),
+HISTORIES = {
+    "created, patched and deleted": st.lists(st.one_of(CREATE_STEPS, MERGE_STEPS, JSON_PATCH_STEPS, DELETE_STEPS), min_size=4, max_size=20),
+    "applied by several managers": st.lists(st.one_of(APPLY_STEPS, APPLY_STEPS, DELETE_STEPS), min_size=4, max_size=20),
     "claims, allocated, reserved and freed": st.lists(
-        st.one_of(CLAIM, STATUS, STATUS, SPEC, UNCLAIM), min_size=4, max_size=20
+        st.one_of(CREATE_CLAIM_STEPS, CLAIM_STATUS_STEPS, CLAIM_STATUS_STEPS, CLAIM_SPEC_STEPS, DELETE_CLAIM_STEPS), min_size=4, max_size=20
     ),
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_both_clusters_answer_random_histories_equally(control_plane, kind):
+@pytest.mark.parametrize("history", HISTORIES)
+def test_both_clusters_answer_random_histories_equally(control_plane, history):
     @histories(12)
-    @given(steps=KINDS[kind])
-    def each(steps):
+    @given(steps=HISTORIES[history])
+    def compare_history(steps):
         compare(control_plane, steps)
 
-    each()
+    compare_history()
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-def test_both_clusters_answer_many_random_histories_equally(control_plane, kind):
+@pytest.mark.parametrize("history", HISTORIES)
+def test_both_clusters_answer_many_random_histories_equally(control_plane, history):
     @histories(400)
-    @given(steps=KINDS[kind])
-    def each(steps):
+    @given(steps=HISTORIES[history])
+    def compare_history(steps):
         compare(control_plane, steps)
 
-    each()
+    compare_history()
