@@ -31,8 +31,8 @@ async def set_finalizers(cluster, name, namespace, finalizers):
 async def wait_for_garbage_collector(cluster, resource, object_of_kind, namespace):
     """Wait until the garbage collector knows all existing objects of a kind.
 
-    The collector neither orphans nor waits for objects that it does not know. It receives the objects of a kind in the
-    order of their creation, so once it has deleted a new object (the witness), it knows all older objects.
+    When an owner is deleted, the collector ignores owned objects that it does not know yet. It learns of the objects of a kind
+    in the order of their creation, so once it has deleted a new object (the witness), it knows all older objects.
     """
     owner = await cluster.create(CONFIG_MAPS, config_map("owner-of-witness"), namespace)
     await cluster.create(resource, object_of_kind("witness", metadata=owned_by(owner)), namespace)

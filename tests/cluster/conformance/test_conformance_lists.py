@@ -98,7 +98,7 @@ async def test_a_selector_that_cannot_be_read_is_refused(cluster, namespace, sel
 
 
 async def watch_until(cluster, resource, namespace, is_last, watch_started=None, **options):
-    """Watch until an event satisfies `until`; return the events. `begun` is set when the watch waits for its first event."""
+    """Watch until `is_last` is true of an event; return all events. `watch_started` is set before the first event."""
     received = []
     async with asyncio.timeout(PATIENCE), cluster.watch(resource, namespace, **options) as events:
         if watch_started is not None:

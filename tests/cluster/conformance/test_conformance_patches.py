@@ -127,6 +127,7 @@ async def test_every_concurrent_write_takes_effect(cluster, namespace):
 
 
 def apply_of_data(data, manager="one"):
+    """Return a server-side apply of a ConfigMap with this data."""
     return Apply({"apiVersion": "v1", "kind": "ConfigMap", "data": data}, manager)
 
 

@@ -1,4 +1,4 @@
-"""Patches of claims whose opaque parameters are spelled in every JSON form: a field that a patch does not name keeps its bytes."""
+"""Patches of claims whose opaque parameters are JSON in unusual spellings: each field that a patch does not name keeps its bytes."""
 
 import json
 
@@ -45,7 +45,7 @@ def spelling(request):
 
 @pytest.fixture
 async def spelled_claim(cluster, namespace, request, spelling):
-    """Create a claim with these parameters; return an object that allocates the claim and checks its stored parameters."""
+    """Create a claim whose parameters have this spelling; return an object that allocates the claim and checks the stored parameters."""
     config = {"opaque": {"driver": DRIVER, "parameters": "PARAMETERS"}}
     body = claim("c")
     body["spec"]["devices"]["config"] = [config]
@@ -58,7 +58,7 @@ async def spelled_claim(cluster, namespace, request, spelling):
 
 
 class EmbeddedClaim:
-    """A claim in the embedded store, which keeps values and not their spelling."""
+    """A claim in the embedded store, which keeps the values of parameters but not their spelling."""
 
     def __init__(self, cluster, namespace, spelling):
         self.cluster, self.namespace, self.spelling = cluster, namespace, spelling
@@ -107,6 +107,7 @@ def allocation_with_parameters(parameters):
 
 
 def configs(claim):
+    """Return the device configurations in the spec and in the allocation of a claim."""
     allocated = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("config", [])
     return [*claim["spec"]["devices"]["config"], *allocated]
 

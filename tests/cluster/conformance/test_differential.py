@@ -31,7 +31,7 @@ data = st.dictionaries(st.sampled_from("klm"), words | st.none(), max_size=3)
 finalizers = st.lists(st.sampled_from(["example.com/a", "example.com/b"]), max_size=2, unique=True)
 labels = st.dictionaries(st.sampled_from(["p", "q"]), words, max_size=2)
 paths = st.sampled_from(["/data/k", "/data/l", "/data", "/metadata/labels/p", "/data/k/z", "/metadata/name", ""])
-# Without `replace` and `copy`: for a missing value, the API server adds it, while RFC 6902 and the embedded store refuse.
+# `replace` and `copy` are left out: the API server adds a missing value, which RFC 6902 and the embedded store refuse.
 operations = st.lists(
     st.builds(
         lambda op, path, source, value: {"op": op, "path": path, "from": source, "value": value},
@@ -59,7 +59,7 @@ DELETE_CLAIM_STEPS = st.tuples(st.just("unclaim"), names)
 
 
 async def perform(cluster, namespace, step):
-    """Do one step of a history."""
+    """Perform one step of a history; return the answer of the cluster."""
     match step:
         case ("create", name, data, finalizers, labels):
             return await cluster.create(
@@ -129,7 +129,7 @@ async def answers(cluster, namespace, steps):
 
 
 async def events(cluster, kind, namespace, version):
-    """Return the events of a watch from a resourceVersion on, up to an object that marks the end."""
+    """Return the events after a resourceVersion, up to the creation of the object the-end."""
     await cluster.create(kind, config_map("the-end") if kind.kind == "ConfigMap" else claim("the-end"), namespace)
     received = []
     async with cluster.watch(kind, namespace, resource_version=version) as changes:
@@ -161,7 +161,7 @@ def compare(control_plane, steps):
 
 
 def histories(examples):
-    """Return the settings for a number of histories. A failing history is not shrunk: that takes minutes on a real cluster."""
+    """Return Hypothesis settings for this number of histories. Shrinking a failed history would take minutes on a real cluster."""
     return settings(
         max_examples=examples,
         deadline=None,

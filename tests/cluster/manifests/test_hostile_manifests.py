@@ -1,4 +1,4 @@
-"""Manifests that are hostile or damaged: a clear error in bounded time, or the right objects, and never a crash."""
+"""Hostile and damaged manifests lead to the right objects or to a clear error, in bounded time and memory, and never to a crash."""
 
 import json
 import time
@@ -10,7 +10,7 @@ import pytest
 from cluster import manifests
 from tests.growth import assert_linear
 
-CPU_LIMIT_SECONDS = 20.0  # seconds of CPU: far more than needed, far less than for exponential work
+CPU_LIMIT_SECONDS = 20.0  # far more than a parser needs, and far less than exponential work would take
 
 
 def parse_in_time(data):
@@ -90,7 +90,7 @@ def test_invalid_and_control_characters_are_refused_with_their_line(byte):
 
 
 def test_a_large_binary_file_is_not_read_to_its_end(monkeypatch):
-    """500 MiB of NULs took 19 s and were twice in memory."""
+    """Reading 500 MiB of NUL bytes to the end took 19 s and kept two copies in memory."""
     searched_sizes = []
     pattern = manifests.documents._TEMPLATE
     monkeypatch.setattr(manifests.documents, "_TEMPLATE", RecordingPattern(pattern, searched_sizes))

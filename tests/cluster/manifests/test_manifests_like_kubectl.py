@@ -1,4 +1,4 @@
-"""Manifests are read as by kubectl's own decoder, compared on written and generated texts."""
+"""Manifests are read as by kubectl's decoder (`yaml_oracle`, a Go program), compared on scalars, handwritten and generated texts."""
 
 import json
 import random
@@ -24,6 +24,7 @@ SCALARS = """y Y yes Yes YES yEs n no No NO on On ON off OFF true True TRUE tRue
 
 
 def scalars():
+    """Yield the scalars of SCALARS, each tag together with its value, and scalars that contain blanks."""
     for line in SCALARS.splitlines():
         words = iter(line.split(" "))
         for word in words:
@@ -67,11 +68,11 @@ HANDWRITTEN_TEXTS = [
 ]  # fmt: skip
 
 
-# Texts that we read differently, each with the reason.
+# Texts that drawbridge and kubectl read differently, each with the reason.
 KNOWN_DIFFERENCES = {
-    # libyaml knows this escape of YAML 1.2 and of JSON, kubectl's parser does not.
+    # libyaml knows this escape of YAML 1.2 and JSON, and kubectl's parser does not.
     *(position.format('"a\\/b"') for position in SCALAR_POSITIONS),
-    # kubectl reads "a" and drops the rest.
+    # kubectl reads "a" and drops the rest of the text.
     "a\n: b\n",
 }
 
@@ -84,6 +85,7 @@ def read_by_drawbridge(text):
 
 
 def differences_from_kubectl(oracle, texts):
+    """Return each text that both read differently, our values, the values of kubectl, and the error of kubectl."""
     answers = oracle.ask_all({"op": "stream", "text": text} for text in texts)
     differences = []
     for text, answer in zip(texts, answers, strict=True):
@@ -118,5 +120,5 @@ def test_generated_texts_are_read_as_by_kubectl(yaml_oracle):
         "".join(rng.choices(pieces, k=rng.randint(1, 14))) for _ in range(yaml_oracle.cases(4_000, recorded=1_000))
     ]
     differences = differences_from_kubectl(yaml_oracle, texts)
-    # kubectl silently stops in the middle of some texts; `ours` reports an error for these.
+    # kubectl silently stops in the middle of some texts, for which drawbridge reports an error.
     assert not [text for text, our_values, *_ in differences if our_values is not None and "1?" not in text]
