@@ -9,55 +9,59 @@ from dra.finding import make_finding
 from tests.cli.explain.scenes import claim, fleet, held, pod
 from webhook.state import Configuration, Features
 
-AT = "drawbridge-system/drawbridge"
-WRONG = {
+INSTALLATION = "drawbridge-system/drawbridge"
+FAULTS = {
     name: make_finding("O009", name, "it is away", "bring it back")
     for name in (
         "ValidatingWebhookConfiguration/drawbridge-quota",
-        f"Deployment/{AT}-read-only",
+        f"Deployment/{INSTALLATION}-read-only",
         "MutatingWebhookConfiguration/drawbridge",
-        f"Secret/{AT}",
-        f"Deployment/{AT}-webhook",
-        f"Lease/{AT}-allocator",
-        f"Deployment/{AT}-allocator",
-        f"Lease/{AT}",
-        f"Role/{AT}-controller",
+        f"Secret/{INSTALLATION}",
+        f"Deployment/{INSTALLATION}-webhook",
+        f"Lease/{INSTALLATION}-allocator",
+        f"Deployment/{INSTALLATION}-allocator",
+        f"Lease/{INSTALLATION}",
+        f"Role/{INSTALLATION}-controller",
         "DaemonSet/drawbridge-driver/drawbridge-driver",
     )
 }
-OURS = {"name": "gpu", "resourceClaimTemplateName": "drawbridge-59e6bd4f61fd23bcce6ea7c00bdb2789"}
+CLAIM_ENTRY = {"name": "gpu", "resourceClaimTemplateName": "drawbridge-59e6bd4f61fd23bcce6ea7c00bdb2789"}
 
 
-def signed(obj):
+def with_signed_template(pod_):
     """Return the pod with the webhook's annotation about the template that the pod uses."""
-    obj["metadata"]["annotations"] = {
-        "drawbridge.dev/templates": f'v2 x {{"{OURS["resourceClaimTemplateName"]}":{{}}}}'
+    pod_["metadata"]["annotations"] = {
+        "drawbridge.dev/templates": f'v2 x {{"{CLAIM_ENTRY["resourceClaimTemplateName"]}":{{}}}}'
     }
-    return obj
+    return pod_
 
 
-WAITING = {
-    "a template": (signed(pod("p", resourceClaims=[OURS])), [f"Lease/{AT}", f"Role/{AT}-controller"]),
-    "the bridge": (pod("p", "c"), [f"Lease/{AT}-allocator", f"Deployment/{AT}-allocator"]),
-    "its driver": (pod("p", "held", nodeName="n0"), ["DaemonSet/drawbridge-driver/drawbridge-driver"]),
-    "a claim of its own": (pod("p", "lost"), []),
-    "another scheduler": (pod("p", "c", schedulerName="default-scheduler"), []),
-    "a node": (pod("p", "c", nodeName="n0") | {"status": {"phase": "Running"}}, []),
+PODS_AND_COMPONENTS = {
+    "waits for the template controller": (
+        with_signed_template(pod("p", resourceClaims=[CLAIM_ENTRY])),
+        [f"Lease/{INSTALLATION}", f"Role/{INSTALLATION}-controller"],
+    ),
+    "waits for the bridge": (pod("p", "c"), [f"Lease/{INSTALLATION}-allocator", f"Deployment/{INSTALLATION}-allocator"]),
+    "waits for the driver": (pod("p", "held", nodeName="n0"), ["DaemonSet/drawbridge-driver/drawbridge-driver"]),
+    "waits for a missing claim": (pod("p", "lost"), []),
+    "waits for another scheduler": (pod("p", "c", schedulerName="default-scheduler"), []),
+    "runs on a node": (pod("p", "c", nodeName="n0") | {"status": {"phase": "Running"}}, []),
 }
 
 
-@pytest.mark.parametrize("name", WAITING)
-def test_the_fault_of_a_component_comes_before_the_pods_wait(name):
-    waiting, parts = WAITING[name]
+@pytest.mark.parametrize("case", PODS_AND_COMPONENTS)
+def test_explain_shows_faults_of_the_components_a_pod_waits_for(case):
+    waiting, components = PODS_AND_COMPONENTS[case]
     story = pod_story(
         "default/p", reading_of([*fleet(1, 1), claim("c"), held("held", "p"), waiting], Features()), Configuration()
     )
-    assert bool(actor_of(story)) == bool(parts)
-    before = story.next_step.message
+    assert bool(actor_of(story)) == bool(components)
+    message = story.next_step.message
     assert with_cause(story, []) == story
-    assert with_cause(story, [replace(finding, code="O010") for finding in WRONG.values()]) == story
-    left = dict(WRONG)
-    for part in parts:  # in the order of doctor's findings
-        assert with_cause(story, left.values()).next_step.message == f"{part}: it is away (bring it back); {before}"
-        del left[part]
-    assert with_cause(story, left.values()) == story
+    assert with_cause(story, [replace(finding, code="O010") for finding in FAULTS.values()]) == story
+    remaining_faults = dict(FAULTS)
+    for component in components:  # in the order of doctor's findings
+        story_with_fault = with_cause(story, remaining_faults.values())
+        assert story_with_fault.next_step.message == f"{component}: it is away (bring it back); {message}"
+        del remaining_faults[component]
+    assert with_cause(story, remaining_faults.values()) == story

@@ -12,7 +12,7 @@ from tests.cli.explain.scenes import DRIVER, dump, explain, explain_json, fleet,
 from tests.cli.running import modes, run_json
 from webhook.state import Features
 
-RULE = {
+TAINT_RULE = {
     "apiVersion": "resource.k8s.io/v1",
     "kind": "DeviceTaintRule",
     "metadata": {"name": "broken"},
@@ -35,33 +35,33 @@ def shared_fleet():
     return objects
 
 
-def explained_device(tmp_path, *objects, name="n0/gpu-0"):
+def device_answer(tmp_path, *objects, name="n0/gpu-0"):
     code, answer = explain_json(tmp_path, f"device {name}", *objects)
     assert code == 0
     return answer["device"]
 
 
-def test_a_shared_device_lists_holders_shares_times_and_the_rest(tmp_path):
+def test_a_shared_device_lists_holders_shares_times_and_remaining_capacity(tmp_path):
     objects = [
         *shared_fleet(),
         held("late", "b", share={"memory": "6Gi"}, since="2026-11-20T09:00:00Z"),
         held("early", "a", share={"memory": "10Gi"}),
         *(phased(pod(name, nodeName="n0"), "Running") for name in "ab"),
     ]
-    story = explained_device(tmp_path, *objects)
+    story = device_answer(tmp_path, *objects)
     assert story["state"] == "shared"
     assert [(holder["claim"], holder["share"], holder["since"]) for holder in story["holders"]] == [
         ("default/early", {"memory": "10Gi"}, "2026-11-20T08:00:00Z"),
         ("default/late", {"memory": "6Gi"}, "2026-11-20T09:00:00Z"),
     ]
     assert (story["capacity"], story["available"]) == ({"memory": "40Gi"}, {"memory": "24Gi"})
-    shown = explain(tmp_path, "device n0/gpu-0", *objects).stdout
-    assert "memory: 24Gi of 40Gi left" in shown
-    assert "claim default/early holds 10Gi memory of it for default/a since 2026-11-20T08:00:00Z" in shown
+    text = explain(tmp_path, "device n0/gpu-0", *objects).stdout
+    assert "memory: 24Gi of 40Gi left" in text
+    assert "claim default/early holds 10Gi memory of it for default/a since 2026-11-20T08:00:00Z" in text
 
 
 def test_taints_are_listed_with_their_source(tmp_path):
-    story = explained_device(tmp_path, *shared_fleet(), RULE)
+    story = device_answer(tmp_path, *shared_fleet(), TAINT_RULE)
     assert [(taint["taint"], taint["source"], taint["since"]) for taint in story["taints"]] == [
         ("hot:NoSchedule", f"driver {DRIVER}", ""),
         ("ill:NoExecute", "DeviceTaintRule broken", "2026-11-20T06:00:00Z"),
@@ -69,29 +69,29 @@ def test_taints_are_listed_with_their_source(tmp_path):
 
 
 def test_a_held_device_without_a_slice_is_still_explained(tmp_path):
-    story = explained_device(tmp_path, *fleet(1, 1), held("c", on="n0/gpu-9"), name="n0/gpu-9")
+    story = device_answer(tmp_path, *fleet(1, 1), held("c", on="n0/gpu-9"), name="n0/gpu-9")
     assert (story["state"], story["slice"]) == ("gone", "")
     assert f"claim default/c holds device {DRIVER}/n0/gpu-9, which its driver no longer publishes" in story["remarks"]
 
 
 def test_two_claims_on_an_exclusive_device_are_reported(tmp_path):
-    story = explained_device(tmp_path, *fleet(1, 1), held("a"), held("b"))
+    story = device_answer(tmp_path, *fleet(1, 1), held("a"), held("b"))
     assert story["state"] == "held"
     assert "claim default/a: its devices must not be in use together with those of default/b" in story["remarks"]
 
 
-def test_neighbours_that_could_join_agree_with_the_matrix():
+def test_neighbours_are_usable_together_as_in_the_matrix():
     files = modes("classes", "groups")
     [pool] = judged(*example("classes", "groups"))
     rows = msgspec.to_builtins(pool)["rows"]
     for i, row in enumerate(rows):
-        mine = row["devices"][0]
-        code, answer = run_json("explain", "device", f"gpu-node/{mine}", *files)
+        device = row["devices"][0]
+        code, answer = run_json("explain", "device", f"gpu-node/{device}", *files)
         assert code == 0
         neighbours = {neighbour["devices"][-1]: neighbour for neighbour in answer["device"]["neighbours"]}
-        for column, other in enumerate(rows):
-            name = other["devices"][-1]
-            if name == mine:
+        for column, other_row in enumerate(rows):
+            name = other_row["devices"][-1]
+            if name == device:
                 continue
             cell = row["cells"][column]
             assert neighbours[name]["usableTogether"] == (cell["stage"] is None), (i, column)
@@ -99,44 +99,44 @@ def test_neighbours_that_could_join_agree_with_the_matrix():
             assert neighbours[name]["freeDevices"] > 0
 
 
-def test_a_compatibility_rule_across_pools_of_a_node_is_reported(tmp_path):
+def test_a_compatibility_rule_between_pools_of_a_node_is_reported(tmp_path):
     objects = [*two_pools_each(), held("c", on="n0/mig-1")]
-    story = explained_device(tmp_path, *objects, name="n0-whole/whole")
+    story = device_answer(tmp_path, *objects, name="n0-whole/whole")
     [neighbour] = story["neighbours"]
     assert (neighbour["devices"], neighbour["freeDevices"]) == (["n0/mig-0", "n0/mig-1"], 1)
     assert (neighbour["usableTogether"], neighbour["stage"]) == (False, "compatibility")
     assert neighbour["text"] == "DeviceCompatibility/mig: not together on one node"
-    assert explained_device(tmp_path, *two_pools_each("pool"), name="n0-whole/whole")["neighbours"] == []
+    assert device_answer(tmp_path, *two_pools_each("pool"), name="n0-whole/whole")["neighbours"] == []
 
 
-def test_a_device_blocked_by_another_is_shown_as_blocked(tmp_path):
+def test_a_device_without_free_counters_is_shown_as_blocked(tmp_path):
     objects = [*fleet(1, 1)]
     [slice_] = [obj for obj in objects if obj["kind"] == "ResourceSlice"]
     slice_["spec"]["pool"]["resourceSliceCount"] = 2
-    draws = [{"counterSet": "card", "counters": {"memory": {"value": "40Gi"}}}]
-    slice_["spec"]["devices"] = [{"name": name, "consumesCounters": draws} for name in ("whole", "half")]
-    counters = slice_ | {
+    consumed_counters = [{"counterSet": "card", "counters": {"memory": {"value": "40Gi"}}}]
+    slice_["spec"]["devices"] = [{"name": name, "consumesCounters": consumed_counters} for name in ("whole", "half")]
+    counter_slice = slice_ | {
         "metadata": {"name": "counters"},
         "spec": {
             **{name: slice_["spec"][name] for name in ("driver", "pool", "nodeName")},
             "sharedCounters": [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}],
         },
     }
-    story = explained_device(tmp_path, *objects, counters, held("c", on="n0/whole"), name="n0/half")
+    story = device_answer(tmp_path, *objects, counter_slice, held("c", on="n0/whole"), name="n0/half")
     assert story["state"] == "blocked"
     [neighbour] = story["neighbours"]
     assert (neighbour["devices"], neighbour["usableTogether"], neighbour["stage"]) == (["whole"], False, "counters")
     assert neighbour["freeDevices"] == 0
 
 
-@pytest.mark.parametrize("broken", ["incomplete", "no node", "bad selector"])
-def test_the_device_of_an_unusable_pool_is_still_explained(broken, tmp_path):
+@pytest.mark.parametrize("defect", ["incomplete", "no node", "bad selector"])
+def test_the_device_of_an_unusable_pool_is_still_explained(defect, tmp_path):
     objects = fleet(1, 1)
     [slice_] = [obj for obj in objects if obj["kind"] == "ResourceSlice"]
-    if broken == "incomplete":
+    if defect == "incomplete":
         slice_["spec"]["pool"]["resourceSliceCount"] = 2
         message = "its pool cannot be used (incomplete)"
-    elif broken == "no node":
+    elif defect == "no node":
         slice_["spec"]["nodeName"] = "elsewhere"
         message = "no node that was read can reach it"
     else:
@@ -144,11 +144,11 @@ def test_the_device_of_an_unusable_pool_is_still_explained(broken, tmp_path):
         term = {"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]}
         slice_["spec"]["nodeSelector"] = {"nodeSelectorTerms": [term]}
         message = "Near"
-    story = explained_device(tmp_path, *objects)
+    story = device_answer(tmp_path, *objects)
     assert any(message in remark for remark in story["remarks"])
 
 
-def test_explain_does_not_change_its_input(tmp_path):
+def test_explain_does_not_change_its_input_file(tmp_path):
     path = dump(tmp_path, *fleet())
     before = path.read_bytes()
     run_json("explain", "device", "n0/gpu-0", "-f", path)
@@ -158,12 +158,12 @@ def test_explain_does_not_change_its_input(tmp_path):
 def test_without_access_to_all_claims_no_device_is_free():
     """A claim that was not read may hold the device. A device that a known claim holds is still reported as held."""
     objects = [*two_pools_each(), held("c", on="n0/mig-1")]
-    whole = reading_of(objects, Features())
-    narrow = replace(whole, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))
-    for scene, free, left in ((whole, "free", 1), (narrow, "unknown", None)):
+    full_scene = reading_of(objects, Features())
+    limited_scene = replace(full_scene, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))
+    for scene, state, free_devices in ((full_scene, "free", 1), (limited_scene, "unknown", None)):
         story = device_story(f"{DRIVER}/n0-whole/whole", scene)
-        assert (story.state, [neighbour.free_devices for neighbour in story.neighbours]) == (free, [left])
-        assert f"whole: {free}" in next(iter(screen_of_device(story)))
+        assert (story.state, [neighbour.free_devices for neighbour in story.neighbours]) == (state, [free_devices])
+        assert f"whole: {state}" in next(iter(screen_of_device(story)))
         assert device_story(f"{DRIVER}/n0/mig-1", scene).state == "held"
         [node] = node_stories(["n0"], scene)
-        assert sorted({device.state for device in node.devices}) == sorted({"held", free})
+        assert sorted({device.state for device in node.devices}) == sorted({"held", state})

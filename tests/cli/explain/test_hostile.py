@@ -19,8 +19,8 @@ from tests.cluster.hostile import ODD_VALUES, odd_objects
 from webhook.state import Configuration, Features
 
 CONFIGURATION, FEATURES = Configuration(), Features(minor=37)
-TERM = {"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]}
-BROKEN = {"nodeSelectorTerms": [TERM]}
+INVALID_TERM = {"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]}
+INVALID_NODE_SELECTOR = {"nodeSelectorTerms": [INVALID_TERM]}
 
 
 def explain_everything(objects):
@@ -40,29 +40,29 @@ def explain_everything(objects):
 
 
 def test_malformed_objects_are_skipped_or_reported():
-    sound = [*full("c3"), claim("c"), pod("w", "c")]
-    odd = list(odd_objects())
-    assert len(odd) > 100
-    seen = 0
-    for obj in odd:
-        scene = explain_everything([*sound, obj])
-        seen += bool(scene.unread)
-    assert seen > 20
+    valid_objects = [*full("c3"), claim("c"), pod("w", "c")]
+    malformed_objects = list(odd_objects())
+    assert len(malformed_objects) > 100
+    scenes_with_unread_objects = 0
+    for obj in malformed_objects:
+        scene = explain_everything([*valid_objects, obj])
+        scenes_with_unread_objects += bool(scene.unread)
+    assert scenes_with_unread_objects > 20
 
 
-def places(value, path=()):
+def member_paths(value, path=()):
     """The path of each member of an object."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield (*path, name)
-            yield from places(inner, (*path, name))
+            yield from member_paths(inner, (*path, name))
     elif isinstance(value, list):
         for i, inner in enumerate(value):
             yield (*path, i)
-            yield from places(inner, (*path, i))
+            yield from member_paths(inner, (*path, i))
 
 
-def changed(obj, path, value):
+def with_value(obj, path, value):
     after = copy.deepcopy(obj)
     *steps, last = path
     inner = after
@@ -75,18 +75,18 @@ def changed(obj, path, value):
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceSlice", "Pod"])
 def test_a_malformed_value_in_any_field_causes_no_exception(kind):
     objects = [*fleet(1, 2), held("c", "p", share={"memory": "1Gi"}), phased(pod("p", "c", nodeName="n0"), "Pending"), claim("w"), pod("w", "w")]  # fmt: skip
-    at = next(number for number, obj in enumerate(objects) if obj["kind"] == kind)
-    for path in places(objects[at]):
+    position = next(number for number, obj in enumerate(objects) if obj["kind"] == kind)
+    for path in member_paths(objects[position]):
         for value in (None, *ODD_VALUES[:4]):
-            odd = changed(objects[at], path, value)
-            explain_everything([*objects[:at], odd, *objects[at + 1 :]])
+            malformed = with_value(objects[position], path, value)
+            explain_everything([*objects[:position], malformed, *objects[position + 1 :]])
 
 
 def test_an_invalid_node_selector_of_a_slice_is_reported(tmp_path):
     objects = [*full(), claim("c"), pod("w", "c")]
     slice_ = copy.deepcopy(next(obj for obj in objects if obj["kind"] == "ResourceSlice"))
     slice_["metadata"]["name"] = "broken"
-    slice_["spec"] |= {"pool": {"name": "broken", "generation": 1, "resourceSliceCount": 1}, "nodeSelector": BROKEN}
+    slice_["spec"] |= {"pool": {"name": "broken", "generation": 1, "resourceSliceCount": 1}, "nodeSelector": INVALID_NODE_SELECTOR}
     del slice_["spec"]["nodeName"]
     explain_everything([*objects, slice_])
     for command in ("explain pod w", "explain claim c", "explain device n0/gpu-0"):

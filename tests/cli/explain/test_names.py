@@ -5,7 +5,7 @@ import pytest
 from tests.cli.explain.scenes import DRIVER, claim, dump, explain, explain_json, fleet, full, held, phased, pod
 from tests.cli.running import run, run_json
 
-ESCAPES = "\x1b[31mred\x1b]0;title\x07\u202e<script>alert(1)</script>"
+HOSTILE_TEXT = "\x1b[31mred\x1b]0;title\x07\u202e<script>alert(1)</script>"
 
 
 def in_namespace(obj, namespace):
@@ -50,61 +50,62 @@ def test_an_unreachable_cluster_exits_with_3(tmp_path):
     assert "name a kubeconfig" in answer["errors"][0]["remedy"]
 
 
-TWICE = [*fleet(), in_namespace(pod("web"), "a"), in_namespace(pod("web"), "b"), pod("worker-1"), claim("gpu-claim")]
-NAMES = {
-    "misspelt": ("pod wrker-1", "did you mean default/worker-1?"),
-    "elsewhere": ("pod worker-1 -n a", "did you mean default/worker-1?"),
-    "twice": ("pod web", "2 pods are called 'web': a/web, b/web"),
-    "claim": ("claim gpu-clam", "did you mean default/gpu-claim?"),
-    "claim of a place": ("claim default/gpu-clam", "did you mean default/gpu-claim?"),
-    "device twice": ("device gpu-0", f"2 devices are called 'gpu-0': {DRIVER}/n0/gpu-0, {DRIVER}/n1/gpu-0"),
-    "device misspelt": ("device n0/gqu-0", f"did you mean {DRIVER}/n0/gpu-0?"),
-    "nothing like it": ("device zzz", f"there are: {DRIVER}/n0/gpu-0"),
+TWO_PODS_NAMED_WEB = [in_namespace(pod("web"), "a"), in_namespace(pod("web"), "b")]
+FLEET_WITH_TWO_PODS_NAMED_WEB = [*fleet(), *TWO_PODS_NAMED_WEB, pod("worker-1"), claim("gpu-claim")]
+UNRESOLVED_NAMES = {
+    "misspelt pod": ("pod wrker-1", "did you mean default/worker-1?"),
+    "pod of another namespace": ("pod worker-1 -n a", "did you mean default/worker-1?"),
+    "two pods of that name": ("pod web", "2 pods are called 'web': a/web, b/web"),
+    "misspelt claim": ("claim gpu-clam", "did you mean default/gpu-claim?"),
+    "misspelt claim with a namespace": ("claim default/gpu-clam", "did you mean default/gpu-claim?"),
+    "two devices of that name": ("device gpu-0", f"2 devices are called 'gpu-0': {DRIVER}/n0/gpu-0, {DRIVER}/n1/gpu-0"),
+    "misspelt device": ("device n0/gqu-0", f"did you mean {DRIVER}/n0/gpu-0?"),
+    "no similar name": ("device zzz", f"there are: {DRIVER}/n0/gpu-0"),
 }
 
 
-@pytest.mark.parametrize("case", NAMES)
-def test_an_unknown_name_has_a_suggestion(case, tmp_path):
-    arguments, message = NAMES[case]
-    result = explain(tmp_path, arguments, *TWICE)
+@pytest.mark.parametrize("case", UNRESOLVED_NAMES)
+def test_an_unknown_or_ambiguous_name_leads_to_suggestions(case, tmp_path):
+    arguments, message = UNRESOLVED_NAMES[case]
+    result = explain(tmp_path, arguments, *FLEET_WITH_TWO_PODS_NAMED_WEB)
     assert (result.exit_code, result.stdout) == (1, "")
     assert message in result.stderr
-    code, answer = explain_json(tmp_path, arguments, *TWICE)
+    code, answer = explain_json(tmp_path, arguments, *FLEET_WITH_TWO_PODS_NAMED_WEB)
     assert code == 1
     [error] = answer["errors"]
     assert message in f"{error['message']} ({error['remedy']})"
 
 
 @pytest.mark.parametrize("name", ["web -n b", "b/web", "b/web -n b"])
-def test_a_namespace_chooses_among_objects_of_the_same_name(name, tmp_path):
-    code, answer = explain_json(tmp_path, f"pod {name}", *TWICE)
+def test_a_namespace_selects_one_of_two_pods_of_the_same_name(name, tmp_path):
+    code, answer = explain_json(tmp_path, f"pod {name}", *FLEET_WITH_TWO_PODS_NAMED_WEB)
     assert (code, answer["pod"]["name"]) == (0, "b/web")
 
 
 @pytest.mark.parametrize("arguments", ["pod/worker-1", "po/default/worker-1", "claim/gpu-claim"])
 def test_kind_and_name_may_be_joined_by_a_slash(arguments, tmp_path):
-    code, _ = explain_json(tmp_path, arguments, *TWICE)
+    code, _ = explain_json(tmp_path, arguments, *FLEET_WITH_TWO_PODS_NAMED_WEB)
     assert code == 0
 
 
 @pytest.mark.parametrize("name", ["n1/gpu-1", f"{DRIVER}/n1/gpu-1"])
-def test_an_unambiguous_end_of_a_device_name_is_enough(name, tmp_path):
+def test_a_device_is_found_by_an_unambiguous_end_of_its_name(name, tmp_path):
     code, answer = explain_json(tmp_path, f"device {name}", *fleet())
     assert (code, answer["device"]["name"]) == (0, f"{DRIVER}/n1/gpu-1")
 
 
-def test_objects_that_cannot_be_read_are_named_and_skipped(tmp_path):
+def test_unreadable_objects_are_reported_and_skipped(tmp_path):
     broken = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "odd", "namespace": "default"}, "spec": 7}  # fmt: skip
     code, answer = explain_json(tmp_path, "pod p", *full(), claim("c"), pod("p", "c"), broken)
     assert code == 0
     [unread] = answer["unread"]
     assert unread["kind"] == "ResourceClaim default/odd"
     assert answer["pod"]["prospect"]["outlook"] == "full"
-    text = explain(tmp_path, "pod p", *full(), claim("c"), pod("p", "c"), broken)
-    assert "warning: not read: ResourceClaim default/odd" in text.stderr
+    result = explain(tmp_path, "pod p", *full(), claim("c"), pod("p", "c"), broken)
+    assert "warning: not read: ResourceClaim default/odd" in result.stderr
 
 
-def test_a_broken_file_is_reported_and_the_rest_explained(tmp_path):
+def test_a_broken_file_is_reported_and_the_other_file_is_explained(tmp_path):
     file = tmp_path / "broken.yaml"
     file.write_text("apiVersion: [1\n")
     result = run("explain", "pod", "p", "-f", dump(tmp_path, *fleet(), pod("p")), "-f", file)
@@ -114,23 +115,22 @@ def test_a_broken_file_is_reported_and_the_rest_explained(tmp_path):
 
 
 def test_names_are_printed_without_control_characters(tmp_path):
-    evil = pod("p", "c") | {
-        "status": {"phase": ESCAPES, "conditions": [{"type": ESCAPES, "status": "False", "message": ESCAPES}]}
-    }
-    evil["spec"]["schedulerName"] = ESCAPES
-    holding = held("c", ESCAPES)
-    holding["metadata"]["deletionTimestamp"] = ESCAPES
+    condition = {"type": HOSTILE_TEXT, "status": "False", "message": HOSTILE_TEXT}
+    hostile_pod = pod("p", "c") | {"status": {"phase": HOSTILE_TEXT, "conditions": [condition]}}
+    hostile_pod["spec"]["schedulerName"] = HOSTILE_TEXT
+    hostile_claim = held("c", HOSTILE_TEXT)
+    hostile_claim["metadata"]["deletionTimestamp"] = HOSTILE_TEXT
     for arguments in ("pod p", "claim c", "device n0/gpu-0"):
-        result = explain(tmp_path, arguments, *full("c0"), holding, evil)
+        result = explain(tmp_path, arguments, *full("c0"), hostile_claim, hostile_pod)
         assert result.exit_code == 0
         assert "\\x1b[31mred" in result.stdout
         assert not {"\x1b", "\x07", "\u202e"} & set(result.stdout)
-    unknown = explain(tmp_path, "pod q", *fleet(), in_namespace(pod(ESCAPES), "default"))
+    unknown = explain(tmp_path, "pod q", *fleet(), in_namespace(pod(HOSTILE_TEXT), "default"))
     assert unknown.exit_code == 1
     assert "\x1b" not in unknown.stderr
 
 
-def test_text_names_a_few_of_many_nodes(tmp_path):
+def test_the_text_names_only_three_of_300_nodes(tmp_path):
     objects = [*fleet(300, 2)]
     for i in range(300):
         objects += [held(f"c{i}-{number}", f"p{i}", on=f"n{i}/gpu-{number}") for number in range(2)]
@@ -144,16 +144,16 @@ def test_text_names_a_few_of_many_nodes(tmp_path):
 
 
 def test_the_text_of_a_large_pod_is_bounded(tmp_path):
-    entries = [f"e{number}" for number in range(300)]
-    many = pod("p", *entries)
-    claims = [held(name, *(f"q{number}" for number in range(250))) for name in entries]
-    result = explain(tmp_path, "pod p", *fleet(), *claims, many)
+    claim_names = [f"e{number}" for number in range(300)]
+    large_pod = pod("p", *claim_names)
+    claims = [held(name, *(f"q{number}" for number in range(250))) for name in claim_names]
+    result = explain(tmp_path, "pod p", *fleet(), *claims, large_pod)
     assert result.exit_code == 0
     assert len(result.stdout.splitlines()) < 600
     assert "and 288 more claims, in -o json" in result.stdout
 
 
-def test_codes_are_explained_as_before():
+def test_explain_describes_codes_of_findings():
     code, answer = run_json("explain", "D207", "R001")
     assert code == 0
     assert [finding["code"] for finding in answer["codes"]] == ["D207", "R001"]
@@ -163,7 +163,7 @@ def test_codes_are_explained_as_before():
 
 
 @pytest.mark.parametrize("arguments", [("node", "n1"), ("node/n1",), ("nodes", "n1")])
-def test_for_a_node_the_right_command_is_suggested(arguments):
+def test_explaining_a_node_suggests_drawbridge_free(arguments):
     result = run("explain", *arguments)
     assert result.exit_code == 2
     assert "`drawbridge free n1`" in result.stderr

@@ -14,8 +14,8 @@ TEMPLATE = {
     "metadata": {"name": "drawbridge-1", "namespace": "default"},
     "spec": {"spec": claim("any")["spec"]},
 }
-LEGACY = {"resources": {"limits": {"nvidia.com/gpu": "1.5"}}}
-TAINT = {
+FRACTIONAL_GPU = {"resources": {"limits": {"nvidia.com/gpu": "1.5"}}}
+TAINT_RULE = {
     "apiVersion": "resource.k8s.io/v1",
     "kind": "DeviceTaintRule",
     "metadata": {"name": "broken"},
@@ -23,30 +23,30 @@ TAINT = {
 }
 
 
-BACK_OFF = {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "403 Forbidden"}}}
-CREATING = {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}
+IMAGE_PULL_BACK_OFF = {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "403 Forbidden"}}}
+CONTAINER_CREATING = {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}
 
 
-def entry(template):
+def pod_with_template(template):
     """A pod with an entry for a claim from this template."""
     return pod("p", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": template}])
 
 
-def made(obj, claim_name):
+def with_claim_created(obj, claim_name):
     return obj | {
         "status": {"phase": "Pending", "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": claim_name}]}
     }
 
 
-def stock_pod(**spec):
+def pod_of_default_scheduler(**spec):
     return pod("p", "c", schedulerName="default-scheduler", **spec)
 
 
-def tainted_node(obj):
+def with_tainted_node(obj):
     return obj | {"spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}]}} if obj["kind"] == "Node" else obj
 
 
-def new(**container):
+def unstored_pod(**container):
     """A pod that no server has stored."""
     obj = pod("p", containers=[{"name": "main", "image": "train", **container}])
     del obj["metadata"]["uid"]
@@ -56,47 +56,47 @@ def new(**container):
 # The objects; the actor and the message of the next step.
 NEXT_STEPS = {
     "runs": ([*fleet(), prepared(held("c", "p")), phased(pod("p", "c", nodeName="n0"), "Running")], "", "it runs on n0"),
-    "finished": ([*fleet(), claim("c"), phased(pod("p", "c", nodeName="n0"), "Succeeded")], "", "it has ended (Succeeded)"),
-    "pending for lack": ([*full(), claim("c"), pod("p", "c")], "bridge", "0 of 2 nodes can serve the claims: 2 node(s) cannot serve request r: 2 of 2 devices are in use"),
-    "of another scheduler": ([*full(), claim("c"), stock_pod()], "scheduler", "0 of 2 nodes can serve the claims"),
-    "never fits": ([*fleet(), claim("c", 3), pod("p", "c")], "bridge", "no node could serve it, even with all devices free: 0 of 2 nodes"),
-    "never of such a class": ([*fleet(), claim("c", class_name="none"), pod("p", "c")], "bridge", "waiting for DeviceClass none"),
-    "fits": ([*fleet(), claim("c"), pod("p", "c")], "bridge", "devices for it are free, and drawbridge has not placed it yet"),
-    "fits where it may not run": ([*map(tainted_node, fleet()), claim("c"), pod("p", "c")], "bridge", "not where it may run: node(s) had untolerated taint(s): gpu:NoSchedule (2 of 2 nodes)"),
-    "tainted devices": ([*fleet(), TAINT, claim("c"), pod("p", "c")], "bridge", "have a taint"),
-    "waits for our template": ([*fleet(), entry("drawbridge-1")], "template controller", "ResourceClaimTemplate drawbridge-1 does not exist"),
-    "waits for its author's template": ([*fleet(), entry("own")], "user", "ResourceClaimTemplate own does not exist"),
-    "a copy of a translated pod": ([*fleet(), entry(f"drawbridge-{'0' * 32}")], "user", "is not created for a copy of a translated pod: create the pod from its original manifest"),
-    "waits for its claim": ([*fleet(), TEMPLATE, entry("drawbridge-1")], "claim controller", "kube-controller-manager has not created claim gpu yet"),
-    "its claim belongs to another": ([*fleet(), TEMPLATE, claim("c"), made(entry("drawbridge-1"), "c")], "bridge", "claim c was not created for this pod"),
-    "no such claim": ([*fleet(), pod("p", "c")], "user", "ResourceClaim c does not exist"),
-    "scheduling gates": ([*fleet(), claim("c"), pod("p", "c", schedulingGates=[{"name": "kueue"}])], "user", "scheduling gates hold it: kueue"),
-    "being deleted on its node": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0") | {"metadata": {**pod("p")["metadata"], "deletionTimestamp": "2026-11-20T09:00:00Z"}}, "Running")], "kubelet", "it is being deleted since 2026-11-20T09:00:00Z"),
-    "its claim is being deleted": ([*fleet(), claim("c") | {"metadata": claim("c")["metadata"] | {"deletionTimestamp": "2026-11-20T09:00:00Z"}}, pod("p", "c")], "claim controller", "claim default/c is being deleted"),
-    "not bound yet": ([*fleet(), held("c", "p"), pod("p", "c")], "bridge", "its claims are allocated; drawbridge has not bound it yet"),
-    "not prepared yet": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Pending")], "driver", f"waits for {DRIVER} to prepare its devices"),
-    "its driver says no": ([*fleet(), prepared(held("c", "p"), status="False", reason="Broken"), phased(pod("p", "c", nodeName="n0"), "Pending")], "driver", "gpu-0 reports Ready=False (Broken)"),
-    "its image cannot be pulled": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Pending", containerStatuses=[BACK_OFF])], "kubelet", "it is bound to n0, and container main waits: ImagePullBackOff: 403 Forbidden"),
-    "its devices are being prepared": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Pending", containerStatuses=[CREATING])], "driver", f"waits for {DRIVER} to prepare its devices"),
-    "prepared and not started": ([*fleet(), prepared(held("c", "p")), phased(pod("p", "c", nodeName="n0"), "Pending")], "kubelet", "whose kubelet starts it"),
-    "refused": ([*fleet(), new(**LEGACY)], "webhook", "it would be refused:"),
+    "has ended": ([*fleet(), claim("c"), phased(pod("p", "c", nodeName="n0"), "Succeeded")], "", "it has ended (Succeeded)"),
+    "waits for devices in use": ([*full(), claim("c"), pod("p", "c")], "bridge", "0 of 2 nodes can serve the claims: 2 node(s) cannot serve request r: 2 of 2 devices are in use"),
+    "is for another scheduler": ([*full(), claim("c"), pod_of_default_scheduler()], "scheduler", "0 of 2 nodes can serve the claims"),
+    "fits no node": ([*fleet(), claim("c", 3), pod("p", "c")], "bridge", "no node could serve it, even with all devices free: 0 of 2 nodes"),
+    "requests a missing class": ([*fleet(), claim("c", class_name="none"), pod("p", "c")], "bridge", "waiting for DeviceClass none"),
+    "fits and is not placed yet": ([*fleet(), claim("c"), pod("p", "c")], "bridge", "devices for it are free, and drawbridge has not placed it yet"),
+    "fits only on tainted nodes": ([*map(with_tainted_node, fleet()), claim("c"), pod("p", "c")], "bridge", "not where it may run: node(s) had untolerated taint(s): gpu:NoSchedule (2 of 2 nodes)"),
+    "fits only tainted devices": ([*fleet(), TAINT_RULE, claim("c"), pod("p", "c")], "bridge", "have a taint"),
+    "waits for the template controller": ([*fleet(), pod_with_template("drawbridge-1")], "template controller", "ResourceClaimTemplate drawbridge-1 does not exist"),
+    "waits for the author's template": ([*fleet(), pod_with_template("own")], "user", "ResourceClaimTemplate own does not exist"),
+    "copies a translated pod": ([*fleet(), pod_with_template(f"drawbridge-{'0' * 32}")], "user", "is not created for a copy of a translated pod: create the pod from its original manifest"),
+    "waits for the claim controller": ([*fleet(), TEMPLATE, pod_with_template("drawbridge-1")], "claim controller", "kube-controller-manager has not created claim gpu yet"),
+    "names a claim of another owner": ([*fleet(), TEMPLATE, claim("c"), with_claim_created(pod_with_template("drawbridge-1"), "c")], "bridge", "claim c was not created for this pod"),
+    "names a missing claim": ([*fleet(), pod("p", "c")], "user", "ResourceClaim c does not exist"),
+    "has scheduling gates": ([*fleet(), claim("c"), pod("p", "c", schedulingGates=[{"name": "kueue"}])], "user", "scheduling gates hold it: kueue"),
+    "is being deleted on a node": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0") | {"metadata": {**pod("p")["metadata"], "deletionTimestamp": "2026-11-20T09:00:00Z"}}, "Running")], "kubelet", "it is being deleted since 2026-11-20T09:00:00Z"),
+    "names a claim being deleted": ([*fleet(), claim("c") | {"metadata": claim("c")["metadata"] | {"deletionTimestamp": "2026-11-20T09:00:00Z"}}, pod("p", "c")], "claim controller", "claim default/c is being deleted"),
+    "is not bound yet": ([*fleet(), held("c", "p"), pod("p", "c")], "bridge", "its claims are allocated; drawbridge has not bound it yet"),
+    "waits for prepared devices": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Pending")], "driver", f"waits for {DRIVER} to prepare its devices"),
+    "has a device that is not ready": ([*fleet(), prepared(held("c", "p"), status="False", reason="Broken"), phased(pod("p", "c", nodeName="n0"), "Pending")], "driver", "gpu-0 reports Ready=False (Broken)"),
+    "has an image that cannot be pulled": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Pending", containerStatuses=[IMAGE_PULL_BACK_OFF])], "kubelet", "it is bound to n0, and container main waits: ImagePullBackOff: 403 Forbidden"),
+    "is creating containers and waits for devices": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Pending", containerStatuses=[CONTAINER_CREATING])], "driver", f"waits for {DRIVER} to prepare its devices"),
+    "has prepared devices and is not started": ([*fleet(), prepared(held("c", "p")), phased(pod("p", "c", nodeName="n0"), "Pending")], "kubelet", "whose kubelet starts it"),
+    "would be refused": ([*fleet(), unstored_pod(**FRACTIONAL_GPU)], "webhook", "it would be refused:"),
     "requests nothing": ([*fleet(), pod("p")], "bridge", "it has no claims"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", NEXT_STEPS)
-def test_explain_names_who_has_to_act_next(case, tmp_path):
+def test_explain_says_which_actor_has_to_act_next(case, tmp_path):
     objects, actor, message = NEXT_STEPS[case]
     code, answer = explain_json(tmp_path, "pod p", *objects)
     assert code == 0
     assert answer["pod"]["nextStep"]["actor"] == actor
     assert message in answer["pod"]["nextStep"]["message"]
-    shown = explain(tmp_path, "pod p", *objects)
-    assert shown.exit_code == 0
-    assert answer["pod"]["nextStep"]["message"] in shown.stdout
+    result = explain(tmp_path, "pod p", *objects)
+    assert result.exit_code == 0
+    assert answer["pod"]["nextStep"]["message"] in result.stdout
 
 
-def test_each_blocking_claim_says_if_freeing_it_is_enough(tmp_path):
+def test_each_blocking_claim_says_whether_freeing_suffices(tmp_path):
     _, answer = explain_json(tmp_path, "pod p", *full(), claim("c"), pod("p", "c"))
     prospect = answer["pod"]["prospect"]
     assert prospect["outlook"] == "full"
@@ -117,40 +117,40 @@ def test_each_blocking_claim_says_if_freeing_it_is_enough(tmp_path):
     assert prospect["nearestFit"] == "nearest is n0: would fit once default/c0 or default/c1 ends"
 
 
-def test_freeing_any_one_claim_is_insufficient_for_all_devices(tmp_path):
+def test_freeing_one_claim_does_not_suffice_for_two_devices(tmp_path):
     _, answer = explain_json(tmp_path, "pod p", *full(), claim("c", 2), pod("p", "c"))
     assert [blocker["freeingSuffices"] for blocker in answer["pod"]["prospect"]["blockers"]] == [False, False]
 
 
-def test_a_pod_that_fits_no_node_has_no_blockers(tmp_path):
+def test_no_claim_blocks_a_pod_that_fits_no_node(tmp_path):
     _, answer = explain_json(tmp_path, "pod p", *full(), claim("c", 3), pod("p", "c"))
     assert answer["pod"]["prospect"]["outlook"] == "never"
     assert answer["pod"]["prospect"]["blockers"] == []
 
 
 def test_a_reservation_for_a_deleted_pod_is_reported(tmp_path):
-    ghost = held("c0", "gone")
-    objects = [*full("c0"), ghost, claim("c"), pod("p", "c")]
+    claim_of_deleted_pod = held("c0", "gone")
+    objects = [*full("c0"), claim_of_deleted_pod, claim("c"), pod("p", "c")]
     code, answer = explain_json(tmp_path, "claim c0", *objects)
     assert code == 0
     assert answer["claim"]["claim"]["remarks"] == ["claim default/c0 is reserved for pod gone, which no longer exists"]
-    shown = explain(tmp_path, "pod p", *objects).stdout
-    assert f"n0: claim default/c0 holds {DRIVER}/n0/gpu-0 for default/gone since 2026-11-20T08:00:00Z" in shown
+    text = explain(tmp_path, "pod p", *objects).stdout
+    assert f"n0: claim default/c0 holds {DRIVER}/n0/gpu-0 for default/gone since 2026-11-20T08:00:00Z" in text
 
 
-def test_without_pods_in_the_dump_no_consumer_is_missing(tmp_path):
+def test_without_any_pods_no_consumer_is_reported_as_missing(tmp_path):
     _, answer = explain_json(tmp_path, "claim c", *fleet(), held("c", "p"))
     assert answer["claim"]["claim"]["remarks"] == []
 
 
-def test_without_access_to_all_pods_no_consumer_is_missing():
+def test_without_access_to_all_pods_no_consumer_is_reported_missing():
     unread = [Unread("pods", "forbidden")]
     scene = reading_of([*fleet(), held("c", "p"), pod("another")], Features(minor=37), unread=unread)
     story = lone_claim_story("default/c", scene, Configuration())
     assert story.claim.remarks == ()
     assert [consumer.phase for consumer in story.claim.reserved_for] == ["unknown"]
-    known = reading_of([*fleet(), held("c", "p"), pod("another")], Features(minor=37))
-    assert "no longer exists" in lone_claim_story("default/c", known, Configuration()).claim.remarks[0]
+    scene_with_all_pods = reading_of([*fleet(), held("c", "p"), pod("another")], Features(minor=37))
+    assert "no longer exists" in lone_claim_story("default/c", scene_with_all_pods, Configuration()).claim.remarks[0]
 
 
 def test_the_namespaces_quota_shows_used_and_requested_amounts(tmp_path):
@@ -172,8 +172,8 @@ def test_the_namespaces_quota_shows_used_and_requested_amounts(tmp_path):
         "remaining": "0",
         "exceeded": True,
     }
-    shown = explain(tmp_path, "pod p", *objects).stdout
-    assert "default/few: gpu/devices: 1 of 1 used, 1 more requested: too much, at most 0 can be requested" in shown
+    text = explain(tmp_path, "pod p", *objects).stdout
+    assert "default/few: gpu/devices: 1 of 1 used, 1 more requested: too much, at most 0 can be requested" in text
 
 
 def test_only_the_quota_lines_that_limit_the_pod_are_shown(tmp_path):
@@ -200,29 +200,32 @@ def test_the_schedulers_message_is_shown_with_its_time(tmp_path):
         "lastTransitionTime": "2026-11-20T07:00:00Z",
     }
     waiting = phased(pod("p", "c"), "Pending", conditions=[condition])
-    shown = explain(tmp_path, "pod p", *full(), claim("c"), waiting).stdout
-    assert "PodScheduled=False (Unschedulable): 0/2 nodes since 2026-11-20T07:00:00Z" in shown
+    text = explain(tmp_path, "pod p", *full(), claim("c"), waiting).stdout
+    assert "PodScheduled=False (Unschedulable): 0/2 nodes since 2026-11-20T07:00:00Z" in text
 
 
-def test_owners_are_followed_and_cycles_end(tmp_path):
-    def owned(obj, kind, name, version="apps/v1"):
+def test_owners_are_listed_once_even_in_a_cycle(tmp_path):
+    def owned_by(obj, kind, name, version="apps/v1"):
         reference = {"apiVersion": version, "kind": kind, "name": name, "uid": name, "controller": True}
         return obj | {"metadata": obj["metadata"] | {"ownerReferences": [reference]}}
 
-    def of(kind, name):
+    def workload(kind, name):
         return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}}
 
-    circle = [owned(of("ReplicaSet", "r"), "Deployment", "d"), owned(of("Deployment", "d"), "ReplicaSet", "r")]
-    _, answer = explain_json(tmp_path, "pod p", owned(pod("p"), "ReplicaSet", "r"), *circle)
+    cycle = [
+        owned_by(workload("ReplicaSet", "r"), "Deployment", "d"),
+        owned_by(workload("Deployment", "d"), "ReplicaSet", "r"),
+    ]
+    _, answer = explain_json(tmp_path, "pod p", owned_by(pod("p"), "ReplicaSet", "r"), *cycle)
     assert answer["pod"]["owners"] == ["ReplicaSet r", "Deployment d"]
 
 
 def test_the_interface_of_a_network_driver_is_shown(tmp_path):
-    obj = prepared(held("c", "p"))
-    [device] = obj["status"]["devices"]
-    device["networkData"] = {"interfaceName": "net1", "ips": ["10.0.0.3/24"], "hardwareAddress": "02:00:00:00:00:01"}
-    objects = (*fleet(), obj, phased(pod("p", "c", nodeName="n0"), "Running"))
-    _, story = explain_json(tmp_path, "pod/p", *objects)
-    [network_device] = story["pod"]["claims"][0]["devices"]
+    prepared_claim = prepared(held("c", "p"))
+    [device_status] = prepared_claim["status"]["devices"]
+    device_status["networkData"] = {"interfaceName": "net1", "ips": ["10.0.0.3/24"], "hardwareAddress": "02:00:00:00:00:01"}
+    objects = (*fleet(), prepared_claim, phased(pod("p", "c", nodeName="n0"), "Running"))
+    _, answer = explain_json(tmp_path, "pod/p", *objects)
+    [network_device] = answer["pod"]["claims"][0]["devices"]
     assert network_device["network"] == "net1 10.0.0.3/24 02:00:00:00:00:01"
     assert "network net1 10.0.0.3/24" in explain(tmp_path, "pod/p", *objects).stdout

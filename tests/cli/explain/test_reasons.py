@@ -21,13 +21,16 @@ from tests.cli.explain.scenes import (
 )
 from webhook.state import Configuration, Features
 
-ROOM = {"cpu": "8", "memory": "32Gi", "pods": "10"}
-ANTI = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname"}]}
+NODE_ALLOCATABLE = {"cpu": "8", "memory": "32Gi", "pods": "10"}
+POD_ANTI_AFFINITY = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname"}]}
 
 
-def big(*objects, **spec):
+def with_large_nodes(*objects, **node_fields):
     """The objects, with nodes of eight cores."""
-    return [node(obj["metadata"]["name"], allocatable=ROOM) | spec if obj["kind"] == "Node" else obj for obj in objects]
+    return [
+        node(obj["metadata"]["name"], allocatable=NODE_ALLOCATABLE) | node_fields if obj["kind"] == "Node" else obj
+        for obj in objects
+    ]
 
 
 def waiting_pod(cpu="1", message="", **spec):
@@ -37,34 +40,34 @@ def waiting_pod(cpu="1", message="", **spec):
     return phased(pod("p", "c", containers=[container], **spec), "Pending", conditions=[condition] if message else [])
 
 
-def selecting(*terms):
-    required = {"nodeSelectorTerms": [{"matchExpressions": list(terms)}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+def node_affinity(*terms):
+    selector = {"nodeSelectorTerms": [{"matchExpressions": list(terms)}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
 
 
 NOT_MATCHED = "2 node(s) didn't match Pod's node affinity/selector"
-FIRST = "0/2 nodes are available: "
-FULL = "2 cannot allocate all claims. no new claims to deallocate, preemption: 0/2 nodes are available"
+NO_NODE_AVAILABLE = "0/2 nodes are available: "
+NO_CLAIM_ALLOCATED = "2 cannot allocate all claims. no new claims to deallocate, preemption: 0/2 nodes are available"
 # Reasons besides devices: the pod, the changed fields of the nodes, and the message.
-KEPT = {
+EXCLUDED_PODS = {
     "node selector": (waiting_pod(nodeSelector={"disk": "ssd"}), {}, f"{NOT_MATCHED}: disk=ssd"),
-    "node affinity": (waiting_pod(affinity=selecting({"key": "disk", "operator": "Exists"})), {}, NOT_MATCHED),
+    "node affinity": (waiting_pod(affinity=node_affinity({"key": "disk", "operator": "Exists"})), {}, NOT_MATCHED),
     "node name in affinity": (waiting_pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]}]}}}), {}, NOT_MATCHED),
     "taints": (waiting_pod(), {"spec": {"taints": [{"key": "gpu", "value": "x", "effect": "NoExecute"}]}}, "2 node(s) had untolerated taint(s): gpu=x:NoExecute"),
-    "unschedulable": (waiting_pod(), {"spec": {"unschedulable": True}}, "2 node(s) were unschedulable"),
-    "cpu": (waiting_pod("500"), {}, "2 Insufficient cpu"),
-    "several": (waiting_pod("500", nodeSelector={"disk": "ssd"}), {"spec": {"unschedulable": True}}, f"2 node(s) were unschedulable and {NOT_MATCHED[2:]}: disk=ssd and Insufficient cpu"),
+    "unschedulable nodes": (waiting_pod(), {"spec": {"unschedulable": True}}, "2 node(s) were unschedulable"),
+    "insufficient cpu": (waiting_pod("500"), {}, "2 Insufficient cpu"),
+    "several reasons": (waiting_pod("500", nodeSelector={"disk": "ssd"}), {"spec": {"unschedulable": True}}, f"2 node(s) were unschedulable and {NOT_MATCHED[2:]}: disk=ssd and Insufficient cpu"),
 }  # fmt: skip
-SAID = {
+UNEVALUATED_REASONS = {
     "host ports": "2 node(s) didn't have free ports for the requested pod ports",
     "pod affinity": "2 node(s) didn't match pod affinity rules",
-    "anti-affinity of others": "2 node(s) didn't satisfy existing pods anti-affinity rules",
+    "anti-affinity of other pods": "2 node(s) didn't satisfy existing pods anti-affinity rules",
     "topology spread": "1 node(s) didn't match pod topology spread constraints, 1 cannot allocate all claims",
     "missing PersistentVolumeClaim": 'persistentvolumeclaim "data" not found. not found',
     "unbound PersistentVolumeClaim": "pod has unbound immediate PersistentVolumeClaims. not found",
     "volume of another zone": "2 node(s) had no available volume zone",
     "volume node affinity": "2 node(s) didn't match PersistentVolume's node affinity",
-    "volumes": "2 node(s) exceed max volume count",
+    "volume count": "2 node(s) exceed max volume count",
 }
 
 
@@ -74,22 +77,23 @@ def message_and_prospect(tmp_path, waiting, *objects):
     return answer["pod"]["nextStep"]["message"], answer["pod"]["prospect"]
 
 
-@pytest.mark.parametrize("case", KEPT)
-def test_a_reason_that_excludes_all_nodes_has_no_blocking_claims(case, tmp_path):
-    waiting, nodes, reason = KEPT[case]
-    message, prospect = message_and_prospect(tmp_path, waiting, *big(*full(), **nodes))
+@pytest.mark.parametrize("case", EXCLUDED_PODS)
+def test_no_claim_blocks_a_pod_that_no_node_can_serve(case, tmp_path):
+    waiting, node_fields, reason = EXCLUDED_PODS[case]
+    message, prospect = message_and_prospect(tmp_path, waiting, *with_large_nodes(*full(), **node_fields))
     assert message == f"no node could serve it, even with all devices free: {reason}"
     assert (prospect["outlook"], prospect["blockers"], prospect["nearestFit"]) == ("never", [], "")
-    shown = explain(tmp_path, "pod p", *big(*full(), **nodes), claim("c"), waiting).stdout
-    assert "freeing this one is enough" not in shown
-    assert "would fit once" not in shown
+    text = explain(tmp_path, "pod p", *with_large_nodes(*full(), **node_fields), claim("c"), waiting).stdout
+    assert "freeing this one is enough" not in text
+    assert "would fit once" not in text
 
 
-@pytest.mark.parametrize("case", SAID)
-def test_an_unevaluated_scheduler_reason_is_quoted_without_a_prediction(case, tmp_path):
-    waiting = waiting_pod(message=f"{FIRST}{SAID[case]}. {FULL}", schedulerName="default-scheduler")
-    message, prospect = message_and_prospect(tmp_path, waiting, *big(*full()))
-    assert message.startswith(f"default-scheduler says: {FIRST}{SAID[case]}")
+@pytest.mark.parametrize("case", UNEVALUATED_REASONS)
+def test_a_scheduler_reason_not_evaluated_is_quoted_without_a_prediction(case, tmp_path):
+    scheduler_message = f"{NO_NODE_AVAILABLE}{UNEVALUATED_REASONS[case]}. {NO_CLAIM_ALLOCATED}"
+    waiting = waiting_pod(message=scheduler_message, schedulerName="default-scheduler")
+    message, prospect = message_and_prospect(tmp_path, waiting, *with_large_nodes(*full()))
+    assert message.startswith(f"default-scheduler says: {NO_NODE_AVAILABLE}{UNEVALUATED_REASONS[case]}")
     assert [blocker["freeingSuffices"] for blocker in prospect["blockers"] if blocker["freeingSuffices"] is True] == []
     assert prospect["nearestFit"] == ""
 
@@ -97,32 +101,32 @@ def test_an_unevaluated_scheduler_reason_is_quoted_without_a_prediction(case, tm
 @pytest.mark.parametrize(
     "spec",
     [
-        {"affinity": {"podAntiAffinity": ANTI}},
+        {"affinity": {"podAntiAffinity": POD_ANTI_AFFINITY}},
         {"topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]},
         {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
     ],
 )
-def test_a_blocker_is_sufficient_once_the_scheduler_passed_other_filters(spec, tmp_path):
-    for message, suffices in (("", None), (f"{FIRST}{FULL}", True)):
-        _, prospect = message_and_prospect(tmp_path, waiting_pod(message=message, **spec), *big(*full()))
+def test_freeing_a_claim_suffices_once_other_scheduler_filters_passed(spec, tmp_path):
+    for message, suffices in (("", None), (f"{NO_NODE_AVAILABLE}{NO_CLAIM_ALLOCATED}", True)):
+        _, prospect = message_and_prospect(tmp_path, waiting_pod(message=message, **spec), *with_large_nodes(*full()))
         assert {blocker["freeingSuffices"] for blocker in prospect["blockers"]} == {suffices}
 
 
 @pytest.mark.parametrize(
     "spec", [{"schedulingGates": [{"name": "later"}]}, {"schedulerName": "drawbrigde"}, {"resourceClaims": [{"name": "r", "resourceClaimName": "c"}, {"name": "s", "resourceClaimName": "lost"}]}]
 )  # fmt: skip
-def test_no_blocker_is_sufficient_while_the_author_must_act(spec, tmp_path):
-    _, prospect = message_and_prospect(tmp_path, waiting_pod(**spec), *big(*full()))
+def test_whether_freeing_suffices_is_unknown_while_the_author_must_act(spec, tmp_path):
+    _, prospect = message_and_prospect(tmp_path, waiting_pod(**spec), *with_large_nodes(*full()))
     assert [
         blocker["freeingSuffices"] for blocker in prospect["blockers"] if blocker["freeingSuffices"] is not None
     ] == []
     assert prospect["nearestFit"] == ""
 
 
-def test_a_class_without_devices_is_explained_with_an_alternative(tmp_path):
+def test_for_a_class_without_devices_another_class_is_suggested(tmp_path):
     mig = device_class("mig.nvidia.com", selectors=[{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}])
     code, answer = explain_json(
-        tmp_path, "pod p", *big(*full()), mig, claim("c", class_name="mig.nvidia.com"), waiting_pod()
+        tmp_path, "pod p", *with_large_nodes(*full()), mig, claim("c", class_name="mig.nvidia.com"), waiting_pod()
     )
     story = answer["pod"]
     assert code == 0
@@ -131,22 +135,22 @@ def test_a_class_without_devices_is_explained_with_an_alternative(tmp_path):
     assert story["prospect"]["nearestFit"] == "use DeviceClass gpu in claim c, request r"
 
 
-def test_pods_of_files_are_blocked_by_the_configurations_fence(tmp_path):
+def test_a_fence_in_the_configuration_blocks_pods_in_files(tmp_path):
     bridge = {"schedulerName": "drawbridge", "drivers": [DRIVER], "fence": True}
     config = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "bridge": bridge}
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps(config))
-    shown = explain(
-        tmp_path, "pod p", *big(*fleet(2, 2)), claim("c"), waiting_pod(), more=("--config", str(path))
+    text = explain(
+        tmp_path, "pod p", *with_large_nodes(*fleet(2, 2)), claim("c"), waiting_pod(), more=("--config", str(path))
     ).stdout
-    assert "have a taint" in shown
-    assert "fit now\n" not in shown
+    assert "have a taint" in text
+    assert "fit now\n" not in text
 
 
 def test_only_claims_on_eligible_nodes_block_the_pod(tmp_path):
-    objects = big(*full())
-    ssd = next(obj for obj in objects if obj["kind"] == "Node" and obj["metadata"]["name"] == "n1")
-    ssd["metadata"] = ssd["metadata"] | {"labels": {"disk": "ssd"}}
+    objects = with_large_nodes(*full())
+    ssd_node = next(obj for obj in objects if obj["kind"] == "Node" and obj["metadata"]["name"] == "n1")
+    ssd_node["metadata"] = ssd_node["metadata"] | {"labels": {"disk": "ssd"}}
     message, prospect = message_and_prospect(tmp_path, waiting_pod(nodeSelector={"disk": "ssd"}), *objects)
     assert message == (
         "0 of 2 nodes can serve the claims: 1 node(s) cannot serve request r: 2 of 2 devices are in use; "
@@ -160,9 +164,9 @@ def test_only_claims_on_eligible_nodes_block_the_pod(tmp_path):
 
 
 @pytest.mark.parametrize(("cpu", "suffices"), [("4", [False, True]), ("8", [False, False])])
-def test_a_blockers_end_also_frees_its_pods_cpu(cpu, suffices, tmp_path):
+def test_freeing_a_claim_also_frees_the_cpu_of_its_pod(cpu, suffices, tmp_path):
     """A node has eight cores, and its two pods request 1 and 5."""
-    objects = big(*full())
+    objects = with_large_nodes(*full())
     for obj in objects:
         if obj["kind"] == "Pod":
             cores = "1" if obj["metadata"]["name"] in ("p0", "p2") else "5"
@@ -176,8 +180,8 @@ def test_a_blockers_end_also_frees_its_pods_cpu(cpu, suffices, tmp_path):
 def test_a_scheduler_name_that_no_scheduler_serves_is_reported(tmp_path):
     message, _ = message_and_prospect(tmp_path, waiting_pod(schedulerName="volcano"), *full())
     assert message == "no scheduler is named volcano: none has tried a pod that names it"
-    placed = phased(pod("other", schedulerName="volcano", nodeName="n0"), "Running")
-    message, _ = message_and_prospect(tmp_path, waiting_pod(schedulerName="volcano"), *full(), placed)
+    bound_pod = phased(pod("other", schedulerName="volcano", nodeName="n0"), "Running")
+    message, _ = message_and_prospect(tmp_path, waiting_pod(schedulerName="volcano"), *full(), bound_pod)
     assert message.startswith("0 of 2 nodes")
 
 
@@ -201,17 +205,18 @@ def test_an_exhausted_quota_explains_a_missing_claim(tmp_path):
 
 
 def test_without_access_to_all_claims_the_outlook_is_undecided():
-    scene = reading_of([*big(*fleet(2, 2)), claim("c"), waiting_pod(message=f"{FIRST}{FULL}")], Features())
+    waiting = waiting_pod(message=f"{NO_NODE_AVAILABLE}{NO_CLAIM_ALLOCATED}")
+    scene = reading_of([*with_large_nodes(*fleet(2, 2)), claim("c"), waiting], Features())
     assert pod_story("default/p", scene, Configuration()).prospect.outlook == "fits"
-    narrow = replace(scene, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))
-    prospect = pod_story("default/p", narrow, Configuration()).prospect
+    limited_scene = replace(scene, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))
+    prospect = pod_story("default/p", limited_scene, Configuration()).prospect
     assert prospect.outlook == "undecided"
     assert prospect.message.startswith("the claims of other namespaces cannot be read")
     assert "2 cannot allocate all claims" in prospect.message
 
 
 @pytest.mark.parametrize(
-    ("count", "used", "pinned", "message"),
+    ("count", "used_by_plugin", "pod_fields", "message"),
     [
         (1, 4, {}, "devices for it are free, and default-scheduler has not placed it yet"),
         (3, 1, {}, "device plugins have room for it on n1, and default-scheduler has not placed it yet"),
@@ -225,24 +230,24 @@ def test_without_access_to_all_claims_the_outlook_is_undecided():
         (3, 0, {"nodeSelector": {"to": "n0"}}, "no node could serve it, even with all devices free: 0 of 2 nodes"),
     ],
 )
-def test_an_extended_resource_request_is_evaluated_on_each_node(count, used, pinned, message):
+def test_an_extended_resource_is_counted_on_driver_and_plugin_nodes(count, used_by_plugin, pod_fields, message):
     """n0 has two devices; n1 has a device plugin with four."""
     limits = lambda number: [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": str(number)}}}]  # noqa: E731
-    there = node("n1", allocatable=ROOM | {"nvidia.com/gpu": "4"})
+    plugin_node = node("n1", allocatable=NODE_ALLOCATABLE | {"nvidia.com/gpu": "4"})
     devices = [obj for obj in fleet(1, 2) if obj["kind"] != "DeviceClass"]
     devices = [device | {"metadata": device["metadata"] | {"labels": {"to": "n0"}}} for device in devices]
-    served = device_class(extendedResourceName="nvidia.com/gpu")
-    hog = phased(pod("hog", containers=limits(used), nodeName="n1"), "Running")
+    gpu_class = device_class(extendedResourceName="nvidia.com/gpu")
+    plugin_pod = phased(pod("hog", containers=limits(used_by_plugin), nodeName="n1"), "Running")
     waiting = waiting_pod(
-        message="0/2 nodes are available", resourceClaims=[], schedulerName="default-scheduler", **pinned
+        message="0/2 nodes are available", resourceClaims=[], schedulerName="default-scheduler", **pod_fields
     )
     waiting["spec"]["containers"] = limits(count)
-    scene = reading_of([*devices, there, served, hog, waiting], Features(minor=37))
+    scene = reading_of([*devices, plugin_node, gpu_class, plugin_pod, waiting], Features(minor=37))
     assert pod_story("default/p", scene, Configuration()).next_step.message.startswith(message)
 
 
 @pytest.mark.parametrize("mode", ["enforce", "warn", "observe", "off"])
-@pytest.mark.parametrize("created", [True, False])
+@pytest.mark.parametrize("is_created", [True, False])
 @pytest.mark.parametrize(
     ("key", "message"),
     [
@@ -250,23 +255,23 @@ def test_an_extended_resource_request_is_evaluated_on_each_node(count, used, pin
         ("example.com/frobnicator", "no node has example.com/frobnicator: no DeviceClass serves it"),
     ],
 )
-def test_a_pod_with_a_misspelt_key_waits_for_its_author(mode, created, key, message):
-    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": mode}}}  # fmt: skip
-    waiting = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvdia.com/gpu" * created, resourceClaims=[])
+def test_a_pod_with_an_unknown_key_waits_for_its_author(mode, is_created, key, message):
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": mode}}}  # fmt: skip
+    waiting = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvdia.com/gpu" * is_created, resourceClaims=[])
     waiting["spec"]["containers"][0]["resources"] = {"limits": {key: "1"}}
-    if not created:
+    if not is_created:
         waiting["metadata"].pop("uid", None)
-    scene = reading_of([team, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
+    scene = reading_of([namespace, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
     next_step = pod_story("default/p", scene, Configuration()).next_step
     assert (next_step.actor, next_step.message) == ("user", message)
 
 
 @pytest.mark.parametrize("mode", ["warn", "observe", "off"])
-def test_outside_enforce_an_unserved_key_waits_for_a_plugin_node(mode):
-    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": mode}}}  # fmt: skip
+def test_without_mode_enforce_an_unserved_key_waits_for_plugin_nodes(mode):
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": mode}}}  # fmt: skip
     waiting = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
     waiting["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
-    scene = reading_of([team, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
+    scene = reading_of([namespace, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
     next_step = pod_story("default/p", scene, Configuration()).next_step
     assert (
         next_step.message
@@ -274,12 +279,12 @@ def test_outside_enforce_an_unserved_key_waits_for_a_plugin_node(mode):
     )
 
 
-def test_in_enforce_an_unserved_key_waits_for_the_driver(tmp_path):
+def test_with_mode_enforce_an_unserved_key_waits_for_the_driver(tmp_path):
     """The driver and its slices are gone, and no node has a device plugin."""
-    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": "enforce"}}}  # fmt: skip
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": "enforce"}}}  # fmt: skip
     waiting = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
     waiting["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
-    scene = reading_of([team, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
+    scene = reading_of([namespace, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
     next_step = pod_story("default/p", scene, Configuration()).next_step
     assert next_step.actor == "driver"
     assert next_step.message.startswith("no node has nvidia.com/gpu, and no claim can be created for it: ")

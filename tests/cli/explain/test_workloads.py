@@ -13,7 +13,7 @@ from tests.cli.explain.scenes import claim, dump, explain, explain_json, fleet, 
 from tests.cli.running import run_json
 
 
-def owned(obj, kind, name, version="apps/v1"):
+def owned_by(obj, kind, name, version="apps/v1"):
     owner = {"apiVersion": version, "kind": kind, "name": name, "uid": f"of-{name}", "controller": True}
     return obj | {"metadata": obj["metadata"] | {"ownerReferences": [owner]}}
 
@@ -29,19 +29,19 @@ def workload(kind, name, version="apps/v1", **spec):
     }
 
 
-def training():
+def training_deployment():
     """A Deployment whose ReplicaSet has two running pods and a waiting one."""
-    made = owned(workload("ReplicaSet", "train-5d"), "Deployment", "train")
-    running = [owned(phased(obj, "Running"), "ReplicaSet", "train-5d") for obj in (pod("train-5d-a", nodeName="n0"), pod("train-5d-b", nodeName="n1"))]  # fmt: skip
-    waiting = owned(phased(pod("train-5d-c", "c"), "Pending"), "ReplicaSet", "train-5d")
-    return [*full(), workload("Deployment", "train", replicas=3), made, *running, waiting, claim("c"), pod("other")]
+    replica_set = owned_by(workload("ReplicaSet", "train-5d"), "Deployment", "train")
+    running_pods = [owned_by(phased(obj, "Running"), "ReplicaSet", "train-5d") for obj in (pod("train-5d-a", nodeName="n0"), pod("train-5d-b", nodeName="n1"))]  # fmt: skip
+    waiting_pod = owned_by(phased(pod("train-5d-c", "c"), "Pending"), "ReplicaSet", "train-5d")
+    return [*full(), workload("Deployment", "train", replicas=3), replica_set, *running_pods, waiting_pod, claim("c"), pod("other")]
 
 
 @pytest.mark.parametrize(
     "argument", ["deployment/train", "deploy/default/train", "deployments.apps/train", "Deployment/train"]
 )
-def test_a_workload_lists_its_pods_in_groups_with_waiting_first(tmp_path, argument):
-    code, answer = explain_json(tmp_path, argument, *training())
+def test_pods_of_a_workload_are_grouped_and_waiting_pods_come_first(tmp_path, argument):
+    code, answer = explain_json(tmp_path, argument, *training_deployment())
     story = answer["workload"]
     assert (code, story["kind"], story["name"], story["desiredPods"], story["runningPods"]) == (
         0,
@@ -55,7 +55,7 @@ def test_a_workload_lists_its_pods_in_groups_with_waiting_first(tmp_path, argume
 
 
 def test_text_lists_pod_groups_and_explains_a_waiting_pod(tmp_path):
-    lines = explain(tmp_path, "deploy train", *training()).stdout.splitlines()
+    lines = explain(tmp_path, "deploy train", *training_deployment()).stdout.splitlines()
     assert lines[0] == "deployment default/train: 2 running, 3 pods wanted"
     assert lines[1] == "  pods        1: train-5d-c"
     assert lines[3] == "  pods        2: train-5d-a, train-5d-b"
@@ -63,18 +63,18 @@ def test_text_lists_pod_groups_and_explains_a_waiting_pod(tmp_path):
     assert lines[6].endswith("created by ReplicaSet train-5d of Deployment train")
 
 
-def test_a_custom_kind_is_found_through_its_pods_owners(tmp_path):
-    made = owned(phased(pod("fit-worker-0", nodeName="n0"), "Running"), "PyTorchJob", "fit", "kubeflow.org/v1")
-    code, answer = explain_json(tmp_path, "pytorchjob/fit", *fleet(), made)
+def test_a_missing_custom_object_is_found_through_owners_of_pods(tmp_path):
+    worker_pod = owned_by(phased(pod("fit-worker-0", nodeName="n0"), "Running"), "PyTorchJob", "fit", "kubeflow.org/v1")
+    code, answer = explain_json(tmp_path, "pytorchjob/fit", *fleet(), worker_pod)
     assert (code, answer["workload"]["desiredPods"], answer["workload"]["runningPods"]) == (0, None, 1)
 
 
-def test_a_custom_kind_is_found_by_kind_and_name(tmp_path):
-    def group(*keys):
-        container = {"name": "c", "image": "x", "resources": {"limits": dict.fromkeys(keys, 1)}}
+def test_a_custom_object_without_pods_is_found_by_its_name(tmp_path):
+    def pod_template(*resource_keys):
+        container = {"name": "c", "image": "x", "resources": {"limits": dict.fromkeys(resource_keys, 1)}}
         return {"spec": {"containers": [container]}}
 
-    spec = {"headGroupSpec": {"template": group()}, "workerGroupSpecs": [{"replicas": 2, "template": group("nvidia.com/gpu")}]}  # fmt: skip
+    spec = {"headGroupSpec": {"template": pod_template()}, "workerGroupSpecs": [{"replicas": 2, "template": pod_template("nvidia.com/gpu")}]}  # fmt: skip
     ray = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "ray"}, "spec": spec}
     lines = explain(tmp_path, "raycluster ray", *fleet(), ray).stdout.splitlines()
     assert lines[0] == "raycluster default/ray: 0 running, 3 pods wanted"
@@ -95,20 +95,20 @@ def test_a_workload_with_unpredictable_pods_is_reported(tmp_path):
     assert webhook.startswith("  webhook     predictor/containers/0: nvidia.com/gpu (nvidia) would be left: ")
 
 
-def test_without_pods_the_first_future_pod_is_explained(tmp_path):
-    failed = owned(workload("ReplicaSet", "train-5d"), "Deployment", "train")
-    failed["status"] = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}]}
-    output = explain(tmp_path, "deploy/train", *fleet(), workload("Deployment", "train", replicas=2), failed).stdout
+def test_without_pods_the_first_pod_to_be_created_is_explained(tmp_path):
+    replica_set = owned_by(workload("ReplicaSet", "train-5d"), "Deployment", "train")
+    replica_set["status"] = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}]}
+    output = explain(tmp_path, "deploy/train", *fleet(), workload("Deployment", "train", replicas=2), replica_set).stdout
     assert "  says        ReplicaSet train-5d: exceeded quota" in output
     assert "none is created yet; the first would be train-0" in output
     assert "pod default/train-0: in no cluster yet" in output
 
 
-REJECTED = 'create Pod train-0 in StatefulSet train failed error: pods "train-0" is forbidden: pod rejected: RuntimeClass "gvisor" not found'
+REJECTION_MESSAGE = 'create Pod train-0 in StatefulSet train failed error: pods "train-0" is forbidden: pod rejected: RuntimeClass "gvisor" not found'
 
 
-def failed_create(about, message):
-    kind, name = about.split("/")
+def failed_create_event(controller, message):
+    kind, name = controller.split("/")
     involved = {"kind": kind, "namespace": "default", "name": name, "uid": f"of-{name}"}
     return {"apiVersion": "v1", "kind": "Event", "metadata": {"name": f"{name}.1", "namespace": "default"}, "involvedObject": involved, "reason": "FailedCreate", "message": message}  # fmt: skip
 
@@ -117,49 +117,49 @@ def failed_create(about, message):
     ("argument", "controller"),
     [
         ("statefulset/train", workload("StatefulSet", "train", replicas=1)),
-        ("deployment/up", owned(workload("ReplicaSet", "train", replicas=1), "Deployment", "up")),
-        ("cronjob/up", owned(workload("Job", "train", "batch/v1"), "CronJob", "up", "batch/v1")),
+        ("deployment/up", owned_by(workload("ReplicaSet", "train", replicas=1), "Deployment", "up")),
+        ("cronjob/up", owned_by(workload("Job", "train", "batch/v1"), "CronJob", "up", "batch/v1")),
         ("daemonset/train", workload("DaemonSet", "train") | {"status": {"desiredNumberScheduled": 1}}),
     ],
 )
 def test_a_workload_with_rejected_pods_has_doctors_finding(tmp_path, argument, controller):
-    above = workload(argument.split("/")[0].capitalize().replace("Cronjob", "CronJob"), "up")
-    if above["kind"] == "CronJob":
-        above |= {"apiVersion": "batch/v1", "spec": {"jobTemplate": {"spec": above["spec"]}}}
-    about = f"{controller['kind']}/train"
-    objects = [*fleet(), controller, *([above] if argument.endswith("/up") else []), failed_create(about, REJECTED)]
+    owner = workload(argument.split("/")[0].capitalize().replace("Cronjob", "CronJob"), "up")
+    if owner["kind"] == "CronJob":
+        owner |= {"apiVersion": "batch/v1", "spec": {"jobTemplate": {"spec": owner["spec"]}}}
+    controller_name = f"{controller['kind']}/train"
+    objects = [*fleet(), controller, *([owner] if argument.endswith("/up") else []), failed_create_event(controller_name, REJECTION_MESSAGE)]
     code, answer = explain_json(tmp_path, argument, *objects)
     [finding] = run_json("doctor", "-f", dump(tmp_path, *objects, pod("other")))[1]["findings"]
-    assert (code, finding["code"], finding["object"]) == (0, "O101", about.replace("/", "/default/"))
+    assert (code, finding["code"], finding["object"]) == (0, "O101", controller_name.replace("/", "/default/"))
     assert answer["workload"]["conditions"] == [
-        f"{finding['object']} O101: its pods cannot be created: {REJECTED} ({finding['remedy']})"
+        f"{finding['object']} O101: its pods cannot be created: {REJECTION_MESSAGE} ({finding['remedy']})"
     ]
 
 
-@pytest.mark.parametrize("allowed", [True, False], ids=["everywhere", "in one namespace"])
-async def test_the_events_of_a_controller_are_read_from_a_cluster(allowed):
-    class Narrow(Embedded):
-        async def list(self, resource, namespace=None, **more):
-            if resource.kind == "Event" and not namespace and not allowed:
-                raise Forbidden("that is not yours")
-            return await super().list(resource, namespace, **more)
+@pytest.mark.parametrize("may_read_all", [True, False], ids=["events of all namespaces", "events of one namespace"])
+async def test_the_events_of_a_controller_are_read_from_a_cluster(may_read_all):
+    class LimitedCluster(Embedded):
+        async def list(self, resource, namespace=None, **options):
+            if resource.kind == "Event" and not namespace and not may_read_all:
+                raise Forbidden("events of all namespaces are forbidden")
+            return await super().list(resource, namespace, **options)
 
-    objects = [*fleet(), workload("StatefulSet", "train", replicas=1), failed_create("StatefulSet/train", REJECTED)]
+    objects = [*fleet(), workload("StatefulSet", "train", replicas=1), failed_create_event("StatefulSet/train", REJECTION_MESSAGE)]
     needs = Needs((STATEFUL_SETS, *OUTLOOK_KINDS), events=("reason=FailedCreate",))
-    reading = await read_cluster(Narrow.holding(objects), needs, namespace="default")
-    [line] = workload_story("statefulset", "train", "default", reading, datetime.now(UTC)).conditions
-    assert line.startswith("StatefulSet/default/train O101: ")
+    reading = await read_cluster(LimitedCluster.holding(objects), needs, namespace="default")
+    [condition] = workload_story("statefulset", "train", "default", reading, datetime.now(UTC)).conditions
+    assert condition.startswith("StatefulSet/default/train O101: ")
 
 
 def test_an_event_that_repeats_a_condition_is_shown_once(tmp_path):
-    failed = owned(workload("ReplicaSet", "train-5d", replicas=1), "Deployment", "train")
-    status = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": REJECTED}]}
-    objects = [workload("Deployment", "train", replicas=1) | {"status": status}, failed | {"status": status}]
+    replica_set = owned_by(workload("ReplicaSet", "train-5d", replicas=1), "Deployment", "train")
+    status = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": REJECTION_MESSAGE}]}
+    objects = [workload("Deployment", "train", replicas=1) | {"status": status}, replica_set | {"status": status}]
     _, answer = explain_json(
-        tmp_path, "deploy/train", *fleet(), *objects, failed_create("ReplicaSet/train-5d", REJECTED)
+        tmp_path, "deploy/train", *fleet(), *objects, failed_create_event("ReplicaSet/train-5d", REJECTION_MESSAGE)
     )
-    [line] = answer["workload"]["conditions"]
-    assert line.startswith("ReplicaSet/default/train-5d O101: ")
+    [condition] = answer["workload"]["conditions"]
+    assert condition.startswith("ReplicaSet/default/train-5d O101: ")
 
 
 @pytest.mark.parametrize(
@@ -174,12 +174,13 @@ def test_an_event_that_repeats_a_condition_is_shown_once(tmp_path):
     ],
 )
 def test_an_unknown_workload_name_exits_with_1_and_a_hint(tmp_path, argument, hint):
-    result = explain(tmp_path, argument, *training())
+    result = explain(tmp_path, argument, *training_deployment())
     assert (result.exit_code, result.stdout) == (1, "")
     assert hint in result.stderr
 
 
-def test_a_cycle_of_owners_ends(tmp_path):
-    first, second = (owned(workload("ReplicaSet", a), "ReplicaSet", b) for a, b in (("x", "y"), ("y", "x")))
-    code, answer = explain_json(tmp_path, "rs/y", first, second, owned(pod("p"), "ReplicaSet", "x"))
+def test_explain_ends_on_a_cycle_of_owners(tmp_path):
+    first = owned_by(workload("ReplicaSet", "x"), "ReplicaSet", "y")
+    second = owned_by(workload("ReplicaSet", "y"), "ReplicaSet", "x")
+    code, answer = explain_json(tmp_path, "rs/y", first, second, owned_by(pod("p"), "ReplicaSet", "x"))
     assert (code, answer["workload"]["pods"][0]["names"]) == (0, ["p"])
