@@ -9,7 +9,7 @@ SINCE = "2026-11-20T08:00:00Z"
 
 
 def held(name, *pods, on="n0/gpu-0", since=SINCE, share=None, **devices):
-    """A claim with this device since this time, reserved for these pods."""
+    """Return a claim that has this device since this time and is reserved for these pods."""
     pool, device = on.split("/")
     result = {"request": "r", "driver": DRIVER, "pool": pool, "device": device}
     if share:
@@ -20,7 +20,7 @@ def held(name, *pods, on="n0/gpu-0", since=SINCE, share=None, **devices):
 
 
 def prepared(obj, **condition):
-    """The claim with a status of its device: ready, or this condition."""
+    """Return the claim with a status of its device: ready, or with this condition."""
     [result] = obj["status"]["allocation"]["devices"]["results"]
     device_condition = {"type": "Ready", "status": "True", **condition}
     entry = {name: result[name] for name in ("driver", "pool", "device")} | {"conditions": [device_condition]}
@@ -32,7 +32,7 @@ def phased(obj, phase, **status):
 
 
 def full(*but):
-    """Two nodes with two devices each. A claim of a running pod holds each device, unless `but` names the claim."""
+    """Return two nodes with two devices each. A claim of a running pod holds each device, except where `but` names the claim."""
     objects = [*fleet(2, 2)]
     for number, on in enumerate(("n0/gpu-0", "n0/gpu-1", "n1/gpu-0", "n1/gpu-1")):
         if f"c{number}" in but:
@@ -43,19 +43,19 @@ def full(*but):
 
 
 def dump(tmp_path, *objects):
-    """Write the objects as a List, as kubectl does."""
+    """Write the objects to a file as a List, as kubectl does; return the path."""
     path = tmp_path / "dump.json"
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
     return path
 
 
 def explain(tmp_path, arguments, *objects, more=()):
-    """The result of `drawbridge explain` as text."""
+    """Return the result of `drawbridge explain` as text."""
     return run("explain", *arguments.split(), "-f", dump(tmp_path, *objects), *more)
 
 
 def explain_json(tmp_path, arguments, *objects):
-    """The exit code and the JSON document of `drawbridge explain`."""
+    """Return the exit code and the JSON document of `drawbridge explain`."""
     result = explain(tmp_path, arguments, *objects, more=("-o", "json"))
     return result.exit_code, json.loads(result.stdout)
 

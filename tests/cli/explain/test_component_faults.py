@@ -1,4 +1,4 @@
-"""`explain` shows the fault of the component of drawbridge that a pod waits for, and no other fault."""
+"""For a waiting pod, `explain` shows only the faults of the component of drawbridge that the pod waits for."""
 
 import pytest
 from msgspec.structs import replace
@@ -29,13 +29,14 @@ CLAIM_ENTRY = {"name": "gpu", "resourceClaimTemplateName": "drawbridge-59e6bd4f6
 
 
 def with_signed_template(pod_):
-    """Return the pod with the webhook's annotation about the template that the pod uses."""
+    """Return the pod with an annotation that the webhook writes about the claim template of a pod."""
     pod_["metadata"]["annotations"] = {
         "drawbridge.dev/templates": f'v2 x {{"{CLAIM_ENTRY["resourceClaimTemplateName"]}":{{}}}}'
     }
     return pod_
 
 
+# Pods, and the objects of the components that they wait for, in the order of the findings of `drawbridge doctor`.
 PODS_AND_COMPONENTS = {
     "waits for the template controller": (
         with_signed_template(pod("p", resourceClaims=[CLAIM_ENTRY])),
@@ -60,7 +61,7 @@ def test_explain_shows_faults_of_the_components_a_pod_waits_for(case):
     assert with_cause(story, []) == story
     assert with_cause(story, [replace(finding, code="O010") for finding in FAULTS.values()]) == story
     remaining_faults = dict(FAULTS)
-    for component in components:  # in the order of doctor's findings
+    for component in components:
         story_with_fault = with_cause(story, remaining_faults.values())
         assert story_with_fault.next_step.message == f"{component}: it is away (bring it back); {message}"
         del remaining_faults[component]

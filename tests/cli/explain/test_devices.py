@@ -1,4 +1,4 @@
-"""`drawbridge explain device`: holders with shares and times, the capacity that is left, and neighbours."""
+"""`drawbridge explain device`: the claims that hold a device, the remaining capacity, and the other devices nearby (neighbours)."""
 
 import msgspec
 import pytest
@@ -24,7 +24,7 @@ TAINT_RULE = {
 
 
 def shared_fleet():
-    """A node with a tainted device of 40Gi that several claims may share."""
+    """Return a node with a tainted device of 40Gi that several claims may share."""
     objects = fleet(1, 1)
     [slice_] = [obj for obj in objects if obj["kind"] == "ResourceSlice"]
     slice_["spec"]["devices"][0] |= {
@@ -81,6 +81,7 @@ def test_two_claims_on_an_exclusive_device_are_reported(tmp_path):
 
 
 def test_neighbours_are_usable_together_as_in_the_matrix():
+    """The matrix has a row and a column for each kind of device, and says in each cell whether both kinds can be used together."""
     files = modes("classes", "groups")
     [pool] = judged(*example("classes", "groups"))
     rows = msgspec.to_builtins(pool)["rows"]
@@ -156,7 +157,7 @@ def test_explain_does_not_change_its_input_file(tmp_path):
 
 
 def test_without_access_to_all_claims_no_device_is_free():
-    """A claim that was not read may hold the device. A device that a known claim holds is still reported as held."""
+    """A claim that was not read may hold a device. A device that a known claim holds is still reported as held."""
     objects = [*two_pools_each(), held("c", on="n0/mig-1")]
     full_scene = reading_of(objects, Features())
     limited_scene = replace(full_scene, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))

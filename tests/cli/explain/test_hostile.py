@@ -1,4 +1,4 @@
-"""No malformed object beside a valid fleet causes an exception in `drawbridge explain`."""
+"""A malformed object in a valid fleet causes no exception in `drawbridge explain`."""
 
 import copy
 
@@ -24,7 +24,7 @@ INVALID_NODE_SELECTOR = {"nodeSelectorTerms": [INVALID_TERM]}
 
 
 def explain_everything(objects):
-    """Explain every pod, claim and device, as text and as JSON; return the scene."""
+    """Explain every pod, claim and device, as text and as JSON; return what was read from the objects."""
     scene = reading_of(map(without_bookkeeping, objects), FEATURES)
     for key in scene.pods:
         story = pod_story(key, scene, CONFIGURATION)
@@ -51,7 +51,7 @@ def test_malformed_objects_are_skipped_or_reported():
 
 
 def member_paths(value, path=()):
-    """The path of each member of an object."""
+    """Yield the path of each value inside an object."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield (*path, name)

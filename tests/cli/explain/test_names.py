@@ -1,4 +1,4 @@
-"""How `drawbridge explain` finds an object by name, and suggests one; hostile names have no effect."""
+"""How `drawbridge explain` finds an object by its name and suggests similar names. Hostile names are printed harmlessly."""
 
 import pytest
 

@@ -28,11 +28,12 @@ CONTAINER_CREATING = {"name": "main", "state": {"waiting": {"reason": "Container
 
 
 def pod_with_template(template):
-    """A pod with an entry for a claim from this template."""
+    """Return a pod that requests a claim from this template."""
     return pod("p", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": template}])
 
 
 def with_claim_created(obj, claim_name):
+    """Return the pod with a status that names the claim created for it."""
     return obj | {
         "status": {"phase": "Pending", "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": claim_name}]}
     }
@@ -47,13 +48,13 @@ def with_tainted_node(obj):
 
 
 def unstored_pod(**container):
-    """A pod that no server has stored."""
+    """Return a pod that no server has stored yet, with these fields of its container."""
     obj = pod("p", containers=[{"name": "main", "image": "train", **container}])
     del obj["metadata"]["uid"]
     return obj
 
 
-# The objects; the actor and the message of the next step.
+# For each state of a pod: the objects, the actor that has to act next, and a part of the message.
 NEXT_STEPS = {
     "runs": ([*fleet(), prepared(held("c", "p")), phased(pod("p", "c", nodeName="n0"), "Running")], "", "it runs on n0"),
     "has ended": ([*fleet(), claim("c"), phased(pod("p", "c", nodeName="n0"), "Succeeded")], "", "it has ended (Succeeded)"),

@@ -1,4 +1,4 @@
-"""Why a pod waits when devices are in use: other reasons come first, and no claim is named as a blocker in their place."""
+"""Why a pod waits while devices are in use. A claim is a blocker if the pod could use its devices; other reasons come first."""
 
 import json
 
@@ -26,7 +26,7 @@ POD_ANTI_AFFINITY = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topolo
 
 
 def with_large_nodes(*objects, **node_fields):
-    """The objects, with nodes of eight cores."""
+    """Return the objects; each node has eight cores and these fields."""
     return [
         node(obj["metadata"]["name"], allocatable=NODE_ALLOCATABLE) | node_fields if obj["kind"] == "Node" else obj
         for obj in objects
@@ -34,7 +34,7 @@ def with_large_nodes(*objects, **node_fields):
 
 
 def waiting_pod(cpu="1", message="", **spec):
-    """A pending pod with a claim, and the message of its scheduler."""
+    """Return a pending pod with a claim and this message of its scheduler."""
     container = {"name": "main", "image": "train", "resources": {"requests": {"cpu": cpu}}}
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     return phased(pod("p", "c", containers=[container], **spec), "Pending", conditions=[condition] if message else [])
@@ -48,7 +48,7 @@ def node_affinity(*terms):
 NOT_MATCHED = "2 node(s) didn't match Pod's node affinity/selector"
 NO_NODE_AVAILABLE = "0/2 nodes are available: "
 NO_CLAIM_ALLOCATED = "2 cannot allocate all claims. no new claims to deallocate, preemption: 0/2 nodes are available"
-# Reasons besides devices: the pod, the changed fields of the nodes, and the message.
+# Pods that no node can serve for reasons other than devices: the pod, changed fields of the nodes, and the reason.
 EXCLUDED_PODS = {
     "node selector": (waiting_pod(nodeSelector={"disk": "ssd"}), {}, f"{NOT_MATCHED}: disk=ssd"),
     "node affinity": (waiting_pod(affinity=node_affinity({"key": "disk", "operator": "Exists"})), {}, NOT_MATCHED),
@@ -58,6 +58,7 @@ EXCLUDED_PODS = {
     "insufficient cpu": (waiting_pod("500"), {}, "2 Insufficient cpu"),
     "several reasons": (waiting_pod("500", nodeSelector={"disk": "ssd"}), {"spec": {"unschedulable": True}}, f"2 node(s) were unschedulable and {NOT_MATCHED[2:]}: disk=ssd and Insufficient cpu"),
 }  # fmt: skip
+# Messages of a scheduler whose reasons `explain` does not evaluate.
 UNEVALUATED_REASONS = {
     "host ports": "2 node(s) didn't have free ports for the requested pod ports",
     "pod affinity": "2 node(s) didn't match pod affinity rules",
@@ -72,6 +73,7 @@ UNEVALUATED_REASONS = {
 
 
 def message_and_prospect(tmp_path, waiting, *objects):
+    """Return why the pod waits, and what would have to change, as `explain` prints them in JSON."""
     code, answer = explain_json(tmp_path, "pod p", *objects, claim("c"), waiting)
     assert code == 0
     return answer["pod"]["nextStep"]["message"], answer["pod"]["prospect"]
@@ -136,6 +138,7 @@ def test_for_a_class_without_devices_another_class_is_suggested(tmp_path):
 
 
 def test_a_fence_in_the_configuration_blocks_pods_in_files(tmp_path):
+    """A fence is a taint that keeps other pods from the devices of a driver. The files here have no object for this taint."""
     bridge = {"schedulerName": "drawbridge", "drivers": [DRIVER], "fence": True}
     config = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "bridge": bridge}
     path = tmp_path / "config.yaml"
@@ -231,7 +234,7 @@ def test_without_access_to_all_claims_the_outlook_is_undecided():
     ],
 )
 def test_an_extended_resource_is_counted_on_driver_and_plugin_nodes(count, used_by_plugin, pod_fields, message):
-    """n0 has two devices; n1 has a device plugin with four."""
+    """Node n0 has a driver with two devices, and node n1 has a device plugin with four."""
     limits = lambda number: [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": str(number)}}}]  # noqa: E731
     plugin_node = node("n1", allocatable=NODE_ALLOCATABLE | {"nvidia.com/gpu": "4"})
     devices = [obj for obj in fleet(1, 2) if obj["kind"] != "DeviceClass"]

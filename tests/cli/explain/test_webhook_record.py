@@ -1,4 +1,4 @@
-"""How `explain` shows the webhook's record on a pod: the request, the decision, and how far the record is trusted."""
+"""How `explain` shows the record of the webhook on a pod: the request, the decisions, and whether the record is verified."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ SIGNING_KEY_SECRET = {
 
 
 def translated_pod(**annotations):
-    """A pod that the webhook translated, as the API server stores it."""
+    """Return a pod that the webhook translated, as the API server stores it, with these annotations changed."""
     pod, _ = mutated(gpu_pod(namespace="ns", uid="1"))
     pod["metadata"]["annotations"] |= annotations
     return pod
@@ -86,6 +86,7 @@ FLEET = [
 
 
 def test_a_recorded_decision_is_shown_with_its_current_basis(tmp_path):
+    """The basis says on how many nodes the resource is published now."""
     _, answer = explain_json(tmp_path, "pod p", translated_pod(), *FLEET)
     [decision] = answer["pod"]["webhook"]["decisions"]
     assert decision["basis"] == "1 of 1 nodes publish it as a whole GPU (class gpu.nvidia.com)"

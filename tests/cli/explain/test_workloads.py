@@ -1,4 +1,4 @@
-"""`drawbridge explain` of a workload: the state of its pods, which it finds by their owners, for any kind."""
+"""`drawbridge explain` of a workload of any kind: the state of its pods, which are found by their owner references."""
 
 from datetime import UTC, datetime
 
@@ -30,7 +30,7 @@ def workload(kind, name, version="apps/v1", **spec):
 
 
 def training_deployment():
-    """A Deployment whose ReplicaSet has two running pods and a waiting one."""
+    """Return a fleet and a Deployment whose ReplicaSet has two running pods and one waiting pod."""
     replica_set = owned_by(workload("ReplicaSet", "train-5d"), "Deployment", "train")
     running_pods = [owned_by(phased(obj, "Running"), "ReplicaSet", "train-5d") for obj in (pod("train-5d-a", nodeName="n0"), pod("train-5d-b", nodeName="n1"))]  # fmt: skip
     waiting_pod = owned_by(phased(pod("train-5d-c", "c"), "Pending"), "ReplicaSet", "train-5d")

@@ -85,7 +85,7 @@ def read_by_drawbridge(text):
 
 
 def differences_from_kubectl(oracle, texts):
-    """Return each text that both read differently, our values, the values of kubectl, and the error of kubectl."""
+    """Return each text that drawbridge and kubectl read differently, with the values of each, and with the error of kubectl."""
     answers = oracle.ask_all({"op": "stream", "text": text} for text in texts)
     differences = []
     for text, answer in zip(texts, answers, strict=True):
