@@ -33,14 +33,14 @@ def workspace(tmp_path):
     """A checkout whose files write to `ran` beside it when something imports or executes them."""
     folder = tmp_path / "workspace"
     folder.mkdir()
-    runs = f"open({str(tmp_path / 'ran')!r}, 'a').write(__name__ + chr(10))\n"
+    record_execution = f"open({str(tmp_path / 'ran')!r}, 'a').write(__name__ + chr(10))\n"
     for name in MODULES:
-        (folder / f"{name}.py").write_text(runs)
+        (folder / f"{name}.py").write_text(record_execution)
         (folder / name).mkdir()
-        (folder / name / "__init__.py").write_text(runs)
-        (folder / name / "__main__.py").write_text(runs)
-    (folder / "setup.py").write_text(runs)
-    (folder / "evil.pth").write_text(f"import sys; {runs}")
+        (folder / name / "__init__.py").write_text(record_execution)
+        (folder / name / "__main__.py").write_text(record_execution)
+    (folder / "setup.py").write_text(record_execution)
+    (folder / "evil.pth").write_text(f"import sys; {record_execution}")
     (folder / "pyproject.toml").write_text(
         "[build-system]\nrequires = []\nbuild-backend = 'conftest'\nbackend-path = ['.']\n"
     )
@@ -52,8 +52,8 @@ def workspace(tmp_path):
     (folder / "setup.cfg").write_text("[options]\nsetup_requires = conftest\n")
     (folder / ".gitattributes").write_text("* filter=evil diff=evil\n")
     (folder / ".git").mkdir()
-    git = f'[core]\nfsmonitor = {folder}/python\nsshCommand = {folder}/python\n[filter "evil"]\nsmudge = {folder}/python\nclean = {folder}/python\n'
-    (folder / ".git" / "config").write_text(git)
+    git_config = f'[core]\nfsmonitor = {folder}/python\nsshCommand = {folder}/python\n[filter "evil"]\nsmudge = {folder}/python\nclean = {folder}/python\n'
+    (folder / ".git" / "config").write_text(git_config)
     (folder / ".bashrc").write_text(f"echo bash >> {tmp_path / 'ran'}\n")
     program = folder / "python"
     program.write_text(f"#!/bin/sh\necho python >> {tmp_path / 'ran'}\n")
@@ -88,13 +88,13 @@ def python(tmp_path):
 
 
 @pytest.fixture
-def builders(tmp_path):
+def renderers(tmp_path):
     """A folder of programs outside of the workspace that print a bad object and record their arguments."""
     folder = tmp_path / "programs"
     folder.mkdir()
-    for name, first in (("kustomize", ""), ("helm", "# Source: app/templates/bad.yaml\n")):
+    for name, source_comment in (("kustomize", ""), ("helm", "# Source: app/templates/bad.yaml\n")):
         program = folder / name
-        text = (first + BAD).replace("\n", "\\n")
+        text = (source_comment + BAD).replace("\n", "\\n")
         program.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > {tmp_path / name}\nprintf '{text}'\n")
         program.chmod(0o755)
     return folder

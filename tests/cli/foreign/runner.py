@@ -13,16 +13,16 @@ BAD = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: B_A_D
 GOOD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: fine}\n"
 
 
-def act(workspace, python, search=os.environ["PATH"], job=(), **inputs):
+def run_action(workspace, python, search_path=os.environ["PATH"], job_environment=(), **inputs):
     """Run the steps of the action; `job` is the environment of the job."""
-    given = {name: field["default"] for name, field in ACTION["inputs"].items()} | inputs
+    input_values = {name: field["default"] for name, field in ACTION["inputs"].items()} | inputs
     temporary = workspace.parent / "temporary"
     temporary.mkdir(exist_ok=True)
-    known = {f"inputs.{name}": value for name, value in given.items()}
-    known["steps.python.outputs.python-path"] = str(python)
+    expression_values = {f"inputs.{name}": value for name, value in input_values.items()}
+    expression_values["steps.python.outputs.python-path"] = str(python)
     [step] = [step for step in ACTION["runs"]["steps"] if "run" in step]
     env = {
-        name: re.sub(r"\$\{\{ (.+?) \}\}", lambda match: known[match.group(1)], text)
+        name: re.sub(r"\$\{\{ (.+?) \}\}", lambda match: expression_values[match.group(1)], text)
         for name, text in step["env"].items()
     }
     script = temporary / "step.sh"
@@ -30,7 +30,7 @@ def act(workspace, python, search=os.environ["PATH"], job=(), **inputs):
     return subprocess.run(
         ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", script],
         cwd=workspace,
-        env={**dict(job), "PATH": search, "RUNNER_TEMP": str(temporary), "GITHUB_ACTION_PATH": str(ROOT), **env},
+        env={**dict(job_environment), "PATH": search_path, "RUNNER_TEMP": str(temporary), "GITHUB_ACTION_PATH": str(ROOT), **env},
         capture_output=True,
         text=True,
         check=False,
@@ -38,5 +38,5 @@ def act(workspace, python, search=os.environ["PATH"], job=(), **inputs):
 
 
 def nothing_ran(workspace):
-    ran = workspace.parent / "ran"
-    return not ran.exists() or ran.read_text()
+    record = workspace.parent / "ran"
+    return not record.exists() or record.read_text()

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.foreign.runner import ACTION, BAD, GOOD, ROOT, act, nothing_ran
+from tests.cli.foreign.runner import ACTION, BAD, GOOD, ROOT, nothing_ran, run_action
 
 
 def test_the_action_executes_nothing_of_the_pull_request(workspace, python):
     before = sorted(workspace.rglob("*"))
-    result = act(workspace, python, paths="bad.yaml")
+    result = run_action(workspace, python, paths="bad.yaml")
     assert nothing_ran(workspace) is True
     assert sorted(workspace.rglob("*")) == before
     [setup] = [step for step in ACTION["runs"]["steps"] if "uses" in step]
@@ -29,16 +29,16 @@ def test_a_python_without_isolation_imports_modules_of_the_workspace(workspace):
 
 
 def test_the_action_installs_pinned_packages_outside_of_the_workspace(workspace, python):
-    act(workspace, python)
-    where, isolated, *arguments = (workspace.parent / "pip").read_text().splitlines()
-    assert not Path(where).is_relative_to(workspace)
+    run_action(workspace, python)
+    working_directory, isolated, *arguments = (workspace.parent / "pip").read_text().splitlines()
+    assert not Path(working_directory).is_relative_to(workspace)
     assert isolated == "1"
     assert "--require-hashes" in arguments
     assert arguments[arguments.index("--only-binary") + 1] == ":all:"
     assert arguments[arguments.index("--requirement") + 1] == f"{ROOT}/requirements.runtime.lock"
     assert not any(argument.startswith(("-e", "git+", "/")) and "lock" not in argument for argument in arguments[1:])
-    others = [step["uses"] for step in ACTION["runs"]["steps"] if "uses" in step]
-    assert [other for other in others if not re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", other)] == []
+    used_actions = [step["uses"] for step in ACTION["runs"]["steps"] if "uses" in step]
+    assert [action for action in used_actions if not re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", action)] == []
 
 
 def test_the_actions_scripts_contain_no_expression_and_no_token():
@@ -49,13 +49,13 @@ def test_the_actions_scripts_contain_no_expression_and_no_token():
     assert not re.search(r"GITHUB_(ENV|PATH|OUTPUT|TOKEN)|github\.token|secrets\.\w+ \}\}", text)
 
 
-def test_every_line_of_the_paths_is_checked(workspace, python):
-    result = act(workspace, python, paths="good.yaml\n\n./bad.yaml\n")
+def test_each_line_of_the_paths_input_is_checked(workspace, python):
+    result = run_action(workspace, python, paths="good.yaml\n\n./bad.yaml\n")
     assert result.returncode == 1, result.stderr
     assert "::error file=bad.yaml,line=3," in result.stdout
 
 
-NAMES = (
+HOSTILE_FILE_NAMES = (
     "with blank.yaml",
     " before.yaml",
     "after.yaml ",
@@ -77,55 +77,55 @@ NAMES = (
 )
 
 
-def test_a_path_of_any_name_is_no_option(workspace, python):
-    for name in NAMES:
+def test_a_file_of_any_name_is_checked_and_is_no_option(workspace, python):
+    for name in HOSTILE_FILE_NAMES:
         (workspace / name).write_text(BAD)
-    result = act(workspace, python, paths="\n".join(NAMES))
+    result = run_action(workspace, python, paths="\n".join(HOSTILE_FILE_NAMES))
     assert result.returncode == 1, result.stderr
     annotated = re.findall(r"^::error file=(.*?),line=3,", result.stdout, re.MULTILINE)
-    assert annotated == [name.replace("%", "%25").replace(":", "%3A").replace(",", "%2C") for name in NAMES]
+    assert annotated == [name.replace("%", "%25").replace(":", "%3A").replace(",", "%2C") for name in HOSTILE_FILE_NAMES]
     assert nothing_ran(workspace) is True
     assert not (workspace / "ran").exists()
 
 
 def test_each_line_of_the_inventory_input_is_a_path(workspace, python):
     (workspace / "-i n.yaml").write_text(GOOD)
-    result = act(workspace, python, paths="good.yaml", inventory="good.yaml\n-i n.yaml\n")
+    result = run_action(workspace, python, paths="good.yaml", inventory="good.yaml\n-i n.yaml\n")
     assert result.returncode == 0, result.stderr
-    result = act(workspace, python, paths="good.yaml", inventory="good.yaml\nmissing.yaml\n")
+    result = run_action(workspace, python, paths="good.yaml", inventory="good.yaml\nmissing.yaml\n")
     assert result.returncode == 2
     assert "missing.yaml" in result.stdout
 
 
 @pytest.mark.parametrize("paths", ["\n", "good.yaml bad.yaml", "https://127.0.0.1:1/a.yaml", "kustomize:."])
 def test_invalid_paths_fail_the_job(workspace, python, paths):
-    result = act(workspace, python, paths=paths)
+    result = run_action(workspace, python, paths=paths)
     assert result.returncode == 2
     lines = [line for line in result.stdout.splitlines() if "rror: " in line and "see above" not in line]
     assert len(lines) == 1
 
 
-def test_text_quoted_from_the_workspace_is_not_a_workflow_command(workspace, python):
+def test_text_quoted_from_the_workspace_becomes_no_workflow_command(workspace, python):
     """The runner executes lines that begin with ::, and commands that begin with ##[ anywhere in a line."""
     (workspace / "##[stop-commands]x.yaml").write_text("{apiVersion")
     (workspace / "::add-mask::a.yaml").write_text("{apiVersion")
     (workspace / "named.yaml").write_text(BAD.replace("DeviceClass", '"::set-output name=a::b\\n::add-mask::c"'))
-    result = act(workspace, python, paths=".")
+    result = run_action(workspace, python, paths=".")
     assert result.returncode == 2
-    stopped, resumed = [i for i, line in enumerate(result.stdout.splitlines()) if re.search(r"[0-9a-f]{32}", line)]
+    stop_line, resume_line = [i for i, line in enumerate(result.stdout.splitlines()) if re.search(r"[0-9a-f]{32}", line)]
     lines = result.stdout.splitlines()
-    token = lines[stopped].removeprefix("::stop-commands::")
-    assert lines[resumed] == f"::{token}::"
-    obeyed = lines[:stopped] + lines[resumed + 1 :]
-    assert obeyed
+    token = lines[stop_line].removeprefix("::stop-commands::")
+    assert lines[resume_line] == f"::{token}::"
+    executed_lines = lines[:stop_line] + lines[resume_line + 1 :]
+    assert executed_lines
     assert all(
         re.match(r"::(error|warning|notice) (file=[^:,]+,line=\d+,col=\d+,)?title=([A-Z]\d+|unreadable)::", line)
-        for line in obeyed
+        for line in executed_lines
     )
 
 
 # Python reads these variables at startup, and a job may have set them.
-VARIABLES = {
+STARTUP_VARIABLES = {
     "PYTHONPATH": ".:drawbridge",
     "PYTHONHOME": ".",
     "PYTHONSTARTUP": "conftest.py",
@@ -138,34 +138,34 @@ VARIABLES = {
 }
 
 
-def test_no_environment_variable_makes_the_action_execute_the_workspace(workspace, python):
+def test_no_python_variable_makes_the_action_execute_the_workspace(workspace, python):
     (workspace / "lib").symlink_to(workspace)
-    result = act(workspace, python, job=VARIABLES, paths="bad.yaml")
+    result = run_action(workspace, python, job_environment=STARTUP_VARIABLES, paths="bad.yaml")
     assert nothing_ran(workspace) is True
     assert result.returncode == 1, result.stderr
     assert "::error file=bad.yaml,line=3," in result.stdout
 
 
 # The runner splits lines at the first three. Other readers of a log also split at the rest.
-ENDS = ("\n", "\r", "\r\n", "\x0b", "\x0c", "\x85", "\u2028", "\x1b[2K\x1b[1G")
+LINE_ENDS = ("\n", "\r", "\r\n", "\x0b", "\x0c", "\x85", "\u2028", "\x1b[2K\x1b[1G")
 
 
 @pytest.mark.parametrize("text", [BAD, "{apiVersion", GOOD.replace("fine", "a\n::error::b") + "data: 3\n"])
 def test_no_file_name_forges_a_line_of_the_log(workspace, python, text):
-    for number, end in enumerate(ENDS):
-        folder = workspace / f"{number}{end}::set-env name=PATH::"
+    for number, line_end in enumerate(LINE_ENDS):
+        folder = workspace / f"{number}{line_end}::set-env name=PATH::"
         folder.mkdir()
-        (folder / f"a{end}::error::forged.yaml").write_text(text)
+        (folder / f"a{line_end}::error::forged.yaml").write_text(text)
     (workspace / os.fsdecode(b"\xff\n::error::forged.yaml")).write_text(text)
-    result = act(workspace, python, paths=".")
+    result = run_action(workspace, python, paths=".")
     assert result.returncode in {1, 2}
     assert result.stderr == ""
     lines = re.split(r"\r\n|[\n\r\x0b\x0c\x85\u2028]", result.stdout)
-    stopped, resumed = [i for i, line in enumerate(lines) if re.search(r"[0-9a-f]{32}", line)]
-    obeyed = lines[:stopped] + lines[resumed + 1 :]
+    stop_line, resume_line = [i for i, line in enumerate(lines) if re.search(r"[0-9a-f]{32}", line)]
+    executed_lines = lines[:stop_line] + lines[resume_line + 1 :]
     assert all(
         re.match(r"::error (file=[^:,]+,line=\d+,col=\d+,)?title=([A-Z]\d+|unreadable)::", line)
-        for line in obeyed
+        for line in executed_lines
         if line
     )
     assert [line for line in lines if line.startswith("::set-env")] == []
@@ -178,7 +178,7 @@ def test_a_configuration_in_the_pull_request_cannot_hide_errors(workspace, pytho
     head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
     (workspace / "drawbridge.yaml").symlink_to(secret)
     (workspace / "configuration.yaml").write_text(f"{head}mode: 'off'\nevidence: ../secret.yaml\nfail-on: never\n")
-    result = act(workspace, python)
+    result = run_action(workspace, python)
     assert result.returncode == 2
     assert "::error file=bad.yaml,line=3," in result.stdout
     assert "unknown field 'fail-on'" in result.stdout

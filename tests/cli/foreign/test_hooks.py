@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from cluster.manifests.yaml_reader import load
-from tests.cli.foreign.runner import BAD, ROOT, act, nothing_ran
+from tests.cli.foreign.runner import BAD, ROOT, nothing_ran, run_action
 from tests.corpus.trees import TREES, write_tree
 
 BIN = Path(sys.executable).parent
 HOOKS = load((ROOT / ".pre-commit-hooks.yaml").read_bytes())[0]
 
 
-def ordinary(name, folder):
+def write_ordinary_repository(name, folder):
     """The files of a repository without errors, as git lists them."""
     write_tree({file: text for file, text in TREES[name].items() if "# refused" not in text}, folder)
     return sorted(
@@ -28,8 +28,8 @@ def ordinary(name, folder):
 @pytest.mark.parametrize("name", ["application", "chart", "overlay"])
 def test_an_ordinary_repository_passes_the_action(name, workspace, python):
     (workspace / "bad.yaml").unlink()
-    ordinary(name, workspace)
-    result = act(workspace, python)
+    write_ordinary_repository(name, workspace)
+    result = run_action(workspace, python)
     assert result.returncode == 0, result.stdout
     assert "::error" not in result.stdout
     assert nothing_ran(workspace) is True
@@ -37,15 +37,15 @@ def test_an_ordinary_repository_passes_the_action(name, workspace, python):
 
 @pytest.mark.parametrize("name", ["application", "chart", "overlay"])
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])
-def test_an_ordinary_repository_passes_the_hooks(name, hook, workspace, builders):
+def test_an_ordinary_repository_passes_the_hooks(name, hook, workspace, renderers):
     (workspace / "bad.yaml").unlink()
-    files = ordinary(name, workspace)
+    files = write_ordinary_repository(name, workspace)
     if "types" in hook:  # YAML alone
         files = [file for file in files if not file.endswith(".json")]
     entry = [*shlex.split(hook["entry"]), *hook["args"], *files]
     # The hook renders before and after an edit, with a program (kustomize, helm) that not every machine has.
-    search = [BIN, builders] if "translate" in hook["id"] else [BIN]
-    env = {"PATH": os.pathsep.join(map(str, [*search, os.environ["PATH"]]))}
+    programs = [BIN, renderers] if "translate" in hook["id"] else [BIN]
+    env = {"PATH": os.pathsep.join(map(str, [*programs, os.environ["PATH"]]))}
     result = subprocess.run(entry, cwd=workspace, env=env, capture_output=True, text=True, check=False)
     assert result.returncode == 0, (result.stdout, result.stderr)
     assert nothing_ran(workspace) is True
@@ -53,7 +53,7 @@ def test_an_ordinary_repository_passes_the_hooks(name, hook, workspace, builders
 
 @pytest.mark.parametrize("path", [f".{os.pathsep}", None])
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])
-def test_a_hook_executes_nothing_of_its_repository(workspace, hook, path):
+def test_a_hook_executes_nothing_of_the_checked_repository(workspace, hook, path):
     (workspace / "-x.yaml").write_text(BAD)
     (workspace / "-kcli").mkdir()
     (workspace / "-kcli" / "y.yaml").write_text(BAD)

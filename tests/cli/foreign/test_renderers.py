@@ -9,24 +9,24 @@ import sys
 
 import pytest
 
-from tests.cli.foreign.runner import act, nothing_ran
+from tests.cli.foreign.runner import nothing_ran, run_action
 from tests.cli.running import run
 
 
-def a_chart(folder):
+def write_chart(folder):
     (folder / "templates").mkdir(parents=True)
     (folder / "Chart.yaml").write_text("apiVersion: v2\nname: app\nversion: 1.0.0\n")
     (folder / "templates" / "bad.yaml").write_text("{{ .Values }}\n")
 
 
-def test_the_action_renders_charts_and_kustomizations_and_annotates_existing_files(workspace, python, builders):
-    a_chart(workspace / "my chart")
+def test_the_action_renders_charts_and_kustomizations_and_annotates_existing_files(workspace, python, renderers):
+    write_chart(workspace / "my chart")
     (workspace / "prod").mkdir()
     (workspace / "prod" / "kustomization.yaml").write_text("resources: []\n")
     (workspace / "a,b.yaml").write_text("a: 1\n")
     (workspace / "config.yaml").write_text("apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n")
-    search = f"{builders}{os.pathsep}{os.environ['PATH']}"
-    result = act(
+    search = f"{renderers}{os.pathsep}{os.environ['PATH']}"
+    result = run_action(
         workspace,
         python,
         search,
@@ -51,8 +51,8 @@ def test_the_action_renders_charts_and_kustomizations_and_annotates_existing_fil
     assert nothing_ran(workspace) is True
 
 
-def test_no_program_of_the_pull_request_renders_it(workspace, python):
-    a_chart(workspace / "chart")
+def test_no_program_of_the_pull_request_renders_its_charts(workspace, python):
+    write_chart(workspace / "chart")
     (workspace / "bin").mkdir()
     for folder in (workspace, workspace / "bin"):
         for name in ("helm", "kubectl", "kustomize"):
@@ -64,39 +64,40 @@ def test_no_program_of_the_pull_request_renders_it(workspace, python):
     for name in ("bash", "cat", "mktemp"):
         (tools / name).symlink_to(shutil.which(name))
     path = os.pathsep.join((".", "", "bin", str(workspace), f"{workspace}/bin", f"{tools}"))
-    result = act(workspace, python, path, paths="", chart="chart", kustomize="chart")
+    result = run_action(workspace, python, path, paths="", chart="chart", kustomize="chart")
     assert result.returncode == 2
     assert "helm is not installed" in result.stdout
     assert "neither kustomize nor kubectl is installed" in result.stdout
     assert nothing_ran(workspace) is True
 
 
-def test_no_base_revision_becomes_a_git_option(workspace, builders, monkeypatch):
+def test_no_remote_base_makes_git_execute_a_program(workspace, renderers, monkeypatch):
     """kustomize runs `fetch` for `file:///REPOSITORY?ref=--upload-pack=PROGRAM`. e2e/kubernetes/test_trees.py runs kustomize."""
     (workspace / "prod").mkdir()
     (workspace / "prod" / "kustomization.yaml").write_text("resources: []\n")
-    own = workspace.parent / "own"
-    fetch = f"git init -q {own} && cd {own} && git fetch --depth=1 file://{workspace} --upload-pack={workspace}/python"
-    (builders / "kustomize").write_text(f"#!/bin/sh\n{fetch}\n")
+    other_repository = workspace.parent / "own"
+    fetch_command = f"git fetch --depth=1 file://{workspace} --upload-pack={workspace}/python"
+    program = f"#!/bin/sh\ngit init -q {other_repository} && cd {other_repository} && {fetch_command}\n"
+    (renderers / "kustomize").write_text(program)
     monkeypatch.chdir(workspace)
-    monkeypatch.setenv("PATH", f"{builders}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{renderers}{os.pathsep}{os.environ['PATH']}")
     result = run("check", "good.yaml", "-k", "prod")
     assert result.exit_code == 2
     assert "kustomize: the folder refers to a remote address" in result.stderr
     assert nothing_ran(workspace) is True
-    subprocess.run([builders / "kustomize"], check=False, capture_output=True, timeout=60)
-    assert nothing_ran(workspace) is not True, "so that this test is one"
+    subprocess.run([renderers / "kustomize"], check=False, capture_output=True, timeout=60)
+    assert nothing_ran(workspace) is not True, "the fetch command of this test executes nothing"
 
 
-def test_no_renderer_reaches_the_network(workspace, builders, monkeypatch):
+def test_no_renderer_reaches_the_network(workspace, renderers, monkeypatch):
     """Services of this machine are not reachable either, though no proxy covers them. e2e/kubernetes/test_trees.py runs the programs."""
     (workspace / "prod").mkdir()
     (workspace / "prod" / "kustomization.yaml").write_text("resources: []\n")
     monkeypatch.chdir(workspace)
-    monkeypatch.setenv("PATH", f"{builders}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{renderers}{os.pathsep}{os.environ['PATH']}")
     with socket.create_server(("127.0.0.1", 0)) as server:
-        call = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5)"
-        (builders / "kustomize").write_text(f"#!{sys.executable}\n{call}\n")
+        connection_attempt = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5)"
+        (renderers / "kustomize").write_text(f"#!{sys.executable}\n{connection_attempt}\n")
         result = run("check", "good.yaml", "-k", "prod")
         assert result.exit_code == 2
         assert "PermissionError" in result.stderr
@@ -105,20 +106,20 @@ def test_no_renderer_reaches_the_network(workspace, builders, monkeypatch):
             server.accept()
 
 
-@pytest.mark.parametrize("named", ["--chart=chart", "--chart=link", "-klink", "--config=out.yaml", "--values=out.yaml"])
-def test_no_link_leads_a_renderer_out_of_the_pull_request(workspace, builders, named, monkeypatch):
+@pytest.mark.parametrize("option", ["--chart=chart", "--chart=link", "-klink", "--config=out.yaml", "--values=out.yaml"])
+def test_no_link_leads_a_renderer_out_of_the_pull_request(workspace, renderers, option, monkeypatch):
     secret = workspace.parent / "secret"
-    a_chart(secret)
+    write_chart(secret)
     (secret / "out.yaml").write_text("SECRET: {")
-    a_chart(workspace / "chart")
+    write_chart(workspace / "chart")
     (workspace / "chart" / "templates" / "x").symlink_to(secret / "out.yaml")
-    a_chart(workspace / "good")
+    write_chart(workspace / "good")
     (workspace / "link").symlink_to(secret)
     (workspace / "out.yaml").symlink_to(secret / "out.yaml")
     monkeypatch.chdir(workspace)
-    monkeypatch.setenv("PATH", f"{builders}{os.pathsep}{os.environ['PATH']}")
-    also = ["--chart=good"] if named.startswith("--values") else []
-    result = run("check", "good.yaml", named, *also)
+    monkeypatch.setenv("PATH", f"{renderers}{os.pathsep}{os.environ['PATH']}")
+    chart_option = ["--chart=good"] if option.startswith("--values") else []
+    result = run("check", "good.yaml", option, *chart_option)
     assert result.exit_code == 2, result.output
     assert "leads out of the folder" in result.output
     assert "SECRET" not in result.output

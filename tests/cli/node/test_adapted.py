@@ -6,7 +6,7 @@ import yaml
 from tests.cli.running import run
 
 
-def test_the_class_of_a_resource_is_printed():
+def test_the_device_classes_of_two_resources_are_printed():
     result = run("driver", "--classes", "nvidia.com/gpu", "--classes", "huawei.com/Ascend910")
     assert result.exit_code == 0
     first, second = yaml.safe_load_all(result.stdout)
@@ -14,7 +14,7 @@ def test_the_class_of_a_resource_is_printed():
     assert second["metadata"]["name"] == "ascend910.huawei.com.plugins.drawbridge.dev"
 
 
-def test_the_printed_classes_are_valid_for_the_api_server(tmp_path):
+def test_the_printed_class_passes_drawbridge_check(tmp_path):
     file = tmp_path / "classes.yaml"
     file.write_text(run("driver", "--classes", "nvidia.com/gpu").stdout)
     checked = run("check", "-f", file)
@@ -37,10 +37,10 @@ def test_the_printed_classes_are_valid_for_the_api_server(tmp_path):
         (("--adapt", "{folder}", "--node-name", "n", "--facts", "{folder}/facts.yaml"), "unknown field `pciebus`"),
     ],
 )
-def test_invalid_adapt_options_exit_with_2_and_an_explanation(tmp_path, options, message):
+def test_invalid_driver_options_exit_with_2_and_an_explanation(tmp_path, options, message):
     (tmp_path / "facts.yaml").write_text("GPU-1: {pciebus: x}\n")
     (tmp_path / "two.yaml").write_text("GPU-1: {}\n---\nGPU-2: {}\n")
-    given = [option.format(folder=tmp_path) for option in options]
-    result = run("driver", *given)
+    arguments = [option.format(folder=tmp_path) for option in options]
+    result = run("driver", *arguments)
     assert result.exit_code == 2
     assert message in result.stderr

@@ -23,7 +23,7 @@ from tests.cli.running import run
         (("--allocator-ca", "nowhere"), "need --allocator"),
     ],
 )
-def test_an_invalid_allocator_address_exits_with_2(options, message):
+def test_invalid_allocator_options_exit_with_2_and_an_explanation(options, message):
     result = run("node-agent", "--once", "--node-name", "n", *options)
     assert result.exit_code == 2
     assert message in result.stderr

@@ -8,25 +8,25 @@ import pytest
 from tests.cli.running import run
 from tests.node.machines import EXAMPLES
 
-HEAD = "apiVersion: drawbridge.dev/v1alpha1\nkind: DeviceInventory\ndriver: devices.example.com\n"
+INVENTORY_HEAD = "apiVersion: drawbridge.dev/v1alpha1\nkind: DeviceInventory\ndriver: devices.example.com\n"
 
 
-def written(tmp_path, text):
+def write_inventory(tmp_path, text):
     file = tmp_path / "i.yaml"
-    file.write_text(HEAD + text)
+    file.write_text(INVENTORY_HEAD + text)
     return file
 
 
 def test_a_misspelt_inventory_field_is_reported_with_its_line(tmp_path):
-    file = written(tmp_path, "gpus:\n- {name: gpu-0, uuid: u, memory: 40Gi}\n- {name: gpu-1, uuid: v, memmory: 40Gi}\n")
+    file = write_inventory(tmp_path, "gpus:\n- {name: gpu-0, uuid: u, memory: 40Gi}\n- {name: gpu-1, uuid: v, memmory: 40Gi}\n")
     result = run("driver", "--inventory", file, "--node-name", "n")
     assert result.exit_code == 2
     assert f"{file}:6" in result.stderr
     assert "memory" in result.stderr
 
 
-def test_every_semantic_inventory_error_is_reported(tmp_path):
-    file = written(
+def test_two_inventory_errors_are_reported_together(tmp_path):
+    file = write_inventory(
         tmp_path, "gpus:\n- {name: gpu-0, uuid: u, memory: 40Gi, layout: a}\n- {name: g, uuid: u, memory: 1Gi}\n"
     )
     result = run("driver", "--inventory", file, "--node-name", "n")
@@ -39,48 +39,48 @@ def test_every_semantic_inventory_error_is_reported(tmp_path):
     ("options", "message"), [((), "give --node-name"), (("--node-name", "n", "--color", "x"), "color")]
 )
 def test_a_missing_node_name_or_unknown_option_exits_with_2(tmp_path, options, message):
-    file = written(tmp_path, "gpus: []\n")
+    file = write_inventory(tmp_path, "gpus: []\n")
     result = run("driver", "--inventory", file, *options)
     assert result.exit_code == 2
     assert message in result.stderr
 
 
-def test_a_file_of_several_objects_is_refused(tmp_path):
-    file = written(tmp_path, f"---\n{HEAD}")
+def test_an_inventory_file_of_two_objects_is_refused(tmp_path):
+    file = write_inventory(tmp_path, f"---\n{INVENTORY_HEAD}")
     result = run("driver", "--inventory", file, "--node-name", "n")
     assert (result.exit_code, "holds 2 objects" in result.stderr) == (2, True)
 
 
 @pytest.fixture
-def folder():
+def short_folder():
     """A folder whose path is short enough for a socket in it."""
     with tempfile.TemporaryDirectory(prefix="k", dir="/tmp") as name:
         yield Path(name)
 
 
-def test_a_damaged_checkpoint_ends_the_driver_with_a_remedy(folder):
-    state = folder / "plugins" / "devices.drawbridge.dev"
+def test_a_damaged_checkpoint_ends_the_driver_with_a_remedy(short_folder):
+    state = short_folder / "plugins" / "devices.drawbridge.dev"
     state.mkdir(parents=True)
-    (folder / "plugins_registry").mkdir()
+    (short_folder / "plugins_registry").mkdir()
     (state / "checkpoint").write_bytes(b"drawbridge-checkpoint 1 1 3 00\n{}\n")
-    kubeconfig = folder / "kubeconfig"
+    kubeconfig = short_folder / "kubeconfig"
     kubeconfig.write_text(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}]\n"
         "users: [{name: u, user: {token: t}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
     )
     result = run(
-        "driver", "--inventory", EXAMPLES / "sriov-edge.yaml", "--node-name", "n", "--kubelet-dir", folder,
-        "--cdi-dir", folder / "cdi", "--kubeconfig", kubeconfig,
+        "driver", "--inventory", EXAMPLES / "sriov-edge.yaml", "--node-name", "n", "--kubelet-dir", short_folder,
+        "--cdi-dir", short_folder / "cdi", "--kubeconfig", kubeconfig,
     )  # fmt: skip
     assert result.exit_code == 3
     assert "checkpoint cannot be read: it does not begin with a checkpoint header" in result.stderr
     assert "drain the node" in result.stderr
 
 
-def test_discovered_devices_are_printed_as_a_readable_inventory_file(tmp_path):
-    node = tmp_path / "devices/system/node/node0"
-    node.mkdir(parents=True)
-    (node / "cpulist").write_text("0-3\n")
+def test_discovered_devices_are_printed_as_a_valid_inventory_file(tmp_path):
+    numa_node = tmp_path / "devices/system/node/node0"
+    numa_node.mkdir(parents=True)
+    (numa_node / "cpulist").write_text("0-3\n")
     result = run("driver", "--discover", "devices.example.com", "--sysfs", tmp_path, "--print")
     assert (result.exit_code, "cpus: '0-3'" in result.stdout) == (0, True)
     file = tmp_path / "i.yaml"

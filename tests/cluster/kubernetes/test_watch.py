@@ -11,7 +11,7 @@ from cluster.kubernetes.client import Kubernetes
 from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS
 from runtime.informers.backoff import Backoff
 from runtime.informers.informer import Informer
-from tests.cluster.kubernetes.server import connected, encoded_event, encoded_failure, claim_of_version, follow_watch
+from tests.cluster.kubernetes.server import claim_of_version, connected, encoded_event, encoded_failure, follow_watch
 from tests.cluster.peer import kubeconfig
 from tests.limits import PATIENCE
 from tests.webhook import tls
