@@ -138,7 +138,7 @@ def test_for_a_class_without_devices_another_class_is_suggested(tmp_path):
 
 
 def test_a_fence_in_the_configuration_blocks_pods_in_files(tmp_path):
-    """A fence is a taint that keeps other pods from the devices of a driver. The files here have no object for this taint."""
+    """A fence is a DeviceTaintRule that keeps other schedulers from the devices of the bridge. The files contain no such rule."""
     bridge = {"schedulerName": "drawbridge", "drivers": [DRIVER], "fence": True}
     config = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "bridge": bridge}
     path = tmp_path / "config.yaml"

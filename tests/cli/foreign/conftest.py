@@ -1,4 +1,4 @@
-"""An untrusted workspace, and the programs outside of it."""
+"""Fixtures: an untrusted workspace, and programs outside of this workspace."""
 
 import sys
 import textwrap
@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.foreign.runner import BAD, GOOD
 
-# Modules that the action imports: ours, those of our dependencies, and those of Python.
+# Names of modules that Python could import from the workspace: modules of drawbridge, of its dependencies, and of Python.
 MODULES = (
     *(
         "allocator",
@@ -30,7 +30,7 @@ MODULES = (
 
 @pytest.fixture
 def workspace(tmp_path):
-    """A checkout whose files write to `ran` beside it when something imports or executes them."""
+    """Return a checkout. Each of its modules and programs writes to the file `ran` in the parent folder when it is executed."""
     folder = tmp_path / "workspace"
     folder.mkdir()
     record_execution = f"open({str(tmp_path / 'ran')!r}, 'a').write(__name__ + chr(10))\n"
@@ -66,7 +66,7 @@ def workspace(tmp_path):
 
 @pytest.fixture
 def python(tmp_path):
-    """The interpreter that setup-python provides. The pip of its environments installs nothing and records its arguments."""
+    """Return the interpreter that the action setup-python provides. Its pip installs nothing, and records its arguments."""
     program = tmp_path / "setup-python"
     pip = f"""\
         import os, sys
@@ -89,7 +89,7 @@ def python(tmp_path):
 
 @pytest.fixture
 def renderers(tmp_path):
-    """A folder of programs outside of the workspace that print a bad object and record their arguments."""
+    """Return a folder outside of the workspace with kustomize and helm, which print a bad object and record their arguments."""
     folder = tmp_path / "programs"
     folder.mkdir()
     for name, source_comment in (("kustomize", ""), ("helm", "# Source: app/templates/bad.yaml\n")):

@@ -1,4 +1,4 @@
-"""Runs the action as a runner does."""
+"""Runs the GitHub action of action.yml as a runner of GitHub does."""
 
 import os
 import re
@@ -14,7 +14,7 @@ GOOD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: fine}\n"
 
 
 def run_action(workspace, python, search_path=os.environ["PATH"], job_environment=(), **inputs):
-    """Run the steps of the action; `job` is the environment of the job."""
+    """Run the script of the action with these inputs; return the ended process."""
     input_values = {name: field["default"] for name, field in ACTION["inputs"].items()} | inputs
     temporary = workspace.parent / "temporary"
     temporary.mkdir(exist_ok=True)
@@ -38,5 +38,6 @@ def run_action(workspace, python, search_path=os.environ["PATH"], job_environmen
 
 
 def nothing_ran(workspace):
+    """Return True if nothing in the workspace was executed, and otherwise the record of the executions."""
     record = workspace.parent / "ran"
     return not record.exists() or record.read_text()

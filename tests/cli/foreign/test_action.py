@@ -23,7 +23,7 @@ def test_the_action_executes_nothing_of_the_pull_request(workspace, python):
 
 
 def test_a_python_without_isolation_imports_modules_of_the_workspace(workspace):
-    """This proves that the fixture detects an import."""
+    """This test proves that the fixture `workspace` detects an import."""
     subprocess.run([sys.executable, "-m", "pip"], cwd=workspace, check=False, capture_output=True)
     assert nothing_ran(workspace) is not True
 
@@ -124,7 +124,7 @@ def test_text_quoted_from_the_workspace_becomes_no_workflow_command(workspace, p
     )
 
 
-# Python reads these variables at startup, and a job may have set them.
+# Python and pip read these variables at startup, and the job of a user may have set them.
 STARTUP_VARIABLES = {
     "PYTHONPATH": ".:drawbridge",
     "PYTHONHOME": ".",
@@ -146,7 +146,7 @@ def test_no_python_variable_makes_the_action_execute_the_workspace(workspace, py
     assert "::error file=bad.yaml,line=3," in result.stdout
 
 
-# The runner splits lines at the first three. Other readers of a log also split at the rest.
+# The runner splits lines at the first three texts, and other readers of a log also at the following ones.
 LINE_ENDS = ("\n", "\r", "\r\n", "\x0b", "\x0c", "\x85", "\u2028", "\x1b[2K\x1b[1G")
 
 

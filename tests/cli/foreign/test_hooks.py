@@ -1,4 +1,4 @@
-"""The hooks and the command execute nothing of an untrusted repository. Ordinary repositories pass the hooks and the action."""
+"""The pre-commit hooks and the command execute nothing of an untrusted repository. Ordinary repositories pass hooks and action."""
 
 import os
 import shlex
@@ -18,7 +18,7 @@ HOOKS = load((ROOT / ".pre-commit-hooks.yaml").read_bytes())[0]
 
 
 def write_ordinary_repository(name, folder):
-    """The files of a repository without errors, as git lists them."""
+    """Write a repository without errors; return the paths of its manifests as git lists them."""
     write_tree({file: text for file, text in TREES[name].items() if "# refused" not in text}, folder)
     return sorted(
         str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix in (".yaml", ".yml", ".json")
@@ -40,10 +40,10 @@ def test_an_ordinary_repository_passes_the_action(name, workspace, python):
 def test_an_ordinary_repository_passes_the_hooks(name, hook, workspace, renderers):
     (workspace / "bad.yaml").unlink()
     files = write_ordinary_repository(name, workspace)
-    if "types" in hook:  # YAML alone
+    if "types" in hook:  # this hook gets only YAML files
         files = [file for file in files if not file.endswith(".json")]
     entry = [*shlex.split(hook["entry"]), *hook["args"], *files]
-    # The hook renders before and after an edit, with a program (kustomize, helm) that not every machine has.
+    # The hook of `translate` runs kustomize and helm, which not every machine has.
     programs = [BIN, renderers] if "translate" in hook["id"] else [BIN]
     env = {"PATH": os.pathsep.join(map(str, [*programs, os.environ["PATH"]]))}
     result = subprocess.run(entry, cwd=workspace, env=env, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Charts and kustomizations of an untrusted workspace: only installed programs render them, without network and links."""
+"""Charts and kustomizations of an untrusted workspace: only installed programs render them, and reach no network and no outside file."""
 
 import os
 import re
@@ -58,7 +58,7 @@ def test_no_program_of_the_pull_request_renders_its_charts(workspace, python):
         for name in ("helm", "kubectl", "kustomize"):
             (folder / name).write_text(f"#!/bin/sh\necho {name} >> {workspace.parent / 'ran'}\n")
             (folder / name).chmod(0o755)
-    # The tools of the runner, without helm and kubectl.
+    # A folder with the tools that the action needs, but without helm, kubectl and kustomize.
     tools = workspace.parent / "tools"
     tools.mkdir()
     for name in ("bash", "cat", "mktemp"):
@@ -72,7 +72,10 @@ def test_no_program_of_the_pull_request_renders_its_charts(workspace, python):
 
 
 def test_no_remote_base_makes_git_execute_a_program(workspace, renderers, monkeypatch):
-    """kustomize runs `fetch` for `file:///REPOSITORY?ref=--upload-pack=PROGRAM`. e2e/kubernetes/test_trees.py runs kustomize."""
+    """For a base at `file:///REPOSITORY?ref=--upload-pack=PROGRAM`, kustomize runs the fetch command, and git executes PROGRAM.
+
+    e2e/kubernetes/test_trees.py runs the real kustomize.
+    """
     (workspace / "prod").mkdir()
     (workspace / "prod" / "kustomization.yaml").write_text("resources: []\n")
     other_repository = workspace.parent / "own"
@@ -90,7 +93,10 @@ def test_no_remote_base_makes_git_execute_a_program(workspace, renderers, monkey
 
 
 def test_no_renderer_reaches_the_network(workspace, renderers, monkeypatch):
-    """Services of this machine are not reachable either, though no proxy covers them. e2e/kubernetes/test_trees.py runs the programs."""
+    """A renderer cannot reach services of this machine either, for which no proxy is used.
+
+    e2e/kubernetes/test_trees.py runs the real programs.
+    """
     (workspace / "prod").mkdir()
     (workspace / "prod" / "kustomization.yaml").write_text("resources: []\n")
     monkeypatch.chdir(workspace)

@@ -1,4 +1,4 @@
-"""How `drawbridge driver --adapt` reads its options, before it connects to a server."""
+"""How `drawbridge driver` reads its options for device plugins (--adapt, --classes), before it connects to a server."""
 
 import pytest
 import yaml

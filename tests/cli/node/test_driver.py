@@ -53,7 +53,7 @@ def test_an_inventory_file_of_two_objects_is_refused(tmp_path):
 
 @pytest.fixture
 def short_folder():
-    """A folder whose path is short enough for a socket in it."""
+    """Yield a folder whose path is short enough for a socket in this folder."""
     with tempfile.TemporaryDirectory(prefix="k", dir="/tmp") as name:
         yield Path(name)
 
