@@ -10,7 +10,7 @@ from analysis.matrix import judge, reachable
 from dashboard.colours import attributes_of
 from dashboard.picture import devices_by_namespace, draw_picture
 from dashboard.tenants import for_tenant
-from tests.cli.explain.scenes import DRIVER, dump, fleet, held, node, phased, pod
+from tests.cli.explain.scenes import DRIVER, dump, fleet, held_claim, in_phase, node, pod
 from tests.cli.running import run_json
 from webhook.state import Features
 
@@ -28,7 +28,7 @@ def of_plugin(name, *containers, init=(), status=None, namespace="default", key=
         {"name": f"i{i}", "image": "i", "resources": {"limits": {key: amount}}} | policy
         for i, (amount, policy) in enumerate(init)
     ]
-    return phased(obj, "Running", **(status or {}))
+    return in_phase(obj, "Running", **(status or {}))
 
 
 SERVED = {"extendedResourceClaimStatus": {"resourceClaimName": "x", "requestMappings": []}}
@@ -89,7 +89,7 @@ def test_a_tenant_sees_the_same_number_of_devices():
 
 
 def test_admin_access_holds_no_device():
-    claim = held("watches", "w")
+    claim = held_claim("watches", "w")
     [result] = claim["status"]["allocation"]["devices"]["results"]
     result["adminAccess"] = True
     scene = reading_of([*fleet(1, 2), claim], Features())

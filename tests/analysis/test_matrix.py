@@ -11,7 +11,7 @@ from cluster.manifests import read
 from dra import step_limits
 from rendering.report import as_markdown
 from tests.cli.commands.test_simulate_claims import KINDS, PROPOSALS
-from tests.cli.explain.scenes import DRIVER, SINCE, fleet, held, pod
+from tests.cli.explain.scenes import DRIVER, SINCE, fleet, held_claim, pod
 from tests.cli.running import MODES, modes, run_json
 from webhook.state import Features
 
@@ -96,7 +96,7 @@ def test_an_invalid_node_selector_of_a_slice_breaks_no_page():
 
 
 def test_equal_pools_are_shown_once_with_their_holders():
-    text = shown(*fleet(5, 2), held("a", "p", on="n3/gpu-1"), pod("p", "a"))
+    text = shown(*fleet(5, 2), held_claim("a", "p", on="n3/gpu-1"), pod("p", "a"))
     assert text.count(f"5 equal pools: n0, n1, n2 and 2 more of driver {DRIVER}") == 1
     assert "1: gpu-0 .. gpu-1 (2), 1 of 10 in use | yes" in text
     assert f"n3/gpu-1 | default/a | default/p |  | {SINCE}" in text
@@ -133,14 +133,14 @@ def test_with_a_rule_each_pool_is_judged_by_its_attributes():
 
 
 def test_every_share_is_listed_with_its_holder():
-    pools = judged(*fleet(3, 1), held("a", "p", on="n1/gpu-0", share={"memory": "3Gi"}))
+    pools = judged(*fleet(3, 1), held_claim("a", "p", on="n1/gpu-0", share={"memory": "3Gi"}))
     assert [pool.pool for pool in pools] == ["n0", "n1", "n2"]
     use = matrices.InUse(device="gpu-0", claim="default/a", pods=("default/p",), since=SINCE, share={"memory": "3Gi"})
     assert [pool.in_use for pool in pools] == [(), (use,), ()]
 
 
 def test_a_claim_on_a_missing_device_uses_no_pool_device():
-    assert judged(*fleet(1, 1), held("a", "p", on="n0/gpu-9"))[0].in_use == ()
+    assert judged(*fleet(1, 1), held_claim("a", "p", on="n0/gpu-9"))[0].in_use == ()
 
 
 def test_eight_kinds_of_pools_are_shown_and_the_rest_counted():
@@ -163,7 +163,7 @@ def test_beyond_the_step_limit_pools_are_marked_as_not_judged(monkeypatch):
 
 
 def test_five_thousand_nodes_make_one_table():
-    text = shown(*fleet(5000, 8), held("a", "p", on="n7/gpu-1"))
+    text = shown(*fleet(5000, 8), held_claim("a", "p", on="n7/gpu-1"))
     assert "5000 equal pools: n0, n1, n10 and 4997 more" in text
     assert "1 of 40000 in use" in text
     assert len(text.splitlines()) < 40

@@ -12,7 +12,7 @@ from dashboard.waiting import waiting
 from tests import draws
 from tests.agreement import NO_ROOM, ROOM
 from tests.allocator.service.sidecar import device_class, gpus, node
-from tests.cli.explain.scenes import claim, dump, explain_json, fleet, full, held, phased, pod
+from tests.cli.explain.scenes import claim, dump, explain_json, fleet, full_fleet, held_claim, in_phase, pod
 from tests.cli.running import manifest, run, run_json
 from tests.corpus.move.plugins import config_map, sharing
 from webhook.state import Configuration, Features
@@ -72,8 +72,8 @@ async def test_explain_names_the_victims_that_simulate_names(tmp_path):
     """A PodDisruptionBudget protects p0."""
     objects = [*fleet(2, 1)]
     for number in (0, 1):
-        objects.append(held(f"c{number}", f"p{number}", on=f"n{number}/gpu-0"))
-        victim = phased(pod(f"p{number}", f"c{number}", nodeName=f"n{number}", priority=1), "Running")
+        objects.append(held_claim(f"c{number}", f"p{number}", on=f"n{number}/gpu-0"))
+        victim = in_phase(pod(f"p{number}", f"c{number}", nodeName=f"n{number}", priority=1), "Running")
         victim["metadata"]["labels"] = {"app": f"p{number}"}
         objects.append(victim)
     budget = {
@@ -118,7 +118,7 @@ def test_explain_names_the_node_template_that_simulate_names(tmp_path):
 
 
 WAITS = (claim("c"), pod("new", "c"))
-RUNS = phased(pod("runs", nodeName="n0"), "Running")
+RUNS = in_phase(pod("runs", nodeName="n0"), "Running")
 
 
 def test_simulate_and_explain_name_all_that_a_node_lacks(tmp_path):
@@ -138,10 +138,10 @@ def test_simulate_and_explain_name_all_that_a_node_lacks(tmp_path):
 @pytest.mark.parametrize(
     ("holder", "more", "unused", "advised"),
     [
-        (held("used", "runs"), [RUNS], False, "default/used ends"),
-        (held("unused"), [RUNS], True, "default/unused, used by no pod, is deleted"),
-        (held("stale", "gone"), [RUNS], True, "default/stale, used by no pod, is deleted"),
-        (held("stale", "elsewhere"), [], False, "default/stale ends"),
+        (held_claim("used", "runs"), [RUNS], False, "default/used ends"),
+        (held_claim("unused"), [RUNS], True, "default/unused, used by no pod, is deleted"),
+        (held_claim("stale", "gone"), [RUNS], True, "default/stale, used by no pod, is deleted"),
+        (held_claim("stale", "elsewhere"), [], False, "default/stale ends"),
     ],
     ids=("of a running pod", "of no pod", "of a deleted pod", "where no other pod was read"),
 )
@@ -156,7 +156,7 @@ def test_a_claim_that_is_never_freed_should_be_deleted(tmp_path, holder, more, u
 
 def test_advice_names_only_ready_nodes(tmp_path):
     """The device of the node that is not ready would be freed sooner than those of the other node."""
-    objects = full("c2", "c3", "p2", "p3")
+    objects = full_fleet("c2", "c3", "p2", "p3")
     [away] = [obj for obj in objects if obj["metadata"]["name"] == "n1"]
     away["spec"] = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
     answer = explain_json(tmp_path, "pod new", *objects, *WAITS)[1]["pod"]
@@ -170,7 +170,7 @@ NAME, OTHER = "nvidia.com/gpu", "example.com/fpga"
 
 
 def by_name(**amounts):
-    asking = phased(pod("w"), "Pending")
+    asking = in_phase(pod("w"), "Pending")
     del asking["spec"]["schedulerName"]
     asking["spec"]["containers"][0]["resources"] = {"limits": amounts, "requests": amounts}
     return asking
@@ -235,7 +235,7 @@ def test_a_free_plugin_device_alone_is_no_room(tmp_path):
         device_class(extendedResourceName=NAME),
         full_node,
         gpus("n0", 1),
-        held("h", "runs"),
+        held_claim("h", "runs"),
         RUNS,
         claim("c"),
         asking,
@@ -266,8 +266,8 @@ def drawn(number):
         for device in range(devices):
             if draw.random() < 0.4:
                 running += 1
-                objects.append(held(f"h{running}", f"r{running}", on=f"{name}/gpu-{device}"))
-                objects.append(phased(pod(f"r{running}", f"h{running}", nodeName=name), "Running"))
+                objects.append(held_claim(f"h{running}", f"r{running}", on=f"{name}/gpu-{device}"))
+                objects.append(in_phase(pod(f"r{running}", f"h{running}", nodeName=name), "Running"))
     amounts = {NAME: draw.choice("1124")} | ({OTHER: "1"} if draw.random() < 0.3 else {})
     asking = by_name(**amounts)
     if draw.random() < 0.4:

@@ -9,7 +9,7 @@ from rendering.html import STYLE, Html
 from rendering.html import fleet as draw_fleet
 from rendering.report import Drawn, Report, Rows, Screen, Why, as_csv, as_html, as_markdown, as_text, inline
 from tests.cli.elements import Elements
-from tests.cli.explain.scenes import claim, fleet, full, held, node, pod
+from tests.cli.explain.scenes import claim, fleet, full_fleet, held_claim, node, pod
 from tests.cli.running import MODES, manifest, run
 
 EXAMPLES = MODES.parent
@@ -31,13 +31,13 @@ def tables(text):
 
 
 def odd_pods(tmp_path):
-    gone = held(ODD, "away", on="n1/gpu-1")  # doctor reports this claim
+    gone = held_claim(ODD, "away", on="n1/gpu-1")  # doctor reports this claim
     gone["metadata"] |= {
         "finalizers": ["resource.kubernetes.io/delete-protection", "x/y"],
         "deletionTimestamp": "2026-01-01T00:00:00Z",
         "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "away", "uid": "pod-away", "controller": True}],
     }
-    fleet = full("c3")
+    fleet = full_fleet("c3")
     first = next(obj for obj in fleet if obj["metadata"]["name"] == "c0")
     first["status"]["reservedFor"].append({"resource": "pods", "name": ODD, "uid": "pod-odd"})
     return manifest(tmp_path / "odd.json", *fleet, pod(LONG, "c9", ODD), pod(ODD, ODD), gone, node(ODD))
@@ -165,7 +165,7 @@ def test_a_quota_and_a_capacity_are_bars(tmp_path):
         "spec": {"hard": {"gpu/devices": "4"}},
     }
     running = pod("q", "a", nodeName="n0")
-    dump = manifest(tmp_path / "dump.json", *fleet(), quota, held("a", "q"), running, claim("c"), pod("p", "c"))
+    dump = manifest(tmp_path / "dump.json", *fleet(), quota, held_claim("a", "q"), running, claim("c"), pod("p", "c"))
     drawn = bars(run("explain", "pod", "p", "-f", dump, "-o", "html").stdout)
     assert ("1 of 4 used, 1 requested", [("held", "25.00%"), ("given", "25.00%"), ("free", "50.00%")]) in drawn
     why = ("explain", "device", "node-b/gpu-1", "-f", EXAMPLES / "why")

@@ -22,7 +22,7 @@ def deep_json(levels: int) -> bytes:
     return b'{"a":' * levels + b"1" + b"}" * levels
 
 
-def stored() -> dict[str, dict[str, Any]]:
+def malformed_objects() -> dict[str, dict[str, Any]]:
     """Return malformed objects, each under a description of its defect. The embedded store accepts them as they are."""
     many_annotations = {f"k{number}": "v" for number in range(5000)}
     return {

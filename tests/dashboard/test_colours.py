@@ -8,7 +8,7 @@ import pytest
 from analysis.capacity import node_stories
 from dashboard.colours import CHOICES, attributes_of, colours_of
 from tests.cli.elements import Elements
-from tests.cli.explain.scenes import fleet, held, pod
+from tests.cli.explain.scenes import fleet, held_claim, pod
 from tests.dashboard.test_dashboard import scene, served, source_of, text_of
 
 
@@ -17,7 +17,7 @@ def teams(*numbers):
     objects, at = [*fleet(6, 8)], 0
     for team, number in enumerate(numbers):
         for _ in range(number):
-            obj = held(f"c{at}", on=f"n{at // 8}/gpu-{at % 8}")
+            obj = held_claim(f"c{at}", on=f"n{at // 8}/gpu-{at % 8}")
             obj["metadata"]["namespace"] = f"team-{team}"
             objects.append(obj)
             at += 1
@@ -123,7 +123,7 @@ def test_attributes_with_few_values_can_colour_devices():
 
 
 def test_devices_of_plugin_pods_and_mixed_nodes_are_counted():
-    objects = [*fleet(3, 2), held("c", on="n0/gpu-0"), held("d", on="n2/gpu-0")]
+    objects = [*fleet(3, 2), held_claim("c", on="n0/gpu-0"), held_claim("d", on="n2/gpu-0")]
     objects += [plugin_pod("p", "n0", 3), plugin_pod("q", "n1", 2)]
     nodes, colours, legend = coloured("mechanism", *objects)
     counted = {legend[colour]: number for colour, number in colours.counts(nodes).items()}
@@ -140,6 +140,6 @@ def test_owner_groups_devices_by_the_workload_of_the_holder():
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "1", "controller": True}
     mine = pod("p", "c", nodeName="n0")
     mine["metadata"]["ownerReferences"] = [owner | {"controller": False, "name": "other"}, owner]
-    objects = [*fleet(1, 3), held("c", "p", on="n0/gpu-0"), held("d", "q", on="n0/gpu-1"), mine, pod("q", "d", nodeName="n0")]  # fmt: skip
+    objects = [*fleet(1, 3), held_claim("c", "p", on="n0/gpu-0"), held_claim("d", "q", on="n0/gpu-1"), mine, pod("q", "d", nodeName="n0")]  # fmt: skip
     nodes, colours, legend = coloured("owner", *objects)
     assert (colours.counts(nodes), legend["k1"]) == ({"free": 2, "k1": 1}, "Job default/train")

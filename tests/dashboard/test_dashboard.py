@@ -15,7 +15,7 @@ from analysis.loading import Unread, reading_of
 from dashboard import Dashboard, PictureSource, api
 from rendering.exits import CommandFailed
 from tests.cli.elements import Elements
-from tests.cli.explain.scenes import DRIVER, claim, fleet, full, pod
+from tests.cli.explain.scenes import DRIVER, claim, fleet, full_fleet, pod
 from tests.cli.running import run
 from tests.limits import PATIENCE
 from tests.webhook.pods import configured
@@ -48,7 +48,7 @@ async def text_of(session, path, status=200, **options):
 
 def crowded():
     """Two nodes whose devices are all held, and a pod that requests one."""
-    return [*full(), claim("wants"), pod("wants", "wants")]
+    return [*full_fleet(), claim("wants"), pod("wants", "wants")]
 
 
 async def test_the_pages_show_holders_and_waiting_pods_as_commands_do():

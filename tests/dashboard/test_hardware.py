@@ -8,7 +8,7 @@ import yaml
 
 from dashboard.hardware import hardware_of
 from tests.cli.elements import Elements
-from tests.cli.explain.scenes import fleet, held
+from tests.cli.explain.scenes import fleet, held_claim
 from tests.dashboard.test_dashboard import scene, served, source_of, text_of
 
 FOLDER = Path("manifests/examples/fleet")
@@ -20,7 +20,7 @@ def example():
 
 def holding(name, driver, pool, device, **more):
     """A claim that has a device of a driver."""
-    obj = held(name, on=f"{pool}/{device}", **more)
+    obj = held_claim(name, on=f"{pool}/{device}", **more)
     [result] = obj["status"]["allocation"]["devices"]["results"]
     result["driver"] = driver
     return obj
@@ -32,7 +32,7 @@ def shared(claims):
     for obj in objects:
         for device in obj["spec"]["devices"] if obj["kind"] == "ResourceSlice" else ():
             device |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}, "cores": {"value": "100"}}}  # fmt: skip
-    return [*objects, *(held(f"c{i}", on="n0/gpu-0", share=share) for i, share in enumerate(claims))]
+    return [*objects, *(held_claim(f"c{i}", on="n0/gpu-0", share=share) for i, share in enumerate(claims))]
 
 
 def test_partitions_use_their_counters_and_the_rest_is_free():
@@ -62,9 +62,9 @@ def test_shares_use_their_part_of_the_capacities(claims, parts, free):
 
 
 def test_a_whole_allocation_uses_everything_and_admin_access_uses_nothing():
-    looking = held("look", on="n0/gpu-1")
+    looking = held_claim("look", on="n0/gpu-1")
     looking["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
-    first, second = hardware_of(scene(*fleet(1, 2), held("c"), looking).stock, "n0")
+    first, second = hardware_of(scene(*fleet(1, 2), held_claim("c"), looking).stock, "n0")
     assert ([part.part for part in first.parts], first.free) == ([1.0], 0.0)
     assert (second.parts, second.free) == ((), 1.0)
 

@@ -14,7 +14,7 @@ from analysis.loading import Unread, reading_of
 from dashboard import Dashboard, Login, PictureSource
 from dashboard.history import Sample, Samples, page_of, sample_of
 from dashboard.picture import draw_picture
-from tests.cli.explain.scenes import claim, fleet, full, held, phased, pod
+from tests.cli.explain.scenes import claim, fleet, full_fleet, held_claim, in_phase, pod
 from tests.dashboard import test_login
 from tests.dashboard.test_dashboard import scene, served, source_of, text_of
 from tests.dashboard.test_login import bearing
@@ -30,7 +30,7 @@ def sample(seconds, *objects, begin=BEGIN):
 
 def busy():
     """Two nodes with two devices each, one of them held, and a pod that waits."""
-    return [*fleet(2, 2), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Running"), claim("w", 9), pod("w", "w")]
+    return [*fleet(2, 2), held_claim("c", "p"), in_phase(pod("p", "c", nodeName="n0"), "Running"), claim("w", 9), pod("w", "w")]
 
 
 def test_a_sample_counts_devices_idle_nodes_and_waiting_pods():
@@ -45,7 +45,7 @@ def test_recorded_fragmentation_equals_that_of_simulate():
     for obj in objects:
         for device in obj["spec"]["devices"] if obj["kind"] == "ResourceSlice" else ():
             device |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}}}
-    objects.append(held("c", on="n0/gpu-0", share={"memory": "10Gi"}))
+    objects.append(held_claim("c", on="n0/gpu-0", share={"memory": "10Gi"}))
     taken = sample(0, *objects)
     simulation = simulate(Snapshot(scene(*objects).stock, ()), ask=lambda *_: None)
     assert taken.fragmentation == simulation.totals.fragmentation == 0.2  # 30 of 150 free GiB
@@ -69,10 +69,10 @@ def test_samples_older_than_a_day_are_deleted():
 
 async def test_the_history_page_draws_the_samples_of_its_json():
     recent = datetime.now(UTC) - timedelta(hours=1)
-    dashboard = Dashboard(source_of(*full()))
+    dashboard = Dashboard(source_of(*full_fleet()))
     async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
         dashboard._history.add(sample(0, *busy(), begin=recent))
-        dashboard._history.add(sample(600, *full(), begin=recent))
+        dashboard._history.add(sample(600, *full_fleet(), begin=recent))
         page = await text_of(session, "/history")
         samples = json.loads(await text_of(session, "/api/v1/history"))["samples"]
     assert "Devices in use: from 1 to 4, at least 1 and at most 4" in page
@@ -80,7 +80,7 @@ async def test_the_history_page_draws_the_samples_of_its_json():
     assert 'V0.0H1000.0V0.0"' in page
     assert "Pods waiting: from 1 to 0" in page
     assert [point["waiting"] for point in samples] == [1, 0, 0]  # the last sample is the reading for the page
-    async with served(source_of(*full())) as session:
+    async with served(source_of(*full_fleet())) as session:
         assert "A line needs two readings" in await text_of(session, "/history")
 
 
@@ -123,7 +123,7 @@ SLICES = "resourceslices.resource.k8s.io"
 @pytest.mark.parametrize(("readings", "devices"), [(("", SLICES, ""), {4}), ((SLICES, SLICES), {0})])
 async def test_an_incomplete_reading_after_a_complete_reading_adds_no_sample(readings, devices):
     def seen(missing):
-        objects = [obj for obj in full() if obj["kind"] != "ResourceSlice" or not missing]
+        objects = [obj for obj in full_fleet() if obj["kind"] != "ResourceSlice" or not missing]
         return reading_of(objects, Features(), unread=[Unread(missing, "so it said")] if missing else ())
 
     left = [seen(reading) for reading in readings]
@@ -139,7 +139,7 @@ async def test_an_incomplete_reading_after_a_complete_reading_adds_no_sample(rea
 
 async def test_devices_in_use_equal_those_of_the_fleet_page():
     """A partition that an allocated partition blocks counts as neither free nor in use."""
-    seen = sample(0, *full())
+    seen = sample(0, *full_fleet())
     counts = {"free": 1, "held": 1, "blocked": 2, "unknown": 1, "shared": 1, "plugin": 4}
     assert in_use(counts) == 6
     samples = [Sample(at=seen.at, devices=counts, nodes=1, idle_nodes=0, waiting=0)] * 2

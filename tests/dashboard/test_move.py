@@ -14,7 +14,7 @@ from dashboard.move import mechanism_of, mechanisms_of
 from dra.objects import Pod
 from dra.wire import convert
 from rendering.exits import CommandFailed
-from tests.cli.explain.scenes import fleet, held, pod
+from tests.cli.explain.scenes import fleet, held_claim, pod
 from tests.cli.running import run
 from tests.dashboard import test_login
 from tests.dashboard.test_dashboard import HOSTILE, scene, served, source_of, text_of
@@ -177,7 +177,7 @@ def test_each_pod_has_one_mechanism(mechanism):
 
 
 async def test_the_page_counts_pods_by_mechanism():
-    objects = [*fleet(1), held("c", "p"), pod("p", "c", nodeName="n0")]
+    objects = [*fleet(1), held_claim("c", "p"), pod("p", "c", nodeName="n0")]
     async with served(source_of(*objects)) as session:
         assert "claims of its own</" in await text_of(session, "/move")
         assert json.loads(await text_of(session, "/api/v1/move"))["mechanisms"] == {"claims of its own": 1}

@@ -7,7 +7,7 @@ import pytest
 
 from analysis.loading import reading_of
 from dashboard.timeline import ago, steps_of
-from tests.cli.explain.scenes import DRIVER, fleet, held, phased, pod
+from tests.cli.explain.scenes import DRIVER, fleet, held_claim, in_phase, pod
 from tests.dashboard.test_dashboard import served, source_of, text_of
 from webhook.state import Features
 
@@ -18,9 +18,9 @@ def at(minute):
 
 def lived():
     """A pod that waited, got a device and runs; one condition has an invalid time, and one has markup as its type."""
-    claim = held("c", "p", since=at(5))
+    claim = held_claim("c", "p", since=at(5))
     claim["metadata"]["creationTimestamp"] = at(1)
-    obj = phased(pod("p", "c", nodeName="n0"), "Running", conditions=[
+    obj = in_phase(pod("p", "c", nodeName="n0"), "Running", conditions=[
         {"type": "ContainersReady", "status": "True", "lastTransitionTime": at(9)},
         {"type": "PodScheduled", "status": "True", "lastTransitionTime": at(5)},
         {"type": "PodReadyToStartContainers", "status": "True", "lastTransitionTime": "soon"},
@@ -60,7 +60,7 @@ async def test_the_pod_page_and_its_json_have_the_timeline():
 
 
 async def test_the_claim_page_and_its_json_have_the_timeline():
-    claim = held("c", "p", since=at(5))
+    claim = held_claim("c", "p", since=at(5))
     claim["metadata"] |= {"creationTimestamp": at(1), "deletionTimestamp": at(8)}
     [result] = claim["status"]["allocation"]["devices"]["results"]
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": at(6)}

@@ -12,7 +12,7 @@ from analysis import explain
 from dashboard import server
 from dashboard import waiting as module
 from dashboard.waiting import waiting, waiting_row, waits_for_node
-from tests.cli.explain.scenes import DRIVER, claim, fleet, full, held, phased, pod
+from tests.cli.explain.scenes import DRIVER, claim, fleet, full_fleet, held_claim, in_phase, pod
 from tests.dashboard.test_dashboard import scene, served, source_of, text_of
 from webhook.state import Configuration
 
@@ -28,7 +28,7 @@ UNSCHEDULED = {
 def varied(seed, count=40):
     """Pods that wait, drawn from a few variants, so that many are equal and many are almost equal."""
     draw = random.Random(seed)
-    objects = full("c1", "c3") if draw.random() < 0.5 else full()
+    objects = full_fleet("c1", "c3") if draw.random() < 0.5 else full_fleet()
     for i in range(count):
         name = f"w{i}"
         fields = draw.choice([
@@ -44,7 +44,7 @@ def varied(seed, count=40):
             obj["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": wanted}}
         match draw.randrange(8):
             case 0:
-                obj = phased(obj, "Pending", conditions=[UNSCHEDULED | {"message": draw.choice(["full", "1 node(s) didn't match pod affinity rules"])}])  # fmt: skip
+                obj = in_phase(obj, "Pending", conditions=[UNSCHEDULED | {"message": draw.choice(["full", "1 node(s) didn't match pod affinity rules"])}])  # fmt: skip
             case 1:
                 obj["metadata"] |= {"deletionTimestamp": "2026-11-20T09:00:00Z", "finalizers": ["example.com/hold"]}
             case 2:
@@ -83,7 +83,7 @@ def test_every_pod_has_the_reason_on_its_own_page(seed):
 def test_a_pod_waits_with_a_key_of_a_device_plugin_that_is_no_extended_resource(key, waits):
     """Koordinator's old keys are in the domain of Kubernetes itself."""
     container = {"name": "c", "image": "i", "resources": {"limits": {key: "2"}}}
-    reading = scene(*full(), phased(pod("p", containers=[container]), "Pending", conditions=[UNSCHEDULED]))
+    reading = scene(*full_fleet(), in_phase(pod("p", containers=[container]), "Pending", conditions=[UNSCHEDULED]))
     assert [row.pod for row in waiting(reading, Configuration(), NEVER)] == ["default/p"] * waits
 
 
@@ -91,7 +91,7 @@ def test_pods_with_equal_requests_are_searched_once(monkeypatch):
     searched = []
     tell = explain.pod_story
     monkeypatch.setattr(module.explain, "pod_story", lambda key, *rest: searched.append(key) or tell(key, *rest))
-    objects = [*full(), *(obj for i in range(300) for obj in (claim(f"w{i}", 1 + i % 2), pod(f"w{i}", f"w{i}")))]
+    objects = [*full_fleet(), *(obj for i in range(300) for obj in (claim(f"w{i}", 1 + i % 2), pod(f"w{i}", f"w{i}")))]
     rows = list(waiting(scene(*objects), Configuration(), NEVER))
     assert len(rows) == 300
     assert len(searched) == 2
@@ -99,7 +99,7 @@ def test_pods_with_equal_requests_are_searched_once(monkeypatch):
 
 
 def test_ten_thousand_equal_pods_are_listed_within_the_time_limit():
-    objects = [*full(), *(obj for i in range(10_000) for obj in (claim(f"w{i}"), pod(f"w{i}", f"w{i}")))]
+    objects = [*full_fleet(), *(obj for i in range(10_000) for obj in (claim(f"w{i}"), pod(f"w{i}", f"w{i}")))]
     reading = scene(*objects)
     end = time.process_time() + 10
     rows = list(waiting(reading, Configuration(), lambda: time.process_time() > end))
@@ -110,7 +110,7 @@ def test_ten_thousand_equal_pods_are_listed_within_the_time_limit():
 async def test_the_fleet_page_does_not_wait_for_reasons(monkeypatch):
     go, find = threading.Event(), server.with_reasons
     monkeypatch.setattr(server, "with_reasons", lambda *those: go.wait(120) and find(*those))
-    objects = [*full(), claim("wants", 3), pod("wants", "wants")]
+    objects = [*full_fleet(), claim("wants", 3), pod("wants", "wants")]
     async with served(source_of(*objects)) as session:
         async with asyncio.timeout(60):
             assert "nodes with devices" in await text_of(session, "/")
@@ -139,12 +139,12 @@ def crowd(count=3_000):
             "message": f"a reason of {name} only, about as long as the usual message of a scheduler"
         }
         objects += [
-            held(name, name, on="n0/gpu-0", share={"memory": "1Mi"}),
-            phased(pod(name, name, nodeName="n0"), "Running"),
-            phased(pod(f"w{i}", "gone", schedulerName="other"), "Pending", conditions=[condition]),
+            held_claim(name, name, on="n0/gpu-0", share={"memory": "1Mi"}),
+            in_phase(pod(name, name, nodeName="n0"), "Running"),
+            in_phase(pod(f"w{i}", "gone", schedulerName="other"), "Pending", conditions=[condition]),
             {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": {"name": f"q{i}", "namespace": "default" if i < 3 else "other"}, "spec": {"limits": [{"key": "gpu", "hard": "100", "devices": {}}]}},
         ]  # fmt: skip
-    objects.append(held("shared", *(f"p{i}" for i in range(256)), on="n0/gpu-1"))
+    objects.append(held_claim("shared", *(f"p{i}" for i in range(256)), on="n0/gpu-1"))
     return objects
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dashboard.whatif import LONGEST, MAX_NAMES, MAX_PODS, Unanswerable, pack, unpack
 from tests.cli.elements import Elements
-from tests.cli.explain.scenes import fleet, held
+from tests.cli.explain.scenes import fleet, held_claim
 from tests.cli.running import manifest, run_json
 from tests.corpus.move.plugins import GPU, config_map, sharing
 from tests.dashboard.test_dashboard import HOSTILE, crowded, served, source_of, text_of
@@ -35,7 +35,7 @@ spec:
 
 def roomy():
     """Two nodes with two devices each; one device is held."""
-    return [*fleet(2, 2), held("c")]
+    return [*fleet(2, 2), held_claim("c")]
 
 
 async def ask(session, text, status=200, **nodes):

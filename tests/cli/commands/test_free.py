@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cli.explain.scenes import DRIVER, dump, fleet, full, held, phased, pod
+from tests.cli.explain.scenes import DRIVER, dump, fleet, full_fleet, held_claim, in_phase, pod
 from tests.cli.running import run, run_json
 
 SINCE = "2026-11-20T08:00:00Z"
@@ -13,11 +13,11 @@ def plugin_pod(name, node, **status):
     obj = pod(name, nodeName=node)
     obj["spec"]["containers"] = [{"name": "c", "image": "x", "resources": {"limits": {"example.com/gpu": 2, "cpu": 1}}}]
     conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": SINCE}]
-    return phased(obj, "Running", conditions=conditions, **status)
+    return in_phase(obj, "Running", conditions=conditions, **status)
 
 
 def test_every_device_has_a_row_with_holder_and_time(tmp_path):
-    lines = run("free", "-f", dump(tmp_path, *full("c3"), held("c", on="n1/gpu-1", since=SINCE))).stdout.splitlines()
+    lines = run("free", "-f", dump(tmp_path, *full_fleet("c3"), held_claim("c", on="n1/gpu-1", since=SINCE))).stdout.splitlines()
     assert [line.split() for line in lines] == [
         ["NODE", "DEVICE", "STATE", "HOLDER", "SINCE"],
         ["n0", f"{DRIVER}/n0/gpu-0", "held", "default/p0", "2026-11-20T00:00:00Z"],
@@ -32,7 +32,7 @@ def test_devices_of_an_incomplete_pool_are_listed(tmp_path):
     objects = fleet(1, 2)
     [pool] = [obj["spec"]["pool"] for obj in objects if obj["kind"] == "ResourceSlice"]
     pool["resourceSliceCount"] = 2
-    file = dump(tmp_path, *objects, held("c"))
+    file = dump(tmp_path, *objects, held_claim("c"))
     [node] = run_json("free", "-f", file)[1]["nodes"]
     assert [(device["state"], len(device["holders"])) for device in node["devices"]] == [("held", 1), ("blocked", 0)]
     assert "1 node: 2 devices, 0 free, 1 in use" in run("free", "-f", file).stdout

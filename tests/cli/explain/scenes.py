@@ -8,18 +8,18 @@ from tests.cli.running import run
 SINCE = "2026-11-20T08:00:00Z"
 
 
-def held(name, *pods, on="n0/gpu-0", since=SINCE, share=None, **devices):
+def held_claim(name, *pods, on="n0/gpu-0", since=SINCE, share=None, **status_fields):
     """Return a claim that has this device since this time and is reserved for these pods."""
     pool, device = on.split("/")
-    result = {"request": "r", "driver": DRIVER, "pool": pool, "device": device}
+    device_result = {"request": "r", "driver": DRIVER, "pool": pool, "device": device}
     if share:
-        result |= {"shareID": f"share-{name}", "consumedCapacity": share}
+        device_result |= {"shareID": f"share-{name}", "consumedCapacity": share}
     consumers = [{"resource": "pods", "name": consumer, "uid": f"pod-{consumer}"} for consumer in pods]
-    allocation = {"devices": {"results": [result]}, "allocationTimestamp": since}
-    return claim(name) | {"status": {"allocation": allocation, "reservedFor": consumers, **devices}}
+    allocation = {"devices": {"results": [device_result]}, "allocationTimestamp": since}
+    return claim(name) | {"status": {"allocation": allocation, "reservedFor": consumers, **status_fields}}
 
 
-def prepared(obj, **condition):
+def with_device_status(obj, **condition):
     """Return the claim with a status of its device: ready, or with this condition."""
     [result] = obj["status"]["allocation"]["devices"]["results"]
     device_condition = {"type": "Ready", "status": "True", **condition}
@@ -27,18 +27,18 @@ def prepared(obj, **condition):
     return obj | {"status": obj["status"] | {"devices": [entry]}}
 
 
-def phased(obj, phase, **status):
+def in_phase(obj, phase, **status):
     return obj | {"status": {"phase": phase, **status}}
 
 
-def full(*but):
+def full_fleet(*but):
     """Return two nodes with two devices each. A claim of a running pod holds each device, except where `but` names the claim."""
     objects = [*fleet(2, 2)]
     for number, on in enumerate(("n0/gpu-0", "n0/gpu-1", "n1/gpu-0", "n1/gpu-1")):
         if f"c{number}" in but:
             continue
-        objects.append(held(f"c{number}", f"p{number}", on=on, since=f"2026-11-20T0{number}:00:00Z"))
-        objects.append(phased(pod(f"p{number}", f"c{number}", nodeName=on[:2]), "Running"))
+        objects.append(held_claim(f"c{number}", f"p{number}", on=on, since=f"2026-11-20T0{number}:00:00Z"))
+        objects.append(in_phase(pod(f"p{number}", f"c{number}", nodeName=on[:2]), "Running"))
     return objects
 
 

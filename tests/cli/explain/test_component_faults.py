@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from analysis.explain import actor_of, pod_story, with_cause
 from analysis.loading import reading_of
 from dra.finding import make_finding
-from tests.cli.explain.scenes import claim, fleet, held, pod
+from tests.cli.explain.scenes import claim, fleet, held_claim, pod
 from webhook.state import Configuration, Features
 
 INSTALLATION = "drawbridge-system/drawbridge"
@@ -54,7 +54,7 @@ PODS_AND_COMPONENTS = {
 def test_explain_shows_faults_of_the_components_a_pod_waits_for(case):
     waiting, components = PODS_AND_COMPONENTS[case]
     story = pod_story(
-        "default/p", reading_of([*fleet(1, 1), claim("c"), held("held", "p"), waiting], Features()), Configuration()
+        "default/p", reading_of([*fleet(1, 1), claim("c"), held_claim("held", "p"), waiting], Features()), Configuration()
     )
     assert bool(actor_of(story)) == bool(components)
     message = story.next_step.message

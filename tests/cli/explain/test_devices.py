@@ -8,7 +8,7 @@ from analysis.capacity import node_stories
 from analysis.explain import device_story, screen_of_device
 from analysis.loading import Unread, reading_of
 from tests.analysis.test_matrix import example, judged, two_pools_each
-from tests.cli.explain.scenes import DRIVER, dump, explain, explain_json, fleet, held, phased, pod
+from tests.cli.explain.scenes import DRIVER, dump, explain, explain_json, fleet, held_claim, in_phase, pod
 from tests.cli.running import modes, run_json
 from webhook.state import Features
 
@@ -44,9 +44,9 @@ def device_answer(tmp_path, *objects, name="n0/gpu-0"):
 def test_a_shared_device_lists_holders_shares_times_and_remaining_capacity(tmp_path):
     objects = [
         *shared_fleet(),
-        held("late", "b", share={"memory": "6Gi"}, since="2026-11-20T09:00:00Z"),
-        held("early", "a", share={"memory": "10Gi"}),
-        *(phased(pod(name, nodeName="n0"), "Running") for name in "ab"),
+        held_claim("late", "b", share={"memory": "6Gi"}, since="2026-11-20T09:00:00Z"),
+        held_claim("early", "a", share={"memory": "10Gi"}),
+        *(in_phase(pod(name, nodeName="n0"), "Running") for name in "ab"),
     ]
     story = device_answer(tmp_path, *objects)
     assert story["state"] == "shared"
@@ -69,13 +69,13 @@ def test_taints_are_listed_with_their_source(tmp_path):
 
 
 def test_a_held_device_without_a_slice_is_still_explained(tmp_path):
-    story = device_answer(tmp_path, *fleet(1, 1), held("c", on="n0/gpu-9"), name="n0/gpu-9")
+    story = device_answer(tmp_path, *fleet(1, 1), held_claim("c", on="n0/gpu-9"), name="n0/gpu-9")
     assert (story["state"], story["slice"]) == ("gone", "")
     assert f"claim default/c holds device {DRIVER}/n0/gpu-9, which its driver no longer publishes" in story["remarks"]
 
 
 def test_two_claims_on_an_exclusive_device_are_reported(tmp_path):
-    story = device_answer(tmp_path, *fleet(1, 1), held("a"), held("b"))
+    story = device_answer(tmp_path, *fleet(1, 1), held_claim("a"), held_claim("b"))
     assert story["state"] == "held"
     assert "claim default/a: its devices must not be in use together with those of default/b" in story["remarks"]
 
@@ -101,7 +101,7 @@ def test_neighbours_are_usable_together_as_in_the_matrix():
 
 
 def test_a_compatibility_rule_between_pools_of_a_node_is_reported(tmp_path):
-    objects = [*two_pools_each(), held("c", on="n0/mig-1")]
+    objects = [*two_pools_each(), held_claim("c", on="n0/mig-1")]
     story = device_answer(tmp_path, *objects, name="n0-whole/whole")
     [neighbour] = story["neighbours"]
     assert (neighbour["devices"], neighbour["freeDevices"]) == (["n0/mig-0", "n0/mig-1"], 1)
@@ -123,7 +123,7 @@ def test_a_device_without_free_counters_is_shown_as_blocked(tmp_path):
             "sharedCounters": [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}],
         },
     }
-    story = device_answer(tmp_path, *objects, counter_slice, held("c", on="n0/whole"), name="n0/half")
+    story = device_answer(tmp_path, *objects, counter_slice, held_claim("c", on="n0/whole"), name="n0/half")
     assert story["state"] == "blocked"
     [neighbour] = story["neighbours"]
     assert (neighbour["devices"], neighbour["usableTogether"], neighbour["stage"]) == (["whole"], False, "counters")
@@ -158,7 +158,7 @@ def test_explain_does_not_change_its_input_file(tmp_path):
 
 def test_without_access_to_all_claims_no_device_is_free():
     """A claim that was not read may hold a device. A device that a known claim holds is still reported as held."""
-    objects = [*two_pools_each(), held("c", on="n0/mig-1")]
+    objects = [*two_pools_each(), held_claim("c", on="n0/mig-1")]
     full_scene = reading_of(objects, Features())
     limited_scene = replace(full_scene, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))
     for scene, state, free_devices in ((full_scene, "free", 1), (limited_scene, "unknown", None)):

@@ -13,7 +13,7 @@ from analysis.loading.objects import without_bookkeeping
 from analysis.naming import device_names
 from dra.wire import builtins
 from rendering.output import printable
-from tests.cli.explain.scenes import claim, dump, fleet, full, held, phased, pod
+from tests.cli.explain.scenes import claim, dump, fleet, full_fleet, held_claim, in_phase, pod
 from tests.cli.running import run
 from tests.cluster.hostile import ODD_VALUES, odd_objects
 from webhook.state import Configuration, Features
@@ -40,7 +40,7 @@ def explain_everything(objects):
 
 
 def test_malformed_objects_are_skipped_or_reported():
-    valid_objects = [*full("c3"), claim("c"), pod("w", "c")]
+    valid_objects = [*full_fleet("c3"), claim("c"), pod("w", "c")]
     malformed_objects = list(odd_objects())
     assert len(malformed_objects) > 100
     scenes_with_unread_objects = 0
@@ -74,7 +74,7 @@ def with_value(obj, path, value):
 
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceSlice", "Pod"])
 def test_a_malformed_value_in_any_field_causes_no_exception(kind):
-    objects = [*fleet(1, 2), held("c", "p", share={"memory": "1Gi"}), phased(pod("p", "c", nodeName="n0"), "Pending"), claim("w"), pod("w", "w")]  # fmt: skip
+    objects = [*fleet(1, 2), held_claim("c", "p", share={"memory": "1Gi"}), in_phase(pod("p", "c", nodeName="n0"), "Pending"), claim("w"), pod("w", "w")]  # fmt: skip
     position = next(number for number, obj in enumerate(objects) if obj["kind"] == kind)
     for path in member_paths(objects[position]):
         for value in (None, *ODD_VALUES[:4]):
@@ -83,7 +83,7 @@ def test_a_malformed_value_in_any_field_causes_no_exception(kind):
 
 
 def test_an_invalid_node_selector_of_a_slice_is_reported(tmp_path):
-    objects = [*full(), claim("c"), pod("w", "c")]
+    objects = [*full_fleet(), claim("c"), pod("w", "c")]
     slice_ = copy.deepcopy(next(obj for obj in objects if obj["kind"] == "ResourceSlice"))
     slice_["metadata"]["name"] = "broken"
     slice_["spec"] |= {"pool": {"name": "broken", "generation": 1, "resourceSliceCount": 1}, "nodeSelector": INVALID_NODE_SELECTOR}

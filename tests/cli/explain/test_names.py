@@ -2,7 +2,18 @@
 
 import pytest
 
-from tests.cli.explain.scenes import DRIVER, claim, dump, explain, explain_json, fleet, full, held, phased, pod
+from tests.cli.explain.scenes import (
+    DRIVER,
+    claim,
+    dump,
+    explain,
+    explain_json,
+    fleet,
+    full_fleet,
+    held_claim,
+    in_phase,
+    pod,
+)
 from tests.cli.running import run, run_json
 
 HOSTILE_TEXT = "\x1b[31mred\x1b]0;title\x07\u202e<script>alert(1)</script>"
@@ -96,12 +107,12 @@ def test_a_device_is_found_by_an_unambiguous_end_of_its_name(name, tmp_path):
 
 def test_unreadable_objects_are_reported_and_skipped(tmp_path):
     broken = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "odd", "namespace": "default"}, "spec": 7}  # fmt: skip
-    code, answer = explain_json(tmp_path, "pod p", *full(), claim("c"), pod("p", "c"), broken)
+    code, answer = explain_json(tmp_path, "pod p", *full_fleet(), claim("c"), pod("p", "c"), broken)
     assert code == 0
     [unread] = answer["unread"]
     assert unread["kind"] == "ResourceClaim default/odd"
     assert answer["pod"]["prospect"]["outlook"] == "full"
-    result = explain(tmp_path, "pod p", *full(), claim("c"), pod("p", "c"), broken)
+    result = explain(tmp_path, "pod p", *full_fleet(), claim("c"), pod("p", "c"), broken)
     assert "warning: not read: ResourceClaim default/odd" in result.stderr
 
 
@@ -118,10 +129,10 @@ def test_names_are_printed_without_control_characters(tmp_path):
     condition = {"type": HOSTILE_TEXT, "status": "False", "message": HOSTILE_TEXT}
     hostile_pod = pod("p", "c") | {"status": {"phase": HOSTILE_TEXT, "conditions": [condition]}}
     hostile_pod["spec"]["schedulerName"] = HOSTILE_TEXT
-    hostile_claim = held("c", HOSTILE_TEXT)
+    hostile_claim = held_claim("c", HOSTILE_TEXT)
     hostile_claim["metadata"]["deletionTimestamp"] = HOSTILE_TEXT
     for arguments in ("pod p", "claim c", "device n0/gpu-0"):
-        result = explain(tmp_path, arguments, *full("c0"), hostile_claim, hostile_pod)
+        result = explain(tmp_path, arguments, *full_fleet("c0"), hostile_claim, hostile_pod)
         assert result.exit_code == 0
         assert "\\x1b[31mred" in result.stdout
         assert not {"\x1b", "\x07", "\u202e"} & set(result.stdout)
@@ -133,8 +144,8 @@ def test_names_are_printed_without_control_characters(tmp_path):
 def test_the_text_names_only_three_of_300_nodes(tmp_path):
     objects = [*fleet(300, 2)]
     for i in range(300):
-        objects += [held(f"c{i}-{number}", f"p{i}", on=f"n{i}/gpu-{number}") for number in range(2)]
-        objects.append(phased(pod(f"p{i}", nodeName=f"n{i}"), "Running"))
+        objects += [held_claim(f"c{i}-{number}", f"p{i}", on=f"n{i}/gpu-{number}") for number in range(2)]
+        objects.append(in_phase(pod(f"p{i}", nodeName=f"n{i}"), "Running"))
     result = explain(tmp_path, "pod w", *objects, claim("w", 2), pod("w", "w"))
     assert result.exit_code == 0
     assert len(result.stdout.splitlines()) < 40
@@ -146,7 +157,7 @@ def test_the_text_names_only_three_of_300_nodes(tmp_path):
 def test_the_text_of_a_large_pod_is_bounded(tmp_path):
     claim_names = [f"e{number}" for number in range(300)]
     large_pod = pod("p", *claim_names)
-    claims = [held(name, *(f"q{number}" for number in range(250))) for name in claim_names]
+    claims = [held_claim(name, *(f"q{number}" for number in range(250))) for name in claim_names]
     result = explain(tmp_path, "pod p", *fleet(), *claims, large_pod)
     assert result.exit_code == 0
     assert len(result.stdout.splitlines()) < 600

@@ -4,7 +4,18 @@ import pytest
 
 from analysis.explain.lone_claims import lone_claim_story
 from analysis.loading import Unread, reading_of
-from tests.cli.explain.scenes import DRIVER, claim, explain, explain_json, fleet, full, held, phased, pod, prepared
+from tests.cli.explain.scenes import (
+    DRIVER,
+    claim,
+    explain,
+    explain_json,
+    fleet,
+    full_fleet,
+    held_claim,
+    in_phase,
+    pod,
+    with_device_status,
+)
 from tests.dra.policy.quota_samples import scope, scoped_quota
 from webhook.state import Configuration, Features
 
@@ -56,10 +67,10 @@ def unstored_pod(**container):
 
 # For each state of a pod: the objects, the actor that has to act next, and a part of the message.
 NEXT_STEPS = {
-    "runs": ([*fleet(), prepared(held("c", "p")), phased(pod("p", "c", nodeName="n0"), "Running")], "", "it runs on n0"),
-    "has ended": ([*fleet(), claim("c"), phased(pod("p", "c", nodeName="n0"), "Succeeded")], "", "it has ended (Succeeded)"),
-    "waits for devices in use": ([*full(), claim("c"), pod("p", "c")], "bridge", "0 of 2 nodes can serve the claims: 2 node(s) cannot serve request r: 2 of 2 devices are in use"),
-    "is for another scheduler": ([*full(), claim("c"), pod_of_default_scheduler()], "scheduler", "0 of 2 nodes can serve the claims"),
+    "runs": ([*fleet(), with_device_status(held_claim("c", "p")), in_phase(pod("p", "c", nodeName="n0"), "Running")], "", "it runs on n0"),
+    "has ended": ([*fleet(), claim("c"), in_phase(pod("p", "c", nodeName="n0"), "Succeeded")], "", "it has ended (Succeeded)"),
+    "waits for devices in use": ([*full_fleet(), claim("c"), pod("p", "c")], "bridge", "0 of 2 nodes can serve the claims: 2 node(s) cannot serve request r: 2 of 2 devices are in use"),
+    "is for another scheduler": ([*full_fleet(), claim("c"), pod_of_default_scheduler()], "scheduler", "0 of 2 nodes can serve the claims"),
     "fits no node": ([*fleet(), claim("c", 3), pod("p", "c")], "bridge", "no node could serve it, even with all devices free: 0 of 2 nodes"),
     "requests a missing class": ([*fleet(), claim("c", class_name="none"), pod("p", "c")], "bridge", "waiting for DeviceClass none"),
     "fits and is not placed yet": ([*fleet(), claim("c"), pod("p", "c")], "bridge", "devices for it are free, and drawbridge has not placed it yet"),
@@ -72,14 +83,14 @@ NEXT_STEPS = {
     "names a claim of another owner": ([*fleet(), TEMPLATE, claim("c"), with_claim_created(pod_with_template("drawbridge-1"), "c")], "bridge", "claim c was not created for this pod"),
     "names a missing claim": ([*fleet(), pod("p", "c")], "user", "ResourceClaim c does not exist"),
     "has scheduling gates": ([*fleet(), claim("c"), pod("p", "c", schedulingGates=[{"name": "kueue"}])], "user", "scheduling gates hold it: kueue"),
-    "is being deleted on a node": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0") | {"metadata": {**pod("p")["metadata"], "deletionTimestamp": "2026-11-20T09:00:00Z"}}, "Running")], "kubelet", "it is being deleted since 2026-11-20T09:00:00Z"),
+    "is being deleted on a node": ([*fleet(), held_claim("c", "p"), in_phase(pod("p", "c", nodeName="n0") | {"metadata": {**pod("p")["metadata"], "deletionTimestamp": "2026-11-20T09:00:00Z"}}, "Running")], "kubelet", "it is being deleted since 2026-11-20T09:00:00Z"),
     "names a claim being deleted": ([*fleet(), claim("c") | {"metadata": claim("c")["metadata"] | {"deletionTimestamp": "2026-11-20T09:00:00Z"}}, pod("p", "c")], "claim controller", "claim default/c is being deleted"),
-    "is not bound yet": ([*fleet(), held("c", "p"), pod("p", "c")], "bridge", "its claims are allocated; drawbridge has not bound it yet"),
-    "waits for prepared devices": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Pending")], "driver", f"waits for {DRIVER} to prepare its devices"),
-    "has a device that is not ready": ([*fleet(), prepared(held("c", "p"), status="False", reason="Broken"), phased(pod("p", "c", nodeName="n0"), "Pending")], "driver", "gpu-0 reports Ready=False (Broken)"),
-    "has an image that cannot be pulled": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Pending", containerStatuses=[IMAGE_PULL_BACK_OFF])], "kubelet", "it is bound to n0, and container main waits: ImagePullBackOff: 403 Forbidden"),
-    "is creating containers and waits for devices": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Pending", containerStatuses=[CONTAINER_CREATING])], "driver", f"waits for {DRIVER} to prepare its devices"),
-    "has prepared devices and is not started": ([*fleet(), prepared(held("c", "p")), phased(pod("p", "c", nodeName="n0"), "Pending")], "kubelet", "whose kubelet starts it"),
+    "is not bound yet": ([*fleet(), held_claim("c", "p"), pod("p", "c")], "bridge", "its claims are allocated; drawbridge has not bound it yet"),
+    "waits for prepared devices": ([*fleet(), held_claim("c", "p"), in_phase(pod("p", "c", nodeName="n0"), "Pending")], "driver", f"waits for {DRIVER} to prepare its devices"),
+    "has a device that is not ready": ([*fleet(), with_device_status(held_claim("c", "p"), status="False", reason="Broken"), in_phase(pod("p", "c", nodeName="n0"), "Pending")], "driver", "gpu-0 reports Ready=False (Broken)"),
+    "has an image that cannot be pulled": ([*fleet(), held_claim("c", "p"), in_phase(pod("p", "c", nodeName="n0"), "Pending", containerStatuses=[IMAGE_PULL_BACK_OFF])], "kubelet", "it is bound to n0, and container main waits: ImagePullBackOff: 403 Forbidden"),
+    "is creating containers and waits for devices": ([*fleet(), held_claim("c", "p"), in_phase(pod("p", "c", nodeName="n0"), "Pending", containerStatuses=[CONTAINER_CREATING])], "driver", f"waits for {DRIVER} to prepare its devices"),
+    "has prepared devices and is not started": ([*fleet(), with_device_status(held_claim("c", "p")), in_phase(pod("p", "c", nodeName="n0"), "Pending")], "kubelet", "whose kubelet starts it"),
     "would be refused": ([*fleet(), unstored_pod(**FRACTIONAL_GPU)], "webhook", "it would be refused:"),
     "requests nothing": ([*fleet(), pod("p")], "bridge", "it has no claims"),
 }  # fmt: skip
@@ -98,7 +109,7 @@ def test_explain_says_which_actor_has_to_act_next(case, tmp_path):
 
 
 def test_each_blocking_claim_says_whether_freeing_suffices(tmp_path):
-    _, answer = explain_json(tmp_path, "pod p", *full(), claim("c"), pod("p", "c"))
+    _, answer = explain_json(tmp_path, "pod p", *full_fleet(), claim("c"), pod("p", "c"))
     prospect = answer["pod"]["prospect"]
     assert prospect["outlook"] == "full"
     [group] = prospect["groups"]
@@ -119,19 +130,19 @@ def test_each_blocking_claim_says_whether_freeing_suffices(tmp_path):
 
 
 def test_freeing_one_claim_does_not_suffice_for_two_devices(tmp_path):
-    _, answer = explain_json(tmp_path, "pod p", *full(), claim("c", 2), pod("p", "c"))
+    _, answer = explain_json(tmp_path, "pod p", *full_fleet(), claim("c", 2), pod("p", "c"))
     assert [blocker["freeingSuffices"] for blocker in answer["pod"]["prospect"]["blockers"]] == [False, False]
 
 
 def test_no_claim_blocks_a_pod_that_fits_no_node(tmp_path):
-    _, answer = explain_json(tmp_path, "pod p", *full(), claim("c", 3), pod("p", "c"))
+    _, answer = explain_json(tmp_path, "pod p", *full_fleet(), claim("c", 3), pod("p", "c"))
     assert answer["pod"]["prospect"]["outlook"] == "never"
     assert answer["pod"]["prospect"]["blockers"] == []
 
 
 def test_a_reservation_for_a_deleted_pod_is_reported(tmp_path):
-    claim_of_deleted_pod = held("c0", "gone")
-    objects = [*full("c0"), claim_of_deleted_pod, claim("c"), pod("p", "c")]
+    claim_of_deleted_pod = held_claim("c0", "gone")
+    objects = [*full_fleet("c0"), claim_of_deleted_pod, claim("c"), pod("p", "c")]
     code, answer = explain_json(tmp_path, "claim c0", *objects)
     assert code == 0
     assert answer["claim"]["claim"]["remarks"] == ["claim default/c0 is reserved for pod gone, which no longer exists"]
@@ -140,17 +151,17 @@ def test_a_reservation_for_a_deleted_pod_is_reported(tmp_path):
 
 
 def test_without_any_pods_no_consumer_is_reported_as_missing(tmp_path):
-    _, answer = explain_json(tmp_path, "claim c", *fleet(), held("c", "p"))
+    _, answer = explain_json(tmp_path, "claim c", *fleet(), held_claim("c", "p"))
     assert answer["claim"]["claim"]["remarks"] == []
 
 
 def test_without_access_to_all_pods_no_consumer_is_reported_missing():
     unread = [Unread("pods", "forbidden")]
-    scene = reading_of([*fleet(), held("c", "p"), pod("another")], Features(minor=37), unread=unread)
+    scene = reading_of([*fleet(), held_claim("c", "p"), pod("another")], Features(minor=37), unread=unread)
     story = lone_claim_story("default/c", scene, Configuration())
     assert story.claim.remarks == ()
     assert [consumer.phase for consumer in story.claim.reserved_for] == ["unknown"]
-    scene_with_all_pods = reading_of([*fleet(), held("c", "p"), pod("another")], Features(minor=37))
+    scene_with_all_pods = reading_of([*fleet(), held_claim("c", "p"), pod("another")], Features(minor=37))
     assert "no longer exists" in lone_claim_story("default/c", scene_with_all_pods, Configuration()).claim.remarks[0]
 
 
@@ -158,8 +169,8 @@ def test_the_namespaces_quota_shows_used_and_requested_amounts(tmp_path):
     objects = [
         *fleet(),
         scoped_quota({"gpu/devices": "1"}, name="few", namespace="default"),
-        held("a", "q"),
-        phased(pod("q", "a", nodeName="n0"), "Running"),
+        held_claim("a", "q"),
+        in_phase(pod("q", "a", nodeName="n0"), "Running"),
         claim("c"),
         pod("p", "c"),
     ]
@@ -200,8 +211,8 @@ def test_the_schedulers_message_is_shown_with_its_time(tmp_path):
         "message": "0/2 nodes",
         "lastTransitionTime": "2026-11-20T07:00:00Z",
     }
-    waiting = phased(pod("p", "c"), "Pending", conditions=[condition])
-    text = explain(tmp_path, "pod p", *full(), claim("c"), waiting).stdout
+    waiting = in_phase(pod("p", "c"), "Pending", conditions=[condition])
+    text = explain(tmp_path, "pod p", *full_fleet(), claim("c"), waiting).stdout
     assert "PodScheduled=False (Unschedulable): 0/2 nodes since 2026-11-20T07:00:00Z" in text
 
 
@@ -222,10 +233,10 @@ def test_owners_are_listed_once_even_in_a_cycle(tmp_path):
 
 
 def test_the_interface_of_a_network_driver_is_shown(tmp_path):
-    prepared_claim = prepared(held("c", "p"))
+    prepared_claim = with_device_status(held_claim("c", "p"))
     [device_status] = prepared_claim["status"]["devices"]
     device_status["networkData"] = {"interfaceName": "net1", "ips": ["10.0.0.3/24"], "hardwareAddress": "02:00:00:00:00:01"}
-    objects = (*fleet(), prepared_claim, phased(pod("p", "c", nodeName="n0"), "Running"))
+    objects = (*fleet(), prepared_claim, in_phase(pod("p", "c", nodeName="n0"), "Running"))
     _, answer = explain_json(tmp_path, "pod/p", *objects)
     [network_device] = answer["pod"]["claims"][0]["devices"]
     assert network_device["network"] == "net1 10.0.0.3/24 02:00:00:00:00:01"

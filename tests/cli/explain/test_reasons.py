@@ -14,9 +14,9 @@ from tests.cli.explain.scenes import (
     explain,
     explain_json,
     fleet,
-    full,
+    full_fleet,
+    in_phase,
     node,
-    phased,
     pod,
 )
 from webhook.state import Configuration, Features
@@ -37,7 +37,7 @@ def waiting_pod(cpu="1", message="", **spec):
     """Return a pending pod with a claim and this message of its scheduler."""
     container = {"name": "main", "image": "train", "resources": {"requests": {"cpu": cpu}}}
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-    return phased(pod("p", "c", containers=[container], **spec), "Pending", conditions=[condition] if message else [])
+    return in_phase(pod("p", "c", containers=[container], **spec), "Pending", conditions=[condition] if message else [])
 
 
 def node_affinity(*terms):
@@ -82,10 +82,10 @@ def message_and_prospect(tmp_path, waiting, *objects):
 @pytest.mark.parametrize("case", EXCLUDED_PODS)
 def test_no_claim_blocks_a_pod_that_no_node_can_serve(case, tmp_path):
     waiting, node_fields, reason = EXCLUDED_PODS[case]
-    message, prospect = message_and_prospect(tmp_path, waiting, *with_large_nodes(*full(), **node_fields))
+    message, prospect = message_and_prospect(tmp_path, waiting, *with_large_nodes(*full_fleet(), **node_fields))
     assert message == f"no node could serve it, even with all devices free: {reason}"
     assert (prospect["outlook"], prospect["blockers"], prospect["nearestFit"]) == ("never", [], "")
-    text = explain(tmp_path, "pod p", *with_large_nodes(*full(), **node_fields), claim("c"), waiting).stdout
+    text = explain(tmp_path, "pod p", *with_large_nodes(*full_fleet(), **node_fields), claim("c"), waiting).stdout
     assert "freeing this one is enough" not in text
     assert "would fit once" not in text
 
@@ -94,7 +94,7 @@ def test_no_claim_blocks_a_pod_that_no_node_can_serve(case, tmp_path):
 def test_a_scheduler_reason_not_evaluated_is_quoted_without_a_prediction(case, tmp_path):
     scheduler_message = f"{NO_NODE_AVAILABLE}{UNEVALUATED_REASONS[case]}. {NO_CLAIM_ALLOCATED}"
     waiting = waiting_pod(message=scheduler_message, schedulerName="default-scheduler")
-    message, prospect = message_and_prospect(tmp_path, waiting, *with_large_nodes(*full()))
+    message, prospect = message_and_prospect(tmp_path, waiting, *with_large_nodes(*full_fleet()))
     assert message.startswith(f"default-scheduler says: {NO_NODE_AVAILABLE}{UNEVALUATED_REASONS[case]}")
     assert [blocker["freeingSuffices"] for blocker in prospect["blockers"] if blocker["freeingSuffices"] is True] == []
     assert prospect["nearestFit"] == ""
@@ -110,7 +110,7 @@ def test_a_scheduler_reason_not_evaluated_is_quoted_without_a_prediction(case, t
 )
 def test_freeing_a_claim_suffices_once_other_scheduler_filters_passed(spec, tmp_path):
     for message, suffices in (("", None), (f"{NO_NODE_AVAILABLE}{NO_CLAIM_ALLOCATED}", True)):
-        _, prospect = message_and_prospect(tmp_path, waiting_pod(message=message, **spec), *with_large_nodes(*full()))
+        _, prospect = message_and_prospect(tmp_path, waiting_pod(message=message, **spec), *with_large_nodes(*full_fleet()))
         assert {blocker["freeingSuffices"] for blocker in prospect["blockers"]} == {suffices}
 
 
@@ -118,7 +118,7 @@ def test_freeing_a_claim_suffices_once_other_scheduler_filters_passed(spec, tmp_
     "spec", [{"schedulingGates": [{"name": "later"}]}, {"schedulerName": "drawbrigde"}, {"resourceClaims": [{"name": "r", "resourceClaimName": "c"}, {"name": "s", "resourceClaimName": "lost"}]}]
 )  # fmt: skip
 def test_whether_freeing_suffices_is_unknown_while_the_author_must_act(spec, tmp_path):
-    _, prospect = message_and_prospect(tmp_path, waiting_pod(**spec), *with_large_nodes(*full()))
+    _, prospect = message_and_prospect(tmp_path, waiting_pod(**spec), *with_large_nodes(*full_fleet()))
     assert [
         blocker["freeingSuffices"] for blocker in prospect["blockers"] if blocker["freeingSuffices"] is not None
     ] == []
@@ -128,7 +128,7 @@ def test_whether_freeing_suffices_is_unknown_while_the_author_must_act(spec, tmp
 def test_for_a_class_without_devices_another_class_is_suggested(tmp_path):
     mig = device_class("mig.nvidia.com", selectors=[{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}])
     code, answer = explain_json(
-        tmp_path, "pod p", *with_large_nodes(*full()), mig, claim("c", class_name="mig.nvidia.com"), waiting_pod()
+        tmp_path, "pod p", *with_large_nodes(*full_fleet()), mig, claim("c", class_name="mig.nvidia.com"), waiting_pod()
     )
     story = answer["pod"]
     assert code == 0
@@ -151,7 +151,7 @@ def test_a_fence_in_the_configuration_blocks_pods_in_files(tmp_path):
 
 
 def test_only_claims_on_eligible_nodes_block_the_pod(tmp_path):
-    objects = with_large_nodes(*full())
+    objects = with_large_nodes(*full_fleet())
     ssd_node = next(obj for obj in objects if obj["kind"] == "Node" and obj["metadata"]["name"] == "n1")
     ssd_node["metadata"] = ssd_node["metadata"] | {"labels": {"disk": "ssd"}}
     message, prospect = message_and_prospect(tmp_path, waiting_pod(nodeSelector={"disk": "ssd"}), *objects)
@@ -169,7 +169,7 @@ def test_only_claims_on_eligible_nodes_block_the_pod(tmp_path):
 @pytest.mark.parametrize(("cpu", "suffices"), [("4", [False, True]), ("8", [False, False])])
 def test_freeing_a_claim_also_frees_the_cpu_of_its_pod(cpu, suffices, tmp_path):
     """A node has eight cores, and its two pods request 1 and 5."""
-    objects = with_large_nodes(*full())
+    objects = with_large_nodes(*full_fleet())
     for obj in objects:
         if obj["kind"] == "Pod":
             cores = "1" if obj["metadata"]["name"] in ("p0", "p2") else "5"
@@ -181,10 +181,10 @@ def test_freeing_a_claim_also_frees_the_cpu_of_its_pod(cpu, suffices, tmp_path):
 
 
 def test_a_scheduler_name_that_no_scheduler_serves_is_reported(tmp_path):
-    message, _ = message_and_prospect(tmp_path, waiting_pod(schedulerName="volcano"), *full())
+    message, _ = message_and_prospect(tmp_path, waiting_pod(schedulerName="volcano"), *full_fleet())
     assert message == "no scheduler is named volcano: none has tried a pod that names it"
-    bound_pod = phased(pod("other", schedulerName="volcano", nodeName="n0"), "Running")
-    message, _ = message_and_prospect(tmp_path, waiting_pod(schedulerName="volcano"), *full(), bound_pod)
+    bound_pod = in_phase(pod("other", schedulerName="volcano", nodeName="n0"), "Running")
+    message, _ = message_and_prospect(tmp_path, waiting_pod(schedulerName="volcano"), *full_fleet(), bound_pod)
     assert message.startswith("0 of 2 nodes")
 
 
@@ -203,7 +203,7 @@ def test_an_exhausted_quota_explains_a_missing_claim(tmp_path):
         "status": {"hard": {key: "2", "count/resourceclaims.resource.k8s.io": "10"}, "used": {key: "2"}},
     }
     waiting = pod("p", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}])
-    message, _ = message_and_prospect(tmp_path, waiting, *full(), template, quota)
+    message, _ = message_and_prospect(tmp_path, waiting, *full_fleet(), template, quota)
     assert message == f"no claim gpu can be created: ResourceQuota few has {key} used up, 2 of 2"
 
 
@@ -240,7 +240,7 @@ def test_an_extended_resource_is_counted_on_driver_and_plugin_nodes(count, used_
     devices = [obj for obj in fleet(1, 2) if obj["kind"] != "DeviceClass"]
     devices = [device | {"metadata": device["metadata"] | {"labels": {"to": "n0"}}} for device in devices]
     gpu_class = device_class(extendedResourceName="nvidia.com/gpu")
-    plugin_pod = phased(pod("hog", containers=limits(used_by_plugin), nodeName="n1"), "Running")
+    plugin_pod = in_phase(pod("hog", containers=limits(used_by_plugin), nodeName="n1"), "Running")
     waiting = waiting_pod(
         message="0/2 nodes are available", resourceClaims=[], schedulerName="default-scheduler", **pod_fields
     )

@@ -9,7 +9,7 @@ from analysis.loading import OUTLOOK_KINDS, Needs, read_cluster
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden
 from cluster.resources import STATEFUL_SETS
-from tests.cli.explain.scenes import claim, dump, explain, explain_json, fleet, full, phased, pod
+from tests.cli.explain.scenes import claim, dump, explain, explain_json, fleet, full_fleet, in_phase, pod
 from tests.cli.running import run_json
 
 
@@ -32,9 +32,9 @@ def workload(kind, name, version="apps/v1", **spec):
 def training_deployment():
     """Return a fleet and a Deployment whose ReplicaSet has two running pods and one waiting pod."""
     replica_set = owned_by(workload("ReplicaSet", "train-5d"), "Deployment", "train")
-    running_pods = [owned_by(phased(obj, "Running"), "ReplicaSet", "train-5d") for obj in (pod("train-5d-a", nodeName="n0"), pod("train-5d-b", nodeName="n1"))]  # fmt: skip
-    waiting_pod = owned_by(phased(pod("train-5d-c", "c"), "Pending"), "ReplicaSet", "train-5d")
-    return [*full(), workload("Deployment", "train", replicas=3), replica_set, *running_pods, waiting_pod, claim("c"), pod("other")]
+    running_pods = [owned_by(in_phase(obj, "Running"), "ReplicaSet", "train-5d") for obj in (pod("train-5d-a", nodeName="n0"), pod("train-5d-b", nodeName="n1"))]  # fmt: skip
+    waiting_pod = owned_by(in_phase(pod("train-5d-c", "c"), "Pending"), "ReplicaSet", "train-5d")
+    return [*full_fleet(), workload("Deployment", "train", replicas=3), replica_set, *running_pods, waiting_pod, claim("c"), pod("other")]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_text_lists_pod_groups_and_explains_a_waiting_pod(tmp_path):
 
 
 def test_a_missing_custom_object_is_found_through_owners_of_pods(tmp_path):
-    worker_pod = owned_by(phased(pod("fit-worker-0", nodeName="n0"), "Running"), "PyTorchJob", "fit", "kubeflow.org/v1")
+    worker_pod = owned_by(in_phase(pod("fit-worker-0", nodeName="n0"), "Running"), "PyTorchJob", "fit", "kubeflow.org/v1")
     code, answer = explain_json(tmp_path, "pytorchjob/fit", *fleet(), worker_pod)
     assert (code, answer["workload"]["desiredPods"], answer["workload"]["runningPods"]) == (0, None, 1)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from analysis.loading import reading_of
-from tests.cli.explain.scenes import DRIVER, claim, device_class, fleet, gpus, held, node, phased, pod
+from tests.cli.explain.scenes import DRIVER, claim, device_class, fleet, gpus, held_claim, in_phase, node, pod
 from webhook.state import Features
 
 EXAMPLES = Path(__file__).parents[3] / "manifests/examples"
@@ -44,8 +44,8 @@ def large(nodes=5_000, each=8, holders=2_000, waiting=500):
     for i in range(holders):
         name = f"job-{i}"
         for obj in (
-            held(name, name, on=f"n{i}/gpu-{i % each}"),
-            phased(pod(name, name, nodeName=f"n{i}"), "Running"),
+            held_claim(name, name, on=f"n{i}/gpu-{i % each}"),
+            in_phase(pod(name, name, nodeName=f"n{i}"), "Running"),
         ):
             obj["metadata"]["namespace"] = f"team-{i % 20}"
             objects.append(obj)
@@ -56,7 +56,7 @@ def large(nodes=5_000, each=8, holders=2_000, waiting=500):
 
 def crowded(*more):
     """A node with one held device, and a pod that waits for two devices."""
-    return [*fleet(1, 2), held("c0", "p0"), phased(pod("p0", "c0", nodeName="n0"), "Running"), claim("wants", 2), pod("wants", "wants"), QUOTA, *more]  # fmt: skip
+    return [*fleet(1, 2), held_claim("c0", "p0"), in_phase(pod("p0", "c0", nodeName="n0"), "Running"), claim("wants", 2), pod("wants", "wants"), QUOTA, *more]  # fmt: skip
 
 
 def hostile(waiting=10_000):
@@ -65,8 +65,8 @@ def hostile(waiting=10_000):
     objects = [device_class(selectors=[{"cel": {"expression": f"device.driver == '{DRIVER}' || '{MARKUP}' == ''"}}])]
     objects += [node(f"{LONG[:62]}{i}") for i in range(3)] + [gpus(f"{LONG[:62]}{i}", 8) for i in range(3)]
     objects += [
-        held(LONG, LONG, on=f"{LONG[:62]}0/gpu-0"),
-        phased(pod(LONG, LONG, nodeName=f"{LONG[:62]}0"), "Running"),
+        held_claim(LONG, LONG, on=f"{LONG[:62]}0/gpu-0"),
+        in_phase(pod(LONG, LONG, nodeName=f"{LONG[:62]}0"), "Running"),
     ]
     objects += [QUOTA | {"metadata": {"name": LONG, "namespace": LONG}}]
     for i in range(waiting):
@@ -77,7 +77,7 @@ def hostile(waiting=10_000):
             "reason": MARKUP,
             "message": f"{MARKUP} {LONG} {i % 7}",
         }
-        obj = phased(pod(name, "gone"), "Pending", conditions=[condition], message=MARKUP)
+        obj = in_phase(pod(name, "gone"), "Pending", conditions=[condition], message=MARKUP)
         obj["spec"]["containers"][0] |= {"name": MARKUP, "image": MARKUP}
         objects.append(obj)
     for obj in objects:

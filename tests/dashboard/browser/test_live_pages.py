@@ -4,7 +4,7 @@ import pytest
 
 from analysis.loading import reading_of
 from dashboard import Login
-from tests.cli.explain.scenes import claim, fleet, held, phased, pod
+from tests.cli.explain.scenes import claim, fleet, held_claim, in_phase, pod
 from tests.dashboard import test_login
 from tests.dashboard.browser.fleets import crowded
 from tests.dashboard.browser.looking import opened, served
@@ -27,8 +27,8 @@ class Changing:
     def place(self):
         """Bind the waiting pod to a node."""
         kept = [obj for obj in crowded() if obj["metadata"]["name"] != "wants"]
-        running = phased(pod("wants", "wants", nodeName="n1"), "Running")
-        self.objects = [*kept, *fleet(2, 2), held("wants", "wants", on="n1/gpu-0"), running]
+        running = in_phase(pod("wants", "wants", nodeName="n1"), "Running")
+        self.objects = [*kept, *fleet(2, 2), held_claim("wants", "wants", on="n1/gpu-0"), running]
 
 
 async def test_a_pod_changes_from_waiting_to_running_without_a_reload(chromium):
@@ -50,7 +50,7 @@ async def test_focus_and_open_details_survive_an_update(chromium):
         await page.goto("/nodes/n0")
         link = page.locator("main").get_by_role("link", name="default/p0", exact=True)
         await link.focus()
-        cluster.objects = [*cluster.objects, held("late", "late", on="n0/gpu-1"), phased(pod("late", "late", nodeName="n0"), "Running")]  # fmt: skip
+        cluster.objects = [*cluster.objects, held_claim("late", "late", on="n0/gpu-1"), in_phase(pod("late", "late", nodeName="n0"), "Running")]  # fmt: skip
         await page.get_by_role("link", name="default/late").first.wait_for(timeout=WAIT)
         assert await page.evaluate(FOCUSED) == "default/p0"
         await page.goto("/claims/default/wants")

@@ -15,7 +15,7 @@ from runtime.controllers.claim_controller import ClaimController
 from runtime.controllers.workqueue import WorkQueue
 from runtime.informers import Backoff, Informer, Quarantine
 from tests.cluster.conftest import eventually
-from tests.cluster.hostile import nested, stored
+from tests.cluster.hostile import malformed_objects, nested
 from tests.cluster.objects import claim, config_map, encoded_item, pod, template
 from tests.limits import PATIENCE
 from tests.runtime.informers.running import running
@@ -147,9 +147,9 @@ async def test_an_unreadable_object_is_quarantined_until_deleted(caplog):
     assert caplog.text.count("default/bad") == 1
 
 
-@pytest.mark.parametrize("what", stored())
+@pytest.mark.parametrize("what", malformed_objects())
 async def test_no_stored_object_ends_an_informer_or_hides_another(what):
-    hostile = stored()[what]
+    hostile = malformed_objects()[what]
     good = {"apiVersion": hostile["apiVersion"], "kind": hostile["kind"], "metadata": {"name": "good"}}
     cluster = Embedded.holding([hostile, good])
     resource = resource_of(hostile)
@@ -162,9 +162,9 @@ async def test_no_stored_object_ends_an_informer_or_hides_another(what):
             assert "p" in {name for _, name in {*informer.objects, *informer.unreadable}}
 
 
-@pytest.mark.parametrize("what", stored())
+@pytest.mark.parametrize("what", malformed_objects())
 async def test_no_stored_object_ends_the_claim_controller(what):
-    hostile = stored()[what]
+    hostile = malformed_objects()[what]
     cluster = Embedded.holding([hostile, template("t")])
     task = asyncio.ensure_future(ClaimController(cluster).run())
     try:
