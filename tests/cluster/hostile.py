@@ -83,10 +83,10 @@ def odd_objects() -> Iterator[dict[str, Any]]:
 
 
 def _with_value(obj: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
-    changed = copy.deepcopy(obj)
+    changed_object = copy.deepcopy(obj)
     *steps, last = path
-    inner: Any = changed
+    inner: Any = changed_object
     for step in steps:
         inner = inner[step]
     inner[last] = value
-    return changed
+    return changed_object

@@ -80,8 +80,8 @@ def test_json_values_are_compared_by_json_rules(left, right, are_equal):
     assert equal_json(left, right) is are_equal
 
 
-def apply(old, body, manager="me", *, force=False):
-    return server_side_apply(old, Apply(body, manager, force), "", now="2026-01-01T00:00:00Z")
+def apply(document, body, manager="me", *, force=False):
+    return server_side_apply(document, Apply(body, manager, force), "", now="2026-01-01T00:00:00Z")
 
 
 def test_each_manager_owns_its_named_items_of_a_list():

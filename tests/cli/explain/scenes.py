@@ -49,14 +49,14 @@ def dump(tmp_path, *objects):
     return path
 
 
-def explain(tmp_path, arguments, *objects, more=()):
+def explain(tmp_path, arguments, *objects, options=()):
     """Return the result of `drawbridge explain` as text."""
-    return run("explain", *arguments.split(), "-f", dump(tmp_path, *objects), *more)
+    return run("explain", *arguments.split(), "-f", dump(tmp_path, *objects), *options)
 
 
 def explain_json(tmp_path, arguments, *objects):
     """Return the exit code and the JSON document of `drawbridge explain`."""
-    result = explain(tmp_path, arguments, *objects, more=("-o", "json"))
+    result = explain(tmp_path, arguments, *objects, options=("-o", "json"))
     return result.exit_code, json.loads(result.stdout)
 
 

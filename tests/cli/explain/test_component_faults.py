@@ -52,9 +52,9 @@ PODS_AND_COMPONENTS = {
 
 @pytest.mark.parametrize("case", PODS_AND_COMPONENTS)
 def test_explain_shows_faults_of_the_components_a_pod_waits_for(case):
-    waiting, components = PODS_AND_COMPONENTS[case]
+    waiting_pod, components = PODS_AND_COMPONENTS[case]
     story = pod_story(
-        "default/p", reading_of([*fleet(1, 1), claim("c"), held_claim("held", "p"), waiting], Features()), Configuration()
+        "default/p", reading_of([*fleet(1, 1), claim("c"), held_claim("held", "p"), waiting_pod], Features()), Configuration()
     )
     assert bool(actor_of(story)) == bool(components)
     message = story.next_step.message

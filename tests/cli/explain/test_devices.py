@@ -48,36 +48,36 @@ def test_a_shared_device_lists_holders_shares_times_and_remaining_capacity(tmp_p
         held_claim("early", "a", share={"memory": "10Gi"}),
         *(in_phase(pod(name, nodeName="n0"), "Running") for name in "ab"),
     ]
-    story = device_answer(tmp_path, *objects)
-    assert story["state"] == "shared"
-    assert [(holder["claim"], holder["share"], holder["since"]) for holder in story["holders"]] == [
+    answer = device_answer(tmp_path, *objects)
+    assert answer["state"] == "shared"
+    assert [(holder["claim"], holder["share"], holder["since"]) for holder in answer["holders"]] == [
         ("default/early", {"memory": "10Gi"}, "2026-11-20T08:00:00Z"),
         ("default/late", {"memory": "6Gi"}, "2026-11-20T09:00:00Z"),
     ]
-    assert (story["capacity"], story["available"]) == ({"memory": "40Gi"}, {"memory": "24Gi"})
+    assert (answer["capacity"], answer["available"]) == ({"memory": "40Gi"}, {"memory": "24Gi"})
     text = explain(tmp_path, "device n0/gpu-0", *objects).stdout
     assert "memory: 24Gi of 40Gi left" in text
     assert "claim default/early holds 10Gi memory of it for default/a since 2026-11-20T08:00:00Z" in text
 
 
 def test_taints_are_listed_with_their_source(tmp_path):
-    story = device_answer(tmp_path, *shared_fleet(), TAINT_RULE)
-    assert [(taint["taint"], taint["source"], taint["since"]) for taint in story["taints"]] == [
+    answer = device_answer(tmp_path, *shared_fleet(), TAINT_RULE)
+    assert [(taint["taint"], taint["source"], taint["since"]) for taint in answer["taints"]] == [
         ("hot:NoSchedule", f"driver {DRIVER}", ""),
         ("ill:NoExecute", "DeviceTaintRule broken", "2026-11-20T06:00:00Z"),
     ]
 
 
 def test_a_held_device_without_a_slice_is_still_explained(tmp_path):
-    story = device_answer(tmp_path, *fleet(1, 1), held_claim("c", on="n0/gpu-9"), name="n0/gpu-9")
-    assert (story["state"], story["slice"]) == ("gone", "")
-    assert f"claim default/c holds device {DRIVER}/n0/gpu-9, which its driver no longer publishes" in story["remarks"]
+    answer = device_answer(tmp_path, *fleet(1, 1), held_claim("c", on="n0/gpu-9"), name="n0/gpu-9")
+    assert (answer["state"], answer["slice"]) == ("gone", "")
+    assert f"claim default/c holds device {DRIVER}/n0/gpu-9, which its driver no longer publishes" in answer["remarks"]
 
 
 def test_two_claims_on_an_exclusive_device_are_reported(tmp_path):
-    story = device_answer(tmp_path, *fleet(1, 1), held_claim("a"), held_claim("b"))
-    assert story["state"] == "held"
-    assert "claim default/a: its devices must not be in use together with those of default/b" in story["remarks"]
+    answer = device_answer(tmp_path, *fleet(1, 1), held_claim("a"), held_claim("b"))
+    assert answer["state"] == "held"
+    assert "claim default/a: its devices must not be in use together with those of default/b" in answer["remarks"]
 
 
 def test_neighbours_are_usable_together_as_in_the_matrix():
@@ -102,8 +102,8 @@ def test_neighbours_are_usable_together_as_in_the_matrix():
 
 def test_a_compatibility_rule_between_pools_of_a_node_is_reported(tmp_path):
     objects = [*two_pools_each(), held_claim("c", on="n0/mig-1")]
-    story = device_answer(tmp_path, *objects, name="n0-whole/whole")
-    [neighbour] = story["neighbours"]
+    answer = device_answer(tmp_path, *objects, name="n0-whole/whole")
+    [neighbour] = answer["neighbours"]
     assert (neighbour["devices"], neighbour["freeDevices"]) == (["n0/mig-0", "n0/mig-1"], 1)
     assert (neighbour["usableTogether"], neighbour["stage"]) == (False, "compatibility")
     assert neighbour["text"] == "DeviceCompatibility/mig: not together on one node"
@@ -123,9 +123,9 @@ def test_a_device_without_free_counters_is_shown_as_blocked(tmp_path):
             "sharedCounters": [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}],
         },
     }
-    story = device_answer(tmp_path, *objects, counter_slice, held_claim("c", on="n0/whole"), name="n0/half")
-    assert story["state"] == "blocked"
-    [neighbour] = story["neighbours"]
+    answer = device_answer(tmp_path, *objects, counter_slice, held_claim("c", on="n0/whole"), name="n0/half")
+    assert answer["state"] == "blocked"
+    [neighbour] = answer["neighbours"]
     assert (neighbour["devices"], neighbour["usableTogether"], neighbour["stage"]) == (["whole"], False, "counters")
     assert neighbour["freeDevices"] == 0
 
@@ -145,15 +145,15 @@ def test_the_device_of_an_unusable_pool_is_still_explained(defect, tmp_path):
         term = {"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]}
         slice_["spec"]["nodeSelector"] = {"nodeSelectorTerms": [term]}
         message = "Near"
-    story = device_answer(tmp_path, *objects)
-    assert any(message in remark for remark in story["remarks"])
+    answer = device_answer(tmp_path, *objects)
+    assert any(message in remark for remark in answer["remarks"])
 
 
 def test_explain_does_not_change_its_input_file(tmp_path):
     path = dump(tmp_path, *fleet())
-    before = path.read_bytes()
+    bytes_before = path.read_bytes()
     run_json("explain", "device", "n0/gpu-0", "-f", path)
-    assert path.read_bytes() == before
+    assert path.read_bytes() == bytes_before
 
 
 def test_without_access_to_all_claims_no_device_is_free():

@@ -63,13 +63,13 @@ def member_paths(value, path=()):
 
 
 def with_value(obj, path, value):
-    after = copy.deepcopy(obj)
+    changed_object = copy.deepcopy(obj)
     *steps, last = path
-    inner = after
+    inner = changed_object
     for step in steps:
         inner = inner[step]
     inner[last] = value
-    return after
+    return changed_object
 
 
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceSlice", "Pod"])

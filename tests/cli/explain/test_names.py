@@ -106,13 +106,13 @@ def test_a_device_is_found_by_an_unambiguous_end_of_its_name(name, tmp_path):
 
 
 def test_unreadable_objects_are_reported_and_skipped(tmp_path):
-    broken = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "odd", "namespace": "default"}, "spec": 7}  # fmt: skip
-    code, answer = explain_json(tmp_path, "pod p", *full_fleet(), claim("c"), pod("p", "c"), broken)
+    malformed_claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "odd", "namespace": "default"}, "spec": 7}  # fmt: skip
+    code, answer = explain_json(tmp_path, "pod p", *full_fleet(), claim("c"), pod("p", "c"), malformed_claim)
     assert code == 0
     [unread] = answer["unread"]
     assert unread["kind"] == "ResourceClaim default/odd"
     assert answer["pod"]["prospect"]["outlook"] == "full"
-    result = explain(tmp_path, "pod p", *full_fleet(), claim("c"), pod("p", "c"), broken)
+    result = explain(tmp_path, "pod p", *full_fleet(), claim("c"), pod("p", "c"), malformed_claim)
     assert "warning: not read: ResourceClaim default/odd" in result.stderr
 
 

@@ -211,8 +211,8 @@ def test_the_schedulers_message_is_shown_with_its_time(tmp_path):
         "message": "0/2 nodes",
         "lastTransitionTime": "2026-11-20T07:00:00Z",
     }
-    waiting = in_phase(pod("p", "c"), "Pending", conditions=[condition])
-    text = explain(tmp_path, "pod p", *full_fleet(), claim("c"), waiting).stdout
+    waiting_pod = in_phase(pod("p", "c"), "Pending", conditions=[condition])
+    text = explain(tmp_path, "pod p", *full_fleet(), claim("c"), waiting_pod).stdout
     assert "PodScheduled=False (Unschedulable): 0/2 nodes since 2026-11-20T07:00:00Z" in text
 
 

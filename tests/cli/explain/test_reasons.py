@@ -72,20 +72,20 @@ UNEVALUATED_REASONS = {
 }
 
 
-def message_and_prospect(tmp_path, waiting, *objects):
+def message_and_prospect(tmp_path, pending_pod, *objects):
     """Return why the pod waits, and what would have to change, as `explain` prints them in JSON."""
-    code, answer = explain_json(tmp_path, "pod p", *objects, claim("c"), waiting)
+    code, answer = explain_json(tmp_path, "pod p", *objects, claim("c"), pending_pod)
     assert code == 0
     return answer["pod"]["nextStep"]["message"], answer["pod"]["prospect"]
 
 
 @pytest.mark.parametrize("case", EXCLUDED_PODS)
 def test_no_claim_blocks_a_pod_that_no_node_can_serve(case, tmp_path):
-    waiting, node_fields, reason = EXCLUDED_PODS[case]
-    message, prospect = message_and_prospect(tmp_path, waiting, *with_large_nodes(*full_fleet(), **node_fields))
+    pending_pod, node_fields, reason = EXCLUDED_PODS[case]
+    message, prospect = message_and_prospect(tmp_path, pending_pod, *with_large_nodes(*full_fleet(), **node_fields))
     assert message == f"no node could serve it, even with all devices free: {reason}"
     assert (prospect["outlook"], prospect["blockers"], prospect["nearestFit"]) == ("never", [], "")
-    text = explain(tmp_path, "pod p", *with_large_nodes(*full_fleet(), **node_fields), claim("c"), waiting).stdout
+    text = explain(tmp_path, "pod p", *with_large_nodes(*full_fleet(), **node_fields), claim("c"), pending_pod).stdout
     assert "freeing this one is enough" not in text
     assert "would fit once" not in text
 
@@ -93,8 +93,8 @@ def test_no_claim_blocks_a_pod_that_no_node_can_serve(case, tmp_path):
 @pytest.mark.parametrize("case", UNEVALUATED_REASONS)
 def test_a_scheduler_reason_not_evaluated_is_quoted_without_a_prediction(case, tmp_path):
     scheduler_message = f"{NO_NODE_AVAILABLE}{UNEVALUATED_REASONS[case]}. {NO_CLAIM_ALLOCATED}"
-    waiting = waiting_pod(message=scheduler_message, schedulerName="default-scheduler")
-    message, prospect = message_and_prospect(tmp_path, waiting, *with_large_nodes(*full_fleet()))
+    pending_pod = waiting_pod(message=scheduler_message, schedulerName="default-scheduler")
+    message, prospect = message_and_prospect(tmp_path, pending_pod, *with_large_nodes(*full_fleet()))
     assert message.startswith(f"default-scheduler says: {NO_NODE_AVAILABLE}{UNEVALUATED_REASONS[case]}")
     assert [blocker["freeingSuffices"] for blocker in prospect["blockers"] if blocker["freeingSuffices"] is True] == []
     assert prospect["nearestFit"] == ""
@@ -130,11 +130,11 @@ def test_for_a_class_without_devices_another_class_is_suggested(tmp_path):
     code, answer = explain_json(
         tmp_path, "pod p", *with_large_nodes(*full_fleet()), mig, claim("c", class_name="mig.nvidia.com"), waiting_pod()
     )
-    story = answer["pod"]
+    pod_answer = answer["pod"]
     assert code == 0
-    assert "requests class mig.nvidia.com, but no node has MIG devices" in story["nextStep"]["message"]
-    assert "device.driver" not in json.dumps(story["nextStep"]) + story["prospect"]["message"]
-    assert story["prospect"]["nearestFit"] == "use DeviceClass gpu in claim c, request r"
+    assert "requests class mig.nvidia.com, but no node has MIG devices" in pod_answer["nextStep"]["message"]
+    assert "device.driver" not in json.dumps(pod_answer["nextStep"]) + pod_answer["prospect"]["message"]
+    assert pod_answer["prospect"]["nearestFit"] == "use DeviceClass gpu in claim c, request r"
 
 
 def test_a_fence_in_the_configuration_blocks_pods_in_files(tmp_path):
@@ -144,7 +144,7 @@ def test_a_fence_in_the_configuration_blocks_pods_in_files(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps(config))
     text = explain(
-        tmp_path, "pod p", *with_large_nodes(*fleet(2, 2)), claim("c"), waiting_pod(), more=("--config", str(path))
+        tmp_path, "pod p", *with_large_nodes(*fleet(2, 2)), claim("c"), waiting_pod(), options=("--config", str(path))
     ).stdout
     assert "have a taint" in text
     assert "fit now\n" not in text
@@ -174,8 +174,8 @@ def test_freeing_a_claim_also_frees_the_cpu_of_its_pod(cpu, suffices, tmp_path):
         if obj["kind"] == "Pod":
             cores = "1" if obj["metadata"]["name"] in ("p0", "p2") else "5"
             obj["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cores}}
-    waiting = waiting_pod(cpu)
-    message, prospect = message_and_prospect(tmp_path, waiting, *objects)
+    pending_pod = waiting_pod(cpu)
+    message, prospect = message_and_prospect(tmp_path, pending_pod, *objects)
     assert message.startswith("2 Insufficient cpu; besides, 0 of 2 nodes can serve the claims: ")
     assert [blocker["freeingSuffices"] for blocker in prospect["blockers"] if blocker["node"] == "n0"] == suffices
 
@@ -202,14 +202,14 @@ def test_an_exhausted_quota_explains_a_missing_claim(tmp_path):
         "metadata": {"name": "few", "namespace": "default"},
         "status": {"hard": {key: "2", "count/resourceclaims.resource.k8s.io": "10"}, "used": {key: "2"}},
     }
-    waiting = pod("p", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}])
-    message, _ = message_and_prospect(tmp_path, waiting, *full_fleet(), template, quota)
+    pending_pod = pod("p", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}])
+    message, _ = message_and_prospect(tmp_path, pending_pod, *full_fleet(), template, quota)
     assert message == f"no claim gpu can be created: ResourceQuota few has {key} used up, 2 of 2"
 
 
 def test_without_access_to_all_claims_the_outlook_is_undecided():
-    waiting = waiting_pod(message=f"{NO_NODE_AVAILABLE}{NO_CLAIM_ALLOCATED}")
-    scene = reading_of([*with_large_nodes(*fleet(2, 2)), claim("c"), waiting], Features())
+    pending_pod = waiting_pod(message=f"{NO_NODE_AVAILABLE}{NO_CLAIM_ALLOCATED}")
+    scene = reading_of([*with_large_nodes(*fleet(2, 2)), claim("c"), pending_pod], Features())
     assert pod_story("default/p", scene, Configuration()).prospect.outlook == "fits"
     limited_scene = replace(scene, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))
     prospect = pod_story("default/p", limited_scene, Configuration()).prospect
@@ -241,11 +241,11 @@ def test_an_extended_resource_is_counted_on_driver_and_plugin_nodes(count, used_
     devices = [device | {"metadata": device["metadata"] | {"labels": {"to": "n0"}}} for device in devices]
     gpu_class = device_class(extendedResourceName="nvidia.com/gpu")
     plugin_pod = in_phase(pod("hog", containers=limits(used_by_plugin), nodeName="n1"), "Running")
-    waiting = waiting_pod(
+    pending_pod = waiting_pod(
         message="0/2 nodes are available", resourceClaims=[], schedulerName="default-scheduler", **pod_fields
     )
-    waiting["spec"]["containers"] = limits(count)
-    scene = reading_of([*devices, plugin_node, gpu_class, plugin_pod, waiting], Features(minor=37))
+    pending_pod["spec"]["containers"] = limits(count)
+    scene = reading_of([*devices, plugin_node, gpu_class, plugin_pod, pending_pod], Features(minor=37))
     assert pod_story("default/p", scene, Configuration()).next_step.message.startswith(message)
 
 
@@ -260,11 +260,11 @@ def test_an_extended_resource_is_counted_on_driver_and_plugin_nodes(count, used_
 )
 def test_a_pod_with_an_unknown_key_waits_for_its_author(mode, is_created, key, message):
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": mode}}}  # fmt: skip
-    waiting = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvdia.com/gpu" * is_created, resourceClaims=[])
-    waiting["spec"]["containers"][0]["resources"] = {"limits": {key: "1"}}
+    pending_pod = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvdia.com/gpu" * is_created, resourceClaims=[])
+    pending_pod["spec"]["containers"][0]["resources"] = {"limits": {key: "1"}}
     if not is_created:
-        waiting["metadata"].pop("uid", None)
-    scene = reading_of([namespace, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
+        pending_pod["metadata"].pop("uid", None)
+    scene = reading_of([namespace, node("n0"), device_class("gpu.nvidia.com"), pending_pod], Features())
     next_step = pod_story("default/p", scene, Configuration()).next_step
     assert (next_step.actor, next_step.message) == ("user", message)
 
@@ -272,9 +272,9 @@ def test_a_pod_with_an_unknown_key_waits_for_its_author(mode, is_created, key, m
 @pytest.mark.parametrize("mode", ["warn", "observe", "off"])
 def test_without_mode_enforce_an_unserved_key_waits_for_plugin_nodes(mode):
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": mode}}}  # fmt: skip
-    waiting = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
-    waiting["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
-    scene = reading_of([namespace, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
+    pending_pod = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
+    pending_pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    scene = reading_of([namespace, node("n0"), device_class("gpu.nvidia.com"), pending_pod], Features())
     next_step = pod_story("default/p", scene, Configuration()).next_step
     assert (
         next_step.message
@@ -285,9 +285,9 @@ def test_without_mode_enforce_an_unserved_key_waits_for_plugin_nodes(mode):
 def test_with_mode_enforce_an_unserved_key_waits_for_the_driver(tmp_path):
     """The driver and its slices are gone, and no node has a device plugin."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": "enforce"}}}  # fmt: skip
-    waiting = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
-    waiting["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
-    scene = reading_of([namespace, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
+    pending_pod = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
+    pending_pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    scene = reading_of([namespace, node("n0"), device_class("gpu.nvidia.com"), pending_pod], Features())
     next_step = pod_story("default/p", scene, Configuration()).next_step
     assert next_step.actor == "driver"
     assert next_step.message.startswith("no node has nvidia.com/gpu, and no claim can be created for it: ")

@@ -52,11 +52,11 @@ def test_explain_shows_whether_a_webhook_record_is_verified(objects, trust, mess
 
 def test_the_webhook_record_shows_the_original_request_and_its_translation(tmp_path):
     _, answer = explain_json(tmp_path, "pod p", translated_pod())
-    story = answer["pod"]["webhook"]
-    assert story["removedKeys"] == {"main": {"nvidia.com/gpu": "1"}}
-    [decision] = story["decisions"]
+    webhook_answer = answer["pod"]["webhook"]
+    assert webhook_answer["removedKeys"] == {"main": {"nvidia.com/gpu": "1"}}
+    [decision] = webhook_answer["decisions"]
     assert (decision["dialect"], decision["key"], decision["outcome"]) == ("nvidia", "nvidia.com/gpu", "translated")
-    assert story["predicted"] is False
+    assert webhook_answer["predicted"] is False
     text = explain(tmp_path, "pod p", translated_pod()).stdout
     assert "container main: nvidia.com/gpu: 1" in text
     assert "main: nvidia.com/gpu (nvidia) translated" in text
@@ -107,9 +107,9 @@ def test_only_a_pod_not_yet_created_waits_for_the_webhook(uid, next_actor_and_pr
     """A pod without a uid is not created yet, so the webhook acts next. For a stored pod with the same keys, the scheduler acts next."""
     pod = gpu_pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "2000"}, uid=uid)
     options = ("-f", EXAMPLE_FLEET_FOLDER, "-o", "json")
-    story = json.loads(explain(tmp_path, "pod p", pod, more=options).stdout)["pod"]
-    assert {decision["outcome"] for decision in story["webhook"]["decisions"]} == {"translated", "approximated"}
-    assert (story["nextStep"]["actor"], bool(story.get("prospect"))) == next_actor_and_prospect
+    pod_answer = json.loads(explain(tmp_path, "pod p", pod, options=options).stdout)["pod"]
+    assert {decision["outcome"] for decision in pod_answer["webhook"]["decisions"]} == {"translated", "approximated"}
+    assert (pod_answer["nextStep"]["actor"], bool(pod_answer.get("prospect"))) == next_actor_and_prospect
 
 
 def test_decisions_of_a_forged_record_are_shown_without_a_basis(tmp_path):
@@ -136,9 +136,9 @@ def test_without_an_inventory_a_key_is_assumed_to_request_whole_devices(tmp_path
 
 def test_without_a_record_the_webhooks_decision_is_predicted(tmp_path):
     _, answer = explain_json(tmp_path, "pod p", gpu_pod(limits={"nvidia.com/gpu": "1.5"}))
-    story = answer["pod"]["webhook"]
-    assert story["predicted"] is True
-    [refusal] = story["refusals"]
+    webhook_answer = answer["pod"]["webhook"]
+    assert webhook_answer["predicted"] is True
+    [refusal] = webhook_answer["refusals"]
     assert refusal.endswith("[R001]")
     assert answer["pod"]["nextStep"]["actor"] == "webhook"
 

@@ -42,16 +42,16 @@ def training_deployment():
 )
 def test_pods_of_a_workload_are_grouped_and_waiting_pods_come_first(tmp_path, argument):
     code, answer = explain_json(tmp_path, argument, *training_deployment())
-    story = answer["workload"]
-    assert (code, story["kind"], story["name"], story["desiredPods"], story["runningPods"]) == (
+    workload_answer = answer["workload"]
+    assert (code, workload_answer["kind"], workload_answer["name"], workload_answer["desiredPods"], workload_answer["runningPods"]) == (
         0,
         "Deployment",
         "default/train",
         3,
         2,
     )
-    assert [group["names"] for group in story["pods"]] == [["train-5d-c"], ["train-5d-a", "train-5d-b"]]
-    assert story["pods"][0]["first"]["prospect"]["outlook"] == "full"
+    assert [group["names"] for group in workload_answer["pods"]] == [["train-5d-c"], ["train-5d-a", "train-5d-b"]]
+    assert workload_answer["pods"][0]["first"]["prospect"]["outlook"] == "full"
 
 
 def test_text_lists_pod_groups_and_explains_a_waiting_pod(tmp_path):

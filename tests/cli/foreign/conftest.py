@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from tests.cli.foreign.runner import BAD, GOOD
+from tests.cli.foreign.runner import BAD_MANIFEST, GOOD_MANIFEST
 
 # Names of modules that Python could import from the workspace: modules of drawbridge, of its dependencies, and of Python.
 MODULES = (
@@ -59,8 +59,8 @@ def workspace(tmp_path):
     program.write_text(f"#!/bin/sh\necho python >> {tmp_path / 'ran'}\n")
     program.chmod(0o755)
     (folder / "kubeconfig").write_text("apiVersion: v1\nkind: Config\n")
-    (folder / "good.yaml").write_text(GOOD)
-    (folder / "bad.yaml").write_text(BAD)
+    (folder / "good.yaml").write_text(GOOD_MANIFEST)
+    (folder / "bad.yaml").write_text(BAD_MANIFEST)
     return folder
 
 
@@ -94,7 +94,7 @@ def renderers(tmp_path):
     folder.mkdir()
     for name, source_comment in (("kustomize", ""), ("helm", "# Source: app/templates/bad.yaml\n")):
         program = folder / name
-        text = (source_comment + BAD).replace("\n", "\\n")
+        text = (source_comment + BAD_MANIFEST).replace("\n", "\\n")
         program.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > {tmp_path / name}\nprintf '{text}'\n")
         program.chmod(0o755)
     return folder

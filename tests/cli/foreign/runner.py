@@ -9,8 +9,8 @@ from cluster.manifests.yaml_reader import load
 
 ROOT = Path(__file__).parents[3]
 ACTION = load((ROOT / "action.yml").read_bytes())[0]
-BAD = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: B_A_D}\nspec: {}\n"
-GOOD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: fine}\n"
+BAD_MANIFEST = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: B_A_D}\nspec: {}\n"
+GOOD_MANIFEST = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: fine}\n"
 
 
 def run_action(workspace, python, search_path=os.environ["PATH"], job_environment=(), **inputs):

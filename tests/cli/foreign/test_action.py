@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.foreign.runner import ACTION, BAD, GOOD, ROOT, nothing_ran, run_action
+from tests.cli.foreign.runner import ACTION, BAD_MANIFEST, GOOD_MANIFEST, ROOT, nothing_ran, run_action
 
 
 def test_the_action_executes_nothing_of_the_pull_request(workspace, python):
-    before = sorted(workspace.rglob("*"))
+    files_before = sorted(workspace.rglob("*"))
     result = run_action(workspace, python, paths="bad.yaml")
     assert nothing_ran(workspace) is True
-    assert sorted(workspace.rglob("*")) == before
+    assert sorted(workspace.rglob("*")) == files_before
     [setup] = [step for step in ACTION["runs"]["steps"] if "uses" in step]
     assert setup["with"]["update-environment"] is False
     assert result.returncode == 1, result.stderr
@@ -79,7 +79,7 @@ HOSTILE_FILE_NAMES = (
 
 def test_a_file_of_any_name_is_checked_and_is_no_option(workspace, python):
     for name in HOSTILE_FILE_NAMES:
-        (workspace / name).write_text(BAD)
+        (workspace / name).write_text(BAD_MANIFEST)
     result = run_action(workspace, python, paths="\n".join(HOSTILE_FILE_NAMES))
     assert result.returncode == 1, result.stderr
     annotated = re.findall(r"^::error file=(.*?),line=3,", result.stdout, re.MULTILINE)
@@ -89,7 +89,7 @@ def test_a_file_of_any_name_is_checked_and_is_no_option(workspace, python):
 
 
 def test_each_line_of_the_inventory_input_is_a_path(workspace, python):
-    (workspace / "-i n.yaml").write_text(GOOD)
+    (workspace / "-i n.yaml").write_text(GOOD_MANIFEST)
     result = run_action(workspace, python, paths="good.yaml", inventory="good.yaml\n-i n.yaml\n")
     assert result.returncode == 0, result.stderr
     result = run_action(workspace, python, paths="good.yaml", inventory="good.yaml\nmissing.yaml\n")
@@ -109,7 +109,7 @@ def test_text_quoted_from_the_workspace_becomes_no_workflow_command(workspace, p
     """The runner executes lines that begin with ::, and commands that begin with ##[ anywhere in a line."""
     (workspace / "##[stop-commands]x.yaml").write_text("{apiVersion")
     (workspace / "::add-mask::a.yaml").write_text("{apiVersion")
-    (workspace / "named.yaml").write_text(BAD.replace("DeviceClass", '"::set-output name=a::b\\n::add-mask::c"'))
+    (workspace / "named.yaml").write_text(BAD_MANIFEST.replace("DeviceClass", '"::set-output name=a::b\\n::add-mask::c"'))
     result = run_action(workspace, python, paths=".")
     assert result.returncode == 2
     stop_line, resume_line = [i for i, line in enumerate(result.stdout.splitlines()) if re.search(r"[0-9a-f]{32}", line)]
@@ -150,7 +150,7 @@ def test_no_python_variable_makes_the_action_execute_the_workspace(workspace, py
 LINE_ENDS = ("\n", "\r", "\r\n", "\x0b", "\x0c", "\x85", "\u2028", "\x1b[2K\x1b[1G")
 
 
-@pytest.mark.parametrize("text", [BAD, "{apiVersion", GOOD.replace("fine", "a\n::error::b") + "data: 3\n"])
+@pytest.mark.parametrize("text", [BAD_MANIFEST, "{apiVersion", GOOD_MANIFEST.replace("fine", "a\n::error::b") + "data: 3\n"])
 def test_no_file_name_forges_a_line_of_the_log(workspace, python, text):
     for number, line_end in enumerate(LINE_ENDS):
         folder = workspace / f"{number}{line_end}::set-env name=PATH::"

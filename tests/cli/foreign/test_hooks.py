@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cluster.manifests.yaml_reader import load
-from tests.cli.foreign.runner import BAD, ROOT, nothing_ran, run_action
+from tests.cli.foreign.runner import BAD_MANIFEST, ROOT, nothing_ran, run_action
 from tests.corpus.trees import TREES, write_tree
 
 BIN = Path(sys.executable).parent
@@ -54,9 +54,9 @@ def test_an_ordinary_repository_passes_the_hooks(name, hook, workspace, renderer
 @pytest.mark.parametrize("path", [f".{os.pathsep}", None])
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])
 def test_a_hook_executes_nothing_of_the_checked_repository(workspace, hook, path):
-    (workspace / "-x.yaml").write_text(BAD)
+    (workspace / "-x.yaml").write_text(BAD_MANIFEST)
     (workspace / "-kcli").mkdir()
-    (workspace / "-kcli" / "y.yaml").write_text(BAD)
+    (workspace / "-kcli" / "y.yaml").write_text(BAD_MANIFEST)
     entry = [*shlex.split(hook["entry"]), *hook["args"], "bad.yaml", "-x.yaml", "-kcli/y.yaml"]
     env = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONSTARTUP": "conftest.py"}
     if path is not None:

@@ -86,8 +86,8 @@ async def test_a_pods_claims_cannot_change_but_its_images_can(cluster, namespace
     with pytest.raises(Invalid, match="pod updates may not change fields"):
         await cluster.patch(PODS, "one", Operations((claims,)), namespace)
     image = {"op": "replace", "path": "/spec/containers/0/image", "value": "other"}
-    changed = await cluster.patch(PODS.raw, "one", Operations((image,)), namespace)
-    assert changed["spec"]["containers"][0]["image"] == "other"
+    patched = await cluster.patch(PODS.raw, "one", Operations((image,)), namespace)
+    assert patched["spec"]["containers"][0]["image"] == "other"
 
 
 async def test_a_pod_can_be_bound_only_once(cluster, namespace):
@@ -156,11 +156,11 @@ async def test_a_taint_contains_the_time_its_effect_began(cluster):
     assert created.spec.taint.time_added.endswith("Z")
     earlier_time = Merge({"spec": {"taint": {"timeAdded": "2026-01-01T00:00:00Z"}}})
     await cluster.patch(DEVICE_TAINT_RULES, created.metadata.name, earlier_time)
-    changed = await cluster.patch(
+    patched = await cluster.patch(
         DEVICE_TAINT_RULES, created.metadata.name, Merge({"spec": {"taint": {"effect": "NoExecute"}}})
     )
     await cluster.delete(DEVICE_TAINT_RULES, created.metadata.name)
-    assert changed.spec.taint.time_added > "2026-01-01T00:00:00Z"
+    assert patched.spec.taint.time_added > "2026-01-01T00:00:00Z"
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "a.example.com", "pool": pool, "allNodes": True, "devices": [{"name": "d", "taints": [taint]}]}
     created_slice = await cluster.create(RESOURCE_SLICES, {"metadata": {"generateName": "s-"}, "spec": spec}, dry_run=True)

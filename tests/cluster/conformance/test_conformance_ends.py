@@ -14,14 +14,14 @@ from tests.limits import PATIENCE
 async def wait_until_gone(cluster, resource, name, namespace, seconds=PATIENCE):
     """Wait until an object does not exist."""
 
-    async def look():
+    async def object_is_gone():
         try:
             await cluster.get(resource, name, namespace)
         except NotFound:
             return True
         return False
 
-    return await eventually(look, seconds)
+    return await eventually(object_is_gone, seconds)
 
 
 async def set_finalizers(cluster, name, namespace, finalizers):
@@ -77,9 +77,9 @@ async def test_an_object_being_deleted_accepts_no_new_finalizer(cluster, namespa
 async def test_a_second_delete_while_a_finalizer_remains_changes_nothing(cluster, namespace):
     await cluster.create(CONFIG_MAPS, config_map("one", metadata={"finalizers": ["example.com/a"]}), namespace)
     await cluster.delete(CONFIG_MAPS, "one", namespace)
-    first = await cluster.get(CONFIG_MAPS, "one", namespace)
+    after_first_delete = await cluster.get(CONFIG_MAPS, "one", namespace)
     await cluster.delete(CONFIG_MAPS, "one", namespace)
-    assert await cluster.get(CONFIG_MAPS, "one", namespace) == first
+    assert await cluster.get(CONFIG_MAPS, "one", namespace) == after_first_delete
     await set_finalizers(cluster, "one", namespace, None)
 
 

@@ -28,9 +28,9 @@ async def test_a_patch_that_changes_nothing_writes_nothing(cluster, namespace):
 async def test_a_patch_with_an_old_version_is_a_conflict(cluster, namespace):
     created = await cluster.create(CONFIG_MAPS, config_map("one"), namespace)
     await cluster.patch(CONFIG_MAPS, "one", Merge({"data": {"a": "1"}}), namespace)
-    stale = Merge({"metadata": {"resourceVersion": created.metadata.resource_version}, "data": {"a": "2"}})
+    stale_patch = Merge({"metadata": {"resourceVersion": created.metadata.resource_version}, "data": {"a": "2"}})
     with pytest.raises(Conflict) as caught:
-        await cluster.patch(CONFIG_MAPS, "one", stale, namespace)
+        await cluster.patch(CONFIG_MAPS, "one", stale_patch, namespace)
     assert (caught.value.status, caught.value.reason) == (409, "Conflict")
     assert (await cluster.get(CONFIG_MAPS, "one", namespace)).data == {"a": "1"}
 
@@ -52,8 +52,8 @@ async def test_json_patch_operations_apply_in_order(cluster, namespace):
         {"op": "remove", "path": "/data/b"},
         {"op": "move", "from": "/data/x~1y", "path": "/data/d"},
     )
-    changed = await cluster.patch(CONFIG_MAPS, "one", Operations(operations), namespace)
-    assert changed.data == {"c": "3", "d": "1"}
+    patched = await cluster.patch(CONFIG_MAPS, "one", Operations(operations), namespace)
+    assert patched.data == {"c": "3", "d": "1"}
 
 
 @pytest.mark.parametrize(
@@ -93,11 +93,11 @@ async def test_a_write_of_an_object_ignores_its_status(cluster, namespace):
 async def test_a_status_write_changes_the_status_only(cluster, namespace):
     await cluster.create(RESOURCE_CLAIMS, claim("one"), namespace)
     body = {"metadata": {"labels": {"a": "b"}}, "spec": None, "status": {"allocation": allocation()}}
-    changed = await cluster.patch(RESOURCE_CLAIMS, "one", Merge(body), namespace, subresource="status")
-    assert changed.status.allocation.devices.results[0].device == "gpu-0"
-    assert changed.status.allocation.allocation_timestamp == "2026-01-01T00:00:00Z"
-    assert changed.metadata.labels == {}
-    assert changed.spec.devices.requests
+    patched = await cluster.patch(RESOURCE_CLAIMS, "one", Merge(body), namespace, subresource="status")
+    assert patched.status.allocation.devices.results[0].device == "gpu-0"
+    assert patched.status.allocation.allocation_timestamp == "2026-01-01T00:00:00Z"
+    assert patched.metadata.labels == {}
+    assert patched.spec.devices.requests
 
 
 async def test_a_kind_without_a_status_has_no_status_subresource(cluster, namespace):
@@ -140,15 +140,15 @@ async def test_apply_creates_a_missing_object(cluster, namespace):
 async def test_apply_removes_fields_its_manager_no_longer_sets(cluster, namespace):
     await cluster.create(CONFIG_MAPS, config_map("one", data={"theirs": "0"}), namespace)
     await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "1", "b": "2"}), namespace)
-    changed = await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"b": "2"}), namespace)
-    assert changed.data == {"theirs": "0", "b": "2"}
+    patched = await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"b": "2"}), namespace)
+    assert patched.data == {"theirs": "0", "b": "2"}
 
 
 async def test_apply_keeps_fields_another_manager_also_sets(cluster, namespace):
     await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "1"}), namespace)
     await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "1", "b": "2"}, "two"), namespace)
-    changed = await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"c": "3"}), namespace)
-    assert changed.data == {"a": "1", "b": "2", "c": "3"}
+    patched = await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"c": "3"}), namespace)
+    assert patched.data == {"a": "1", "b": "2", "c": "3"}
 
 
 async def test_applying_another_managers_field_is_a_conflict_unless_forced(cluster, namespace):

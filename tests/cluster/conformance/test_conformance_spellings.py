@@ -117,8 +117,8 @@ async def read_claim(cluster, namespace):
 
 
 async def test_a_patch_of_metadata_changes_nothing_else(cluster, namespace, spelled_claim):
-    before = await read_claim(cluster, namespace)
-    version = before["metadata"]["resourceVersion"]
+    claim_before = await read_claim(cluster, namespace)
+    version = claim_before["metadata"]["resourceVersion"]
     for finalizers in (["example.com/a", "example.com/b"], ["example.com/b"]):
         body = {"resourceVersion": version, "finalizers": finalizers, "annotations": {"a": "é", "b": None}}
         created = await cluster.patch(RESOURCE_CLAIMS, "c", Merge({"metadata": body}), namespace)
@@ -128,20 +128,20 @@ async def test_a_patch_of_metadata_changes_nothing_else(cluster, namespace, spel
     await cluster.patch(RESOURCE_CLAIMS, "c", patch, namespace, dry_run=True)
     assert (await read_claim(cluster, namespace))["metadata"]["finalizers"] == ["example.com/b"]
     await cluster.patch(RESOURCE_CLAIMS, "c", patch, namespace)
-    after = await read_claim(cluster, namespace)
-    assert "finalizers" not in after["metadata"]
-    assert after["metadata"]["annotations"] == {"b": "2"}
-    assert after["spec"] == before["spec"]
-    spelled_claim.check(after)
+    claim_after = await read_claim(cluster, namespace)
+    assert "finalizers" not in claim_after["metadata"]
+    assert claim_after["metadata"]["annotations"] == {"b": "2"}
+    assert claim_after["spec"] == claim_before["spec"]
+    spelled_claim.check(claim_after)
 
 
 @pytest.mark.parametrize(
-    ("stale", "refusal"),
+    ("stale_metadata", "refusal"),
     [({"resourceVersion": "1"}, Conflict), ({"uid": "another"}, Invalid)],
     ids=["another version", "another object"],
 )
-async def test_a_patch_for_another_version_or_object_is_refused(cluster, namespace, spelled_claim, stale, refusal):
-    body = Merge({"metadata": {"finalizers": ["example.com/a"], **stale}})
+async def test_a_patch_for_another_version_or_object_is_refused(cluster, namespace, spelled_claim, stale_metadata, refusal):
+    body = Merge({"metadata": {"finalizers": ["example.com/a"], **stale_metadata}})
     with pytest.raises(refusal):
         await cluster.patch(RESOURCE_CLAIMS, "c", body, namespace)
     assert "finalizers" not in (await read_claim(cluster, namespace))["metadata"]

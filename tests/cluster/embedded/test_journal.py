@@ -94,9 +94,9 @@ async def test_a_truncated_journal_keeps_its_complete_writes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change", [lambda byte: byte ^ 0x15, lambda _: ord("\r")], ids=["bits flipped", "replaced by a carriage return"]
+    "damage", [lambda byte: byte ^ 0x15, lambda _: ord("\r")], ids=["bits flipped", "replaced by a carriage return"]
 )
-async def test_a_changed_byte_is_detected(tmp_path, change):
+async def test_a_changed_byte_is_detected(tmp_path, damage):
     states = await write_history(tmp_path / "store")
     journal = (tmp_path / "store").read_bytes()
     damaged_file = tmp_path / "damaged"
@@ -105,7 +105,7 @@ async def test_a_changed_byte_is_detected(tmp_path, change):
     positions = range(0, len(journal), 3 if ALL else 11)
     for position in positions:
         await asyncio.sleep(0)  # yield to the loop for each position
-        damaged_file.write_bytes(journal[:position] + bytes([change(journal[position])]) + journal[position + 1 :])
+        damaged_file.write_bytes(journal[:position] + bytes([damage(journal[position])]) + journal[position + 1 :])
         with contextlib.suppress(StoreError):
             objects = await objects_after_reopening(damaged_file)
             # A damaged end makes the last line incomplete, so the line counts as an unfinished write.

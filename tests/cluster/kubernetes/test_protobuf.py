@@ -63,32 +63,32 @@ def status_of(data):
 
 def test_new_finalizers_replace_the_old_and_change_nothing_else():
     metadata = field(14, "old") + field(11, field(1, "label") + field(2, "x"))
-    after = patched_claim(Merge({"metadata": {"resourceVersion": "7", "finalizers": ["a", "b"]}}), metadata=metadata)
-    assert field_contents(metadata_of(after), 14) == [b"a", b"b"]
-    assert field_contents(metadata_of(after), 11) == field_contents(metadata_of(encoded_claim(metadata)), 11)
-    for kept in (SPEC, UNKNOWN_FIELD, ENVELOPE_TYPE, ENVELOPE_END):
-        assert kept in after
+    patched_bytes = patched_claim(Merge({"metadata": {"resourceVersion": "7", "finalizers": ["a", "b"]}}), metadata=metadata)
+    assert field_contents(metadata_of(patched_bytes), 14) == [b"a", b"b"]
+    assert field_contents(metadata_of(patched_bytes), 11) == field_contents(metadata_of(encoded_claim(metadata)), 11)
+    for unchanged_field in (SPEC, UNKNOWN_FIELD, ENVELOPE_TYPE, ENVELOPE_END):
+        assert unchanged_field in patched_bytes
 
 
 @pytest.mark.parametrize("finalizers", [None, []])
 def test_empty_finalizers_in_a_patch_remove_all(finalizers):
-    after = patched_claim(Merge({"metadata": {"finalizers": finalizers}}), metadata=field(14, "old"))
-    assert metadata_of(after) == metadata_of(encoded_claim())
+    patched_bytes = patched_claim(Merge({"metadata": {"finalizers": finalizers}}), metadata=field(14, "old"))
+    assert metadata_of(patched_bytes) == metadata_of(encoded_claim())
 
 
 def test_annotations_that_a_patch_does_not_name_stay():
     entries = {name: field(1, name) + field(2, "1") for name in ("kept", "gone", "new")}
     metadata = b"".join(field(12, entry) for entry in entries.values())
     annotations = {"gone": None, "new": "2", "never": None}
-    after = patched_claim(Merge({"metadata": {"uid": "uid-1", "annotations": annotations}}), metadata=metadata)
-    assert field_contents(metadata_of(after), 12) == [entries["kept"], field(1, "new") + field(2, "2")]
+    patched_bytes = patched_claim(Merge({"metadata": {"uid": "uid-1", "annotations": annotations}}), metadata=metadata)
+    assert field_contents(metadata_of(patched_bytes), 12) == [entries["kept"], field(1, "new") + field(2, "2")]
 
 
 def test_new_reservations_replace_the_old_and_keep_the_allocation():
     allocation = field(1, '{"b": 2}')
     users = [{"resource": "pods", "name": "p", "uid": "u"}]
-    after = patched_claim(Merge({"status": {"reservedFor": users}}), status=allocation + field(2, field(4, "old")))
-    assert status_of(after) == allocation + field(2, field(3, "pods") + field(4, "p") + field(5, "u"))
+    patched_bytes = patched_claim(Merge({"status": {"reservedFor": users}}), status=allocation + field(2, field(4, "old")))
+    assert status_of(patched_bytes) == allocation + field(2, field(3, "pods") + field(4, "p") + field(5, "u"))
 
 
 def test_a_device_status_replaces_the_entry_of_that_device_only():
@@ -112,10 +112,10 @@ def test_a_device_status_replaces_the_entry_of_that_device_only():
     assert device_statuses == [other_device, shared_device, device_key + encoded_condition + field(6, field(2, "a") + field(2, "b"))]
 
 
-@pytest.mark.parametrize("stale", [{"resourceVersion": "6"}, {"uid": "uid-2"}])
-def test_a_patch_of_another_version_or_object_is_a_conflict(stale):
+@pytest.mark.parametrize("stale_metadata", [{"resourceVersion": "6"}, {"uid": "uid-2"}])
+def test_a_patch_of_another_version_or_object_is_a_conflict(stale_metadata):
     with pytest.raises(Conflict):
-        patched_claim(Merge({"metadata": {"finalizers": ["a"], **stale}}))
+        patched_claim(Merge({"metadata": {"finalizers": ["a"], **stale_metadata}}))
 
 
 @pytest.mark.parametrize(

@@ -148,8 +148,8 @@ def test_an_error_event_becomes_the_failure_of_the_stream(data, error_type):
 
 
 def test_an_object_with_a_wrong_type_does_not_end_the_watch():
-    bad = claim_of_version("bad", 5, spec={"devices": {"requests": {"not": "a list"}}})
-    events, failure = read_stream([encoded_event("ADDED", bad) + encoded_event("DELETED", bad) + encoded_event("ADDED", claim_of_version("good", 6))])
+    malformed_claim = claim_of_version("bad", 5, spec={"devices": {"requests": {"not": "a list"}}})
+    events, failure = read_stream([encoded_event("ADDED", malformed_claim) + encoded_event("DELETED", malformed_claim) + encoded_event("ADDED", claim_of_version("good", 6))])
     assert failure is None
     first, second, third = events
     assert isinstance(first, Unreadable)

@@ -171,12 +171,12 @@ def test_a_manifest_leaves_no_memory_in_use():
     texts = [f"a: {letter * 200_000}\nb: {number}.{'0' * 200_000}\n" for number, letter in enumerate("abcdefghij")]
     parse_in_time(texts[0])
     tracemalloc.start()
-    before, _ = tracemalloc.get_traced_memory()
+    memory_before, _ = tracemalloc.get_traced_memory()
     for text in texts[1:]:
         parse_in_time(text)
-    after, _ = tracemalloc.get_traced_memory()
+    memory_after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert after - before < 200_000
+    assert memory_after - memory_before < 200_000
 
 
 def test_deep_json_streams_and_long_numbers_are_refused():
