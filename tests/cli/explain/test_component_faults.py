@@ -37,6 +37,7 @@ def with_signed_template(pod_):
 
 
 # Pods, and the objects of the components that they wait for, in the order of the findings of `drawbridge doctor`.
+# The bridge is the component that allocates devices.
 PODS_AND_COMPONENTS = {
     "waits for the template controller": (
         with_signed_template(pod("p", resourceClaims=[CLAIM_ENTRY])),

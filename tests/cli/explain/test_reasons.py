@@ -259,6 +259,7 @@ def test_an_extended_resource_is_counted_on_driver_and_plugin_nodes(count, used_
     ],
 )
 def test_a_pod_with_an_unknown_key_waits_for_its_author(mode, is_created, key, message):
+    """A key is the name of an extended resource in the limits of a container."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": mode}}}  # fmt: skip
     pending_pod = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvdia.com/gpu" * is_created, resourceClaims=[])
     pending_pod["spec"]["containers"][0]["resources"] = {"limits": {key: "1"}}
@@ -271,6 +272,7 @@ def test_a_pod_with_an_unknown_key_waits_for_its_author(mode, is_created, key, m
 
 @pytest.mark.parametrize("mode", ["warn", "observe", "off"])
 def test_without_mode_enforce_an_unserved_key_waits_for_plugin_nodes(mode):
+    """A class has the name of the driver, but no node has a device of this driver or a device plugin."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": mode}}}  # fmt: skip
     pending_pod = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
     pending_pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
@@ -283,7 +285,7 @@ def test_without_mode_enforce_an_unserved_key_waits_for_plugin_nodes(mode):
 
 
 def test_with_mode_enforce_an_unserved_key_waits_for_the_driver(tmp_path):
-    """The driver and its slices are gone, and no node has a device plugin."""
+    """A class has the name of the driver, but no node has a device of this driver or a device plugin."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": "enforce"}}}  # fmt: skip
     pending_pod = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
     pending_pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}

@@ -290,7 +290,7 @@ async def test_a_request_uses_no_thread(tmp_path, monkeypatch):
 
 
 def server_that_refuses_patches(update_statuses, claim_bytes=b"", immutable_fields=("spec",)):
-    """Return the answers of a server that holds `claim_bytes`, refuses each patch, and answers updates with these statuses.
+    """Return a function that answers as a server: it refuses each patch, sends `claim_bytes`, and answers updates with these statuses.
 
     A real server refuses a patch if encoding the claim again would change the bytes of immutable fields.
     """

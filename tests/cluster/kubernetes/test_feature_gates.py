@@ -25,7 +25,7 @@ VERSION = {"gitVersion": "v1.37.1", "minor": "37+", "emulationMinor": "36"}
 
 
 def server_with_metrics(send_metrics):
-    """Return the answers of a server of version 1.37 that emulates 1.36, sends these metrics and refuses to create objects."""
+    """Return a function that answers as a server of version 1.37 that emulates 1.36, sends these metrics and creates no objects."""
 
     async def answer(exchange):
         _, path, _ = exchange.request.split()
