@@ -85,17 +85,17 @@ def test_neighbours_are_usable_together_as_in_the_matrix():
     files = modes("classes", "groups")
     [pool] = judged(*example("classes", "groups"))
     rows = msgspec.to_builtins(pool)["rows"]
-    for i, row in enumerate(rows):
+    for row_number, row in enumerate(rows):
         device = row["devices"][0]
         code, answer = run_json("explain", "device", f"gpu-node/{device}", *files)
         assert code == 0
         neighbours = {neighbour["devices"][-1]: neighbour for neighbour in answer["device"]["neighbours"]}
-        for column, other_row in enumerate(rows):
+        for column_number, other_row in enumerate(rows):
             name = other_row["devices"][-1]
             if name == device:
                 continue
-            cell = row["cells"][column]
-            assert neighbours[name]["usableTogether"] == (cell["stage"] is None), (i, column)
+            cell = row["cells"][column_number]
+            assert neighbours[name]["usableTogether"] == (cell["stage"] is None), f"cell {row_number}, {column_number} of the matrix"
             assert neighbours[name]["text"] == cell["text"]
             assert neighbours[name]["freeDevices"] > 0
 

@@ -54,7 +54,7 @@ def pod_of_default_scheduler(**spec):
     return pod("p", "c", schedulerName="default-scheduler", **spec)
 
 
-def with_tainted_node(obj):
+def tainted_if_node(obj):
     return obj | {"spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}]}} if obj["kind"] == "Node" else obj
 
 
@@ -74,7 +74,7 @@ NEXT_STEPS = {
     "fits no node": ([*fleet(), claim("c", 3), pod("p", "c")], "bridge", "no node could serve it, even with all devices free: 0 of 2 nodes"),
     "requests a missing class": ([*fleet(), claim("c", class_name="none"), pod("p", "c")], "bridge", "waiting for DeviceClass none"),
     "fits and is not placed yet": ([*fleet(), claim("c"), pod("p", "c")], "bridge", "devices for it are free, and drawbridge has not placed it yet"),
-    "fits only on tainted nodes": ([*map(with_tainted_node, fleet()), claim("c"), pod("p", "c")], "bridge", "not where it may run: node(s) had untolerated taint(s): gpu:NoSchedule (2 of 2 nodes)"),
+    "fits only on tainted nodes": ([*map(tainted_if_node, fleet()), claim("c"), pod("p", "c")], "bridge", "not where it may run: node(s) had untolerated taint(s): gpu:NoSchedule (2 of 2 nodes)"),
     "fits only tainted devices": ([*fleet(), TAINT_RULE, claim("c"), pod("p", "c")], "bridge", "have a taint"),
     "waits for the template controller": ([*fleet(), pod_with_template("drawbridge-1")], "template controller", "ResourceClaimTemplate drawbridge-1 does not exist"),
     "waits for the author's template": ([*fleet(), pod_with_template("own")], "user", "ResourceClaimTemplate own does not exist"),

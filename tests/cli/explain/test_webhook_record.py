@@ -8,8 +8,7 @@ import pytest
 
 from analysis.explain import as_written
 from tests.cli.explain.scenes import explain, explain_json
-from tests.webhook.admission.test_decide import KEY, mutated
-from tests.webhook.admission.test_decide import gpu_pod
+from tests.webhook.admission.test_decide import KEY, gpu_pod, mutated
 from tests.webhook.pods import patched, verdict_of
 from tests.webhook.pods import pod as annotated_pod
 

@@ -52,9 +52,9 @@ async def spelled_claim(cluster, namespace, request, spelling):
     if isinstance(cluster, Embedded):
         await cluster.create(RESOURCE_CLAIMS, json.loads(json.dumps(body).replace('"PARAMETERS"', spelling)), namespace)
         return EmbeddedClaim(cluster, namespace, spelling)
-    stored = ServerClaim(cluster, namespace, spelling, request.getfixturevalue("control_plane"))
-    stored.send("POST", "", body)
-    return stored
+    server_claim = ServerClaim(cluster, namespace, spelling, request.getfixturevalue("control_plane"))
+    server_claim.send("POST", "", body)
+    return server_claim
 
 
 class EmbeddedClaim:
@@ -94,9 +94,10 @@ class ServerClaim(EmbeddedClaim):
         self.send("PUT", "/c/status", body)
 
     def check(self, claim):
-        stored = self.send("GET", "/c", accept="application/vnd.kubernetes.protobuf")
-        raw = self.spelling.strip().encode()
-        assert stored.count(b"\x0a%c%b" % (len(raw), raw)) == len(configs(claim))
+        claim_bytes = self.send("GET", "/c", accept="application/vnd.kubernetes.protobuf")
+        parameters = self.spelling.strip().encode()
+        encoded_parameters = b"\x0a%c%b" % (len(parameters), parameters)
+        assert claim_bytes.count(encoded_parameters) == len(configs(claim))
 
 
 def allocation_with_parameters(parameters):
@@ -121,10 +122,10 @@ async def test_a_patch_of_metadata_changes_nothing_else(cluster, namespace, spel
     version = claim_before["metadata"]["resourceVersion"]
     for finalizers in (["example.com/a", "example.com/b"], ["example.com/b"]):
         body = {"resourceVersion": version, "finalizers": finalizers, "annotations": {"a": "é", "b": None}}
-        created = await cluster.patch(RESOURCE_CLAIMS, "c", Merge({"metadata": body}), namespace)
-        version = created.metadata.resource_version
-        assert (list(created.metadata.finalizers), created.metadata.annotations) == (finalizers, {"a": "é"})
-    patch = Merge({"metadata": {"uid": created.metadata.uid, "finalizers": None, "annotations": {"a": None, "b": "2"}}})
+        patched = await cluster.patch(RESOURCE_CLAIMS, "c", Merge({"metadata": body}), namespace)
+        version = patched.metadata.resource_version
+        assert (list(patched.metadata.finalizers), patched.metadata.annotations) == (finalizers, {"a": "é"})
+    patch = Merge({"metadata": {"uid": patched.metadata.uid, "finalizers": None, "annotations": {"a": None, "b": "2"}}})
     await cluster.patch(RESOURCE_CLAIMS, "c", patch, namespace, dry_run=True)
     assert (await read_claim(cluster, namespace))["metadata"]["finalizers"] == ["example.com/b"]
     await cluster.patch(RESOURCE_CLAIMS, "c", patch, namespace)
