@@ -17,7 +17,9 @@ def plugin_pod(name, node, **status):
 
 
 def test_every_device_has_a_row_with_holder_and_time(tmp_path):
-    lines = run("free", "-f", dump(tmp_path, *full_fleet("c3"), held_claim("c", on="n1/gpu-1", since=SINCE))).stdout.splitlines()
+    lines = run(
+        "free", "-f", dump(tmp_path, *full_fleet("c3"), held_claim("c", on="n1/gpu-1", since=SINCE))
+    ).stdout.splitlines()
     assert [line.split() for line in lines] == [
         ["NODE", "DEVICE", "STATE", "HOLDER", "SINCE"],
         ["n0", f"{DRIVER}/n0/gpu-0", "held", "default/p0", "2026-11-20T00:00:00Z"],

@@ -43,7 +43,10 @@ PODS_AND_COMPONENTS = {
         with_signed_template(pod("p", resourceClaims=[CLAIM_ENTRY])),
         [f"Lease/{INSTALLATION}", f"Role/{INSTALLATION}-controller"],
     ),
-    "waits for the bridge": (pod("p", "c"), [f"Lease/{INSTALLATION}-allocator", f"Deployment/{INSTALLATION}-allocator"]),
+    "waits for the bridge": (
+        pod("p", "c"),
+        [f"Lease/{INSTALLATION}-allocator", f"Deployment/{INSTALLATION}-allocator"],
+    ),
     "waits for the driver": (pod("p", "held", nodeName="n0"), ["DaemonSet/drawbridge-driver/drawbridge-driver"]),
     "waits for a missing claim": (pod("p", "lost"), []),
     "waits for another scheduler": (pod("p", "c", schedulerName="default-scheduler"), []),
@@ -55,7 +58,9 @@ PODS_AND_COMPONENTS = {
 def test_explain_shows_faults_of_the_components_a_pod_waits_for(case):
     waiting_pod, components = PODS_AND_COMPONENTS[case]
     story = pod_story(
-        "default/p", reading_of([*fleet(1, 1), claim("c"), held_claim("held", "p"), waiting_pod], Features()), Configuration()
+        "default/p",
+        reading_of([*fleet(1, 1), claim("c"), held_claim("held", "p"), waiting_pod], Features()),
+        Configuration(),
     )
     assert bool(actor_of(story)) == bool(components)
     message = story.next_step.message

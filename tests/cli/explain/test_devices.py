@@ -95,7 +95,9 @@ def test_neighbours_are_usable_together_as_in_the_matrix():
             if name == device:
                 continue
             cell = row["cells"][column_number]
-            assert neighbours[name]["usableTogether"] == (cell["stage"] is None), f"cell {row_number}, {column_number} of the matrix"
+            assert neighbours[name]["usableTogether"] == (cell["stage"] is None), (
+                f"cell {row_number}, {column_number} of the matrix"
+            )
             assert neighbours[name]["text"] == cell["text"]
             assert neighbours[name]["freeDevices"] > 0
 

@@ -86,7 +86,10 @@ def test_an_invalid_node_selector_of_a_slice_is_reported(tmp_path):
     objects = [*full_fleet(), claim("c"), pod("w", "c")]
     slice_ = copy.deepcopy(next(obj for obj in objects if obj["kind"] == "ResourceSlice"))
     slice_["metadata"]["name"] = "broken"
-    slice_["spec"] |= {"pool": {"name": "broken", "generation": 1, "resourceSliceCount": 1}, "nodeSelector": INVALID_NODE_SELECTOR}
+    slice_["spec"] |= {
+        "pool": {"name": "broken", "generation": 1, "resourceSliceCount": 1},
+        "nodeSelector": INVALID_NODE_SELECTOR,
+    }
     del slice_["spec"]["nodeName"]
     explain_everything([*objects, slice_])
     for command in ("explain pod w", "explain claim c", "explain device n0/gpu-0"):

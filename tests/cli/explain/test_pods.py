@@ -235,7 +235,11 @@ def test_owners_are_listed_once_even_in_a_cycle(tmp_path):
 def test_the_interface_of_a_network_driver_is_shown(tmp_path):
     prepared_claim = with_device_status(held_claim("c", "p"))
     [device_status] = prepared_claim["status"]["devices"]
-    device_status["networkData"] = {"interfaceName": "net1", "ips": ["10.0.0.3/24"], "hardwareAddress": "02:00:00:00:00:01"}
+    device_status["networkData"] = {
+        "interfaceName": "net1",
+        "ips": ["10.0.0.3/24"],
+        "hardwareAddress": "02:00:00:00:00:01",
+    }
     objects = (*fleet(), prepared_claim, in_phase(pod("p", "c", nodeName="n0"), "Running"))
     _, answer = explain_json(tmp_path, "pod/p", *objects)
     [network_device] = answer["pod"]["claims"][0]["devices"]

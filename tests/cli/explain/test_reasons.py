@@ -110,7 +110,9 @@ def test_a_scheduler_reason_not_evaluated_is_quoted_without_a_prediction(case, t
 )
 def test_freeing_a_claim_suffices_once_other_scheduler_filters_passed(spec, tmp_path):
     for message, suffices in (("", None), (f"{NO_NODE_AVAILABLE}{NO_CLAIM_ALLOCATED}", True)):
-        _, prospect = message_and_prospect(tmp_path, waiting_pod(message=message, **spec), *with_large_nodes(*full_fleet()))
+        _, prospect = message_and_prospect(
+            tmp_path, waiting_pod(message=message, **spec), *with_large_nodes(*full_fleet())
+        )
         assert {blocker["freeingSuffices"] for blocker in prospect["blockers"]} == {suffices}
 
 
@@ -261,7 +263,9 @@ def test_an_extended_resource_is_counted_on_driver_and_plugin_nodes(count, used_
 def test_a_pod_with_an_unknown_key_waits_for_its_author(mode, is_created, key, message):
     """A key is the name of an extended resource in the limits of a container."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": mode}}}  # fmt: skip
-    pending_pod = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvdia.com/gpu" * is_created, resourceClaims=[])
+    pending_pod = waiting_pod(
+        message="0/1 nodes are available: 1 Insufficient nvdia.com/gpu" * is_created, resourceClaims=[]
+    )
     pending_pod["spec"]["containers"][0]["resources"] = {"limits": {key: "1"}}
     if not is_created:
         pending_pod["metadata"].pop("uid", None)

@@ -39,7 +39,11 @@ def pod_with_forged_record():
     [
         ([translated_pod()], "cannot be verified here", "cannot be verified here: the signing key was not given"),
         ([translated_pod(), SIGNING_KEY_SECRET], "verified", "is signed by this installation"),
-        ([pod_with_forged_record(), SIGNING_KEY_SECRET], "does not verify", "does not verify: the annotation or the pod was changed"),
+        (
+            [pod_with_forged_record(), SIGNING_KEY_SECRET],
+            "does not verify",
+            "does not verify: the annotation or the pod was changed",
+        ),
     ],
     ids=["signing key not given", "signing key given", "record forged"],
 )
@@ -146,7 +150,9 @@ def test_without_a_record_the_webhooks_decision_is_predicted(tmp_path):
     "text", ["", "[", "[]", "null", '{"containers": {"main": {"nvidia.com/gpu": {"a": 1}}}, "schedulerName": 7}', '{"containers": 3}', '{"containers": {"main": []}}', "[" * 5000, '{"containers": {"main": {"x": {"y": [1]}}}}']
 )  # fmt: skip
 def test_an_invalid_record_causes_no_exception(text, tmp_path):
-    annotations = dict.fromkeys(("drawbridge.dev/original", "drawbridge.dev/decision", "drawbridge.dev/templates"), text)
+    annotations = dict.fromkeys(
+        ("drawbridge.dev/original", "drawbridge.dev/decision", "drawbridge.dev/templates"), text
+    )
     for signing_keys in ([], [SIGNING_KEY_SECRET]):
         code, answer = explain_json(tmp_path, "pod p", translated_pod(**annotations), *signing_keys)
         assert code == 0

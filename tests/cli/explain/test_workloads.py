@@ -34,7 +34,15 @@ def training_deployment():
     replica_set = owned_by(workload("ReplicaSet", "train-5d"), "Deployment", "train")
     running_pods = [owned_by(in_phase(obj, "Running"), "ReplicaSet", "train-5d") for obj in (pod("train-5d-a", nodeName="n0"), pod("train-5d-b", nodeName="n1"))]  # fmt: skip
     waiting_pod = owned_by(in_phase(pod("train-5d-c", "c"), "Pending"), "ReplicaSet", "train-5d")
-    return [*full_fleet(), workload("Deployment", "train", replicas=3), replica_set, *running_pods, waiting_pod, claim("c"), pod("other")]
+    return [
+        *full_fleet(),
+        workload("Deployment", "train", replicas=3),
+        replica_set,
+        *running_pods,
+        waiting_pod,
+        claim("c"),
+        pod("other"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +67,9 @@ def test_text_lists_pod_groups_and_explains_a_waiting_pod(tmp_path):
 
 
 def test_a_missing_custom_object_is_found_through_owners_of_pods(tmp_path):
-    worker_pod = owned_by(in_phase(pod("fit-worker-0", nodeName="n0"), "Running"), "PyTorchJob", "fit", "kubeflow.org/v1")
+    worker_pod = owned_by(
+        in_phase(pod("fit-worker-0", nodeName="n0"), "Running"), "PyTorchJob", "fit", "kubeflow.org/v1"
+    )
     code, answer = explain_json(tmp_path, "pytorchjob/fit", *fleet(), worker_pod)
     assert (code, answer["workload"]["desiredPods"], answer["workload"]["runningPods"]) == (0, None, 1)
 
@@ -93,7 +103,9 @@ def test_a_workload_with_unpredictable_pods_is_reported(tmp_path):
 def test_without_pods_the_first_pod_to_be_created_is_explained(tmp_path):
     replica_set = owned_by(workload("ReplicaSet", "train-5d"), "Deployment", "train")
     replica_set["status"] = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}]}
-    output = explain(tmp_path, "deploy/train", *fleet(), workload("Deployment", "train", replicas=2), replica_set).stdout
+    output = explain(
+        tmp_path, "deploy/train", *fleet(), workload("Deployment", "train", replicas=2), replica_set
+    ).stdout
     assert "  says        ReplicaSet train-5d: exceeded quota" in output
     assert "none is created yet; the first would be train-0" in output
     assert "pod default/train-0: in no cluster yet" in output
@@ -122,7 +134,12 @@ def test_a_workload_with_rejected_pods_shows_the_finding_of_doctor(tmp_path, arg
     if owner["kind"] == "CronJob":
         owner |= {"apiVersion": "batch/v1", "spec": {"jobTemplate": {"spec": owner["spec"]}}}
     controller_name = f"{controller['kind']}/train"
-    objects = [*fleet(), controller, *([owner] if argument.endswith("/up") else []), failed_create_event(controller_name, REJECTION_MESSAGE)]
+    objects = [
+        *fleet(),
+        controller,
+        *([owner] if argument.endswith("/up") else []),
+        failed_create_event(controller_name, REJECTION_MESSAGE),
+    ]
     code, answer = explain_json(tmp_path, argument, *objects)
     [finding] = run_json("doctor", "-f", dump(tmp_path, *objects, pod("other")))[1]["findings"]
     assert (code, finding["code"], finding["object"]) == (0, "O101", controller_name.replace("/", "/default/"))
@@ -139,7 +156,11 @@ async def test_the_events_of_a_controller_are_read_from_a_cluster(may_read_all):
                 raise Forbidden("events of all namespaces are forbidden")
             return await super().list(resource, namespace, **options)
 
-    objects = [*fleet(), workload("StatefulSet", "train", replicas=1), failed_create_event("StatefulSet/train", REJECTION_MESSAGE)]
+    objects = [
+        *fleet(),
+        workload("StatefulSet", "train", replicas=1),
+        failed_create_event("StatefulSet/train", REJECTION_MESSAGE),
+    ]
     needs = Needs((STATEFUL_SETS, *OUTLOOK_KINDS), events=("reason=FailedCreate",))
     reading = await read_cluster(LimitedCluster.holding(objects), needs, namespace="default")
     [condition] = workload_story("statefulset", "train", "default", reading, datetime.now(UTC)).conditions

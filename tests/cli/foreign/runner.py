@@ -30,7 +30,13 @@ def run_action(workspace, python, search_path=os.environ["PATH"], job_environmen
     return subprocess.run(
         ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", script],
         cwd=workspace,
-        env={**dict(job_environment), "PATH": search_path, "RUNNER_TEMP": str(temporary), "GITHUB_ACTION_PATH": str(ROOT), **env},
+        env={
+            **dict(job_environment),
+            "PATH": search_path,
+            "RUNNER_TEMP": str(temporary),
+            "GITHUB_ACTION_PATH": str(ROOT),
+            **env,
+        },
         capture_output=True,
         text=True,
         check=False,

@@ -83,7 +83,9 @@ def test_a_file_of_any_name_is_checked_and_is_no_option(workspace, python):
     result = run_action(workspace, python, paths="\n".join(HOSTILE_FILE_NAMES))
     assert result.returncode == 1, result.stderr
     annotated = re.findall(r"^::error file=(.*?),line=3,", result.stdout, re.MULTILINE)
-    assert annotated == [name.replace("%", "%25").replace(":", "%3A").replace(",", "%2C") for name in HOSTILE_FILE_NAMES]
+    assert annotated == [
+        name.replace("%", "%25").replace(":", "%3A").replace(",", "%2C") for name in HOSTILE_FILE_NAMES
+    ]
     assert nothing_ran(workspace) is True
     assert not (workspace / "ran").exists()
 
@@ -109,10 +111,14 @@ def test_text_quoted_from_the_workspace_becomes_no_workflow_command(workspace, p
     """The runner executes lines that begin with ::, and commands that begin with ##[ anywhere in a line."""
     (workspace / "##[stop-commands]x.yaml").write_text("{apiVersion")
     (workspace / "::add-mask::a.yaml").write_text("{apiVersion")
-    (workspace / "named.yaml").write_text(BAD_MANIFEST.replace("DeviceClass", '"::set-output name=a::b\\n::add-mask::c"'))
+    (workspace / "named.yaml").write_text(
+        BAD_MANIFEST.replace("DeviceClass", '"::set-output name=a::b\\n::add-mask::c"')
+    )
     result = run_action(workspace, python, paths=".")
     assert result.returncode == 2
-    stop_line, resume_line = [i for i, line in enumerate(result.stdout.splitlines()) if re.search(r"[0-9a-f]{32}", line)]
+    stop_line, resume_line = [
+        i for i, line in enumerate(result.stdout.splitlines()) if re.search(r"[0-9a-f]{32}", line)
+    ]
     lines = result.stdout.splitlines()
     token = lines[stop_line].removeprefix("::stop-commands::")
     assert lines[resume_line] == f"::{token}::"
@@ -150,7 +156,9 @@ def test_no_python_variable_makes_the_action_execute_the_workspace(workspace, py
 LINE_ENDS = ("\n", "\r", "\r\n", "\x0b", "\x0c", "\x85", "\u2028", "\x1b[2K\x1b[1G")
 
 
-@pytest.mark.parametrize("text", [BAD_MANIFEST, "{apiVersion", GOOD_MANIFEST.replace("fine", "a\n::error::b") + "data: 3\n"])
+@pytest.mark.parametrize(
+    "text", [BAD_MANIFEST, "{apiVersion", GOOD_MANIFEST.replace("fine", "a\n::error::b") + "data: 3\n"]
+)
 def test_no_file_name_forges_a_line_of_the_log(workspace, python, text):
     for number, line_end in enumerate(LINE_ENDS):
         folder = workspace / f"{number}{line_end}::set-env name=PATH::"

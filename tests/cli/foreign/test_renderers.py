@@ -112,7 +112,9 @@ def test_no_renderer_reaches_the_network(workspace, renderers, monkeypatch):
             server.accept()
 
 
-@pytest.mark.parametrize("option", ["--chart=chart", "--chart=link", "-klink", "--config=out.yaml", "--values=out.yaml"])
+@pytest.mark.parametrize(
+    "option", ["--chart=chart", "--chart=link", "-klink", "--config=out.yaml", "--values=out.yaml"]
+)
 def test_no_link_leads_a_renderer_out_of_the_pull_request(workspace, renderers, option, monkeypatch):
     secret = workspace.parent / "secret"
     write_chart(secret)

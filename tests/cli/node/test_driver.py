@@ -18,7 +18,9 @@ def write_inventory(tmp_path, text):
 
 
 def test_a_misspelt_inventory_field_is_reported_with_its_line(tmp_path):
-    file = write_inventory(tmp_path, "gpus:\n- {name: gpu-0, uuid: u, memory: 40Gi}\n- {name: gpu-1, uuid: v, memmory: 40Gi}\n")
+    file = write_inventory(
+        tmp_path, "gpus:\n- {name: gpu-0, uuid: u, memory: 40Gi}\n- {name: gpu-1, uuid: v, memmory: 40Gi}\n"
+    )
     result = run("driver", "--inventory", file, "--node-name", "n")
     assert result.exit_code == 2
     assert f"{file}:6" in result.stderr

@@ -70,7 +70,9 @@ async def test_limits_become_requests_where_none_are_given(cluster, namespace):
         "image": "i",
         "resources": {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}},
     }
-    created = await eventually(lambda: cluster.create(PODS.raw, pod("one", containers=[container]), namespace, dry_run=True))
+    created = await eventually(
+        lambda: cluster.create(PODS.raw, pod("one", containers=[container]), namespace, dry_run=True)
+    )
     assert created["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1", "memory": "1Gi"}
 
 

@@ -116,7 +116,9 @@ async def test_administrative_access_needs_a_label_on_the_namespace(cluster, nam
         await cluster.create(RESOURCE_CLAIMS, admin_claim, namespace)
     assert caught.value.causes[0].field == "spec.devices.requests[0].adminAccess"
     with pytest.raises(Invalid, match="admin access to devices requires"):
-        await cluster.create(RESOURCE_CLAIM_TEMPLATES, template("admin") | {"spec": {"spec": admin_claim["spec"]}}, namespace)
+        await cluster.create(
+            RESOURCE_CLAIM_TEMPLATES, template("admin") | {"spec": {"spec": admin_claim["spec"]}}, namespace
+        )
     admin_allocation = allocation()
     admin_allocation["devices"]["results"][0]["adminAccess"] = True
     patch = Merge({"status": {"allocation": admin_allocation}})
@@ -163,5 +165,7 @@ async def test_a_taint_contains_the_time_its_effect_began(cluster):
     assert patched.spec.taint.time_added > "2026-01-01T00:00:00Z"
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "a.example.com", "pool": pool, "allNodes": True, "devices": [{"name": "d", "taints": [taint]}]}
-    created_slice = await cluster.create(RESOURCE_SLICES, {"metadata": {"generateName": "s-"}, "spec": spec}, dry_run=True)
+    created_slice = await cluster.create(
+        RESOURCE_SLICES, {"metadata": {"generateName": "s-"}, "spec": spec}, dry_run=True
+    )
     assert created_slice.spec.devices[0].taints[0].time_added.endswith("Z")

@@ -141,7 +141,9 @@ async def test_a_patch_of_metadata_changes_nothing_else(cluster, namespace, spel
     [({"resourceVersion": "1"}, Conflict), ({"uid": "another"}, Invalid)],
     ids=["another version", "another object"],
 )
-async def test_a_patch_for_another_version_or_object_is_refused(cluster, namespace, spelled_claim, stale_metadata, refusal):
+async def test_a_patch_for_another_version_or_object_is_refused(
+    cluster, namespace, spelled_claim, stale_metadata, refusal
+):
     body = Merge({"metadata": {"finalizers": ["example.com/a"], **stale_metadata}})
     with pytest.raises(refusal):
         await cluster.patch(RESOURCE_CLAIMS, "c", body, namespace)

@@ -83,7 +83,9 @@ async def perform(cluster, namespace, step):
         case ("status", name, node, users):
             entries = None if users is None else [ROBOT | {"name": user, "uid": f"uid-{user}"} for user in users]
             status = {"allocation": None if node is None else allocation(node), "reservedFor": entries}
-            return await cluster.patch(RESOURCE_CLAIMS.raw, name, Merge({"status": status}), namespace, subresource="status")
+            return await cluster.patch(
+                RESOURCE_CLAIMS.raw, name, Merge({"status": status}), namespace, subresource="status"
+            )
         case ("spec", name, word):
             request = {"op": "replace", "path": "/spec/devices/requests/0/name", "value": word}
             return await cluster.patch(RESOURCE_CLAIMS.raw, name, Operations((request,)), namespace)
@@ -98,7 +100,14 @@ def comparable(value):
         return type(value).__name__
     if value is None:
         return None
-    generated_fields = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "deletionGracePeriodSeconds", "namespace")
+    generated_fields = (
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+        "managedFields",
+        "deletionGracePeriodSeconds",
+        "namespace",
+    )
     meta = {name: item for name, item in value["metadata"].items() if name not in generated_fields}
     if "deletionTimestamp" in meta:
         meta["deletionTimestamp"] = "set"
@@ -107,7 +116,9 @@ def comparable(value):
 
 def without_empty_values(value):
     if isinstance(value, dict):
-        return {name: inner for name, item in value.items() if (inner := without_empty_values(item)) not in (None, {}, [])}
+        return {
+            name: inner for name, item in value.items() if (inner := without_empty_values(item)) not in (None, {}, [])
+        }
     return [without_empty_values(item) for item in value] if isinstance(value, list) else value
 
 
@@ -115,7 +126,8 @@ async def answers(cluster, namespace, steps):
     """Return a cluster's answer to each step, and the events of its watches."""
     await cluster.create(NAMESPACES, {"metadata": {"name": namespace}})
     starts = [
-        (kind, (await cluster.list(kind, namespace)).resource_version) for kind in (CONFIG_MAPS.raw, RESOURCE_CLAIMS.raw)
+        (kind, (await cluster.list(kind, namespace)).resource_version)
+        for kind in (CONFIG_MAPS.raw, RESOURCE_CLAIMS.raw)
     ]
     results = []
     for step in steps:
@@ -172,10 +184,14 @@ def histories(examples):
 
 
 HISTORIES = {
-    "created, patched and deleted": st.lists(st.one_of(CREATE_STEPS, MERGE_STEPS, JSON_PATCH_STEPS, DELETE_STEPS), min_size=4, max_size=20),
+    "created, patched and deleted": st.lists(
+        st.one_of(CREATE_STEPS, MERGE_STEPS, JSON_PATCH_STEPS, DELETE_STEPS), min_size=4, max_size=20
+    ),
     "applied by several managers": st.lists(st.one_of(APPLY_STEPS, APPLY_STEPS, DELETE_STEPS), min_size=4, max_size=20),
     "claims, allocated, reserved and freed": st.lists(
-        st.one_of(CREATE_CLAIM_STEPS, CLAIM_STATUS_STEPS, CLAIM_STATUS_STEPS, CLAIM_SPEC_STEPS, DELETE_CLAIM_STEPS), min_size=4, max_size=20
+        st.one_of(CREATE_CLAIM_STEPS, CLAIM_STATUS_STEPS, CLAIM_STATUS_STEPS, CLAIM_SPEC_STEPS, DELETE_CLAIM_STEPS),
+        min_size=4,
+        max_size=20,
     ),
 }
 

@@ -340,9 +340,17 @@ async def test_the_client_gives_up_patching_a_constantly_changing_claim(tmp_path
             RESOURCE_CLAIMS,
             server_that_refuses_patches([], b'{"kind":"ResourceClaim"}'),
         ),
-        (Merge({"metadata": {"labels": {"a": "b"}}}), RESOURCE_CLAIMS, server_that_refuses_patches([], encoded_claim())),
+        (
+            Merge({"metadata": {"labels": {"a": "b"}}}),
+            RESOURCE_CLAIMS,
+            server_that_refuses_patches([], encoded_claim()),
+        ),
         (Merge({"metadata": {"finalizers": ["a"]}}), CONFIG_MAPS, server_that_refuses_patches([], encoded_claim())),
-        (Merge({"metadata": {"finalizers": ["a"]}}), RESOURCE_CLAIMS, server_that_refuses_patches([], encoded_claim(), ["metadata"])),
+        (
+            Merge({"metadata": {"finalizers": ["a"]}}),
+            RESOURCE_CLAIMS,
+            server_that_refuses_patches([], encoded_claim(), ["metadata"]),
+        ),
     ],
     ids=["claim is not in protobuf", "patch of labels", "patch of a ConfigMap", "refusal of metadata"],
 )

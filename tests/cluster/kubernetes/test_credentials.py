@@ -62,7 +62,10 @@ async def test_an_expired_token_reruns_the_credential_program(tmp_path):
         else:
             await exchange.reply(body=msgspec.json.encode(config_map("a")))
 
-    async with connected(answer, tmp_path, **credential_program(tmp_path, ISSUE_NUMBERED_TOKENS)) as (client, api_server):
+    async with connected(answer, tmp_path, **credential_program(tmp_path, ISSUE_NUMBERED_TOKENS)) as (
+        client,
+        api_server,
+    ):
         async with asyncio.TaskGroup() as tasks:  # all five are rejected, and the program runs again once
             for _ in range(5):
                 tasks.create_task(client.get(CONFIG_MAPS, "a", "ns"))
@@ -89,7 +92,10 @@ async def test_renewed_credentials_do_not_abort_running_requests(tmp_path):
             return
         await exchange.reply(body=msgspec.json.encode(config_map("a")))
 
-    async with connected(answer, tmp_path, **credential_program(tmp_path, ISSUE_NUMBERED_TOKENS)) as (client, api_server):
+    async with connected(answer, tmp_path, **credential_program(tmp_path, ISSUE_NUMBERED_TOKENS)) as (
+        client,
+        api_server,
+    ):
 
         async def both_requests_arrived():
             return len(api_server.exchanges) == 2

@@ -63,7 +63,9 @@ def status_of(data):
 
 def test_new_finalizers_replace_the_old_and_change_nothing_else():
     metadata = field(14, "old") + field(11, field(1, "label") + field(2, "x"))
-    patched_bytes = patched_claim(Merge({"metadata": {"resourceVersion": "7", "finalizers": ["a", "b"]}}), metadata=metadata)
+    patched_bytes = patched_claim(
+        Merge({"metadata": {"resourceVersion": "7", "finalizers": ["a", "b"]}}), metadata=metadata
+    )
     assert field_contents(metadata_of(patched_bytes), 14) == [b"a", b"b"]
     assert field_contents(metadata_of(patched_bytes), 11) == field_contents(metadata_of(encoded_claim(metadata)), 11)
     for unchanged_field in (SPEC, UNKNOWN_FIELD, ENVELOPE_TYPE, ENVELOPE_END):
@@ -87,7 +89,9 @@ def test_annotations_that_a_patch_does_not_name_stay():
 def test_new_reservations_replace_the_old_and_keep_the_allocation():
     allocation = field(1, '{"b": 2}')
     users = [{"resource": "pods", "name": "p", "uid": "u"}]
-    patched_bytes = patched_claim(Merge({"status": {"reservedFor": users}}), status=allocation + field(2, field(4, "old")))
+    patched_bytes = patched_claim(
+        Merge({"status": {"reservedFor": users}}), status=allocation + field(2, field(4, "old"))
+    )
     assert status_of(patched_bytes) == allocation + field(2, field(3, "pods") + field(4, "p") + field(5, "u"))
 
 
@@ -105,11 +109,17 @@ def test_a_device_status_replaces_the_entry_of_that_device_only():
         "conditions": [condition],
         "networkData": {"ips": ["a", "b"]},
     }
-    patch = Apply({"kind": "ResourceClaim", "metadata": {"name": "c"}, "status": {"devices": [device_status]}}, manager="d")
+    patch = Apply(
+        {"kind": "ResourceClaim", "metadata": {"name": "c"}, "status": {"devices": [device_status]}}, manager="d"
+    )
     device_statuses = field_contents(status_of(patched_claim(patch, status=status_before)), 4)
     seconds = bytes([8, 0x81, 0xF2, 0xD6, 0xCA, 6])  # 1767225601, which is `time`
     encoded_condition = field(4, field(1, "Ready") + field(2, "True") + b"\x18\xac\x02" + field(4, seconds))
-    assert device_statuses == [other_device, shared_device, device_key + encoded_condition + field(6, field(2, "a") + field(2, "b"))]
+    assert device_statuses == [
+        other_device,
+        shared_device,
+        device_key + encoded_condition + field(6, field(2, "a") + field(2, "b")),
+    ]
 
 
 @pytest.mark.parametrize("stale_metadata", [{"resourceVersion": "6"}, {"uid": "uid-2"}])

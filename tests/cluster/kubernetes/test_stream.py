@@ -108,7 +108,13 @@ def test_a_watch_truncated_within_a_line_yields_the_complete_events():
     ],
 )
 def test_an_invalid_line_ends_the_watch(invalid_line):
-    events, failure = read_stream([encoded_event("ADDED", claim_of_version("a", 1)) + invalid_line + encoded_event("ADDED", claim_of_version("b", 2))])
+    events, failure = read_stream(
+        [
+            encoded_event("ADDED", claim_of_version("a", 1))
+            + invalid_line
+            + encoded_event("ADDED", claim_of_version("b", 2))
+        ]
+    )
     assert [event.object.metadata.name for event in events] == ["a"]
     assert isinstance(failure, Unavailable)
     assert "is not valid" in str(failure)
@@ -149,7 +155,13 @@ def test_an_error_event_becomes_the_failure_of_the_stream(data, error_type):
 
 def test_an_object_with_a_wrong_type_does_not_end_the_watch():
     malformed_claim = claim_of_version("bad", 5, spec={"devices": {"requests": {"not": "a list"}}})
-    events, failure = read_stream([encoded_event("ADDED", malformed_claim) + encoded_event("DELETED", malformed_claim) + encoded_event("ADDED", claim_of_version("good", 6))])
+    events, failure = read_stream(
+        [
+            encoded_event("ADDED", malformed_claim)
+            + encoded_event("DELETED", malformed_claim)
+            + encoded_event("ADDED", claim_of_version("good", 6))
+        ]
+    )
     assert failure is None
     first, second, third = events
     assert isinstance(first, Unreadable)
@@ -170,7 +182,9 @@ def test_a_bookmark_marks_the_end_of_a_streamed_list():
 
 
 def test_events_of_plain_objects_keep_unknown_fields():
-    change = line(encoded_event("ADDED", {"metadata": {"name": "a", "resourceVersion": "1"}, "odd": [None]}), CONFIG_MAPS.raw)
+    change = line(
+        encoded_event("ADDED", {"metadata": {"name": "a", "resourceVersion": "1"}, "odd": [None]}), CONFIG_MAPS.raw
+    )
     assert change == Change("ADDED", {"metadata": {"name": "a", "resourceVersion": "1"}, "odd": [None]}, "1")
 
 

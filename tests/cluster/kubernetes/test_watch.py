@@ -45,7 +45,9 @@ async def test_a_truncated_watch_yields_its_complete_events(tmp_path):
 
     async def answer(exchange):
         await exchange.begin()
-        await exchange.chunk(encoded_event("ADDED", claim_of_version("a", 1)) + encoded_event("ADDED", claim_of_version("b", 2))[:-10])
+        await exchange.chunk(
+            encoded_event("ADDED", claim_of_version("a", 1)) + encoded_event("ADDED", claim_of_version("b", 2))[:-10]
+        )
         await event_received.wait()  # the library returns no more data once it has seen the end of the stream
         exchange.writer.close()
 
@@ -195,7 +197,8 @@ async def test_an_informer_survives_every_server_failure(tmp_path):
             await task
     assert informer.reads == 2
     versions = [
-        exchange.request.partition("resourceVersion=")[2].partition("&")[0].split(" ")[0] for exchange in api_server.exchanges
+        exchange.request.partition("resourceVersion=")[2].partition("&")[0].split(" ")[0]
+        for exchange in api_server.exchanges
     ]
     assert versions[-1] == "5"
 

@@ -96,7 +96,12 @@ def test_a_directory_is_read_in_bytewise_order(tmp_path):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps({"name": name}))
-    assert [document.object["name"] for document in manifests.read([tmp_path])] == ["B.yaml", "a.yml", "a/z.json", "b.yaml"]
+    assert [document.object["name"] for document in manifests.read([tmp_path])] == [
+        "B.yaml",
+        "a.yml",
+        "a/z.json",
+        "b.yaml",
+    ]
 
 
 def test_every_broken_document_is_reported():
