@@ -17,7 +17,7 @@ OTHER_CONSUMER = {"apiGroup": "batch", "resource": "jobs", "name": "q", "uid": "
 SPELLINGS = {
     "as Go writes it": '{"a":1}',
     "one blank": '{"a": 1}',
-    "blanks everywhere": '{ "a" : 1 , "b" : [ 1 , 2 ] } ',
+    "blanks all over": '{ "a" : 1 , "b" : [ 1 , 2 ] } ',
     "line breaks": '{\n  "a": 1\n}',
     "a tab": '{\t"a":1}',
     "keys out of order": '{"b":1,"a":2}',
