@@ -1,7 +1,7 @@
-"""A second allocator, for rules that the in-tree allocator does not have: a depth-first search that evaluates every rule each time.
+"""A second, slow allocator, for rules that Kubernetes' own allocator does not have.
 
-It supports exact requests, class selectors, counters, groups in both readings, and compatibleOnlyWith. It tries all
-combinations without any optimisation, so keep cases small.
+It supports exact requests, class selectors, counters, compatibility groups in both readings (`dra.policy.rules` describes
+them), and compatibleOnlyWith. It tries all combinations, and evaluates every rule for each of them, so keep cases small.
 """
 
 from dra import cel
@@ -12,12 +12,12 @@ from dra.stock.pool import reaches
 
 
 def home(resource_slice, device):
-    """Return the node of a device, or None if several nodes can use it."""
+    """Return the name of the only node that can use a device, or None if several nodes can use the device."""
     return device.node_name if resource_slice.spec.per_device_node_selection else resource_slice.spec.node_name
 
 
 def apart(compatibilities, first, other):
-    """Return whether a rule forbids two devices together, each given as (driver and pool, node, device)."""
+    """Return whether a rule forbids two devices together. A device is a tuple of its pool (driver and name), its node, and its body."""
     for rule in compatibilities:
         spec = rule.spec
         if spec.driver != first[0][0] or spec.driver != other[0][0] or not spec.compatible_only_with:
@@ -58,7 +58,7 @@ class Brute:
             for device in page.devices
             if not page.slice.spec.per_device_node_selection or reaches(device, stock.nodes[node])
         ]
-        # A held device is identified by its name, in slices of any generation.
+        # An allocation names its device, whose slice may be of any generation: reachable slices precede the others, newer ones first.
         newest = sorted(stock.pages.values(), key=lambda page: -page.generation)
         pages = sorted(
             newest, key=lambda page: page.pool in self.pools and page not in self.pools[page.pool].accessible

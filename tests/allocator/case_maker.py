@@ -1,4 +1,4 @@
-"""Random cases: a node with its devices, classes, claims in use, and claims to allocate."""
+"""Random cases. A case has a node, slices with devices, classes, allocated claims, and claims that need an allocation."""
 
 from tests.allocator.fleet_maker import DRIVERS, ROOT, FleetMaker
 
@@ -6,7 +6,7 @@ OPERATIONS = "DRAOptionalNodeOperations"
 
 
 class CaseMaker(FleetMaker):
-    """Draws whole cases of a family."""
+    """Draws whole cases of a family (`tests.allocator.generate` lists the families)."""
 
     def case(self) -> dict:
         rng = self.rng
@@ -32,7 +32,7 @@ class CaseMaker(FleetMaker):
             claims = rng.choice((1, 2, 2, 3, 4))
         case["claims"] = [self.claim(number) for number in range(claims)]
         if rng.random() < 0.02:
-            case["claims"] = case["claims"] * 1 if not case["claims"] else [*case["claims"], self.empty_claim()]
+            case["claims"].append(self.empty_claim())
         return case
 
     def classes(self) -> list[dict]:
@@ -107,7 +107,7 @@ class CaseMaker(FleetMaker):
         }
 
     def derive(self, devices: dict) -> None:
-        """Add a derived attribute, which a constraint uses, to some request."""
+        """Add a derived attribute that a constraint reads to one of the requests."""
         rng = self.rng
         if not devices.get("constraints") or not self.chance(0.6, "general", "admin"):
             return

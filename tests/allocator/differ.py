@@ -1,4 +1,7 @@
-"""Compares the answers of the allocator and of the oracle to one question, and shrinks a case with different answers."""
+"""Compares our allocator's answers with those of the oracle, a program around Kubernetes' own allocator.
+
+A case with different answers is shrunk to the smallest one that still has different answers.
+"""
 
 import copy
 import json
@@ -20,7 +23,7 @@ Case = dict[str, Any]
 
 
 def stock_of(case: Case) -> Stock:
-    """Return the stock of a case."""
+    """Return the stock (all objects that the allocator reads) of a case."""
     return Stock.of(
         nodes=[convert(case["node"], Node)],
         slices=[convert(slice_, ResourceSlice) for slice_ in case["slices"]],
@@ -41,7 +44,7 @@ def ours(case: Case, options: Options = DEFAULTS) -> Answer:
 
 
 def difference(answer: Answer, theirs: Case) -> str | None:
-    """Return the difference between our answer and the oracle's; None if they agree, or the oracle was too slow."""
+    """Return the difference between our answer and the oracle's; None if the answers agree or the oracle was too slow."""
     if theirs["verdict"] == "timeout":
         return None
     if answer.verdict.value != theirs["verdict"]:
@@ -70,14 +73,14 @@ def _plain(value: Any) -> Any:
 
 
 def shrunk(case: Case, disagrees: Callable[[Case], bool]) -> Case:
-    """Remove parts of a case as long as the answers differ."""
+    """Remove parts of a case for as long as the answers to the rest still differ."""
     progress = True
     while progress:
         progress = False
         for smaller in _smaller(case):
             try:
                 still = disagrees(smaller)
-            except Exception:  # noqa: BLE001 - a case that one side cannot read at all does not count
+            except Exception:  # noqa: BLE001 - a case that our allocator or the oracle cannot read is no smaller case
                 still = False
             if still:
                 case, progress = smaller, True
@@ -100,7 +103,7 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     keep |= {"resourceSliceCount", "allocationMode", "value", "deviceClassName"}
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, member in items:
-        if key in ("server", "without"):  # both describe one server and must agree
+        if key in ("server", "without"):  # these two fields describe one server and must agree
             continue
         if not (isinstance(key, str) and key in keep):
             yield (*path, key)
@@ -108,7 +111,7 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def disagreement(oracle: Any, case: Case, answer: Answer, theirs: Case) -> str:
-    """Shrink a case with different answers and describe it."""
+    """Shrink a case with different answers; return the difference, and the smallest case as JSON."""
 
     def same(smaller: Case) -> bool:
         their_answer = oracle.ask(**smaller)
@@ -121,7 +124,7 @@ def disagreement(oracle: Any, case: Case, answer: Answer, theirs: Case) -> str:
 
 
 def relatives(case: Case) -> Iterator[Case]:
-    """Yield easier cases step by step: fewer claims, then fewer requests, then smaller counts."""
+    """Yield easier and easier cases: with fewer claims, then with fewer requests, then with smaller counts."""
     while True:
         case = copy.deepcopy(case)
         claim = case["claims"][-1]

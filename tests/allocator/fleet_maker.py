@@ -1,4 +1,4 @@
-"""Random slices and claims in use: the devices of one node, and who holds them."""
+"""Random ResourceSlices, whose devices one node or several nodes can use, and random claims that hold some of these devices."""
 
 import random
 
@@ -16,7 +16,7 @@ class FleetMaker:
         self.slices: list[dict] = []
 
     def chance(self, probability: float, *families: str) -> bool:
-        """Return True with this probability, or a fifth of it if `families` are given and do not include the family of the case."""
+        """Return True with a probability. If families are given without the family of this case, the probability is a fifth."""
         if families and self.family not in families:
             probability /= 5
         return self.rng.random() < probability
@@ -177,7 +177,7 @@ class FleetMaker:
             values["numa"] = {"string": "0"}
         if rng.random() < 0.3:
             values["slot"] = {"int": rng.randrange(3)}
-        if rng.random() < 0.1:  # no expression reads `slot`: with both names CEL may return either value
+        if rng.random() < 0.1:  # a second name of `slot`; no expression reads `slot`, because CEL may return either value
             values[f"{driver}/slot"] = {"int": rng.randrange(2)}
         for name in list(values):
             if rng.random() < (0.12 if name not in ("model", "idx") else 0.03):

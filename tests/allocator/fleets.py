@@ -13,12 +13,13 @@ from tests.objects import allocated as allocated_status
 from tests.objects import result, typed
 
 DRIVER = "gpu.example.com"
+# By profile of a partition: how many slots of the GPU it takes, and at which slots it may start.
 PROFILES = {"1g": (1, range(8)), "2g": (2, range(0, 8, 2)), "4g": (4, (0, 4)), "8g": (8, (0,))}
 _numbers = itertools.count()
 
 
 def gpu(name, *, memory=None, root=None, numa=None, nvlink=None, profile="gpu", **more):
-    """Make a device."""
+    """Return a device, with further fields."""
     attributes = {"profile": {"string": profile}}
     if root is not None:
         attributes["resource.kubernetes.io/pcieRoot"] = {"string": root}
@@ -31,12 +32,12 @@ def gpu(name, *, memory=None, root=None, numa=None, nvlink=None, profile="gpu", 
 
 
 def shared(name, memory):
-    """Make a device whose memory is shared."""
+    """Return a device whose memory several claims may share."""
     return gpu(name, memory=memory, allowMultipleAllocations=True)
 
 
 def partitions(name, groups=()):
-    """Return the partitions of a GPU with eight slots, by profile, small profiles first."""
+    """Return all partitions of a GPU with eight slots, small ones first."""
     devices = []
     for profile, (size, starts) in PROFILES.items():
         for start in starts:
@@ -49,7 +50,7 @@ def partitions(name, groups=()):
 
 
 def fleet(nodes, *claims, rules=(), labels=None):
-    """Return a stock of nodes and their devices; counter sets are declared for the devices that consume them."""
+    """Return a stock with these devices by node, and with claims. It declares the counter sets that the devices consume."""
     slices = []
     for node, devices in nodes.items():
         sets = sorted({use["counterSet"] for device in devices for use in device.get("consumesCounters", ())})
@@ -77,17 +78,17 @@ def fleet(nodes, *claims, rules=(), labels=None):
 
 
 def claim(name, *requests, constraints=(), status=None):
-    """Make a claim."""
+    """Return a claim."""
     return typed(objects.claim(name, *requests, uid=f"uid-{name}", constraints=constraints, status=status))
 
 
 def taken(node, device, *, memory=None, name=None):
-    """Return a claim that holds a device, or a share of it."""
+    """Return a claim that holds a device, or with `memory` a share of the device."""
     number = next(_numbers)
     share = {"shareID": f"share-{number}", "consumedCapacity": {"memory": memory}} if memory else {}
     return claim(name or f"holder-{number}", status=allocated_status(result(device, driver=DRIVER, pool=node, **share)))
 
 
 def allocated(wanted, answer):
-    """Return a claim with the first allocation of an answer."""
+    """Return the claim with the first allocation of an answer."""
     return with_allocation(wanted, answer.allocations[0].allocation)

@@ -1,11 +1,13 @@
 """Random cases for the allocator: small fleets with combinations of all features of the API.
 
 Each family has a focus: `general` mixes all features, `tight` has just enough devices or too few, `chaos` has devices in
-states that no history produces, contradicting slices and odd numbers, `admin` has claims with admin access, `limits` tests
-the 32 devices that a claim may hold, `shares` consumable capacity, `parts` counters and groups, `places` node selection.
+states that no sequence of allocations produces, contradicting slices and odd numbers, `admin` has claims with admin access,
+`limits` has counts around the 32 devices that a claim may hold, `shares` consumable capacity, `parts` counters and
+compatibility groups, `places` node selection.
 Some families need search: `mig` partitions GPUs, `pairs` ties GPUs to NICs, `bins` packs shares, `over` requests more devices
 than a claim may hold. In `clash` one node publishes slices in the pools of another node. `wide` is a case of another family
-with fields and values that no family draws (`tests.allocator.wide`). A case is the JSON that the oracle program reads.
+with fields and values that no other family draws (`tests.allocator.wide`). A case is the JSON that the oracle reads, a
+program around Kubernetes' own allocator.
 """
 
 import copy
@@ -41,7 +43,7 @@ def case_of(family: str, seed: int) -> dict:
     return STRUCTURED[family](rng) if family in STRUCTURED else CaseMaker(family, rng).case()
 
 
-# Some case contains each of these. The quotes prevent a match within a longer key.
+# Each of these texts occurs in several drawn cases, as a test checks. The quotes prevent a match within a longer key.
 FEATURES = (
     "firstAvailable", "'All'", "adminAccess", "matchAttribute", "distinctAttribute", "'strings'", "'ints'",
     "tolerations", "taints", "sharedCounters", "compatibilityGroups", "allowMultipleAllocations", "validValues",
@@ -52,7 +54,7 @@ FEATURES = (
 
 
 def features(case: dict, answer: dict) -> Counter:
-    """Count the features of a case, for coverage."""
+    """Return a Counter with the features that a case contains, and with its verdict."""
     text = repr(case)
     counted = Counter({word.strip("'"): 1 for word in FEATURES if word in text})
     counted[f"verdict {answer['verdict']}"] += 1
@@ -60,7 +62,7 @@ def features(case: dict, answer: dict) -> Counter:
 
 
 def _clash(rng: random.Random) -> dict:
-    """Slices of one node in pools of another node and with its device names, as a compromised node may publish."""
+    """Draw a case in which a compromised node publishes slices in the pools of another node, with the other node's device names."""
     case = CaseMaker(rng.choice(("general", "parts", "places", "tight", "chaos")), rng).case()
     foreign = []
     for number, slice_ in enumerate(case["slices"]):
@@ -102,7 +104,7 @@ def _clash(rng: random.Random) -> dict:
 
 
 def _wide(rng: random.Random) -> dict:
-    """Draw a case of another family, and change it to have fields and values that no family draws."""
+    """Draw a case of another family, and add fields and values that no other family draws."""
     case = case_of(rng.choice(FAMILIES[: FAMILIES.index("wide")]), rng.randrange(10**9))
     case["deadlineMs"] = 300
     return widen(rng, json.loads(json.dumps(case)))  # an object that a family uses twice becomes two objects

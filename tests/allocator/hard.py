@@ -1,4 +1,7 @@
-"""Questions that an exhaustive search cannot answer in time: packings, pigeonholes, pairs. They are JSON that the oracle reads."""
+"""Cases that an exhaustive search cannot answer in time: packings, pigeonholes, pairs.
+
+A case is the JSON that the oracle reads, a program around Kubernetes' own allocator.
+"""
 
 import random
 from collections.abc import Callable, Sequence
@@ -7,6 +10,7 @@ from typing import Any
 Case = dict[str, Any]
 ROOT = "resource.kubernetes.io/pcieRoot"
 SLOTS = 8
+# By profile of a partition: how many slots of the GPU it takes, and at which slots it may start.
 PARTS = {"1g": (1, range(7)), "2g": (2, (0, 2, 4)), "3g": (4, (0, 4)), "7g": (8, (0,))}
 
 
@@ -57,7 +61,7 @@ def profile(name: str) -> str:
 
 
 def identical(devices: int, counts: Sequence[int], *, single: bool = False) -> Case:
-    """Return identical devices, and a claim per count: one request for that many devices, or with `single` that many requests."""
+    """Return identical devices, and a claim for each count: one request for this many devices, or this many requests if `single`."""
     gpus = [device(f"gpu-{i:02}", {ROOT: {"string": "r"}}) for i in range(devices)]
     claims = [
         claim(f"c{n}", [request(f"r{i}", "gpu") for i in range(count)] if single else [request("r", "gpu", count)])
@@ -67,14 +71,14 @@ def identical(devices: int, counts: Sequence[int], *, single: bool = False) -> C
 
 
 def then_impossible(devices: int, count: int) -> Case:
-    """A claim that can be served in very many ways, and a claim that cannot be served."""
+    """Return a claim that can be served in very many ways, followed by a claim that cannot be served."""
     gpus = [device(f"gpu-{i:02}", {"idx": {"int": i}}) for i in range(devices)]
     second = claim("d", [request("b", "gpu", 1, 'device.attributes["g"].idx == 99')])
     return case([slice_("g", gpus, "a")], [claim("c", [request("a", "gpu", count)]), second])
 
 
 def mig(gpus: int, wanted: Sequence[tuple[str, int]], *, groups: bool = False, halves: bool = False) -> Case:
-    """GPUs with overlapping partitions, and requests for numbers of some profiles."""
+    """Return GPUs with overlapping partitions, and a claim with a request for each pair of a profile and a count."""
     sets, devices = [], []
     for gpu in range(gpus):
         slots = {f"s{i}": {"value": "1"} for i in range(SLOTS)}
@@ -109,7 +113,7 @@ def mig(gpus: int, wanted: Sequence[tuple[str, int]], *, groups: bool = False, h
 
 
 def pairs(roots: int, gpus: int, nics: int, wanted: int, *, interleaved: bool = False, without_nic: int = 0) -> Case:
-    """Requests for GPU+NIC pairs, each under one PCIe root; `missing` roots have no NIC."""
+    """Return a claim for pairs of a GPU and a NIC, each pair under one PCIe root; `without_nic` roots have no NIC."""
     gpu = [device(f"gpu-{i:03}", {ROOT: {"string": f"r{i // gpus:02}"}}) for i in range(roots * gpus)]
     nic = [device(f"nic-{i:03}", {ROOT: {"string": f"r{i // nics:02}"}}) for i in range((roots - without_nic) * nics)]
     first = [request(f"g{i:02}", "gpu") for i in range(wanted)]
@@ -123,14 +127,14 @@ def pairs(roots: int, gpus: int, nics: int, wanted: int, *, interleaved: bool = 
 
 
 def pigeonholes(devices: int, values: int, wanted: int, *, single: bool = False) -> Case:
-    """Requests for more devices with distinct values than there are values."""
+    """Return a claim for devices that must all have distinct values of an attribute that has only `values` different values."""
     gpus = [device(f"d{i:03}", {"slot": {"int": i % values}, "idx": {"int": i}}) for i in range(devices)]
     requests = [request(f"r{i:02}", "gpu") for i in range(wanted)] if single else [request("r", "gpu", wanted)]
     return case([slice_("g", gpus, "a")], [claim("c", requests, [{"distinctAttribute": "g/slot"}])])
 
 
 def latin(devices: int, wanted: int, attributes: str, seed: int) -> Case:
-    """Requests for devices that differ in several attributes at once."""
+    """Return a claim for devices that must all differ in each of several attributes."""
     rng = random.Random(seed)
     gpus = [device(f"d{i:03}", {name: {"int": rng.randrange(wanted)} for name in "xyz"}) for i in range(devices)]
     apart = [{"distinctAttribute": f"g/{name}"} for name in attributes]
@@ -138,7 +142,7 @@ def latin(devices: int, wanted: int, attributes: str, seed: int) -> Case:
 
 
 def shares(bins: int, size: int, amounts: Sequence[int]) -> Case:
-    """Shares of a few large devices."""
+    """Return a few large devices, and a claim with a request for each amount of their memory."""
     gpus = [
         device(
             f"d{i}", {"m": {"string": "a"}}, capacity={"memory": {"value": f"{size}Gi"}}, allowMultipleAllocations=True
@@ -152,7 +156,7 @@ def shares(bins: int, size: int, amounts: Sequence[int]) -> Case:
 
 
 def alternatives(gpus: int, wanted: int) -> Case:
-    """Requests for a whole GPU or two halves of one, more than there are GPUs."""
+    """Return GPUs with partitions, and requests that each accept a whole GPU or two half GPUs."""
     partitions = mig(gpus, [])
     subs = [("7g", 1), ("3g", 2)]
     requests = [
@@ -169,7 +173,7 @@ def alternatives(gpus: int, wanted: int) -> Case:
 
 _TRIPLES = ((8, 9), (9, 11), (10, 10), (8, 11), (12, 9), (9, 10), (8, 8), (13, 8))
 
-# name → (case, whether it fits)
+# By name: a function that returns the case, and whether all of its claims fit.
 HARD: dict[str, tuple[Callable[[], Case], bool]] = {
     "32 of 31 identical": (lambda: identical(31, [32]), False),
     "32 + 32 + 1 of 64 identical, three claims": (lambda: identical(64, [32, 32, 1]), False),

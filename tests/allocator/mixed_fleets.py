@@ -12,7 +12,7 @@ from tests.allocator.generate import case_of
 
 
 def moved(case, node):
-    """Return a case's slices and claims in use on another node, with other names for pools of that node."""
+    """Return a case with the devices of node n0 moved to another node: slices, their pools and allocated claims get names of that node."""
     case = copy.deepcopy(case)
     own = {slice_["spec"]["pool"]["name"] for slice_ in case["slices"] if slice_["spec"].get("nodeName")}
     for slice_ in case["slices"]:
@@ -31,7 +31,7 @@ def moved(case, node):
 
 
 def assembled(family, seed, rng, server=EVERYTHING):
-    """Return a fleet of six nodes from one to three cases, so that some nodes are equal."""
+    """Return the stock of six nodes made from one to three cases, so that some nodes are equal, and the claims of the first case."""
     cases = [case_of(family, seed + n) for n in range(rng.choice((1, 2, 3)))]
     parts = [moved(rng.choice(cases), f"n{n}") for n in range(6)]
     nodes = [

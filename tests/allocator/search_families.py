@@ -42,7 +42,7 @@ def _holding(name: str, results: list) -> dict:
 
 
 def mig(rng: random.Random) -> dict:
-    """GPUs with overlapping partitions, partly in use, and claims for a mix of profiles."""
+    """Draw GPUs with overlapping partitions, some of them in use, and claims for partitions of several profiles."""
     gpus = rng.choice((1, 2, 2, 3))
     profiles = {"1g": (1, range(4)), "2g": (2, (0, 2)), "4g": (4, (0,)), "3g": (3, (0, 1))}
     shown = rng.sample(sorted(profiles), rng.choice((2, 3, 4)))
@@ -116,7 +116,7 @@ def mig(rng: random.Random) -> dict:
 
 
 def pairs(rng: random.Random) -> dict:
-    """GPUs and NICs under PCIe roots, requested together."""
+    """Draw GPUs and NICs under PCIe roots, and claims for pairs of a GPU and a NIC."""
     roots = rng.choice((2, 3, 4))
     gpus = [
         {"name": f"gpu{i}", "attributes": {ROOT: {"string": f"r{i % roots}"}, "numa": {"int": i % 2}, "i": {"int": i}}}
@@ -168,7 +168,7 @@ def pairs(rng: random.Random) -> dict:
 
 
 def bins(rng: random.Random) -> dict:
-    """Shares of a few devices that are just large enough, or just too small."""
+    """Draw a few devices and claims for shares of their memory. The devices are just large enough, or just too small."""
     size = rng.choice((10, 12, 15))
     policy = rng.choice((None, None, {"default": "3", "validRange": {"min": "3", "step": "2"}}))
     devices = [
@@ -215,7 +215,7 @@ def bins(rng: random.Random) -> dict:
 
 
 def over(rng: random.Random) -> dict:
-    """Alternatives that together request more than a claim may hold, and devices on which selectors fail."""
+    """Draw requests whose alternatives together request more devices than a claim may hold, and devices on which selectors fail."""
     devices = [
         {"name": f"d{i:02}", "attributes": {"m": {"string": "ab"[i % 2]}, "i": {"int": i}, "n": {"int": i % 3}}}
         for i in range(rng.choice((33, 36, 40, 48)))
@@ -265,5 +265,5 @@ def over(rng: random.Random) -> dict:
         "classes": [_class("gpu", "g"), _class("nobody", "nobody")],
         "claims": claims,
         "allocatedClaims": [],
-        "deadlineMs": 150,  # a longer in-tree search would not end in time either
+        "deadlineMs": 150,  # with more time, Kubernetes' own allocator would not end either
     }
