@@ -1,7 +1,7 @@
-"""Changes of a case: fields and values that the families of `tests.allocator.generate` do not draw.
+"""Changes to a case: each adds fields and values that the families of `tests.allocator.generate` do not draw.
 
-Families and changes together draw every field of ResourceSlice, DeviceClass and ResourceClaim that the in-tree allocator reads. Today's
-validation refuses many of these values, but stored objects may have them.
+Families and changes together draw every field of ResourceSlice, DeviceClass and ResourceClaim that Kubernetes' own allocator reads.
+Today's validation refuses many of the added values, but stored objects may have them.
 """
 
 import random
@@ -39,7 +39,7 @@ from tests.allocator.wide_fleets import (
 
 
 def widen(rng: random.Random, case: Case) -> Case:
-    """Apply some changes to a case. Most cases request little, so that the changes decide the answer."""
+    """Apply some changes to a case. Most cases are reduced to few requests first, so that the changes decide the answer."""
     if rng.random() < 0.7:
         _ease(case)
     changes = rng.sample(CHANGES, rng.choice((1, 1, 2, 2, 3, 5, 8)))

@@ -1,4 +1,4 @@
-"""Changes of a case's classes and claims: fields and values that no family draws."""
+"""Changes to a case's classes and claims: each adds fields and values that no family of `tests.allocator.generate` draws."""
 
 import random
 
@@ -6,7 +6,7 @@ from tests.allocator.case_parts import ROOT, Case, all_bodies, all_requests, dra
 
 
 def change_classes(rng: random.Random, case: Case) -> None:
-    """Change classes: an extended resource name, further selectors or none, and parameters of several drivers."""
+    """Add an extended resource name, further selectors, and parameters of several drivers to classes, or remove all selectors."""
     for class_ in draw_some(rng, case["classes"]):
         spec = class_["spec"]
         if rng.random() < 0.4:
@@ -60,7 +60,7 @@ def expression(rng: random.Random, case: Case) -> str:
 
 
 def add_selectors(rng: random.Random, case: Case) -> None:
-    """Several selectors of one request."""
+    """Add several selectors to a request, some of them invalid."""
     for body in draw_some(rng, all_bodies(case)):
         many = rng.choice((1, 1, 2, 3, 32) if rng.random() < 0.1 else (1, 1, 2))
         body["selectors"] = body.get("selectors", [])[:1] + [
@@ -71,7 +71,7 @@ def add_selectors(rng: random.Random, case: Case) -> None:
 
 
 def add_tolerations(rng: random.Random, case: Case) -> None:
-    """Add up to sixteen tolerations: without an operator, without a key, or for a limited time."""
+    """Add up to sixteen tolerations to a request; some lack an operator or a key, some hold for a limited time."""
     for body in draw_some(rng, all_bodies(case)):
         tolerations = []
         for _ in range(rng.choice((1, 2, 3, 16))):
@@ -89,7 +89,7 @@ def add_tolerations(rng: random.Random, case: Case) -> None:
 
 
 def add_alternatives(rng: random.Random, case: Case) -> None:
-    """Up to eight alternatives, in any order, some of them for all devices."""
+    """Replace a request by up to eight alternatives in any order, some of them for all devices."""
     for request in draw_some(rng, all_requests(case)):
         bodies_of_request = request.get("firstAvailable") or [request["exactly"]]
         bodies = [
@@ -108,7 +108,7 @@ def add_alternatives(rng: random.Random, case: Case) -> None:
 
 
 def change_allocation_modes(rng: random.Random, case: Case) -> None:
-    """Change a request: an unknown or missing mode, a count that no claim can hold, or a missing class."""
+    """Give a request an unknown mode or no mode, a missing class, or a count that is small, missing, or more than a claim can hold."""
     bodies = all_bodies(case)
     if not bodies:
         return
@@ -132,7 +132,7 @@ def change_allocation_modes(rng: random.Random, case: Case) -> None:
 
 
 def add_derived_attributes(rng: random.Random, case: Case) -> None:
-    """Add derived attributes of every type. Some fail, some hide a published attribute, and no constraint reads some of them."""
+    """Add derived attributes of every type. Some fail, some hide a published attribute, and some are read by no constraint."""
     drivers = sorted({slice_["spec"]["driver"] for slice_ in case["slices"]}) or ["g.example.com"]
     for claim in case["claims"]:
         devices = claim["spec"]["devices"]
@@ -175,7 +175,7 @@ def add_derived_attributes(rng: random.Random, case: Case) -> None:
 
 
 def add_constraints(rng: random.Random, case: Case) -> None:
-    """Use up to six constraints, on any attributes, of all requests, of some, or of single alternatives."""
+    """Give a claim up to six constraints on any attributes, for all requests, for some, or for single alternatives."""
     drivers = sorted({slice_["spec"]["driver"] for slice_ in case["slices"]}) or ["g.example.com"]
     for claim in case["claims"]:
         devices = claim["spec"]["devices"]
@@ -197,7 +197,7 @@ def add_constraints(rng: random.Random, case: Case) -> None:
 
 
 def add_configuration(rng: random.Random, case: Case) -> None:
-    """Add parameters for all requests, for some, for alternatives, and for missing requests."""
+    """Add driver parameters to a claim, for all requests, for some, for alternatives, or for requests that the claim does not have."""
     for claim in case["claims"]:
         devices = claim["spec"]["devices"]
         names = ["missing", *(request["name"] for request in devices.get("requests", ()))]
@@ -219,13 +219,13 @@ def add_configuration(rng: random.Random, case: Case) -> None:
 
 
 def request_admin_access(rng: random.Random, case: Case) -> None:
-    """Request admin access for some of the requests."""
+    """Let some requests ask for admin access."""
     for request in draw_some(rng, all_requests(case)):
         if "exactly" in request:
             request["exactly"]["adminAccess"] = True
 
 
 def use_one_claim_name(rng: random.Random, case: Case) -> None:
-    """Claims of one name in several namespaces."""
+    """Give all claims one name, each in a namespace of its own."""
     for number, claim in enumerate(case["claims"]):
         claim["metadata"] = claim["metadata"] | {"name": "claim", "namespace": f"d{number}"}

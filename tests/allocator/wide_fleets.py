@@ -1,4 +1,4 @@
-"""Changes of a case's slices and of its claims in use: fields and values that no family draws."""
+"""Changes to a case's slices and allocated claims: each adds fields and values that no family of `tests.allocator.generate` draws."""
 
 import json
 import random
@@ -7,7 +7,7 @@ from tests.allocator.case_parts import ROOT, Case, all_bodies, all_devices, all_
 
 
 def list_attributes(rng: random.Random, case: Case) -> None:
-    """Attributes with a list of each type, one without a value, and one with an empty list."""
+    """Give an attribute a list of any type, an empty list, or no value."""
     values = (
         {"bools": [True]},
         {"bools": [True, False]},
@@ -25,7 +25,7 @@ def list_attributes(rng: random.Random, case: Case) -> None:
 
 
 def qualify_names(rng: random.Random, case: Case) -> None:
-    """Attributes and capacities under a domain: the driver's own, or another."""
+    """Put attributes and capacities under a domain, the driver's own or another, and do the same in requests for capacity."""
     for spec, device in draw_some(rng, all_devices(case)):
         for kind in ("attributes", "capacity"):
             values = device.get(kind) or {}
@@ -42,7 +42,7 @@ def qualify_names(rng: random.Random, case: Case) -> None:
 
 
 def add_taints(rng: random.Random, case: Case) -> None:
-    """Add several taints to a device, some of them old or with an unknown effect."""
+    """Give a device several taints, some of them old, some with an unknown effect."""
     for _, device in draw_some(rng, all_devices(case)):
         effects = ("NoSchedule", "NoExecute", "None", "NoSchedule", "Later")
         taints = []
@@ -57,7 +57,7 @@ def add_taints(rng: random.Random, case: Case) -> None:
 
 
 def add_taint_rules(rng: random.Random, case: Case) -> None:
-    """Use several rules, which select devices by any combination of driver, pool and device name."""
+    """Add several taint rules, which select devices by any combination of driver, pool and device name."""
     devices = all_devices(case)
     rules = []
     for number in range(rng.choice((2, 3, 4))):
@@ -74,7 +74,7 @@ def add_taint_rules(rng: random.Random, case: Case) -> None:
 
 
 def add_binding_conditions(rng: random.Random, case: Case) -> None:
-    """Add up to four binding conditions, or only binding failure conditions."""
+    """Give a device up to four binding failure conditions, and mostly binding conditions as well."""
     for _, device in draw_some(rng, all_devices(case)):
         device["bindingFailureConditions"] = ["broken", "worse", "lost", "gone"][: rng.choice((1, 2, 4))]
         device.pop("bindingConditions", None)
@@ -84,7 +84,7 @@ def add_binding_conditions(rng: random.Random, case: Case) -> None:
 
 
 def add_node_resources(rng: random.Random, case: Case) -> None:
-    """Add node resources that a device consumes: per device, per capacity and as overhead."""
+    """Let a device consume resources of its node: per device, per unit of its capacity, or as overhead."""
     for _, device in draw_some(rng, all_devices(case)):
         device["nodeAllocatableResources"] = rng.choice(
             (
@@ -97,7 +97,7 @@ def add_node_resources(rng: random.Random, case: Case) -> None:
 
 
 def skip_node_operations(rng: random.Random, case: Case) -> None:
-    """Skip one or both node operations, on nodes with and without the feature for this."""
+    """Let slices skip one or both node operations, on a node with or without the feature that this needs."""
     for slice_ in draw_some(rng, case["slices"]):
         steps = ["NodePrepareResources", "NodeUnprepareResources"]
         slice_["spec"]["skipNodeOperations"] = rng.choice((["*"], steps, steps[:1], steps[1:], []))
@@ -127,7 +127,7 @@ def spell_out_defaults(rng: random.Random, case: Case) -> None:
 
 
 def select_nodes(rng: random.Random, case: Case) -> None:
-    """Node selectors with every operator, on labels and on fields, of several requirements, and broken ones."""
+    """Give slices and devices node selectors of several requirements, with every operator, on labels and fields; some are invalid."""
     labels = case["node"]["metadata"].setdefault("labels", {})
     if rng.random() < 0.5:
         labels |= {"zone": "a", "rank": "5", "empty": ""}
@@ -180,7 +180,7 @@ def select_nodes(rng: random.Random, case: Case) -> None:
 
 
 def change_request_policies(rng: random.Random, case: Case) -> None:
-    """Use defaults in another notation, outside of the valid range, and too large to count; and steps of every size."""
+    """Give capacities request policies with any steps, and with defaults in another notation, out of range or too large to count."""
     pairs = [(device, name) for _, device in all_devices(case) for name in device.get("capacity") or {}]
     for device, name in draw_some(rng, pairs):
         device["allowMultipleAllocations"] = rng.random() < 0.9
@@ -218,7 +218,7 @@ def change_request_policies(rng: random.Random, case: Case) -> None:
 
 
 def change_counters(rng: random.Random, case: Case) -> None:
-    """Let a device name a counter set twice or consume nothing of it, and publish sets in two slices."""
+    """Let a device name a counter set twice, or consume none of its counters; distribute the counter sets of a pool over two slices."""
     for _, device in draw_some(rng, all_devices(case)):
         consumed = device.get("consumesCounters") or []
         if consumed:
@@ -246,7 +246,7 @@ def change_counters(rng: random.Random, case: Case) -> None:
 
 
 def use_one_pool_name(rng: random.Random, case: Case) -> None:
-    """Use one pool name for several drivers, and slice names in another order than the slices."""
+    """Give the pools of all drivers one name, and change slice names, so that slices are in another order than their names."""
     for slice_ in case["slices"]:
         slice_["spec"]["pool"] = slice_["spec"]["pool"] | {"name": "p"}
         if rng.random() < 0.5:
@@ -257,7 +257,7 @@ def use_one_pool_name(rng: random.Random, case: Case) -> None:
 
 
 def enlarge(rng: random.Random, case: Case) -> None:
-    """Enlarge slices, counter sets, requests and claims, up to the limits of the API."""
+    """Add devices, counter sets, requests and claims, up to the limits of the API."""
     for slice_ in draw_some(rng, case["slices"]):
         devices = slice_["spec"].get("devices", [])
         kinds = list(devices)
@@ -279,7 +279,7 @@ def enlarge(rng: random.Random, case: Case) -> None:
 
 
 def add_allocations(rng: random.Random, case: Case) -> None:
-    """Add allocations with every field of a status: shares beside whole devices, and amounts of unknown capacities."""
+    """Add allocated claims with every field of a status, with shares and whole devices, and with amounts of unknown capacities."""
     devices = all_devices(case)
     for number in range(rng.choice((1, 2, 3)) if devices else 0):
         results = []
