@@ -1,6 +1,6 @@
-"""Checks of an answer: every rule for a set of allocations, evaluated on the result.
+"""Checks whether the allocations of an answer follow all rules.
 
-Independent of the search: it checks only the devices of an answer, one rule after the other.
+The checks do not depend on the allocator's search: they evaluate one rule after the other for the devices of the answer.
 """
 
 from collections import Counter
@@ -15,12 +15,12 @@ from dra.stock.pool import PoolStatus, reaches
 
 
 def violations(stock, node, claims, answer):
-    """Return the rules that an answer violates."""
+    """Return a text for each rule that an answer violates."""
     return list(_Checker(stock, node, claims, answer).all())
 
 
 def typed(value):
-    """Return a value with its type, because constraints distinguish values of different types."""
+    """Return a pair of a value's type and its text, because constraints distinguish values of different types."""
     kinds = {bool: "bool", int: "int", str: "string"}
     return kinds.get(type(value), "version"), str(value)
 
@@ -36,14 +36,13 @@ class _Checker:
             for page in pool.accessible
             for device in page.devices
         }
-        # The devices of the answer, in its order.
         self.taken = []
 
     def all(self):
         if [allocation.claim for allocation in self.answer.allocations] != [
             f"{claim.metadata.namespace or 'default'}/{claim.metadata.name}" for claim in self.claims
         ]:
-            yield "the answer is not about these claims"
+            yield "the answer has allocations for other claims than those of the question"
             return
         for claim, granted in zip(self.claims, self.answer.allocations, strict=True):
             results = granted.allocation.devices.results
@@ -73,15 +72,15 @@ class _Checker:
             mine = [result for result in results if result.request == name]
             devices = [(result.driver, result.pool, result.device) for result in mine]
             if len(set(devices)) != len(devices):
-                yield f"{name}: a device twice in one request"
+                yield f"{name}: the request got a device twice"
             if body.allocation_mode == "ExactCount" and len(mine) != body.count:
                 yield f"{name}: {len(mine)} devices instead of {body.count}"
             if body.allocation_mode == "All" and not mine:
-                yield f"{name}: all of nothing"
+                yield f"{name}: the request for all devices got none"
             for result, id_ in zip(mine, devices, strict=True):
                 yield from self.of_result(claim, name, body, result, id_)
         if {result.request for result in results} - bodies.keys():
-            yield "results for requests that are not there"
+            yield "there are results for requests that the claim does not have"
         yield from self.constraints(claim, bodies, results)
 
     def of_result(self, claim, name, body, result, id_):
@@ -94,7 +93,7 @@ class _Checker:
             if not cel.compile(selector.cel.expression).matches(cel.view_of(id_[0], device)):
                 yield f"{name}: {id_} does not match {selector.cel.expression}"
         if page.slice.spec.per_device_node_selection and not reaches(device, self.node):
-            yield f"{name}: {id_} is not for this node"
+            yield f"{name}: {id_} cannot be used by this node"
         if any(blocks(taint, body.tolerations) for taint in device.taints):
             yield f"{name}: {id_} is tainted"
         amounts = charges(body.capacity.requests if body.capacity else {}, device.capacity)
@@ -103,9 +102,9 @@ class _Checker:
         elif device.allow_multiple_allocations and dict(result.consumed_capacity) != amounts:
             yield f"{name}: {id_} is charged {result.consumed_capacity} instead of {amounts}"
         if bool(result.share_id) != bool(device.allow_multiple_allocations):
-            yield f"{name}: {id_} has a share ID, or should"
+            yield f"{name}: {id_} lacks a share ID, or has one although the device is not shared"
         if bool(result.admin_access) != bool(getattr(body, "admin_access", None)):
-            yield f"{name}: admin access is not as asked"
+            yield f"{name}: admin access of the result and of the request differ"
         self.taken.append((claim, result, id_, page, device, amounts or {}))
 
     def constraints(self, claim, bodies, results):
@@ -137,11 +136,11 @@ class _Checker:
                     )
                 sets.append(values)
             if not all(sets):
-                yield f"{attribute}: a device lacks it"
+                yield f"{attribute}: a device lacks the attribute"
             elif constraint.match_attribute and sets and not frozenset.intersection(*sets):
-                yield f"{attribute}: nothing in common"
+                yield f"{attribute}: the devices have no value in common"
             elif constraint.distinct_attribute and sum(map(len, sets)) != len(frozenset().union(*sets)):
-                yield f"{attribute}: not distinct"
+                yield f"{attribute}: two devices have the same value"
 
     def tokens(self):
         held = Counter()
@@ -168,7 +167,7 @@ class _Checker:
         for (id_, name), amount in total.items():
             used = self.stock.use(id_[:2]).used.get(id_[2], {}).get(name, 0)
             if used + amount > self.devices[id_][1].capacity[name].value.nano:
-                yield f"{id_}: too much {name}"
+                yield f"{id_}: more {name} is in use than the device has"
 
     def hardware(self, id_):
         pool, use = self.pools[id_], self.stock.use(id_)
@@ -189,14 +188,14 @@ class _Checker:
                 for name, counter in consumption.counters.items():
                     remaining[consumption.counter_set][name] -= counter.value.nano
         if counting and any(amount < 0 for counters in remaining.values() for amount in counters.values()):
-            yield f"{id_}: counters below zero"
+            yield f"{id_}: a counter is below zero"
         states = group_states(pool, use, self.rules)
         for _, device in counting:
             for consumption in device.consumes_counters:
                 own_groups = own_state(consumption.compatibility_groups, wild=self.rules.wild(id_[0], device))
                 state = states.get(consumption.counter_set)
                 if not admits(state, own_groups):
-                    yield f"{device.name}: groups on {consumption.counter_set}"
+                    yield f"{device.name}: no common compatibility group on {consumption.counter_set}"
                 states[consumption.counter_set] = join(state, own_groups)
         conflicts = self.rules.conflicts(pool)
         across = self.rules.conflicts_across(self.pools.values(), self.node.metadata.name).get(id_, {})
@@ -204,7 +203,7 @@ class _Checker:
         for _, device in charged:
             others = {d.name for _, d in charged} | set(use.dedicated) | set(use.shared)
             if conflicts.get(device.name, frozenset()) & others:
-                yield f"{device.name}: kept apart from {conflicts[device.name] & others}"
+                yield f"{device.name}: a rule forbids it together with {conflicts[device.name] & others}"
             for other in across.get(device.name, ()):
                 if other in taken or self.stock.use(other[:2]).holds(other[2]):
-                    yield f"{device.name}: kept apart from {other}"
+                    yield f"{device.name}: a rule forbids it together with {other}"

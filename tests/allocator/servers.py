@@ -1,4 +1,4 @@
-"""Servers of several minors, with gates on and off, and the questions for their allocators."""
+"""API servers of several Kubernetes minor versions, with feature gates on and off, and the cases for their allocators."""
 
 import json
 import random
@@ -11,7 +11,7 @@ from dra.validation.fields.gates import drop
 
 Case = dict[str, Any]
 
-# Features of the in-tree allocator, and the gates that must all be on for a feature.
+# By feature of Kubernetes' own allocator: the gates that must all be on.
 FEATURES = {
     "AdminAccess": (gates.ADMIN_ACCESS,),
     "CompatibilityGroups": (gates.GROUPS,),
@@ -29,7 +29,7 @@ _NEEDS = {gates.GROUPS: gates.COUNTERS, gates.FRACTIONAL: gates.CAPACITY}
 
 
 def features_of(minor: int) -> dict[str, tuple[str, ...]]:
-    """Return the features of a minor's allocator."""
+    """Return the features that the allocator of a Kubernetes minor version has, with their gates."""
     known_names = known_gates(minor)
     features = {name: needs for name, needs in FEATURES.items() if needs[0] in known_names}
     if minor == gates.OLDEST:  # later minors merge two features
@@ -39,19 +39,19 @@ def features_of(minor: int) -> dict[str, tuple[str, ...]]:
 
 
 def server_of_case(case: Case) -> Server:
-    """Return the server of a case; without one, a server with all features."""
+    """Return the server that a case describes, or a server with all features if the case describes none."""
     described = case.get("server")
     return Server(described["minor"], frozenset(described["gates"])) if described else EVERYTHING
 
 
 def _is_copied(gate: str, minor: int) -> bool:
-    """Return whether our allocator copies a minor with this gate on. It does not copy alpha features of old minors, which changed later."""
+    """Return whether our allocator copies this feature of a minor. It copies no alpha features of old minors: they changed later."""
     stage = known_gates(minor).get(gate)
     return stage is not None and (minor == NEWEST or stage.maturity != "alpha")
 
 
 def any_server(minor: int, rng: random.Random) -> Server:
-    """Draw a server: often with its defaults, often with one or two changed gates, sometimes with any gates."""
+    """Draw a server: with its default gates, with one or two gates changed, with most gates on, or with any gates."""
     usual = server_of(minor)
     known_names = [gate for features in FEATURES.values() for gate in features if _is_copied(gate, minor)]
     kind = rng.randrange(4)
@@ -68,7 +68,7 @@ def any_server(minor: int, rng: random.Random) -> Server:
 
 
 def asked_of(server: Server, case: Case, *, fitted: bool = False) -> Case:
-    """Return the question for a server's allocator; `fitted` removes what its API server drops from claims."""
+    """Return a case for a server's allocator. `fitted` removes what the server's gates forbid from the case's claims and slices."""
     if fitted:
         claims = [drop("ResourceClaim", claim, server.gates)[0] for claim in case["claims"]]
         case = case | {"claims": [_plain(claim, server) for claim in claims]}
@@ -77,14 +77,14 @@ def asked_of(server: Server, case: Case, *, fitted: bool = False) -> Case:
     without = [name for name, needs in features_of(server.minor).items() if not all(map(server.enabled, needs))]
     described = {"minor": server.minor, "gates": sorted(server.gates)}
     question = case | {"server": described, "without": without}
-    if is_unordered(server):  # its cache lists slices by name, as our allocator does
+    if is_unordered(server):  # the server's cache lists slices by name, as our allocator does
         question["slices"] = sorted(question["slices"], key=lambda slice_: slice_["metadata"]["name"])
     ruled = server.enabled(gates.TAINTS) and (server.enabled(gates.TAINT_RULES) or server.minor < 35)
     return question if ruled else {name: value for name, value in question.items() if name != "deviceTaintRules"}
 
 
 def _plain(claim: Case, server: Server) -> Case:
-    """Replace alternatives by the first, and remove adminAccess, where their gates are off."""
+    """Return the claim with only the first alternative of each request, and without adminAccess, if the gates of these are off."""
     claim = json.loads(json.dumps(claim))
     for request in claim["spec"].get("devices", {}).get("requests", ()):
         if request.get("firstAvailable") and not server.enabled(gates.ALTERNATIVES):
@@ -97,7 +97,7 @@ def _plain(claim: Case, server: Server) -> Case:
 
 
 def _scalars(slice_: Case) -> Case:
-    """Publish the first value of a list instead of the list."""
+    """Return the slice with the first value of each list instead of the list."""
     slice_ = json.loads(json.dumps(slice_))
     for device in slice_["spec"].get("devices", ()):
         for value in device.get("attributes", {}).values():
@@ -107,7 +107,7 @@ def _scalars(slice_: Case) -> Case:
     return slice_
 
 
-# ---- differences that we do not copy, by name
+# ---- known differences that our allocator does not copy
 
 
 def is_unordered(server: Server) -> bool:
@@ -116,29 +116,29 @@ def is_unordered(server: Server) -> bool:
 
 
 def named_difference(case: Case, ours: str, theirs: str) -> str:
-    """Return the known reason why the answers of a server and ours may differ on a case, or ""."""
+    """Return the known reason why a server's verdict and ours may differ on a case; "" if there is none."""
     server = server_of_case(case)
     text = json.dumps([case["slices"], case["claims"], case["allocatedClaims"]])
     pools = {(slice_["spec"]["driver"], slice_["spec"]["pool"]["name"]) for slice_ in case["slices"]}
     if is_unordered(server) and len(pools) > 1 and (ours == theirs or "error" in (ours, theirs)):
-        return "pools are tried in no order, so which device, or which fault, comes first is chance"
+        return "the server tries pools in random order, so which device or error comes first is chance"
     if not server.enabled(gates.LISTS) and _constrains_lists(case):
-        return "a constraint reads a list where lists are off: the first device passes, what comes after depends on the order"
+        return "a constraint reads a list although the gate of lists is off: only the first device passes in any order"
     if server.minor < 37:
         if "distinctAttribute" in text and any(body.get("count", 2) > 1 for body in _bodies(case)):
             return "1.36 and older: distinctAttribute forgets all devices of a request but the last"
         if any(odd in text for odd in ('"-1"', '"1500001u"', '"10E"')):
             return "1.36 and older: an amount below zero, or one that cannot be counted, is not an error"
         if '"All"' in text and "shareID" in text:
-            return "1.36 and older: All passes over devices that have too little left"
+            return "1.36 and older: a request for all devices leaves out devices with too little capacity left"
         if "shareID" in text and "consumesCounters" in text:
             return (
-                "1.36 and older: a share without amounts does not count as one, so a further one charges counters again"
+                "1.36 and older: a share without amounts does not count as a share, so the next share charges counters again"
             )
         if '"step"' in text and ours == theirs:
             return "1.36 and older: an amount that was rounded to a step is written in binary units"
     if server.minor < 36 and any(map(_is_all_twice, _requests(case))):
-        return "1.35 and older: a second alternative for all devices gets those that the first one selects"
+        return "1.35 and older: a second alternative for all devices gets the devices that the first alternative selects"
     if server.minor < 36 and "bindingConditions" in text:
         return "1.35 and older: slices with binding conditions come last in their pool"
     return ""
@@ -162,7 +162,7 @@ def _is_all_twice(request: Case) -> bool:
 
 
 def _constrains_lists(case: Case) -> bool:
-    """Return whether a constraint names an attribute that some device publishes as a list or without a value."""
+    """Return whether a constraint reads an attribute that some device publishes as a list or without a value."""
     odd = set()
     for slice_ in case["slices"]:
         for device in slice_["spec"].get("devices", ()):
