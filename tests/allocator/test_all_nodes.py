@@ -1,4 +1,4 @@
-"""One question on all nodes has the answers of each node alone, at first and after every change."""
+"""One question about all nodes of a fleet gets the answer that each node alone would get, at first and after every change."""
 
 import random
 
@@ -24,6 +24,7 @@ OPTIONAL = (NODE_FEATURE,)
 
 
 def same(stock, claims):
+    """Assert that the question about the fleet gets the same answers as a question about each node."""
     together = fleet(stock, claims, options=Options(steps=20_000))
     for node in stock.nodes:
         alone = allocate(stock, node, claims, options=Options(steps=20_000))
@@ -33,13 +34,13 @@ def same(stock, claims):
             alone.allocations,
             alone.error,
             alone.node_only,
-        ), node
+        ), f"the answers for node {node} differ"
         assert together.verdict(node) == answer.verdict
 
 
 @pytest.fixture(params=["by value", "by answer"])
 def compared(request, monkeypatch):
-    """Compare attributes by value, or by answer, as on large fleets."""
+    """Let the allocator compare nodes by the values of attributes, or by what selectors say about them, as on large fleets."""
     if request.param == "by answer":
         monkeypatch.setattr(attributes, "_SAMPLE", 2)
 
@@ -93,7 +94,7 @@ def test_equal_nodes_are_answered_once():
 
 
 def test_a_node_publishing_in_all_pools_stays_cheap():
-    """A node needs one write per slice. If each slice cost the allocator one search per node and pod, no time would be left."""
+    """A node publishes a slice in a pool with one write. If this cost the allocator a search per node and pod, no time would be left."""
     names = [f"n{n}" for n in range(50)]
     stock = fleets.fleet({name: [fleets.gpu("a", memory="80Gi"), fleets.gpu("b")] for name in names})
     claims = [fleets.claim("c", exactly("gpu", count=2))]
@@ -113,7 +114,7 @@ UUID = f'device.attributes["{fleets.DRIVER}"].uuid'
 
 
 def gpus(node, count=2, **more):
-    """Return devices with an attribute whose value is unique."""
+    """Return the devices of a node, each with a unique value of the attribute `uuid`."""
     devices = [fleets.gpu(f"gpu-{i}", **more) for i in range(count)]
     for device in devices:
         device["attributes"]["uuid"] = {"string": f"{node}-{device['name']}"}
@@ -128,7 +129,7 @@ def gpus(node, count=2, **more):
         (f'{UUID} in ["n7-gpu-0", "n7-gpu-1"]', 2, 1),
         (f'{UUID}.startsWith("n1")', 2, 111),
         (f'device.attributes["{fleets.DRIVER}"].profile == "gpu" && {UUID} != "n7-gpu-0"', 2, 199),
-        (f"{UUID}.nothing", 200, 0),  # fails on each device, with a message that names the device
+        (f"{UUID}.nothing", 200, 0),  # the selector fails on each device, with a message that names the device
     ],
 )
 def test_unique_attribute_values_do_not_make_nodes_unequal(expression, groups, feasible):
@@ -200,7 +201,7 @@ def test_nodes_differing_in_fields_of_a_rule_are_unequal():
 
 @pytest.mark.parametrize("features", [((), OPTIONAL), (OPTIONAL, ())])
 def test_nodes_of_one_pool_with_different_features_are_unequal(features):
-    """Devices with skipNodeOperations need a feature of the node; nodes of one pool may differ in it."""
+    """Devices with skipNodeOperations need a feature of the node, and only one of the two nodes of the pool has this feature."""
     nodes = [
         convert({"metadata": {"name": f"n{i}"}, "status": {"declaredFeatures": list(declared)}}, Node)
         for i, declared in enumerate(features)

@@ -21,18 +21,18 @@ CASES = 60  # cases per family
 
 
 def in_turns(spec, stock):
-    """Return the upper bound of a claim, computed in many turns with a small budget each."""
+    """Return the upper bound of a claim's demand, computed in many turns with a small budget each."""
     demands = Demands()
     for _ in range(1000):
         try:
             return demands.most_held(spec, stock, Budget(150))
         except OutOfBudget:
             continue
-    raise AssertionError("it never comes to an end")
+    raise AssertionError("the upper bound was not computed within 1,000 turns")
 
 
 def with_a_twin(stock):
-    """Return the stock with a twin of each node, which publishes the same devices."""
+    """Return the stock with a twin of each node. The twin publishes the same devices as the node."""
     twins = []
     for original in stock.slices.values():
         if original.spec.node_name:
@@ -59,16 +59,15 @@ def test_no_allocation_exceeds_its_predicted_demand(family):
         demands = Demands()
         for wanted, granted in zip(claims, as_granted(claims, answer), strict=True):
             predicted, allocated_amounts = demands.upper_bound(wanted.spec, stock), amounts_of(granted, stock.pages_of)
-            assert predicted == in_turns(wanted.spec, stock), "a look in small turns sees the same"
+            assert predicted == in_turns(wanted.spec, stock), "the bound computed in small turns differs"
             exceeded = {
                 key: (predicted.get(key, 0), amount)
                 for key, amount in allocated_amounts.items()
                 if amount > predicted.get(key, 0)
             }
             assert exceeded == {}, (seed, wanted.spec)
-            seen["exact" if predicted == allocated_amounts else "more"] += 1
             seen["devices"] += allocated_amounts.get((ALL_CLASSES, DEVICES), 0)
-    assert seen["devices"], "nothing was allocated: the test shows nothing"
+    assert seen["devices"], "no device was allocated, so no demand was compared"
 
 
 GPU = convert(
@@ -82,10 +81,10 @@ def gpus(node, *sizes):
     return slice_(node, *devices, node=node, pool=node)
 
 
-@pytest.mark.parametrize(("spec", "expected"), [(GPU, 80), (EVERY, 160)], ids=["one", "all"])
+@pytest.mark.parametrize(("spec", "expected"), [(GPU, 80), (EVERY, 160)], ids=["one GPU", "all GPUs of a node"])
 @pytest.mark.parametrize("lie", [(), ("80",), ("9223372036854775807",) * 9, ("0",), ("-9223372036854775808",)])
 def test_slices_of_one_node_do_not_increase_the_demand(spec, expected, lie):
-    """Otherwise a compromised node could exhaust every quota of memory."""
+    """The slices of node n0 vary. If they increased the demand, a compromised node could exhaust every quota of memory."""
     slices = [gpus(node, "80", "80") for node in ("n1", "n2", "n3")]
     stock = Stock.of(slices=[*slices, gpus("n0", *lie)], classes=[convert({"metadata": {"name": "gpu"}}, DeviceClass)])
     held = Demands().upper_bound(spec, stock)

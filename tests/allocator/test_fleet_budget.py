@@ -1,4 +1,4 @@
-"""The budget of a question on all nodes: every step is charged, and an interrupted question continues where it ended."""
+"""The budget of a question about all nodes: every step is charged, and an interrupted question continues where it stopped."""
 
 from types import SimpleNamespace
 
@@ -46,13 +46,13 @@ def test_an_impatient_caller_gets_partial_answers():
 
 
 def waiting_for(looks):
-    """Return options whose caller stops waiting after a number of checks."""
+    """Return options with a budget that is out of time after a number of checks."""
     left = iter(range(looks))
     return Options(budget=Budget(is_out_of_time=lambda: next(left, None) is None))
 
 
 def test_an_unexamined_node_is_undecided():
-    """Kubernetes cannot parse the node selector of the slice, and the allocator has not read it yet."""
+    """Kubernetes cannot parse the node selector of a slice. Before the allocator has read the selector, the node is undecided."""
     unparsable = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Maybe", "values": ["a"]}]}]}
     stock = fleets.fleet({"n0": [fleets.gpu("a")]}).with_object(slice_("s", "x", nodeSelector=unparsable))
     claims = [fleets.claim("c", exactly("gpu"))]
@@ -62,7 +62,7 @@ def test_an_unexamined_node_is_undecided():
 
 
 def test_a_fleet_check_resumes_where_time_ran_out():
-    """To read all pages of 5,000 nodes first takes 34 ms, of a budget of 7 ms."""
+    """To read all slices of 5,000 nodes takes 34 ms, but the budget is 7 ms, so reading must not precede all answers."""
     stock = fleets.fleet({f"n{n:03}": [fleets.gpu("a")] for n in range(300)})
     claims, memo = [fleets.claim("c", exactly("gpu"))], FleetMemo()
     decided = [0]
@@ -70,7 +70,7 @@ def test_a_fleet_check_resumes_where_time_ran_out():
         answers = fleet(stock, claims, options=waiting_for(4), memo=memo)
         decided.append(sum(answers.verdict(node) is not Verdict.UNDECIDED for node in answers))
         assert 0 < decided[-1] - decided[-2] <= 4 * 32
-        stock = stock.with_object(fleets.taken(f"n{len(decided):03}", "a"))  # a node that was searched
+        stock = stock.with_object(fleets.taken(f"n{len(decided):03}", "a"))  # changes a node that is already decided
     assert len(decided) > 3
     patient = fleet(stock, claims)
     answers = fleet(stock, claims, memo=memo)
@@ -80,7 +80,7 @@ def test_a_fleet_check_resumes_where_time_ran_out():
 
 
 def selective(nodes, devices, values=1):
-    """Return a fleet whose devices have a node selector each, on a label that differs on every node."""
+    """Return a fleet in which each device has a node selector of its own, on a label that differs on every node."""
 
     def other_hosts(number):
         values_ = [f"other-{number}-{i}" for i in range(values)]
@@ -103,7 +103,7 @@ def selective(nodes, devices, values=1):
 
 
 def test_device_node_selectors_count_toward_the_budget():
-    """Each selector is matched with each node. For 32 nodes and 3,200 devices this takes 0.4 s."""
+    """The allocator matches each selector with each node. For 32 nodes and 3,200 devices this takes 0.4 s."""
     stock = selective(100, 128)
     answers = fleet(stock, [fleets.claim("c", exactly("gpu"))], options=waiting_for(20))
     assert 20 <= sum(answers.verdict(node) is Verdict.FEASIBLE for node in answers) <= 20 * 4
@@ -111,7 +111,7 @@ def test_device_node_selectors_count_toward_the_budget():
 
 @pytest.fixture
 def matched(monkeypatch):
-    """Record the names of nodes that are matched with a device or slice."""
+    """Record the name of a node for each match of the node with a device or slice."""
     names = []
 
     def matches(selector, node):
@@ -124,7 +124,7 @@ def matched(monkeypatch):
 
 @pytest.mark.parametrize("steps", [1, 2_000, 6_000])
 def test_matching_devices_with_nodes_respects_the_budget(steps, matched):
-    """Without charges, 300 nodes and 3,200 devices with 900 values each take 4 s, even if the budget is exhausted."""
+    """If matching were free, 300 nodes and 3,200 devices with 900 values each would take 4 s, even with an exhausted budget."""
     stock, claims = selective(60, 200, values=20), [fleets.claim("c", exactly("gpu"))]
     answers = fleet(stock, claims, options=Options(budget=Budget(steps)))
     assert len(matched) <= 2 * steps
@@ -153,7 +153,7 @@ def test_matched_nodes_are_cached_for_the_next_question(matched):
 
 
 def test_nodes_with_equal_selected_labels_are_matched_once(matched):
-    """Otherwise 5,000 nodes and 100 pools, each for a zone, take a second."""
+    """If each node were matched with each selector, 5,000 nodes and 100 pools, one for each zone, would take a second."""
     zones = [
         {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [f"z{n}"]}]}]}
         for n in range(4)
@@ -174,7 +174,7 @@ def long_selector(number):
 
 
 def a_hundred_long_selectors():
-    """Return the largest claim that an API server stores: 900 KB of expressions, each of which takes some hundredths of a second to compile."""
+    """Return the largest claim that an API server stores: 900 KB of selectors. Each takes some hundredths of a second to compile."""
     requests = []
     for number in range(4):
         selectors = [{"cel": {"expression": long_selector(f"{number}-{i}")}} for i in range(25)]
@@ -184,11 +184,15 @@ def a_hundred_long_selectors():
     return convert({"metadata": meta, "spec": {"devices": {"requests": requests}}}, ResourceClaim)
 
 
-@pytest.mark.parametrize("ask", [fleet, lambda stock, claims, options: allocate(stock, "n0", claims, options=options)])
+@pytest.mark.parametrize(
+    "ask",
+    [fleet, lambda stock, claims, options: allocate(stock, "n0", claims, options=options)],
+    ids=["question about the fleet", "question about one node"],
+)
 def test_reading_selectors_is_charged_before_any_device_is_examined(ask, monkeypatch):
     compiled = []
     real = selector._compile
-    monkeypatch.setattr(attributes, "_READ", Cache(8 << 20))  # an empty cache
+    monkeypatch.setattr(attributes, "_READ", Cache(8 << 20))  # empties the cache of compiled selectors
     monkeypatch.setattr(selector, "_compile", lambda *key: compiled.append(key[0]) or real(*key))
     class_ = {"metadata": {"name": "gpu"}, "spec": {}}
     stock = Stock.of(nodes=[convert({"metadata": {"name": "n0"}}, Node)], slices=[slice_("a", "x")], classes=[convert(class_, DeviceClass)])  # fmt: skip
@@ -199,4 +203,4 @@ def test_reading_selectors_is_charged_before_any_device_is_examined(ask, monkeyp
     assert 1 <= len(compiled) <= 4
     first = list(compiled)
     ask(stock, claims, options=Options(budget=Budget(200_000)))
-    assert not set(first) & set(compiled[len(first) :]), "what was read once was paid for a second time"
+    assert not set(first) & set(compiled[len(first) :]), "the second question compiled selectors again"

@@ -1,4 +1,4 @@
-"""Memory does not grow with the number of different questions."""
+"""Caches do not grow with the number of different questions."""
 
 from allocator import FleetMemo, fleet
 from allocator.simulation.placement import Placements

@@ -1,3 +1,5 @@
+"""Which pods the allocator places, in which order, and on which nodes their claims permit them."""
+
 import pytest
 
 from allocator import pods
@@ -10,7 +12,7 @@ def waiting(name, **fields):
 
 
 def claim_on(selector=None, reserved=()):
-    """Return a claim that is allocated on the nodes of a selector and reserved for the pods of these uids."""
+    """Return a claim that is allocated on the nodes of a selector and reserved for the pods with these UIDs."""
     allocation = {"devices": {}} | ({"nodeSelector": selector} if selector else {})
     consumers = [{"resource": "pods", "name": uid, "uid": uid} for uid in reserved]
     return typed(claim("c", namespace="n", status={"allocation": allocation, "reservedFor": consumers}))

@@ -1,4 +1,4 @@
-"""The choice of victims, compared with all possible choices on small fleets."""
+"""The choice of victims (the pods to evict), compared with all possible choices on small fleets."""
 
 import random
 from itertools import combinations
@@ -33,7 +33,7 @@ from tests.objects import exactly, typed
 
 
 def aged_pod(name, *claims, age=0, node="n0", priority=0, **fields):
-    """Return a pod that runs on a node; a greater `age` is an older pod."""
+    """Return a pod that runs on a node, or a pending pod if `node` is empty. The pod is older the greater `age` is."""
     node_fields = {"nodeName": node} if node else {}
     created = f"2026-01-01T00:00:{59 - age:02}Z"
     return typed(sidecar.pod(name, *claims, creationTimestamp=created, priority=priority, **node_fields | fields))
@@ -49,7 +49,7 @@ def budget(name, allowed, **labels):
 
 
 def running(stock, name, count, *pods, node="n0"):
-    """Return the stock after a claim got devices of a node, reserved for pods."""
+    """Return the stock with one more claim, which holds devices of a node and is reserved for pods."""
     claim = typed(sidecar.claim(name, count))
     allocated = with_allocation(claim, allocate(stock, node, [claim]).allocations[0].allocation)
     consumers = [ResourceClaimConsumerReference(resource="pods", name=pod, uid=f"pod-{pod}") for pod in pods]
@@ -65,7 +65,7 @@ def enough_for(wanted, stock):
 
 
 def victims(wanted, stock, pods, budgets=()):
-    """Return the node and the names of its victims; None if no choice frees enough."""
+    """Return the chosen node and the names of the victims on that node; None if no choice frees enough devices."""
     holders = holders_below(wanted, pods, stock, budgets)
     chosen = make_room(stock.nodes, holders, stock, enough_for(wanted, stock))
     return None if chosen is None else (chosen.node, sorted(pod.metadata.name for pod in chosen.pods))
@@ -96,14 +96,14 @@ def holder(name, count, **fields):
         ([holder("gone", 2, deletionTimestamp="2026-01-01T00:01:00Z"), holder("b", 2)], [], 2, []),
     ],
     ids=[
-        "the less important goes",
-        "of equals the younger goes",
-        "fewer go rather than more",
-        "a pod that a budget protects stays",
-        "a budget that allows one protects none",
-        "no pod as important goes",
-        "no pod is evicted for nothing",
-        "a pod that leaves already is enough",
+        "the pod of lower priority is evicted",
+        "of two pods of equal priority the younger is evicted",
+        "one large pod is evicted rather than two small pods",
+        "a pod that a disruption budget protects stays",
+        "a pod is evicted if its disruption budget allows one eviction",
+        "no pod of equal or higher priority is evicted",
+        "no pod is evicted if all lower pods free too little",
+        "no pod is evicted if a terminating pod frees enough",
     ],
 )
 def test_preemption_chooses_the_expected_victims(holders, budgets, want, expected):
@@ -134,7 +134,7 @@ def test_a_shared_claim_is_freed_by_all_its_pods():
         ([replace(aged_pod("a"), status=replace(aged_pod("a").status, phase="Succeeded"))], True),
         ([replace(aged_pod("a"), metadata=replace(aged_pod("a").metadata, uid="another"))], True),
     ],
-    ids=["it is gone", "it is there", "it has finished", "another has its name"],
+    ids=["its pods are deleted", "one of its pods runs", "its pod has succeeded", "another pod has the name of its pod"],
 )
 def test_a_claim_is_free_if_its_pods_are_finished(pods_of_claim, is_free):
     stock, _ = crowd(each=1)
@@ -170,7 +170,7 @@ def test_a_disruption_budget_protects_selected_pods_of_its_namespace():
         assert protects(raw, aged_pod("p", labels={"app": "x"})) is expected
 
 
-# All possible choices
+# ---- the chosen victims, compared with all possible choices
 
 
 def cheapest(holders, pods, nodes, frees_enough):
@@ -188,7 +188,7 @@ def cheapest(holders, pods, nodes, frees_enough):
 
 
 def violations(pods, budgets):
-    """Return the number of evictions beyond what budgets allow, counted without optimisation."""
+    """Return the number of evictions of these pods that disruption budgets do not allow, counted without optimisation."""
     return sum(
         max(0, sum(protects(budget, pod) for pod in pods) - budget.status.disruptions_allowed) for budget in budgets
     )
@@ -212,7 +212,7 @@ AMOUNTS = st.tuples(st.integers(0, 3), st.integers(0, 3))
 @given(st.lists(st.tuples(AMOUNTS, ATTRIBUTES), min_size=1, max_size=9), BUDGETS, AMOUNTS)
 @settings(max_examples=draws(400), deadline=None)
 def test_no_victims_with_less_disruption_free_enough_amounts(given_up, budgets, wanted):
-    """Each pod frees amounts of two resources. The search must correct a wrong order in which it spares victims."""
+    """Each pod frees amounts of two resources. The search must find the best victims even if it first spared the wrong pods."""
     pods = [aged_pod(f"p{i}", **fields) for i, (_, fields) in enumerate(given_up)]
     freed = {pod.metadata.uid: amounts for pod, (amounts, _) in zip(pods, given_up, strict=True)}
 
@@ -229,7 +229,7 @@ def test_no_victims_with_less_disruption_free_enough_amounts(given_up, budgets, 
         assert expected[0] == violations(chosen.pods, budgets)
 
 
-# Kinds of devices: shared by amounts, partitions of one counter set, and devices with compatibility rules.
+# Requests for three kinds of devices: with shared memory, partitions of a GPU, and (below) with compatibility rules.
 SHARES = [exactly("gpu", memory=amount) for amount in ("10Gi", "20Gi", "40Gi", "80Gi")]
 PARTS = [exactly(profile) for profile in ("1g", "2g", "2g", "4g", "8g")]
 
@@ -244,13 +244,13 @@ def partitioned_devices(rng):
 
 
 def incompatible_devices(rng):
-    """Devices with groups, compatibleOnlyWith and counters."""
+    """Return a fleet of devices with compatibility groups, compatibleOnlyWith and counters, and requests for them."""
     requests = [exactly(name, count=rng.choice((1, 1, 2))) for name in ("any", "full", "mig", "mps")]
     return mixed_devices(rng), requests
 
 
 def crowded(devices, rng):
-    """Make a full node, whose pods sometimes share a claim, and a pending pod of higher priority."""
+    """Draw a full node, the pods on it, some of which share a claim, and a pending pod."""
     stock, requests = devices(rng)
     [node] = stock.nodes
     pods = []
@@ -282,12 +282,12 @@ def test_no_victims_with_less_disruption_free_enough_devices(devices, seed):
     below = [pod for pod in pods if pod.spec.priority < wanted.spec.priority]
     assert (holders.disruption(chosen.pods) if chosen else None) == cheapest(holders, below, stock.nodes, frees_enough)
     if chosen:
-        assert frees_enough(chosen), "evicted for nothing"
+        assert frees_enough(chosen), "the evictions do not free enough devices"
         assert all(pod in below for pod in chosen.pods)
 
 
 def test_preemption_stopped_early_still_returns_enough_victims():
-    """With sixteen pods there are too many choices to examine; the choice so far frees enough."""
+    """Sixteen pods are too many to examine all choices. A stopped search returns the best choice so far that frees enough."""
     holders = [holder(f"p{i}", 1, age=i % 7, priority=i % 3) for i in range(16)]
     stock, urgent = crowd(*holders, each=16, want=5)
     crowded_by = holders_below(urgent, [pod for pod, _ in holders], stock)
@@ -302,6 +302,6 @@ def test_preemption_stopped_early_still_returns_enough_victims():
             return frees_enough(victims)
 
         rooms.append(make_room(stock.nodes, crowded_by, stock, suffices))
-    assert rooms[:3] == [None, None, None], "the pods that would have to go were not known yet"
+    assert rooms[:3] == [None, None, None], "a search returned victims before any choice freed enough devices"
     assert all(frees_enough(room) for room in rooms[3:])
     assert [len(room.pods) for room in rooms[3:]] == [5, 5, 5]
