@@ -71,7 +71,7 @@ def test_the_message_counts_every_node_by_its_commonest_reason():
 
 
 def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
-    """The pod can use three nodes: two without devices, and a full one. Devices are free on the other eleven nodes."""
+    """The pod's node selector permits three nodes: two without devices, and a full one. Devices are free on the other eleven nodes."""
     stock = stock_of(sidecar.claim("one"), sidecar.claim("all", 2), nodes=14)
     for i in range(14):
         labels = {"zone": "b"} if i < 3 else {}
@@ -174,7 +174,7 @@ STARTING = st.tuples(CONTAINER, st.sampled_from(["", "Always"]))
 @given(st.lists(STARTING, max_size=3), st.lists(CONTAINER, min_size=1, max_size=3), st.integers(1, 4))
 @settings(max_examples=draws(60), deadline=None)
 def test_an_extended_resource_is_decided_like_its_claim(starting, containers, each):
-    """The answer is the same for the planned claim and for the existing claim that the pod's status names."""
+    """A pod that requests an extended resource gets the same answer before its claim exists and after its status names the claim."""
     init = [
         {"name": f"i{i}", "resources": resources, "restartPolicy": policy}
         for i, (resources, policy) in enumerate(starting)
@@ -199,7 +199,7 @@ def test_an_extended_resource_is_decided_like_its_claim(starting, containers, ea
 
 
 def most_at_once(init, main):
-    """Return how many devices the containers of a pod use at the same time, by the rule for pod requests."""
+    """Return how many devices the containers of a pod use at the same time, by Kubernetes' rule for the requests of a pod."""
     count = lambda container_: int(container_["resources"]["limits"]["example.com/gpu"])  # noqa: E731
     lasting = maximum = 0
     for container_ in init:
@@ -243,7 +243,7 @@ def test_a_template_claim_of_another_owner_is_reported(kind, words):
 
 
 def test_a_device_that_consumes_node_cpu_is_refused():
-    """Nothing would count the device's CPU: the scheduler plugin that counts it is off if the allocator decides."""
+    """If the allocator decides, nothing counts the CPU that the device uses, because the scheduler plugin for this is off."""
     stock = stock_of(typed(sidecar.claim("a")), nodes=1, per_node=1)
     [slice_] = stock.slices.values()
     assert isinstance(Decider().serve(typed_pod("p", "a"), "n0", stock), Serving)
@@ -256,11 +256,11 @@ def test_a_device_that_consumes_node_cpu_is_refused():
     assert "let the default scheduler place the pod" in refusal
 
 
-# ---- the views of strategies
+# ---- scores of nodes
 
 
 def pairs(count=12):
-    """Return a fleet whose nodes are equal for a claim of two GPUs. On every third node the two GPUs share a PCIe root."""
+    """Return a fleet of nodes with two GPUs each. On every third node the two GPUs share a PCIe root."""
     roots = {f"n{n}": ("r0", "r0" if n % 3 == 0 else "r1") for n in range(count)}
     return fleets.fleet(
         {name: [fleets.gpu(f"gpu-{i}", root=f"{name}-{root}") for i, root in enumerate(roots_of_node)] for name, roots_of_node in roots.items()},
@@ -286,7 +286,7 @@ def test_nodes_are_scored_once_if_equal_to_the_strategy(strategy):
 
 
 def test_all_callers_weigh_hardware_by_the_largest_of_the_fleet():
-    """Weighed by the largest device of each node, n1 would have the higher score. Weighed by the largest of the fleet, n0 has."""
+    """Weighed by the largest device of each node, n1 would have the higher score. Weighed by the largest device of the fleet, n0 has."""
 
     def gpu(name, memory, cores):
         device = fleets.shared(name, memory)
@@ -306,7 +306,7 @@ def test_all_callers_weigh_hardware_by_the_largest_of_the_fleet():
     live = decider.outlook(typed_pod("p", "one"), stock.with_object(claim), read_placement("CompactFirst")).nodes
     assert live == simulated == alone == {"n0": 29, "n1": 15}
     [large] = fleets.fleet({"n2": [gpu("gpu-0", "800Gi", "10")]}).slices.values()
-    # The larger device changes the weights, so cached demands are invalid.
+    # The larger device changes the weights, so what the cache holds is invalid.
     with_larger_device = stock.with_all([claim, large])
     scores_later = {node: round(ask(with_larger_device, node, [claim]).score) for node in stock.nodes}
     live = decider.outlook(typed_pod("p", "one"), with_larger_device, read_placement("CompactFirst")).nodes
@@ -314,14 +314,14 @@ def test_all_callers_weigh_hardware_by_the_largest_of_the_fleet():
 
 
 def test_nodes_are_judged_within_one_budget(monkeypatch):
-    """All kinds of nodes share a budget for their scores, and slices are not matched with nodes again."""
+    """One budget is for the search, and one for the scores of all nodes. Scoring does not match slices with nodes again."""
     budgets, matched, pools = [], [], Stock.pools
     monkeypatch.setattr(deciders, "Budget", lambda *args, **more: budgets.append(Budget(*args, **more)) or budgets[-1])
     monkeypatch.setattr(Stock, "pools", lambda stock, *of: matched.append(len(of) < 2) or pools(stock, *of))
     stock = pairs()
     by_node = scores(stock, "topology")
     assert len(set(by_node.values())) == 2
-    assert len(budgets) == 2  # one for the fit, one for the scores
+    assert len(budgets) == 2
     assert not any(matched)
     monkeypatch.setattr(step_limits, "QUESTION", budgets[1].spent // 2)
     assert scores(stock, "topology").keys() == by_node.keys()

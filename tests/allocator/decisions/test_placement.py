@@ -1,4 +1,4 @@
-"""Placement of a pod: its strategy, and nodes at their limit of pods."""
+"""Placement of a pod: the strategies that score its nodes, and nodes that can hold no further pod."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Events of a pod do not name claims or pods of other namespaces."""
+"""Events of a pod do not name claims or pods in other namespaces."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every question has an answer or is undecided, within its budget."""
+"""A question gets an answer within its budget, or the verdict that it is undecided."""
 
 import pytest
 
@@ -9,12 +9,11 @@ from dra.wire import convert
 from tests.allocator import fleets
 from tests.objects import exactly
 
-PAGE = 128
 SELECT = f'device.attributes["{fleets.DRIVER}"].serial.startsWith("zz")'
 
 
 def crowd(number, **more):
-    """Return a node whose devices all differ."""
+    """Return a fleet of one node whose devices all differ."""
     devices = [fleets.gpu(f"gpu-{i}", **more) for i in range(number)]
     for i, device in enumerate(devices):
         device["attributes"]["serial"] = {"string": f"s{i}"}

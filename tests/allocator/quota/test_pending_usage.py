@@ -1,4 +1,7 @@
-"""Usage of admitted objects that wait for devices: in every order of events each object counts once, and deleted objects leave nothing."""
+"""Pending usage: the devices that admitted objects wait for.
+
+In every order of events each object counts once, and deleted objects leave nothing behind.
+"""
 
 import gc
 import tracemalloc
@@ -32,11 +35,11 @@ def spec(count):
 
 WANTS = {"gpu": FutureClaim("one", spec(1)), "nic": FutureClaim("three", spec(3))}
 COUNTS = {"gpu": 1, "nic": 3}
-LASTS = 3  # seconds for which an admitted object counts before its event arrives
+LASTS = 3  # for so many seconds an admitted object counts without an event
 
 
 def waiting_pod(uid, *, phase="", priority_class="", without=()):
-    """Return a pod with the entries of WANTS, without claims for the entries in `without`."""
+    """Return a pod with an entry for each claim template of WANTS. Its status says that the entries in `without` need no claim."""
     entries = [{"name": entry, "resourceClaimTemplateName": WANTS[entry].template} for entry in ENTRIES]
     statuses = [{"name": entry} for entry in without]
     status = {"phase": phase, "resourceClaimStatuses": statuses}
@@ -45,7 +48,7 @@ def waiting_pod(uid, *, phase="", priority_class="", without=()):
 
 
 def claim_of(uid, owned_by=None, *, allocated=False, count=5, namespace="team"):
-    """Return a claim, created for an entry of a pod if `owned_by` is that pod and entry."""
+    """Return a claim. If `owned_by` names a pod and one of its entries, the claim was created for this entry."""
     fields = {}
     if owned_by:
         fields["ownerReferences"] = [owner("Pod", owned_by[0])]
@@ -55,15 +58,15 @@ def claim_of(uid, owned_by=None, *, allocated=False, count=5, namespace="team"):
 
 
 class World:
-    """The stored and admitted objects, beside a PendingUsage that sees their events."""
+    """Stored and admitted objects, and a PendingUsage that gets an event for each of them."""
 
     def __init__(self):
         self.pending = PendingUsage(remembered=LASTS)
         self.now = 0
-        self.door = {}  # admitted objects without an event, by uid: until when they count, and the priority class
+        self.door = {}  # by UID of an admitted object without an event: until when the object counts, and its priority class
         self.pods = {}
         self.claims = {}
-        self.owners = {}  # the pod and entry of a claim, by uid; they never change
+        self.owners = {}  # by UID of a claim: the pod and entry for which the claim was created, which never change
 
     def admit(self, uid, priority_class):
         is_claim = uid in CLAIMS
@@ -151,7 +154,7 @@ def test_pending_usage_counts_each_object_once_and_leaves_nothing_behind(happene
     world = World()
     for event, *arguments in happened:
         if event == "admit" and arguments[0] in world.claims:
-            continue  # an object that exists is not created again
+            continue  # the API server admits no object that exists
         getattr(world, event)(*arguments)
         for quota in (QUOTA, HIGH):
             for excluded in ("", "p", "a"):
@@ -216,7 +219,7 @@ def test_equal_pending_requests_are_evaluated_once():
 
 
 def waits_in(pending, namespace, *claims):
-    """Return how many devices wait in a namespace."""
+    """Return how many devices the objects of a namespace wait for."""
     quota = convert(
         {"metadata": {"name": "q", "namespace": namespace}, "spec": {"hard": {"gpu/devices": 99}}}, DeviceQuota
     )
@@ -256,7 +259,7 @@ def test_pending_usage_keeps_a_bounded_number_of_template_names():
 
 
 def heavy(number, size):
-    """Return a claim of a number of bytes."""
+    """Return a claim with a selector of a number of bytes."""
     selectors = [{"cel": {"expression": f"device.driver != '{number}{'x' * size}'"}}]
     request = {"name": "r", "exactly": {"deviceClassName": "gpu", "count": 1, "selectors": selectors}}
     meta = {"name": f"heavy{number}", "namespace": "team", "uid": f"heavy{number}"}
@@ -264,7 +267,7 @@ def heavy(number, size):
 
 
 def traced(work):
-    """Call a function; return the memory in bytes that stays allocated, and the result."""
+    """Call a function; return how many bytes of memory its result keeps allocated, and the result."""
     tracemalloc.start()
     try:
         kept = work()
@@ -306,7 +309,7 @@ def test_pending_admissions_are_bounded_in_memory_and_the_latest_count():
     ("key", "number"), [("gpu/devices", 3), ("*/devices", 6), ("nic/devices", 3), ("fpga/devices", 0)]
 )
 def test_pending_claims_of_unlimited_classes_are_not_evaluated(key, number):
-    """A tenant may store any number of such claims. Their evaluation must not delay other reviews."""
+    """A tenant may store any number of claims of other classes. Their evaluation must not delay other reviews."""
 
     def of(class_name):
         exactly = {"deviceClassName": class_name, "count": 1}

@@ -46,7 +46,7 @@ def test_each_core_quota_key_is_named_with_its_usage(key):
             scopeSelector={"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["a"]}]},
         ),
     ],
-    ids=["another class", "another namespace", "scopes", "a selector"],
+    ids=["a quota of another class", "a quota of another namespace", "a quota with a scope", "a quota with a scope selector"],
 )
 def test_an_unrelated_resource_quota_is_not_named(other):
     assert core_lines([other], "team", WANTED, CLASSES) == ""

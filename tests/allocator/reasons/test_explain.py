@@ -1,4 +1,4 @@
-"""Reasons for refusals, the nearest node first."""
+"""The reasons why a node cannot serve a claim, and the order of nodes in reports."""
 
 import pytest
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ def refused(stage, rejected=1, total=1, request="r"):
 
 
 def reasons(stock, *claims, node="n0"):
-    """Return the reasons of an answer by stage; the last reason of a stage wins."""
+    """Return the reasons of an answer by stage; of several reasons at one stage, the last."""
     answer = allocate(stock, node, claims, reasons=True)
     assert answer.verdict == "infeasible"
     return {reason.stage: reason for reason in answer.reasons}
@@ -175,7 +175,7 @@ def test_a_node_without_a_slice_has_its_own_reason():
 
 
 def emptied(stock, *, keeps=True):
-    """Return the same fleet with a newer generation without devices for each pool."""
+    """Return the same fleet, where the newest generation of each pool has no devices, with or without the older generation."""
     old = [page.slice for page in stock.pages.values()]
     new = [
         replace(
@@ -258,7 +258,7 @@ WHOLE = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "A
 
 
 def incomplete(stock):
-    """Return the same fleet with one slice of each pool not published yet."""
+    """Return the same fleet, where one slice of each pool is not published yet."""
     slices = [page.slice for page in stock.pages.values()]
     halves = [
         replace(slice_, spec=replace(slice_.spec, pool=replace(slice_.spec.pool, resource_slice_count=2)))

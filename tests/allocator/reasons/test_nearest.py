@@ -1,4 +1,4 @@
-"""Hints name only changes that were tried and that fit, the largest of each kind."""
+"""Hints about a claim that a node cannot serve: each names a change with which an attempt to serve the claim succeeded."""
 
 import pytest
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ def hints(stock, *claims, tries=400):
     def fits(now, claims):
         return choose_devices(now, "n0", claims).answer.feasible
 
-    assert not fits(stock, claims), "these claims fit, so there is nothing to relax"
+    assert not fits(stock, claims), "these claims fit, so no hint is needed"
     return {hint.kind: hint for hint in nearest_fits(stock, "n0", claims, fits=fits, tries=tries)}
 
 
@@ -84,7 +84,7 @@ def test_a_taint_to_tolerate_is_named():
 @pytest.mark.parametrize(
     ("key", "helps"),
     [("repair", "write a ResourceClaim"), ("drawbridge.dev/fence", "extendedResources")],
-    ids=["a taint", "the fence"],
+    ids=["taint of a driver", "taint of drawbridge"],
 )
 def test_a_hint_for_extended_resources_is_about_the_limits(key, helps):
     taint = {"key": key, "effect": "NoSchedule"}
@@ -140,7 +140,7 @@ def test_a_search_for_hints_stops_after_its_tries(tries):
 
 @pytest.mark.parametrize("decided", range(24))
 def test_an_undecided_try_gives_no_hint(decided):
-    """Each hint depends on its own attempts: an undecided attempt removes this hint and changes no other."""
+    """A hint depends only on its own attempts, so an undecided attempt changes no other hint."""
     claims = [claim("a", exactly("gpu", memory="80Gi"))]
     all_hints = hints(SHARES, *claims)
     left = decided
@@ -152,7 +152,7 @@ def test_an_undecided_try_gives_no_hint(decided):
 
     found_hints = nearest_fits(SHARES, "n0", claims, fits=fits)
     assert all(hint == all_hints[hint.kind] for hint in found_hints)
-    assert bool(found_hints) == (decided > 2), "two hold something, and each alone would be enough"
+    assert bool(found_hints) == (decided > 2), "the first hint needs three decided attempts"
 
 
 def test_an_alternative_is_relaxed_under_its_own_name():

@@ -1,4 +1,4 @@
-"""Drift: overlapping claims, and reservations of pods or devices that do not exist."""
+"""Drift: claims that hold one device together, reservations for deleted pods, and devices that are no longer published."""
 
 from allocator.reports import Drift, drift
 from dra.stock import Stock

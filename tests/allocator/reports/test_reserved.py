@@ -1,4 +1,4 @@
-"""Reservations on a node that are not written yet."""
+"""Reservations on a node whose allocations are not written to the API server yet."""
 
 from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""The report of shares: a row for each pod, claim and device."""
+"""The report of shares: which pod holds which device by which claim, a row for each of these."""
 
 from allocator.reports import shares
 from allocator.reports.shares import Share
@@ -9,7 +9,7 @@ from tests.objects import allocated, claim, pod, typed
 
 
 def claim_holding(name, *results, pods=()):
-    """Return a claim with these allocation results in pool p, reserved for pods."""
+    """Return a claim that has these allocation results in pool p and is reserved for pods."""
     status = allocated(*({"request": "r", "driver": DRIVER, "pool": "p"} | result for result in results), pods=pods)
     return typed(claim(name, namespace="team", uid=name, status=status))
 
