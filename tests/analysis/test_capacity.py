@@ -1,4 +1,4 @@
-"""Every command, page and service counts the same devices."""
+"""All commands and the dashboard count the same devices."""
 
 import json
 
@@ -18,7 +18,7 @@ GPU = "nvidia.com/gpu"
 
 
 def of_plugin(name, *containers, init=(), status=None, namespace="default", key=GPU):
-    """A running pod with containers that each request devices of a plugin; `init` are pairs of an amount and a restartPolicy."""
+    """Return a running pod whose containers each request devices of a plugin. `init` has an amount and a policy for each init container."""
     obj = pod(name, nodeName="p")
     obj["metadata"]["namespace"] = namespace
     obj["spec"]["containers"] = [
@@ -33,7 +33,8 @@ def of_plugin(name, *containers, init=(), status=None, namespace="default", key=
 
 SERVED = {"extendedResourceClaimStatus": {"resourceClaimName": "x", "requestMappings": []}}
 SIDECAR = {"restartPolicy": "Always"}
-# 2 + 1 devices; a sidecar beside an init container, 1 + 3 devices; a pod whose devices a claim holds.
+# The first pod holds 2 + 1 devices of the plugin. The second holds 1 + 3, because its sidecar runs during its second init
+# container. The third holds none, because a claim serves it.
 PODS = (
     of_plugin("two", 2, 1),
     of_plugin("sidecar", 1, init=[(1, SIDECAR), (3, {})], namespace="b"),
@@ -113,7 +114,7 @@ def test_a_device_of_a_superseded_slice_is_not_counted(tmp_path):
 
 
 def test_a_superseded_slice_does_not_serve_an_extended_resource(tmp_path):
-    """All devices of the newest slice are tainted; one device of the old slice is not."""
+    """All devices of the newest slice are tainted, and the devices of the superseded slice are not."""
     [kind, slice_, new] = json.loads(json.dumps(fleet(1, 2)))
     old = json.loads(json.dumps(new)) | {"metadata": {"name": "old"}}
     kind["spec"]["extendedResourceName"] = GPU

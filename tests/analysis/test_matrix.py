@@ -1,4 +1,4 @@
-"""Which devices of a pool can be in use together: equal pools are judged once, and the allocator agrees on every pair."""
+"""The matrix of a pool, which says for each pair of device kinds whether they can be in use together."""
 
 import itertools
 
@@ -170,7 +170,7 @@ def test_five_thousand_nodes_make_one_table():
 
 
 def two_pools_each(rule_scope="node"):
-    """Return two nodes, each with a pool of MIG devices and a pool with a whole device, and a rule that excludes both kinds together."""
+    """Return two nodes, each with a pool of MIG devices and a pool of one whole device, and a rule that forbids these kinds together."""
     objects = fleet(2, 2)
     for slice_ in [obj for obj in objects if obj["kind"] == "ResourceSlice"]:
         node_name = slice_["spec"]["nodeName"]

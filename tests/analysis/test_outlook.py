@@ -1,4 +1,4 @@
-"""Every command and page gives the same answer about where a pod can run, what it waits for, and its victims."""
+"""All commands and the dashboard give the same answer about where a pod can run, what it waits for, and which pods are evicted for it."""
 
 import random
 
@@ -69,7 +69,7 @@ def test_no_pod_is_placed_after_the_time_limit(monkeypatch):
 
 
 async def test_explain_names_the_victims_that_simulate_names(tmp_path):
-    """A PodDisruptionBudget protects p0."""
+    """Of the two pods that could be evicted, a PodDisruptionBudget protects p0."""
     objects = [*fleet(2, 1)]
     for number in (0, 1):
         objects.append(held_claim(f"c{number}", f"p{number}", on=f"n{number}/gpu-0"))
@@ -143,7 +143,12 @@ def test_simulate_and_explain_name_all_that_a_node_lacks(tmp_path):
         (held_claim("stale", "gone"), [RUNS], True, "default/stale, used by no pod, is deleted"),
         (held_claim("stale", "elsewhere"), [], False, "default/stale ends"),
     ],
-    ids=("of a running pod", "of no pod", "of a deleted pod", "where no other pod was read"),
+    ids=(
+        "claim of a running pod",
+        "claim of no pod",
+        "claim of a deleted pod",
+        "claim in a namespace whose pods were not read",
+    ),
 )
 def test_a_claim_that_is_never_freed_should_be_deleted(tmp_path, holder, more, unused, advised):
     place = "default" if more else "n"
@@ -155,7 +160,7 @@ def test_a_claim_that_is_never_freed_should_be_deleted(tmp_path, holder, more, u
 
 
 def test_advice_names_only_ready_nodes(tmp_path):
-    """The device of the node that is not ready would be freed sooner than those of the other node."""
+    """Of the two nodes with devices in use, n1 would be freed sooner, but it is not ready."""
     objects = full_fleet("c2", "c3", "p2", "p3")
     [away] = [obj for obj in objects if obj["metadata"]["name"] == "n1"]
     away["spec"] = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
@@ -247,7 +252,7 @@ def test_a_free_plugin_device_alone_is_no_room(tmp_path):
 
 
 def drawn(number):
-    """Draw nodes with devices and device plugins, partly in use, and a pod with claims and extended resources."""
+    """Draw nodes with DRA devices, some of them in use, nodes with device plugins, and a pod with a claim or extended resources."""
     draw = random.Random(number)
     objects = [device_class(**({"extendedResourceName": NAME} if draw.random() < 0.6 else {}))]
     if draw.random() < 0.3:
