@@ -11,28 +11,28 @@ from dra.stock.counters import available
 from dra.stock.pool import reaches
 
 
-def home(resource_slice, device):
+def only_node_of(resource_slice, device):
     """Return the name of the only node that can use a device, or None if several nodes can use the device."""
     return device.node_name if resource_slice.spec.per_device_node_selection else resource_slice.spec.node_name
 
 
-def apart(compatibilities, first, other):
+def exclude_each_other(compatibilities, first, second):
     """Return whether a rule forbids two devices together. A device is a tuple of its pool (driver and name), its node, and its body."""
     for rule in compatibilities:
         spec = rule.spec
-        if spec.driver != first[0][0] or spec.driver != other[0][0] or not spec.compatible_only_with:
+        if spec.driver != first[0][0] or spec.driver != second[0][0] or not spec.compatible_only_with:
             continue
         counter_sets = [
-            {consumption.counter_set for consumption in device.consumes_counters} for *_, device in (first, other)
+            {consumption.counter_set for consumption in device.consumes_counters} for *_, device in (first, second)
         ]
         is_in_scope = {
-            "pool": first[0] == other[0],
-            "counterSet": first[0] == other[0] and bool(counter_sets[0] & counter_sets[1]),
-            "node": first[1] is not None and first[1] == other[1],
+            "pool": first[0] == second[0],
+            "counterSet": first[0] == second[0] and bool(counter_sets[0] & counter_sets[1]),
+            "node": first[1] is not None and first[1] == second[1],
         }
         if not is_in_scope[spec.scope]:
             continue
-        for selected, neighbour in ((first, other), (other, first)):
+        for selected, neighbour in ((first, second), (second, first)):
             is_selected = not spec.selector or matches(spec.selector, selected, result_on_error=True)
             if is_selected and not matches(spec.compatible_only_with, neighbour, result_on_error=False):
                 return True
@@ -63,12 +63,12 @@ class Brute:
         pages = sorted(
             newest, key=lambda page: page.pool in self.pools and page not in self.pools[page.pool].accessible
         )
-        self.placed = {}
+        self.device_by_name = {}
         for page in pages:
             for device in page.devices:
-                self.placed.setdefault((page.pool, device.name), (page.pool, home(page.slice, device), device))
-        self.held = [holder for key, holder in self.placed.items() if stock.use(key[0]).holds(key[1])]
-        self.wanted = [
+                self.device_by_name.setdefault((page.pool, device.name), (page.pool, only_node_of(page.slice, device), device))
+        self.held_devices = [holder for key, holder in self.device_by_name.items() if stock.use(key[0]).holds(key[1])]
+        self.requested_devices = [
             (claim, request.exactly, number)
             for claim in claims
             for request in claim.spec.devices.requests
@@ -80,21 +80,21 @@ class Brute:
         return self.search(0, [], 0)
 
     def search(self, position, chosen, start):
-        if position == len(self.wanted):
+        if position == len(self.requested_devices):
             return [device.name for _, device in chosen]
-        _, body, number = self.wanted[position]
+        _, request, number = self.requested_devices[position]
         for index in range(start if number else 0, len(self.devices)):
             pool, device = self.devices[index]
-            if self.selects(body, pool, device) and self.may_join(pool, device, chosen):
+            if self.selects(request, pool, device) and self.may_join(pool, device, chosen):
                 result = self.search(position + 1, [*chosen, (pool, device)], index + 1)
                 if result is not None:
                     return result
         return None
 
-    def selects(self, body, pool, device):
-        class_ = self.stock.classes[body.device_class_name]
-        texts = [selector.cel.expression for selector in (*class_.spec.selectors, *body.selectors)]
-        return all(cel.compile(text).matches(cel.view_of(pool[0], device)) for text in texts)
+    def selects(self, request, pool, device):
+        class_ = self.stock.classes[request.device_class_name]
+        expressions = [selector.cel.expression for selector in (*class_.spec.selectors, *request.selectors)]
+        return all(cel.compile(expression).matches(cel.view_of(pool[0], device)) for expression in expressions)
 
     def may_join(self, pool, device, chosen):
         use = self.stock.use(pool)
@@ -102,23 +102,23 @@ class Brute:
             other.name == device.name for chosen_pool, other in chosen if chosen_pool == pool
         ):
             return False
-        others = [*self.held, *(self.placed[chosen_pool, other.name] for chosen_pool, other in chosen)]
-        placed = self.placed[pool, device.name]
-        if any(apart(self.stock.compatibilities.values(), placed, other) for other in others):
+        held_and_chosen = [*self.held_devices, *(self.device_by_name[chosen_pool, other.name] for chosen_pool, other in chosen)]
+        candidate = self.device_by_name[pool, device.name]
+        if any(exclude_each_other(self.stock.compatibilities.values(), candidate, other) for other in held_and_chosen):
             return False
-        mates = [other for chosen_pool, other in chosen if chosen_pool == pool]
-        left = available(self.pools[pool], use)
+        chosen_of_pool = [other for chosen_pool, other in chosen if chosen_pool == pool]
+        remaining = available(self.pools[pool], use)
         states = group_states(self.pools[pool], use, self.rules)
-        for mate in mates:
-            for consumes_counter in mate.consumes_counters:
-                state = own_state(consumes_counter.compatibility_groups, wild=self.rules.wild(pool[0], mate))
+        for chosen_device in chosen_of_pool:
+            for consumes_counter in chosen_device.consumes_counters:
+                state = own_state(consumes_counter.compatibility_groups, wild=self.rules.wild(pool[0], chosen_device))
                 states[consumes_counter.counter_set] = join(states.get(consumes_counter.counter_set), state)
                 for name, counter in consumes_counter.counters.items():
-                    left[consumes_counter.counter_set][name] -= counter.value.nano
+                    remaining[consumes_counter.counter_set][name] -= counter.value.nano
         for consumes_counter in device.consumes_counters:
             state = own_state(consumes_counter.compatibility_groups, wild=self.rules.wild(pool[0], device))
             if not admits(states.get(consumes_counter.counter_set), state):
                 return False
             for name, counter in consumes_counter.counters.items():
-                left[consumes_counter.counter_set][name] -= counter.value.nano
-        return not device.consumes_counters or all(value >= 0 for set_ in left.values() for value in set_.values())
+                remaining[consumes_counter.counter_set][name] -= counter.value.nano
+        return not device.consumes_counters or all(value >= 0 for counters in remaining.values() for value in counters.values())

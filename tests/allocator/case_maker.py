@@ -26,11 +26,11 @@ class CaseMaker(FleetMaker):
         }
         if self.chance(0.15):
             case["deviceTaintRules"] = [self.taint_rule()]
-        case["allocatedClaims"] = self.allocated()
-        claims = rng.choice((1, 1, 1, 2, 2, 3))
+        case["allocatedClaims"] = self.allocated_claims()
+        claim_count = rng.choice((1, 1, 1, 2, 2, 3))
         if self.family == "tight":
-            claims = rng.choice((1, 2, 2, 3, 4))
-        case["claims"] = [self.claim(number) for number in range(claims)]
+            claim_count = rng.choice((1, 2, 2, 3, 4))
+        case["claims"] = [self.claim(number) for number in range(claim_count)]
         if rng.random() < 0.02:
             case["claims"].append(self.empty_claim())
         return case
@@ -53,7 +53,7 @@ class CaseMaker(FleetMaker):
     def expression(self, driver: str) -> str:
         rng = self.rng
         attributes = f'device.attributes["{driver}"]'
-        safe = [
+        valid_expressions = [
             f'{attributes}.model == "a"',
             f'{attributes}.model == "b"',
             f"{attributes}.idx < 2",
@@ -64,7 +64,7 @@ class CaseMaker(FleetMaker):
             f'has({attributes}.ver) && {attributes}.ver.isLessThan(semver("2.0.0"))',
             f'device.driver == "{driver}" && has(device.capacity["{driver}"].mem)',
         ]
-        unsafe = [
+        failing_expressions = [  # the last two fail on every device
             f"{attributes}.ok",
             f'{attributes}.ver == semver("1.0.0")',
             f'device.capacity["{driver}"].mem.compareTo(quantity("8")) >= 0',
@@ -73,22 +73,22 @@ class CaseMaker(FleetMaker):
             "1",
         ]
         if rng.random() < 0.01:
-            return rng.choice(unsafe[-2:])
-        return rng.choice(unsafe[:-2]) if rng.random() < 0.05 else rng.choice(safe)
+            return rng.choice(failing_expressions[-2:])
+        return rng.choice(failing_expressions[:-2]) if rng.random() < 0.05 else rng.choice(valid_expressions)
 
     def empty_claim(self) -> dict:
         return {"metadata": {"name": "empty", "namespace": "d", "uid": "e"}, "spec": {"devices": {}}}
 
     def claim(self, number: int) -> dict:
         rng = self.rng
-        requests = rng.choice((1, 1, 2, 2, 3))
+        request_count = rng.choice((1, 1, 2, 2, 3))
         if self.family == "tight":
-            requests = rng.choice((1, 2, 3, 4))
-        devices: dict = {"requests": [self.request(n) for n in range(requests)]}
+            request_count = rng.choice((1, 2, 3, 4))
+        devices: dict = {"requests": [self.request(n) for n in range(request_count)]}
         names = []
         for request in devices["requests"]:
             names.append(request["name"])
-            names += [f"{request['name']}/{sub['name']}" for sub in request.get("firstAvailable", ())]
+            names += [f"{request['name']}/{alternative['name']}" for alternative in request.get("firstAvailable", ())]
         constraints = [self.constraint(names) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)))]
         if constraints:
             devices["constraints"] = constraints
@@ -100,24 +100,24 @@ class CaseMaker(FleetMaker):
                 }
                 for n in range(rng.randrange(1, 3))
             ]
-        self.derive(devices)
+        self.add_derived_attribute(devices)
         return {
             "metadata": {"name": f"claim{number}", "namespace": "d", "uid": f"u{number}"},
             "spec": {"devices": devices},
         }
 
-    def derive(self, devices: dict) -> None:
+    def add_derived_attribute(self, devices: dict) -> None:
         """Add a derived attribute that a constraint reads to one of the requests."""
         rng = self.rng
         if not devices.get("constraints") or not self.chance(0.6, "general", "admin"):
             return
         constraint = rng.choice(devices["constraints"])
         name = constraint.get("matchAttribute") or constraint.get("distinctAttribute")
-        body = rng.choice(devices["requests"])
-        inner = body.get("exactly") or rng.choice(body["firstAvailable"])
+        request = rng.choice(devices["requests"])
+        body = request.get("exactly") or rng.choice(request["firstAvailable"])
         driver = rng.choice(DRIVERS[:2])
         attributes = f'device.attributes["{driver}"]'
-        inner["derivedAttributes"] = [
+        body["derivedAttributes"] = [
             {
                 "name": name,
                 "expression": rng.choice(
@@ -147,25 +147,25 @@ class CaseMaker(FleetMaker):
                 ROOT,
             )
         )
-        out: dict = {rng.choice(("matchAttribute", "matchAttribute", "distinctAttribute")): attribute}
+        constraint: dict = {rng.choice(("matchAttribute", "matchAttribute", "distinctAttribute")): attribute}
         if rng.random() < 0.5:
-            out["requests"] = rng.sample(names, rng.randrange(1, len(names) + 1))
+            constraint["requests"] = rng.sample(names, rng.randrange(1, len(names) + 1))
         if rng.random() < 0.01:
             return {}
-        return out
+        return constraint
 
     def request(self, number: int) -> dict:
         rng = self.rng
         name = f"r{number}"
         if self.chance(0.4, "limits", "tight", "general"):
-            subs = [{"name": f"s{i}", **self.body(sub=True)} for i in range(rng.choice((1, 2, 2, 3)))]
-            return {"name": name, "firstAvailable": subs}
-        return {"name": name, "exactly": self.body(sub=False)}
+            alternatives = [{"name": f"s{i}", **self.body(is_alternative=True)} for i in range(rng.choice((1, 2, 2, 3)))]
+            return {"name": name, "firstAvailable": alternatives}
+        return {"name": name, "exactly": self.body(is_alternative=False)}
 
-    def body(self, *, sub: bool) -> dict:
+    def body(self, *, is_alternative: bool) -> dict:
         rng = self.rng
-        present = [driver for driver, _, _ in self.devices] or list(DRIVERS)
-        driver = rng.choice(present)
+        published_drivers = [driver for driver, _, _ in self.devices] or list(DRIVERS)
+        driver = rng.choice(published_drivers)
         body: dict = {"deviceClassName": rng.choice(("any", f"c{DRIVERS.index(driver)}", f"c{DRIVERS.index(driver)}"))}
         if rng.random() < 0.01:
             body["deviceClassName"] = rng.choice(("missing", ""))
@@ -183,24 +183,24 @@ class CaseMaker(FleetMaker):
                 body["count"] = rng.choice((1, 1, 2, 5, 8, 10, 16, 20) if rng.random() < 0.9 else (31, 32, 33, 40))
             if rng.random() < 0.01:
                 body["count"] = 0
-        if not sub and self.chance(0.5, "admin"):
+        if not is_alternative and self.chance(0.5, "admin"):
             body["adminAccess"] = rng.random() < 0.9
         if rng.random() < 0.3:
             body["tolerations"] = [self.toleration() for _ in range(rng.choice((1, 1, 2)))]
         if self.chance(0.7, "shares") or rng.random() < 0.1:
-            wanted = {}
+            amounts = {}
             for capacity in ("mem",) if rng.random() < 0.8 else ("mem", "bw"):
-                wanted[capacity] = rng.choice(("1", "2", "3", "5", "0", "2Gi", "1Gi", "250m", "1500m", "13", "100m"))
+                amounts[capacity] = rng.choice(("1", "2", "3", "5", "0", "2Gi", "1Gi", "250m", "1500m", "13", "100m"))
             if self.chance(0.03, "chaos", "shares"):
-                wanted["mem"] = rng.choice(("1500001u", "10E", "-1"))
-            body["capacity"] = {"requests": wanted}
+                amounts["mem"] = rng.choice(("1500001u", "10E", "-1"))
+            body["capacity"] = {"requests": amounts}
         return body
 
     def toleration(self) -> dict:
         rng = self.rng
-        out = {"key": rng.choice(("k", "l", "")), "operator": rng.choice(("Equal", "Exists"))}
-        if out["operator"] == "Equal" and rng.random() < 0.6:
-            out["value"] = "v"
+        toleration = {"key": rng.choice(("k", "l", "")), "operator": rng.choice(("Equal", "Exists"))}
+        if toleration["operator"] == "Equal" and rng.random() < 0.6:
+            toleration["value"] = "v"
         if rng.random() < 0.4:
-            out["effect"] = rng.choice(("NoSchedule", "NoExecute"))
-        return out
+            toleration["effect"] = rng.choice(("NoSchedule", "NoExecute"))
+        return toleration

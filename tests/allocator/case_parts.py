@@ -15,8 +15,8 @@ def all_devices(case: Case) -> list[tuple[Case, Case]]:
 
 def draw_some(rng: random.Random, items: list[Any]) -> list[Any]:
     """Draw some of the items: sometimes few of them, sometimes most of them."""
-    often = rng.choice((0.15, 0.4, 0.9))
-    return [item for item in items if rng.random() < often]
+    probability = rng.choice((0.15, 0.4, 0.9))
+    return [item for item in items if rng.random() < probability]
 
 
 def all_requests(case: Case) -> list[Case]:

@@ -43,18 +43,18 @@ def ours(case: Case, options: Options = DEFAULTS) -> Answer:
     return allocate(stock_of(case), case["node"]["metadata"]["name"], claims, options=options)
 
 
-def difference(answer: Answer, theirs: Case) -> str | None:
+def difference(answer: Answer, their_answer: Case) -> str | None:
     """Return the difference between our answer and the oracle's; None if the answers agree or the oracle was too slow."""
-    if theirs["verdict"] == "timeout":
+    if their_answer["verdict"] == "timeout":
         return None
-    if answer.verdict.value != theirs["verdict"]:
+    if answer.verdict.value != their_answer["verdict"]:
         return (
-            f"verdict: ours {answer.verdict.value} ({answer.error}), theirs {theirs['verdict']} ({theirs.get('error')})"
+            f"verdict: ours {answer.verdict.value} ({answer.error}), theirs {their_answer['verdict']} ({their_answer.get('error')})"
         )
-    if answer.error and answer.node_only != bool(theirs.get("nodeOnly")):
-        return f"error is for one node only: ours {answer.node_only}, theirs {theirs.get('nodeOnly')} ({theirs.get('error')})"
+    if answer.error and answer.node_only != bool(their_answer.get("nodeOnly")):
+        return f"error is for one node only: ours {answer.node_only}, theirs {their_answer.get('nodeOnly')} ({their_answer.get('error')})"
     our_allocations = [_plain(json.loads(encode(allocation.allocation))) for allocation in answer.allocations]
-    their_allocations = [_plain(allocation) for allocation in theirs.get("allocations") or []]
+    their_allocations = [_plain(allocation) for allocation in their_answer.get("allocations") or []]
     return (
         None
         if our_allocations == their_allocations
@@ -72,54 +72,54 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
-def shrunk(case: Case, disagrees: Callable[[Case], bool]) -> Case:
+def shrink(case: Case, disagrees: Callable[[Case], bool]) -> Case:
     """Remove parts of a case for as long as the answers to the rest still differ."""
     progress = True
     while progress:
         progress = False
-        for smaller in _smaller(case):
+        for smaller in _smaller_cases(case):
             try:
-                still = disagrees(smaller)
+                still_disagrees = disagrees(smaller)
             except Exception:  # noqa: BLE001 - a case that our allocator or the oracle cannot read is no smaller case
-                still = False
-            if still:
+                still_disagrees = False
+            if still_disagrees:
                 case, progress = smaller, True
                 break
     return case
 
 
-def _smaller(case: Case) -> Iterator[Case]:
+def _smaller_cases(case: Case) -> Iterator[Case]:
     for path in sorted(_paths(case), key=len):
-        smaller = copy.deepcopy(case)
-        parent = smaller
+        copied = copy.deepcopy(case)
+        parent = copied
         for step in path[:-1]:
             parent = parent[step]
         del parent[path[-1]]
-        yield smaller
+        yield copied
 
 
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    keep = {"node", "slices", "classes", "claims", "metadata", "name", "driver", "pool", "spec", "cel", "exactly"}
-    keep |= {"resourceSliceCount", "allocationMode", "value", "deviceClassName"}
+    required_keys = {"node", "slices", "classes", "claims", "metadata", "name", "driver", "pool", "spec", "cel", "exactly"}
+    required_keys |= {"resourceSliceCount", "allocationMode", "value", "deviceClassName"}
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, member in items:
         if key in ("server", "without"):  # these two fields describe one server and must agree
             continue
-        if not (isinstance(key, str) and key in keep):
+        if not (isinstance(key, str) and key in required_keys):
             yield (*path, key)
         yield from _paths(member, (*path, key))
 
 
-def disagreement(oracle: Any, case: Case, answer: Answer, theirs: Case) -> str:
+def disagreement(oracle: Any, case: Case, answer: Answer, their_answer: Case) -> str:
     """Shrink a case with different answers; return the difference, and the smallest case as JSON."""
 
-    def same(smaller: Case) -> bool:
-        their_answer = oracle.ask(**smaller)
-        our_answer = ours(smaller)
-        same_verdicts = our_answer.verdict == answer.verdict and their_answer["verdict"] == theirs["verdict"]
-        return same_verdicts and difference(our_answer, their_answer) is not None
+    def still_differs(smaller: Case) -> bool:
+        our_smaller_answer, their_smaller_answer = ours(smaller), oracle.ask(**smaller)
+        verdicts = our_smaller_answer.verdict, their_smaller_answer["verdict"]
+        same_verdicts = verdicts == (answer.verdict, their_answer["verdict"])
+        return same_verdicts and difference(our_smaller_answer, their_smaller_answer) is not None
 
-    smallest = shrunk(case, same)
+    smallest = shrink(case, still_differs)
     return f"{difference(ours(smallest), oracle.ask(**smallest))}\n{json.dumps(smallest)}"
 
 

@@ -26,39 +26,39 @@ class FleetMaker:
         driver = rng.choice(DRIVERS)
         name = rng.choice(("p", "q", "p-10", "p-2")) + (str(number) if rng.random() < 0.9 else "")
         generation = rng.choice((1, 1, 1, 2, 7))
-        pages = rng.choice((1, 1, 1, 2, 3))
-        counters = self.counter_sets() if self.chance(0.6, "parts", "tight", "admin", "chaos") else []
-        total = pages + bool(counters)
+        device_slices = rng.choice((1, 1, 1, 2, 3))
+        counter_sets = self.counter_sets() if self.chance(0.6, "parts", "tight", "admin", "chaos") else []
+        slice_count = device_slices + bool(counter_sets)
         if self.chance(0.15, "chaos", "places"):
-            total += rng.choice((-1, 1))
-        selection = self.selection()
-        for page in range(pages):
-            own_selection = selection if rng.random() < 0.85 else self.selection()
+            slice_count += rng.choice((-1, 1))
+        usual_selection = self.node_selection()
+        for index in range(device_slices):
+            own_selection = usual_selection if rng.random() < 0.85 else self.node_selection()
             spec = {
                 "driver": driver,
-                "pool": {"name": name, "generation": generation, "resourceSliceCount": max(1, total)},
+                "pool": {"name": name, "generation": generation, "resourceSliceCount": max(1, slice_count)},
                 **own_selection,
             }
             if self.chance(0.12, "chaos", "places"):
                 spec["pool"]["generation"] = generation + rng.choice((-1, 1))
             if self.chance(0.1):
                 spec["skipNodeOperations"] = ["*"]
-            spec["devices"] = self.page_devices(
-                driver, number, page, counters, bool(own_selection.get("perDeviceNodeSelection"))
+            spec["devices"] = self.slice_devices(
+                driver, number, index, counter_sets, bool(own_selection.get("perDeviceNodeSelection"))
             )
             for device in spec["devices"]:
                 self.devices.append((driver, name, device))
-            self.slices.append({"metadata": {"name": f"s{number}-{page}-{rng.randrange(100):02}"}, "spec": spec})
-        if counters:
+            self.slices.append({"metadata": {"name": f"s{number}-{index}-{rng.randrange(100):02}"}, "spec": spec})
+        if counter_sets:
             spec = {
                 "driver": driver,
-                "pool": {"name": name, "generation": generation, "resourceSliceCount": max(1, total)},
-                **(selection if rng.random() < 0.8 else self.selection()),
+                "pool": {"name": name, "generation": generation, "resourceSliceCount": max(1, slice_count)},
+                **(usual_selection if rng.random() < 0.8 else self.node_selection()),
             }
-            spec["sharedCounters"] = counters
+            spec["sharedCounters"] = counter_sets
             self.slices.append({"metadata": {"name": f"c{number}"}, "spec": spec})
 
-    def selection(self) -> dict:
+    def node_selection(self) -> dict:
         rng = self.rng
         if not self.chance(0.8, "places", "chaos") and rng.random() < 0.85:
             return {"nodeName": "n0"}
@@ -75,7 +75,7 @@ class FleetMaker:
 
     def node_selector(self) -> dict:
         rng = self.rng
-        expressions = [
+        candidates = [
             {"key": "zone", "operator": "In", "values": ["a", "b"]},
             {"key": "zone", "operator": "In", "values": ["b", "a"]},
             {"key": "zone", "operator": "NotIn", "values": ["b"]},
@@ -87,21 +87,21 @@ class FleetMaker:
             {"key": "zone", "operator": "In", "values": ["c"]},
         ]
         term = {}
-        picked = [rng.choice(expressions[:7] if rng.random() < 0.8 else expressions) for _ in range(rng.randrange(3))]
-        if picked:
-            term["matchExpressions"] = picked
+        requirements = [rng.choice(candidates[:7] if rng.random() < 0.8 else candidates) for _ in range(rng.randrange(3))]
+        if requirements:
+            term["matchExpressions"] = requirements
         if rng.random() < 0.2:
             term["matchFields"] = [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]
         terms = [term]
         if rng.random() < 0.05:
-            terms.append({"matchExpressions": [rng.choice(expressions)]})
+            terms.append({"matchExpressions": [rng.choice(candidates)]})
         if rng.random() < 0.03:
             terms = [{"matchExpressions": [{"key": "zone", "operator": "Maybe", "values": ["a"]}]}]
         return {"nodeSelectorTerms": terms}
 
     def counter_sets(self) -> list[dict]:
         rng = self.rng
-        sets = []
+        counter_sets = []
         for number in range(rng.choice((1, 1, 2, 3))):
             counters = {f"s{i}": {"value": "1"} for i in range(rng.choice((0, 2, 4)))}
             counters["mem"] = {"value": rng.choice(("4", "8", "40Gi", "100m"))}
@@ -109,35 +109,35 @@ class FleetMaker:
                 counters["mp"] = {"value": "152"}
             if self.chance(0.1, "chaos"):
                 counters["mem"] = {"value": rng.choice(("0", "-1", "1500m", "3"))}
-            sets.append({"name": f"set{number}", "counters": counters})
-        return sets
+            counter_sets.append({"name": f"set{number}", "counters": counters})
+        return counter_sets
 
-    def page_devices(self, driver: str, pool: int, page: int, counters: list, placed: bool) -> list[dict]:
+    def slice_devices(self, driver: str, pool: int, slice_index: int, counter_sets: list, selects_nodes: bool) -> list[dict]:
         rng = self.rng
         count = rng.choice((2, 3, 4, 4, 6, 8))
         if self.family == "limits":
             count = rng.choice((8, 16, 20, 33))
-        devices = [self.device(driver, counters, placed, i) for i in range(count)]
+        devices = [self.device(driver, counter_sets, selects_nodes, i) for i in range(count)]
         for i, device in enumerate(devices):
-            device["name"] = f"d{pool}-{page}-{i}"
+            device["name"] = f"d{pool}-{slice_index}-{i}"
             if self.chance(0.02, "chaos"):
                 device["name"] = f"d{pool}-0-{i}"
         if self.chance(0.02, "chaos"):
             devices.append({"name": devices[0]["name"]})
         return devices
 
-    def device(self, driver: str, counters: list, placed: bool, index: int) -> dict:
+    def device(self, driver: str, counter_sets: list, selects_nodes: bool, index: int) -> dict:
         rng = self.rng
         attributes = self.attributes(driver, index)
         device: dict = {"attributes": attributes}
-        multi = self.chance(0.7, "shares") or (self.family in ("tight", "parts", "admin") and rng.random() < 0.2)
-        if multi:
+        is_shared = self.chance(0.7, "shares") or (self.family in ("tight", "parts", "admin") and rng.random() < 0.2)
+        if is_shared:
             device["allowMultipleAllocations"] = True
         if self.chance(0.9, "shares") or rng.random() < 0.3:
-            device["capacity"] = self.capacity(multi)
-        if counters and rng.random() < 0.85:
-            device["consumesCounters"] = self.consumption(counters)
-        if placed and rng.random() < 0.9:
+            device["capacity"] = self.capacity(is_shared)
+        if counter_sets and rng.random() < 0.85:
+            device["consumesCounters"] = self.consumption(counter_sets)
+        if selects_nodes and rng.random() < 0.9:
             kind = rng.randrange(6)
             device |= (
                 {"nodeName": "n0"}
@@ -184,19 +184,19 @@ class FleetMaker:
                 del values[name]
         return values
 
-    def capacity(self, multi: bool) -> dict:
+    def capacity(self, is_shared: bool) -> dict:
         rng = self.rng
-        out = {}
+        capacities = {}
         names = ["mem"] if rng.random() < 0.7 else ["mem", "bw"]
         for name in names:
             value = rng.choice(("8", "12", "10Gi", "100m", "1500m", "8Gi"))
             entry: dict = {"value": value}
-            if multi and rng.random() < 0.5:
+            if is_shared and rng.random() < 0.5:
                 entry["requestPolicy"] = self.policy()
             if self.chance(0.03, "chaos"):
                 entry["value"] = rng.choice(("-1", "0"))
-            out[name] = entry
-        return out
+            capacities[name] = entry
+        return capacities
 
     def policy(self) -> dict:
         rng = self.rng
@@ -215,32 +215,32 @@ class FleetMaker:
                 ("0", "2", None),
             )
         )
-        out: dict = {"min": low}
+        valid_range: dict = {"min": low}
         if step:
-            out["step"] = step
+            valid_range["step"] = step
         if high and rng.random() < 0.8:
-            out["max"] = high
-        return {"default": rng.choice((low, low, "1")), "validRange": out}
+            valid_range["max"] = high
+        return {"default": rng.choice((low, low, "1")), "validRange": valid_range}
 
-    def consumption(self, counters: list) -> list[dict]:
+    def consumption(self, counter_sets: list) -> list[dict]:
         rng = self.rng
-        out = []
-        for counter_set in rng.sample(counters, 1 if len(counters) == 1 or rng.random() < 0.8 else 2):
+        consumptions = []
+        for counter_set in rng.sample(counter_sets, 1 if len(counter_sets) == 1 or rng.random() < 0.8 else 2):
             names = list(counter_set["counters"])
-            picked = rng.sample(names, rng.randrange(1, min(3, len(names)) + 1))
+            consumed_names = rng.sample(names, rng.randrange(1, min(3, len(names)) + 1))
             consumed = {}
-            for name in picked:
+            for name in consumed_names:
                 amounts = ("0", "1", "1") if name.startswith("s") else ("1", "2", "4", "10Gi", "50m", "76", "38")
                 consumed[name] = {"value": rng.choice(amounts)}
                 if self.chance(0.02, "chaos"):
                     consumed[name] = {"value": "-1"}
-            entry: dict = {"counterSet": counter_set["name"], "counters": consumed}
+            consumption: dict = {"counterSet": counter_set["name"], "counters": consumed}
             if self.chance(0.5, "parts", "chaos"):
-                entry["compatibilityGroups"] = rng.sample(("x", "y", "z"), rng.randrange(1, 3))
+                consumption["compatibilityGroups"] = rng.sample(("x", "y", "z"), rng.randrange(1, 3))
             if self.chance(0.02, "chaos"):
-                entry["counterSet"] = "nowhere"
-            out.append(entry)
-        return out
+                consumption["counterSet"] = "nowhere"
+            consumptions.append(consumption)
+        return consumptions
 
     def taint(self) -> dict:
         rng = self.rng
@@ -270,11 +270,11 @@ class FleetMaker:
             spec["deviceSelector"] = selector
         return {"metadata": {"name": "rule"}, "spec": spec}
 
-    def allocated(self) -> list[dict]:
+    def allocated_claims(self) -> list[dict]:
         rng = self.rng
         claims = []
-        heavy = self.family in ("chaos", "admin", "parts", "shares", "tight")
-        for number in range(rng.choice((0, 1, 2, 3) if heavy else (0, 0, 0, 1, 2))):
+        has_many_holders = self.family in ("chaos", "admin", "parts", "shares", "tight")
+        for number in range(rng.choice((0, 1, 2, 3) if has_many_holders else (0, 0, 0, 1, 2))):
             results = [self.result() for _ in range(rng.choice((1, 1, 2, 3)))] if self.devices else []
             claim = {
                 "metadata": {"name": f"held{number}", "namespace": "d", "uid": f"h{number}"},
@@ -288,8 +288,8 @@ class FleetMaker:
         rng = self.rng
         driver, pool, device = rng.choice(self.devices)
         result = {"request": "r", "driver": driver, "pool": pool, "device": device["name"]}
-        odd = self.chance(0.1, "chaos")
-        if bool(device.get("allowMultipleAllocations")) != odd:
+        is_contradictory = self.chance(0.1, "chaos")
+        if bool(device.get("allowMultipleAllocations")) != is_contradictory:
             result["shareID"] = f"00000000-0000-4000-8000-{rng.randrange(10**12):012}"
             capacity = device.get("capacity") or {}
             consumed = {name: rng.choice(("1", "2", "4", "1Gi", "100m", "0", "8")) for name in capacity}
@@ -297,6 +297,6 @@ class FleetMaker:
                 result["consumedCapacity"] = consumed
         if rng.random() < 0.1:
             result["adminAccess"] = True
-        if odd and rng.random() < 0.3:
+        if is_contradictory and rng.random() < 0.3:
             result["device"] = "gone"
         return result

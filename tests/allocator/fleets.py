@@ -18,7 +18,7 @@ PROFILES = {"1g": (1, range(8)), "2g": (2, range(0, 8, 2)), "4g": (4, (0, 4)), "
 _numbers = itertools.count()
 
 
-def gpu(name, *, memory=None, root=None, numa=None, nvlink=None, profile="gpu", **more):
+def gpu(name, *, memory=None, root=None, numa=None, nvlink=None, profile="gpu", **further_fields):
     """Return a device, with further fields."""
     attributes = {"profile": {"string": profile}}
     if root is not None:
@@ -28,7 +28,7 @@ def gpu(name, *, memory=None, root=None, numa=None, nvlink=None, profile="gpu", 
     if nvlink is not None:
         attributes["nvlinkDomain"] = {"string": nvlink}
     capacity = {"capacity": {"memory": {"value": memory}}} if memory else {}
-    return {"name": name, "attributes": attributes, **capacity, **more}
+    return {"name": name, "attributes": attributes, **capacity, **further_fields}
 
 
 def shared(name, memory):
@@ -42,10 +42,10 @@ def partitions(name, groups=()):
     for profile, (size, starts) in PROFILES.items():
         for start in starts:
             counters = {f"slot-{slot}": {"value": "1"} for slot in range(start, start + size)}
-            consumes = [
+            consumptions = [
                 {"counterSet": name, "counters": counters, **({"compatibilityGroups": list(groups)} if groups else {})}
             ]
-            devices.append(gpu(f"{name}-{profile}-{start}", profile=profile, consumesCounters=consumes))
+            devices.append(gpu(f"{name}-{profile}-{start}", profile=profile, consumesCounters=consumptions))
     return tuple(devices)
 
 
@@ -53,14 +53,14 @@ def fleet(nodes, *claims, rules=(), labels=None):
     """Return a stock with these devices by node, and with claims. It declares the counter sets that the devices consume."""
     slices = []
     for node, devices in nodes.items():
-        sets = sorted({use["counterSet"] for device in devices for use in device.get("consumesCounters", ())})
-        pool = {"name": node, "generation": 1, "resourceSliceCount": 1 + bool(sets)}
+        counter_sets = sorted({consumption["counterSet"] for device in devices for consumption in device.get("consumesCounters", ())})
+        pool = {"name": node, "generation": 1, "resourceSliceCount": 1 + bool(counter_sets)}
         spec = {"driver": DRIVER, "pool": pool, "nodeName": node}
         slices.append({"metadata": {"name": f"{node}-devices"}, "spec": {**spec, "devices": list(devices)}})
-        if sets:
+        if counter_sets:
             slots = {f"slot-{slot}": {"value": "1"} for slot in range(8)}
-            counters = [{"name": name, "counters": slots} for name in sets]
-            slices.append({"metadata": {"name": f"{node}-counters"}, "spec": {**spec, "sharedCounters": counters}})
+            declared_sets = [{"name": name, "counters": slots} for name in counter_sets]
+            slices.append({"metadata": {"name": f"{node}-counters"}, "spec": {**spec, "sharedCounters": declared_sets}})
     classes = [
         {
             "metadata": {"name": name},
@@ -89,6 +89,6 @@ def taken(node, device, *, memory=None, name=None):
     return claim(name or f"holder-{number}", status=allocated_status(result(device, driver=DRIVER, pool=node, **share)))
 
 
-def allocated(wanted, answer):
+def allocated(pending_claim, answer):
     """Return the claim with the first allocation of an answer."""
-    return with_allocation(wanted, answer.allocations[0].allocation)
+    return with_allocation(pending_claim, answer.allocations[0].allocation)

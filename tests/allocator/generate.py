@@ -40,7 +40,7 @@ FAMILIES = (
 def case_of(family: str, seed: int) -> dict:
     """Return a case; the same family and seed give the same case."""
     rng = random.Random(f"{family}-{seed}")
-    return STRUCTURED[family](rng) if family in STRUCTURED else CaseMaker(family, rng).case()
+    return DRAW_BY_FAMILY[family](rng) if family in DRAW_BY_FAMILY else CaseMaker(family, rng).case()
 
 
 # Each of these texts occurs in several drawn cases, as a test checks. The quotes prevent a match within a longer key.
@@ -56,20 +56,20 @@ FEATURES = (
 def features(case: dict, answer: dict) -> Counter:
     """Return a Counter with the features that a case contains, and with its verdict."""
     text = repr(case)
-    counted = Counter({word.strip("'"): 1 for word in FEATURES if word in text})
-    counted[f"verdict {answer['verdict']}"] += 1
-    return counted
+    counts = Counter({word.strip("'"): 1 for word in FEATURES if word in text})
+    counts[f"verdict {answer['verdict']}"] += 1
+    return counts
 
 
 def _clash(rng: random.Random) -> dict:
     """Draw a case in which a compromised node publishes slices in the pools of another node, with the other node's device names."""
     case = CaseMaker(rng.choice(("general", "parts", "places", "tight", "chaos")), rng).case()
-    foreign = []
+    foreign_slices = []
     for number, slice_ in enumerate(case["slices"]):
         if rng.random() < 0.7:
-            copied = copy.deepcopy(slice_)
-            copied["metadata"]["name"] = f"{rng.choice('az')}-lie-{number}"
-            spec = copied["spec"]
+            foreign_slice = copy.deepcopy(slice_)
+            foreign_slice["metadata"]["name"] = f"{rng.choice('az')}-lie-{number}"
+            spec = foreign_slice["spec"]
             for selection in ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"):
                 spec.pop(selection, None)
             spec["nodeName"] = rng.choice(("n1", "n1", "n1", "n0"))
@@ -95,11 +95,11 @@ def _clash(rng: random.Random) -> dict:
             for counter_set in spec.get("sharedCounters", []):
                 if rng.random() < 0.5:
                     counter_set["counters"] = {key: {"value": "0"} for key in counter_set["counters"]}
-            foreign.append(copied)
+            foreign_slices.append(foreign_slice)
     if rng.random() < 0.5:
-        case["slices"] = [*foreign, *case["slices"]]
+        case["slices"] = [*foreign_slices, *case["slices"]]
     else:
-        case["slices"] = [*case["slices"], *foreign]
+        case["slices"] = [*case["slices"], *foreign_slices]
     return case
 
 
@@ -110,4 +110,4 @@ def _wide(rng: random.Random) -> dict:
     return widen(rng, json.loads(json.dumps(case)))  # an object that a family uses twice becomes two objects
 
 
-STRUCTURED = {"mig": mig, "pairs": pairs, "bins": bins, "over": over, "clash": _clash, "wide": _wide}
+DRAW_BY_FAMILY = {"mig": mig, "pairs": pairs, "bins": bins, "over": over, "clash": _clash, "wide": _wide}

@@ -11,21 +11,21 @@ from dra.wire import convert
 from tests.allocator.generate import case_of
 
 
-def moved(case, node):
+def move_to_node(case, node):
     """Return a case with the devices of node n0 moved to another node: slices, their pools and allocated claims get names of that node."""
     case = copy.deepcopy(case)
-    own = {slice_["spec"]["pool"]["name"] for slice_ in case["slices"] if slice_["spec"].get("nodeName")}
+    pool_names_of_node = {slice_["spec"]["pool"]["name"] for slice_ in case["slices"] if slice_["spec"].get("nodeName")}
     for slice_ in case["slices"]:
         spec = slice_["spec"]
         slice_["metadata"]["name"] += f"-{node}"
         if spec.get("nodeName") == "n0":
             spec["nodeName"] = node
-        if spec["pool"]["name"] in own:
+        if spec["pool"]["name"] in pool_names_of_node:
             spec["pool"]["name"] += f"-{node}"
     for claim in case["allocatedClaims"]:
         claim["metadata"]["name"] += f"-{node}"
         for result in claim["status"]["allocation"]["devices"]["results"]:
-            if result["pool"] in own:
+            if result["pool"] in pool_names_of_node:
                 result["pool"] += f"-{node}"
     return case
 
@@ -33,7 +33,7 @@ def moved(case, node):
 def assembled(family, seed, rng, server=EVERYTHING):
     """Return the stock of six nodes made from one to three cases, so that some nodes are equal, and the claims of the first case."""
     cases = [case_of(family, seed + n) for n in range(rng.choice((1, 2, 3)))]
-    parts = [moved(rng.choice(cases), f"n{n}") for n in range(6)]
+    parts = [move_to_node(rng.choice(cases), f"n{n}") for n in range(6)]
     nodes = [
         {**part["node"], "metadata": {**part["node"]["metadata"], "name": f"n{n}"}} for n, part in enumerate(parts)
     ]

@@ -9,8 +9,8 @@ def _node() -> dict:
     return {"metadata": {"name": "n0", "labels": {}}}
 
 
-def _slice(driver: str, pool: str, name: str, total: int = 1, **spec) -> dict:
-    pool_ = {"name": pool, "generation": 1, "resourceSliceCount": total}
+def _slice(driver: str, pool: str, name: str, slice_count: int = 1, **spec) -> dict:
+    pool_ = {"name": pool, "generation": 1, "resourceSliceCount": slice_count}
     return {"metadata": {"name": name}, "spec": {"driver": driver, "pool": pool_, "nodeName": "n0", **spec}}
 
 
@@ -21,10 +21,10 @@ def _class(name: str, driver: str) -> dict:
     }
 
 
-def _exactly(class_: str, count: int = 1, select: str = "", **more) -> dict:
-    body = {"deviceClassName": class_, "allocationMode": "ExactCount", "count": count, **more}
-    if select:
-        body["selectors"] = [{"cel": {"expression": select}}]
+def _exactly(class_: str, count: int = 1, selector: str = "", **further_fields) -> dict:
+    body = {"deviceClassName": class_, "allocationMode": "ExactCount", "count": count, **further_fields}
+    if selector:
+        body["selectors"] = [{"cel": {"expression": selector}}]
     return body
 
 
@@ -33,7 +33,7 @@ def _claim(name: str, requests: list, constraints: list = ()) -> dict:
     return {"metadata": {"name": name, "namespace": "d", "uid": name}, "spec": {"devices": devices}}
 
 
-def _holding(name: str, results: list) -> dict:
+def _allocated_claim(name: str, results: list) -> dict:
     return {
         "metadata": {"name": name, "namespace": "d", "uid": name},
         "spec": {},
@@ -45,21 +45,21 @@ def mig(rng: random.Random) -> dict:
     """Draw GPUs with overlapping partitions, some of them in use, and claims for partitions of several profiles."""
     gpus = rng.choice((1, 2, 2, 3))
     profiles = {"1g": (1, range(4)), "2g": (2, (0, 2)), "4g": (4, (0,)), "3g": (3, (0, 1))}
-    shown = rng.sample(sorted(profiles), rng.choice((2, 3, 4)))
-    grouped = rng.random() < 0.3
-    sets, devices = [], []
+    published_profiles = rng.sample(sorted(profiles), rng.choice((2, 3, 4)))
+    has_groups = rng.random() < 0.3
+    counter_sets, devices = [], []
     for gpu in range(gpus):
-        sets.append(
+        counter_sets.append(
             {"name": f"g{gpu}", "counters": {**{f"s{i}": {"value": "1"} for i in range(4)}, "m": {"value": "4"}}}
         )
-        for profile in shown:
+        for profile in published_profiles:
             size, starts = profiles[profile]
             for start in starts:
                 counters = {f"s{i}": {"value": "1"} for i in range(start, start + size)}
                 if rng.random() < 0.9:
                     counters["m"] = {"value": str(size)}
                 consumption = {"counterSet": f"g{gpu}", "counters": counters}
-                if grouped:
+                if has_groups:
                     consumption["compatibilityGroups"] = (
                         ["mig"] if size < 3 else ["mig", "big"] if size == 3 else ["big"]
                     )
@@ -78,25 +78,25 @@ def mig(rng: random.Random) -> dict:
                 devices.append(device)
     if rng.random() < 0.5:
         rng.shuffle(devices)
-    held = []
+    allocated_claims = []
     for number in range(rng.choice((0, 0, 1, 2))):
         device = rng.choice(devices)
         if not device.get("allowMultipleAllocations"):
-            held.append(
-                _holding(f"h{number}", [{"request": "r", "driver": "g", "pool": "p", "device": device["name"]}])
+            allocated_claims.append(
+                _allocated_claim(f"h{number}", [{"request": "r", "driver": "g", "pool": "p", "device": device["name"]}])
             )
     claims = []
     for number in range(rng.choice((1, 1, 2, 3))):
         requests = []
         for n in range(rng.choice((1, 2, 3))):
-            picked = rng.sample(shown, rng.choice((1, 1, 2)))
+            requested_profiles = rng.sample(published_profiles, rng.choice((1, 1, 2)))
             bodies = [
                 _exactly("gpu", rng.choice((1, 1, 2, 3, 4)), f'device.attributes["g"].profile == "{profile}"')
-                for profile in picked
+                for profile in requested_profiles
             ]
             if len(bodies) > 1:
-                subs = [{"name": f"s{i}", **body} for i, body in enumerate(bodies)]
-                requests.append({"name": f"r{n}", "firstAvailable": subs})
+                alternatives = [{"name": f"s{i}", **body} for i, body in enumerate(bodies)]
+                requests.append({"name": f"r{n}", "firstAvailable": alternatives})
             else:
                 if rng.random() < 0.1:
                     bodies[0]["adminAccess"] = True
@@ -108,10 +108,10 @@ def mig(rng: random.Random) -> dict:
         claims.append(_claim(f"c{number}", requests, constraints))
     return {
         "node": _node(),
-        "slices": [_slice("g", "p", "a", 2, sharedCounters=sets), _slice("g", "p", "b", 2, devices=devices)],
+        "slices": [_slice("g", "p", "a", 2, sharedCounters=counter_sets), _slice("g", "p", "b", 2, devices=devices)],
         "classes": [_class("gpu", "g")],
         "claims": claims,
-        "allocatedClaims": held,
+        "allocatedClaims": allocated_claims,
     }
 
 
@@ -134,28 +134,28 @@ def pairs(rng: random.Random) -> dict:
             device["capacity"] = {"bw": {"value": "10", "requestPolicy": {"default": "5"}}}
     rng.shuffle(gpus)
     claims = []
-    apart = rng.random() < 0.4
-    pairs = rng.randrange(1, roots + 2)
+    has_claim_per_pair = rng.random() < 0.4
+    pair_count = rng.randrange(1, roots + 2)
     requests, constraints = [], []
-    for n in range(pairs):
-        two = [{"name": f"g{n}", "exactly": _exactly("gpu")}, {"name": f"n{n}", "exactly": _exactly("nic")}]
+    for n in range(pair_count):
+        pair = [{"name": f"g{n}", "exactly": _exactly("gpu")}, {"name": f"n{n}", "exactly": _exactly("nic")}]
         if rng.random() < 0.2:
-            select = f'device.attributes["g"].i >= {rng.randrange(3)}'
-            two[0]["exactly"] = _exactly("gpu", rng.choice((1, 2)), select)
-        tie = {"requests": [f"g{n}", f"n{n}"], "matchAttribute": rng.choice((ROOT, ROOT, "g/numa"))}
-        if apart:
-            claims.append(_claim(f"c{n}", two, [tie]))
+            selector = f'device.attributes["g"].i >= {rng.randrange(3)}'
+            pair[0]["exactly"] = _exactly("gpu", rng.choice((1, 2)), selector)
+        constraint = {"requests": [f"g{n}", f"n{n}"], "matchAttribute": rng.choice((ROOT, ROOT, "g/numa"))}
+        if has_claim_per_pair:
+            claims.append(_claim(f"c{n}", pair, [constraint]))
         else:
-            requests += two
-            constraints.append(tie)
-    if not apart:
+            requests += pair
+            constraints.append(constraint)
+    if not has_claim_per_pair:
         if rng.random() < 0.3:
             rng.shuffle(requests)
         if rng.random() < 0.3:
-            constraints.append({"requests": [f"g{n}" for n in range(pairs)], "distinctAttribute": ROOT})
+            constraints.append({"requests": [f"g{n}" for n in range(pair_count)], "distinctAttribute": ROOT})
         claims = [_claim("c", requests, constraints)]
-    held = [
-        _holding(f"h{n}", [{"request": "r", "driver": "g", "pool": "p", "device": rng.choice(gpus)["name"]}])
+    allocated_claims = [
+        _allocated_claim(f"h{n}", [{"request": "r", "driver": "g", "pool": "p", "device": rng.choice(gpus)["name"]}])
         for n in range(rng.choice((0, 0, 0, 1, 2)))
     ]
     return {
@@ -163,7 +163,7 @@ def pairs(rng: random.Random) -> dict:
         "slices": [_slice("g", "p", "a", devices=gpus), _slice("n", "p", "b", devices=nics)],
         "classes": [_class("gpu", "g"), _class("nic", "n")],
         "claims": claims,
-        "allocatedClaims": held,
+        "allocatedClaims": allocated_claims,
     }
 
 
@@ -188,29 +188,29 @@ def bins(rng: random.Random) -> dict:
         requests = []
         for n in range(rng.choice((2, 3, 4, 5))):
             capacity = {"requests": {"mem": str(rng.choice((2, 3, 4, 5, 6, 7)))}}
-            select = 'device.attributes["g"].m == "a"' if rng.random() < 0.2 else ""
+            selector = 'device.attributes["g"].m == "a"' if rng.random() < 0.2 else ""
             body = _exactly(
-                "gpu", rng.choice((1, 1, 1, 2)), select, **({"capacity": capacity} if rng.random() < 0.9 else {})
+                "gpu", rng.choice((1, 1, 1, 2)), selector, **({"capacity": capacity} if rng.random() < 0.9 else {})
             )
             if rng.random() < 0.08:
                 body["adminAccess"] = True
             requests.append({"name": f"r{n}", "exactly": body})
-        tie = [{rng.choice(("matchAttribute", "distinctAttribute")): "g/numa"}] if rng.random() < 0.15 else []
-        claims.append(_claim(f"c{number}", requests, tie))
-    held = []
+        constraints = [{rng.choice(("matchAttribute", "distinctAttribute")): "g/numa"}] if rng.random() < 0.15 else []
+        claims.append(_claim(f"c{number}", requests, constraints))
+    allocated_claims = []
     for number in range(rng.choice((0, 0, 1, 2))):
         device = rng.choice(devices)
         result = {"request": "r", "driver": "g", "pool": "p", "device": device["name"]}
         if device["allowMultipleAllocations"]:
             result["shareID"] = f"00000000-0000-4000-8000-00000000000{number}"
             result["consumedCapacity"] = {"mem": str(rng.choice((1, 3, 5)))}
-        held.append(_holding(f"h{number}", [result]))
+        allocated_claims.append(_allocated_claim(f"h{number}", [result]))
     return {
         "node": _node(),
         "slices": [_slice("g", "p", "a", devices=devices)],
         "classes": [_class("gpu", "g")],
         "claims": claims,
-        "allocatedClaims": held,
+        "allocatedClaims": allocated_claims,
     }
 
 
@@ -224,7 +224,7 @@ def over(rng: random.Random) -> dict:
         del device["attributes"]["m"]
     for device in rng.sample(devices, rng.choice((0, 0, 1))):
         device["taints"] = [{"key": "k", "effect": "NoSchedule"}]
-    selects = (
+    selectors = (
         "",
         "",
         'device.attributes["g"].m != "c"',
@@ -235,23 +235,23 @@ def over(rng: random.Random) -> dict:
     for number in range(rng.choice((1, 1, 2))):
         requests = []
         for n in range(rng.choice((2, 2, 3))):
-            many = rng.choice((2, 2, 3)) if rng.random() < 0.8 else 1
+            alternative_count = rng.choice((2, 2, 3)) if rng.random() < 0.8 else 1
             bodies = [
                 _exactly(
-                    rng.choice(("gpu",) * 7 + ("nobody",)), rng.choice((1, 2, 8, 16, 20, 24, 30)), rng.choice(selects)
+                    rng.choice(("gpu",) * 7 + ("nobody",)), rng.choice((1, 2, 8, 16, 20, 24, 30)), rng.choice(selectors)
                 )
-                for _ in range(many)
+                for _ in range(alternative_count)
             ]
             if rng.random() < 0.1:
                 bodies[0] = {
                     "deviceClassName": "gpu",
                     "allocationMode": "All",
-                    "selectors": [{"cel": {"expression": selects[3]}}],
+                    "selectors": [{"cel": {"expression": selectors[3]}}],
                 }
             if rng.random() < 0.5:
                 bodies[-1]["count"] = 1
                 bodies[-1]["allocationMode"] = "ExactCount"
-            if many > 1:
+            if alternative_count > 1:
                 requests.append(
                     {"name": f"r{n}", "firstAvailable": [{"name": f"s{i}", **body} for i, body in enumerate(bodies)]}
                 )

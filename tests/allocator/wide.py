@@ -41,14 +41,14 @@ from tests.allocator.wide_fleets import (
 def widen(rng: random.Random, case: Case) -> Case:
     """Apply some changes to a case. Most cases are reduced to few requests first, so that the changes decide the answer."""
     if rng.random() < 0.7:
-        _ease(case)
-    changes = rng.sample(CHANGES, rng.choice((1, 1, 2, 2, 3, 5, 8)))
-    for change in changes:
+        _reduce_claims(case)
+    drawn_changes = rng.sample(CHANGES, rng.choice((1, 1, 2, 2, 3, 5, 8)))
+    for change in drawn_changes:
         change(rng, case)
     return case
 
 
-def _ease(case: Case) -> None:
+def _reduce_claims(case: Case) -> None:
     """Reduce the claims to one claim with at most two requests of one device each."""
     case["claims"] = case["claims"][:1]
     devices = case["claims"][0]["spec"]["devices"]

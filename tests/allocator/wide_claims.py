@@ -62,9 +62,9 @@ def expression(rng: random.Random, case: Case) -> str:
 def add_selectors(rng: random.Random, case: Case) -> None:
     """Add several selectors to a request, some of them invalid."""
     for body in draw_some(rng, all_bodies(case)):
-        many = rng.choice((1, 1, 2, 3, 32) if rng.random() < 0.1 else (1, 1, 2))
+        selector_count = rng.choice((1, 1, 2, 3, 32) if rng.random() < 0.1 else (1, 1, 2))
         body["selectors"] = body.get("selectors", [])[:1] + [
-            {"cel": {"expression": expression(rng, case)}} for _ in range(many)
+            {"cel": {"expression": expression(rng, case)}} for _ in range(selector_count)
         ]
         if rng.random() < 0.02:
             body["selectors"].append(rng.choice(({"cel": {"expression": ""}}, {"cel": {"expression": "device."}}, {})))
@@ -91,20 +91,20 @@ def add_tolerations(rng: random.Random, case: Case) -> None:
 def add_alternatives(rng: random.Random, case: Case) -> None:
     """Replace a request by up to eight alternatives in any order, some of them for all devices."""
     for request in draw_some(rng, all_requests(case)):
-        bodies_of_request = request.get("firstAvailable") or [request["exactly"]]
+        original_bodies = request.get("firstAvailable") or [request["exactly"]]
         bodies = [
             {key: value for key, value in body.items() if key not in ("adminAccess", "name")}
-            for body in bodies_of_request
+            for body in original_bodies
         ]
-        drawn = [dict(rng.choice(bodies)) for _ in range(rng.choice((2, 4, 8)))]
-        for body in drawn:
+        alternatives = [dict(rng.choice(bodies)) for _ in range(rng.choice((2, 4, 8)))]
+        for body in alternatives:
             if rng.random() < 0.3:
                 body.pop("count", None)
                 body["allocationMode"] = "All"
             elif body.get("allocationMode") == "ExactCount":
                 body["count"] = rng.choice((1, 2, 3, 8, 33))
         request.pop("exactly", None)
-        request["firstAvailable"] = [{"name": f"s{number}", **body} for number, body in enumerate(drawn)]
+        request["firstAvailable"] = [{"name": f"s{number}", **body} for number, body in enumerate(alternatives)]
 
 
 def change_allocation_modes(rng: random.Random, case: Case) -> None:
@@ -167,9 +167,9 @@ def add_derived_attributes(rng: random.Random, case: Case) -> None:
                 f"{attributes}.nothing",
                 "device.",
             )
-            usual = rng.random() < 0.85
+            is_usual = rng.random() < 0.85
             body["derivedAttributes"] = [
-                {"name": name, "expression": rng.choice(expressions[:6] if usual else expressions)}
+                {"name": name, "expression": rng.choice(expressions[:6] if is_usual else expressions)}
                 for name in {rng.choice(names) for _ in range(rng.choice((1, 2, 3)))}
             ]
 
@@ -179,36 +179,36 @@ def add_constraints(rng: random.Random, case: Case) -> None:
     drivers = sorted({slice_["spec"]["driver"] for slice_ in case["slices"]}) or ["g.example.com"]
     for claim in case["claims"]:
         devices = claim["spec"]["devices"]
-        names = [request["name"] for request in devices.get("requests", ())]
-        names += [
-            f"{request['name']}/{sub['name']}"
+        request_names = [request["name"] for request in devices.get("requests", ())]
+        request_names += [
+            f"{request['name']}/{alternative['name']}"
             for request in devices.get("requests", ())
-            for sub in request.get("firstAvailable", ())
+            for alternative in request.get("firstAvailable", ())
         ]
-        drawn = []
+        constraints = []
         for _ in range(rng.choice((1, 1, 2, 6))):
-            own = (f"{driver}/{name}" for driver in drivers for name in ("numa", "model", "ok", "ver", "slot", "gpu"))
-            attribute = rng.choice([*own, ROOT, ROOT, "other.example.com/model", "numa"])
+            published_names = (f"{driver}/{name}" for driver in drivers for name in ("numa", "model", "ok", "ver", "slot", "gpu"))
+            attribute = rng.choice([*published_names, ROOT, ROOT, "other.example.com/model", "numa"])
             constraint = {rng.choice(("matchAttribute", "matchAttribute", "distinctAttribute")): attribute}
-            if names and rng.random() < 0.7:
-                constraint["requests"] = rng.sample(names, min(len(names), rng.choice((1, 1, 2, 3))))
-            drawn.append(constraint)
-        devices["constraints"] = drawn
+            if request_names and rng.random() < 0.7:
+                constraint["requests"] = rng.sample(request_names, min(len(request_names), rng.choice((1, 1, 2, 3))))
+            constraints.append(constraint)
+        devices["constraints"] = constraints
 
 
 def add_configuration(rng: random.Random, case: Case) -> None:
     """Add driver parameters to a claim, for all requests, for some, for alternatives, or for requests that the claim does not have."""
     for claim in case["claims"]:
         devices = claim["spec"]["devices"]
-        names = ["missing", *(request["name"] for request in devices.get("requests", ()))]
-        names += [
-            f"{request['name']}/{sub['name']}"
+        request_names = ["missing", *(request["name"] for request in devices.get("requests", ()))]
+        request_names += [
+            f"{request['name']}/{alternative['name']}"
             for request in devices.get("requests", ())
-            for sub in request.get("firstAvailable", ())
+            for alternative in request.get("firstAvailable", ())
         ]
         devices["config"] = [
             {
-                **({"requests": rng.sample(names, rng.randrange(len(names) + 1))} if rng.random() < 0.8 else {}),
+                **({"requests": rng.sample(request_names, rng.randrange(len(request_names) + 1))} if rng.random() < 0.8 else {}),
                 "opaque": {
                     "driver": rng.choice(("g.example.com", "g")),
                     "parameters": rng.choice(({}, {"a": {"b": 1}})),

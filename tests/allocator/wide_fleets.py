@@ -32,13 +32,13 @@ def qualify_names(rng: random.Random, case: Case) -> None:
             for name in list(values):
                 if "/" not in name and rng.random() < 0.4:
                     domain = rng.choice((spec["driver"], spec["driver"], "other.example.com"))
-                    kept = values[name] if rng.random() < 0.3 else values.pop(name)
-                    values[f"{domain}/{name}"] = kept
+                    value = values[name] if rng.random() < 0.3 else values.pop(name)
+                    values[f"{domain}/{name}"] = value
     for body in draw_some(rng, all_bodies(case)):
-        wanted = body.get("capacity", {}).get("requests", {})
-        if wanted and case["slices"]:
-            name = rng.choice(list(wanted))
-            wanted[f"{rng.choice(case['slices'])['spec']['driver']}/{name}"] = wanted.pop(name)
+        requested_amounts = body.get("capacity", {}).get("requests", {})
+        if requested_amounts and case["slices"]:
+            name = rng.choice(list(requested_amounts))
+            requested_amounts[f"{rng.choice(case['slices'])['spec']['driver']}/{name}"] = requested_amounts.pop(name)
 
 
 def add_taints(rng: random.Random, case: Case) -> None:
@@ -148,7 +148,7 @@ def select_nodes(rng: random.Random, case: Case) -> None:
         {"key": "metadata.name", "operator": "NotIn", "values": ["n1"]},
         {"key": "metadata.name", "operator": "NotIn", "values": ["n0"]},
     )
-    broken = (
+    invalid_requirements = (
         {"key": "rank", "operator": "Gt", "values": ["four"]},
         {"key": "rank", "operator": "Gt", "values": ["4", "5"]},
         {"key": "zone", "operator": "In", "values": []},
@@ -156,12 +156,12 @@ def select_nodes(rng: random.Random, case: Case) -> None:
         {"key": "", "operator": "Exists"},
     )
 
-    def selector() -> Case:
+    def draw_selector() -> Case:
         term: Case = {"matchExpressions": rng.sample(requirements, rng.choice((0, 1, 2, 3, 5)))}
         if rng.random() < 0.3:
             term["matchFields"] = rng.sample(fields, rng.choice((1, 1, 2)))
         if rng.random() < 0.06:
-            term["matchExpressions"].append(rng.choice(broken))
+            term["matchExpressions"].append(rng.choice(invalid_requirements))
         if rng.random() < 0.04:
             term["matchFields"] = [{"key": "metadata.uid", "operator": "In", "values": ["n0"]}]
         return {"nodeSelectorTerms": [term] if rng.random() < 0.95 else []}
@@ -172,11 +172,11 @@ def select_nodes(rng: random.Random, case: Case) -> None:
             for device in draw_some(rng, spec.get("devices", [])):
                 for name in ("nodeName", "allNodes"):
                     device.pop(name, None)
-                device["nodeSelector"] = selector()
+                device["nodeSelector"] = draw_selector()
         else:
             for name in ("nodeName", "allNodes"):
                 spec.pop(name, None)
-            spec["nodeSelector"] = selector()
+            spec["nodeSelector"] = draw_selector()
 
 
 def change_request_policies(rng: random.Random, case: Case) -> None:
@@ -220,24 +220,24 @@ def change_request_policies(rng: random.Random, case: Case) -> None:
 def change_counters(rng: random.Random, case: Case) -> None:
     """Let a device name a counter set twice, or consume none of its counters; distribute the counter sets of a pool over two slices."""
     for _, device in draw_some(rng, all_devices(case)):
-        consumed = device.get("consumesCounters") or []
-        if consumed:
-            first = consumed[0]
+        consumptions = device.get("consumesCounters") or []
+        if consumptions:
+            first = consumptions[0]
             kind = rng.randrange(4)
             if kind == 0:
-                consumed.append({**first, "compatibilityGroups": rng.sample("xyz", rng.randrange(3))})
+                consumptions.append({**first, "compatibilityGroups": rng.sample("xyz", rng.randrange(3))})
             elif kind == 1:
                 first["counters"] = {}
             elif kind == 2:
                 first["compatibilityGroups"] = rng.choice(([], ["x"], ["x", "x"], ["y", "z"]))
-    sets = [slice_ for slice_ in case["slices"] if slice_["spec"].get("sharedCounters")]
-    if sets and rng.random() < 0.3:
-        half = rng.choice(sets)
-        shared = half["spec"]["sharedCounters"]
-        spec = {**half["spec"], "sharedCounters": shared[1:] or shared}
-        half["spec"]["sharedCounters"] = shared[:1]
-        case["slices"].append({"metadata": {"name": half["metadata"]["name"] + "-b"}, "spec": spec})
-        pool = half["spec"]["pool"]["name"]
+    counter_slices = [slice_ for slice_ in case["slices"] if slice_["spec"].get("sharedCounters")]
+    if counter_slices and rng.random() < 0.3:
+        halved_slice = rng.choice(counter_slices)
+        counter_sets = halved_slice["spec"]["sharedCounters"]
+        spec = {**halved_slice["spec"], "sharedCounters": counter_sets[1:] or counter_sets}
+        halved_slice["spec"]["sharedCounters"] = counter_sets[:1]
+        case["slices"].append({"metadata": {"name": halved_slice["metadata"]["name"] + "-b"}, "spec": spec})
+        pool = halved_slice["spec"]["pool"]["name"]
         for slice_ in case["slices"]:
             if slice_["spec"]["pool"]["name"] == pool and rng.random() < 0.95:
                 slice_["spec"]["pool"] = slice_["spec"]["pool"] | {
@@ -260,19 +260,19 @@ def enlarge(rng: random.Random, case: Case) -> None:
     """Add devices, counter sets, requests and claims, up to the limits of the API."""
     for slice_ in draw_some(rng, case["slices"]):
         devices = slice_["spec"].get("devices", [])
-        kinds = list(devices)
-        for number in range(rng.choice((16, 64, 128)) - len(devices) if kinds else 0):
+        original_devices = list(devices)
+        for number in range(rng.choice((16, 64, 128)) - len(devices) if original_devices else 0):
             devices.append(
-                json.loads(json.dumps(rng.choice(kinds))) | {"name": f"more-{slice_['metadata']['name']}-{number}"}
+                json.loads(json.dumps(rng.choice(original_devices))) | {"name": f"more-{slice_['metadata']['name']}-{number}"}
             )
-        sets = slice_["spec"].get("sharedCounters", [])
-        for number in range(8 - len(sets) if sets else 0):
-            sets.append({"name": f"more{number}", "counters": {f"c{i}": {"value": "1"} for i in range(32)}})
+        counter_sets = slice_["spec"].get("sharedCounters", [])
+        for number in range(8 - len(counter_sets) if counter_sets else 0):
+            counter_sets.append({"name": f"more{number}", "counters": {f"c{i}": {"value": "1"} for i in range(32)}})
     claim = rng.choice(case["claims"])
     requests = claim["spec"]["devices"].get("requests", [])
-    originals = list(requests)
-    for number in range(rng.choice((0, 4, 16)) if originals else 0):
-        requests.append(json.loads(json.dumps(rng.choice(originals))) | {"name": f"more{number}"})
+    original_requests = list(requests)
+    for number in range(rng.choice((0, 4, 16)) if original_requests else 0):
+        requests.append(json.loads(json.dumps(rng.choice(original_requests))) | {"name": f"more{number}"})
     for number in range(rng.choice((0, 4, 16))):
         copied = json.loads(json.dumps(claim))
         case["claims"].append(copied | {"metadata": {"name": f"more{number}", "namespace": "d", "uid": f"m{number}"}})
@@ -319,8 +319,8 @@ def add_allocations(rng: random.Random, case: Case) -> None:
                 "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
             },
         }
-        reserved = [{"resource": "pods", "name": "p", "uid": "p"}] if rng.random() < 0.7 else []
-        status = {"allocation": allocation, "reservedFor": reserved}
+        consumers = [{"resource": "pods", "name": "p", "uid": "p"}] if rng.random() < 0.7 else []
+        status = {"allocation": allocation, "reservedFor": consumers}
         if rng.random() < 0.3:
             status["devices"] = [{key: results[0][key] for key in ("driver", "pool", "device")}]
         metadata = {"name": f"full{number}", "namespace": "e", "uid": f"f{number}"}
@@ -328,7 +328,7 @@ def add_allocations(rng: random.Random, case: Case) -> None:
             metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         case["allocatedClaims"].append({"metadata": metadata, "spec": {}, "status": status})
     if rng.random() < 0.2:
-        nothing = {"allocation": {"devices": {"results": []}}}
+        empty_status = {"allocation": {"devices": {"results": []}}}
         case["allocatedClaims"].append(
-            {"metadata": {"name": "none", "namespace": "e", "uid": "n"}, "spec": {}, "status": nothing}
+            {"metadata": {"name": "none", "namespace": "e", "uid": "n"}, "spec": {}, "status": empty_status}
         )
