@@ -25,13 +25,13 @@ FEATURES = {
     "PartitionableDevices": (gates.COUNTERS,),
     "PrioritizedList": (gates.ALTERNATIVES,),
 }
-_NEEDS = {gates.GROUPS: gates.COUNTERS, gates.FRACTIONAL: gates.CAPACITY}
+_REQUIRED_GATE = {gates.GROUPS: gates.COUNTERS, gates.FRACTIONAL: gates.CAPACITY}
 
 
 def features_of(minor: int) -> dict[str, tuple[str, ...]]:
     """Return the features that the allocator of a Kubernetes minor version has, with their gates."""
-    known_names = known_gates(minor)
-    features = {name: needs for name, needs in FEATURES.items() if needs[0] in known_names}
+    gates_of_minor = known_gates(minor)
+    features = {name: required_gates for name, required_gates in FEATURES.items() if required_gates[0] in gates_of_minor}
     if minor == gates.OLDEST:  # later minors merge two features
         del features["DeviceBindingAndStatus"]
         features |= {"DeviceBinding": (gates.BINDING,), "DeviceStatus": (gates.DEVICE_STATUS,)}
@@ -40,8 +40,8 @@ def features_of(minor: int) -> dict[str, tuple[str, ...]]:
 
 def server_of_case(case: Case) -> Server:
     """Return the server that a case describes, or a server with all features if the case describes none."""
-    described = case.get("server")
-    return Server(described["minor"], frozenset(described["gates"])) if described else EVERYTHING
+    server_fields = case.get("server")
+    return Server(server_fields["minor"], frozenset(server_fields["gates"])) if server_fields else EVERYTHING
 
 
 def _is_copied(gate: str, minor: int) -> bool:
@@ -52,38 +52,38 @@ def _is_copied(gate: str, minor: int) -> bool:
 
 def any_server(minor: int, rng: random.Random) -> Server:
     """Draw a server: with its default gates, with one or two gates changed, with most gates on, or with any gates."""
-    usual = server_of(minor)
-    known_names = [gate for features in FEATURES.values() for gate in features if _is_copied(gate, minor)]
+    default_server = server_of(minor)
+    copied_gates = [gate for features in FEATURES.values() for gate in features if _is_copied(gate, minor)]
     kind = rng.randrange(4)
     if kind == 0:
-        return usual
+        return default_server
     if kind == 1:
-        enabled = usual.gates ^ set(rng.sample(known_names, rng.choice((1, 1, 2))))
+        enabled = default_server.gates ^ set(rng.sample(copied_gates, rng.choice((1, 1, 2))))
     elif kind == 2:
-        enabled = usual.gates | set(known_names)
-        enabled -= set(rng.sample(known_names, rng.choice((1, 2, 3))))
+        enabled = default_server.gates | set(copied_gates)
+        enabled -= set(rng.sample(copied_gates, rng.choice((1, 2, 3))))
     else:
-        enabled = frozenset(gate for gate in known_names if rng.random() < 0.6)
-    return Server(minor, frozenset(gate for gate in enabled if _NEEDS.get(gate, gate) in enabled))
+        enabled = frozenset(gate for gate in copied_gates if rng.random() < 0.6)
+    return Server(minor, frozenset(gate for gate in enabled if _REQUIRED_GATE.get(gate, gate) in enabled))
 
 
 def asked_of(server: Server, case: Case, *, fitted: bool = False) -> Case:
     """Return a case for a server's allocator. `fitted` removes what the server's gates forbid from the case's claims and slices."""
     if fitted:
         claims = [drop("ResourceClaim", claim, server.gates)[0] for claim in case["claims"]]
-        case = case | {"claims": [_plain(claim, server) for claim in claims]}
+        case = case | {"claims": [_without_gated_fields(claim, server) for claim in claims]}
         if not server.enabled(gates.LISTS):
-            case = case | {"slices": [_scalars(slice_) for slice_ in case["slices"]]}
-    without = [name for name, needs in features_of(server.minor).items() if not all(map(server.enabled, needs))]
-    described = {"minor": server.minor, "gates": sorted(server.gates)}
-    question = case | {"server": described, "without": without}
+            case = case | {"slices": [_without_lists(slice_) for slice_ in case["slices"]]}
+    without = [name for name, required_gates in features_of(server.minor).items() if not all(map(server.enabled, required_gates))]
+    server_fields = {"minor": server.minor, "gates": sorted(server.gates)}
+    question = case | {"server": server_fields, "without": without}
     if is_unordered(server):  # the server's cache lists slices by name, as our allocator does
         question["slices"] = sorted(question["slices"], key=lambda slice_: slice_["metadata"]["name"])
-    ruled = server.enabled(gates.TAINTS) and (server.enabled(gates.TAINT_RULES) or server.minor < 35)
-    return question if ruled else {name: value for name, value in question.items() if name != "deviceTaintRules"}
+    reads_taint_rules = server.enabled(gates.TAINTS) and (server.enabled(gates.TAINT_RULES) or server.minor < 35)
+    return question if reads_taint_rules else {name: value for name, value in question.items() if name != "deviceTaintRules"}
 
 
-def _plain(claim: Case, server: Server) -> Case:
+def _without_gated_fields(claim: Case, server: Server) -> Case:
     """Return the claim with only the first alternative of each request, and without adminAccess, if the gates of these are off."""
     claim = json.loads(json.dumps(claim))
     for request in claim["spec"].get("devices", {}).get("requests", ()):
@@ -96,14 +96,14 @@ def _plain(claim: Case, server: Server) -> Case:
     return claim
 
 
-def _scalars(slice_: Case) -> Case:
+def _without_lists(slice_: Case) -> Case:
     """Return the slice with the first value of each list instead of the list."""
     slice_ = json.loads(json.dumps(slice_))
     for device in slice_["spec"].get("devices", ()):
         for value in device.get("attributes", {}).values():
             for kind in [kind for kind in value if kind.endswith("s")]:
-                if listed := value.pop(kind):
-                    value[kind.removesuffix("s")] = listed[0]
+                if values := value.pop(kind):
+                    value[kind.removesuffix("s")] = values[0]
     return slice_
 
 
@@ -125,9 +125,9 @@ def named_difference(case: Case, ours: str, theirs: str) -> str:
     if not server.enabled(gates.LISTS) and _constrains_lists(case):
         return "a constraint reads a list although the gate of lists is off: only the first device passes in any order"
     if server.minor < 37:
-        if "distinctAttribute" in text and any(body.get("count", 2) > 1 for body in _bodies(case)):
+        if "distinctAttribute" in text and any(body.get("count", 2) > 1 for body in _all_bodies(case)):
             return "1.36 and older: distinctAttribute forgets all devices of a request but the last"
-        if any(odd in text for odd in ('"-1"', '"1500001u"', '"10E"')):
+        if any(amount in text for amount in ('"-1"', '"1500001u"', '"10E"')):
             return "1.36 and older: an amount below zero, or one that cannot be counted, is not an error"
         if '"All"' in text and "shareID" in text:
             return "1.36 and older: a request for all devices leaves out devices with too little capacity left"
@@ -137,20 +137,20 @@ def named_difference(case: Case, ours: str, theirs: str) -> str:
             )
         if '"step"' in text and ours == theirs:
             return "1.36 and older: an amount that was rounded to a step is written in binary units"
-    if server.minor < 36 and any(map(_is_all_twice, _requests(case))):
+    if server.minor < 36 and any(map(_is_all_twice, _all_requests(case))):
         return "1.35 and older: a second alternative for all devices gets the devices that the first alternative selects"
     if server.minor < 36 and "bindingConditions" in text:
         return "1.35 and older: slices with binding conditions come last in their pool"
     return ""
 
 
-def _requests(case: Case) -> list[Case]:
+def _all_requests(case: Case) -> list[Case]:
     return [request for claim in case["claims"] for request in claim["spec"]["devices"].get("requests", ())]
 
 
-def _bodies(case: Case) -> list[Case]:
+def _all_bodies(case: Case) -> list[Case]:
     return [
-        body for request in _requests(case) for body in (request.get("firstAvailable") or [request.get("exactly", {})])
+        body for request in _all_requests(case) for body in (request.get("firstAvailable") or [request.get("exactly", {})])
     ]
 
 
@@ -163,16 +163,16 @@ def _is_all_twice(request: Case) -> bool:
 
 def _constrains_lists(case: Case) -> bool:
     """Return whether a constraint reads an attribute that some device publishes as a list or without a value."""
-    odd = set()
+    attributes_without_one_value = set()
     for slice_ in case["slices"]:
         for device in slice_["spec"].get("devices", ()):
             for name, value in device.get("attributes", {}).items():
                 if not {"int", "bool", "string", "version"} & value.keys():
-                    odd |= {name, f"{slice_['spec']['driver']}/{name}"}
+                    attributes_without_one_value |= {name, f"{slice_['spec']['driver']}/{name}"}
     constraints = [
         constraint for claim in case["claims"] for constraint in claim["spec"]["devices"].get("constraints", ())
     ]
     return any(
-        odd & set(map(str, (constraint.get("matchAttribute"), constraint.get("distinctAttribute"))))
+        attributes_without_one_value & set(map(str, (constraint.get("matchAttribute"), constraint.get("distinctAttribute"))))
         for constraint in constraints
     )
