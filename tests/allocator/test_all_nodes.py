@@ -20,72 +20,72 @@ from tests.dra.samples import slice_
 from tests.draws import draws
 from tests.objects import exactly
 
-OPTIONAL = (NODE_FEATURE,)
+OPTIONAL_OPERATIONS = (NODE_FEATURE,)
 
 
-def same(stock, claims):
+def assert_fleet_answers_like_each_node(stock, claims):
     """Assert that the question about the fleet gets the same answers as a question about each node."""
-    together = fleet(stock, claims, options=Options(steps=20_000))
+    fleet_answers = fleet(stock, claims, options=Options(steps=20_000))
     for node in stock.nodes:
-        alone = allocate(stock, node, claims, options=Options(steps=20_000))
-        answer = together[node]
-        assert (answer.verdict, answer.allocations, answer.error, answer.node_only) == (
-            alone.verdict,
-            alone.allocations,
-            alone.error,
-            alone.node_only,
+        node_answer = allocate(stock, node, claims, options=Options(steps=20_000))
+        fleet_answer = fleet_answers[node]
+        assert (fleet_answer.verdict, fleet_answer.allocations, fleet_answer.error, fleet_answer.node_only) == (
+            node_answer.verdict,
+            node_answer.allocations,
+            node_answer.error,
+            node_answer.node_only,
         ), f"the answers for node {node} differ"
-        assert together.verdict(node) == answer.verdict
+        assert fleet_answers.verdict(node) == fleet_answer.verdict
 
 
 @pytest.fixture(params=["by value", "by answer"])
-def compared(request, monkeypatch):
+def attribute_comparison(request, monkeypatch):
     """Let the allocator compare nodes by the values of attributes, or by what selectors say about them, as on large fleets."""
     if request.param == "by answer":
         monkeypatch.setattr(attributes, "_SAMPLE", 2)
 
 
-@pytest.mark.usefixtures("compared")
+@pytest.mark.usefixtures("attribute_comparison")
 def test_the_fleet_answer_equals_the_answers_of_its_nodes():
     for family in FAMILIES:
         for seed in range(draws(8)):
             stock, claims = assembled(family, 40_000 + seed, random.Random(seed))
-            same(stock, claims)
+            assert_fleet_answers_like_each_node(stock, claims)
 
 
-@pytest.mark.usefixtures("compared")
-def test_without_gates_the_fleet_answer_equals_its_nodes_answers():
+@pytest.mark.usefixtures("attribute_comparison")
+def test_on_any_server_the_fleet_answer_equals_its_nodes_answers():
     for family in FAMILIES:
         for seed in random.Random(family).sample(range(4), draws(4)):
             rng = random.Random(seed)
             server = any_server(OLDEST + seed, rng)
             stock, claims = assembled(family, 40_000 + seed, rng, server)
-            same(stock, claims)
+            assert_fleet_answers_like_each_node(stock, claims)
 
 
-@pytest.mark.usefixtures("compared")
+@pytest.mark.usefixtures("attribute_comparison")
 def test_the_fleet_answer_follows_changes_of_objects():
     for family in ("general", "shares", "parts", "places"):
         for seed in range(4):
             rng = random.Random(seed)
             server = any_server(OLDEST + seed, rng)
             stock, claims = assembled(family, 50_000 + seed, rng, server)
-            other, _ = assembled(family, 60_000 + seed, rng)
-            same(stock, claims)
+            other_stock, _ = assembled(family, 60_000 + seed, rng)
+            assert_fleet_answers_like_each_node(stock, claims)
             for _ in range(6):
                 kind = rng.randrange(4)
                 if kind == 0 and stock.claims:
                     stock = stock.without("ResourceClaim", rng.choice(list(stock.claims)))
-                elif kind == 1 and other.claims:
-                    stock = stock.with_object(rng.choice(list(other.claims.values())))
+                elif kind == 1 and other_stock.claims:
+                    stock = stock.with_object(rng.choice(list(other_stock.claims.values())))
                 elif kind == 2:
-                    stock = stock.with_object(rng.choice(list(other.slices.values())))
+                    stock = stock.with_object(rng.choice(list(other_stock.slices.values())))
                 elif len(stock.nodes) > 2:
                     stock = stock.without("Node", rng.choice(list(stock.nodes)))
-                same(stock, claims)
+                assert_fleet_answers_like_each_node(stock, claims)
 
 
-def test_equal_nodes_are_answered_once():
+def test_equal_nodes_share_one_answer():
     stock = fleets.fleet({f"n{n}": [fleets.gpu("a", memory="80Gi"), fleets.gpu("b")] for n in range(50)})
     answers = fleet(stock, [fleets.claim("c", exactly("gpu", count=2))])
     assert len(answers.feasible) == 50
@@ -93,36 +93,36 @@ def test_equal_nodes_are_answered_once():
     assert answers["n7"].allocations[0].allocation.devices.results[0].pool == "n7"
 
 
-def test_a_node_publishing_in_all_pools_stays_cheap():
+def test_a_node_that_publishes_in_all_pools_stays_cheap():
     """A node publishes a slice in a pool with one write. If this cost the allocator a search per node and pod, no time would be left."""
     names = [f"n{n}" for n in range(50)]
     stock = fleets.fleet({name: [fleets.gpu("a", memory="80Gi"), fleets.gpu("b")] for name in names})
     claims = [fleets.claim("c", exactly("gpu", count=2))]
     for generation in (1, 2**62):
-        foreign = [
+        foreign_slices = [
             slice_(f"lie-{pool_name}", "a", pool=pool_name, driver=fleets.DRIVER, generation=generation)
             for pool_name in names[1:]
         ]
-        with_foreign = stock.with_all(foreign)
-        answers = fleet(with_foreign, claims)
+        stock_with_foreign_slices = stock.with_all(foreign_slices)
+        answers = fleet(stock_with_foreign_slices, claims)
         assert len(answers.feasible) == 50
         assert len(answers.equal_nodes()) == 2
-        same(with_foreign, claims)
+        assert_fleet_answers_like_each_node(stock_with_foreign_slices, claims)
 
 
 UUID = f'device.attributes["{fleets.DRIVER}"].uuid'
 
 
-def gpus(node, count=2, **more):
+def gpus(node, count=2, **fields):
     """Return the devices of a node, each with a unique value of the attribute `uuid`."""
-    devices = [fleets.gpu(f"gpu-{i}", **more) for i in range(count)]
+    devices = [fleets.gpu(f"gpu-{i}", **fields) for i in range(count)]
     for device in devices:
         device["attributes"]["uuid"] = {"string": f"{node}-{device['name']}"}
     return devices
 
 
 @pytest.mark.parametrize(
-    ("expression", "groups", "feasible"),
+    ("expression", "node_kinds", "feasible_nodes"),
     [
         (f'{UUID} != "n7-gpu-0"', 2, 199),
         (f'{UUID} == "n7-gpu-0"', 2, 0),
@@ -132,14 +132,14 @@ def gpus(node, count=2, **more):
         (f"{UUID}.nothing", 200, 0),  # the selector fails on each device, with a message that names the device
     ],
 )
-def test_unique_attribute_values_do_not_make_nodes_unequal(expression, groups, feasible):
+def test_nodes_are_grouped_by_the_results_of_a_selector(expression, node_kinds, feasible_nodes):
     stock = fleets.fleet({f"n{n}": gpus(f"n{n}") for n in range(200)})
     answers = fleet(stock, [fleets.claim("c", exactly("gpu", selector=expression, count=2))])
-    assert (len(answers.equal_nodes()), len(answers.feasible)) == (groups, feasible)
+    assert (len(answers.equal_nodes()), len(answers.feasible)) == (node_kinds, feasible_nodes)
 
 
 @pytest.mark.parametrize("constraint", ["matchAttribute", "distinctAttribute"])
-def test_values_that_differ_on_every_node_are_compared_within_it(constraint):
+def test_a_constraint_compares_values_only_within_each_node(constraint):
     stock = fleets.fleet({f"n{n}": gpus(f"n{n}") for n in range(200)})
     claim = fleets.claim("c", exactly("gpu", count=2), constraints=[{constraint: f"{fleets.DRIVER}/uuid"}])
     answers = fleet(stock, [claim])
@@ -150,35 +150,35 @@ def test_values_that_differ_on_every_node_are_compared_within_it(constraint):
 def test_only_changed_nodes_are_searched_again():
     stock = fleets.fleet({f"n{n}": [fleets.gpu("a")] for n in range(20)})
     claims, memo = [fleets.claim("c", exactly("gpu"))], FleetMemo()
-    before = fleet(stock, claims, memo=memo)
-    after = fleet(stock.with_object(fleets.taken("n3", "a")), claims, memo=memo)
-    assert set(before.feasible) - set(after.feasible) == {"n3"}
-    assert before["n3"].feasible
-    assert len(before.equal_nodes()) + len(after.equal_nodes()) == 3
-    assert [id(after._results[node]) == id(before._results[node]) for node in ("n2", "n3", "n4")] == [True, False, True]
+    first_answers = fleet(stock, claims, memo=memo)
+    later_answers = fleet(stock.with_object(fleets.taken("n3", "a")), claims, memo=memo)
+    assert set(first_answers.feasible) - set(later_answers.feasible) == {"n3"}
+    assert first_answers["n3"].feasible
+    assert len(first_answers.equal_nodes()) + len(later_answers.equal_nodes()) == 3
+    assert [id(later_answers._results[node]) == id(first_answers._results[node]) for node in ("n2", "n3", "n4")] == [True, False, True]
 
 
 def test_a_feasibility_check_on_idle_nodes_ignores_current_holders():
     stock = fleets.fleet({"n0": [fleets.gpu("a")]}, fleets.taken("n0", "a"))
-    single, two = [fleets.claim("c", exactly("gpu", count=count)) for count in (1, 2)]
-    assert not fleet(stock, [single]).feasible
-    assert fleet(stock, [single], idle=True).feasible
-    refusal = fleet(stock, [two], idle=True)["n0"]
+    claim_of_one, claim_of_two = [fleets.claim("c", exactly("gpu", count=count)) for count in (1, 2)]
+    assert not fleet(stock, [claim_of_one]).feasible
+    assert fleet(stock, [claim_of_one], idle=True).feasible
+    refusal = fleet(stock, [claim_of_two], idle=True)["n0"]
     assert refusal.verdict is Verdict.INFEASIBLE
     assert refusal.reasons
 
 
-def test_claims_that_differ_in_name_only_share_a_search():
+def test_claims_that_differ_only_in_name_share_a_search():
     stock = fleets.fleet({"n0": [fleets.shared("a", "80Gi")], "n1": [fleets.gpu("a")]})
     memo = FleetMemo()
     answers = [fleet(stock, [fleets.claim(name, exactly("gpu"))], memo=memo) for name in ("one", "other")]
     assert len(memo) == 1
-    granted = [answer["n0"].allocations[0] for answer in answers]
-    assert [allocation.claim for allocation in granted] == ["default/one", "default/other"]
-    assert len({allocation.allocation.devices.results[0].share_id for allocation in granted}) == 2
+    allocations = [answer["n0"].allocations[0] for answer in answers]
+    assert [allocation.claim for allocation in allocations] == ["default/one", "default/other"]
+    assert len({allocation.allocation.devices.results[0].share_id for allocation in allocations}) == 2
 
 
-def test_nodes_differing_in_fields_of_a_rule_are_unequal():
+def test_nodes_are_unequal_if_a_rule_distinguishes_their_devices():
     serial = f'device.attributes["{fleets.DRIVER}"].serial'
     rule = convert(
         {
@@ -196,45 +196,45 @@ def test_nodes_differing_in_fields_of_a_rule_are_unequal():
     stock = fleets.fleet(nodes).with_object(rule)
     claims = [fleets.claim("c", exactly("gpu", count=2))]
     assert fleet(stock, claims).feasible == ["n0"]
-    same(stock, claims)
+    assert_fleet_answers_like_each_node(stock, claims)
 
 
-@pytest.mark.parametrize("features", [((), OPTIONAL), (OPTIONAL, ())])
+@pytest.mark.parametrize("features", [((), OPTIONAL_OPERATIONS), (OPTIONAL_OPERATIONS, ())])
 def test_nodes_of_one_pool_with_different_features_are_unequal(features):
     """Devices with skipNodeOperations need a feature of the node, and only one of the two nodes of the pool has this feature."""
     nodes = [
         convert({"metadata": {"name": f"n{i}"}, "status": {"declaredFeatures": list(declared)}}, Node)
         for i, declared in enumerate(features)
     ]
-    pages = [slice_("a", fleets.gpu("x"), driver=fleets.DRIVER, allNodes=True, skipNodeOperations=["*"])]
-    stock = Stock.of(slices=pages, nodes=nodes, classes=fleets.fleet({}).classes.values())
+    slices = [slice_("a", fleets.gpu("x"), driver=fleets.DRIVER, allNodes=True, skipNodeOperations=["*"])]
+    stock = Stock.of(slices=slices, nodes=nodes, classes=fleets.fleet({}).classes.values())
     claims = [fleets.claim("c", exactly("gpu"))]
-    assert fleet(stock, claims).feasible == [f"n{features.index(OPTIONAL)}"]
-    same(stock, claims)
+    assert fleet(stock, claims).feasible == [f"n{features.index(OPTIONAL_OPERATIONS)}"]
+    assert_fleet_answers_like_each_node(stock, claims)
 
 
-def test_a_fleet_without_nodes_has_no_answer():
+def test_a_fleet_without_nodes_has_no_answers():
     stock = Stock.of(slices=[slice_("a", "x")])
     assert len(fleet(stock, [])) == 0
 
 
 @pytest.mark.parametrize("seed", range(draws(12)))
-def test_all_selected_labels_distinguish_nodes(seed):
+def test_the_fleet_answer_respects_node_selectors_of_slices_and_devices(seed):
     rng = random.Random(seed)
 
-    def requirement():
+    def draw_requirement():
         operator = rng.choice(["In", "NotIn", "Exists", "DoesNotExist", "Gt", *["Wrong"] * (rng.random() < 0.05)])
         values = {"In": ["1", "2"], "NotIn": ["1"], "Gt": ["1"]}.get(operator, [])
         return {"key": rng.choice("ab"), "operator": operator, "values": values}
 
-    def place():
+    def draw_node_selection():
         name = rng.choice(["n0", "n1", "n2"])
         field = {"key": "metadata.name", "operator": rng.choice(["In", "NotIn"]), "values": [name]}
         term = rng.choice(
             [
-                {"matchExpressions": [requirement()]},
+                {"matchExpressions": [draw_requirement()]},
                 {"matchFields": [field]},
-                {"matchFields": [field], "matchExpressions": [requirement()]},
+                {"matchFields": [field], "matchExpressions": [draw_requirement()]},
                 {},
             ]
         )
@@ -245,10 +245,10 @@ def test_all_selected_labels_distinguish_nodes(seed):
     slices = []
     for number in range(3):
         if rng.random() < 0.5:
-            devices = [{"name": f"d{n}", **place()} for n in range(2)]
+            devices = [{"name": f"d{n}", **draw_node_selection()} for n in range(2)]
             slices.append(slice_(f"s{number}", *devices, pool=f"p{number}", perDeviceNodeSelection=True))
         else:
-            selection = place()
+            selection = draw_node_selection()
             slices.append(
                 slice_(f"s{number}", "d0", "d1", pool=f"p{number}", node=selection.pop("nodeName", "n0"), **selection)
             )
@@ -262,4 +262,4 @@ def test_all_selected_labels_distinguish_nodes(seed):
         classes=[convert({"metadata": {"name": "gpu"}, "spec": {}}, DeviceClass)],
     )
     for count in (1, 2, 4):
-        same(stock, [fleets.claim("c", exactly("gpu", count=count))])
+        assert_fleet_answers_like_each_node(stock, [fleets.claim("c", exactly("gpu", count=count))])

@@ -17,83 +17,83 @@ from tests.allocator.generate import FAMILIES, case_of
 from tests.dra.samples import slice_
 from tests.draws import draws
 
-CASES = 60  # cases per family
+CASES_PER_FAMILY = 60
 
 
-def in_turns(spec, stock):
+def upper_bound_in_turns(claim_spec, stock):
     """Return the upper bound of a claim's demand, computed in many turns with a small budget each."""
     demands = Demands()
     for _ in range(1000):
         try:
-            return demands.most_held(spec, stock, Budget(150))
+            return demands.most_held(claim_spec, stock, Budget(150))
         except OutOfBudget:
             continue
     raise AssertionError("the upper bound was not computed within 1,000 turns")
 
 
-def with_a_twin(stock):
+def with_twin_nodes(stock):
     """Return the stock with a twin of each node. The twin publishes the same devices as the node."""
-    twins = []
-    for original in stock.slices.values():
-        if original.spec.node_name:
-            spec = replace(original.spec, node_name=f"{original.spec.node_name}-twin")
-            twins.append(
-                replace(original, metadata=replace(original.metadata, name=f"{original.metadata.name}-twin"), spec=spec)
+    twin_slices = []
+    for slice_ in stock.slices.values():
+        if slice_.spec.node_name:
+            spec = replace(slice_.spec, node_name=f"{slice_.spec.node_name}-twin")
+            twin_slices.append(
+                replace(slice_, metadata=replace(slice_.metadata, name=f"{slice_.metadata.name}-twin"), spec=spec)
             )
-    return stock.with_all(twins)
+    return stock.with_all(twin_slices)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_allocation_exceeds_its_predicted_demand(family):
-    seen = Counter()
-    for seed in range(CASES):
-        if seen["served"] == draws(CASES):
+    counts = Counter()
+    for seed in range(CASES_PER_FAMILY):
+        if counts["served"] == draws(CASES_PER_FAMILY):
             break
         case = case_of(family, seed)
-        stock = with_a_twin(stock_of(case))
+        stock = with_twin_nodes(stock_of(case))
         claims = [convert(claim, ResourceClaim) for claim in case["claims"]]
         answer = ours(case)
         if not answer.feasible:
             continue
-        seen["served"] += 1
+        counts["served"] += 1
         demands = Demands()
-        for wanted, granted in zip(claims, as_granted(claims, answer), strict=True):
-            predicted, allocated_amounts = demands.upper_bound(wanted.spec, stock), amounts_of(granted, stock.pages_of)
-            assert predicted == in_turns(wanted.spec, stock), "the bound computed in small turns differs"
+        for claim, allocated_claim in zip(claims, as_granted(claims, answer), strict=True):
+            predicted_amounts, allocated_amounts = demands.upper_bound(claim.spec, stock), amounts_of(allocated_claim, stock.pages_of)
+            assert predicted_amounts == upper_bound_in_turns(claim.spec, stock), "the bound computed in small turns differs"
             exceeded = {
-                key: (predicted.get(key, 0), amount)
+                key: (predicted_amounts.get(key, 0), amount)
                 for key, amount in allocated_amounts.items()
-                if amount > predicted.get(key, 0)
+                if amount > predicted_amounts.get(key, 0)
             }
-            assert exceeded == {}, (seed, wanted.spec)
-            seen["devices"] += allocated_amounts.get((ALL_CLASSES, DEVICES), 0)
-    assert seen["devices"], "no device was allocated, so no demand was compared"
+            assert exceeded == {}, (seed, claim.spec)
+            counts["devices"] += allocated_amounts.get((ALL_CLASSES, DEVICES), 0)
+    assert counts["devices"], "no device was allocated, so no demand was compared"
 
 
-GPU = convert(
+ONE_GPU = convert(
     {"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}}, ResourceClaim
 ).spec
-EVERY = convert({"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}]}}}, ResourceClaim).spec  # fmt: skip
+ALL_GPUS = convert({"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}]}}}, ResourceClaim).spec  # fmt: skip
 
 
-def gpus(node, *sizes):
-    devices = [{"name": f"gpu-{i}", "capacity": {"memory": {"value": size}}} for i, size in enumerate(sizes)]
+def gpus(node, *memory_sizes):
+    devices = [{"name": f"gpu-{i}", "capacity": {"memory": {"value": size}}} for i, size in enumerate(memory_sizes)]
     return slice_(node, *devices, node=node, pool=node)
 
 
-@pytest.mark.parametrize(("spec", "expected"), [(GPU, 80), (EVERY, 160)], ids=["one GPU", "all GPUs of a node"])
-@pytest.mark.parametrize("lie", [(), ("80",), ("9223372036854775807",) * 9, ("0",), ("-9223372036854775808",)])
-def test_slices_of_one_node_do_not_increase_the_demand(spec, expected, lie):
+@pytest.mark.parametrize(("claim_spec", "expected_memory"), [(ONE_GPU, 80), (ALL_GPUS, 160)], ids=["one GPU", "all GPUs of a node"])
+@pytest.mark.parametrize("sizes_on_n0", [(), ("80",), ("9223372036854775807",) * 9, ("0",), ("-9223372036854775808",)])
+def test_slices_of_one_node_do_not_increase_the_demand(claim_spec, expected_memory, sizes_on_n0):
     """The slices of node n0 vary. If they increased the demand, a compromised node could exhaust every quota of memory."""
     slices = [gpus(node, "80", "80") for node in ("n1", "n2", "n3")]
-    stock = Stock.of(slices=[*slices, gpus("n0", *lie)], classes=[convert({"metadata": {"name": "gpu"}}, DeviceClass)])
-    held = Demands().upper_bound(spec, stock)
-    assert held["gpu", "memory"] == expected * 10**9
-    assert held["gpu", DEVICES] == expected // 80 * 10**9
+    stock = Stock.of(slices=[*slices, gpus("n0", *sizes_on_n0)], classes=[convert({"metadata": {"name": "gpu"}}, DeviceClass)])
+    demand = Demands().upper_bound(claim_spec, stock)
+    assert demand["gpu", "memory"] == expected_memory * 10**9
+    assert demand["gpu", DEVICES] == expected_memory // 80 * 10**9
 
 
-def test_slices_of_the_only_suitable_node_count():
+def test_devices_of_the_only_node_with_devices_set_the_demand():
     stock = Stock.of(
         slices=[gpus("n0", "94", "80"), gpus("n1")], classes=[convert({"metadata": {"name": "gpu"}}, DeviceClass)]
     )
-    assert Demands().upper_bound(GPU, stock)["gpu", "memory"] == 94 * 10**9
+    assert Demands().upper_bound(ONE_GPU, stock)["gpu", "memory"] == 94 * 10**9

@@ -20,10 +20,10 @@ from tests.dra.samples import slice_
 from tests.objects import exactly
 
 
-def test_a_large_node_leaves_budget_to_the_others():
+def test_a_large_node_leaves_budget_to_the_other_nodes():
     small_nodes = {f"n{n}": [fleets.gpu("a", memory="80Gi")] for n in range(9)}
-    large_node = [fleets.gpu(f"g{i}", memory=f"{i + 1}Mi") for i in range(2_000)]
-    stock = fleets.fleet({"evil": large_node} | small_nodes)
+    devices_of_large_node = [fleets.gpu(f"g{i}", memory=f"{i + 1}Mi") for i in range(2_000)]
+    stock = fleets.fleet({"evil": devices_of_large_node} | small_nodes)
     claims = [
         fleets.claim(
             "c",
@@ -36,19 +36,19 @@ def test_a_large_node_leaves_budget_to_the_others():
     assert list(answers) == list(stock.nodes)
 
 
-def test_an_impatient_caller_gets_partial_answers():
+def test_an_impatient_caller_gets_an_answer_for_every_node():
     stock = fleets.fleet({f"n{n}": [fleets.gpu(f"d{i}") for i in range(n + 4)] for n in range(6)})
     claims = [fleets.claim("c", *(exactly("gpu", name=f"r{n}", count=2) for n in range(6)))]
-    hurried = fleet(stock, claims, options=Options(budget=Budget(is_out_of_time=lambda: True)))
-    patient = fleet(stock, claims)
-    assert all(patient.verdict(node) is not Verdict.UNDECIDED for node in stock.nodes)
-    assert len(hurried) == len(patient)
+    hurried_answers = fleet(stock, claims, options=Options(budget=Budget(is_out_of_time=lambda: True)))
+    patient_answers = fleet(stock, claims)
+    assert all(patient_answers.verdict(node) is not Verdict.UNDECIDED for node in stock.nodes)
+    assert len(hurried_answers) == len(patient_answers)
 
 
-def waiting_for(looks):
+def options_with_patience(checks):
     """Return options with a budget that is out of time after a number of checks."""
-    left = iter(range(looks))
-    return Options(budget=Budget(is_out_of_time=lambda: next(left, None) is None))
+    remaining_checks = iter(range(checks))
+    return Options(budget=Budget(is_out_of_time=lambda: next(remaining_checks, None) is None))
 
 
 def test_an_unexamined_node_is_undecided():
@@ -61,56 +61,56 @@ def test_an_unexamined_node_is_undecided():
     assert fleet(stock, claims)["n0"].verdict is Verdict.ERROR
 
 
-def test_a_fleet_check_resumes_where_time_ran_out():
+def test_a_question_about_a_fleet_resumes_where_time_ran_out():
     """To read all slices of 5,000 nodes takes 34 ms, but the budget is 7 ms, so reading must not precede all answers."""
     stock = fleets.fleet({f"n{n:03}": [fleets.gpu("a")] for n in range(300)})
     claims, memo = [fleets.claim("c", exactly("gpu"))], FleetMemo()
-    decided = [0]
-    while decided[-1] < len(stock.nodes):
-        answers = fleet(stock, claims, options=waiting_for(4), memo=memo)
-        decided.append(sum(answers.verdict(node) is not Verdict.UNDECIDED for node in answers))
-        assert 0 < decided[-1] - decided[-2] <= 4 * 32
-        stock = stock.with_object(fleets.taken(f"n{len(decided):03}", "a"))  # changes a node that is already decided
-    assert len(decided) > 3
-    patient = fleet(stock, claims)
+    decided_counts = [0]
+    while decided_counts[-1] < len(stock.nodes):
+        answers = fleet(stock, claims, options=options_with_patience(4), memo=memo)
+        decided_counts.append(sum(answers.verdict(node) is not Verdict.UNDECIDED for node in answers))
+        assert 0 < decided_counts[-1] - decided_counts[-2] <= 4 * 32
+        stock = stock.with_object(fleets.taken(f"n{len(decided_counts):03}", "a"))  # changes a node that is already decided
+    assert len(decided_counts) > 3
+    patient_answers = fleet(stock, claims)
     answers = fleet(stock, claims, memo=memo)
-    assert {node: answers.verdict(node) for node in answers} == {node: patient.verdict(node) for node in patient}
+    assert {node: answers.verdict(node) for node in answers} == {node: patient_answers.verdict(node) for node in patient_answers}
     assert [node for node in answers if answers.verdict(node) is Verdict.UNDECIDED] == []
-    assert len(patient.feasible) == 300 - len(decided) + 1
+    assert len(patient_answers.feasible) == 300 - len(decided_counts) + 1
 
 
-def selective(nodes, devices, values=1):
+def fleet_of_selective_devices(nodes, devices, values_per_selector=1):
     """Return a fleet in which each device has a node selector of its own, on a label that differs on every node."""
 
-    def other_hosts(number):
-        values_ = [f"other-{number}-{i}" for i in range(values)]
-        return {"nodeSelectorTerms": [{"matchExpressions": [{"key": "host", "operator": "NotIn", "values": values_}]}]}
+    def select_other_hosts(number):
+        host_names = [f"other-{number}-{i}" for i in range(values_per_selector)]
+        return {"nodeSelectorTerms": [{"matchExpressions": [{"key": "host", "operator": "NotIn", "values": host_names}]}]}
 
-    per_slice = [range(i, min(i + 100, devices)) for i in range(0, devices, 100)]
+    numbers_by_slice = [range(i, min(i + 100, devices)) for i in range(0, devices, 100)]
     return Stock.of(
         nodes=[convert({"metadata": {"name": f"n{n}", "labels": {"host": f"h{n}"}}}, Node) for n in range(nodes)],
         slices=[
             slice_(
                 f"s{numbers[0]}",
-                *[{"name": f"d{n}", "nodeSelector": other_hosts(n)} for n in numbers],
-                count=len(per_slice),
+                *[{"name": f"d{n}", "nodeSelector": select_other_hosts(n)} for n in numbers],
+                count=len(numbers_by_slice),
                 perDeviceNodeSelection=True,
             )
-            for numbers in per_slice
+            for numbers in numbers_by_slice
         ],
         classes=[convert({"metadata": {"name": "gpu"}, "spec": {}}, DeviceClass)],
     )
 
 
-def test_device_node_selectors_count_toward_the_budget():
+def test_matching_node_selectors_of_devices_counts_toward_the_budget():
     """The allocator matches each selector with each node. For 32 nodes and 3,200 devices this takes 0.4 s."""
-    stock = selective(100, 128)
-    answers = fleet(stock, [fleets.claim("c", exactly("gpu"))], options=waiting_for(20))
+    stock = fleet_of_selective_devices(100, 128)
+    answers = fleet(stock, [fleets.claim("c", exactly("gpu"))], options=options_with_patience(20))
     assert 20 <= sum(answers.verdict(node) is Verdict.FEASIBLE for node in answers) <= 20 * 4
 
 
 @pytest.fixture
-def matched(monkeypatch):
+def matched_nodes(monkeypatch):
     """Record the name of a node for each match of the node with a device or slice."""
     names = []
 
@@ -123,36 +123,36 @@ def matched(monkeypatch):
 
 
 @pytest.mark.parametrize("steps", [1, 2_000, 6_000])
-def test_matching_devices_with_nodes_respects_the_budget(steps, matched):
+def test_matching_devices_with_nodes_respects_the_budget(steps, matched_nodes):
     """If matching were free, 300 nodes and 3,200 devices with 900 values each would take 4 s, even with an exhausted budget."""
-    stock, claims = selective(60, 200, values=20), [fleets.claim("c", exactly("gpu"))]
+    stock, claims = fleet_of_selective_devices(60, 200, values_per_selector=20), [fleets.claim("c", exactly("gpu"))]
     answers = fleet(stock, claims, options=Options(budget=Budget(steps)))
-    assert len(matched) <= 2 * steps
+    assert len(matched_nodes) <= 2 * steps
     undecided = [node for node in answers if answers.verdict(node) is Verdict.UNDECIDED]
     assert undecided
     assert {answers[node].error for node in undecided} == {"the budget of steps is spent"}
 
 
-def test_matched_nodes_are_cached_for_the_next_question(matched):
-    stock, claims, memo = selective(60, 200), [fleets.claim("c", exactly("gpu"))], FleetMemo()
-    decided = [0]
-    while decided[-1] < len(stock.nodes):
+def test_the_next_question_reuses_which_devices_match_which_nodes(matched_nodes):
+    stock, claims, memo = fleet_of_selective_devices(60, 200), [fleets.claim("c", exactly("gpu"))], FleetMemo()
+    decided_counts = [0]
+    while decided_counts[-1] < len(stock.nodes):
         answers = fleet(stock, claims, options=Options(budget=Budget(6_000)), memo=memo)
-        decided.append(sum(answers.verdict(node) is Verdict.FEASIBLE for node in answers))
-        assert decided[-1] > decided[-2]
-    assert len(decided) > 3
-    matched.clear()
+        decided_counts.append(sum(answers.verdict(node) is Verdict.FEASIBLE for node in answers))
+        assert decided_counts[-1] > decided_counts[-2]
+    assert len(decided_counts) > 3
+    matched_nodes.clear()
     assert len(fleet(stock, [fleets.claim("c", exactly("gpu", count=2))], memo=memo).feasible) == 60
-    assert len(matched) < 1_000
-    alone = fleet(
+    assert len(matched_nodes) < 1_000
+    answers_after_change = fleet(
         stock.with_object(convert({"metadata": {"name": "n7", "labels": {"host": "other-3-0"}}}, Node)),
         claims,
         memo=memo,
     )
-    assert len(alone.equal_nodes()) == 2
+    assert len(answers_after_change.equal_nodes()) == 2
 
 
-def test_nodes_with_equal_selected_labels_are_matched_once(matched):
+def test_nodes_with_equal_selected_labels_are_matched_once(matched_nodes):
     """If each node were matched with each selector, 5,000 nodes and 100 pools, one for each zone, would take a second."""
     zones = [
         {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [f"z{n}"]}]}]}
@@ -166,20 +166,20 @@ def test_nodes_with_equal_selected_labels_are_matched_once(matched):
     answers = fleet(stock, [fleets.claim("c", exactly("gpu"))])
     assert len(answers.feasible) == 200
     assert len(answers.equal_nodes()) == 4
-    assert len(matched) == 4 * 4
+    assert len(matched_nodes) == 4 * 4
 
 
 def long_selector(number):
     return " && ".join([f"device.driver != 'other{number}'"] * 250)[:9000].rpartition(" && ")[0]
 
 
-def a_hundred_long_selectors():
+def claim_with_a_hundred_long_selectors():
     """Return the largest claim that an API server stores: 900 KB of selectors. Each takes some hundredths of a second to compile."""
     requests = []
     for number in range(4):
         selectors = [{"cel": {"expression": long_selector(f"{number}-{i}")}} for i in range(25)]
-        exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1, "selectors": selectors}
-        requests.append({"name": f"r{number}", "exactly": exactly})
+        request = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1, "selectors": selectors}
+        requests.append({"name": f"r{number}", "exactly": request})
     meta = {"name": "long", "namespace": "default", "uid": "long"}
     return convert({"metadata": meta, "spec": {"devices": {"requests": requests}}}, ResourceClaim)
 
@@ -190,17 +190,17 @@ def a_hundred_long_selectors():
     ids=["question about the fleet", "question about one node"],
 )
 def test_reading_selectors_is_charged_before_any_device_is_examined(ask, monkeypatch):
-    compiled = []
-    real = selector._compile
+    compiled_selectors = []
+    compile_selector = selector._compile
     monkeypatch.setattr(attributes, "_READ", Cache(8 << 20))  # empties the cache of compiled selectors
-    monkeypatch.setattr(selector, "_compile", lambda *key: compiled.append(key[0]) or real(*key))
-    class_ = {"metadata": {"name": "gpu"}, "spec": {}}
-    stock = Stock.of(nodes=[convert({"metadata": {"name": "n0"}}, Node)], slices=[slice_("a", "x")], classes=[convert(class_, DeviceClass)])  # fmt: skip
-    claims = [a_hundred_long_selectors()]
+    monkeypatch.setattr(selector, "_compile", lambda *key: compiled_selectors.append(key[0]) or compile_selector(*key))
+    device_class = {"metadata": {"name": "gpu"}, "spec": {}}
+    stock = Stock.of(nodes=[convert({"metadata": {"name": "n0"}}, Node)], slices=[slice_("a", "x")], classes=[convert(device_class, DeviceClass)])  # fmt: skip
+    claims = [claim_with_a_hundred_long_selectors()]
     answer = ask(stock, claims, options=Options(budget=Budget(200_000)))
     verdict = answer.verdict if isinstance(answer, Answer) else answer["n0"].verdict
     assert verdict is Verdict.UNDECIDED
-    assert 1 <= len(compiled) <= 4
-    first = list(compiled)
+    assert 1 <= len(compiled_selectors) <= 4
+    first_selectors = list(compiled_selectors)
     ask(stock, claims, options=Options(budget=Budget(200_000)))
-    assert not set(first) & set(compiled[len(first) :]), "the second question compiled selectors again"
+    assert not set(first_selectors) & set(compiled_selectors[len(first_selectors) :]), "the second question compiled selectors again"

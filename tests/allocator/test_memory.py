@@ -9,34 +9,34 @@ from tests.objects import exactly
 QUESTIONS = 300
 
 
-def stock():
+def two_nodes_with_shared_gpus():
     return fleets.fleet({f"n{node}": [fleets.shared(f"gpu-{i}", "80Gi") for i in range(2)] for node in range(2)})
 
 
-def question(number):
+def numbered_question(number):
     return [fleets.claim("c", exactly("gpu", memory=str(1000 + number)))]
 
 
-def test_a_memo_of_fleets_keeps_the_latest_questions():
-    memo, fleet_stock = FleetMemo(), stock()
+def test_a_fleet_memo_keeps_a_bounded_number_of_questions():
+    memo, fleet_stock = FleetMemo(), two_nodes_with_shared_gpus()
     for number in range(QUESTIONS):
-        fleet(fleet_stock, question(number), memo=memo)
+        fleet(fleet_stock, numbered_question(number), memo=memo)
     assert len(memo) == 64
     assert memo.pages.cells < 200
 
 
-def test_strategies_keep_the_latest_questions():
-    fleet_stock = stock()
+def test_a_strategy_cache_keeps_a_bounded_number_of_questions():
+    fleet_stock = two_nodes_with_shared_gpus()
     cache = StrategyCache()
     for number in range(QUESTIONS):
-        choose_devices(fleet_stock, "n0", question(number), strategy="least-fragmentation", cache=cache)
+        choose_devices(fleet_stock, "n0", numbered_question(number), strategy="least-fragmentation", cache=cache)
     assert len(cache._compiled) == 64
 
 
-def test_placements_keep_the_latest_answers():
-    fleet_stock = stock()
+def test_placements_keep_answers_to_a_bounded_number_of_questions():
+    fleet_stock = two_nodes_with_shared_gpus()
     cache = StrategyCache()
     placements = Placements(fleet_stock, lambda now, node, claims: choose_devices(now, node, claims, cache=cache))
     for number in range(QUESTIONS):
-        placements.answers(question(number))
+        placements.answers(numbered_question(number))
     assert len(placements._answers) == len(placements._seen) == len(placements._asked) == 256
