@@ -32,11 +32,11 @@ from tests.draws import draws
 from tests.objects import exactly, typed
 
 
-def aged_pod(name, *claims, age=0, node="n0", priority=0, **fields):
+def aged_pod(name, *claims, age=0, node="n0", priority=0, **further_fields):
     """Return a pod that runs on a node, or a pending pod if `node` is empty. The pod is older the greater `age` is."""
     node_fields = {"nodeName": node} if node else {}
     created = f"2026-01-01T00:00:{59 - age:02}Z"
-    return typed(sidecar.pod(name, *claims, creationTimestamp=created, priority=priority, **node_fields | fields))
+    return typed(sidecar.pod(name, *claims, creationTimestamp=created, priority=priority, **node_fields | further_fields))
 
 
 def budget(name, allowed, **labels):
@@ -48,43 +48,43 @@ def budget(name, allowed, **labels):
     )
 
 
-def running(stock, name, count, *pods, node="n0"):
+def with_running_claim(stock, name, count, *pods, node="n0"):
     """Return the stock with one more claim, which holds devices of a node and is reserved for pods."""
-    claim = typed(sidecar.claim(name, count))
-    allocated = with_allocation(claim, allocate(stock, node, [claim]).allocations[0].allocation)
+    new_claim = typed(sidecar.claim(name, count))
+    allocated_claim = with_allocation(new_claim, allocate(stock, node, [new_claim]).allocations[0].allocation)
     consumers = [ResourceClaimConsumerReference(resource="pods", name=pod, uid=f"pod-{pod}") for pod in pods]
-    return stock.with_object(replace(allocated, status=replace(allocated.status, reserved_for=tuple(consumers))))
+    return stock.with_object(replace(allocated_claim, status=replace(allocated_claim.status, reserved_for=tuple(consumers))))
 
 
-def enough_for(wanted, stock):
-    def frees_enough(room):
-        after = without_pods(stock, room.pods)
-        return not isinstance(Decider().serve(wanted, room.node, after, uncached=Options()), str)
+def frees_enough_for(pending_pod, stock):
+    def frees_enough(victims):
+        later_stock = without_pods(stock, victims.pods)
+        return not isinstance(Decider().serve(pending_pod, victims.node, later_stock, uncached=Options()), str)
 
     return frees_enough
 
 
-def victims(wanted, stock, pods, budgets=()):
+def node_and_victims(pending_pod, stock, pods, budgets=()):
     """Return the chosen node and the names of the victims on that node; None if no choice frees enough devices."""
-    holders = holders_below(wanted, pods, stock, budgets)
-    chosen = make_room(stock.nodes, holders, stock, enough_for(wanted, stock))
-    return None if chosen is None else (chosen.node, sorted(pod.metadata.name for pod in chosen.pods))
+    holders = holders_below(pending_pod, pods, stock, budgets)
+    choice = make_room(stock.nodes, holders, stock, frees_enough_for(pending_pod, stock))
+    return None if choice is None else (choice.node, sorted(pod.metadata.name for pod in choice.pods))
 
 
-def crowd(*holders, nodes=1, each=4, want=1):
+def crowded_fleet(*holders, nodes=1, per_node=4, requested=1):
     """Return a stock whose devices are allocated to `holders`, as (pod, number of devices), and a pending pod of higher priority."""
-    stock = stock_of(sidecar.claim("want", want), nodes=nodes, per_node=each)
-    for holder, count in holders:
-        stock = running(stock, f"c-{holder.metadata.name}", count, holder.metadata.name, node=holder.spec.node_name)
+    stock = stock_of(sidecar.claim("want", requested), nodes=nodes, per_node=per_node)
+    for holding_pod, count in holders:
+        stock = with_running_claim(stock, f"c-{holding_pod.metadata.name}", count, holding_pod.metadata.name, node=holding_pod.spec.node_name)
     return stock, aged_pod("urgent", "want", priority=100, node="")
 
 
-def holder(name, count, **fields):
-    return aged_pod(name, f"c-{name}", **fields), count
+def holder(name, count, **further_fields):
+    return aged_pod(name, f"c-{name}", **further_fields), count
 
 
 @pytest.mark.parametrize(
-    ("holders", "budgets", "want", "expected"),
+    ("holders", "budgets", "requested_devices", "expected_victims"),
     [
         ([holder("low", 2, priority=1), holder("high", 2, priority=5)], [], 2, ["low"]),
         ([holder("old", 2, age=9), holder("young", 2, age=1)], [], 2, ["young"]),
@@ -106,28 +106,28 @@ def holder(name, count, **fields):
         "no pod is evicted if a terminating pod frees enough",
     ],
 )
-def test_preemption_chooses_the_expected_victims(holders, budgets, want, expected):
-    stock, urgent = crowd(*holders, want=want)
-    chosen = victims(urgent, stock, [pod for pod, _ in holders], budgets)
-    assert (chosen[1] if chosen else None) == expected
+def test_preemption_chooses_the_expected_victims(holders, budgets, requested_devices, expected_victims):
+    stock, urgent = crowded_fleet(*holders, requested=requested_devices)
+    node_and_names = node_and_victims(urgent, stock, [pod for pod, _ in holders], budgets)
+    assert (node_and_names[1] if node_and_names else None) == expected_victims
 
 
 def test_the_node_with_the_least_disruption_is_chosen():
     holders = [holder("a", 2, priority=5), holder("b", 2, priority=1, node="n1"), holder("c", 2, priority=9, node="n2")]
-    stock, urgent = crowd(*holders, nodes=3, each=2)
-    assert victims(urgent, stock, [pod for pod, _ in holders]) == ("n1", ["b"])
+    stock, urgent = crowded_fleet(*holders, nodes=3, per_node=2)
+    assert node_and_victims(urgent, stock, [pod for pod, _ in holders]) == ("n1", ["b"])
 
 
-def test_a_shared_claim_is_freed_by_all_its_pods():
-    stock, urgent = crowd(each=1)
-    stock = running(stock, "shared", 1, "a", "b")
-    low, other = aged_pod("a", "shared"), aged_pod("b", "shared")
-    assert victims(urgent, stock, [low, other]) == ("n0", ["a", "b"])
-    assert victims(urgent, stock, [low, aged_pod("b", "shared", priority=200)]) is None
+def test_a_shared_claim_is_freed_only_if_all_its_pods_are_evicted():
+    stock, urgent = crowded_fleet(per_node=1)
+    stock = with_running_claim(stock, "shared", 1, "a", "b")
+    first_pod, second_pod = aged_pod("a", "shared"), aged_pod("b", "shared")
+    assert node_and_victims(urgent, stock, [first_pod, second_pod]) == ("n0", ["a", "b"])
+    assert node_and_victims(urgent, stock, [first_pod, aged_pod("b", "shared", priority=200)]) is None
 
 
 @pytest.mark.parametrize(
-    ("pods_of_claim", "is_free"),
+    ("pods_of_claim", "is_freed"),
     [
         ([], True),
         ([aged_pod("a")], False),
@@ -136,12 +136,12 @@ def test_a_shared_claim_is_freed_by_all_its_pods():
     ],
     ids=["its pods are deleted", "one of its pods runs", "its pod has succeeded", "another pod has the name of its pod"],
 )
-def test_a_claim_is_free_if_its_pods_are_finished(pods_of_claim, is_free):
-    stock, _ = crowd(each=1)
-    stock = running(stock, "c", 1, "a", "b")
-    pods = {("default", pod.metadata.name): pod for pod in pods_of_claim}
-    after = without_unused_claims(stock, ["default/c", "default/unknown"], pods)
-    assert (after.claims["default/c"].status.allocation is None) == is_free
+def test_a_claim_is_freed_once_its_pods_are_gone_or_finished(pods_of_claim, is_freed):
+    stock, _ = crowded_fleet(per_node=1)
+    stock = with_running_claim(stock, "c", 1, "a", "b")
+    pods_by_key = {("default", pod.metadata.name): pod for pod in pods_of_claim}
+    later_stock = without_unused_claims(stock, ["default/c", "default/unknown"], pods_by_key)
+    assert (later_stock.claims["default/c"].status.allocation is None) == is_freed
 
 
 def test_a_pod_with_policy_never_may_not_preempt():
@@ -153,8 +153,8 @@ def test_a_disruption_budget_protects_selected_pods_of_its_namespace():
     disruption_budget = budget("x", 0, app="x")
     assert protects(disruption_budget, aged_pod("p", labels={"app": "x"}))
     assert not protects(disruption_budget, aged_pod("p", labels={"app": "y"}))
-    elsewhere = replace(disruption_budget, metadata=replace(disruption_budget.metadata, namespace="other"))
-    assert not protects(elsewhere, aged_pod("p", labels={"app": "x"}))
+    budget_of_other_namespace = replace(disruption_budget, metadata=replace(disruption_budget.metadata, namespace="other"))
+    assert not protects(budget_of_other_namespace, aged_pod("p", labels={"app": "x"}))
     assert not protects(
         replace(disruption_budget, spec=replace(disruption_budget.spec, selector=None)),
         aged_pod("p", labels={"app": "x"}),
@@ -165,15 +165,15 @@ def test_a_disruption_budget_protects_selected_pods_of_its_namespace():
         ("Exists", [], True),
         ("DoesNotExist", [], False),
     ):
-        rule = {"spec": {"selector": {"matchExpressions": [{"key": "app", "operator": operator, "values": values}]}}}
-        raw = convert({"metadata": {"namespace": "default"}} | rule, PodDisruptionBudget)
-        assert protects(raw, aged_pod("p", labels={"app": "x"})) is expected
+        fields = {"spec": {"selector": {"matchExpressions": [{"key": "app", "operator": operator, "values": values}]}}}
+        budget_with_expression = convert({"metadata": {"namespace": "default"}} | fields, PodDisruptionBudget)
+        assert protects(budget_with_expression, aged_pod("p", labels={"app": "x"})) is expected
 
 
 # ---- the chosen victims, compared with all possible choices
 
 
-def cheapest(holders, pods, nodes, frees_enough):
+def least_disruption(holders, pods, nodes, frees_enough):
     """Return the least disruption of all choices on all nodes."""
     costs = []
     for node in nodes:
@@ -187,60 +187,60 @@ def cheapest(holders, pods, nodes, frees_enough):
     return min(costs, default=None)
 
 
-def violations(pods, budgets):
+def evictions_beyond_budgets(pods, budgets):
     """Return the number of evictions of these pods that disruption budgets do not allow, counted without optimisation."""
     return sum(
         max(0, sum(protects(budget, pod) for pod in pods) - budget.status.disruptions_allowed) for budget in budgets
     )
 
 
-ATTRIBUTES = st.fixed_dictionaries(
+DRAWN_POD_FIELDS = st.fixed_dictionaries(
     {
         "priority": st.sampled_from([0, 0, 1, 2]),
         "age": st.integers(0, 3),
         "labels": st.fixed_dictionaries({"app": st.sampled_from("xyz"), "tier": st.sampled_from("ab")}),
     }
 )
-BUDGETS = st.tuples(
+DRAWN_BUDGETS = st.tuples(
     st.integers(0, 1).map(lambda allowed: budget("x", allowed, app="x")),
     st.integers(0, 2).map(lambda allowed: budget("y", allowed, app="y")),
     st.integers(0, 1).map(lambda allowed: budget("a", allowed, tier="a")),
 )
-AMOUNTS = st.tuples(st.integers(0, 3), st.integers(0, 3))
+DRAWN_AMOUNTS = st.tuples(st.integers(0, 3), st.integers(0, 3))
 
 
-@given(st.lists(st.tuples(AMOUNTS, ATTRIBUTES), min_size=1, max_size=9), BUDGETS, AMOUNTS)
+@given(st.lists(st.tuples(DRAWN_AMOUNTS, DRAWN_POD_FIELDS), min_size=1, max_size=9), DRAWN_BUDGETS, DRAWN_AMOUNTS)
 @settings(max_examples=draws(400), deadline=None)
-def test_no_victims_with_less_disruption_free_enough_amounts(given_up, budgets, wanted):
+def test_no_victims_with_less_disruption_free_enough_amounts(pods_drawn, budgets, needed_amounts):
     """Each pod frees amounts of two resources. The search must find the best victims even if it first spared the wrong pods."""
-    pods = [aged_pod(f"p{i}", **fields) for i, (_, fields) in enumerate(given_up)]
-    freed = {pod.metadata.uid: amounts for pod, (amounts, _) in zip(pods, given_up, strict=True)}
+    pods = [aged_pod(f"p{i}", **fields) for i, (_, fields) in enumerate(pods_drawn)]
+    freed_amounts = {pod.metadata.uid: amounts for pod, (amounts, _) in zip(pods, pods_drawn, strict=True)}
 
-    def frees_enough(room):
-        return all(sum(freed[pod.metadata.uid][i] for pod in room.pods) >= wanted[i] for i in (0, 1))
+    def frees_enough(victims):
+        return all(sum(freed_amounts[pod.metadata.uid][i] for pod in victims.pods) >= needed_amounts[i] for i in (0, 1))
 
     stock = stock_of(nodes=1)
     holders = holders_below(aged_pod("urgent", priority=9), pods, stock, budgets)
     chosen = make_room(["n0"], holders, stock, frees_enough)
-    expected = cheapest(holders, pods, ["n0"], frees_enough)
-    assert (holders.disruption(chosen.pods) if chosen else None) == expected
+    least = least_disruption(holders, pods, ["n0"], frees_enough)
+    assert (holders.disruption(chosen.pods) if chosen else None) == least
     if chosen:
         assert frees_enough(chosen)
-        assert expected[0] == violations(chosen.pods, budgets)
+        assert least[0] == evictions_beyond_budgets(chosen.pods, budgets)
 
 
 # Requests for three kinds of devices: with shared memory, partitions of a GPU, and (below) with compatibility rules.
-SHARES = [exactly("gpu", memory=amount) for amount in ("10Gi", "20Gi", "40Gi", "80Gi")]
-PARTS = [exactly(profile) for profile in ("1g", "2g", "2g", "4g", "8g")]
+SHARE_REQUESTS = [exactly("gpu", memory=amount) for amount in ("10Gi", "20Gi", "40Gi", "80Gi")]
+PARTITION_REQUESTS = [exactly(profile) for profile in ("1g", "2g", "2g", "4g", "8g")]
 
 
 def shared_devices(_):
-    return fleets.fleet({"n0": [shared(f"s{i}", "80Gi") for i in range(2)]}), SHARES
+    return fleets.fleet({"n0": [shared(f"s{i}", "80Gi") for i in range(2)]}), SHARE_REQUESTS
 
 
 def partitioned_devices(rng):
     groups = rng.choice([(), ("one",)])
-    return fleets.fleet({"n0": partitions("a", groups)}), PARTS
+    return fleets.fleet({"n0": partitions("a", groups)}), PARTITION_REQUESTS
 
 
 def incompatible_devices(rng):
@@ -249,7 +249,7 @@ def incompatible_devices(rng):
     return mixed_devices(rng), requests
 
 
-def crowded(devices, rng):
+def draw_full_node(devices, rng):
     """Draw a full node, the pods on it, some of which share a claim, and a pending pod."""
     stock, requests = devices(rng)
     [node] = stock.nodes
@@ -257,14 +257,14 @@ def crowded(devices, rng):
     for i in range(7):
         name, claim = f"p{i}", f"c{i}"
         fields = {"priority": rng.choice((0, 0, 1, 2)), "age": rng.randrange(4), "labels": {"app": rng.choice("xyz")}}
-        wanted = fleets.claim(claim, rng.choice(requests))
-        answer = allocate(stock, node, [wanted])
+        new_claim = fleets.claim(claim, rng.choice(requests))
+        answer = allocate(stock, node, [new_claim])
         if not answer.feasible:
             continue
         names = [name, f"{name}b"] if rng.random() < 0.2 else [name]
-        users = tuple(ResourceClaimConsumerReference(resource="pods", name=name, uid=f"pod-{name}") for name in names)
-        held = fleets.allocated(wanted, answer)
-        stock = stock.with_object(replace(held, status=replace(held.status, reserved_for=users)))
+        consumers = tuple(ResourceClaimConsumerReference(resource="pods", name=name, uid=f"pod-{name}") for name in names)
+        allocated_claim = fleets.allocated(new_claim, answer)
+        stock = stock.with_object(replace(allocated_claim, status=replace(allocated_claim.status, reserved_for=consumers)))
         pods += [aged_pod(name, claim, node=node, **fields) for name in names]
     stock = stock.with_object(fleets.claim("want", rng.choice(requests)))
     return stock, pods[:8], aged_pod("urgent", "want", priority=rng.randrange(4), node="")
@@ -274,34 +274,34 @@ def crowded(devices, rng):
 @pytest.mark.parametrize("seed", range(draws(25)))
 def test_no_victims_with_less_disruption_free_enough_devices(devices, seed):
     rng = random.Random(f"{devices.__name__}-{seed}")
-    stock, pods, wanted = crowded(devices, rng)
+    stock, pods, pending_pod = draw_full_node(devices, rng)
     budgets = [budget(app, rng.randrange(2), app=app) for app in "xy"]
-    holders = holders_below(wanted, pods, stock, budgets)
-    frees_enough = enough_for(wanted, stock)
+    holders = holders_below(pending_pod, pods, stock, budgets)
+    frees_enough = frees_enough_for(pending_pod, stock)
     chosen = make_room(stock.nodes, holders, stock, frees_enough)
-    below = [pod for pod in pods if pod.spec.priority < wanted.spec.priority]
-    assert (holders.disruption(chosen.pods) if chosen else None) == cheapest(holders, below, stock.nodes, frees_enough)
+    less_important_pods = [pod for pod in pods if pod.spec.priority < pending_pod.spec.priority]
+    assert (holders.disruption(chosen.pods) if chosen else None) == least_disruption(holders, less_important_pods, stock.nodes, frees_enough)
     if chosen:
         assert frees_enough(chosen), "the evictions do not free enough devices"
-        assert all(pod in below for pod in chosen.pods)
+        assert all(pod in less_important_pods for pod in chosen.pods)
 
 
-def test_preemption_stopped_early_still_returns_enough_victims():
+def test_preemption_stopped_early_returns_enough_victims_or_none():
     """Sixteen pods are too many to examine all choices. A stopped search returns the best choice so far that frees enough."""
     holders = [holder(f"p{i}", 1, age=i % 7, priority=i % 3) for i in range(16)]
-    stock, urgent = crowd(*holders, each=16, want=5)
-    crowded_by = holders_below(urgent, [pod for pod, _ in holders], stock)
-    frees_enough = enough_for(urgent, stock)
-    rooms = []
-    for patience in (0, 1, 6, 18, 40, 200):
-        left = iter(range(patience))
+    stock, urgent = crowded_fleet(*holders, per_node=16, requested=5)
+    holders_below_urgent = holders_below(urgent, [pod for pod, _ in holders], stock)
+    frees_enough = frees_enough_for(urgent, stock)
+    choices = []
+    for checks in (0, 1, 6, 18, 40, 200):
+        remaining_checks = iter(range(checks))
 
-        def suffices(victims, left=left):
-            if next(left, None) is None:
+        def frees_enough_in_time(victims, remaining=remaining_checks):
+            if next(remaining, None) is None:
                 raise Enough
             return frees_enough(victims)
 
-        rooms.append(make_room(stock.nodes, crowded_by, stock, suffices))
-    assert rooms[:3] == [None, None, None], "a search returned victims before any choice freed enough devices"
-    assert all(frees_enough(room) for room in rooms[3:])
-    assert [len(room.pods) for room in rooms[3:]] == [5, 5, 5]
+        choices.append(make_room(stock.nodes, holders_below_urgent, stock, frees_enough_in_time))
+    assert choices[:3] == [None, None, None], "a search returned victims before any choice freed enough devices"
+    assert all(frees_enough(choice) for choice in choices[3:])
+    assert [len(choice.pods) for choice in choices[3:]] == [5, 5, 5]
