@@ -61,10 +61,10 @@ def test_a_full_fleet_and_an_unsuitable_fleet_have_different_outlooks():
     assert decider.outlook(typed_pod("p", "three"), full_stock).outlook is Outlook.NEVER
 
 
-def test_the_message_counts_every_node_by_its_commonest_reason():
+def test_unsuitable_nodes_are_named_and_an_empty_fleet_has_a_message():
     stock = stock_of(sidecar.claim("two", 2), nodes=3)
-    single = typed(sidecar.gpus("n2", 1))
-    fleet_outlook = Decider().outlook(typed_pod("p", "two", nodeName=""), stock.with_object(single))
+    slice_of_one_gpu = typed(sidecar.gpus("n2", 1))
+    fleet_outlook = Decider().outlook(typed_pod("p", "two", nodeName=""), stock.with_object(slice_of_one_gpu))
     assert fleet_outlook.outlook is Outlook.FITS
     assert [(hindrance.count, hindrance.nodes) for hindrance in fleet_outlook.hindrances] == [(1, ("n2",))]
     assert Decider().outlook(typed_pod("p", "two"), Stock.of()).message
@@ -81,8 +81,8 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
     for i in (0, 1):  # nodes without devices
         stock = stock.with_object(typed(sidecar.gpus(f"n{i}", 0)))
     stock = stock.with_object(granted("all", 2, stock, "n2", "x"))
-    pinned = typed_pod("p", "one", nodeSelector={"zone": "b"})
-    fleet_outlook = Decider().outlook(pinned, stock)
+    pinned_pod = typed_pod("p", "one", nodeSelector={"zone": "b"})
+    fleet_outlook = Decider().outlook(pinned_pod, stock)
     assert fleet_outlook.outlook is Outlook.FULL
     assert [hindrance.nodes for hindrance in fleet_outlook.hindrances[:2]] == [("n2",), ("n0", "n1")]
     not_selected = "node(s) didn't match Pod's node affinity/selector"
@@ -92,139 +92,139 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
     assert fleet_outlook.message.endswith(
         f"; 5 node(s) were unschedulable and node(s) had untolerated taint(s) and {not_selected}; 3 {not_selected}; 3 node(s) for other reasons"
     )
-    assert advice(pinned, stock, fleet_outlook.hindrances) == "nearest is n2: would fit once default/all ends"
-    nowhere = typed_pod("p", "one", nodeSelector={"zone": "c"})
-    assert Decider().outlook(nowhere, stock).outlook is Outlook.FITS  # the scheduler checks the node selector
+    assert advice(pinned_pod, stock, fleet_outlook.hindrances) == "nearest is n2: would fit once default/all ends"
+    pod_without_node = typed_pod("p", "one", nodeSelector={"zone": "c"})
+    assert Decider().outlook(pod_without_node, stock).outlook is Outlook.FITS  # the scheduler checks the node selector
     for name in [name for name in stock.nodes if name not in ("n0", "n1", "n2")]:
         stock = stock.with_object(typed(sidecar.gpus(name, 0)))
-    fleet_outlook = Decider().outlook(nowhere, stock)
+    fleet_outlook = Decider().outlook(pod_without_node, stock)
     assert fleet_outlook.outlook is Outlook.NEVER
     assert "in use" not in fleet_outlook.message
-    assert advice(nowhere, stock, fleet_outlook.hindrances) == ""
+    assert advice(pod_without_node, stock, fleet_outlook.hindrances) == ""
 
 
-def test_a_strategy_scores_nodes_differently_and_equal_nodes_equally():
+def test_strategies_score_used_nodes_differently_and_equal_nodes_equally():
     stock = stock_of(sidecar.claim("held"), sidecar.claim("one"), nodes=3)
-    used = stock.with_object(granted("held", 1, stock, "n1", "x"))
-    scores = Decider().outlook(typed_pod("p", "one"), used, read_placement("CompactFirst")).nodes
-    assert scores["n1"] > scores["n0"] == scores["n2"]
-    spread = Decider().outlook(typed_pod("p", "one"), used, read_placement("LowLoadFirst")).nodes
-    assert spread["n1"] < spread["n0"] == spread["n2"]
+    used_stock = stock.with_object(granted("held", 1, stock, "n1", "x"))
+    compact_scores = Decider().outlook(typed_pod("p", "one"), used_stock, read_placement("CompactFirst")).nodes
+    assert compact_scores["n1"] > compact_scores["n0"] == compact_scores["n2"]
+    spread_scores = Decider().outlook(typed_pod("p", "one"), used_stock, read_placement("LowLoadFirst")).nodes
+    assert spread_scores["n1"] < spread_scores["n0"] == spread_scores["n2"]
 
 
 def test_nodes_beyond_the_budget_fit_with_score_zero(monkeypatch):
     """Without a budget, 300 nodes that share 3,200 devices with node selectors take ten seconds for each pod."""
-    looked_at = []
-    numbered = node_view._numbered
-    monkeypatch.setattr(node_view, "_numbered", lambda sites: looked_at.append(len(sites)) or numbered(sites))
+    site_counts = []
+    number_sites = node_view._numbered
+    monkeypatch.setattr(node_view, "_numbered", lambda sites: site_counts.append(len(sites)) or number_sites(sites))
     stock = stock_of(sidecar.claim("one"), nodes=80, per_node=8)
     fleet_outlook = Decider().outlook(typed_pod("p", "one"), stock, read_placement("topology"))
     assert min(fleet_outlook.nodes.values()) > 0
-    assert sum(looked_at) == 80 * 8
-    looked_at.clear()
+    assert sum(site_counts) == 80 * 8
+    site_counts.clear()
     monkeypatch.setattr(step_limits, "QUESTION", 1_000)
     fleet_outlook = Decider().outlook(typed_pod("p", "one"), stock, read_placement("topology"))
     assert set(fleet_outlook.nodes.values()) == {0}
     assert len(fleet_outlook.nodes) == 80
-    assert sum(looked_at) <= 1_000 / 2
+    assert sum(site_counts) <= 1_000 / 2
 
 
-def test_foreign_and_terminating_template_claims_are_not_used():
-    mine = sidecar.claim("made")
-    mine["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "pod-p", "controller": True}]  # fmt: skip
-    going = sidecar.claim("going")
-    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    stock = stock_of(mine, going)
+def test_claims_of_other_pods_and_terminating_claims_are_not_used():
+    owned_claim = sidecar.claim("made")
+    owned_claim["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "pod-p", "controller": True}]  # fmt: skip
+    terminating_claim = sidecar.claim("going")
+    terminating_claim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    stock = stock_of(owned_claim, terminating_claim)
     entry = {"name": "g", "resourceClaimTemplateName": "t"}
     status = {"resourceClaimStatuses": [{"name": "g", "resourceClaimName": "made"}]}
 
-    def owner(name):
+    def pod_with_template(name):
         return typed(sidecar.pod(name, resourceClaims=[entry]) | {"status": status})
 
-    assert find_claims(owner("p"), stock).waits_for == ""
-    assert "not created for this pod" in find_claims(owner("q"), stock).waits_for
+    assert find_claims(pod_with_template("p"), stock).waits_for == ""
+    assert "not created for this pod" in find_claims(pod_with_template("q"), stock).waits_for
     assert "being deleted" in find_claims(typed_pod("r", "going"), stock).waits_for
 
 
-@pytest.mark.parametrize(("consumers", "waits"), [(255, False), (256, True)])
-def test_a_claim_that_256_pods_share_has_no_room(consumers, waits):
+@pytest.mark.parametrize(("pod_count", "is_full"), [(255, False), (256, True)])
+def test_a_claim_has_room_for_256_pods(pod_count, is_full):
     stock = stock_of(sidecar.claim("a"))
-    shared = granted("a", 1, stock, "n0", *(f"u{i}" for i in range(consumers)))
-    assert bool(find_claims(typed_pod("p", "a"), stock.with_object(shared)).waits_for) is waits
-    assert find_claims(typed_pod("u0", "a"), stock.with_object(shared)).waits_for == ""
+    shared_claim = granted("a", 1, stock, "n0", *(f"u{i}" for i in range(pod_count)))
+    assert bool(find_claims(typed_pod("p", "a"), stock.with_object(shared_claim)).waits_for) is is_full
+    assert find_claims(typed_pod("u0", "a"), stock.with_object(shared_claim)).waits_for == ""
 
 
 def test_earlier_pods_take_devices_and_leaving_pods_return_them():
     stock = stock_of(sidecar.claim("a"), sidecar.claim("b"), nodes=1, per_node=1)
-    first = with_pods(stock, "n0", [typed_pod("p", "a")])
+    stock_with_p = with_pods(stock, "n0", [typed_pod("p", "a")])
     decider = Decider()
-    assert isinstance(decider.serve(typed_pod("q", "b"), "n0", first, uncached=Options()), str)
-    held = stock.with_object(granted("a", 1, stock, "n0", "p", "other"))
-    still = without_pods(held, [typed_pod("p", "a")])
-    assert isinstance(decider.serve(typed_pod("q", "b"), "n0", still, uncached=Options()), str)
-    free = without_pods(held, [typed_pod("p", "a"), typed_pod("other", "a")])
-    assert not isinstance(decider.serve(typed_pod("q", "b"), "n0", free, uncached=Options()), str)
+    assert isinstance(decider.serve(typed_pod("q", "b"), "n0", stock_with_p, uncached=Options()), str)
+    stock_with_both = stock.with_object(granted("a", 1, stock, "n0", "p", "other"))
+    stock_without_p = without_pods(stock_with_both, [typed_pod("p", "a")])
+    assert isinstance(decider.serve(typed_pod("q", "b"), "n0", stock_without_p, uncached=Options()), str)
+    stock_without_both = without_pods(stock_with_both, [typed_pod("p", "a"), typed_pod("other", "a")])
+    assert not isinstance(decider.serve(typed_pod("q", "b"), "n0", stock_without_both, uncached=Options()), str)
 
 
-NAMED = {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": sidecar.device_class()["spec"] | {"extendedResourceName": "example.com/gpu"}}  # fmt: skip
+CLASS_WITH_EXTENDED_RESOURCE = {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": sidecar.device_class()["spec"] | {"extendedResourceName": "example.com/gpu"}}  # fmt: skip
 CONTAINER = st.fixed_dictionaries({"limits": st.fixed_dictionaries({"example.com/gpu": st.integers(0, 3).map(str), "cpu": st.just("1")})})  # fmt: skip
-STARTING = st.tuples(CONTAINER, st.sampled_from(["", "Always"]))
+INIT_CONTAINER = st.tuples(CONTAINER, st.sampled_from(["", "Always"]))
 
 
-@given(st.lists(STARTING, max_size=3), st.lists(CONTAINER, min_size=1, max_size=3), st.integers(1, 4))
+@given(st.lists(INIT_CONTAINER, max_size=3), st.lists(CONTAINER, min_size=1, max_size=3), st.integers(1, 4))
 @settings(max_examples=draws(60), deadline=None)
-def test_an_extended_resource_is_decided_like_its_claim(starting, containers, each):
+def test_an_extended_resource_is_decided_like_its_claim(init_containers, containers, gpus_per_node):
     """A pod that requests an extended resource gets the same answer before its claim exists and after its status names the claim."""
-    init = [
+    init_specs = [
         {"name": f"i{i}", "resources": resources, "restartPolicy": policy}
-        for i, (resources, policy) in enumerate(starting)
+        for i, (resources, policy) in enumerate(init_containers)
     ]
-    main = [{"name": f"c{i}", "resources": resources} for i, resources in enumerate(containers)]
-    stock = stock_of(nodes=2, per_node=each).with_object(convert(NAMED, DeviceClass))
-    thought = typed_pod("p", initContainers=init, containers=main)
-    before = find_claims(thought, stock)
-    fleet_outlook = Decider().outlook(thought, stock)
-    if before.uncreated is None:
+    main_specs = [{"name": f"c{i}", "resources": resources} for i, resources in enumerate(containers)]
+    stock = stock_of(nodes=2, per_node=gpus_per_node).with_object(convert(CLASS_WITH_EXTENDED_RESOURCE, DeviceClass))
+    pod = typed_pod("p", initContainers=init_specs, containers=main_specs)
+    claims_before = find_claims(pod, stock)
+    fleet_outlook = Decider().outlook(pod, stock)
+    if claims_before.uncreated is None:
         assert fleet_outlook.outlook is Outlook.SKIP
         return
-    claim, mappings = before.uncreated
+    claim, mappings = claims_before.uncreated
     claim = replace(claim, metadata=replace(claim.metadata, uid="u"))
     status = PodExtendedResourceClaimStatus(request_mappings=mappings, resource_claim_name=claim.metadata.name)
-    assigned_pod = replace(thought, status=replace(thought.status, extended_resource_claim_status=status))
-    claims = find_claims(assigned_pod, stock.with_object(claim))
-    assert (claims.claims, claims.uncreated, claims.waits_for) == ((claim,), None, "")
-    later = Decider().outlook(assigned_pod, stock.with_object(claim))
-    assert (later.outlook, later.nodes) == (fleet_outlook.outlook, fleet_outlook.nodes)
-    assert (fleet_outlook.outlook is Outlook.FITS) == (most_at_once(init, main) <= each)
+    assigned_pod = replace(pod, status=replace(pod.status, extended_resource_claim_status=status))
+    claims_after = find_claims(assigned_pod, stock.with_object(claim))
+    assert (claims_after.claims, claims_after.uncreated, claims_after.waits_for) == ((claim,), None, "")
+    later_outlook = Decider().outlook(assigned_pod, stock.with_object(claim))
+    assert (later_outlook.outlook, later_outlook.nodes) == (fleet_outlook.outlook, fleet_outlook.nodes)
+    assert (fleet_outlook.outlook is Outlook.FITS) == (max_devices_at_once(init_specs, main_specs) <= gpus_per_node)
 
 
-def most_at_once(init, main):
+def max_devices_at_once(init_containers, main_containers):
     """Return how many devices the containers of a pod use at the same time, by Kubernetes' rule for the requests of a pod."""
-    count = lambda container_: int(container_["resources"]["limits"]["example.com/gpu"])  # noqa: E731
-    lasting = maximum = 0
-    for container_ in init:
+    devices_of = lambda container_: int(container_["resources"]["limits"]["example.com/gpu"])  # noqa: E731
+    running = most = 0
+    for container_ in init_containers:
         if container_["restartPolicy"] == "Always":
-            lasting += count(container_)
-            maximum = max(maximum, lasting)
+            running += devices_of(container_)
+            most = max(most, running)
         else:
-            maximum = max(maximum, lasting + count(container_))
-    return max(maximum, lasting + sum(map(count, main)))
+            most = max(most, running + devices_of(container_))
+    return max(most, running + sum(map(devices_of, main_containers)))
 
 
-def conditioned(*true):
+def claim_with_conditions(*true_conditions):
     result = {"request": "r", "driver": "d", "pool": "n0", "device": "x", "bindingConditions": ["Ready", "Linked"], "bindingFailureConditions": ["Broken"]}  # fmt: skip
-    conditions = [{"type": type_, "status": "True"} for type_ in true]
+    conditions = [{"type": type_, "status": "True"} for type_ in true_conditions]
     entry = {"driver": "d", "pool": "n0", "device": "x", "conditions": conditions}
-    status = {"allocation": {"devices": {"results": [result]}}, "devices": [entry] if true else []}
+    status = {"allocation": {"devices": {"results": [result]}}, "devices": [entry] if true_conditions else []}
     return typed(sidecar.claim("a") | {"status": status})
 
 
 def test_devices_are_ready_when_all_binding_conditions_are_true():
-    assert devices_ready([conditioned()]).waits_for == "waits for device x of d to report Ready, Linked"
-    assert devices_ready([conditioned("Ready")]).waits_for == "waits for device x of d to report Linked"
-    ready = devices_ready([conditioned("Ready", "Linked")])
+    assert devices_ready([claim_with_conditions()]).waits_for == "waits for device x of d to report Ready, Linked"
+    assert devices_ready([claim_with_conditions("Ready")]).waits_for == "waits for device x of d to report Linked"
+    ready = devices_ready([claim_with_conditions("Ready", "Linked")])
     assert (ready.failed, ready.waits_for) == ("", "")
-    assert devices_ready([conditioned("Ready", "Linked", "Broken")]).failed == "device x of d reports Broken"
+    assert devices_ready([claim_with_conditions("Ready", "Linked", "Broken")]).failed == "device x of d reports Broken"
 
 
 @pytest.mark.parametrize(
@@ -236,8 +236,8 @@ def test_a_template_claim_of_another_owner_is_reported(kind, words):
     raw["metadata"]["ownerReferences"] = [{"kind": kind, "name": "pair", "uid": "u", "controller": True}]
     entry = {"name": "made", "resourceClaimTemplateName": "t"}
     status = {"resourceClaimStatuses": [{"name": "made", "resourceClaimName": "made"}]}
-    asking = typed(sidecar.pod("p", resourceClaims=[entry]) | {"status": status})
-    fleet_outlook = Decider().outlook(asking, stock_of(typed(raw)))
+    pod = typed(sidecar.pod("p", resourceClaims=[entry]) | {"status": status})
+    fleet_outlook = Decider().outlook(pod, stock_of(typed(raw)))
     assert fleet_outlook.outlook is Outlook.WAITING
     assert fleet_outlook.message.startswith(words)
 
@@ -247,10 +247,10 @@ def test_a_device_that_consumes_node_cpu_is_refused():
     stock = stock_of(typed(sidecar.claim("a")), nodes=1, per_node=1)
     [slice_] = stock.slices.values()
     assert isinstance(Decider().serve(typed_pod("p", "a"), "n0", stock), Serving)
-    taking = {"cpu": {"mapping": {"deviceMultiplier": "4"}}}
-    device = convert({"name": "gpu-0", "nodeAllocatableResources": taking}, Device)
-    changed = replace(slice_, spec=replace(slice_.spec, devices=(device,)))
-    refusal = Decider().serve(typed_pod("p", "a"), "n0", stock.with_object(changed))
+    node_resources = {"cpu": {"mapping": {"deviceMultiplier": "4"}}}
+    device = convert({"name": "gpu-0", "nodeAllocatableResources": node_resources}, Device)
+    changed_slice = replace(slice_, spec=replace(slice_.spec, devices=(device,)))
+    refusal = Decider().serve(typed_pod("p", "a"), "n0", stock.with_object(changed_slice))
     assert isinstance(refusal, str)
     assert "device gpu.example.com/n0/gpu-0 uses cpu of the node" in refusal
     assert "let the default scheduler place the pod" in refusal
@@ -259,70 +259,70 @@ def test_a_device_that_consumes_node_cpu_is_refused():
 # ---- scores of nodes
 
 
-def pairs(count=12):
+def fleet_of_gpu_pairs(count=12):
     """Return a fleet of nodes with two GPUs each. On every third node the two GPUs share a PCIe root."""
     roots = {f"n{n}": ("r0", "r0" if n % 3 == 0 else "r1") for n in range(count)}
     return fleets.fleet(
-        {name: [fleets.gpu(f"gpu-{i}", root=f"{name}-{root}") for i, root in enumerate(roots_of_node)] for name, roots_of_node in roots.items()},
+        {name: [fleets.gpu(f"gpu-{i}", root=f"{name}-{root}") for i, root in enumerate(node_roots)] for name, node_roots in roots.items()},
         labels={name: {"rack": f"rack-{number % 2}"} for number, name in enumerate(roots)},
     )  # fmt: skip
 
 
-def scores(stock, strategy):
+def scores_for_two_gpus(stock, strategy):
     stock_with_claim = stock.with_object(fleets.claim("two", exactly("gpu", count=2)))
     return Decider().outlook(typed_pod("p", "two"), stock_with_claim, read_placement(strategy)).nodes
 
 
-def scores_of_each(stock, strategy):
+def scores_of_each_node_alone(stock, strategy):
     """Return the strategy's score of each node alone, without any cache."""
     claim = fleets.claim("two", exactly("gpu", count=2))
     return {node: round(choose_devices(stock, node, [claim], strategy=strategy).score) for node in stock.nodes}
 
 
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != DEFAULT])
-def test_nodes_are_scored_once_if_equal_to_the_strategy(strategy):
-    stock = pairs()
-    assert scores(stock, strategy) == scores_of_each(stock, strategy)
+def test_the_decider_scores_each_node_as_the_strategy_alone_does(strategy):
+    stock = fleet_of_gpu_pairs()
+    assert scores_for_two_gpus(stock, strategy) == scores_of_each_node_alone(stock, strategy)
 
 
-def test_all_callers_weigh_hardware_by_the_largest_of_the_fleet():
+def test_all_callers_weigh_devices_by_the_largest_of_the_fleet():
     """Weighed by the largest device of each node, n1 would have the higher score. Weighed by the largest device of the fleet, n0 has."""
 
-    def gpu(name, memory, cores):
+    def shared_gpu(name, memory, cores):
         device = fleets.shared(name, memory)
         return device | {"capacity": {**device["capacity"], "cores": {"value": cores}}}
 
     stock = fleets.fleet(
         {
-            "n0": [gpu("gpu-0", "80Gi", "10"), gpu("gpu-1", "40Gi", "50")],
-            "n1": [gpu("gpu-0", "16Gi", "10"), gpu("gpu-1", "16Gi", "100")],
+            "n0": [shared_gpu("gpu-0", "80Gi", "10"), shared_gpu("gpu-1", "40Gi", "50")],
+            "n1": [shared_gpu("gpu-0", "16Gi", "10"), shared_gpu("gpu-1", "16Gi", "100")],
         }
     )
     claim = fleets.claim("one", exactly("gpu", memory="8Gi"))
-    ask = partial(choose_devices, strategy="CompactFirst", cache=StrategyCache())
-    simulated = {node: round(ask(stock, node, [claim]).score) for node in stock.nodes}
-    alone = {node: round(choose_devices(stock, node, [claim], strategy="CompactFirst").score) for node in stock.nodes}
+    choose = partial(choose_devices, strategy="CompactFirst", cache=StrategyCache())
+    simulated_scores = {node: round(choose(stock, node, [claim]).score) for node in stock.nodes}
+    scores_alone = {node: round(choose_devices(stock, node, [claim], strategy="CompactFirst").score) for node in stock.nodes}
     decider = Decider()
-    live = decider.outlook(typed_pod("p", "one"), stock.with_object(claim), read_placement("CompactFirst")).nodes
-    assert live == simulated == alone == {"n0": 29, "n1": 15}
-    [large] = fleets.fleet({"n2": [gpu("gpu-0", "800Gi", "10")]}).slices.values()
+    live_scores = decider.outlook(typed_pod("p", "one"), stock.with_object(claim), read_placement("CompactFirst")).nodes
+    assert live_scores == simulated_scores == scores_alone == {"n0": 29, "n1": 15}
+    [slice_with_large_gpu] = fleets.fleet({"n2": [shared_gpu("gpu-0", "800Gi", "10")]}).slices.values()
     # The larger device changes the weights, so what the cache holds is invalid.
-    with_larger_device = stock.with_all([claim, large])
-    scores_later = {node: round(ask(with_larger_device, node, [claim]).score) for node in stock.nodes}
-    live = decider.outlook(typed_pod("p", "one"), with_larger_device, read_placement("CompactFirst")).nodes
-    assert {node: live[node] for node in stock.nodes} == scores_later != simulated
+    with_larger_device = stock.with_all([claim, slice_with_large_gpu])
+    scores_later = {node: round(choose(with_larger_device, node, [claim]).score) for node in stock.nodes}
+    live_scores = decider.outlook(typed_pod("p", "one"), with_larger_device, read_placement("CompactFirst")).nodes
+    assert {node: live_scores[node] for node in stock.nodes} == scores_later != simulated_scores
 
 
-def test_nodes_are_judged_within_one_budget(monkeypatch):
+def test_the_scores_of_all_nodes_share_one_budget(monkeypatch):
     """One budget is for the search, and one for the scores of all nodes. Scoring does not match slices with nodes again."""
-    budgets, matched, pools = [], [], Stock.pools
-    monkeypatch.setattr(deciders, "Budget", lambda *args, **more: budgets.append(Budget(*args, **more)) or budgets[-1])
-    monkeypatch.setattr(Stock, "pools", lambda stock, *of: matched.append(len(of) < 2) or pools(stock, *of))
-    stock = pairs()
-    by_node = scores(stock, "topology")
+    budgets, slice_matches, pools = [], [], Stock.pools
+    monkeypatch.setattr(deciders, "Budget", lambda *args, **keywords: budgets.append(Budget(*args, **keywords)) or budgets[-1])
+    monkeypatch.setattr(Stock, "pools", lambda stock, *arguments: slice_matches.append(len(arguments) < 2) or pools(stock, *arguments))
+    stock = fleet_of_gpu_pairs()
+    by_node = scores_for_two_gpus(stock, "topology")
     assert len(set(by_node.values())) == 2
     assert len(budgets) == 2
-    assert not any(matched)
+    assert not any(slice_matches)
     monkeypatch.setattr(step_limits, "QUESTION", budgets[1].spent // 2)
-    assert scores(stock, "topology").keys() == by_node.keys()
-    assert scores(stock, "topology") != by_node
+    assert scores_for_two_gpus(stock, "topology").keys() == by_node.keys()
+    assert scores_for_two_gpus(stock, "topology") != by_node

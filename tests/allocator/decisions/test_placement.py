@@ -12,21 +12,21 @@ from allocator.strategies import Placement, UnknownStrategy, read_placement
 from tests.allocator.decisions.test_decider import granted, stock_of, typed_pod
 from tests.allocator.service import sidecar
 
-KEY = "drawbridge.dev/strategy"
+STRATEGY_ANNOTATION = "drawbridge.dev/strategy"
 
 
-def annotated(annotations):
+def annotated_pod(annotations):
     return typed_pod("p", "one", annotations=annotations)
 
 
-def names(placement):
+def strategies_and_weights(placement):
     return [(part.strategy, part.weight) for part in placement.parts]
 
 
-def test_a_strategy_is_a_name_or_several_with_weights():
-    assert names(read_placement("topology")) == [("topology", 1)]
+def test_a_placement_is_one_strategy_or_several_with_weights():
+    assert strategies_and_weights(read_placement("topology")) == [("topology", 1)]
     assert read_placement("topology=7") == read_placement("topology")
-    assert names(read_placement("topology=3, CompactFirst=1")) == [("topology", 3), ("CompactFirst", 1)]
+    assert strategies_and_weights(read_placement("topology=3, CompactFirst=1")) == [("topology", 3), ("CompactFirst", 1)]
 
 
 @pytest.mark.parametrize(
@@ -49,23 +49,23 @@ def test_an_invalid_strategy_is_refused_with_a_short_explanation(text, words):
 
 
 def test_the_strategy_of_a_pod_precedes_namespace_and_configuration():
-    ours = PlacementRules(read_placement("topology"), {"elsewhere": read_placement("CompactFirst")})
-    assert placement_of(annotated({}), {}, ours) is ours.default
-    assert names(placement_of(annotated({}), {KEY: "LowLoadFirst"}, ours)) == [("LowLoadFirst", 1)]
-    assert names(placement_of(annotated({KEY: "CompactFirst"}), {KEY: "LowLoadFirst"}, ours)) == [("CompactFirst", 1)]
+    rules = PlacementRules(read_placement("topology"), {"elsewhere": read_placement("CompactFirst")})
+    assert placement_of(annotated_pod({}), {}, rules) is rules.default
+    assert strategies_and_weights(placement_of(annotated_pod({}), {STRATEGY_ANNOTATION: "LowLoadFirst"}, rules)) == [("LowLoadFirst", 1)]
+    assert strategies_and_weights(placement_of(annotated_pod({STRATEGY_ANNOTATION: "CompactFirst"}), {STRATEGY_ANNOTATION: "LowLoadFirst"}, rules)) == [("CompactFirst", 1)]
     with pytest.raises(UnknownStrategy, match="of Namespace default: there is no strategy"):
-        placement_of(annotated({}), {KEY: "nonsense"}, ours)
+        placement_of(annotated_pod({}), {STRATEGY_ANNOTATION: "nonsense"}, rules)
 
 
 def test_weights_scale_the_node_scores_of_strategies():
     stock = stock_of(sidecar.claim("held"), sidecar.claim("one"), nodes=2)
-    used = stock.with_object(granted("held", 1, stock, "n0", "x"))
+    used_stock = stock.with_object(granted("held", 1, stock, "n0", "x"))
 
     def scores(text):
-        return Decider().outlook(typed_pod("p", "one"), used, read_placement(text)).nodes
+        return Decider().outlook(typed_pod("p", "one"), used_stock, read_placement(text)).nodes
 
-    compact, spread = scores("CompactFirst"), scores("LowLoadFirst")
-    assert (compact, spread) == ({"n0": 100, "n1": 50}, {"n0": 0, "n1": 50})
+    compact_scores, spread_scores = scores("CompactFirst"), scores("LowLoadFirst")
+    assert (compact_scores, spread_scores) == ({"n0": 100, "n1": 50}, {"n0": 0, "n1": 50})
     assert scores("CompactFirst=3,LowLoadFirst=1") == {"n0": 75, "n1": 50}
     assert scores("CompactFirst=1,LowLoadFirst=3") == {"n0": 25, "n1": 50}
 
@@ -75,5 +75,5 @@ def test_a_node_at_its_pod_limit_is_skipped():
     fleet_outlook = Decider().outlook(typed_pod("p", "one"), stock, Placement(), {"n0": "enough"})
     assert [*fleet_outlook.nodes] == ["n1"]
     assert [(hindrance.message, hindrance.nodes) for hindrance in fleet_outlook.hindrances] == [("enough", ("n0",))]
-    nowhere = Decider().outlook(typed_pod("p", "one"), stock, Placement(), {"n0": "enough", "n1": "enough"})
-    assert nowhere.outlook is Outlook.FULL
+    outlook_without_node = Decider().outlook(typed_pod("p", "one"), stock, Placement(), {"n0": "enough", "n1": "enough"})
+    assert outlook_without_node.outlook is Outlook.FULL

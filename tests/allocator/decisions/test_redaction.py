@@ -6,7 +6,7 @@ from allocator.decisions import redact
 from dra.objects import ObjectMeta, ResourceClaim
 from dra.stock import Stock
 
-STOCK = Stock.of(claims=[ResourceClaim(metadata=ObjectMeta(name=name, namespace=name[0])) for name in ("a1", "b1")])
+STOCK_OF_TWO_NAMESPACES = Stock.of(claims=[ResourceClaim(metadata=ObjectMeta(name=name, namespace=name[0])) for name in ("a1", "b1")])
 
 
 @pytest.mark.parametrize(
@@ -19,5 +19,5 @@ STOCK = Stock.of(claims=[ResourceClaim(metadata=ObjectMeta(name=name, namespace=
         ("no node has example.com/gpu", "no node has example.com/gpu"),
     ],
 )
-def test_names_of_other_namespaces_are_left_out(message, redacted):
-    assert redact(message, STOCK, "a") == redacted
+def test_a_message_omits_names_of_objects_in_other_namespaces(message, redacted):
+    assert redact(message, STOCK_OF_TWO_NAMESPACES, "a") == redacted

@@ -9,47 +9,47 @@ from dra.wire import convert
 from tests.allocator import fleets
 from tests.objects import exactly
 
-SELECT = f'device.attributes["{fleets.DRIVER}"].serial.startsWith("zz")'
+MATCHES_NO_DEVICE = f'device.attributes["{fleets.DRIVER}"].serial.startsWith("zz")'
 
 
-def crowd(number, **more):
+def fleet_of_different_gpus(device_count, **fields):
     """Return a fleet of one node whose devices all differ."""
-    devices = [fleets.gpu(f"gpu-{i}", **more) for i in range(number)]
+    devices = [fleets.gpu(f"gpu-{i}", **fields) for i in range(device_count)]
     for i, device in enumerate(devices):
         device["attributes"]["serial"] = {"string": f"s{i}"}
     return fleets.fleet({"n0": devices})
 
 
-class Patience:
+class DeadlineAfterChecks:
     """A deadline that passes after a number of checks."""
 
-    def __init__(self, times):
-        self.times, self.asked = times, 0
+    def __init__(self, checks):
+        self.checks, self.count = checks, 0
 
     def __call__(self):
-        self.asked += 1
-        return self.asked > self.times
+        self.count += 1
+        return self.count > self.checks
 
 
-@pytest.mark.parametrize("size", [1_000, 20_000])
-def test_a_passed_deadline_ends_compilation_soon(size, monkeypatch):
+@pytest.mark.parametrize("device_count", [1_000, 20_000])
+def test_a_passed_deadline_ends_compilation_soon(device_count, monkeypatch):
     from allocator.problem.candidates import DeviceJudge
 
-    judged = []
-    ask = DeviceJudge.ask
+    judged_candidates = []
+    judge_device = DeviceJudge.ask
     monkeypatch.setattr(
-        DeviceJudge, "ask", lambda self, leaf, position: judged.append(position) or ask(self, leaf, position)
+        DeviceJudge, "ask", lambda self, rule, position: judged_candidates.append(position) or judge_device(self, rule, position)
     )
-    stock = crowd(size)
-    claims = [fleets.claim("c", exactly("gpu", selector=SELECT))]
-    answer = allocate(stock, "n0", claims, options=Options(budget=Budget(is_out_of_time=Patience(1))))
+    stock = fleet_of_different_gpus(device_count)
+    claims = [fleets.claim("c", exactly("gpu", selector=MATCHES_NO_DEVICE))]
+    answer = allocate(stock, "n0", claims, options=Options(budget=Budget(is_out_of_time=DeadlineAfterChecks(1))))
     assert answer.verdict is Verdict.UNDECIDED
-    assert len(judged) < 500
+    assert len(judged_candidates) < 500
 
 
 def test_devices_that_all_differ_are_charged_before_they_are_judged():
-    stock = crowd(2_000)
-    claims = [fleets.claim("c", exactly("gpu", selector=SELECT))]
+    stock = fleet_of_different_gpus(2_000)
+    claims = [fleets.claim("c", exactly("gpu", selector=MATCHES_NO_DEVICE))]
     assert allocate(stock, "n0", claims).verdict is Verdict.INFEASIBLE
     answer = allocate(stock, "n0", claims, options=Options(steps=2_000))
     assert answer.verdict is Verdict.UNDECIDED
@@ -61,30 +61,30 @@ def test_a_rule_over_many_pairs_respects_the_budget():
         "metadata": {"name": "lonely"},
         "spec": {"driver": fleets.DRIVER, "compatibleOnlyWith": 'device.driver == "other"'},
     }
-    stock = crowd(3_000).with_object(convert(rule, DeviceCompatibility))
+    stock = fleet_of_different_gpus(3_000).with_object(convert(rule, DeviceCompatibility))
     answer = allocate(stock, "n0", [fleets.claim("c", exactly("gpu"))])
     assert answer.verdict is Verdict.UNDECIDED
 
 
 def test_a_counter_set_of_many_devices_respects_the_budget():
-    draws = [{"counterSet": "gpu-0", "counters": {"slot-0": {"value": "1"}}}]
-    stock = crowd(4_000, consumesCounters=draws)
+    consumption = [{"counterSet": "gpu-0", "counters": {"slot-0": {"value": "1"}}}]
+    stock = fleet_of_different_gpus(4_000, consumesCounters=consumption)
     answer = allocate(stock, "n0", [fleets.claim("c", exactly("gpu"))])
     assert answer.verdict is Verdict.UNDECIDED
 
 
-def test_an_exhausted_shared_budget_leaves_all_undecided():
-    stock = crowd(200)
-    claims = [fleets.claim("c", exactly("gpu", selector=SELECT))]
-    whole = Budget(4_000)
-    verdicts = [allocate(stock, "n0", claims, options=Options(budget=whole)).verdict for _ in range(4)]
+def test_an_exhausted_shared_budget_leaves_later_questions_undecided():
+    stock = fleet_of_different_gpus(200)
+    claims = [fleets.claim("c", exactly("gpu", selector=MATCHES_NO_DEVICE))]
+    shared_budget = Budget(4_000)
+    verdicts = [allocate(stock, "n0", claims, options=Options(budget=shared_budget)).verdict for _ in range(4)]
     assert verdicts == [Verdict.INFEASIBLE, Verdict.UNDECIDED, Verdict.UNDECIDED, Verdict.UNDECIDED]
-    assert whole.is_out
+    assert shared_budget.is_out
 
 
 def test_reasons_are_omitted_when_the_budget_is_spent():
-    stock = crowd(2_000)
-    claims = [fleets.claim("c", exactly("gpu", selector=SELECT))]
+    stock = fleet_of_different_gpus(2_000)
+    claims = [fleets.claim("c", exactly("gpu", selector=MATCHES_NO_DEVICE))]
     answer = allocate(stock, "n0", claims, options=Options(steps=6_000), reasons=True)
     assert answer.verdict is Verdict.INFEASIBLE
     assert [reason.text for reason in answer.reasons] == ["the reason is not known: the budget of steps is spent"]
