@@ -22,38 +22,38 @@ from tests.draws import draws
 from tests.objects import claim, exactly, owner, pod, typed
 
 ENTRIES = ("gpu", "nic")
-PODS = ("p", "q")
-CLAIMS = ("a", "b", "c")
-CLASSES = ("", "high")
-QUOTA = convert(quota_samples.scoped_quota({"gpu/devices": 99}), DeviceQuota)
-HIGH = convert(quota_samples.scoped_quota({"gpu/devices": 99}, quota_samples.scope("In", "high")), DeviceQuota)
+POD_UIDS = ("p", "q")
+CLAIM_UIDS = ("a", "b", "c")
+PRIORITY_CLASSES = ("", "high")
+QUOTA_OF_ALL_PRIORITIES = convert(quota_samples.scoped_quota({"gpu/devices": 99}), DeviceQuota)
+HIGH_PRIORITY_QUOTA = convert(quota_samples.scoped_quota({"gpu/devices": 99}, quota_samples.scope("In", "high")), DeviceQuota)
 
 
-def spec(count):
-    return convert(claim("c", exactly(count=count))["spec"], ResourceClaimSpec)
+def spec_of_gpus(device_count):
+    return convert(claim("c", exactly(count=device_count))["spec"], ResourceClaimSpec)
 
 
-WANTS = {"gpu": FutureClaim("one", spec(1)), "nic": FutureClaim("three", spec(3))}
-COUNTS = {"gpu": 1, "nic": 3}
-LASTS = 3  # for so many seconds an admitted object counts without an event
+CLAIM_BY_ENTRY = {"gpu": FutureClaim("one", spec_of_gpus(1)), "nic": FutureClaim("three", spec_of_gpus(3))}
+DEVICES_BY_ENTRY = {"gpu": 1, "nic": 3}
+SECONDS_REMEMBERED = 3  # for so many seconds an admitted object counts without an event
 
 
-def waiting_pod(uid, *, phase="", priority_class="", without=()):
-    """Return a pod with an entry for each claim template of WANTS. Its status says that the entries in `without` need no claim."""
-    entries = [{"name": entry, "resourceClaimTemplateName": WANTS[entry].template} for entry in ENTRIES]
-    statuses = [{"name": entry} for entry in without]
+def waiting_pod(uid, *, phase="", priority_class="", without_claim_for=()):
+    """Return a pod with all entries of CLAIM_BY_ENTRY. Its status says that the entries in `without_claim_for` need no claim."""
+    entries = [{"name": entry, "resourceClaimTemplateName": CLAIM_BY_ENTRY[entry].template} for entry in ENTRIES]
+    statuses = [{"name": entry} for entry in without_claim_for]
     status = {"phase": phase, "resourceClaimStatuses": statuses}
     fields = {"resourceClaims": entries, "priorityClassName": priority_class}
     return typed(pod(uid, namespace="team", uid=uid, status=status, **fields))
 
 
-def claim_of(uid, owned_by=None, *, allocated=False, count=5, namespace="team"):
-    """Return a claim. If `owned_by` names a pod and one of its entries, the claim was created for this entry."""
+def claim_of(uid, pod_and_entry=None, *, is_allocated=False, count=5, namespace="team"):
+    """Return a claim, which was created for an entry of a pod if `pod_and_entry` is given."""
     fields = {}
-    if owned_by:
-        fields["ownerReferences"] = [owner("Pod", owned_by[0])]
-        fields["annotations"] = {"resource.kubernetes.io/pod-claim-name": owned_by[1]}
-    status = {"allocation": {}} if allocated else {}
+    if pod_and_entry:
+        fields["ownerReferences"] = [owner("Pod", pod_and_entry[0])]
+        fields["annotations"] = {"resource.kubernetes.io/pod-claim-name": pod_and_entry[1]}
+    status = {"allocation": {}} if is_allocated else {}
     return typed(claim(uid, exactly(count=count), namespace=namespace, uid=uid, status=status, **fields))
 
 
@@ -61,51 +61,51 @@ class World:
     """Stored and admitted objects, and a PendingUsage that gets an event for each of them."""
 
     def __init__(self):
-        self.pending = PendingUsage(remembered=LASTS)
+        self.pending = PendingUsage(remembered=SECONDS_REMEMBERED)
         self.now = 0
-        self.door = {}  # by UID of an admitted object without an event: until when the object counts, and its priority class
+        self.unseen = {}  # by UID of an admitted object without an event: until when the object counts, and its priority class
         self.pods = {}
         self.claims = {}
-        self.owners = {}  # by UID of a claim: the pod and entry for which the claim was created, which never change
+        self.entries = {}  # by UID of a claim: the pod and entry for which the claim was created, which never change
 
     def admit(self, uid, priority_class):
-        is_claim = uid in CLAIMS
-        wants = {"": FutureClaim(spec=spec(5))} if is_claim else WANTS
-        self.pending.admit(NewObject(uid, "team", uid, "" if is_claim else priority_class, wants), self.now)
+        is_claim = uid in CLAIM_UIDS
+        future_claims = {"": FutureClaim(spec=spec_of_gpus(5))} if is_claim else CLAIM_BY_ENTRY
+        self.pending.admit(NewObject(uid, "team", uid, "" if is_claim else priority_class, future_claims), self.now)
         if uid not in self.pods:
-            self.door[uid] = self.now + LASTS, "" if is_claim else priority_class
+            self.unseen[uid] = self.now + SECONDS_REMEMBERED, "" if is_claim else priority_class
 
-    def pass_time(self, seconds):
-        self.now += seconds
+    def pass_time(self, seconds_passed):
+        self.now += seconds_passed
         self.pending.expire(self.now)
-        self.door = {uid: entry for uid, entry in self.door.items() if entry[0] > self.now}
+        self.unseen = {uid: entry for uid, entry in self.unseen.items() if entry[0] > self.now}
 
     def see_pod(self, uid, phase, priority_class):
-        seen = waiting_pod(uid, phase=phase, priority_class=priority_class)
-        self.pending.see_pod(seen, WANTS)
-        self.door.pop(uid, None)
+        pod_seen = waiting_pod(uid, phase=phase, priority_class=priority_class)
+        self.pending.see_pod(pod_seen, CLAIM_BY_ENTRY)
+        self.unseen.pop(uid, None)
         self.pods.pop(uid, None)
         if not phase:
             self.pods[uid] = priority_class
 
     def lose_pod(self, uid):
         self.pending.lose_pod(waiting_pod(uid))
-        self.door.pop(uid, None)
+        self.unseen.pop(uid, None)
         self.pods.pop(uid, None)
 
-    def see_claim(self, uid, owner, allocated):
-        owner = self.owners.setdefault(uid, owner)
-        seen = self.claims[uid] = claim_of(uid, owner, allocated=allocated)
-        self.pending.see_claim(seen)
-        self.door.pop(uid, None)
+    def see_claim(self, uid, pod_and_entry, is_allocated):
+        pod_and_entry = self.entries.setdefault(uid, pod_and_entry)
+        claim_seen = self.claims[uid] = claim_of(uid, pod_and_entry, is_allocated=is_allocated)
+        self.pending.see_claim(claim_seen)
+        self.unseen.pop(uid, None)
 
     def lose_claim(self, uid):
         self.pending.lose_claim(claim_of(uid))
         self.claims.pop(uid, None)
-        self.owners.pop(uid, None)
-        self.door.pop(uid, None)
+        self.entries.pop(uid, None)
+        self.unseen.pop(uid, None)
 
-    def counted(self, quota, but=""):
+    def counted_devices(self, quota, excluded=""):
         stock = Stock.of(claims=self.claims.values())
         pods = {uid: waiting_pod(uid, priority_class=name) for uid, name in self.pods.items()}
         usage = self.pending.waiting(
@@ -114,80 +114,80 @@ class World:
             demand=lambda spec: Demands().upper_bound(spec, stock),
             find_pod=lambda namespace, name: pods.get(name) if namespace == "team" else None,
             find_spec=lambda *_: None,
-            except_uid=but,
+            except_uid=excluded,
         )
         return usage.get(("gpu", "devices"), 0) // 10**9
 
-    def by_hand(self, quota, but=""):
-        with_claim = {self.owners[uid] for uid in self.claims if self.owners[uid]}
-        about = {name for name in CLASSES if quota is QUOTA or name == "high"}
+    def expected_devices(self, quota, excluded=""):
+        entries_with_claim = {self.entries[uid] for uid in self.claims if self.entries[uid]}
+        priority_classes = {name for name in PRIORITY_CLASSES if quota is QUOTA_OF_ALL_PRIORITIES or name == "high"}
         count = 0
-        admitted = {uid: name for uid, (_, name) in self.door.items()} | self.pods
+        admitted = {uid: name for uid, (_, name) in self.unseen.items()} | self.pods
         for uid, name in admitted.items():
-            if uid != but and name in about:
-                counts = {"": 5} if uid in CLAIMS else COUNTS
-                count += sum(number for entry, number in counts.items() if (uid, entry) not in with_claim)
+            if uid != excluded and name in priority_classes:
+                device_counts = {"": 5} if uid in CLAIM_UIDS else DEVICES_BY_ENTRY
+                count += sum(device_count for entry, device_count in device_counts.items() if (uid, entry) not in entries_with_claim)
         for uid, stored in self.claims.items():
-            owner = self.owners[uid]
-            name = self.pods.get(owner[0], "") if owner else ""
-            if uid != but and stored.status.allocation is None and name in about:
+            pod_and_entry = self.entries[uid]
+            name = self.pods.get(pod_and_entry[0], "") if pod_and_entry else ""
+            if uid != excluded and stored.status.allocation is None and name in priority_classes:
                 count += 5
         return count
 
 
-owners = st.one_of(st.none(), st.tuples(st.sampled_from(PODS), st.sampled_from(ENTRIES)))
-uids = st.sampled_from(PODS)
-claim_uids = st.sampled_from(CLAIMS)
-steps = st.one_of(
-    st.tuples(st.just("admit"), st.sampled_from(PODS + CLAIMS), st.sampled_from(CLASSES)),
+DRAWN_PODS_AND_ENTRIES = st.one_of(st.none(), st.tuples(st.sampled_from(POD_UIDS), st.sampled_from(ENTRIES)))
+DRAWN_POD_UIDS = st.sampled_from(POD_UIDS)
+DRAWN_CLAIM_UIDS = st.sampled_from(CLAIM_UIDS)
+DRAWN_EVENTS = st.one_of(
+    st.tuples(st.just("admit"), st.sampled_from(POD_UIDS + CLAIM_UIDS), st.sampled_from(PRIORITY_CLASSES)),
     st.tuples(st.just("pass_time"), st.integers(1, 3)),
-    st.tuples(st.just("see_pod"), uids, st.sampled_from(["", "", "Succeeded"]), st.sampled_from(CLASSES)),
-    st.tuples(st.just("lose_pod"), uids),
-    st.tuples(st.just("see_claim"), claim_uids, owners, st.booleans()),
-    st.tuples(st.just("lose_claim"), claim_uids),
+    st.tuples(st.just("see_pod"), DRAWN_POD_UIDS, st.sampled_from(["", "", "Succeeded"]), st.sampled_from(PRIORITY_CLASSES)),
+    st.tuples(st.just("lose_pod"), DRAWN_POD_UIDS),
+    st.tuples(st.just("see_claim"), DRAWN_CLAIM_UIDS, DRAWN_PODS_AND_ENTRIES, st.booleans()),
+    st.tuples(st.just("lose_claim"), DRAWN_CLAIM_UIDS),
 )
 
 
 @settings(max_examples=draws(400), deadline=None)
-@given(st.lists(steps, max_size=30))
-def test_pending_usage_counts_each_object_once_and_leaves_nothing_behind(happened):
+@given(st.lists(DRAWN_EVENTS, max_size=30))
+def test_pending_usage_counts_each_object_once_and_leaves_nothing_behind(events):
     world = World()
-    for event, *arguments in happened:
+    for event, *arguments in events:
         if event == "admit" and arguments[0] in world.claims:
             continue  # the API server admits no object that exists
         getattr(world, event)(*arguments)
-        for quota in (QUOTA, HIGH):
+        for quota in (QUOTA_OF_ALL_PRIORITIES, HIGH_PRIORITY_QUOTA):
             for excluded in ("", "p", "a"):
-                assert world.counted(quota, excluded) == world.by_hand(quota, excluded), (event, arguments)
-    for uid in PODS:
+                assert world.counted_devices(quota, excluded) == world.expected_devices(quota, excluded), (event, arguments)
+    for uid in POD_UIDS:
         world.lose_pod(uid)
-    for uid in CLAIMS:
+    for uid in CLAIM_UIDS:
         world.lose_claim(uid)
     world.pass_time(100)
-    kept = {
+    leftovers = {
         name: value
         for name, value in vars(world.pending).items()
         if value and name not in ("_specs", "_wanted_claims", "_remembered")
     }
-    assert kept == {}
+    assert leftovers == {}
 
 
-def test_an_entry_that_needs_no_claim_counts_for_nothing():
+def test_a_pod_entry_that_needs_no_claim_counts_no_device():
     world = World()
-    world.pending.see_pod(waiting_pod("p", without=("nic",)), WANTS)
-    assert world.counted(QUOTA) == 1
+    world.pending.see_pod(waiting_pod("p", without_claim_for=("nic",)), CLAIM_BY_ENTRY)
+    assert world.counted_devices(QUOTA_OF_ALL_PRIORITIES) == 1
 
 
-def test_a_stored_template_precedes_the_pod_annotation():
+def test_a_stored_template_precedes_the_spec_that_admission_found():
     pending = PendingUsage()
-    pending.admit(NewObject("p", "team", "p", "", {"gpu": FutureClaim("one", spec(1))}), 0.0)
+    pending.admit(NewObject("p", "team", "p", "", {"gpu": FutureClaim("one", spec_of_gpus(1))}), 0.0)
     stock = Stock.of()
     usage = pending.waiting(
-        QUOTA,
+        QUOTA_OF_ALL_PRIORITIES,
         stock,
         demand=lambda spec: Demands().upper_bound(spec, stock),
         find_pod=lambda *_: None,
-        find_spec=lambda namespace, name: spec(7) if (namespace, name) == ("team", "one") else None,
+        find_spec=lambda namespace, name: spec_of_gpus(7) if (namespace, name) == ("team", "one") else None,
     )
     assert usage["gpu", "devices"] == 7 * 10**9
 
@@ -195,30 +195,30 @@ def test_a_stored_template_precedes_the_pod_annotation():
 def test_the_number_of_admitted_pods_is_bounded():
     pending = PendingUsage()
     for i in range(20_000):
-        pending.admit(NewObject(f"{i}", f"n{i % 3}", "p", "", WANTS), 0.0)
-    assert sum(len(vars(room)["admitted"]) for room in vars(pending)["_namespaces"].values()) == 16384
+        pending.admit(NewObject(f"{i}", f"n{i % 3}", "p", "", CLAIM_BY_ENTRY), 0.0)
+    assert sum(len(vars(usage)["admitted"]) for usage in vars(pending)["_namespaces"].values()) == 16384
     pending.expire(31.0)
     assert not vars(pending)["_namespaces"]
 
 
 def test_equal_pending_requests_are_evaluated_once():
     pending = PendingUsage()
-    evaluated = []
+    evaluated_specs = []
     for i in range(50):
-        pending.admit(NewObject(f"door-{i}", "team", "p", "", {"gpu": FutureClaim("one", spec(1))}), 0.0)
-        pending.see_pod(waiting_pod(f"pod-{i}", without=("nic",)), {"gpu": FutureClaim("one", spec(1))})
+        pending.admit(NewObject(f"door-{i}", "team", "p", "", {"gpu": FutureClaim("one", spec_of_gpus(1))}), 0.0)
+        pending.see_pod(waiting_pod(f"pod-{i}", without_claim_for=("nic",)), {"gpu": FutureClaim("one", spec_of_gpus(1))})
         pending.see_claim(claim_of(f"claim-{i}", count=1))
     usage = pending.waiting(
-        QUOTA,
+        QUOTA_OF_ALL_PRIORITIES,
         Stock.of(claims=[claim_of(f"claim-{i}", count=1) for i in range(50)]),
-        demand=lambda spec: evaluated.append(spec) or {("gpu", "devices"): 10**9},
+        demand=lambda spec: evaluated_specs.append(spec) or {("gpu", "devices"): 10**9},
         find_pod=lambda *_: None,
         find_spec=lambda *_: None,
     )
-    assert (usage["gpu", "devices"], len(evaluated)) == (150 * 10**9, 1)
+    assert (usage["gpu", "devices"], len(evaluated_specs)) == (150 * 10**9, 1)
 
 
-def waits_in(pending, namespace, *claims):
+def devices_pending_in(pending, namespace, *claims):
     """Return how many devices the objects of a namespace wait for."""
     quota = convert(
         {"metadata": {"name": "q", "namespace": namespace}, "spec": {"hard": {"gpu/devices": 99}}}, DeviceQuota
@@ -236,19 +236,19 @@ def waits_in(pending, namespace, *claims):
 
 def test_a_forged_claim_of_another_namespace_is_ignored():
     pending = PendingUsage()
-    pending.see_pod(waiting_pod("p"), WANTS)
+    pending.see_pod(waiting_pod("p"), CLAIM_BY_ENTRY)
     forged = claim_of("f", ("p", "nic"), namespace="thief")
     pending.see_claim(forged)
-    assert (waits_in(pending, "team"), waits_in(pending, "thief", forged)) == (4, 5)
+    assert (devices_pending_in(pending, "team"), devices_pending_in(pending, "thief", forged)) == (4, 5)
 
 
 def test_a_uid_in_two_namespaces_is_removed_from_both():
     pending = PendingUsage()
     for namespace in ("team", "thief"):
-        pending.admit(NewObject("p", namespace, "p", "", WANTS), 0.0)
-    assert (waits_in(pending, "team"), waits_in(pending, "thief")) == (4, 4)
+        pending.admit(NewObject("p", namespace, "p", "", CLAIM_BY_ENTRY), 0.0)
+    assert (devices_pending_in(pending, "team"), devices_pending_in(pending, "thief")) == (4, 4)
     pending.expire(31.0)
-    assert (waits_in(pending, "team"), waits_in(pending, "thief")) == (0, 0)
+    assert (devices_pending_in(pending, "team"), devices_pending_in(pending, "thief")) == (0, 0)
 
 
 def test_pending_usage_keeps_a_bounded_number_of_template_names():
@@ -258,64 +258,64 @@ def test_pending_usage_keeps_a_bounded_number_of_template_names():
     assert len(vars(pending)["_wanted_claims"]) <= 4096
 
 
-def heavy(number, size):
+def claim_with_long_selector(index, selector_bytes):
     """Return a claim with a selector of a number of bytes."""
-    selectors = [{"cel": {"expression": f"device.driver != '{number}{'x' * size}'"}}]
+    selectors = [{"cel": {"expression": f"device.driver != '{index}{'x' * selector_bytes}'"}}]
     request = {"name": "r", "exactly": {"deviceClassName": "gpu", "count": 1, "selectors": selectors}}
-    meta = {"name": f"heavy{number}", "namespace": "team", "uid": f"heavy{number}"}
+    meta = {"name": f"heavy{index}", "namespace": "team", "uid": f"heavy{index}"}
     return convert({"metadata": meta, "spec": {"devices": {"requests": [request]}}}, ResourceClaim)
 
 
-def traced(work):
+def memory_kept_by(function):
     """Call a function; return how many bytes of memory its result keeps allocated, and the result."""
     tracemalloc.start()
     try:
-        kept = work()
+        result = function()
         gc.collect()
-        return tracemalloc.get_traced_memory()[0], kept
+        return tracemalloc.get_traced_memory()[0], result
     finally:
         tracemalloc.stop()
 
 
 def test_deleted_claims_take_no_memory():
-    def come_and_go():
+    def see_and_lose_many_claims():
         pending = PendingUsage()
-        for number in range(600):
-            claim = heavy(number, 50_000)
+        for index in range(600):
+            claim = claim_with_long_selector(index, 50_000)
             pending.see_claim(claim)
             pending.lose_claim(claim)
         return pending
 
-    assert traced(come_and_go)[0] < 2 * SHARED_BYTES
+    assert memory_kept_by(see_and_lose_many_claims)[0] < 2 * SHARED_BYTES
 
 
-def test_pending_admissions_are_bounded_in_memory_and_the_latest_count():
-    def crowd():
+def test_pending_admissions_take_bounded_memory_and_the_latest_count():
+    def admit_many_claims():
         pending = PendingUsage()
-        for number in range(1500):
-            claim = heavy(number, 100_000)
+        for index in range(1500):
+            claim = claim_with_long_selector(index, 100_000)
             pending.admit(NewObject(claim.metadata.uid, "team", "", "", {"": FutureClaim("", claim.spec)}), 0.0)
         return pending
 
-    size, pending = traced(crowd)
+    size, pending = memory_kept_by(admit_many_claims)
     assert size < UNSEEN_BYTES + 2 * SHARED_BYTES
-    assert 300 <= waits_in(pending, "team") < 600
+    assert 300 <= devices_pending_in(pending, "team") < 600
     pending.expire(31.0)
-    assert waits_in(pending, "team") == 0
+    assert devices_pending_in(pending, "team") == 0
     assert vars(pending)["_unseen_bytes"] == 0
 
 
 @pytest.mark.parametrize(
-    ("key", "number"), [("gpu/devices", 3), ("*/devices", 6), ("nic/devices", 3), ("fpga/devices", 0)]
+    ("key", "evaluated_count"), [("gpu/devices", 2), ("*/devices", 4), ("nic/devices", 2), ("fpga/devices", 0)]
 )
-def test_pending_claims_of_unlimited_classes_are_not_evaluated(key, number):
+def test_only_pending_claims_of_limited_classes_are_evaluated(key, evaluated_count):
     """A tenant may store any number of claims of other classes. Their evaluation must not delay other reviews."""
 
-    def of(class_name):
+    def spec_for(class_name):
         exactly = {"deviceClassName": class_name, "count": 1}
-        either = [{"name": "a", "deviceClassName": class_name, "count": 1}]
+        alternatives = [{"name": "a", "deviceClassName": class_name, "count": 1}]
         requests = (
-            [{"name": "r", "exactly": exactly}] if class_name == "gpu" else [{"name": "r", "firstAvailable": either}]
+            [{"name": "r", "exactly": exactly}] if class_name == "gpu" else [{"name": "r", "firstAvailable": alternatives}]
         )
         return convert({"devices": {"requests": requests}}, ResourceClaimSpec)
 
@@ -324,17 +324,18 @@ def test_pending_claims_of_unlimited_classes_are_not_evaluated(key, number):
         claims.append(
             convert({"metadata": {"name": class_name, "namespace": "team", "uid": class_name}}, ResourceClaim)
         )
-        claims[-1] = replace(claims[-1], spec=of(class_name))
+        claims[-1] = replace(claims[-1], spec=spec_for(class_name))
         pending.see_claim(claims[-1])
-        pending.admit(NewObject(f"p{class_name}", "team", "", "", {"e": FutureClaim("", of(class_name))}), 0.0)
-        templates["team", class_name] = of(class_name)
+        pending.admit(NewObject(f"p{class_name}", "team", "", "", {"e": FutureClaim("", spec_for(class_name))}), 0.0)
+        templates["team", class_name] = spec_for(class_name)
         pending.admit(NewObject(f"q{class_name}", "team", "", "", {"e": FutureClaim(class_name)}), 0.0)
-    looked = []
+    evaluated_specs = []
     pending.waiting(
         convert(quota_samples.scoped_quota({key: 99}), DeviceQuota),
         Stock.of(claims=claims),
-        demand=lambda spec: looked.append(spec) or {},
+        demand=lambda spec: evaluated_specs.append(spec) or {},
         find_pod=lambda *_: None,
         find_spec=lambda *key: templates.get(key),
     )
-    assert len(looked) == number - (number // 3)  # the claim and the admitted pod share one interned spec
+    # Of each class there are three pending objects, but the claim and the first pod share one interned spec.
+    assert len(evaluated_specs) == evaluated_count
