@@ -12,34 +12,34 @@ from tests.allocator.fleets import claim, fleet, gpu, partitions, shared, taken
 from tests.objects import exactly
 
 
-def hints(stock, *claims, tries=400):
-    def fits(now, claims):
-        return choose_devices(now, "n0", claims).answer.feasible
+def hints_by_kind(stock, *claims, attempts=400):
+    def fits(changed_stock, changed_claims):
+        return choose_devices(changed_stock, "n0", changed_claims).answer.feasible
 
     assert not fits(stock, claims), "these claims fit, so no hint is needed"
-    return {hint.kind: hint for hint in nearest_fits(stock, "n0", claims, fits=fits, tries=tries)}
+    return {hint.kind: hint for hint in nearest_fits(stock, "n0", claims, fits=fits, tries=attempts)}
 
 
-SHARES = fleet(
+SHARED_GPUS = fleet(
     {"n0": (shared("gpu-0", "80Gi"), shared("gpu-1", "80Gi"))},
     taken("n0", "gpu-0", memory="18Gi", name="x"),
     taken("n0", "gpu-1", memory="40Gi", name="y"),
 )
 
 
-def test_the_largest_amount_is_what_the_emptiest_device_has_left():
-    by_kind = hints(SHARES, claim("a", exactly("gpu", memory="80Gi")))
+def test_the_largest_amount_left_on_a_device_is_suggested():
+    by_kind = hints_by_kind(SHARED_GPUS, claim("a", exactly("gpu", memory="80Gi")))
     assert by_kind[Kind.AMOUNT].value == "memory=62Gi"
     assert "62Gi" in by_kind[Kind.AMOUNT].text
 
 
 def test_the_smallest_split_that_fits_is_suggested():
-    assert hints(SHARES, claim("a", exactly("gpu", memory="80Gi")))[Kind.SPLIT].value == "2 x memory=40Gi"
-    assert hints(SHARES, claim("a", exactly("gpu", memory="150Gi"))).get(Kind.SPLIT) is None
+    assert hints_by_kind(SHARED_GPUS, claim("a", exactly("gpu", memory="80Gi")))[Kind.SPLIT].value == "2 x memory=40Gi"
+    assert hints_by_kind(SHARED_GPUS, claim("a", exactly("gpu", memory="150Gi"))).get(Kind.SPLIT) is None
 
 
 def test_every_claim_whose_release_is_enough_is_named():
-    assert hints(SHARES, claim("a", exactly("gpu", memory="80Gi")))[Kind.RELEASE].claims == ("default/x", "default/y")
+    assert hints_by_kind(SHARED_GPUS, claim("a", exactly("gpu", memory="80Gi")))[Kind.RELEASE].claims == ("default/x", "default/y")
 
 
 def test_the_smallest_group_of_claims_to_release_is_named():
@@ -47,11 +47,11 @@ def test_the_smallest_group_of_claims_to_release_is_named():
         {"n0": (gpu("gpu-0"), gpu("gpu-1"), gpu("gpu-2"))},
         *(taken("n0", f"gpu-{i}", name=f"c{i}") for i in range(3)),
     )
-    assert len(hints(stock, claim("a", exactly("gpu", count=2)))[Kind.RELEASE].claims) == 2
+    assert len(hints_by_kind(stock, claim("a", exactly("gpu", count=2)))[Kind.RELEASE].claims) == 2
 
 
-def test_an_amount_beyond_every_idle_node_never_fits():
-    by_kind = hints(SHARES, claim("a", exactly("gpu", memory="100Gi")))
+def test_an_amount_larger_than_any_device_never_fits():
+    by_kind = hints_by_kind(SHARED_GPUS, claim("a", exactly("gpu", memory="100Gi")))
     assert Kind.NEVER in by_kind
     assert Kind.RELEASE not in by_kind
     assert by_kind[Kind.AMOUNT].value == "memory=62Gi"
@@ -59,14 +59,14 @@ def test_an_amount_beyond_every_idle_node_never_fits():
 
 def test_a_smaller_count_on_an_idle_node_is_suggested():
     stock = fleet({"n0": (gpu("gpu-0"), gpu("gpu-1"))}, taken("n0", "gpu-0"), taken("n0", "gpu-1"))
-    by_kind = hints(stock, claim("a", exactly("gpu", count=3)))
+    by_kind = hints_by_kind(stock, claim("a", exactly("gpu", count=3)))
     assert by_kind[Kind.COUNT].value == "2"
     assert by_kind[Kind.COUNT].text == "on an idle n0: 2 of 3 devices would fit"
 
 
 def test_a_smaller_count_that_fits_now_is_suggested():
     stock = fleet({"n0": (gpu("gpu-0"), gpu("gpu-1"), gpu("gpu-2"))}, taken("n0", "gpu-0"))
-    assert hints(stock, claim("a", exactly("gpu", count=3)))[Kind.COUNT].value == "2"
+    assert hints_by_kind(stock, claim("a", exactly("gpu", count=3)))[Kind.COUNT].value == "2"
 
 
 def test_a_taint_to_tolerate_is_named():
@@ -78,22 +78,22 @@ def test_a_taint_to_tolerate_is_named():
         },
     }
     stock = fleet({"n0": (gpu("gpu-0"),)}, rules=[convert(rule, DeviceTaintRule)])
-    assert hints(stock, claim("a", exactly("gpu")))[Kind.TAINT].value == "repair=fan:NoSchedule"
+    assert hints_by_kind(stock, claim("a", exactly("gpu")))[Kind.TAINT].value == "repair=fan:NoSchedule"
 
 
 @pytest.mark.parametrize(
-    ("key", "helps"),
+    ("key", "advice"),
     [("repair", "write a ResourceClaim"), ("drawbridge.dev/fence", "extendedResources")],
     ids=["taint of a driver", "taint of drawbridge"],
 )
-def test_a_hint_for_extended_resources_is_about_the_limits(key, helps):
+def test_a_taint_hint_for_extended_resources_suggests_no_toleration(key, advice):
     taint = {"key": key, "effect": "NoSchedule"}
     rule = {"metadata": {"name": "r"}, "spec": {"deviceSelector": {"device": "gpu-0"}, "taint": taint}}
     stock = fleet({"n0": (gpu("gpu-0"),)}, rules=[convert(rule, DeviceTaintRule)])
-    wanted = claim("a", exactly("gpu"))
-    by_name = replace(wanted, metadata=replace(wanted.metadata, annotations={EXTENDED_CLAIM: "true"}))
-    hint = hints(stock, by_name)[Kind.TAINT]
-    assert (hint.value, helps in hint.text, "if the request tolerated" in hint.text) == (
+    pending_claim = claim("a", exactly("gpu"))
+    extended_claim = replace(pending_claim, metadata=replace(pending_claim.metadata, annotations={EXTENDED_CLAIM: "true"}))
+    hint = hints_by_kind(stock, extended_claim)[Kind.TAINT]
+    assert (hint.value, advice in hint.text, "if the request tolerated" in hint.text) == (
         f"{key}:NoSchedule",
         True,
         False,
@@ -103,23 +103,23 @@ def test_a_hint_for_extended_resources_is_about_the_limits(key, helps):
 def test_a_blocking_constraint_is_named():
     stock = fleet({"n0": (gpu("gpu-0", root="r0"), gpu("gpu-1", root="r1"))})
     root = "resource.kubernetes.io/pcieRoot"
-    wanted = claim("a", exactly("gpu", count=2), constraints=[{"matchAttribute": root}])
-    assert hints(stock, wanted)[Kind.CONSTRAINT].value == root
+    pending_claim = claim("a", exactly("gpu", count=2), constraints=[{"matchAttribute": root}])
+    assert hints_by_kind(stock, pending_claim)[Kind.CONSTRAINT].value == root
 
 
 def test_a_blocking_selector_is_named():
-    wanted = claim("a", exactly("gpu", selector="device.driver == 'other'"))
-    assert hints(fleet({"n0": (gpu("gpu-0"),)}), wanted)[Kind.SELECTOR].value == "device.driver == 'other'"
+    pending_claim = claim("a", exactly("gpu", selector="device.driver == 'other'"))
+    assert hints_by_kind(fleet({"n0": (gpu("gpu-0"),)}), pending_claim)[Kind.SELECTOR].value == "device.driver == 'other'"
 
 
-def test_another_class_that_fits_is_suggested():
+def test_a_class_whose_device_is_free_is_suggested():
     stock = fleet({"n0": partitions("gpu-0")}, taken("n0", "gpu-0-1g-0"))
-    assert hints(stock, claim("a", exactly("8g")))[Kind.CLASS].value == "1g"
+    assert hints_by_kind(stock, claim("a", exactly("8g")))[Kind.CLASS].value == "1g"
 
 
 def test_a_claim_whose_removal_lets_the_others_fit_is_named():
     stock = fleet({"n0": (gpu("gpu-0"),)})
-    assert hints(stock, claim("a", exactly("gpu")), claim("b", exactly("gpu")))[Kind.CLAIM].claims == (
+    assert hints_by_kind(stock, claim("a", exactly("gpu")), claim("b", exactly("gpu")))[Kind.CLAIM].claims == (
         "default/a",
         "default/b",
     )
@@ -129,38 +129,38 @@ def test_a_claim_whose_removal_lets_the_others_fit_is_named():
 def test_a_search_for_hints_stops_after_its_tries(tries):
     calls = 0
 
-    def fits(now, claims):
+    def fits(changed_stock, changed_claims):
         nonlocal calls
         calls += 1
-        return choose_devices(now, "n0", claims).answer.feasible
+        return choose_devices(changed_stock, "n0", changed_claims).answer.feasible
 
-    nearest_fits(SHARES, "n0", [claim("a", exactly("gpu", memory="80Gi"))], fits=fits, tries=tries)
+    nearest_fits(SHARED_GPUS, "n0", [claim("a", exactly("gpu", memory="80Gi"))], fits=fits, tries=tries)
     assert calls == tries
 
 
 @pytest.mark.parametrize("decided", range(24))
-def test_an_undecided_try_gives_no_hint(decided):
+def test_an_undecided_attempt_changes_no_other_hint(decided):
     """A hint depends only on its own attempts, so an undecided attempt changes no other hint."""
     claims = [claim("a", exactly("gpu", memory="80Gi"))]
-    all_hints = hints(SHARES, *claims)
-    left = decided
+    all_hints = hints_by_kind(SHARED_GPUS, *claims)
+    attempts_left = decided
 
-    def fits(now, some):
-        nonlocal left
-        left -= 1
-        return None if left < 0 else choose_devices(now, "n0", some).answer.feasible
+    def fits(changed_stock, changed_claims):
+        nonlocal attempts_left
+        attempts_left -= 1
+        return None if attempts_left < 0 else choose_devices(changed_stock, "n0", changed_claims).answer.feasible
 
-    found_hints = nearest_fits(SHARES, "n0", claims, fits=fits)
+    found_hints = nearest_fits(SHARED_GPUS, "n0", claims, fits=fits)
     assert all(hint == all_hints[hint.kind] for hint in found_hints)
     assert bool(found_hints) == (decided > 2), "the first hint needs three decided attempts"
 
 
-def test_an_alternative_is_relaxed_under_its_own_name():
-    wanted = claim(
+def test_a_hint_about_an_alternative_names_request_and_alternative():
+    pending_claim = claim(
         "a",
         {
             "name": "r",
             "firstAvailable": [{**exactly("gpu", memory="100Gi")["exactly"], "name": "large"}],
         },
     )
-    assert hints(SHARES, wanted)[Kind.AMOUNT].request == "r/large"
+    assert hints_by_kind(SHARED_GPUS, pending_claim)[Kind.AMOUNT].request == "r/large"
