@@ -15,8 +15,8 @@ def device(name, mode, counter_set=""):
     return body | ({"attributes": {"mode": {"string": mode}}} if mode else {})
 
 
-def status(rule, *devices, second=()):
-    slices = [slice_("a", *devices), *([slice_("b", *second, pool="q")] if second else [])]
+def status(rule, *devices, devices_of_pool_q=()):
+    slices = [slice_("a", *devices), *([slice_("b", *devices_of_pool_q, pool="q")] if devices_of_pool_q else [])]
     return status_on(rule, slices)
 
 
@@ -27,20 +27,20 @@ def status_on(rule, slices):
     return status_of(rule, [(page, coverage_of(compiled, page)) for page in pages])
 
 
-def codes(reported):
+def finding_codes(reported):
     return [finding.code for finding in reported.findings]
 
 
-MIXED = (device("mig-0", "mig"), device("mig-1", "mig"), device("mps-0", "mps"))
+MIG_AND_MPS_DEVICES = (device("mig-0", "mig"), device("mig-1", "mig"), device("mps-0", "mps"))
 
 
-def test_a_valid_rule_has_devices_and_no_findings():
-    reported = status(compatibility("r", MIG, MIG), *MIXED, second=[device("mig-2", "mig")])
-    assert (reported.devices, codes(reported)) == (3, [])
+def test_the_status_of_a_valid_rule_counts_devices_without_findings():
+    reported = status(compatibility("r", MIG, MIG), *MIG_AND_MPS_DEVICES, devices_of_pool_q=[device("mig-2", "mig")])
+    assert (reported.devices, finding_codes(reported)) == (3, [])
 
 
 @pytest.mark.parametrize(
-    ("rule", "expected", "words"),
+    ("rule", "expected_codes", "words"),
     [
         (compatibility("r", "device."), ["D110"], "/spec/compatibleOnlyWith"),
         (compatibility("r", MIG, 'device.driver = "x"'), ["D110", "D501"], "/spec/selector"),
@@ -50,35 +50,35 @@ def test_a_valid_rule_has_devices_and_no_findings():
         (compatibility("r", "false"), [], ""),
     ],
 )
-def test_errors_in_a_compatibility_rule_are_reported_in_its_status(rule, expected, words):
-    reported = status(rule, *MIXED)
-    assert codes(reported) == expected
+def test_the_status_of_a_compatibility_rule_has_the_expected_findings(rule, expected_codes, words):
+    reported = status(rule, *MIG_AND_MPS_DEVICES)
+    assert finding_codes(reported) == expected_codes
     assert words in " ".join(f"{finding.path} {finding.message}" for finding in reported.findings)
 
 
-def test_a_device_with_a_failing_selector_carries_the_rule():
+def test_a_rule_covers_a_device_on_which_its_selector_fails():
     reported = status(compatibility("r", MIG, MIG), device("odd", ""), device("mps-0", "mps"))
-    assert (reported.devices, codes(reported)) == (1, ["D505"])
+    assert (reported.devices, finding_codes(reported)) == (1, ["D505"])
 
 
-def test_devices_that_never_meet_do_not_contradict_each_other():
+def test_only_devices_within_the_scope_of_a_rule_contradict_it():
     rule = {"expression": MIG, "scope": "counterSet"}
-    apart = device("mig-0", "mig", "one"), device("mps-0", "mps", "two")
-    assert codes(status(compatibility("r", **rule), *apart)) == []
-    assert codes(status(compatibility("r", **rule), *apart, device("mps-1", "mps", "one"))) == ["D501"]
-    assert codes(status(compatibility("r", MIG), device("mig-0", "mig"), second=[device("mps-0", "mps")])) == []
+    devices = device("mig-0", "mig", "one"), device("mps-0", "mps", "two")
+    assert finding_codes(status(compatibility("r", **rule), *devices)) == []
+    assert finding_codes(status(compatibility("r", **rule), *devices, device("mps-1", "mps", "one"))) == ["D501"]
+    assert finding_codes(status(compatibility("r", MIG), device("mig-0", "mig"), devices_of_pool_q=[device("mps-0", "mps")])) == []
 
 
-def test_a_node_rule_covers_all_pools_of_one_node():
+def test_a_rule_of_scope_node_covers_all_pools_of_a_node():
     rule = compatibility("r", MIG, scope="node")
     mig, mps = device("mig-0", "mig"), device("mps-0", "mps")
-    reported = status(rule, mig, second=[mps])
-    assert (reported.devices, codes(reported)) == (2, ["D501"])
+    reported = status(rule, mig, devices_of_pool_q=[mps])
+    assert (reported.devices, finding_codes(reported)) == (2, ["D501"])
     assert "applies to 'mig-0' and to 'mps-0' of node 'n0'" in reported.findings[0].message
     on_two_nodes = [slice_("a", mig), slice_("b", mps, pool="q", node="n1")]
-    assert codes(status_on(rule, on_two_nodes)) == []
+    assert finding_codes(status_on(rule, on_two_nodes)) == []
     reported = status_on(rule, [slice_("a", mig), slice_("b", mps, pool="q", allNodes=True)])
-    assert (reported.devices, codes(reported)) == (1, ["D508"])
+    assert (reported.devices, finding_codes(reported)) == (1, ["D508"])
     assert reported.findings[0].path == "/spec/scope"
     assert "'mps-0' of pool 'q' is on no single node" in reported.findings[0].message
 

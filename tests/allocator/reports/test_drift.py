@@ -6,13 +6,13 @@ from tests.allocator.reports.test_shares import claim_holding
 from tests.dra.samples import DRIVER, node, slice_
 
 
-def stock(*claims):
+def stock_of_two_devices(*claims):
     return Stock.of(slices=[slice_("s", "d0", "d1")], nodes=[node()], claims=claims)
 
 
-def test_claims_that_hold_one_device_are_named():
+def test_claims_that_hold_the_same_device_are_named():
     reported = drift(
-        stock(
+        stock_of_two_devices(
             claim_holding("a", {"device": "d0"}),
             claim_holding("b", {"device": "d0"}),
             claim_holding("c", {"device": "d1"}),
@@ -23,16 +23,16 @@ def test_claims_that_hold_one_device_are_named():
 
 
 def test_only_reservations_of_vanished_pods_are_reported():
-    held = claim_holding("a", {"device": "d0"}, pods=["p", "q"])
-    reported = drift(stock(held), {"pod-p"})
+    claim_of_two_pods = claim_holding("a", {"device": "d0"}, pods=["p", "q"])
+    reported = drift(stock_of_two_devices(claim_of_two_pods), {"pod-p"})
     assert reported.left_behind == ("claim team/a is reserved for pod q, which no longer exists",)
 
 
 def test_a_device_that_is_not_published_any_more_is_named():
-    reported = drift(stock(claim_holding("a", {"device": "old"})), ())
+    reported = drift(stock_of_two_devices(claim_holding("a", {"device": "old"})), ())
     assert reported.left_behind == (f"claim team/a holds device {DRIVER}/p/old, which its driver no longer publishes",)  # fmt: skip
 
 
-def test_a_leftover_counts_once_a_second_check_confirms_it():
-    first, second = Drift((), ("x", "y")), Drift(("a",), ("y", "z"))
-    assert first.confirmed_by(second) == Drift(("a",), ("y",))
+def test_only_leftovers_that_two_checks_found_are_confirmed():
+    first_check, second_check = Drift((), ("x", "y")), Drift(("a",), ("y", "z"))
+    assert first_check.confirmed_by(second_check) == Drift(("a",), ("y",))

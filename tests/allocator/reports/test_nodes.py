@@ -6,32 +6,32 @@ from tests.allocator.reports.test_shares import claim_holding
 from tests.dra.samples import consuming, node, slice_
 
 
-def report(*devices, claims=()):
-    return device_reports(Stock.of(slices=[slice_("s", *devices)], nodes=[node()], claims=claims), "n0")
+def report(*published_devices, claims=()):
+    return device_reports(Stock.of(slices=[slice_("s", *published_devices)], nodes=[node()], claims=claims), "n0")
 
 
-def gpu(name, **more):
-    facts = {"attributes": {"productName": {"string": "A100"}}, "capacity": {"memory": {"value": "40Gi"}}}
-    return {"name": name} | facts | more
+def gpu(name, **further_fields):
+    usual_fields = {"attributes": {"productName": {"string": "A100"}}, "capacity": {"memory": {"value": "40Gi"}}}
+    return {"name": name} | usual_fields | further_fields
 
 
-def texts(amounts):
-    return {name: str(amount) for name, amount in amounts.items()}
+def quantity_texts(quantities):
+    return {name: str(amount) for name, amount in quantities.items()}
 
 
 def test_devices_are_free_held_or_shared():
-    part = {"device": "d2", "shareID": "s", "consumedCapacity": {"memory": "16Gi"}}
-    held = [claim_holding("whole", {"device": "d1"}), claim_holding("part", part)]
-    reports = report(gpu("d0"), gpu("d1"), gpu("d2", allowMultipleAllocations=True), claims=held)
+    share = {"device": "d2", "shareID": "s", "consumedCapacity": {"memory": "16Gi"}}
+    claims = [claim_holding("whole", {"device": "d1"}), claim_holding("part", share)]
+    reports = report(gpu("d0"), gpu("d1"), gpu("d2", allowMultipleAllocations=True), claims=claims)
     assert [device.state for device in reports] == [DeviceState.FREE, DeviceState.HELD, DeviceState.SHARED]
-    assert [texts(device.capacity) for device in reports] == [{"memory": "40Gi"}] * 3
-    assert [texts(device.available)["memory"] for device in reports] == ["40Gi", "0", "24Gi"]
+    assert [quantity_texts(device.capacity) for device in reports] == [{"memory": "40Gi"}] * 3
+    assert [quantity_texts(device.available)["memory"] for device in reports] == ["40Gi", "0", "24Gi"]
     assert [device.model for device in reports] == ["A100"] * 3
 
 
-def test_a_partition_whose_counters_are_drawn_is_blocked():
-    parts = [consuming(name, k={"m": "2"}) for name in ("d0", "d1")]
-    slices = [slice_("s", *parts, count=2), slice_("k", counters={"k": {"m": "3"}}, count=2)]
+def test_a_partition_with_too_few_counters_left_is_blocked():
+    partitions = [consuming(name, k={"m": "2"}) for name in ("d0", "d1")]
+    slices = [slice_("s", *partitions, count=2), slice_("k", counters={"k": {"m": "3"}}, count=2)]
     reports = device_reports(
         Stock.of(slices=slices, nodes=[node()], claims=[claim_holding("c", {"device": "d0"})]), "n0"
     )
