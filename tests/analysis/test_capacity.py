@@ -14,41 +14,41 @@ from tests.cli.explain.scenes import DRIVER, dump, fleet, held_claim, in_phase, 
 from tests.cli.running import run_json
 from webhook.state import Features
 
-GPU = "nvidia.com/gpu"
+PLUGIN_KEY = "nvidia.com/gpu"
 
 
-def of_plugin(name, *containers, init=(), status=None, namespace="default", key=GPU):
+def pod_of_plugin(name, *amounts, init_containers=(), status_fields=None, namespace="default", key=PLUGIN_KEY):
     """Return a running pod whose containers each request devices of a plugin. `init` has an amount and a policy for each init container."""
-    obj = pod(name, nodeName="p")
-    obj["metadata"]["namespace"] = namespace
-    obj["spec"]["containers"] = [
-        {"name": f"c{i}", "image": "i", "resources": {"limits": {key: amount}}} for i, amount in enumerate(containers)
+    running_pod = pod(name, nodeName="p")
+    running_pod["metadata"]["namespace"] = namespace
+    running_pod["spec"]["containers"] = [
+        {"name": f"c{i}", "image": "i", "resources": {"limits": {key: amount}}} for i, amount in enumerate(amounts)
     ]
-    obj["spec"]["initContainers"] = [
+    running_pod["spec"]["initContainers"] = [
         {"name": f"i{i}", "image": "i", "resources": {"limits": {key: amount}}} | policy
-        for i, (amount, policy) in enumerate(init)
+        for i, (amount, policy) in enumerate(init_containers)
     ]
-    return in_phase(obj, "Running", **(status or {}))
+    return in_phase(running_pod, "Running", **(status_fields or {}))
 
 
-SERVED = {"extendedResourceClaimStatus": {"resourceClaimName": "x", "requestMappings": []}}
-SIDECAR = {"restartPolicy": "Always"}
+SERVED_BY_CLAIM = {"extendedResourceClaimStatus": {"resourceClaimName": "x", "requestMappings": []}}
+ALWAYS_RESTARTED = {"restartPolicy": "Always"}
 # The first pod holds 2 + 1 devices of the plugin. The second holds 1 + 3, because its sidecar runs during its second init
 # container. The third holds none, because a claim serves it.
 PODS = (
-    of_plugin("two", 2, 1),
-    of_plugin("sidecar", 1, init=[(1, SIDECAR), (3, {})], namespace="b"),
-    of_plugin("served", 2, status=SERVED),
+    pod_of_plugin("two", 2, 1),
+    pod_of_plugin("sidecar", 1, init_containers=[(1, ALWAYS_RESTARTED), (3, {})], namespace="b"),
+    pod_of_plugin("served", 2, status_fields=SERVED_BY_CLAIM),
 )
-USED = 3 + 4
+PLUGIN_DEVICES_IN_USE = 3 + 4
 
 
-def objects(*more):
-    return [*fleet(1, 2), node("p", allocatable={GPU: "8"}), *more]
+def fleet_with_plugin_node(*further_objects):
+    return [*fleet(1, 2), node("p", allocatable={PLUGIN_KEY: "8"}), *further_objects]
 
 
 @pytest.mark.parametrize(
-    ("key", "devices"),
+    ("key", "device_count"),
     [
         ("hygon.com/dcumem", 0),
         ("huawei.com/npu-core", 0),
@@ -61,32 +61,33 @@ def objects(*more):
         ("example.com/fpga", 50),
     ],
 )
-def test_memory_or_compute_is_not_counted_in_devices(key, devices):
-    picture = draw_picture(reading_of(objects(of_plugin("share", 50, key=key)), Features()), read_at="", source="")
-    assert in_use(count_devices(picture.nodes)) == devices
+def test_only_amounts_of_devices_count_as_devices_in_use(key, device_count):
+    picture = draw_picture(reading_of(fleet_with_plugin_node(pod_of_plugin("share", 50, key=key)), Features()), read_at="", source="")
+    assert in_use(count_devices(picture.nodes)) == device_count
 
 
 def test_survey_free_and_dashboard_count_the_same_plugin_devices(tmp_path):
-    file = dump(tmp_path, *objects(*PODS))
+    file = dump(tmp_path, *fleet_with_plugin_node(*PODS))
     [plugin] = run_json("survey", "-f", file)[1]["plugins"]
-    nodes = run_json("free", "-f", file)[1]["nodes"]
-    listed = sum(
-        int(holder["share"][GPU])
-        for story in nodes
+    stories = run_json("free", "-f", file)[1]["nodes"]
+    devices_in_free = sum(
+        int(holder["share"][PLUGIN_KEY])
+        for story in stories
         for device in story["devices"]
         if device["state"] == "plugin"
         for holder in device["holders"]
     )
-    picture = draw_picture(reading_of(objects(*PODS), Features()), read_at="", source="")
-    counted = in_use(count_devices(picture.nodes))
-    assert (plugin["migratingDevices"] + plugin["stayingDevices"], listed, counted) == (USED, USED, USED)
+    picture = draw_picture(reading_of(fleet_with_plugin_node(*PODS), Features()), read_at="", source="")
+    devices_in_dashboard = in_use(count_devices(picture.nodes))
+    assert (plugin["migratingDevices"] + plugin["stayingDevices"], devices_in_free, devices_in_dashboard) == (PLUGIN_DEVICES_IN_USE, PLUGIN_DEVICES_IN_USE, PLUGIN_DEVICES_IN_USE)
     assert devices_by_namespace(picture) == {"b": 4, "default": 3}
 
 
-def test_a_tenant_sees_the_same_number_of_devices():
-    scene = reading_of(objects(*PODS), Features())
-    every, narrowed = (count_devices(node_stories((), reading)) for reading in (scene, for_tenant(scene, {"mine"})))
-    assert every == narrowed == {"free": 2, "plugin": USED}
+def test_a_tenant_sees_how_many_devices_other_tenants_use():
+    scene = reading_of(fleet_with_plugin_node(*PODS), Features())
+    counts_of_administrator = count_devices(node_stories((), scene))
+    counts_of_tenant = count_devices(node_stories((), for_tenant(scene, {"mine"})))
+    assert counts_of_administrator == counts_of_tenant == {"free": 2, "plugin": PLUGIN_DEVICES_IN_USE}
 
 
 def test_admin_access_holds_no_device():
@@ -101,28 +102,28 @@ def test_admin_access_holds_no_device():
 
 
 def test_a_device_of_a_superseded_slice_is_not_counted(tmp_path):
-    old = json.loads(json.dumps(fleet(1, 2)[-1]))
-    old["metadata"]["name"] = "old"
-    old["spec"]["devices"] = [{"name": f"old-{i}", "attributes": {"a": {"string": f"{i}"}}} for i in range(3)]
-    new = json.loads(json.dumps(fleet(1, 2)))
-    new[-1]["spec"]["pool"]["generation"] = 2
-    file = dump(tmp_path, *new, old)
+    old_slice = json.loads(json.dumps(fleet(1, 2)[-1]))
+    old_slice["metadata"]["name"] = "old"
+    old_slice["spec"]["devices"] = [{"name": f"old-{i}", "attributes": {"a": {"string": f"{i}"}}} for i in range(3)]
+    new_objects = json.loads(json.dumps(fleet(1, 2)))
+    new_objects[-1]["spec"]["pool"]["generation"] = 2
+    file = dump(tmp_path, *new_objects, old_slice)
     [driver] = run_json("survey", "-f", file)[1]["drivers"]
     nodes = run_json("free", "-f", file)[1]["nodes"]
     assert (driver["driver"], driver["devices"], len(nodes[0]["devices"])) == (DRIVER, 2, 2)
-    assert attributes_of(reading_of([*new, old], Features()).stock) == ()
+    assert attributes_of(reading_of([*new_objects, old_slice], Features()).stock) == ()
 
 
 def test_a_superseded_slice_does_not_serve_an_extended_resource(tmp_path):
     """All devices of the newest slice are tainted, and the devices of the superseded slice are not."""
-    [kind, slice_, new] = json.loads(json.dumps(fleet(1, 2)))
-    old = json.loads(json.dumps(new)) | {"metadata": {"name": "old"}}
-    kind["spec"]["extendedResourceName"] = GPU
-    new["spec"]["pool"]["generation"] = 2
-    for device in new["spec"]["devices"]:
+    [device_class, node_object, new_slice] = json.loads(json.dumps(fleet(1, 2)))
+    old_slice = json.loads(json.dumps(new_slice)) | {"metadata": {"name": "old"}}
+    device_class["spec"]["extendedResourceName"] = PLUGIN_KEY
+    new_slice["spec"]["pool"]["generation"] = 2
+    for device in new_slice["spec"]["devices"]:
         device["taints"] = [{"key": "broken", "effect": "NoSchedule"}]
-    asking = of_plugin("w", 1) | {"status": {}}
-    del asking["spec"]["nodeName"], asking["spec"]["schedulerName"]
-    file = dump(tmp_path, kind, slice_, new, old, asking)
+    pending_pod = pod_of_plugin("w", 1) | {"status": {}}
+    del pending_pod["spec"]["nodeName"], pending_pod["spec"]["schedulerName"]
+    file = dump(tmp_path, device_class, node_object, new_slice, old_slice, pending_pod)
     [workload] = run_json("survey", "-f", file)[1]["workloads"]
     assert [key.get("until") for key in workload["keys"]] == [f"a device of {DRIVER} has no taint that blocks claims"]

@@ -17,7 +17,7 @@ from tests.cli.running import manifest, run, run_json
 from tests.corpus.move.plugins import config_map, sharing
 from webhook.state import Configuration, Features
 
-FIRST, SECOND = (claim("a"), pod("a", "a")), (claim("b"), pod("b", "b"))
+CLAIM_AND_POD_A, CLAIM_AND_POD_B = (claim("a"), pod("a", "a")), (claim("b"), pod("b", "b"))
 
 
 def message_of(answer):
@@ -25,7 +25,7 @@ def message_of(answer):
 
 
 def test_explain_and_dashboard_place_pods_in_simulated_order(tmp_path):
-    objects = [*fleet(1, 1), *FIRST, *SECOND]
+    objects = [*fleet(1, 1), *CLAIM_AND_POD_A, *CLAIM_AND_POD_B]
     file = dump(tmp_path, *objects)
     simulated = {outcome["pod"]: outcome["node"] for outcome in run_json("simulate", "-f", file)[1]["pods"]}
     answers = {name: explain_json(tmp_path, f"pod {name}", *objects)[1] for name in ("a", "b")}
@@ -39,9 +39,9 @@ def test_explain_and_dashboard_place_pods_in_simulated_order(tmp_path):
     assert rows == {f"default/{name}": message_of(answer) for name, answer in answers.items()}
 
 
-def test_a_pod_beyond_the_bound_is_placed_last(monkeypatch):
+def test_each_pod_beyond_the_bound_is_placed_as_the_next_one(monkeypatch):
     monkeypatch.setattr("analysis.outlook.MAX_PLACED", 1)
-    scene = reading_of([*fleet(1, 2), *FIRST, *SECOND, claim("c"), pod("c", "c")], Features())
+    scene = reading_of([*fleet(1, 2), *CLAIM_AND_POD_A, *CLAIM_AND_POD_B, claim("c"), pod("c", "c")], Features())
     queue = queue_of(scene, Configuration())
     by_pod = {name: queue.place(f"default/{name}").devices for name in "abc"}
     assert [len(devices) for devices in by_pod.values()] == [1, 1, 1]
@@ -51,20 +51,20 @@ def test_a_pod_beyond_the_bound_is_placed_last(monkeypatch):
 def test_pods_ahead_cost_a_bounded_number_of_steps(monkeypatch):
     """A tenant with 1,000 expensive pods would otherwise delay answers about other pods by minutes."""
     monkeypatch.setattr("dra.step_limits.OUTLOOK", 1)
-    scene = reading_of([*fleet(1, 2), *FIRST, *SECOND, claim("c"), pod("c", "c")], Features())
+    scene = reading_of([*fleet(1, 2), *CLAIM_AND_POD_A, *CLAIM_AND_POD_B, claim("c"), pod("c", "c")], Features())
     queue = queue_of(scene, Configuration())
-    last = queue.place("default/c").devices
-    assert queue.outcome_of_first("default/a", search=False).devices != last
+    devices_of_c = queue.place("default/c").devices
+    assert queue.outcome_of_first("default/a", search=False).devices != devices_of_c
     assert queue.outcome_of_first("default/b", search=False) is None
-    assert queue.place("default/b").devices == last
+    assert queue.place("default/b").devices == devices_of_c
 
 
 def test_no_pod_is_placed_after_the_time_limit(monkeypatch):
-    objects = [*fleet(1, 2), *FIRST, *SECOND, claim("c"), pod("c", "c")]
-    placed, find = [], Queue.place
-    monkeypatch.setattr(Queue, "place", lambda queue, key: placed.append(key) or find(queue, key))
-    rows = list(waiting(reading_of(objects, Features()), Configuration(), lambda: bool(placed)))
-    assert set(placed) == {"default/a"}
+    objects = [*fleet(1, 2), *CLAIM_AND_POD_A, *CLAIM_AND_POD_B, claim("c"), pod("c", "c")]
+    placed_keys, place = [], Queue.place
+    monkeypatch.setattr(Queue, "place", lambda queue, key: placed_keys.append(key) or place(queue, key))
+    rows = list(waiting(reading_of(objects, Features()), Configuration(), lambda: bool(placed_keys)))
+    assert set(placed_keys) == {"default/a"}
     assert [row.pod for row in rows] == ["default/a", "default/b", "default/c"]
 
 
@@ -91,56 +91,56 @@ async def test_explain_names_the_victims_that_simulate_names(tmp_path):
         assert queue_of(reading, Configuration()).place("default/new").victims == ("default/p1",)
 
 
-async def test_budgets_that_cannot_be_listed_are_named():
-    class Narrow(Embedded):
-        async def list(self, resource, *arguments, **more):
+async def test_disruption_budgets_that_cannot_be_listed_are_named():
+    class ClusterWithoutBudgets(Embedded):
+        async def list(self, resource, *arguments, **keywords):
             if resource.kind == "PodDisruptionBudget":
                 raise Forbidden("that is not yours")
-            return await super().list(resource, *arguments, **more)
+            return await super().list(resource, *arguments, **keywords)
 
-    reading = await read_cluster(Narrow.holding([*fleet(1, 1), pod("p")]))
+    reading = await read_cluster(ClusterWithoutBudgets.holding([*fleet(1, 1), pod("p")]))
     assert reading.unread == (Unread("poddisruptionbudgets.policy", "that is not yours"),)
     assert reading.knows_pods
     assert reading.knows_claims
 
 
-HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}
-BIG = HEAD | {"nodeTemplates": [{"name": "big", "devices": [{"driver": "gpu.example.com", "count": 4}]}]}
+CONFIGURATION = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}
+CONFIGURATION_WITH_TEMPLATE = CONFIGURATION | {"nodeTemplates": [{"name": "big", "devices": [{"driver": "gpu.example.com", "count": 4}]}]}
 
 
 def test_explain_names_the_node_template_that_simulate_names(tmp_path):
     file = dump(tmp_path, *fleet(1, 1), claim("b", 4), pod("b", "b"))
-    config = manifest(tmp_path / "config.yaml", BIG)
+    config = manifest(tmp_path / "config.yaml", CONFIGURATION_WITH_TEMPLATE)
     [simulated] = run_json("simulate", "-f", file, "--config", config)[1]["pods"]
     assert "a node of template big could serve it" in simulated["summary"]
     answer = run_json("explain", "pod", "b", "-f", file, "--config", config)[1]
     assert "template big could" in message_of(answer)
 
 
-WAITS = (claim("c"), pod("new", "c"))
-RUNS = in_phase(pod("runs", nodeName="n0"), "Running")
+WAITING_CLAIM_AND_POD = (claim("c"), pod("new", "c"))
+RUNNING_POD = in_phase(pod("runs", nodeName="n0"), "Running")
 
 
 def test_simulate_and_explain_name_all_that_a_node_lacks(tmp_path):
-    waits = pod(
+    waiting_pod = pod(
         "p",
         "c",
         containers=[{"name": "c", "image": "i", "resources": {"limits": {"a.example/x": 1, "b.example/y": 1}}}],
     )
-    objects = [*fleet(1, 1), claim("c"), waits]
+    objects = [*fleet(1, 1), claim("c"), waiting_pod]
     [simulated] = run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"]
     answer = explain_json(tmp_path, "pod p", *objects)[1]["pod"]
-    [other] = answer["prospect"]["otherReasons"]
-    assert other["message"] == "Insufficient a.example/x and Insufficient b.example/y"
-    assert other["message"] in simulated["summary"]
+    [reason] = answer["prospect"]["otherReasons"]
+    assert reason["message"] == "Insufficient a.example/x and Insufficient b.example/y"
+    assert reason["message"] in simulated["summary"]
 
 
 @pytest.mark.parametrize(
-    ("holder", "more", "unused", "advised"),
+    ("holding_claim", "other_objects", "is_unused", "expected_advice"),
     [
-        (held_claim("used", "runs"), [RUNS], False, "default/used ends"),
-        (held_claim("unused"), [RUNS], True, "default/unused, used by no pod, is deleted"),
-        (held_claim("stale", "gone"), [RUNS], True, "default/stale, used by no pod, is deleted"),
+        (held_claim("used", "runs"), [RUNNING_POD], False, "default/used ends"),
+        (held_claim("unused"), [RUNNING_POD], True, "default/unused, used by no pod, is deleted"),
+        (held_claim("stale", "gone"), [RUNNING_POD], True, "default/stale, used by no pod, is deleted"),
         (held_claim("stale", "elsewhere"), [], False, "default/stale ends"),
     ],
     ids=(
@@ -150,41 +150,41 @@ def test_simulate_and_explain_name_all_that_a_node_lacks(tmp_path):
         "claim in a namespace whose pods were not read",
     ),
 )
-def test_a_claim_that_is_never_freed_should_be_deleted(tmp_path, holder, more, unused, advised):
-    place = "default" if more else "n"
-    waits = [obj | {"metadata": obj["metadata"] | {"namespace": place}} for obj in WAITS]
-    code, answer = explain_json(tmp_path, "pod new", *fleet(1, 1), holder, *more, *waits)
+def test_a_claim_that_is_never_freed_should_be_deleted(tmp_path, holding_claim, other_objects, is_unused, expected_advice):
+    namespace = "default" if other_objects else "n"
+    waiting_objects = [obj | {"metadata": obj["metadata"] | {"namespace": namespace}} for obj in WAITING_CLAIM_AND_POD]
+    code, answer = explain_json(tmp_path, "pod new", *fleet(1, 1), holding_claim, *other_objects, *waiting_objects)
     [blocker] = answer["pod"]["prospect"]["blockers"]
-    assert (code, blocker["unused"], blocker["freeingSuffices"]) == (0, unused, True)
-    assert answer["pod"]["prospect"]["nearestFit"] == f"nearest is n0: would fit once {advised}"
+    assert (code, blocker["unused"], blocker["freeingSuffices"]) == (0, is_unused, True)
+    assert answer["pod"]["prospect"]["nearestFit"] == f"nearest is n0: would fit once {expected_advice}"
 
 
 def test_advice_names_only_ready_nodes(tmp_path):
     """Of the two nodes with devices in use, n1 would be freed sooner, but it is not ready."""
     objects = full_fleet("c2", "c3", "p2", "p3")
-    [away] = [obj for obj in objects if obj["metadata"]["name"] == "n1"]
-    away["spec"] = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
-    answer = explain_json(tmp_path, "pod new", *objects, *WAITS)[1]["pod"]
+    [node_not_ready] = [obj for obj in objects if obj["metadata"]["name"] == "n1"]
+    node_not_ready["spec"] = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
+    answer = explain_json(tmp_path, "pod new", *objects, *WAITING_CLAIM_AND_POD)[1]["pod"]
     assert {blocker["node"] for blocker in answer["prospect"]["blockers"]} == {"n0"}
     assert answer["prospect"]["nearestFit"].startswith("nearest is n0: ")
     assert answer["roomOn"] == ""
     assert "n1" not in message_of({"pod": answer})
 
 
-NAME, OTHER = "nvidia.com/gpu", "example.com/fpga"
+PLUGIN_KEY, OTHER_KEY = "nvidia.com/gpu", "example.com/fpga"
 
 
-def by_name(**amounts):
-    asking = in_phase(pod("w"), "Pending")
-    del asking["spec"]["schedulerName"]
-    asking["spec"]["containers"][0]["resources"] = {"limits": amounts, "requests": amounts}
-    return asking
+def pod_by_keys(**amounts):
+    pending_pod = in_phase(pod("w"), "Pending")
+    del pending_pod["spec"]["schedulerName"]
+    pending_pod["spec"]["containers"][0]["resources"] = {"limits": amounts, "requests": amounts}
+    return pending_pod
 
 
 def test_plugin_and_devices_of_a_node_serve_two_resources(tmp_path):
-    classes = device_class(extendedResourceName=NAME), device_class("fpga", extendedResourceName=OTHER)
-    mixed = node("n0", allocatable={"cpu": "4", OTHER: "1"})
-    objects = [*classes, mixed, gpus("n0", 1), by_name(**{NAME: "1", OTHER: "1"})]
+    classes = device_class(extendedResourceName=PLUGIN_KEY), device_class("fpga", extendedResourceName=OTHER_KEY)
+    node_with_both = node("n0", allocatable={"cpu": "4", OTHER_KEY: "1"})
+    objects = [*classes, node_with_both, gpus("n0", 1), pod_by_keys(**{PLUGIN_KEY: "1", OTHER_KEY: "1"})]
     [simulated] = run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"]
     answer = explain_json(tmp_path, "pod w", *objects)[1]["pod"]
     assert (simulated["node"], answer["roomOn"], answer["prospect"]["outlook"]) == ("n0", "n0", "fits")
@@ -193,17 +193,17 @@ def test_plugin_and_devices_of_a_node_serve_two_resources(tmp_path):
 
 def test_a_placed_pod_has_a_note_about_shared_devices(tmp_path):
     """kube-scheduler places the pod, because a time-sliced node offers 16 units, and the plugin then rejects the pod."""
-    shared = node("n0", allocatable={"cpu": "4", NAME: "16"})
-    setup = config_map(any=sharing(failRequestsGreaterThanOne=True))
-    file = dump(tmp_path, shared, setup, by_name(**{NAME: "16"}))
+    time_sliced_node = node("n0", allocatable={"cpu": "4", PLUGIN_KEY: "16"})
+    plugin_configuration = config_map(any=sharing(failRequestsGreaterThanOne=True))
+    file = dump(tmp_path, time_sliced_node, plugin_configuration, pod_by_keys(**{PLUGIN_KEY: "16"}))
     result = run("simulate", "-f", file)
     [simulated] = run_json("simulate", "-f", file)[1]["pods"]
     note = "ConfigMap gpu-operator/plugin (any) makes 4 time-sliced replicas of each device, and rejects pods that request two replicas"
-    assert (simulated["node"], simulated["summary"]) == ("n0", f"{NAME}: {note}")
+    assert (simulated["node"], simulated["summary"]) == ("n0", f"{PLUGIN_KEY}: {note}")
     assert note in " ".join(result.stdout.split())
     assert "ConfigMap" not in result.stderr
     assert note in run("explain", "pod", "w", "-f", file).stdout
-    reading = reading_of([shared, setup, by_name(**{NAME: "16"})], Features())
+    reading = reading_of([time_sliced_node, plugin_configuration, pod_by_keys(**{PLUGIN_KEY: "16"})], Features())
     assert queue_of(reading, Configuration()).place("default/w").summary == simulated["summary"]
 
 
@@ -223,27 +223,27 @@ def test_a_placed_pod_has_a_note_about_shared_devices(tmp_path):
     ],
 )
 def test_a_placed_pod_has_a_note_about_devices_that_labels_call_shared(labels, note, tmp_path):
-    gpu = "nvidia.com/gpu"
-    shared = node("n0", allocatable={"cpu": "4", gpu: "16"})
-    shared["metadata"]["labels"] = labels
-    file = dump(tmp_path, shared, by_name(**{gpu: "16"}))
+    key = "nvidia.com/gpu"
+    labelled_node = node("n0", allocatable={"cpu": "4", key: "16"})
+    labelled_node["metadata"]["labels"] = labels
+    file = dump(tmp_path, labelled_node, pod_by_keys(**{key: "16"}))
     [simulated] = run_json("simulate", "-f", file)[1]["pods"]
-    assert (simulated["node"], simulated["summary"]) == ("n0", f"{gpu}: {note}" if note else "")
+    assert (simulated["node"], simulated["summary"]) == ("n0", f"{key}: {note}" if note else "")
 
 
 def test_a_free_plugin_device_alone_is_no_room(tmp_path):
     """The plugin has a free device, but none is free for the claim."""
-    full_node = node("n0", allocatable={"cpu": "4", NAME: "1"})
-    asking = by_name(**{NAME: "1"})
-    asking["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "c"}]
+    full_node = node("n0", allocatable={"cpu": "4", PLUGIN_KEY: "1"})
+    pending_pod = pod_by_keys(**{PLUGIN_KEY: "1"})
+    pending_pod["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "c"}]
     objects = [
-        device_class(extendedResourceName=NAME),
+        device_class(extendedResourceName=PLUGIN_KEY),
         full_node,
         gpus("n0", 1),
         held_claim("h", "runs"),
-        RUNS,
+        RUNNING_POD,
         claim("c"),
-        asking,
+        pending_pod,
     ]
     [simulated] = run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"]
     answer = explain_json(tmp_path, "pod w", *objects)[1]
@@ -251,40 +251,40 @@ def test_a_free_plugin_device_alone_is_no_room(tmp_path):
     assert "have room" not in message_of(answer)
 
 
-def drawn(number):
+def draw_objects(seed):
     """Draw nodes with DRA devices, some of them in use, nodes with device plugins, and a pod with a claim or extended resources."""
-    draw = random.Random(number)
-    objects = [device_class(**({"extendedResourceName": NAME} if draw.random() < 0.6 else {}))]
-    if draw.random() < 0.3:
-        objects.append(device_class("fpga", extendedResourceName=OTHER))
-    running = 0
-    for i in range(draw.randint(1, 3)):
+    rng = random.Random(seed)
+    objects = [device_class(**({"extendedResourceName": PLUGIN_KEY} if rng.random() < 0.6 else {}))]
+    if rng.random() < 0.3:
+        objects.append(device_class("fpga", extendedResourceName=OTHER_KEY))
+    running_count = 0
+    for i in range(rng.randint(1, 3)):
         name = f"n{i}"
-        amounts = {} if draw.random() < 0.2 else {"cpu": "4", "pods": "10"}
-        amounts |= {key: str(draw.choice((0, 1, 2))) for key in (NAME, OTHER) if amounts and draw.random() < 0.4}
-        obj = node(name, **({"allocatable": amounts} if amounts else {}))
-        obj["metadata"]["labels"] = {"zone": draw.choice("ab")}
-        obj["spec"] = {"taints": [{"key": "x", "effect": "NoSchedule"}]} if draw.random() < 0.2 else {}
-        objects.append(obj)
-        devices = draw.choice((0, 1, 2, 3))
+        amounts = {} if rng.random() < 0.2 else {"cpu": "4", "pods": "10"}
+        amounts |= {key: str(rng.choice((0, 1, 2))) for key in (PLUGIN_KEY, OTHER_KEY) if amounts and rng.random() < 0.4}
+        node_object = node(name, **({"allocatable": amounts} if amounts else {}))
+        node_object["metadata"]["labels"] = {"zone": rng.choice("ab")}
+        node_object["spec"] = {"taints": [{"key": "x", "effect": "NoSchedule"}]} if rng.random() < 0.2 else {}
+        objects.append(node_object)
+        devices = rng.choice((0, 1, 2, 3))
         objects += [gpus(name, devices)] if devices else []
         for device in range(devices):
-            if draw.random() < 0.4:
-                running += 1
-                objects.append(held_claim(f"h{running}", f"r{running}", on=f"{name}/gpu-{device}"))
-                objects.append(in_phase(pod(f"r{running}", f"h{running}", nodeName=name), "Running"))
-    amounts = {NAME: draw.choice("1124")} | ({OTHER: "1"} if draw.random() < 0.3 else {})
-    asking = by_name(**amounts)
-    if draw.random() < 0.4:
-        asking["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "c"}]
-        objects.append(claim("c", draw.choice((1, 2))))
-    asking["spec"]["nodeSelector"] = {"zone": "a"} if draw.random() < 0.2 else {}
-    return [*objects, asking]
+            if rng.random() < 0.4:
+                running_count += 1
+                objects.append(held_claim(f"h{running_count}", f"r{running_count}", on=f"{name}/gpu-{device}"))
+                objects.append(in_phase(pod(f"r{running_count}", f"h{running_count}", nodeName=name), "Running"))
+    amounts = {PLUGIN_KEY: rng.choice("1124")} | ({OTHER_KEY: "1"} if rng.random() < 0.3 else {})
+    pending_pod = pod_by_keys(**amounts)
+    if rng.random() < 0.4:
+        pending_pod["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "c"}]
+        objects.append(claim("c", rng.choice((1, 2))))
+    pending_pod["spec"]["nodeSelector"] = {"zone": "a"} if rng.random() < 0.2 else {}
+    return [*objects, pending_pod]
 
 
-@pytest.mark.parametrize("number", range(draws.draws(60)))
-def test_explain_says_that_a_pod_fits_where_simulate_places_it(number, tmp_path):
-    objects = drawn(number)
+@pytest.mark.parametrize("seed", range(draws.draws(60)))
+def test_explain_says_that_a_pod_fits_where_simulate_places_it(seed, tmp_path):
+    objects = draw_objects(seed)
     [simulated] = [
         outcome
         for outcome in run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"]
@@ -294,7 +294,7 @@ def test_explain_says_that_a_pod_fits_where_simulate_places_it(number, tmp_path)
     message, prospect = message_of(answer), answer["pod"].get("prospect")
     if answer["pod"]["nextStep"]["actor"] != "user":
         assert (answer["pod"]["roomOn"] or None) == simulated["node"]
-    says_room = True if ROOM.search(message) else False if NO_ROOM.search(message) else None
-    if says_room is None and prospect:
-        says_room = {"fits": True, "full": False, "never": False}.get(prospect["outlook"])
-    assert says_room in (None, simulated["node"] is not None), message
+    has_room = True if ROOM.search(message) else False if NO_ROOM.search(message) else None
+    if has_room is None and prospect:
+        has_room = {"fits": True, "full": False, "never": False}.get(prospect["outlook"])
+    assert has_room in (None, simulated["node"] is not None), message
