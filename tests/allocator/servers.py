@@ -31,7 +31,7 @@ _REQUIRED_GATE = {gates.GROUPS: gates.COUNTERS, gates.FRACTIONAL: gates.CAPACITY
 def features_of(minor: int) -> dict[str, tuple[str, ...]]:
     """Return the features that the allocator of a Kubernetes minor version has, with their gates."""
     gates_of_minor = known_gates(minor)
-    features = {name: required_gates for name, required_gates in FEATURES.items() if required_gates[0] in gates_of_minor}
+    features = {feature: required_gates for feature, required_gates in FEATURES.items() if required_gates[0] in gates_of_minor}
     if minor == gates.OLDEST:  # later minors merge two features
         del features["DeviceBindingAndStatus"]
         features |= {"DeviceBinding": (gates.BINDING,), "DeviceStatus": (gates.DEVICE_STATUS,)}
@@ -115,31 +115,31 @@ def is_unordered(server: Server) -> bool:
     return reading_of(server).stable or server.minor < 36
 
 
-def named_difference(case: Case, ours: str, theirs: str) -> str:
+def named_difference(case: Case, our_verdict: str, their_verdict: str) -> str:
     """Return the known reason why a server's verdict and ours may differ on a case; "" if there is none."""
     server = server_of_case(case)
-    text = json.dumps([case["slices"], case["claims"], case["allocatedClaims"]])
+    json_of_case = json.dumps([case["slices"], case["claims"], case["allocatedClaims"]])
     pools = {(slice_["spec"]["driver"], slice_["spec"]["pool"]["name"]) for slice_ in case["slices"]}
-    if is_unordered(server) and len(pools) > 1 and (ours == theirs or "error" in (ours, theirs)):
+    if is_unordered(server) and len(pools) > 1 and (our_verdict == their_verdict or "error" in (our_verdict, their_verdict)):
         return "the server tries pools in random order, so which device or error comes first is chance"
     if not server.enabled(gates.LISTS) and _constrains_lists(case):
         return "a constraint reads a list although the gate of lists is off: only the first device passes in any order"
     if server.minor < 37:
-        if "distinctAttribute" in text and any(body.get("count", 2) > 1 for body in _all_bodies(case)):
+        if "distinctAttribute" in json_of_case and any(body.get("count", 2) > 1 for body in _all_bodies(case)):
             return "1.36 and older: distinctAttribute forgets all devices of a request but the last"
-        if any(amount in text for amount in ('"-1"', '"1500001u"', '"10E"')):
+        if any(amount in json_of_case for amount in ('"-1"', '"1500001u"', '"10E"')):
             return "1.36 and older: an amount below zero, or one that cannot be counted, is not an error"
-        if '"All"' in text and "shareID" in text:
+        if '"All"' in json_of_case and "shareID" in json_of_case:
             return "1.36 and older: a request for all devices leaves out devices with too little capacity left"
-        if "shareID" in text and "consumesCounters" in text:
+        if "shareID" in json_of_case and "consumesCounters" in json_of_case:
             return (
                 "1.36 and older: a share without amounts does not count as a share, so the next share charges counters again"
             )
-        if '"step"' in text and ours == theirs:
+        if '"step"' in json_of_case and our_verdict == their_verdict:
             return "1.36 and older: an amount that was rounded to a step is written in binary units"
     if server.minor < 36 and any(map(_is_all_twice, _all_requests(case))):
         return "1.35 and older: a second alternative for all devices gets the devices that the first alternative selects"
-    if server.minor < 36 and "bindingConditions" in text:
+    if server.minor < 36 and "bindingConditions" in json_of_case:
         return "1.35 and older: slices with binding conditions come last in their pool"
     return ""
 

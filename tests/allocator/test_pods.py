@@ -25,7 +25,7 @@ def node_selector_for(name, operator="In"):
 NODE = typed(node("n0"))
 
 
-def test_pods_are_tried_by_priority_then_age_then_namespace_and_name():
+def test_pods_are_tried_by_priority_age_namespace_and_name():
     important_pod = waiting_pod("z", priority=5)
     old_pod = waiting_pod("y", creationTimestamp="2025-01-01T00:00:00Z")
     similar_pods = [waiting_pod("b", namespace="a"), waiting_pod("a", namespace="b")]

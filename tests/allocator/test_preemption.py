@@ -118,7 +118,7 @@ def test_the_node_with_the_least_disruption_is_chosen():
     assert node_and_victims(urgent, stock, [pod for pod, _ in holders]) == ("n1", ["b"])
 
 
-def test_a_shared_claim_is_freed_only_if_all_its_pods_are_evicted():
+def test_a_shared_claim_is_freed_by_evicting_all_its_pods():
     stock, urgent = crowded_fleet(per_node=1)
     stock = with_running_claim(stock, "shared", 1, "a", "b")
     first_pod, second_pod = aged_pod("a", "shared"), aged_pod("b", "shared")
@@ -136,7 +136,7 @@ def test_a_shared_claim_is_freed_only_if_all_its_pods_are_evicted():
     ],
     ids=["its pods are deleted", "one of its pods runs", "its pod has succeeded", "another pod has the name of its pod"],
 )
-def test_a_claim_is_freed_once_its_pods_are_gone_or_finished(pods_of_claim, is_freed):
+def test_claims_are_freed_once_their_pods_are_gone_or_finished(pods_of_claim, is_freed):
     stock, _ = crowded_fleet(per_node=1)
     stock = with_running_claim(stock, "c", 1, "a", "b")
     pods_by_key = {("default", pod.metadata.name): pod for pod in pods_of_claim}

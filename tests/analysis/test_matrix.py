@@ -26,6 +26,7 @@ def markdown_of(*objects):
 
 
 def example(*names):
+    """Return the objects of example files about device modes."""
     return [document.object for name in names for document in read([str(MODES / f"{name}.yaml")])]
 
 
@@ -34,6 +35,7 @@ def stages(pool):
 
 
 def kind_of(row):
+    """Return the kind of a row's devices, which is part of their names."""
     return row.devices[0].split("-")[2]
 
 
@@ -51,7 +53,7 @@ def test_the_matrix_agrees_with_allocating_every_pair(examples):
             assert cell.stage == answer["nodes"]["gpu-node"]["reasons"][-1]["stage"]
 
 
-def test_the_report_names_device_kinds_and_why_they_exclude_each_other():
+def test_the_report_names_device_kinds_and_why_they_are_incompatible():
     text = markdown_of(*example("classes", "groups"))
     assert "pool gpu-node of driver gpu.example.com" in text
     assert all(f"gpu-0-{name}" in text for name in KINDS)

@@ -39,7 +39,7 @@ def test_explain_and_dashboard_place_pods_in_simulated_order(tmp_path):
     assert rows == {f"default/{name}": message_of(answer) for name, answer in answers.items()}
 
 
-def test_each_pod_beyond_the_bound_is_placed_as_the_next_one(monkeypatch):
+def test_pods_beyond_the_bound_are_each_placed_as_the_next(monkeypatch):
     monkeypatch.setattr("analysis.outlook.MAX_PLACED", 1)
     scene = reading_of([*fleet(1, 2), *CLAIM_AND_POD_A, *CLAIM_AND_POD_B, claim("c"), pod("c", "c")], Features())
     queue = queue_of(scene, Configuration())

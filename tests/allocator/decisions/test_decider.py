@@ -61,7 +61,7 @@ def test_a_full_fleet_and_an_unsuitable_fleet_have_different_outlooks():
     assert decider.outlook(typed_pod("p", "three"), full_stock).outlook is Outlook.NEVER
 
 
-def test_unsuitable_nodes_are_named_and_an_empty_fleet_has_a_message():
+def test_unsuitable_nodes_are_named_and_empty_fleets_have_a_message():
     stock = stock_of(sidecar.claim("two", 2), nodes=3)
     slice_of_one_gpu = typed(sidecar.gpus("n2", 1))
     fleet_outlook = Decider().outlook(typed_pod("p", "two", nodeName=""), stock.with_object(slice_of_one_gpu))

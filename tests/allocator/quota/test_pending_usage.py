@@ -237,9 +237,9 @@ def devices_pending_in(pending, namespace, *claims):
 def test_a_forged_claim_of_another_namespace_is_ignored():
     pending = PendingUsage()
     pending.see_pod(waiting_pod("p"), CLAIM_BY_ENTRY)
-    forged = claim_of("f", ("p", "nic"), namespace="thief")
-    pending.see_claim(forged)
-    assert (devices_pending_in(pending, "team"), devices_pending_in(pending, "thief", forged)) == (4, 5)
+    forged_claim = claim_of("f", ("p", "nic"), namespace="thief")
+    pending.see_claim(forged_claim)
+    assert (devices_pending_in(pending, "team"), devices_pending_in(pending, "thief", forged_claim)) == (4, 5)
 
 
 def test_a_uid_in_two_namespaces_is_removed_from_both():

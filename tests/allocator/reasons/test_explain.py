@@ -42,7 +42,7 @@ def test_the_claim_that_holds_the_device_is_named():
     assert "held by default/other" in reasons_by_stage(stock, claim("x", exactly("gpu")))[Stage.IN_USE].text
 
 
-def test_the_pod_of_an_extended_resource_claim_is_named_as_holder():
+def test_the_holder_of_an_extended_resource_claim_is_its_pod():
     holding_claim = taken("n0", "a", name="train-extended-resources-8mhkk")
     metadata = replace(holding_claim.metadata, annotations={EXTENDED_CLAIM: "true"})
     pod = ResourceClaimConsumerReference(resource="pods", name="train", uid="u")
@@ -138,17 +138,17 @@ def test_a_request_beyond_the_capacity_of_devices_names_that_capacity():
 
 def test_the_reason_for_a_constraint_names_the_value_needed():
     stock = fleet({"n0": (gpu("a", root="r0"), gpu("b", root="r1", profile="1g"))})
-    constrained = claim(
+    constrained_claim = claim(
         "x", exactly("gpu", name="one"), exactly("1g", name="two"), constraints=[{"matchAttribute": ROOT}]
     )
-    reason = reasons_by_stage(stock, constrained)[Stage.CONSTRAINT]
+    reason = reasons_by_stage(stock, constrained_claim)[Stage.CONSTRAINT]
     assert (reason.request, reason.text) == ("two", f"{ROOT} is r1, not r0 (matchAttribute)")
 
 
 def test_an_attribute_that_a_constraint_misses_is_named():
-    constrained = claim("x", exactly("gpu"), constraints=[{"matchAttribute": ROOT}])
+    constrained_claim = claim("x", exactly("gpu"), constraints=[{"matchAttribute": ROOT}])
     assert (
-        reasons_by_stage(fleet({"n0": (gpu("a"),)}), constrained)[Stage.CONSTRAINT].text
+        reasons_by_stage(fleet({"n0": (gpu("a"),)}), constrained_claim)[Stage.CONSTRAINT].text
         == f"lacks attribute {ROOT} (matchAttribute)"
     )
 
@@ -167,7 +167,7 @@ def test_free_devices_that_exclude_each_other_are_reported():
     assert by_stage[Stage.SEARCH].text == "2 are left, but no 2 of them can be allocated together"
 
 
-def test_a_node_without_a_slice_has_a_reason_of_its_own():
+def test_nodes_without_a_slice_have_a_reason_of_their_own():
     stock = fleet({"n0": (gpu("a"),), "n1": ()})
     stock = stock.without("ResourceSlice", "n1-devices")
     by_stage = reasons_by_stage(stock, claim("x", exactly("gpu")), node="n1")
@@ -260,11 +260,11 @@ ALL_GPUS = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode":
 def with_missing_slices(stock):
     """Return the same fleet, where one slice of each pool is not published yet."""
     slices = [page.slice for page in stock.pages.values()]
-    slices_of_two = [
+    slices_of_incomplete_pools = [
         replace(slice_, spec=replace(slice_.spec, pool=replace(slice_.spec.pool, resource_slice_count=2)))
         for slice_ in slices
     ]
-    return Stock.of(nodes=stock.nodes.values(), slices=slices_of_two, classes=stock.classes.values())
+    return Stock.of(nodes=stock.nodes.values(), slices=slices_of_incomplete_pools, classes=stock.classes.values())
 
 
 FLEET_OF_ONE_GPU = fleet({"n0": (gpu("a"),)})

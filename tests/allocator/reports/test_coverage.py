@@ -69,7 +69,7 @@ def test_only_devices_within_the_scope_of_a_rule_contradict_it():
     assert finding_codes(status(compatibility("r", MIG), device("mig-0", "mig"), devices_of_pool_q=[device("mps-0", "mps")])) == []
 
 
-def test_a_rule_of_scope_node_covers_all_pools_of_a_node():
+def test_a_node_rule_covers_all_pools_of_the_node():
     rule = compatibility("r", MIG, scope="node")
     mig, mps = device("mig-0", "mig"), device("mps-0", "mps")
     reported = status(rule, mig, devices_of_pool_q=[mps])
