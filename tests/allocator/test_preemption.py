@@ -57,6 +57,8 @@ def with_running_claim(stock, name, count, *pods, node="n0"):
 
 
 def frees_enough_for(pending_pod, stock):
+    """Return a function that tells whether the eviction of victims frees enough devices for a pod."""
+
     def frees_enough(victims):
         later_stock = without_pods(stock, victims.pods)
         return not isinstance(Decider().serve(pending_pod, victims.node, later_stock, uncached=Options()), str)
@@ -80,6 +82,7 @@ def crowded_fleet(*holders, nodes=1, per_node=4, requested=1):
 
 
 def holder(name, count, **further_fields):
+    """Return a pod and the number of devices that its claim holds."""
     return aged_pod(name, f"c-{name}", **further_fields), count
 
 
@@ -102,7 +105,7 @@ def holder(name, count, **further_fields):
         "a pod that a disruption budget protects stays",
         "a pod is evicted if its disruption budget allows one eviction",
         "no pod of equal or higher priority is evicted",
-        "no pod is evicted if all lower pods free too little",
+        "no pod is evicted if all pods of lower priority free too little",
         "no pod is evicted if a terminating pod frees enough",
     ],
 )

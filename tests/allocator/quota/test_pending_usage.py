@@ -29,12 +29,13 @@ QUOTA_OF_ALL_PRIORITIES = convert(quota_samples.scoped_quota({"gpu/devices": 99}
 HIGH_PRIORITY_QUOTA = convert(quota_samples.scoped_quota({"gpu/devices": 99}, quota_samples.scope("In", "high")), DeviceQuota)
 
 
-def spec_of_gpus(device_count):
+def spec_of_devices(device_count):
     return convert(claim("c", exactly(count=device_count))["spec"], ResourceClaimSpec)
 
 
-CLAIM_BY_ENTRY = {"gpu": FutureClaim("one", spec_of_gpus(1)), "nic": FutureClaim("three", spec_of_gpus(3))}
+CLAIM_BY_ENTRY = {"gpu": FutureClaim("one", spec_of_devices(1)), "nic": FutureClaim("three", spec_of_devices(3))}
 DEVICES_BY_ENTRY = {"gpu": 1, "nic": 3}
+DEVICES_PER_CLAIM = 5
 SECONDS_REMEMBERED = 3  # for so many seconds an admitted object counts without an event
 
 
@@ -47,7 +48,7 @@ def waiting_pod(uid, *, phase="", priority_class="", without_claim_for=()):
     return typed(pod(uid, namespace="team", uid=uid, status=status, **fields))
 
 
-def claim_of(uid, pod_and_entry=None, *, is_allocated=False, count=5, namespace="team"):
+def claim_of(uid, pod_and_entry=None, *, is_allocated=False, count=DEVICES_PER_CLAIM, namespace="team"):
     """Return a claim, which was created for an entry of a pod if `pod_and_entry` is given."""
     fields = {}
     if pod_and_entry:
@@ -70,7 +71,7 @@ class World:
 
     def admit(self, uid, priority_class):
         is_claim = uid in CLAIM_UIDS
-        future_claims = {"": FutureClaim(spec=spec_of_gpus(5))} if is_claim else CLAIM_BY_ENTRY
+        future_claims = {"": FutureClaim(spec=spec_of_devices(DEVICES_PER_CLAIM))} if is_claim else CLAIM_BY_ENTRY
         self.pending.admit(NewObject(uid, "team", uid, "" if is_claim else priority_class, future_claims), self.now)
         if uid not in self.pods:
             self.unseen[uid] = self.now + SECONDS_REMEMBERED, "" if is_claim else priority_class
@@ -125,13 +126,13 @@ class World:
         admitted = {uid: name for uid, (_, name) in self.unseen.items()} | self.pods
         for uid, name in admitted.items():
             if uid != excluded and name in priority_classes:
-                device_counts = {"": 5} if uid in CLAIM_UIDS else DEVICES_BY_ENTRY
+                device_counts = {"": DEVICES_PER_CLAIM} if uid in CLAIM_UIDS else DEVICES_BY_ENTRY
                 count += sum(device_count for entry, device_count in device_counts.items() if (uid, entry) not in entries_with_claim)
         for uid, stored in self.claims.items():
             pod_and_entry = self.entries[uid]
             name = self.pods.get(pod_and_entry[0], "") if pod_and_entry else ""
             if uid != excluded and stored.status.allocation is None and name in priority_classes:
-                count += 5
+                count += DEVICES_PER_CLAIM
         return count
 
 
@@ -180,14 +181,14 @@ def test_a_pod_entry_that_needs_no_claim_counts_no_device():
 
 def test_a_stored_template_precedes_the_spec_that_admission_found():
     pending = PendingUsage()
-    pending.admit(NewObject("p", "team", "p", "", {"gpu": FutureClaim("one", spec_of_gpus(1))}), 0.0)
+    pending.admit(NewObject("p", "team", "p", "", {"gpu": FutureClaim("one", spec_of_devices(1))}), 0.0)
     stock = Stock.of()
     usage = pending.waiting(
         QUOTA_OF_ALL_PRIORITIES,
         stock,
         demand=lambda spec: Demands().upper_bound(spec, stock),
         find_pod=lambda *_: None,
-        find_spec=lambda namespace, name: spec_of_gpus(7) if (namespace, name) == ("team", "one") else None,
+        find_spec=lambda namespace, name: spec_of_devices(7) if (namespace, name) == ("team", "one") else None,
     )
     assert usage["gpu", "devices"] == 7 * 10**9
 
@@ -205,8 +206,8 @@ def test_equal_pending_requests_are_evaluated_once():
     pending = PendingUsage()
     evaluated_specs = []
     for i in range(50):
-        pending.admit(NewObject(f"door-{i}", "team", "p", "", {"gpu": FutureClaim("one", spec_of_gpus(1))}), 0.0)
-        pending.see_pod(waiting_pod(f"pod-{i}", without_claim_for=("nic",)), {"gpu": FutureClaim("one", spec_of_gpus(1))})
+        pending.admit(NewObject(f"door-{i}", "team", "p", "", {"gpu": FutureClaim("one", spec_of_devices(1))}), 0.0)
+        pending.see_pod(waiting_pod(f"pod-{i}", without_claim_for=("nic",)), {"gpu": FutureClaim("one", spec_of_devices(1))})
         pending.see_claim(claim_of(f"claim-{i}", count=1))
     usage = pending.waiting(
         QUOTA_OF_ALL_PRIORITIES,
@@ -234,7 +235,7 @@ def devices_pending_in(pending, namespace, *claims):
     return usage.get(("gpu", "devices"), 0) // 10**9
 
 
-def test_a_forged_claim_of_another_namespace_is_ignored():
+def test_a_forged_claim_does_not_count_for_another_namespace():
     pending = PendingUsage()
     pending.see_pod(waiting_pod("p"), CLAIM_BY_ENTRY)
     forged_claim = claim_of("f", ("p", "nic"), namespace="thief")
