@@ -66,7 +66,9 @@ class Brute:
         self.device_by_name = {}
         for page in pages:
             for device in page.devices:
-                self.device_by_name.setdefault((page.pool, device.name), (page.pool, only_node_of(page.slice, device), device))
+                self.device_by_name.setdefault(
+                    (page.pool, device.name), (page.pool, only_node_of(page.slice, device), device)
+                )
         self.held_devices = [holder for key, holder in self.device_by_name.items() if stock.use(key[0]).holds(key[1])]
         self.requested_devices = [
             (claim, request.exactly, number)
@@ -102,7 +104,10 @@ class Brute:
             other.name == device.name for chosen_pool, other in chosen if chosen_pool == pool
         ):
             return False
-        held_and_chosen = [*self.held_devices, *(self.device_by_name[chosen_pool, other.name] for chosen_pool, other in chosen)]
+        held_and_chosen = [
+            *self.held_devices,
+            *(self.device_by_name[chosen_pool, other.name] for chosen_pool, other in chosen),
+        ]
         candidate = self.device_by_name[pool, device.name]
         if any(exclude_each_other(self.stock.compatibilities.values(), candidate, other) for other in held_and_chosen):
             return False
@@ -121,4 +126,6 @@ class Brute:
                 return False
             for name, counter in consumes_counter.counters.items():
                 remaining[consumes_counter.counter_set][name] -= counter.value.nano
-        return not device.consumes_counters or all(value >= 0 for counters in remaining.values() for value in counters.values())
+        return not device.consumes_counters or all(
+            value >= 0 for counters in remaining.values() for value in counters.values()
+        )

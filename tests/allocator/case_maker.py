@@ -158,7 +158,9 @@ class CaseMaker(FleetMaker):
         rng = self.rng
         name = f"r{number}"
         if self.chance(0.4, "limits", "tight", "general"):
-            alternatives = [{"name": f"s{i}", **self.body(is_alternative=True)} for i in range(rng.choice((1, 2, 2, 3)))]
+            alternatives = [
+                {"name": f"s{i}", **self.body(is_alternative=True)} for i in range(rng.choice((1, 2, 2, 3)))
+            ]
             return {"name": name, "firstAvailable": alternatives}
         return {"name": name, "exactly": self.body(is_alternative=False)}
 

@@ -48,9 +48,7 @@ def difference(answer: Answer, their_answer: Case) -> str | None:
     if their_answer["verdict"] == "timeout":
         return None
     if answer.verdict.value != their_answer["verdict"]:
-        return (
-            f"verdict: ours {answer.verdict.value} ({answer.error}), theirs {their_answer['verdict']} ({their_answer.get('error')})"
-        )
+        return f"verdict: ours {answer.verdict.value} ({answer.error}), theirs {their_answer['verdict']} ({their_answer.get('error')})"
     if answer.error and answer.node_only != bool(their_answer.get("nodeOnly")):
         return f"error is for one node only: ours {answer.node_only}, theirs {their_answer.get('nodeOnly')} ({their_answer.get('error')})"
     our_allocations = [_plain(json.loads(encode(allocation.allocation))) for allocation in answer.allocations]
@@ -99,7 +97,19 @@ def _smaller_cases(case: Case) -> Iterator[Case]:
 
 
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    required_keys = {"node", "slices", "classes", "claims", "metadata", "name", "driver", "pool", "spec", "cel", "exactly"}
+    required_keys = {
+        "node",
+        "slices",
+        "classes",
+        "claims",
+        "metadata",
+        "name",
+        "driver",
+        "pool",
+        "spec",
+        "cel",
+        "exactly",
+    }
     required_keys |= {"resourceSliceCount", "allocationMode", "value", "deviceClassName"}
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, member in items:

@@ -87,7 +87,9 @@ class FleetMaker:
             {"key": "zone", "operator": "In", "values": ["c"]},
         ]
         term = {}
-        requirements = [rng.choice(candidates[:7] if rng.random() < 0.8 else candidates) for _ in range(rng.randrange(3))]
+        requirements = [
+            rng.choice(candidates[:7] if rng.random() < 0.8 else candidates) for _ in range(rng.randrange(3))
+        ]
         if requirements:
             term["matchExpressions"] = requirements
         if rng.random() < 0.2:
@@ -112,7 +114,9 @@ class FleetMaker:
             counter_sets.append({"name": f"set{number}", "counters": counters})
         return counter_sets
 
-    def slice_devices(self, driver: str, pool: int, slice_index: int, counter_sets: list, selects_nodes: bool) -> list[dict]:
+    def slice_devices(
+        self, driver: str, pool: int, slice_index: int, counter_sets: list, selects_nodes: bool
+    ) -> list[dict]:
         rng = self.rng
         count = rng.choice((2, 3, 4, 4, 6, 8))
         if self.family == "limits":
@@ -177,7 +181,9 @@ class FleetMaker:
             values["numa"] = {"string": "0"}
         if rng.random() < 0.3:
             values["slot"] = {"int": rng.randrange(3)}
-        if rng.random() < 0.1:  # a second name of `slot`; no expression reads `slot`, because CEL may return either value
+        if (
+            rng.random() < 0.1
+        ):  # a second name of `slot`; no expression reads `slot`, because CEL may return either value
             values[f"{driver}/slot"] = {"int": rng.randrange(2)}
         for name in list(values):
             if rng.random() < (0.12 if name not in ("model", "idx") else 0.03):

@@ -53,7 +53,9 @@ def fleet(nodes, *claims, rules=(), labels=None):
     """Return a stock with these devices by node, and with claims. It declares the counter sets that the devices consume."""
     slices = []
     for node, devices in nodes.items():
-        counter_sets = sorted({consumption["counterSet"] for device in devices for consumption in device.get("consumesCounters", ())})
+        counter_sets = sorted(
+            {consumption["counterSet"] for device in devices for consumption in device.get("consumesCounters", ())}
+        )
         pool = {"name": node, "generation": 1, "resourceSliceCount": 1 + bool(counter_sets)}
         spec = {"driver": DRIVER, "pool": pool, "nodeName": node}
         slices.append({"metadata": {"name": f"{node}-devices"}, "spec": {**spec, "devices": list(devices)}})

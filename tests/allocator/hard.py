@@ -19,7 +19,14 @@ def device(name: str, attributes: Case, **further_fields: Any) -> Case:
 
 
 def slice_(
-    driver: str, devices: list[Case], name: str, *, node: str = "n0", pool: str = "p", total: int = 1, **further_fields: Any
+    driver: str,
+    devices: list[Case],
+    name: str,
+    *,
+    node: str = "n0",
+    pool: str = "p",
+    total: int = 1,
+    **further_fields: Any,
 ) -> Case:
     spec = {"driver": driver, "nodeName": node, "pool": {"name": pool, "generation": 1, "resourceSliceCount": total}}
     return {"metadata": {"name": name}, "spec": {**spec, **({"devices": devices} if devices else {}), **further_fields}}
@@ -112,14 +119,20 @@ def mig(gpus: int, counts: Sequence[tuple[str, int]], *, groups: bool = False, h
     return case(slices, [claim("c", requests)])
 
 
-def pairs(roots: int, gpus: int, nics: int, pair_count: int, *, interleaved: bool = False, without_nic: int = 0) -> Case:
+def pairs(
+    roots: int, gpus: int, nics: int, pair_count: int, *, interleaved: bool = False, without_nic: int = 0
+) -> Case:
     """Return a claim for pairs of a GPU and a NIC, each pair under one PCIe root; `without_nic` roots have no NIC."""
     gpu_devices = [device(f"gpu-{i:03}", {ROOT: {"string": f"r{i // gpus:02}"}}) for i in range(roots * gpus)]
-    nic_devices = [device(f"nic-{i:03}", {ROOT: {"string": f"r{i // nics:02}"}}) for i in range((roots - without_nic) * nics)]
+    nic_devices = [
+        device(f"nic-{i:03}", {ROOT: {"string": f"r{i // nics:02}"}}) for i in range((roots - without_nic) * nics)
+    ]
     gpu_requests = [request(f"g{i:02}", "gpu") for i in range(pair_count)]
     nic_requests = [request(f"n{i:02}", "nic") for i in range(pair_count)]
     requests = (
-        [request_ for pair in zip(gpu_requests, nic_requests, strict=True) for request_ in pair] if interleaved else gpu_requests + nic_requests
+        [request_ for pair in zip(gpu_requests, nic_requests, strict=True) for request_ in pair]
+        if interleaved
+        else gpu_requests + nic_requests
     )
     constraints = [{"requests": [f"g{i:02}", f"n{i:02}"], "matchAttribute": ROOT} for i in range(pair_count)]
     slices = [slice_("g", gpu_devices, "a"), slice_("c", nic_devices, "b", pool="nics")]
@@ -163,7 +176,8 @@ def alternatives(gpus: int, request_count: int) -> Case:
         {
             "name": f"r{i}",
             "firstAvailable": [
-                {"name": f"s{name}", **request("", "gpu", n, selects_profile(name))["exactly"]} for name, n in profile_counts
+                {"name": f"s{name}", **request("", "gpu", n, selects_profile(name))["exactly"]}
+                for name, n in profile_counts
             ],
         }
         for i in range(request_count)
@@ -181,9 +195,18 @@ HARD: dict[str, tuple[Callable[[], Case], bool]] = {
     "8 of 16 devices, then an impossible claim": (lambda: possible_then_impossible(16, 8), False),
     "8 halves and 2 small partitions of 4 GPUs": (lambda: mig(4, [("1g", 2), ("3g", 8)]), False),
     "16 halves and 4 small partitions of 8 GPUs": (lambda: mig(8, [("1g", 4), ("3g", 16)]), False),
-    "partitions of three sizes that fit on 8 GPUs": (lambda: mig(8, [("1g", 4), ("2g", 4), ("3g", 12)], halves=True), True),
-    "partitions of five profiles that do not fit on 8 GPUs": (lambda: mig(8, [("1g", 8), ("2g", 7), ("3g", 4), ("4g", 4), ("7g", 3)], halves=True), False),
-    "partitions with compatibility groups that fit on 8 GPUs": (lambda: mig(8, [("1g", 8), ("3g", 6), ("4g", 6)], groups=True, halves=True), True),
+    "partitions of three sizes that fit on 8 GPUs": (
+        lambda: mig(8, [("1g", 4), ("2g", 4), ("3g", 12)], halves=True),
+        True,
+    ),
+    "partitions of five profiles that do not fit on 8 GPUs": (
+        lambda: mig(8, [("1g", 8), ("2g", 7), ("3g", 4), ("4g", 4), ("7g", 3)], halves=True),
+        False,
+    ),
+    "partitions with compatibility groups that fit on 8 GPUs": (
+        lambda: mig(8, [("1g", 8), ("3g", 6), ("4g", 6)], groups=True, halves=True),
+        True,
+    ),
     "16 GPU+NIC pairs, enough NICs": (lambda: pairs(16, 2, 1, 16), True),
     "16 GPU+NIC pairs, one NIC too few": (lambda: pairs(16, 2, 1, 16, without_nic=1), False),
     "16 GPU+NIC pairs of alternating requests, one NIC too few": (
@@ -199,7 +222,10 @@ HARD: dict[str, tuple[Callable[[], Case], bool]] = {
         lambda: shares(8, 30, sorted(n for a, b in _TRIPLES for n in (a, b, 30 - a - b))),
         True,
     ),
-    "21 shares that do not fit on 8 devices": (lambda: shares(8, 30, [8, 8, *[9] * 6, *[14] * 8, 8, 8, 13, 13, 13]), False),
+    "21 shares that do not fit on 8 devices": (
+        lambda: shares(8, 30, [8, 8, *[9] * 6, *[14] * 8, 8, 8, 13, 13, 13]),
+        False,
+    ),
     "9 times one GPU or two halves on 8 GPUs": (lambda: alternatives(8, 9), False),
     "8 times one GPU or two halves on 8 GPUs": (lambda: alternatives(8, 8), True),
 }

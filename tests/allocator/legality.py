@@ -60,7 +60,10 @@ class _Checker:
             if request.exactly is not None:
                 bodies[request.name] = request.exactly
             used_alternatives = {result.request for result in results if result.request.startswith(f"{request.name}/")}
-            may_be_empty = any(alternative.allocation_mode == "ExactCount" and alternative.count == 0 for alternative in request.first_available)
+            may_be_empty = any(
+                alternative.allocation_mode == "ExactCount" and alternative.count == 0
+                for alternative in request.first_available
+            )
             if request.first_available and len(used_alternatives) != 1 and not (may_be_empty and not used_alternatives):
                 yield f"{request.name}: alternatives used: {used_alternatives}"
             bodies |= {

@@ -31,7 +31,9 @@ _REQUIRED_GATE = {gates.GROUPS: gates.COUNTERS, gates.FRACTIONAL: gates.CAPACITY
 def features_of(minor: int) -> dict[str, tuple[str, ...]]:
     """Return the features that the allocator of a Kubernetes minor version has, with their gates."""
     gates_of_minor = known_gates(minor)
-    features = {feature: required_gates for feature, required_gates in FEATURES.items() if required_gates[0] in gates_of_minor}
+    features = {
+        feature: required_gates for feature, required_gates in FEATURES.items() if required_gates[0] in gates_of_minor
+    }
     if minor == gates.OLDEST:  # later minors merge two features
         del features["DeviceBindingAndStatus"]
         features |= {"DeviceBinding": (gates.BINDING,), "DeviceStatus": (gates.DEVICE_STATUS,)}
@@ -74,13 +76,21 @@ def asked_of(server: Server, case: Case, *, fitted: bool = False) -> Case:
         case = case | {"claims": [_without_gated_fields(claim, server) for claim in claims]}
         if not server.enabled(gates.LISTS):
             case = case | {"slices": [_without_lists(slice_) for slice_ in case["slices"]]}
-    without = [name for name, required_gates in features_of(server.minor).items() if not all(map(server.enabled, required_gates))]
+    without = [
+        name
+        for name, required_gates in features_of(server.minor).items()
+        if not all(map(server.enabled, required_gates))
+    ]
     server_fields = {"minor": server.minor, "gates": sorted(server.gates)}
     question = case | {"server": server_fields, "without": without}
     if is_unordered(server):  # the server's cache lists slices by name, as our allocator does
         question["slices"] = sorted(question["slices"], key=lambda slice_: slice_["metadata"]["name"])
     reads_taint_rules = server.enabled(gates.TAINTS) and (server.enabled(gates.TAINT_RULES) or server.minor < 35)
-    return question if reads_taint_rules else {name: value for name, value in question.items() if name != "deviceTaintRules"}
+    return (
+        question
+        if reads_taint_rules
+        else {name: value for name, value in question.items() if name != "deviceTaintRules"}
+    )
 
 
 def _without_gated_fields(claim: Case, server: Server) -> Case:
@@ -120,7 +130,11 @@ def named_difference(case: Case, our_verdict: str, their_verdict: str) -> str:
     server = server_of_case(case)
     json_of_case = json.dumps([case["slices"], case["claims"], case["allocatedClaims"]])
     pools = {(slice_["spec"]["driver"], slice_["spec"]["pool"]["name"]) for slice_ in case["slices"]}
-    if is_unordered(server) and len(pools) > 1 and (our_verdict == their_verdict or "error" in (our_verdict, their_verdict)):
+    if (
+        is_unordered(server)
+        and len(pools) > 1
+        and (our_verdict == their_verdict or "error" in (our_verdict, their_verdict))
+    ):
         return "the server tries pools in random order, so which device or error comes first is chance"
     if not server.enabled(gates.LISTS) and _constrains_lists(case):
         return "a constraint reads a list although the gate of lists is off: only the first device passes in any order"
@@ -132,13 +146,13 @@ def named_difference(case: Case, our_verdict: str, their_verdict: str) -> str:
         if '"All"' in json_of_case and "shareID" in json_of_case:
             return "1.36 and older: a request for all devices leaves out devices with too little capacity left"
         if "shareID" in json_of_case and "consumesCounters" in json_of_case:
-            return (
-                "1.36 and older: a share without amounts does not count as a share, so the next share charges counters again"
-            )
+            return "1.36 and older: a share without amounts does not count as a share, so the next share charges counters again"
         if '"step"' in json_of_case and our_verdict == their_verdict:
             return "1.36 and older: an amount that was rounded to a step is written in binary units"
     if server.minor < 36 and any(map(_is_all_twice, _all_requests(case))):
-        return "1.35 and older: a second alternative for all devices gets the devices that the first alternative selects"
+        return (
+            "1.35 and older: a second alternative for all devices gets the devices that the first alternative selects"
+        )
     if server.minor < 36 and "bindingConditions" in json_of_case:
         return "1.35 and older: slices with binding conditions come last in their pool"
     return ""
@@ -150,7 +164,9 @@ def _all_requests(case: Case) -> list[Case]:
 
 def _all_bodies(case: Case) -> list[Case]:
     return [
-        body for request in _all_requests(case) for body in (request.get("firstAvailable") or [request.get("exactly", {})])
+        body
+        for request in _all_requests(case)
+        for body in (request.get("firstAvailable") or [request.get("exactly", {})])
     ]
 
 
@@ -173,6 +189,7 @@ def _constrains_lists(case: Case) -> bool:
         constraint for claim in case["claims"] for constraint in claim["spec"]["devices"].get("constraints", ())
     ]
     return any(
-        attributes_without_one_value & set(map(str, (constraint.get("matchAttribute"), constraint.get("distinctAttribute"))))
+        attributes_without_one_value
+        & set(map(str, (constraint.get("matchAttribute"), constraint.get("distinctAttribute"))))
         for constraint in constraints
     )

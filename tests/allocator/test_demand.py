@@ -34,11 +34,15 @@ def upper_bound_in_turns(claim_spec, stock):
 def with_twin_nodes(stock):
     """Return the stock with a twin of each node. The twin publishes the same devices as the node."""
     twin_slices = []
-    for slice_ in stock.slices.values():
-        if slice_.spec.node_name:
-            spec = replace(slice_.spec, node_name=f"{slice_.spec.node_name}-twin")
+    for original_slice in stock.slices.values():
+        if original_slice.spec.node_name:
+            spec = replace(original_slice.spec, node_name=f"{original_slice.spec.node_name}-twin")
             twin_slices.append(
-                replace(slice_, metadata=replace(slice_.metadata, name=f"{slice_.metadata.name}-twin"), spec=spec)
+                replace(
+                    original_slice,
+                    metadata=replace(original_slice.metadata, name=f"{original_slice.metadata.name}-twin"),
+                    spec=spec,
+                )
             )
     return stock.with_all(twin_slices)
 
@@ -58,8 +62,13 @@ def test_no_allocation_exceeds_its_predicted_demand(family):
         counts["served"] += 1
         demands = Demands()
         for claim, allocated_claim in zip(claims, as_granted(claims, answer), strict=True):
-            predicted_amounts, allocated_amounts = demands.upper_bound(claim.spec, stock), amounts_of(allocated_claim, stock.pages_of)
-            assert predicted_amounts == upper_bound_in_turns(claim.spec, stock), "the bound computed in small turns differs"
+            predicted_amounts, allocated_amounts = (
+                demands.upper_bound(claim.spec, stock),
+                amounts_of(allocated_claim, stock.pages_of),
+            )
+            assert predicted_amounts == upper_bound_in_turns(claim.spec, stock), (
+                "the bound computed in small turns differs"
+            )
             exceeded = {
                 key: (predicted_amounts.get(key, 0), amount)
                 for key, amount in allocated_amounts.items()
@@ -81,12 +90,16 @@ def gpus(node, *memory_sizes):
     return slice_(node, *devices, node=node, pool=node)
 
 
-@pytest.mark.parametrize(("claim_spec", "expected_memory"), [(ONE_GPU, 80), (ALL_GPUS, 160)], ids=["one GPU", "all GPUs of a node"])
+@pytest.mark.parametrize(
+    ("claim_spec", "expected_memory"), [(ONE_GPU, 80), (ALL_GPUS, 160)], ids=["one GPU", "all GPUs of a node"]
+)
 @pytest.mark.parametrize("sizes_on_n0", [(), ("80",), ("9223372036854775807",) * 9, ("0",), ("-9223372036854775808",)])
 def test_slices_of_one_node_do_not_increase_the_demand(claim_spec, expected_memory, sizes_on_n0):
     """The slices of node n0 vary. If they increased the demand, a compromised node could exhaust every quota of memory."""
     slices = [gpus(node, "80", "80") for node in ("n1", "n2", "n3")]
-    stock = Stock.of(slices=[*slices, gpus("n0", *sizes_on_n0)], classes=[convert({"metadata": {"name": "gpu"}}, DeviceClass)])
+    stock = Stock.of(
+        slices=[*slices, gpus("n0", *sizes_on_n0)], classes=[convert({"metadata": {"name": "gpu"}}, DeviceClass)]
+    )
     demand = Demands().upper_bound(claim_spec, stock)
     assert demand["gpu", "memory"] == expected_memory * 10**9
     assert demand["gpu", DEVICES] == expected_memory // 80 * 10**9

@@ -70,11 +70,15 @@ def test_a_question_about_a_fleet_resumes_where_time_ran_out():
         answers = fleet(stock, claims, options=options_with_patience(4), memo=memo)
         decided_counts.append(sum(answers.verdict(node) is not Verdict.UNDECIDED for node in answers))
         assert 0 < decided_counts[-1] - decided_counts[-2] <= 4 * 32
-        stock = stock.with_object(fleets.taken(f"n{len(decided_counts):03}", "a"))  # changes a node that is already decided
+        stock = stock.with_object(
+            fleets.taken(f"n{len(decided_counts):03}", "a")
+        )  # changes a node that is already decided
     assert len(decided_counts) > 3
     patient_answers = fleet(stock, claims)
     answers = fleet(stock, claims, memo=memo)
-    assert {node: answers.verdict(node) for node in answers} == {node: patient_answers.verdict(node) for node in patient_answers}
+    assert {node: answers.verdict(node) for node in answers} == {
+        node: patient_answers.verdict(node) for node in patient_answers
+    }
     assert [node for node in answers if answers.verdict(node) is Verdict.UNDECIDED] == []
     assert len(patient_answers.feasible) == 300 - len(decided_counts) + 1
 
@@ -84,7 +88,9 @@ def fleet_of_selective_devices(nodes, devices, values_per_selector=1):
 
     def select_other_hosts(number):
         host_names = [f"other-{number}-{i}" for i in range(values_per_selector)]
-        return {"nodeSelectorTerms": [{"matchExpressions": [{"key": "host", "operator": "NotIn", "values": host_names}]}]}
+        return {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "host", "operator": "NotIn", "values": host_names}]}]
+        }
 
     numbers_by_slice = [range(i, min(i + 100, devices)) for i in range(0, devices, 100)]
     return Stock.of(
@@ -203,4 +209,6 @@ def test_reading_selectors_is_charged_before_any_device_is_examined(ask, monkeyp
     assert 1 <= len(compiled_selectors) <= 4
     first_selectors = list(compiled_selectors)
     ask(stock, claims, options=Options(budget=Budget(200_000)))
-    assert not set(first_selectors) & set(compiled_selectors[len(first_selectors) :]), "the second question compiled selectors again"
+    assert not set(first_selectors) & set(compiled_selectors[len(first_selectors) :]), (
+        "the second question compiled selectors again"
+    )

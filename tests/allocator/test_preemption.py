@@ -36,7 +36,9 @@ def aged_pod(name, *claims, age=0, node="n0", priority=0, **further_fields):
     """Return a pod that runs on a node, or a pending pod if `node` is empty. The pod is older the greater `age` is."""
     node_fields = {"nodeName": node} if node else {}
     created = f"2026-01-01T00:00:{59 - age:02}Z"
-    return typed(sidecar.pod(name, *claims, creationTimestamp=created, priority=priority, **node_fields | further_fields))
+    return typed(
+        sidecar.pod(name, *claims, creationTimestamp=created, priority=priority, **node_fields | further_fields)
+    )
 
 
 def budget(name, allowed, **labels):
@@ -53,7 +55,9 @@ def with_running_claim(stock, name, count, *pods, node="n0"):
     new_claim = typed(sidecar.claim(name, count))
     allocated_claim = with_allocation(new_claim, allocate(stock, node, [new_claim]).allocations[0].allocation)
     consumers = [ResourceClaimConsumerReference(resource="pods", name=pod, uid=f"pod-{pod}") for pod in pods]
-    return stock.with_object(replace(allocated_claim, status=replace(allocated_claim.status, reserved_for=tuple(consumers))))
+    return stock.with_object(
+        replace(allocated_claim, status=replace(allocated_claim.status, reserved_for=tuple(consumers)))
+    )
 
 
 def frees_enough_for(pending_pod, stock):
@@ -77,7 +81,9 @@ def crowded_fleet(*holders, nodes=1, per_node=4, requested=1):
     """Return a stock whose devices are allocated to `holders`, as (pod, number of devices), and a pending pod of higher priority."""
     stock = stock_of(sidecar.claim("want", requested), nodes=nodes, per_node=per_node)
     for holding_pod, count in holders:
-        stock = with_running_claim(stock, f"c-{holding_pod.metadata.name}", count, holding_pod.metadata.name, node=holding_pod.spec.node_name)
+        stock = with_running_claim(
+            stock, f"c-{holding_pod.metadata.name}", count, holding_pod.metadata.name, node=holding_pod.spec.node_name
+        )
     return stock, aged_pod("urgent", "want", priority=100, node="")
 
 
@@ -137,7 +143,12 @@ def test_a_shared_claim_is_freed_by_evicting_all_its_pods():
         ([replace(aged_pod("a"), status=replace(aged_pod("a").status, phase="Succeeded"))], True),
         ([replace(aged_pod("a"), metadata=replace(aged_pod("a").metadata, uid="another"))], True),
     ],
-    ids=["its pods are deleted", "one of its pods runs", "its pod has succeeded", "another pod has the name of its pod"],
+    ids=[
+        "its pods are deleted",
+        "one of its pods runs",
+        "its pod has succeeded",
+        "another pod has the name of its pod",
+    ],
 )
 def test_claims_are_freed_once_their_pods_are_gone_or_finished(pods_of_claim, is_freed):
     stock, _ = crowded_fleet(per_node=1)
@@ -156,7 +167,9 @@ def test_a_disruption_budget_protects_selected_pods_of_its_namespace():
     disruption_budget = budget("x", 0, app="x")
     assert protects(disruption_budget, aged_pod("p", labels={"app": "x"}))
     assert not protects(disruption_budget, aged_pod("p", labels={"app": "y"}))
-    budget_of_other_namespace = replace(disruption_budget, metadata=replace(disruption_budget.metadata, namespace="other"))
+    budget_of_other_namespace = replace(
+        disruption_budget, metadata=replace(disruption_budget.metadata, namespace="other")
+    )
     assert not protects(budget_of_other_namespace, aged_pod("p", labels={"app": "x"}))
     assert not protects(
         replace(disruption_budget, spec=replace(disruption_budget.spec, selector=None)),
@@ -265,9 +278,13 @@ def draw_full_node(devices, rng):
         if not answer.feasible:
             continue
         names = [name, f"{name}b"] if rng.random() < 0.2 else [name]
-        consumers = tuple(ResourceClaimConsumerReference(resource="pods", name=name, uid=f"pod-{name}") for name in names)
+        consumers = tuple(
+            ResourceClaimConsumerReference(resource="pods", name=name, uid=f"pod-{name}") for name in names
+        )
         allocated_claim = fleets.allocated(new_claim, answer)
-        stock = stock.with_object(replace(allocated_claim, status=replace(allocated_claim.status, reserved_for=consumers)))
+        stock = stock.with_object(
+            replace(allocated_claim, status=replace(allocated_claim.status, reserved_for=consumers))
+        )
         pods += [aged_pod(name, claim, node=node, **fields) for name in names]
     stock = stock.with_object(fleets.claim("want", rng.choice(requests)))
     return stock, pods[:8], aged_pod("urgent", "want", priority=rng.randrange(4), node="")
@@ -283,7 +300,9 @@ def test_no_victims_with_less_disruption_free_enough_devices(devices, seed):
     frees_enough = frees_enough_for(pending_pod, stock)
     chosen = make_room(stock.nodes, holders, stock, frees_enough)
     less_important_pods = [pod for pod in pods if pod.spec.priority < pending_pod.spec.priority]
-    assert (holders.disruption(chosen.pods) if chosen else None) == least_disruption(holders, less_important_pods, stock.nodes, frees_enough)
+    assert (holders.disruption(chosen.pods) if chosen else None) == least_disruption(
+        holders, less_important_pods, stock.nodes, frees_enough
+    )
     if chosen:
         assert frees_enough(chosen), "the evictions do not free enough devices"
         assert all(pod in less_important_pods for pod in chosen.pods)

@@ -187,7 +187,9 @@ def add_constraints(rng: random.Random, case: Case) -> None:
         ]
         constraints = []
         for _ in range(rng.choice((1, 1, 2, 6))):
-            published_names = (f"{driver}/{name}" for driver in drivers for name in ("numa", "model", "ok", "ver", "slot", "gpu"))
+            published_names = (
+                f"{driver}/{name}" for driver in drivers for name in ("numa", "model", "ok", "ver", "slot", "gpu")
+            )
             attribute = rng.choice([*published_names, ROOT, ROOT, "other.example.com/model", "numa"])
             constraint = {rng.choice(("matchAttribute", "matchAttribute", "distinctAttribute")): attribute}
             if request_names and rng.random() < 0.7:
@@ -208,7 +210,11 @@ def add_configuration(rng: random.Random, case: Case) -> None:
         ]
         devices["config"] = [
             {
-                **({"requests": rng.sample(request_names, rng.randrange(len(request_names) + 1))} if rng.random() < 0.8 else {}),
+                **(
+                    {"requests": rng.sample(request_names, rng.randrange(len(request_names) + 1))}
+                    if rng.random() < 0.8
+                    else {}
+                ),
                 "opaque": {
                     "driver": rng.choice(("g.example.com", "g")),
                     "parameters": rng.choice(({}, {"a": {"b": 1}})),

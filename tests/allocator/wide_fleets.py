@@ -263,7 +263,8 @@ def enlarge(rng: random.Random, case: Case) -> None:
         original_devices = list(devices)
         for number in range(rng.choice((16, 64, 128)) - len(devices) if original_devices else 0):
             devices.append(
-                json.loads(json.dumps(rng.choice(original_devices))) | {"name": f"more-{slice_['metadata']['name']}-{number}"}
+                json.loads(json.dumps(rng.choice(original_devices)))
+                | {"name": f"more-{slice_['metadata']['name']}-{number}"}
             )
         counter_sets = slice_["spec"].get("sharedCounters", [])
         for number in range(8 - len(counter_sets) if counter_sets else 0):

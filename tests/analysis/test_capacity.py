@@ -62,7 +62,9 @@ def fleet_with_plugin_node(*further_objects):
     ],
 )
 def test_only_amounts_of_devices_count_as_devices_in_use(key, device_count):
-    picture = draw_picture(reading_of(fleet_with_plugin_node(pod_of_plugin("share", 50, key=key)), Features()), read_at="", source="")
+    picture = draw_picture(
+        reading_of(fleet_with_plugin_node(pod_of_plugin("share", 50, key=key)), Features()), read_at="", source=""
+    )
     assert in_use(count_devices(picture.nodes)) == device_count
 
 
@@ -79,7 +81,11 @@ def test_survey_free_and_dashboard_count_the_same_plugin_devices(tmp_path):
     )
     picture = draw_picture(reading_of(fleet_with_plugin_node(*PODS), Features()), read_at="", source="")
     devices_in_dashboard = in_use(count_devices(picture.nodes))
-    assert (plugin["migratingDevices"] + plugin["stayingDevices"], devices_in_free, devices_in_dashboard) == (PLUGIN_DEVICES_IN_USE, PLUGIN_DEVICES_IN_USE, PLUGIN_DEVICES_IN_USE)
+    assert (plugin["migratingDevices"] + plugin["stayingDevices"], devices_in_free, devices_in_dashboard) == (
+        PLUGIN_DEVICES_IN_USE,
+        PLUGIN_DEVICES_IN_USE,
+        PLUGIN_DEVICES_IN_USE,
+    )
     assert devices_by_namespace(picture) == {"b": 4, "default": 3}
 
 

@@ -137,7 +137,9 @@ def test_a_rule_makes_pools_with_different_attributes_unequal():
 def test_every_share_is_listed_with_its_holder():
     pools = judged(*fleet(3, 1), held_claim("a", "p", on="n1/gpu-0", share={"memory": "3Gi"}))
     assert [pool.pool for pool in pools] == ["n0", "n1", "n2"]
-    device_in_use = matrices.InUse(device="gpu-0", claim="default/a", pods=("default/p",), since=SINCE, share={"memory": "3Gi"})
+    device_in_use = matrices.InUse(
+        device="gpu-0", claim="default/a", pods=("default/p",), since=SINCE, share={"memory": "3Gi"}
+    )
     assert [pool.in_use for pool in pools] == [(), (device_in_use,), ()]
 
 

@@ -105,7 +105,9 @@ async def test_disruption_budgets_that_cannot_be_listed_are_named():
 
 
 CONFIGURATION = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}
-CONFIGURATION_WITH_TEMPLATE = CONFIGURATION | {"nodeTemplates": [{"name": "big", "devices": [{"driver": "gpu.example.com", "count": 4}]}]}
+CONFIGURATION_WITH_TEMPLATE = CONFIGURATION | {
+    "nodeTemplates": [{"name": "big", "devices": [{"driver": "gpu.example.com", "count": 4}]}]
+}
 
 
 def test_explain_names_the_node_template_that_simulate_names(tmp_path):
@@ -150,7 +152,9 @@ def test_simulate_and_explain_name_all_that_a_node_lacks(tmp_path):
         "claim in a namespace whose pods were not read",
     ),
 )
-def test_a_claim_that_is_never_freed_should_be_deleted(tmp_path, holding_claim, other_objects, is_unused, expected_advice):
+def test_a_claim_that_is_never_freed_should_be_deleted(
+    tmp_path, holding_claim, other_objects, is_unused, expected_advice
+):
     namespace = "default" if other_objects else "n"
     waiting_objects = [obj | {"metadata": obj["metadata"] | {"namespace": namespace}} for obj in WAITING_CLAIM_AND_POD]
     code, answer = explain_json(tmp_path, "pod new", *fleet(1, 1), holding_claim, *other_objects, *waiting_objects)
@@ -261,7 +265,9 @@ def draw_objects(seed):
     for i in range(rng.randint(1, 3)):
         name = f"n{i}"
         amounts = {} if rng.random() < 0.2 else {"cpu": "4", "pods": "10"}
-        amounts |= {key: str(rng.choice((0, 1, 2))) for key in (PLUGIN_KEY, OTHER_KEY) if amounts and rng.random() < 0.4}
+        amounts |= {
+            key: str(rng.choice((0, 1, 2))) for key in (PLUGIN_KEY, OTHER_KEY) if amounts and rng.random() < 0.4
+        }
         node_object = node(name, **({"allocatable": amounts} if amounts else {}))
         node_object["metadata"]["labels"] = {"zone": rng.choice("ab")}
         node_object["spec"] = {"taints": [{"key": "x", "effect": "NoSchedule"}]} if rng.random() < 0.2 else {}

@@ -301,7 +301,9 @@ def test_all_callers_weigh_devices_by_the_largest_of_the_fleet():
     claim = fleets.claim("one", exactly("gpu", memory="8Gi"))
     choose = partial(choose_devices, strategy="CompactFirst", cache=StrategyCache())
     simulated_scores = {node: round(choose(stock, node, [claim]).score) for node in stock.nodes}
-    scores_alone = {node: round(choose_devices(stock, node, [claim], strategy="CompactFirst").score) for node in stock.nodes}
+    scores_alone = {
+        node: round(choose_devices(stock, node, [claim], strategy="CompactFirst").score) for node in stock.nodes
+    }
     decider = Decider()
     live_scores = decider.outlook(typed_pod("p", "one"), stock.with_object(claim), read_placement("CompactFirst")).nodes
     assert live_scores == simulated_scores == scores_alone == {"n0": 29, "n1": 15}
@@ -316,8 +318,12 @@ def test_all_callers_weigh_devices_by_the_largest_of_the_fleet():
 def test_the_scores_of_all_nodes_share_one_budget(monkeypatch):
     """One budget is for the search, and one for the scores of all nodes. Scoring does not match slices with nodes again."""
     budgets, slice_matches, pools = [], [], Stock.pools
-    monkeypatch.setattr(deciders, "Budget", lambda *args, **keywords: budgets.append(Budget(*args, **keywords)) or budgets[-1])
-    monkeypatch.setattr(Stock, "pools", lambda stock, *arguments: slice_matches.append(len(arguments) < 2) or pools(stock, *arguments))
+    monkeypatch.setattr(
+        deciders, "Budget", lambda *args, **keywords: budgets.append(Budget(*args, **keywords)) or budgets[-1]
+    )
+    monkeypatch.setattr(
+        Stock, "pools", lambda stock, *arguments: slice_matches.append(len(arguments) < 2) or pools(stock, *arguments)
+    )
     stock = fleet_of_gpu_pairs()
     by_node = scores_for_two_gpus(stock, "topology")
     assert len(set(by_node.values())) == 2

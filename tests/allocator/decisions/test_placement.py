@@ -26,7 +26,10 @@ def strategies_and_weights(placement):
 def test_a_placement_is_one_strategy_or_several_with_weights():
     assert strategies_and_weights(read_placement("topology")) == [("topology", 1)]
     assert read_placement("topology=7") == read_placement("topology")
-    assert strategies_and_weights(read_placement("topology=3, CompactFirst=1")) == [("topology", 3), ("CompactFirst", 1)]
+    assert strategies_and_weights(read_placement("topology=3, CompactFirst=1")) == [
+        ("topology", 3),
+        ("CompactFirst", 1),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -51,8 +54,12 @@ def test_an_invalid_strategy_is_refused_with_a_short_explanation(text, words):
 def test_the_strategy_of_a_pod_precedes_namespace_and_configuration():
     rules = PlacementRules(read_placement("topology"), {"elsewhere": read_placement("CompactFirst")})
     assert placement_of(annotated_pod({}), {}, rules) is rules.default
-    assert strategies_and_weights(placement_of(annotated_pod({}), {STRATEGY_ANNOTATION: "LowLoadFirst"}, rules)) == [("LowLoadFirst", 1)]
-    assert strategies_and_weights(placement_of(annotated_pod({STRATEGY_ANNOTATION: "CompactFirst"}), {STRATEGY_ANNOTATION: "LowLoadFirst"}, rules)) == [("CompactFirst", 1)]
+    assert strategies_and_weights(placement_of(annotated_pod({}), {STRATEGY_ANNOTATION: "LowLoadFirst"}, rules)) == [
+        ("LowLoadFirst", 1)
+    ]
+    assert strategies_and_weights(
+        placement_of(annotated_pod({STRATEGY_ANNOTATION: "CompactFirst"}), {STRATEGY_ANNOTATION: "LowLoadFirst"}, rules)
+    ) == [("CompactFirst", 1)]
     with pytest.raises(UnknownStrategy, match="of Namespace default: there is no strategy"):
         placement_of(annotated_pod({}), {STRATEGY_ANNOTATION: "nonsense"}, rules)
 
@@ -75,5 +82,7 @@ def test_a_node_at_its_pod_limit_is_skipped():
     fleet_outlook = Decider().outlook(typed_pod("p", "one"), stock, Placement(), {"n0": "enough"})
     assert [*fleet_outlook.nodes] == ["n1"]
     assert [(hindrance.message, hindrance.nodes) for hindrance in fleet_outlook.hindrances] == [("enough", ("n0",))]
-    outlook_without_node = Decider().outlook(typed_pod("p", "one"), stock, Placement(), {"n0": "enough", "n1": "enough"})
+    outlook_without_node = Decider().outlook(
+        typed_pod("p", "one"), stock, Placement(), {"n0": "enough", "n1": "enough"}
+    )
     assert outlook_without_node.outlook is Outlook.FULL

@@ -6,7 +6,9 @@ from allocator.decisions import redact
 from dra.objects import ObjectMeta, ResourceClaim
 from dra.stock import Stock
 
-STOCK_OF_TWO_NAMESPACES = Stock.of(claims=[ResourceClaim(metadata=ObjectMeta(name=name, namespace=name[0])) for name in ("a1", "b1")])
+STOCK_OF_TWO_NAMESPACES = Stock.of(
+    claims=[ResourceClaim(metadata=ObjectMeta(name=name, namespace=name[0])) for name in ("a1", "b1")]
+)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,9 @@ def test_a_passed_deadline_ends_compilation_soon(device_count, monkeypatch):
     judged_candidates = []
     judge_device = DeviceJudge.ask
     monkeypatch.setattr(
-        DeviceJudge, "ask", lambda self, rule, position: judged_candidates.append(position) or judge_device(self, rule, position)
+        DeviceJudge,
+        "ask",
+        lambda self, rule, position: judged_candidates.append(position) or judge_device(self, rule, position),
     )
     stock = fleet_of_different_gpus(device_count)
     claims = [fleets.claim("c", exactly("gpu", selector=MATCHES_NO_DEVICE))]

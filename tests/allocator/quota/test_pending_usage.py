@@ -26,7 +26,9 @@ POD_UIDS = ("p", "q")
 CLAIM_UIDS = ("a", "b", "c")
 PRIORITY_CLASSES = ("", "high")
 QUOTA_OF_ALL_PRIORITIES = convert(quota_samples.scoped_quota({"gpu/devices": 99}), DeviceQuota)
-HIGH_PRIORITY_QUOTA = convert(quota_samples.scoped_quota({"gpu/devices": 99}, quota_samples.scope("In", "high")), DeviceQuota)
+HIGH_PRIORITY_QUOTA = convert(
+    quota_samples.scoped_quota({"gpu/devices": 99}, quota_samples.scope("In", "high")), DeviceQuota
+)
 
 
 def spec_of_devices(device_count):
@@ -127,7 +129,11 @@ class World:
         for uid, name in admitted.items():
             if uid != excluded and name in priority_classes:
                 device_counts = {"": DEVICES_PER_CLAIM} if uid in CLAIM_UIDS else DEVICES_BY_ENTRY
-                count += sum(device_count for entry, device_count in device_counts.items() if (uid, entry) not in entries_with_claim)
+                count += sum(
+                    device_count
+                    for entry, device_count in device_counts.items()
+                    if (uid, entry) not in entries_with_claim
+                )
         for uid, stored in self.claims.items():
             pod_and_entry = self.entries[uid]
             name = self.pods.get(pod_and_entry[0], "") if pod_and_entry else ""
@@ -142,7 +148,9 @@ DRAWN_CLAIM_UIDS = st.sampled_from(CLAIM_UIDS)
 DRAWN_EVENTS = st.one_of(
     st.tuples(st.just("admit"), st.sampled_from(POD_UIDS + CLAIM_UIDS), st.sampled_from(PRIORITY_CLASSES)),
     st.tuples(st.just("pass_time"), st.integers(1, 3)),
-    st.tuples(st.just("see_pod"), DRAWN_POD_UIDS, st.sampled_from(["", "", "Succeeded"]), st.sampled_from(PRIORITY_CLASSES)),
+    st.tuples(
+        st.just("see_pod"), DRAWN_POD_UIDS, st.sampled_from(["", "", "Succeeded"]), st.sampled_from(PRIORITY_CLASSES)
+    ),
     st.tuples(st.just("lose_pod"), DRAWN_POD_UIDS),
     st.tuples(st.just("see_claim"), DRAWN_CLAIM_UIDS, DRAWN_PODS_AND_ENTRIES, st.booleans()),
     st.tuples(st.just("lose_claim"), DRAWN_CLAIM_UIDS),
@@ -159,7 +167,10 @@ def test_pending_usage_counts_each_object_once_and_leaves_nothing_behind(events)
         getattr(world, event)(*arguments)
         for quota in (QUOTA_OF_ALL_PRIORITIES, HIGH_PRIORITY_QUOTA):
             for excluded in ("", "p", "a"):
-                assert world.counted_devices(quota, excluded) == world.expected_devices(quota, excluded), (event, arguments)
+                assert world.counted_devices(quota, excluded) == world.expected_devices(quota, excluded), (
+                    event,
+                    arguments,
+                )
     for uid in POD_UIDS:
         world.lose_pod(uid)
     for uid in CLAIM_UIDS:
@@ -207,7 +218,9 @@ def test_equal_pending_requests_are_evaluated_once():
     evaluated_specs = []
     for i in range(50):
         pending.admit(NewObject(f"door-{i}", "team", "p", "", {"gpu": FutureClaim("one", spec_of_devices(1))}), 0.0)
-        pending.see_pod(waiting_pod(f"pod-{i}", without_claim_for=("nic",)), {"gpu": FutureClaim("one", spec_of_devices(1))})
+        pending.see_pod(
+            waiting_pod(f"pod-{i}", without_claim_for=("nic",)), {"gpu": FutureClaim("one", spec_of_devices(1))}
+        )
         pending.see_claim(claim_of(f"claim-{i}", count=1))
     usage = pending.waiting(
         QUOTA_OF_ALL_PRIORITIES,
@@ -316,7 +329,9 @@ def test_only_pending_claims_of_limited_classes_are_evaluated(key, evaluated_cou
         exactly = {"deviceClassName": class_name, "count": 1}
         alternatives = [{"name": "a", "deviceClassName": class_name, "count": 1}]
         requests = (
-            [{"name": "r", "exactly": exactly}] if class_name == "gpu" else [{"name": "r", "firstAvailable": alternatives}]
+            [{"name": "r", "exactly": exactly}]
+            if class_name == "gpu"
+            else [{"name": "r", "firstAvailable": alternatives}]
         )
         return convert({"devices": {"requests": requests}}, ResourceClaimSpec)
 

@@ -31,7 +31,9 @@ def core_quota(name, hard, used=None, namespace="team", **spec):
 def test_each_core_quota_key_is_named_with_its_usage(key):
     text = core_lines([core_quota("core", {key: 4}, {key: 3})], "team", REQUESTED_AMOUNTS, CLASS_BY_NAME)
     assert text == f"ResourceQuotas count the same devices: core: {key} 3 of 4 used"
-    assert core_lines([core_quota("core", {key: 4})], "team", REQUESTED_AMOUNTS, CLASS_BY_NAME).endswith(f"{key} ? of 4 used")
+    assert core_lines([core_quota("core", {key: 4})], "team", REQUESTED_AMOUNTS, CLASS_BY_NAME).endswith(
+        f"{key} ? of 4 used"
+    )
 
 
 @pytest.mark.parametrize(
@@ -46,7 +48,12 @@ def test_each_core_quota_key_is_named_with_its_usage(key):
             scopeSelector={"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["a"]}]},
         ),
     ],
-    ids=["a quota of another class", "a quota of another namespace", "a quota with a scope", "a quota with a scope selector"],
+    ids=[
+        "a quota of another class",
+        "a quota of another namespace",
+        "a quota with a scope",
+        "a quota with a scope selector",
+    ],
 )
 def test_an_unrelated_resource_quota_is_not_named(quota):
     assert core_lines([quota], "team", REQUESTED_AMOUNTS, CLASS_BY_NAME) == ""

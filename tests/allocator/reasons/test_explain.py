@@ -47,11 +47,14 @@ def test_the_holder_of_an_extended_resource_claim_is_its_pod():
     metadata = replace(holding_claim.metadata, annotations={EXTENDED_CLAIM: "true"})
     pod = ResourceClaimConsumerReference(resource="pods", name="train", uid="u")
     stock = fleet(
-        {"n0": (gpu("a"),)}, replace(holding_claim, metadata=metadata, status=replace(holding_claim.status, reserved_for=(pod,)))
+        {"n0": (gpu("a"),)},
+        replace(holding_claim, metadata=metadata, status=replace(holding_claim.status, reserved_for=(pod,))),
     )
     pending_claim = claim("x", exactly("gpu"))
     assert "held by pod default/train" in reasons_by_stage(stock, pending_claim)[Stage.IN_USE].text
-    hints = nearest_fits(stock, "n0", [pending_claim], fits=lambda stock, claims: allocate(stock, "n0", claims).feasible)
+    hints = nearest_fits(
+        stock, "n0", [pending_claim], fits=lambda stock, claims: allocate(stock, "n0", claims).feasible
+    )
     [hint] = [hint for hint in hints if hint.kind is Kind.RELEASE]
     assert (hint.text, hint.claims) == ("would fit once pod default/train ends", (holding_claim.metadata.key,))
 
@@ -270,7 +273,11 @@ def with_missing_slices(stock):
 FLEET_OF_ONE_GPU = fleet({"n0": (gpu("a"),)})
 FLEET_WITHOUT_SHARES = FLEET_OF_ONE_GPU.as_read_by(server_of(36, {"DRAConsumableCapacity": False}))
 ERROR_BY_CAUSE = {
-    Cause.MISSING_KEY: (FLEET_OF_ONE_GPU, exactly("gpu", selector='device.attributes["gpu.example.com"].x == 1'), ".orValue("),
+    Cause.MISSING_KEY: (
+        FLEET_OF_ONE_GPU,
+        exactly("gpu", selector='device.attributes["gpu.example.com"].x == 1'),
+        ".orValue(",
+    ),
     Cause.MISSING_OBJECT: (FLEET_OF_ONE_GPU, exactly("absent"), "add the object"),
     Cause.INVALID_POOL: (fleet({"n0": (gpu("a"), gpu("a"))}), ALL_GPUS, "without the contradiction"),
     Cause.INCOMPLETE_POOL: (with_missing_slices(FLEET_OF_ONE_GPU), ALL_GPUS, "wait until the driver has published"),

@@ -39,7 +39,10 @@ def test_the_smallest_split_that_fits_is_suggested():
 
 
 def test_every_claim_whose_release_is_enough_is_named():
-    assert hints_by_kind(SHARED_GPUS, claim("a", exactly("gpu", memory="80Gi")))[Kind.RELEASE].claims == ("default/x", "default/y")
+    assert hints_by_kind(SHARED_GPUS, claim("a", exactly("gpu", memory="80Gi")))[Kind.RELEASE].claims == (
+        "default/x",
+        "default/y",
+    )
 
 
 def test_the_smallest_group_of_claims_to_release_is_named():
@@ -91,7 +94,9 @@ def test_a_taint_hint_for_extended_resources_suggests_no_toleration(key, advice)
     rule = {"metadata": {"name": "r"}, "spec": {"deviceSelector": {"device": "gpu-0"}, "taint": taint}}
     stock = fleet({"n0": (gpu("gpu-0"),)}, rules=[convert(rule, DeviceTaintRule)])
     pending_claim = claim("a", exactly("gpu"))
-    extended_claim = replace(pending_claim, metadata=replace(pending_claim.metadata, annotations={EXTENDED_CLAIM: "true"}))
+    extended_claim = replace(
+        pending_claim, metadata=replace(pending_claim.metadata, annotations={EXTENDED_CLAIM: "true"})
+    )
     hint = hints_by_kind(stock, extended_claim)[Kind.TAINT]
     assert (hint.value, advice in hint.text, "if the request tolerated" in hint.text) == (
         f"{key}:NoSchedule",
@@ -109,7 +114,9 @@ def test_a_blocking_constraint_is_named():
 
 def test_a_blocking_selector_is_named():
     pending_claim = claim("a", exactly("gpu", selector="device.driver == 'other'"))
-    assert hints_by_kind(fleet({"n0": (gpu("gpu-0"),)}), pending_claim)[Kind.SELECTOR].value == "device.driver == 'other'"
+    assert (
+        hints_by_kind(fleet({"n0": (gpu("gpu-0"),)}), pending_claim)[Kind.SELECTOR].value == "device.driver == 'other'"
+    )
 
 
 def test_a_class_whose_device_is_free_is_suggested():

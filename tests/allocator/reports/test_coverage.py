@@ -66,7 +66,12 @@ def test_only_devices_within_the_scope_of_a_rule_contradict_it():
     devices = device("mig-0", "mig", "one"), device("mps-0", "mps", "two")
     assert finding_codes(status(compatibility("r", **rule), *devices)) == []
     assert finding_codes(status(compatibility("r", **rule), *devices, device("mps-1", "mps", "one"))) == ["D501"]
-    assert finding_codes(status(compatibility("r", MIG), device("mig-0", "mig"), devices_of_pool_q=[device("mps-0", "mps")])) == []
+    assert (
+        finding_codes(
+            status(compatibility("r", MIG), device("mig-0", "mig"), devices_of_pool_q=[device("mps-0", "mps")])
+        )
+        == []
+    )
 
 
 def test_a_node_rule_covers_all_pools_of_the_node():

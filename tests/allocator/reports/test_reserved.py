@@ -6,7 +6,9 @@ from allocator.reports import reserved_on
 from allocator.reservations import Hold, Ledger, Reservation, ReservationState
 from tests.allocator.reports.test_shares import claim_holding
 
-ALLOCATED_CLAIM = claim_holding("c", {"device": "d0"}, {"device": "d1", "adminAccess": True}, {"device": "d2", "shareID": "s"})
+ALLOCATED_CLAIM = claim_holding(
+    "c", {"device": "d0"}, {"device": "d1", "adminAccess": True}, {"device": "d2", "shareID": "s"}
+)
 ALLOCATION = ALLOCATED_CLAIM.status.allocation
 CLAIM_WITHOUT_ALLOCATION = replace(ALLOCATED_CLAIM, status=replace(ALLOCATED_CLAIM.status, allocation=None))
 

@@ -36,7 +36,9 @@ def test_a_uuid_attribute_may_be_qualified_by_the_driver():
 
 
 def test_a_claim_has_a_row_per_pod_that_reserves_it():
-    share_rows = share_rows_of(claim_holding("both", {"device": "d0"}, pods=["a", "b"]), claim_holding("kept", {"device": "d1"}))
+    share_rows = share_rows_of(
+        claim_holding("both", {"device": "d0"}, pods=["a", "b"]), claim_holding("kept", {"device": "d1"})
+    )
     assert [(row.claim, row.pod) for row in share_rows] == [("both", "a"), ("both", "b"), ("kept", "")]
 
 
