@@ -97,20 +97,8 @@ def _smaller_cases(case: Case) -> Iterator[Case]:
 
 
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    required_keys = {
-        "node",
-        "slices",
-        "classes",
-        "claims",
-        "metadata",
-        "name",
-        "driver",
-        "pool",
-        "spec",
-        "cel",
-        "exactly",
-    }
-    required_keys |= {"resourceSliceCount", "allocationMode", "value", "deviceClassName"}
+    required_keys = {"node", "slices", "classes", "claims", "metadata", "name", "driver", "pool", "spec", "cel"}
+    required_keys |= {"exactly", "resourceSliceCount", "allocationMode", "value", "deviceClassName"}
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, member in items:
         if key in ("server", "without"):  # these two fields describe one server and must agree

@@ -181,9 +181,8 @@ class FleetMaker:
             values["numa"] = {"string": "0"}
         if rng.random() < 0.3:
             values["slot"] = {"int": rng.randrange(3)}
-        if (
-            rng.random() < 0.1
-        ):  # a second name of `slot`; no expression reads `slot`, because CEL may return either value
+        # A second name of `slot`. No expression reads `slot`, because CEL may return either value.
+        if rng.random() < 0.1:
             values[f"{driver}/slot"] = {"int": rng.randrange(2)}
         for name in list(values):
             if rng.random() < (0.12 if name not in ("model", "idx") else 0.03):

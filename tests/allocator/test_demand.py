@@ -62,10 +62,8 @@ def test_no_allocation_exceeds_its_predicted_demand(family):
         counts["served"] += 1
         demands = Demands()
         for claim, allocated_claim in zip(claims, as_granted(claims, answer), strict=True):
-            predicted_amounts, allocated_amounts = (
-                demands.upper_bound(claim.spec, stock),
-                amounts_of(allocated_claim, stock.pages_of),
-            )
+            predicted_amounts = demands.upper_bound(claim.spec, stock)
+            allocated_amounts = amounts_of(allocated_claim, stock.pages_of)
             assert predicted_amounts == upper_bound_in_turns(claim.spec, stock), (
                 "the bound computed in small turns differs"
             )

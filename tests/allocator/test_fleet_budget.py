@@ -70,9 +70,8 @@ def test_a_question_about_a_fleet_resumes_where_time_ran_out():
         answers = fleet(stock, claims, options=options_with_patience(4), memo=memo)
         decided_counts.append(sum(answers.verdict(node) is not Verdict.UNDECIDED for node in answers))
         assert 0 < decided_counts[-1] - decided_counts[-2] <= 4 * 32
-        stock = stock.with_object(
-            fleets.taken(f"n{len(decided_counts):03}", "a")
-        )  # changes a node that is already decided
+        node_already_decided = f"n{len(decided_counts):03}"
+        stock = stock.with_object(fleets.taken(node_already_decided, "a"))
     assert len(decided_counts) > 3
     patient_answers = fleet(stock, claims)
     answers = fleet(stock, claims, memo=memo)

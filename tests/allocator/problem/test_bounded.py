@@ -35,18 +35,18 @@ class DeadlineAfterChecks:
 def test_a_passed_deadline_ends_compilation_soon(device_count, monkeypatch):
     from allocator.problem.candidates import DeviceJudge
 
-    judged_candidates = []
+    judged_devices = []
     judge_device = DeviceJudge.ask
     monkeypatch.setattr(
         DeviceJudge,
         "ask",
-        lambda self, rule, position: judged_candidates.append(position) or judge_device(self, rule, position),
+        lambda self, *leaf_and_device: judged_devices.append(leaf_and_device) or judge_device(self, *leaf_and_device),
     )
     stock = fleet_of_different_gpus(device_count)
     claims = [fleets.claim("c", exactly("gpu", selector=MATCHES_NO_DEVICE))]
     answer = allocate(stock, "n0", claims, options=Options(budget=Budget(is_out_of_time=DeadlineAfterChecks(1))))
     assert answer.verdict is Verdict.UNDECIDED
-    assert len(judged_candidates) < 500
+    assert len(judged_devices) < 500
 
 
 def test_devices_that_all_differ_are_charged_before_they_are_judged():
