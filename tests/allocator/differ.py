@@ -121,7 +121,7 @@ def disagreement(oracle: Any, case: Case, answer: Answer, their_answer: Case) ->
     return f"{difference(ours(smallest), oracle.ask(**smallest))}\n{json.dumps(smallest)}"
 
 
-def relatives(case: Case) -> Iterator[Case]:
+def easier_cases(case: Case) -> Iterator[Case]:
     """Yield easier and easier cases: with fewer claims, then with fewer requests, then with smaller counts."""
     while True:
         case = copy.deepcopy(case)

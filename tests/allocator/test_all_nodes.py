@@ -14,7 +14,7 @@ from dra.stock.stock import Stock
 from dra.wire import convert
 from tests.allocator import fleets
 from tests.allocator.generate import FAMILIES
-from tests.allocator.mixed_fleets import assembled
+from tests.allocator.mixed_fleets import assemble_fleet
 from tests.allocator.servers import any_server
 from tests.dra.samples import slice_
 from tests.draws import draws
@@ -49,7 +49,7 @@ def attribute_comparison(request, monkeypatch):
 def test_the_fleet_answer_equals_the_answers_of_its_nodes():
     for family in FAMILIES:
         for seed in range(draws(8)):
-            stock, claims = assembled(family, 40_000 + seed, random.Random(seed))
+            stock, claims = assemble_fleet(family, 40_000 + seed, random.Random(seed))
             assert_fleet_answers_like_each_node(stock, claims)
 
 
@@ -59,7 +59,7 @@ def test_on_any_server_the_fleet_answer_equals_its_nodes_answers():
         for seed in random.Random(family).sample(range(4), draws(4)):
             rng = random.Random(seed)
             server = any_server(OLDEST + seed, rng)
-            stock, claims = assembled(family, 40_000 + seed, rng, server)
+            stock, claims = assemble_fleet(family, 40_000 + seed, rng, server)
             assert_fleet_answers_like_each_node(stock, claims)
 
 
@@ -69,8 +69,8 @@ def test_the_fleet_answer_follows_changes_of_objects():
         for seed in range(4):
             rng = random.Random(seed)
             server = any_server(OLDEST + seed, rng)
-            stock, claims = assembled(family, 50_000 + seed, rng, server)
-            other_stock, _ = assembled(family, 60_000 + seed, rng)
+            stock, claims = assemble_fleet(family, 50_000 + seed, rng, server)
+            other_stock, _ = assemble_fleet(family, 60_000 + seed, rng)
             assert_fleet_answers_like_each_node(stock, claims)
             for _ in range(6):
                 kind = rng.randrange(4)

@@ -16,13 +16,13 @@ from tests.cli.running import MODES, modes, run_json
 from webhook.state import Features
 
 
-def judged(*objects):
+def judged_pools(*objects):
     stock = reading_of(list(objects), Features()).stock
     return judge(reachable(stock, stock.nodes).values(), stock)
 
 
 def markdown_of(*objects):
-    return as_markdown(report(group_equal(judged(*objects))))
+    return as_markdown(report(group_equal(judged_pools(*objects))))
 
 
 def example(*names):
@@ -41,7 +41,7 @@ def kind_of(row):
 
 @pytest.mark.parametrize("examples", PROPOSALS.values(), ids=PROPOSALS)
 def test_the_matrix_agrees_with_allocating_every_pair(examples):
-    [pool] = judged(*example("classes", *examples))
+    [pool] = judged_pools(*example("classes", *examples))
     assert [kind_of(row) for row in pool.rows] == ["fractioning", "mps", "mig", "exclusive"]
     for (row_index, row), (column_index, other_row) in itertools.product(enumerate(pool.rows), repeat=2):
         claim_of_column = kind_of(other_row) if row_index != column_index else f"{kind_of(other_row)}-too"
@@ -77,7 +77,7 @@ def test_a_rule_that_only_one_side_declares_is_reported():
             ("mps-open", "mps", "true"),
         )
     ]
-    [pool] = judged(*example("classes", "plain"), *rules)
+    [pool] = judged_pools(*example("classes", "plain"), *rules)
     assert any("one-sided: DeviceCompatibility/mig-alone keeps gpu-0-mps-0 away from" in note for note in pool.notes)
 
 
@@ -93,8 +93,8 @@ def test_an_invalid_node_selector_of_a_slice_leaves_no_pools():
     slices = [obj for obj in objects if obj["kind"] == "ResourceSlice"]
     spec = {name: value for name, value in slices[0]["spec"].items() if name != "nodeName"}
     invalid_slice = slices[0] | {"metadata": {"name": "bad"}, "spec": spec | {"nodeSelector": terms}}
-    assert judged(*objects) != []
-    assert judged(*objects, invalid_slice) == []
+    assert judged_pools(*objects) != []
+    assert judged_pools(*objects, invalid_slice) == []
 
 
 def test_equal_pools_are_shown_once_with_their_holders():
@@ -129,13 +129,17 @@ def test_a_rule_makes_pools_with_different_attributes_unequal():
             "compatibleOnlyWith": f'device.attributes["{DRIVER}"].kind == "a"',
         },
     }
-    pool_of_equal_kinds, pool_of_two_kinds = judged(*objects, rule)
+    pool_of_equal_kinds, pool_of_two_kinds = judged_pools(*objects, rule)
     assert stages(pool_of_equal_kinds) == {None}
     assert "compatibility" in stages(pool_of_two_kinds)
 
 
 def test_every_share_is_listed_with_its_holder():
+<<<<<<< HEAD
     pools = judged(*fleet(3, 1), held_claim("a", "p", on="n1/gpu-0", share={"memory": "3Gi"}))
+=======
+    pools = judged_pools(*fleet(3, 1), held("a", "p", on="n1/gpu-0", share={"memory": "3Gi"}))
+>>>>>>> f2a436e2 (Shared helpers of the allocator's tests: names say what they return)
     assert [pool.pool for pool in pools] == ["n0", "n1", "n2"]
     device_in_use = matrices.InUse(
         device="gpu-0", claim="default/a", pods=("default/p",), since=SINCE, share={"memory": "3Gi"}
@@ -144,7 +148,11 @@ def test_every_share_is_listed_with_its_holder():
 
 
 def test_a_claim_that_holds_a_missing_device_is_not_listed():
+<<<<<<< HEAD
     assert judged(*fleet(1, 1), held_claim("a", "p", on="n0/gpu-9"))[0].in_use == ()
+=======
+    assert judged_pools(*fleet(1, 1), held("a", "p", on="n0/gpu-9"))[0].in_use == ()
+>>>>>>> f2a436e2 (Shared helpers of the allocator's tests: names say what they return)
 
 
 def test_eight_kinds_of_pools_are_shown_and_the_rest_counted():
@@ -160,7 +168,7 @@ def test_beyond_the_step_limit_pools_are_marked_as_not_judged(monkeypatch):
     monkeypatch.setattr(step_limits, "PAIRS", 5)
     objects = fleet(2, 2)
     objects[-1]["spec"]["devices"][0]["name"] = "other"
-    judged_pool, skipped_pool = judged(*objects)
+    judged_pool, skipped_pool = judged_pools(*objects)
     assert len(judged_pool.rows) == 1
     assert (skipped_pool.rows, skipped_pool.notes) == ((), (matrices.NOT_JUDGED,))
     assert matrices.NOT_JUDGED in markdown_of(*objects)
@@ -191,7 +199,7 @@ def two_pools_each(rule_scope="node"):
 
 
 def test_a_rule_of_scope_node_is_noted_at_each_pool():
-    notes = {pool.pool: pool.notes for pool in judged(*two_pools_each())}
+    notes = {pool.pool: pool.notes for pool in judged_pools(*two_pools_each())}
     across = "across the pools of a node: DeviceCompatibility/mig keeps"
     assert notes["n0"] == notes["n1"] == (f"{across} mig-0 apart from whole, for example",)
     assert notes["n0-whole"] == (f"{across} whole apart from mig-0, for example",)

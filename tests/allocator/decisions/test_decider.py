@@ -42,7 +42,7 @@ def typed_pod(name, *claims, **fields):
     return typed(sidecar.pod(name, *claims, **fields))
 
 
-def granted(name, count, stock, node, *pods):
+def allocated_claim(name, count, stock, node, *pods):
     """Return a claim that is allocated on a node and reserved for some pods."""
     requesting_pod = typed_pod("x", name)
     allocation = Decider().serve(requesting_pod, node, stock).answer.allocations[0].allocation
@@ -54,7 +54,7 @@ def granted(name, count, stock, node, *pods):
 
 def test_a_full_fleet_and_an_unsuitable_fleet_have_different_outlooks():
     stock = stock_of(sidecar.claim("all", 2), sidecar.claim("one"), sidecar.claim("three", 3), nodes=1)
-    full_stock = stock.with_object(granted("all", 2, stock, "n0", "x"))
+    full_stock = stock.with_object(allocated_claim("all", 2, stock, "n0", "x"))
     decider = Decider()
     assert decider.outlook(typed_pod("p", "one"), stock).outlook is Outlook.FITS
     assert decider.outlook(typed_pod("p", "one"), full_stock).outlook is Outlook.FULL
@@ -80,7 +80,7 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
         stock = stock.with_object(convert({"metadata": meta, "spec": spec}, Node))
     for i in (0, 1):  # nodes without devices
         stock = stock.with_object(typed(sidecar.gpus(f"n{i}", 0)))
-    stock = stock.with_object(granted("all", 2, stock, "n2", "x"))
+    stock = stock.with_object(allocated_claim("all", 2, stock, "n2", "x"))
     pinned_pod = typed_pod("p", "one", nodeSelector={"zone": "b"})
     fleet_outlook = Decider().outlook(pinned_pod, stock)
     assert fleet_outlook.outlook is Outlook.FULL
@@ -105,7 +105,7 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
 
 def test_strategies_score_used_nodes_differently_and_equal_nodes_equally():
     stock = stock_of(sidecar.claim("held"), sidecar.claim("one"), nodes=3)
-    used_stock = stock.with_object(granted("held", 1, stock, "n1", "x"))
+    used_stock = stock.with_object(allocated_claim("held", 1, stock, "n1", "x"))
     compact_scores = Decider().outlook(typed_pod("p", "one"), used_stock, read_placement("CompactFirst")).nodes
     assert compact_scores["n1"] > compact_scores["n0"] == compact_scores["n2"]
     spread_scores = Decider().outlook(typed_pod("p", "one"), used_stock, read_placement("LowLoadFirst")).nodes
@@ -149,7 +149,7 @@ def test_claims_of_other_pods_and_terminating_claims_are_not_used():
 @pytest.mark.parametrize(("pod_count", "is_full"), [(255, False), (256, True)])
 def test_a_claim_has_room_for_256_pods(pod_count, is_full):
     stock = stock_of(sidecar.claim("a"))
-    shared_claim = granted("a", 1, stock, "n0", *(f"u{i}" for i in range(pod_count)))
+    shared_claim = allocated_claim("a", 1, stock, "n0", *(f"u{i}" for i in range(pod_count)))
     assert bool(find_claims(typed_pod("p", "a"), stock.with_object(shared_claim)).waits_for) is is_full
     assert find_claims(typed_pod("u0", "a"), stock.with_object(shared_claim)).waits_for == ""
 
@@ -159,7 +159,7 @@ def test_earlier_pods_take_devices_and_leaving_pods_return_them():
     stock_with_p = with_pods(stock, "n0", [typed_pod("p", "a")])
     decider = Decider()
     assert isinstance(decider.serve(typed_pod("q", "b"), "n0", stock_with_p, uncached=Options()), str)
-    stock_with_both = stock.with_object(granted("a", 1, stock, "n0", "p", "other"))
+    stock_with_both = stock.with_object(allocated_claim("a", 1, stock, "n0", "p", "other"))
     stock_without_p = without_pods(stock_with_both, [typed_pod("p", "a")])
     assert isinstance(decider.serve(typed_pod("q", "b"), "n0", stock_without_p, uncached=Options()), str)
     stock_without_both = without_pods(stock_with_both, [typed_pod("p", "a"), typed_pod("other", "a")])

@@ -9,7 +9,7 @@ from allocator.decisions import (
     placement_of,
 )
 from allocator.strategies import Placement, UnknownStrategy, read_placement
-from tests.allocator.decisions.test_decider import granted, stock_of, typed_pod
+from tests.allocator.decisions.test_decider import allocated_claim, stock_of, typed_pod
 from tests.allocator.service import sidecar
 
 STRATEGY_ANNOTATION = "drawbridge.dev/strategy"
@@ -66,7 +66,7 @@ def test_the_strategy_of_a_pod_precedes_namespace_and_configuration():
 
 def test_weights_scale_the_node_scores_of_strategies():
     stock = stock_of(sidecar.claim("held"), sidecar.claim("one"), nodes=2)
-    used_stock = stock.with_object(granted("held", 1, stock, "n0", "x"))
+    used_stock = stock.with_object(allocated_claim("held", 1, stock, "n0", "x"))
 
     def scores(text):
         return Decider().outlook(typed_pod("p", "one"), used_stock, read_placement(text)).nodes

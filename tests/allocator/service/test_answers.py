@@ -23,7 +23,7 @@ from allocator.service.schedulers.plugin_messages import PodQuestion
 from allocator.strategies import read_placement
 from dra.objects import Node, Pod, ResourceSlice
 from dra.wire import convert, decode, encode
-from tests.allocator.decisions.test_decider import granted, stock_of
+from tests.allocator.decisions.test_decider import allocated_claim, stock_of
 from tests.allocator.service import sidecar
 
 ANSWERS_FILE = Path(__file__).parents[3] / "bridge/plugin/testdata/answers.json"
@@ -51,7 +51,7 @@ def with_held_devices(stock, node, count):
     """Return the stock with a claim that holds this number of the node's devices."""
     name = f"on-{node}"
     claim = stock_of(sidecar.claim(name, count), nodes=0).claims[f"default/{name}"]
-    return stock.with_object(granted(name, count, stock.with_object(claim), node, "x"))
+    return stock.with_object(allocated_claim(name, count, stock.with_object(claim), node, "x"))
 
 
 def plugin_of(find_outlook, stock):

@@ -21,7 +21,7 @@ from cluster.patch import Merge
 from dra.objects import Container, DeviceClass, Node, Pod
 from dra.wire import convert
 from tests.allocator.generate import FAMILIES
-from tests.allocator.mixed_fleets import assembled
+from tests.allocator.mixed_fleets import assemble_fleet
 from tests.allocator.service import sidecar
 from tests.draws import draws
 from tests.limits import PATIENCE
@@ -49,7 +49,7 @@ def pod_of(claims):
 
 def question_of(family, seed):
     """Return a pod, and a random stock of a family (a kind of random fleet) with unallocated claims, which the pod uses."""
-    stock, claims = assembled(family, 70_000 + seed, random.Random(seed))
+    stock, claims = assemble_fleet(family, 70_000 + seed, random.Random(seed))
     for claim in claims:
         stock = stock.with_object(claim)
     return pod_of(claims), stock

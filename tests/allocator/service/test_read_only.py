@@ -15,7 +15,7 @@ from cluster.resources import EVENTS, RESOURCE_CLAIMS
 from dra.objects import DeviceClass, Node
 from dra.wire import convert
 from runtime.http import Address
-from tests.allocator.decisions.test_decider import granted, stock_of, typed_pod
+from tests.allocator.decisions.test_decider import allocated_claim, stock_of, typed_pod
 from tests.allocator.service import sidecar
 from tests.allocator.service.sidecar import until
 from tests.limits import PATIENCE
@@ -47,7 +47,7 @@ class Recorder:
 def full_stock(*claims, holder="x"):
     """Return a stock with these claims and one node, whose two devices the claim `all` holds."""
     stock = stock_of(sidecar.claim("all", 2), *claims, nodes=1)
-    return stock.with_object(granted("all", 2, stock, "n0", holder))
+    return stock.with_object(allocated_claim("all", 2, stock, "n0", holder))
 
 
 async def test_a_waiting_pod_gets_an_explanation_after_the_grace_period():
@@ -79,7 +79,7 @@ async def test_nodes_without_devices_do_not_hide_the_nearest_fit():
     stock = stock_of(sidecar.claim("all", 2), sidecar.claim("one"), nodes=1)
     for name in ("a", "z"):
         stock = stock.with_object(convert(sidecar.node(name), Node))
-    stock = stock.with_object(granted("all", 2, stock, "n0", "x"))
+    stock = stock.with_object(allocated_claim("all", 2, stock, "n0", "x"))
     recorder.explanations.see(None, typed_pod("p", "one"))
     [(_, sentence)] = await recorder.explanations_after(GRACE, stock)
     assert sentence.endswith("nearest is n0: would fit once default/all ends")
@@ -261,7 +261,7 @@ def test_series_beyond_the_bound_are_left_out_and_counted(monkeypatch):
     monkeypatch.setattr("allocator.service.metrics.MAX_SERIES", 1)
     stock = stock_of(sidecar.claim("a"), sidecar.claim("b"))
     for name, node_name in (("a", "n0"), ("b", "n1")):
-        stock = stock.with_object(granted(name, 1, stock, node_name, name))
+        stock = stock.with_object(allocated_claim(name, 1, stock, node_name, name))
     devices, _, left_out = pod_devices(lambda: stock, list).collect()
     assert len(devices.samples) == 1
     assert [sample.value for sample in left_out.samples] == [1]

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from analysis.capacity import node_stories
 from analysis.explain import device_story, screen_of_device
 from analysis.loading import Unread, reading_of
-from tests.analysis.test_matrix import example, judged, two_pools_each
+from tests.analysis.test_matrix import example, judged_pools, two_pools_each
 from tests.cli.explain.scenes import DRIVER, dump, explain, explain_json, fleet, held_claim, in_phase, pod
 from tests.cli.running import modes, run_json
 from webhook.state import Features
@@ -83,7 +83,7 @@ def test_two_claims_on_an_exclusive_device_are_reported(tmp_path):
 def test_neighbours_are_usable_together_as_in_the_matrix():
     """The matrix has a row and a column for each kind of device, and says in each cell whether both kinds can be used together."""
     files = modes("classes", "groups")
-    [pool] = judged(*example("classes", "groups"))
+    [pool] = judged_pools(*example("classes", "groups"))
     rows = msgspec.to_builtins(pool)["rows"]
     for row_number, row in enumerate(rows):
         device = row["devices"][0]

@@ -11,7 +11,7 @@ from dra.objects.claim import ResourceClaim
 from dra.wire import convert
 from tests.allocator.differ import stock_of
 from tests.allocator.generate import FAMILIES, case_of
-from tests.allocator.mixed_fleets import assembled
+from tests.allocator.mixed_fleets import assemble_fleet
 from tests.draws import draws
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.problems import MayServe
@@ -43,7 +43,7 @@ def test_a_pod_is_refused_only_if_no_reachable_node_serves():
     for family in FAMILIES:
         for seed in range(draws(24)):
             rng = random.Random(f"reach {family} {seed}")
-            stock, claims = assembled(family, 40_000 + seed, rng)
+            stock, claims = assemble_fleet(family, 40_000 + seed, rng)
             within = frozenset(rng.sample(sorted(stock.nodes), rng.choice((1, 2, 4))))
             for_all_nodes, judgement = judge(stock, claims), judge(stock, claims, within=within)
             idle = [allocate(stock.idle(), node, claims).verdict.value for node in sorted(within)]
