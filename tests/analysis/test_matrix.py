@@ -135,11 +135,7 @@ def test_a_rule_makes_pools_with_different_attributes_unequal():
 
 
 def test_every_share_is_listed_with_its_holder():
-<<<<<<< HEAD
-    pools = judged(*fleet(3, 1), held_claim("a", "p", on="n1/gpu-0", share={"memory": "3Gi"}))
-=======
-    pools = judged_pools(*fleet(3, 1), held("a", "p", on="n1/gpu-0", share={"memory": "3Gi"}))
->>>>>>> f2a436e2 (Shared helpers of the allocator's tests: names say what they return)
+    pools = judged_pools(*fleet(3, 1), held_claim("a", "p", on="n1/gpu-0", share={"memory": "3Gi"}))
     assert [pool.pool for pool in pools] == ["n0", "n1", "n2"]
     device_in_use = matrices.InUse(
         device="gpu-0", claim="default/a", pods=("default/p",), since=SINCE, share={"memory": "3Gi"}
@@ -148,11 +144,7 @@ def test_every_share_is_listed_with_its_holder():
 
 
 def test_a_claim_that_holds_a_missing_device_is_not_listed():
-<<<<<<< HEAD
-    assert judged(*fleet(1, 1), held_claim("a", "p", on="n0/gpu-9"))[0].in_use == ()
-=======
-    assert judged_pools(*fleet(1, 1), held("a", "p", on="n0/gpu-9"))[0].in_use == ()
->>>>>>> f2a436e2 (Shared helpers of the allocator's tests: names say what they return)
+    assert judged_pools(*fleet(1, 1), held_claim("a", "p", on="n0/gpu-9"))[0].in_use == ()
 
 
 def test_eight_kinds_of_pools_are_shown_and_the_rest_counted():

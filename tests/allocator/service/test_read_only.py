@@ -204,7 +204,7 @@ async def running_read_only_allocator(cluster):
         await run
 
 
-def allocated_claim(name, holder):
+def allocated_claim_object(name, holder):
     """Return a claim with the device gpu-0 of n0, reserved for the pod `holder`."""
     result = {"request": "r", "driver": sidecar.DRIVER, "pool": "n0", "device": "gpu-0"}
     consumer = {"resource": "pods", "name": holder, "uid": f"pod-{holder}"}
@@ -214,7 +214,7 @@ def allocated_claim(name, holder):
 async def test_a_read_only_allocator_writes_one_event_per_waiting_pod():
     """Nothing else is written. The event's message changes with the reason."""
     cluster = RecordingStore()
-    cluster.load([*sidecar.fleet(1, 1), allocated_claim("held", "runs"), sidecar.claim("one"), sidecar.pod("runs", "held", nodeName="n0"), sidecar.pod("p", "one")])  # fmt: skip
+    cluster.load([*sidecar.fleet(1, 1), allocated_claim_object("held", "runs"), sidecar.claim("one"), sidecar.pod("runs", "held", nodeName="n0"), sidecar.pod("p", "one")])  # fmt: skip
 
     async def until_event(words):
         """Wait until the only event contains these words."""

@@ -126,7 +126,9 @@ def test_simulate_uses_driver_nodes_only_if_plugin_nodes_are_full(tmp_path, full
         "mixed": {GPU: PREFER_PLUGIN},
     }
     config = manifest(tmp_path / "config.yaml", configuration)
-    running_pods = [obj | {"status": {"phase": "Running"}} for obj in (*full_nodes, gpu_pod("idle", 1, nodeName="elsewhere"))]
+    running_pods = [
+        obj | {"status": {"phase": "Running"}} for obj in (*full_nodes, gpu_pod("idle", 1, nodeName="elsewhere"))
+    ]
     snapshot = manifest(tmp_path / "snapshot.yaml", CLASS, *MIXED, *running_pods, gpu_pod("comes"))
     code, answer = run_json("simulate", "-f", snapshot, "--config", config)
     assert code == 0, answer
