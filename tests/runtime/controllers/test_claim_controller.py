@@ -24,7 +24,7 @@ NODE = "node-a"
 
 @pytest.fixture
 async def controlled(cluster):
-    """A cluster with a claim controller; a real cluster has its own."""
+    """Yield a cluster with a running claim controller. A real cluster already has one."""
     if not isinstance(cluster, Embedded):
         yield cluster
         return
@@ -40,7 +40,7 @@ async def create_pod(cluster, home, body):
 
 
 async def claim_of_pod(cluster, home, name, entry="gpu"):
-    """Wait until the status of a pod names the claim; return the claim."""
+    """Wait until the status of a pod names the claim of one of its entries; return the claim."""
 
     async def look():
         pod_ = await cluster.get(PODS, name, home)
@@ -54,7 +54,7 @@ async def claim_of_pod(cluster, home, name, entry="gpu"):
 
 
 async def allocate(cluster, home, name, *pods):
-    """Act as an allocator: add the finalizer, allocate, reserve."""
+    """Act as an allocator: add the finalizer to a claim, allocate it, and reserve it for pods."""
     await cluster.patch(RESOURCE_CLAIMS, name, Merge({"metadata": {"finalizers": [FINALIZER]}}), home)
     entries = [{"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid} for pod in pods]
     status = {"allocation": allocation(), "reservedFor": entries}
@@ -208,7 +208,7 @@ async def test_an_unseen_pod_keeps_its_reservation():
 
 
 async def test_a_claim_missing_in_an_old_list_is_not_recreated():
-    """The claim was created while the list was being read."""
+    """The list was read before the claim was created, and the controller receives it afterwards."""
     cluster, home = Embedded(), "default"
     controller = ClaimController(cluster)
     before = (await cluster.list(RESOURCE_CLAIMS, home)).resource_version

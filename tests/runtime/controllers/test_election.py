@@ -1,3 +1,5 @@
+"""Leader election with a Lease: at most one candidate leads at any time, and the others can replace it."""
+
 import asyncio
 from contextlib import suppress
 
@@ -12,13 +14,13 @@ from runtime.controllers.election import Election, StoreRestoredError, Term
 from tests.limits import PATIENCE
 from tests.waiting import until
 
-# QUICK terms may end during a test, so only single candidates use them. A stalled machine must not end a SLOW term.
+# A quick term may end during a test, so only single candidates use it. A slow term does not end even if the machine stalls.
 QUICK = Term(duration=0.2, retry=0.01)
 SLOW = Term(duration=3600, retry=0.01)
 
 
 class Candidate:
-    """A candidate that notes when it leads."""
+    """A candidate whose identity is in `leading` while it leads."""
 
     def __init__(self, cluster, identity, leading, term=QUICK):
         self.identity, self.leading = identity, leading
@@ -101,7 +103,7 @@ async def test_a_leader_that_cannot_renew_stops_in_time():
 
 
 async def test_the_deadline_of_a_leader_counts_from_the_begin_of_a_slow_renewal():
-    """Other candidates count from the write, not from the leader's answer."""
+    """Other candidates count the term from the write of the Lease, not from the moment when the leader learns of its success."""
     term = Term(duration=3.0, retry=0.01)
 
     class Slow(Embedded):
@@ -165,7 +167,7 @@ async def test_a_former_leader_leads_again_after_its_rest():
 
 
 async def test_a_former_leader_without_pending_writes_needs_no_rest():
-    """With a rest, no candidate would lead if the successor ended within the rest."""
+    """If it rested anyway, no candidate would lead when its successor ended during the rest."""
     cluster, leading = Embedded(), set()
     candidate = Candidate(cluster, "c", leading, SLOW._replace(rest=3600))
     await until(lambda: leading)

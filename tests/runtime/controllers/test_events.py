@@ -1,4 +1,4 @@
-"""Events about objects: written once, counted afterwards, and never an error of their caller."""
+"""Events about objects: repetitions are counted in one event, and an event that cannot be written is no error for the caller."""
 
 import asyncio
 import itertools
@@ -39,6 +39,7 @@ async def events(cluster, namespace):
 
 
 async def test_a_repeated_event_is_counted(cluster, home):
+    """The count is written at most once in five seconds, and then includes the repetitions since the last write."""
     time = Time()
     events_recorder = recorder(cluster, time)
     made = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)

@@ -1,4 +1,4 @@
-"""Work queues: each key once at a time, with retries and delays."""
+"""Work queues: each key is worked on once at a time, and again after a failure or a delay."""
 
 import asyncio
 import contextlib
