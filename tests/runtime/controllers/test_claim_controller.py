@@ -23,7 +23,7 @@ NODE = "node-a"
 
 
 @pytest.fixture
-async def controlled(cluster):
+async def controlled_cluster(cluster):
     """Yield a cluster with a running claim controller. A real cluster already has one."""
     if not isinstance(cluster, Embedded):
         yield cluster
@@ -42,15 +42,15 @@ async def create_pod(cluster, home, body):
 async def claim_of_pod(cluster, home, name, entry="gpu"):
     """Wait until the status of a pod names the claim of one of its entries; return the claim."""
 
-    async def look():
+    async def find_claim():
         pod_ = await cluster.get(PODS, name, home)
-        named = {
+        claim_names = {
             resource_claim_status.name: resource_claim_status.resource_claim_name
             for resource_claim_status in pod_.status.resource_claim_statuses
         }
-        return named.get(entry) and await cluster.get(RESOURCE_CLAIMS, named[entry], home)
+        return claim_names.get(entry) and await cluster.get(RESOURCE_CLAIMS, claim_names[entry], home)
 
-    return await eventually(look)
+    return await eventually(find_claim)
 
 
 async def allocate(cluster, home, name, *pods):
@@ -65,104 +65,104 @@ async def finish(cluster, home, name, phase="Succeeded"):
     await cluster.patch(PODS, name, Merge({"status": {"phase": phase}}), home, subresource="status")
 
 
-async def is_gone(cluster, home, name):
-    async def look():
+async def wait_until_gone(cluster, home, name):
+    async def is_gone():
         try:
             await cluster.get(RESOURCE_CLAIMS, name, home)
         except NotFound:
             return True
         return False
 
-    return await eventually(look)
+    return await eventually(is_gone)
 
 
-async def test_a_template_and_a_pod_become_a_claim(controlled, home):
-    await controlled.create(RESOURCE_CLAIM_TEMPLATES, template("t", labels={"a": "b"}, annotations={"c": "d"}), home)
-    owner = await create_pod(controlled, home, pod_with_claim("train"))
-    made = await claim_of_pod(controlled, home, "train")
-    meta = made.metadata
+async def test_a_pod_with_a_template_gets_a_claim_of_it(controlled_cluster, home):
+    await controlled_cluster.create(RESOURCE_CLAIM_TEMPLATES, template("t", labels={"a": "b"}, annotations={"c": "d"}), home)
+    owner = await create_pod(controlled_cluster, home, pod_with_claim("train"))
+    created_claim = await claim_of_pod(controlled_cluster, home, "train")
+    meta = created_claim.metadata
     assert meta.generate_name == "train-gpu-"
     assert meta.labels == {"a": "b"}
     assert meta.annotations == {"c": "d", POD_CLAIM_NAME: "gpu"}
     (reference,) = meta.owner_references
     assert (reference.api_version, reference.kind, reference.name) == ("v1", "Pod", "train")
     assert (reference.uid, reference.controller, reference.block_owner_deletion) == (owner.metadata.uid, True, None)
-    assert made.spec.devices.requests[0].exactly.device_class_name == "gpu.example.com"
+    assert created_claim.spec.devices.requests[0].exactly.device_class_name == "gpu.example.com"
 
 
-async def test_a_template_may_come_after_its_pod(controlled, home):
-    await create_pod(controlled, home, pod_with_claim("early"))
-    await controlled.create(RESOURCE_CLAIM_TEMPLATES, template("other"), home)
-    await create_pod(controlled, home, pod_with_claim("later", source="other"))
-    assert await claim_of_pod(controlled, home, "later"), "the controller saw the first pod before this one"
-    await controlled.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
-    assert await claim_of_pod(controlled, home, "early")
+async def test_a_pod_may_be_created_before_its_template(controlled_cluster, home):
+    await create_pod(controlled_cluster, home, pod_with_claim("early"))
+    await controlled_cluster.create(RESOURCE_CLAIM_TEMPLATES, template("other"), home)
+    await create_pod(controlled_cluster, home, pod_with_claim("later", source="other"))
+    assert await claim_of_pod(controlled_cluster, home, "later"), "no claim for the pod `later`, which the controller sees after the pod `early`"
+    await controlled_cluster.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
+    assert await claim_of_pod(controlled_cluster, home, "early")
 
 
-async def test_a_deleted_claim_is_created_again(controlled, home):
-    await controlled.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
-    await create_pod(controlled, home, pod_with_claim("train"))
-    first = await claim_of_pod(controlled, home, "train")
-    await controlled.delete(RESOURCE_CLAIMS, first.metadata.name, home)
-    looks = itertools.count()
+async def test_a_deleted_claim_is_created_again(controlled_cluster, home):
+    await controlled_cluster.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
+    await create_pod(controlled_cluster, home, pod_with_claim("train"))
+    deleted_claim = await claim_of_pod(controlled_cluster, home, "train")
+    await controlled_cluster.delete(RESOURCE_CLAIMS, deleted_claim.metadata.name, home)
+    attempts = itertools.count()
 
-    async def another():
+    async def find_new_claims():
         # The real controller retries only when the pod changes; ours retries at once.
-        await controlled.patch(PODS, "train", Merge({"metadata": {"labels": {"look": str(next(looks))}}}), home)
-        claims = (await controlled.list(RESOURCE_CLAIMS, home)).items
-        return [claim for claim in claims if claim.metadata.uid != first.metadata.uid]
+        await controlled_cluster.patch(PODS, "train", Merge({"metadata": {"labels": {"attempt": str(next(attempts))}}}), home)
+        claims = (await controlled_cluster.list(RESOURCE_CLAIMS, home)).items
+        return [claim for claim in claims if claim.metadata.uid != deleted_claim.metadata.uid]
 
-    (again,) = await eventually(another)
-    assert again.metadata.annotations[POD_CLAIM_NAME] == "gpu"
+    (new_claim,) = await eventually(find_new_claims)
+    assert new_claim.metadata.annotations[POD_CLAIM_NAME] == "gpu"
 
 
-async def test_many_pods_get_one_claim_each(controlled, home):
-    await controlled.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
+async def test_many_pods_get_one_claim_each(controlled_cluster, home):
+    await controlled_cluster.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
     for number in range(20):
-        await create_pod(controlled, home, pod_with_claim(f"p-{number}"))
-    names = {(await claim_of_pod(controlled, home, f"p-{number}")).metadata.name for number in range(20)}
-    page = await controlled.list(RESOURCE_CLAIMS, home)
+        await create_pod(controlled_cluster, home, pod_with_claim(f"p-{number}"))
+    names = {(await claim_of_pod(controlled_cluster, home, f"p-{number}")).metadata.name for number in range(20)}
+    page = await controlled_cluster.list(RESOURCE_CLAIMS, home)
     assert names == {item.metadata.name for item in page.items}
     assert len(names) == 20
 
 
-async def test_a_pod_bound_elsewhere_is_added_to_reserved_for(controlled, home):
-    await controlled.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
-    owner = await create_pod(controlled, home, pod_with_claim("train"))
-    made = await claim_of_pod(controlled, home, "train")
-    await allocate(controlled, home, made.metadata.name)
-    await controlled.bind("train", home, NODE)
+async def test_a_bound_pod_is_added_to_reserved_for(controlled_cluster, home):
+    await controlled_cluster.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
+    owner = await create_pod(controlled_cluster, home, pod_with_claim("train"))
+    created_claim = await claim_of_pod(controlled_cluster, home, "train")
+    await allocate(controlled_cluster, home, created_claim.metadata.name)
+    await controlled_cluster.bind("train", home, NODE)
 
-    async def reserved():
-        claim_ = await controlled.get(RESOURCE_CLAIMS, made.metadata.name, home)
+    async def is_reserved():
+        claim_ = await controlled_cluster.get(RESOURCE_CLAIMS, created_claim.metadata.name, home)
         return [consumer.uid for consumer in claim_.status.reserved_for] == [owner.metadata.uid]
 
-    assert await eventually(reserved)
+    assert await eventually(is_reserved)
 
 
-async def test_the_last_user_takes_the_allocation_with_it(controlled, home):
-    await controlled.create(RESOURCE_CLAIMS, claim("shared"), home)
+async def test_a_claim_is_deallocated_when_its_last_pod_finishes(controlled_cluster, home):
+    await controlled_cluster.create(RESOURCE_CLAIMS, claim("shared"), home)
     claims = [{"name": "gpu", "resourceClaimName": "shared"}]
-    users = [await create_pod(controlled, home, pod(name, resourceClaims=claims)) for name in ("one", "two")]
+    pods = [await create_pod(controlled_cluster, home, pod(name, resourceClaims=claims)) for name in ("one", "two")]
     for name in ("one", "two"):
-        await controlled.bind(name, home, NODE)
-    await allocate(controlled, home, "shared", *users)
-    await finish(controlled, home, "one")
+        await controlled_cluster.bind(name, home, NODE)
+    await allocate(controlled_cluster, home, "shared", *pods)
+    await finish(controlled_cluster, home, "one")
 
-    async def left():
-        claim_ = await controlled.get(RESOURCE_CLAIMS, "shared", home)
+    async def find_claim_of_pod_two():
+        claim_ = await controlled_cluster.get(RESOURCE_CLAIMS, "shared", home)
         return [consumer.name for consumer in claim_.status.reserved_for] == ["two"] and claim_
 
-    kept = await eventually(left)
-    assert kept.status.allocation is not None
-    assert kept.metadata.finalizers == (FINALIZER,)
-    await finish(controlled, home, "two", "Failed")
+    claim_of_pod_two = await eventually(find_claim_of_pod_two)
+    assert claim_of_pod_two.status.allocation is not None
+    assert claim_of_pod_two.metadata.finalizers == (FINALIZER,)
+    await finish(controlled_cluster, home, "two", "Failed")
 
-    async def free():
-        claim_ = await controlled.get(RESOURCE_CLAIMS, "shared", home)
+    async def is_deallocated():
+        claim_ = await controlled_cluster.get(RESOURCE_CLAIMS, "shared", home)
         return claim_.status.allocation is None and not claim_.metadata.finalizers
 
-    assert await eventually(free)
+    assert await eventually(is_deallocated)
 
 
 class LatePodEvents(Embedded):
@@ -174,14 +174,14 @@ class LatePodEvents(Embedded):
 
     @contextlib.asynccontextmanager
     async def watch(self, resource, *args, **kwargs):
-        async def late(events):
+        async def hold_back(events):
             async for event in events:
                 if not getattr(event, "initial_end", False):
                     await self.released.wait()
                 yield event
 
         async with super().watch(resource, *args, **kwargs) as events:
-            yield late(events) if resource.id == PODS.id else events
+            yield hold_back(events) if resource.id == PODS.id else events
 
 
 async def test_an_unseen_pod_keeps_its_reservation():
@@ -193,16 +193,16 @@ async def test_an_unseen_pod_keeps_its_reservation():
         await cluster.create(RESOURCE_CLAIMS, claim("shared"), home)
         claims = [{"name": "gpu", "resourceClaimName": "shared"}]
         owner = await cluster.create(PODS, pod("one", resourceClaims=claims), home)
-        gone = Pod(metadata=msgspec.structs.replace(owner.metadata, name="gone", uid="of before"))
-        await allocate(cluster, home, "shared", owner, gone)
+        deleted_pod = Pod(metadata=msgspec.structs.replace(owner.metadata, name="deleted", uid="uid-of-deleted-pod"))
+        await allocate(cluster, home, "shared", owner, deleted_pod)
 
-        async def left():
+        async def find_released_claim():
             claim_ = await cluster.get(RESOURCE_CLAIMS, "shared", home)
             return len(claim_.status.reserved_for) < 2 and claim_
 
-        kept = await eventually(left)
-        assert [consumer.uid for consumer in kept.status.reserved_for] == [owner.metadata.uid]
-        assert kept.status.allocation is not None
+        released_claim = await eventually(find_released_claim)
+        assert [consumer.uid for consumer in released_claim.status.reserved_for] == [owner.metadata.uid]
+        assert released_claim.status.allocation is not None
         cluster.released.set()
         running.cancel()
 
@@ -211,77 +211,77 @@ async def test_a_claim_missing_in_an_old_list_is_not_recreated():
     """The list was read before the claim was created, and the controller receives it afterwards."""
     cluster, home = Embedded(), "default"
     controller = ClaimController(cluster)
-    before = (await cluster.list(RESOURCE_CLAIMS, home)).resource_version
+    old_version = (await cluster.list(RESOURCE_CLAIMS, home)).resource_version
     await cluster.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
     owner = await cluster.create(PODS, pod_with_claim("train"), home)
     await controller._execute(Create("gpu", "t"), home, owner)
-    controller._on_claims(Batch((), before, complete=True))
+    controller._on_claims(Batch((), old_version, complete=True))
     await controller._execute(Create("gpu", "t"), home, owner)
-    (made,) = (await cluster.list(RESOURCE_CLAIMS, home)).items
-    await cluster.delete(RESOURCE_CLAIMS, made.metadata.name, home)
-    later = (await cluster.list(RESOURCE_CLAIMS, home)).resource_version
-    controller._on_claims(Batch((), later, complete=True))
+    (created_claim,) = (await cluster.list(RESOURCE_CLAIMS, home)).items
+    await cluster.delete(RESOURCE_CLAIMS, created_claim.metadata.name, home)
+    new_version = (await cluster.list(RESOURCE_CLAIMS, home)).resource_version
+    controller._on_claims(Batch((), new_version, complete=True))
     await controller._execute(Create("gpu", "t"), home, owner)
-    (again,) = (await cluster.list(RESOURCE_CLAIMS, home)).items
-    assert again.metadata.uid != made.metadata.uid, "a claim that a later list lacks is gone"
+    (new_claim,) = (await cluster.list(RESOURCE_CLAIMS, home)).items
+    assert new_claim.metadata.uid != created_claim.metadata.uid, "the claim that the newer list lacks was not created again"
 
 
-async def test_the_claim_of_a_finished_pod_is_deleted(controlled, home):
-    await controlled.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
-    owner = await create_pod(controlled, home, pod_with_claim("train"))
-    made = await claim_of_pod(controlled, home, "train")
-    await controlled.bind("train", home, NODE)
-    await allocate(controlled, home, made.metadata.name, owner)
-    await finish(controlled, home, "train")
-    assert await is_gone(controlled, home, made.metadata.name)
+async def test_a_claim_is_deleted_when_its_pod_finishes(controlled_cluster, home):
+    await controlled_cluster.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
+    owner = await create_pod(controlled_cluster, home, pod_with_claim("train"))
+    created_claim = await claim_of_pod(controlled_cluster, home, "train")
+    await controlled_cluster.bind("train", home, NODE)
+    await allocate(controlled_cluster, home, created_claim.metadata.name, owner)
+    await finish(controlled_cluster, home, "train")
+    assert await wait_until_gone(controlled_cluster, home, created_claim.metadata.name)
 
 
-async def test_a_pods_claim_is_deleted_with_the_pod(controlled, home):
-    await controlled.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
-    owner = await create_pod(controlled, home, pod_with_claim("train"))
-    made = await claim_of_pod(controlled, home, "train")
-    await allocate(controlled, home, made.metadata.name, owner)
-    await controlled.delete(PODS, "train", home, grace=0)
-    assert await is_gone(controlled, home, made.metadata.name)
+async def test_a_claim_is_deleted_with_its_pod(controlled_cluster, home):
+    await controlled_cluster.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
+    owner = await create_pod(controlled_cluster, home, pod_with_claim("train"))
+    created_claim = await claim_of_pod(controlled_cluster, home, "train")
+    await allocate(controlled_cluster, home, created_claim.metadata.name, owner)
+    await controlled_cluster.delete(PODS, "train", home, grace=0)
+    assert await wait_until_gone(controlled_cluster, home, created_claim.metadata.name)
 
 
-async def test_a_deleted_claim_waits_for_its_user(controlled, home):
+async def test_a_deleted_claim_remains_until_its_pod_finishes(controlled_cluster, home):
     for name, source in (("one", "shared"), ("two", "witness")):
-        await controlled.create(RESOURCE_CLAIMS, claim(source), home)
+        await controlled_cluster.create(RESOURCE_CLAIMS, claim(source), home)
         body = pod(name, resourceClaims=[{"name": "gpu", "resourceClaimName": source}])
-        owner = await create_pod(controlled, home, body)
-        await controlled.bind(name, home, NODE)
-        await allocate(controlled, home, source, owner)
-        await controlled.delete(RESOURCE_CLAIMS, source, home)
-    await finish(controlled, home, "two")
-    assert await is_gone(controlled, home, "witness"), "also a claim that was deleted before the controller saw it"
-    held = await controlled.get(RESOURCE_CLAIMS, "shared", home)
-    assert held.metadata.deletion_timestamp
-    assert held.status.allocation is not None
-    await finish(controlled, home, "one")
-    assert await is_gone(controlled, home, "shared")
+        owner = await create_pod(controlled_cluster, home, body)
+        await controlled_cluster.bind(name, home, NODE)
+        await allocate(controlled_cluster, home, source, owner)
+        await controlled_cluster.delete(RESOURCE_CLAIMS, source, home)
+    await finish(controlled_cluster, home, "two")
+    assert await wait_until_gone(controlled_cluster, home, "witness"), "the claim of the finished pod still exists"
+    claim_in_use = await controlled_cluster.get(RESOURCE_CLAIMS, "shared", home)
+    assert claim_in_use.metadata.deletion_timestamp
+    assert claim_in_use.status.allocation is not None
+    await finish(controlled_cluster, home, "one")
+    assert await wait_until_gone(controlled_cluster, home, "shared")
 
 
-async def test_an_unused_deleted_claim_is_deallocated_and_removed(controlled, home):
-    await controlled.create(RESOURCE_CLAIMS, claim("unused"), home)
-    await allocate(controlled, home, "unused")
-    await controlled.delete(RESOURCE_CLAIMS, "unused", home)
-    assert await is_gone(controlled, home, "unused")
+async def test_an_unused_deleted_claim_is_deallocated_and_removed(controlled_cluster, home):
+    await controlled_cluster.create(RESOURCE_CLAIMS, claim("unused"), home)
+    await allocate(controlled_cluster, home, "unused")
+    await controlled_cluster.delete(RESOURCE_CLAIMS, "unused", home)
+    assert await wait_until_gone(controlled_cluster, home, "unused")
 
 
-async def test_a_consumer_of_an_unknown_kind_is_left_alone(controlled, home):
-    await controlled.create(RESOURCE_CLAIMS, claim("shared"), home)
-    await controlled.patch(RESOURCE_CLAIMS, "shared", Merge({"metadata": {"finalizers": [FINALIZER]}}), home)
+async def test_a_consumer_of_an_unknown_kind_keeps_its_reservation(controlled_cluster, home):
+    await controlled_cluster.create(RESOURCE_CLAIMS, claim("shared"), home)
+    await controlled_cluster.patch(RESOURCE_CLAIMS, "shared", Merge({"metadata": {"finalizers": [FINALIZER]}}), home)
     robot = {"apiGroup": "example.com", "resource": "robots", "name": "r", "uid": "1"}
-    ghost = {"resource": "pods", "name": "ghost", "uid": "2"}
-    body = {"status": {"allocation": allocation(), "reservedFor": [robot, ghost]}}
-    await controlled.patch(RESOURCE_CLAIMS, "shared", Merge(body), home, subresource="status")
+    missing_pod = {"resource": "pods", "name": "ghost", "uid": "2"}
+    body = {"status": {"allocation": allocation(), "reservedFor": [robot, missing_pod]}}
+    await controlled_cluster.patch(RESOURCE_CLAIMS, "shared", Merge(body), home, subresource="status")
 
-    async def left():
-        claim_ = await controlled.get(RESOURCE_CLAIMS, "shared", home)
+    async def find_claim_without_pods():
+        claim_ = await controlled_cluster.get(RESOURCE_CLAIMS, "shared", home)
         return [consumer.resource for consumer in claim_.status.reserved_for] == ["robots"] and claim_
 
-    assert (await eventually(left)).status.allocation is not None
+    assert (await eventually(find_claim_without_pods)).status.allocation is not None
 
 
 @pytest.mark.parametrize(
@@ -293,6 +293,6 @@ async def test_a_consumer_of_an_unknown_kind_is_left_alone(controlled, home):
         ("a" * 250, "b", "a" * 56 + "--"),
     ],
 )
-def test_long_names_are_shortened_in_proportion(pod_name, entry, expected):
+def test_generated_names_have_at_most_58_characters(pod_name, entry, expected):
     assert generate_name(pod_name, entry) == expected
     assert len(expected) <= 58

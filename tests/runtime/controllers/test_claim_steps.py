@@ -17,7 +17,7 @@ def typed_pod(**status):
     return convert(body, Pod)
 
 
-def typed_claim(name="train-gpu-abcde", *, owned=True, finalizers=(), **status):
+def typed_claim(name="train-gpu-abcde", *, is_owned=True, finalizers=(), **status):
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "train", "uid": "p-1", "controller": True}
     meta = {
         "uid": "c-1",
@@ -26,15 +26,15 @@ def typed_claim(name="train-gpu-abcde", *, owned=True, finalizers=(), **status):
         "annotations": {POD_CLAIM_NAME: "gpu"},
     }
     return convert(
-        claim(name, metadata=meta | ({"ownerReferences": [owner]} if owned else {}), status=status), ResourceClaim
+        claim(name, metadata=meta | ({"ownerReferences": [owner]} if is_owned else {}), status=status), ResourceClaim
     )
 
 
-NAMED = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "train-gpu-abcde"}]}
-USER = {"resource": "pods", "name": "train", "uid": "p-1"}
+STATUS_WITH_CLAIM = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "train-gpu-abcde"}]}
+CONSUMER = {"resource": "pods", "name": "train", "uid": "p-1"}
 
 
-def kinds(actions):
+def type_names(actions):
     return [type(action).__name__ for action in actions]
 
 
@@ -42,54 +42,61 @@ def kinds(actions):
     ("pod", "claims", "expected"),
     [
         (typed_pod(), [], [Create("gpu", "t")]),
-        (typed_pod(), [typed_claim(owned=False)], [Create("gpu", "t")]),
-        (typed_pod(**NAMED), [typed_claim()], []),
-        (typed_pod(**NAMED), [], [Create("gpu", "t")]),
+        (typed_pod(), [typed_claim(is_owned=False)], [Create("gpu", "t")]),
+        (typed_pod(**STATUS_WITH_CLAIM), [typed_claim()], []),
+        (typed_pod(**STATUS_WITH_CLAIM), [], [Create("gpu", "t")]),
         (typed_pod(resourceClaimStatuses=[{"name": "gpu"}]), [], []),
         (typed_pod(phase="Succeeded"), [], []),
     ],
-    ids=["new", "foreign claim of the name", "made", "made and lost", "none needed", "finished"],
+    ids=[
+        "new pod",
+        "claim of another owner",
+        "existing claim",
+        "deleted claim",
+        "status without a claim",
+        "finished pod",
+    ],
 )
-def test_a_missing_claim_of_a_pod_is_created(pod, claims, expected):
+def test_a_claim_is_created_only_if_the_pod_needs_it(pod, claims, expected):
     assert actions_for_pod(pod, claims) == expected
 
 
-def test_a_claim_missing_in_the_pod_status_is_found():
-    assert kinds(actions_for_pod(typed_pod(), [typed_claim()])) == ["RecordNames"]
+def test_an_existing_claim_is_recorded_in_the_pod_status():
+    assert type_names(actions_for_pod(typed_pod(), [typed_claim()])) == ["RecordNames"]
 
 
 @pytest.mark.parametrize(
     ("claim", "pod", "expected"),
     [
         (typed_claim(), typed_pod(), []),
-        (typed_claim(allocation=allocation(), reservedFor=[USER]), typed_pod(), []),
+        (typed_claim(allocation=allocation(), reservedFor=[CONSUMER]), typed_pod(), []),
         (typed_claim(), typed_pod(phase="Failed"), [Delete("train-gpu-abcde", "c-1")]),
         (typed_claim(), None, []),
     ],
-    ids=["waiting", "in use", "finished", "orphaned: left to the collector"],
+    ids=["waiting pod", "claim in use", "finished pod", "no pod, so the garbage collector deletes"],
 )
 def test_a_claim_is_deleted_only_when_its_pod_has_finished(claim, pod, expected):
     assert actions_for_claim(claim, lambda _: pod) == expected
 
 
-def test_an_allocation_without_our_finalizer_is_not_taken_back():
-    (write,) = actions_for_claim(typed_claim(allocation=allocation(), reservedFor=[USER]), lambda _: None)
+def test_a_claim_without_the_finalizer_keeps_its_allocation():
+    (write,) = actions_for_claim(typed_claim(allocation=allocation(), reservedFor=[CONSUMER]), lambda _: None)
     assert write.patch.body["status"] == {"reservedFor": None}
 
 
-def test_a_protected_claim_keeps_its_finalizer_until_deletion():
+def test_a_claim_keeps_its_finalizer_until_its_deletion():
     assert actions_for_claim(typed_claim(finalizers=[FINALIZER]), lambda _: typed_pod()) == []
-    going = typed_claim(finalizers=[FINALIZER])
-    going = msgspec.structs.replace(
-        going, metadata=msgspec.structs.replace(going.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    deleted_claim = typed_claim(finalizers=[FINALIZER])
+    deleted_claim = msgspec.structs.replace(
+        deleted_claim, metadata=msgspec.structs.replace(deleted_claim.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
     )
-    (write,) = actions_for_claim(going, lambda _: None)
+    (write,) = actions_for_claim(deleted_claim, lambda _: None)
     assert write.patch.body == {"metadata": {"uid": "c-1", "resourceVersion": "7", "finalizers": None}}
 
 
-def test_a_release_names_the_version_it_was_decided_on():
-    held = typed_claim(allocation=allocation(), reservedFor=[USER], finalizers=[FINALIZER])
-    (write,) = actions_for_claim(held, lambda _: None)
+def test_a_released_claim_is_written_only_at_its_known_version():
+    reserved_claim = typed_claim(allocation=allocation(), reservedFor=[CONSUMER], finalizers=[FINALIZER])
+    (write,) = actions_for_claim(reserved_claim, lambda _: None)
     assert isinstance(write, Write)
     assert write.patch.body == {
         "metadata": {"uid": "c-1", "resourceVersion": "7"},
@@ -97,7 +104,7 @@ def test_a_release_names_the_version_it_was_decided_on():
     }
 
 
-def test_a_recorded_name_is_forced_by_the_controllers_own_manager():
+def test_the_controllers_field_manager_forces_a_recorded_claim_name():
     (record,) = actions_for_pod(typed_pod(), [typed_claim()])
     assert isinstance(record, RecordNames)
     assert (record.patch.manager, record.patch.force) == ("ResourceClaimController", True)

@@ -15,20 +15,20 @@ from tests.limits import PATIENCE
 from tests.waiting import until
 
 # A quick term may end during a test, so only single candidates use it. A slow term does not end even if the machine stalls.
-QUICK = Term(duration=0.2, retry=0.01)
-SLOW = Term(duration=3600, retry=0.01)
+QUICK_TERM = Term(duration=0.2, retry=0.01)
+SLOW_TERM = Term(duration=3600, retry=0.01)
 
 
 class Candidate:
     """A candidate whose identity is in `leading` while it leads."""
 
-    def __init__(self, cluster, identity, leading, term=QUICK):
+    def __init__(self, cluster, identity, leading, term=QUICK_TERM):
         self.identity, self.leading = identity, leading
         self.election = Election(cluster, namespace="default", name="lock", identity=identity, term=term)
         self.task = asyncio.create_task(self.election.run(self.lead))
 
     async def lead(self):
-        assert not self.leading, "two lead at once"
+        assert not self.leading, "two candidates lead at once"
         self.leading.add(self.identity)
         try:
             await asyncio.Event().wait()
@@ -41,29 +41,29 @@ class Candidate:
             await self.task
 
 
-async def holder(cluster):
+async def lease_holder(cluster):
     return (await cluster.get(resources.LEASES, "lock", "default")).spec.holder_identity
 
 
-async def test_a_single_candidate_of_several_leads():
+async def test_exactly_one_of_several_candidates_leads():
     cluster, leading = Embedded(), set()
-    candidates = [Candidate(cluster, f"c{i}", leading, SLOW) for i in range(4)]
+    candidates = [Candidate(cluster, f"c{i}", leading, SLOW_TERM) for i in range(4)]
     await until(lambda: leading)
     version = (await cluster.get(resources.LEASES, "lock", "default")).metadata.resource_version
     async with cluster.watch(resources.LEASES, "default", resource_version=version) as renewals:
         for _ in range(10):
             await anext(renewals)
             assert len(leading) == 1
-    assert await holder(cluster) in leading
+    assert await lease_holder(cluster) in leading
     for candidate in candidates:
         await candidate.leave()
 
 
 async def test_a_leaving_leader_releases_its_lease():
     cluster, leading = Embedded(), set()
-    first = Candidate(cluster, "first", leading, SLOW)
+    first = Candidate(cluster, "first", leading, SLOW_TERM)
     await until(lambda: leading == {"first"})
-    second = Candidate(cluster, "second", leading, SLOW)
+    second = Candidate(cluster, "second", leading, SLOW_TERM)
     await first.leave()
     await until(lambda: leading == {"second"})
     await second.leave()
@@ -74,54 +74,54 @@ async def test_a_killed_leader_is_replaced_after_its_term():
     spec = {"holderIdentity": "killed", "leaseDurationSeconds": 1, "renewTime": "2026-01-01T00:00:00.000000Z"}
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "lock"}, "spec": spec}
     await cluster.create(resources.LEASES, lease, "default")
-    begun = asyncio.get_running_loop().time()
+    begun_at = asyncio.get_running_loop().time()
     candidate = Candidate(cluster, "next", leading)
     await until(lambda: leading == {"next"})
-    waited = asyncio.get_running_loop().time() - begun
-    assert waited >= 1, "the record was young when we first saw it, whatever its clock says"
+    waited_seconds = asyncio.get_running_loop().time() - begun_at
+    assert waited_seconds >= 1, "the candidate took the Lease before it had seen it unchanged for a whole term"
     assert (await cluster.get(resources.LEASES, "lock", "default")).spec.lease_transitions == 1
     await candidate.leave()
 
 
 async def test_a_leader_that_cannot_renew_stops_in_time():
-    class Cut(Embedded):
-        cut = False
+    class Disconnectable(Embedded):
+        is_disconnected = False
 
         async def get(self, *args, **kwargs):
-            if self.cut:
+            if self.is_disconnected:
                 raise Unavailable("the network is gone")
             return await super().get(*args, **kwargs)
 
-    cluster, leading = Cut(), set()
+    cluster, leading = Disconnectable(), set()
     candidate = Candidate(cluster, "c", leading)
     await until(lambda: leading)
-    cluster.cut = True
+    cluster.is_disconnected = True
     await until(lambda: not leading)
-    cluster.cut = False
+    cluster.is_disconnected = False
     await until(lambda: leading)
     await candidate.leave()
 
 
-async def test_the_deadline_of_a_leader_counts_from_the_begin_of_a_slow_renewal():
+async def test_a_leaders_deadline_counts_from_the_begin_of_a_renewal():
     """Other candidates count the term from the write of the Lease, not from the moment when the leader learns of its success."""
     term = Term(duration=3.0, retry=0.01)
 
-    class Slow(Embedded):
-        written = 0.0
+    class SlowStore(Embedded):
+        written_at = 0.0
 
         async def patch(self, *args, **kwargs):
-            if self.written:
+            if self.written_at:
                 raise Unavailable("the network is gone")
             result = await super().patch(*args, **kwargs)
-            self.written = asyncio.get_running_loop().time()
+            self.written_at = asyncio.get_running_loop().time()
             await asyncio.sleep(term.duration / 2)
             return result
 
-    cluster, leading = Slow(), set()
+    cluster, leading = SlowStore(), set()
     candidate = Candidate(cluster, "c", leading, term)
-    await until(lambda: cluster.written)
+    await until(lambda: cluster.written_at)
     await until(lambda: not leading)
-    assert asyncio.get_running_loop().time() - cluster.written < term.duration
+    assert asyncio.get_running_loop().time() - cluster.written_at < term.duration
     await candidate.leave()
 
 
@@ -130,20 +130,20 @@ async def give_lease_to(cluster, identity):
     await cluster.patch(resources.LEASES, "lock", Merge({"spec": spec}), "default")
 
 
-async def test_a_leader_that_lost_its_lease_waits():
+async def test_a_former_leader_does_not_lead_during_its_rest():
     cluster, leading = Embedded(), set()
-    first = Candidate(cluster, "first", leading, SLOW._replace(rest=3600))
+    first = Candidate(cluster, "first", leading, SLOW_TERM._replace(rest=3600))
     await until(lambda: leading == {"first"})
     await give_lease_to(cluster, "other")
     await until(lambda: not leading)
-    looks = []
-    look = first.election._read
-    first.election._read = lambda: looks.append(1) or look()
+    reads = []
+    read_lease = first.election._read
+    first.election._read = lambda: reads.append(1) or read_lease()
     await give_lease_to(cluster, None)
-    seen = len(looks)
-    await until(lambda: len(looks) > seen + 5)
+    reads_before = len(reads)
+    await until(lambda: len(reads) > reads_before + 5)
     assert not leading
-    second = Candidate(cluster, "second", leading, SLOW._replace(rest=3600))
+    second = Candidate(cluster, "second", leading, SLOW_TERM._replace(rest=3600))
     await until(lambda: leading == {"second"})
     await give_lease_to(cluster, "other")
     await until(lambda: not leading)
@@ -155,21 +155,21 @@ async def test_a_leader_that_lost_its_lease_waits():
 
 async def test_a_former_leader_leads_again_after_its_rest():
     cluster, leading = Embedded(), set()
-    candidate = Candidate(cluster, "c", leading, SLOW._replace(rest=0.3))
+    candidate = Candidate(cluster, "c", leading, SLOW_TERM._replace(rest=0.3))
     await until(lambda: leading)
     await give_lease_to(cluster, "other")
     await until(lambda: not leading)
-    ended = candidate.election._ended_at  # the real end, which the test sees only later
+    ended_at = candidate.election._ended_at  # the real end, which the test sees only later
     await give_lease_to(cluster, None)
     await until(lambda: leading)
-    assert asyncio.get_running_loop().time() - ended >= 0.3
+    assert asyncio.get_running_loop().time() - ended_at >= 0.3
     await candidate.leave()
 
 
 async def test_a_former_leader_without_pending_writes_needs_no_rest():
     """If it rested anyway, no candidate would lead when its successor ended during the rest."""
     cluster, leading = Embedded(), set()
-    candidate = Candidate(cluster, "c", leading, SLOW._replace(rest=3600))
+    candidate = Candidate(cluster, "c", leading, SLOW_TERM._replace(rest=3600))
     await until(lambda: leading)
     await give_lease_to(cluster, "other")
     await until(lambda: not leading)
@@ -179,31 +179,31 @@ async def test_a_former_leader_without_pending_writes_needs_no_rest():
     await candidate.leave()
 
 
-class Restored(Embedded):
-    """A store that returns Leases with an older resourceVersion once `older` is set."""
+class RestorableStore(Embedded):
+    """A store that returns Leases with an older resourceVersion once `is_restored` is set."""
 
-    older = False
+    is_restored = False
 
     async def get(self, resource, name, namespace=None):
         obj = await super().get(resource, name, namespace)
         return self._aged(obj) if resource is resources.LEASES else obj
 
-    async def patch(self, resource, name, patch, namespace=None, **how):
-        if self.older:
+    async def patch(self, resource, name, patch, namespace=None, **options):
+        if self.is_restored:
             patch.body["metadata"].pop("resourceVersion", None)
-        obj = await super().patch(resource, name, patch, namespace, **how)
+        obj = await super().patch(resource, name, patch, namespace, **options)
         return self._aged(obj) if resource is resources.LEASES else obj
 
     def _aged(self, lease):
-        return replace(lease, metadata=replace(lease.metadata, resource_version="1")) if self.older else lease
+        return replace(lease, metadata=replace(lease.metadata, resource_version="1")) if self.is_restored else lease
 
 
-@pytest.mark.parametrize("leads", [True, False], ids=["leader", "standby"])
-async def test_a_candidate_ends_with_an_error_on_a_restored_store(leads):
-    cluster, leading = Restored(), set()
-    if not leads:
-        first = Candidate(cluster, "first", set(), SLOW)
-        await until(lambda: first.leading)
+@pytest.mark.parametrize("is_leader", [True, False], ids=["leader", "standby"])
+async def test_a_candidate_ends_with_an_error_on_a_restored_store(is_leader):
+    cluster, leading = RestorableStore(), set()
+    if not is_leader:
+        leader = Candidate(cluster, "first", set(), SLOW_TERM)
+        await until(lambda: leader.leading)
     election = Election(
         cluster, namespace="default", name="lock", identity="c", term=Term(retry=0.01), ends_on_restore=True
     )
@@ -212,15 +212,15 @@ async def test_a_candidate_ends_with_an_error_on_a_restored_store(leads):
         leading.add("c")
         await asyncio.Event().wait()
 
-    running = asyncio.create_task(election.run(lead))
+    task = asyncio.create_task(election.run(lead))
     await until(lambda: election._latest_version)
-    await until(lambda: bool(leading) is leads)
-    cluster.older = True
+    await until(lambda: bool(leading) is is_leader)
+    cluster.is_restored = True
     with pytest.raises(StoreRestoredError, match=r"has resourceVersion 1 after [0-9]+: .* restored to an older copy"):
-        await asyncio.wait_for(running, PATIENCE)
+        await asyncio.wait_for(task, PATIENCE)
     assert not election.leading
-    if not leads:
-        await first.leave()
+    if not is_leader:
+        await leader.leave()
 
 
 async def test_a_lease_taken_away_by_hand_is_given_up():
@@ -233,15 +233,15 @@ async def test_a_lease_taken_away_by_hand_is_given_up():
 
 
 async def test_an_error_of_the_leaders_work_is_raised():
-    async def broken():
+    async def fail():
         raise RuntimeError("a bug")
 
-    election = Election(Embedded(), namespace="default", name="lock", identity="c", term=QUICK)
+    election = Election(Embedded(), namespace="default", name="lock", identity="c", term=QUICK_TERM)
     with pytest.raises(RuntimeError, match="a bug"):
-        await election.run(broken)
+        await election.run(fail)
 
 
 @pytest.mark.parametrize("duration", [0.2, 1.0, 2.0, 5.0, 9.9, 15.0, 3600.0])
-def test_a_leader_gives_up_before_another_may_begin(duration):
+def test_a_leader_gives_up_before_another_candidate_may_lead(duration):
     term = Term(duration=duration)
     assert term.renew_deadline < duration <= term.lease_duration_seconds

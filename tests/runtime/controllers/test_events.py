@@ -18,14 +18,14 @@ class Time:
     seconds = 0.0
 
 
-def recorder(cluster, time, first=1):
+def recorder(cluster, time, first_suffix=1):
     return Recorder(
         cluster,
         "drawbridge",
         instance="pod-1",
         now=lambda: f"2026-01-01T00:00:{int(time.seconds) % 60:02}Z",
         clock=lambda: time.seconds,
-        suffix=map("{:x}".format, itertools.count(first)).__next__,
+        suffix=map("{:x}".format, itertools.count(first_suffix)).__next__,
     )
 
 
@@ -42,47 +42,47 @@ async def test_a_repeated_event_is_counted(cluster, home):
     """The count is written at most once in five seconds, and then includes the repetitions since the last write."""
     time = Time()
     events_recorder = recorder(cluster, time)
-    made = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
+    subject = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
     for second in (0, 1, 2, 7, 8):
         time.seconds = second
-        await events_recorder.record(made, "Busy", "all GPUs are in use", warning=True)
-    await events_recorder.record(made, "Reserved", "gpu-0")
+        await events_recorder.record(subject, "Busy", "all GPUs are in use", warning=True)
+    await events_recorder.record(subject, "Reserved", "gpu-0")
     assert await events(cluster, home) == [
         ("Busy", "all GPUs are in use", "Warning", 4),
         ("Reserved", "gpu-0", "Normal", 1),
     ]
     time.seconds = 20
-    await events_recorder.record(made, "Busy", "all GPUs are in use", warning=True)
+    await events_recorder.record(subject, "Busy", "all GPUs are in use", warning=True)
     assert (await events(cluster, home))[0][3] == 6
     (busy, _) = sorted((await cluster.list(EVENTS, home)).items, key=lambda event: event.reason)
     assert (busy.first_timestamp, busy.last_timestamp) == ("2026-01-01T00:00:00Z", "2026-01-01T00:00:20Z")
-    assert busy.involved_object.uid == made.metadata.uid
+    assert busy.involved_object.uid == subject.metadata.uid
     assert busy.involved_object.kind == "ResourceClaim"
 
 
 async def test_a_forgotten_event_is_written_as_a_new_event(cluster, home):
     time = Time()
     events_recorder = recorder(cluster, time)
-    made = await cluster.create(RESOURCE_CLAIMS.raw, claim("one"), home)
-    await events_recorder.record(made, "Busy", "m")
+    subject = await cluster.create(RESOURCE_CLAIMS.raw, claim("one"), home)
+    await events_recorder.record(subject, "Busy", "m")
     (first,) = (await cluster.list(EVENTS, home)).items
     await cluster.delete(EVENTS, first.metadata.name, home)
     time.seconds = 10
-    await events_recorder.record(made, "Busy", "m")
+    await events_recorder.record(subject, "Busy", "m")
     assert await events(cluster, home) == [("Busy", "m", "Normal", 1)]
 
 
 async def test_a_repetition_much_later_is_a_new_event():
     cluster, time = Embedded(), Time()
     events_recorder = recorder(cluster, time)
-    made = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
+    subject = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
     for second in (0, 3600):
         time.seconds = second
-        await events_recorder.record(made, "Busy", "m")
+        await events_recorder.record(subject, "Busy", "m")
     assert await events(cluster, "default") == [("Busy", "m", "Normal", 1)] * 2
 
 
-async def test_events_of_cluster_objects_live_in_default():
+async def test_a_nodes_event_in_namespace_default_has_a_shortened_message():
     cluster = Embedded()
     node = await cluster.create(NODES, {"metadata": {"name": "node-a"}})
     await recorder(cluster, Time()).record(node, "Drift", "m" * 5000)
@@ -91,22 +91,22 @@ async def test_events_of_cluster_objects_live_in_default():
 
 
 @pytest.mark.parametrize("name", ["a" * 199 + "-" + "b" * 50, "a" * 199 + "." + "b" * 50, "a" * 198 + "--" + "b" * 50])
-async def test_an_event_about_a_long_name_has_a_valid_name(name):
+async def test_an_event_about_an_object_with_a_long_name_is_valid(name):
     cluster = Embedded()
-    made = await cluster.create(NODES, {"metadata": {"name": name}})
-    written = recorder(cluster, Time())
-    await written.record(made, "Drift", "m")
-    assert await written.keep(made, "Drift", "m")
+    subject = await cluster.create(NODES, {"metadata": {"name": name}})
+    events_recorder = recorder(cluster, Time())
+    await events_recorder.record(subject, "Drift", "m")
+    assert await events_recorder.keep(subject, "Drift", "m")
     for event in (await cluster.list(EVENTS, "default")).items:
         assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", event.metadata.name)
 
 
 async def test_an_event_that_cannot_be_written_is_logged(caplog):
-    class Broken(Embedded):
+    class WithoutCreations(Embedded):
         async def create(self, *_args, **_options):
             raise Unavailable("no server answers")
 
-    await recorder(Broken(), Time()).record(claim("one"), "Busy", "m")
+    await recorder(WithoutCreations(), Time()).record(claim("one"), "Busy", "m")
     assert "event Busy about ResourceClaim one was not written: no server answers" in caplog.text
 
 
@@ -120,20 +120,20 @@ async def test_the_number_of_remembered_events_is_bounded():
 
 
 async def test_a_new_recorder_updates_an_existing_event(cluster, home):
-    made = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
+    subject = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
     time = Time()
-    assert await recorder(cluster, time).keep(made, "Busy", "all GPUs are in use", warning=True)
-    assert await recorder(cluster, time, first=9).keep(made, "Busy", "one GPU is in use", warning=True)
+    assert await recorder(cluster, time).keep(subject, "Busy", "all GPUs are in use", warning=True)
+    assert await recorder(cluster, time, first_suffix=9).keep(subject, "Busy", "one GPU is in use", warning=True)
     assert await events(cluster, home) == [("Busy", "one GPU is in use", "Warning", 1)]
 
 
 async def test_a_kept_event_that_was_deleted_is_written_again(cluster, home):
-    made = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
+    subject = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
     events_recorder = recorder(cluster, Time())
-    await events_recorder.keep(made, "Busy", "x")
+    await events_recorder.keep(subject, "Busy", "x")
     [event] = [item for item in (await cluster.list(EVENTS, home)).items if item.reason == "Busy"]
     await cluster.delete(EVENTS, event.metadata.name, home)
-    assert await events_recorder.keep(made, "Busy", "x")
+    assert await events_recorder.keep(subject, "Busy", "x")
     assert len(await events(cluster, home)) == 1
 
 
@@ -142,46 +142,46 @@ class Crowded(Embedded):
 
     def __init__(self, seed):
         super().__init__()
-        self.chance = random.Random(seed)
+        self.random = random.Random(seed)
 
-    async def create(self, *args, **more):
-        await self.turns()
-        return await super().create(*args, **more)
+    async def create(self, *args, **options):
+        await self.yield_to_tasks()
+        return await super().create(*args, **options)
 
-    async def patch(self, *args, **more):
-        await self.turns()
-        return await super().patch(*args, **more)
+    async def patch(self, *args, **options):
+        await self.yield_to_tasks()
+        return await super().patch(*args, **options)
 
-    async def turns(self):
-        for _ in range(self.chance.randrange(6)):
+    async def yield_to_tasks(self):
+        for _ in range(self.random.randrange(6)):
             await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_an_event_recorded_several_times_at_once_is_one_event(seed):
     cluster, time = Crowded(seed), Time()
-    made = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
+    subject = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
     events_recorder = recorder(cluster, time)
-    await asyncio.gather(*(events_recorder.record(made, "Busy", "m") for _ in range(4)))
+    await asyncio.gather(*(events_recorder.record(subject, "Busy", "m") for _ in range(4)))
     time.seconds = 10
-    await events_recorder.record(made, "Busy", "m")
+    await events_recorder.record(subject, "Busy", "m")
     assert await events(cluster, "default") == [("Busy", "m", "Normal", 5)]
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_two_recorders_of_one_event_both_count(seed):
+async def test_two_recorders_keep_the_same_event_only_once(seed):
     cluster = Crowded(seed)
-    made = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
-    two = [recorder(cluster, Time(), first=first) for first in (1, 9)]
-    assert await asyncio.gather(*(recorder.keep(made, "Busy", "m") for recorder in two)) == [True, True]
+    subject = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
+    recorders = [recorder(cluster, Time(), first_suffix=first_suffix) for first_suffix in (1, 9)]
+    assert await asyncio.gather(*(recorder.keep(subject, "Busy", "m") for recorder in recorders)) == [True, True]
     assert len(await events(cluster, "default")) == 1
 
 
 async def test_keeping_an_event_returns_false_if_it_was_not_written():
-    class Deaf(Embedded):
-        async def patch(self, *_args, **_more):
+    class WithoutPatches(Embedded):
+        async def patch(self, *_args, **_options):
             raise Unavailable("PATCH events")
 
-    assert not await recorder(Deaf(), Time()).keep(
+    assert not await recorder(WithoutPatches(), Time()).keep(
         {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}}, "Busy", "x"
     )

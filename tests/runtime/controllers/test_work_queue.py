@@ -14,7 +14,7 @@ from tests.limits import PATIENCE
 
 
 @contextlib.asynccontextmanager
-async def working(queue, work, **options):
+async def running(queue, work, **options):
     task = asyncio.ensure_future(queue.run(work, **options))
     try:
         yield task
@@ -24,7 +24,7 @@ async def working(queue, work, **options):
             await task
 
 
-async def test_a_key_waits_at_most_once():
+async def test_a_key_added_several_times_waits_only_once():
     queue, done = WorkQueue("q"), []
 
     async def work(key):
@@ -33,12 +33,12 @@ async def test_a_key_waits_at_most_once():
     for name in "abaab":
         queue.add(name)
     assert len(queue) == 2
-    async with working(queue, work):
+    async with running(queue, work):
         await eventually(lambda: asyncio.sleep(0, len(done) == 2))
     assert done == ["a", "b"]
 
 
-async def test_a_key_added_during_its_work_is_repeated():
+async def test_a_key_added_during_its_work_is_worked_on_again():
     queue, done = WorkQueue("q"), []
 
     async def work(key):
@@ -48,7 +48,7 @@ async def test_a_key_added_during_its_work_is_repeated():
         done.append(key)
 
     queue.add("a")
-    async with working(queue, work):
+    async with running(queue, work):
         await eventually(lambda: asyncio.sleep(0, len(done) == 2))
         queue.add("later")
         await eventually(lambda: asyncio.sleep(0, "later" in done))
@@ -65,26 +65,26 @@ async def test_a_failed_key_is_retried_without_delaying_others():
 
     for name in ("bad", "good"):
         queue.add(name)
-    async with working(queue, work):
+    async with running(queue, work):
         await eventually(lambda: asyncio.sleep(0, done.count("bad") == 3))
     assert done[:2] == ["bad", "good"]
     assert len(queue) == 0
 
 
 async def test_work_that_takes_too_long_is_ended_and_tried_again():
-    queue, begun = WorkQueue("q", backoff=Backoff(least=0.01, most=0.01)), []
+    queue, started_keys = WorkQueue("q", backoff=Backoff(least=0.01, most=0.01)), []
 
     async def work(key):
-        begun.append(key)
-        if len(begun) == 1:
+        started_keys.append(key)
+        if len(started_keys) == 1:
             await asyncio.sleep(30)
 
     queue.add("a")
-    async with working(queue, work, deadline=0.05):
-        await eventually(lambda: asyncio.sleep(0, len(begun) >= 2))
+    async with running(queue, work, deadline=0.05):
+        await eventually(lambda: asyncio.sleep(0, len(started_keys) >= 2))
 
 
-async def test_a_broken_configuration_ends_the_work_with_an_error():
+async def test_a_configuration_error_ends_the_queue():
     queue = WorkQueue("q")
 
     async def work(_):
@@ -97,13 +97,13 @@ async def test_a_broken_configuration_ends_the_work_with_an_error():
 
 async def test_a_cancelled_queue_leaves_no_timer_behind():
     queue = WorkQueue("q")
-    async with working(queue, lambda _: asyncio.sleep(0)):
+    async with running(queue, lambda _: asyncio.sleep(0)):
         queue.add_after("a", 60)
         await asyncio.sleep(0)
     assert len(queue) == 0
 
 
-async def test_a_key_queued_for_later_can_be_queued_for_now():
+async def test_a_delayed_key_can_be_added_without_delay():
     queue, done = WorkQueue("q"), []
 
     async def work(key):
@@ -111,12 +111,12 @@ async def test_a_key_queued_for_later_can_be_queued_for_now():
 
     queue.add_after("a", 60)
     queue.add("a")
-    async with working(queue, work):
+    async with running(queue, work):
         await eventually(lambda: asyncio.sleep(0, done == ["a"]))
     assert len(queue) == 0
 
 
-def test_jitter_spreads_the_waits():
+def test_random_waits_differ_within_their_bounds():
     backoff, numbers = Backoff(least=1, most=30), random.Random(1)
     waits = [backoff.seconds(4, numbers.random()) for _ in range(200)]
     assert min(waits) >= 4
