@@ -7,7 +7,7 @@ from tests.limits import PATIENCE
 
 
 class Unasked:
-    """A server that fails on a complete request, for tests without one."""
+    """A server that raises an error when it gets a complete request, for tests that send none."""
 
     def refuse(self, head):
         raise AssertionError(head)
@@ -20,7 +20,7 @@ REQUEST = b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nContent-Length: 2\r\n\r\n{
 
 
 class Friend:
-    """Answers every request."""
+    """A server that answers every request with `yes`."""
 
     def refuse(self, head):
         del head
@@ -31,7 +31,7 @@ class Friend:
 
 
 def post(body, *more, length=None):
-    """Return a request as an API server writes it."""
+    """Return a request with further header lines, as an API server writes it."""
     lines = ["POST /mutate?timeout=3s HTTP/1.1", "Host: webhook", f"Content-Length: {length or len(body)}", *more]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
@@ -55,7 +55,7 @@ class Echo(Friend):
 
 
 async def in_phase(listener, phase):
-    """Run the loop until the listener's only client is in a phase."""
+    """Run the loop until the listener has one connection, and that connection is in this phase."""
     async with asyncio.timeout(PATIENCE):
         while [connection.phase for connection in listener.connections] != [phase]:  # noqa: ASYNC110  the product has no event for it
             await asyncio.sleep(0.001)

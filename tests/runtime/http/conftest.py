@@ -16,4 +16,5 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def log():
+    """Return a list to which clients append their names, or how long they waited, in the order of the answers."""
     return []

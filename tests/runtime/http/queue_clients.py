@@ -15,7 +15,7 @@ class Clock:
 
 
 class Client:
-    """A connection whose answers take `seconds` of CPU; each answer appends its name to the log."""
+    """A connection whose answers take `seconds` of CPU; each answer appends the name of the connection to the log."""
 
     def __init__(self, log, name, seconds=0.0, *, cost=UNKNOWN_COST):
         self.cost = cost

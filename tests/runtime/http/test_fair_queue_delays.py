@@ -1,4 +1,4 @@
-"""The fair queue: how long a cheap request waits beside many others."""
+"""The fair queue: how long a cheap request waits while many other clients send requests."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("clock")
 
 
 class BusyClient(Client):
-    """A client that sends its next request immediately after each answer; `seconds` may depend on the time."""
+    """A client that sends its next request immediately after each answer. `seconds` is the CPU time of an answer, or a function of the clock."""
 
     def __init__(self, log, name, clock, queue, seconds, *, account="tenant"):
         super().__init__(log, name)
@@ -60,7 +60,7 @@ class PipeClient(Client):
 
 
 def ask_at_each_turn(monkeypatch, queue, client):
-    """Let a client send its request when a turn begins, if its last one was answered."""
+    """Let a client send its request when a turn begins, if its last request was answered."""
     serve = queue._serve
 
     def turn():
@@ -70,8 +70,8 @@ def ask_at_each_turn(monkeypatch, queue, client):
     monkeypatch.setattr(queue, "_serve", turn)
 
 
-# CPU seconds: the longest decision on the loop (105 ms were measured where 75 ms were allowed), the answer for a review of 7 MiB
-# that no worker has decided, and a request of an unknown client during an attack.
+# CPU seconds of the longest decision on the loop (105 ms were measured where 75 ms were allowed), of the answer to a review of 7 MiB
+# that no worker has decided in time, and of a request from an unknown client during an attack.
 LONGEST, LATE, BRIEF = 1.4 * DecisionLimits().loop_seconds, 0.036, 0.01
 
 
@@ -181,11 +181,13 @@ class CheapUntilAsked(BusyClient):
 
 
 class NearlyExpensive(CheapUntilAsked):
+    """A client whose connection looks as expensive as a cheap connection can."""
+
     recent_cost = 0.9 * CHEAP
 
 
 async def test_expensive_requests_of_cheap_clients_delay_a_cheaper_one_twice(log, clock, monkeypatch):
-    """Eight clients that look cheap send requests of 34 ms, and eight unfinished requests continue for 34 ms at a time."""
+    """Eight clients that look cheap send requests of 34 ms, while eight unfinished requests continue for 34 ms at a time."""
     queue = FairQueue()
     honest = PipeClient(log, clock, queue, 0.001)
     honest.cost = 0.0002
@@ -211,7 +213,7 @@ async def test_expensive_requests_of_cheap_clients_delay_a_cheaper_one_twice(log
 
 @pytest.mark.parametrize("kind", [NewConnections, CheapUntilAsked])
 async def test_a_crowd_does_not_starve_unfinished_requests(clock, kind):
-    """Eight clients send requests of 25 ms, beside busy known clients. An unfinished request continues within 0.2 s."""
+    """Eight clients send requests of 25 ms while known clients are busy. An unfinished request continues within 0.2 s."""
     queue = FairQueue()
     known = await busy_known_clients(clock, queue)
     crowd = [kind([], number, clock, queue, 0.025) for number in range(8)]

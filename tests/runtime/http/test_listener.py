@@ -61,7 +61,7 @@ async def test_an_abandoned_body_is_freed_at_once(given_up):
 
 
 async def test_a_body_counts_until_it_is_answered():
-    """Reviews wait for workers: their bodies are in memory, even if the peer hangs up meanwhile."""
+    """Reviews wait for workers. Until then their bodies are in memory, even if the peer closes its connection."""
 
     class Slow(Friend):
         async def answer(self, head, body):
@@ -113,15 +113,8 @@ async def test_a_later_request_is_read_in_any_pieces():
         assert head[-1] == f"POST /mutate timeout=3s webhook {len(body)} ".encode() + body
     request = post(b"in pieces")
     end = request.index(END_OF_HEAD)
-    for split in (
-        5,
-        60,
-        end + 1,
-        end + 2,
-        end + 3,
-        end + 4,
-        len(request) - 3,
-    ):  # within the head, its end, and the body
+    # Positions within the head, within the end of the head, and within the body.
+    for split in (5, 60, end + 1, end + 2, end + 3, end + 4, len(request) - 3):
         writer.write(request[:split])
         await asyncio.sleep(0.02)
         writer.write(request[split:])
@@ -187,7 +180,7 @@ async def test_pipelined_requests_end_the_connection_after_one_answer(unseen):
     "first", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", post(b"x" * 100_000), post(b"x", "X-Long: " + "y" * 4000)]
 )
 async def test_the_parser_gets_nothing_but_one_head(monkeypatch, first):
-    """The parser reads every request that it gets: 9,000 in 256 KiB delayed the loop by 40 ms for each connection."""
+    """The parser reads every request that it gets: 9,000 requests in 256 KiB delayed the loop by 40 ms for each connection."""
     given = []
 
     class Parser(connection.HttpRequestParser):
@@ -210,7 +203,7 @@ async def test_the_parser_gets_nothing_but_one_head(monkeypatch, first):
 
 
 async def test_time_while_the_process_was_stopped_is_not_charged(monkeypatch):
-    """Otherwise bytes that arrive while the machine is paused are dropped unread."""
+    """Otherwise the listener drops bytes unread that arrive while the machine is paused. A sweep closes connections that exceed their time."""
     loop = asyncio.get_running_loop()
     jump, real, swept = 0.0, loop.time, []
     monkeypatch.setattr(loop, "time", lambda: real() + jump)

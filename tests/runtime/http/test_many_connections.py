@@ -22,7 +22,7 @@ async def closed(reader):
 
 @pytest.mark.parametrize("why", ["they are too many", "their time to read is over"])
 async def test_a_connection_evicted_within_a_body_is_closed(monkeypatch, why):
-    """Evicted connections kept their descriptors, and a few hundred of one peer locked out all other peers."""
+    """Evicted connections once kept their descriptors, so that a few hundred connections of one peer locked out all other peers."""
     soon = why == "their time to read is over"
     if not soon:
         monkeypatch.setattr(listeners, "MAX_PARTING", 2)
@@ -55,7 +55,7 @@ def knock(port, count):
 
 
 async def test_many_connections_are_accepted_in_one_iteration(monkeypatch):
-    """With one connection per iteration the kernel dropped the others, and an honest client waited for seconds."""
+    """With one accepted connection per iteration, the kernel dropped the others, and an honest client waited for seconds."""
     looks = []
     accept = Listener._accept
     monkeypatch.setattr(Listener, "_accept", lambda own, sock: (looks.append(1), accept(own, sock)))
@@ -72,7 +72,7 @@ async def test_many_connections_are_accepted_in_one_iteration(monkeypatch):
 
 @pytest.mark.parametrize(("handler", "answer"), [(Friend, b"yes"), (Echo, b"too large")])
 async def test_a_crowd_with_large_bodies_is_read_from_in_turns(handler, answer, monkeypatch):
-    """Reading 150 bodies at once delayed every other connection by 0.3 s. All bodies are read in the end, also refused ones."""
+    """Reading 150 bodies at once delayed every other connection by 0.3 s. All bodies are read in the end, even bodies that are refused."""
     now, turns, turn = 0.0, Counter(), 0
     read_on, serve = reading.PeerTransport.read_on, reading.ReadQueue._serve
 
@@ -133,7 +133,7 @@ async def test_a_client_that_never_reads_is_disconnected():
 
 
 async def test_many_simultaneous_timeouts_are_answered_in_batches(monkeypatch):
-    """300 answers with 408 delayed an honest review by a tenth of a second."""
+    """300 answers with status 408 in one turn delayed an honest review by a tenth of a second. A sweep answers one connection."""
     now, answered, turns = 0.0, [], 0
     monkeypatch.setattr(listeners, "thread_time", lambda: now)
     listener = Listener(Unasked(), Limits(), [].append)
@@ -194,9 +194,8 @@ async def test_a_connection_with_an_unread_request_is_not_evicted():
         writer.write(REQUEST)
         await answer(reader)
     first = friends[0][1].get_extra_info("socket").fileno()
-    os.write(
-        first, REQUEST
-    )  # on the longest idle connection; the loop has no turn to read this request before the next connection
+    # The request is on the connection that was idle longest. The loop has no turn to read it before the next connection.
+    os.write(first, REQUEST)
     (stranger,) = knock(port, 1)
     listener._accept(listener._socket)
     assert (await answer(friends[0][0]))[0] == b"HTTP/1.1 200 OK"

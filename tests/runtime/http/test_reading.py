@@ -1,4 +1,4 @@
-"""TLS records of any size: an iteration of the loop decrypts few, and a connection with too many ends."""
+"""TLS records of any size: an iteration of the loop decrypts few records, and a connection with too many small records is closed."""
 
 import asyncio
 import gc
@@ -19,7 +19,7 @@ HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
 
 
 class Friend:
-    """Answers every request."""
+    """A server that answers every request with the length of its body."""
 
     def refuse(self, _head):
         return None
@@ -29,7 +29,7 @@ class Friend:
 
 
 class Decrypted:
-    """Counts the records that the server's side decrypts: all so far, and in one callback of the loop."""
+    """Counts the records that the server's side decrypts: all records so far, and the records in each turn of the loop."""
 
     def __init__(self, monkeypatch):
         self.all, self.by_turn, self._turn = 0, [0], 0
@@ -75,7 +75,7 @@ async def listening(*, client_ca=b""):
 
 
 async def ask(reader, writer, pieces):
-    """Send a request whose body has a record of each of these sizes; return the answer's body."""
+    """Send a request whose body has one record of each of these sizes; return the body of the answer."""
     writer.write(HEAD % sum(pieces))
     for size in pieces:
         writer.write(b" " * size)
@@ -84,7 +84,7 @@ async def ask(reader, writer, pieces):
 
 
 async def test_one_byte_records_end_only_their_own_connection(monkeypatch):
-    """OpenSSL decrypted all arrived bytes, 12,000 records in 100 ms, before any other connection was read."""
+    """OpenSSL once decrypted all arrived bytes, 12,000 records in 100 ms, before any other connection was read."""
     decrypted, clock = Decrypted(monkeypatch), count(0.0, reading.READ_TURN_SECONDS / 3)
     monkeypatch.setattr(reading, "thread_time", lambda: next(clock))
     async with listening() as (port, trusting, refused):

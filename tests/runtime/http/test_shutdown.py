@@ -1,4 +1,4 @@
-"""Shutdown of the listener: arrived requests are answered, and silent clients delay it for a bounded time."""
+"""Shutdown of the listener: arrived requests are answered, and silent clients delay the shutdown for a bounded time."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ from tests.runtime.http.clients import REQUEST, Friend, Unasked, answer, in_phas
 
 @pytest.mark.parametrize("turns", range(6))
 async def test_a_connection_that_arrives_while_the_listener_closes_is_closed(turns):
-    """The listener closes the connection at every step of accepting. A socket without an owner stays open until a garbage collection."""
+    """The listener ends at each step of accepting a connection. A socket without an owner would stay open until a garbage collection."""
     gc.collect()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -40,7 +40,7 @@ async def test_a_connection_that_arrives_while_the_listener_closes_is_closed(tur
 
 
 async def test_renewing_our_certificate_keeps_anonymous_idle_connections():
-    """A POST that crosses the close would be lost; the next answer announces the close instead."""
+    """A POST that is sent while the connection is closed would be lost. Instead, the next answer announces that the connection closes."""
     listener = Listener(Friend(), Limits(), [].append)
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.open("127.0.0.1", 0))
     writer.write(REQUEST)
@@ -66,7 +66,7 @@ async def test_an_arrived_request_is_answered_before_closing(going, asked_before
     else:
         await in_phase(listener, ConnectionPhase.QUIET)
     sock = writer.get_extra_info("socket")
-    os.write(sock.fileno(), REQUEST)  # the loop has no turn between this and the end
+    os.write(sock.fileno(), REQUEST)  # the loop has no turn between this request and the shutdown
     if going == "renew":
         listener.renew(None)
     ending = asyncio.create_task(listener.end(PATIENCE))
@@ -78,7 +78,7 @@ async def test_an_arrived_request_is_answered_before_closing(going, asked_before
 
 
 async def test_no_request_is_lost_during_shutdown():
-    """A request that crosses the close of its connection is lost, so the listener closes no connection while clients may still write."""
+    """A request that is sent while its connection is closed is lost, so the listener closes no connection while clients may still write."""
     listener = Listener(Friend(), Limits(), [].append)
     port = listener.open("127.0.0.1", 0)
     moments = random.Random(23)

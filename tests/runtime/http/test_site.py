@@ -113,7 +113,7 @@ async def test_a_site_for_any_host_still_refuses_other_origins(host, origin, sta
 
 
 class Streamed:
-    """Streams these parts, then the results of `then` without end. `ended` is set when the stream ends."""
+    """A handler that streams these parts, and then results of `then` until that is None. `ended` is set when the stream ends."""
 
     def __init__(self, *parts, then=None):
         self._parts, self._then = parts, then

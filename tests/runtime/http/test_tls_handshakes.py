@@ -25,7 +25,7 @@ HELLO = hello()
 
 
 class Guest:
-    """A peer that has sent a hello, or part of it."""
+    """A peer that has sent bytes, usually a whole ClientHello."""
 
     def __init__(self, peer, sent=HELLO):
         self.peer = peer
@@ -58,7 +58,7 @@ def guests():
 
 
 class Log:
-    """Records the greeted clients by turn of the loop; each handshake lasts until `stay` is set."""
+    """Records which peer begins a handshake in which turn of the loop. Each handshake lasts until `may_end` is set."""
 
     def __init__(self, greetings, *, known=()):
         self.greetings, self.known = greetings, known
