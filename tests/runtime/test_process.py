@@ -10,27 +10,27 @@ from runtime.metrics import MetricsPort
 from runtime.process import run_until
 
 
-async def test_a_stopping_process_is_unready_and_drains():
-    metrics, stop, seen = MetricsPort(), asyncio.Event(), []
+async def test_a_stopping_process_is_not_ready_and_drains():
+    metrics, stop, observations = MetricsPort(), asyncio.Event(), []
     metrics.checks["cluster"] = str
 
-    async def readiness():
+    async def record_readiness():
         async with aiohttp.ClientSession() as session, session.get(f"http://{metrics.address}/readyz") as answer:
-            seen.append((answer.status, await answer.text()))
+            observations.append((answer.status, await answer.text()))
 
     async def work():
         try:
-            await readiness()
+            await record_readiness()
             stop.set()
             await asyncio.Event().wait()
         finally:
-            seen.append("cancelled")
+            observations.append("cancelled")
 
     async def drain():
-        await readiness()
+        await record_readiness()
 
     await run_until(stop, work, metrics=metrics, at=Address(), drain=drain)
-    assert seen == [
+    assert observations == [
         (200, "[+]cluster ok\n"),
         (503, "[+]cluster ok\n[-]serving: shutting down\n"),
         "cancelled",
@@ -38,7 +38,7 @@ async def test_a_stopping_process_is_unready_and_drains():
 
 
 async def test_an_error_in_one_task_ends_the_process():
-    metrics, ended = MetricsPort(), []
+    metrics, addresses_at_end = MetricsPort(), []
 
     async def fail():
         await asyncio.sleep(0)
@@ -48,12 +48,12 @@ async def test_an_error_in_one_task_ends_the_process():
         try:
             await asyncio.Event().wait()
         finally:
-            ended.append(metrics.address)
+            addresses_at_end.append(metrics.address)
 
-    with pytest.raises(ExceptionGroup) as failed:
+    with pytest.raises(ExceptionGroup) as raised:
         await run_until(asyncio.Event(), work, fail, metrics=metrics, at=Address())
-    assert [str(exception) for exception in failed.value.exceptions] == ["taken"]
-    [address] = ended
+    assert [str(exception) for exception in raised.value.exceptions] == ["taken"]
+    [address] = addresses_at_end
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.ClientConnectorError):
             await session.get(f"http://{address}/livez")

@@ -6,7 +6,7 @@ from runtime.http import text
 from tests.limits import PATIENCE
 
 
-class Unasked:
+class FailingServer:
     """A server that raises an error when it gets a complete request, for tests that send none."""
 
     def refuse(self, head):
@@ -19,7 +19,7 @@ class Unasked:
 REQUEST = b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nContent-Length: 2\r\n\r\n{}"
 
 
-class Friend:
+class YesServer:
     """A server that answers every request with `yes`."""
 
     def refuse(self, head):
@@ -30,21 +30,21 @@ class Friend:
         return text(200, "yes")
 
 
-def post(body, *more, length=None):
+def post(body, *headers, length=None):
     """Return a request with further header lines, as an API server writes it."""
-    lines = ["POST /mutate?timeout=3s HTTP/1.1", "Host: webhook", f"Content-Length: {length or len(body)}", *more]
+    lines = ["POST /mutate?timeout=3s HTTP/1.1", "Host: webhook", f"Content-Length: {length or len(body)}", *headers]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-async def whole(reader):
-    """Read an answer; return the lines of its head, and its body as the last item."""
+async def read_answer(reader):
+    """Read any answer; return the lines of its head, and its body as the last item."""
     async with asyncio.timeout(PATIENCE):
         head = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[:-2]
         [length] = [line.partition(b": ")[2] for line in head if line.startswith(b"Content-Length")]
         return [*head, await reader.readexactly(int(length))]
 
 
-class Echo(Friend):
+class Echo(YesServer):
     """A server that answers with the request; it refuses bodies of more than a hundred bytes."""
 
     def refuse(self, head):
@@ -54,15 +54,15 @@ class Echo(Friend):
         return text(200, f"{head.method} {head.path} {head.query} {head.headers['Host']} {head.length} {body.decode()}")
 
 
-async def in_phase(listener, phase):
+async def wait_for_phase(listener, phase):
     """Run the loop until the listener has one connection, and that connection is in this phase."""
     async with asyncio.timeout(PATIENCE):
         while [connection.phase for connection in listener.connections] != [phase]:  # noqa: ASYNC110  the product has no event for it
             await asyncio.sleep(0.001)
 
 
-async def answer(reader):
-    """Read an answer of `Friend` with its body; return the lines of its head."""
+async def read_yes_answer(reader):
+    """Read an answer of `YesServer` with its body; return the lines of its head."""
     async with asyncio.timeout(PATIENCE):
         head = await reader.readuntil(b"\r\n\r\n")
         await reader.readexactly(len("yes"))

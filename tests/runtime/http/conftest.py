@@ -9,9 +9,9 @@ from tests.runtime.http.queue_clients import Clock
 @pytest.fixture
 def clock(monkeypatch):
     """Replace the queue's clock, so that results do not depend on the machine's load."""
-    made = Clock()
-    monkeypatch.setattr(fair_queue, "thread_time", made)
-    return made
+    queue_clock = Clock()
+    monkeypatch.setattr(fair_queue, "thread_time", queue_clock)
+    return queue_clock
 
 
 @pytest.fixture

@@ -35,28 +35,28 @@ class PipeClient(Client):
     def __init__(self, log, clock, queue, seconds):
         super().__init__(log, "honest")
         self.clock, self.queue, self.seconds = clock, queue, seconds
-        self.asked_at = None
-        self.ours, self.theirs = os.pipe()
-        asyncio.get_running_loop().add_reader(self.ours, self.arrive)
+        self.sent_at = None
+        self.read_end, self.write_end = os.pipe()
+        asyncio.get_running_loop().add_reader(self.read_end, self.arrive)
 
     def ask(self):
-        if self.asked_at is None:
-            self.asked_at = self.clock.now
-            os.write(self.theirs, b".")
+        if self.sent_at is None:
+            self.sent_at = self.clock.now
+            os.write(self.write_end, b".")
 
     def arrive(self):
-        os.read(self.ours, 1)
+        os.read(self.read_end, 1)
         self.queue.join(self, "tenant", None, b"")
 
     def answer(self, _head, _body):
         self.clock.now += self.seconds
-        self._log.append(self.clock.now - self.asked_at)
-        self.asked_at = None
+        self._log.append(self.clock.now - self.sent_at)
+        self.sent_at = None
 
     def close(self):
-        asyncio.get_running_loop().remove_reader(self.ours)
-        os.close(self.ours)
-        os.close(self.theirs)
+        asyncio.get_running_loop().remove_reader(self.read_end)
+        os.close(self.read_end)
+        os.close(self.write_end)
 
 
 def ask_at_each_turn(monkeypatch, queue, client):
@@ -72,53 +72,53 @@ def ask_at_each_turn(monkeypatch, queue, client):
 
 # CPU seconds of the longest decision on the loop (105 ms were measured where 75 ms were allowed), of the answer to a review of 7 MiB
 # that no worker has decided in time, and of a request from an unknown client during an attack.
-LONGEST, LATE, BRIEF = 1.4 * DecisionLimits().loop_seconds, 0.036, 0.01
+LONGEST_DECISION, LATE_ANSWER, BRIEF_REQUEST = 1.4 * DecisionLimits().loop_seconds, 0.036, 0.01
 
 
 @pytest.mark.parametrize(
-    "crowd",
+    "seconds_of_crowd",
     {
-        "each the longest possible": lambda _number, _now: LONGEST,
-        "the longest possible once a second": lambda _number, now: LONGEST if now % 1.0 < 0.1 else BRIEF,
-        "all cheap": lambda _number, _now: 0.9 * CHEAP,
-        "all slightly expensive": lambda _number, _now: 0.9 * UNKNOWN_COST,
-        "all different": lambda number, _now: (1 + number) * 0.002,
+        "each request takes the longest possible time": lambda _number, _now: LONGEST_DECISION,
+        "one request per second takes the longest possible time": lambda _number, now: LONGEST_DECISION if now % 1.0 < 0.1 else BRIEF_REQUEST,
+        "all requests are cheap": lambda _number, _now: 0.9 * CHEAP,
+        "all requests are slightly expensive": lambda _number, _now: 0.9 * UNKNOWN_COST,
+        "each client takes another time": lambda number, _now: (1 + number) * 0.002,
     }.items(),
-    ids=lambda crowd: crowd[0],
+    ids=lambda seconds_of_crowd: seconds_of_crowd[0],
 )
-async def test_a_client_waits_under_100_ms_beside_32_others(log, clock, monkeypatch, crowd):
+async def test_a_client_waits_under_100_ms_among_32_other_clients(log, clock, monkeypatch, seconds_of_crowd):
     """The CPU time of all turns between a request and its answer counts."""
     queue = FairQueue()
     honest = PipeClient(log, clock, queue, 0.001)
-    for known in range(20):
+    for answer_count in range(20):
         honest.ask()
-        while len(log) <= known:  # noqa: ASYNC110  as above
+        while len(log) <= answer_count:  # noqa: ASYNC110  as above
             await asyncio.sleep(0)
-    others = [
-        BusyClient([], number, clock, queue, lambda now, number=number: crowd[1](number, now)) for number in range(32)
+    busy_clients = [
+        BusyClient([], number, clock, queue, lambda now, number=number: seconds_of_crowd[1](number, now)) for number in range(32)
     ]
 
-    async def late():
-        while not others[0].has_ended:
+    async def continue_late_answer():
+        while not busy_clients[0].has_ended:
             await queue.wait_turn()
             honest.ask()
-            clock.now += LATE
+            clock.now += LATE_ANSWER
 
-    tasks = [asyncio.create_task(late()) for _ in range(8)]
+    tasks = [asyncio.create_task(continue_late_answer()) for _ in range(8)]
     ask_at_each_turn(monkeypatch, queue, honest)
     log.clear()
-    for other in others:
-        other.ask()
+    for client in busy_clients:
+        client.ask()
     while len(log) < 300:  # noqa: ASYNC110  as above
         await asyncio.sleep(0)
-    for other in others:
-        other.has_ended = True
+    for client in busy_clients:
+        client.has_ended = True
     await asyncio.gather(*tasks)
     honest.close()
     assert max(log) < 0.1
 
 
-async def test_32_equally_cheap_clients_do_not_delay_another(log, clock):
+async def test_a_client_waits_under_100_ms_among_equally_cheap_clients(log, clock):
     """32 clients of the same account send requests of 1 ms without a pause."""
     queue = FairQueue()
     honest = PipeClient(log, clock, queue, 0.001)
@@ -136,30 +136,30 @@ async def test_32_equally_cheap_clients_do_not_delay_another(log, clock):
     assert max(log) < 0.1
 
 
-async def busy_known_clients(clock, queue):
+async def start_busy_clients(clock, queue):
     """Start seven cheap clients of one account that send requests without a pause."""
-    known = [BusyClient([], number, clock, queue, 0.0004) for number in range(7)]
-    for client in known:
+    busy_clients = [BusyClient([], number, clock, queue, 0.0004) for number in range(7)]
+    for client in busy_clients:
         client.cost = 0.0004
         client.ask()
     while clock.now < 0.1:  # noqa: ASYNC110  as above
         await asyncio.sleep(0)
-    return known
+    return busy_clients
 
 
-async def test_new_connections_are_answered_beside_busy_known_ones(log, clock):
+async def test_new_connections_are_answered_while_known_clients_are_busy(log, clock):
     """An API server that restarts opens new connections."""
     queue = FairQueue()
-    known = await busy_known_clients(clock, queue)
-    asked_at = clock.now
+    busy_clients = await start_busy_clients(clock, queue)
+    sent_at = clock.now
     for number in range(8):
         queue.join(Client(log, number), "tenant", None, b"")
-    while len(log) < 8 and clock.now < asked_at + 1.0:  # noqa: ASYNC110  as above
+    while len(log) < 8 and clock.now < sent_at + 1.0:  # noqa: ASYNC110  as above
         await asyncio.sleep(0)
-    for client in known:
+    for client in busy_clients:
         client.has_ended = True
     assert len(log) == 8
-    assert clock.now - asked_at < 0.08
+    assert clock.now - sent_at < 0.08
 
 
 class NewConnections(BusyClient):
@@ -186,7 +186,7 @@ class NearlyExpensive(CheapUntilAsked):
     recent_cost = 0.9 * CHEAP
 
 
-async def test_expensive_requests_of_cheap_clients_delay_a_cheaper_one_twice(log, clock, monkeypatch):
+async def test_a_cheap_request_waits_for_at_most_two_expensive_requests(log, clock, monkeypatch):
     """Eight clients that look cheap send requests of 34 ms, while eight unfinished requests continue for 34 ms at a time."""
     queue = FairQueue()
     honest = PipeClient(log, clock, queue, 0.001)
@@ -211,23 +211,23 @@ async def test_expensive_requests_of_cheap_clients_delay_a_cheaper_one_twice(log
     assert max(log) < 0.08
 
 
-@pytest.mark.parametrize("kind", [NewConnections, CheapUntilAsked])
-async def test_a_crowd_does_not_starve_unfinished_requests(clock, kind):
+@pytest.mark.parametrize("client_class", [NewConnections, CheapUntilAsked])
+async def test_a_crowd_does_not_starve_unfinished_requests(clock, client_class):
     """Eight clients send requests of 25 ms while known clients are busy. An unfinished request continues within 0.2 s."""
     queue = FairQueue()
-    known = await busy_known_clients(clock, queue)
-    crowd = [kind([], number, clock, queue, 0.025) for number in range(8)]
+    busy_clients = await start_busy_clients(clock, queue)
+    crowd = [client_class([], number, clock, queue, 0.025) for number in range(8)]
     for client in crowd:
         client.ask()
     while clock.now < 0.3:  # noqa: ASYNC110  as above
         await asyncio.sleep(0)
-    asked_at = clock.now
+    began_waiting_at = clock.now
     task = asyncio.create_task(queue.wait_turn())
-    while not task.done() and clock.now < asked_at + 2.0:  # noqa: ASYNC110  as above
+    while not task.done() and clock.now < began_waiting_at + 2.0:  # noqa: ASYNC110  as above
         await asyncio.sleep(0)
     is_done = task.done()
-    for client in (*known, *crowd):
+    for client in (*busy_clients, *crowd):
         client.has_ended = True
     await task
     assert is_done
-    assert clock.now - asked_at < 0.2
+    assert clock.now - began_waiting_at < 0.2

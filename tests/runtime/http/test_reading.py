@@ -18,7 +18,7 @@ from tests.webhook import tls
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
 
 
-class Friend:
+class LengthServer:
     """A server that answers every request with the length of its body."""
 
     def refuse(self, _head):
@@ -28,21 +28,21 @@ class Friend:
         return text(200, str(len(body)))
 
 
-class Decrypted:
+class DecryptedRecords:
     """Counts the records that the server's side decrypts: all records so far, and the records in each turn of the loop."""
 
     def __init__(self, monkeypatch):
-        self.all, self.by_turn, self._turn = 0, [0], 0
+        self.total, self.by_turn, self._turn = 0, [0], 0
         read = ssl.SSLObject.read
 
-        def counted(own, *how):
-            data = read(own, *how)
-            if own.server_side:
-                self.all += 1
+        def counting_read(ssl_object, *arguments):
+            data = read(ssl_object, *arguments)
+            if ssl_object.server_side:
+                self.total += 1
                 self.by_turn[-1] += 1
             return data
 
-        monkeypatch.setattr(ssl.SSLObject, "read", counted)
+        monkeypatch.setattr(ssl.SSLObject, "read", counting_read)
 
     def follow(self):
         """From now on, begin a new count in each turn of the loop."""
@@ -61,15 +61,15 @@ class Decrypted:
 async def listening(*, client_ca=b""):
     """Run a listener with TLS; yield its port, a context for clients, and the reasons why the listener closed connections."""
     signer, leaf = tls.authority_and_leaf()
-    context, refused = tls.server(leaf), []
+    context, close_reasons = tls.server(leaf), []
     if client_ca:
         context.load_verify_locations(cadata=client_ca.decode())
         context.verify_mode = ssl.CERT_OPTIONAL
-    listener = Listener(Friend(), Limits(), refused.append)
+    listener = Listener(LengthServer(), Limits(), close_reasons.append)
     port = listener.open("127.0.0.1", 0, context)
     try:
         async with asyncio.timeout(PATIENCE):
-            yield port, tls.client(signer), refused
+            yield port, tls.client(signer), close_reasons
     finally:
         await listener.end(0.0)
 
@@ -85,47 +85,47 @@ async def ask(reader, writer, pieces):
 
 async def test_one_byte_records_end_only_their_own_connection(monkeypatch):
     """OpenSSL once decrypted all arrived bytes, 12,000 records in 100 ms, before any other connection was read."""
-    decrypted, clock = Decrypted(monkeypatch), count(0.0, reading.READ_TURN_SECONDS / 3)
+    decrypted, clock = DecryptedRecords(monkeypatch), count(0.0, reading.READ_TURN_SECONDS / 3)
     monkeypatch.setattr(reading, "thread_time", lambda: next(clock))
-    async with listening() as (port, trusting, refused):
-        hostile = [await asyncio.open_connection("127.0.0.1", port, ssl=trusting) for _ in range(4)]
-        honest = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
+    async with listening() as (port, client_context, close_reasons):
+        hostile = [await asyncio.open_connection("127.0.0.1", port, ssl=client_context) for _ in range(4)]
+        honest = await asyncio.open_connection("127.0.0.1", port, ssl=client_context)
         for _, writer in hostile:
             writer.write(HEAD % 1_000_000)
             for _ in range(2_000):
                 writer.write(b" ")
-        before = decrypted.all
+        before = decrypted.total
         decrypted.follow()
         assert await ask(*honest, [2]) == b"2"
-        assert decrypted.all - before <= 5 * (reading.FREE_RECORDS + 3 * reading.RECORDS)
+        assert decrypted.total - before <= 5 * (reading.FREE_RECORDS + 3 * reading.RECORDS)
         for reader, writer in hostile:
             with suppress(ConnectionError):
                 assert await reader.read() == b""
             writer.close()
         decrypted.end()
         assert max(decrypted.by_turn) <= 4 * reading.RECORDS
-        assert decrypted.all - before <= 4 * (reading.MAX_SMALL + reading.RECORDS) + 3
-        assert refused == ["records"] * 4
+        assert decrypted.total - before <= 4 * (reading.MAX_SMALL + reading.RECORDS) + 3
+        assert close_reasons == ["records"] * 4
         assert await ask(*honest, [2]) == b"2"
         honest[1].close()
 
 
-async def test_wasteful_connections_are_read_from_one_at_a_time(monkeypatch):
+async def test_connections_with_tiny_records_are_read_one_per_turn(monkeypatch):
     """Eight records of each of a thousand connections would take a tenth of a second."""
-    decrypted = Decrypted(monkeypatch)
-    async with listening() as (port, trusting, _):
-        hostile = [await asyncio.open_connection("127.0.0.1", port, ssl=trusting) for _ in range(6)]
+    decrypted = DecryptedRecords(monkeypatch)
+    async with listening() as (port, client_context, _):
+        hostile = [await asyncio.open_connection("127.0.0.1", port, ssl=client_context) for _ in range(6)]
         for _, writer in hostile:
             writer.write(HEAD % 1_000_000)
             for _ in range(reading.FREE_RECORDS + reading.RECORDS):
                 writer.write(b" ")
-        while decrypted.all < 6 * (1 + reading.FREE_RECORDS + reading.RECORDS):  # noqa: ASYNC110  the product has no event for it, and needs none
+        while decrypted.total < 6 * (1 + reading.FREE_RECORDS + reading.RECORDS):  # noqa: ASYNC110  the product has no event for it, and needs none
             await asyncio.sleep(0)
         decrypted.follow()
         for _, writer in hostile:
             for _ in range(100):
                 writer.write(b" ")
-        while decrypted.all < 6 * 100:  # noqa: ASYNC110  as above
+        while decrypted.total < 6 * 100:  # noqa: ASYNC110  as above
             await asyncio.sleep(0)
         decrypted.end()
         assert max(decrypted.by_turn) <= reading.RECORDS
@@ -133,9 +133,9 @@ async def test_wasteful_connections_are_read_from_one_at_a_time(monkeypatch):
             writer.transport.abort()
 
 
-async def test_key_updates_are_records_too():
+async def test_too_many_key_updates_end_a_connection():
     """OpenSSL handles all of its input in one call and answers each KeyUpdate with a record."""
-    async with listening() as (port, _, refused):
+    async with listening() as (port, _, close_reasons):
         sock, sealer = await connect(Target(("127.0.0.1", port), 0.0, ()), "127.0.0.1")
         with sock:
             loop = asyncio.get_running_loop()
@@ -144,67 +144,67 @@ async def test_key_updates_are_records_too():
             with suppress(ConnectionError):
                 while data := await loop.sock_recv(sock, 1 << 16):
                     received += len(data)
-    assert refused == ["records"]
+    assert close_reasons == ["records"]
     assert received <= 40 * (reading.MAX_SMALL + reading.RECORDS)
 
 
 @pytest.mark.parametrize(
     "pieces",
     [
-        [1] * (reading.FREE_RECORDS - 1),  # a client that writes a little at a time
-        [1200] * 600,  # the first records of a Go client
+        [1] * (reading.FREE_RECORDS - 1),
+        [1200] * 600,
         [7 << 20],
     ],
-    ids=["few", "as Go", "large"],
+    ids=["few small records", "records of a Go client", "one large body"],
 )
-async def test_records_of_clients_that_fill_them_are_all_read(pieces):
-    async with listening() as (port, trusting, refused):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
+async def test_all_records_of_ordinary_clients_are_read(pieces):
+    async with listening() as (port, client_context, close_reasons):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context)
         for _ in range(3):
             assert await ask(reader, writer, pieces) == b"%d" % sum(pieces)
         writer.close()
-    assert not refused
+    assert not close_reasons
 
 
-async def test_small_requests_on_one_connection_are_each_counted_alone():
-    async with listening() as (port, trusting, refused):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
+async def test_a_connection_may_send_many_small_requests():
+    async with listening() as (port, client_context, close_reasons):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context)
         for _ in range(reading.MAX_SMALL):
             assert await ask(reader, writer, [2]) == b"2"
         writer.close()
-    assert not refused
+    assert not close_reasons
 
 
-@pytest.mark.parametrize(("number", "is_served"), [(4, True), (100, False)])
-async def test_a_chain_of_many_certificates_is_not_verified(tmp_path, number, is_served):
+@pytest.mark.parametrize(("certificate_count", "is_served"), [(4, True), (100, False)])
+async def test_only_a_short_certificate_chain_is_verified(tmp_path, certificate_count, is_served):
     """OpenSSL accepts 100 KiB of certificates and spends 40 ms of CPU on a chain that the authority did not sign."""
     clients = certificate("clients")
-    made, key = certificate("peer", clients)
-    (tmp_path / "chain.pem").write_bytes(pem(made, key) + pem(clients[0]) * (number - 1))
-    async with listening(client_ca=pem(clients[0])) as (port, trusting, refused):
-        trusting.load_cert_chain(tmp_path / "chain.pem")
+    peer_certificate, key = certificate("peer", clients)
+    (tmp_path / "chain.pem").write_bytes(pem(peer_certificate, key) + pem(clients[0]) * (certificate_count - 1))
+    async with listening(client_ca=pem(clients[0])) as (port, client_context, close_reasons):
+        client_context.load_cert_chain(tmp_path / "chain.pem")
         received = b""
         with suppress(OSError, asyncio.IncompleteReadError):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context)
             received = await ask(reader, writer, [2])
             writer.close()
-    assert (received, refused) == ((b"2", []) if is_served else (b"", ["handshake"]))
+    assert (received, close_reasons) == ((b"2", []) if is_served else (b"", ["handshake"]))
 
 
-@pytest.mark.parametrize("end", ["answered", "no handshake", "too small records"])
-async def test_an_ended_connection_leaves_nothing_for_the_garbage_collector(end):
+@pytest.mark.parametrize("end", ["answered request", "failed handshake", "too small records"])
+async def test_an_ended_connection_is_freed_without_garbage_collection(end):
     """A garbage collection of some thousand connections delayed every review by a tenth of a second."""
-    async with listening() as (port, trusting, _):
+    async with listening() as (port, client_context, _):
         gc.collect()
         gc.disable()
         try:
-            if end == "no handshake":
-                trusting.set_ecdh_curve("secp384r1")
+            if end == "failed handshake":
+                client_context.set_ecdh_curve("secp384r1")
                 with pytest.raises(OSError, match="HANDSHAKE_FAILURE"):
-                    await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
+                    await asyncio.open_connection("127.0.0.1", port, ssl=client_context)
             else:
-                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
-                if end == "answered":
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context)
+                if end == "answered request":
                     assert await ask(reader, writer, [2]) == b"2"
                 else:
                     writer.write(HEAD % 1_000_000)
@@ -220,15 +220,15 @@ async def test_an_ended_connection_leaves_nothing_for_the_garbage_collector(end)
             gc.enable()
 
 
-async def test_a_bug_while_reading_ends_one_connection_only(caplog, monkeypatch):
+async def test_a_bug_while_reading_ends_only_one_connection(caplog, monkeypatch):
     def refuse(_own, head):
         if head.path == "/bug":
             raise RuntimeError("a bug")
 
-    monkeypatch.setattr(Friend, "refuse", refuse)
-    async with listening() as (port, trusting, _):
-        broken = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
-        other = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
+    monkeypatch.setattr(LengthServer, "refuse", refuse)
+    async with listening() as (port, client_context, _):
+        broken = await asyncio.open_connection("127.0.0.1", port, ssl=client_context)
+        other = await asyncio.open_connection("127.0.0.1", port, ssl=client_context)
         broken[1].write(HEAD.replace(b"/", b"/bug", 1) % 0)
         with suppress(ConnectionError):
             assert await broken[0].read() == b""

@@ -12,19 +12,19 @@ import pytest
 from runtime.http import Limits, Listener
 from runtime.http.connection import ConnectionPhase
 from tests.limits import PATIENCE
-from tests.runtime.http.clients import REQUEST, Friend, Unasked, answer, in_phase
+from tests.runtime.http.clients import REQUEST, YesServer, FailingServer, read_yes_answer, wait_for_phase
 
 
-@pytest.mark.parametrize("turns", range(6))
-async def test_a_connection_that_arrives_while_the_listener_closes_is_closed(turns):
+@pytest.mark.parametrize("loop_turns", range(6))
+async def test_a_connection_that_arrives_while_the_listener_closes_is_closed(loop_turns):
     """The listener ends at each step of accepting a connection. A socket without an owner would stay open until a garbage collection."""
     gc.collect()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        listener = Listener(Unasked(), Limits(), [].append)
+        listener = Listener(FailingServer(), Limits(), [].append)
         port = listener.open("127.0.0.1", 0)
         guests = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
-        for _ in range(turns):
+        for _ in range(loop_turns):
             await asyncio.sleep(0)
         await listener.end(0.0)
         for guest in guests:
@@ -39,38 +39,38 @@ async def test_a_connection_that_arrives_while_the_listener_closes_is_closed(tur
     assert not listener.connections
 
 
-async def test_renewing_our_certificate_keeps_anonymous_idle_connections():
+async def test_renewing_the_certificate_keeps_idle_connections_of_anonymous_clients():
     """A POST that is sent while the connection is closed would be lost. Instead, the next answer announces that the connection closes."""
-    listener = Listener(Friend(), Limits(), [].append)
+    listener = Listener(YesServer(), Limits(), [].append)
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.open("127.0.0.1", 0))
     writer.write(REQUEST)
-    assert b"Connection: keep-alive" in await answer(reader)
+    assert b"Connection: keep-alive" in await read_yes_answer(reader)
     listener.renew(None)
     writer.write(REQUEST)
-    assert b"Connection: close" in await answer(reader)
+    assert b"Connection: close" in await read_yes_answer(reader)
     assert await reader.read() == b""
     writer.close()
     await listener.end(PATIENCE)
 
 
-@pytest.mark.parametrize("asked_before", [False, True])
-@pytest.mark.parametrize("going", ["end", "renew"])
-async def test_an_arrived_request_is_answered_before_closing(going, asked_before):
+@pytest.mark.parametrize("is_second_request", [False, True], ids=["first request", "second request"])
+@pytest.mark.parametrize("cause", ["end", "renew"])
+async def test_an_arrived_request_is_answered_before_closing(cause, is_second_request):
     """No client repeats a POST, so a request that arrived just before the close would be lost."""
-    listener = Listener(Friend(), Limits(), [].append)
+    listener = Listener(YesServer(), Limits(), [].append)
     port = listener.open("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    if asked_before:
+    if is_second_request:
         writer.write(REQUEST)
-        assert (await answer(reader))[0] == b"HTTP/1.1 200 OK"
+        assert (await read_yes_answer(reader))[0] == b"HTTP/1.1 200 OK"
     else:
-        await in_phase(listener, ConnectionPhase.QUIET)
+        await wait_for_phase(listener, ConnectionPhase.QUIET)
     sock = writer.get_extra_info("socket")
     os.write(sock.fileno(), REQUEST)  # the loop has no turn between this request and the shutdown
-    if going == "renew":
+    if cause == "renew":
         listener.renew(None)
     ending = asyncio.create_task(listener.end(PATIENCE))
-    head = await answer(reader)
+    head = await read_yes_answer(reader)
     assert head[0] == b"HTTP/1.1 200 OK"
     assert b"Connection: close" in head
     await ending
@@ -79,55 +79,55 @@ async def test_an_arrived_request_is_answered_before_closing(going, asked_before
 
 async def test_no_request_is_lost_during_shutdown():
     """A request that is sent while its connection is closed is lost, so the listener closes no connection while clients may still write."""
-    listener = Listener(Friend(), Limits(), [].append)
+    listener = Listener(YesServer(), Limits(), [].append)
     port = listener.open("127.0.0.1", 0)
-    moments = random.Random(23)
+    generator = random.Random(23)
     connected = asyncio.Barrier(65)
 
-    async def ask(at, *, asked_before):
+    async def ask(delay, *, is_second_request):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        if asked_before:
+        if is_second_request:
             writer.write(REQUEST)
-            assert b"Connection: keep-alive" in await answer(reader)
+            assert b"Connection: keep-alive" in await read_yes_answer(reader)
         await connected.wait()
-        await asyncio.sleep(at)
+        await asyncio.sleep(delay)
         writer.write(REQUEST)
-        head = await answer(reader)
+        head = await read_yes_answer(reader)
         assert head[0] == b"HTTP/1.1 200 OK"
         assert b"Connection: close" in head
         writer.close()
 
     async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
         for number in range(64):
-            group.create_task(ask(0.05 + moments.random() / 2, asked_before=bool(number % 4)))
+            group.create_task(ask(0.05 + generator.random() / 2, is_second_request=bool(number % 4)))
         await connected.wait()
         await listener.end(grace=0.0, linger=PATIENCE)
     assert not listener.connections
 
 
 async def test_a_silent_client_delays_shutdown_for_a_bounded_time():
-    listener = Listener(Friend(), Limits(), [].append)
+    listener = Listener(YesServer(), Limits(), [].append)
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.open("127.0.0.1", 0))
-    await in_phase(listener, ConnectionPhase.QUIET)
+    await wait_for_phase(listener, ConnectionPhase.QUIET)
     async with asyncio.timeout(PATIENCE):
         await listener.end(grace=PATIENCE, linger=0.1)
     assert await reader.read() == b""
     writer.close()
 
 
-@pytest.mark.parametrize("rest", [b"}", b""], ids=["the rest comes", "the rest never comes"])
-async def test_half_a_request_at_shutdown_has_the_grace_period(rest):
-    listener = Listener(Friend(), Limits(), [].append)
+@pytest.mark.parametrize("rest", [b"}", b""], ids=["the rest arrives", "the rest never arrives"])
+async def test_an_unfinished_request_at_shutdown_has_the_grace_period(rest):
+    listener = Listener(YesServer(), Limits(), [].append)
     port = listener.open("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(REQUEST[:-1])
-    await in_phase(listener, ConnectionPhase.BODY)
+    await wait_for_phase(listener, ConnectionPhase.BODY)
     ending = asyncio.create_task(listener.end(PATIENCE if rest else 0.1))
     await asyncio.sleep(0)
-    assert [connection.phase for connection in listener.connections] == [ConnectionPhase.BODY], "it is not cut at once"
+    assert [connection.phase for connection in listener.connections] == [ConnectionPhase.BODY], "the unfinished request was not left open"
     writer.write(rest)
     if rest:
-        assert b"Connection: close" in await answer(reader)
+        assert b"Connection: close" in await read_yes_answer(reader)
     async with asyncio.timeout(PATIENCE):
         await ending
     assert not listener.connections

@@ -9,33 +9,33 @@ import pytest
 from runtime.http import Limits, Refused, Reply, Route, Site, html, text
 from tests.limits import PATIENCE
 
-CLOSED = "Connection: close\r\n"
+CLOSE_HEADER = "Connection: close\r\n"
 
 
-async def named(request):
+async def show_names(request):
     return text(200, f"{sorted(request.names.items())} {sorted(request.query.items())}")
 
 
-async def form(request):
+async def show_fields(request):
     return text(200, f"{sorted(request.fields().items())} {request.cookie('mine')}")
 
 
-async def broken(request):
+async def fail(request):
     raise RuntimeError("a defect")
 
 
-async def occupied(request):
+async def reject(request):
     raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, ("Retry-After", "7"))
 
 
 ROUTES = [
-    Route("GET", "/named/{one}", named),
-    Route("GET", "/deep/{one}/{rest*}/{last}", named),
-    Route("GET", "/a.b", named),
-    Route("POST", "/form", form),
-    Route("PUT", "/form", form),
-    Route("GET", "/broken", broken),
-    Route("GET", "/occupied", occupied),
+    Route("GET", "/named/{one}", show_names),
+    Route("GET", "/deep/{one}/{rest*}/{last}", show_names),
+    Route("GET", "/a.b", show_names),
+    Route("POST", "/form", show_fields),
+    Route("PUT", "/form", show_fields),
+    Route("GET", "/broken", fail),
+    Route("GET", "/occupied", reject),
     Route("GET", "/page", lambda _: asyncio.sleep(0, html("<p>é", 404, ("X-Own", "1")))),
 ]
 
@@ -54,14 +54,14 @@ async def answer_to(url, request):
 
 def request(method, path, headers="", body=b"", host="127.0.0.1:1"):
     length = f"Content-Length: {len(body)}\r\n" if body else ""
-    return f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{CLOSED}{headers}{length}\r\n".encode() + body
+    return f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{CLOSE_HEADER}{headers}{length}\r\n".encode() + body
 
 
-FORM = "Content-Type: application/x-www-form-urlencoded; charset=utf-8\r\n"
+FORM_HEADER = "Content-Type: application/x-www-form-urlencoded; charset=utf-8\r\n"
 
 
 @pytest.mark.parametrize(
-    ("sent", "status", "says"),
+    ("raw_request", "expected_status", "expected_body"),
     [
         (request("GET", "/named/a%20b?x=1&x=2&y"), 200, "[('one', 'a b')] [('x', '1'), ('y', '')]"),
         (request("GET", "/named/%FF?x=%FF"), 200, "[('one', '\ufffd')] [('x', '\ufffd')]"),
@@ -74,12 +74,12 @@ FORM = "Content-Type: application/x-www-form-urlencoded; charset=utf-8\r\n"
         (request("GET", "/form"), 405, "Method Not Allowed\n"),
         (request("GET", "/broken"), 500, "internal error, see the log\n"),
         (request("GET", "/occupied"), 503, "Service Unavailable\n"),
-        (request("POST", "/form", FORM + 'Cookie: other="; mine=a=b\r\n', b"a=%C3%A9&b="), 200, "[('a', 'é'), ('b', '')] a=b"),
-        (request("POST", "/form", FORM, b"a=\xff"), 400, "Bad Request\n"),
-        (request("POST", "/form", FORM, b"a=%ff"), 400, "Bad Request\n"),
-        (request("POST", "/form", FORM, b"&".join([b"a=1"] * 65)), 400, "Bad Request\n"),
+        (request("POST", "/form", FORM_HEADER + 'Cookie: other="; mine=a=b\r\n', b"a=%C3%A9&b="), 200, "[('a', 'é'), ('b', '')] a=b"),
+        (request("POST", "/form", FORM_HEADER, b"a=\xff"), 400, "Bad Request\n"),
+        (request("POST", "/form", FORM_HEADER, b"a=%ff"), 400, "Bad Request\n"),
+        (request("POST", "/form", FORM_HEADER, b"&".join([b"a=1"] * 65)), 400, "Bad Request\n"),
         (request("POST", "/form", "Content-Type: text/plain\r\n", b"a=1"), 415, "Unsupported Media Type\n"),
-        (request("POST", "/form", FORM, b"a=" + b"b" * 999), 413, "the body has 1001 bytes, at most 1000 are accepted\n"),
+        (request("POST", "/form", FORM_HEADER, b"a=" + b"b" * 999), 413, "the body has 1001 bytes, at most 1000 are accepted\n"),
         (request("GET", "/named/a", host="evil.example"), 403, "use an IP address or localhost: another host name may belong to another machine\n"),
         (request("GET", "/named/a", host="[::1"), 403, "use an IP address or localhost: another host name may belong to another machine\n"),
         (request("GET", "/named/a", "Origin: http://evil.example\r\n"), 403, "a page of another origin may not use this port\n"),
@@ -87,14 +87,14 @@ FORM = "Content-Type: application/x-www-form-urlencoded; charset=utf-8\r\n"
         (request("GET", "/named/a", "Origin: http://127.0.0.1:1\r\n"), 200, "[('one', 'a')] []"),
     ],
 )  # fmt: skip
-async def test_a_request_is_answered_by_its_route_or_refused(sent, status, says):
+async def test_a_request_is_answered_by_its_route_or_refused(raw_request, expected_status, expected_body):
     async with Site(ROUTES, Limits(body=1000), headers=[("X-All", "yes")]).open("127.0.0.1", 0) as url:
-        answered_status, head, body = await answer_to(url, sent)
-        assert (answered_status, body) == (status, says)
+        status, head, body = await answer_to(url, raw_request)
+        assert (status, body) == (expected_status, expected_body)
         assert "X-All: yes" in head
-        assert ("Allow: POST, PUT" in head) == (status == 405)
-        assert ("Retry-After: 7" in head) == (status == 503)
-        assert ("X-Own: 1" in head) == (b"/page" in sent)
+        assert ("Allow: POST, PUT" in head) == (expected_status == 405)
+        assert ("Retry-After: 7" in head) == (expected_status == 503)
+        assert ("X-Own: 1" in head) == (b"/page" in raw_request)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ async def test_a_request_is_answered_by_its_route_or_refused(sent, status, says)
         ("", "Origin: null\r\n", 403),
     ],
 )
-async def test_a_site_for_any_host_still_refuses_other_origins(host, origin, status):
+async def test_a_site_for_any_host_refuses_only_other_origins(host, origin, status):
     async with Site(ROUTES, Limits(), any_host=True).open("127.0.0.1", 0) as url:
         assert (await answer_to(url, request("GET", "/named/a", origin, host=host)))[0] == status
 
@@ -144,30 +144,30 @@ async def test_a_streamed_answer_ends_with_its_connection():
         assert "Connection: close" in head
 
 
-@pytest.mark.parametrize("gone", ["reads nothing", "closes", "is told to end"])
-async def test_a_streamed_answer_ends_when_its_peer_stops_reading(gone):
-    streamed = Streamed(then=lambda: b"x" * (1 << 20 if gone == "reads nothing" else 1))
+@pytest.mark.parametrize("cause", ["the peer reads nothing", "the peer closes", "the handler ends"])
+async def test_a_streamed_answer_ends_when_peer_or_handler_stops(cause):
+    streamed = Streamed(then=lambda: b"x" * (1 << 20 if cause == "the peer reads nothing" else 1))
     async with asyncio.timeout(PATIENCE):
         async with Site([Route("GET", "/", streamed)], Limits(flush=0.3)).open("127.0.0.1", 0) as url:
             host, _, port = url.removeprefix("http://").rpartition(":")
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await reader.readline()
-            if gone == "closes":
+            if cause == "the peer closes":
                 writer.transport.abort()
-            if gone == "is told to end":
+            if cause == "the handler ends":
                 streamed._then = None
             await streamed.ended.wait()
-        if gone == "reads nothing":
+        if cause == "the peer reads nothing":
             with contextlib.suppress(ConnectionError):
                 while await reader.read(1 << 20):
                     pass
         writer.close()
 
 
-@pytest.mark.parametrize("how", ["at once", "in a part"])
-async def test_an_answer_that_fails_ends_its_connection_alone(how, caplog):
-    def fails():
+@pytest.mark.parametrize("failing_part", ["the handler", "a streamed part"])
+async def test_an_answer_that_fails_ends_only_its_connection(failing_part, caplog):
+    def raise_error():
         raise RuntimeError("a defect")
 
     class Failing:
@@ -178,11 +178,11 @@ async def test_an_answer_that_fails_ends_its_connection_alone(how, caplog):
 
         async def answer(self, head, body):
             del head, body
-            if how == "at once":
-                fails()
-            return Reply(200, b"", parts=Streamed(then=fails).parts())
+            if failing_part == "the handler":
+                raise_error()
+            return Reply(200, b"", parts=Streamed(then=raise_error).parts())
 
-    site = Site([Route("GET", "/", named)], Limits())
+    site = Site([Route("GET", "/", show_names)], Limits())
     failing = Failing()
     site.answer, site.refuse = failing.answer, failing.refuse
     async with site.open("127.0.0.1", 0) as url:
