@@ -39,7 +39,10 @@ async def agrees(cluster, informer, home):
 
 
 class Trouble:
-    """An embedded cluster whose next lists and watches fail with these errors; None is a call that works. `cut` is for open watches."""
+    """An embedded cluster whose next lists and watches fail with these errors; None is a call that succeeds.
+
+    `breaks` is for watches that were opened: how many events pass, and the error that is raised instead of the next event.
+    """
 
     def __init__(self, *, lists=(), watches=(), cut=()):
         self.inner = Embedded()
@@ -63,7 +66,7 @@ class Trouble:
             yield self._passed(events, cut) if cut else events
 
     async def _passed(self, events, cut):
-        """Pass as many events as `cut` has as its count, then raise its error instead of the next event."""
+        """Yield a number of events, then raise an error instead of the next event."""
         count, error = cut
         async for event in events:
             if count == 0:

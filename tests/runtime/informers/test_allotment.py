@@ -1,4 +1,7 @@
-"""A cache has bounded memory: objects without room are counted by owner, and displace no objects of other owners."""
+"""A cache has bounded memory: objects without room are counted by owner, and displace no objects of other owners.
+
+Instead of a pod or claim without room, the cache keeps an outline: a small object with the fields that decisions need.
+"""
 
 import asyncio
 import logging

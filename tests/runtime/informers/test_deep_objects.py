@@ -34,7 +34,7 @@ async def test_the_store_refuses_a_deeply_nested_object():
 
 
 async def test_the_store_accepts_an_odd_object_or_explains_the_refusal():
-    """Creating, applying or loading an object raises no other error than those of the API."""
+    """Creating, applying or loading an object raises only errors of the API."""
     statuses = []
     for obj in odd_objects():
         resource = resource_of(obj) if isinstance(obj.get("kind"), str) else None

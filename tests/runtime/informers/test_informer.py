@@ -22,7 +22,7 @@ from tests.runtime.informers.running import QUICK, Trouble, agrees, running
 
 
 def record(informer):
-    """Return a list that records each batch: its deltas as (name, has an old object, has a new object), and the cached names."""
+    """Return a list that records each batch: its deltas as (name, has an old object, has a new object), and all names in the cache."""
     heard = []
 
     def listener(batch):
@@ -95,7 +95,7 @@ async def test_a_wait_for_sync_that_times_out_returns_false():
 
 
 async def follow(trouble, *, stream=True, page=500):
-    """Run an informer over a failing cluster until its cache is correct again; return it with its recorded batches."""
+    """Run an informer on a failing cluster until its cache is correct again; return the informer and the recorded batches."""
     informer = Informer(trouble, replace(CONFIG_MAPS, page=page), "default", backoff=QUICK, stream=stream)
     heard = record(informer)
     for name in ("a", "b", "c"):
@@ -180,7 +180,7 @@ async def test_errors_appear_in_the_health_until_recovery(caplog):
 
 
 async def test_a_repeated_error_is_logged_once_per_occurrence(caplog):
-    """A server that lacks a kind always returns the same error, so only the first is logged."""
+    """A server that lacks a kind always returns the same error, so only the first of equal errors is logged until another outcome."""
     caplog.set_level(logging.WARNING)
     trouble = Trouble(watches=[*[Unavailable("down")] * 3, Unavailable("busy"), None, *[Unavailable("down")] * 3], cut=[(0, Unavailable("down"))])  # fmt: skip
     informer = Informer(trouble, CONFIG_MAPS, backoff=QUICK)

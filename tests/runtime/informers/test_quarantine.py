@@ -24,7 +24,7 @@ QUICK = Backoff(least=0.001, most=0.01)
 
 
 def recursive(value):
-    """Return the depth of a value; fail if the value is nested too deeply, as any reader may."""
+    """Return the depth of a value. Like any recursive reader, it raises RecursionError for a value that is nested too deeply."""
     return max((recursive(item) for item in value.values()), default=0) + 1 if isinstance(value, dict) else 0
 
 

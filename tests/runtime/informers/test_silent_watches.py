@@ -16,7 +16,7 @@ from tests.runtime.informers.running import QUICK, Trouble, agrees, running
 
 
 class Mute(Trouble):
-    """An embedded cluster whose watches deliver a limited number of events, and which may refuse lists."""
+    """An embedded cluster whose next watches deliver only this many events each, and which may refuse lists."""
 
     def __init__(self, *after, lists=True):
         super().__init__()
@@ -46,7 +46,7 @@ class Mute(Trouble):
 
 @pytest.mark.parametrize("later", [(), (0,) * 100], ids=["once", "each one"])
 async def test_a_collection_with_silent_watches_is_listed_again(later):
-    mute = Mute(1, *later)  # the bookmark that ends the streamed list, then silence
+    mute = Mute(1, *later)  # only the bookmark that ends the streamed list arrives
     informer = Informer(mute, CONFIG_MAPS, "default", backoff=QUICK, silence=0.1)
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)

@@ -1,3 +1,5 @@
+"""Slots of workers: which waiting request gets a free slot, and which is rejected when too many requests wait."""
+
 import asyncio
 import gc
 import weakref
@@ -8,13 +10,13 @@ from runtime.workers.slots import RECENT, REMEMBERED, SLOW, Crowded, Requester, 
 
 
 class Waiting:
-    """Callers that wait for slots, and the names of the served callers in order."""
+    """Requests that wait for slots, and the names of the requests that got one, in order."""
 
     def __init__(self, places):
         self.places, self.served, self.tasks = places, [], {}
 
     async def ask(self, name):
-        """Start to wait for a slot. `name` is an account letter, a number, and optionally @ and the peer."""
+        """Start a request that waits for a slot. `name` is the letter of the account, a number, and optionally @ and the peer."""
         task = self.tasks[name] = asyncio.create_task(self.wait(name))
         await turn()
         return task
@@ -101,7 +103,7 @@ async def test_a_cancelled_waiter_leaves_its_slot_to_the_next(when):
 async def test_a_cancelled_rejected_waiter_releases_no_slot():
     waiting = Waiting(Slots(1, 3))
     tasks = [await waiting.ask(name) for name in ("a1", "a2", "a3", "a4")]
-    coming = asyncio.create_task(waiting.wait("b1"))  # takes the place of a4, which is rejected
+    coming = asyncio.create_task(waiting.wait("b1"))  # waits instead of a4, which is rejected
     asyncio.get_running_loop().call_soon(tasks[3].cancel)
     await turn()
     assert (tasks[3].cancelled(), coming.done()) == (True, False)
@@ -244,7 +246,7 @@ async def test_large_requests_leave_the_last_slot_to_small_ones(slots, served):
 
 
 async def test_a_rejected_request_is_freed_at_once():
-    """Its frames hold the body of a review: kept until the garbage collector runs, such bodies took 2 GiB."""
+    """Stack frames of a rejected request hold the body of a review. Bodies that waited for the garbage collector took 2 GiB."""
 
     class Body:
         """An object that supports weak references."""
