@@ -11,7 +11,7 @@ from runtime.informers.backoff import Backoff
 from tests.cluster.conftest import eventually
 from tests.limits import PATIENCE
 
-QUICK = Backoff(least=0.001, most=0.01)
+QUICK_BACKOFF = Backoff(least=0.001, most=0.01)
 
 
 @asynccontextmanager
@@ -27,47 +27,46 @@ async def running(informer):
                 await task
 
 
-async def agrees(cluster, informer, home):
+async def has_caught_up(cluster, informer, home):
     """Wait until the informer's cache has the versions of the cluster's objects."""
 
-    async def look():
+    async def is_equal():
         items = (await cluster.list(informer.resource, home)).items
-        have = {(item.metadata.namespace, item.metadata.name): item.metadata.resource_version for item in items}
-        return have == {where: metadata(obj).resource_version for where, obj in informer.objects.items()}
+        cluster_versions = {(item.metadata.namespace, item.metadata.name): item.metadata.resource_version for item in items}
+        return cluster_versions == {key: metadata(obj).resource_version for key, obj in informer.objects.items()}
 
-    return await eventually(look)
+    return await eventually(is_equal)
 
 
-class Trouble:
+class FailingCluster:
     """An embedded cluster whose next lists and watches fail with these errors; None is a call that succeeds.
 
     `breaks` is for watches that were opened: how many events pass, and the error that is raised instead of the next event.
     """
 
-    def __init__(self, *, lists=(), watches=(), cut=()):
+    def __init__(self, *, lists=(), watches=(), breaks=()):
         self.inner = Embedded()
-        self._lists, self._watches, self._cut = deque(lists), deque(watches), deque(cut)
-        self.listed, self.watched, self.request_times = 0, [], []
+        self._lists, self._watches, self._breaks = deque(lists), deque(watches), deque(breaks)
+        self.list_count, self.watch_options, self.request_times = 0, [], []
 
     async def list(self, *args, **options):
-        self.listed += 1
+        self.list_count += 1
         if self._lists and (error := self._lists.popleft()):
             raise error
         return await self.inner.list(*args, **options)
 
     @asynccontextmanager
     async def watch(self, *args, **options):
-        self.watched.append(options)
+        self.watch_options.append(options)
         self.request_times.append(asyncio.get_running_loop().time())
         if self._watches and (error := self._watches.popleft()):
             raise error
-        cut = self._cut.popleft() if self._cut else None
+        end = self._breaks.popleft() if self._breaks else None
         async with self.inner.watch(*args, **options) as events:
-            yield self._passed(events, cut) if cut else events
+            yield self._yield_until_error(events, *end) if end else events
 
-    async def _passed(self, events, cut):
+    async def _yield_until_error(self, events, count, error):
         """Yield a number of events, then raise an error instead of the next event."""
-        count, error = cut
         async for event in events:
             if count == 0:
                 raise error

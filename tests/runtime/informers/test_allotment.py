@@ -21,11 +21,10 @@ from runtime.informers import Informer, Quarantine, informer
 from runtime.informers.allotment import FLOOR, MIB, Allotment
 from tests.cluster.conftest import eventually
 from tests.cluster.objects import claim, template
-from tests.runtime.informers.running import QUICK, running
+from tests.runtime.informers.running import QUICK_BACKOFF, running
 
-LARGE = {"metadata": {"annotations": {"note": "x" * (FLOOR // 2)}}}
-TEMPLATES = replace(RESOURCE_CLAIM_TEMPLATES, room=8 * MIB)
-CLAIMS = replace(RESOURCE_CLAIMS, room=4 * MIB)
+TEMPLATES_WITH_8_MIB = replace(RESOURCE_CLAIM_TEMPLATES, room=8 * MIB)
+CLAIMS_WITH_4_MIB = replace(RESOURCE_CLAIMS, room=4 * MIB)
 
 
 def test_every_owner_has_a_guaranteed_share():
@@ -53,7 +52,7 @@ def test_an_object_that_outgrows_the_room_is_dropped():
     assert not room.has(("a", "x"))
 
 
-def test_quarantined_objects_are_counted_by_owner():
+def test_objects_without_room_are_counted_by_owner():
     room = Allotment(4 * MIB)
     room.put_aside("a", "x", MIB)
     assert "2 objects are not kept, the last one y of 2.00 MiB" in room.put_aside("a", "y", 2 * MIB)
@@ -63,7 +62,7 @@ def test_quarantined_objects_are_counted_by_owner():
     assert room.aside == {}
 
 
-def test_a_collection_is_relisted_when_room_is_free():
+def test_only_a_removed_object_frees_room():
     room = Allotment(4 * MIB)
     assert room.take(("a", "x"), "a", 2 * MIB)
     room.put_aside("a", "y", MIB)
@@ -76,7 +75,7 @@ def test_a_collection_is_relisted_when_room_is_free():
 
 
 @pytest.mark.parametrize(
-    ("obj", "whose"),
+    ("obj", "expected_owner"),
     [
         (convert({"metadata": {"name": "p", "namespace": "n"}}, Pod), "n"),
         (convert({"metadata": {"name": "node-1"}}, Node), "node-1"),
@@ -84,75 +83,75 @@ def test_a_collection_is_relisted_when_room_is_free():
         (convert({"metadata": {"name": "s"}, "spec": {"driver": "d", "allNodes": True, "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}}}, ResourceSlice), ""),
     ],
 )  # fmt: skip
-def test_an_object_belongs_to_its_namespace_or_writing_node(obj, whose):
-    assert owner(obj) == whose
+def test_an_objects_owner_is_its_namespace_its_node_or_empty(obj, expected_owner):
+    assert owner(obj) == expected_owner
 
 
-async def put_templates(cluster, namespace, count):
+async def create_templates(cluster, namespace, count):
     await cluster.create(NAMESPACES.raw, {"metadata": {"name": namespace}})
     for number in range(count):
-        made = template(f"t{number}")
-        made["metadata"]["annotations"] = {"note": "x" * (200 * 1024)}
-        await cluster.create(RESOURCE_CLAIM_TEMPLATES.raw, made, namespace)
+        body = template(f"t{number}")
+        body["metadata"]["annotations"] = {"note": "x" * (200 * 1024)}
+        await cluster.create(RESOURCE_CLAIM_TEMPLATES.raw, body, namespace)
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("first", [True, False])
-async def test_a_tenant_fills_only_its_own_share_of_the_cache(stream, first, caplog):
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed list", "list in pages"])
+@pytest.mark.parametrize("is_filled_before", [True, False], ids=["filled before the list", "filled after the list"])
+async def test_a_tenant_fills_only_its_own_share_of_the_cache(stream, is_filled_before, caplog):
     cluster = Embedded()
     quarantine = Quarantine()
-    copy = Informer(cluster, TEMPLATES, stream=stream, backoff=QUICK, quarantine=quarantine)
-    if first:
-        await put_templates(cluster, "hostile", 40)
+    cache = Informer(cluster, TEMPLATES_WITH_8_MIB, stream=stream, backoff=QUICK_BACKOFF, quarantine=quarantine)
+    if is_filled_before:
+        await create_templates(cluster, "hostile", 40)
     with caplog.at_level(logging.ERROR):
-        async with running(copy):
-            assert await copy.wait_for_sync(10)
-            if not first:
-                await put_templates(cluster, "hostile", 40)
-            await put_templates(cluster, "honest", 2)
-            await eventually(lambda: asyncio.sleep(0, ("honest", "t1") in copy.objects))
-            kept = [key for key in copy.objects if key[0] == "hostile"]
+        async with running(cache):
+            assert await cache.wait_for_sync(10)
+            if not is_filled_before:
+                await create_templates(cluster, "hostile", 40)
+            await create_templates(cluster, "honest", 2)
+            await eventually(lambda: asyncio.sleep(0, ("honest", "t1") in cache.objects))
+            kept = [key for key in cache.objects if key[0] == "hostile"]
             assert 15 < len(kept) < 25
-            assert ("hostile", "") in copy.set_aside
-            assert copy.incomplete
+            assert ("hostile", "") in cache.set_aside
+            assert cache.incomplete
             text = str(quarantine)
             assert text.startswith("resourceclaimtemplates.resource.k8s.io hostile: ")
             assert f"{40 - len(kept)} objects are not kept" in text
             for number in range(40):
                 await cluster.delete(RESOURCE_CLAIM_TEMPLATES, f"t{number}", "hostile")
-            await eventually(lambda: asyncio.sleep(0, not copy.incomplete))
+            await eventually(lambda: asyncio.sleep(0, not cache.incomplete))
             assert str(quarantine) == ""
     assert len([record for record in caplog.records if "set aside" in record.getMessage()]) == 1
 
 
-async def test_objects_set_aside_come_back_when_there_is_room():
+async def test_objects_without_room_are_cached_when_room_is_free():
     cluster = Embedded()
-    await put_templates(cluster, "hostile", 40)
-    copy = Informer(cluster, TEMPLATES, backoff=QUICK, watch_seconds=1.0, reread=0.0)
-    async with running(copy):
-        assert await copy.wait_for_sync(10)
-        aside = {f"t{number}" for number in range(40)} - {name for _, name in copy.objects}
+    await create_templates(cluster, "hostile", 40)
+    cache = Informer(cluster, TEMPLATES_WITH_8_MIB, backoff=QUICK_BACKOFF, watch_seconds=1.0, reread=0.0)
+    async with running(cache):
+        assert await cache.wait_for_sync(10)
+        aside = {f"t{number}" for number in range(40)} - {name for _, name in cache.objects}
         assert aside
-        for _, name in tuple(copy.objects):
+        for _, name in tuple(cache.objects):
             await cluster.delete(RESOURCE_CLAIM_TEMPLATES, name, "hostile")
-        await eventually(lambda: asyncio.sleep(0, {name for _, name in copy.objects} == aside))
-        assert not copy.incomplete
+        await eventually(lambda: asyncio.sleep(0, {name for _, name in cache.objects} == aside))
+        assert not cache.incomplete
 
 
-async def test_a_collection_that_is_read_again_is_not_held_twice():
+async def test_a_collection_that_is_read_again_keeps_equal_objects():
     cluster = Embedded()
-    await put_templates(cluster, "a", 2)
-    copy = Informer(cluster, TEMPLATES, backoff=QUICK)
-    async with running(copy):
-        assert await copy.wait_for_sync(10)
-        before = copy.objects["a", "t0"]
-        copy._state = replace(copy._state, phase=informer.ReflectionPhase.LIST)
-        copy._begin_reading()
-        await copy._list()
-        assert copy.objects["a", "t0"] is before
+    await create_templates(cluster, "a", 2)
+    cache = Informer(cluster, TEMPLATES_WITH_8_MIB, backoff=QUICK_BACKOFF)
+    async with running(cache):
+        assert await cache.wait_for_sync(10)
+        before = cache.objects["a", "t0"]
+        cache._state = replace(cache._state, phase=informer.ReflectionPhase.LIST)
+        cache._begin_reading()
+        await cache._list()
+        assert cache.objects["a", "t0"] is before
 
 
-ALLOCATED = {
+ALLOCATED_STATUS = {
     "allocation": {
         "devices": {
             "results": [{"request": "gpu", "driver": "d", "pool": "p", "device": "g"}],
@@ -165,52 +164,52 @@ ALLOCATED = {
 
 async def test_a_claim_without_room_keeps_its_allocation():
     cluster = Embedded()
-    copy = Informer(cluster, CLAIMS, backoff=QUICK)
-    many = {f"label-{number}": "" for number in range(40_000)}
-    held = claim("held", metadata={"labels": many})
-    free = claim("free", metadata={"labels": many})
-    await cluster.create(RESOURCE_CLAIMS.raw, held, "default")
-    await cluster.create(RESOURCE_CLAIMS.raw, free, "default")
-    await cluster.patch(RESOURCE_CLAIMS, "held", Merge({"status": ALLOCATED}), "default", subresource="status")
-    async with running(copy):
-        assert await copy.wait_for_sync(10)
-        claim_ = copy.objects["default", "held"]
+    cache = Informer(cluster, CLAIMS_WITH_4_MIB, backoff=QUICK_BACKOFF)
+    many_labels = {f"label-{number}": "" for number in range(40_000)}
+    allocated_claim = claim("held", metadata={"labels": many_labels})
+    free_claim = claim("free", metadata={"labels": many_labels})
+    await cluster.create(RESOURCE_CLAIMS.raw, allocated_claim, "default")
+    await cluster.create(RESOURCE_CLAIMS.raw, free_claim, "default")
+    await cluster.patch(RESOURCE_CLAIMS, "held", Merge({"status": ALLOCATED_STATUS}), "default", subresource="status")
+    async with running(cache):
+        assert await cache.wait_for_sync(10)
+        claim_ = cache.objects["default", "held"]
         assert [result.device for result in claim_.status.allocation.devices.results] == ["g"]
         assert [consumer.uid for consumer in claim_.status.reserved_for] == ["u"]
         assert footprint(claim_) < 20_000
-        assert [request.name for request in copy.objects["default", "free"].spec.devices.requests] == [NOT_KEPT]
-        assert copy.incomplete
+        assert [request.name for request in cache.objects["default", "free"].spec.devices.requests] == [NOT_KEPT]
+        assert cache.incomplete
         await cluster.patch(
             RESOURCE_CLAIMS, "free", Operations(({"op": "remove", "path": "/metadata/labels"},)), "default"
         )
-        await eventually(lambda: asyncio.sleep(0, [r.name for r in copy.objects["default", "free"].spec.devices.requests] != [NOT_KEPT]))  # fmt: skip
+        await eventually(lambda: asyncio.sleep(0, [r.name for r in cache.objects["default", "free"].spec.devices.requests] != [NOT_KEPT]))  # fmt: skip
 
 
-def wide(count):
+def many_entries(count):
     return {f"k{number}": "v" * 300 for number in range(count)}
 
 
 def test_the_outline_of_a_large_object_is_small():
     references = [{"apiVersion": "v" * 9000, "kind": "K" * 9000, "name": "n" * 9000, "uid": "u"}] * 1000
-    metadata = {"name": "x", "labels": wide(5000), "annotations": wide(5000), "ownerReferences": references, "finalizers": ["a/b" * 50] * 5000}  # fmt: skip
+    metadata = {"name": "x", "labels": many_entries(5000), "annotations": many_entries(5000), "ownerReferences": references, "finalizers": ["a/b" * 50] * 5000}  # fmt: skip
     amounts = {f"e.x/{number}": "1" for number in range(5000)}
     containers = [{"name": "c", "env": [{"name": "E"}] * 5000, "resources": {"limits": amounts, "requests": amounts}}]
-    spec = {"containers": containers, "tolerations": [{}] * 5000, "affinity": wide(5000), "nodeSelector": wide(5000)}
+    spec = {"containers": containers, "tolerations": [{}] * 5000, "affinity": many_entries(5000), "nodeSelector": many_entries(5000)}
     outline = outline_of_pod(convert({"metadata": metadata, "spec": spec}, Pod))
     assert footprint(outline) < 64 * 1024
     assert [gate.name for gate in outline.spec.scheduling_gates] == [NOT_KEPT]
-    spec = {"devices": {"config": ALLOCATED["allocation"]["devices"]["config"] * 100}}
+    spec = {"devices": {"config": ALLOCATED_STATUS["allocation"]["devices"]["config"] * 100}}
     assert footprint(outline_of_claim(convert({"metadata": metadata, "spec": spec}, ResourceClaim))) < 64 * 1024
 
 
 def test_an_outlined_pod_keeps_its_node_and_claims():
-    uses = [{"name": "gpu", "resourceClaimName": "c"}]
-    made = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"nodeName": "node", "resourceClaims": uses}, "status": {"phase": "Running"}}  # fmt: skip
-    outline = outline_of_pod(convert(made, Pod))
+    claims = [{"name": "gpu", "resourceClaimName": "c"}]
+    body = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"nodeName": "node", "resourceClaims": claims}, "status": {"phase": "Running"}}  # fmt: skip
+    outline = outline_of_pod(convert(body, Pod))
     assert (outline.metadata.uid, outline.spec.node_name, outline.status.phase) == ("u", "node", "Running")
     assert outline.spec.resource_claims[0].resource_claim_name == "c"
     assert not outline.spec.scheduling_gates
 
 
-def test_every_watched_collection_has_a_bound():
+def test_pods_config_maps_and_claims_have_more_than_minimum_room():
     assert {resource.room > FLOOR for resource in (PODS, CONFIG_MAPS, RESOURCE_CLAIMS)} == {True}

@@ -57,13 +57,13 @@ async def test_the_store_accepts_an_odd_object_or_explains_the_refusal():
 
 
 @pytest.mark.parametrize("levels", [900, 1000, 1100, 9000])
-@pytest.mark.parametrize("read_as", [PODS, PODS.raw], ids=["typed", "plain"])
-def test_a_deep_object_does_not_hide_the_others(levels, read_as):
+@pytest.mark.parametrize("read_as", [PODS, PODS.raw], ids=["typed", "plain JSON"])
+def test_a_deep_object_hides_no_other_object_of_a_list(levels, read_as):
     items = b",".join([encoded_item("a"), encoded_item("deep", deep_json(levels)), encoded_item("b")])
     data = b'{"kind":"PodList","metadata":{"resourceVersion":"9","continue":"more"},"items":[' + items + b"]}"
     page = answers.page(data, read_as)
-    read = {*[name_of(item) for item in page.items], *[broken.name for broken in page.unreadable]}
-    assert read == {"a", "deep", "b"}
+    names_read = {*[name_of(item) for item in page.items], *[broken.name for broken in page.unreadable]}
+    assert names_read == {"a", "deep", "b"}
     assert (page.resource_version, page.more) == ("9", "more")
 
 
@@ -96,9 +96,9 @@ def test_invalid_json_is_not_split_into_members(data):
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "listed"])
-@pytest.mark.parametrize("read_as", [RESOURCE_CLAIMS, RESOURCE_CLAIMS.raw], ids=["typed", "plain"])
-async def test_an_informer_survives_a_deep_claim_of_a_server(control_plane, tmp_path, stream, read_as):
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed list", "list in pages"])
+@pytest.mark.parametrize("read_as", [RESOURCE_CLAIMS, RESOURCE_CLAIMS.raw], ids=["typed", "plain JSON"])
+async def test_an_informer_continues_despite_a_deep_claim_on_a_server(control_plane, tmp_path, stream, read_as):
     """A claim whose driver parameters are nested 4,800 levels deep passes the server's validation."""
     home = f"hostile-{uuid.uuid4().hex[:8]}"
     control_plane.kubectl("create", "namespace", home)
@@ -110,8 +110,8 @@ async def test_an_informer_survives_a_deep_claim_of_a_server(control_plane, tmp_
     path = f"/apis/resource.k8s.io/v1/namespaces/{home}/resourceclaims"
     cluster = Kubernetes.connect(kubeconfig=str(control_plane.kubeconfig))
     informer = Informer(cluster, read_as, home, stream=stream)
-    seen = set()
-    informer.listen(lambda batch: seen.update(delta.key[1] for delta in batch.deltas))
+    received_names = set()
+    informer.listen(lambda batch: received_names.update(delta.key[1] for delta in batch.deltas))
     try:
         await asyncio.to_thread(control_plane.kubectl, "create", "--raw", path, "-f", str(file))
         await cluster.create(RESOURCE_CLAIMS, claim("before"), home)
@@ -123,7 +123,7 @@ async def test_an_informer_survives_a_deep_claim_of_a_server(control_plane, tmp_
                 control_plane.kubectl, "annotate", "resourceclaim", "deep", "-n", home, "changed=yes"
             )
             await cluster.create(RESOURCE_CLAIMS, claim("after"), home)
-            await eventually(lambda: asyncio.sleep(0, {"before", "after"} <= seen))
+            await eventually(lambda: asyncio.sleep(0, {"before", "after"} <= received_names))
             await asyncio.to_thread(control_plane.kubectl, "delete", "resourceclaim", "deep", "-n", home)
             await eventually(lambda: asyncio.sleep(0, not informer.unreadable))
             assert not informer.quarantine.objects

@@ -18,36 +18,36 @@ from runtime.informers.informer import Informer
 from tests.cluster.conftest import eventually
 from tests.cluster.objects import claim, config_map
 from tests.limits import PATIENCE
-from tests.runtime.informers.running import QUICK, Trouble, agrees, running
+from tests.runtime.informers.running import QUICK_BACKOFF, FailingCluster, has_caught_up, running
 
 
-def record(informer):
+def record_batches(informer):
     """Return a list that records each batch: its deltas as (name, has an old object, has a new object), and all names in the cache."""
-    heard = []
+    batches = []
 
     def listener(batch):
         deltas = [(delta.key[1], delta.old is not None, delta.new is not None) for delta in batch.deltas]
-        heard.append((deltas, sorted(name for _, name in informer.objects)))
+        batches.append((deltas, sorted(name for _, name in informer.objects)))
 
     informer.listen(listener)
-    return heard
+    return batches
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "listed"])
-async def test_a_copy_starts_complete_and_follows_changes(cluster, home, stream):
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed list", "list in pages"])
+async def test_a_cache_starts_complete_and_follows_changes(cluster, home, stream):
     for name in ("a", "b", "c"):
         await cluster.create(RESOURCE_CLAIMS, claim(name), home)
     informer = Informer(cluster, replace(RESOURCE_CLAIMS, page=2), home, stream=stream)
-    heard = record(informer)
+    batches = record_batches(informer)
     assert not informer.is_synced
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
-        assert heard == [([("a", False, True), ("b", False, True), ("c", False, True)], ["a", "b", "c"])]
+        assert batches == [([("a", False, True), ("b", False, True), ("c", False, True)], ["a", "b", "c"])]
         await cluster.patch(RESOURCE_CLAIMS, "a", Merge({"metadata": {"labels": {"x": "y"}}}), home)
         await cluster.delete(RESOURCE_CLAIMS, "b", home)
         await cluster.create(RESOURCE_CLAIMS, claim("d"), home)
-        assert await agrees(cluster, informer, home)
-    assert heard[1:] == [
+        assert await has_caught_up(cluster, informer, home)
+    assert batches[1:] == [
         ([("a", True, True)], ["a", "b", "c"]),
         ([("b", True, False)], ["a", "c"]),
         ([("d", False, True)], ["a", "c", "d"]),
@@ -62,7 +62,7 @@ async def test_an_empty_collection_is_synced_too(cluster, home):
     assert dict(informer.objects) == {}
 
 
-class Counting:
+class WatchCounter:
     """A cluster that counts the watches it has opened."""
 
     def __init__(self, inner):
@@ -77,16 +77,16 @@ class Counting:
         return self._inner.watch(*args, **options)
 
 
-async def test_a_watch_that_ends_is_resumed_where_it_was(cluster, home):
-    counting = Counting(cluster)
-    informer = Informer(counting, RESOURCE_CLAIMS, home, watch_seconds=0.1)
+async def test_a_watch_that_ends_is_resumed_at_its_version(cluster, home):
+    counting_cluster = WatchCounter(cluster)
+    informer = Informer(counting_cluster, RESOURCE_CLAIMS, home, watch_seconds=0.1)
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
         for number in range(4):
-            before = counting.watches
-            await eventually(lambda before=before: asyncio.sleep(0, counting.watches > before))
+            before = counting_cluster.watches
+            await eventually(lambda before=before: asyncio.sleep(0, counting_cluster.watches > before))
             await cluster.create(RESOURCE_CLAIMS, claim(f"c-{number}"), home)
-        assert await agrees(cluster, informer, home)
+        assert await has_caught_up(cluster, informer, home)
     assert informer.reads == 1
 
 
@@ -94,106 +94,106 @@ async def test_a_wait_for_sync_that_times_out_returns_false():
     assert not await Informer(Embedded(), CONFIG_MAPS).wait_for_sync(0.01)
 
 
-async def follow(trouble, *, stream=True, page=500):
+async def run_informer(failing_cluster, *, stream=True, page=500):
     """Run an informer on a failing cluster until its cache is correct again; return the informer and the recorded batches."""
-    informer = Informer(trouble, replace(CONFIG_MAPS, page=page), "default", backoff=QUICK, stream=stream)
-    heard = record(informer)
+    informer = Informer(failing_cluster, replace(CONFIG_MAPS, page=page), "default", backoff=QUICK_BACKOFF, stream=stream)
+    batches = record_batches(informer)
     for name in ("a", "b", "c"):
-        await trouble.inner.create(CONFIG_MAPS, config_map(name), "default")
+        await failing_cluster.inner.create(CONFIG_MAPS, config_map(name), "default")
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
-        await trouble.inner.patch(CONFIG_MAPS, "a", Merge({"data": {"x": "y"}}), "default")
-        await trouble.inner.delete(CONFIG_MAPS, "b", "default")
-        assert await agrees(trouble.inner, informer, "default")
-    return informer, heard
+        await failing_cluster.inner.patch(CONFIG_MAPS, "a", Merge({"data": {"x": "y"}}), "default")
+        await failing_cluster.inner.delete(CONFIG_MAPS, "b", "default")
+        assert await has_caught_up(failing_cluster.inner, informer, "default")
+    return informer, batches
 
 
 async def test_a_server_without_streamed_lists_is_listed_in_pages():
-    trouble = Trouble(watches=[Invalid("sendInitialEvents: Forbidden: not supported")])
-    informer, _ = await follow(trouble)
-    assert trouble.listed == 1
+    failing_cluster = FailingCluster(watches=[Invalid("sendInitialEvents: Forbidden: not supported")])
+    informer, _ = await run_informer(failing_cluster)
+    assert failing_cluster.list_count == 1
     assert informer.reads == 1
-    assert [options["initial"] for options in trouble.watched][:2] == [True, False]
+    assert [options["initial"] for options in failing_cluster.watch_options][:2] == [True, False]
 
 
 async def test_a_broken_streamed_list_is_restarted():
-    trouble = Trouble(cut=[(2, Unavailable("the connection broke"))])
-    informer, heard = await follow(trouble)
-    assert heard[0][1] == ["a", "b", "c"]
+    failing_cluster = FailingCluster(breaks=[(2, Unavailable("the connection broke"))])
+    informer, batches = await run_informer(failing_cluster)
+    assert batches[0][1] == ["a", "b", "c"]
     assert informer.reads == 1
 
 
-async def test_a_list_goes_on_with_the_page_that_failed():
-    trouble = Trouble(lists=[None, Unavailable("busy"), Unavailable("busy"), None])
-    informer, heard = await follow(trouble, stream=False, page=2)
-    assert trouble.listed == 4
-    assert heard[0][1] == ["a", "b", "c"]
+async def test_a_list_continues_with_the_page_that_failed():
+    failing_cluster = FailingCluster(lists=[None, Unavailable("busy"), Unavailable("busy"), None])
+    informer, batches = await run_informer(failing_cluster, stream=False, page=2)
+    assert failing_cluster.list_count == 4
+    assert batches[0][1] == ["a", "b", "c"]
     assert informer.reads == 1
 
 
-async def test_a_list_whose_token_is_too_old_begins_anew():
-    trouble = Trouble(lists=[None, Gone("the provided continue parameter is too old"), None, None])
-    _, heard = await follow(trouble, stream=False, page=2)
-    assert trouble.listed == 4
-    assert heard[0][1] == ["a", "b", "c"]
+async def test_a_list_with_an_expired_continue_token_begins_again():
+    failing_cluster = FailingCluster(lists=[None, Gone("the provided continue parameter is too old"), None, None])
+    _, batches = await run_informer(failing_cluster, stream=False, page=2)
+    assert failing_cluster.list_count == 4
+    assert batches[0][1] == ["a", "b", "c"]
 
 
-async def test_a_watch_that_breaks_is_resumed_without_reading_all_again():
-    trouble = Trouble(watches=[None, Unavailable("connection reset")], cut=[(4, Unavailable("connection reset"))])
-    informer, heard = await follow(trouble)
+async def test_a_watch_that_breaks_is_resumed_without_another_list():
+    failing_cluster = FailingCluster(watches=[None, Unavailable("connection reset")], breaks=[(4, Unavailable("connection reset"))])
+    informer, batches = await run_informer(failing_cluster)
     assert informer.reads == 1
-    assert [deltas for deltas, _ in heard[1:]] == [[("a", True, True)], [("b", True, False)]]
+    assert [deltas for deltas, _ in batches[1:]] == [[("a", True, True)], [("b", True, False)]]
 
 
 async def test_an_expired_version_causes_one_relist_with_differences():
     # Four events pass (three objects and the bookmark that ends the list). The next event breaks the watch, and its version is gone.
-    trouble = Trouble(cut=[(4, Gone("too old resource version"))])
-    informer, heard = await follow(trouble)
+    failing_cluster = FailingCluster(breaks=[(4, Gone("too old resource version"))])
+    informer, batches = await run_informer(failing_cluster)
     assert informer.reads == 2
-    assert sorted(delta for deltas, _ in heard[1:] for delta in deltas) == [("a", True, True), ("b", True, False)]
+    assert sorted(delta for deltas, _ in batches[1:] for delta in deltas) == [("a", True, True), ("b", True, False)]
 
 
 async def test_a_throttled_informer_waits_for_the_retry_delay():
-    trouble = Trouble(
+    failing_cluster = FailingCluster(
         watches=[Throttled("later", retry_after=0.3), Unavailable("down", retry_after=0.2), Unavailable("down")]
     )
-    informer = Informer(trouble, CONFIG_MAPS, backoff=QUICK)
+    informer = Informer(failing_cluster, CONFIG_MAPS, backoff=QUICK_BACKOFF)
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
-    waits = [after - before for before, after in itertools.pairwise(trouble.request_times)]
+    waits = [after - before for before, after in itertools.pairwise(failing_cluster.request_times)]
     assert waits[0] >= 0.3
     assert waits[1] >= 0.2
 
 
 async def test_errors_appear_in_the_health_until_recovery(caplog):
     caplog.set_level(logging.WARNING)
-    trouble = Trouble(watches=[Unavailable("no server answers")] * 10_000)
-    informer = Informer(trouble, CONFIG_MAPS, backoff=Backoff(least=0.05, most=0.05))
+    failing_cluster = FailingCluster(watches=[Unavailable("no server answers")] * 10_000)
+    informer = Informer(failing_cluster, CONFIG_MAPS, backoff=Backoff(least=0.05, most=0.05))
     async with running(informer):
         await eventually(lambda: asyncio.sleep(0, informer.failures >= 2))
         assert informer.error == "no server answers"
         assert not informer.is_synced
-        trouble._watches.clear()
+        failing_cluster._watches.clear()
         assert await informer.wait_for_sync(PATIENCE)
         assert (informer.failures, informer.error) == (0, "")
     assert "no server answers" in caplog.text
 
 
-async def test_a_repeated_error_is_logged_once_per_occurrence(caplog):
+async def test_consecutive_equal_errors_are_logged_once(caplog):
     """A server that lacks a kind always returns the same error, so only the first of equal errors is logged until another outcome."""
     caplog.set_level(logging.WARNING)
-    trouble = Trouble(watches=[*[Unavailable("down")] * 3, Unavailable("busy"), None, *[Unavailable("down")] * 3], cut=[(0, Unavailable("down"))])  # fmt: skip
-    informer = Informer(trouble, CONFIG_MAPS, backoff=QUICK)
+    failing_cluster = FailingCluster(watches=[*[Unavailable("down")] * 3, Unavailable("busy"), None, *[Unavailable("down")] * 3], breaks=[(0, Unavailable("down"))])  # fmt: skip
+    informer = Informer(failing_cluster, CONFIG_MAPS, backoff=QUICK_BACKOFF)
     async with running(informer):
-        await eventually(lambda: asyncio.sleep(0, len(trouble.watched) >= 9))
-    logged = [record.message.partition("; ")[0].rpartition(" ")[2] for record in caplog.records]
-    assert logged == ["down", "busy", "down"]
+        await eventually(lambda: asyncio.sleep(0, len(failing_cluster.watch_options) >= 9))
+    logged_errors = [record.message.partition("; ")[0].rpartition(" ")[2] for record in caplog.records]
+    assert logged_errors == ["down", "busy", "down"]
 
 
 async def test_a_broken_configuration_is_not_retried():
-    trouble = Trouble(watches=[ConfigError("no kubeconfig")])
+    failing_cluster = FailingCluster(watches=[ConfigError("no kubeconfig")])
     with pytest.raises(ConfigError):
-        await asyncio.wait_for(Informer(trouble, CONFIG_MAPS).run(), PATIENCE)
+        await asyncio.wait_for(Informer(failing_cluster, CONFIG_MAPS).run(), PATIENCE)
 
 
 async def test_a_failing_listener_ends_the_informer_with_an_error():
@@ -203,25 +203,25 @@ async def test_a_failing_listener_ends_the_informer_with_an_error():
         await asyncio.wait_for(informer.run(), PATIENCE)
 
 
-async def test_a_server_ending_every_watch_is_not_hammered():
-    class Short(Trouble):
+async def test_watches_that_end_at_once_are_reopened_after_pauses():
+    class EndsEveryWatch(FailingCluster):
         @asynccontextmanager
         async def watch(self, *_args, **options):
-            self.watched.append(options)
+            self.watch_options.append(options)
 
-            async def nothing():
+            async def no_events():
                 return
                 yield
 
-            yield nothing()
+            yield no_events()
 
-    trouble = Short()
-    informer = Informer(trouble, CONFIG_MAPS, backoff=Backoff(least=0.02, most=0.02), stream=False)
+    failing_cluster = EndsEveryWatch()
+    informer = Informer(failing_cluster, CONFIG_MAPS, backoff=Backoff(least=0.02, most=0.02), stream=False)
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
-        begun = asyncio.get_running_loop().time()
-        await eventually(lambda: asyncio.sleep(0, len(trouble.watched) >= 8))
-    assert asyncio.get_running_loop().time() - begun > 0.05, "with a pause between two"
+        begun_at = asyncio.get_running_loop().time()
+        await eventually(lambda: asyncio.sleep(0, len(failing_cluster.watch_options) >= 8))
+    assert asyncio.get_running_loop().time() - begun_at > 0.05, "the informer reopened the watch without pauses"
 
 
 async def test_an_unreadable_object_hides_no_other_object():
@@ -237,9 +237,9 @@ async def test_an_unreadable_object_hides_no_other_object():
         await eventually(lambda: asyncio.sleep(0, not informer.unreadable))
 
 
-async def test_a_burst_of_changes_ends_in_an_equal_copy():
+async def test_a_burst_of_changes_ends_in_an_equal_cache():
     cluster = Embedded(window=50)
-    informer = Informer(cluster, CONFIG_MAPS, "default", backoff=QUICK)
+    informer = Informer(cluster, CONFIG_MAPS, "default", backoff=QUICK_BACKOFF)
     async with running(informer):
         await informer.wait_for_sync(PATIENCE)
         cluster._turned = float("inf")  # the cluster never yields by itself, even on a slow machine
@@ -251,11 +251,11 @@ async def test_a_burst_of_changes_ends_in_an_equal_copy():
                 await cluster.delete(CONFIG_MAPS, name, "default")
             if number % 200 == 0:
                 await asyncio.sleep(0)
-        assert await agrees(cluster, informer, "default")
+        assert await has_caught_up(cluster, informer, "default")
     assert informer.reads > 1  # more changes than the window holds, so the informer listed again
 
 
-async def test_a_misshapen_object_is_an_error_for_each_reader():
+async def test_only_a_typed_read_of_a_misshapen_object_fails():
     cluster = Embedded.holding([claim("bad", spec={"devices": {"requests": "none"}}), claim("worse", spec=7)])
     with pytest.raises(Unavailable, match="the stored object is not a ResourceClaim"):
         await cluster.get(RESOURCE_CLAIMS, "bad", "default")
@@ -263,19 +263,19 @@ async def test_a_misshapen_object_is_an_error_for_each_reader():
 
 
 @pytest.mark.parametrize(
-    ("obj", "text"),
+    ("obj", "message"),
     [
         ({"apiVersion": "v9", "kind": "Riddle", "metadata": {"name": "x"}}, "no such resource: v9 Riddle"),
         (claim("bad", metadata={"labels": {"a": 1}}), "ResourceClaim 'bad', metadata: /labels"),
     ],
 )
-def test_an_object_that_cannot_be_loaded_is_named(obj, text):
-    with pytest.raises(BadRequest, match=text):
+def test_an_object_that_cannot_be_loaded_is_named(obj, message):
+    with pytest.raises(BadRequest, match=message):
         Embedded.holding([obj])
 
 
 async def test_other_tasks_run_during_a_burst_of_changes():
-    class Storm(Trouble):
+    class FloodingCluster(FailingCluster):
         @asynccontextmanager
         async def watch(self, *_args, **_options):
             async def events():
@@ -285,7 +285,7 @@ async def test_other_tasks_run_during_a_burst_of_changes():
 
             yield events()
 
-    informer = Informer(Storm(), CONFIG_MAPS.raw, stream=False)
+    informer = Informer(FloodingCluster(), CONFIG_MAPS.raw, stream=False)
     async with running(informer):
         await informer.wait_for_sync(PATIENCE)
         turns = 0

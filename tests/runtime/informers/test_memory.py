@@ -2,25 +2,25 @@
 
 import pytest
 
-from runtime.informers import allotment as memory
+from runtime.informers import allotment
 
 GIB = 1 << 30
 
 
 @pytest.mark.parametrize(
-    ("text", "scale"),
+    ("limit_file_text", "scale"),
     [
         (f"{4 * GIB}\n", 4.0),
         (f"{GIB // 2}\n", 1.0),  # the unscaled bounds are minimum amounts
         ("max\n", 1.0),
-        ("9223372036854771712\n", 1.0),  # cgroup v1 without a limit
+        ("9223372036854771712\n", 1.0),  # cgroup v1 writes this number if there is no limit
         ("", 1.0),
         (None, 1.0),
     ],
 )
-def test_bounds_grow_with_the_limit_and_never_shrink(text, scale, monkeypatch, tmp_path):
+def test_bounds_grow_with_the_limit_and_never_shrink(limit_file_text, scale, monkeypatch, tmp_path):
     file = tmp_path / "memory.max"
-    if text is not None:
-        file.write_text(text)
-    monkeypatch.setattr(memory, "LIMITS", (file,))
-    assert memory.scale.__wrapped__() == scale
+    if limit_file_text is not None:
+        file.write_text(limit_file_text)
+    monkeypatch.setattr(allotment, "LIMITS", (file,))
+    assert allotment.scale.__wrapped__() == scale

@@ -29,7 +29,7 @@ def test_versions_are_compared_as_numbers():
     assert cache.change(change("MODIFIED", "a", 10)) is not None
 
 
-def test_a_new_list_reports_the_differences():
+def test_a_new_list_returns_the_differences():
     cache = ObjectCache()
     cache.replace([versioned_claim("a", 1), versioned_claim("b", 2), versioned_claim("c", 3)])
     deltas = {
@@ -54,11 +54,11 @@ def test_a_list_older_than_the_cache_is_accepted():
 def test_an_object_that_became_unreadable_keeps_its_last_readable_form():
     cache = ObjectCache()
     cache.replace([versioned_claim("a", 1)])
-    broken = Unreadable("ns", "a", "2", "odd")
-    assert cache.skip(broken) is None
+    unreadable = Unreadable("ns", "a", "2", "odd")
+    assert cache.skip(unreadable) is None
     assert ("ns", "a") in cache.objects
-    assert cache.unreadable["ns", "a"] == broken
-    cache.replace([], [broken])
+    assert cache.unreadable["ns", "a"] == unreadable
+    cache.replace([], [unreadable])
     assert ("ns", "a") in cache.objects
     cache.change(change("MODIFIED", "a", 3))
     assert not cache.unreadable
@@ -67,19 +67,19 @@ def test_an_object_that_became_unreadable_keeps_its_last_readable_form():
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["set", "delete", "read"])), max_size=40))
-def test_a_copy_that_gets_every_event_equals_the_collection(steps):
-    cache, truth, heard = ObjectCache(), {}, {}
+def test_a_cache_that_gets_every_event_equals_the_collection(steps):
+    cache, collection, objects_of_listener = ObjectCache(), {}, {}
     for version, (name, step) in enumerate(steps, 1):
         deltas = []
         if step == "set":
-            truth["ns", name] = versioned_claim(name, version)
-            deltas = [cache.change(Change("MODIFIED", truth["ns", name], str(version)))]
-        elif step == "delete" and truth.pop(("ns", name), None) is not None:
+            collection["ns", name] = versioned_claim(name, version)
+            deltas = [cache.change(Change("MODIFIED", collection["ns", name], str(version)))]
+        elif step == "delete" and collection.pop(("ns", name), None) is not None:
             deltas = [cache.change(change("DELETED", name, version))]
         elif step == "read":
-            deltas = cache.replace(truth.values())
+            deltas = cache.replace(collection.values())
         for delta in deltas:
-            assert heard.get(delta.key) == delta.old
-            heard[delta.key] = delta.new
-        assert dict(cache.objects) == truth
-    assert {where: obj for where, obj in heard.items() if obj is not None} == truth
+            assert objects_of_listener.get(delta.key) == delta.old
+            objects_of_listener[delta.key] = delta.new
+        assert dict(cache.objects) == collection
+    assert {key: obj for key, obj in objects_of_listener.items() if obj is not None} == collection

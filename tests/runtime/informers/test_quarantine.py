@@ -20,18 +20,18 @@ from tests.cluster.objects import claim, config_map, encoded_item, pod, template
 from tests.limits import PATIENCE
 from tests.runtime.informers.running import running
 
-QUICK = Backoff(least=0.001, most=0.01)
+QUICK_BACKOFF = Backoff(least=0.001, most=0.01)
 
 
-def recursive(value):
+def depth_of(value):
     """Return the depth of a value. Like any recursive reader, it raises RecursionError for a value that is nested too deeply."""
-    return max((recursive(item) for item in value.values()), default=0) + 1 if isinstance(value, dict) else 0
+    return max((depth_of(item) for item in value.values()), default=0) + 1 if isinstance(value, dict) else 0
 
 
-def test_a_failing_decision_quarantines_its_object():
+def test_an_error_while_processing_an_object_quarantines_the_object():
     quarantine = Quarantine()
     with quarantine.guard("pods", "default", "a"):
-        recursive(nested(5000))
+        depth_of(nested(5000))
     assert list(quarantine.objects) == [("pods", "default", "a")]
     assert str(quarantine).startswith("pods default/a: RecursionError: maximum recursion depth exceeded")
     assert "informers/test_quarantine.py:" in str(quarantine)
@@ -65,17 +65,17 @@ def test_a_quarantined_object_is_logged_once_in_one_line(caplog):
 
 
 def test_an_error_that_cannot_be_printed_is_named():
-    class Odd(Exception):  # noqa: N818  an error like those of libraries
+    class UnprintableError(Exception):
         def __str__(self):
             return str(10**5000)
 
     quarantine = Quarantine()
     with quarantine.guard("pods", "default", "a"):
-        raise Odd
-    assert "Odd: (its message cannot be written)" in str(quarantine)
+        raise UnprintableError
+    assert "UnprintableError: (its message cannot be written)" in str(quarantine)
 
 
-def test_many_bad_objects_are_not_all_kept():
+def test_the_number_of_quarantined_objects_is_bounded():
     quarantine = Quarantine()
     for number in range(3000):
         quarantine.hold(("pods", "default", str(number)), "bad")
@@ -83,55 +83,55 @@ def test_many_bad_objects_are_not_all_kept():
     assert str(quarantine).endswith("; and 997 more")
 
 
-async def test_a_failing_listener_gets_all_other_objects():
+async def test_a_listener_that_fails_for_one_object_gets_all_others():
     cluster = Embedded.holding([config_map(name, data={"n": name}) for name in "abcdef"])
-    informer, seen = Informer(cluster, CONFIG_MAPS), {}
+    informer, received_objects = Informer(cluster, CONFIG_MAPS), {}
 
     def listener(batch):
         for delta in batch.deltas:
             if delta.new is not None and delta.new.data["n"] == "c":
                 raise StopIteration
-            seen[delta.key[1]] = delta.new
+            received_objects[delta.key[1]] = delta.new
 
     informer.listen(listener)
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
-        assert sorted(seen) == ["a", "b", "d", "e", "f"]
+        assert sorted(received_objects) == ["a", "b", "d", "e", "f"]
         assert [*informer.quarantine.objects] == [("configmaps", "default", "c")]
         await cluster.patch(CONFIG_MAPS, "c", Merge({"data": {"n": "fine"}}), "default")
-        await eventually(lambda: asyncio.sleep(0, "c" in seen))
+        await eventually(lambda: asyncio.sleep(0, "c" in received_objects))
     assert not informer.quarantine.objects
 
 
-async def test_a_change_after_quarantine_has_the_last_good_object():
+async def test_after_quarantine_the_old_object_is_the_last_good_object():
     cluster = Embedded.holding([config_map("a", data={"n": "1"})])
-    informer, heard = Informer(cluster, CONFIG_MAPS), []
+    informer, changes = Informer(cluster, CONFIG_MAPS), []
 
     def listener(batch):
         for delta in batch.deltas:
             if delta.new is not None and delta.new.data["n"] == "bad":
                 raise RecursionError
-            heard.append((delta.old and delta.old.data["n"], delta.new and delta.new.data["n"]))
+            changes.append((delta.old and delta.old.data["n"], delta.new and delta.new.data["n"]))
 
     informer.listen(listener)
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
-        for number in ("bad", "2", "bad"):
-            await cluster.patch(CONFIG_MAPS, "a", Merge({"data": {"n": number}}), "default")
+        for value in ("bad", "2", "bad"):
+            await cluster.patch(CONFIG_MAPS, "a", Merge({"data": {"n": value}}), "default")
         await cluster.delete(CONFIG_MAPS, "a", "default")
         await eventually(lambda: asyncio.sleep(0, not informer.objects))
-    assert heard == [(None, "1"), ("1", "2"), ("2", None)]
+    assert changes == [(None, "1"), ("1", "2"), ("2", None)]
     assert not informer.quarantine.objects
 
 
 async def test_a_failing_listener_does_not_affect_other_listeners():
     cluster = Embedded.holding([config_map("a")])
-    informer, seen = Informer(cluster, CONFIG_MAPS), []
+    informer, received_names = Informer(cluster, CONFIG_MAPS), []
     informer.listen(lambda batch: [1 / 0 for _ in batch.deltas])
-    informer.listen(lambda batch: seen.extend(delta.key[1] for delta in batch.deltas))
+    informer.listen(lambda batch: received_names.extend(delta.key[1] for delta in batch.deltas))
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
-    assert seen == ["a"]
+    assert received_names == ["a"]
     assert informer.quarantine.objects
 
 
@@ -147,35 +147,35 @@ async def test_an_unreadable_object_is_quarantined_until_deleted(caplog):
     assert caplog.text.count("default/bad") == 1
 
 
-@pytest.mark.parametrize("what", malformed_objects())
-async def test_no_stored_object_ends_an_informer_or_hides_another(what):
-    hostile = malformed_objects()[what]
+@pytest.mark.parametrize("name", malformed_objects())
+async def test_no_stored_object_ends_an_informer_or_hides_another(name):
+    hostile = malformed_objects()[name]
     good = {"apiVersion": hostile["apiVersion"], "kind": hostile["kind"], "metadata": {"name": "good"}}
     cluster = Embedded.holding([hostile, good])
     resource = resource_of(hostile)
     for read_as in (resource, resource.raw):
-        informer, seen = Informer(cluster, read_as), set()
-        informer.listen(lambda batch, seen=seen: seen.update(delta.key[1] for delta in batch.deltas))
+        informer, received_names = Informer(cluster, read_as), set()
+        informer.listen(lambda batch, received_names=received_names: received_names.update(delta.key[1] for delta in batch.deltas))
         async with running(informer):
             assert await informer.wait_for_sync(PATIENCE)
-            assert "good" in informer.objects.keys() & seen or "good" in {name for _, name in informer.objects}
-            assert "p" in {name for _, name in {*informer.objects, *informer.unreadable}}
+            assert "good" in informer.objects.keys() & received_names or "good" in {object_name for _, object_name in informer.objects}
+            assert "p" in {object_name for _, object_name in {*informer.objects, *informer.unreadable}}
 
 
-@pytest.mark.parametrize("what", malformed_objects())
-async def test_no_stored_object_ends_the_claim_controller(what):
-    hostile = malformed_objects()[what]
+@pytest.mark.parametrize("name", malformed_objects())
+async def test_no_stored_object_ends_the_claim_controller(name):
+    hostile = malformed_objects()[name]
     cluster = Embedded.holding([hostile, template("t")])
     task = asyncio.ensure_future(ClaimController(cluster).run())
     try:
         claims = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
         await cluster.create(PODS, pod("honest", resourceClaims=claims), "default")
 
-        async def made():
+        async def has_claim():
             pod_ = await cluster.get(PODS, "honest", "default")
             return task.done() or pod_.status.resource_claim_statuses
 
-        await eventually(made)
+        await eventually(has_claim)
         assert not task.done()
     finally:
         task.cancel()
@@ -183,9 +183,9 @@ async def test_no_stored_object_ends_the_claim_controller(what):
 
 
 async def test_a_bad_template_does_not_delay_other_pods():
-    odd = template("odd")
-    odd["spec"]["metadata"] = {"annotations": ["x"]}
-    cluster = Embedded.holding([odd, template("t")])
+    bad_template = template("odd")
+    bad_template["spec"]["metadata"] = {"annotations": ["x"]}
+    cluster = Embedded.holding([bad_template, template("t")])
     controller = ClaimController(cluster)
     task = asyncio.ensure_future(controller.run())
     try:
@@ -193,11 +193,11 @@ async def test_a_bad_template_does_not_delay_other_pods():
             claims = [{"name": "gpu", "resourceClaimTemplateName": source}]
             await cluster.create(PODS, pod(name, resourceClaims=claims), "default")
 
-        async def made():
+        async def has_claim():
             pod_ = await cluster.get(PODS, "b", "default")
             return task.done() or pod_.status.resource_claim_statuses
 
-        await eventually(made)
+        await eventually(has_claim)
         assert not task.done()
         assert ("claim controller", "pod", "default", "a") in controller.quarantine.objects
         assert "a" in str(controller.quarantine)
@@ -207,7 +207,7 @@ async def test_a_bad_template_does_not_delay_other_pods():
 
 
 async def test_failing_work_is_quarantined_until_its_key_returns():
-    queue, done, broken = WorkQueue("q", backoff=QUICK), [], {"bad"}
+    queue, done, broken = WorkQueue("q", backoff=QUICK_BACKOFF), [], {"bad"}
 
     async def work(key):
         if key in broken:
@@ -229,22 +229,22 @@ async def test_failing_work_is_quarantined_until_its_key_returns():
 
 
 async def test_work_with_a_transient_failure_recovers():
-    queue, looks = WorkQueue("q", healing=0.02), []
+    queue, attempts = WorkQueue("q", healing=0.02), []
 
     async def work(key):
-        looks.append(key)
-        if len(looks) < 3:
+        attempts.append(key)
+        if len(attempts) < 3:
             raise KeyError(key)
 
     task = asyncio.ensure_future(queue.run(work))
     queue.add("a")
-    await eventually(lambda: asyncio.sleep(0, len(looks) == 3))
+    await eventually(lambda: asyncio.sleep(0, len(attempts) == 3))
     await eventually(lambda: asyncio.sleep(0, not queue.quarantine.objects))
     task.cancel()
     await asyncio.wait({task})
 
 
-async def test_work_without_awaits_still_lets_other_keys_run():
+async def test_work_without_awaits_lets_other_tasks_run():
     queue, turns = WorkQueue("q"), 0
 
     async def work(key):
@@ -260,16 +260,16 @@ async def test_work_without_awaits_still_lets_other_keys_run():
     await asyncio.wait({task})
 
 
-async def test_a_caller_that_never_waits_yields_to_the_loop():
+async def test_many_reads_of_an_embedded_cluster_yield_to_the_loop():
     cluster, turns = Embedded.holding([config_map("a")]), 0
 
-    async def other():
+    async def count_turns():
         nonlocal turns
         while True:
             turns += 1
             await asyncio.sleep(0)
 
-    task = asyncio.ensure_future(other())
+    task = asyncio.ensure_future(count_turns())
     end = asyncio.get_running_loop().time() + 0.2
     while asyncio.get_running_loop().time() < end:
         await cluster.get(CONFIG_MAPS, "a", "default")
@@ -278,14 +278,14 @@ async def test_a_caller_that_never_waits_yields_to_the_loop():
     assert turns > 10
 
 
-def test_a_problem_that_quotes_a_whole_object_is_cut():
+def test_a_problem_that_quotes_a_whole_object_is_shortened():
     bad = encoded_item("p", b'{"containers":[{"name":"m","resources":{"limits":{"a":"' + b"x" * 1_000_000 + b'"}}}]}')
     event = answers.line(b'{"type":"ADDED","object":' + bad + b"}", PODS)
     assert isinstance(event, Unreadable)
     assert len(event.problem) < 600
 
 
-def test_every_resource_gives_the_version_of_its_objects():
+def test_the_version_of_objects_of_every_kind_is_read():
     from cluster.resources import version_of
 
     for resource in ALL:

@@ -37,12 +37,12 @@ def test_a_failure_is_counted_in_each_phase_of_reflection():
         assert state.after(StepOutcome.FAILED).failures == 4
 
 
-def test_a_watch_that_failed_goes_on_where_it_was():
+def test_a_watch_that_failed_continues_at_its_version():
     state = ReflectionState(phase=ReflectionPhase.WATCH, version="7").after(StepOutcome.FAILED)
     assert (state.phase, state.version) == (ReflectionPhase.WATCH, "7")
 
 
-def test_a_version_that_is_gone_is_forgotten():
+def test_after_an_expired_version_the_collection_is_listed_again():
     assert ReflectionState(phase=ReflectionPhase.WATCH, version="7").after(StepOutcome.GONE) == ReflectionState(
         phase=ReflectionPhase.STREAM
     )
@@ -108,7 +108,7 @@ def test_a_servers_retry_delay_is_the_minimum_wait():
     assert Backoff(least=1).seconds(1, 0.5, Unavailable("x", retry_after=0.1)) == 0.75
 
 
-def test_foreign_exceptions_are_converted_and_own_exceptions_pass():
+def test_only_foreign_exceptions_in_the_table_are_converted():
     table = {KeyError: lambda error: ConfigError(f"no {error}")}
     with pytest.raises(ConfigError, match="no 'x'") as caught, map_exceptions(table):
         raise KeyError("x")
