@@ -22,7 +22,7 @@ def every_rule(*names):
 
 
 def rules(*names):
-    """The rules about objects, without those about URLs."""
+    """Return the rules of roles about objects, without the rules about URLs."""
     return [rule for rule in every_rule(*names) if "nonResourceURLs" not in rule]
 
 

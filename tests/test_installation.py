@@ -235,7 +235,7 @@ def test_the_termination_grace_period_covers_the_webhooks_drain():
 
 
 def test_base_images_are_build_arguments_and_hatchling_is_pinned():
-    """A user can pin base images that are build arguments."""
+    """A user can pin a base image only if it is a build argument."""
     root = BASE.parents[1]
     lines = (root / "Dockerfile").read_text().splitlines()
     bases = [line.split()[1] for line in lines if line.startswith("FROM")]

@@ -1,4 +1,4 @@
-"""The bridge in two pods: each reaches the other with the files of its Secret, and neither has the other's rights."""
+"""The layout `apart` of the bridge has the scheduler and the allocator in two pods, which use TLS and have no rights of each other."""
 
 import pytest
 

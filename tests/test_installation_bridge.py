@@ -1,4 +1,4 @@
-"""The manifests of the bridge agree with the code: arguments, ports and names; and nothing is on by default."""
+"""The manifests of the bridge (allocator and scheduler) agree with the code, and the bridge is off by default."""
 
 import json
 import socket
@@ -25,7 +25,7 @@ def stored():
 
 @pytest.mark.parametrize("folder", ["bridge", "bridge/apart", "read-only"])
 def test_a_component_has_the_namespace_of_the_base(folder):
-    """kustomize sets the base's namespace only on the objects of the base. Without its own namespace, a component lands in the namespace of kubectl's context."""
+    """kustomize sets the base's namespace only on the objects of the base. A component without a namespace would be created in that of kubectl's context."""
     [base], [component] = (manifests.read([BASE.parent / name / "kustomization.yaml"]) for name in ("base", folder))
     assert component.object["namespace"] == base.object["namespace"]
 
@@ -90,6 +90,7 @@ def test_the_fence_names_lease_and_account_in_each_namespace():
 
 
 def test_taint_rules_are_printed_if_the_configuration_enables_the_fence(tmp_path):
+    """The fence is a taint on the bridge's devices, so that other schedulers do not allocate them."""
     from dra.policy import FENCE_TOLERATION
 
     config = tmp_path / "c.yaml"

@@ -17,7 +17,7 @@ def component(request):
 
 
 def stored_of(component, kind):
-    """The objects of a kind in the folder of a component."""
+    """Return the objects of a kind in the folder of a component."""
     files = [path for path in sorted((BASE.parent / component).glob("*.yaml")) if path.name != "kustomization.yaml"]
     return [document.object for document in manifests.read(files) if document.object["kind"] == kind]
 
@@ -35,7 +35,7 @@ def test_the_pod_mounts_the_kubelets_folders(stored):
 
 
 def test_the_pod_needs_a_node_label_and_surges_on_update(component, stored):
-    """The new pod starts before the old pod of its node ends."""
+    """During an update, the new pod of a node starts before its old pod ends."""
     [daemon_set] = stored("DaemonSet")
     spec = daemon_set["spec"]
     assert spec["template"]["spec"]["nodeSelector"] == LABELS[component]

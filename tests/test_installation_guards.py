@@ -1,4 +1,4 @@
-"""The manifests of the guards: off by default, and for the namespace and the drivers of the installation."""
+"""The manifests of the guards, which are admission policies: off by default, and for the namespace and drivers of the installation."""
 
 from analysis.installation import BASE, MANAGED
 from cluster import manifests

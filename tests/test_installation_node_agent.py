@@ -1,4 +1,4 @@
-"""The manifests of the audit agent: off by default, read-only on the node, and writes limited to events and taint rules of its own node."""
+"""The manifests of the audit agent: it is off by default, mounts its node read-only, and may write only events and taint rules of its node."""
 
 from functools import partial
 
@@ -81,7 +81,7 @@ def test_the_option_prints_the_agent_in_the_nodes_namespace():
 
 
 def test_the_right_to_node_status_comes_with_its_policy():
-    """The role, its binding and the policy are in a folder of their own."""
+    """The role, its binding and the policy that limits the role are in a separate folder."""
     objects = [document.object for document in manifests.read([BASE.parent / "node-condition" / "role.yaml"])]
     by_kind = {obj["kind"]: obj for obj in objects}
     assert by_kind["ClusterRole"]["rules"] == [{"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}]

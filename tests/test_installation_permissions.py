@@ -1,4 +1,4 @@
-"""The accounts of the installation have the rights that they need, and policies limit the rights that cannot name an object."""
+"""The accounts of the installation have only the rights that they need, and policies limit rights that RBAC cannot limit to one object."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The manifests and the image of our scheduler agree with the code: sockets, names, versions."""
+"""The manifests and the image of our scheduler with the plugin agree with the code: sockets, names and versions."""
 
 import re
 import subprocess
