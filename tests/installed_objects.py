@@ -7,18 +7,18 @@ from cluster import manifests
 
 def objects():
     return [
-        d.object
-        for d in manifests.read([path for path in sorted(BASE.glob("*.yaml")) if path.name != "kustomization.yaml"])
+        document.object
+        for document in manifests.read([path for path in sorted(BASE.glob("*.yaml")) if path.name != "kustomization.yaml"])
     ]
 
 
 def base_objects(kind, name=None):
-    return [o for o in objects() if o["kind"] == kind and name in (None, o["metadata"]["name"])]
+    return [obj for obj in objects() if obj["kind"] == kind and name in (None, obj["metadata"]["name"])]
 
 
 def every_rule(*names):
-    roles = [o for kind in ("ClusterRole", "Role") for o in base_objects(kind)]
-    return [rule for o in roles if o["metadata"]["name"] in names for rule in o["rules"]]
+    roles = [role for kind in ("ClusterRole", "Role") for role in base_objects(kind)]
+    return [rule for role in roles if role["metadata"]["name"] in names for rule in role["rules"]]
 
 
 def rules(*names):
@@ -26,11 +26,11 @@ def rules(*names):
     return [rule for rule in every_rule(*names) if "nonResourceURLs" not in rule]
 
 
-SERVING, AUTHORITYS, SIGNING = "drawbridge", authority_name("drawbridge"), signature_name("drawbridge")
-DOOR = allocators_name("drawbridge")
-READS = {
-    "drawbridge-webhook": [SERVING, SIGNING],
-    "drawbridge-controller": [SIGNING],
-    "drawbridge-authority": [SERVING, AUTHORITYS, SIGNING, DOOR],
+SERVING_SECRET, AUTHORITY_SECRET, SIGNING_SECRET = "drawbridge", authority_name("drawbridge"), signature_name("drawbridge")
+ALLOCATOR_SECRET = allocators_name("drawbridge")
+SECRETS_READ_BY_ACCOUNT = {
+    "drawbridge-webhook": [SERVING_SECRET, SIGNING_SECRET],
+    "drawbridge-controller": [SIGNING_SECRET],
+    "drawbridge-authority": [SERVING_SECRET, AUTHORITY_SECRET, SIGNING_SECRET, ALLOCATOR_SECRET],
 }
-ACCOUNTS = [*READS]
+ACCOUNTS = [*SECRETS_READ_BY_ACCOUNT]

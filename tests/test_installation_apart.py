@@ -9,8 +9,8 @@ from tests.cli.running import run
 IMAGES = ("registry.example/drawbridge:1", "registry.example/kube-scheduler:v1.37.1")
 
 
-def made(namespace="drawbridge-system"):
-    return {(o["kind"], o["metadata"]["name"]): o for o in bridge(namespace, *IMAGES, way="apart")}
+def rendered_objects(namespace="drawbridge-system"):
+    return {(obj["kind"], obj["metadata"]["name"]): obj for obj in bridge(namespace, *IMAGES, way="apart")}
 
 
 def only_container(objects, name):
@@ -29,7 +29,7 @@ def extender_of(objects):
     return extender
 
 
-def files_of(objects, name):
+def secret_files_of(objects, name):
     """Return the paths of a Secret's three keys in the container of a Deployment."""
     spec = objects["Deployment", name]["spec"]["template"]["spec"]
     [volume] = [volume["name"] for volume in spec["volumes"] if volume.get("secret") == {"secretName": name}]
@@ -39,13 +39,13 @@ def files_of(objects, name):
 
 @pytest.mark.parametrize("namespace", ["drawbridge-system", "elsewhere"])
 def test_the_scheduler_calls_the_service_of_the_allocator(namespace):
-    objects = made(namespace)
+    objects = rendered_objects(namespace)
     service = objects["Service", "drawbridge-allocator"]
     allocator = objects["Deployment", "drawbridge-allocator"]["spec"]["template"]
     assert service["spec"]["selector"] == allocator["metadata"]["labels"]
     [port] = service["spec"]["ports"]
-    [listens] = [offered["containerPort"] for offered in only_container(objects, "drawbridge-allocator")["ports"] if offered["name"] == port["targetPort"]]  # fmt: skip
-    assert options_of(only_container(objects, "drawbridge-allocator"))["extender"] == f"0.0.0.0:{listens}"
+    [container_port] = [port_entry["containerPort"] for port_entry in only_container(objects, "drawbridge-allocator")["ports"] if port_entry["name"] == port["targetPort"]]  # fmt: skip
+    assert options_of(only_container(objects, "drawbridge-allocator"))["extender"] == f"0.0.0.0:{container_port}"
     extender = extender_of(objects)
     host = f"drawbridge-allocator.{namespace}.svc"
     assert extender["urlPrefix"] == f"https://{host}:{port['port']}/extender"
@@ -53,23 +53,23 @@ def test_the_scheduler_calls_the_service_of_the_allocator(namespace):
     assert {obj["metadata"].get("namespace", namespace) for obj in objects.values()} == {namespace}
 
 
-def test_both_pods_use_their_own_secret_and_the_bridges_authority():
-    objects = made()
-    theirs = files_of(objects, "drawbridge-scheduler")
+def test_each_pod_uses_the_files_of_its_own_secret():
+    objects = rendered_objects()
+    scheduler_files = secret_files_of(objects, "drawbridge-scheduler")
     tls = extender_of(objects)["tlsConfig"]
-    assert (tls["certFile"], tls["keyFile"], tls["caFile"]) == tuple(theirs.values())
+    assert (tls["certFile"], tls["keyFile"], tls["caFile"]) == tuple(scheduler_files.values())
     options = options_of(only_container(objects, "drawbridge-allocator"))
-    ours = files_of(objects, "drawbridge-allocator")
-    assert (options["tls-cert"], options["tls-key"], options["client-ca"]) == tuple(ours.values())
+    allocator_files = secret_files_of(objects, "drawbridge-allocator")
+    assert (options["tls-cert"], options["tls-key"], options["client-ca"]) == tuple(allocator_files.values())
     assert options["client-name"] == "scheduler"
 
 
-def test_neither_pod_has_permissions_of_the_other():
-    objects = made()
+def test_neither_pod_has_permissions_of_the_other_pod():
+    objects = rendered_objects()
     bindings = [obj for key, obj in objects.items() if key[0] == "ClusterRoleBinding"]
-    who = {binding["roleRef"]["name"]: [subject["name"] for subject in binding["subjects"]] for binding in bindings}
-    schedulers = ["system:kube-scheduler", "system:volume-scheduler"]
-    assert who == {key: ["drawbridge-scheduler"] for key in schedulers} | {
+    accounts_by_role = {binding["roleRef"]["name"]: [subject["name"] for subject in binding["subjects"]] for binding in bindings}
+    scheduler_roles = ["system:kube-scheduler", "system:volume-scheduler"]
+    assert accounts_by_role == {key: ["drawbridge-scheduler"] for key in scheduler_roles} | {
         "drawbridge-allocator": ["drawbridge-allocator"]
     }
     for name in ("drawbridge-allocator", "drawbridge-scheduler"):
@@ -77,23 +77,23 @@ def test_neither_pod_has_permissions_of_the_other():
 
 
 def test_only_the_schedulers_pod_reaches_the_extender_port():
-    objects = made()
+    objects = rendered_objects()
     policy = objects["NetworkPolicy", "drawbridge-allocator"]["spec"]
-    asking, _ = policy["ingress"]
+    extender_rule, _ = policy["ingress"]
     labels = objects["Deployment", "drawbridge-scheduler"]["spec"]["template"]["metadata"]["labels"]
-    assert asking["from"] == [{"podSelector": {"matchLabels": labels}}]
-    assert [port["port"] for port in asking["ports"]] == [9441]
+    assert extender_rule["from"] == [{"podSelector": {"matchLabels": labels}}]
+    assert [port["port"] for port in extender_rule["ports"]] == [9441]
     allocator = objects["Deployment", "drawbridge-allocator"]["spec"]["template"]["metadata"]["labels"]
     assert policy["podSelector"] == {"matchLabels": allocator}
 
 
-def test_each_deployment_has_its_image_from_the_command():
-    objects = made()
+def test_each_deployment_has_the_image_that_was_given_for_it():
+    objects = rendered_objects()
     names = ("drawbridge-allocator", "drawbridge-scheduler")
     assert tuple(only_container(objects, name)["image"] for name in names) == IMAGES
 
 
-def test_apart_without_bridge_is_a_usage_error():
+def test_the_option_apart_without_bridge_is_a_usage_error():
     result = run("manifests", "--image", IMAGES[0], "--apart")
     assert result.exit_code == 2
     assert "add --bridge" in result.stderr

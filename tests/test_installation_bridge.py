@@ -14,11 +14,11 @@ from tests.cli.running import run
 IMAGES = ("registry.example/drawbridge:1", "registry.example/kube-scheduler:v1.37.1")
 
 
-def made(namespace="drawbridge-system"):
-    return {(o["kind"], o["metadata"]["name"]): o for o in bridge(namespace, *IMAGES)}
+def rendered_objects(namespace="drawbridge-system"):
+    return {(obj["kind"], obj["metadata"]["name"]): obj for obj in bridge(namespace, *IMAGES)}
 
 
-def stored():
+def stored_objects():
     files = [path for path in sorted(BRIDGE.glob("*.yaml")) if path.name != "kustomization.yaml"]
     return [document.object for document in manifests.read(files)]
 
@@ -31,7 +31,7 @@ def test_a_component_has_the_namespace_of_the_base(folder):
 
 
 @pytest.mark.parametrize("file", ["scheduler.yaml", "plugin/scheduler.yaml", "apart/scheduler.yaml"])
-def test_the_schedulers_client_limits_do_not_slow_it_down(file):
+def test_the_scheduler_may_send_500_requests_per_second(file):
     """The default is 50 requests per second, and a pod needs two."""
     [configuration] = manifests.parse(manifests.read([BRIDGE / file])[0].object["data"]["scheduler.yaml"])
     assert configuration.object["clientConnection"] == {"qps": 500, "burst": 1000}
@@ -58,22 +58,22 @@ def test_a_bridge_without_a_scheduler_image_is_a_usage_error():
     assert "--scheduler-image" in result.stderr
 
 
-def test_the_scheduler_calls_the_allocators_port_with_dynamic_resources_disabled():
-    [config_map] = [o for o in stored() if o["kind"] == "ConfigMap"]
+def test_the_scheduler_calls_the_allocator_instead_of_dynamic_resources():
+    [config_map] = [obj for obj in stored_objects() if obj["kind"] == "ConfigMap"]
     [document] = manifests.parse(config_map["data"]["scheduler.yaml"])
     [profile], [extender] = document.object["profiles"], document.object["extenders"]
     assert {"name": "DynamicResources"} in profile["plugins"]["multiPoint"]["disabled"]
     assert extender["nodeCacheCapable"] is True
-    [deployment] = [o for o in stored() if o["kind"] == "Deployment"]
+    [deployment] = [obj for obj in stored_objects() if obj["kind"] == "Deployment"]
     allocator, _ = deployment["spec"]["template"]["spec"]["containers"]
     options = dict(argument.removeprefix("--").split("=") for argument in allocator["args"][1:])
     assert extender["urlPrefix"] == f"http://{options['extender']}/extender"
     assert profile["schedulerName"] in next(param for param in command.params if param.name == "scheduler_name").default
 
 
-def test_the_fence_names_lease_and_account_in_each_namespace():
+def test_the_lease_policy_names_the_allocators_account_and_lease():
     for namespace in ("drawbridge-system", "elsewhere"):
-        objects = made(namespace)
+        objects = rendered_objects(namespace)
         policy = objects["ValidatingAdmissionPolicy", commits.HOLDER_POLICY]["spec"]
         binding = objects["ValidatingAdmissionPolicyBinding", commits.HOLDER_POLICY]["spec"]
         [condition] = policy["matchConditions"]
@@ -95,7 +95,7 @@ def test_taint_rules_are_printed_if_the_configuration_enables_the_fence(tmp_path
 
     config = tmp_path / "c.yaml"
     head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
-    for fence, wanted in (("false", []), ("true", ["gpu.example.com", "nic.example.com"])):
+    for fence, expected_drivers in (("false", []), ("true", ["gpu.example.com", "nic.example.com"])):
         config.write_text(f"{head}bridge: {{schedulerName: drawbridge, drivers: [gpu.example.com, nic.example.com], fence: {fence}}}\n")  # fmt: skip
         options = ("--image", IMAGES[0], "--bridge", "--scheduler-image", IMAGES[1], "--config", str(config))
         result = run("manifests", *options)
@@ -104,8 +104,8 @@ def test_taint_rules_are_printed_if_the_configuration_enables_the_fence(tmp_path
             for document in manifests.parse(result.stdout)
             if document.object["kind"] == "DeviceTaintRule"
         ]
-        assert [rule["deviceSelector"]["driver"] for rule in rules] == wanted
-        assert ("other schedulers can allocate the bridge's devices" in result.stderr) is (not wanted)
+        assert [rule["deviceSelector"]["driver"] for rule in rules] == expected_drivers
+        assert ("other schedulers can allocate the bridge's devices" in result.stderr) is (not expected_drivers)
         for rule in rules:
             assert (rule["taint"]["key"], rule["taint"]["effect"]) == (FENCE_TOLERATION.key, FENCE_TOLERATION.effect)
 
@@ -118,27 +118,27 @@ def test_a_fence_with_pods_left_to_kube_scheduler_is_refused(command, tmp_path):
     config.write_text(f"{head}{fence}extendedResources: {{default: leave}}\n")
     dump = tmp_path / "dump.yaml"
     dump.write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n")
-    given = (
+    options = (
         ["--image", IMAGES[0], "--bridge", "--scheduler-image", IMAGES[1]]
         if command == "manifests"
         else ["-f", str(dump)]
     )
-    result = run(command, *given, "--config", str(config))
+    result = run(command, *options, "--config", str(config))
     assert result.exit_code == 2
     assert "pods for gpu.nvidia.com are left to kube-scheduler" in result.stderr
     assert "/extendedResources/default" in result.stderr
 
 
-def test_images_come_from_the_command_only():
-    [deployment] = [o for o in stored() if o["kind"] == "Deployment"]
+def test_images_come_only_from_the_command_line():
+    [deployment] = [obj for obj in stored_objects() if obj["kind"] == "Deployment"]
     containers = deployment["spec"]["template"]["spec"]["containers"]
     assert all(".invalid/" in container["image"] for container in containers)
-    given = made()["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]["containers"]
-    assert tuple(container["image"] for container in given) == IMAGES
+    rendered_containers = rendered_objects()["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]["containers"]
+    assert tuple(container["image"] for container in rendered_containers) == IMAGES
 
 
 def test_no_container_of_the_bridge_can_gain_privileges():
-    for container in made()["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]["containers"]:
+    for container in rendered_objects()["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]["containers"]:
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -147,7 +147,7 @@ def test_no_container_of_the_bridge_can_gain_privileges():
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ((), "no address to listen on is given"),
         (("--plugin", "0.0.0.0:9440"), "not on loopback"),
@@ -159,10 +159,10 @@ def test_no_container_of_the_bridge_can_gain_privileges():
         (("--api", "127.0.0.1:0", "--tls-cert", "c", "--tls-key", "k", "--client-ca", "a"), "c cannot be read"),
     ],
 )
-def test_an_allocator_with_no_or_unprotected_addresses_does_not_start(options, words):
+def test_an_allocator_with_invalid_address_options_does_not_start(options, message):
     result = run("allocator", *options)
     assert result.exit_code == 2
-    assert words in result.stderr
+    assert message in result.stderr
 
 
 def test_an_allocator_reports_the_address_that_is_in_use(tmp_path):
@@ -170,13 +170,13 @@ def test_an_allocator_reports_the_address_that_is_in_use(tmp_path):
     config = {"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}], "users": [], "contexts": [{"name": "c", "context": {"cluster": "c", "user": ""}}], "current-context": "c"}  # fmt: skip
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(json.dumps(config))
-    with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket(socket.AF_UNIX) as answered:
-        port = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as taken_port, socket.socket(socket.AF_UNIX) as taken_socket:
+        port = f"127.0.0.1:{taken_port.getsockname()[1]}"
         path = tmp_path / "plugin.sock"
-        answered.bind(str(path))
-        answered.listen()
-        for place, words in ((f"--extender={port}", port.replace(":", "', ")), (f"--plugin=unix:{path}", str(path))):
-            result = run("allocator", place, "--metrics-listen=127.0.0.1:0", f"--kubeconfig={kubeconfig}")
+        taken_socket.bind(str(path))
+        taken_socket.listen()
+        for option, message in ((f"--extender={port}", port.replace(":", "', ")), (f"--plugin=unix:{path}", str(path))):
+            result = run("allocator", option, "--metrics-listen=127.0.0.1:0", f"--kubeconfig={kubeconfig}")
             assert result.exit_code == 3
-            assert words in result.stderr
+            assert message in result.stderr
             assert "stop the process that uses this address, or choose another one" in result.stderr

@@ -14,43 +14,43 @@ from cluster.embedded import Embedded
 from cluster.kubernetes import Kubernetes
 from node.service import TOKEN
 from tests.cli.running import run
-from tests.installed_objects import AUTHORITYS, DOOR, SERVING, SIGNING
+from tests.installed_objects import AUTHORITY_SECRET, ALLOCATOR_SECRET, SERVING_SECRET, SIGNING_SECRET
 from webhook.names import RESERVATIONS
 
 
-@pytest.mark.parametrize("way", [(), ("--apart",), ("--plugin",)])
-def test_quota_option_adds_port_service_and_webhook_of_the_allocator(way):
+@pytest.mark.parametrize("layout_options", [(), ("--apart",), ("--plugin",)], ids=["one pod", "apart", "plugin"])
+def test_the_quota_option_adds_port_service_and_webhook(layout_options):
     images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
-    options = ["--bridge", *way, "--quota", "--namespace=elsewhere", "--api-server=10.0.0.1"]
+    options = ["--bridge", *layout_options, "--quota", "--namespace=elsewhere", "--api-server=10.0.0.1"]
     result = CliRunner().invoke(command, [*images, *options])
     assert result.exit_code == 0, result.output
-    made = {
+    objects = {
         (document.object["kind"], document.object["metadata"]["name"]): document.object
         for document in manifests.parse(result.stdout)
     }
-    pod = made["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]
+    pod = objects["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]
     allocator = pod["containers"][0]
     assert {"--quota=0.0.0.0:9443", "--quota-certs=/etc/quota"} <= set(allocator["args"])
     assert {"name": "quota", "containerPort": 9443} in allocator["ports"]
-    assert {"name": "quota", "secret": {"secretName": DOOR}} in pod["volumes"]
-    mounted = {volume.get("secret", {}).get("secretName") for volume in pod["volumes"]}
-    assert not mounted & {SERVING, AUTHORITYS, SIGNING}, "no key of the webhook's"
-    service = made["Service", "drawbridge-quota"]
+    assert {"name": "quota", "secret": {"secretName": ALLOCATOR_SECRET}} in pod["volumes"]
+    mounted_secrets = {volume.get("secret", {}).get("secretName") for volume in pod["volumes"]}
+    assert not mounted_secrets & {SERVING_SECRET, AUTHORITY_SECRET, SIGNING_SECRET}, "the allocator mounts a Secret of the webhook"
+    service = objects["Service", "drawbridge-quota"]
     assert service["metadata"]["namespace"] == "elsewhere"
-    registered = made["ValidatingWebhookConfiguration", "drawbridge-quota"]
-    called = {webhook["clientConfig"]["service"]["name"] for webhook in registered["webhooks"]}
-    spaces = {webhook["clientConfig"]["service"]["namespace"] for webhook in registered["webhooks"]}
-    assert (called, spaces) == ({"drawbridge-quota"}, {"elsewhere"})
-    ingress = made["NetworkPolicy", "drawbridge-quota"]["spec"]["ingress"]
+    webhook_configuration = objects["ValidatingWebhookConfiguration", "drawbridge-quota"]
+    service_names = {webhook["clientConfig"]["service"]["name"] for webhook in webhook_configuration["webhooks"]}
+    service_namespaces = {webhook["clientConfig"]["service"]["namespace"] for webhook in webhook_configuration["webhooks"]}
+    assert (service_names, service_namespaces) == ({"drawbridge-quota"}, {"elsewhere"})
+    ingress = objects["NetworkPolicy", "drawbridge-quota"]["spec"]["ingress"]
     assert ingress[0]["from"] == [{"ipBlock": {"cidr": "10.0.0.1/32"}}]
 
 
-@pytest.mark.parametrize("kept", ["--cert-manager=elsewhere/drawbridge-tls", "--ca-bundle={}"])
-def test_with_external_certificates_the_quota_listener_serves_its_own_secret(kept, tmp_path):
+@pytest.mark.parametrize("certificate_option", ["--cert-manager=elsewhere/drawbridge-tls", "--ca-bundle={}"], ids=["cert-manager", "CA bundle"])
+def test_with_external_certificates_the_quota_listener_serves_its_own_secret(certificate_option, tmp_path):
     bundle = tmp_path / "ca.crt"
     bundle.write_bytes(authority.authority("x", now=dt.datetime.now(dt.UTC), life=dt.timedelta(days=1)).certificate)
     images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
-    result = CliRunner().invoke(command, [*images, "--bridge", "--quota", kept.format(bundle)])
+    result = CliRunner().invoke(command, [*images, "--bridge", "--quota", certificate_option.format(bundle)])
     assert result.exit_code == 0, result.output
     deployments = {
         document.object["metadata"]["name"]: document.object
@@ -68,24 +68,24 @@ def test_quota_is_off_by_default_and_requires_the_bridge():
     assert result.exit_code == 2
 
 
-@pytest.mark.parametrize("way", [(), ("--apart",), ("--plugin",)])
-def test_the_reservations_option_connects_agents_with_the_allocator(way):
+@pytest.mark.parametrize("layout_options", [(), ("--apart",), ("--plugin",)], ids=["one pod", "apart", "plugin"])
+def test_the_reservations_option_connects_agents_with_the_allocator(layout_options):
     """Network policy, token audience and the host name in the certificate agree."""
     images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
-    options = ["--bridge", *way, "--node-agent", "--reservations", "--namespace=elsewhere"]
+    options = ["--bridge", *layout_options, "--node-agent", "--reservations", "--namespace=elsewhere"]
     result = CliRunner().invoke(command, [*images, *options])
     assert result.exit_code == 0, result.output
     assert "drawbridge-system" not in result.output
-    made = {
+    objects = {
         (document.object["kind"], document.object["metadata"]["name"]): document.object
         for document in manifests.parse(result.stdout)
     }
-    pod = made["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]
+    pod = objects["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]
     assert {"--reservations=0.0.0.0:9444", "--reservations-certs=/etc/reservations"} <= set(
         pod["containers"][0]["args"]
     )
-    assert {"name": "reservations", "secret": {"secretName": DOOR}} in pod["volumes"]
-    agent = made["DaemonSet", "drawbridge-node-agent"]["spec"]["template"]["spec"]
+    assert {"name": "reservations", "secret": {"secretName": ALLOCATOR_SECRET}} in pod["volumes"]
+    agent = objects["DaemonSet", "drawbridge-node-agent"]["spec"]["template"]["spec"]
     host = f"{RESERVATIONS}.elsewhere.svc"
     assert f"--allocator=https://{host}:9444" in agent["containers"][0]["args"]
     assert host in names_of(RESERVATIONS, "elsewhere")
@@ -94,39 +94,39 @@ def test_the_reservations_option_connects_agents_with_the_allocator(way):
     ]
     [mount] = [mount for mount in agent["containers"][0]["volumeMounts"] if mount["name"] == "reservations"]
     assert (token["audience"], f"{mount['mountPath']}/{token['path']}") == (AUDIENCE, TOKEN)
-    service = made["Service", RESERVATIONS]
+    service = objects["Service", RESERVATIONS]
     assert (service["metadata"]["namespace"], service["spec"]["clusterIP"]) == ("elsewhere", "None")
-    first, _ = made["NetworkPolicy", RESERVATIONS]["spec"]["ingress"]
-    [who] = first["from"]
-    assert who["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "elsewhere-nodes"}
-    assert set(who["podSelector"]["matchLabels"].items()) <= set(made["DaemonSet", "drawbridge-node-agent"]["spec"]["template"]["metadata"]["labels"].items())  # fmt: skip
+    agent_rule, _ = objects["NetworkPolicy", RESERVATIONS]["spec"]["ingress"]
+    [allowed_peer] = agent_rule["from"]
+    assert allowed_peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "elsewhere-nodes"}
+    assert set(allowed_peer["podSelector"]["matchLabels"].items()) <= set(objects["DaemonSet", "drawbridge-node-agent"]["spec"]["template"]["metadata"]["labels"].items())  # fmt: skip
 
 
 def test_the_allocators_certificate_names_its_quota_and_reservations_services(monkeypatch):
-    started = []
+    all_settings = []
 
-    class Started:
-        def __init__(self, *given):
-            started.append(given[2])
+    class FakeService:
+        def __init__(self, *arguments):
+            all_settings.append(arguments[2])
 
         async def run(self, *_):
             pass
 
-    monkeypatch.setattr("webhook.service.Service", Started)
+    monkeypatch.setattr("webhook.service.Service", FakeService)
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: Embedded())
     assert run("webhook", "--namespace", "elsewhere").exit_code == 0
-    [settings] = started
+    [settings] = all_settings
     assert {"drawbridge-quota.elsewhere.svc", f"{RESERVATIONS}.elsewhere.svc"} <= set(settings.allocator_names)
 
 
-def test_reservations_require_bridge_and_agent_and_serve_the_external_certificate():
+def test_reservations_need_bridge_and_agent_and_serve_external_certificates():
     images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
-    for missing in (["--bridge"], ["--node-agent"]):
-        assert CliRunner().invoke(command, [*images, *missing, "--reservations"]).exit_code == 2
-    theirs = CliRunner().invoke(command, [*images, "--bridge", "--node-agent", "--reservations", "--cert-manager=a/b"])
+    for incomplete_options in (["--bridge"], ["--node-agent"]):
+        assert CliRunner().invoke(command, [*images, *incomplete_options, "--reservations"]).exit_code == 2
+    result = CliRunner().invoke(command, [*images, "--bridge", "--node-agent", "--reservations", "--cert-manager=a/b"])
     [deployment] = [
         document.object
-        for document in manifests.parse(theirs.stdout)
+        for document in manifests.parse(result.stdout)
         if (document.object["kind"], document.object["metadata"]["name"]) == ("Deployment", "drawbridge-allocator")
     ]
     assert {"name": "reservations", "secret": {"secretName": "drawbridge-quota-tls"}} in deployment["spec"]["template"]["spec"]["volumes"]  # fmt: skip

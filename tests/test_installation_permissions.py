@@ -5,7 +5,7 @@ import re
 from analysis.installation import BASE
 from certs.store import allocators_name, authority_name, signature_name
 from cluster import manifests
-from tests.installed_objects import ACCOUNTS, READS, base_objects, every_rule, rules
+from tests.installed_objects import ACCOUNTS, SECRETS_READ_BY_ACCOUNT, base_objects, every_rule, rules
 
 
 def test_the_webhook_has_read_permissions_only():
@@ -18,16 +18,16 @@ def test_no_account_has_wildcard_permissions():
 
 
 def test_only_accounts_that_need_feature_gates_may_read_metrics():
-    beside = {name: [rule for rule in every_rule(name) if "nonResourceURLs" in rule] for name in ACCOUNTS}
+    url_rules = {name: [rule for rule in every_rule(name) if "nonResourceURLs" in rule] for name in ACCOUNTS}
     metrics = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
-    assert beside == {"drawbridge-webhook": metrics, "drawbridge-controller": metrics, "drawbridge-authority": []}
+    assert url_rules == {"drawbridge-webhook": metrics, "drawbridge-controller": metrics, "drawbridge-authority": []}
 
 
 def test_only_the_authority_writes_the_secrets_that_each_account_reads():
-    for role, names in READS.items():
-        of_secrets = [rule for rule in rules(role) if "secrets" in rule["resources"]]
-        assert [rule["resourceNames"] for rule in of_secrets if rule["verbs"] != ["create"]] == [names]
-        writes = {verb for rule in of_secrets for verb in rule["verbs"]} - {"get", "list", "watch"}
+    for role, names in SECRETS_READ_BY_ACCOUNT.items():
+        secret_rules = [rule for rule in rules(role) if "secrets" in rule["resources"]]
+        assert [rule["resourceNames"] for rule in secret_rules if rule["verbs"] != ["create"]] == [names]
+        writes = {verb for rule in secret_rules for verb in rule["verbs"]} - {"get", "list", "watch"}
         assert writes == ({"create", "patch"} if role == "drawbridge-authority" else set())
 
 
@@ -36,47 +36,47 @@ def test_a_mixed_fleet_lets_the_webhook_list_pods():
     role, binding = (document.object for document in manifests.read([BASE.parent / "mixed" / "role.yaml"]))
     assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
-    [served] = base_objects("ClusterRoleBinding", "drawbridge-webhook")
-    assert binding["subjects"] == served["subjects"]
+    [webhook_binding] = base_objects("ClusterRoleBinding", "drawbridge-webhook")
+    assert binding["subjects"] == webhook_binding["subjects"]
 
 
 def test_authority_cannot_read_pods_and_controller_cannot_write_webhook_configurations():
-    reached = {role: {resource for rule in rules(role) for resource in rule["resources"]} for role in ACCOUNTS}
+    resources_by_account = {role: {resource for rule in rules(role) for resource in rule["resources"]} for role in ACCOUNTS}
     registrations = {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
-    assert reached["drawbridge-authority"] == {"secrets", *registrations}
-    assert not reached["drawbridge-controller"] & registrations
+    assert resources_by_account["drawbridge-authority"] == {"secrets", *registrations}
+    assert not resources_by_account["drawbridge-controller"] & registrations
     bound = {
         subject["name"]: binding["roleRef"]["name"]
         for binding in base_objects("ClusterRoleBinding")
         for subject in binding["subjects"]
         if subject["name"] == "drawbridge-authority"
     }
-    assert bound == {"drawbridge-authority": "drawbridge-authority"}, "the others' role to look around is not its own"
+    assert bound == {"drawbridge-authority": "drawbridge-authority"}, "the authority has the role of another account, too"
 
 
-def test_the_policy_covers_every_webhook_configuration_the_authority_may_patch():
+def test_the_policy_covers_each_patchable_webhook_configuration():
     [policy] = base_objects("ValidatingAdmissionPolicy", "drawbridge-registration")
-    [held] = policy["spec"]["matchConstraints"]["resourceRules"]
-    [may] = [rule for rule in rules("drawbridge-authority") if "validatingwebhookconfigurations" in rule["resources"]]
-    assert sorted(held["resourceNames"]) == sorted(may["resourceNames"]) == ["drawbridge", "drawbridge-quota"]
+    [policy_rule] = policy["spec"]["matchConstraints"]["resourceRules"]
+    [role_rule] = [rule for rule in rules("drawbridge-authority") if "validatingwebhookconfigurations" in rule["resources"]]
+    assert sorted(policy_rule["resourceNames"]) == sorted(role_rule["resourceNames"]) == ["drawbridge", "drawbridge-quota"]
 
 
 def test_policies_limit_created_secrets_and_leases_to_the_patchable_names():
     """RBAC cannot limit the right to create to a name. The policy lists the same names as the code and as the right to patch."""
-    named = {
+    patchable_names = {
         rule["resources"][0]: rule["resourceNames"]
         for role in ("drawbridge-authority", "drawbridge-controller")
         for rule in base_objects("Role", role)[0]["rules"]
         if "patch" in rule["verbs"]
     }
-    ours = ["drawbridge", authority_name("drawbridge"), signature_name("drawbridge"), allocators_name("drawbridge")]
-    assert sorted(named["secrets"]) == sorted(ours)
+    expected_secrets = ["drawbridge", authority_name("drawbridge"), signature_name("drawbridge"), allocators_name("drawbridge")]
+    assert sorted(patchable_names["secrets"]) == sorted(expected_secrets)
     [secrets] = base_objects("ValidatingAdmissionPolicy", "drawbridge-secrets")
-    first, *_ = secrets["spec"]["validations"]
-    assert sorted(re.findall(r"'(drawbridge[-a-z]*)'", first["expression"])) == sorted(ours)
+    name_validation, *_ = secrets["spec"]["validations"]
+    assert sorted(re.findall(r"'(drawbridge[-a-z]*)'", name_validation["expression"])) == sorted(expected_secrets)
     [leases] = base_objects("ValidatingAdmissionPolicy", "drawbridge-leases")
-    [only] = leases["spec"]["validations"]
-    assert only["expression"].endswith(f" == '{named['leases'][0]}'")
+    [lease_validation] = leases["spec"]["validations"]
+    assert lease_validation["expression"].endswith(f" == '{patchable_names['leases'][0]}'")
     for policy in (secrets, leases):
         name = policy["metadata"]["name"]
         assert policy["spec"]["failurePolicy"] == "Fail"

@@ -15,14 +15,14 @@ ROOT = Path(__file__).parent.parent
 PLUGIN = BRIDGE / "plugin"
 
 
-def stored(file):
+def read_manifest(file):
     [document] = manifests.read([PLUGIN / file])
     return document.object
 
 
 @pytest.fixture
 def profile():
-    [document] = manifests.parse(stored("scheduler.yaml")["data"]["scheduler.yaml"])
+    [document] = manifests.parse(read_manifest("scheduler.yaml")["data"]["scheduler.yaml"])
     assert document.object["leaderElection"] == {"leaderElect": False}  # the allocator's lease is the only one
     assert "extenders" not in document.object
     [only] = document.object["profiles"]
@@ -33,7 +33,7 @@ def profile():
 def containers():
     return {
         container["name"]: container
-        for container in stored("deployment.yaml")["spec"]["template"]["spec"]["containers"]
+        for container in read_manifest("deployment.yaml")["spec"]["template"]["spec"]["containers"]
     }
 
 
@@ -60,15 +60,15 @@ def test_both_containers_mount_the_parent_of_the_socket_folder(profile, containe
 
 
 def test_the_kustomization_lists_every_patch():
-    listed = [patch["path"] for patch in stored("kustomization.yaml")["patches"]]
+    listed = [patch["path"] for patch in read_manifest("kustomization.yaml")["patches"]]
     assert sorted(listed) == sorted(path.name for path in PLUGIN.glob("*.yaml") if path.name != "kustomization.yaml")
 
 
-def test_the_image_has_the_version_that_the_tests_build():
+def test_the_scheduler_image_has_the_kubernetes_version_of_the_tests():
     dockerfile = (ROOT / "Dockerfile").read_text().replace("\\\n", "")
     [build] = re.findall(r"^RUN (version=.* go build .*)", dockerfile, re.MULTILINE)
     listed = f"echo {KUBERNETES_VERSIONS[CURRENT]}"
     program = f'go() {{ if [ "$1" = list ]; then {listed}; else printf "%s\\n" "$@"; fi; }}\n{build}'
     output = subprocess.run(["sh", "-c", program], capture_output=True, text=True, check=True).stdout
     assert kubernetes_flags(CURRENT)[1].split() == output.split("-ldflags\n")[1].split()[:-1]
-    assert dockerfile.rindex("FROM ") > dockerfile.index("AS scheduler")  # the last stage is the default target
+    assert dockerfile.rindex("FROM ") > dockerfile.index("AS scheduler")  # the last stage, which is the default target, is not the scheduler

@@ -4,16 +4,16 @@ from functools import partial
 
 from allocator.service.read_only.allocator import COMPONENT
 from tests.cli.running import run
-from tests.test_installation_driver import stored_of
+from tests.test_installation_driver import objects_of_component
 
-stored = partial(stored_of, "read-only")
+objects_of_kind = partial(objects_of_component, "read-only")
 
 
 def test_the_allocator_may_write_only_events():
-    [role] = stored("ClusterRole")
-    writing = [rule["resources"] for rule in role["rules"] if not {"get", "list", "watch"}.issuperset(rule["verbs"])]
-    assert writing == [["events"]]
-    [policy], [binding] = stored("ValidatingAdmissionPolicy"), stored("ValidatingAdmissionPolicyBinding")
+    [role] = objects_of_kind("ClusterRole")
+    written_resources = [rule["resources"] for rule in role["rules"] if not {"get", "list", "watch"}.issuperset(rule["verbs"])]
+    assert written_resources == [["events"]]
+    [policy], [binding] = objects_of_kind("ValidatingAdmissionPolicy"), objects_of_kind("ValidatingAdmissionPolicyBinding")
     assert binding["spec"] == {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}
     [rule] = policy["spec"]["matchConstraints"]["resourceRules"]
     assert (rule["resources"], policy["spec"]["failurePolicy"]) == (["events"], "Fail")
@@ -21,7 +21,7 @@ def test_the_allocator_may_write_only_events():
 
 
 def test_the_allocator_runs_read_only_with_one_replica():
-    [deployment] = stored("Deployment")
+    [deployment] = objects_of_kind("Deployment")
     [container] = deployment["spec"]["template"]["spec"]["containers"]
     assert container["args"][0] == "allocator"
     assert "--read-only" in container["args"]
