@@ -12,7 +12,7 @@ from tests.cli.running import manifest
 
 @pytest.fixture
 def options(tmp_path):
-    """A folder with a pod and an unreadable file, the fleet and the configuration."""
+    """Return the arguments for a folder with a pod and an unreadable file, with a fleet and a configuration."""
     (tmp_path / "folder").mkdir()
     manifest(tmp_path / "folder" / "pod.json", of_kind(*POD, ONE))
     (tmp_path / "folder" / "bad.yaml").write_text("{")

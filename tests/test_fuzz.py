@@ -1,4 +1,4 @@
-"""Inputs that fuzzing once found stay fixed, and each run fuzzes a little; `make fuzz` does more."""
+"""Texts that once broke a target break it no longer, and each run fuzzes for a second; `make fuzz` fuzzes for longer."""
 
 import pytest
 

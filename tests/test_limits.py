@@ -1,4 +1,4 @@
-"""A test that hangs is ended and named, and so is an event loop that does not turn."""
+"""A test that hangs is ended and named, and a test whose event loop does not turn fails."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ import pytest
 from tests import runs
 from tests.limits import PATIENCE
 
-# These plugins take most of pytest's start, and these runs do not need them.
+# Options for runs of pytest without plugins that take most of its start.
 LIGHT = ("-p", "no:aiohttp", "-p", "no:hypothesispytest")
 SLEEPS = "import time\ndef test_it(): time.sleep(60)"
 TIGHT = """
@@ -65,7 +65,7 @@ AFTER = "\ndef test_after(): pass\n"
 
 
 def ran(tmp_path, files, *options):
-    """Run pytest on these files with a limit of one second for every `test_it`; return its output."""
+    """Run pytest on these files with a limit of one second for every `test_it`; return the output of pytest."""
     for name, content in files.items():
         marked = re.sub(r"(async )?def test_it", rf"{MARK}\n\g<0>", content)
         (tmp_path / f"test_{name}.py").write_text("import pytest\n" + marked)
@@ -145,7 +145,7 @@ async def test_one():
     hold(int(turns / quick))
     await asyncio.sleep(0)
 """
-# Many short turns are not one long turn, even if no `call_later` runs between them.
+# Many short turns of a loop are not one long turn, even if no `call_later` runs between them.
 SHORT_TURNS = """
 import asyncio, time, pytest
 @pytest.mark.slow_turn(0.02, "to see many that are shorter")

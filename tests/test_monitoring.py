@@ -19,7 +19,7 @@ QUERIES = [rule["expr"] for rule in RULES] + [target["expr"] for panel in PANELS
 
 
 def measured(name):
-    """The metric of a series."""
+    """Return the metric of a series, or None if no code records one."""
     for suffix in ("_bucket", "_sum", "_count"):
         if MADE.get(name.removesuffix(suffix), MADE["drawbridge_leader"]).kind == "histogram":
             return MADE[name.removesuffix(suffix)]

@@ -16,7 +16,7 @@ from analysis.installation import base
 SYSTEM = "drawbridge-system"
 API_SERVER = "10.0.0.10"
 NAMED = (f"{API_SERVER}/32",)
-# Peers of the rules, and some that no rule names.
+# Ports that the rules name, and others.
 PORTS = (1, 22, 53, 80, 443, 2379, 6443, 8080, 8443, 9090, 9443, 10250, 16443, 65535)
 
 

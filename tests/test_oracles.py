@@ -1,4 +1,4 @@
-"""The referees answer, and know the newest Kubernetes."""
+"""The referees, which are Go programs with Kubernetes' own code, give the expected answers."""
 
 import pytest
 

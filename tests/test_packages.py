@@ -1,4 +1,4 @@
-"""Packages are used only through their public names, import each other in one direction, and generated files are up to date."""
+"""Packages are used only through their public names, modules have no import cycles, and generated files are up to date."""
 
 import ast
 import re
@@ -28,7 +28,7 @@ def below(package):
 
 
 class Read(NamedTuple):
-    """The imports and public names of a module, so that each module is parsed once."""
+    """The imports and public names of a module. They are kept, so that each module is parsed once."""
 
     imports: list[ast.ImportFrom]  # `from … import …`
     imports_of_types: list[ast.stmt]  # under `if TYPE_CHECKING`
@@ -82,7 +82,7 @@ def test_other_packages_import_only_the_public_interface():
 
 @pytest.mark.parametrize("package", ["analysis", "cli", "dashboard"])
 def test_modules_do_not_import_each_other_in_a_cycle(package):
-    """Imports inside functions count too. A module's imports from its own package do not count: a package imports what it exports."""
+    """Imports inside functions count. A module's imports from the package that contains it do not count, because a package imports what it exports."""
     files = {dotted(path): path for path in below(package)}
     imported = defaultdict(set)
     for module, path in files.items():
@@ -99,7 +99,7 @@ def test_modules_do_not_import_each_other_in_a_cycle(package):
 
 @pytest.mark.parametrize("package", ["allocator/service", "allocator/reservations"])
 def test_modules_do_not_name_each_other_in_a_cycle(package):
-    """Imports under TYPE_CHECKING count too: pass a component the values that it uses, not the object that owns it."""
+    """Imports under TYPE_CHECKING count. To avoid a cycle, pass a component the values that it uses, not the object that contains the component."""
     files = {dotted(path): path for path in below(package)}
     named = defaultdict(set)
     for module, path in files.items():

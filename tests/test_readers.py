@@ -1,4 +1,4 @@
-"""Every reader of a file reports what is wrong with the file: it raises only its own exceptions, whatever type the members have.
+"""Every reader of a file or request reports what is wrong with the text: it raises only its own exceptions, whatever type the members have.
 
 python -m tests.test_readers SECONDS [SEED [READER ...]]
 """
@@ -54,7 +54,7 @@ POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"c
 
 
 def command(*args, name="file.yaml"):
-    """A reader that runs one of the commands; a refusal is a valid answer."""
+    """Return a reader that runs a command on the text in a file; a refusal is a valid answer."""
 
     def read(text, folder):
         file = folder / name
@@ -69,7 +69,7 @@ def command(*args, name="file.yaml"):
 
 
 def in_turn(*readers):
-    """Readers of the same files, used in turn."""
+    """Return a reader that calls these readers in turn."""
     endless = cycle(readers)
 
     def read(text, folder):
@@ -79,7 +79,7 @@ def in_turn(*readers):
 
 
 def of(read, *allowed):
-    """Return a reader that calls a function; these exceptions are valid answers."""
+    """Return a reader that calls a function with the text; the allowed exceptions are valid answers."""
 
     def tried(text, _):
         with suppress(*allowed):
@@ -275,7 +275,7 @@ RECORDED = next(iter(checkpoint(json.dumps({"claims": {"u": RECORD}}).encode()).
 
 
 def drawn(draw, originals):
-    """A document with members of another shape; sometimes with other bytes, or nested deeply."""
+    """Return a document with members of other types, and sometimes with changed bytes or deep nesting."""
     obj = draw.choice(originals)
     for _ in range(draw.choice((1, 1, 2))):
         obj = shapes.bent(obj, draw)
@@ -352,7 +352,7 @@ def main(seconds, seed=0, *names):
         for name in names or READERS:
             try:
                 tried(name, random.Random(f"{seed} {turn} {name}"), 10**9, 5.0)
-            except Exception as error:  # noqa: BLE001  each is told
+            except Exception as error:  # noqa: BLE001  each kind of failure is printed
                 where = (
                     name,
                     type(error).__name__,

@@ -1,4 +1,4 @@
-"""A recorded referee repeats its program's answers, and a live one notices when they change."""
+"""A recorded referee repeats the answers of its program, and a live referee reports answers that differ from the recorded answers."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.referees import Referee, referee
 
 
 class Program:
-    """The program of a referee: its answers to a question, one call after the other."""
+    """A referee's program that gives these answers in turn, whatever the question."""
 
     def __init__(self, *answers):
         self._answers = answers

@@ -1,4 +1,4 @@
-"""The parts of a release are made from HEAD and fit together; the workflow has only the rights it names; a version changes everywhere at once."""
+"""The parts of a release are made from HEAD and fit together, its workflow has few rights, and a new version is written everywhere at once."""
 
 import hashlib
 import io

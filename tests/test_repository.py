@@ -61,7 +61,7 @@ def test_every_relative_link_of_the_documents_has_a_target():
 
 
 def headings(path):
-    """The headings of a document, outside of code, and the anchors that they make."""
+    """Return the headings of a document outside of code blocks, and the anchors of the headings."""
     text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return titles, {re.sub(r"[^\w -]", "", title.lower()).strip().replace(" ", "-") for title in titles}
@@ -90,7 +90,7 @@ def test_a_title_quoted_next_to_a_page_is_in_it():
 
 
 def test_every_document_that_is_named_exists():
-    """References in code count too."""
+    """References in code count, too."""
     here = {path.name for path in tracked("*.md")}
     dangling = [
         f"{path.relative_to(ROOT)}:{number} names {name}"
@@ -110,7 +110,7 @@ def test_every_command_the_documents_name_exists():
 
 
 def promised(text):
-    """Words that follow `drawbridge` in code, not in prose."""
+    """Return the words that follow `drawbridge` in code, because in prose any word may follow."""
     code = re.findall(r"```.*?```|`[^`\n]+`", text, flags=re.DOTALL)
     return {word for part in code for word in re.findall(r"drawbridge ([a-z]+)", part)}
 
@@ -151,7 +151,7 @@ def test_every_command_answers_help(name):
 
 
 def modules_after(*arguments):
-    """Run the command line in a fresh interpreter and return the modules that it loaded."""
+    """Run the command line in a new interpreter; return the modules that the interpreter has loaded."""
     code = (
         "import sys; from cli.main import main\n"
         "try: main(sys.argv[1:], standalone_mode=False)\n"

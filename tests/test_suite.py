@@ -9,7 +9,7 @@ from e2e.ground import packages
 from tests import runs, suite
 from tests.test_limits import LIGHT
 
-# The test files of one run of pytest: five tests pass, and FAILURES lists the others that count.
+# The test files of one run of pytest: five tests pass, and four failures count.
 TOGETHER = {
     "good": "def test_one(): pass\ndef test_two(): pass",
     "bad": "def test_one(): pass\ndef test_two(): assert False",
