@@ -15,9 +15,9 @@ from analysis.installation import base
 
 SYSTEM = "drawbridge-system"
 API_SERVER = "10.0.0.10"
-NAMED = (f"{API_SERVER}/32",)
+API_SERVER_CIDRS = (f"{API_SERVER}/32",)
 # Ports that the rules name, and others.
-PORTS = (1, 22, 53, 80, 443, 2379, 6443, 8080, 8443, 9090, 9443, 10250, 16443, 65535)
+CHECKED_PORTS = (1, 22, 53, 80, 443, 2379, 6443, 8080, 8443, 9090, 9443, 10250, 16443, 65535)
 
 
 class Peer(NamedTuple):
@@ -36,37 +36,37 @@ SIBLING = Peer("10.1.0.9", {"app.kubernetes.io/name": "drawbridge"}, {"kubernete
 
 
 def matches(selector, labels):
-    assert not selector.keys() - {"matchLabels"}, "this reader knows labels only"
+    assert not selector.keys() - {"matchLabels"}, "this test evaluates only matchLabels"
     return selector.get("matchLabels", {}).items() <= labels.items()
 
 
-def is_meant(entry, peer):
+def matches_peer(entry, peer):
     """Return whether one entry of `from` or `to` matches a peer."""
     if "ipBlock" in entry:
         block = entry["ipBlock"]
         address = ip_address(peer.address)
-        held_out = any(address in ip_network(other) for other in block.get("except", ()))
-        return address in ip_network(block["cidr"]) and not held_out
+        is_excepted = any(address in ip_network(excepted_range) for excepted_range in block.get("except", ()))
+        return address in ip_network(block["cidr"]) and not is_excepted
     if peer.pod is None:
         return False
-    own = entry.get("namespaceSelector") is not None or peer.namespace["kubernetes.io/metadata.name"] == SYSTEM
-    return own and matches(entry.get("namespaceSelector", {}), peer.namespace) and matches(entry.get("podSelector", {}), peer.pod)  # fmt: skip
+    is_in_namespace = entry.get("namespaceSelector") is not None or peer.namespace["kubernetes.io/metadata.name"] == SYSTEM
+    return is_in_namespace and matches(entry.get("namespaceSelector", {}), peer.namespace) and matches(entry.get("podSelector", {}), peer.pod)  # fmt: skip
 
 
 def allows(policies, labels, direction, peer, port, protocol="TCP"):  # noqa: PLR0917  a sentence: pod, direction, peer, port
     """Return whether a peer may reach pods with these labels on a port, or, with direction "out", these pods may reach the peer."""
     kind, key = ("Ingress", "from") if direction == "in" else ("Egress", "to")
-    about = [policy["spec"] for policy in policies if matches(policy["spec"]["podSelector"], labels)]
-    held = [spec for spec in about if kind in spec["policyTypes"]]
-    if not held:
+    policies_of_pod = [policy["spec"] for policy in policies if matches(policy["spec"]["podSelector"], labels)]
+    policies_of_direction = [spec for spec in policies_of_pod if kind in spec["policyTypes"]]
+    if not policies_of_direction:
         return True
-    for rule in [rule for spec in held for rule in spec.get(kind.lower(), ())]:
+    for rule in [rule for spec in policies_of_direction for rule in spec.get(kind.lower(), ())]:
         ports = rule.get("ports")
-        on_port = not ports or any(
+        is_port_allowed = not ports or any(
             entry["port"] == port and entry.get("protocol", "TCP") == protocol for entry in ports
         )
-        meant = not rule.get(key) or any(is_meant(entry, peer) for entry in rule[key])
-        if on_port and meant:
+        is_peer_allowed = not rule.get(key) or any(matches_peer(entry, peer) for entry in rule[key])
+        if is_port_allowed and is_peer_allowed:
             return True
     return False
 
@@ -74,15 +74,15 @@ def allows(policies, labels, direction, peer, port, protocol="TCP"):  # noqa: PL
 @cache
 def installed(*api_servers):
     """Return the NetworkPolicies, and by component the labels and ports of the pods of its Deployment."""
-    made = list(base(SYSTEM, "image", "", tuple(api_servers)))
+    objects = list(base(SYSTEM, "image", "", tuple(api_servers)))
     pods = {}
-    for deployment in (obj for obj in made if obj["kind"] == "Deployment"):
+    for deployment in (obj for obj in objects if obj["kind"] == "Deployment"):
         template = deployment["spec"]["template"]
         (container,) = template["spec"]["containers"]
         labels = template["metadata"]["labels"]
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         pods[labels["app.kubernetes.io/component"]] = labels, ports
-    return [obj for obj in made if obj["kind"] == "NetworkPolicy"], pods
+    return [obj for obj in objects if obj["kind"] == "NetworkPolicy"], pods
 
 
 @pytest.mark.parametrize(
@@ -103,17 +103,17 @@ def installed(*api_servers):
     ],
 )
 def test_network_policies_admit_the_expected_peers_to_each_port(component, port, peer, open_to_all, api_server_named):
-    for servers, expected in (((), open_to_all), (NAMED, api_server_named)):
+    for servers, expected in (((), open_to_all), (API_SERVER_CIDRS, api_server_named)):
         policies, pods = installed(*servers)
         labels, ports = pods[component]
         assert allows(policies, labels, "in", peer, ports[port]) is expected, servers
 
 
 @pytest.mark.parametrize("component", ["webhook", "controller", "authority"])
-def test_our_pods_reach_only_an_api_server_and_dns(component):
-    policies, pods = installed(*NAMED)
+def test_our_pods_reach_only_ports_of_api_servers_and_dns(component):
+    policies, pods = installed(*API_SERVER_CIDRS)
     labels, _ = pods[component]
-    reached = {port for port in PORTS if allows(policies, labels, "out", SOMEWHERE, port)}
+    reached = {port for port in CHECKED_PORTS if allows(policies, labels, "out", SOMEWHERE, port)}
     assert reached == {53, 443, 6443, 8443, 16443}
     assert allows(policies, labels, "out", SOMEWHERE, 53, "UDP")
     assert not allows(policies, labels, "out", SOMEWHERE, 6443, "UDP")
@@ -122,8 +122,8 @@ def test_our_pods_reach_only_an_api_server_and_dns(component):
 def test_network_policies_open_no_port_without_a_listener():
     policies, pods = installed()
     for labels, ports in pods.values():
-        every = (OUTSIDE, TENANT, METRICS, SIBLING)
-        opened = {port for port in PORTS for peer in every if allows(policies, labels, "in", peer, port)}
+        all_peers = (OUTSIDE, TENANT, METRICS, SIBLING)
+        opened = {port for port in CHECKED_PORTS for peer in all_peers if allows(policies, labels, "in", peer, port)}
         assert opened == set(ports.values())
 
 

@@ -31,19 +31,19 @@ def question(**changes):
     return {"node": NODE, "claims": [CLAIM], "slices": [SLICE], "classes": [CLASS], **changes}
 
 
-def test_the_new_environment_is_one_version_older_without_list_attributes(cel_oracle):
-    stored = cel_oracle.ask(expr='device.attributes["a"].b.exists(x, x == 1)')
-    new = cel_oracle.ask(expr='device.attributes["a"].b.exists(x, x == 1)', env="new")
-    gate = cel_oracle.ask(expr='device.attributes["a"].b.includes(1)', env="new", listAttributes=True)
-    assert "compileError" not in stored
-    assert "range of a comprehension" in new["compileError"]
-    assert gate["maxCost"] == 68
+def test_a_new_selector_uses_list_attributes_only_with_their_gate(cel_oracle):
+    for_stored_selectors = cel_oracle.ask(expr='device.attributes["a"].b.exists(x, x == 1)')
+    for_new_selectors = cel_oracle.ask(expr='device.attributes["a"].b.exists(x, x == 1)', env="new")
+    with_gate = cel_oracle.ask(expr='device.attributes["a"].b.includes(1)', env="new", listAttributes=True)
+    assert "compileError" not in for_stored_selectors
+    assert "range of a comprehension" in for_new_selectors["compileError"]
+    assert with_gate["maxCost"] == 68
 
 
-def test_a_selector_has_a_verdict_and_a_cost(cel_oracle):
+def test_a_selector_has_a_result_and_a_cost_per_device(cel_oracle):
     answer = cel_oracle.ask(expr='device.driver == "a"', devices=[{"driver": "a"}, {"driver": "b"}])
-    assert [o["result"] for o in answer["outcomes"]] == [True, False]
-    assert all(o["cost"] > 0 for o in answer["outcomes"])
+    assert [outcome["result"] for outcome in answer["outcomes"]] == [True, False]
+    assert all(outcome["cost"] > 0 for outcome in answer["outcomes"])
 
 
 def test_quantities_print_in_their_canonical_form(quantity_oracle):
@@ -65,12 +65,12 @@ def test_the_allocator_takes_the_first_free_device(allocate_oracle):
     (result,) = answer["allocations"][0]["devices"]["results"]
     assert result["device"] == "d0"
 
-    used = {
+    allocated_claim = {
         **CLAIM,
         "metadata": {**CLAIM["metadata"], "name": "other"},
         "status": {"allocation": answer["allocations"][0]},
     }
-    answer = allocate_oracle.ask(**question(allocatedClaims=[used]))
+    answer = allocate_oracle.ask(**question(allocatedClaims=[allocated_claim]))
     assert answer["allocations"][0]["devices"]["results"][0]["device"] == "d1"
 
 
@@ -83,7 +83,7 @@ def test_taint_rules_reach_the_allocator(allocate_oracle):
     assert answer["allocations"][0]["devices"]["results"][0]["device"] == "d1"
 
 
-def test_a_missing_class_is_an_error_and_no_slices_infeasible(allocate_oracle):
+def test_a_missing_class_is_an_error_and_missing_slices_are_infeasible(allocate_oracle):
     assert allocate_oracle.ask(**question(classes=[]))["verdict"] == "error"
     assert allocate_oracle.ask(**question(slices=[]))["verdict"] == "infeasible"
 
@@ -104,7 +104,7 @@ def test_a_search_over_its_time_limit_is_a_timeout(allocate_oracle):
             }
         },
     }
-    many = {**SLICE, "spec": {**SLICE["spec"], "devices": devices}}
-    answer = allocate_oracle.ask(**question(claims=[claim], slices=[many], deadlineMs=200))
+    large_slice = {**SLICE, "spec": {**SLICE["spec"], "devices": devices}}
+    answer = allocate_oracle.ask(**question(claims=[claim], slices=[large_slice], deadlineMs=200))
     assert answer["verdict"] == "timeout"
     assert allocate_oracle.ask(**question())["verdict"] == "feasible"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from analysis.schemas.schema import NAMES
-from docs import map as picture
+from docs import map as package_map
 from docs.generate import generated
 from docs.map import PACKAGES
 
@@ -20,14 +20,14 @@ ROOT = Path(__file__).parent.parent
 
 @cache
 def modules():
-    return [path for package in PACKAGES for path in below(package)]
+    return [path for package in PACKAGES for path in files_of_package(package)]
 
 
-def below(package):
+def files_of_package(package):
     return sorted((ROOT / package).rglob("*.py"))
 
 
-class Read(NamedTuple):
+class ParsedModule(NamedTuple):
     """The imports and public names of a module. They are kept, so that each module is parsed once."""
 
     imports: list[ast.ImportFrom]  # `from … import …`
@@ -36,10 +36,10 @@ class Read(NamedTuple):
 
 
 @cache
-def read(path):
+def parse_module(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    statements = list(picture.statements(tree))
-    return Read(
+    statements = list(package_map.statements(tree))
+    return ParsedModule(
         [node for node in statements if isinstance(node, ast.ImportFrom) and node.module],
         [
             statement
@@ -47,11 +47,11 @@ def read(path):
             if getattr(getattr(node, "test", None), "id", "") == "TYPE_CHECKING"
             for statement in node.body
         ],
-        listed(tree),
+        public_names_of(tree),
     )
 
 
-def listed(tree):
+def public_names_of(tree):
     for node in tree.body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
             return set(ast.literal_eval(node.value))
@@ -62,100 +62,100 @@ def dotted(path):
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-FOLDERS = {dotted(path) for path in modules() if path.name == "__init__.py" and len(path.relative_to(ROOT).parts) == 3}
+SUBPACKAGES = {dotted(path) for path in modules() if path.name == "__init__.py" and len(path.relative_to(ROOT).parts) == 3}
 
 
-def folder_of(module):
+def subpackage_of(module):
     name = ".".join(module.split(".")[:2])
-    return name if name in FOLDERS else None
+    return name if name in SUBPACKAGES else None
 
 
-def test_other_packages_import_only_the_public_interface():
+def test_packages_import_other_packages_not_their_modules():
     internal = [
         f"{path.relative_to(ROOT)}:{node.lineno} imports from inside {node.module}"
         for path in modules()
-        for node in read(path).imports
-        if (folder := folder_of(node.module)) not in (None, folder_of(dotted(path))) and node.module != folder
+        for node in parse_module(path).imports
+        if (subpackage := subpackage_of(node.module)) not in (None, subpackage_of(dotted(path))) and node.module != subpackage
     ]
     assert internal == []
 
 
 @pytest.mark.parametrize("package", ["analysis", "cli", "dashboard"])
-def test_modules_do_not_import_each_other_in_a_cycle(package):
+def test_modules_of_a_package_have_no_import_cycle(package):
     """Imports inside functions count. A module's imports from the package that contains it do not count, because a package imports what it exports."""
-    files = {dotted(path): path for path in below(package)}
-    imported = defaultdict(set)
+    files = {dotted(path): path for path in files_of_package(package)}
+    imports_by_module = defaultdict(set)
     for module, path in files.items():
-        for node in read(path).imports:
-            for name in node.names if node not in read(path).imports_of_types else ():
-                used = next(
+        for node in parse_module(path).imports:
+            for name in node.names if node not in parse_module(path).imports_of_types else ():
+                imported_module = next(
                     (candidate for candidate in (f"{node.module}.{name.name}", node.module) if candidate in files),
                     module,
                 )
-                if not module.startswith(used):
-                    imported[module].add(used)
-    TopologicalSorter(imported).prepare()
+                if not module.startswith(imported_module):
+                    imports_by_module[module].add(imported_module)
+    TopologicalSorter(imports_by_module).prepare()
 
 
 @pytest.mark.parametrize("package", ["allocator/service", "allocator/reservations"])
-def test_modules_do_not_name_each_other_in_a_cycle(package):
+def test_modules_of_the_allocator_have_no_cycle_of_any_imports(package):
     """Imports under TYPE_CHECKING count. To avoid a cycle, pass a component the values that it uses, not the object that contains the component."""
-    files = {dotted(path): path for path in below(package)}
-    named = defaultdict(set)
+    files = {dotted(path): path for path in files_of_package(package)}
+    imports_by_module = defaultdict(set)
     for module, path in files.items():
-        for node in read(path).imports:
+        for node in parse_module(path).imports:
             for name in node.names:
-                used = next(
+                imported_module = next(
                     (candidate for candidate in (f"{node.module}.{name.name}", node.module) if candidate in files),
                     module,
                 )
-                if not module.startswith(used):
-                    named[module].add(used)
-    TopologicalSorter(named).prepare()
+                if not module.startswith(imported_module):
+                    imports_by_module[module].add(imported_module)
+    TopologicalSorter(imports_by_module).prepare()
 
 
 def test_imported_names_are_in_the_public_list_of_their_package():
     for path in modules():
-        for node in read(path).imports:
-            if node.module in FOLDERS and folder_of(dotted(path)) != node.module:
+        for node in parse_module(path).imports:
+            if node.module in SUBPACKAGES and subpackage_of(dotted(path)) != node.module:
                 init = ROOT.joinpath(*node.module.split("."), "__init__.py")
-                private = {name.name for name in node.names} - read(init).public
+                private = {name.name for name in node.names} - parse_module(init).public
                 assert not private, f"{path.relative_to(ROOT)}:{node.lineno}: not in __all__ of {node.module}"
 
 
 def test_a_package_exports_only_what_other_packages_use():
     used_names = defaultdict(set)
-    others = [path for package in ("tests", "e2e", "bench", "docs") for path in below(package)]
-    for path in modules() + others:
-        own = folder_of(dotted(path))
-        as_whole = {}
-        for node in read(path).imports:
+    files_outside = [path for package in ("tests", "e2e", "bench", "docs") for path in files_of_package(package)]
+    for path in modules() + files_outside:
+        own_subpackage = subpackage_of(dotted(path))
+        imported_subpackages = {}
+        for node in parse_module(path).imports:
             for name in node.names:
-                folder = f"{node.module}.{name.name}"
-                if folder in FOLDERS and folder != own:
-                    as_whole[name.asname or name.name] = folder
-                elif node.module in FOLDERS and node.module != own:
+                subpackage = f"{node.module}.{name.name}"
+                if subpackage in SUBPACKAGES and subpackage != own_subpackage:
+                    imported_subpackages[name.asname or name.name] = subpackage
+                elif node.module in SUBPACKAGES and node.module != own_subpackage:
                     used_names[node.module].add(name.name)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if as_whole else ():
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in as_whole:
-                used_names[as_whole[node.value.id]].add(node.attr)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if imported_subpackages else ():
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in imported_subpackages:
+                used_names[imported_subpackages[node.value.id]].add(node.attr)
     unused = {
-        folder: sorted(read(ROOT.joinpath(*folder.split("."), "__init__.py")).public - used_names[folder])
-        for folder in FOLDERS
+        subpackage: sorted(parse_module(ROOT.joinpath(*subpackage.split("."), "__init__.py")).public - used_names[subpackage])
+        for subpackage in SUBPACKAGES
     }
-    assert {folder: names for folder, names in unused.items() if names} == {}
+    assert {subpackage: names for subpackage, names in unused.items() if names} == {}
 
 
 def test_the_architecture_page_lists_every_package_and_folder():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     package, listed_names = "", set()
     for line in page.splitlines():
-        if first := re.match(r"- `(\w+)/`", line):
-            package = first[1]
-        elif names := re.match(r"  - ((?:`\w+`,? ?)+):", line):
-            listed_names.update(f"{package}.{name}" for name in re.findall(r"`(\w+)`", names[1]))
-    assert listed_names >= FOLDERS
-    assert {name for name in listed_names if name.partition(".")[0] in PACKAGES} <= FOLDERS
+        if package_line := re.match(r"- `(\w+)/`", line):
+            package = package_line[1]
+        elif folder_line := re.match(r"  - ((?:`\w+`,? ?)+):", line):
+            listed_names.update(f"{package}.{name}" for name in re.findall(r"`(\w+)`", folder_line[1]))
+    assert listed_names >= SUBPACKAGES
+    assert {name for name in listed_names if name.partition(".")[0] in PACKAGES} <= SUBPACKAGES
 
 
 @pytest.mark.parametrize("name", generated())
@@ -169,9 +169,9 @@ def test_every_schema_file_belongs_to_a_known_kind():
 
 def test_only_one_module_creates_tls_contexts_for_serving():
     """The contexts of certs/reload.py accept no handshake that costs a server much CPU."""
-    makers = ("PROTOCOL_TLS_SERVER", "CLIENT_AUTH", "SSLContext(")
-    found = {path.relative_to(ROOT) for path in modules() if any(map(path.read_text(encoding="utf-8").count, makers))}
-    assert found == {Path("certs/reload.py")}
+    server_names = ("PROTOCOL_TLS_SERVER", "CLIENT_AUTH", "SSLContext(")
+    files = {path.relative_to(ROOT) for path in modules() if any(map(path.read_text(encoding="utf-8").count, server_names))}
+    assert files == {Path("certs/reload.py")}
 
 
 def test_no_plain_group_has_a_possessive_quantifier():

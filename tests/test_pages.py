@@ -14,38 +14,38 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/versions.md"])
-def test_the_supported_minors_on_each_page_are_those_in_code(page):
+def test_each_page_names_the_supported_kubernetes_versions_of_the_code(page):
     assert f"1.{OLDEST} to 1.{NEWEST}" in (ROOT / page).read_text()
 
 
-def page(name):
+def read_page(name):
     return (ROOT / "docs" / name).read_text(encoding="utf-8")
 
 
-def test_the_versions_page_has_a_row_for_each_behaviour_that_e2e_tests():
+def test_the_versions_page_lists_each_behaviour_tested_on_older_versions():
     """The tests on older control planes find their row by its text. They run only where those servers are built."""
     tests = [file.read_text() for file in (ROOT / "e2e/versions").glob("test_*.py")]
     tested = [row for text in tests for row in re.findall(r'^ +cell\("(.+?)"', text, re.MULTILINE)]
-    table = page("versions.md").partition("| Tested behaviour |")[2].partition("\n\n")[0]
+    table = read_page("versions.md").partition("| Tested behaviour |")[2].partition("\n\n")[0]
     assert sorted(tested) == sorted(re.findall(r"^\| ([a-z][^|]*) \|", table, re.MULTILINE))
 
 
-def gitops():
+def gitops_objects():
     """Return the objects of the YAML blocks about Argo CD and Flux."""
-    section = page("install.md").partition("\n## GitOps\n")[2].partition("\n## ")[0]
+    section = read_page("install.md").partition("\n## GitOps\n")[2].partition("\n## ")[0]
     parts = re.findall(r"^```yaml\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
     return [document for part in parts for document in yaml.safe_load_all(part)]
 
 
 def test_gitops_examples_name_existing_deployments_and_values():
     """The fields of Argo CD and Flux in these blocks were compared with their CRDs by hand (see the page)."""
-    objects = gitops()
-    made = [obj for file in (ROOT / "manifests/base").glob("*.yaml") for obj in yaml.safe_load_all(file.read_text())]
-    ours = {(obj["kind"], obj["metadata"]["name"]) for obj in made if obj["kind"] == "Deployment"}
-    checked = {
+    objects = gitops_objects()
+    base_objects = [obj for file in (ROOT / "manifests/base").glob("*.yaml") for obj in yaml.safe_load_all(file.read_text())]
+    deployments = {(obj["kind"], obj["metadata"]["name"]) for obj in base_objects if obj["kind"] == "Deployment"}
+    checked_deployments = {
         (check["kind"], check["name"]) for obj in objects for check in obj.get("spec", {}).get("healthChecks", [])
     }
-    assert checked == ours
+    assert checked_deployments == deployments
     [release] = [obj for obj in objects if obj["kind"] == "HelmRelease"]
     values = yaml.safe_load((ROOT / "manifests/chart/values.yaml").read_text())
     assert release["spec"]["values"].keys() <= values.keys()
@@ -56,40 +56,40 @@ def test_argo_cd_ignores_every_pod_field_that_a_translation_changes():
     """Every path that a translation changes is below a path that the page tells Argo CD to ignore."""
     [ignored] = [
         difference["jqPathExpressions"]
-        for gitop in gitops()
-        for difference in gitop.get("spec", {}).get("ignoreDifferences", [])
+        for obj in gitops_objects()
+        for difference in obj.get("spec", {}).get("ignoreDifferences", [])
         if difference["kind"] == "Pod"
     ]
-    shapes = [re.compile(re.escape(path.replace(".", "/")).replace(r"\[\]\?", r"/\d+") + "(/|$)") for path in ignored]
-    asks = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}
-    init = ({"name": "i", "image": "b", "resources": {"limits": {"nvidia.com/gpu": 1}}},)
-    value = pod(asks, init=init, annotations={"nvidia.com/use-gputype": "A100"}, scheduler="hami-scheduler")
-    changed = {
+    ignored_patterns = [re.compile(re.escape(path.replace(".", "/")).replace(r"\[\]\?", r"/\d+") + "(/|$)") for path in ignored]
+    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}
+    init_containers = ({"name": "i", "image": "b", "resources": {"limits": {"nvidia.com/gpu": 1}}},)
+    value = pod(limits, init=init_containers, annotations={"nvidia.com/use-gputype": "A100"}, scheduler="hami-scheduler")
+    changed_paths = {
         operation["path"]
         for operation in verdict_of(value).operations
         if operation["op"] != "test" and "metadata" not in operation["path"]
     }
-    assert changed
-    assert [place for place in changed if not any(shape.match(place) for shape in shapes)] == []
+    assert changed_paths
+    assert [path for path in changed_paths if not any(pattern.match(path) for pattern in ignored_patterns)] == []
 
 
-def test_the_security_page_lists_the_rights_of_each_account():
+def test_the_security_page_names_every_account():
     files = [path.read_text() for path in (ROOT / "manifests").rglob("*.yaml") if "chart" not in path.parts]
-    made = [obj for text in files if "kind: ServiceAccount\n" in text for obj in yaml.safe_load_all(text)]
-    accounts = {obj["metadata"]["name"] for obj in made if obj["kind"] == "ServiceAccount"}
-    section = page("security.md").partition("\n### A stolen token of ours\n")[2].partition("\n### ")[0]
+    objects = [obj for text in files if "kind: ServiceAccount\n" in text for obj in yaml.safe_load_all(text)]
+    accounts = {obj["metadata"]["name"] for obj in objects if obj["kind"] == "ServiceAccount"}
+    section = read_page("security.md").partition("\n### A stolen token of ours\n")[2].partition("\n### ")[0]
     assert accounts
     assert {name for name in accounts if f"`{name}`" not in section} == set()
 
 
-def test_the_bug_template_asks_for_a_snapshot_with_existing_commands():
+def test_the_issue_templates_ask_for_a_snapshot_and_name_existing_commands():
     forms = {file.stem: yaml.safe_load(file.read_text()) for file in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")}
     assert set(forms) == {"config", "defect", "key"}
     for form in (forms["defect"], forms["key"]):
         assert form.keys() >= {"name", "description", "body"}
-        named = re.findall(r"`drawbridge ([a-z]+)", str(form))
-        assert "snapshot" in named
-        assert set(named) <= set(COMMANDS)
+        commands = re.findall(r"`drawbridge ([a-z]+)", str(form))
+        assert "snapshot" in commands
+        assert set(commands) <= set(COMMANDS)
         assert all(part["type"] in ("input", "textarea") and part["attributes"]["label"] for part in form["body"])
         assert len({part["id"] for part in form["body"]}) == len(form["body"])
     [snapshot] = [part for part in forms["defect"]["body"] if part["id"] == "snapshot"]

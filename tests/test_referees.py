@@ -12,21 +12,21 @@ class Program:
 
     def __init__(self, *answers):
         self._answers = answers
-        self._at = 0
+        self._answer_count = 0
 
     def ask_all(self, questions):
         return [self._next() for _ in questions]
 
     def _next(self):
-        self._at += 1
-        return dict(self._answers[(self._at - 1) % len(self._answers)])
+        self._answer_count += 1
+        return dict(self._answers[(self._answer_count - 1) % len(self._answers)])
 
     def close(self):
         pass
 
 
 @pytest.fixture
-def asking(monkeypatch, tmp_path):
+def ask_referee(monkeypatch, tmp_path):
     """Return a function that sends questions to a referee in a mode. The referee's program returns the given answers."""
     monkeypatch.setattr(referees, "FOLDER", tmp_path)
 
@@ -39,49 +39,49 @@ def asking(monkeypatch, tmp_path):
     return ask
 
 
-ONE, TWO = {"expr": "1", "b": [{}]}, {"expr": "2"}
+QUESTION, OTHER_QUESTION = {"expr": "1", "b": [{}]}, {"expr": "2"}
 
 
-def test_a_recorded_question_is_answered_without_the_program(asking):
-    asking("record", [ONE, TWO], {"maxCost": 1, "evalNs": 7}, {"maxCost": 2, "evalNs": 8})
-    assert asking("recorded", [TWO, {"b": [{}], "expr": "1"}]) == [{"maxCost": 2}, {"maxCost": 1}]
+def test_a_recorded_question_is_answered_without_the_program(ask_referee):
+    ask_referee("record", [QUESTION, OTHER_QUESTION], {"maxCost": 1, "evalNs": 7}, {"maxCost": 2, "evalNs": 8})
+    assert ask_referee("recorded", [OTHER_QUESTION, {"b": [{}], "expr": "1"}]) == [{"maxCost": 2}, {"maxCost": 1}]
 
 
-def test_varying_recorded_answers_are_replayed_in_turn(asking):
-    asking("record", [ONE] * 4, {"maxCost": 1}, {"maxCost": 2})
-    assert asking("recorded", [ONE] * 3) == [{"maxCost": 1}, {"maxCost": 2}, {"maxCost": 1}]
-    asking("compared", [ONE], {"maxCost": 2})
+def test_varying_recorded_answers_are_replayed_in_turn(ask_referee):
+    ask_referee("record", [QUESTION] * 4, {"maxCost": 1}, {"maxCost": 2})
+    assert ask_referee("recorded", [QUESTION] * 3) == [{"maxCost": 1}, {"maxCost": 2}, {"maxCost": 1}]
+    ask_referee("compared", [QUESTION], {"maxCost": 2})
 
 
-def test_an_unrecorded_question_is_reported_with_its_text(asking):
-    asking("record", [ONE], {"maxCost": 1})
+def test_an_unrecorded_question_is_reported_with_its_text(ask_referee):
+    ask_referee("record", [QUESTION], {"maxCost": 1})
     with pytest.raises(OracleError, match=r'(?s)make record.*"expr": "2"'):
-        asking("recorded", [TWO])
+        ask_referee("recorded", [OTHER_QUESTION])
 
 
-def test_a_changed_answer_of_the_program_is_reported(asking):
-    asking("record", [ONE], {"maxCost": 1, "taint": {"timeAdded": "now"}})
-    asking("live", [ONE], {"maxCost": 1, "taint": {"timeAdded": "later"}})
-    refused = [
-        {"errors": [{"message": f'Invalid value: "claim-/x{word}": may not contain'}]} for word in ("bt6xh", "fhr6j")
+def test_a_changed_answer_of_the_program_is_reported(ask_referee):
+    ask_referee("record", [QUESTION], {"maxCost": 1, "taint": {"timeAdded": "now"}})
+    ask_referee("live", [QUESTION], {"maxCost": 1, "taint": {"timeAdded": "later"}})
+    answers_with_errors = [
+        {"errors": [{"message": f'Invalid value: "claim-/x{generated_suffix}": may not contain'}]} for generated_suffix in ("bt6xh", "fhr6j")
     ]
-    asking("record", [TWO], refused[0])
-    asking("live", [TWO], refused[1])
-    asking("record", [ONE], {"maxCost": 1})
+    ask_referee("record", [OTHER_QUESTION], answers_with_errors[0])
+    ask_referee("live", [OTHER_QUESTION], answers_with_errors[1])
+    ask_referee("record", [QUESTION], {"maxCost": 1})
     with pytest.raises(OracleError, match="another answer than the recorded one"):
-        asking("live", [ONE], {"maxCost": 2})
+        ask_referee("live", [QUESTION], {"maxCost": 2})
 
 
-def test_an_answer_that_varies_between_runs_is_not_reported(asking):
-    asking("record", [ONE], {"maxCost": 1})
-    asking("compared", [ONE], *[{"maxCost": 2}] * 9, {"maxCost": 1})
+def test_an_answer_that_varies_between_runs_is_not_reported(ask_referee):
+    ask_referee("record", [QUESTION], {"maxCost": 1})
+    ask_referee("compared", [QUESTION], *[{"maxCost": 2}] * 9, {"maxCost": 1})
 
 
-def test_recorded_answers_without_a_question_are_reported(asking):
-    asking("record", [ONE, TWO], {"maxCost": 1})
-    asking("live", [ONE], {"maxCost": 1})
+def test_recorded_answers_without_a_question_are_reported(ask_referee):
+    ask_referee("record", [QUESTION, OTHER_QUESTION], {"maxCost": 1})
+    ask_referee("live", [QUESTION], {"maxCost": 1})
     with pytest.raises(OracleError, match="1 of 2 recorded answers belong to questions that are no longer asked"):
-        asking("compared", [ONE], {"maxCost": 1})
+        ask_referee("compared", [QUESTION], {"maxCost": 1})
 
 
 def test_an_unknown_mode_is_refused(monkeypatch):
@@ -90,12 +90,12 @@ def test_an_unknown_mode_is_refused(monkeypatch):
         Referee("cel")
 
 
-def test_only_costs_that_vary_are_excluded_from_the_comparison(asking):
-    def cost(number, result=True):
+def test_only_costs_that_vary_are_excluded_from_the_comparison(ask_referee):
+    def answer_with_cost(number, result=True):
         return {"maxCost": 9, "outcomes": [{"result": result, "cost": number}]}
 
-    asking("record", [ONE], cost(1))
-    asking("live", [ONE], cost(2), cost(3))
-    for others in ([cost(2)], [cost(2, result=False), cost(3, result=False)]):
+    ask_referee("record", [QUESTION], answer_with_cost(1))
+    ask_referee("live", [QUESTION], answer_with_cost(2), answer_with_cost(3))
+    for changed_answers in ([answer_with_cost(2)], [answer_with_cost(2, result=False), answer_with_cost(3, result=False)]):
         with pytest.raises(OracleError, match="another answer than the recorded one"):
-            asking("live", [ONE], *others)
+            ask_referee("live", [QUESTION], *changed_answers)

@@ -7,7 +7,7 @@ import pytest
 from e2e import build, fixtures, up
 from e2e.ground import packages
 from tests import runs, suite
-from tests.test_limits import LIGHT
+from tests.test_limits import WITHOUT_SLOW_PLUGINS
 
 # The test files of one run of pytest: five tests pass, and four failures count.
 TOGETHER = {
@@ -31,7 +31,7 @@ def test_a_suite_counts_outcomes(case, tmp_path):
     files, (passed, failed) = CASES[case]
     for name, content in files.items():
         (tmp_path / f"test_{name}.py").write_text(content)
-    outcome = runs.pytest_suite(case, "not long", str(tmp_path), *LIGHT, strict=True)
+    outcome = runs.pytest_suite(case, "not long", str(tmp_path), *WITHOUT_SLOW_PLUGINS, strict=True)
     assert (outcome.passed, outcome.failed) == (passed, failed)
     if case == "together":
         named = [note for note in outcome.notes if not note.startswith("known to fail")]
@@ -41,7 +41,7 @@ def test_a_suite_counts_outcomes(case, tmp_path):
 
 def test_a_hanging_suite_is_ended_and_counted(tmp_path):
     (tmp_path / "test_it.py").write_text("import time\ndef test_one(): time.sleep(60)")
-    assert runs.pytest_suite("hangs", "not long", str(tmp_path), *LIGHT, deadline=1.0).failed == 1
+    assert runs.pytest_suite("hangs", "not long", str(tmp_path), *WITHOUT_SLOW_PLUGINS, deadline=1.0).failed == 1
 
 
 @pytest.mark.parametrize(
