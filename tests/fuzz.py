@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 ROOT = Path(__file__).parents[1]
-FOUND = ROOT / "tests" / "corpus" / "fuzz"
+FOUND_TEXTS = ROOT / "tests" / "corpus" / "fuzz"
 LONGEST = 2_000
 # Steps for compiling and for evaluating: without a charge per step a loop could run forever.
 COMPILING, EVALUATING = 100_000, 2_000
@@ -164,7 +164,7 @@ def fuzz(name: str, seconds: float, seed: int) -> list[tuple[str, str]]:
     return list(failures.values())
 
 
-def broken(target: Target, text: str) -> str | None:
+def failure_of(target: Target, text: str) -> str | None:
     """Return what is wrong if a text breaks a target."""
     try:
         target.run(text)
@@ -194,7 +194,7 @@ def _reach(target: Target, text: str, reached: set[Any]) -> str | None:
     outer = sys.gettrace()
     sys.settrace(trace)
     try:
-        return broken(target, text)
+        return failure_of(target, text)
     finally:
         sys.settrace(outer)
 
@@ -233,7 +233,7 @@ def _shorter(target: Target, text: str, kind: str) -> str:
         at = 0
         while at < len(text):
             less = text[:at] + text[at + size :]
-            if (broken(target, less) or "").startswith(kind):
+            if (failure_of(target, less) or "").startswith(kind):
                 text = less
             else:
                 at += size
@@ -252,7 +252,7 @@ def main(arguments: Iterable[str]) -> int:
     for name in chosen.targets or TARGETS:
         for text, why in fuzz(name, chosen.seconds, chosen.seed):
             failed = True
-            path = FOUND / name / hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12]
+            path = FOUND_TEXTS / name / hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12]
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text.encode(errors="surrogatepass"))
             print(f"{name}: {why}\n  {text!r}\n  kept as {path.relative_to(ROOT)}")

@@ -31,11 +31,11 @@ def test_a_contradiction_is_reported_with_both_answers(options, capsys):
 
     with patch.object(ask_files, "OTHERS", (webhook,)):
         assert ask_files.main(options) == 1
-    contradiction, translate, webhook_said, count = capsys.readouterr().out.splitlines()
+    contradiction, translate_line, webhook_line, count_line = capsys.readouterr().out.splitlines()
     assert contradiction.endswith("pod.json: Pod/n/w (fleet.yaml) (whole.yaml): refused: webhook True, translate False")
-    assert translate.startswith("    translate: translated")
-    assert webhook_said.startswith("    webhook: None")
-    assert count == "1 objects, 1 questions, 1 contradictions, 1 files skipped"
+    assert translate_line.startswith("    translate: translated")
+    assert webhook_line.startswith("    webhook: None")
+    assert count_line == "1 objects, 1 questions, 1 contradictions, 1 files skipped"
 
 
 def test_a_command_that_fails_is_reported(options, capsys):

@@ -35,8 +35,7 @@ from node.plugins import PluginFault, answer_from_spec
 from rendering.exits import Broken
 from tests import shapes
 from tests.allocator.service import sidecar
-from tests.allocator.service.reviews import QUOTA_LISTENER
-from tests.allocator.service.reviews import review_of as reviewed
+from tests.allocator.service.reviews import QUOTA_LISTENER, review_of
 from tests.allocator.service.test_quota_admission import template_of
 from tests.allocator.service.test_quotas import quota_of
 from tests.cli.running import run
@@ -44,7 +43,7 @@ from tests.cluster import peer
 from tests.corpus.move import autoscaled, plugins
 from tests.draws import draws
 from tests.webhook.admission.test_decide import review
-from tests.webhook.admission.test_decide import state as world
+from tests.webhook.admission.test_decide import state as admission_state
 from tests.webhook.admission.test_shapes import RESOURCES
 from webhook import admission
 from webhook.service.configuration_file import ConfigurationError, load_configuration
@@ -53,7 +52,7 @@ EXAMPLES = Path(__file__).parents[1] / "manifests" / "examples"
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1", "koordinator.sh/gpu": "50"}}}]}}  # fmt: skip
 
 
-def command(*args, name="file.yaml"):
+def reader_running(*arguments, name="file.yaml"):
     """Return a reader that runs a command on the text in a file; a refusal is a valid answer."""
 
     def read(text, folder):
@@ -61,57 +60,57 @@ def command(*args, name="file.yaml"):
         file.write_bytes(text)
         pod = folder / "pod.json"
         pod.write_text(json.dumps(POD))
-        result = run(*(arg.format(file=file, pod=pod, folder=folder) for arg in args))
+        result = run(*(argument.format(file=file, pod=pod, folder=folder) for argument in arguments))
         assert result.exception is None or isinstance(result.exception, SystemExit), "".join(traceback.format_exception(result.exception))  # fmt: skip
         assert "this is a bug" not in result.output, result.output
 
     return read
 
 
-def in_turn(*readers):
+def readers_in_turn(*readers):
     """Return a reader that calls these readers in turn."""
-    endless = cycle(readers)
+    all_readers = cycle(readers)
 
     def read(text, folder):
-        next(endless)(text, folder)
+        next(all_readers)(text, folder)
 
     return read
 
 
-def of(read, *allowed):
+def reader_calling(function, *allowed_errors):
     """Return a reader that calls a function with the text; the allowed exceptions are valid answers."""
 
-    def tried(text, _):
-        with suppress(*allowed):
-            read(text)
+    def call_function(text, _):
+        with suppress(*allowed_errors):
+            function(text)
 
-    return tried
+    return call_function
 
 
-def state(text):
+def read_kubelet_state(text):
     return read_state(json.dumps({"Data": text.decode(errors="surrogateescape"), "Checksum": crc32(text)}).encode())
 
 
-def checkpoint(text):
+def read_our_checkpoint(text):
     body = text + b"\n"
     numbers = b"1 1 %d" % len(body)
     return read_checkpoint(b"drawbridge-checkpoint %s %s\n%s" % (numbers, _sum(numbers, body), body))
 
 
-def other_driver(text):
-    whole = b'{"checksum":0,"v1":%s}' % text
-    return read_other_driver(whole.replace(b"0", b"%d" % sum_of(whole), 1), "gpu.nvidia.com")
+def read_driver_checkpoint(text):
+    checkpoint_text = b'{"checksum":0,"v1":%s}' % text
+    return read_other_driver(checkpoint_text.replace(b"0", b"%d" % sum_of(checkpoint_text), 1), "gpu.nvidia.com")
 
 
 def documents(path):
     return [document.object for document in manifests.read_leniently([EXAMPLES / path])[0]]
 
 
-def facts(text, folder):
+def read_facts(text, folder):
     file = folder / "facts"
     file.write_bytes(text)
     with click.Context(click.Command("driver")):
-        of(lambda _: facts_in(str(file)), Broken, manifests.ManifestError)(text, folder)
+        reader_calling(lambda _: facts_in(str(file)), Broken, manifests.ManifestError)(text, folder)
 
 
 class Allocator:
@@ -124,27 +123,27 @@ class Allocator:
         cluster = sidecar.loaded(
             *sidecar.fleet(),
             quota_of(gpu__devices=3),
-            *(sidecar.claim(one) for one in "ab"),
+            *(sidecar.claim(name) for name in "ab"),
             sidecar.pod("p", "a"),
             template_of("t"),
         )
-        self._asked = await self._stack.enter_async_context(sidecar.running(cluster, answer=0.2, **QUOTA_LISTENER))
-        self._elsewhere = await self._stack.enter_async_context(aiohttp.ClientSession())
+        self._service = await self._stack.enter_async_context(sidecar.running(cluster, answer=0.2, **QUOTA_LISTENER))
+        self._session = await self._stack.enter_async_context(aiohttp.ClientSession())
 
     async def _post(self, path, body):
-        one = self._asked
-        await sidecar.until(lambda: one.service.lead.leads)
+        service = self._service
+        await sidecar.until(lambda: service.service.lead.leads)
         if b'"TOKEN"' in body:
-            _, found = await one.plugin("prefilter", {"pod": sidecar.pod("p", "a")})
-            body = body.replace(b'"TOKEN"', json.dumps(found["token"]).encode())
-        session = self._elsewhere if path == "/quota" else one._sessions[path.split("/")[1]]
-        at = one.listening.quota if path == "/quota" else "drawbridge"
-        async with session.post(f"http://{at}{path}", data=BytesIO(body)) as answer:
-            said = await answer.read()
-            assert answer.status in (200, 202, 400, 404, 409, 410, 413, 503), said
+            _, answer_to_pod = await service.plugin("prefilter", {"pod": sidecar.pod("p", "a")})
+            body = body.replace(b'"TOKEN"', json.dumps(answer_to_pod["token"]).encode())
+        session = self._session if path == "/quota" else service._sessions[path.split("/")[1]]
+        address = service.listening.quota if path == "/quota" else "drawbridge"
+        async with session.post(f"http://{address}{path}", data=BytesIO(body)) as answer:
+            answer_body = await answer.read()
+            assert answer.status in (200, 202, 400, 404, 409, 410, 413, 503), answer_body
             return answer.status
 
-    def asked(self, path):
+    def reader_of(self, path):
         def read(text, _):
             if self._runner is None:
                 self._runner = asyncio.Runner()
@@ -169,20 +168,20 @@ def allocator():
     ALLOCATOR.close()
 
 
-def reviews(text, _):
+def decide_reviews(text, _):
     for path in ("mutate", "validate"):
-        for mode in WORLDS.values():
+        for mode in STATES_BY_MODE.values():
             with suppress(admission.ReviewError):
                 admission.decide_review(path, text, mode)
 
 
-def config_map(text, folder):
+def read_configuration_file(text, folder):
     (folder / "drawbridge.yaml").write_bytes(text)
     with suppress(ConfigurationError):
         load_configuration(str(folder / "drawbridge.yaml"))
 
 
-def access(text, folder):
+def read_kubeconfig(text, folder):
     file = folder / "kubeconfig"
     file.write_bytes(text)
     if text.count(b"[") > 500:  # PyYAML takes a second for a thousand objects
@@ -191,40 +190,40 @@ def access(text, folder):
         asyncio.run(kubeconfig(str(file))())
 
 
-def answered(resource):
+def reader_of_answers(resource):
     """Return a reader of a server's answers: an item of a list, a whole list, an object of a watch event, and an object."""
 
     def read(text, _):
         items = b'{"metadata":{},"items":[%s]}' % text
-        for ask, given in ((answers.page, items), (answers.page, text), (answers.line, b'{"type":"ADDED","object":%s}' % text), (answers.decode_object, text)):  # fmt: skip
+        for decode, data in ((answers.page, items), (answers.page, text), (answers.line, b'{"type":"ADDED","object":%s}' % text), (answers.decode_object, text)):  # fmt: skip
             with suppress(ApiError):
-                ask(given, resource)
+                decode(data, resource)
 
     return read
 
 
-WORLDS = {mode: world(mode=mode) for mode in ("enforce", "observe")}
-RECORD = {"uid": "u", "namespace": "n", "name": "c", "pool": "p", "devices": [{"request": "r", "device": "d"}]}
-STATE = {"ClaimInfoStateList": [{"ClaimUID": "u", "ClaimName": "c", "Namespace": "n", "PodUIDs": {"p": {}}, "DriverState": {"d": {"Devices": [{"PoolName": "p", "DeviceName": "d", "ShareID": "s"}]}}}]}  # fmt: skip
-OTHER = {"preparedClaims": {"0123-4567": {"checkpointState": "PrepareCompleted", "namespace": "n", "name": "c", "preparedDevices": [{"devices": [{"poolName": "p", "deviceName": "d"}]}]}}}  # fmt: skip
+STATES_BY_MODE = {mode: admission_state(mode=mode) for mode in ("enforce", "observe")}
+CHECKPOINT_RECORD = {"uid": "u", "namespace": "n", "name": "c", "pool": "p", "devices": [{"request": "r", "device": "d"}]}
+KUBELET_STATE = {"ClaimInfoStateList": [{"ClaimUID": "u", "ClaimName": "c", "Namespace": "n", "PodUIDs": {"p": {}}, "DriverState": {"d": {"Devices": [{"PoolName": "p", "DeviceName": "d", "ShareID": "s"}]}}}]}  # fmt: skip
+OTHER_CHECKPOINT = {"preparedClaims": {"0123-4567": {"checkpointState": "PrepareCompleted", "namespace": "n", "name": "c", "preparedDevices": [{"devices": [{"poolName": "p", "deviceName": "d"}]}]}}}  # fmt: skip
 RESERVATIONS = {"node": "n", "reservations": [{"namespace": "a", "claim": "c", "uid": "u", "inDoubt": False, "devices": [{"driver": "d", "pool": "p", "device": "x", "shareID": None}]}]}  # fmt: skip
 CDI = {"cdiVersion": "0.6.0", "kind": "x/y", "devices": [{"name": "u-0", "annotations": {"drawbridge.dev/request": "r"}, "containerEdits": {"env": ["A=B"]}}]}  # fmt: skip
-LOG = {"path": "mutate", "uid": "1", "mode": "observe", "object": "Pod/a/p", "outcome": "left", "decisions": [{"key": "k", "outcome": "left", "detail": "x"}]}  # fmt: skip
+LOG_ENTRY = {"path": "mutate", "uid": "1", "mode": "observe", "object": "Pod/a/p", "outcome": "left", "decisions": [{"key": "k", "outcome": "left", "detail": "x"}]}  # fmt: skip
 FACTS = {"gpu-0": {"attributes": {"a": "b"}, "capacity": {"memory": "1Gi"}}}
 KUSTOMIZATION = {"resources": ["pod.json"], "namePrefix": "a-", "images": [{"name": "x"}], "patches": [{"path": "p.yaml", "target": {"kind": "Pod"}}, {"patch": "[]"}], "configMapGenerator": [{"name": "c", "files": ["a=pod.json"]}], "components": ["../c"]}  # fmt: skip
-DEPLOYED = [
+DEPLOYMENT_OBJECTS = [
     {"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": {"name": "a"}, "spec": {"source": {"path": ".", "kustomize": {"namePrefix": "a", "patches": [{"patch": "a"}], "components": ["c"]}, "helm": {"values": "a: 1", "valuesObject": {"resources": {"limits": {"nvidia.com/gpu": 1}}}, "parameters": [{"name": "a", "value": "1"}]}}, "sources": [{"path": "b"}]}},
     {"apiVersion": "helm.toolkit.fluxcd.io/v2", "kind": "HelmRelease", "metadata": {"name": "a"}, "spec": {"chart": {"spec": {"chart": "./c"}}, "values": {"resources": {"limits": {"nvidia.com/gpu": 1}}}, "postRenderers": [{"kustomize": {"patches": [{"patch": "a"}]}}]}},
     {"apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization", "metadata": {"name": "a"}, "spec": {"path": ".", "targetNamespace": "n", "patches": [{"patch": "a"}], "postBuild": {"substitute": {"a": "b"}}}},
 ]  # fmt: skip
-DEFINITION = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "pods.x.io"}, "spec": {"group": "x.io", "scope": "Namespaced", "names": {"kind": "P", "plural": "pods"}, "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}}}]}}  # fmt: skip
-ANNOTATED = {**POD, "metadata": {"name": "p", "annotations": {"drawbridge.dev/templates": "{}", "drawbridge.dev/original": "{}", "k8s.v1.cni.cncf.io/networks": '[{"name": "a"}]', "scheduling.koordinator.sh/device-allocate-hint": '{"gpu": {}}', "nvidia.com/use-gputype": "A100"}}}  # fmt: skip
+RESOURCE_DEFINITION = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "pods.x.io"}, "spec": {"group": "x.io", "scope": "Namespaced", "names": {"kind": "P", "plural": "pods"}, "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}}}]}}  # fmt: skip
+POD_WITH_ANNOTATIONS = {**POD, "metadata": {"name": "p", "annotations": {"drawbridge.dev/templates": "{}", "drawbridge.dev/original": "{}", "k8s.v1.cni.cncf.io/networks": '[{"name": "a"}]', "scheduling.koordinator.sh/device-allocate-hint": '{"gpu": {}}', "nvidia.com/use-gputype": "A100"}}}  # fmt: skip
 REVIEWS = [json.loads(review(shapes.examples()[kind][0] if kind != "Pod" else POD, operation=operation, old=POD if operation == "UPDATE" else None, group=group, resource=resource)) for kind, (group, resource) in RESOURCES.items() for operation in ("CREATE", "UPDATE", "DELETE")]  # fmt: skip
 # The smallest example of each kind that a snapshot has, and a few more objects.
 SNAPSHOT = {"apiVersion": "v1", "kind": "List", "items": [POD, *(min(samples, key=lambda sample: len(json.dumps(sample))) for kind, samples in shapes.examples().items() if kind not in {"Component", "Kustomization", "DrawbridgeConfiguration", "DeviceInventory"}), *shapes.examples()["ResourceClaim"][:3], *(sidecar.fleet(1, 1)), sidecar.claim("a"), sidecar.pod("b", "a")]}  # fmt: skip
-PLACED = {"pod": sidecar.pod("p", "a"), "nodes": {"count": 2, "digest": 7}}
+POD_QUESTION = {"pod": sidecar.pod("p", "a"), "nodes": {"count": 2, "digest": 7}}
 ENDPOINTS = {
-    "/plugin/v1/prefilter": [PLACED, PLACED | {"suppose": "g"}],
+    "/plugin/v1/prefilter": [POD_QUESTION, POD_QUESTION | {"suppose": "g"}],
     "/plugin/v1/filter": [{"token": "TOKEN", "node": "n0", "add": [sidecar.pod("q", "b")], "remove": [sidecar.pod("q", "a")]}],
     "/plugin/v1/reserve": [{"token": "TOKEN", "node": "n0"}],
     "/plugin/v1/unreserve": [{"token": "TOKEN", "node": "n0", "reservation": "TOKEN"}],
@@ -234,47 +233,47 @@ ENDPOINTS = {
     "/extender/prioritize": [{"Pod": sidecar.pod("p", "a"), "NodeNames": ["n0"]}],
     "/extender/preempt": [{"Pod": sidecar.pod("p", "a"), "NodeNameToMetaVictims": {"n0": {"Pods": [{"UID": "a"}]}}}],
     "/extender/bind": [{"PodName": "q", "PodNamespace": "default", "PodUID": "q", "Node": "n0"}],
-    "/quota": [reviewed(sidecar.pod("p", "a")), reviewed(sidecar.claim("x"))],
+    "/quota": [review_of(sidecar.pod("p", "a")), review_of(sidecar.claim("x"))],
 }  # fmt: skip
-CONFIG = yaml.safe_load(peer.kubeconfig("http://127.0.0.1:1"))
-USERS = ({"token": "t", "as": "x"}, {"client-certificate-data": "eA==", "client-key-data": "eA=="}, {"username": "a", "password": "b"}, {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/nowhere/program", "args": ["a"], "env": [{"name": "A", "value": "b"}], "interactiveMode": "Never"}}, {"auth-provider": {"name": "oidc", "config": {"id-token": "a.b.c"}}}, {"tokenFile": "nowhere"})  # fmt: skip
+KUBECONFIG = yaml.safe_load(peer.kubeconfig("http://127.0.0.1:1"))
+KUBECONFIG_USERS = ({"token": "t", "as": "x"}, {"client-certificate-data": "eA==", "client-key-data": "eA=="}, {"username": "a", "password": "b"}, {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/nowhere/program", "args": ["a"], "env": [{"name": "A", "value": "b"}], "interactiveMode": "Never"}}, {"auth-provider": {"name": "oidc", "config": {"id-token": "a.b.c"}}}, {"tokenFile": "nowhere"})  # fmt: skip
 
 READERS = {
-    "reviews": (reviews, REVIEWS),
-    "mounted configuration": (config_map, [*documents("configuration.yaml"), *documents("dialects.yaml"), *documents("rules"), *shapes.examples()["ConfigMap"]]),
-    "kubeconfig": (access, [CONFIG | {"users": [{"name": "u", "user": user}]} for user in USERS]),
-    **{f"call of {path}": (ALLOCATOR.asked(path), bodies) for path, bodies in ENDPOINTS.items()},
-    **{f"{kind.kind} of a server": (answered(kind), shapes.examples()[kind.kind]) for kind in resources.ALL if kind.kind in shapes.examples()},
-    "snapshot": (in_turn(*(command(*words.split(), "-f", "{file}") for words in ("doctor", "explain pod p", "explain claim a", "survey", "simulate", "check", "translate", "free", "simulate --claims", "quota", "resize pod/b memory=1Gi"))), [SNAPSHOT]),
-    "kustomization": (command("translate", "--in-place", "--dry-run", "{folder}", name="kustomization.yaml"), [KUSTOMIZATION]),
-    "deployed": (command("translate", "--in-place", "--dry-run", "{folder}"), DEPLOYED),
-    "plugins": (command("survey", "-f", "{file}", "-f", "{pod}"), [plugins.config_map(a=plugins.sharing()), plugins.policy("a")]),
-    "autoscalers' pools": (command("translate", "-f", "{pod}", "--inventory", "{file}"), [autoscaled.pool(taints=[{"key": "a", "effect": "NoSchedule"}], requirements=[{"key": "a", "operator": "In", "values": ["b"]}])]),
-    "definition": (command("translate", "-f", "{pod}", "--inventory", "{file}"), [DEFINITION]),
-    "annotations": (command("translate", "-f", "{file}"), [ANNOTATED]),
-    "configuration": (command("translate", "-f", "{pod}", "--config", "{file}"), [*documents("configuration.yaml"), *documents("dialects.yaml"), *documents("rules")]),
-    "configuration of manifests": (command("manifests", "--config", "{file}"), documents("configuration.yaml")),
-    "configuration of dialects": (command("dialects", "--config", "{file}"), documents("dialects.yaml")),
-    "cases": (command("test", "{folder}", name="drawbridge-test.yaml"), documents("cases")),
-    "quotas": (command("quota", "-f", "{file}"), shapes.examples()["DeviceQuota"]),
-    "inventory": (command("translate", "-f", "{pod}", "--inventory", "{file}"), [sample for kind in ("ResourceSlice", "DeviceClass", "Node") for sample in shapes.examples()[kind]]),
-    "dump": (command("survey", "-f", "{file}"), [{"apiVersion": "v1", "kind": "List", "items": [POD, *shapes.examples()["ResourceSlice"][:2]]}]),
-    "log": (command("observed", "{file}"), [LOG]),
-    "device inventory": (of(lambda text: [str(finding) for document in manifests.parse(text) for finding in reading.read_inventory(document.object)[1]], manifests.ManifestError), documents("inventories")),
-    "facts": (facts, [FACTS]),
-    "kubelet's state": (of(state, UnreadableState), [STATE]),
-    "kubelet's checkpoint": (of(read_state, UnreadableState), [{"Data": "{}", "Checksum": 1}]),
-    "our checkpoint": (of(checkpoint, BrokenCheckpoint), [{"claims": {"u": RECORD}}]),
-    "another driver's checkpoint": (of(other_driver, BadCheckpoint), [OTHER]),
-    "list of another driver": (of(lambda text: read_other_driver(text, "x"), BadCheckpoint), [{"kind": "Checkpoint", "preparedClaims": [{"uid": "a"}]}]),
-    "reservations": (of(lambda text: read_reservations(text, "n"), InvalidAnswer), [RESERVATIONS]),
-    "error of a server": (of(lambda text: from_response(500, text)), [{"kind": "Status", "code": 500, "details": {"causes": [{"field": "a"}]}}]),
-    "CDI file": (of(lambda text: answer_from_spec("d", RECORDED, text), PluginFault), [CDI]),
+    "reviews": (decide_reviews, REVIEWS),
+    "mounted configuration": (read_configuration_file, [*documents("configuration.yaml"), *documents("dialects.yaml"), *documents("rules"), *shapes.examples()["ConfigMap"]]),
+    "kubeconfig": (read_kubeconfig, [KUBECONFIG | {"users": [{"name": "u", "user": user}]} for user in KUBECONFIG_USERS]),
+    **{f"call of {path}": (ALLOCATOR.reader_of(path), bodies) for path, bodies in ENDPOINTS.items()},
+    **{f"{kind.kind} of a server": (reader_of_answers(kind), shapes.examples()[kind.kind]) for kind in resources.ALL if kind.kind in shapes.examples()},
+    "snapshot": (readers_in_turn(*(reader_running(*words.split(), "-f", "{file}") for words in ("doctor", "explain pod p", "explain claim a", "survey", "simulate", "check", "translate", "free", "simulate --claims", "quota", "resize pod/b memory=1Gi"))), [SNAPSHOT]),
+    "kustomization": (reader_running("translate", "--in-place", "--dry-run", "{folder}", name="kustomization.yaml"), [KUSTOMIZATION]),
+    "deployed": (reader_running("translate", "--in-place", "--dry-run", "{folder}"), DEPLOYMENT_OBJECTS),
+    "plugins": (reader_running("survey", "-f", "{file}", "-f", "{pod}"), [plugins.config_map(a=plugins.sharing()), plugins.policy("a")]),
+    "autoscalers' pools": (reader_running("translate", "-f", "{pod}", "--inventory", "{file}"), [autoscaled.pool(taints=[{"key": "a", "effect": "NoSchedule"}], requirements=[{"key": "a", "operator": "In", "values": ["b"]}])]),
+    "definition": (reader_running("translate", "-f", "{pod}", "--inventory", "{file}"), [RESOURCE_DEFINITION]),
+    "annotations": (reader_running("translate", "-f", "{file}"), [POD_WITH_ANNOTATIONS]),
+    "configuration": (reader_running("translate", "-f", "{pod}", "--config", "{file}"), [*documents("configuration.yaml"), *documents("dialects.yaml"), *documents("rules")]),
+    "configuration of manifests": (reader_running("manifests", "--config", "{file}"), documents("configuration.yaml")),
+    "configuration of dialects": (reader_running("dialects", "--config", "{file}"), documents("dialects.yaml")),
+    "cases": (reader_running("test", "{folder}", name="drawbridge-test.yaml"), documents("cases")),
+    "quotas": (reader_running("quota", "-f", "{file}"), shapes.examples()["DeviceQuota"]),
+    "inventory": (reader_running("translate", "-f", "{pod}", "--inventory", "{file}"), [sample for kind in ("ResourceSlice", "DeviceClass", "Node") for sample in shapes.examples()[kind]]),
+    "dump": (reader_running("survey", "-f", "{file}"), [{"apiVersion": "v1", "kind": "List", "items": [POD, *shapes.examples()["ResourceSlice"][:2]]}]),
+    "log": (reader_running("observed", "{file}"), [LOG_ENTRY]),
+    "device inventory": (reader_calling(lambda text: [str(finding) for document in manifests.parse(text) for finding in reading.read_inventory(document.object)[1]], manifests.ManifestError), documents("inventories")),
+    "facts": (read_facts, [FACTS]),
+    "kubelet's state": (reader_calling(read_kubelet_state, UnreadableState), [KUBELET_STATE]),
+    "kubelet's checkpoint": (reader_calling(read_state, UnreadableState), [{"Data": "{}", "Checksum": 1}]),
+    "our checkpoint": (reader_calling(read_our_checkpoint, BrokenCheckpoint), [{"claims": {"u": CHECKPOINT_RECORD}}]),
+    "another driver's checkpoint": (reader_calling(read_driver_checkpoint, BadCheckpoint), [OTHER_CHECKPOINT]),
+    "list of another driver": (reader_calling(lambda text: read_other_driver(text, "x"), BadCheckpoint), [{"kind": "Checkpoint", "preparedClaims": [{"uid": "a"}]}]),
+    "reservations": (reader_calling(lambda text: read_reservations(text, "n"), InvalidAnswer), [RESERVATIONS]),
+    "error of a server": (reader_calling(lambda text: from_response(500, text)), [{"kind": "Status", "code": 500, "details": {"causes": [{"field": "a"}]}}]),
+    "CDI file": (reader_calling(lambda text: answer_from_spec("d", DECODED_RECORD, text), PluginFault), [CDI]),
 }  # fmt: skip
-RECORDED = next(iter(checkpoint(json.dumps({"claims": {"u": RECORD}}).encode()).claims.values()))
+DECODED_RECORD = next(iter(read_our_checkpoint(json.dumps({"claims": {"u": CHECKPOINT_RECORD}}).encode()).claims.values()))
 
 
-def drawn(draw, originals):
+def mutated_document(draw, originals):
     """Return a document with members of other types, and sometimes with changed bytes or deep nesting."""
     obj = draw.choice(originals)
     for _ in range(draw.choice((1, 1, 2))):
@@ -290,12 +289,12 @@ def drawn(draw, originals):
             text[draw.randrange(len(text))] = draw.randrange(256)
     elif chance < 0.25:
         at = draw.randrange(len(text))
-        deep = draw.choice((200, 2_000, 200_000))
+        depth = draw.choice((200, 2_000, 200_000))
         piece = draw.choice(
             (
-                b"[" * deep,
-                b"[" * deep + b"]" * deep,
-                b'{"a":' * deep,
+                b"[" * depth,
+                b"[" * depth + b"]" * depth,
+                b'{"a":' * depth,
                 b"\xff\xfe",
                 b"\x00",
                 b"\xed\xa0\x80",
@@ -314,12 +313,12 @@ def drawn(draw, originals):
     return bytes(text)
 
 
-def tried(name, draw, times, seconds=float("inf")):
+def try_reader(name, draw, times, seconds=float("inf")):
     read, originals = READERS[name]
     until = time.process_time() + seconds
     with TemporaryDirectory() as folder:
         for _ in range(times):
-            text = drawn(draw, originals)
+            text = mutated_document(draw, originals)
             try:
                 read(text, Path(folder))
             except Exception as error:
@@ -329,40 +328,40 @@ def tried(name, draw, times, seconds=float("inf")):
                 return
 
 
-HARD = (b"[" * 5_000, b'"\xff"', b"1e999999", b"9" * 5_000, b'"\\u0000"', b'"\\ud800"')
+HARD_VALUES = (b"[" * 5_000, b'"\xff"', b"1e999999", b"9" * 5_000, b'"\\u0000"', b'"\\ud800"')
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_reader_answers_in_words(name, tmp_path):
+def test_a_reader_raises_only_its_own_exceptions(name, tmp_path):
     read, [first, *_] = READERS[name]
-    for hard in HARD:
+    for value in HARD_VALUES:
         for member in (b"x", *(member.encode() for member in list(first)[:3])):
-            read(b'{"%s": %s, %s' % (member, hard, json.dumps(first).encode()[1:]), tmp_path)
-            read(json.dumps(first | {member.decode(): 0}).encode().replace(b": 0", b": " + hard), tmp_path)
-    tried(name, random.Random(f"readers {name}"), draws(60))
+            read(b'{"%s": %s, %s' % (member, value, json.dumps(first).encode()[1:]), tmp_path)
+            read(json.dumps(first | {member.decode(): 0}).encode().replace(b": 0", b": " + value), tmp_path)
+    try_reader(name, random.Random(f"readers {name}"), draws(60))
 
 
 def main(seconds, seed=0, *names):
     """Try these readers, or all, for this much CPU time; print each kind of failure once."""
-    seen = set()
+    failures = set()
     begun = time.process_time()
-    turn = 0
+    round_number = 0
     while time.process_time() - begun < seconds:
-        turn += 1
+        round_number += 1
         for name in names or READERS:
             try:
-                tried(name, random.Random(f"{seed} {turn} {name}"), 10**9, 5.0)
+                try_reader(name, random.Random(f"{seed} {round_number} {name}"), 10**9, 5.0)
             except Exception as error:  # noqa: BLE001  each kind of failure is printed
-                where = (
+                failure = (
                     name,
                     type(error).__name__,
                     traceback.extract_tb(error.__traceback__)[-1][1:3],
                     str(error)[-200:] if isinstance(error, AssertionError) else "",
                 )
-                if where not in seen:
-                    seen.add(where)
-                    print(*where, *error.__notes__, str(error)[-1500:], sep="\n    ", flush=True)
-    print(f"{turn} turns, {len(seen)} kinds of failures")
+                if failure not in failures:
+                    failures.add(failure)
+                    print(*failure, *error.__notes__, str(error)[-1500:], sep="\n    ", flush=True)
+    print(f"{round_number} turns, {len(failures)} kinds of failures")
 
 
 if __name__ == "__main__":

@@ -27,27 +27,27 @@ def files(tmp_path_factory):
 
 
 def test_the_repository_address_is_defined_once():
-    texts = [
+    templates = [
         "uses: {}/drawbridge@COMMIT",
         "gh attestation verify x --repo {}/drawbridge",
         "https://github.com/{}/drawbridge/security",
     ]
     site, owner, _ = release.repository().rsplit("/", 2)
-    assert [release.with_owner(text.format("others")) for text in texts] == [text.format(owner) for text in texts]
-    stays = f"{site}/others/kueue, uses: actions/checkout@v5, drawbridge/drawbridge"
-    assert release.with_owner(stays) == stays
-    named = subprocess.run(["git", "grep", "-hoE", f"{site}/[A-Za-z0-9_.-]+/drawbridge"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)  # fmt: skip
-    assert set(named.stdout.split()) == {release.repository()}
+    assert [release.with_owner(template.format("others")) for template in templates] == [template.format(owner) for template in templates]
+    other_text = f"{site}/others/kueue, uses: actions/checkout@v5, drawbridge/drawbridge"
+    assert release.with_owner(other_text) == other_text
+    addresses = subprocess.run(["git", "grep", "-hoE", f"{site}/[A-Za-z0-9_.-]+/drawbridge"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)  # fmt: skip
+    assert set(addresses.stdout.split()) == {release.repository()}
 
 
-def unpacked(content):
+def unpack(content):
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
         return {entry.name: (entry, tar.extractfile(entry).read()) for entry in tar if entry.isfile()}
 
 
 def test_the_checksums_cover_all_files(files):
     listed = dict(line.split("  ")[::-1] for line in files["SHA256SUMS"].decode().splitlines())
-    assert listed == {n: hashlib.sha256(content).hexdigest() for n, content in files.items() if n != "SHA256SUMS"}
+    assert listed == {name: hashlib.sha256(content).hexdigest() for name, content in files.items() if name != "SHA256SUMS"}
     assert {name.partition("-")[0] for name in listed} == {
         "drawbridge",
         "drawbridge.krew.yaml",
@@ -58,12 +58,12 @@ def test_the_checksums_cover_all_files(files):
 
 
 def test_chart_plugin_wheel_and_pins_have_the_release_version(files):
-    chart = unpacked(files[f"drawbridge-{VERSION}.tgz"])
+    chart = unpack(files[f"drawbridge-{VERSION}.tgz"])
     assert yaml.safe_load(chart["drawbridge/Chart.yaml"][1])["version"] == VERSION
     assert {"drawbridge/values.yaml", "drawbridge/values.schema.json", "drawbridge/templates/objects.yaml"} <= set(
         chart
     )
-    plugin = unpacked(files[f"kubectl-drawbridge-{VERSION}.tar.gz"])
+    plugin = unpack(files[f"kubectl-drawbridge-{VERSION}.tar.gz"])
     [wheel] = (name for name in plugin if name.endswith(".whl"))
     assert plugin[wheel][1] == files[wheel]
     assert set(plugin) == {wheel, "LICENSE", "kubectl-drawbridge", "requirements.runtime.lock"}
@@ -80,7 +80,7 @@ def test_krew_verifies_the_archive_by_its_checksum(files):
     folder, _, name = platform["uri"].rpartition("/")
     assert folder == f"https://example.org/download/v{VERSION}"
     assert platform["sha256"] == hashlib.sha256(files[name]).hexdigest()
-    assert platform["bin"] in unpacked(files[name])
+    assert platform["bin"] in unpack(files[name])
     assert manifest["spec"]["version"] == f"v{VERSION}"
 
 
@@ -129,7 +129,7 @@ def test_a_bump_changes_the_version_in_every_place(checkout):
 
 
 @pytest.mark.parametrize("version", ["0.0.1", VERSION, "1.0", "1.0.0rc1", "v1.0.0", ""])
-def test_a_version_that_does_not_follow_changes_nothing(checkout, version):
+def test_a_version_that_is_invalid_or_not_newer_changes_nothing(checkout, version):
     before = {file: file.read_bytes() for file in checkout.rglob("*") if file.is_file()}
     with pytest.raises(SystemExit, match=r"not a version|does not come after"):
         release.bump(checkout, version, datetime(2030, 1, 2, tzinfo=UTC))
@@ -140,12 +140,12 @@ def test_the_release_workflow_pins_actions_and_limits_permissions():
     workflow = yaml.safe_load(WORKFLOW)
     assert workflow["permissions"] == {}
     steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
-    used = re.findall(r"uses: (\S+)(.*)", WORKFLOW)
-    assert len(used) == sum("uses" in step for step in steps) > 5
+    used_actions = re.findall(r"uses: (\S+)(.*)", WORKFLOW)
+    assert len(used_actions) == sum("uses" in step for step in steps) > 5
     assert [
-        action for action in used if not re.search(r"@[0-9a-f]{40}$", action[0]) or not re.match(r"  # v\d", action[1])
+        action for action in used_actions if not re.search(r"@[0-9a-f]{40}$", action[0]) or not re.match(r"  # v\d", action[1])
     ] == []
-    assert [step["run"] for step in steps if "${{" in step.get("run", "")] == [], "a script reads its environment"
+    assert [step["run"] for step in steps if "${{" in step.get("run", "")] == [], "a script contains an expression of the workflow"
     assert {name for name, job in workflow["jobs"].items() if "write" in job["permissions"].values()} == {
         "image",
         "publish",
@@ -157,23 +157,23 @@ def test_the_release_workflow_pins_actions_and_limits_permissions():
     assert set(re.findall(r"\bmake ([a-z-]+)", "\n".join(step.get("run", "") for step in steps))) <= set(targets)
 
 
-def test_the_kind_workflow_pins_actions_and_runs_scripts_without_permissions():
+def test_the_kind_workflow_uses_pinned_actions_and_existing_scripts():
     text = (ROOT / ".github/workflows/smoke.yml").read_text()
     workflow = yaml.safe_load(text)
     assert workflow["permissions"] == {}
     [job] = workflow["jobs"].values()
     assert job["permissions"] == {"contents": "read"}
     assert job["timeout-minutes"] <= 30
-    pinned = re.findall(r"uses: (\S+@[0-9a-f]{40})  # v\d", WORKFLOW)
-    used = re.findall(r"uses: (\S+)", text)
-    assert used
-    assert set(used) <= set(pinned), "the actions of release.yml, at the same commits"
+    actions_of_release = re.findall(r"uses: (\S+@[0-9a-f]{40})  # v\d", WORKFLOW)
+    actions = re.findall(r"uses: (\S+)", text)
+    assert actions
+    assert set(actions) <= set(actions_of_release), "an action is not used by release.yml at the same commit"
     scripts = re.findall(r"e2e/kind/\w+", text)
     assert scripts == ["e2e/kind/up", "e2e/kind/smoke"]
     assert all(os.access(ROOT / script, os.X_OK) for script in scripts)
-    named = set(re.findall(r"e2e/kind/\w+\.yaml", (ROOT / "e2e/kind/smoke").read_text()))
-    assert named == {"e2e/kind/smoke.yaml", "e2e/kind/pod.yaml"}
-    assert all((ROOT / file).is_file() for file in named)
+    files = set(re.findall(r"e2e/kind/\w+\.yaml", (ROOT / "e2e/kind/smoke").read_text()))
+    assert files == {"e2e/kind/smoke.yaml", "e2e/kind/pod.yaml"}
+    assert all((ROOT / file).is_file() for file in files)
 
 
 def test_the_images_have_no_shell_and_a_non_root_user():

@@ -17,28 +17,28 @@ from docs.map import PACKAGES
 
 ROOT = Path(__file__).parent.parent
 REGISTRY = re.compile(r"proxy\.golang\.org|pypi\.org|files\.pythonhosted|registry\.npmjs|crates\.io|deb\.debian\.org")
-MACHINE = re.compile(r"(?:^|[^A-Za-z0-9_.$~{}-])/(?:work|farm|root)/")
+MACHINE_PATH = re.compile(r"(?:^|[^A-Za-z0-9_.$~{}-])/(?:work|farm|root)/")
 
 
-def tracked(*patterns):
-    listed = subprocess.run(["git", "ls-files", "-z", *patterns], cwd=ROOT, capture_output=True, check=True).stdout
-    return [ROOT / name for name in listed.decode().split("\0") if name and (ROOT / name).is_file()]
+def tracked_files(*patterns):
+    output = subprocess.run(["git", "ls-files", "-z", *patterns], cwd=ROOT, capture_output=True, check=True).stdout
+    return [ROOT / name for name in output.decode().split("\0") if name and (ROOT / name).is_file()]
 
 
-def lines(path):
+def lines_of(path):
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:
         return []
 
 
-@pytest.mark.parametrize("pattern", [REGISTRY, MACHINE], ids=["registry address", "path of one machine"])
-def test_no_tracked_file_contains_a(pattern):
+@pytest.mark.parametrize("pattern", [REGISTRY, MACHINE_PATH], ids=["registry", "machine"])
+def test_no_tracked_file_names_a_registry_or_a_machine(pattern):
     matches = [
         f"{path.relative_to(ROOT)}:{number}"
-        for path in tracked()
+        for path in tracked_files()
         if path != Path(__file__)
-        for number, line in enumerate(lines(path), 1)
+        for number, line in enumerate(lines_of(path), 1)
         if pattern.search(line)
     ]
     assert matches == []
@@ -46,18 +46,18 @@ def test_no_tracked_file_contains_a(pattern):
 
 def test_the_patterns_match_their_examples():
     assert REGISTRY.search("https://proxy.golang" + ".org/x")
-    assert MACHINE.search("see /" + "work/main")
-    assert not MACHINE.search("https://example.org/work/")
+    assert MACHINE_PATH.search("see /" + "work/main")
+    assert not MACHINE_PATH.search("https://example.org/work/")
 
 
 def test_every_relative_link_of_the_documents_has_a_target():
-    dead = [
+    dead_links = [
         f"{path.relative_to(ROOT)}: {target}"
-        for path in tracked("*.md")
+        for path in tracked_files("*.md")
         for target in re.findall(r"\]\(([^)#\s]+)", path.read_text(encoding="utf-8"))
         if "://" not in target and not (path.parent / target).exists()
     ]
-    assert dead == []
+    assert dead_links == []
 
 
 def headings(path):
@@ -68,58 +68,58 @@ def headings(path):
 
 
 def test_every_link_to_a_heading_has_a_target():
-    dead = [
+    dead_links = [
         f"{path.relative_to(ROOT)}: {target}#{anchor}"
-        for path in tracked("*.md")
+        for path in tracked_files("*.md")
         for target, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", path.read_text(encoding="utf-8"))
         if anchor not in headings(path.parent / target if target else path)[1]
     ]
-    assert dead == []
+    assert dead_links == []
 
 
-def test_a_title_quoted_next_to_a_page_is_in_it():
+def test_every_title_quoted_after_a_page_is_on_that_page():
     missing = [
         f"{path.relative_to(ROOT)}:{number}: {name} has no {title!r}"
-        for path in tracked("*.py", "*.go", "*.md", "Makefile")
+        for path in tracked_files("*.py", "*.go", "*.md", "Makefile")
         if path != Path(__file__)
-        for number, line in enumerate(lines(path), 1)
+        for number, line in enumerate(lines_of(path), 1)
         for name, title in re.findall(r"(docs/\w+\.md), \"([^\"]+)\"", line)
         if title not in (ROOT / name).read_text(encoding="utf-8")
     ]
     assert missing == []
 
 
-def test_every_document_that_is_named_exists():
+def test_every_named_document_exists():
     """References in code count, too."""
-    here = {path.name for path in tracked("*.md")}
+    existing_names = {path.name for path in tracked_files("*.md")}
     dangling = [
         f"{path.relative_to(ROOT)}:{number} names {name}"
-        for path in tracked("*.py", "*.go", "*.md", "*.yaml", "*.toml", "Makefile")
-        for number, line in enumerate(lines(path), 1)
+        for path in tracked_files("*.py", "*.go", "*.md", "*.yaml", "*.toml", "Makefile")
+        for number, line in enumerate(lines_of(path), 1)
         for name in re.findall(r"(?<![\w*{}])[\w-]+\.md\b", line)
-        if name not in here
+        if name not in existing_names
     ]
     assert dangling == []
 
 
-def test_every_command_the_documents_name_exists():
-    text = "\n".join(path.read_text(encoding="utf-8") for path in tracked("*.md"))
+def test_every_command_that_the_documents_name_exists():
+    text = "\n".join(path.read_text(encoding="utf-8") for path in tracked_files("*.md"))
     named = set(re.findall(r"(?:bin/|`|^|\s)drawbridge ([a-z]+)(?=[\s`|])", text, flags=re.MULTILINE))
     assert named, "the documents name no command at all"
-    assert {name for name in named & promised(text) if name not in COMMANDS} == set()
+    assert {name for name in named & words_in_code(text) if name not in COMMANDS} == set()
 
 
-def promised(text):
+def words_in_code(text):
     """Return the words that follow `drawbridge` in code, because in prose any word may follow."""
     code = re.findall(r"```.*?```|`[^`\n]+`", text, flags=re.DOTALL)
     return {word for part in code for word in re.findall(r"drawbridge ([a-z]+)", part)}
 
 
-def test_every_make_target_the_documents_name_exists():
+def test_every_make_target_that_the_documents_name_exists():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z0-9-]+):", makefile, flags=re.MULTILINE))
     code = [
-        part for path in tracked("*.md") for part in re.findall(r"```.*?```|`[^`\n]+`", path.read_text(), re.DOTALL)
+        part for path in tracked_files("*.md") for part in re.findall(r"```.*?```|`[^`\n]+`", path.read_text(), re.DOTALL)
     ]
     named = {
         word
@@ -132,8 +132,8 @@ def test_every_make_target_the_documents_name_exists():
     assert commands - targets == set()
 
 
-def test_every_module_run_with_python_and_every_benchmark_exists():
-    text = "\n".join(path.read_text(encoding="utf-8") for path in tracked("*.md", "*.py", "Makefile"))
+def test_every_module_and_benchmark_in_a_python_command_exists():
+    text = "\n".join(path.read_text(encoding="utf-8") for path in tracked_files("*.md", "*.py", "Makefile"))
     modules = {name.rstrip(".") for name in re.findall(r"python -m ((?:bench|tests|e2e)[a-z_.]*)", text)}
     files = [ROOT.joinpath(*name.split(".")) for name in modules]
     missing = [path.name for path in files if not (path.with_suffix(".py").exists() or (path / "__main__.py").exists())]
@@ -150,7 +150,7 @@ def test_every_command_answers_help(name):
     assert "Usage:" in result.output
 
 
-def modules_after(*arguments):
+def modules_loaded_by(*arguments):
     """Run the command line in a new interpreter; return the modules that the interpreter has loaded."""
     code = (
         "import sys; from cli.main import main\n"
@@ -165,7 +165,7 @@ def modules_after(*arguments):
 
 def test_help_imports_no_heavy_library():
     assert (
-        modules_after("--help") & {"aiohttp", "kubernetes", "cryptography", "yaml", "msgspec", "prometheus_client"}
+        modules_loaded_by("--help") & {"aiohttp", "kubernetes", "cryptography", "yaml", "msgspec", "prometheus_client"}
         == set()
     )
 
@@ -174,20 +174,20 @@ def test_help_imports_no_heavy_library():
 def test_offline_commands_import_no_network_library(command, tmp_path):
     manifest = tmp_path / "pod.yaml"
     manifest.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: b}]}\n")
-    loaded = modules_after(command, "-f", str(manifest))
+    loaded = modules_loaded_by(command, "-f", str(manifest))
     assert "yaml" in loaded
     assert loaded & {"aiohttp", "kubernetes", "cryptography", "prometheus_client"} == set()
 
 
-PRODUCT = tuple(f"{package}/*.py" for package in PACKAGES)
+PRODUCT_FILES = tuple(f"{package}/*.py" for package in PACKAGES)
 
 
 def test_every_test_that_the_documents_name_exists():
     """The documents write `file.py::test`; `…` stands for the rest of a name."""
-    tests = {str(path.relative_to(ROOT)): path.read_text() for path in tracked("tests/*.py", "e2e/*.py")}
+    tests = {str(path.relative_to(ROOT)): path.read_text() for path in tracked_files("tests/*.py", "e2e/*.py")}
     named = [
         (document.relative_to(ROOT), file, name)
-        for document in tracked("*.md")
+        for document in tracked_files("*.md")
         for file, name in re.findall(r"`([\w/]+\.py)::([\w…]+)`", document.read_text(encoding="utf-8"))
     ]
     assert named
@@ -199,14 +199,14 @@ def test_every_test_that_the_documents_name_exists():
     assert missing == []
 
 
-HERE = "allocator|bench|bridge|certs|cli|cluster|dra|e2e|manifests|node|runtime|tests|webhook"
+TOP_FOLDERS = "allocator|bench|bridge|certs|cli|cluster|dra|e2e|manifests|node|runtime|tests|webhook"
 
 
 def test_every_file_and_folder_that_the_documents_name_exists():
     named = [
         (document.relative_to(ROOT), path)
-        for document in tracked("*.md")
-        for path in re.findall(rf"`((?:{HERE})/[\w/.-]+?)(?:`|::)", document.read_text(encoding="utf-8"))
+        for document in tracked_files("*.md")
+        for path in re.findall(rf"`((?:{TOP_FOLDERS})/[\w/.-]+?)(?:`|::)", document.read_text(encoding="utf-8"))
     ]
     assert named
     assert [(str(document), path) for document, path in named if not (ROOT / path).exists()] == []
@@ -215,7 +215,7 @@ def test_every_file_and_folder_that_the_documents_name_exists():
 def test_every_module_attribute_that_the_documents_name_exists():
     """The form is `package.module.name`; names of drivers and files look the same and are left out."""
     pattern = r"`(?!dra\.(?:net|cpu|memory|hygon\.com|yaml)`)((?:allocator|certs|cli|cluster|dra|node|runtime|webhook)(?:\.\w+)+)`"
-    documents = [path for path in tracked("*.md") if path.name != "CHANGELOG.md"]
+    documents = [path for path in tracked_files("*.md") if path.name != "CHANGELOG.md"]
     named = {name: path.name for path in documents for name in re.findall(pattern, path.read_text(encoding="utf-8"))}
     missing = {}
     for name, document in named.items():
@@ -227,7 +227,7 @@ def test_every_module_attribute_that_the_documents_name_exists():
     assert named
 
 
-def test_where_to_begin_reading_names_existing_places():
+def test_the_reading_table_names_existing_files_and_definitions():
     """Each file in the table of the architecture page exists and defines the names that follow it."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     table = page.partition("## Where to begin reading")[2].partition("\n## ")[0]
@@ -243,10 +243,10 @@ def test_where_to_begin_reading_names_existing_places():
 
 
 def test_every_metric_that_the_documents_name_has_the_queried_labels():
-    made = {metric.name: metric for metric in metrics.find_metrics()}
+    metrics_by_name = {metric.name: metric for metric in metrics.find_metrics()}
     named = [
         (name, set(re.findall(r"(\w+)!?=~?\"", labels)))
-        for document in tracked("docs/*.md")
+        for document in tracked_files("docs/*.md")
         for name, labels in re.findall(
             r"\b(drawbridge_[a-z_]+[a-z])\b(\{[^}]*\})?", document.read_text(encoding="utf-8")
         )
@@ -254,7 +254,7 @@ def test_every_metric_that_the_documents_name_has_the_queried_labels():
     unknown = [
         (name, queried)
         for name, queried in named
-        if not (family := made.get(name, made.get(f"{name}_total"))) or not queried <= set(family.labels)
+        if not (family := metrics_by_name.get(name, metrics_by_name.get(f"{name}_total"))) or not queried <= set(family.labels)
     ]
     assert unknown == []
     assert named
@@ -262,11 +262,11 @@ def test_every_metric_that_the_documents_name_has_the_queried_labels():
 
 def test_every_readiness_reason_in_the_documents_exists():
     """The person on call searches docs/operating.md for the text of a readiness check."""
-    source = "\n".join(path.read_text() for path in tracked(*PRODUCT))
+    source = "\n".join(path.read_text() for path in tracked_files(*PRODUCT_FILES))
     page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
     rows = re.findall(r"`\[[-!]\](\w+)[^:`]*: ([^`]+)`", page)
     assert rows
-    for check, words in rows:
-        plain = max(re.split(r"…| X |\(|\)|: |, \w+$", words), key=len).strip(" :")
+    for check, reason in rows:
+        longest_part = max(re.split(r"…| X |\(|\)|: |, \w+$", reason), key=len).strip(" :")
         assert f'"{check}' in source, check
-        assert plain in source, (check, plain)
+        assert longest_part in source, (check, longest_part)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
+def unpacked_wheel(tmp_path_factory):
     """Return the folder of the unpacked wheel, as an installer would make it."""
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run(
@@ -47,14 +47,14 @@ def run(site, *arguments):
     )
 
 
-def test_the_installed_command_prints_its_manifests(installed):
-    result = run(installed, "manifests", "--image", "registry.example/drawbridge:1")
+def test_the_installed_command_prints_its_manifests(unpacked_wheel):
+    result = run(unpacked_wheel, "manifests", "--image", "registry.example/drawbridge:1")
     assert (result.returncode, result.stderr) == (0, "")
     assert "kind: Deployment" in result.stdout
 
 
-def test_the_installed_command_runs_its_demo(installed):
-    result = run(installed, "demo", "--once")
+def test_the_installed_command_runs_its_demo(unpacked_wheel):
+    result = run(unpacked_wheel, "demo", "--once")
     assert (result.returncode, result.stderr) == (0, "")
     assert "placed" in result.stdout
 
@@ -63,12 +63,12 @@ def pins(name):
     return dict(re.findall(r"^([a-zA-Z0-9_.-]+)==([^ \\;]+)", (ROOT / name).read_text(), flags=re.MULTILINE))
 
 
-def test_the_pins_of_the_image_are_those_of_the_tests():
+def test_the_image_and_the_tests_use_the_same_pins():
     image, tests = pins("requirements.runtime.lock"), pins("requirements.lock")
     assert {name: version for name, version in image.items() if tests.get(name) != version} == {}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = {re.split(r"[<>=]", entry)[0].lower() for entry in project["dependencies"]}
-    assert wanted - {name.lower() for name in image} == set()
+    dependencies = {re.split(r"[<>=]", entry)[0].lower() for entry in project["dependencies"]}
+    assert dependencies - {name.lower() for name in image} == set()
 
 
 @pytest.mark.parametrize("name", ["requirements.lock", "requirements.runtime.lock", "tests/browser.lock"])
