@@ -1,4 +1,4 @@
-"""Runs every command on the same object: `ask` returns one `Answer` for each command, with the outcomes of docs/translation.md.
+"""Runs all commands on the same object: `ask` returns an `Answer` for each command, with the outcomes that docs/translation.md defines.
 
 `tests/contradictions.py` compares the answers. Only the part "Adapters" knows the options, JSON fields and texts of the commands.
 """
@@ -28,15 +28,15 @@ from webhook.state import Configuration
 from webhook.state.configuration import read_configuration
 
 Object = dict[str, Any]
-Key = tuple[str, str]  # container ("" for the pod as a whole) and key
+Key = tuple[str, str]  # a container ("" for the pod as a whole), and a key of its request
 
 CLUSTER = ("Node", "ResourceSlice", "DeviceClass")
 MOVING = {"translated", "approximated"}
-SILENT = "silent"  # the command names no key of the object
+SILENT = "silent"  # the outcome if the command names no key of the object
 
 
 class Answer(NamedTuple):
-    """The answer of a command about one object. None: the command does not answer this question."""
+    """The answer of a command about one object. A field is None if the command does not answer this question."""
 
     outcome: str | None = None
     keys: Mapping[Key, str] | None = None
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
     fits: bool | None = None
     mode: str | None = None
     moved: frozenset[str] | None = None  # keys that the webhook removes from the pod
-    said: str = ""
+    said: str = ""  # the texts of the command about the object
 
 
 class Scene(NamedTuple):
@@ -73,7 +73,7 @@ class Scene(NamedTuple):
 
 
 def outcome_of(keys: Mapping[Key, str]) -> str:
-    """Return the outcome of an object from the outcomes of its keys. Variables and runtime classes count only without a request."""
+    """Return the outcome of an object from the outcomes of its keys. Variables and runtime classes count only if the object has no request."""
     requests = {place: outcome for place, outcome in keys.items() if "/" in place[1] or outcome != "left"} or keys
     outcomes = set(requests.values())
     if "refused" in outcomes:
@@ -86,7 +86,7 @@ def outcome_of(keys: Mapping[Key, str]) -> str:
     )
 
 
-# ---- Adapters: the only part that knows options, fields and texts of the commands
+# ---- Adapters: only this part knows options, fields and texts of the commands
 
 COUNTED = re.compile(r"container (\S+): (\S+): ")  # an entry of a queue, in survey's text
 CODE = re.compile(r"\[([RD]\d{3})\]")
@@ -99,7 +99,7 @@ SEVERITY = ("served", "translated", "approximated", "left", "unknown", "refused"
 
 
 def word(of: Mapping[str, Any]) -> str:
-    """Return the outcome of a key. Every command uses the outcomes of docs/translation.md."""
+    """Return the outcome of a key or decision; fail if docs/translation.md does not define it."""
     assert of["outcome"] in SEVERITY, of
     return str(of["outcome"])
 
@@ -111,9 +111,12 @@ def decided(
     *,
     asks: bool = True,
 ) -> Answer:
-    """Read decisions of translate and explain, or keys of survey. Selectors and variables alone count only if the object `asks`."""
+    """Return the answer in decisions of translate and explain, or in keys of survey.
+
+    Selectors and variables without another request count only if the object requests devices.
+    """
     keys: dict[Key, str] = {}
-    beside: set[Key] = set()  # selectors and annotations that stay beside a request
+    beside: set[Key] = set()  # selectors and annotations that a translation leaves in the object
     for decision in decisions:
         place, outcome = (decision.get("container") or "", decision.get("key") or ""), word(decision)
         if place[1] and SEVERITY.index(outcome) >= SEVERITY.index(keys.get(place, outcome)):
@@ -188,7 +191,7 @@ def survey(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
 
 
 def placed(pods: Sequence[Mapping[str, Any]], scene: Scene) -> Answer:
-    """Read the outcomes of a simulation."""
+    """Return the answer in the pods of a simulation."""
     mine = [pod for pod in pods if pod["pod"].startswith(f"{scene.namespace}/{scene.name}")]
     for pod in mine:
         if pod["summary"].startswith("refused: "):
@@ -211,7 +214,7 @@ def explain(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     pods = [document["pod"]] if "pod" in document else []
     pods += [pod["first"] for pod in document.get("workload", {}).get("pods") or ()]
     gates = [document["workload"]["webhook"]] if "workload" in document else [pod["webhook"] for pod in pods]
-    gates = [gate for gate in gates if gate["predicted"]]  # others are records of past decisions
+    gates = [gate for gate in gates if gate["predicted"]]  # other gates are records of past decisions
     refusals = [text for gate in gates for text in gate["refusals"]]
     text = " ".join(pod["nextStep"]["message"] for pod in pods)
     decisions = [decision for gate in gates for decision in gate["decisions"]]
@@ -233,7 +236,7 @@ def fits_by(message: str, prospect: Mapping[str, Any] | None) -> bool | None:
 
 
 def resize(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
-    """Run `resize` with the amount that the object requests."""
+    """Run `resize` with the amount that the object already requests."""
     asks = set(re.findall(r'"([^"/]+/[^"]+)": ("[^"]*"|[^",}]+)', json.dumps(scene.object.get("spec", {}))))
     if len(asks) != 1 or "--kubernetes" in options:
         return Answer()
@@ -355,7 +358,7 @@ OTHERS = (webhook, dashboard, report, table, sarif, demo)
 
 
 def asked(*args: Any) -> Any:
-    """Run a command with -o json."""
+    """Run a command with `-o json`; return its output."""
     result = run(*args, "-o", "json")
     assert result.exit_code in (0, 1, 2), result.output  # anything else is a crash
     return json.loads(result.stdout)
@@ -375,7 +378,7 @@ def as_list(objects: Iterable[Object]) -> str:
 
 def ask(scene: Scene, folder: Path, commands: Iterable[Callable[..., Answer]] = COMMANDS) -> dict[str, Answer]:
     """Run commands on the object of a scene; return their answers by name."""
-    # The object first; the position of the other objects does not matter.
+    # The object comes first. The order of the other objects does not matter.
     (folder / "scene.json").write_text(as_list([scene.object, *scene.around]))
     (folder / "fleet.json").write_text(as_list(scene.fleet))
     (folder / "object.json").write_text(as_list([scene.object]))

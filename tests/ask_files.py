@@ -51,7 +51,7 @@ def read(path: Path) -> list[Object] | None:
 
 
 def as_written(obj: Object) -> Object:
-    """Return an object without what a server has added."""
+    """Return an object without the fields that a server has added."""
     if not {"uid", "ownerReferences"} & set(obj["metadata"]):
         return obj
     metadata = {name: value for name, value in obj["metadata"].items() if name not in WRITTEN_BY_SERVER}
@@ -68,7 +68,7 @@ def questions_about(folder: Path, all_surroundings: Sequence[Question]) -> tuple
     files = [path for path in sorted(folder.iterdir()) if path.suffix in ENDINGS and path.is_file()]
     contents = {path: read(path) for path in files}
     objects = [(obj, path) for path, those in contents.items() for obj in those or () if "kind" in obj]
-    others = {identity(obj): obj for obj, _ in objects if not brings_pods(obj)}  # the last definition of a name counts
+    others = {identity(obj): obj for obj, _ in objects if not brings_pods(obj)}  # of several objects with one name, the last counts
     asking = [(obj, path) for obj, path in objects if brings_pods(obj) or obj["kind"] in CLAIMS]
     found = [[question(obj, path, others, surroundings) for surroundings in all_surroundings] for obj, path in asking]
     return found, sum(those is None for those in contents.values())
@@ -79,7 +79,7 @@ def question(obj: Object, path: Path, others: dict[tuple[str, ...], Object], sur
     around = [other for other in beside if other["kind"] not in CLUSTER]
     fleet = [other for other in beside if other["kind"] in CLUSTER]
     fleet += [other for other in surroundings.scene.fleet if identity(other) not in others]
-    name = f"{obj['metadata'].get('generateName', 'unnamed-')}x"  # demo and the commands about pods need a name
+    name = f"{obj['metadata'].get('generateName', 'unnamed-')}x"  # demo and the commands that find an object by its name need a name
     written = as_written(obj)
     named = written | {"metadata": {"name": name} | written["metadata"]}
     scene = surroundings.scene._replace(object=named, around=around, fleet=fleet)
@@ -106,7 +106,7 @@ def ask_all(question: Question) -> Iterator[str]:
 
 
 def said_by(answers: dict[str, Answer], kind: str) -> Iterator[str]:
-    """Yield a line for the answer of translate, and for that of each command that a contradiction names."""
+    """Yield a line for the answer of translate, and a line for the answer of each command that a contradiction names."""
     for name in sorted(set(kind.replace(",", " ").split()) & set(answers) | {"translate"}):
         answer = answers[name]
         codes = " ".join(sorted(answer.codes))

@@ -1,4 +1,4 @@
-"""Fixtures that the tests of all packages share: the referees, one process each per session."""
+"""Fixtures for the tests of all packages: the referees, which are Go programs with Kubernetes' own code, one process each per session."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -24,7 +24,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def referee_fixture(program, ask):
-    """Make the fixture of a referee."""
+    """Return a fixture for a referee."""
 
     @pytest.fixture(scope="session")
     def fixture() -> Iterator[Referee | Oracle]:
@@ -34,18 +34,16 @@ def referee_fixture(program, ask):
     return fixture
 
 
+# A comment says which question a referee answers.
 cel_oracle = referee_fixture("cel", referee)  # how Kubernetes evaluates a CEL expression
 quantity_oracle = referee_fixture("quantity", referee)  # how Kubernetes reads quantities and versions
 allocate_oracle = referee_fixture("allocate", referee)  # how the in-tree allocator allocates claims on a node
 yaml_oracle = referee_fixture("yaml", referee)  # what kubectl reads from a manifest
 extended_oracle = referee_fixture("extended", referee)  # which claim the scheduler makes for extended resources
-filter_oracle = referee_fixture(
-    "filter", referee
-)  # on which nodes a pod may run, by the scheduler's plugins, without devices of claims
+# on which nodes the scheduler's plugins let a pod run, without regard to the devices of claims
+filter_oracle = referee_fixture("filter", referee)
 prune_oracle = referee_fixture("prune", referee)  # which fields of a custom object the API server keeps
-condition_oracle = referee_fixture(
-    "condition", lambda name: closing(Oracle(name))
-)  # whether a webhook's match condition calls it
-metadata_oracle = referee_fixture(
-    "metadata", lambda name: closing(Oracle(name))
-)  # what a program in a container can read about its devices
+# whether the API server calls a webhook with a match condition
+condition_oracle = referee_fixture("condition", lambda name: closing(Oracle(name)))
+# what a program in a container can read about its devices
+metadata_oracle = referee_fixture("metadata", lambda name: closing(Oracle(name)))

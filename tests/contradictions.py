@@ -14,7 +14,7 @@ class Contradiction(NamedTuple):
 
 
 def requests_of(keys: Mapping[Key, str]) -> Mapping[Key, str]:
-    """Return the keys without selectors and annotations that stay beside a request, because not every command lists them."""
+    """Return the keys of requests. Selectors and annotations that a translation leaves in the object are left out: not every command lists them."""
     return {
         place: outcome
         for place, outcome in keys.items()
@@ -23,7 +23,7 @@ def requests_of(keys: Mapping[Key, str]) -> Mapping[Key, str]:
 
 
 def contradictions(answers: Mapping[str, Answer]) -> set[Contradiction]:
-    """Compare each answer with that of translate. Whether pods fit is compared with the answer of simulate."""
+    """Compare each answer with the answer of translate. Whether the pods fit is also compared with the answer of simulate."""
     differing: set[Contradiction] = set()
     for name, answer in answers.items():
         differing.update(map(Contradiction, _differences(name, answer, answers["translate"], answers["simulate"])))
@@ -54,10 +54,10 @@ def _differences(name: str, answer: Answer, right: Answer, simulated: Answer) ->
         yield f"outcome: {name} {answer.outcome}, translate {right.outcome}"
     if answer.keys and right.mode not in ("enforce", answer.mode):
         yield f"mode: {name} {answer.mode}, translate {right.mode}"
-    # check also has codes of mistakes without a key, and of all mistakes of a refused object. simulate has codes of refusals only. demo has
-    # only the codes of the first component that refuses the pod.
     if answer.moved is not None and right.moved not in (None, answer.moved) and name == "webhook":
         yield f"moved: webhook {sorted(answer.moved)}, translate {sorted(right.moved or ())}"
+    # check also has codes of mistakes without a key, and of all mistakes of a refused object. simulate has codes of refusals only. demo has
+    # only the codes of the first component that refuses the pod.
     added, lost = answer.codes - right.codes, right.codes - answer.codes
     if name == "demo":
         lost = frozenset()

@@ -37,7 +37,7 @@ COMPILING, EVALUATING = 100_000, 2_000
 
 
 class Target(NamedTuple):
-    """The fuzzed function, the files whose coverage counts, the first texts, and the pieces to insert."""
+    """The function that is fuzzed, the files whose coverage counts, the first texts, and the pieces that are inserted into texts."""
 
     run: Callable[[str], None]
     code: tuple[str, ...]
@@ -142,7 +142,7 @@ TARGETS: dict[str, Target] = {
 
 
 def fuzz(name: str, seconds: float, seed: int) -> list[tuple[str, str]]:
-    """Try one target for this long; return the texts that broke it, with the reason."""
+    """Fuzz a target for this long; return each text that broke the target, and what was wrong."""
     target, rng = TARGETS[name], random.Random(seed)
     pool, reached = list(target.seeds), set[Any]()
     failures: dict[str, tuple[str, str]] = {}
@@ -165,16 +165,16 @@ def fuzz(name: str, seconds: float, seed: int) -> list[tuple[str, str]]:
 
 
 def failure_of(target: Target, text: str) -> str | None:
-    """Return what is wrong if a text breaks a target."""
+    """Return what is wrong if a text breaks a target, or None."""
     try:
         target.run(text)
-    except Exception as error:  # noqa: BLE001 - any other is what we look for
+    except Exception as error:  # noqa: BLE001 - the fuzzer looks for exceptions
         return f"{type(error).__name__}: {error}"[:300]
     return None
 
 
 def _reach(target: Target, text: str, reached: set[Any]) -> str | None:
-    """Run a target on a text, and record the steps between lines that its code takes; return the failure, if any."""
+    """Run a target on a text, and record the steps between lines of its code; return what is wrong, or None."""
     roots = tuple(str(ROOT / part) for part in target.code)
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
@@ -227,7 +227,7 @@ def _changed(rng: random.Random, pool: list[str], pieces: tuple[str, ...]) -> st
 
 
 def _shorter(target: Target, text: str, kind: str) -> str:
-    """Leave out the parts of a text that are not needed to break the target in the same way."""
+    """Return the text without the parts that are not needed to break the target in the same way."""
     size = max(1, len(text) // 2)
     while size:
         at = 0
@@ -242,7 +242,7 @@ def _shorter(target: Target, text: str, kind: str) -> str:
 
 
 def main(arguments: Iterable[str]) -> int:
-    """Try the targets in turn, and write the texts that broke them."""
+    """Fuzz the chosen targets in turn, and write the texts that broke a target into files."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__.partition("\n")[0])
     parser.add_argument("targets", nargs="*", choices=[*TARGETS, []], metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("--seconds", type=float, default=60.0, help="how long each target is tried")

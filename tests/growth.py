@@ -7,13 +7,13 @@ from time import thread_time_ns
 from typing import TypeVar
 
 T = TypeVar("T")
-# Linear work takes as long for one input as for its FACTOR parts; quadratic work takes FACTOR times as long. Both are
-# measured with the same amount of work, so that load slows them equally.
+# Linear work takes as long for one input as for its FACTOR parts together; quadratic work takes FACTOR times as long. The whole and the
+# parts have the same length, so that load on the machine slows both measurements equally.
 FACTOR = 16
 ALLOWED = 4
-# Nanoseconds per character. Faster work is not compared, because superlinear work takes far longer.
+# Nanoseconds per character of work that is not compared, because work that is not linear takes far longer.
 QUICK = 100
-# The unit of a price: counting to this number, about a dozen milliseconds on a common machine.
+# The unit of a price is the time of a sum over this range, about a dozen milliseconds on a common machine.
 COUNTED = range(1_000_000)
 
 
@@ -44,7 +44,7 @@ def assert_cheaper(work: Callable[[T], object], make: Callable[[], T], than: flo
 
 
 def _time(work: Callable[[T], object], given: T, times: int = 1) -> int:
-    """Measure with the garbage collector off: its time depends on what other tests have left in the process."""
+    """Return the nanoseconds of the work. The garbage collector is off, because its time depends on what other tests left in the process."""
     collects = gc.isenabled()
     gc.disable()
     try:

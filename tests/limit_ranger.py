@@ -8,7 +8,7 @@ import copy
 
 
 def stored(limit_range):
-    """A LimitRange with the API's defaults."""
+    """Return a LimitRange with the API's defaults."""
     made = copy.deepcopy(limit_range)
     for item in made["spec"]["limits"]:
         if item.get("type") == "Container":
@@ -23,7 +23,7 @@ def stored(limit_range):
 
 
 def with_requests(pod):
-    """A pod with a request for each limit."""
+    """Return the pod with a request for each limit."""
     made = copy.deepcopy(pod)
     for container in containers(made):
         if container.get("resources", {}).get("limits"):
@@ -34,7 +34,7 @@ def with_requests(pod):
 
 
 def admitted(pod, ranges):
-    """The pod as webhooks receive it in a namespace with these LimitRanges."""
+    """Return the pod as webhooks receive it in a namespace with these LimitRanges."""
     made = with_requests(pod)
     for limit_range in map(stored, ranges):
         limits, requests = {}, {}
