@@ -1,12 +1,12 @@
 """A pytest plug-in that ends and names each test that runs too long, and each test that blocks its event loop.
 
 **Time.** Every test has a limit on the clock: `UNIT` seconds, `WORLD` if it needs a Go program or a real cluster, `LONG` if it is marked
-`long`, or the seconds of its own `@pytest.mark.time_limit(seconds, reason)`. Set-up and call share the limit; tear-down has the same time
-again. First, SIGALRM raises an exception in the test, so that the test fails with the waiting tasks in the message. If the interpreter
+`long`, or the seconds of its own `@pytest.mark.time_limit(seconds, reason)`. Set-up and call share the limit; tear-down has a limit of the
+same length. First, SIGALRM raises an exception in the test, so that the test fails with the waiting tasks in the message. If the interpreter
 does not handle the signal, because it is in a call that does not return, `faulthandler` prints every stack from a thread that needs no
-interpreter, and ends the process. Then xdist reports the test, or `tests.runs` reads its name in the journal.
+interpreter, and ends the process. Then xdist reports the test, or `tests.runs` reads the name of the test in the journal.
 
-**Turns.** An event loop that works for `TURN` seconds in one turn blocks all its other tasks. The test then fails, with the stack of the
+**Turns.** An event loop that works for `TURN` seconds in one turn blocks all its other tasks. Then the test fails with the stack of the
 loop. Only the CPU time of the loop's thread counts, so that load on the machine makes no test fail.
 `@pytest.mark.slow_turn(seconds, reason)` changes the limit for one test.
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from types import FrameType
 
-# The limits and PATIENCE suffice on a machine with ten other busy processes, so a test that exceeds them hangs.
+# UNIT, WORLD, LONG and PATIENCE suffice on a machine with ten other busy processes, so a test that exceeds them hangs.
 UNIT = 180.0
 WORLD = 300.0
 LONG = 3600.0
@@ -43,6 +43,7 @@ GRACE = 30.0
 # Seconds until the exception is raised again, because the test may have caught it.
 AGAIN = 10.0
 TURN = 0.5
+# Seconds between two checks of all running loops.
 LOOK = 0.1
 # Objects allocated between two garbage collections. With the default of 700, the collections take an eighth of the time.
 YOUNG = 10_000
@@ -174,7 +175,7 @@ def waiting() -> str:
 
 
 class Beat:
-    """One running loop, and the CPU time of its thread when it last turned."""
+    """A running loop: the CPU time of its thread when the current turn began, and whether this turn was reported."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -185,20 +186,20 @@ class Beat:
     def turn(self) -> None:
         """Begin a new turn. Report the last turn if it was too long and the watcher did not notice."""
         now = time.thread_time()
-        if not self.told:  # the turn was between two checks of the watcher, or in a call that keeps the GIL
+        if not self.told:  # the turn ended between two checks of the watcher, or was a call that keeps the GIL
             TURNS.watch_now.judge(now - self.worked, "just before this moment, between two looks at it")
         self.worked, self.told = now, False
 
     def look(self) -> None:
-        """Record a loop that has not turned for too long. The watcher's thread calls this method.
+        """Report the current turn if it is too long. The watcher's thread calls this method.
 
-        The test's own thread may start the next test between any two of these lines.
+        Between any two of these lines, the thread of the tests may start the next test.
         """
         if self.told:
             return
         watch = TURNS.watch_now
         stuck = time.clock_gettime(self.clock) - self.worked
-        if self not in TURNS.beats.values():  # the loop has ended, and its thread may have done other work since
+        if self not in TURNS.beats.values():  # the loop has ended, and its thread may have done other work since then
             return
         if stuck > watch.limit:
             self.told = watch.judge(stuck, stack_of(self.thread))
@@ -207,7 +208,7 @@ class Beat:
 def stack_of(thread: int) -> str:
     """Return the stack of another thread.
 
-    A single call that keeps the GIL writes the stack. If Python code read the frames, the other thread could run meanwhile.
+    One call that keeps the GIL writes all stacks. If Python code read the frames instead, the other thread could run meanwhile.
     """
     with tempfile.TemporaryFile("w+") as file:
         faulthandler.dump_traceback(file, all_threads=True)
@@ -218,7 +219,7 @@ def stack_of(thread: int) -> str:
 
 
 class Watch(NamedTuple):
-    """One phase of one test: how long a loop may work without turning, and the findings."""
+    """A phase of a test: how long one turn of a loop may take, and the reports of longer turns."""
 
     limit: float
     found: list[str]
@@ -240,10 +241,10 @@ class Turns:
         self.running = threading.Event()
         self.over = threading.Event()
         self.original = BaseEventLoop.run_forever
-        self.once = BaseEventLoop._run_once  # one turn; a callback of `call_later` would count many short turns as one
+        self.once = BaseEventLoop._run_once  # runs one turn; a callback of `call_later` would count many short turns as one turn
 
     def install(self) -> None:
-        """Watch every loop while it runs, except for uvloop's, which no test uses."""
+        """Watch every loop while it runs, except loops of uvloop, which no test uses."""
         if not hasattr(time, "pthread_getcpuclockid"):  # macOS has no CPU clock of a thread
             return
         original, once = self.original, self.once
@@ -279,7 +280,7 @@ class Turns:
     def watching(self, item: pytest.Item) -> Iterator[None]:
         """Fail if a turn of a loop takes too long while the block runs."""
         chosen = chosen_for(item, "slow_turn")
-        if chosen is not None and chosen < TURN:  # keep garbage of other tests out of this test's turns
+        if chosen is not None and chosen < TURN:  # so that no turn of this test collects garbage of other tests
             gc.collect()
         watch = self.watch_now = Watch(chosen or TURN, [])
         try:

@@ -165,7 +165,7 @@ def resource_slice(
     resourceSliceCount: int = 1,
     **fields: Any,
 ) -> Object:
-    """A slice with devices; a name is a device without attributes."""
+    """A slice with devices; a device that is given as a string has only this name."""
     listed = [{"name": device} if isinstance(device, str) else device for device in devices]
     spec: Object = {"driver": driver, "pool": {"name": pool, "generation": generation, "resourceSliceCount": resourceSliceCount}}  # fmt: skip
     return obj("ResourceSlice", name, RESOURCE_API, **spec | ({"devices": listed} if listed else {}) | fields)
@@ -200,6 +200,6 @@ def device_quota(name: str, hard: Fields, namespace: str = "default", **fields: 
 
 
 def admission_review(value: Any, *, operation: str = "CREATE", oldObject: Any = None, **request: Any) -> Object:
-    """The review of an object. The object can be malformed, so `kind` and the other fields of the request are arguments."""
+    """The review of an object. The object may be malformed, so `kind` and the other fields of the request are arguments of their own."""
     body = {"uid": str(uuid.uuid4()), "operation": operation, "object": value, "oldObject": oldObject, **request}
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": body}

@@ -1,4 +1,4 @@
-"""The referees: Go programs built from Kubernetes' own packages. A test session starts each once, and sends it questions in JSON lines.
+"""The referees: Go programs built from Kubernetes' own packages. A test session starts each program once, and sends questions in JSON lines.
 
 The answers of most programs are recorded (`tests.referees`), so that only `live` tests need the programs. The sources are
 `tests/oracle/<name>/main.go`. The first use builds a program into the build cache. Its folder has a hash of the sources in its name, so
@@ -22,8 +22,9 @@ from typing import Any
 
 SOURCES = Path(__file__).parent / "oracle"
 BINARIES = SOURCES.parent.parent / "e2e" / "binaries"
+# Minor versions of Kubernetes before the newest for which programs are built, such as "34".
 MINORS = tuple(sorted(path.stem.removeprefix("v") for path in (SOURCES / "minors").glob("v*.mod")))
-# Older minors whose scheduler can make claims for extended resources.
+# Minor versions of Kubernetes before the newest whose scheduler can create claims for extended resources.
 SERVING = tuple(minor for minor in MINORS if minor > "34")
 PROGRAMS = (
     *sorted(path.parent.name for path in SOURCES.glob("*/main.go")),
@@ -37,7 +38,7 @@ class OracleError(Exception):
 
 
 def cache_directory() -> Path:
-    """The folder of build products, outside of every checkout."""
+    """Return the folder of build products, which is outside of every checkout."""
     if chosen := os.environ.get("DRAWBRIDGE_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "drawbridge"
@@ -54,7 +55,7 @@ def _fingerprint(name: str) -> str:
 
 
 def built(name: str) -> Path:
-    """Return the referee's program, and build it unless it is in the cache. Concurrent and killed builds do no harm."""
+    """Build a referee's program unless it is in the cache; return its path. Concurrent and killed builds do no harm."""
     if name not in PROGRAMS:
         raise OracleError(f"there is no referee called {name} in {SOURCES}")
     home = cache_directory() / "oracle" / f"{name}-{_fingerprint(name)}"
@@ -92,7 +93,7 @@ def built(name: str) -> Path:
 
 
 def _modules(program: str, minor: str) -> tuple[Path, Path]:
-    """Return the go.mod and go.sum of a program. An older scheduler needs all of its Kubernetes, an older allocator a few libraries."""
+    """Return the go.mod and go.sum of a program. An older scheduler needs all of its Kubernetes version, an older allocator only a few libraries."""
     if not minor:
         return SOURCES / "go.mod", SOURCES / "go.sum"
     if program == "extended":
@@ -102,7 +103,7 @@ def _modules(program: str, minor: str) -> tuple[Path, Path]:
 
 
 def _as_of(program: str, minor: str, home: Path) -> tuple[str, ...]:
-    """Return the build options for the libraries of an older minor. The written go.mod has the name of this module."""
+    """Write a go.mod with this module's name and the libraries of an older minor version; return the build options that use it."""
     if not minor:
         return ()
     modules, sums = _modules(program, minor)

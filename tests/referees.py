@@ -1,4 +1,4 @@
-"""Recorded answers of the referees, which are the programs of `tests.oracles` with Kubernetes' Go code: one file for each referee.
+"""Recorded answers of the referees, which are the programs of `tests.oracles` with Kubernetes' Go code. Each referee has a file of answers.
 
 With `make test` the answers come from the files, so that no Go is needed. `make test-all` runs the programs on more cases, and compares their
 answers with the files. `make record` writes the files. The variable DRAWBRIDGE_REFEREES selects the mode: `recorded`, `live`, `compared` (as
@@ -20,7 +20,7 @@ from typing import Any
 from tests.oracles import PROGRAMS, SOURCES, Oracle, OracleError
 
 FOLDER = SOURCES / "recorded"
-# drawbridge generates the questions for these programs, and each new key changes them.
+# The answers of these programs are not recorded, because each new key of drawbridge changes their questions.
 UNRECORDED = ("condition", "metadata")
 RECORDED = tuple(name for name in PROGRAMS if name not in UNRECORDED)
 MODES = ("recorded", "live", "compared", "record")
@@ -28,7 +28,7 @@ MODES = ("recorded", "live", "compared", "record")
 REPETITIONS = 240
 # The share of the recorded questions that must be asked again. The questions after a search depend on whether the search hit its deadline.
 MIN_COMPARED = 0.9
-# Times and identifiers are not compared.
+# Times and identifiers in answers are not compared.
 _RANDOM_TEXT = re.compile(r'(?<="shareID": ")[^"]*|(?<="timeAdded": ")[^"]*')
 
 
@@ -97,7 +97,7 @@ class Referee:
         return json.loads(answers[(self._asked[digest] - 1) % len(answers)])
 
     def _compare(self, known: Sequence[str], question: Any, answer: dict[str, Any]) -> None:
-        """Fail if an answer is none of the recorded answers, and REPETITIONS of the question give none of them either."""
+        """Fail if neither this answer nor the answers to REPETITIONS of the question are among the recorded answers."""
         if _agree(known, answer):
             return
         again = self._program.ask_all([question] * REPETITIONS) if self._program else []
@@ -113,7 +113,7 @@ class Referee:
 
 @contextmanager
 def referee(name: str) -> Iterator[Referee]:
-    """A referee that is closed at the end of the block."""
+    """Yield a referee that is closed at the end of the block."""
     referee = Referee(name)
     try:
         yield referee
@@ -122,7 +122,7 @@ def referee(name: str) -> Iterator[Referee]:
 
 
 def read(name: str) -> dict[str, list[str]]:
-    """Return the answers by digest, as undecoded text, because a test needs few of them."""
+    """Return the recorded answers by the digest of their question. They are undecoded texts, because a test needs few of them."""
     path = FOLDER / f"{name}.gz"
     if not path.exists():
         return {}
@@ -131,7 +131,7 @@ def read(name: str) -> dict[str, list[str]]:
 
 
 def write(name: str, answers: dict[str, list[str]]) -> None:
-    """Write the answers, in the order of the questions."""
+    """Write the answers into the file of a referee, in the order of the questions."""
     FOLDER.mkdir(exist_ok=True)
     lines = ("\t".join((digest, *several)) + "\n" for digest, several in answers.items())
     (FOLDER / f"{name}.gz").write_bytes(gzip.compress("".join(lines).encode(), mtime=0))

@@ -1,4 +1,4 @@
-"""Runs a suite of tests as a process of its own, counts its outcome, reports progress, and stores how long it took."""
+"""Runs a suite of tests in a process of its own, counts passed and failed tests, reports progress, and stores how long the suite took."""
 
 import json
 import os
@@ -21,9 +21,9 @@ SAY_EVERY = 30.0
 NO_TESTS = 5  # pytest's exit code for "no tests were collected"
 # The flags of all our Go builds, so that modules with equal dependencies share compiled packages.
 GO = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath -mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
-# Control planes and referees run for minutes only: trade memory for the time of their garbage collectors.
+# Control planes and referees run only for minutes, so their garbage collectors may run rarely and let them use more memory.
 COLLECTED_SELDOM = {"GOGC": "400"}
-# Seconds that a suite takes on two cores, for a suite that has not yet run on this machine. Builds: with an empty cache.
+# Seconds that a suite takes on two cores, which are printed until the suite has run on this machine. Builds begin with an empty cache.
 USUAL = {
     "unit": 240.0,
     "make type": 40.0,
@@ -81,7 +81,7 @@ def ended(
     doing: Callable[[], str] | None = None,
     every: float = SAY_EVERY,
 ) -> Outcome:
-    """Wait for a command, at most until the deadline; a command that does not end well counts as one failure."""
+    """Wait for a command, at most until the deadline; return its outcome. A command that fails or is ended counts as one failure."""
     try:
         work = doing or (lambda: at_work(process.pid))
         code = awaited(name, process, begun, deadline=deadline, doing=work, every=every)
@@ -110,7 +110,7 @@ def awaited(
     doing: Callable[[], str],
     every: float,
 ) -> int:
-    """Wait for a command, and report what it does at intervals."""
+    """Wait for a command, and print at intervals what it does; return its exit code."""
     over = time.monotonic() + deadline
     while True:
         left = over - time.monotonic()
@@ -178,7 +178,7 @@ def pytest_suite(
     every: float = SAY_EVERY,
     more: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """Run pytest on the tests with these marks and count its JUnit record. `output` receives the output; `more` extends the environment."""
+    """Run pytest on the tests with these marks; return the outcome in its JUnit record. `output` receives the output of pytest."""
     announce(name)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -219,7 +219,7 @@ def pytest_suite(
 
 
 def counted(name: str, record: Path, *, strict: bool) -> Outcome:
-    """Count the cases of a JUnit record; expected failures are listed and not counted."""
+    """Count the cases of a JUnit record. Expected failures are listed in the notes, and not counted."""
     outcome = Outcome(name)
     if not record.exists():
         return outcome
@@ -240,7 +240,7 @@ def counted(name: str, record: Path, *, strict: bool) -> Outcome:
 
 
 def go_suites(below: str = ".") -> Iterator[Outcome]:
-    """Run gofmt, go vet and the tests of each of our Go modules that has code."""
+    """Run gofmt, and go vet and the tests of each Go module that has code of ours."""
     files = go_files(below)
     if files:
         yield gofmt(files)
@@ -252,14 +252,14 @@ def go_suites(below: str = ".") -> Iterator[Outcome]:
 
 
 def go_files(below: str = ".") -> list[str]:
-    """Name the Go files with code of ours."""
+    """Return the Go files with code of ours."""
     listing = ["git", "ls-files", f"{below}/*.go"]
     tracked = subprocess.run(listing, check=True, capture_output=True, text=True).stdout.split()
     return [file for file in tracked if not file.startswith("e2e/binaries/")]
 
 
 def modules_of(files: Iterable[str]) -> list[Path]:
-    """Name the Go modules of files."""
+    """Return the folders of the Go modules that contain these files."""
     return sorted({module for file in files if (module := module_of(ROOT / file))})
 
 
@@ -275,7 +275,7 @@ def gofmt(files: Sequence[str]) -> Outcome:
 
 
 def go_tests(name: str, module: Path) -> Outcome:
-    """Run the tests of a Go module under the race detector, which needs a C compiler, and count from go's own record."""
+    """Run the tests of a Go module under the race detector, which needs a C compiler; count the results in go's JSON output."""
     announce(name)
     begun = time.monotonic()
     outcome = Outcome(name)
@@ -305,11 +305,11 @@ def go_tests(name: str, module: Path) -> Outcome:
     return outcome
 
 
-# How long they take
+# How long suites take
 
 
 def announce(name: str) -> None:
-    """Print the name of a suite that begins and its expected time: that of the last run on this machine, or the usual time."""
+    """Print the name of a suite that begins, and its expected time: the time of the last run on this machine, or the usual time."""
     seconds, source = lasted().get(name), "as the last time here"
     if seconds is None:
         seconds, source = USUAL.get(name), "usually, on two cores"
@@ -326,7 +326,7 @@ def lasted() -> dict[str, float]:
 
 
 def remember(outcomes: Iterable[Outcome]) -> None:
-    """Store how long suites took; failed suites may have ended early."""
+    """Store how long suites took, except failed suites, which may have ended early."""
     took = {outcome.suite: round(outcome.seconds, 1) for outcome in outcomes if outcome.seconds and not outcome.failed}
     with locked("seconds"):
         (cache() / "seconds.json").write_text(json.dumps(lasted() | took), encoding="utf-8")

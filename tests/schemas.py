@@ -15,12 +15,14 @@ TYPES = {
 
 
 def wrong(value, schema, *, closed=False):
-    """Return what is wrong with a value, by path; `closed` also rejects members that no schema names."""
+    """Return what is wrong with a value, each with the path in the value; `closed` also rejects members that no schema names."""
     return list(Judge(schema, closed).wrong(value, schema, ""))
 
 
 class Judge:
-    """Validates values; references point into `root`. The method of a keyword gets the value, the rule, its schema and the path."""
+    """Validates values. References point into the schema `root`. The method of a keyword gets a value, what the keyword demands (the rule), the
+    schema with the keyword, and the path of the value.
+    """
 
     def __init__(self, root, closed):
         self.root, self.closed = root, closed

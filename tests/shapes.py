@@ -42,7 +42,7 @@ DOMAIN = {
     "spec": {"numNodes": 2, "channel": {"resourceClaimTemplate": {"name": "t"}}},
 }
 
-# Kinds without an example.
+# Objects of kinds without an example.
 INSTALLED = (
     plugins.policy("any"),
     plugins.gpu_cluster("notReady"),
@@ -112,7 +112,7 @@ def claim(draw):
 
 
 def claim_with(driver, parameters, name="c"):
-    """A claim with these parameters for a driver."""
+    """Return a claim with these parameters for a driver."""
     config = [{"requests": ["r"], "opaque": {"driver": driver, "parameters": parameters}}]
     requests = [{"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]
     return {
@@ -124,7 +124,7 @@ def claim_with(driver, parameters, name="c"):
 
 
 def claims_with(shape):
-    """Yield claims with each driver's parameters: with this value in one member, for each member, and in all members of each object."""
+    """Yield claims with parameters of each driver: the value is in all members of an object, and in a single member, for each object and member."""
     for driver in DRIVERS.values():
         for name, kind in driver.kinds.items():
             typed = {"apiVersion": driver.version, "kind": name} if driver.version else {}
@@ -150,7 +150,7 @@ def _places(value, at=()):
 
 
 def bent(obj, draw):
-    """Return a copy with up to three random changes: a value of another type, a removed member or an additional member."""
+    """Return a copy of an object with up to three random changes: a value of another type, a removed member or an additional member."""
     obj = copy.deepcopy(obj)
     for _ in range(draw.choice((0, 1, 1, 1, 2, 3))):
         *way, last = draw.choice(list(_places(obj)))

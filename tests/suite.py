@@ -1,4 +1,4 @@
-"""The test suites behind `make test`, `test-all`, `e2e`, `bridge`, `lint`, `record` and `long`, and their one summary.
+"""The test suites of `make test`, `test-all`, `e2e`, `bridge`, `lint`, `record` and `long`, and the summary of all suites of a run.
 
 Each suite runs in its own process, so that a crash is counted and does not end the other suites. A suite that crashes, is killed,
 or finds no test counts as one failure; the summary names the test that was running. The summary lists skipped tests with their
@@ -56,7 +56,7 @@ BESIDE_REFEREES = (
     "tests/webhook/state",
     "tests/webhook/test_conditions.py",
 )
-# One worker more than a small machine has cores, because many tests wait. A file stays on one worker, so its fixtures are made once.
+# A worker more than a small machine has cores, because many tests wait. A test file stays on one worker, so its fixtures are made once.
 WORKERS = ("-n", "3", "--dist", "loadfile")
 # Go programs answer, and every recorded answer is compared.
 COMPARED = {"DRAWBRIDGE_REFEREES": "compared"}
@@ -107,7 +107,7 @@ def summary(outcomes: Sequence[Outcome], further: str = "") -> int:
     return 1 if failed else 0
 
 
-# The forms
+# The forms of a run
 
 
 def unit() -> Iterator[Outcome]:
@@ -131,7 +131,7 @@ def everything() -> Iterator[Outcome]:
             yield from go_suites()
             yield command_suite("make site", ["make", "site"])
             yield units()
-        # The referees keep one core busy, and tests on a cluster mostly wait.
+        # Tests with referees keep one core busy, and tests on a cluster mostly wait.
         yield referees()
         with beside("oracle", ORACLE, *BESIDE_REFEREES, more=COMPARED) as oracle:
             yield built()
@@ -156,7 +156,7 @@ def bridge() -> Iterator[Outcome]:
 
 
 def staticcheck() -> Iterator[Outcome]:
-    """Run staticcheck on the Go code: the first run goes through all of Kubernetes and takes minutes, later runs take seconds."""
+    """Run staticcheck on the Go code. The first run reads all of Kubernetes and takes minutes, later runs take seconds."""
     pinned = ROOT / "tests/staticcheck/go.mod"
     for module in modules_of(go_files()):
         where = module.relative_to(ROOT)
@@ -187,11 +187,11 @@ FORMS: dict[str, Callable[[], Iterator[Outcome]]] = {
 }
 
 
-# What they need
+# What the suites need
 
 
 def prepare() -> None:
-    """Print what will be built and where; refuse where a node cannot or must not run."""
+    """Print what will be built and where; raise an error on a machine where a node cannot or must not run."""
     if sys.platform != "linux" or os.geteuid() != 0:
         raise build.BuildError("the real node needs Linux and root; `make test` runs anywhere")
     foreign.refuse()
@@ -221,7 +221,7 @@ def drive_browser() -> None:
 
 @contextmanager
 def background(name: str, command: Sequence[str]) -> Iterator[Callable[[], Outcome]]:
-    """Run a command beside the suites with lower priority; the yielded function waits for it."""
+    """Run a command with lower priority while suites run; the yielded function waits for the command."""
     announce(name)
     begun = time.monotonic()
     process = subprocess.Popen(["nice", "-n", "10", *command], stdout=subprocess.DEVNULL)
@@ -236,7 +236,7 @@ def background(name: str, command: Sequence[str]) -> Iterator[Callable[[], Outco
 def beside(
     name: str, marks: str, *options: str, strict: bool = True, more: Mapping[str, str] | None = None
 ) -> Iterator[Callable[[], Outcome]]:
-    """Run a suite beside others; the yielded function waits for it and prints its output in one piece."""
+    """Run a suite while other suites run; the yielded function waits for the suite and prints its output in one piece."""
     with tempfile.TemporaryFile() as output, ThreadPoolExecutor(1) as pool:
         running = pool.submit(pytest_suite, name, marks, *options, strict=strict, output=output, more=more)
 
@@ -253,7 +253,7 @@ def beside(
 
 
 def on_clusters() -> Iterator[Outcome]:
-    """Run the tests on real clusters. Webhook, bridge and drivers have their own control planes and run at once: all mostly wait."""
+    """Run the tests on real clusters. Tests of the webhook, bridge and drivers have their own control planes, and run at once: they mostly wait."""
     with (
         beside("real cluster, gated", GATED, "e2e") as gated,  # only tests in this folder have these marks
         beside("real cluster, bridged", BRIDGED, "e2e") as bridged,
@@ -266,7 +266,7 @@ def on_clusters() -> Iterator[Outcome]:
 
 
 def gates() -> Iterator[Outcome]:
-    """Run the repository's own checks, one test each: format and lint, types, imports."""
+    """Run the checks of the repository, which count as one test each: format and lint, types, imports."""
     for target in ("lint-python", "type", "arch"):
         yield command_suite(f"make {target}", ["make", "--no-print-directory", target])
 
