@@ -30,8 +30,8 @@ from webhook.state.configuration import read_configuration
 Object = dict[str, Any]
 Key = tuple[str, str]  # a container ("" for the pod as a whole), and a key of its request
 
-CLUSTER = ("Node", "ResourceSlice", "DeviceClass")
-MOVING = {"translated", "approximated"}
+CLUSTER = ("Node", "ResourceSlice", "DeviceClass")  # kinds of the objects in the file of the fleet
+TRANSLATED_OUTCOMES = {"translated", "approximated"}
 SILENT = "silent"  # the outcome if the command names no key of the object
 
 
@@ -78,7 +78,7 @@ def outcome_of(keys: Mapping[Key, str]) -> str:
     outcomes = set(requests.values())
     if "refused" in outcomes:
         return "refused"
-    if outcomes & MOVING and outcomes - MOVING:
+    if outcomes & TRANSLATED_OUTCOMES and outcomes - TRANSLATED_OUTCOMES:
         return "partly"
     return next(
         (outcome for outcome in ("approximated", "translated", "unknown", "left", "served") if outcome in outcomes),
@@ -88,7 +88,7 @@ def outcome_of(keys: Mapping[Key, str]) -> str:
 
 # ---- Adapters: only this part knows options, fields and texts of the commands
 
-COUNTED = re.compile(r"container (\S+): (\S+): ")  # an entry of a queue, in survey's text
+QUEUE_ENTRY = re.compile(r"container (\S+): (\S+): ")  # an entry of a queue, in survey's text
 CODE = re.compile(r"\[([RD]\d{3})\]")
 # Messages of `explain` if a pod fits on a node, and if it fits on no node.
 ROOM = re.compile(
@@ -98,41 +98,41 @@ NO_ROOM = re.compile(r"no node could serve|no node has|and no node does$|but not
 SEVERITY = ("served", "translated", "approximated", "left", "unknown", "refused")
 
 
-def word(of: Mapping[str, Any]) -> str:
+def outcome_in(key_or_decision: Mapping[str, Any]) -> str:
     """Return the outcome of a key or decision; fail if docs/translation.md does not define it."""
-    assert of["outcome"] in SEVERITY, of
-    return str(of["outcome"])
+    assert key_or_decision["outcome"] in SEVERITY, key_or_decision
+    return str(key_or_decision["outcome"])
 
 
-def decided(
+def answer_in_decisions(
     decisions: Sequence[Mapping[str, Any]],
     refusals: Iterable[str] = (),
     texts: Iterable[str] = (),
     *,
-    asks: bool = True,
+    requests_devices: bool = True,
 ) -> Answer:
     """Return the answer in decisions of translate and explain, or in keys of survey.
 
     Selectors and variables without another request count only if the object requests devices.
     """
     keys: dict[Key, str] = {}
-    beside: set[Key] = set()  # selectors and annotations that a translation leaves in the object
+    selectors_left: set[Key] = set()  # selectors and annotations that a translation leaves in the object
     for decision in decisions:
-        place, outcome = (decision.get("container") or "", decision.get("key") or ""), word(decision)
+        place, outcome = (decision.get("container") or "", decision.get("key") or ""), outcome_in(decision)
         if place[1] and SEVERITY.index(outcome) >= SEVERITY.index(keys.get(place, outcome)):
             keys[place] = outcome
         if not (place[0] or decision.get("dialect") or place[1].startswith("/")) and outcome in ("left", "unknown"):
-            beside.add(place)
+            selectors_left.add(place)
     variables = {place for place, outcome in keys.items() if "/" not in place[1] and outcome == "left"}
-    if not asks and set(keys) <= {*beside, *variables}:
+    if not requests_devices and set(keys) <= {*selectors_left, *variables}:
         keys = {}
     # The refusal of a pod's own claims has no key. In a mode that admits the pod, the outcome is "left".
-    held_back = any(decision.get("potentialOutcome") for decision in decisions)
+    is_withheld = any(decision.get("potentialOutcome") for decision in decisions)
     return Answer(
         outcome="refused"
         if refusals
-        else outcome_of({place: of for place, of in keys.items() if place not in {*beside, *variables}} or keys)
-        if keys or not held_back
+        else outcome_of({place: outcome for place, outcome in keys.items() if place not in {*selectors_left, *variables}} or keys)
+        if keys or not is_withheld
         else "left",
         keys=keys,
         refused=bool(refusals),
@@ -140,10 +140,10 @@ def decided(
             {decision["code"] for decision in decisions if decision.get("code")}.union(*map(CODE.findall, refusals))
         ),
         withheld=frozenset(
-            decision["code"] for decision in decisions if decision.get("code") and word(decision) != "refused"
+            decision["code"] for decision in decisions if decision.get("code") and outcome_in(decision) != "refused"
         ),
         mode=next((decision["mode"] for decision in decisions if decision.get("mode")), "enforce"),
-        moved=frozenset(key for (_, key), outcome in keys.items() if outcome in MOVING),
+        moved=frozenset(key for (_, key), outcome in keys.items() if outcome in TRANSLATED_OUTCOMES),
         said=" ".join((*refusals, *texts, *(decision.get("detail") or "" for decision in decisions))),
     )
 
@@ -151,24 +151,24 @@ def decided(
 def translate(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     document = asked("translate", *files(scene, folder, "--inventory"), *options)
     (folder / "translated.json").write_text(as_list(document["items"]))
-    of = {name: [text for text in document[name] if text.startswith(scene.id)] for name in ("refusals", "warnings")}
-    return decided(
+    texts = {name: [line for line in document[name] if line.startswith(scene.id)] for name in ("refusals", "warnings")}
+    return answer_in_decisions(
         [decision for decision in document["decisions"] if decision["object"] == scene.id],
-        of["refusals"],
-        of["warnings"],
-        asks=report(scene, folder, options).outcome != SILENT,
+        texts["refusals"],
+        texts["warnings"],
+        requests_devices=report(scene, folder, options).outcome != SILENT,
     )
 
 
 def check(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     document = asked("check", *files(scene, folder, "--inventory"), *options)
-    mine = [
+    findings = [
         finding
         for finding in document["findings"]
         if finding["object"] in (scene.id, f"{scene.object['kind']}/{scene.name}")
     ]
-    refused = any(finding["severity"] == "error" for finding in mine)
-    return Answer(refused=refused, codes=frozenset(finding["code"] for finding in mine), said=json.dumps(mine))
+    refused = any(finding["severity"] == "error" for finding in findings)
+    return Answer(refused=refused, codes=frozenset(finding["code"] for finding in findings), said=json.dumps(findings))
 
 
 def survey(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
@@ -179,33 +179,33 @@ def survey(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
             scene.namespace,
             scene.name,
         ):
-            refused = [key["detail"] for key in workload["keys"] if word(key) == "refused"]
-            return decided(workload["keys"], refused)._replace(
+            refusals = [key["detail"] for key in workload["keys"] if outcome_in(key) == "refused"]
+            return answer_in_decisions(workload["keys"], refusals)._replace(
                 outcome=workload["outcome"] or SILENT, mode=document["modes"].get(scene.namespace, "enforce")
             )
-    counted = [
+    queue_findings = [
         finding for finding in document["obstacles"] if (finding["code"], finding["object"]) == ("S020", scene.id)
     ]
-    places = [COUNTED.match(obstacle["message"]) for obstacle in counted]
-    return decided([{"container": place[1], "key": place[2], "outcome": "left"} for place in places if place])
+    places = [QUEUE_ENTRY.match(obstacle["message"]) for obstacle in queue_findings]
+    return answer_in_decisions([{"container": place[1], "key": place[2], "outcome": "left"} for place in places if place])
 
 
-def placed(pods: Sequence[Mapping[str, Any]], scene: Scene) -> Answer:
+def answer_in_simulation(pods: Sequence[Mapping[str, Any]], scene: Scene) -> Answer:
     """Return the answer in the pods of a simulation."""
-    mine = [pod for pod in pods if pod["pod"].startswith(f"{scene.namespace}/{scene.name}")]
-    for pod in mine:
+    pods_of_object = [pod for pod in pods if pod["pod"].startswith(f"{scene.namespace}/{scene.name}")]
+    for pod in pods_of_object:
         if pod["summary"].startswith("refused: "):
             return Answer(refused=True, codes=frozenset(CODE.findall(pod["summary"])), said=pod["summary"])
-    if not mine:
+    if not pods_of_object:
         return Answer()
-    fits = {pod["node"] is not None for pod in mine}  # pods of one workload may compete for a node
+    fits = {pod["node"] is not None for pod in pods_of_object}  # pods of one workload may compete for a node
     # translate also judges a template without replicas.
     fits |= {False for created in created_pods(scene.object) if not created.replicas}
-    return Answer(refused=False, fits=fits.pop() if len(fits) == 1 else None, said=mine[0]["summary"])
+    return Answer(refused=False, fits=fits.pop() if len(fits) == 1 else None, said=pods_of_object[0]["summary"])
 
 
 def simulate(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
-    return placed(asked("simulate", *files(scene, folder), *options)["pods"], scene)
+    return answer_in_simulation(asked("simulate", *files(scene, folder), *options)["pods"], scene)
 
 
 def explain(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
@@ -218,14 +218,14 @@ def explain(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     refusals = [text for gate in gates for text in gate["refusals"]]
     text = " ".join(pod["nextStep"]["message"] for pod in pods)
     decisions = [decision for gate in gates for decision in gate["decisions"]]
-    answer = decided(decisions, refusals, asks="it has no claims" not in text or "no claim replaces" in text)
+    answer = answer_in_decisions(decisions, refusals, requests_devices="it has no claims" not in text or "no claim replaces" in text)
     if not pods or refusals:
         return answer
-    fits = [fits_by(pod["nextStep"]["message"], pod.get("prospect")) for pod in pods]
+    fits = [fits_according_to(pod["nextStep"]["message"], pod.get("prospect")) for pod in pods]
     return answer._replace(fits=fits[0] if len(set(fits)) == 1 else None, said=text)
 
 
-def fits_by(message: str, prospect: Mapping[str, Any] | None) -> bool | None:
+def fits_according_to(message: str, prospect: Mapping[str, Any] | None) -> bool | None:
     """Return whether a pod fits, according to the message and prospect of `explain`."""
     if ROOM.search(message):
         return True
@@ -237,13 +237,13 @@ def fits_by(message: str, prospect: Mapping[str, Any] | None) -> bool | None:
 
 def resize(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     """Run `resize` with the amount that the object already requests."""
-    asks = set(re.findall(r'"([^"/]+/[^"]+)": ("[^"]*"|[^",}]+)', json.dumps(scene.object.get("spec", {}))))
-    if len(asks) != 1 or "--kubernetes" in options:
+    requests = set(re.findall(r'"([^"/]+/[^"]+)": ("[^"]*"|[^",}]+)', json.dumps(scene.object.get("spec", {}))))
+    if len(requests) != 1 or "--kubernetes" in options:
         return Answer()
-    [(key, written)] = asks
-    name, amount = f"{scene.object['kind'].lower()}/{scene.name}", f"{key}=" + written.strip('"')
+    [(key, amount_text)] = requests
+    name, amount = f"{scene.object['kind'].lower()}/{scene.name}", f"{key}=" + amount_text.strip('"')
     document = asked("resize", name, amount, "-n", scene.namespace, *files(scene, folder), *options)
-    return placed(document["pods"], scene)._replace(codes=frozenset())
+    return answer_in_simulation(document["pods"], scene)._replace(codes=frozenset())
 
 
 def demo(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
@@ -264,30 +264,30 @@ def dashboard(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     """Place the object with the dashboard's what-if."""
     if is_configured(scene) or not brings_pods(scene.object):
         return Answer()
-    reading, configuration = seen(scene)
+    reading, configuration = state_of_server(scene)
     view = DashboardView(reading, configuration, draw_picture(reading, read_at="", source=""))
     question = WhatIfQuestion(json.dumps(scene.object))
-    return placed(msgspec.to_builtins(what_if(view, question, lambda: False).pods), scene)
+    return answer_in_simulation(msgspec.to_builtins(what_if(view, question, lambda: False).pods), scene)
 
 
 def webhook(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     """Send a pod to both webhooks, as the API server does after decoding it."""
     if is_configured(scene) or scene.object["kind"] != "Pod" or is_unfilled(scene):
         return Answer()
-    state = state_of(*seen(scene))
-    pod, said, refused = json.loads(json.dumps(scene.object)), [], False
+    state = state_of(*state_of_server(scene))
+    pod, messages, refused = json.loads(json.dumps(scene.object)), [], False
     for path in ("mutate", "validate"):
         response = json.loads(decide_review(path, as_review(pod, scene), state).body)["response"]
         refused = refused or not response["allowed"]
-        said += [response.get("status", {}).get("message", "")] if refused else response.get("warnings", [])
+        messages += [response.get("status", {}).get("message", "")] if refused else response.get("warnings", [])
         if refused:
             break  # after a refusal, an API server calls no further webhook
         if "patch" in response:
             pod = jsonpatch.apply_patch(pod, json.loads(base64.b64decode(response["patch"])))
     record = json.loads(pod["metadata"].get("annotations", {}).get(DECISION, "{}"))
-    moved = decided(record.get("decisions", ())).moved
-    codes = CODE.findall(" ".join(said)) if refused else ()
-    return Answer(refused=refused, codes=frozenset(codes), moved=None if refused else moved, said=" ".join(said))
+    moved = answer_in_decisions(record.get("decisions", ())).moved
+    codes = CODE.findall(" ".join(messages)) if refused else ()
+    return Answer(refused=refused, codes=frozenset(codes), moved=None if refused else moved, said=" ".join(messages))
 
 
 def as_review(pod: Object, scene: Scene) -> bytes:
@@ -307,7 +307,7 @@ def is_unfilled(scene: Scene) -> bool:
     return "${" in json.dumps(scene.object)
 
 
-def seen(scene: Scene) -> tuple[Reading, Configuration]:
+def state_of_server(scene: Scene) -> tuple[Reading, Configuration]:
     """Return what a server in a scene has read: all objects except the object in question, and the configuration."""
     configuration = read_configuration(scene.configuration)[0] if scene.configuration else Configuration()
     assert configuration
@@ -328,19 +328,19 @@ def report(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
 def table(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     """Read the CSV output of `survey`, which has a row for each key."""
     rows = csv.DictReader(run("survey", *files(scene, folder), *options, "-o", "csv").stdout.splitlines())
-    mine = [row for row in rows if (row["kind"], row["name"]) == (scene.object["kind"], scene.name)]
-    keys = [{**row, "outcome": row["keyOutcome"]} for row in mine if row["keyOutcome"]]
-    refused = [row["detail"] for row in keys if row["outcome"] == "refused"]
-    return decided(keys, refused)._replace(outcome=mine[0]["outcome"] or SILENT if mine else SILENT)
+    rows_of_object = [row for row in rows if (row["kind"], row["name"]) == (scene.object["kind"], scene.name)]
+    keys = [{**row, "outcome": row["keyOutcome"]} for row in rows_of_object if row["keyOutcome"]]
+    refusals = [row["detail"] for row in keys if row["outcome"] == "refused"]
+    return answer_in_decisions(keys, refusals)._replace(outcome=rows_of_object[0]["outcome"] or SILENT if rows_of_object else SILENT)
 
 
 def sarif(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     """Read the SARIF output of `check`."""
-    [of] = json.loads(run("check", *files(scene, folder, "--inventory"), *options, "-o", "sarif").stdout)["runs"]
-    places = [(result, result["locations"][0]["logicalLocations"][0]["fullyQualifiedName"]) for result in of["results"]]
-    mine = [result for result, place in places if place.startswith((scene.id, f"{scene.object['kind']}/{scene.name}/"))]
-    refused = any(result["level"] == "error" for result in mine)
-    return Answer(refused=refused, codes=frozenset(result["ruleId"] for result in mine))
+    [sarif_run] = json.loads(run("check", *files(scene, folder, "--inventory"), *options, "-o", "sarif").stdout)["runs"]
+    places = [(result, result["locations"][0]["logicalLocations"][0]["fullyQualifiedName"]) for result in sarif_run["results"]]
+    results = [result for result, place in places if place.startswith((scene.id, f"{scene.object['kind']}/{scene.name}/"))]
+    refused = any(result["level"] == "error" for result in results)
+    return Answer(refused=refused, codes=frozenset(result["ruleId"] for result in results))
 
 
 COMMANDS: Sequence[Callable[[Scene, Path, Sequence[str]], Answer]] = (

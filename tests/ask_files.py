@@ -23,11 +23,11 @@ from tests.agreement import CLUSTER, COMMANDS, OTHERS, Answer, Object, Scene, as
 from tests.contradictions import contradictions
 
 ENDINGS = (".yaml", ".yml", ".json")
-CLAIMS = ("ResourceClaim", "ResourceClaimTemplate")
+CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
 # The other commands judge the claims of pods only.
-ABOUT_CLAIMS = (agreement.translate, agreement.check, agreement.simulate, agreement.sarif, agreement.report)
+COMMANDS_ABOUT_CLAIMS = (agreement.translate, agreement.check, agreement.simulate, agreement.sarif, agreement.report)
 WRITTEN_BY_SERVER = ("uid", "resourceVersion", "ownerReferences", "managedFields", "generation", "selfLink")
-SHOWN = 240  # characters of an answer
+MAX_SHOWN = 240  # characters of an answer
 
 
 class Question(NamedTuple):
@@ -42,12 +42,12 @@ def identity(obj: Object) -> tuple[str, ...]:
     return tuple(str(part) for part in (obj["kind"], metadata.get("namespace", "default"), metadata.get("name")))
 
 
-def read(path: Path) -> list[Object] | None:
+def read_objects(path: Path) -> list[Object] | None:
     """Return the objects of a file, or None if a part of it cannot be read."""
     documents, problems = manifests.read_leniently([path])
     objects = [document.object for document in documents]
-    wrong = [obj for obj in objects if not isinstance(obj.get("metadata", {}), dict) or not obj.get("apiVersion")]
-    return None if problems or wrong else [obj | {"metadata": obj.get("metadata", {})} for obj in objects]
+    broken_objects = [obj for obj in objects if not isinstance(obj.get("metadata", {}), dict) or not obj.get("apiVersion")]
+    return None if problems or broken_objects else [obj | {"metadata": obj.get("metadata", {})} for obj in objects]
 
 
 def as_written(obj: Object) -> Object:
@@ -66,23 +66,23 @@ def objects_of(path: Path | None) -> list[Object]:
 def questions_about(folder: Path, all_surroundings: Sequence[Question]) -> tuple[list[list[Question]], int]:
     """Return the questions about each object in the files of a folder, and the number of skipped files."""
     files = [path for path in sorted(folder.iterdir()) if path.suffix in ENDINGS and path.is_file()]
-    contents = {path: read(path) for path in files}
-    objects = [(obj, path) for path, those in contents.items() for obj in those or () if "kind" in obj]
+    contents = {path: read_objects(path) for path in files}
+    objects = [(obj, path) for path, objects_of_file in contents.items() for obj in objects_of_file or () if "kind" in obj]
     others = {identity(obj): obj for obj, _ in objects if not brings_pods(obj)}  # of several objects with one name, the last counts
-    asking = [(obj, path) for obj, path in objects if brings_pods(obj) or obj["kind"] in CLAIMS]
-    found = [[question(obj, path, others, surroundings) for surroundings in all_surroundings] for obj, path in asking]
-    return found, sum(those is None for those in contents.values())
+    objects_in_question = [(obj, path) for obj, path in objects if brings_pods(obj) or obj["kind"] in CLAIM_KINDS]
+    questions = [[question(obj, path, others, surroundings) for surroundings in all_surroundings] for obj, path in objects_in_question]
+    return questions, sum(objects_of_file is None for objects_of_file in contents.values())
 
 
 def question(obj: Object, path: Path, others: dict[tuple[str, ...], Object], surroundings: Question) -> Question:
-    beside = [other for key, other in others.items() if key != identity(obj)]
-    around = [other for other in beside if other["kind"] not in CLUSTER]
-    fleet = [other for other in beside if other["kind"] in CLUSTER]
+    other_objects = [other for key, other in others.items() if key != identity(obj)]
+    around = [other for other in other_objects if other["kind"] not in CLUSTER]
+    fleet = [other for other in other_objects if other["kind"] in CLUSTER]
     fleet += [other for other in surroundings.scene.fleet if identity(other) not in others]
     name = f"{obj['metadata'].get('generateName', 'unnamed-')}x"  # demo and the commands that find an object by its name need a name
-    written = as_written(obj)
-    named = written | {"metadata": {"name": name} | written["metadata"]}
-    scene = surroundings.scene._replace(object=named, around=around, fleet=fleet)
+    object_as_written = as_written(obj)
+    object_with_name = object_as_written | {"metadata": {"name": name} | object_as_written["metadata"]}
+    scene = surroundings.scene._replace(object=object_with_name, around=around, fleet=fleet)
     scene = scene._replace(configuration=None) if agreement.is_configured(scene) else scene
     return Question(scene, f"{path}: {scene.id}{surroundings.place}")
 
@@ -94,23 +94,23 @@ def contradictions_of(questions: Sequence[Question]) -> list[str]:
 def ask_all(question: Question) -> Iterator[str]:
     """Run every command on an object; yield each contradiction and each failure."""
     answers: dict[str, Answer] = {}
-    for command in ABOUT_CLAIMS if question.scene.object["kind"] in CLAIMS else (*COMMANDS, *OTHERS):
+    for command in COMMANDS_ABOUT_CLAIMS if question.scene.object["kind"] in CLAIM_KINDS else (*COMMANDS, *OTHERS):
         try:
             with tempfile.TemporaryDirectory() as folder:
                 answers |= ask(question.scene, Path(folder), [command])
         except Exception as error:  # noqa: BLE001 - a command that fails is reported like a contradiction
-            yield f"{question.place}: {command.__name__} fails: {type(error).__name__}: {error}"[: 4 * SHOWN]
+            yield f"{question.place}: {command.__name__} fails: {type(error).__name__}: {error}"[: 4 * MAX_SHOWN]
     if {"translate", "simulate"} <= set(answers):
-        for found in sorted(contradictions(answers)):
-            yield "\n".join((f"{question.place}: {found.kind} {found.key}".rstrip(), *said_by(answers, found.kind)))
+        for contradiction in sorted(contradictions(answers)):
+            yield "\n".join((f"{question.place}: {contradiction.kind} {contradiction.key}".rstrip(), *lines_of_answers(answers, contradiction.kind)))
 
 
-def said_by(answers: dict[str, Answer], kind: str) -> Iterator[str]:
+def lines_of_answers(answers: dict[str, Answer], kind: str) -> Iterator[str]:
     """Yield a line for the answer of translate, and a line for the answer of each command that a contradiction names."""
     for name in sorted(set(kind.replace(",", " ").split()) & set(answers) | {"translate"}):
         answer = answers[name]
         codes = " ".join(sorted(answer.codes))
-        yield f"    {name}: {answer.outcome} fits={answer.fits} [{codes}] {answer.said}"[:SHOWN]
+        yield f"    {name}: {answer.outcome} fits={answer.fits} [{codes}] {answer.said}"[:MAX_SHOWN]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -128,9 +128,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for fleet in options.fleet or [None]
         for config in options.config or [None]
     ]
-    below = {path for folder in options.folders for path in (folder, *folder.rglob("*")) if path.is_dir()}
-    by_folder = [questions_about(folder, all_surroundings) for folder in sorted(below)]
-    objects = [questions for found, _ in by_folder for questions in found]
+    folders = {path for folder in options.folders for path in (folder, *folder.rglob("*")) if path.is_dir()}
+    by_folder = [questions_about(folder, all_surroundings) for folder in sorted(folders)]
+    objects = [questions for questions_of_folder, _ in by_folder for questions in questions_of_folder]
     count = 0
     with ProcessPoolExecutor(options.jobs) as pool:
         for number, lines in enumerate((pool.map if options.jobs > 1 else map)(contradictions_of, objects), 1):
@@ -138,9 +138,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
             if number % 50 == 0:
                 print(f"{number} of {len(objects)} objects, {count} contradictions", file=sys.stderr, flush=True)
-    skipped = sum(unread for _, unread in by_folder)
-    asked = len(objects) * len(all_surroundings)
-    print(f"{len(objects)} objects, {asked} questions, {count} contradictions, {skipped} files skipped")
+    skipped = sum(skipped_files for _, skipped_files in by_folder)
+    question_count = len(objects) * len(all_surroundings)
+    print(f"{len(objects)} objects, {question_count} questions, {count} contradictions, {skipped} files skipped")
     return int(count > 0)
 
 

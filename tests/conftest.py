@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.oracles import PROGRAMS, Oracle, OracleError, built
+from tests.oracles import PROGRAMS, Oracle, OracleError, build_program
 from tests.referees import UNRECORDED, Referee, mode, referee
 
 
@@ -18,17 +18,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     try:
         for program in programs:
-            built(program)
+            build_program(program)
     except OracleError as error:
         raise pytest.UsageError(str(error)) from error
 
 
-def referee_fixture(program, ask):
+def referee_fixture(program, open_referee):
     """Return a fixture for a referee."""
 
     @pytest.fixture(scope="session")
     def fixture() -> Iterator[Referee | Oracle]:
-        with ask(program) as referee:
+        with open_referee(program) as referee:
             yield referee
 
     return fixture

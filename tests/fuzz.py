@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 FOUND_TEXTS = ROOT / "tests" / "corpus" / "fuzz"
-LONGEST = 2_000
+MAX_CHARACTERS = 2_000
 # Steps for compiling and for evaluating: without a charge per step a loop could run forever.
-COMPILING, EVALUATING = 100_000, 2_000
+STEPS_OF_COMPILATION, STEPS_OF_EVALUATION = 100_000, 2_000
 
 
 class Target(NamedTuple):
@@ -54,10 +54,10 @@ def _quantity(text: str) -> None:
         quantity = parse_uncached(text)
     except QuantityError:
         return
-    again = parse_uncached(str(quantity))
+    parsed_again = parse_uncached(str(quantity))
     # Beyond exa Go prints no suffix, and binary suffixes are capped.
-    if abs(quantity.nano) < 10**21 * 10**9 and again != quantity and not text.endswith("i"):
-        raise BrokenError(f"{text!r} prints as {quantity}, which is {again}")
+    if abs(quantity.nano) < 10**21 * 10**9 and parsed_again != quantity and not text.endswith("i"):
+        raise BrokenError(f"{text!r} prints as {quantity}, which is {parsed_again}")
 
 
 def _version(text: str) -> None:
@@ -72,11 +72,11 @@ def _version(text: str) -> None:
 
 def _selector(text: str) -> None:
     try:
-        selector = Selector(text, cel.STORED, derived=True, budget=Budget(COMPILING))
+        selector = Selector(text, cel.STORED, derived=True, budget=Budget(STEPS_OF_COMPILATION))
     except (SelectorError, OutOfBudget):
         return
     for view in VIEWS:
-        answers = [_answer(selector, view, budget) for budget in (Budget(EVALUATING), None)]
+        answers = [_answer(selector, view, budget) for budget in (Budget(STEPS_OF_EVALUATION), None)]
         if answers[0] != answers[1] and OutOfBudget not in answers and CostExceeded not in answers:
             raise BrokenError(f"{text!r} is {answers[0]} with a budget and {answers[1]} without one")
 
@@ -93,13 +93,13 @@ def _manifest(text: str) -> None:
         documents = manifests.parse(text.encode(errors="surrogatepass"))
     except manifests.ManifestError as error:
         if not all(str(problem) for problem in error.problems):
-            raise BrokenError("a problem without words") from error
+            raise BrokenError("a problem without a message") from error
         return
     for document in documents:
         _ = document.line, document.duplicates
     written = manifests.dump([document.object for document in documents])
-    again = [document.object for document in manifests.parse(written)]
-    if again != [document.object for document in documents]:
+    parsed_again = [document.object for document in manifests.parse(written)]
+    if parsed_again != [document.object for document in documents]:
         raise BrokenError(f"{text!r} is written as {written!r}")
 
 
@@ -107,14 +107,14 @@ def _lines(path: str) -> tuple[str, ...]:
     return tuple(line for line in (ROOT / path).read_text().splitlines() if line and not line.startswith("#"))
 
 
-_WORDS = (
+_PIECES_OF_SELECTORS = (
     "device.driver", 'device.attributes["gpu.example.com"]', ".model", ".?index", ".orValue(0)", "[1, 2]", "{'a': 1}", "lists.range(9)",
     ".exists(x, ", ".map(x, ", ".all(i, v, ", "cel.bind(y, ", "optional.of(", "has(", "quantity('1Gi')", ".matches('a')", "&&", "||", "?", ":", "in", "'", '"',
     "\\", "0x", "1e9", "u", "b'", "r'", "'''", "//", "`", "!", "-", "dyn(", "type(", ".format([", "%s", ".split(',')", "sets.contains(", ".sortBy(x, ",
 )  # fmt: skip
-_YAML = ("- ", ": ", "&a ", "*a", "<<: ", "|\n", ">-\n", "!!str ", "!!binary ", "? ", "[", "]", "{", "}", "#", "---\n", "...\n", "'", '"', "\\u0041", "\n", "  ", "\t", "%", "~", "0o7", "0x1f", "1_0", ".inf", "1e3", "kind: List\nitems:\n")  # fmt: skip
+_PIECES_OF_MANIFESTS = ("- ", ": ", "&a ", "*a", "<<: ", "|\n", ">-\n", "!!str ", "!!binary ", "? ", "[", "]", "{", "}", "#", "---\n", "...\n", "'", '"', "\\u0041", "\n", "  ", "\t", "%", "~", "0o7", "0x1f", "1_0", ".inf", "1e3", "kind: List\nitems:\n")  # fmt: skip
 
-_EXAMPLES = tuple(path.read_text()[:LONGEST] for path in sorted((ROOT / "manifests" / "examples").glob("*.yaml")))
+_EXAMPLE_MANIFESTS = tuple(path.read_text()[:MAX_CHARACTERS] for path in sorted((ROOT / "manifests" / "examples").glob("*.yaml")))
 
 TARGETS: dict[str, Target] = {
     "quantity": Target(
@@ -130,13 +130,13 @@ TARGETS: dict[str, Target] = {
         ("0", "9", ".", "-", "+", "v", "a", "18446744073709551616"),
     ),
     "selector": Target(
-        _selector, ("dra/cel/",), tuple(text for text in _lines("tests/corpus/cel.txt") if len(text) < 300), _WORDS
+        _selector, ("dra/cel/",), tuple(text for text in _lines("tests/corpus/cel.txt") if len(text) < 300), _PIECES_OF_SELECTORS
     ),
     "manifest": Target(
         _manifest,
         ("cluster/manifests/",),
-        (*_EXAMPLES, '{"a": [1, "x"]}{"b": null}', "a: &a {b: 1}\nc: {<<: *a}\n", "a: |\n  x\n"),
-        _YAML,
+        (*_EXAMPLE_MANIFESTS, '{"a": [1, "x"]}{"b": null}', "a: &a {b: 1}\nc: {<<: *a}\n", "a: |\n  x\n"),
+        _PIECES_OF_MANIFESTS,
     ),
 }  # fmt: skip
 
@@ -144,22 +144,22 @@ TARGETS: dict[str, Target] = {
 def fuzz(name: str, seconds: float, seed: int) -> list[tuple[str, str]]:
     """Fuzz a target for this long; return each text that broke the target, and what was wrong."""
     target, rng = TARGETS[name], random.Random(seed)
-    pool, reached = list(target.seeds), set[Any]()
+    pool, known_steps = list(target.seeds), set[Any]()
     failures: dict[str, tuple[str, str]] = {}
-    until = time.monotonic() + seconds
+    end = time.monotonic() + seconds
     for text in rng.sample(pool, len(pool)):
-        if time.monotonic() > until - seconds / 2:
+        if time.monotonic() > end - seconds / 2:
             break
-        _reach(target, text, reached)
-    while time.monotonic() < until:
-        text = _changed(rng, pool, target.pieces)
-        before = len(reached)
-        why = _reach(target, text, reached)
-        if why is not None:
-            kind = why.partition(":")[0]
+        _run_traced(target, text, known_steps)
+    while time.monotonic() < end:
+        text = _mutated(rng, pool, target.pieces)
+        steps_before = len(known_steps)
+        failure = _run_traced(target, text, known_steps)
+        if failure is not None:
+            kind = failure.partition(":")[0]
             if kind not in failures:
-                failures[kind] = _shorter(target, text, kind), why
-        elif len(reached) > before:
+                failures[kind] = _shortened(target, text, kind), failure
+        elif len(known_steps) > steps_before:
             pool.append(text)
     return list(failures.values())
 
@@ -173,7 +173,7 @@ def failure_of(target: Target, text: str) -> str | None:
     return None
 
 
-def _reach(target: Target, text: str, reached: set[Any]) -> str | None:
+def _run_traced(target: Target, text: str, known_steps: set[Any]) -> str | None:
     """Run a target on a text, and record the steps between lines of its code; return what is wrong, or None."""
     roots = tuple(str(ROOT / part) for part in target.code)
 
@@ -185,7 +185,7 @@ def _reach(target: Target, text: str, reached: set[Any]) -> str | None:
         def step(frame: FrameType, event: str, _: object) -> Any:
             nonlocal previous
             if event == "line":
-                reached.add((frame.f_code, previous, frame.f_lineno))
+                known_steps.add((frame.f_code, previous, frame.f_lineno))
                 previous = frame.f_lineno
             return step
 
@@ -199,7 +199,7 @@ def _reach(target: Target, text: str, reached: set[Any]) -> str | None:
         sys.settrace(outer)
 
 
-def _changed(rng: random.Random, pool: list[str], pieces: tuple[str, ...]) -> str:
+def _mutated(rng: random.Random, pool: list[str], pieces: tuple[str, ...]) -> str:
     text = rng.choice(pool)
     for _ in range(rng.choice((1, 1, 2, 3, 5))):
         at = rng.randrange(len(text) + 1)
@@ -223,18 +223,18 @@ def _changed(rng: random.Random, pool: list[str], pieces: tuple[str, ...]) -> st
             )
         else:
             text = text[:at] + rng.choice(pool)[:200] + text[end:]
-    return text[:LONGEST]
+    return text[:MAX_CHARACTERS]
 
 
-def _shorter(target: Target, text: str, kind: str) -> str:
+def _shortened(target: Target, text: str, kind: str) -> str:
     """Return the text without the parts that are not needed to break the target in the same way."""
     size = max(1, len(text) // 2)
     while size:
         at = 0
         while at < len(text):
-            less = text[:at] + text[at + size :]
-            if (failure_of(target, less) or "").startswith(kind):
-                text = less
+            shorter = text[:at] + text[at + size :]
+            if (failure_of(target, shorter) or "").startswith(kind):
+                text = shorter
             else:
                 at += size
         size //= 2
@@ -247,17 +247,17 @@ def main(arguments: Iterable[str]) -> int:
     parser.add_argument("targets", nargs="*", choices=[*TARGETS, []], metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("--seconds", type=float, default=60.0, help="how long each target is tried")
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    chosen = parser.parse_args(list(arguments))
-    failed = False
-    for name in chosen.targets or TARGETS:
-        for text, why in fuzz(name, chosen.seconds, chosen.seed):
-            failed = True
+    options = parser.parse_args(list(arguments))
+    has_failures = False
+    for name in options.targets or TARGETS:
+        for text, failure in fuzz(name, options.seconds, options.seed):
+            has_failures = True
             path = FOUND_TEXTS / name / hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12]
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text.encode(errors="surrogatepass"))
-            print(f"{name}: {why}\n  {text!r}\n  kept as {path.relative_to(ROOT)}")
-        print(f"{name}: seed {chosen.seed}, {chosen.seconds:.0f} s")
-    return int(failed)
+            print(f"{name}: {failure}\n  {text!r}\n  kept as {path.relative_to(ROOT)}")
+        print(f"{name}: seed {options.seed}, {options.seconds:.0f} s")
+    return int(has_failures)
 
 
 if __name__ == "__main__":

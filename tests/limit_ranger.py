@@ -7,49 +7,49 @@ and then each LimitRange of the namespace is merged into each container (mergeCo
 import copy
 
 
-def stored(limit_range):
+def with_defaults(limit_range):
     """Return a LimitRange with the API's defaults."""
-    made = copy.deepcopy(limit_range)
-    for item in made["spec"]["limits"]:
-        if item.get("type") == "Container":
-            default, request = item.setdefault("default", {}), item.setdefault("defaultRequest", {})
-            for name, amount in item.get("max", {}).items():
+    changed_range = copy.deepcopy(limit_range)
+    for limit in changed_range["spec"]["limits"]:
+        if limit.get("type") == "Container":
+            default, request = limit.setdefault("default", {}), limit.setdefault("defaultRequest", {})
+            for name, amount in limit.get("max", {}).items():
                 default.setdefault(name, amount)
             for name, amount in default.items():
                 request.setdefault(name, amount)
-            for name, amount in item.get("min", {}).items():
+            for name, amount in limit.get("min", {}).items():
                 request.setdefault(name, amount)
-    return made
+    return changed_range
 
 
 def with_requests(pod):
     """Return the pod with a request for each limit."""
-    made = copy.deepcopy(pod)
-    for container in containers(made):
+    changed_pod = copy.deepcopy(pod)
+    for container in containers(changed_pod):
         if container.get("resources", {}).get("limits"):
             requests = container["resources"].setdefault("requests", {})
             for name, amount in container["resources"]["limits"].items():
                 requests.setdefault(name, amount)
-    return made
+    return changed_pod
 
 
 def admitted(pod, ranges):
     """Return the pod as webhooks receive it in a namespace with these LimitRanges."""
-    made = with_requests(pod)
-    for limit_range in map(stored, ranges):
+    changed_pod = with_requests(pod)
+    for limit_range in map(with_defaults, ranges):
         limits, requests = {}, {}
-        for item in limit_range["spec"]["limits"]:
-            if item.get("type") == "Container":
-                requests.update(item["defaultRequest"])
-                limits.update(item["default"])
-        for container in containers(made):
+        for limit in limit_range["spec"]["limits"]:
+            if limit.get("type") == "Container":
+                requests.update(limit["defaultRequest"])
+                limits.update(limit["default"])
+        for container in containers(changed_pod):
             if not limits and not requests:
                 continue
             resources = container.setdefault("resources", {})
-            for part, defaults in (("limits", limits), ("requests", requests)):
+            for field, defaults in (("limits", limits), ("requests", requests)):
                 for name, amount in defaults.items():
-                    resources.setdefault(part, {}).setdefault(name, amount)
-    return made
+                    resources.setdefault(field, {}).setdefault(name, amount)
+    return changed_pod
 
 
 def containers(pod):

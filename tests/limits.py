@@ -41,12 +41,12 @@ LONG = 3600.0
 # How long a test may clean up after its limit, before the process is ended.
 GRACE = 30.0
 # Seconds until the exception is raised again, because the test may have caught it.
-AGAIN = 10.0
+SECONDS_TO_REPETITION = 10.0
 TURN = 0.5
 # Seconds between two checks of all running loops.
-LOOK = 0.1
+CHECK_INTERVAL = 0.1
 # Objects allocated between two garbage collections. With the default of 700, the collections take an eighth of the time.
-YOUNG = 10_000
+YOUNG_OBJECTS = 10_000
 # How long a test waits for something that should happen at once.
 PATIENCE = 60.0
 
@@ -79,7 +79,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Freeze all imported objects, so that no later garbage collection traverses them during a test."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(YOUNG)
+    gc.set_threshold(YOUNG_OBJECTS)
     gc.enable()
 
 
@@ -98,32 +98,32 @@ DEADLINE = pytest.StashKey[float]()
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
     item.stash[DEADLINE] = time.monotonic() + seconds_for(item)
-    with limited(item, item.stash[DEADLINE]), TURNS.watching(item):
+    with time_limit(item, item.stash[DEADLINE]), TURNS.watching(item):
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    with limited(item, item.stash[DEADLINE]), TURNS.watching(item):
+    with time_limit(item, item.stash[DEADLINE]), TURNS.watching(item):
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
-    with limited(item, time.monotonic() + seconds_for(item)), TURNS.watching(item):
+    with time_limit(item, time.monotonic() + seconds_for(item)), TURNS.watching(item):
         return (yield)
 
 
 def seconds_for(item: pytest.Item) -> float:
     """Return the time limit of a test."""
-    if chosen := chosen_for(item, "time_limit"):
-        return chosen
+    if seconds := marked_seconds(item, "time_limit"):
+        return seconds
     if item.get_closest_marker("long"):
         return LONG
     return WORLD if any(item.get_closest_marker(mark) for mark in ("real", "node", "oracle")) else UNIT
 
 
-def chosen_for(item: pytest.Item, mark: str) -> float | None:
+def marked_seconds(item: pytest.Item, mark: str) -> float | None:
     """Return the seconds of a test's mark, or None. The mark must have a reason."""
     if (marker := item.get_closest_marker(mark)) is None:
         return None
@@ -137,28 +137,28 @@ def chosen_for(item: pytest.Item, mark: str) -> float | None:
 
 
 @contextmanager
-def limited(item: pytest.Item, deadline: float) -> Iterator[None]:
+def time_limit(item: pytest.Item, deadline: float) -> Iterator[None]:
     """Run the block until the deadline at most."""
     seconds = max(0.01, deadline - time.monotonic())
 
-    def strike(number: int, frame: FrameType | None) -> None:
+    def fail_test(number: int, frame: FrameType | None) -> None:
         # pytest.fail does not raise an Exception, which the tested code may catch.
-        pytest.fail(f"{item.nodeid} took more than {seconds_for(item):g} s{waiting()}")
+        pytest.fail(f"{item.nodeid} took more than {seconds_for(item):g} s{description_of_tasks()}")
 
-    before = signal.signal(signal.SIGALRM, strike)
+    previous_handler = signal.signal(signal.SIGALRM, fail_test)
     faulthandler.dump_traceback_later(
         seconds + item.config.getoption("--grace"), exit=True, file=item.config.stash[STANDARD_ERROR]
     )
-    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+    signal.setitimer(signal.ITIMER_REAL, seconds, SECONDS_TO_REPETITION)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         faulthandler.cancel_dump_traceback_later()
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, previous_handler)
 
 
-def waiting() -> str:
+def description_of_tasks() -> str:
     """Describe what the tasks of the running loop wait for."""
     try:
         tasks = asyncio.all_tasks()
@@ -180,32 +180,32 @@ class Beat:
     def __init__(self) -> None:
         self.thread = threading.get_ident()
         self.clock = time.pthread_getcpuclockid(self.thread)
-        self.worked = time.thread_time()
-        self.told = False
+        self.cpu_time_at_begin = time.thread_time()
+        self.is_reported = False
 
-    def turn(self) -> None:
+    def begin_turn(self) -> None:
         """Begin a new turn. Report the last turn if it was too long and the watcher did not notice."""
         now = time.thread_time()
-        if not self.told:  # the turn ended between two checks of the watcher, or was a call that keeps the GIL
-            TURNS.watch_now.judge(now - self.worked, "just before this moment, between two looks at it")
-        self.worked, self.told = now, False
+        if not self.is_reported:  # the turn ended between two checks of the watcher, or was a call that keeps the GIL
+            TURNS.current_watch.report_if_long(now - self.cpu_time_at_begin, "just before this moment, between two checks")
+        self.cpu_time_at_begin, self.is_reported = now, False
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Report the current turn if it is too long. The watcher's thread calls this method.
 
         Between any two of these lines, the thread of the tests may start the next test.
         """
-        if self.told:
+        if self.is_reported:
             return
-        watch = TURNS.watch_now
-        stuck = time.clock_gettime(self.clock) - self.worked
+        watch = TURNS.current_watch
+        seconds = time.clock_gettime(self.clock) - self.cpu_time_at_begin
         if self not in TURNS.beats.values():  # the loop has ended, and its thread may have done other work since then
             return
-        if stuck > watch.limit:
-            self.told = watch.judge(stuck, stack_of(self.thread))
+        if seconds > watch.limit:
+            self.is_reported = watch.report_if_long(seconds, stack_of_thread(self.thread))
 
 
-def stack_of(thread: int) -> str:
+def stack_of_thread(thread: int) -> str:
     """Return the stack of another thread.
 
     One call that keeps the GIL writes all stacks. If Python code read the frames instead, the other thread could run meanwhile.
@@ -214,21 +214,21 @@ def stack_of(thread: int) -> str:
         faulthandler.dump_traceback(file, all_threads=True)
         file.seek(0)
         stacks = file.read().split("\n\n")
-    mine = next((stack for stack in stacks if f"Thread 0x{thread:016x}" in stack), "  its thread has just ended")
-    return "\n".join(mine.splitlines()[:9])
+    stack_of_this_thread = next((stack for stack in stacks if f"Thread 0x{thread:016x}" in stack), "  its thread has just ended")
+    return "\n".join(stack_of_this_thread.splitlines()[:9])
 
 
 class Watch(NamedTuple):
     """A phase of a test: how long one turn of a loop may take, and the reports of longer turns."""
 
     limit: float
-    found: list[str]
+    reports: list[str]
 
-    def judge(self, seconds: float, where: str) -> bool:
+    def report_if_long(self, seconds: float, where: str) -> bool:
         """Record a turn that took these seconds of CPU time if it was too long; return whether it was."""
         if seconds <= self.limit:
             return False
-        self.found.append(f"an event loop worked for {seconds:.2f} s without turning:\n{where}")
+        self.reports.append(f"an event loop worked for {seconds:.2f} s without turning:\n{where}")
         return True
 
 
@@ -236,18 +236,18 @@ class Turns:
     """Watches every event loop of this process."""
 
     def __init__(self) -> None:
-        self.watch_now = Watch(TURN, [])
+        self.current_watch = Watch(TURN, [])
         self.beats: dict[BaseEventLoop, Beat] = {}
         self.running = threading.Event()
-        self.over = threading.Event()
-        self.original = BaseEventLoop.run_forever
-        self.once = BaseEventLoop._run_once  # runs one turn; a callback of `call_later` would count many short turns as one turn
+        self.has_ended = threading.Event()
+        self.original_run_forever = BaseEventLoop.run_forever
+        self.original_run_once = BaseEventLoop._run_once  # runs one turn; a callback of `call_later` would count many short turns as one turn
 
     def install(self) -> None:
         """Watch every loop while it runs, except loops of uvloop, which no test uses."""
         if not hasattr(time, "pthread_getcpuclockid"):  # macOS has no CPU clock of a thread
             return
-        original, once = self.original, self.once
+        original, once = self.original_run_forever, self.original_run_once
 
         def run_forever(loop: BaseEventLoop) -> None:
             self.beats[loop] = Beat()
@@ -259,38 +259,38 @@ class Turns:
 
         def run_once(loop: BaseEventLoop) -> None:
             once(loop)
-            self.beats[loop].turn()
+            self.beats[loop].begin_turn()
 
         BaseEventLoop.run_forever = run_forever  # type: ignore[method-assign]
         BaseEventLoop._run_once = run_once  # type: ignore[attr-defined]
         threading.Thread(target=self.watch, name="turns", daemon=True).start()
 
     def remove(self) -> None:
-        self.over.set()
-        BaseEventLoop.run_forever = self.original  # type: ignore[method-assign]
-        BaseEventLoop._run_once = self.once  # type: ignore[attr-defined]
+        self.has_ended.set()
+        BaseEventLoop.run_forever = self.original_run_forever  # type: ignore[method-assign]
+        BaseEventLoop._run_once = self.original_run_once  # type: ignore[attr-defined]
 
     def watch(self) -> None:
-        while not self.over.wait(LOOK):
+        while not self.has_ended.wait(CHECK_INTERVAL):
             for beat in tuple(self.beats.values()):
                 with suppress(OSError):  # its thread has just ended
-                    beat.look()
+                    beat.check()
 
     @contextmanager
     def watching(self, item: pytest.Item) -> Iterator[None]:
         """Fail if a turn of a loop takes too long while the block runs."""
-        chosen = chosen_for(item, "slow_turn")
-        if chosen is not None and chosen < TURN:  # so that no turn of this test collects garbage of other tests
+        seconds = marked_seconds(item, "slow_turn")
+        if seconds is not None and seconds < TURN:  # so that no turn of this test collects garbage of other tests
             gc.collect()
-        watch = self.watch_now = Watch(chosen or TURN, [])
+        watch = self.current_watch = Watch(seconds or TURN, [])
         try:
             yield
         except BaseException as error:
-            for note in watch.found:
+            for note in watch.reports:
                 error.add_note(note)
             raise
-        if watch.found:
-            pytest.fail("\n".join(watch.found), pytrace=False)
+        if watch.reports:
+            pytest.fail("\n".join(watch.reports), pytrace=False)
 
 
 TURNS = Turns()

@@ -54,7 +54,7 @@ def _fingerprint(name: str) -> str:
     return digest.hexdigest()[:20]
 
 
-def built(name: str) -> Path:
+def build_program(name: str) -> Path:
     """Build a referee's program unless it is in the cache; return its path. Concurrent and killed builds do no harm."""
     if name not in PROGRAMS:
         raise OracleError(f"there is no referee called {name} in {SOURCES}")
@@ -65,21 +65,21 @@ def built(name: str) -> Path:
     if shutil.which("go") is None:
         raise OracleError(f"the referee {name} is a Go program and `go` is not on PATH: install Go 1.26 or newer")
     home.mkdir(parents=True, exist_ok=True)
-    program_of, _, minor = name.partition("-")
+    source_name, _, minor = name.partition("-")
     with (home / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not program.exists():
-            fresh = home / f"{name}.{os.getpid()}"
+            new_program = home / f"{name}.{os.getpid()}"
             result = subprocess.run(
                 [
                     "go",
                     "build",
                     "-trimpath",
                     "-mod=readonly",
-                    *_as_of(program_of, minor, home),
+                    *_build_options(source_name, minor, home),
                     "-o",
-                    str(fresh),
-                    f"./{program_of}",
+                    str(new_program),
+                    f"./{source_name}",
                 ],
                 cwd=SOURCES,
                 capture_output=True,
@@ -88,7 +88,7 @@ def built(name: str) -> Path:
             )
             if result.returncode:
                 raise OracleError(f"go build of the referee {name} failed:\n{result.stderr}")
-            fresh.rename(program)
+            new_program.rename(program)
     return program
 
 
@@ -102,7 +102,7 @@ def _modules(program: str, minor: str) -> tuple[Path, Path]:
     return SOURCES / "minors" / f"v{minor}.mod", SOURCES / "minors" / f"v{minor}.sum"
 
 
-def _as_of(program: str, minor: str, home: Path) -> tuple[str, ...]:
+def _build_options(program: str, minor: str, home: Path) -> tuple[str, ...]:
     """Write a go.mod with this module's name and the libraries of an older minor version; return the build options that use it."""
     if not minor:
         return ()
@@ -117,7 +117,7 @@ def main() -> None:
     """Build all programs."""
     try:
         for name in PROGRAMS:
-            built(name)
+            build_program(name)
     except OracleError as error:
         sys.exit(str(error))
 
@@ -127,7 +127,7 @@ class Oracle:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._process = subprocess.Popen([str(built(name))], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen([str(build_program(name))], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def ask(self, **question: Any) -> dict[str, Any]:
         """Send one question; return its answer."""

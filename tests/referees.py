@@ -60,17 +60,17 @@ class Referee:
 
     def ask_all(self, questions: Iterable[Any]) -> list[dict[str, Any]]:
         """Return the answers to many questions."""
-        listed = list(questions)
-        digests = [_digest(question) for question in listed]
+        question_list = list(questions)
+        digests = [_digest(question) for question in question_list]
         if self._program is None:
-            return [self._replayed(*pair) for pair in zip(digests, listed, strict=True)]
-        answers = self._program.ask_all(listed)
-        for digest, question, answer in zip(digests, listed, answers, strict=True):
+            return [self._replayed(*pair) for pair in zip(digests, question_list, strict=True)]
+        answers = self._program.ask_all(question_list)
+        for digest, question, answer in zip(digests, question_list, answers, strict=True):
             self._asked[digest] += 1
             if self._mode == "record":
-                known = self._answers.setdefault(digest, [])
-                if (plain := _plain(answer)) not in known:
-                    known.append(plain)
+                recorded_answers = self._answers.setdefault(digest, [])
+                if (plain := _plain(answer)) not in recorded_answers:
+                    recorded_answers.append(plain)
             elif digest in self._answers:
                 self._compare(self._answers[digest], question, answer)
         return answers
@@ -96,18 +96,18 @@ class Referee:
         self._asked[digest] += 1
         return json.loads(answers[(self._asked[digest] - 1) % len(answers)])
 
-    def _compare(self, known: Sequence[str], question: Any, answer: dict[str, Any]) -> None:
+    def _compare(self, recorded_answers: Sequence[str], question: Any, answer: dict[str, Any]) -> None:
         """Fail if neither this answer nor the answers to REPETITIONS of the question are among the recorded answers."""
-        if _agree(known, answer):
+        if _is_recorded(recorded_answers, answer):
             return
-        again = self._program.ask_all([question] * REPETITIONS) if self._program else []
+        repeated_answers = self._program.ask_all([question] * REPETITIONS) if self._program else []
         # If the order of a map changes the cost, the cost is not compared.
-        uncosted = [_uncosted(answer) for answer in known] if len({_plain(answer) for answer in again}) > 1 else []
-        if any(_agree(known, answer) or _uncosted(_plain(answer)) in uncosted for answer in again):
+        answers_without_cost = [_without_cost(answer) for answer in recorded_answers] if len({_plain(answer) for answer in repeated_answers}) > 1 else []
+        if any(_is_recorded(recorded_answers, answer) or _without_cost(_plain(answer)) in answers_without_cost for answer in repeated_answers):
             return
         text = json.dumps(question)[:2000]
         raise OracleError(
-            f"{self.name} gave another answer than the recorded one\nasked: {text}\nrecorded: {known[0]}\nnow: {_plain(answer)}"
+            f"{self.name} gave another answer than the recorded one\nasked: {text}\nrecorded: {recorded_answers[0]}\nnow: {_plain(answer)}"
         )
 
 
@@ -133,7 +133,7 @@ def read(name: str) -> dict[str, list[str]]:
 def write(name: str, answers: dict[str, list[str]]) -> None:
     """Write the answers into the file of a referee, in the order of the questions."""
     FOLDER.mkdir(exist_ok=True)
-    lines = ("\t".join((digest, *several)) + "\n" for digest, several in answers.items())
+    lines = ("\t".join((digest, *answers_to_question)) + "\n" for digest, answers_to_question in answers.items())
     (FOLDER / f"{name}.gz").write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
 
 
@@ -148,12 +148,12 @@ def _plain(answer: dict[str, Any]) -> str:
     return _RANDOM_TEXT.sub("", json.dumps(constant, separators=(",", ": ")))
 
 
-def _agree(known: Sequence[str], answer: dict[str, Any]) -> bool:
-    """Return whether an answer is among the known answers. A search that ran out of time agrees with every answer."""
-    if answer.get("verdict") == "timeout" or '"verdict": "timeout"' in known[0]:
+def _is_recorded(recorded_answers: Sequence[str], answer: dict[str, Any]) -> bool:
+    """Return whether an answer is among the recorded answers. A search that ran out of time agrees with every answer."""
+    if answer.get("verdict") == "timeout" or '"verdict": "timeout"' in recorded_answers[0]:
         return True
     plain = _plain(answer)
-    return plain in known or _without_texts(plain) in map(_without_texts, known)
+    return plain in recorded_answers or _without_texts(plain) in map(_without_texts, recorded_answers)
 
 
 def _without_texts(answer: str) -> Any:
@@ -164,5 +164,5 @@ def _without_texts(answer: str) -> Any:
     return value
 
 
-def _uncosted(answer: str) -> str:
+def _without_cost(answer: str) -> str:
     return re.sub(r'"cost": \d+', "", answer)

@@ -17,14 +17,14 @@ from e2e.ground.cache import cache, locked
 
 ROOT = Path(__file__).parent.parent
 DEADLINE = 45 * 60.0  # includes the wait for the build of an older Kubernetes, which takes 25 minutes on two cores
-SAY_EVERY = 30.0
+REPORT_INTERVAL = 30.0
 NO_TESTS = 5  # pytest's exit code for "no tests were collected"
 # The flags of all our Go builds, so that modules with equal dependencies share compiled packages.
-GO = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath -mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
+GO_BUILD = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath -mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
 # Control planes and referees run only for minutes, so their garbage collectors may run rarely and let them use more memory.
-COLLECTED_SELDOM = {"GOGC": "400"}
+RARE_COLLECTIONS = {"GOGC": "400"}
 # Seconds that a suite takes on two cores, which are printed until the suite has run on this machine. Builds begin with an empty cache.
-USUAL = {
+USUAL_SECONDS = {
     "unit": 240.0,
     "make type": 40.0,
     "make site": 30.0,
@@ -40,16 +40,16 @@ USUAL = {
 }
 
 
-def surroundings() -> dict[str, str]:
+def suite_environment() -> dict[str, str]:
     """Return the environment of a suite's processes.
 
     Python writes bytecode into the virtual environment even if PYTHONDONTWRITEBYTECODE is set. Otherwise hundreds of processes would each
     compile all imports and rewrite all assertions.
     """
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    mine = {"PYTHONPYCACHEPREFIX": str(Path(sys.prefix) / "bytecode")}
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    own = {"PYTHONPYCACHEPREFIX": str(Path(sys.prefix) / "bytecode")}
     # mypy compares a file's content if its time differs, so that all checkouts of one user can share its cache.
-    return kept | GO | COLLECTED_SELDOM | mine | {"MYPY_CACHE_DIR": str(cache() / "types")}
+    return inherited | GO_BUILD | RARE_COLLECTIONS | own | {"MYPY_CACHE_DIR": str(cache() / "types")}
 
 
 @dataclass
@@ -68,62 +68,62 @@ def command_suite(name: str, command: Sequence[str], cwd: Path = ROOT) -> Outcom
     """Run one command that is one test."""
     announce(name)
     begun = time.monotonic()
-    return ended(name, subprocess.Popen(command, cwd=cwd, env=surroundings()), begun)
+    return wait_for_outcome(name, subprocess.Popen(command, cwd=cwd, env=suite_environment()), begun)
 
 
-def ended(
+def wait_for_outcome(
     name: str,
     process: subprocess.Popen[bytes],
     begun: float,
     *,
     passes: int = 1,
     deadline: float = DEADLINE,
-    doing: Callable[[], str] | None = None,
-    every: float = SAY_EVERY,
+    describe: Callable[[], str] | None = None,
+    interval: float = REPORT_INTERVAL,
 ) -> Outcome:
     """Wait for a command, at most until the deadline; return its outcome. A command that fails or is ended counts as one failure."""
     try:
-        work = doing or (lambda: at_work(process.pid))
-        code = awaited(name, process, begun, deadline=deadline, doing=work, every=every)
-        words = f"ended with exit code {code}, which counts as a failure"
+        work = describe or (lambda: description_of_work(process.pid))
+        code = wait_for_exit(name, process, begun, deadline=deadline, describe=work, interval=interval)
+        note = f"ended with exit code {code}, which counts as a failure"
     except subprocess.TimeoutExpired:
         process.kill()
         code = process.wait()
-        words = f"was ended after {deadline / 60:.0f} minutes, which counts as a failure"
+        note = f"was ended after {deadline / 60:.0f} minutes, which counts as a failure"
     except KeyboardInterrupt:
         process.wait()
         raise
     outcome = Outcome(name, seconds=time.monotonic() - begun, code=code)
     if code:
-        outcome.failed, outcome.notes = 1, [words]
+        outcome.failed, outcome.notes = 1, [note]
     else:
         outcome.passed = passes
     return outcome
 
 
-def awaited(
+def wait_for_exit(
     name: str,
     process: subprocess.Popen[bytes],
     begun: float,
     *,
     deadline: float,
-    doing: Callable[[], str],
-    every: float,
+    describe: Callable[[], str],
+    interval: float,
 ) -> int:
     """Wait for a command, and print at intervals what it does; return its exit code."""
-    over = time.monotonic() + deadline
+    end = time.monotonic() + deadline
     while True:
-        left = over - time.monotonic()
+        seconds_left = end - time.monotonic()
         try:
-            return process.wait(min(every, left))
+            return process.wait(min(interval, seconds_left))
         except subprocess.TimeoutExpired:
-            if left <= every:
+            if seconds_left <= interval:
                 raise
         # pytest's dots leave a line unfinished.
-        print(f"\n--- {name}, {time.monotonic() - begun:.0f} s: {doing()}", flush=True)
+        print(f"\n--- {name}, {time.monotonic() - begun:.0f} s: {describe()}", flush=True)
 
 
-def at_work(pid: int) -> str:
+def description_of_work(pid: int) -> str:
     """Return the command line of the youngest descendant of a process, which does the work."""
     youngest = pid
     while children := children_of(youngest):
@@ -175,8 +175,8 @@ def pytest_suite(
     strict: bool = False,
     deadline: float = DEADLINE,
     output: IO[bytes] | None = None,
-    every: float = SAY_EVERY,
-    more: Mapping[str, str] | None = None,
+    interval: float = REPORT_INTERVAL,
+    extra_environment: Mapping[str, str] | None = None,
 ) -> Outcome:
     """Run pytest on the tests with these marks; return the outcome in its JUnit record. `output` receives the output of pytest."""
     announce(name)
@@ -200,13 +200,13 @@ def pytest_suite(
         ]
         child = subprocess.Popen(
             command,
-            env=surroundings() | (more or {}),
+            env=suite_environment() | (extra_environment or {}),
             stdout=output,
             stderr=subprocess.STDOUT if output else None,
         )
-        process = ended(name, child, begun, deadline=deadline, doing=lambda: str(Journal.read(journal)), every=every)
-        outcome = counted(name, record, strict=strict)
-        seen = Journal.read(journal)
+        process = wait_for_outcome(name, child, begun, deadline=deadline, describe=lambda: str(Journal.read(journal)), interval=interval)
+        outcome = count_cases(name, record, strict=strict)
+        journal_at_end = Journal.read(journal)
     outcome.seconds = process.seconds
     if process.code == NO_TESTS or (process.code == 0 and not outcome.passed):
         outcome.failed += 1
@@ -214,11 +214,11 @@ def pytest_suite(
     elif process.code != 0 and not (process.code == 1 and outcome.failed):
         outcome.failed += 1
         outcome.notes += process.notes
-        outcome.notes += [f"it was at {test}; {seen.done} tests had ended before" for test in seen.running]
+        outcome.notes += [f"it was at {test}; {journal_at_end.done} tests had ended before" for test in journal_at_end.running]
     return outcome
 
 
-def counted(name: str, record: Path, *, strict: bool) -> Outcome:
+def count_cases(name: str, record: Path, *, strict: bool) -> Outcome:
     """Count the cases of a JUnit record. Expected failures are listed in the notes, and not counted."""
     outcome = Outcome(name)
     if not record.exists():
@@ -239,9 +239,9 @@ def counted(name: str, record: Path, *, strict: bool) -> Outcome:
     return outcome
 
 
-def go_suites(below: str = ".") -> Iterator[Outcome]:
+def go_suites(folder: str = ".") -> Iterator[Outcome]:
     """Run gofmt, and go vet and the tests of each Go module that has code of ours."""
-    files = go_files(below)
+    files = go_files(folder)
     if files:
         yield gofmt(files)
     for module in modules_of(files):
@@ -251,9 +251,9 @@ def go_suites(below: str = ".") -> Iterator[Outcome]:
             yield go_tests(f"go test -race {where}", module)
 
 
-def go_files(below: str = ".") -> list[str]:
+def go_files(folder: str = ".") -> list[str]:
     """Return the Go files with code of ours."""
-    listing = ["git", "ls-files", f"{below}/*.go"]
+    listing = ["git", "ls-files", f"{folder}/*.go"]
     tracked = subprocess.run(listing, check=True, capture_output=True, text=True).stdout.split()
     return [file for file in tracked if not file.startswith("e2e/binaries/")]
 
@@ -283,7 +283,7 @@ def go_tests(name: str, module: Path) -> Outcome:
     # Only folders with tests: the race detector would compile the program with all of kube-scheduler.
     folders = sorted({f"./{file.parent.relative_to(module)}" for file in module.rglob("*_test.go")})
     command = ["go", "test", "-race", "-json", *folders]
-    environment = surroundings() | {"CGO_ENABLED": "1"}
+    environment = suite_environment() | {"CGO_ENABLED": "1"}
     with subprocess.Popen(command, cwd=module, stdout=subprocess.PIPE, text=True, env=environment) as process:
         for line in process.stdout or ():
             event = json.loads(line) if line.startswith("{") else {"Output": line}
@@ -291,10 +291,10 @@ def go_tests(name: str, module: Path) -> Outcome:
             if event.get("Action") == "output":
                 output[test].append(event["Output"])
             elif event.get("Test") and event.get("Action") in {"pass", "fail", "skip"}:
-                good = event["Action"] == "pass"
-                outcome.passed += good
-                outcome.failed += not good
-                if not good:
+                is_passed = event["Action"] == "pass"
+                outcome.passed += is_passed
+                outcome.failed += not is_passed
+                if not is_passed:
                     print("".join(output[test]), end="")
                     outcome.notes.append(f"{event['Action']}: {test}")
     print("".join(output[""]), end="")  # output that belongs to no test
@@ -310,14 +310,14 @@ def go_tests(name: str, module: Path) -> Outcome:
 
 def announce(name: str) -> None:
     """Print the name of a suite that begins, and its expected time: the time of the last run on this machine, or the usual time."""
-    seconds, source = lasted().get(name), "as the last time here"
+    seconds, source = stored_seconds().get(name), "as the last time here"
     if seconds is None:
-        seconds, source = USUAL.get(name), "usually, on two cores"
+        seconds, source = USUAL_SECONDS.get(name), "usually, on two cores"
     expected = f": {seconds:.0f} s, {source}" if seconds is not None else ""
     print(f"\n=== {name}{expected}", flush=True)
 
 
-def lasted() -> dict[str, float]:
+def stored_seconds() -> dict[str, float]:
     """Return how long each suite took on this machine when it last succeeded."""
     try:
         return dict(json.loads((cache() / "seconds.json").read_text(encoding="utf-8")))
@@ -327,6 +327,6 @@ def lasted() -> dict[str, float]:
 
 def remember(outcomes: Iterable[Outcome]) -> None:
     """Store how long suites took, except failed suites, which may have ended early."""
-    took = {outcome.suite: round(outcome.seconds, 1) for outcome in outcomes if outcome.seconds and not outcome.failed}
+    seconds_by_suite = {outcome.suite: round(outcome.seconds, 1) for outcome in outcomes if outcome.seconds and not outcome.failed}
     with locked("seconds"):
-        (cache() / "seconds.json").write_text(json.dumps(lasted() | took), encoding="utf-8")
+        (cache() / "seconds.json").write_text(json.dumps(stored_seconds() | seconds_by_suite), encoding="utf-8")

@@ -29,7 +29,7 @@ SHAPES = (
     ),
 )
 SOME = ({}, [], [{}], 1, True, None, "x", "")
-WORDS = (
+ANNOTATIONS = (
     *("drawbridge.dev/devices", "drawbridge.dev/mode", "drawbridge.dev/strategy", "drawbridge.dev/templates"),
     *("gpu-memory", "nvidia.com/use-gputype", "volcano.sh/vgpu-mode"),
     *("scheduling.koordinator.sh/device-allocate-hint", "scheduling.koordinator.sh/device-joint-allocate"),
@@ -43,7 +43,7 @@ DOMAIN = {
 }
 
 # Objects of kinds without an example.
-INSTALLED = (
+OTHER_OBJECTS = (
     plugins.policy("any"),
     plugins.gpu_cluster("notReady"),
     plugins.device_config(plugin=True, driver=True),
@@ -79,7 +79,7 @@ INSTALLED = (
         "spec": {"sriovDevicePlugin": {"config": json.dumps(plugins.POOLS)}},
     },
 )
-CONFIGURATIONS = (plugins.sharing(), plugins.sharing(strategy="mps"), plugins.POOLS, plugins.PLAIN)
+PLUGIN_CONFIGURATIONS = (plugins.sharing(), plugins.sharing(strategy="mps"), plugins.POOLS, plugins.PLAIN)
 
 
 @cache
@@ -153,22 +153,22 @@ def bent(obj, draw):
     """Return a copy of an object with up to three random changes: a value of another type, a removed member or an additional member."""
     obj = copy.deepcopy(obj)
     for _ in range(draw.choice((0, 1, 1, 1, 2, 3))):
-        *way, last = draw.choice(list(_places(obj)))
-        around = obj
-        for name in way:
-            around = around[name]
+        *path, member = draw.choice(list(_places(obj)))
+        parent = obj
+        for name in path:
+            parent = parent[name]
         shape = copy.deepcopy(draw.choice(SHAPES))
         chance = draw.random()
         if chance < 0.75:
-            around[last] = shape
+            parent[member] = shape
         elif chance < 0.85 and len(obj) > 1:
-            del around[last]
-        elif isinstance(around, dict):
-            around[draw.choice(("x", "name", "spec", "status", "metadata", "kind", ""))] = shape
+            del parent[member]
+        elif isinstance(parent, dict):
+            parent[draw.choice(("x", "name", "spec", "status", "metadata", "kind", ""))] = shape
         else:
-            around.append(shape)
+            parent.append(shape)
     if draw.random() < 0.15 and isinstance(obj.get("metadata"), dict):
-        obj["metadata"]["annotations"] = {draw.choice(WORDS): draw.choice(SHAPES)}
+        obj["metadata"]["annotations"] = {draw.choice(ANNOTATIONS): draw.choice(SHAPES)}
     return obj
 
 
@@ -178,8 +178,8 @@ def drawn(draw, *kinds):
     if chance < 0.3:
         return bent(claim(draw), draw)
     if chance < 0.4 and not kinds:
-        return bent(draw.choice(INSTALLED), draw)
+        return bent(draw.choice(OTHER_OBJECTS), draw)
     if chance < 0.5 and not kinds:
-        return plugins.config_map(any=bent(draw.choice(CONFIGURATIONS), draw))
+        return plugins.config_map(any=bent(draw.choice(PLUGIN_CONFIGURATIONS), draw))
     kind = draw.choice(kinds or list(examples()))
     return bent(draw.choice(examples()[kind]), draw)

@@ -26,7 +26,7 @@ from tests.runs import (
     Outcome,
     announce,
     command_suite,
-    ended,
+    wait_for_outcome,
     go_files,
     go_suites,
     modules_of,
@@ -35,17 +35,17 @@ from tests.runs import (
 )
 
 OLDEST = min(build.KUBERNETES_VERSIONS)
-UNIT = "not (live or real or node or long)"
-ORACLE = "oracle and not (real or node or long)"
-CLUSTER = "(real or node) and not long"
-GATED = f"{CLUSTER} and gated"
-BRIDGED = f"{CLUSTER} and bridged"
-DRIVEN = f"{CLUSTER} and driven"
-THE_REST = f"{CLUSTER} and not (gated or bridged or driven)"
+UNIT_TESTS = "not (live or real or node or long)"
+REFEREE_TESTS = "oracle and not (real or node or long)"
+CLUSTER_TESTS = "(real or node) and not long"
+GATED_TESTS = f"{CLUSTER_TESTS} and gated"
+BRIDGED_TESTS = f"{CLUSTER_TESTS} and bridged"
+DRIVEN_TESTS = f"{CLUSTER_TESTS} and driven"
+OTHER_CLUSTER_TESTS = f"{CLUSTER_TESTS} and not (gated or bridged or driven)"
 # Folders with tests on a cluster. Collecting the other folders, too, would take several seconds.
-ON_CLUSTERS = ("tests/cluster", "tests/runtime", "tests/dra/validation", "e2e")
+FOLDERS_ON_CLUSTERS = ("tests/cluster", "tests/runtime", "tests/dra/validation", "e2e")
 # Folders with tests that use the referees.
-BESIDE_REFEREES = (
+FOLDERS_WITH_REFEREES = (
     "tests/allocator/search",
     "tests/cluster/manifests",
     "tests/dra",
@@ -59,11 +59,11 @@ BESIDE_REFEREES = (
 # A worker more than a small machine has cores, because many tests wait. A test file stays on one worker, so its fixtures are made once.
 WORKERS = ("-n", "3", "--dist", "loadfile")
 # Go programs answer, and every recorded answer is compared.
-COMPARED = {"DRAWBRIDGE_REFEREES": "compared"}
+COMPARED_ANSWERS = {"DRAWBRIDGE_REFEREES": "compared"}
 # All random cases of a test: `tests.draws`.
-DRAWN = {"DRAWBRIDGE_DRAWS": "all"}
-LIVE = {"DRAWBRIDGE_REFEREES": "live"} | DRAWN
-FURTHER = """
+ALL_RANDOM_CASES = {"DRAWBRIDGE_DRAWS": "all"}
+LIVE_ANSWERS = {"DRAWBRIDGE_REFEREES": "live"} | ALL_RANDOM_CASES
+FURTHER_SUITES = """
 Further suites, each with its own command (`make help` lists all):
   make test-all   this, and Kubernetes itself: its Go code as referee, our Go code, a real control plane and node (Linux, root, Go 1.26; half an hour the first time)
   make long       the differential and property suites with many more cases (Go; hours)
@@ -87,7 +87,7 @@ def main() -> None:
     except KeyboardInterrupt:
         outcomes.append(Outcome("interrupted", failed=1))
     remember(outcomes)
-    sys.exit(summary(outcomes, FURTHER if form == "unit" else ""))
+    sys.exit(summary(outcomes, FURTHER_SUITES if form == "unit" else ""))
 
 
 def summary(outcomes: Sequence[Outcome], further: str = "") -> int:
@@ -114,7 +114,7 @@ def unit() -> Iterator[Outcome]:
     """Run the tests that need no Go, no root and no cluster."""
     if packages.browser():
         drive_browser()
-    with beside("unit", UNIT, *WORKERS, strict=False) as units:
+    with running_suite("unit", UNIT_TESTS, *WORKERS, strict=False) as units:
         yield from gates()
         yield units()
 
@@ -123,19 +123,19 @@ def everything() -> Iterator[Outcome]:
     """Run every test, with the real cluster and the Go programs."""
     prepare()
     with (
-        background("the cluster's programs", [sys.executable, "-m", "e2e.build"]) as built,
-        background("the referees", [sys.executable, "-m", "tests.oracles"]) as referees,
+        running_command("the cluster's programs", [sys.executable, "-m", "e2e.build"]) as built,
+        running_command("the referees", [sys.executable, "-m", "tests.oracles"]) as referees,
     ):
-        with beside("unit", UNIT, *WORKERS, more=DRAWN) as units:
+        with running_suite("unit", UNIT_TESTS, *WORKERS, extra_environment=ALL_RANDOM_CASES) as units:
             yield from gates()
             yield from go_suites()
             yield command_suite("make site", ["make", "site"])
             yield units()
         # Tests with referees keep one core busy, and tests on a cluster mostly wait.
         yield referees()
-        with beside("oracle", ORACLE, *BESIDE_REFEREES, more=COMPARED) as oracle:
+        with running_suite("oracle", REFEREE_TESTS, *FOLDERS_WITH_REFEREES, extra_environment=COMPARED_ANSWERS) as oracle:
             yield built()
-            with background("an older Kubernetes", [sys.executable, "-m", "e2e.build", OLDEST]) as older:
+            with running_command("an older Kubernetes", [sys.executable, "-m", "e2e.build", OLDEST]) as older:
                 yield from on_clusters()
                 yield older()
             yield oracle()
@@ -167,13 +167,13 @@ def staticcheck() -> Iterator[Outcome]:
 
 def long() -> Iterator[Outcome]:
     """Run the tests that are marked `long`."""
-    yield pytest_suite("long", "long", strict=True, deadline=3 * 60 * 60, more=LIVE)
+    yield pytest_suite("long", "long", strict=True, deadline=3 * 60 * 60, extra_environment=LIVE_ANSWERS)
 
 
 def record() -> Iterator[Outcome]:
     """Send the questions of `make test` to the referees, and write their answers into tests/oracle/recorded."""
-    record_ = {"DRAWBRIDGE_REFEREES": "record"}
-    yield pytest_suite("record", f"{ORACLE} and not live", *BESIDE_REFEREES, strict=True, more=record_)
+    environment = {"DRAWBRIDGE_REFEREES": "record"}
+    yield pytest_suite("record", f"{REFEREE_TESTS} and not live", *FOLDERS_WITH_REFEREES, strict=True, extra_environment=environment)
 
 
 FORMS: dict[str, Callable[[], Iterator[Outcome]]] = {
@@ -220,33 +220,33 @@ def drive_browser() -> None:
 
 
 @contextmanager
-def background(name: str, command: Sequence[str]) -> Iterator[Callable[[], Outcome]]:
+def running_command(name: str, command: Sequence[str]) -> Iterator[Callable[[], Outcome]]:
     """Run a command with lower priority while suites run; the yielded function waits for the command."""
     announce(name)
     begun = time.monotonic()
     process = subprocess.Popen(["nice", "-n", "10", *command], stdout=subprocess.DEVNULL)
     try:
-        yield lambda: ended(name, process, begun, passes=0)
+        yield lambda: wait_for_outcome(name, process, begun, passes=0)
     finally:
         process.terminate()
         process.wait()
 
 
 @contextmanager
-def beside(
-    name: str, marks: str, *options: str, strict: bool = True, more: Mapping[str, str] | None = None
+def running_suite(
+    name: str, marks: str, *options: str, strict: bool = True, extra_environment: Mapping[str, str] | None = None
 ) -> Iterator[Callable[[], Outcome]]:
     """Run a suite while other suites run; the yielded function waits for the suite and prints its output in one piece."""
     with tempfile.TemporaryFile() as output, ThreadPoolExecutor(1) as pool:
-        running = pool.submit(pytest_suite, name, marks, *options, strict=strict, output=output, more=more)
+        running = pool.submit(pytest_suite, name, marks, *options, strict=strict, output=output, extra_environment=extra_environment)
 
-        def awaited_and_shown() -> Outcome:
+        def wait_and_print() -> Outcome:
             outcome = running.result()
             output.seek(0)
             print(f"\n=== {name}, which ran beside the others\n{output.read().decode(errors='replace')}", flush=True)
             return outcome
 
-        yield awaited_and_shown
+        yield wait_and_print
 
 
 # Suites of several kinds
@@ -255,11 +255,11 @@ def beside(
 def on_clusters() -> Iterator[Outcome]:
     """Run the tests on real clusters. Tests of the webhook, bridge and drivers have their own control planes, and run at once: they mostly wait."""
     with (
-        beside("real cluster, gated", GATED, "e2e") as gated,  # only tests in this folder have these marks
-        beside("real cluster, bridged", BRIDGED, "e2e") as bridged,
-        beside("real cluster, driven", DRIVEN, "e2e") as driven,
+        running_suite("real cluster, gated", GATED_TESTS, "e2e") as gated,  # only tests in this folder have these marks
+        running_suite("real cluster, bridged", BRIDGED_TESTS, "e2e") as bridged,
+        running_suite("real cluster, driven", DRIVEN_TESTS, "e2e") as driven,
     ):
-        yield pytest_suite("real cluster", THE_REST, *ON_CLUSTERS, strict=True)
+        yield pytest_suite("real cluster", OTHER_CLUSTER_TESTS, *FOLDERS_ON_CLUSTERS, strict=True)
         yield gated()
         yield bridged()
         yield driven()

@@ -58,7 +58,7 @@ def test_the_last_line_has_the_totals(capsys, outcomes, exit_code, last_line):
 
 
 def test_the_last_line_follows_the_list_of_further_commands(capsys):
-    suite.summary([runs.Outcome("a", 1)], suite.FURTHER)
+    suite.summary([runs.Outcome("a", 1)], suite.FURTHER_SUITES)
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "1 passed, 0 failed"
     targets = [line.split()[1] for line in lines if line.startswith("  make ")]
@@ -89,7 +89,7 @@ def test_packages_are_installed_only_on_request(value, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     ("mark", "folders"),
-    [("real", suite.ON_CLUSTERS), ("node", suite.ON_CLUSTERS), ("oracle", suite.BESIDE_REFEREES)],
+    [("real", suite.FOLDERS_ON_CLUSTERS), ("node", suite.FOLDERS_ON_CLUSTERS), ("oracle", suite.FOLDERS_WITH_REFEREES)],
 )
 def test_tests_with_a_mark_are_in_folders_of_its_suite(mark, folders):
     files = [path.relative_to(runs.ROOT) for parent in ("tests", "e2e") for path in (runs.ROOT / parent).rglob("*.py")]
