@@ -174,7 +174,7 @@ def description_of_tasks() -> str:
 # Turns
 
 
-class Beat:
+class RunningLoop:
     """A running loop: the CPU time of its thread when the current turn began, and whether this turn was reported."""
 
     def __init__(self) -> None:
@@ -199,7 +199,7 @@ class Beat:
             return
         watch = TURNS.current_watch
         seconds = time.clock_gettime(self.clock) - self.cpu_time_at_begin
-        if self not in TURNS.beats.values():  # the loop has ended, and its thread may have done other work since then
+        if self not in TURNS.running_loops.values():  # the loop has ended, and its thread may have done other work since then
             return
         if seconds > watch.limit:
             self.is_reported = watch.report_if_long(seconds, stack_of_thread(self.thread))
@@ -225,7 +225,7 @@ class Watch(NamedTuple):
     reports: list[str]
 
     def report_if_long(self, seconds: float, where: str) -> bool:
-        """Record a turn that took these seconds of CPU time if it was too long; return whether it was."""
+        """Record a turn if its CPU seconds exceed the limit; return whether they do."""
         if seconds <= self.limit:
             return False
         self.reports.append(f"an event loop worked for {seconds:.2f} s without turning:\n{where}")
@@ -237,7 +237,7 @@ class Turns:
 
     def __init__(self) -> None:
         self.current_watch = Watch(TURN, [])
-        self.beats: dict[BaseEventLoop, Beat] = {}
+        self.running_loops: dict[BaseEventLoop, RunningLoop] = {}
         self.running = threading.Event()
         self.has_ended = threading.Event()
         self.original_run_forever = BaseEventLoop.run_forever
@@ -247,19 +247,19 @@ class Turns:
         """Watch every loop while it runs, except loops of uvloop, which no test uses."""
         if not hasattr(time, "pthread_getcpuclockid"):  # macOS has no CPU clock of a thread
             return
-        original, once = self.original_run_forever, self.original_run_once
+        original_run_forever, original_run_once = self.original_run_forever, self.original_run_once
 
         def run_forever(loop: BaseEventLoop) -> None:
-            self.beats[loop] = Beat()
+            self.running_loops[loop] = RunningLoop()
             self.running.set()
             try:
-                original(loop)
+                original_run_forever(loop)
             finally:
-                del self.beats[loop]
+                del self.running_loops[loop]
 
         def run_once(loop: BaseEventLoop) -> None:
-            once(loop)
-            self.beats[loop].begin_turn()
+            original_run_once(loop)
+            self.running_loops[loop].begin_turn()
 
         BaseEventLoop.run_forever = run_forever  # type: ignore[method-assign]
         BaseEventLoop._run_once = run_once  # type: ignore[attr-defined]
@@ -272,9 +272,9 @@ class Turns:
 
     def watch(self) -> None:
         while not self.has_ended.wait(CHECK_INTERVAL):
-            for beat in tuple(self.beats.values()):
+            for running_loop in tuple(self.running_loops.values()):
                 with suppress(OSError):  # its thread has just ended
-                    beat.check()
+                    running_loop.check()
 
     @contextmanager
     def watching(self, item: pytest.Item) -> Iterator[None]:

@@ -40,8 +40,8 @@ def obj(kind: str, name: str, apiVersion: str = "v1", *, status: Fields = None, 
     """An object of any kind, with these fields."""
     meta = {"name": name} | {key: value for key, value in fields.items() if key in METADATA and value}
     spec = {key: value for key, value in fields.items() if key not in METADATA}
-    made: Object = {"apiVersion": apiVersion, "kind": kind, "metadata": meta}
-    return made | ({"spec": spec} if spec else {}) | ({"status": status} if status else {})
+    body: Object = {"apiVersion": apiVersion, "kind": kind, "metadata": meta}
+    return body | ({"spec": spec} if spec else {}) | ({"status": status} if status else {})
 
 
 def owner(kind: str, name: str, apiVersion: str = "v1", uid: str = "") -> Object:
@@ -64,8 +64,8 @@ def container(
     resources: Object = {
         key: dict(amounts) for key, amounts in (("limits", limits), ("requests", requests)) if amounts is not None
     }
-    if used := [{"name": claim} for claim in claims]:
-        resources["claims"] = used
+    if claim_names := [{"name": claim} for claim in claims]:
+        resources["claims"] = claim_names
     return {"name": name, "image": "example", "resources": resources, **fields}
 
 
@@ -139,8 +139,8 @@ def claim(name: str, *requests: Object, namespace: str = "default", **fields: An
 
 
 def claim_template(name: str, *requests: Object, namespace: str = "default", **fields: Any) -> Object:
-    made = claim(name, *requests, namespace=namespace, **fields)
-    return made | {"kind": "ResourceClaimTemplate", "spec": {"spec": made["spec"]}}
+    claim_body = claim(name, *requests, namespace=namespace, **fields)
+    return claim_body | {"kind": "ResourceClaimTemplate", "spec": {"spec": claim_body["spec"]}}
 
 
 def with_devices(requests: Iterable[Object], fields: Mapping[str, Any]) -> Object:
@@ -166,9 +166,9 @@ def resource_slice(
     **fields: Any,
 ) -> Object:
     """A slice with devices; a device that is given as a string has only this name."""
-    listed = [{"name": device} if isinstance(device, str) else device for device in devices]
+    device_list = [{"name": device} if isinstance(device, str) else device for device in devices]
     spec: Object = {"driver": driver, "pool": {"name": pool, "generation": generation, "resourceSliceCount": resourceSliceCount}}  # fmt: skip
-    return obj("ResourceSlice", name, RESOURCE_API, **spec | ({"devices": listed} if listed else {}) | fields)
+    return obj("ResourceSlice", name, RESOURCE_API, **spec | ({"devices": device_list} if device_list else {}) | fields)
 
 
 # ---- Nodes, namespaces, settings and quotas

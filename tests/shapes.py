@@ -12,6 +12,7 @@ from dra.validation.parameters.entries import DRIVERS
 from tests.corpus.move import autoscaled, plugins
 
 EXAMPLES = Path(__file__).parents[1] / "manifests"
+# Values that replace members of objects.
 SHAPES = (
     *({}, [], "", 0, None, True, False, -1, 1.5, 2**70, 1e300),
     *([{}], {"a": {}}, [None], [[]], {"": None}, [1, "a"], {"a": [None]}),
@@ -28,6 +29,7 @@ SHAPES = (
         "9" * 20 + "E" + "9" * 5,
     ),
 )
+# A few of these values, for tests that try each place.
 SOME = ({}, [], [{}], 1, True, None, "x", "")
 ANNOTATIONS = (
     *("drawbridge.dev/devices", "drawbridge.dev/mode", "drawbridge.dev/strategy", "drawbridge.dev/templates"),
@@ -124,20 +126,20 @@ def claim_with(driver, parameters, name="c"):
 
 
 def claims_with(shape):
-    """Yield claims with parameters of each driver: the value is in all members of an object, and in a single member, for each object and member."""
+    """Yield claims with parameters of each driver. In each claim, this value replaces all members of an object, or a single member."""
     for driver in DRIVERS.values():
         for name, kind in driver.kinds.items():
             typed = {"apiVersion": driver.version, "kind": name} if driver.version else {}
-            for parameters in _with(kind.form, shape):
+            for parameters in _parameters_with(kind.form, shape):
                 yield claim_with(driver.name, parameters | typed)
 
 
-def _with(form, shape):
+def _parameters_with(form, shape):
     fields = getattr(form, "fields", {})
     yield dict.fromkeys(fields, shape)
     for name, member in fields.items():
         yield {name: shape}
-        for inner in _with(member, shape):
+        for inner in _parameters_with(member, shape):
             yield {name: inner}
 
 
@@ -173,7 +175,7 @@ def bent(obj, draw):
 
 
 def drawn(draw, *kinds):
-    """Return an object of some kind, a claim with parameters, or the settings of a component."""
+    """Return a changed object: an object of one of these kinds, a claim with parameters, or the settings of a device plugin."""
     chance = draw.random()
     if chance < 0.3:
         return bent(claim(draw), draw)

@@ -13,7 +13,7 @@ import pytest
 
 from analysis.installation import base
 
-SYSTEM = "drawbridge-system"
+OUR_NAMESPACE = "drawbridge-system"
 API_SERVER = "10.0.0.10"
 API_SERVER_CIDRS = (f"{API_SERVER}/32",)
 # Ports that the rules name, and others.
@@ -28,11 +28,11 @@ class Peer(NamedTuple):
     namespace: dict | None = None
 
 
-OUTSIDE = Peer(API_SERVER)
-SOMEWHERE = Peer("192.0.2.1")
-TENANT = Peer("10.1.0.7", {"app": "x"}, {"kubernetes.io/metadata.name": "team-a"})
-METRICS = Peer("10.1.0.8", {"app": "prometheus"}, {"drawbridge.dev/metrics": "true"})
-SIBLING = Peer("10.1.0.9", {"app.kubernetes.io/name": "drawbridge"}, {"kubernetes.io/metadata.name": SYSTEM})
+API_SERVER_PEER = Peer(API_SERVER)
+UNKNOWN_PEER = Peer("192.0.2.1")
+TENANT_POD = Peer("10.1.0.7", {"app": "x"}, {"kubernetes.io/metadata.name": "team-a"})
+PROMETHEUS_POD = Peer("10.1.0.8", {"app": "prometheus"}, {"drawbridge.dev/metrics": "true"})
+POD_OF_OURS = Peer("10.1.0.9", {"app.kubernetes.io/name": "drawbridge"}, {"kubernetes.io/metadata.name": OUR_NAMESPACE})
 
 
 def matches(selector, labels):
@@ -49,12 +49,12 @@ def matches_peer(entry, peer):
         return address in ip_network(block["cidr"]) and not is_excepted
     if peer.pod is None:
         return False
-    is_in_namespace = entry.get("namespaceSelector") is not None or peer.namespace["kubernetes.io/metadata.name"] == SYSTEM
+    is_in_namespace = entry.get("namespaceSelector") is not None or peer.namespace["kubernetes.io/metadata.name"] == OUR_NAMESPACE
     return is_in_namespace and matches(entry.get("namespaceSelector", {}), peer.namespace) and matches(entry.get("podSelector", {}), peer.pod)  # fmt: skip
 
 
 def allows(policies, labels, direction, peer, port, protocol="TCP"):  # noqa: PLR0917  a sentence: pod, direction, peer, port
-    """Return whether a peer may reach pods with these labels on a port, or, with direction "out", these pods may reach the peer."""
+    """Return whether a peer may reach pods with these labels on a port; for the direction "out", whether these pods may reach the peer."""
     kind, key = ("Ingress", "from") if direction == "in" else ("Egress", "to")
     policies_of_pod = [policy["spec"] for policy in policies if matches(policy["spec"]["podSelector"], labels)]
     policies_of_direction = [spec for spec in policies_of_pod if kind in spec["policyTypes"]]
@@ -72,9 +72,9 @@ def allows(policies, labels, direction, peer, port, protocol="TCP"):  # noqa: PL
 
 
 @cache
-def installed(*api_servers):
+def policies_and_pods(*api_servers):
     """Return the NetworkPolicies, and by component the labels and ports of the pods of its Deployment."""
-    objects = list(base(SYSTEM, "image", "", tuple(api_servers)))
+    objects = list(base(OUR_NAMESPACE, "image", "", tuple(api_servers)))
     pods = {}
     for deployment in (obj for obj in objects if obj["kind"] == "Deployment"):
         template = deployment["spec"]["template"]
@@ -86,49 +86,49 @@ def installed(*api_servers):
 
 
 @pytest.mark.parametrize(
-    ("component", "port", "peer", "open_to_all", "api_server_named"),
+    ("component", "port", "peer", "admitted_by_default", "admitted_with_api_server"),
     [
-        ("webhook", "webhook", OUTSIDE, True, True),
-        ("webhook", "webhook", SOMEWHERE, True, False),
-        ("webhook", "webhook", TENANT, True, False),
-        ("webhook", "webhook", SIBLING, True, False),
-        ("webhook", "metrics", METRICS, True, True),
-        ("webhook", "metrics", TENANT, False, False),
-        ("webhook", "metrics", OUTSIDE, False, False),
-        ("controller", "metrics", METRICS, True, True),
-        ("controller", "metrics", TENANT, False, False),
-        ("authority", "metrics", METRICS, True, True),
-        ("authority", "metrics", TENANT, False, False),
-        ("authority", "metrics", SIBLING, False, False),
+        ("webhook", "webhook", API_SERVER_PEER, True, True),
+        ("webhook", "webhook", UNKNOWN_PEER, True, False),
+        ("webhook", "webhook", TENANT_POD, True, False),
+        ("webhook", "webhook", POD_OF_OURS, True, False),
+        ("webhook", "metrics", PROMETHEUS_POD, True, True),
+        ("webhook", "metrics", TENANT_POD, False, False),
+        ("webhook", "metrics", API_SERVER_PEER, False, False),
+        ("controller", "metrics", PROMETHEUS_POD, True, True),
+        ("controller", "metrics", TENANT_POD, False, False),
+        ("authority", "metrics", PROMETHEUS_POD, True, True),
+        ("authority", "metrics", TENANT_POD, False, False),
+        ("authority", "metrics", POD_OF_OURS, False, False),
     ],
 )
-def test_network_policies_admit_the_expected_peers_to_each_port(component, port, peer, open_to_all, api_server_named):
-    for servers, expected in (((), open_to_all), (API_SERVER_CIDRS, api_server_named)):
-        policies, pods = installed(*servers)
+def test_network_policies_admit_the_expected_peers_to_each_port(component, port, peer, admitted_by_default, admitted_with_api_server):
+    for servers, expected in (((), admitted_by_default), (API_SERVER_CIDRS, admitted_with_api_server)):
+        policies, pods = policies_and_pods(*servers)
         labels, ports = pods[component]
         assert allows(policies, labels, "in", peer, ports[port]) is expected, servers
 
 
 @pytest.mark.parametrize("component", ["webhook", "controller", "authority"])
 def test_our_pods_reach_only_ports_of_api_servers_and_dns(component):
-    policies, pods = installed(*API_SERVER_CIDRS)
+    policies, pods = policies_and_pods(*API_SERVER_CIDRS)
     labels, _ = pods[component]
-    reached = {port for port in CHECKED_PORTS if allows(policies, labels, "out", SOMEWHERE, port)}
+    reached = {port for port in CHECKED_PORTS if allows(policies, labels, "out", UNKNOWN_PEER, port)}
     assert reached == {53, 443, 6443, 8443, 16443}
-    assert allows(policies, labels, "out", SOMEWHERE, 53, "UDP")
-    assert not allows(policies, labels, "out", SOMEWHERE, 6443, "UDP")
+    assert allows(policies, labels, "out", UNKNOWN_PEER, 53, "UDP")
+    assert not allows(policies, labels, "out", UNKNOWN_PEER, 6443, "UDP")
 
 
 def test_network_policies_open_no_port_without_a_listener():
-    policies, pods = installed()
+    policies, pods = policies_and_pods()
     for labels, ports in pods.values():
-        all_peers = (OUTSIDE, TENANT, METRICS, SIBLING)
+        all_peers = (API_SERVER_PEER, TENANT_POD, PROMETHEUS_POD, POD_OF_OURS)
         opened = {port for port in CHECKED_PORTS for peer in all_peers if allows(policies, labels, "in", peer, port)}
         assert opened == set(ports.values())
 
 
 def test_no_policy_of_ours_selects_foreign_pods():
-    policies, _ = installed()
+    policies, _ = policies_and_pods()
     for labels in ({}, {"app.kubernetes.io/component": "webhook"}, {"app.kubernetes.io/name": "drawbridge"}):
-        assert allows(policies, labels, "in", TENANT, 8443)
-        assert allows(policies, labels, "out", TENANT, 25)
+        assert allows(policies, labels, "in", TENANT_POD, 8443)
+        assert allows(policies, labels, "out", TENANT_POD, 25)

@@ -1,4 +1,4 @@
-"""The summary of `make test` is correct: each fault is counted, and the last line has the totals."""
+"""The suites of `make test` and their summary: each failure is counted, and the last line has the totals."""
 
 from types import SimpleNamespace
 
