@@ -23,8 +23,8 @@ async def test_only_a_stale_socket_is_replaced(tmp_path):
     first.open_socket(path)
     with pytest.raises(OSError, match=r"another process listens there already: .*listener\.sock"):
         second.open_socket(path)
-    with socket.socket(socket.AF_UNIX) as guest:
-        guest.connect(str(path))
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
     await first.end(0.0)
     assert path.is_socket()
     second.open_socket(path)
@@ -46,17 +46,17 @@ async def test_a_body_that_the_listener_abandons_is_freed_at_once(reason):
         limits, max_bytes = Limits(bytes=10_000, deadline=1e9, flush=1e9), 10_000
     listener = Listener(YesServer(), limits, [].append)
     port = listener.open("127.0.0.1", 0)
-    guests = []
+    clients = []
     for _ in range(30):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nContent-Length: 8000\r\n\r\n" + b" " * 7000)
-        guests.append((reader, writer))
-    for reader, _ in guests[: -1 if max_bytes else None]:
+        clients.append((reader, writer))
+    for reader, _ in clients[: -1 if max_bytes else None]:
         assert (await reader.readline()).split()[1] in (b"408", b"503")
     assert body_bytes_in_memory() <= bytes_before + max_bytes
     assert len(listener.connections) == 30
     await listener.end(0.0)
-    for _, writer in guests:
+    for _, writer in clients:
         writer.close()
 
 

@@ -28,20 +28,20 @@ async def test_a_connection_evicted_while_it_sends_is_closed(monkeypatch, reason
         monkeypatch.setattr(listeners, "MAX_PARTING", 2)
     listener = Listener(YesServer(), Limits(peer=2, deadline=1000.0, flush=0.01 if is_late else 1000.0), [].append)
     port = listener.open("127.0.0.1", 0)
-    guests = [await send_half_request(port) for _ in range(8)]
+    clients = [await send_head(port) for _ in range(8)]
     async with asyncio.timeout(PATIENCE):
-        for reader, _ in guests[: 6 if is_late else 4]:
+        for reader, _ in clients[: 6 if is_late else 4]:
             await wait_for_close(reader)
     assert len(listener.connections) == 2
     await listener.end(0.0)
     async with asyncio.timeout(PATIENCE):
-        for reader, writer in guests:
+        for reader, writer in clients:
             await wait_for_close(reader)
             writer.close()
 
 
-async def send_half_request(port):
-    """Send half a request on a new connection; return the reader and the writer."""
+async def send_head(port):
+    """Send the head of a request on a new connection; return the reader and the writer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     head = REQUEST.partition(b"\r\n\r\n")[0]
     writer.write(head + b"\r\nExpect: 100-continue\r\n\r\n")
@@ -60,14 +60,14 @@ async def test_many_connections_are_accepted_in_one_iteration(monkeypatch):
     accept = Listener._accept
     monkeypatch.setattr(Listener, "_accept", lambda self, sock: (accept_calls.append(1), accept(self, sock)))
     listener = Listener(FailingServer(), Limits(), [].append)
-    guests = connect_unaccepted(listener.open("127.0.0.1", 0), 64)
+    clients = connect_unaccepted(listener.open("127.0.0.1", 0), 64)
     async with asyncio.timeout(PATIENCE):
-        while len(listener.connections) < len(guests):  # noqa: ASYNC110  the product has no event for it
+        while len(listener.connections) < len(clients):  # noqa: ASYNC110  the product has no event for it
             await asyncio.sleep(0)
     assert len(accept_calls) <= 4
     await listener.end(0.0)
-    for guest in guests:
-        guest.close()
+    for client in clients:
+        client.close()
 
 
 @pytest.mark.parametrize(("handler", "expected_body"), [(YesServer, b"yes"), (Echo, b"too large")])
@@ -92,13 +92,13 @@ async def test_large_bodies_of_many_clients_are_read_in_turns(handler, expected_
     monkeypatch.setattr(reading.ReadQueue, "_serve", begin_turn)
     listener = Listener(handler(), Limits(), [].append)
     port = listener.open("127.0.0.1", 0)
-    guests = [await asyncio.open_connection("127.0.0.1", port) for _ in range(9)]
-    for _, writer in guests:
+    clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(9)]
+    for _, writer in clients:
         writer.write(post(b" " * (2 << 20)))
-    assert {(await read_answer(reader))[-1] for reader, _ in guests} == {expected_body}
+    assert {(await read_answer(reader))[-1] for reader, _ in clients} == {expected_body}
     assert max(turns.values()) == 2
     await listener.end(0.0)
-    for _, writer in guests:
+    for _, writer in clients:
         writer.close()
 
 
@@ -112,13 +112,13 @@ async def test_a_client_that_never_reads_is_disconnected():
 
     handler, is_disconnected = LongAnswers(), False
     listener = Listener(handler, Limits(flush=0.01), [].append)
-    with socket.socket() as guest:
-        guest.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        guest.connect(("127.0.0.1", listener.open("127.0.0.1", 0)))
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", listener.open("127.0.0.1", 0)))
         async with asyncio.timeout(PATIENCE):
             for number in range(2_000):
                 try:
-                    guest.sendall(REQUEST)
+                    client.sendall(REQUEST)
                 except OSError:
                     break
                 while not is_disconnected and handler.answer_count <= number:
@@ -137,7 +137,7 @@ async def test_many_simultaneous_timeouts_are_answered_in_batches(monkeypatch):
     now, sweep_turns, turns = 0.0, [], 0
     monkeypatch.setattr(listeners, "thread_time", lambda: now)
     listener = Listener(FailingServer(), Limits(), [].append)
-    guests = connect_unaccepted(listener.open("127.0.0.1", 0), 40)
+    clients = connect_unaccepted(listener.open("127.0.0.1", 0), 40)
 
     def count_turn():
         nonlocal turns
@@ -160,8 +160,8 @@ async def test_many_simultaneous_timeouts_are_answered_in_batches(monkeypatch):
     monkeypatch.undo()
     assert max(sweep_turns.count(turn) for turn in sweep_turns) * 0.001 <= listeners.SWEEP_SECONDS + 0.002
     await listener.end(0.0)
-    for guest in guests:
-        guest.close()
+    for client in clients:
+        client.close()
 
 
 @pytest.mark.linux("127.0.0.2 is an address of the loopback")
@@ -174,7 +174,7 @@ async def test_unknown_peers_are_evicted_before_a_known_idle_peer():
     await read_yes_answer(reader)
     (known_connection,) = listener.connections
     known_connection.since -= 100.0
-    guests = connect_unaccepted(port, 40)
+    clients = connect_unaccepted(port, 40)
     async with asyncio.timeout(PATIENCE):
         while "127.0.0.2" in listener._by_peer and len(listener._parting) + len(listener.connections) < 40:  # noqa: ASYNC110  as above
             await asyncio.sleep(0)
@@ -182,8 +182,8 @@ async def test_unknown_peers_are_evicted_before_a_known_idle_peer():
         assert (await read_yes_answer(reader))[0] == b"HTTP/1.1 200 OK"
     await listener.end(0.0)
     writer.close()
-    for guest in guests:
-        guest.close()
+    for client in clients:
+        client.close()
 
 
 async def test_a_connection_with_an_unread_request_is_not_evicted():

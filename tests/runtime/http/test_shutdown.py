@@ -23,17 +23,17 @@ async def test_a_connection_that_arrives_while_the_listener_closes_is_closed(loo
         warnings.simplefilter("always")
         listener = Listener(FailingServer(), Limits(), [].append)
         port = listener.open("127.0.0.1", 0)
-        guests = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
+        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
         for _ in range(loop_turns):
             await asyncio.sleep(0)
         await listener.end(0.0)
-        for guest in guests:
-            guest.settimeout(PATIENCE)
+        for client in clients:
+            client.settimeout(PATIENCE)
             try:
-                assert guest.recv(1) == b""
+                assert client.recv(1) == b""
             except ConnectionResetError:
                 pass
-            guest.close()
+            client.close()
         gc.collect()
     assert [str(warning.message) for warning in caught] == []
     assert not listener.connections
