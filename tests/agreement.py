@@ -131,7 +131,9 @@ def answer_in_decisions(
     return Answer(
         outcome="refused"
         if refusals
-        else outcome_of({place: outcome for place, outcome in keys.items() if place not in {*selectors_left, *variables}} or keys)
+        else outcome_of(
+            {place: outcome for place, outcome in keys.items() if place not in {*selectors_left, *variables}} or keys
+        )
         if keys or not is_withheld
         else "left",
         keys=keys,
@@ -187,7 +189,9 @@ def survey(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
         finding for finding in document["obstacles"] if (finding["code"], finding["object"]) == ("S020", scene.id)
     ]
     places = [QUEUE_ENTRY.match(obstacle["message"]) for obstacle in queue_findings]
-    return answer_in_decisions([{"container": place[1], "key": place[2], "outcome": "left"} for place in places if place])
+    return answer_in_decisions(
+        [{"container": place[1], "key": place[2], "outcome": "left"} for place in places if place]
+    )
 
 
 def answer_in_simulation(pods: Sequence[Mapping[str, Any]], scene: Scene) -> Answer:
@@ -218,7 +222,9 @@ def explain(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     refusals = [text for gate in gates for text in gate["refusals"]]
     text = " ".join(pod["nextStep"]["message"] for pod in pods)
     decisions = [decision for gate in gates for decision in gate["decisions"]]
-    answer = answer_in_decisions(decisions, refusals, requests_devices="it has no claims" not in text or "no claim replaces" in text)
+    answer = answer_in_decisions(
+        decisions, refusals, requests_devices="it has no claims" not in text or "no claim replaces" in text
+    )
     if not pods or refusals:
         return answer
     fits = [fits_according_to(pod["nextStep"]["message"], pod.get("prospect")) for pod in pods]
@@ -331,14 +337,20 @@ def table(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     rows_of_object = [row for row in rows if (row["kind"], row["name"]) == (scene.object["kind"], scene.name)]
     keys = [{**row, "outcome": row["keyOutcome"]} for row in rows_of_object if row["keyOutcome"]]
     refusals = [row["detail"] for row in keys if row["outcome"] == "refused"]
-    return answer_in_decisions(keys, refusals)._replace(outcome=rows_of_object[0]["outcome"] or SILENT if rows_of_object else SILENT)
+    return answer_in_decisions(keys, refusals)._replace(
+        outcome=rows_of_object[0]["outcome"] or SILENT if rows_of_object else SILENT
+    )
 
 
 def sarif(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     """Read the SARIF output of `check`."""
     [sarif_run] = json.loads(run("check", *files(scene, folder, "--inventory"), *options, "-o", "sarif").stdout)["runs"]
-    places = [(result, result["locations"][0]["logicalLocations"][0]["fullyQualifiedName"]) for result in sarif_run["results"]]
-    results = [result for result, place in places if place.startswith((scene.id, f"{scene.object['kind']}/{scene.name}/"))]
+    places = [
+        (result, result["locations"][0]["logicalLocations"][0]["fullyQualifiedName"]) for result in sarif_run["results"]
+    ]
+    results = [
+        result for result, place in places if place.startswith((scene.id, f"{scene.object['kind']}/{scene.name}/"))
+    ]
     refused = any(result["level"] == "error" for result in results)
     return Answer(refused=refused, codes=frozenset(result["ruleId"] for result in results))
 

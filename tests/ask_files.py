@@ -46,7 +46,9 @@ def read_objects(path: Path) -> list[Object] | None:
     """Return the objects of a file, or None if a part of it cannot be read."""
     documents, problems = manifests.read_leniently([path])
     objects = [document.object for document in documents]
-    broken_objects = [obj for obj in objects if not isinstance(obj.get("metadata", {}), dict) or not obj.get("apiVersion")]
+    broken_objects = [
+        obj for obj in objects if not isinstance(obj.get("metadata", {}), dict) or not obj.get("apiVersion")
+    ]
     return None if problems or broken_objects else [obj | {"metadata": obj.get("metadata", {})} for obj in objects]
 
 
@@ -67,10 +69,17 @@ def questions_about(folder: Path, all_surroundings: Sequence[Question]) -> tuple
     """Return the questions about each object in the files of a folder, and the number of skipped files."""
     files = [path for path in sorted(folder.iterdir()) if path.suffix in ENDINGS and path.is_file()]
     contents = {path: read_objects(path) for path in files}
-    objects = [(obj, path) for path, objects_of_file in contents.items() for obj in objects_of_file or () if "kind" in obj]
-    others = {identity(obj): obj for obj, _ in objects if not brings_pods(obj)}  # of several objects with one name, the last counts
+    objects = [
+        (obj, path) for path, objects_of_file in contents.items() for obj in objects_of_file or () if "kind" in obj
+    ]
+    others = {
+        identity(obj): obj for obj, _ in objects if not brings_pods(obj)
+    }  # of several objects with one name, the last counts
     objects_in_question = [(obj, path) for obj, path in objects if brings_pods(obj) or obj["kind"] in CLAIM_KINDS]
-    questions = [[question(obj, path, others, surroundings) for surroundings in all_surroundings] for obj, path in objects_in_question]
+    questions = [
+        [question(obj, path, others, surroundings) for surroundings in all_surroundings]
+        for obj, path in objects_in_question
+    ]
     return questions, sum(objects_of_file is None for objects_of_file in contents.values())
 
 
@@ -102,7 +111,12 @@ def ask_all(question: Question) -> Iterator[str]:
             yield f"{question.place}: {command.__name__} fails: {type(error).__name__}: {error}"[: 4 * MAX_SHOWN]
     if {"translate", "simulate"} <= set(answers):
         for contradiction in sorted(contradictions(answers)):
-            yield "\n".join((f"{question.place}: {contradiction.kind} {contradiction.key}".rstrip(), *lines_of_answers(answers, contradiction.kind)))
+            yield "\n".join(
+                (
+                    f"{question.place}: {contradiction.kind} {contradiction.key}".rstrip(),
+                    *lines_of_answers(answers, contradiction.kind),
+                )
+            )
 
 
 def lines_of_answers(answers: dict[str, Answer], kind: str) -> Iterator[str]:

@@ -114,7 +114,9 @@ _PIECES_OF_SELECTORS = (
 )  # fmt: skip
 _PIECES_OF_MANIFESTS = ("- ", ": ", "&a ", "*a", "<<: ", "|\n", ">-\n", "!!str ", "!!binary ", "? ", "[", "]", "{", "}", "#", "---\n", "...\n", "'", '"', "\\u0041", "\n", "  ", "\t", "%", "~", "0o7", "0x1f", "1_0", ".inf", "1e3", "kind: List\nitems:\n")  # fmt: skip
 
-_EXAMPLE_MANIFESTS = tuple(path.read_text()[:MAX_CHARACTERS] for path in sorted((ROOT / "manifests" / "examples").glob("*.yaml")))
+_EXAMPLE_MANIFESTS = tuple(
+    path.read_text()[:MAX_CHARACTERS] for path in sorted((ROOT / "manifests" / "examples").glob("*.yaml"))
+)
 
 TARGETS: dict[str, Target] = {
     "quantity": Target(

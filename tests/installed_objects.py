@@ -8,7 +8,9 @@ from cluster import manifests
 def objects():
     return [
         document.object
-        for document in manifests.read([path for path in sorted(BASE.glob("*.yaml")) if path.name != "kustomization.yaml"])
+        for document in manifests.read(
+            [path for path in sorted(BASE.glob("*.yaml")) if path.name != "kustomization.yaml"]
+        )
     ]
 
 
@@ -26,7 +28,11 @@ def rules(*names):
     return [rule for rule in every_rule(*names) if "nonResourceURLs" not in rule]
 
 
-SERVING_SECRET, AUTHORITY_SECRET, SIGNING_SECRET = "drawbridge", authority_name("drawbridge"), signature_name("drawbridge")
+SERVING_SECRET, AUTHORITY_SECRET, SIGNING_SECRET = (
+    "drawbridge",
+    authority_name("drawbridge"),
+    signature_name("drawbridge"),
+)
 ALLOCATOR_SECRET = allocators_name("drawbridge")
 SECRETS_READ_BY_ACCOUNT = {
     "drawbridge-webhook": [SERVING_SECRET, SIGNING_SECRET],

@@ -187,7 +187,9 @@ class RunningLoop:
         """Begin a new turn. Report the last turn if it was too long and the watcher did not notice."""
         now = time.thread_time()
         if not self.is_reported:  # the turn ended between two checks of the watcher, or was a call that keeps the GIL
-            TURNS.current_watch.report_if_long(now - self.cpu_time_at_begin, "just before this moment, between two checks")
+            TURNS.current_watch.report_if_long(
+                now - self.cpu_time_at_begin, "just before this moment, between two checks"
+            )
         self.cpu_time_at_begin, self.is_reported = now, False
 
     def check(self) -> None:
@@ -199,7 +201,9 @@ class RunningLoop:
             return
         watch = TURNS.current_watch
         seconds = time.clock_gettime(self.clock) - self.cpu_time_at_begin
-        if self not in TURNS.running_loops.values():  # the loop has ended, and its thread may have done other work since then
+        if (
+            self not in TURNS.running_loops.values()
+        ):  # the loop has ended, and its thread may have done other work since then
             return
         if seconds > watch.limit:
             self.is_reported = watch.report_if_long(seconds, stack_of_thread(self.thread))
@@ -214,7 +218,9 @@ def stack_of_thread(thread: int) -> str:
         faulthandler.dump_traceback(file, all_threads=True)
         file.seek(0)
         stacks = file.read().split("\n\n")
-    stack_of_this_thread = next((stack for stack in stacks if f"Thread 0x{thread:016x}" in stack), "  its thread has just ended")
+    stack_of_this_thread = next(
+        (stack for stack in stacks if f"Thread 0x{thread:016x}" in stack), "  its thread has just ended"
+    )
     return "\n".join(stack_of_this_thread.splitlines()[:9])
 
 
@@ -241,7 +247,9 @@ class Turns:
         self.running = threading.Event()
         self.has_ended = threading.Event()
         self.original_run_forever = BaseEventLoop.run_forever
-        self.original_run_once = BaseEventLoop._run_once  # runs one turn; a callback of `call_later` would count many short turns as one turn
+        self.original_run_once = (
+            BaseEventLoop._run_once
+        )  # runs one turn; a callback of `call_later` would count many short turns as one turn
 
     def install(self) -> None:
         """Watch every loop while it runs, except loops of uvloop, which no test uses."""

@@ -102,8 +102,15 @@ class Referee:
             return
         repeated_answers = self._program.ask_all([question] * REPETITIONS) if self._program else []
         # If the order of a map changes the cost, the cost is not compared.
-        answers_without_cost = [_without_cost(answer) for answer in recorded_answers] if len({_plain(answer) for answer in repeated_answers}) > 1 else []
-        if any(_is_recorded(recorded_answers, answer) or _without_cost(_plain(answer)) in answers_without_cost for answer in repeated_answers):
+        answers_without_cost = (
+            [_without_cost(answer) for answer in recorded_answers]
+            if len({_plain(answer) for answer in repeated_answers}) > 1
+            else []
+        )
+        if any(
+            _is_recorded(recorded_answers, answer) or _without_cost(_plain(answer)) in answers_without_cost
+            for answer in repeated_answers
+        ):
             return
         text = json.dumps(question)[:2000]
         raise OracleError(

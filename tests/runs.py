@@ -204,7 +204,9 @@ def pytest_suite(
             stdout=output,
             stderr=subprocess.STDOUT if output else None,
         )
-        process = wait_for_outcome(name, child, begun, deadline=deadline, describe=lambda: str(Journal.read(journal)), interval=interval)
+        process = wait_for_outcome(
+            name, child, begun, deadline=deadline, describe=lambda: str(Journal.read(journal)), interval=interval
+        )
         outcome = count_cases(name, record, strict=strict)
         journal_at_end = Journal.read(journal)
     outcome.seconds = process.seconds
@@ -214,7 +216,9 @@ def pytest_suite(
     elif process.code != 0 and not (process.code == 1 and outcome.failed):
         outcome.failed += 1
         outcome.notes += process.notes
-        outcome.notes += [f"it was at {test}; {journal_at_end.done} tests had ended before" for test in journal_at_end.running]
+        outcome.notes += [
+            f"it was at {test}; {journal_at_end.done} tests had ended before" for test in journal_at_end.running
+        ]
     return outcome
 
 
@@ -327,6 +331,8 @@ def stored_seconds() -> dict[str, float]:
 
 def remember(outcomes: Iterable[Outcome]) -> None:
     """Store how long suites took, except failed suites, which may have ended early."""
-    seconds_by_suite = {outcome.suite: round(outcome.seconds, 1) for outcome in outcomes if outcome.seconds and not outcome.failed}
+    seconds_by_suite = {
+        outcome.suite: round(outcome.seconds, 1) for outcome in outcomes if outcome.seconds and not outcome.failed
+    }
     with locked("seconds"):
         (cache() / "seconds.json").write_text(json.dumps(stored_seconds() | seconds_by_suite), encoding="utf-8")

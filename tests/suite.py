@@ -26,12 +26,12 @@ from tests.runs import (
     Outcome,
     announce,
     command_suite,
-    wait_for_outcome,
     go_files,
     go_suites,
     modules_of,
     pytest_suite,
     remember,
+    wait_for_outcome,
 )
 
 OLDEST = min(build.KUBERNETES_VERSIONS)
@@ -133,7 +133,9 @@ def everything() -> Iterator[Outcome]:
             yield units()
         # Tests with referees keep one core busy, and tests on a cluster mostly wait.
         yield referees()
-        with running_suite("oracle", REFEREE_TESTS, *FOLDERS_WITH_REFEREES, extra_environment=COMPARED_ANSWERS) as oracle:
+        with running_suite(
+            "oracle", REFEREE_TESTS, *FOLDERS_WITH_REFEREES, extra_environment=COMPARED_ANSWERS
+        ) as oracle:
             yield built()
             with running_command("an older Kubernetes", [sys.executable, "-m", "e2e.build", OLDEST]) as older:
                 yield from on_clusters()
@@ -173,7 +175,9 @@ def long() -> Iterator[Outcome]:
 def record() -> Iterator[Outcome]:
     """Send the questions of `make test` to the referees, and write their answers into tests/oracle/recorded."""
     environment = {"DRAWBRIDGE_REFEREES": "record"}
-    yield pytest_suite("record", f"{REFEREE_TESTS} and not live", *FOLDERS_WITH_REFEREES, strict=True, extra_environment=environment)
+    yield pytest_suite(
+        "record", f"{REFEREE_TESTS} and not live", *FOLDERS_WITH_REFEREES, strict=True, extra_environment=environment
+    )
 
 
 FORMS: dict[str, Callable[[], Iterator[Outcome]]] = {
@@ -238,7 +242,9 @@ def running_suite(
 ) -> Iterator[Callable[[], Outcome]]:
     """Run a suite while other suites run; the yielded function waits for the suite and prints its output in one piece."""
     with tempfile.TemporaryFile() as output, ThreadPoolExecutor(1) as pool:
-        running = pool.submit(pytest_suite, name, marks, *options, strict=strict, output=output, extra_environment=extra_environment)
+        running = pool.submit(
+            pytest_suite, name, marks, *options, strict=strict, output=output, extra_environment=extra_environment
+        )
 
         def wait_and_print() -> Outcome:
             outcome = running.result()

@@ -25,7 +25,9 @@ KUSTOMIZATION_FOLDERS = {
 
 @pytest.mark.parametrize("name", KUSTOMIZATION_FOLDERS)
 def test_a_kustomization_lists_every_file_of_its_folder(name):
-    [kustomization] = (document.object for document in manifests.read([KUSTOMIZATION_FOLDERS[name] / "kustomization.yaml"]))
+    [kustomization] = (
+        document.object for document in manifests.read([KUSTOMIZATION_FOLDERS[name] / "kustomization.yaml"])
+    )
     listed = [
         *kustomization.get("resources", ()),
         *(patch.get("path", "") for patch in kustomization.get("patches", ())),
@@ -43,7 +45,9 @@ def test_the_arguments_of_containers_are_options_of_their_command(name):
             command_name, *options = [word.partition("=")[0] for word in container.get("args") or ("",)]
             if command_name in COMMANDS and "drawbridge" in container.get("image", "drawbridge"):
                 parameters = command_of(command_name).params
-                known_options = {option for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)}
+                known_options = {
+                    option for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)
+                }
                 assert set(options) <= known_options, document.line
 
 
@@ -156,7 +160,9 @@ def test_only_a_given_api_server_address_may_send_reviews():
 
 def test_the_network_policy_of_each_pod_opens_exactly_its_ports():
     by_component = {
-        selector["app.kubernetes.io/component"]: obj for obj in base_objects("NetworkPolicy") for selector in selectors(obj)
+        selector["app.kubernetes.io/component"]: obj
+        for obj in base_objects("NetworkPolicy")
+        for selector in selectors(obj)
     }
     for deployment in base_objects("Deployment"):
         component = deployment["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]
@@ -199,7 +205,9 @@ def test_another_namespace_and_image_reach_every_object():
     assert {obj["metadata"].get("namespace") for obj in objects if obj["kind"] not in cluster_wide} == {"elsewhere"}
     subjects = [subject for obj in objects for subject in obj.get("subjects", ())]
     assert {subject["namespace"] for subject in subjects} == {"elsewhere"}
-    images = {obj["spec"]["template"]["spec"]["containers"][0]["image"] for obj in objects if obj["kind"] == "Deployment"}
+    images = {
+        obj["spec"]["template"]["spec"]["containers"][0]["image"] for obj in objects if obj["kind"] == "Deployment"
+    }
     assert images == {"registry.example/drawbridge:1"}
 
 

@@ -67,7 +67,9 @@ def test_each_pod_uses_the_files_of_its_own_secret():
 def test_neither_pod_has_permissions_of_the_other_pod():
     objects = rendered_objects()
     bindings = [obj for key, obj in objects.items() if key[0] == "ClusterRoleBinding"]
-    accounts_by_role = {binding["roleRef"]["name"]: [subject["name"] for subject in binding["subjects"]] for binding in bindings}
+    accounts_by_role = {
+        binding["roleRef"]["name"]: [subject["name"] for subject in binding["subjects"]] for binding in bindings
+    }
     scheduler_roles = ["system:kube-scheduler", "system:volume-scheduler"]
     assert accounts_by_role == {key: ["drawbridge-scheduler"] for key in scheduler_roles} | {
         "drawbridge-allocator": ["drawbridge-allocator"]

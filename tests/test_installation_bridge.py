@@ -133,7 +133,9 @@ def test_images_come_only_from_the_command_line():
     [deployment] = [obj for obj in stored_objects() if obj["kind"] == "Deployment"]
     containers = deployment["spec"]["template"]["spec"]["containers"]
     assert all(".invalid/" in container["image"] for container in containers)
-    rendered_containers = rendered_objects()["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]["containers"]
+    rendered_containers = rendered_objects()["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"][
+        "containers"
+    ]
     assert tuple(container["image"] for container in rendered_containers) == IMAGES
 
 

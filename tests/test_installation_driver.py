@@ -67,7 +67,9 @@ def test_the_component_writes_only_slices_and_claims_of_its_node(objects_of_kind
         limited_resources |= set(rule["resources"])
     assert limited_resources == {"resourceslices", "resourceclaims/status"}
     binding_specs = [obj["spec"] for obj in objects_of_kind("ValidatingAdmissionPolicyBinding")]
-    expected_bindings = [{"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]} for policy in policies]
+    expected_bindings = [
+        {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]} for policy in policies
+    ]
     assert binding_specs == expected_bindings
 
 
@@ -92,7 +94,11 @@ def test_the_namespace_allows_privileged_pods(component):
     objects_of_kind = partial(objects_of_component, component)
     [namespace] = objects_of_kind("Namespace")
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
-    [daemon_set], [account], [binding] = objects_of_kind("DaemonSet"), objects_of_kind("ServiceAccount"), objects_of_kind("ClusterRoleBinding")
+    [daemon_set], [account], [binding] = (
+        objects_of_kind("DaemonSet"),
+        objects_of_kind("ServiceAccount"),
+        objects_of_kind("ClusterRoleBinding"),
+    )
     [subject] = binding["subjects"]
     namespaces = {obj["metadata"]["namespace"] for obj in (daemon_set, account)} | {subject["namespace"]}
     assert namespaces == {namespace["metadata"]["name"]}
@@ -103,7 +109,9 @@ def test_the_option_prints_the_component_in_its_own_namespace(component):
     default_objects = [document.object for document in manifests.parse(plain)]
     added = [document.object for document in manifests.parse(enabled) if document.object not in default_objects]
     [daemon_set] = [obj for obj in added if obj["kind"] == "DaemonSet"]
-    assert [container["image"] for container in daemon_set["spec"]["template"]["spec"]["containers"]] == ["registry/d:1"]
+    assert [container["image"] for container in daemon_set["spec"]["template"]["spec"]["containers"]] == [
+        "registry/d:1"
+    ]
     namespaces = {obj["metadata"].get("namespace", "") for obj in added}
     namespaces |= {subject["namespace"] for obj in added for subject in obj.get("subjects", ())}
     assert namespaces == {"", f"drawbridge-{component}"}

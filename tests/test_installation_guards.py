@@ -17,7 +17,8 @@ def printed_objects(*options):
     result = run("manifests", "--image", "registry.example/drawbridge:1", *options)
     assert result.exit_code == 0, result.stderr
     return {
-        (obj["kind"], obj["metadata"]["name"]): obj for obj in (document.object for document in manifests.parse(result.stdout))
+        (obj["kind"], obj["metadata"]["name"]): obj
+        for obj in (document.object for document in manifests.parse(result.stdout))
     }
 
 
@@ -51,7 +52,9 @@ def test_guards_name_the_installations_namespace_and_known_accounts():
         (obj["metadata"]["name"], "elsewhere") for obj in config_maps
     }
     subjects = {
-        (subject["name"], subject.get("namespace")) for role_binding in objects.values() for subject in role_binding.get("subjects", ())
+        (subject["name"], subject.get("namespace"))
+        for role_binding in objects.values()
+        for subject in role_binding.get("subjects", ())
     }
     assert subjects == {
         ("system:kube-scheduler", None),

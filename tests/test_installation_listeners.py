@@ -14,7 +14,7 @@ from cluster.embedded import Embedded
 from cluster.kubernetes import Kubernetes
 from node.service import TOKEN
 from tests.cli.running import run
-from tests.installed_objects import AUTHORITY_SECRET, ALLOCATOR_SECRET, SERVING_SECRET, SIGNING_SECRET
+from tests.installed_objects import ALLOCATOR_SECRET, AUTHORITY_SECRET, SERVING_SECRET, SIGNING_SECRET
 from webhook.names import RESERVATIONS
 
 
@@ -34,18 +34,26 @@ def test_the_quota_option_adds_port_service_and_webhook(layout_options):
     assert {"name": "quota", "containerPort": 9443} in allocator["ports"]
     assert {"name": "quota", "secret": {"secretName": ALLOCATOR_SECRET}} in pod["volumes"]
     mounted_secrets = {volume.get("secret", {}).get("secretName") for volume in pod["volumes"]}
-    assert not mounted_secrets & {SERVING_SECRET, AUTHORITY_SECRET, SIGNING_SECRET}, "the allocator mounts a Secret of the webhook"
+    assert not mounted_secrets & {SERVING_SECRET, AUTHORITY_SECRET, SIGNING_SECRET}, (
+        "the allocator mounts a Secret of the webhook"
+    )
     service = objects["Service", "drawbridge-quota"]
     assert service["metadata"]["namespace"] == "elsewhere"
     webhook_configuration = objects["ValidatingWebhookConfiguration", "drawbridge-quota"]
     service_names = {webhook["clientConfig"]["service"]["name"] for webhook in webhook_configuration["webhooks"]}
-    service_namespaces = {webhook["clientConfig"]["service"]["namespace"] for webhook in webhook_configuration["webhooks"]}
+    service_namespaces = {
+        webhook["clientConfig"]["service"]["namespace"] for webhook in webhook_configuration["webhooks"]
+    }
     assert (service_names, service_namespaces) == ({"drawbridge-quota"}, {"elsewhere"})
     ingress = objects["NetworkPolicy", "drawbridge-quota"]["spec"]["ingress"]
     assert ingress[0]["from"] == [{"ipBlock": {"cidr": "10.0.0.1/32"}}]
 
 
-@pytest.mark.parametrize("certificate_option", ["--cert-manager=elsewhere/drawbridge-tls", "--ca-bundle={}"], ids=["cert-manager", "CA bundle"])
+@pytest.mark.parametrize(
+    "certificate_option",
+    ["--cert-manager=elsewhere/drawbridge-tls", "--ca-bundle={}"],
+    ids=["cert-manager", "CA bundle"],
+)
 def test_with_external_certificates_the_quota_listener_serves_its_own_secret(certificate_option, tmp_path):
     bundle = tmp_path / "ca.crt"
     bundle.write_bytes(authority.authority("x", now=dt.datetime.now(dt.UTC), life=dt.timedelta(days=1)).certificate)

@@ -19,7 +19,9 @@ def test_the_agent_runs_on_labelled_nodes_and_mounts_read_only():
     assert pod["nodeSelector"] == {"drawbridge.dev/node-agent": "on"}
     assert all(mount["readOnly"] for mount in container["volumeMounts"])
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    assert "/var/lib/kubelet" not in {mount["mountPath"] for mount in container["volumeMounts"]}, "the agent mounts the folder with the secrets of pods"
+    assert "/var/lib/kubelet" not in {mount["mountPath"] for mount in container["volumeMounts"]}, (
+        "the agent mounts the folder with the secrets of pods"
+    )
 
 
 def test_the_agents_port_admits_only_namespaces_labelled_for_metrics():
@@ -38,10 +40,19 @@ def test_the_agents_port_admits_only_namespaces_labelled_for_metrics():
 
 def test_the_agent_may_write_only_events_and_taint_rules():
     [role] = objects_of_kind("ClusterRole")
-    written_resources = [rule["resources"] for rule in role["rules"] if not {"get", "list", "watch"}.issuperset(rule["verbs"])]
-    resources_of_own_node = [rule["resources"] for rule in role["rules"] if any("associated-node" in verb for verb in rule["verbs"])]
-    assert resources_of_own_node == [["nodes"], ["pods"]], "the rights that are limited to the agent's node are not those to nodes and pods"
-    assert [resources for resources in written_resources if resources not in resources_of_own_node] == [["events"], ["devicetaintrules"]]
+    written_resources = [
+        rule["resources"] for rule in role["rules"] if not {"get", "list", "watch"}.issuperset(rule["verbs"])
+    ]
+    resources_of_own_node = [
+        rule["resources"] for rule in role["rules"] if any("associated-node" in verb for verb in rule["verbs"])
+    ]
+    assert resources_of_own_node == [["nodes"], ["pods"]], (
+        "the rights that are limited to the agent's node are not those to nodes and pods"
+    )
+    assert [resources for resources in written_resources if resources not in resources_of_own_node] == [
+        ["events"],
+        ["devicetaintrules"],
+    ]
 
 
 def test_the_role_for_all_pods_is_in_a_separate_folder():
@@ -54,14 +65,18 @@ def test_the_role_for_all_pods_is_in_a_separate_folder():
     assert (subject["namespace"], subject["name"]) == (account["metadata"]["namespace"], account["metadata"]["name"])
     [default_role] = objects_of_kind("ClusterRole")
     assert all(
-        {"list", "watch", "get"}.isdisjoint(rule["verbs"]) for rule in default_role["rules"] if "pods" in rule["resources"]
+        {"list", "watch", "get"}.isdisjoint(rule["verbs"])
+        for rule in default_role["rules"]
+        if "pods" in rule["resources"]
     )
 
 
 def test_policies_limit_the_agents_taint_rules_and_events():
     event_policy, taint_rule_policy = policies = objects_of_kind("ValidatingAdmissionPolicy")
     binding_specs = [obj["spec"] for obj in objects_of_kind("ValidatingAdmissionPolicyBinding")]
-    assert binding_specs == [{"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]} for policy in policies]
+    assert binding_specs == [
+        {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]} for policy in policies
+    ]
     [account] = objects_of_kind("ServiceAccount")
     for policy in policies:
         assert policy["spec"]["failurePolicy"] == "Fail"
@@ -75,7 +90,9 @@ def test_the_option_prints_the_agent_in_the_nodes_namespace():
     plain, enabled = (run("manifests", "--image", "x", "--namespace", "dra", *options).stdout for options in ((), ("--node-agent",)))  # fmt: skip
     assert "drawbridge-node-agent" not in plain
     assert "system:serviceaccount:dra-nodes:drawbridge-node-agent" in enabled
-    network_policies = [document.object for document in manifests.parse(enabled) if document.object["kind"] == "NetworkPolicy"]
+    network_policies = [
+        document.object for document in manifests.parse(enabled) if document.object["kind"] == "NetworkPolicy"
+    ]
     assert ("dra-nodes", "drawbridge-node-agent") in [(obj["metadata"].get("namespace"), obj["metadata"]["name"]) for obj in network_policies]  # fmt: skip
     assert "drawbridge.invalid" not in enabled
 

@@ -41,7 +41,9 @@ def test_a_mixed_fleet_lets_the_webhook_list_pods():
 
 
 def test_authority_cannot_read_pods_and_controller_cannot_write_webhook_configurations():
-    resources_by_account = {role: {resource for rule in rules(role) for resource in rule["resources"]} for role in ACCOUNTS}
+    resources_by_account = {
+        role: {resource for rule in rules(role) for resource in rule["resources"]} for role in ACCOUNTS
+    }
     registrations = {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
     assert resources_by_account["drawbridge-authority"] == {"secrets", *registrations}
     assert not resources_by_account["drawbridge-controller"] & registrations
@@ -51,14 +53,20 @@ def test_authority_cannot_read_pods_and_controller_cannot_write_webhook_configur
         for subject in binding["subjects"]
         if subject["name"] == "drawbridge-authority"
     }
-    assert bound == {"drawbridge-authority": "drawbridge-authority"}, "the authority has the role of another account, too"
+    assert bound == {"drawbridge-authority": "drawbridge-authority"}, (
+        "the authority has the role of another account, too"
+    )
 
 
 def test_the_policy_covers_each_patchable_webhook_configuration():
     [policy] = base_objects("ValidatingAdmissionPolicy", "drawbridge-registration")
     [policy_rule] = policy["spec"]["matchConstraints"]["resourceRules"]
-    [role_rule] = [rule for rule in rules("drawbridge-authority") if "validatingwebhookconfigurations" in rule["resources"]]
-    assert sorted(policy_rule["resourceNames"]) == sorted(role_rule["resourceNames"]) == ["drawbridge", "drawbridge-quota"]
+    [role_rule] = [
+        rule for rule in rules("drawbridge-authority") if "validatingwebhookconfigurations" in rule["resources"]
+    ]
+    assert (
+        sorted(policy_rule["resourceNames"]) == sorted(role_rule["resourceNames"]) == ["drawbridge", "drawbridge-quota"]
+    )
 
 
 def test_policies_limit_created_secrets_and_leases_to_the_patchable_names():
@@ -69,7 +77,12 @@ def test_policies_limit_created_secrets_and_leases_to_the_patchable_names():
         for rule in base_objects("Role", role)[0]["rules"]
         if "patch" in rule["verbs"]
     }
-    expected_secrets = ["drawbridge", authority_name("drawbridge"), signature_name("drawbridge"), allocators_name("drawbridge")]
+    expected_secrets = [
+        "drawbridge",
+        authority_name("drawbridge"),
+        signature_name("drawbridge"),
+        allocators_name("drawbridge"),
+    ]
     assert sorted(patchable_names["secrets"]) == sorted(expected_secrets)
     [secrets] = base_objects("ValidatingAdmissionPolicy", "drawbridge-secrets")
     name_validation, *_ = secrets["spec"]["validations"]

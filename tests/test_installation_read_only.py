@@ -11,9 +11,14 @@ objects_of_kind = partial(objects_of_component, "read-only")
 
 def test_the_allocator_may_write_only_events():
     [role] = objects_of_kind("ClusterRole")
-    written_resources = [rule["resources"] for rule in role["rules"] if not {"get", "list", "watch"}.issuperset(rule["verbs"])]
+    written_resources = [
+        rule["resources"] for rule in role["rules"] if not {"get", "list", "watch"}.issuperset(rule["verbs"])
+    ]
     assert written_resources == [["events"]]
-    [policy], [binding] = objects_of_kind("ValidatingAdmissionPolicy"), objects_of_kind("ValidatingAdmissionPolicyBinding")
+    [policy], [binding] = (
+        objects_of_kind("ValidatingAdmissionPolicy"),
+        objects_of_kind("ValidatingAdmissionPolicyBinding"),
+    )
     assert binding["spec"] == {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}
     [rule] = policy["spec"]["matchConstraints"]["resourceRules"]
     assert (rule["resources"], policy["spec"]["failurePolicy"]) == (["events"], "Fail")

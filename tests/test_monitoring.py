@@ -13,7 +13,9 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "manifests" / "monitoring"
 METRICS = {metric.name: metric for metric in metrics.find_metrics()}
 LABELS_OF_TARGETS = {"namespace", "pod", "instance"}  # Prometheus adds these labels
-ALERT_RULES = [rule for group in yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"] for rule in group["rules"]]
+ALERT_RULES = [
+    rule for group in yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
+]
 PANELS = json.loads((FOLDER / "grafana.json").read_text())["panels"]
 QUERIES = [rule["expr"] for rule in ALERT_RULES] + [target["expr"] for panel in PANELS for target in panel["targets"]]
 
@@ -79,4 +81,6 @@ def test_alert_and_panel_names_are_unique():
 def test_legends_use_labels_of_their_series():
     for panel in PANELS:
         for target in panel["targets"]:
-            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= grouping_labels(target["expr"]), panel["title"]
+            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= grouping_labels(target["expr"]), panel[
+                "title"
+            ]

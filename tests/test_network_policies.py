@@ -49,7 +49,9 @@ def matches_peer(entry, peer):
         return address in ip_network(block["cidr"]) and not is_excepted
     if peer.pod is None:
         return False
-    is_in_namespace = entry.get("namespaceSelector") is not None or peer.namespace["kubernetes.io/metadata.name"] == OUR_NAMESPACE
+    is_in_namespace = (
+        entry.get("namespaceSelector") is not None or peer.namespace["kubernetes.io/metadata.name"] == OUR_NAMESPACE
+    )
     return is_in_namespace and matches(entry.get("namespaceSelector", {}), peer.namespace) and matches(entry.get("podSelector", {}), peer.pod)  # fmt: skip
 
 
@@ -102,7 +104,9 @@ def policies_and_pods(*api_servers):
         ("authority", "metrics", POD_OF_OURS, False, False),
     ],
 )
-def test_network_policies_admit_the_expected_peers_to_each_port(component, port, peer, admitted_by_default, admitted_with_api_server):
+def test_network_policies_admit_the_expected_peers_to_each_port(
+    component, port, peer, admitted_by_default, admitted_with_api_server
+):
     for servers, expected in (((), admitted_by_default), (API_SERVER_CIDRS, admitted_with_api_server)):
         policies, pods = policies_and_pods(*servers)
         labels, ports = pods[component]

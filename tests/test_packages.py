@@ -62,7 +62,9 @@ def dotted(path):
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-SUBPACKAGES = {dotted(path) for path in modules() if path.name == "__init__.py" and len(path.relative_to(ROOT).parts) == 3}
+SUBPACKAGES = {
+    dotted(path) for path in modules() if path.name == "__init__.py" and len(path.relative_to(ROOT).parts) == 3
+}
 
 
 def subpackage_of(module):
@@ -75,7 +77,8 @@ def test_packages_import_other_packages_not_their_modules():
         f"{path.relative_to(ROOT)}:{node.lineno} imports from inside {node.module}"
         for path in modules()
         for node in parse_module(path).imports
-        if (subpackage := subpackage_of(node.module)) not in (None, subpackage_of(dotted(path))) and node.module != subpackage
+        if (subpackage := subpackage_of(node.module)) not in (None, subpackage_of(dotted(path)))
+        and node.module != subpackage
     ]
     assert internal == []
 
@@ -137,10 +140,16 @@ def test_a_package_exports_only_what_other_packages_use():
                 elif node.module in SUBPACKAGES and node.module != own_subpackage:
                     used_names[node.module].add(name.name)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if imported_subpackages else ():
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in imported_subpackages:
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id in imported_subpackages
+            ):
                 used_names[imported_subpackages[node.value.id]].add(node.attr)
     unused = {
-        subpackage: sorted(parse_module(ROOT.joinpath(*subpackage.split("."), "__init__.py")).public - used_names[subpackage])
+        subpackage: sorted(
+            parse_module(ROOT.joinpath(*subpackage.split("."), "__init__.py")).public - used_names[subpackage]
+        )
         for subpackage in SUBPACKAGES
     }
     assert {subpackage: names for subpackage, names in unused.items() if names} == {}
@@ -170,7 +179,9 @@ def test_every_schema_file_belongs_to_a_known_kind():
 def test_only_one_module_creates_tls_contexts_for_serving():
     """The contexts of certs/reload.py accept no handshake that costs a server much CPU."""
     server_names = ("PROTOCOL_TLS_SERVER", "CLIENT_AUTH", "SSLContext(")
-    files = {path.relative_to(ROOT) for path in modules() if any(map(path.read_text(encoding="utf-8").count, server_names))}
+    files = {
+        path.relative_to(ROOT) for path in modules() if any(map(path.read_text(encoding="utf-8").count, server_names))
+    }
     assert files == {Path("certs/reload.py")}
 
 

@@ -40,7 +40,9 @@ def gitops_objects():
 def test_gitops_examples_name_existing_deployments_and_values():
     """The fields of Argo CD and Flux in these blocks were compared with their CRDs by hand (see the page)."""
     objects = gitops_objects()
-    base_objects = [obj for file in (ROOT / "manifests/base").glob("*.yaml") for obj in yaml.safe_load_all(file.read_text())]
+    base_objects = [
+        obj for file in (ROOT / "manifests/base").glob("*.yaml") for obj in yaml.safe_load_all(file.read_text())
+    ]
     deployments = {(obj["kind"], obj["metadata"]["name"]) for obj in base_objects if obj["kind"] == "Deployment"}
     checked_deployments = {
         (check["kind"], check["name"]) for obj in objects for check in obj.get("spec", {}).get("healthChecks", [])
@@ -60,10 +62,14 @@ def test_argo_cd_ignores_every_pod_field_that_a_translation_changes():
         for difference in obj.get("spec", {}).get("ignoreDifferences", [])
         if difference["kind"] == "Pod"
     ]
-    ignored_patterns = [re.compile(re.escape(path.replace(".", "/")).replace(r"\[\]\?", r"/\d+") + "(/|$)") for path in ignored]
+    ignored_patterns = [
+        re.compile(re.escape(path.replace(".", "/")).replace(r"\[\]\?", r"/\d+") + "(/|$)") for path in ignored
+    ]
     limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}
     init_containers = ({"name": "i", "image": "b", "resources": {"limits": {"nvidia.com/gpu": 1}}},)
-    value = pod(limits, init=init_containers, annotations={"nvidia.com/use-gputype": "A100"}, scheduler="hami-scheduler")
+    value = pod(
+        limits, init=init_containers, annotations={"nvidia.com/use-gputype": "A100"}, scheduler="hami-scheduler"
+    )
     changed_paths = {
         operation["path"]
         for operation in verdict_of(value).operations

@@ -203,7 +203,13 @@ def reader_of_answers(resource):
 
 
 STATES_BY_MODE = {mode: admission_state(mode=mode) for mode in ("enforce", "observe")}
-CHECKPOINT_RECORD = {"uid": "u", "namespace": "n", "name": "c", "pool": "p", "devices": [{"request": "r", "device": "d"}]}
+CHECKPOINT_RECORD = {
+    "uid": "u",
+    "namespace": "n",
+    "name": "c",
+    "pool": "p",
+    "devices": [{"request": "r", "device": "d"}],
+}
 KUBELET_STATE = {"ClaimInfoStateList": [{"ClaimUID": "u", "ClaimName": "c", "Namespace": "n", "PodUIDs": {"p": {}}, "DriverState": {"d": {"Devices": [{"PoolName": "p", "DeviceName": "d", "ShareID": "s"}]}}}]}  # fmt: skip
 OTHER_CHECKPOINT = {"preparedClaims": {"0123-4567": {"checkpointState": "PrepareCompleted", "namespace": "n", "name": "c", "preparedDevices": [{"devices": [{"poolName": "p", "deviceName": "d"}]}]}}}  # fmt: skip
 RESERVATIONS = {"node": "n", "reservations": [{"namespace": "a", "claim": "c", "uid": "u", "inDoubt": False, "devices": [{"driver": "d", "pool": "p", "device": "x", "shareID": None}]}]}  # fmt: skip
@@ -270,7 +276,9 @@ READERS = {
     "error of a server": (reader_calling(lambda text: from_response(500, text)), [{"kind": "Status", "code": 500, "details": {"causes": [{"field": "a"}]}}]),
     "CDI file": (reader_calling(lambda text: answer_from_spec("d", DECODED_RECORD, text), PluginFault), [CDI]),
 }  # fmt: skip
-DECODED_RECORD = next(iter(read_our_checkpoint(json.dumps({"claims": {"u": CHECKPOINT_RECORD}}).encode()).claims.values()))
+DECODED_RECORD = next(
+    iter(read_our_checkpoint(json.dumps({"claims": {"u": CHECKPOINT_RECORD}}).encode()).claims.values())
+)
 
 
 def mutated_document(draw, originals):

@@ -63,7 +63,8 @@ def test_a_changed_answer_of_the_program_is_reported(ask_referee):
     ask_referee("record", [QUESTION], {"maxCost": 1, "taint": {"timeAdded": "now"}})
     ask_referee("live", [QUESTION], {"maxCost": 1, "taint": {"timeAdded": "later"}})
     answers_with_errors = [
-        {"errors": [{"message": f'Invalid value: "claim-/x{generated_suffix}": may not contain'}]} for generated_suffix in ("bt6xh", "fhr6j")
+        {"errors": [{"message": f'Invalid value: "claim-/x{generated_suffix}": may not contain'}]}
+        for generated_suffix in ("bt6xh", "fhr6j")
     ]
     ask_referee("record", [OTHER_QUESTION], answers_with_errors[0])
     ask_referee("live", [OTHER_QUESTION], answers_with_errors[1])
@@ -96,6 +97,9 @@ def test_only_costs_that_vary_are_excluded_from_the_comparison(ask_referee):
 
     ask_referee("record", [QUESTION], answer_with_cost(1))
     ask_referee("live", [QUESTION], answer_with_cost(2), answer_with_cost(3))
-    for changed_answers in ([answer_with_cost(2)], [answer_with_cost(2, result=False), answer_with_cost(3, result=False)]):
+    for changed_answers in (
+        [answer_with_cost(2)],
+        [answer_with_cost(2, result=False), answer_with_cost(3, result=False)],
+    ):
         with pytest.raises(OracleError, match="another answer than the recorded one"):
             ask_referee("live", [QUESTION], *changed_answers)

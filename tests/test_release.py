@@ -33,7 +33,9 @@ def test_the_repository_address_is_defined_once():
         "https://github.com/{}/drawbridge/security",
     ]
     site, owner, _ = release.repository().rsplit("/", 2)
-    assert [release.with_owner(template.format("others")) for template in templates] == [template.format(owner) for template in templates]
+    assert [release.with_owner(template.format("others")) for template in templates] == [
+        template.format(owner) for template in templates
+    ]
     other_text = f"{site}/others/kueue, uses: actions/checkout@v5, drawbridge/drawbridge"
     assert release.with_owner(other_text) == other_text
     addresses = subprocess.run(["git", "grep", "-hoE", f"{site}/[A-Za-z0-9_.-]+/drawbridge"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)  # fmt: skip
@@ -47,7 +49,9 @@ def unpack(content):
 
 def test_the_checksums_cover_all_files(files):
     listed = dict(line.split("  ")[::-1] for line in files["SHA256SUMS"].decode().splitlines())
-    assert listed == {name: hashlib.sha256(content).hexdigest() for name, content in files.items() if name != "SHA256SUMS"}
+    assert listed == {
+        name: hashlib.sha256(content).hexdigest() for name, content in files.items() if name != "SHA256SUMS"
+    }
     assert {name.partition("-")[0] for name in listed} == {
         "drawbridge",
         "drawbridge.krew.yaml",
@@ -143,9 +147,13 @@ def test_the_release_workflow_pins_actions_and_limits_permissions():
     used_actions = re.findall(r"uses: (\S+)(.*)", WORKFLOW)
     assert len(used_actions) == sum("uses" in step for step in steps) > 5
     assert [
-        action for action in used_actions if not re.search(r"@[0-9a-f]{40}$", action[0]) or not re.match(r"  # v\d", action[1])
+        action
+        for action in used_actions
+        if not re.search(r"@[0-9a-f]{40}$", action[0]) or not re.match(r"  # v\d", action[1])
     ] == []
-    assert [step["run"] for step in steps if "${{" in step.get("run", "")] == [], "a script contains an expression of the workflow"
+    assert [step["run"] for step in steps if "${{" in step.get("run", "")] == [], (
+        "a script contains an expression of the workflow"
+    )
     assert {name for name, job in workflow["jobs"].items() if "write" in job["permissions"].values()} == {
         "image",
         "publish",

@@ -119,7 +119,9 @@ def test_every_make_target_that_the_documents_name_exists():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z0-9-]+):", makefile, flags=re.MULTILINE))
     code = [
-        part for path in tracked_files("*.md") for part in re.findall(r"```.*?```|`[^`\n]+`", path.read_text(), re.DOTALL)
+        part
+        for path in tracked_files("*.md")
+        for part in re.findall(r"```.*?```|`[^`\n]+`", path.read_text(), re.DOTALL)
     ]
     named = {
         word
@@ -254,7 +256,8 @@ def test_every_metric_that_the_documents_name_has_the_queried_labels():
     unknown = [
         (name, queried)
         for name, queried in named
-        if not (family := metrics_by_name.get(name, metrics_by_name.get(f"{name}_total"))) or not queried <= set(family.labels)
+        if not (family := metrics_by_name.get(name, metrics_by_name.get(f"{name}_total")))
+        or not queried <= set(family.labels)
     ]
     assert unknown == []
     assert named

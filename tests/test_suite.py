@@ -18,7 +18,12 @@ MIXED_TEST_FILES = {
     "skipped": "import pytest\ndef test_one(): pass\ndef test_two(): pytest.skip('no reason')",
     "known": "import pytest\n@pytest.mark.xfail\ndef test_one(): assert False\ndef test_two(): pass",
 }
-COUNTED_FAILURES = {"test_bad::test_two", "test_broken_import", "test_broken_fixture::test_one", "test_skipped::test_two"}
+COUNTED_FAILURES = {
+    "test_bad::test_two",
+    "test_broken_import",
+    "test_broken_fixture::test_one",
+    "test_skipped::test_two",
+}
 SUITES_AND_COUNTS = {
     "mixed outcomes": (MIXED_TEST_FILES, (5, len(COUNTED_FAILURES))),
     "no tests": ({"it": ""}, (0, 1)),
@@ -93,8 +98,12 @@ def test_packages_are_installed_only_on_request(value, monkeypatch, tmp_path):
 )
 def test_tests_with_a_mark_are_in_folders_of_its_suite(mark, folders):
     files = [path.relative_to(runs.ROOT) for parent in ("tests", "e2e") for path in (runs.ROOT / parent).rglob("*.py")]
-    files_with_mark = [file for file in files if f"pytest.mark.{mark}" in (runs.ROOT / file).read_text(encoding="utf-8")]
-    files_outside = [str(file) for file in files_with_mark if not any(file.is_relative_to(folder) for folder in folders)]
+    files_with_mark = [
+        file for file in files if f"pytest.mark.{mark}" in (runs.ROOT / file).read_text(encoding="utf-8")
+    ]
+    files_outside = [
+        str(file) for file in files_with_mark if not any(file.is_relative_to(folder) for folder in folders)
+    ]
     assert files_with_mark
     assert files_outside == []
 
@@ -143,7 +152,9 @@ def test_the_browser_driver_is_installed_only_if_missing(is_installed, monkeypat
         suite.subprocess, "run", lambda command, **_: commands.append(command) or SimpleNamespace(returncode=1)
     )
     suite.drive_browser()
-    assert [command[-3:] for command in commands] == [["--require-hashes", "-r", "tests/browser.lock"]] * (not is_installed)
+    assert [command[-3:] for command in commands] == [["--require-hashes", "-r", "tests/browser.lock"]] * (
+        not is_installed
+    )
     assert ("are left out" in capfd.readouterr().out) == (not is_installed)
 
 

@@ -77,7 +77,9 @@ async def wait_until_gone(cluster, home, name):
 
 
 async def test_a_pod_with_a_template_gets_a_claim_of_it(controlled_cluster, home):
-    await controlled_cluster.create(RESOURCE_CLAIM_TEMPLATES, template("t", labels={"a": "b"}, annotations={"c": "d"}), home)
+    await controlled_cluster.create(
+        RESOURCE_CLAIM_TEMPLATES, template("t", labels={"a": "b"}, annotations={"c": "d"}), home
+    )
     owner = await create_pod(controlled_cluster, home, pod_with_claim("train"))
     created_claim = await claim_of_pod(controlled_cluster, home, "train")
     meta = created_claim.metadata
@@ -94,7 +96,9 @@ async def test_a_pod_may_be_created_before_its_template(controlled_cluster, home
     await create_pod(controlled_cluster, home, pod_with_claim("early"))
     await controlled_cluster.create(RESOURCE_CLAIM_TEMPLATES, template("other"), home)
     await create_pod(controlled_cluster, home, pod_with_claim("later", source="other"))
-    assert await claim_of_pod(controlled_cluster, home, "later"), "no claim for the pod `later`, which the controller sees after the pod `early`"
+    assert await claim_of_pod(controlled_cluster, home, "later"), (
+        "no claim for the pod `later`, which the controller sees after the pod `early`"
+    )
     await controlled_cluster.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
     assert await claim_of_pod(controlled_cluster, home, "early")
 
@@ -108,7 +112,9 @@ async def test_a_deleted_claim_is_created_again(controlled_cluster, home):
 
     async def find_new_claims():
         # The real controller retries only when the pod changes; ours retries at once.
-        await controlled_cluster.patch(PODS, "train", Merge({"metadata": {"labels": {"attempt": str(next(attempts))}}}), home)
+        await controlled_cluster.patch(
+            PODS, "train", Merge({"metadata": {"labels": {"attempt": str(next(attempts))}}}), home
+        )
         claims = (await controlled_cluster.list(RESOURCE_CLAIMS, home)).items
         return [claim for claim in claims if claim.metadata.uid != deleted_claim.metadata.uid]
 
@@ -223,7 +229,9 @@ async def test_a_claim_missing_in_an_old_list_is_not_recreated():
     controller._on_claims(Batch((), new_version, complete=True))
     await controller._execute(Create("gpu", "t"), home, owner)
     (new_claim,) = (await cluster.list(RESOURCE_CLAIMS, home)).items
-    assert new_claim.metadata.uid != created_claim.metadata.uid, "the claim that the newer list lacks was not created again"
+    assert new_claim.metadata.uid != created_claim.metadata.uid, (
+        "the claim that the newer list lacks was not created again"
+    )
 
 
 async def test_a_claim_is_deleted_when_its_pod_finishes(controlled_cluster, home):

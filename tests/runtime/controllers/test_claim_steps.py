@@ -88,7 +88,8 @@ def test_a_claim_keeps_its_finalizer_until_its_deletion():
     assert actions_for_claim(typed_claim(finalizers=[FINALIZER]), lambda _: typed_pod()) == []
     deleted_claim = typed_claim(finalizers=[FINALIZER])
     deleted_claim = msgspec.structs.replace(
-        deleted_claim, metadata=msgspec.structs.replace(deleted_claim.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+        deleted_claim,
+        metadata=msgspec.structs.replace(deleted_claim.metadata, deletion_timestamp="2026-01-01T00:00:00Z"),
     )
     (write,) = actions_for_claim(deleted_claim, lambda _: None)
     assert write.patch.body == {"metadata": {"uid": "c-1", "resourceVersion": "7", "finalizers": None}}

@@ -79,7 +79,9 @@ LONGEST_DECISION, LATE_ANSWER, BRIEF_REQUEST = 1.4 * DecisionLimits().loop_secon
     "seconds_of_crowd",
     {
         "each request takes the longest possible time": lambda _number, _now: LONGEST_DECISION,
-        "one request per second takes the longest possible time": lambda _number, now: LONGEST_DECISION if now % 1.0 < 0.1 else BRIEF_REQUEST,
+        "one request per second takes the longest possible time": lambda _number, now: (
+            LONGEST_DECISION if now % 1.0 < 0.1 else BRIEF_REQUEST
+        ),
         "all requests are cheap": lambda _number, _now: 0.9 * CHEAP,
         "all requests are slightly expensive": lambda _number, _now: 0.9 * UNKNOWN_COST,
         "each client takes another time": lambda number, _now: (1 + number) * 0.002,
@@ -95,7 +97,8 @@ async def test_a_client_waits_under_100_ms_among_32_other_clients(log, clock, mo
         while len(log) <= answer_count:  # noqa: ASYNC110  as above
             await asyncio.sleep(0)
     busy_clients = [
-        BusyClient([], number, clock, queue, lambda now, number=number: seconds_of_crowd[1](number, now)) for number in range(32)
+        BusyClient([], number, clock, queue, lambda now, number=number: seconds_of_crowd[1](number, now))
+        for number in range(32)
     ]
 
     async def continue_late_answer():

@@ -12,7 +12,16 @@ import pytest
 from runtime.http import Limits, Listener, connection
 from runtime.http.connection import END_OF_HEAD, ConnectionPhase, PeerConnection
 from tests.limits import PATIENCE
-from tests.runtime.http.clients import REQUEST, Echo, YesServer, FailingServer, read_yes_answer, wait_for_phase, post, read_answer
+from tests.runtime.http.clients import (
+    REQUEST,
+    Echo,
+    FailingServer,
+    YesServer,
+    post,
+    read_answer,
+    read_yes_answer,
+    wait_for_phase,
+)
 from tests.waiting import until
 
 

@@ -11,7 +11,7 @@ import pytest
 from runtime.http import Limits, Listener, reading, text
 from runtime.http import listener as listeners
 from tests.limits import PATIENCE
-from tests.runtime.http.clients import REQUEST, Echo, YesServer, FailingServer, read_yes_answer, post, read_answer
+from tests.runtime.http.clients import REQUEST, Echo, FailingServer, YesServer, post, read_answer, read_yes_answer
 
 
 async def wait_for_close(reader):
@@ -128,7 +128,9 @@ async def test_a_client_that_never_reads_is_disconnected():
                     break
             while listener.connections:  # noqa: ASYNC110  as above
                 await asyncio.sleep(0)
-        assert handler.answer_count * 60_000 < 32 << 20, "the listener answered more than the kernel holds for one connection"
+        assert handler.answer_count * 60_000 < 32 << 20, (
+            "the listener answered more than the kernel holds for one connection"
+        )
         await listener.end(0.0)
 
 

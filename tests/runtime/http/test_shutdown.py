@@ -12,7 +12,7 @@ import pytest
 from runtime.http import Limits, Listener
 from runtime.http.connection import ConnectionPhase
 from tests.limits import PATIENCE
-from tests.runtime.http.clients import REQUEST, YesServer, FailingServer, read_yes_answer, wait_for_phase
+from tests.runtime.http.clients import REQUEST, FailingServer, YesServer, read_yes_answer, wait_for_phase
 
 
 @pytest.mark.parametrize("loop_turns", range(6))
@@ -124,7 +124,9 @@ async def test_an_unfinished_request_at_shutdown_has_the_grace_period(rest):
     await wait_for_phase(listener, ConnectionPhase.BODY)
     ending = asyncio.create_task(listener.end(PATIENCE if rest else 0.1))
     await asyncio.sleep(0)
-    assert [connection.phase for connection in listener.connections] == [ConnectionPhase.BODY], "the unfinished request was not left open"
+    assert [connection.phase for connection in listener.connections] == [ConnectionPhase.BODY], (
+        "the unfinished request was not left open"
+    )
     writer.write(rest)
     if rest:
         assert b"Connection: close" in await read_yes_answer(reader)

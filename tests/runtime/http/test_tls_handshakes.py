@@ -155,6 +155,8 @@ async def test_unexpected_first_bytes_get_no_handshake(guests, sent):
 
 
 def test_a_client_hello_is_complete_with_its_last_byte():
-    assert [is_whole(CLIENT_HELLO[:count]) for count in range(1, len(CLIENT_HELLO) + 1)] == [False] * (len(CLIENT_HELLO) - 1) + [True]
+    assert [is_whole(CLIENT_HELLO[:count]) for count in range(1, len(CLIENT_HELLO) + 1)] == [False] * (
+        len(CLIENT_HELLO) - 1
+    ) + [True]
     with pytest.raises(ConnectionResetError):
         is_whole(b"")

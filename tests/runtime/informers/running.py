@@ -32,7 +32,9 @@ async def has_caught_up(cluster, informer, home):
 
     async def is_equal():
         items = (await cluster.list(informer.resource, home)).items
-        cluster_versions = {(item.metadata.namespace, item.metadata.name): item.metadata.resource_version for item in items}
+        cluster_versions = {
+            (item.metadata.namespace, item.metadata.name): item.metadata.resource_version for item in items
+        }
         return cluster_versions == {key: metadata(obj).resource_version for key, obj in informer.objects.items()}
 
     return await eventually(is_equal)

@@ -194,7 +194,12 @@ def test_the_outline_of_a_large_object_is_small():
     metadata = {"name": "x", "labels": many_entries(5000), "annotations": many_entries(5000), "ownerReferences": references, "finalizers": ["a/b" * 50] * 5000}  # fmt: skip
     amounts = {f"e.x/{number}": "1" for number in range(5000)}
     containers = [{"name": "c", "env": [{"name": "E"}] * 5000, "resources": {"limits": amounts, "requests": amounts}}]
-    spec = {"containers": containers, "tolerations": [{}] * 5000, "affinity": many_entries(5000), "nodeSelector": many_entries(5000)}
+    spec = {
+        "containers": containers,
+        "tolerations": [{}] * 5000,
+        "affinity": many_entries(5000),
+        "nodeSelector": many_entries(5000),
+    }
     outline = outline_of_pod(convert({"metadata": metadata, "spec": spec}, Pod))
     assert footprint(outline) < 64 * 1024
     assert [gate.name for gate in outline.spec.scheduling_gates] == [NOT_KEPT]

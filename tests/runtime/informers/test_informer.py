@@ -96,7 +96,9 @@ async def test_a_wait_for_sync_that_times_out_returns_false():
 
 async def run_informer(failing_cluster, *, stream=True, page=500):
     """Run an informer on a failing cluster until its cache is correct again; return the informer and the recorded batches."""
-    informer = Informer(failing_cluster, replace(CONFIG_MAPS, page=page), "default", backoff=QUICK_BACKOFF, stream=stream)
+    informer = Informer(
+        failing_cluster, replace(CONFIG_MAPS, page=page), "default", backoff=QUICK_BACKOFF, stream=stream
+    )
     batches = record_batches(informer)
     for name in ("a", "b", "c"):
         await failing_cluster.inner.create(CONFIG_MAPS, config_map(name), "default")
@@ -139,7 +141,9 @@ async def test_a_list_with_an_expired_continue_token_begins_again():
 
 
 async def test_a_watch_that_breaks_is_resumed_without_another_list():
-    failing_cluster = FailingCluster(watches=[None, Unavailable("connection reset")], breaks=[(4, Unavailable("connection reset"))])
+    failing_cluster = FailingCluster(
+        watches=[None, Unavailable("connection reset")], breaks=[(4, Unavailable("connection reset"))]
+    )
     informer, batches = await run_informer(failing_cluster)
     assert informer.reads == 1
     assert [deltas for deltas, _ in batches[1:]] == [[("a", True, True)], [("b", True, False)]]

@@ -155,10 +155,14 @@ async def test_no_stored_object_ends_an_informer_or_hides_another(name):
     resource = resource_of(hostile)
     for read_as in (resource, resource.raw):
         informer, received_names = Informer(cluster, read_as), set()
-        informer.listen(lambda batch, received_names=received_names: received_names.update(delta.key[1] for delta in batch.deltas))
+        informer.listen(
+            lambda batch, received_names=received_names: received_names.update(delta.key[1] for delta in batch.deltas)
+        )
         async with running(informer):
             assert await informer.wait_for_sync(PATIENCE)
-            assert "good" in informer.objects.keys() & received_names or "good" in {object_name for _, object_name in informer.objects}
+            assert "good" in informer.objects.keys() & received_names or "good" in {
+                object_name for _, object_name in informer.objects
+            }
             assert "p" in {object_name for _, object_name in {*informer.objects, *informer.unreadable}}
 
 
