@@ -247,9 +247,8 @@ class Turns:
         self.running = threading.Event()
         self.has_ended = threading.Event()
         self.original_run_forever = BaseEventLoop.run_forever
-        self.original_run_once = (
-            BaseEventLoop._run_once
-        )  # runs one turn; a callback of `call_later` would count many short turns as one turn
+        # It runs one turn. A callback of `call_later` would count many short turns as one turn.
+        self.original_run_once = BaseEventLoop._run_once
 
     def install(self) -> None:
         """Watch every loop while it runs, except loops of uvloop, which no test uses."""

@@ -71,6 +71,5 @@ def test_the_scheduler_image_has_the_kubernetes_version_of_the_tests():
     program = f'go() {{ if [ "$1" = list ]; then {listed}; else printf "%s\\n" "$@"; fi; }}\n{build}'
     output = subprocess.run(["sh", "-c", program], capture_output=True, text=True, check=True).stdout
     assert kubernetes_flags(CURRENT)[1].split() == output.split("-ldflags\n")[1].split()[:-1]
-    assert dockerfile.rindex("FROM ") > dockerfile.index(
-        "AS scheduler"
-    )  # the last stage, which is the default target, is not the scheduler
+    # The last stage is the default target, so it must not be the scheduler.
+    assert dockerfile.rindex("FROM ") > dockerfile.index("AS scheduler")
