@@ -72,22 +72,26 @@ def questions_about(folder: Path, all_surroundings: Sequence[Question]) -> tuple
     objects = [
         (obj, path) for path, objects_of_file in contents.items() for obj in objects_of_file or () if "kind" in obj
     ]
-    others = {
+    objects_without_pods = {
         identity(obj): obj for obj, _ in objects if not brings_pods(obj)
     }  # of several objects with one name, the last counts
     objects_in_question = [(obj, path) for obj, path in objects if brings_pods(obj) or obj["kind"] in CLAIM_KINDS]
     questions = [
-        [question(obj, path, others, surroundings) for surroundings in all_surroundings]
+        [question(obj, path, objects_without_pods, surroundings) for surroundings in all_surroundings]
         for obj, path in objects_in_question
     ]
     return questions, sum(objects_of_file is None for objects_of_file in contents.values())
 
 
-def question(obj: Object, path: Path, others: dict[tuple[str, ...], Object], surroundings: Question) -> Question:
-    other_objects = [other for key, other in others.items() if key != identity(obj)]
-    around = [other for other in other_objects if other["kind"] not in CLUSTER]
-    fleet = [other for other in other_objects if other["kind"] in CLUSTER]
-    fleet += [other for other in surroundings.scene.fleet if identity(other) not in others]
+def question(
+    obj: Object, path: Path, objects_without_pods: dict[tuple[str, ...], Object], surroundings: Question
+) -> Question:
+    other_objects = [other_object for key, other_object in objects_without_pods.items() if key != identity(obj)]
+    around = [other_object for other_object in other_objects if other_object["kind"] not in CLUSTER]
+    fleet = [other_object for other_object in other_objects if other_object["kind"] in CLUSTER]
+    fleet += [
+        other_object for other_object in surroundings.scene.fleet if identity(other_object) not in objects_without_pods
+    ]
     name = f"{obj['metadata'].get('generateName', 'unnamed-')}x"  # demo and the commands that find an object by its name need a name
     object_as_written = as_written(obj)
     object_with_name = object_as_written | {"metadata": {"name": name} | object_as_written["metadata"]}

@@ -8,6 +8,6 @@ import os
 ALL = os.environ.get("DRAWBRIDGE_DRAWS") == "all"
 
 
-def draws(many: int) -> int:
+def draws(cases: int) -> int:
     """Return how many of a test's random cases this run draws."""
-    return many if ALL else max(1, many // 8)
+    return cases if ALL else max(1, cases // 8)

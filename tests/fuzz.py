@@ -214,9 +214,9 @@ def _mutated(rng: random.Random, pool: list[str], pieces: tuple[str, ...]) -> st
         elif kind == 2:
             text = text[:at] + text[at:end] * rng.choice((2, 3, 30)) + text[end:]
         elif kind == 3:
-            other = rng.choice(pool)
-            start = rng.randrange(len(other) + 1)
-            text = text[:at] + other[start : start + rng.choice((5, 30, 200))] + text[end:]
+            other_text = rng.choice(pool)
+            start = rng.randrange(len(other_text) + 1)
+            text = text[:at] + other_text[start : start + rng.choice((5, 30, 200))] + text[end:]
         elif kind == 4:
             text = (
                 text[:at]

@@ -146,8 +146,8 @@ def claim_template(name: str, *requests: Object, namespace: str = "default", **f
 def with_devices(requests: Iterable[Object], fields: Mapping[str, Any]) -> Object:
     """Return the spec of a claim: its requests, constraints and config under `devices`, and other fields."""
     lists = {key: list(fields[key]) for key in ("constraints", "config") if fields.get(key)}
-    others = {key: value for key, value in fields.items() if key not in ("constraints", "config")}
-    return {"devices": {"requests": list(requests)} | lists} | others
+    other_fields = {key: value for key, value in fields.items() if key not in ("constraints", "config")}
+    return {"devices": {"requests": list(requests)} | lists} | other_fields
 
 
 def device_class(name: str = "gpu", *expressions: str, **fields: Any) -> Object:

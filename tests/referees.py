@@ -48,7 +48,7 @@ class Referee:
         self._mode = mode()
         self._answers = {} if self._mode == "record" else read(name)
         self._program = None if self._mode == "recorded" else Oracle(name)
-        self._asked: Counter[str] = Counter()
+        self._question_counts: Counter[str] = Counter()
 
     def cases(self, live: int, *, recorded: int) -> int:
         """Return the number of cases. The recorded cases are the first of the live cases, so that live runs compare them."""
@@ -66,7 +66,7 @@ class Referee:
             return [self._replayed(*pair) for pair in zip(digests, question_list, strict=True)]
         answers = self._program.ask_all(question_list)
         for digest, question, answer in zip(digests, question_list, answers, strict=True):
-            self._asked[digest] += 1
+            self._question_counts[digest] += 1
             if self._mode == "record":
                 recorded_answers = self._answers.setdefault(digest, [])
                 if (plain := _plain(answer)) not in recorded_answers:
@@ -82,7 +82,7 @@ class Referee:
         self._program.close()
         if self._mode == "record":
             write(self.name, self._answers)
-        missed = len(self._answers.keys() - self._asked.keys())
+        missed = len(self._answers.keys() - self._question_counts.keys())
         if self._mode == "compared" and missed > (1 - MIN_COMPARED) * len(self._answers):
             raise OracleError(
                 f"{self.name}: {missed} of {len(self._answers)} recorded answers belong to questions that are no longer asked: run `make record`"
@@ -93,8 +93,8 @@ class Referee:
         if answers is None:
             text = json.dumps(question)[:2000]
             raise OracleError(f"{self.name}: no answer is recorded; run `make record`, which needs Go\nasked: {text}")
-        self._asked[digest] += 1
-        return json.loads(answers[(self._asked[digest] - 1) % len(answers)])
+        self._question_counts[digest] += 1
+        return json.loads(answers[(self._question_counts[digest] - 1) % len(answers)])
 
     def _compare(self, recorded_answers: Sequence[str], question: Any, answer: dict[str, Any]) -> None:
         """Fail if neither this answer nor the answers to REPETITIONS of the question are among the recorded answers."""

@@ -129,10 +129,10 @@ def description_of_work(pid: int) -> str:
     while children := children_of(youngest):
         youngest = children[-1]
     try:
-        words = Path(f"/proc/{youngest}/cmdline").read_text().split("\0")
+        arguments = Path(f"/proc/{youngest}/cmdline").read_text().split("\0")
     except OSError:
         return "at work"
-    return " ".join(words)[:160].strip() or "at work"
+    return " ".join(arguments)[:160].strip() or "at work"
 
 
 def children_of(pid: int) -> list[int]:
@@ -273,8 +273,8 @@ def module_of(file: Path) -> Path | None:
 
 def gofmt(files: Sequence[str]) -> Outcome:
     announce("gofmt")
-    listed = subprocess.run(["gofmt", "-l", *files], check=False, capture_output=True, text=True)
-    unformatted = (listed.stdout + listed.stderr).split("\n")[:-1]
+    result = subprocess.run(["gofmt", "-l", *files], check=False, capture_output=True, text=True)
+    unformatted = (result.stdout + result.stderr).split("\n")[:-1]
     return Outcome("gofmt", int(not unformatted), int(bool(unformatted)), notes=unformatted)
 
 

@@ -28,12 +28,12 @@ def test_a_kustomization_lists_every_file_of_its_folder(name):
     [kustomization] = (
         document.object for document in manifests.read([KUSTOMIZATION_FOLDERS[name] / "kustomization.yaml"])
     )
-    listed = [
+    listed_files = [
         *kustomization.get("resources", ()),
         *(patch.get("path", "") for patch in kustomization.get("patches", ())),
     ]
     files = {path.name for path in KUSTOMIZATION_FOLDERS[name].glob("*.yaml")} - {"kustomization.yaml"}
-    assert sorted(file for file in listed if file.endswith(".yaml")) == sorted(files)
+    assert sorted(file for file in listed_files if file.endswith(".yaml")) == sorted(files)
 
 
 @pytest.mark.parametrize("name", KUSTOMIZATION_FOLDERS)
@@ -55,9 +55,9 @@ def test_a_kustomization_refers_outside_its_folder_only_to_folders():
     """`kubectl apply -k` rejects files outside of the kustomization's folder."""
     for place in sorted(BASE.parent.rglob("kustomization.yaml")):
         for path in manifests.read([place])[0].object.get("resources", ()):
-            named = place.parent / path
-            assert named.exists(), f"{place}: {path}"
-            assert not path.startswith("../") or named.is_dir(), f"{place}: {path}"
+            referenced_path = place.parent / path
+            assert referenced_path.exists(), f"{place}: {path}"
+            assert not path.startswith("../") or referenced_path.is_dir(), f"{place}: {path}"
 
 
 def selectors(obj):

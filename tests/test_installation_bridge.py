@@ -39,8 +39,8 @@ def test_the_scheduler_may_send_500_requests_per_second(file):
 
 @pytest.mark.parametrize("folder", [".", "apart"])
 def test_each_layout_includes_the_common_resources(folder):
-    listed = manifests.read([BRIDGE / folder / "kustomization.yaml"])[0].object["resources"]
-    assert ["common" in path for path in listed].count(True) == 1
+    resources = manifests.read([BRIDGE / folder / "kustomization.yaml"])[0].object["resources"]
+    assert ["common" in path for path in resources].count(True) == 1
 
 
 def test_the_bridge_is_off_by_default():
@@ -48,8 +48,8 @@ def test_the_bridge_is_off_by_default():
     enabled = run("manifests", "--image", IMAGES[0], "--bridge", "--scheduler-image", IMAGES[1])
     assert "drawbridge-allocator" not in plain.stdout
     assert "drawbridge-allocator" in enabled.stdout
-    listed = manifests.read([BASE / "kustomization.yaml"])[0].object
-    assert "components" not in listed
+    kustomization = manifests.read([BASE / "kustomization.yaml"])[0].object
+    assert "components" not in kustomization
 
 
 def test_a_bridge_without_a_scheduler_image_is_a_usage_error():

@@ -47,13 +47,13 @@ def test_authority_cannot_read_pods_and_controller_cannot_write_webhook_configur
     registrations = {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
     assert resources_by_account["drawbridge-authority"] == {"secrets", *registrations}
     assert not resources_by_account["drawbridge-controller"] & registrations
-    bound = {
+    roles_by_account = {
         subject["name"]: binding["roleRef"]["name"]
         for binding in base_objects("ClusterRoleBinding")
         for subject in binding["subjects"]
         if subject["name"] == "drawbridge-authority"
     }
-    assert bound == {"drawbridge-authority": "drawbridge-authority"}, (
+    assert roles_by_account == {"drawbridge-authority": "drawbridge-authority"}, (
         "the authority has the role of another account, too"
     )
 

@@ -60,15 +60,17 @@ def test_both_containers_mount_the_parent_of_the_socket_folder(profile, containe
 
 
 def test_the_kustomization_lists_every_patch():
-    listed = [patch["path"] for patch in read_manifest("kustomization.yaml")["patches"]]
-    assert sorted(listed) == sorted(path.name for path in PLUGIN.glob("*.yaml") if path.name != "kustomization.yaml")
+    listed_patches = [patch["path"] for patch in read_manifest("kustomization.yaml")["patches"]]
+    assert sorted(listed_patches) == sorted(
+        path.name for path in PLUGIN.glob("*.yaml") if path.name != "kustomization.yaml"
+    )
 
 
 def test_the_scheduler_image_has_the_kubernetes_version_of_the_tests():
     dockerfile = (ROOT / "Dockerfile").read_text().replace("\\\n", "")
     [build] = re.findall(r"^RUN (version=.* go build .*)", dockerfile, re.MULTILINE)
-    listed = f"echo {KUBERNETES_VERSIONS[CURRENT]}"
-    program = f'go() {{ if [ "$1" = list ]; then {listed}; else printf "%s\\n" "$@"; fi; }}\n{build}'
+    listed_version = f"echo {KUBERNETES_VERSIONS[CURRENT]}"
+    program = f'go() {{ if [ "$1" = list ]; then {listed_version}; else printf "%s\\n" "$@"; fi; }}\n{build}'
     output = subprocess.run(["sh", "-c", program], capture_output=True, text=True, check=True).stdout
     assert kubernetes_flags(CURRENT)[1].split() == output.split("-ldflags\n")[1].split()[:-1]
     # The last stage is the default target, so it must not be the scheduler.

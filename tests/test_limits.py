@@ -67,8 +67,8 @@ PASSING_TEST = "\ndef test_after(): pass\n"
 def run_pytest(tmp_path, files, *options):
     """Run pytest on these files with a limit of one second for every `test_it`; return the output of pytest."""
     for name, content in files.items():
-        marked = re.sub(r"(async )?def test_it", rf"{ONE_SECOND_LIMIT}\n\g<0>", content)
-        (tmp_path / f"test_{name}.py").write_text("import pytest\n" + marked)
+        source = re.sub(r"(async )?def test_it", rf"{ONE_SECOND_LIMIT}\n\g<0>", content)
+        (tmp_path / f"test_{name}.py").write_text("import pytest\n" + source)
     command = [
         sys.executable,
         "-m",
@@ -197,8 +197,10 @@ def waited_at_most(call):
     """Return the number of seconds in a call that waits; infinity if the call has no number."""
     name = getattr(call.func, "attr", "")
     position = POSITIONS_OF_SECONDS.get(name, len(call.args))
-    named = [keyword.value for keyword in call.keywords if keyword.arg == "timeout" and name in METHODS_WITH_TIMEOUT]
-    for value in (*call.args[position : position + 1], *named):
+    keyword_values = [
+        keyword.value for keyword in call.keywords if keyword.arg == "timeout" and name in METHODS_WITH_TIMEOUT
+    ]
+    for value in (*call.args[position : position + 1], *keyword_values):
         if isinstance(value, ast.Constant) and isinstance(value.value, int | float):
             return value.value
     return float("inf")

@@ -341,11 +341,11 @@ HARD_VALUES = (b"[" * 5_000, b'"\xff"', b"1e999999", b"9" * 5_000, b'"\\u0000"',
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_reader_raises_only_its_own_exceptions(name, tmp_path):
-    read, [first, *_] = READERS[name]
+    read, [original, *_] = READERS[name]
     for value in HARD_VALUES:
-        for member in (b"x", *(member.encode() for member in list(first)[:3])):
-            read(b'{"%s": %s, %s' % (member, value, json.dumps(first).encode()[1:]), tmp_path)
-            read(json.dumps(first | {member.decode(): 0}).encode().replace(b": 0", b": " + value), tmp_path)
+        for member in (b"x", *(member.encode() for member in list(original)[:3])):
+            read(b'{"%s": %s, %s' % (member, value, json.dumps(original).encode()[1:]), tmp_path)
+            read(json.dumps(original | {member.decode(): 0}).encode().replace(b": 0", b": " + value), tmp_path)
     try_reader(name, random.Random(f"readers {name}"), draws(60))
 
 

@@ -48,11 +48,11 @@ def unpack(content):
 
 
 def test_the_checksums_cover_all_files(files):
-    listed = dict(line.split("  ")[::-1] for line in files["SHA256SUMS"].decode().splitlines())
-    assert listed == {
+    checksums = dict(line.split("  ")[::-1] for line in files["SHA256SUMS"].decode().splitlines())
+    assert checksums == {
         name: hashlib.sha256(content).hexdigest() for name, content in files.items() if name != "SHA256SUMS"
     }
-    assert {name.partition("-")[0] for name in listed} == {
+    assert {name.partition("-")[0] for name in checksums} == {
         "drawbridge",
         "drawbridge.krew.yaml",
         "drawbridge_dra",
@@ -134,10 +134,10 @@ def test_a_bump_changes_the_version_in_every_place(checkout):
 
 @pytest.mark.parametrize("version", ["0.0.1", VERSION, "1.0", "1.0.0rc1", "v1.0.0", ""])
 def test_a_version_that_is_invalid_or_not_newer_changes_nothing(checkout, version):
-    before = {file: file.read_bytes() for file in checkout.rglob("*") if file.is_file()}
+    contents_before = {file: file.read_bytes() for file in checkout.rglob("*") if file.is_file()}
     with pytest.raises(SystemExit, match=r"not a version|does not come after"):
         release.bump(checkout, version, datetime(2030, 1, 2, tzinfo=UTC))
-    assert {file: file.read_bytes() for file in before} == before
+    assert {file: file.read_bytes() for file in contents_before} == contents_before
 
 
 def test_the_release_workflow_pins_actions_and_limits_permissions():

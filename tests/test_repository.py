@@ -104,9 +104,9 @@ def test_every_named_document_exists():
 
 def test_every_command_that_the_documents_name_exists():
     text = "\n".join(path.read_text(encoding="utf-8") for path in tracked_files("*.md"))
-    named = set(re.findall(r"(?:bin/|`|^|\s)drawbridge ([a-z]+)(?=[\s`|])", text, flags=re.MULTILINE))
-    assert named, "the documents name no command at all"
-    assert {name for name in named & words_in_code(text) if name not in COMMANDS} == set()
+    named_commands = set(re.findall(r"(?:bin/|`|^|\s)drawbridge ([a-z]+)(?=[\s`|])", text, flags=re.MULTILINE))
+    assert named_commands, "the documents name no command at all"
+    assert {name for name in named_commands & words_in_code(text) if name not in COMMANDS} == set()
 
 
 def words_in_code(text):
@@ -123,13 +123,13 @@ def test_every_make_target_that_the_documents_name_exists():
         for path in tracked_files("*.md")
         for part in re.findall(r"```.*?```|`[^`\n]+`", path.read_text(), re.DOTALL)
     ]
-    named = {
+    words_after_make = {
         word
         for part in code
         for call in re.findall(r"^[`$ ]{,2}make ([a-z0-9 -]+)", part, re.MULTILINE)
         for word in call.split()
     }
-    commands = {word for word in named if not word.startswith("-")}
+    commands = {word for word in words_after_make if not word.startswith("-")}
     assert commands >= {"run", "test"}
     assert commands - targets == set()
 
@@ -187,15 +187,15 @@ PRODUCT_FILES = tuple(f"{package}/*.py" for package in PACKAGES)
 def test_every_test_that_the_documents_name_exists():
     """The documents write `file.py::test`; `…` stands for the rest of a name."""
     tests = {str(path.relative_to(ROOT)): path.read_text() for path in tracked_files("tests/*.py", "e2e/*.py")}
-    named = [
+    named_tests = [
         (document.relative_to(ROOT), file, name)
         for document in tracked_files("*.md")
         for file, name in re.findall(r"`([\w/]+\.py)::([\w…]+)`", document.read_text(encoding="utf-8"))
     ]
-    assert named
+    assert named_tests
     missing = [
         f"{document}: {file}::{name}"
-        for document, file, name in named
+        for document, file, name in named_tests
         if not re.search(rf"def {name}\(".replace("…", r"\w*"), tests.get(file, ""))
     ]
     assert missing == []
@@ -205,28 +205,30 @@ TOP_FOLDERS = "allocator|bench|bridge|certs|cli|cluster|dra|e2e|manifests|node|r
 
 
 def test_every_file_and_folder_that_the_documents_name_exists():
-    named = [
+    named_paths = [
         (document.relative_to(ROOT), path)
         for document in tracked_files("*.md")
         for path in re.findall(rf"`((?:{TOP_FOLDERS})/[\w/.-]+?)(?:`|::)", document.read_text(encoding="utf-8"))
     ]
-    assert named
-    assert [(str(document), path) for document, path in named if not (ROOT / path).exists()] == []
+    assert named_paths
+    assert [(str(document), path) for document, path in named_paths if not (ROOT / path).exists()] == []
 
 
 def test_every_module_attribute_that_the_documents_name_exists():
     """The form is `package.module.name`; names of drivers and files look the same and are left out."""
     pattern = r"`(?!dra\.(?:net|cpu|memory|hygon\.com|yaml)`)((?:allocator|certs|cli|cluster|dra|node|runtime|webhook)(?:\.\w+)+)`"
     documents = [path for path in tracked_files("*.md") if path.name != "CHANGELOG.md"]
-    named = {name: path.name for path in documents for name in re.findall(pattern, path.read_text(encoding="utf-8"))}
+    named_attributes = {
+        name: path.name for path in documents for name in re.findall(pattern, path.read_text(encoding="utf-8"))
+    }
     missing = {}
-    for name, document in named.items():
+    for name, document in named_attributes.items():
         try:
             pkgutil.resolve_name(name)
         except (ImportError, AttributeError):
             missing[name] = document
     assert missing == {}
-    assert named
+    assert named_attributes
 
 
 def test_the_reading_table_names_existing_files_and_definitions():
@@ -246,7 +248,7 @@ def test_the_reading_table_names_existing_files_and_definitions():
 
 def test_every_metric_that_the_documents_name_has_the_queried_labels():
     metrics_by_name = {metric.name: metric for metric in metrics.find_metrics()}
-    named = [
+    named_metrics = [
         (name, set(re.findall(r"(\w+)!?=~?\"", labels)))
         for document in tracked_files("docs/*.md")
         for name, labels in re.findall(
@@ -255,12 +257,12 @@ def test_every_metric_that_the_documents_name_has_the_queried_labels():
     ]
     unknown = [
         (name, queried)
-        for name, queried in named
+        for name, queried in named_metrics
         if not (family := metrics_by_name.get(name, metrics_by_name.get(f"{name}_total")))
         or not queried <= set(family.labels)
     ]
     assert unknown == []
-    assert named
+    assert named_metrics
 
 
 def test_every_readiness_reason_in_the_documents_exists():

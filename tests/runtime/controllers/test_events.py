@@ -60,13 +60,13 @@ async def test_a_repeated_event_is_counted(cluster, home):
     assert busy.involved_object.kind == "ResourceClaim"
 
 
-async def test_a_forgotten_event_is_written_as_a_new_event(cluster, home):
+async def test_a_deleted_event_is_written_as_a_new_event(cluster, home):
     time = Time()
     events_recorder = recorder(cluster, time)
     subject = await cluster.create(RESOURCE_CLAIMS.raw, claim("one"), home)
     await events_recorder.record(subject, "Busy", "m")
-    (first,) = (await cluster.list(EVENTS, home)).items
-    await cluster.delete(EVENTS, first.metadata.name, home)
+    (deleted_event,) = (await cluster.list(EVENTS, home)).items
+    await cluster.delete(EVENTS, deleted_event.metadata.name, home)
     time.seconds = 10
     await events_recorder.record(subject, "Busy", "m")
     assert await events(cluster, home) == [("Busy", "m", "Normal", 1)]

@@ -166,14 +166,17 @@ async def test_a_late_cheap_account_precedes_expensive_accounts(log):
 
 async def test_a_cheap_account_has_priority_on_any_connection(log):
     queue = FairQueue()
-    shared, other = Client(log, "shared", 2 * UNKNOWN_COST), Client(log, "other", 0.2 * UNKNOWN_COST)
+    shared_connection, cheap_connection = (
+        Client(log, "shared", 2 * UNKNOWN_COST),
+        Client(log, "other", 0.2 * UNKNOWN_COST),
+    )
     for _ in range(20):
-        queue.join(shared, "expensive", None, b"")
-        queue.join(other, "cheap", None, b"")
+        queue.join(shared_connection, "expensive", None, b"")
+        queue.join(cheap_connection, "cheap", None, b"")
         await drain(queue)
     log.clear()
     queue.join(Client(log, "unknown"), "unknown", None, b"")
-    queue.join(shared, "cheap", None, b"")
+    queue.join(shared_connection, "cheap", None, b"")
     await drain(queue)
     assert log == ["shared", "unknown"]
 

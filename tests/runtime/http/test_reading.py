@@ -94,17 +94,17 @@ async def test_one_byte_records_end_only_their_own_connection(monkeypatch):
             writer.write(HEAD % 1_000_000)
             for _ in range(2_000):
                 writer.write(b" ")
-        before = decrypted.total
+        total_before = decrypted.total
         decrypted.follow()
         assert await ask(*honest, [2]) == b"2"
-        assert decrypted.total - before <= 5 * (reading.FREE_RECORDS + 3 * reading.RECORDS)
+        assert decrypted.total - total_before <= 5 * (reading.FREE_RECORDS + 3 * reading.RECORDS)
         for reader, writer in hostile:
             with suppress(ConnectionError):
                 assert await reader.read() == b""
             writer.close()
         decrypted.end()
         assert max(decrypted.by_turn) <= 4 * reading.RECORDS
-        assert decrypted.total - before <= 4 * (reading.MAX_SMALL + reading.RECORDS) + 3
+        assert decrypted.total - total_before <= 4 * (reading.MAX_SMALL + reading.RECORDS) + 3
         assert close_reasons == ["records"] * 4
         assert await ask(*honest, [2]) == b"2"
         honest[1].close()
@@ -228,11 +228,11 @@ async def test_a_bug_while_reading_ends_only_one_connection(caplog, monkeypatch)
     monkeypatch.setattr(LengthServer, "refuse", refuse)
     async with listening() as (port, client_context, _):
         broken = await asyncio.open_connection("127.0.0.1", port, ssl=client_context)
-        other = await asyncio.open_connection("127.0.0.1", port, ssl=client_context)
+        working = await asyncio.open_connection("127.0.0.1", port, ssl=client_context)
         broken[1].write(HEAD.replace(b"/", b"/bug", 1) % 0)
         with suppress(ConnectionError):
             assert await broken[0].read() == b""
-        assert await ask(*other, [2]) == b"2"
-        for _, writer in (broken, other):
+        assert await ask(*working, [2]) == b"2"
+        for _, writer in (broken, working):
             writer.close()
     assert "a bug while reading" in caplog.text

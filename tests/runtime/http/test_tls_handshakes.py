@@ -121,10 +121,10 @@ async def test_too_many_handshakes_end_the_oldest_of_the_largest_peer(guests):
 @pytest.mark.parametrize("sent", [b"", CLIENT_HELLO[:1], CLIENT_HELLO[:8], CLIENT_HELLO[:-1]])
 async def test_an_incomplete_client_hello_delays_no_other_handshake(guests, sent):
     log = HandshakeLog(Handshakes(turn=1))
-    slow, others = guests(*["slow"] * 8, sent=sent), guests(*["other"] * 20)
+    slow, quick = guests(*["slow"] * 8, sent=sent), guests(*["other"] * 20)
     tasks = [asyncio.create_task(log.begin_handshake(connection)) for connection in slow]
     async with asyncio.timeout(PATIENCE):
-        await asyncio.gather(*map(log.begin_handshake, others))
+        await asyncio.gather(*map(log.begin_handshake, quick))
         slow[0].client_socket.sendall(CLIENT_HELLO[len(sent) :])
         await tasks[0]
     for task in tasks:

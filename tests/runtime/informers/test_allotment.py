@@ -110,13 +110,13 @@ async def test_a_tenant_fills_only_its_own_share_of_the_cache(stream, is_filled_
                 await create_templates(cluster, "hostile", 40)
             await create_templates(cluster, "honest", 2)
             await eventually(lambda: asyncio.sleep(0, ("honest", "t1") in cache.objects))
-            kept = [key for key in cache.objects if key[0] == "hostile"]
-            assert 15 < len(kept) < 25
+            cached_keys = [key for key in cache.objects if key[0] == "hostile"]
+            assert 15 < len(cached_keys) < 25
             assert ("hostile", "") in cache.set_aside
             assert cache.incomplete
             text = str(quarantine)
             assert text.startswith("resourceclaimtemplates.resource.k8s.io hostile: ")
-            assert f"{40 - len(kept)} objects are not kept" in text
+            assert f"{40 - len(cached_keys)} objects are not kept" in text
             for number in range(40):
                 await cluster.delete(RESOURCE_CLAIM_TEMPLATES, f"t{number}", "hostile")
             await eventually(lambda: asyncio.sleep(0, not cache.incomplete))
@@ -144,11 +144,11 @@ async def test_a_collection_that_is_read_again_keeps_equal_objects():
     cache = Informer(cluster, TEMPLATES_WITH_8_MIB, backoff=QUICK_BACKOFF)
     async with running(cache):
         assert await cache.wait_for_sync(10)
-        before = cache.objects["a", "t0"]
+        cached_template = cache.objects["a", "t0"]
         cache._state = replace(cache._state, phase=informer.ReflectionPhase.LIST)
         cache._begin_reading()
         await cache._list()
-        assert cache.objects["a", "t0"] is before
+        assert cache.objects["a", "t0"] is cached_template
 
 
 ALLOCATED_STATUS = {

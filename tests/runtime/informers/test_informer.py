@@ -83,8 +83,10 @@ async def test_a_watch_that_ends_is_resumed_at_its_version(cluster, home):
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
         for number in range(4):
-            before = counting_cluster.watches
-            await eventually(lambda before=before: asyncio.sleep(0, counting_cluster.watches > before))
+            watches_before = counting_cluster.watches
+            await eventually(
+                lambda watches_before=watches_before: asyncio.sleep(0, counting_cluster.watches > watches_before)
+            )
             await cluster.create(RESOURCE_CLAIMS, claim(f"c-{number}"), home)
         assert await has_caught_up(cluster, informer, home)
     assert informer.reads == 1
@@ -164,7 +166,9 @@ async def test_a_throttled_informer_waits_for_the_retry_delay():
     informer = Informer(failing_cluster, CONFIG_MAPS, backoff=QUICK_BACKOFF)
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
-    waits = [after - before for before, after in itertools.pairwise(failing_cluster.request_times)]
+    waits = [
+        later_time - earlier_time for earlier_time, later_time in itertools.pairwise(failing_cluster.request_times)
+    ]
     assert waits[0] >= 0.3
     assert waits[1] >= 0.2
 

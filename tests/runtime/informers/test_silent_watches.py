@@ -89,7 +89,9 @@ async def test_a_cache_of_a_quiet_collection_is_confirmed_repeatedly(cluster, ho
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
         for _ in range(2):
-            before = informer.confirmed_at
-            await eventually(lambda before=before: asyncio.sleep(0, informer.confirmed_at > before))
+            confirmed_before = informer.confirmed_at
+            await eventually(
+                lambda confirmed_before=confirmed_before: asyncio.sleep(0, informer.confirmed_at > confirmed_before)
+            )
     assert informer.reads == 1
     assert informer.failures == 0

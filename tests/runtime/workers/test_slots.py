@@ -81,16 +81,16 @@ async def test_the_largest_account_loses_its_last_request():
     assert requests.served == ["a1", "b1", "a2", "b2"]
 
 
-@pytest.mark.parametrize("when", ["before the slot is free", "as the slot becomes free", "after the slot is granted"])
-async def test_a_cancelled_request_leaves_its_slot_to_the_next(when):
+@pytest.mark.parametrize("moment", ["before the slot is free", "as the slot becomes free", "after the slot is granted"])
+async def test_a_cancelled_request_leaves_its_slot_to_the_next(moment):
     requests = WaitingRequests(Slots(1, 16))
     tasks = [await requests.ask(name) for name in ("a1", "b1", "b2")]
-    if when == "after the slot is granted":
+    if moment == "after the slot is granted":
         requests.slots.leave(requester_of("a"))
         tasks[1].cancel()
     else:
         tasks[1].cancel()
-        if when == "before the slot is free":
+        if moment == "before the slot is free":
             await run_loop()
         requests.slots.leave(requester_of("a"))
     await run_loop()
@@ -174,13 +174,13 @@ async def test_the_peer_with_fewer_slots_is_served_first():
 async def test_in_a_full_queue_the_largest_peer_loses_requests():
     requests = WaitingRequests(Slots(1, 4))
     tasks = [await requests.ask(name) for name in ("z0@mallory", "a1@mallory", "b1@mallory", "c1@mallory", "h1@api")]
-    late = await requests.ask("h2@api")
+    last_request = await requests.ask("h2@api")
     with pytest.raises(Crowded):
         await tasks[3]
-    assert not late.done(), "the request h2@api does not wait instead of c1@mallory"
+    assert not last_request.done(), "the request h2@api does not wait instead of c1@mallory"
     with pytest.raises(Crowded):
         await (await requests.ask("d1@mallory"))
-    assert not late.done()
+    assert not last_request.done()
     assert not tasks[4].done()
     for _ in range(4):
         requests.slots.leave(requester_of(requests.served[-1]))
