@@ -127,17 +127,17 @@ class Allocator:
             sidecar.pod("p", "a"),
             template_of("t"),
         )
-        self._service = await self._stack.enter_async_context(sidecar.running(cluster, answer=0.2, **QUOTA_LISTENER))
+        self._sidecar = await self._stack.enter_async_context(sidecar.running(cluster, answer=0.2, **QUOTA_LISTENER))
         self._session = await self._stack.enter_async_context(aiohttp.ClientSession())
 
     async def _post(self, path, body):
-        service = self._service
-        await sidecar.until(lambda: service.service.lead.leads)
+        allocator = self._sidecar
+        await sidecar.until(lambda: allocator.service.lead.leads)
         if b'"TOKEN"' in body:
-            _, answer_to_pod = await service.plugin("prefilter", {"pod": sidecar.pod("p", "a")})
+            _, answer_to_pod = await allocator.plugin("prefilter", {"pod": sidecar.pod("p", "a")})
             body = body.replace(b'"TOKEN"', json.dumps(answer_to_pod["token"]).encode())
-        session = self._session if path == "/quota" else service._sessions[path.split("/")[1]]
-        address = service.listening.quota if path == "/quota" else "drawbridge"
+        session = self._session if path == "/quota" else allocator._sessions[path.split("/")[1]]
+        address = allocator.listening.quota if path == "/quota" else "drawbridge"
         async with session.post(f"http://{address}{path}", data=BytesIO(body)) as answer:
             answer_body = await answer.read()
             assert answer.status in (200, 202, 400, 404, 409, 410, 413, 503), answer_body
