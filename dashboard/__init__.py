@@ -3,7 +3,7 @@
 from dashboard.events import read_events
 from dashboard.login import Login, certificate
 from dashboard.prometheus import Prometheus
-from dashboard.server import Dashboard, PictureSource
+from dashboard.server import Dashboard, ReadingSource
 from dashboard.waiting import waits_for_node
 
-__all__ = ["Dashboard", "Login", "PictureSource", "Prometheus", "certificate", "read_events", "waits_for_node"]
+__all__ = ["Dashboard", "Login", "Prometheus", "ReadingSource", "certificate", "read_events", "waits_for_node"]

@@ -89,19 +89,19 @@ class _NoToken(Refused):
         super().__init__(HTTPStatus.UNAUTHORIZED, _BEARER)
 
 
-class PictureSource(NamedTuple):
-    """A source of readings: its name, and the function that reads it in a thread. Only a source that `lives`, a cluster, is read again."""
+class ReadingSource(NamedTuple):
+    """A source of readings: its name, and the function that reads it in a thread. Only a live source, a cluster, is read again."""
 
     name: str
     read: Callable[[], Reading]
-    lives: bool
+    is_live: bool
     # Reads the events of an object by kind, namespace and name; None if the reading has the events.
     events: Callable[[str, str, str], Iterable[Event]] | None = None
     # Makes a survey; None if it is made from the reading.
     survey: Callable[[], Overview] | None = None
 
     @classmethod
-    def of_cluster(cls, cluster: Cluster, name: str, given: ConfigurationInForce) -> PictureSource:
+    def of_cluster(cls, cluster: Cluster, name: str, given: ConfigurationInForce) -> ReadingSource:
         """Return the source of a cluster whose client belongs to the running event loop."""
         loop = asyncio.get_running_loop()
 
@@ -111,7 +111,7 @@ class PictureSource(NamedTuple):
         return cls(
             name,
             lambda: wait(read_cluster(cluster, Needs(stored=waits_for_node), given=given)),
-            lives=True,
+            is_live=True,
             events=lambda *arguments: wait(read_events(cluster, *arguments)),
         )
 
@@ -119,7 +119,7 @@ class PictureSource(NamedTuple):
 class Dashboard:
     def __init__(
         self,
-        source: PictureSource,
+        source: ReadingSource,
         *,
         login: Login | None = None,
         fresh: float = FRESH,
@@ -224,7 +224,7 @@ class Dashboard:
         The first call waits for a reading. Later calls start a reading in the background if the last one is old.
         """
         is_old = time.monotonic() - self._read_at > self._fresh
-        is_due = self._view is None or (is_old and self._source.lives)
+        is_due = self._view is None or (is_old and self._source.is_live)
         if is_due and (self._reading is None or self._reading.done()):
             self._first_view_or_end.clear()
             self._reading = asyncio.create_task(self._read())
@@ -450,7 +450,7 @@ class Dashboard:
 
     async def _surveyed(self, view: DashboardView) -> tuple[Overview | None, str]:
         """Return the last survey, or why there is none. If the last survey is old, start another one."""
-        is_old = time.monotonic() - self._surveyed_at > SURVEY_LASTS and self._source.lives
+        is_old = time.monotonic() - self._surveyed_at > SURVEY_LASTS and self._source.is_live
         if self._surveying is None or (self._surveying.done() and (is_old or self._survey is None)):
             self._surveying = asyncio.create_task(self._make_survey(view))
         if self._survey is None:

@@ -62,7 +62,7 @@ def command(
     from analysis.loading import SURVEY, Needs, read_dump, visit
     from analysis.survey import SurveyScope, overview
     from cluster.kubernetes import Kubernetes
-    from dashboard import Dashboard, Login, PictureSource, Prometheus, certificate, read_events, waits_for_node
+    from dashboard import Dashboard, Login, Prometheus, ReadingSource, certificate, read_events, waits_for_node
     from runtime.process import stopping
 
     refuse_files_and_cluster(files, kubeconfig, context)
@@ -81,17 +81,17 @@ def command(
     if files:
         reading = read_dump(files, given)
         reading.in_force.report()
-        source = PictureSource(", ".join(files), lambda: reading, lives=False)
+        source = ReadingSource(", ".join(files), lambda: reading, is_live=False)
     else:
         name = f"context {context}" if context else "the current context"
 
         def survey() -> Overview:
             return overview(visit(kubeconfig, context, SURVEY, given=given), SurveyScope())
 
-        source = PictureSource(
+        source = ReadingSource(
             name,
             lambda: visit(kubeconfig, context, Needs(stored=waits_for_node), given=given),
-            lives=True,
+            is_live=True,
             survey=survey,
             events=lambda *arguments: loop.visit(
                 kubeconfig, context, lambda client: read_events(client, *arguments), "docs/dashboard.md"

@@ -71,7 +71,7 @@ async def _demo(
     from analysis.configuration import KIND, watched_configuration
     from analysis.loading import GeneratedNames
     from cli.playground import PodsListener, add_all, end_of, playground, pods_of
-    from dashboard import Dashboard, PictureSource
+    from dashboard import Dashboard, ReadingSource
     from dra.texts import joined
     from rendering import story
     from runtime.process import stopping
@@ -119,7 +119,7 @@ async def _demo(
         if not stay:
             _print_next_steps(demo, "", "", user_file)
             return
-        pictures = PictureSource.of_cluster(demo.cluster, "the store of drawbridge demo", in_force)
+        pictures = ReadingSource.of_cluster(demo.cluster, "the store of drawbridge demo", in_force)
         async with PodsListener(demo).open() as url, Dashboard(pictures, fresh=1.0).open("127.0.0.1", 0) as pages:
             _print_next_steps(demo, url, pages, user_file)
             await stopping().wait()

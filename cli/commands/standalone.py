@@ -50,7 +50,7 @@ def command(
     from analysis.configuration import KIND, watched_configuration
     from cli.playground import PodsListener, playground
     from cluster.errors import StoreError
-    from dashboard import Dashboard, PictureSource
+    from dashboard import Dashboard, ReadingSource
     from runtime.process import stopping
     from webhook.service import Settings, log
 
@@ -66,7 +66,7 @@ def command(
         stop = stopping()
         product = playground(objects, source, settings, decisions, data=data)
         async with product as running, PodsListener(running).open(pods_listen.host, pods_listen.port) as url:
-            pictures = PictureSource.of_cluster(running.cluster, "the store of drawbridge standalone", in_force)
+            pictures = ReadingSource.of_cluster(running.cluster, "the store of drawbridge standalone", in_force)
             async with Dashboard(pictures).open(dashboard_listen.host, dashboard_listen.port) as pages:
                 print_lines(
                     [

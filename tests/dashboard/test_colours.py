@@ -9,30 +9,31 @@ from analysis.capacity import node_stories
 from dashboard.colours import CHOICES, attributes_of, colours_of
 from tests.cli.elements import Elements
 from tests.cli.explain.scenes import fleet, held_claim, pod
-from tests.dashboard.test_dashboard import scene, served, source_of, text_of
+from tests.dashboard.test_dashboard import reading_with, dashboard_session, source_of, text_of
 
 
-def teams(*numbers):
-    """A fleet of nodes with eight devices each; each team holds some of them."""
-    objects, at = [*fleet(6, 8)], 0
-    for team, number in enumerate(numbers):
-        for _ in range(number):
-            obj = held_claim(f"c{at}", on=f"n{at // 8}/gpu-{at % 8}")
+def fleet_of_teams(*counts):
+    """Return six nodes with eight devices each. A team, which is a namespace, holds as many devices as its count says."""
+    objects, i = [*fleet(6, 8)], 0
+    for team, count in enumerate(counts):
+        for _ in range(count):
+            obj = held_claim(f"c{i}", on=f"n{i // 8}/gpu-{i % 8}")
             obj["metadata"]["namespace"] = f"team-{team}"
             objects.append(obj)
-            at += 1
+            i += 1
     return objects
 
 
-def coloured(by, *objects):
-    seen = scene(*objects)
-    nodes = tuple(node_stories((), seen))
-    colours = colours_of(nodes, by, seen)
+def colour_devices(by, *objects):
+    """Return the nodes, the colours of their devices, and the legend, which names the colours."""
+    reading = reading_with(*objects)
+    nodes = tuple(node_stories((), reading))
+    colours = colours_of(nodes, by, reading)
     return nodes, colours, dict(colours.legend())
 
 
 def test_frequent_values_have_own_colours_and_others_share_one():
-    nodes, colours, legend = coloured("namespace", *teams(1, 9, 5, 5, 4, 3, 3, 2, 2))
+    nodes, colours, legend = colour_devices("namespace", *fleet_of_teams(1, 9, 5, 5, 4, 3, 3, 2, 2))
     counts = colours.counts(nodes)
     assert counts == {"free": 14, "k1": 9, "k2": 5, "k3": 5, "k4": 4, "k5": 3, "k6": 3, "k7": 2, "k8": 3}
     assert [legend[key] for key in ("k1", "k2", "k3", "k7", "k8")] == [
@@ -47,7 +48,7 @@ def test_frequent_values_have_own_colours_and_others_share_one():
 
 @pytest.mark.parametrize("by", CHOICES)
 def test_every_device_is_counted_once_with_each_colouring(by):
-    nodes, colours, legend = coloured(by, *teams(2, 1))
+    nodes, colours, legend = colour_devices(by, *fleet_of_teams(2, 1))
     counts = colours.counts(nodes)
     assert sum(counts.values()) == 48
     assert counts.keys() <= legend.keys()
@@ -55,12 +56,12 @@ def test_every_device_is_counted_once_with_each_colouring(by):
 
 
 def test_an_unknown_choice_colours_by_state():
-    _, colours, legend = coloured("<script>", *teams(1))
+    _, colours, legend = colour_devices("<script>", *fleet_of_teams(1))
     assert (colours.by, list(legend)) == ("state", ["free", "held"])
 
 
 async def test_links_keep_the_choice_and_squares_have_the_chosen_colours():
-    async with served(source_of(*teams(3, 2))) as session:
+    async with dashboard_session(source_of(*fleet_of_teams(3, 2))) as session:
         page = Elements(await text_of(session, "/?colour=namespace"))
         assert any("colour=namespace" in target and "shelf=" in target for target in page.targets())
         shelf = await text_of(session, "/?by=&shelf=all%20nodes&colour=namespace")
@@ -75,13 +76,13 @@ def test_a_device_that_several_nodes_reach_counts_once():
     [first, second] = [obj for obj in objects if obj["kind"] == "ResourceSlice"]
     del first["spec"]["nodeName"]
     first["spec"]["allNodes"] = True
-    nodes, colours, _ = coloured("driver", *(obj for obj in objects if obj is not second))
+    nodes, colours, _ = colour_devices("driver", *(obj for obj in objects if obj is not second))
     assert [len(node.devices) for node in nodes] == [4, 4]
     assert colours.counts(nodes) == {"k1": 4}
 
 
-def with_devices(objects, change):
-    """Return a fleet with each device changed."""
+def change_devices(objects, change):
+    """Call `change` with the number and the fields of each device; return the objects."""
     for obj in objects:
         if obj["kind"] == "ResourceSlice":
             for i, device in enumerate(obj["spec"]["devices"]):
@@ -94,40 +95,40 @@ def plugin_pod(name, node, amount):
     return pod(name, nodeName=node) | {"spec": {"nodeName": node, "containers": [{"name": "c", "image": "x", "resources": {"limits": limits}}]}}  # fmt: skip
 
 
-def test_health_groups_devices_by_taint():
-    def taint(at, device):
-        if at < 3:
-            device["taints"] = [{"key": f"example.com/{'xid' if at else 'hot'}", "effect": "NoExecute"}]
+def test_health_colours_devices_by_taint():
+    def taint(i, device):
+        if i < 3:
+            device["taints"] = [{"key": f"example.com/{'xid' if i else 'hot'}", "effect": "NoExecute"}]
 
-    nodes, colours, legend = coloured("health", *with_devices(fleet(2, 4), taint))
+    nodes, colours, legend = colour_devices("health", *change_devices(fleet(2, 4), taint))
     assert colours.counts(nodes) == {"free": 2, "k1": 4, "k2": 2}
     assert (legend["free"], legend["k1"]) == ("no taint", "example.com/xid (NoExecute)")
 
 
 def test_attributes_with_few_values_can_colour_devices():
-    def publish(at, device):
+    def set_attributes(i, device):
         device["attributes"] = {
-            "generation": {"string": "old" if at else "new"},
+            "generation": {"string": "old" if i else "new"},
             "alike": {"string": "x"},
             "serial": {"string": f"{id(device)}"},
-            "example.com/ready": {"bool": at > 1},
-            "lanes": {"ints": [at]},
+            "example.com/ready": {"bool": i > 1},
+            "lanes": {"ints": [i]},
         }
 
-    objects = with_devices(fleet(20, 4), publish)
-    assert attributes_of(scene(*objects).stock) == ("example.com/ready", "generation")
-    nodes, colours, legend = coloured("generation", *objects)
+    objects = change_devices(fleet(20, 4), set_attributes)
+    assert attributes_of(reading_with(*objects).stock) == ("example.com/ready", "generation")
+    nodes, colours, legend = colour_devices("generation", *objects)
     assert (colours.counts(nodes), legend["k1"]) == ({"k1": 60, "k2": 20}, "old")
-    _, colours, legend = coloured("example.com/ready", *objects)
+    _, colours, legend = colour_devices("example.com/ready", *objects)
     assert set(legend.values()) == {"no example.com/ready", "true", "false"}
 
 
 def test_devices_of_plugin_pods_and_mixed_nodes_are_counted():
     objects = [*fleet(3, 2), held_claim("c", on="n0/gpu-0"), held_claim("d", on="n2/gpu-0")]
     objects += [plugin_pod("p", "n0", 3), plugin_pod("q", "n1", 2)]
-    nodes, colours, legend = coloured("mechanism", *objects)
-    counted = {legend[colour]: number for colour, number in colours.counts(nodes).items()}
-    assert counted == {
+    nodes, colours, legend = colour_devices("mechanism", *objects)
+    counts = {legend[colour]: number for colour, number in colours.counts(nodes).items()}
+    assert counts == {
         "not held": 4,
         "device plugin, on a node with both": 3,
         "device plugin": 2,
@@ -136,10 +137,10 @@ def test_devices_of_plugin_pods_and_mixed_nodes_are_counted():
     }
 
 
-def test_owner_groups_devices_by_the_workload_of_the_holder():
+def test_owner_colours_devices_by_the_workload_of_their_pod():
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "1", "controller": True}
-    mine = pod("p", "c", nodeName="n0")
-    mine["metadata"]["ownerReferences"] = [owner | {"controller": False, "name": "other"}, owner]
-    objects = [*fleet(1, 3), held_claim("c", "p", on="n0/gpu-0"), held_claim("d", "q", on="n0/gpu-1"), mine, pod("q", "d", nodeName="n0")]  # fmt: skip
-    nodes, colours, legend = coloured("owner", *objects)
+    owned_pod = pod("p", "c", nodeName="n0")
+    owned_pod["metadata"]["ownerReferences"] = [owner | {"controller": False, "name": "no-controller"}, owner]
+    objects = [*fleet(1, 3), held_claim("c", "p", on="n0/gpu-0"), held_claim("d", "q", on="n0/gpu-1"), owned_pod, pod("q", "d", nodeName="n0")]  # fmt: skip
+    nodes, colours, legend = colour_devices("owner", *objects)
     assert (colours.counts(nodes), legend["k1"]) == ({"free": 2, "k1": 1}, "Job default/train")

@@ -8,26 +8,27 @@ import pytest
 from cluster.embedded import Embedded
 from cluster.objects import Event
 from cluster.resources import EVENTS
-from dashboard import PictureSource, read_events
+from dashboard import ReadingSource, read_events
 from dashboard.events import MAX_SHOWN
 from dra.wire import convert
 from rendering.exits import CommandFailed
 from tests.cli.explain.scenes import claim, fleet, pod
 from tests.dashboard import test_login
-from tests.dashboard.test_dashboard import HOSTILE, scene, served, source_of, text_of
-from tests.dashboard.test_login import bearing
+from tests.dashboard.test_dashboard import HOSTILE_TEXT, reading_with, dashboard_session, source_of, text_of
+from tests.dashboard.test_login import bearer_header
 
 PASSWORD = "hunter2-in-clear"
 
 
-def event(reason, minute, message="it happened", *, about="wants", kind="Pod", uid="", **more):
-    name = f"{about}.{reason.lower()}"
-    involved = {"kind": kind, "namespace": "default", "name": about, "uid": uid}
+def event(reason, minute, message="it happened", *, object_name="wants", kind="Pod", uid="", **fields):
+    name = f"{object_name}.{reason.lower()}"
+    involved = {"kind": kind, "namespace": "default", "name": object_name, "uid": uid}
     at = f"2026-11-20T08:{minute:02}:00Z"
-    return {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "default"}, "involvedObject": involved, "reason": reason, "message": message, "lastTimestamp": at, "source": {"component": "scheduler"}, **more}  # fmt: skip
+    return {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "default"}, "involvedObject": involved, "reason": reason, "message": message, "lastTimestamp": at, "source": {"component": "scheduler"}, **fields}  # fmt: skip
 
 
-def standing_with(*events):
+def objects_with_events(*events):
+    """Return a fleet, a waiting pod and its claim, both with the name `wants`, and these events."""
     obj = pod("wants", "wants")
     obj["spec"]["containers"][0] |= {
         "env": [{"name": "PGPASSWORD", "value": PASSWORD}],
@@ -38,8 +39,8 @@ def standing_with(*events):
 
 async def test_long_event_texts_are_cut():
     long = "long " * 200_000
-    many = [event(f"R{at}" + "r" * 100_000, at, long, source={"component": long}) for at in range(3)]
-    async with served(source_of(*standing_with(*many))) as session:
+    events = [event(f"R{i}" + "r" * 100_000, i, long, source={"component": long}) for i in range(3)]
+    async with dashboard_session(source_of(*objects_with_events(*events))) as session:
         page = await text_of(session, "/pods/default/wants")
     assert "long long" in page
     assert len(page) < 60_000
@@ -51,23 +52,23 @@ async def test_a_pod_page_shows_its_own_events_in_reverse_order():
         event("Early", 1),
         event("Late", 5, count=3),
         event("Latest", 2, **series),
-        event("Former", 6, uid="that-of-one-before"),
-        event("Elsewhere", 6, about="other"),
+        event("Former", 6, uid="uid-of-a-deleted-pod"),
+        event("Elsewhere", 6, object_name="other"),
         event("OfTheClaim", 6, kind="ResourceClaim"),
         event("Broken", 6) | {"involvedObject": 5},
-        event("Hostile", 4, HOSTILE),
+        event("Hostile", 4, HOSTILE_TEXT),
     ]
-    async with served(source_of(*standing_with(*events))) as session:
+    async with dashboard_session(source_of(*objects_with_events(*events))) as session:
         page = await text_of(session, "/pods/default/wants")
         shown = json.loads(await text_of(session, "/api/v1/pods/default/wants"))["events"]["shown"]
-        of_claim = json.loads(await text_of(session, "/api/v1/claims/default/wants"))["events"]["shown"]
+        shown_for_claim = json.loads(await text_of(session, "/api/v1/claims/default/wants"))["events"]["shown"]
     assert [(happening["reason"], happening["times"]) for happening in shown] == [
         ("Latest", 7),
         ("Late", 3),
         ("Hostile", 1),
         ("Early", 1),
     ]
-    assert [happening["reason"] for happening in of_claim] == ["OfTheClaim"]
+    assert [happening["reason"] for happening in shown_for_claim] == ["OfTheClaim"]
     assert page.index("Latest") < page.index("Late<") < page.index("Early")
     assert "3 ×" in page
     assert "<img" not in page
@@ -75,74 +76,74 @@ async def test_a_pod_page_shows_its_own_events_in_reverse_order():
 
 
 async def test_only_the_last_of_many_events_are_shown():
-    events = [event(f"R{at}", at % 60, message=str(at)) for at in range(MAX_SHOWN + 9)]
-    async with served(source_of(*standing_with(*events))) as session:
+    events = [event(f"R{i}", i % 60, message=str(i)) for i in range(MAX_SHOWN + 9)]
+    async with dashboard_session(source_of(*objects_with_events(*events))) as session:
         assert len(json.loads(await text_of(session, "/api/v1/pods/default/wants"))["events"]["shown"]) == MAX_SHOWN
 
 
 async def test_a_page_explains_missing_events_after_a_bounded_wait():
-    def refused(*_):
+    def refuse(*_):
         raise CommandFailed("events is forbidden", "ask for the role")
 
-    for ask, why in ((refused, "events is forbidden"), (lambda *_: time.sleep(1) or [], "did not answer in time")):
-        source = PictureSource("a test", lambda: scene(*standing_with()), lives=False, events=ask)
-        async with served(source, patience=0.2) as session:
-            assert why in await text_of(session, "/pods/default/wants")
+    for read, problem in ((refuse, "events is forbidden"), (lambda *_: time.sleep(1) or [], "did not answer in time")):
+        source = ReadingSource("a test", lambda: reading_with(*objects_with_events()), is_live=False, events=read)
+        async with dashboard_session(source, patience=0.2) as session:
+            assert problem in await text_of(session, "/pods/default/wants")
 
 
-async def test_events_are_listed_for_one_object_only():
+async def test_only_the_events_of_one_object_are_listed():
     cluster = Embedded()
-    for obj in (event("Mine", 1), event("Other", 1, about="other"), event("OfTheClaim", 1, kind="ResourceClaim")):
+    for obj in (event("Mine", 1), event("Other", 1, object_name="other"), event("OfTheClaim", 1, kind="ResourceClaim")):
         await cluster.create(EVENTS.raw, obj, "default")
     assert [event.reason for event in await read_events(cluster, "Pod", "default", "wants")] == ["Mine"]
 
 
-@pytest.mark.parametrize(("who", "reads"), [("mine", 1), ("all", 1), ("half", 0), ("stranger", 0)])
-async def test_events_are_read_only_for_accounts_that_may_list_pods(who, reads):
+@pytest.mark.parametrize(("user", "reads"), [("mine", 1), ("all", 1), ("half", 0), ("stranger", 0)])
+async def test_events_are_read_only_for_accounts_that_may_see_the_pod(user, reads):
     calls = []
 
-    def ask(*those):
-        calls.append(those)
-        return [convert(event("Happened", 1, about="wants"), Event)]
+    def read(*arguments):
+        calls.append(arguments)
+        return [convert(event("Happened", 1, object_name="wants"), Event)]
 
-    source = PictureSource("a test", lambda: scene(*test_login.objects()), lives=False, events=ask)
-    async with served_with_login(source, test_login.Server()) as session:
-        async with session.get("/pods/mine/wants", headers=bearing(who)) as answer:
+    source = ReadingSource("a test", lambda: reading_with(*test_login.two_tenants()), is_live=False, events=read)
+    async with served_with_login(source, test_login.ReviewServer()) as session:
+        async with session.get("/pods/mine/wants", headers=bearer_header(user)) as answer:
             assert answer.status == (200 if reads else 404)
             assert ("Happened" in await answer.text()) == bool(reads)
-        async with session.get("/pods/secret/secret-holder", headers=bearing("mine")) as answer:
+        async with session.get("/pods/secret/secret-holder", headers=bearer_header("mine")) as answer:
             assert answer.status == 404
     assert calls == [("Pod", "mine", "wants")] * reads
 
 
 async def test_an_account_without_the_right_to_list_events_is_informed():
-    class Narrow(test_login.Server):
+    class ReviewsWithoutEvents(test_login.ReviewServer):
         async def create(self, resource, obj):
-            wanted = obj["spec"].get("resourceAttributes", {})
+            attributes = obj["spec"].get("resourceAttributes", {})
             return (
                 {"status": {"allowed": False}}
-                if wanted.get("resource") == "events"
+                if attributes.get("resource") == "events"
                 else await super().create(resource, obj)
             )
 
-    source = PictureSource("a test", lambda: scene(*test_login.objects()), lives=False, events=lambda *_: 1 / 0)
+    source = ReadingSource("a test", lambda: reading_with(*test_login.two_tenants()), is_live=False, events=lambda *_: 1 / 0)
     async with (
-        served_with_login(source, Narrow()) as session,
-        session.get("/pods/mine/wants", headers=bearing("mine")) as answer,
+        served_with_login(source, ReviewsWithoutEvents()) as session,
+        session.get("/pods/mine/wants", headers=bearer_header("mine")) as answer,
     ):
         assert "your account may not list events in mine" in await answer.text()
 
 
 def served_with_login(source, reviews):
-    return served(source, login=test_login.Login(reviews))
+    return dashboard_session(source, login=test_login.Login(reviews))
 
 
 async def test_the_object_is_shown_without_environment_variables_and_arguments():
-    async with served(source_of(*standing_with())) as session:
+    async with dashboard_session(source_of(*objects_with_events())) as session:
         page = await text_of(session, "/pods/default/wants")
-        of_claim = await text_of(session, "/claims/default/wants")
+        claim_page = await text_of(session, "/claims/default/wants")
         await text_of(session, "/pods/default/none", 404)
     assert PASSWORD not in page
     assert "resourceClaimName: wants" in page
-    assert "deviceClassName: gpu" in of_claim
-    assert "kubectl get resourceclaim wants -n default -o yaml" in of_claim
+    assert "deviceClassName: gpu" in claim_page
+    assert "kubectl get resourceclaim wants -n default -o yaml" in claim_page

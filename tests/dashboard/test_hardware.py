@@ -9,35 +9,35 @@ import yaml
 from dashboard.hardware import hardware_of
 from tests.cli.elements import Elements
 from tests.cli.explain.scenes import fleet, held_claim
-from tests.dashboard.test_dashboard import scene, served, source_of, text_of
+from tests.dashboard.test_dashboard import reading_with, dashboard_session, source_of, text_of
 
-FOLDER = Path("manifests/examples/fleet")
-
-
-def example():
-    return [obj for file in sorted(FOLDER.glob("*.yaml")) for obj in yaml.safe_load_all(file.read_text()) if obj]
+EXAMPLE_FOLDER = Path("manifests/examples/fleet")
 
 
-def holding(name, driver, pool, device, **more):
-    """A claim that has a device of a driver."""
-    obj = held_claim(name, on=f"{pool}/{device}", **more)
+def example_objects():
+    return [obj for file in sorted(EXAMPLE_FOLDER.glob("*.yaml")) for obj in yaml.safe_load_all(file.read_text()) if obj]
+
+
+def claim_on_device(name, driver, pool, device):
+    """Return a claim that has this device of this driver."""
+    obj = held_claim(name, on=f"{pool}/{device}")
     [result] = obj["status"]["allocation"]["devices"]["results"]
     result["driver"] = driver
     return obj
 
 
-def shared(claims):
-    """Two GPUs that several claims can share."""
+def gpus_with_shares(shares):
+    """Return two GPUs that claims can share, and a claim on the first GPU for each share."""
     objects = fleet(1, 2)
     for obj in objects:
         for device in obj["spec"]["devices"] if obj["kind"] == "ResourceSlice" else ():
             device |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}, "cores": {"value": "100"}}}  # fmt: skip
-    return [*objects, *(held_claim(f"c{i}", on="n0/gpu-0", share=share) for i, share in enumerate(claims))]
+    return [*objects, *(held_claim(f"c{i}", on="n0/gpu-0", share=share) for i, share in enumerate(shares))]
 
 
 def test_partitions_use_their_counters_and_the_rest_is_free():
-    claims = [holding(f"c{i}", "gpu.nvidia.com", "slice-1", f"gpu-0-mig-1g-5gb-{i}") for i in range(2)]
-    stock = scene(*example(), *claims).stock
+    claims = [claim_on_device(f"c{i}", "gpu.nvidia.com", "slice-1", f"gpu-0-mig-1g-5gb-{i}") for i in range(2)]
+    stock = reading_with(*example_objects(), *claims).stock
     used, idle = hardware_of(stock, "slice-1")
     assert (used.name, idle.name) == tuple(f"gpu.nvidia.com/slice-1/gpu-{i}-counter-set" for i in range(2))
     assert [part.claim for part in used.parts] == ["default/c0", "default/c1"]
@@ -47,31 +47,31 @@ def test_partitions_use_their_counters_and_the_rest_is_free():
 
 
 @pytest.mark.parametrize(
-    ("claims", "parts", "free"),
+    ("shares", "parts", "free"),
     [
         ([{"memory": "10Gi", "cores": "25"}], [0.25], 0.75),
         ([{"memory": "10Gi", "cores": "25"}, {"memory": "20Gi", "cores": "0"}], [0.25, 0.25], 0.5),
         ([], [], 1.0),
     ],
 )
-def test_shares_use_their_part_of_the_capacities(claims, parts, free):
-    first, second = hardware_of(scene(*shared(claims)).stock, "n0")
+def test_shares_use_their_part_of_the_capacities(shares, parts, free):
+    first, second = hardware_of(reading_with(*gpus_with_shares(shares)).stock, "n0")
     assert ([part.part for part in first.parts], first.free) == (parts, free)
     assert all(part.shared for part in first.parts)
     assert (second.parts, second.free) == ((), 1.0)
 
 
 def test_a_whole_allocation_uses_everything_and_admin_access_uses_nothing():
-    looking = held_claim("look", on="n0/gpu-1")
-    looking["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
-    first, second = hardware_of(scene(*fleet(1, 2), held_claim("c"), looking).stock, "n0")
+    admin_claim = held_claim("look", on="n0/gpu-1")
+    admin_claim["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
+    first, second = hardware_of(reading_with(*fleet(1, 2), held_claim("c"), admin_claim).stock, "n0")
     assert ([part.part for part in first.parts], first.free) == ([1.0], 0.0)
     assert (second.parts, second.free) == ((), 1.0)
 
 
 async def test_devices_of_one_pcie_root_share_a_row():
-    claim = holding("c", "gpu.nvidia.com", "train-1", "gpu-0")
-    async with served(source_of(*example(), claim)) as session:
+    claim = claim_on_device("c", "gpu.nvidia.com", "train-1", "gpu-0")
+    async with dashboard_session(source_of(*example_objects(), claim)) as session:
         text = await text_of(session, "/nodes/train-1")
         cards = json.loads(await text_of(session, "/api/v1/nodes/train-1/hardware"))["hardware"]
         assert (await session.get("/api/v1/nodes/none/hardware")).status == 404

@@ -11,39 +11,34 @@ import pytest
 from allocator.simulation import Snapshot, simulate
 from analysis.capacity import in_use
 from analysis.loading import Unread, reading_of
-from dashboard import Dashboard, Login, PictureSource
+from dashboard import Dashboard, Login, ReadingSource
 from dashboard.history import Sample, Samples, page_of, sample_of
 from dashboard.picture import draw_picture
 from tests.cli.explain.scenes import claim, fleet, full_fleet, held_claim, in_phase, pod
 from tests.dashboard import test_login
-from tests.dashboard.test_dashboard import scene, served, source_of, text_of
-from tests.dashboard.test_login import bearing
+from tests.dashboard.test_dashboard import reading_with, dashboard_session, source_of, text_of
+from tests.dashboard.test_login import bearer_header
 from webhook.state import Features
 
 BEGIN = datetime(2026, 11, 20, 8, tzinfo=UTC)
 
 
 def sample(seconds, *objects, begin=BEGIN):
-    at, seen = (begin + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ"), scene(*objects)
-    return sample_of(draw_picture(seen, read_at=at, source="a test"), seen.stock)
+    """Return a sample of these objects, read so many seconds after `begin`."""
+    time, reading = (begin + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ"), reading_with(*objects)
+    return sample_of(draw_picture(reading, read_at=time, source="a test"), reading.stock)
 
 
-def busy():
-    """Two nodes with two devices each, one of them held, and a pod that waits."""
-    return [
-        *fleet(2, 2),
-        held_claim("c", "p"),
-        in_phase(pod("p", "c", nodeName="n0"), "Running"),
-        claim("w", 9),
-        pod("w", "w"),
-    ]
+def partly_used_fleet():
+    """Return two nodes with two devices each, of which a running pod holds one, and a pod that waits."""
+    return [*fleet(2, 2), held_claim("c", "p"), in_phase(pod("p", "c", nodeName="n0"), "Running"), claim("w", 9), pod("w", "w")]
 
 
 def test_a_sample_counts_devices_idle_nodes_and_waiting_pods():
     history = Samples()
-    history.add(sample(0, *busy()))
-    [taken] = history.samples()
-    assert msgspec.to_builtins(taken) == {"at": "2026-11-20T08:00:00Z", "devices": {"free": 3, "held": 1}, "nodes": 2, "idleNodes": 1, "fragmentation": 0.0, "waiting": 1}  # fmt: skip
+    history.add(sample(0, *partly_used_fleet()))
+    [recorded] = history.samples()
+    assert msgspec.to_builtins(recorded) == {"at": "2026-11-20T08:00:00Z", "devices": {"free": 3, "held": 1}, "nodes": 2, "idleNodes": 1, "fragmentation": 0.0, "waiting": 1}  # fmt: skip
 
 
 def test_recorded_fragmentation_equals_that_of_simulate():
@@ -52,24 +47,24 @@ def test_recorded_fragmentation_equals_that_of_simulate():
         for device in obj["spec"]["devices"] if obj["kind"] == "ResourceSlice" else ():
             device |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}}}
     objects.append(held_claim("c", on="n0/gpu-0", share={"memory": "10Gi"}))
-    taken = sample(0, *objects)
-    simulation = simulate(Snapshot(scene(*objects).stock, ()), ask=lambda *_: None)
-    assert taken.fragmentation == simulation.totals.fragmentation == 0.2  # 30 of 150 free GiB
+    recorded = sample(0, *objects)
+    simulation = simulate(Snapshot(reading_with(*objects).stock, ()), ask=lambda *_: None)
+    assert recorded.fragmentation == simulation.totals.fragmentation == 0.2  # 30 of 150 free GiB
 
 
-@pytest.mark.parametrize(("seconds", "kept"), [((0, 10, 59), 1), ((0, 60, 119, 120), 3), ((0, -5, 61), 2)])
-def test_readings_within_a_minute_are_one_sample(seconds, kept):
+@pytest.mark.parametrize(("seconds", "count"), [((0, 10, 59), 1), ((0, 60, 119, 120), 3), ((0, -5, 61), 2)])
+def test_readings_within_a_minute_are_one_sample(seconds, count):
     history = Samples()
     for at in seconds:
         history.add(sample(at, *fleet(1, 1)))
-    assert len(history.samples()) == kept
+    assert len(history.samples()) == count
 
 
 def test_samples_older_than_a_day_are_deleted():
-    history, seen = Samples(), sample(0, *fleet(1, 1))
+    history, first = Samples(), sample(0, *fleet(1, 1))
     for i in range(24 * 60 + 100):
-        then = (BEGIN + timedelta(minutes=i)).strftime("%Y-%m-%dT%H:%M:%SZ")
-        history.add(msgspec.structs.replace(seen, at=then))
+        time = (BEGIN + timedelta(minutes=i)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        history.add(msgspec.structs.replace(first, at=time))
     assert (len(history.samples()), history.samples()[0].at) == (24 * 60, "2026-11-20T09:40:00Z")
 
 
@@ -77,7 +72,7 @@ async def test_the_history_page_draws_the_samples_of_its_json():
     recent = datetime.now(UTC) - timedelta(hours=1)
     dashboard = Dashboard(source_of(*full_fleet()))
     async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
-        dashboard._history.add(sample(0, *busy(), begin=recent))
+        dashboard._history.add(sample(0, *partly_used_fleet(), begin=recent))
         dashboard._history.add(sample(600, *full_fleet(), begin=recent))
         page = await text_of(session, "/history")
         samples = json.loads(await text_of(session, "/api/v1/history"))["samples"]
@@ -86,24 +81,24 @@ async def test_the_history_page_draws_the_samples_of_its_json():
     assert 'V0.0H1000.0V0.0"' in page
     assert "Pods waiting: from 1 to 0" in page
     assert [point["waiting"] for point in samples] == [1, 0, 0]  # the last sample is the reading for the page
-    async with served(source_of(*full_fleet())) as session:
+    async with dashboard_session(source_of(*full_fleet())) as session:
         assert "A line needs two readings" in await text_of(session, "/history")
 
 
 async def test_a_tenant_does_not_see_the_number_of_waiting_pods():
-    source = PictureSource("a test", lambda: scene(*test_login.objects()), lives=False)
+    source = ReadingSource("a test", lambda: reading_with(*test_login.two_tenants()), is_live=False)
     recent = datetime.now(UTC) - timedelta(hours=1)
-    dashboard = Dashboard(source, login=Login(test_login.Server()))
+    dashboard = Dashboard(source, login=Login(test_login.ReviewServer()))
     async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
         for at in (0, 60):
-            dashboard._history.add(sample(at, *test_login.objects(), begin=recent))
-        for who, is_told in (("mine", False), ("all", True)):
-            async with session.get("/history", headers=bearing(who)) as answer:
+            dashboard._history.add(sample(at, *test_login.two_tenants(), begin=recent))
+        for user, sees_pods in (("mine", False), ("all", True)):
+            async with session.get("/history", headers=bearer_header(user)) as answer:
                 text = await answer.text()
-                assert ("Pods waiting" in text) == is_told
+                assert ("Pods waiting" in text) == sees_pods
                 assert "Devices in use: from 2 to 2" in text
-            async with session.get("/api/v1/history", headers=bearing(who)) as answer:
-                assert {point["waiting"] is not None for point in (await answer.json())["samples"]} == {is_told}
+            async with session.get("/api/v1/history", headers=bearer_header(user)) as answer:
+                assert {point["waiting"] is not None for point in (await answer.json())["samples"]} == {sees_pods}
         async with session.get("/api/v1/history") as answer:
             assert answer.status == 401
 
@@ -114,41 +109,41 @@ async def test_a_live_source_is_read_again_even_without_requests():
 
     def read():
         loop.call_soon_threadsafe(readings.put_nowait, None)
-        return scene(*fleet(1, 1))
+        return reading_with(*fleet(1, 1))
 
-    source = PictureSource("a test", read, lives=True)
-    async with served(source, fresh=0.01, again=0.05):
+    source = ReadingSource("a test", read, is_live=True)
+    async with dashboard_session(source, fresh=0.01, again=0.05):
         async with asyncio.timeout(60):
             for _ in range(3):
                 await readings.get()
 
 
-SLICES = "resourceslices.resource.k8s.io"
+SLICES_RESOURCE = "resourceslices.resource.k8s.io"
 
 
-@pytest.mark.parametrize(("readings", "devices"), [(("", SLICES, ""), {4}), ((SLICES, SLICES), {0})])
-async def test_an_incomplete_reading_after_a_complete_reading_adds_no_sample(readings, devices):
-    def seen(missing):
-        objects = [obj for obj in full_fleet() if obj["kind"] != "ResourceSlice" or not missing]
-        return reading_of(objects, Features(), unread=[Unread(missing, "so it said")] if missing else ())
+@pytest.mark.parametrize(("unread_kinds", "device_counts"), [(("", SLICES_RESOURCE, ""), {4}), ((SLICES_RESOURCE, SLICES_RESOURCE), {0})])
+async def test_an_incomplete_reading_adds_no_sample_after_a_complete_one(unread_kinds, device_counts):
+    def reading_without(kind):
+        objects = [obj for obj in full_fleet() if obj["kind"] != "ResourceSlice" or not kind]
+        return reading_of(objects, Features(), unread=[Unread(kind, "forbidden")] if kind else ())
 
-    left = [seen(reading) for reading in readings]
-    source = PictureSource("a test", lambda: left.pop(0) if left[1:] else left[0], lives=True)
+    readings = [reading_without(kind) for kind in unread_kinds]
+    source = ReadingSource("a test", lambda: readings.pop(0) if readings[1:] else readings[0], is_live=True)
     dashboard = Dashboard(source, fresh=0.0)
     dashboard._history = Samples(apart=0.0)
     async with dashboard.open("127.0.0.1", 0):
-        for _ in range(len(readings) + 1):
+        for _ in range(len(unread_kinds) + 1):
             await dashboard.view()
             await dashboard._reading
-    assert {sum(sample.devices.values()) for sample in dashboard._history.samples()} == devices
+    assert {sum(sample.devices.values()) for sample in dashboard._history.samples()} == device_counts
 
 
-async def test_devices_in_use_equal_those_of_the_fleet_page():
-    """A partition that an allocated partition blocks counts as neither free nor in use."""
-    seen = sample(0, *full_fleet())
+async def test_blocked_and_unknown_devices_do_not_count_as_used():
+    """A blocked device is, for example, a partition that overlaps an allocated partition."""
+    first = sample(0, *full_fleet())
     counts = {"free": 1, "held": 1, "blocked": 2, "unknown": 1, "shared": 1, "plugin": 4}
     assert in_use(counts) == 6
-    samples = [Sample(at=seen.at, devices=counts, nodes=1, idle_nodes=0, waiting=0)] * 2
+    samples = [Sample(at=first.at, devices=counts, nodes=1, idle_nodes=0, waiting=0)] * 2
     assert "Devices in use: 6 of 10" in "".join(page_of(samples, ""))
 
 

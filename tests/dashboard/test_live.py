@@ -7,22 +7,22 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from dashboard import Dashboard, Login, PictureSource, live
+from dashboard import Dashboard, Login, ReadingSource, live
 from rendering.exits import CommandFailed
 from tests.cli.explain.scenes import fleet
-from tests.dashboard.test_dashboard import scene
-from tests.dashboard.test_login import Server, bearing
+from tests.dashboard.test_dashboard import reading_with
+from tests.dashboard.test_login import ReviewServer, bearer_header
 
 
 @asynccontextmanager
-async def served(read=lambda: scene(*fleet()), *, fresh=1.0, **options):
-    source = PictureSource("a test", read, lives=True)
-    async with Dashboard(source, fresh=fresh, **options).open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as it:
-        yield it
+async def dashboard_session(read=lambda: reading_with(*fleet()), *, fresh=1.0, **options):
+    source = ReadingSource("a test", read, is_live=True)
+    async with Dashboard(source, fresh=fresh, **options).open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
+        yield session
 
 
 async def next_event(answer):
-    """Return the next event; comments only keep the connection open."""
+    """Return the next event, or None at the end of the stream. Comments, which only keep the connection open, are skipped."""
     async for line in answer.content:
         if line.startswith(b"data: "):
             return line.decode().removeprefix("data: ").strip()
@@ -30,7 +30,7 @@ async def next_event(answer):
 
 
 async def test_a_page_names_its_reading_and_receives_the_next():
-    async with served() as session, session.get("/events") as answer:
+    async with dashboard_session() as session, session.get("/events") as answer:
         assert (answer.status, answer.content_type) == (200, "text/event-stream")
         assert answer.headers["Cache-Control"] == "no-store"
         first = await next_event(answer)
@@ -47,50 +47,50 @@ async def test_a_client_receives_an_event_when_its_page_is_outdated():
         readings.append(None)
         if len(readings) > 1:
             raise CommandFailed("away", "wait")
-        return scene(*fleet())
+        return reading_with(*fleet())
 
-    async with served(read) as session, session.get("/events") as answer:
+    async with dashboard_session(read) as session, session.get("/events") as answer:
         first = await next_event(answer)
         assert await next_event(answer) == f"{first} old"
 
 
 async def test_a_slow_source_is_read_less_often_while_clients_listen():
-    begun = []
+    starts = []
 
     def read():
-        begun.append(time.monotonic())
+        starts.append(time.monotonic())
         time.sleep(0.3)
-        return scene(*fleet())
+        return reading_with(*fleet())
 
-    async with served(read, fresh=0.1) as session, session.get("/events") as answer:
+    async with dashboard_session(read, fresh=0.1) as session, session.get("/events") as answer:
         await next_event(answer)
-        while len(begun) < 3:
+        while len(starts) < 3:
             await next_event(answer)
-    assert begun[2] - begun[1] > 1.5  # a read of 0.3 s takes at most a fifth of the time
+    assert starts[2] - starts[1] > 1.5  # a read of 0.3 s takes at most a fifth of the time
 
 
 async def test_a_source_is_not_read_while_no_client_listens():
-    count = []
-    async with served(lambda: count.append(None) or scene(*fleet()), fresh=0.1) as session:
+    readings = []
+    async with dashboard_session(lambda: readings.append(None) or reading_with(*fleet()), fresh=0.1) as session:
         async with session.get("/events") as answer:
             await next_event(answer)
         await asyncio.sleep(0.5)
-        seen = len(count)
+        reading_count = len(readings)
         await asyncio.sleep(1)
-        assert len(count) == seen
+        assert len(readings) == reading_count
 
 
 async def test_events_require_a_valid_login():
-    async with served(login=Login(Server())) as session:
+    async with dashboard_session(login=Login(ReviewServer())) as session:
         async with session.get("/events") as answer:
             assert answer.status == 401
-        async with session.get("/events", headers=bearing("mine")) as answer:
+        async with session.get("/events", headers=bearer_header("mine")) as answer:
             assert answer.status == 200
             assert await next_event(answer)
 
 
-async def test_a_client_must_authenticate_again_after_some_time():
-    async with served(fresh=0.1, listening=0.5) as session, session.get("/events") as answer:
+async def test_an_event_stream_ends_so_that_clients_authenticate_again():
+    async with dashboard_session(fresh=0.1, listening=0.5) as session, session.get("/events") as answer:
         assert await next_event(answer)
         async with asyncio.timeout(60):
             while await next_event(answer) is not None:
@@ -99,32 +99,32 @@ async def test_a_client_must_authenticate_again_after_some_time():
 
 async def test_clients_are_limited_and_free_their_place_when_they_disconnect(monkeypatch):
     monkeypatch.setattr(live, "MAX_LISTENERS", 2)
-    async with served(fresh=0.1) as session:
-        async with session.get("/events") as first, session.get("/events") as two, session.get("/events") as three:
-            assert (first.status, two.status, three.status) == (200, 200, 503)
-            assert await next_event(two)
+    async with dashboard_session(fresh=0.1) as session:
+        async with session.get("/events") as first, session.get("/events") as second, session.get("/events") as third:
+            assert (first.status, second.status, third.status) == (200, 200, 503)
+            assert await next_event(second)
 
-        async def there_is_room():
+        async def is_accepted():
             async with session.get("/events") as answer:
                 return answer.status == 200
 
         async with asyncio.timeout(60):
-            while not await there_is_room():  # noqa: ASYNC110
+            while not await is_accepted():  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
 
 
 @pytest.mark.parametrize("headers", [{"Origin": "https://example.com"}, {"Host": "rebound.example.com"}])
-async def test_another_origin_receives_no_events(headers):
-    async with served() as session, session.get("/events", headers=headers) as answer:
+async def test_a_foreign_origin_or_host_receives_no_events(headers):
+    async with dashboard_session() as session, session.get("/events", headers=headers) as answer:
         assert answer.status == 403
 
 
 async def test_connected_clients_do_not_delay_shutdown():
-    source = PictureSource("a test", lambda: scene(*fleet()), lives=True)
+    source = ReadingSource("a test", lambda: reading_with(*fleet()), is_live=True)
     async with aiohttp.ClientSession() as session:
         async with Dashboard(source).open("127.0.0.1", 0) as url:
             answers = [await session.get(f"{url}/events") for _ in range(3)]
             assert all([await next_event(answer) for answer in answers])
-            begun = time.monotonic()
-        assert time.monotonic() - begun < 5
+            started = time.monotonic()
+        assert time.monotonic() - started < 5
         assert [await next_event(answer) for answer in answers] == [None] * 3

@@ -14,7 +14,7 @@ from analysis.configuration import ConfigurationInForce
 from analysis.loading import reading_of
 from certs import authority
 from cluster.errors import Unavailable
-from dashboard import Dashboard, Login, PictureSource, certificate
+from dashboard import Dashboard, Login, ReadingSource, certificate
 from dashboard.tenants import for_tenant
 from dra.wire import encode
 from tests.cli.elements import Elements
@@ -26,14 +26,17 @@ from webhook.state import Features
 PAGES = ("/", "/?colour=namespace", "/?by=&shelf=all+nodes&colour=namespace", "/waiting", "/quota", "/move", "/api/v1/move", "/history", "/api/v1/history", "/find?q=secret", "/find?q=a", "/nodes/n0", "/namespaces/secret", "/pods/mine/wants", "/claims/mine/wants", "/devices/{driver}/n0/gpu-0", "/api/v1/fleet", "/api/v1/waiting", "/api/v1/quotas", "/api/v1/pods/mine/wants", "/api/v1/devices/{driver}/n0/gpu-0", "/api/v1/claims/secret/secret-claim", "/api/v1/pods/secret/secret-holder", "/pods/secret/secret-holder", "/what-if?remove=n0", "/api/v1/what-if?add=n0%3D2&remove=n0")  # fmt: skip
 
 
-class Server:
-    """Answers reviews: `all` may list everything, each other account the namespace of its name, and `half` only pods."""
+class ReviewServer:
+    """An API server that reviews tokens and rights.
+
+    The account `all` may list everything, `half` only pods, and every other account the namespace of its own name.
+    """
 
     def __init__(self):
-        self.away, self.reviews = False, 0
+        self.is_away, self.reviews = False, 0
 
     async def create(self, resource, obj):
-        if self.away:
+        if self.is_away:
             raise Unavailable("down")
         self.reviews += 1
         spec = obj["spec"]
@@ -42,47 +45,48 @@ class Server:
             user = {"username": name, "groups": ["people"], "uid": "1", "extra": {"a": ["b"]}}
             return {"status": {"authenticated": name != spec["token"], "user": user}}
         assert (spec["groups"], spec["uid"], spec["extra"]) == (["people"], "1", {"a": ["b"]})
-        wanted = spec["resourceAttributes"]["namespace"]
-        may = spec["user"] == "all" or (wanted and wanted == spec["user"])
-        half = spec["user"] == "half" and spec["resourceAttributes"]["resource"] == "pods"
-        return {"status": {"allowed": bool(may or half)}}
+        namespace = spec["resourceAttributes"]["namespace"]
+        may_list_all = spec["user"] == "all" or (namespace and namespace == spec["user"])
+        may_list_pods = spec["user"] == "half" and spec["resourceAttributes"]["resource"] == "pods"
+        return {"status": {"allowed": bool(may_list_all or may_list_pods)}}
 
 
-def secretive(obj):
-    """Mark every name of an object that may contain a tenant's secret."""
+def mark_secret(obj):
+    """Mark every text of an object that may contain a tenant's secret with the word `secret`; return the object."""
     name = obj["metadata"]["name"]
     obj["metadata"] |= {"namespace": "secret", "name": f"secret-{name}", "uid": f"uid-{name}"}
     obj["metadata"] |= {"labels": {"secret-label": "secret"}, "annotations": {"secret-annotation": "secret"}}
     return obj
 
 
-def objects():
-    """Namespace `secret` with a holder and a waiting pod, marked in every field, and namespace `mine` with a pod that they block."""
-    held = secretive(claim("claim"))
-    held["spec"]["devices"]["requests"][0]["name"] = "secret-request"
-    held["spec"]["devices"]["config"] = [{"opaque": {"driver": DRIVER, "parameters": {"secret": "secret"}}}]
+def two_tenants():
+    """Return namespace `secret` with a holder and a waiting pod, marked in every field, and namespace `mine` with a pod that waits for them."""
+    secret_claim = mark_secret(claim("claim"))
+    secret_claim["spec"]["devices"]["requests"][0]["name"] = "secret-request"
+    secret_claim["spec"]["devices"]["config"] = [{"opaque": {"driver": DRIVER, "parameters": {"secret": "secret"}}}]
     results = [{"request": "secret-request", "driver": DRIVER, "pool": "n0", "device": f"gpu-{i}"} for i in range(2)]
-    holder = secretive(pod("holder", "secret-claim"))
+    holder = mark_secret(pod("holder", "secret-claim"))
     holder["spec"] |= {"nodeName": "n0", "serviceAccountName": "secret", "nodeSelector": {"secret": "secret"}}
     holder["spec"]["containers"] = [{"name": "secret", "env": [{"name": "secret", "value": "secret"}]}]
     consumer = {"resource": "pods", "name": "secret-holder", "uid": "uid-holder"}
-    held["status"] = {"allocation": {"devices": {"results": results}}, "reservedFor": [consumer]}
-    waiting, broken = secretive(pod("waiting", "secret-none")), secretive(claim("broken"))
+    secret_claim["status"] = {"allocation": {"devices": {"results": results}}, "reservedFor": [consumer]}
+    waiting, broken = mark_secret(pod("waiting", "secret-none")), mark_secret(claim("broken"))
     broken["spec"] = {"devices": 5}
     waiting["spec"]["containers"] = [{"name": "secret", "resources": {"limits": {"example.com/gpu": "1"}}}]
     quota = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": {"name": "secret", "namespace": "secret"}, "spec": {"limits": [{"key": "secret", "hard": "1", "devices": {}}]}}  # fmt: skip
-    own = [claim("wants"), pod("wants", "wants")]
-    for obj in own:
+    objects_of_mine = [claim("wants"), pod("wants", "wants")]
+    for obj in objects_of_mine:
         obj["metadata"]["namespace"] = "mine"
-    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "secret"}}
-    return [*fleet(nodes=1), held, holder, waiting, broken, quota, space, *own]
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "secret"}}
+    return [*fleet(nodes=1), secret_claim, holder, waiting, broken, quota, namespace, *objects_of_mine]
 
 
 @asynccontextmanager
-async def served(server=None, **options):
-    scene = reading_of(objects(), Features())
-    source = PictureSource("a test", lambda: scene, lives=False)
-    login = Login(server or Server())
+async def login_session(server=None, **options):
+    """Run a dashboard with a login; yield an HTTP session of a client."""
+    reading = reading_of(two_tenants(), Features())
+    source = ReadingSource("a test", lambda: reading, is_live=False)
+    login = Login(server or ReviewServer())
     async with (
         Dashboard(source, login=login).open("127.0.0.1", 0) as url,
         aiohttp.ClientSession(url, **options) as session,
@@ -90,42 +94,42 @@ async def served(server=None, **options):
         yield session
 
 
-def bearing(who):
-    return {"Authorization": f"Bearer token-{who}"}
+def bearer_header(user):
+    return {"Authorization": f"Bearer token-{user}"}
 
 
 async def test_a_tenant_sees_no_name_of_another_namespace():
     """An administrator sees the names of all namespaces."""
-    async with served() as session:
-        for path in PAGES:
-            where = path.format(driver=DRIVER)
-            async with session.get(where, headers=bearing("mine")) as answer:
+    async with login_session() as session:
+        for template in PAGES:
+            path = template.format(driver=DRIVER)
+            async with session.get(path, headers=bearer_header("mine")) as answer:
                 text = re.sub(r"(q|value)=\"?secret|&#x27;secret&#x27;|Namespace secret", "", await answer.text())
-                assert "secret" not in text, where
-        async with session.get("/nodes/n0", headers=bearing("mine")) as answer:
+                assert "secret" not in text, path
+        async with session.get("/nodes/n0", headers=bearer_header("mine")) as answer:
             page = Elements(await answer.text())
         assert "2 held" in page.text
-        async with session.get("/api/v1/what-if?remove=n0", headers=bearing("mine")) as answer:
+        async with session.get("/api/v1/what-if?remove=n0", headers=bearer_header("mine")) as answer:
             assert (await answer.json())["found"]["pods"] == []
-        async with session.get("/api/v1/what-if?remove=n0", headers=bearing("all")) as answer:
+        async with session.get("/api/v1/what-if?remove=n0", headers=bearer_header("all")) as answer:
             assert [hit["pod"] for hit in (await answer.json())["found"]["pods"]] == ["secret/secret-holder"]
         assert "(others)/pod-1" in page.text
-        async with session.get("/nodes/n0", headers=bearing("all")) as answer:
+        async with session.get("/nodes/n0", headers=bearer_header("all")) as answer:
             assert "secret/secret-holder" in await answer.text()
 
 
-async def test_a_claim_of_another_tenant_still_blocks_without_its_name():
-    async with served() as session:
-        async with session.get("/api/v1/pods/mine/wants", headers=bearing("mine")) as answer:
+async def test_a_blocking_claim_of_another_tenant_has_no_name():
+    async with login_session() as session:
+        async with session.get("/api/v1/pods/mine/wants", headers=bearer_header("mine")) as answer:
             body = (await answer.json())["pod"]
         assert [blocker["claim"] for blocker in body["prospect"]["blockers"]] == ["(others)/claim-1"]
-        async with session.get("/api/v1/waiting", headers=bearing("mine")) as answer:
+        async with session.get("/api/v1/waiting", headers=bearer_header("mine")) as answer:
             assert [row["pod"] for row in (await answer.json())["waiting"]] == ["mine/wants"]
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer x"}, {"Authorization": "Basic token-all"}, {"Cookie": "__Host-drawbridge=x"}])  # fmt: skip
 async def test_pages_require_a_valid_token(headers):
-    async with served() as session:
+    async with login_session() as session:
         for path in PAGES:
             async with session.get(path.format(driver=DRIVER), headers=headers) as answer:
                 assert answer.status == 401
@@ -133,23 +137,23 @@ async def test_pages_require_a_valid_token(headers):
                 assert "n0" not in await answer.text()
 
 
-@pytest.mark.parametrize("who", ["half", "stranger"])
-async def test_accounts_that_list_pods_and_claims_see_a_namespace(who):
-    async with served() as session, session.get("/api/v1/waiting", headers=bearing(who)) as answer:
+@pytest.mark.parametrize("user", ["half", "stranger"])
+async def test_accounts_without_rights_on_pods_and_claims_see_no_pods(user):
+    async with login_session() as session, session.get("/api/v1/waiting", headers=bearer_header(user)) as answer:
         assert (await answer.json())["waiting"] == []
 
 
-async def test_the_form_sets_a_cookie_that_scripts_cannot_read():
+async def test_the_login_form_sets_a_cookie_that_scripts_cannot_read():
     """The cookie is sent to this site only."""
-    async with served(cookie_jar=aiohttp.DummyCookieJar()) as session:
+    async with login_session(cookie_jar=aiohttp.DummyCookieJar()) as session:
         async with session.post("/login", data={"token": "x"}, allow_redirects=False) as answer:
             assert (answer.status, "Set-Cookie" in answer.headers) == (401, False)
             assert "not valid" in await answer.text()
         async with session.post("/login", data={"token": "token-mine"}, allow_redirects=False) as answer:
             assert (answer.status, answer.headers["Location"]) == (303, "/")
             cookie = answer.headers["Set-Cookie"]
-        for word in ("HttpOnly", "Secure", "SameSite=Strict", "Path=/"):
-            assert word in cookie
+        for attribute in ("HttpOnly", "Secure", "SameSite=Strict", "Path=/"):
+            assert attribute in cookie
         assert "Domain" not in cookie
         async with session.get("/", headers={"Cookie": cookie.partition(";")[0]}) as answer:
             page = Elements(await answer.text())
@@ -166,39 +170,39 @@ async def test_the_form_sets_a_cookie_that_scripts_cannot_read():
 
 
 async def test_an_unreachable_api_server_lets_no_account_in():
-    server = Server()
-    async with served(server) as session:
-        server.away = True
-        async with session.get("/", headers=bearing("all")) as answer:
+    server = ReviewServer()
+    async with login_session(server) as session:
+        server.is_away = True
+        async with session.get("/", headers=bearer_header("all")) as answer:
             assert answer.status == 503
-        server.away = False
-        async with session.get("/", headers=bearing("all")) as answer:
+        server.is_away = False
+        async with session.get("/", headers=bearer_header("all")) as answer:
             assert answer.status == 200
 
 
 async def test_rights_are_reviewed_once_per_interval():
-    server = Server()
-    async with served(server) as session:
+    server = ReviewServer()
+    async with login_session(server) as session:
         for _ in range(3):
-            async with session.get("/", headers=bearing("mine")) as answer:
+            async with session.get("/", headers=bearer_header("mine")) as answer:
                 assert answer.status == 200
-        # The token; access to pods of all namespaces, to pods and claims of mine, to pods of secret.
+        # One review of the token, and one for pods of all namespaces, pods of mine, claims of mine and pods of secret each.
         assert server.reviews == 1 + 1 + 2 + 1
 
 
 def test_a_tenant_view_hides_other_namespaces_and_keeps_device_states():
-    whole = reading_of(objects(), Features())
-    narrowed = for_tenant(whole, {"mine"})
-    states = [[(device.device, device.state, len(device.holders)) for node in node_stories((), view) for device in node.devices] for view in (whole, narrowed)]  # fmt: skip
+    reading = reading_of(two_tenants(), Features())
+    tenant_view = for_tenant(reading, {"mine"})
+    states = [[(device.device, device.state, len(device.holders)) for node in node_stories((), seen_reading) for device in node.devices] for seen_reading in (reading, tenant_view)]  # fmt: skip
     assert states[0] == states[1] == [(f"{DRIVER}/n0/gpu-{i}", "held", 1) for i in range(2)]
-    kept = (narrowed.pods, narrowed.stock.claims, narrowed.templates, narrowed.quotas, narrowed.objects, narrowed.unread, narrowed.raw)  # fmt: skip
-    assert b"secret" not in encode(kept)
-    assert for_tenant(whole, {"mine", "secret"}).pods == whole.pods
+    visible = (tenant_view.pods, tenant_view.stock.claims, tenant_view.templates, tenant_view.quotas, tenant_view.objects, tenant_view.unread, tenant_view.raw)  # fmt: skip
+    assert b"secret" not in encode(visible)
+    assert for_tenant(reading, {"mine", "secret"}).pods == reading.pods
 
 
 def test_a_tenant_view_has_the_configuration_in_force():
     in_force = ConfigurationInForce(configured(mode="observe"), "a.yaml")
-    assert for_tenant(reading_of(objects(), Features(), in_force=in_force), {"mine"}).in_force == in_force
+    assert for_tenant(reading_of(two_tenants(), Features(), in_force=in_force), {"mine"}).in_force == in_force
 
 
 @pytest.mark.parametrize(
@@ -211,7 +215,7 @@ def test_a_tenant_view_has_the_configuration_in_force():
         (["--login", "-f", "x"], "needs a cluster"),
     ],
 )
-def test_pages_for_other_hosts_need_a_login_and_a_certificate(options, problem):
+def test_options_of_login_and_certificate_that_do_not_fit_are_refused(options, problem):
     result = run("dashboard", *options)
     assert (result.exit_code, problem in result.stderr) == (2, True)
 
@@ -226,23 +230,23 @@ async def test_a_renewed_certificate_is_served_to_new_connections(tmp_path):
         certificate_file.write_bytes(pair.certificate)
         return ssl.PEM_cert_to_DER_cert(pair.certificate.decode().partition("-----END")[0] + "-----END CERTIFICATE-----\n")  # fmt: skip
 
-    async def shown(url):
-        trusting = ssl.create_default_context()
-        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    async def served_certificate(url):
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         host, port = url.removeprefix("https://").split(":")
-        _, writer = await asyncio.open_connection(host, int(port), ssl=trusting)
-        seen = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        _, writer = await asyncio.open_connection(host, int(port), ssl=context)
+        certificate_bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         writer.close()
-        return seen
+        return certificate_bytes
 
-    scene = reading_of(objects(), Features())
-    source = PictureSource("a test", lambda: scene, lives=False)
+    reading = reading_of(two_tenants(), Features())
+    source = ReadingSource("a test", lambda: reading, is_live=False)
     first = write("one")
-    async with certificate(str(certificate_file), str(key_file), every=0.05) as tls, Dashboard(source, login=Login(Server())).open("127.0.0.1", 0, tls) as url:  # fmt: skip
-        assert await shown(url) == first
+    async with certificate(str(certificate_file), str(key_file), every=0.05) as tls, Dashboard(source, login=Login(ReviewServer())).open("127.0.0.1", 0, tls) as url:  # fmt: skip
+        assert await served_certificate(url) == first
         certificate_file.write_text("torn")
         await asyncio.sleep(0.2)
-        assert await shown(url) == first
+        assert await served_certificate(url) == first
         second = write("two")
-        seen = [await shown(url) for _ in range(20) if not await asyncio.sleep(0.05)]
-        assert seen[-1] == second
+        certificates = [await served_certificate(url) for _ in range(20) if not await asyncio.sleep(0.05)]
+        assert certificates[-1] == second

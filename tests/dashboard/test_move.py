@@ -1,4 +1,4 @@
-"""Progress of the migration: accounts that may list all namespaces see the results of `drawbridge survey`; the wait for them is bounded."""
+"""Progress of the migration: accounts that may list all namespaces see the results of `drawbridge survey`. A page waits only a limited time for a survey."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 import yaml
 
-from dashboard import Dashboard, Login, PictureSource
+from dashboard import Dashboard, Login, ReadingSource
 from dashboard.move import mechanism_of, mechanisms_of
 from dra.objects import Pod
 from dra.wire import convert
@@ -17,15 +17,15 @@ from rendering.exits import CommandFailed
 from tests.cli.explain.scenes import fleet, held_claim, pod
 from tests.cli.running import run
 from tests.dashboard import test_login
-from tests.dashboard.test_dashboard import HOSTILE, scene, served, source_of, text_of
-from tests.dashboard.test_login import bearing
+from tests.dashboard.test_dashboard import HOSTILE_TEXT, reading_with, dashboard_session, source_of, text_of
+from tests.dashboard.test_login import bearer_header
 from tests.objects import container, workload
 
-FOLDERS = ("manifests/examples/fleet", "manifests/examples/pods")
+EXAMPLE_FOLDERS = ("manifests/examples/fleet", "manifests/examples/pods")
 
 
-def example():
-    files = [file for folder in FOLDERS for file in sorted(Path(folder).glob("*.yaml"))]
+def example_objects():
+    files = [file for folder in EXAMPLE_FOLDERS for file in sorted(Path(folder).glob("*.yaml"))]
     return [obj for file in files for obj in yaml.safe_load_all(file.read_text()) if obj]
 
 
@@ -36,88 +36,88 @@ def gpu_deployment(name, namespace="default", amount=1):
 
 @pytest.fixture(scope="module")
 def survey_and_objects():
-    """Return the command's output for the example, and its objects; read outside of an event loop."""
-    output = run("survey", "-o", "json", *(word for folder in FOLDERS for word in ("-f", folder))).stdout
-    return json.loads(output), example()
+    """Return the output of `drawbridge survey` for the example, and the objects of the example."""
+    output = run("survey", "-o", "json", *(word for folder in EXAMPLE_FOLDERS for word in ("-f", folder))).stdout
+    return json.loads(output), example_objects()
 
 
 async def test_the_page_and_its_json_match_survey(survey_and_objects):
     survey, objects = survey_and_objects
-    async with served(source_of(*objects)) as session:
+    async with dashboard_session(source_of(*objects)) as session:
         page = await text_of(session, "/move")
         answer = json.loads(await text_of(session, "/api/v1/move"))
-    counted = {}
+    counts = {}
     for row in answer["namespaces"]:
         for outcome, number in row["workloads"].items():
-            counted[outcome] = counted.get(outcome, 0) + number
-    assert counted == survey["outcomes"]
+            counts[outcome] = counts.get(outcome, 0) + number
+    assert counts == survey["outcomes"]
     assert {row["namespace"]: row["pods"] for row in answer["namespaces"]} == {
         name: sum(row["pods"] for row in survey["workloads"] if row["namespace"] == name)
         for name in {row["namespace"] for row in survey["workloads"]}
     }
     assert answer["reasons"] == survey["reasons"]
     assert answer["obstacles"] == survey["obstacles"]
-    assert {what: answer[what] for what in ("nodesByKey", "plugins", "drivers")} == {
-        what: survey[what] for what in ("nodesByKey", "plugins", "drivers")
+    assert {key: answer[key] for key in ("nodesByKey", "plugins", "drivers")} == {
+        key: survey[key] for key in ("nodesByKey", "plugins", "drivers")
     }
     assert "make the sum divisible" in page
     assert all(f'href="/namespaces/{row["namespace"]}"' in page for row in answer["namespaces"])
 
 
-async def test_the_migration_is_shown_to_accounts_that_list_all_namespaces():
-    source = PictureSource(
-        "a test", lambda: scene(*test_login.objects(), gpu_deployment("secret-app", "secret")), lives=False
+async def test_only_accounts_that_list_all_namespaces_see_the_migration():
+    source = ReadingSource(
+        "a test", lambda: reading_with(*test_login.two_tenants(), gpu_deployment("secret-app", "secret")), is_live=False
     )
-    async with served(source, login=Login(test_login.Server())) as session:
+    async with dashboard_session(source, login=Login(test_login.ReviewServer())) as session:
         for path in ("/move", "/api/v1/move"):
-            async with session.get(path, headers=bearing("mine")) as answer:
+            async with session.get(path, headers=bearer_header("mine")) as answer:
                 assert answer.status == 403
                 text = await answer.text()
                 assert "may list the pods and claims of all namespaces" in text
                 assert "secret" not in text
-            async with session.get(path, headers=bearing("all")) as answer:
+            async with session.get(path, headers=bearer_header("all")) as answer:
                 assert "secret" in await answer.text()
             async with session.get(path) as answer:
                 assert answer.status == 401
 
 
-async def test_a_slow_survey_is_shown_later_and_a_failure_reported():
-    go, failures = threading.Event(), [CommandFailed("pods is forbidden", "ask for the role")]
+async def test_a_failed_survey_is_reported_and_a_slow_survey_awaited():
+    release, failures = threading.Event(), [CommandFailed("pods is forbidden", "ask for the role")]
 
     def survey():
         if failures:
             raise failures.pop()
-        go.wait(120)
-        return standing_survey()
+        release.wait(120)
+        return survey_of_many()
 
-    source = PictureSource("a test", lambda: scene(*fleet(1)), lives=True, survey=survey)
-    async with served(source, search=0.1) as session:
+    source = ReadingSource("a test", lambda: reading_with(*fleet(1)), is_live=True, survey=survey)
+    async with dashboard_session(source, search=0.1) as session:
         assert "the survey failed: pods is forbidden" in await text_of(session, "/move")
         assert "the survey is running" in await text_of(session, "/move")
         assert "survey is running" in await text_of(session, "/api/v1/move", 503)
-        go.set()
+        release.set()
         async with asyncio.timeout(60):
             while "survey is running" in (page := await text_of(session, "/move")):
                 pass
         assert "1 left" in page
 
 
-async def test_an_old_survey_shows_its_age_and_reports_a_crash():
-    broken = []
+async def test_an_old_survey_stays_when_the_next_survey_crashes():
+    crashes = []
 
     def survey():
-        if broken:
+        if crashes:
             raise ZeroDivisionError
-        return standing_survey()
+        return survey_of_many()
 
-    source = PictureSource("a test", lambda: scene(*fleet(1)), lives=True, survey=survey)
+    source = ReadingSource("a test", lambda: reading_with(*fleet(1)), is_live=True, survey=survey)
     dashboard = Dashboard(source, search=60.0)
     async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
-        first = json.loads(await text_of(session, "/api/v1/move"))["readAt"]
+        first_time = json.loads(await text_of(session, "/api/v1/move"))["readAt"]
         dashboard._survey_made_at = "2026-11-20T08:00:00Z"
         assert "Surveyed at 2026-11-20T08:00:00Z" in await text_of(session, "/move")
-        assert json.loads(await text_of(session, "/api/v1/move"))["readAt"] == "2026-11-20T08:00:00Z" != first
-        broken.append(True)
+        assert json.loads(await text_of(session, "/api/v1/move"))["readAt"] == "2026-11-20T08:00:00Z" != first_time
+        crashes.append(True)
         dashboard._surveyed_at -= 3600
         async with asyncio.timeout(60):
             while "the log of the dashboard says why" not in (page := await text_of(session, "/move")):
@@ -125,21 +125,20 @@ async def test_an_old_survey_shows_its_age_and_reports_a_crash():
         assert "Surveyed at 2026-11-20T08:00:00Z" in page
 
 
-def standing_survey():
+def survey_of_many():
     from dashboard.move import survey_of
 
-    return survey_of(scene(*fleet(1, 1), *large()))
+    return survey_of(reading_with(*fleet(1, 1), *many_deployments()))
 
 
-def large(count=400):
+def many_deployments(count=400):
     return [gpu_deployment(f"app-{i}", f"team-{i}", 16) for i in range(count)]
 
 
-async def test_many_workloads_and_hostile_names_keep_the_page_small():
-    """Hostile names are escaped."""
-    odd = gpu_deployment("odd", "default", HOSTILE)
-    odd["spec"]["template"]["metadata"]["annotations"] = {HOSTILE: HOSTILE}
-    async with served(source_of(*fleet(1, 1), *large(), odd), search=60.0) as session:
+async def test_the_page_of_many_workloads_stays_small_and_is_escaped():
+    hostile_deployment = gpu_deployment("odd", "default", HOSTILE_TEXT)
+    hostile_deployment["spec"]["template"]["metadata"]["annotations"] = {HOSTILE_TEXT: HOSTILE_TEXT}
+    async with dashboard_session(source_of(*fleet(1, 1), *many_deployments(), hostile_deployment), search=60.0) as session:
         page = await text_of(session, "/move")
     assert len(page) < 200_000
     assert "301 more" in page
@@ -147,37 +146,38 @@ async def test_many_workloads_and_hostile_names_keep_the_page_small():
     assert "<img" not in page
 
 
-ORIGINAL = {"annotations": {"drawbridge.dev/original": "{}"}}
-MADE_BY_CORE = {"extendedResourceClaimStatus": {"resourceClaimName": "x", "requestMappings": []}}
-PODS = {
+ORIGINAL_ANNOTATION = {"annotations": {"drawbridge.dev/original": "{}"}}
+EXTENDED_RESOURCE_STATUS = {"extendedResourceClaimStatus": {"resourceClaimName": "x", "requestMappings": []}}
+# Metadata, spec, status and resource key of a pod, by the mechanism through which the pod gets its devices.
+PODS_BY_MECHANISM = {
     "device plugin": ({}, {"nodeName": "n0"}, {}, "example.com/gpu"),
     "an extended resource, not scheduled yet": ({}, {}, {}, "example.com/gpu"),
-    "a claim that the scheduler created for an extended resource": ({}, {"nodeName": "n0"}, MADE_BY_CORE, "example.com/gpu"),
+    "a claim that the scheduler created for an extended resource": ({}, {"nodeName": "n0"}, EXTENDED_RESOURCE_STATUS, "example.com/gpu"),
     "claims of its own": ({}, {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, {}, "cpu"),
-    "translated by drawbridge": (ORIGINAL, {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, {}, "cpu"),
-    "translated by drawbridge and device plugin": (ORIGINAL, {"nodeName": "n0", "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, {}, "example.com/nic"),
+    "translated by drawbridge": (ORIGINAL_ANNOTATION, {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, {}, "cpu"),
+    "translated by drawbridge and device plugin": (ORIGINAL_ANNOTATION, {"nodeName": "n0", "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, {}, "example.com/nic"),
     "": ({}, {"nodeName": "n0"}, {}, "cpu"),
 }  # fmt: skip
 
 
-def test_a_pod_with_only_koordinators_old_keys_has_a_mechanism():
+def test_a_pod_with_koordinators_old_keys_uses_a_device_plugin():
     container = {"name": "c", "image": "x", "resources": {"limits": {"kubernetes.io/gpu-memory": "1"}}}
     pod = {"metadata": {"name": "p"}, "spec": {"nodeName": "n0", "containers": [container]}}
     assert mechanism_of(convert(pod, Pod)) == "device plugin"
 
 
-@pytest.mark.parametrize("mechanism", PODS)
-def test_each_pod_has_one_mechanism(mechanism):
-    metadata, spec, status, key = PODS[mechanism]
+@pytest.mark.parametrize("mechanism", PODS_BY_MECHANISM, ids=lambda mechanism: mechanism or "no devices")
+def test_a_pod_has_at_most_one_mechanism(mechanism):
+    metadata, spec, status, key = PODS_BY_MECHANISM[mechanism]
     container = {"name": "c", "image": "x", "resources": {"limits": {key: "1"}}}
     pod = {"metadata": {"name": "p", "namespace": "n", **metadata}, "spec": {"containers": [container], **spec}, "status": status}  # fmt: skip
-    alive, ended = (convert(pod | {"status": status | more}, Pod) for more in ({}, {"phase": "Succeeded"}))
-    assert mechanism_of(alive) == mechanism
-    assert mechanisms_of([alive, ended, alive]) == ({mechanism: 2} if mechanism else {})
+    running, ended = (convert(pod | {"status": status | phase}, Pod) for phase in ({}, {"phase": "Succeeded"}))
+    assert mechanism_of(running) == mechanism
+    assert mechanisms_of([running, ended, running]) == ({mechanism: 2} if mechanism else {})
 
 
 async def test_the_page_counts_pods_by_mechanism():
     objects = [*fleet(1), held_claim("c", "p"), pod("p", "c", nodeName="n0")]
-    async with served(source_of(*objects)) as session:
+    async with dashboard_session(source_of(*objects)) as session:
         assert "claims of its own</" in await text_of(session, "/move")
         assert json.loads(await text_of(session, "/api/v1/move"))["mechanisms"] == {"claims of its own": 1}

@@ -6,24 +6,24 @@ import json
 import pytest
 from aiohttp import web
 
-from dashboard import Login, PictureSource, Prometheus
+from dashboard import Login, ReadingSource, Prometheus
 from tests.cli.explain.scenes import fleet
 from tests.cli.running import run
 from tests.dashboard import test_login
-from tests.dashboard.test_dashboard import scene, served, source_of, text_of
-from tests.dashboard.test_login import bearing
+from tests.dashboard.test_dashboard import reading_with, dashboard_session, source_of, text_of
+from tests.dashboard.test_login import bearer_header
 
 
 @pytest.fixture
 def prometheus(aiohttp_server):
-    """Return a function that serves the answers of another function to queries, and returns the address and the list of queries."""
+    """Return a function that starts a Prometheus with the answers of `make_answer`; it returns the address and the queries so far."""
 
-    async def serve(answer):
+    async def serve(make_answer):
         queries = []
 
         async def handle(request):
             queries.append(dict(request.query))
-            body = answer(request.query["query"])
+            body = make_answer(request.query["query"])
             body = await body if asyncio.iscoroutine(body) else body
             return body if isinstance(body, web.StreamResponse) else web.json_response(body)
 
@@ -35,24 +35,24 @@ def prometheus(aiohttp_server):
     return serve
 
 
-def series(*values):
+def series_answer(*values):
     points = [[1_795_000_000 + 3600 * i, value] for i, value in enumerate(values)]
     return {"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {}, "values": points}]}}
 
 
-def by_query(query):
-    return series("3", "4", "2") if "drawbridge_pod_device" in query else series("7", "NaN", "8")
+def answer_by_query(query):
+    return series_answer("3", "4", "2") if "drawbridge_pod_device" in query else series_answer("7", "NaN", "8")
 
 
-async def test_the_page_draws_prometheus_data_after_a_single_query(prometheus):
-    """Five concurrent viewers cause a single query for each line."""
-    url, queries = await prometheus(by_query)
-    async with served(source_of(*fleet(1)), prometheus=Prometheus(f"{url}/")) as session:
+async def test_pages_of_many_viewers_share_one_query_per_line(prometheus):
+    """The page has a line for devices in use and a line for waiting pods."""
+    url, queries = await prometheus(answer_by_query)
+    async with dashboard_session(source_of(*fleet(1)), prometheus=Prometheus(f"{url}/")) as session:
         assert 'href="/history?days=30"' in await text_of(session, "/history")
         pages = await asyncio.gather(*(text_of(session, "/history?days=30") for _ in range(5)))
         answer = json.loads(await text_of(session, "/api/v1/history?days=30"))
         assert "A line needs two readings" in await text_of(session, "/history?days=4000"), (
-            "what is not offered is not asked"
+            "a period that the page does not offer was queried"
         )
     assert {
         "Devices in use: from 3 to 2, at least 2 and at most 4" in page
@@ -65,51 +65,51 @@ async def test_the_page_draws_prometheus_data_after_a_single_query(prometheus):
     assert {round(float(query["end"]) - float(query["start"])) for query in queries} == {30 * 86400}
 
 
-async def test_without_an_address_prometheus_is_not_queried():
-    async with served(source_of(*fleet(1))) as session:
+async def test_without_an_address_no_page_mentions_prometheus():
+    async with dashboard_session(source_of(*fleet(1))) as session:
         for path in ("/history", "/history?days=7"):
             assert "A line needs two readings" in (page := await text_of(session, path))
             assert "Prometheus" not in page
 
 
-async def test_a_tenant_does_not_see_the_number_from_prometheus(prometheus):
-    url, _ = await prometheus(by_query)
-    source = PictureSource("a test", lambda: scene(*test_login.objects()), lives=False)
-    async with served(source, login=Login(test_login.Server()), prometheus=Prometheus(url)) as session:
-        for who, is_told in (("mine", False), ("all", True)):
+async def test_prometheus_counts_of_waiting_pods_are_hidden_from_tenants(prometheus):
+    url, _ = await prometheus(answer_by_query)
+    source = ReadingSource("a test", lambda: reading_with(*test_login.two_tenants()), is_live=False)
+    async with dashboard_session(source, login=Login(test_login.ReviewServer()), prometheus=Prometheus(url)) as session:
+        for user, sees_pods in (("mine", False), ("all", True)):
             for path in ("/history?days=7", "/api/v1/history?days=7"):
-                async with session.get(path, headers=bearing(who)) as answer:
+                async with session.get(path, headers=bearer_header(user)) as answer:
                     text = await answer.text()
                     assert "Devices in use" in text
-                    assert ("Pods waiting" in text) == is_told
+                    assert ("Pods waiting" in text) == sees_pods
         for path in ("/history?days=7", "/api/v1/history?days=7"):
             async with session.get(path) as answer:
                 assert answer.status == 401
 
 
-def hang(query):
+def refuse(query):
     raise web.HTTPServiceUnavailable
 
 
-BAD = {
-    "an error": (hang, "it answers 503"),
-    "too much": (lambda _: web.Response(body=b"[" * (2 << 20)), "its answer is too long"),
-    "no JSON": (lambda _: web.Response(text="<html>"), "JSON is malformed"),
-    "another shape": (lambda _: {"data": {"result": [{"values": [["a", 1]]}]}}, "Expected"),
-    "markup": (lambda _: series("<script>"), "could not convert"),
-    "leads elsewhere": (lambda _: web.Response(status=302, headers={"Location": "/elsewhere?query=x"}), "it answers 302"),
+BAD_ANSWERS = {  # the function that makes the answer, and the problem on the page
+    "an error": (refuse, "it answers 503"),
+    "too long": (lambda _: web.Response(body=b"[" * (2 << 20)), "its answer is too long"),
+    "not JSON": (lambda _: web.Response(text="<html>"), "JSON is malformed"),
+    "a time that is no number": (lambda _: {"data": {"result": [{"values": [["a", 1]]}]}}, "Expected"),
+    "a value with markup": (lambda _: series_answer("<script>"), "could not convert"),
+    "a redirection": (lambda _: web.Response(status=302, headers={"Location": "/elsewhere?query=x"}), "it answers 302"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("answer", BAD)
-async def test_a_bad_prometheus_answer_is_reported_and_breaks_no_page(answer, prometheus):
-    give, says = BAD[answer]
-    url, queries = await prometheus(give)
-    async with served(source_of(*fleet(1)), prometheus=Prometheus(url)) as session:
+@pytest.mark.parametrize("name", BAD_ANSWERS)
+async def test_a_bad_prometheus_answer_is_reported_and_breaks_no_page(name, prometheus):
+    make_answer, problem = BAD_ANSWERS[name]
+    url, queries = await prometheus(make_answer)
+    async with dashboard_session(source_of(*fleet(1)), prometheus=Prometheus(url)) as session:
         page = await text_of(session, "/history?days=7")
         body = json.loads(await text_of(session, "/api/v1/history?days=7", 502))
-    assert says in page
-    assert says in body["error"]
+    assert problem in page
+    assert problem in body["error"]
     assert "check --prometheus" in page
     assert "<script>" not in page.replace("<script src", "")
     assert all("start" in query for query in queries)
@@ -117,18 +117,18 @@ async def test_a_bad_prometheus_answer_is_reported_and_breaks_no_page(answer, pr
 
 async def test_the_page_does_not_wait_long_for_prometheus(prometheus):
     url, _ = await prometheus(lambda _: asyncio.sleep(30))
-    async with served(source_of(*fleet(1)), prometheus=Prometheus(url, patience=0.2)) as session:
+    async with dashboard_session(source_of(*fleet(1)), prometheus=Prometheus(url, patience=0.2)) as session:
         assert "it did not answer in time" in await text_of(session, "/history?days=7")
 
 
-async def test_an_empty_prometheus_answer_comes_with_advice(prometheus):
+async def test_an_empty_prometheus_answer_refers_to_the_documentation(prometheus):
     empty = {"status": "success", "data": {"resultType": "matrix", "result": []}}
     url, _ = await prometheus(lambda _: empty)
-    async with served(source_of(*fleet(1)), prometheus=Prometheus(url)) as session:
+    async with dashboard_session(source_of(*fleet(1)), prometheus=Prometheus(url)) as session:
         assert "Prometheus has no series of drawbridge: docs/operating.md" in await text_of(session, "/history?days=7")
 
 
-def test_an_invalid_address_is_refused():
+def test_an_invalid_prometheus_address_is_refused():
     result = run("dashboard", "--prometheus", "localhost:9090")
     assert result.exit_code == 2
     assert "--prometheus localhost:9090 is not a valid URL" in result.stderr

@@ -13,10 +13,10 @@ from dashboard import server
 from dashboard import waiting as module
 from dashboard.waiting import waiting, waiting_row, waits_for_node
 from tests.cli.explain.scenes import DRIVER, claim, fleet, full_fleet, held_claim, in_phase, pod
-from tests.dashboard.test_dashboard import scene, served, source_of, text_of
+from tests.dashboard.test_dashboard import reading_with, dashboard_session, source_of, text_of
 from webhook.state import Configuration
 
-NEVER = lambda: False  # noqa: E731
+NEVER_LATE = lambda: False  # noqa: E731
 UNSCHEDULED = {
     "type": "PodScheduled",
     "status": "False",
@@ -25,113 +25,113 @@ UNSCHEDULED = {
 }
 
 
-def varied(seed, count=40):
-    """Pods that wait, drawn from a few variants, so that many are equal and many are almost equal."""
-    draw = random.Random(seed)
-    objects = full_fleet("c1", "c3") if draw.random() < 0.5 else full_fleet()
+def reading_with_varied_pods(seed, count=40):
+    """Return a reading with random waiting pods of a few variants, so that many pods are equal and many are almost equal."""
+    chance = random.Random(seed)
+    objects = full_fleet("c1", "c3") if chance.random() < 0.5 else full_fleet()
     for i in range(count):
         name = f"w{i}"
-        fields = draw.choice([
+        fields = chance.choice([
             {}, {}, {"nodeSelector": {"zone": "b"}}, {"schedulingGates": [{"name": "queue"}]}, {"schedulerName": "other"},
             {"priority": 7}, {"tolerations": [{"operator": "Exists"}]}, {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]},
             {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}}},
         ])  # fmt: skip
-        wanted = draw.choice([1, 1, 2, 3])
+        device_count = chance.choice([1, 1, 2, 3])
         obj = pod(name, name, **fields)
         obj["spec"]["resourceClaims"][0]["name"] = "gpu"  # like pods of one template
-        if draw.random() < 0.3:
+        if chance.random() < 0.3:
             del obj["spec"]["resourceClaims"]
-            obj["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": wanted}}
-        match draw.randrange(8):
+            obj["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": device_count}}
+        match chance.randrange(8):
             case 0:
-                obj = in_phase(obj, "Pending", conditions=[UNSCHEDULED | {"message": draw.choice(["full", "1 node(s) didn't match pod affinity rules"])}])  # fmt: skip
+                obj = in_phase(obj, "Pending", conditions=[UNSCHEDULED | {"message": chance.choice(["full", "1 node(s) didn't match pod affinity rules"])}])  # fmt: skip
             case 1:
                 obj["metadata"] |= {"deletionTimestamp": "2026-11-20T09:00:00Z", "finalizers": ["example.com/hold"]}
             case 2:
-                obj["metadata"]["labels"] = {"app": draw.choice("ab")}
+                obj["metadata"]["labels"] = {"app": chance.choice("ab")}
             case 3:
                 obj["metadata"]["annotations"] = {
-                    "drawbridge.dev/original": draw.choice(["{}", "[]", '{"schedulerName":"x"}'])
+                    "drawbridge.dev/original": chance.choice(["{}", "[]", '{"schedulerName":"x"}'])
                 }
             case 4:
                 obj["metadata"]["uid"] = ""
             case 5:
                 obj["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "name": f"job-{i % 3}", "uid": "u", "controller": True}]  # fmt: skip
         objects.append(obj)
-        if draw.random() < 0.85:  # the claims of the other pods are missing
-            made = claim(name, wanted)
-            if draw.random() < 0.1:
-                made["metadata"]["deletionTimestamp"] = "2026-11-20T09:00:00Z"
-            objects.append(made)
-    return scene(*objects)
+        if chance.random() < 0.85:  # the claims of the other pods are missing
+            new_claim = claim(name, device_count)
+            if chance.random() < 0.1:
+                new_claim["metadata"]["deletionTimestamp"] = "2026-11-20T09:00:00Z"
+            objects.append(new_claim)
+    return reading_with(*objects)
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_every_pod_has_the_reason_on_its_own_page(seed):
-    reading = varied(seed)
+def test_the_list_has_the_reason_that_each_pod_has_alone(seed):
+    reading = reading_with_varied_pods(seed)
     configuration = Configuration()
-    alone = {
+    rows = {
         key: waiting_row(explain.pod_story(key, reading, configuration), waiting_pod)
         for key, waiting_pod in reading.pods.items()
         if waits_for_node(waiting_pod)
     }
-    assert {row.pod: row for row in waiting(reading, configuration, NEVER)} == alone
-    assert len(alone) > 30
+    assert {row.pod: row for row in waiting(reading, configuration, NEVER_LATE)} == rows
+    assert len(rows) > 30
 
 
-@pytest.mark.parametrize(("key", "waits"), [("kubernetes.io/gpu-memory", True), ("cpu", False)])
-def test_a_pod_waits_with_a_key_of_a_device_plugin_that_is_no_extended_resource(key, waits):
-    """Koordinator's old keys are in the domain of Kubernetes itself."""
+@pytest.mark.parametrize(("key", "is_listed"), [("kubernetes.io/gpu-memory", True), ("cpu", False)])
+def test_only_a_pod_with_a_device_key_is_listed(key, is_listed):
+    """Koordinator's old keys are device keys, although their domain is that of Kubernetes itself."""
     container = {"name": "c", "image": "i", "resources": {"limits": {key: "2"}}}
-    reading = scene(*full_fleet(), in_phase(pod("p", containers=[container]), "Pending", conditions=[UNSCHEDULED]))
-    assert [row.pod for row in waiting(reading, Configuration(), NEVER)] == ["default/p"] * waits
+    reading = reading_with(*full_fleet(), in_phase(pod("p", containers=[container]), "Pending", conditions=[UNSCHEDULED]))
+    assert [row.pod for row in waiting(reading, Configuration(), NEVER_LATE)] == ["default/p"] * is_listed
 
 
 def test_pods_with_equal_requests_are_searched_once(monkeypatch):
-    searched = []
-    tell = explain.pod_story
-    monkeypatch.setattr(module.explain, "pod_story", lambda key, *rest: searched.append(key) or tell(key, *rest))
+    searches = []
+    find_story = explain.pod_story
+    monkeypatch.setattr(module.explain, "pod_story", lambda key, *arguments: searches.append(key) or find_story(key, *arguments))
     objects = [*full_fleet(), *(obj for i in range(300) for obj in (claim(f"w{i}", 1 + i % 2), pod(f"w{i}", f"w{i}")))]
-    rows = list(waiting(scene(*objects), Configuration(), NEVER))
+    rows = list(waiting(reading_with(*objects), Configuration(), NEVER_LATE))
     assert len(rows) == 300
-    assert len(searched) == 2
+    assert len(searches) == 2
     assert all(row.actor for row in rows)
 
 
 def test_ten_thousand_equal_pods_are_listed_within_the_time_limit():
     objects = [*full_fleet(), *(obj for i in range(10_000) for obj in (claim(f"w{i}"), pod(f"w{i}", f"w{i}")))]
-    reading = scene(*objects)
-    end = time.process_time() + 10
-    rows = list(waiting(reading, Configuration(), lambda: time.process_time() > end))
+    reading = reading_with(*objects)
+    deadline = time.process_time() + 10
+    rows = list(waiting(reading, Configuration(), lambda: time.process_time() > deadline))
     assert len(rows) == 10_000
     assert {row.reason for row in rows} == {rows[0].reason}
 
 
 async def test_the_fleet_page_does_not_wait_for_reasons(monkeypatch):
-    go, find = threading.Event(), server.with_reasons
-    monkeypatch.setattr(server, "with_reasons", lambda *those: go.wait(120) and find(*those))
+    release, find_reasons = threading.Event(), server.with_reasons
+    monkeypatch.setattr(server, "with_reasons", lambda *arguments: release.wait(120) and find_reasons(*arguments))
     objects = [*full_fleet(), claim("wants", 3), pod("wants", "wants")]
-    async with served(source_of(*objects)) as session:
+    async with dashboard_session(source_of(*objects)) as session:
         async with asyncio.timeout(60):
             assert "nodes with devices" in await text_of(session, "/")
-        asking = asyncio.create_task(text_of(session, "/api/v1/waiting"))
+        list_request = asyncio.create_task(text_of(session, "/api/v1/waiting"))
         await asyncio.sleep(0.3)
-        assert not asking.done()
-        go.set()
-        [row] = json.loads(await asking)["waiting"]
+        assert not list_request.done()
+        release.set()
+        [row] = json.loads(await list_request)["waiting"]
         assert "2 nodes can serve" in row["reason"]
 
 
 async def test_a_page_counts_pods_that_have_only_the_schedulers_reason():
     objects = [*fleet(1, 1), claim("a", 2), pod("a", "a"), claim("b", 3), pod("b", "b")]
-    async with served(source_of(*objects), search=-1.0) as session:
+    async with dashboard_session(source_of(*objects), search=-1.0) as session:
         assert "For 2 pods only the scheduler" in await text_of(session, "/waiting")
-    async with served(source_of(*objects)) as session:
+    async with dashboard_session(source_of(*objects)) as session:
         assert "only the scheduler" not in await text_of(session, "/waiting")
 
 
-def crowd(count=3_000):
-    """One node whose first device is shared by many pods, many pods with different reasons to wait, and many quotas."""
+def large_crowd(count=3_000):
+    """Return a node whose first device many pods share, many pods with different reasons to wait, and many quotas."""
     objects = [*fleet(1, 128)]
     for i in range(count):
         name = f"p{i}"
@@ -148,16 +148,16 @@ def crowd(count=3_000):
     return objects
 
 
-async def test_no_page_grows_with_objects_of_tenants():
+async def test_pages_stay_small_with_thousands_of_tenant_objects():
     paths = ("/", "/waiting", "/quota", "/move", "/together", "/find?q=p", "/nodes/n0", "/nodes/n0/together", f"/devices/{DRIVER}/n0/gpu-0", "/namespaces/default", "/namespaces/other", "/claims/default/shared", "/pods/default/p0", "/pods/default/w0")  # fmt: skip
-    async with served(source_of(*crowd()), search=1.0) as session:
+    async with dashboard_session(source_of(*large_crowd()), search=1.0) as session:
         sizes = {path: len(await text_of(session, path)) for path in paths}
     assert {path: size for path, size in sizes.items() if size > 200_000} == {}
 
 
 async def test_pods_with_one_generate_name_have_separate_pages():
-    two = [pod("", "c") | {"metadata": {"generateName": "train-", "namespace": "default"}} for _ in range(2)]
-    async with served(source_of(*fleet(1, 1), *two)) as session:
+    pods = [pod("", "c") | {"metadata": {"generateName": "train-", "namespace": "default"}} for _ in range(2)]
+    async with dashboard_session(source_of(*fleet(1, 1), *pods)) as session:
         assert [row["pod"] for row in json.loads(await text_of(session, "/api/v1/waiting"))["waiting"]] == [
             "default/train-00001",
             "default/train-00002",

@@ -11,10 +11,10 @@ from tests.cli.elements import Elements
 from tests.cli.explain.scenes import fleet, held_claim
 from tests.cli.running import manifest, run_json
 from tests.corpus.move.plugins import GPU, config_map, sharing
-from tests.dashboard.test_dashboard import HOSTILE, crowded, served, source_of, text_of
+from tests.dashboard.test_dashboard import HOSTILE_TEXT, crowded_fleet, dashboard_session, source_of, text_of
 from tests.objects import container, node, pod
 
-POD = """\
+JOB_MANIFEST = """\
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
 metadata: {name: one}
@@ -33,38 +33,39 @@ spec:
 """
 
 
-def roomy():
-    """Two nodes with two devices each; one device is held."""
+def fleet_with_free_devices():
+    """Return two nodes with two devices each. A claim holds one device."""
     return [*fleet(2, 2), held_claim("c")]
 
 
-async def ask(session, text, status=200, **nodes):
-    async with session.post("/what-if", data={"manifest": text, **nodes}) as answer:
+async def ask_what_if(session, text, status=200, **node_fields):
+    """Send the form with this manifest; return the elements of the answer."""
+    async with session.post("/what-if", data={"manifest": text, **node_fields}) as answer:
         page = await answer.text()
         assert answer.status == status, page
         return Elements(page)
 
 
 async def test_pasted_pods_are_placed_like_in_simulate_and_a_link_repeats_the_answer(tmp_path):
-    (tmp_path / "job.yaml").write_text(POD)
-    _, simulated = run_json("simulate", "-f", manifest(tmp_path / "fleet.yaml", *roomy()), "-f", tmp_path / "job.yaml")
-    async with served(source_of(*roomy())) as session:
-        page = await ask(session, POD)
+    (tmp_path / "job.yaml").write_text(JOB_MANIFEST)
+    _, simulated = run_json("simulate", "-f", manifest(tmp_path / "fleet.yaml", *fleet_with_free_devices()), "-f", tmp_path / "job.yaml")
+    async with dashboard_session(source_of(*fleet_with_free_devices())) as session:
+        page = await ask_what_if(session, JOB_MANIFEST)
         assert "3 of 3 pods would fit" in page.text
         for outcome in simulated["pods"]:
             assert outcome["pod"] in page.text
             assert ", ".join(outcome["devices"]) in page.text
-        assert POD.rstrip() in page.text
+        assert JOB_MANIFEST.rstrip() in page.text
         [link] = [target for target in page.targets() if target.startswith("/what-if?q=")]
         assert "3 of 3 pods would fit" in await text_of(session, link)
         answer = json.loads(await text_of(session, f"/api/v1{link}"))["found"]
         assert [(outcome["pod"], outcome["node"], outcome["devices"]) for outcome in answer["pods"]] == [(outcome["pod"], outcome["node"], outcome["devices"]) for outcome in simulated["pods"]]  # fmt: skip
 
 
-async def test_a_placed_pod_has_the_note_of_simulate():
-    shared = node("n0", allocatable={"cpu": "4", GPU: "16"})
-    async with served(source_of(shared, config_map(any=sharing()))) as session:
-        page = await ask(session, json.dumps(pod("p", containers=[container(limits={GPU: "16"})])))
+async def test_a_pod_on_shared_devices_has_a_note_about_replicas():
+    node_with_replicas = node("n0", allocatable={"cpu": "4", GPU: "16"})
+    async with dashboard_session(source_of(node_with_replicas, config_map(any=sharing()))) as session:
+        page = await ask_what_if(session, json.dumps(pod("p", containers=[container(limits={GPU: "16"})])))
         assert f"{GPU}: ConfigMap gpu-operator/plugin (any) makes 4 time-sliced replicas of each device" in page.text
 
 
@@ -74,25 +75,25 @@ async def test_each_quota_of_the_namespace_has_a_verdict():
         return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": metadata, "spec": {"hard": {"gpu/devices": hard}}}  # fmt: skip
 
     for hard, verdict in (("3", "over the limit"), ("4", "within the limit")):
-        async with served(source_of(*roomy(), quota("default", hard), quota("other", "1"))) as session:
-            page = await ask(session, POD)
+        async with dashboard_session(source_of(*fleet_with_free_devices(), quota("default", hard), quota("other", "1"))) as session:
+            page = await ask_what_if(session, JOB_MANIFEST)
             assert "default/gpus: gpu/devices" in page.text
             assert verdict in page.text
             assert "other/gpus" not in page.text
             [link] = [target for target in page.targets() if target.startswith("/what-if?q=")]
-            [line] = json.loads(await text_of(session, f"/api/v1{link}"))["found"]["quotas"]
-            assert line["exceeded"] == (hard == "3")
-    async with served(source_of(*roomy())) as session:
-        assert "Quotas that count" not in (await ask(session, POD)).text
+            [verdict_row] = json.loads(await text_of(session, f"/api/v1{link}"))["found"]["quotas"]
+            assert verdict_row["exceeded"] == (hard == "3")
+    async with dashboard_session(source_of(*fleet_with_free_devices())) as session:
+        assert "Quotas that count" not in (await ask_what_if(session, JOB_MANIFEST)).text
 
 
 async def test_a_pod_without_a_place_has_a_reason():
-    async with served(source_of(*crowded())) as session:
-        page = await ask(session, POD)
+    async with dashboard_session(source_of(*crowded_fleet())) as session:
+        page = await ask_what_if(session, JOB_MANIFEST)
         assert "0 of 3 pods would fit" in page.text
         assert "2 of 2 devices are in use" in page.text
-        refused = POD.replace("resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]", "").replace("{claims: [{name: gpu}]}", "{limits: {nvidia.com/gpu: 1500m}}")  # fmt: skip
-        assert "refused: " in (await ask(session, refused)).text
+        refused_manifest = JOB_MANIFEST.replace("resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]", "").replace("{claims: [{name: gpu}]}", "{limits: {nvidia.com/gpu: 1500m}}")  # fmt: skip
+        assert "refused: " in (await ask_what_if(session, refused_manifest)).text
 
 
 @pytest.mark.parametrize(
@@ -100,34 +101,34 @@ async def test_a_pod_without_a_place_has_a_reason():
     [
         ("a: [", "manifest:"),
         ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", "no pod and no workload"),
-        (POD.replace(": 3", ": 900"), f"more than {MAX_PODS}"),
+        (JOB_MANIFEST.replace(": 3", ": 900"), f"more than {MAX_PODS}"),
         ("# " + "x" * LONGEST, "at most 32 KiB"),
-        (POD.replace("exactly: {deviceClassName: gpu}", "exactly: 5"), "Expected"),
+        (JOB_MANIFEST.replace("exactly: {deviceClassName: gpu}", "exactly: 5"), "Expected"),
         ("[" * 20_000, "manifest:"),
     ],
 )
 async def test_an_unusable_manifest_is_answered_with_an_explanation(text, problem):
-    async with served(source_of(*roomy())) as session:
-        page = await ask(session, text, 400)
+    async with dashboard_session(source_of(*fleet_with_free_devices())) as session:
+        page = await ask_what_if(session, text, 400)
         assert problem in page.text
         assert "What would happen?" in page.text
 
 
 async def test_a_slow_simulation_is_reported_and_blocks_no_other_page():
-    async with served(source_of(*roomy()), search=0.0) as session:
-        assert "the simulation takes too long for a page" in (await ask(session, POD, 400)).text
-        begun = time.monotonic()
-        await asyncio.gather(*(ask(session, POD, 400) for _ in range(5)), text_of(session, "/style.css"))
-        assert time.monotonic() - begun < 20
+    async with dashboard_session(source_of(*fleet_with_free_devices()), search=0.0) as session:
+        assert "the simulation takes too long for a page" in (await ask_what_if(session, JOB_MANIFEST, 400)).text
+        started = time.monotonic()
+        await asyncio.gather(*(ask_what_if(session, JOB_MANIFEST, 400) for _ in range(5)), text_of(session, "/style.css"))
+        assert time.monotonic() - started < 20
 
 
-async def test_a_question_is_escaped_and_accepted_from_this_site_only():
-    async with served(source_of(*roomy())) as session:
-        text = POD.replace("name: train", "name: " + json.dumps(HOSTILE))
-        page = await ask(session, text)
+async def test_a_form_is_escaped_and_accepted_from_this_site_only():
+    async with dashboard_session(source_of(*fleet_with_free_devices())) as session:
+        text = JOB_MANIFEST.replace("name: train", "name: " + json.dumps(HOSTILE_TEXT))
+        page = await ask_what_if(session, text)
         assert {name for name, _ in page.seen}.isdisjoint({"script", "img"})
         async with session.post(
-            "/what-if", data={"manifest": POD}, headers={"Origin": "https://evil.example"}
+            "/what-if", data={"manifest": JOB_MANIFEST}, headers={"Origin": "https://evil.example"}
         ) as answer:
             assert answer.status == 403
         for body, status in (
@@ -143,20 +144,20 @@ async def test_a_question_is_escaped_and_accepted_from_this_site_only():
 
 
 @pytest.mark.parametrize("packed", ["x", "====", "eJw", pack("a" * LONGEST) + "AAAA", pack("a" * (LONGEST + 1)), "é"])
-def test_a_truncated_or_long_address_is_refused(packed):
+def test_an_invalid_or_too_long_packed_manifest_is_refused(packed):
     with pytest.raises(Unanswerable):
         unpack(packed)
 
 
 def test_a_packed_manifest_is_restored_by_unpacking():
-    assert unpack(pack(POD)) == POD
+    assert unpack(pack(JOB_MANIFEST)) == JOB_MANIFEST
 
 
 async def test_nodes_are_removed_and_added_like_in_simulate(tmp_path):
-    here = manifest(tmp_path / "fleet.yaml", *crowded())
-    _, simulated = run_json("simulate", "-f", here, "--remove-node", "n0", "--add-nodes", "n1=1")
-    async with served(source_of(*crowded())) as session:
-        page = await ask(session, "", remove="n0", add="n1=1")
+    fleet_file = manifest(tmp_path / "fleet.yaml", *crowded_fleet())
+    _, simulated = run_json("simulate", "-f", fleet_file, "--remove-node", "n0", "--add-nodes", "n1=1")
+    async with dashboard_session(source_of(*crowded_fleet())) as session:
+        page = await ask_what_if(session, "", remove="n0", add="n1=1")
         [link] = [target for target in page.targets() if target.startswith("/what-if?")]
         assert link == "/what-if?remove=n0&add=n1%3D1"
         answer = json.loads(await text_of(session, f"/api/v1{link}"))["found"]
@@ -167,14 +168,14 @@ async def test_nodes_are_removed_and_added_like_in_simulate(tmp_path):
     assert f"{simulated['totals']['placed']} of 3 pods would fit" in page.text
 
 
-async def test_pods_that_wait_are_not_simulated_unless_nodes_are_added():
-    async with served(source_of(*crowded())) as session:
+async def test_removing_a_node_does_not_simulate_waiting_pods():
+    async with dashboard_session(source_of(*crowded_fleet())) as session:
         answer = json.loads(await text_of(session, "/api/v1/what-if?remove=n0"))["found"]
         assert [outcome["pod"] for outcome in answer["pods"]] == ["default/p0", "default/p1"]
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("node_fields", "problem"),
     [
         ({"remove": "n7"}, "there is no node 'n7': there are: n0, n1"),
         ({"add": "n1"}, "'n1' is not NODE=N"),
@@ -185,7 +186,7 @@ async def test_pods_that_wait_are_not_simulated_unless_nodes_are_added():
         ({"remove": "a " * (MAX_NAMES + 1)}, f"more than {MAX_NAMES}"),
     ],
 )
-async def test_invalid_nodes_to_remove_or_add_are_answered_with_an_explanation(words, problem):
-    async with served(source_of(*roomy())) as session:
-        page = await ask(session, "", 400, **words)
+async def test_invalid_nodes_to_remove_or_add_are_answered_with_an_explanation(node_fields, problem):
+    async with dashboard_session(source_of(*fleet_with_free_devices())) as session:
+        page = await ask_what_if(session, "", 400, **node_fields)
         assert problem in page.text

@@ -5,22 +5,22 @@ import sys
 from pathlib import Path
 
 from e2e.ground import packages
-from tests.dashboard.browser.fleets import scene
-from tests.dashboard.browser.looking import FLAGS, PHONE, opened, served
+from tests.dashboard.browser.fleets import reading_of_fleet
+from tests.dashboard.browser.looking import FLAGS, PHONE, open_page, dashboard_url
 
-SCREEN = {"width": 1120, "height": 640}
+SMALL_SCREEN = {"width": 1120, "height": 640}
 # The file, the fleet, the page, its size, and the colour scheme.
 PICTURES = (
-    ("dashboard-fleet.png", "large", "/", SCREEN, "light"),
-    ("dashboard-zone.png", "large", "/?by=topology.kubernetes.io%2Fzone&shelf=zone-3", SCREEN, "dark"),
+    ("dashboard-fleet.png", "large", "/", SMALL_SCREEN, "light"),
+    ("dashboard-zone.png", "large", "/?by=topology.kubernetes.io%2Fzone&shelf=zone-3", SMALL_SCREEN, "dark"),
     ("dashboard-phone.png", "example", "/waiting", PHONE, "light"),
 )
 
 
-async def take(browser, folder):
-    """Write the pictures into a folder."""
-    for file, name, path, size, scheme in PICTURES:
-        async with served(lambda name=name: scene(name), search=5.0, lives=False) as url, opened(browser, url) as page:
+async def take_pictures(browser, folder):
+    """Write the pictures into the folder."""
+    for file, fleet, path, size, scheme in PICTURES:
+        async with dashboard_url(lambda fleet=fleet: reading_of_fleet(fleet), search=5.0, is_live=False) as url, open_page(browser, url) as page:
             await page.set_viewport_size(size)
             await page.emulate_media(color_scheme=scheme)
             await page.goto(path)
@@ -32,7 +32,7 @@ async def main(folder):
 
     async with async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=packages.browser(), args=list(FLAGS))
-        await take(browser, folder)
+        await take_pictures(browser, folder)
         await browser.close()
 
 
