@@ -19,12 +19,12 @@ LAYOUT = {
         {"profile": "2g", "memory": "20Gi", "slices": 2, "compute": 2, "at": [0, 2]},
     ],
 }
-STEPS = {"minimum": "1Gi", "step": "1Gi", "default": "40Gi"}
-CORES = {"minimum": "1", "step": "1", "default": "100"}
+MEMORY_STEPS = {"minimum": "1Gi", "step": "1Gi", "default": "40Gi"}
+CORE_STEPS = {"minimum": "1", "step": "1", "default": "100"}
 
 
-def described(**parts):
-    """Return an inventory as in a file."""
+def inventory_document(**parts):
+    """Return an inventory as a file contains it."""
     head = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceInventory", "driver": DRIVER}
     return head | parts
 
@@ -34,13 +34,13 @@ def gpu(number=0, **parts):
 
 
 def shared_gpu(number=0, **parts):
-    return gpu(number, sharing={"memory": STEPS, "cores": CORES}) | parts
+    return gpu(number, sharing={"memory": MEMORY_STEPS, "cores": CORE_STEPS}) | parts
 
 
 def inventory(**parts):
-    described_inventory, problems = read_inventory(described(**parts))
+    read, problems = read_inventory(inventory_document(**parts))
     assert problems == []
-    return described_inventory
+    return read
 
 
 def machine(**parts):
@@ -53,7 +53,7 @@ def result(device, request="r", share="", **consumed):
 
 
 def claim(name, *results, reserved=True, allocated=True, admin=False):
-    """Return a claim of the uid `uid-NAME` with these results, and with adminAccess if `admin`."""
+    """Return a claim with the uid `uid-NAME` and these allocation results. `admin` requests adminAccess."""
     names = {result["request"].partition("/")[0] for result in results} or {"r"}
     requests = [objects.exactly("c", name=name, adminAccess=admin) for name in sorted(names)]
     status = {}

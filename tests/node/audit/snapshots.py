@@ -11,7 +11,7 @@ from tests.objects import resource_slice, typed
 
 RESOURCE = "example.com/gpu"
 UID = "0f0e0d0c-1111-4222-8333-444455556666"
-PARTS = [
+GPUS = [
     gpu(0, place={"pciBusId": "0000:3b:00.0"}),
     gpu(1, layout="small"),
     gpu(2, sharing={"memory": {"minimum": "1Gi", "step": "1Gi"}, "cores": {"minimum": "1", "step": "1"}}),
@@ -19,33 +19,33 @@ PARTS = [
 
 
 def slices(driver=DRIVER, **parts):
-    described = machine(**(parts or {"gpus": PARTS, "layouts": [LAYOUT]}))
-    specs = pages_of(described, NODE)
+    made_machine = machine(**(parts or {"gpus": GPUS, "layouts": [LAYOUT]}))
+    specs = pages_of(made_machine, NODE)
     return tuple(
         ResourceSlice(metadata=ObjectMeta(name=f"{driver}-{number}"), spec=spec) for number, spec in enumerate(specs)
     )
 
 
-def published(driver, *devices, pool=NODE, counters=()):
-    """Return a slice as any driver may publish it: devices by name, with their attributes."""
-    whole = [{"name": name, "attributes": attributes} for name, attributes in devices]
+def published_slice(driver, *devices, pool=NODE, counters=()):
+    """Return a slice of any driver. A device is a pair of its name and its attributes."""
+    device_objects = [{"name": name, "attributes": attributes} for name, attributes in devices]
     fields = {"driver": driver, "pool": pool, "nodeName": NODE, "sharedCounters": list(counters)}
-    return typed(resource_slice(f"{driver}-{pool}", *whole, **fields))
+    return typed(resource_slice(f"{driver}-{pool}", *device_objects, **fields))
 
 
 def device(name, driver=DRIVER, pool=NODE):
     return DeviceId(driver, pool, name)
 
 
-def plugged(pod, *ids, resource=RESOURCE):
-    """Return the holding of a pod with devices of a plugin."""
+def plugin_holding(pod, *ids, resource=RESOURCE):
+    """Return the holding of a pod: what the kubelet says that the pod has, here devices of a plugin."""
     return PodHolding(name=pod, namespace="ns", containers=(ContainerHolding(name="c", devices=(PluginHolding(resource=resource, ids=ids),)),))  # fmt: skip
 
 
-def claiming(pod, claim, *devices, driver=DRIVER, namespace="ns"):
+def claim_holding(pod, claim, *devices, driver=DRIVER, namespace="ns"):
     """Return the holding of a pod with devices of a claim."""
-    held = tuple(ClaimDevice(driver=driver, pool=NODE, device=device) for device in devices)
-    claims = (ClaimHolding(claim=claim, namespace=namespace, devices=held),)
+    claim_devices = tuple(ClaimDevice(driver=driver, pool=NODE, device=device) for device in devices)
+    claims = (ClaimHolding(claim=claim, namespace=namespace, devices=claim_devices),)
     return PodHolding(name=pod, namespace=namespace, containers=(ContainerHolding(name="c", claims=claims),))
 
 
@@ -55,36 +55,37 @@ def pod(name, *claims, phase="Running", namespace="ns"):
     return typed(objects.pod(name, *claims, phase=phase, **fields))
 
 
-def allocated(name, *devices, driver=DRIVER, **more):
-    results = [result(device) | {"driver": driver} | more for device in devices]
+def allocated_claim(name, *devices, driver=DRIVER, **result_fields):
+    results = [result(device) | {"driver": driver} | result_fields for device in devices]
     fields = {"namespace": "ns", "uid": f"uid-{name}", "status": objects.allocated(*results) if devices else None}
     return typed(objects.claim(name, objects.exactly("c"), **fields))
 
 
-def prepared(claim, name, *, uid="", share="", driver=DRIVER, **consumed):
+def prepared_record(claim, device_name, *, uid="", share="", driver=DRIVER, **consumed):
     amounts = {key: parse(value) for key, value in consumed.items()}
     return PreparedDeviceRecord(
-        "the driver", "ns", claim, device(name, driver), uid or f"uid-{claim}", share, consumed=amounts
+        "the driver", "ns", claim, device(device_name, driver), uid or f"uid-{claim}", share, consumed=amounts
     )
 
 
-def snapshot(*held, pods=(), claims=(), gone=(), **more):
-    known = {("ns", claim.metadata.name): claim for claim in claims} | {("ns", name): None for name in gone}
-    more.setdefault("slices", slices())
-    return NodeSnapshot(NODE, PodHoldings(pods=held), pods=tuple(pods), claims=known, **more)
+def make_snapshot(*holdings, pods=(), claims=(), missing=(), **sources):
+    """Return what the agent knows of a node: holdings of pods, pods, claims, names of missing claims, and other sources."""
+    claims_by_name = {("ns", claim.metadata.name): claim for claim in claims} | {("ns", name): None for name in missing}
+    sources.setdefault("slices", slices())
+    return NodeSnapshot(NODE, PodHoldings(pods=holdings), pods=tuple(pods), claims=claims_by_name, **sources)
 
 
-def hardware(seen):
-    return Hardware(seen.slices)
+def hardware_of(snapshot):
+    return Hardware(snapshot.slices)
 
 
-def owner():
+def node_object():
     return Node(metadata=ObjectMeta(name=NODE, uid="node-uid"))
 
 
-ROW = {"namespace": "ns", "claim": "c", "uid": "u", "inDoubt": True}
-DEVICE = {"driver": DRIVER, "pool": NODE, "device": "gpu-0", "shareId": "s"}
+RESERVATION = {"namespace": "ns", "claim": "c", "uid": "u", "inDoubt": True}
+RESERVED_DEVICE = {"driver": DRIVER, "pool": NODE, "device": "gpu-0", "shareId": "s"}
 
 
-def answer(**changes):
-    return {"node": NODE, "reservations": [ROW | {"devices": [DEVICE]} | changes]}
+def reservations_answer(**changes):
+    return {"node": NODE, "reservations": [RESERVATION | {"devices": [RESERVED_DEVICE]} | changes]}

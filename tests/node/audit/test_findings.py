@@ -1,4 +1,4 @@
-"""Contradictions on a node are findings; agreement and missing sources are not."""
+"""The audit reports contradictions on a node as findings. A missing source is no contradiction."""
 
 from msgspec.structs import replace
 
@@ -6,47 +6,47 @@ from node.audit import FindingAges, FindingKind, examine
 from node.audit.findings import LATE, MAX_FINDINGS, SOON
 from tests.node.audit.snapshots import (
     UID,
-    allocated,
-    claiming,
-    hardware,
-    plugged,
+    allocated_claim,
+    claim_holding,
+    hardware_of,
+    plugin_holding,
     pod,
-    prepared,
-    published,
+    prepared_record,
+    published_slice,
     slices,
-    snapshot,
+    make_snapshot,
 )
 from tests.node.machines import DRIVER
 
 
-def found(seen):
-    return examine(seen, hardware(seen))
+def findings_of(snapshot):
+    return examine(snapshot, hardware_of(snapshot))
 
 
-def kinds(seen):
-    return [finding.kind for finding in found(seen)]
+def kinds_of(snapshot):
+    return [finding.kind for finding in findings_of(snapshot)]
 
 
 def test_a_node_without_contradictions_has_no_findings():
-    seen = snapshot(
-        plugged("old", "GPU-1"),
-        claiming("new", "c", "gpu-0"),
+    snapshot = make_snapshot(
+        plugin_holding("old", "GPU-1"),
+        claim_holding("new", "c", "gpu-0"),
         pods=[pod("new", "c"), pod("old")],
-        claims=[allocated("c", "gpu-0")],
-        prepared=(prepared("c", "gpu-0"),),
+        claims=[allocated_claim("c", "gpu-0")],
+        prepared=(prepared_record("c", "gpu-0"),),
         files=(f"drawbridge_{DRIVER}_uid-c.json",),
     )
-    assert found(seen) == ()
+    assert findings_of(snapshot) == ()
 
 
 def test_a_device_of_a_plugin_and_a_claim_is_found():
-    seen = snapshot(
-        plugged("old", "GPU-0"),
-        claiming("new", "c", "gpu-0"),
+    snapshot = make_snapshot(
+        plugin_holding("old", "GPU-0"),
+        claim_holding("new", "c", "gpu-0"),
         pods=[pod("new", "c")],
-        claims=[allocated("c", "gpu-0")],
+        claims=[allocated_claim("c", "gpu-0")],
     )
-    [finding] = found(seen)
+    [finding] = findings_of(snapshot)
     assert finding.kind is FindingKind.GIVEN_TWICE
     assert finding.users == (("ns", "old"), ("ns", "new"))
     assert (
@@ -58,166 +58,165 @@ def test_a_device_of_a_plugin_and_a_claim_is_found():
 
 def test_a_plugin_device_allocated_to_an_unprepared_claim_is_found():
     """The claim's pod is bound to this node, and the claim is not prepared yet."""
-    seen = snapshot(
-        plugged("old", "GPU-1"), pods=[pod("new", "c", phase="Pending")], claims=[allocated("c", "gpu-1-1g-2")]
+    snapshot = make_snapshot(
+        plugin_holding("old", "GPU-1"), pods=[pod("new", "c", phase="Pending")], claims=[allocated_claim("c", "gpu-1-1g-2")]
     )
-    [finding] = found(seen)
+    [finding] = findings_of(snapshot)
     assert (finding.kind, finding.object) == (FindingKind.GIVEN_TWICE, f"Device/{DRIVER}/node-1/gpu-1-1g-2")
 
 
 def test_a_device_given_twice_is_found_without_pods():
-    seen = snapshot(plugged("old", "GPU-0"), claiming("new", "c", "gpu-0"), pods=None or ())
-    assert kinds(replace(seen, pods=None)) == [FindingKind.GIVEN_TWICE]
+    snapshot = make_snapshot(plugin_holding("old", "GPU-0"), claim_holding("new", "c", "gpu-0"))
+    assert kinds_of(replace(snapshot, pods=None)) == [FindingKind.GIVEN_TWICE]
 
 
 def test_a_finished_pod_holds_no_device():
-    seen = snapshot(
-        plugged("old", "GPU-0"), pods=[pod("new", "c", phase="Succeeded")], claims=[allocated("c", "gpu-0")]
+    snapshot = make_snapshot(
+        plugin_holding("old", "GPU-0"), pods=[pod("new", "c", phase="Succeeded")], claims=[allocated_claim("c", "gpu-0")]
     )
-    assert found(seen) == ()
+    assert findings_of(snapshot) == ()
 
 
 def test_a_claim_with_admin_access_may_use_plugin_devices():
-    seen = snapshot(
-        plugged("old", "GPU-0"),
-        claiming("new", "c", "gpu-0"),
+    snapshot = make_snapshot(
+        plugin_holding("old", "GPU-0"),
+        claim_holding("new", "c", "gpu-0"),
         pods=[pod("new", "c")],
-        claims=[allocated("c", "gpu-0", adminAccess=True)],
+        claims=[allocated_claim("c", "gpu-0", adminAccess=True)],
     )
-    assert found(seen) == ()
+    assert findings_of(snapshot) == ()
 
 
-def test_one_device_of_two_drivers_in_two_claims_is_found():
-    mine = published("a.example.com", ("x", {"uuid": {"string": "GPU-7"}}))
-    theirs = published("b.example.com", ("y", {"uuid": {"string": "GPU-7"}}))
-    seen = snapshot(
-        claiming("p", "c", "x", driver="a.example.com"),
-        claiming("q", "d", "y", driver="b.example.com"),
-        claims=[allocated("c", "x", driver="a.example.com"), allocated("d", "y", driver="b.example.com")],
-        slices=(mine, theirs),
+def test_a_device_that_two_drivers_allocated_to_claims_is_found():
+    slice_of_a = published_slice("a.example.com", ("x", {"uuid": {"string": "GPU-7"}}))
+    slice_of_b = published_slice("b.example.com", ("y", {"uuid": {"string": "GPU-7"}}))
+    snapshot = make_snapshot(
+        claim_holding("p", "c", "x", driver="a.example.com"),
+        claim_holding("q", "d", "y", driver="b.example.com"),
+        claims=[allocated_claim("c", "x", driver="a.example.com"), allocated_claim("d", "y", driver="b.example.com")],
+        slices=(slice_of_a, slice_of_b),
     )
-    [finding] = found(seen)
+    [finding] = findings_of(snapshot)
     assert finding.kind is FindingKind.GIVEN_TWICE
     assert "ns/c, ns/d" in finding.message
 
 
 def test_a_prepared_device_without_an_allocation_is_found():
-    seen = snapshot(pods=[], claims=[allocated("c"), allocated("d", "gpu-1")], prepared=(prepared("c", "gpu-0"), prepared("d", "gpu-0")))  # fmt: skip
-    assert [(finding.kind, finding.object) for finding in found(seen)] == [
+    snapshot = make_snapshot(pods=[], claims=[allocated_claim("c"), allocated_claim("d", "gpu-1")], prepared=(prepared_record("c", "gpu-0"), prepared_record("d", "gpu-0")))  # fmt: skip
+    assert [(finding.kind, finding.object) for finding in findings_of(snapshot)] == [
         (FindingKind.NOT_ALLOCATED, "ResourceClaim/ns/c"),
         (FindingKind.NOT_ALLOCATED, "ResourceClaim/ns/d"),
     ]
 
 
-def test_an_unread_claim_is_neither_allocated_nor_gone():
-    assert found(snapshot(prepared=(prepared("c", "gpu-0"),))) == ()
+def test_a_prepared_claim_that_was_not_read_has_no_finding():
+    assert findings_of(make_snapshot(prepared=(prepared_record("c", "gpu-0"),))) == ()
 
 
 def test_an_unprepared_claim_of_a_running_pod_is_found():
-    seen = snapshot(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")])
-    [finding] = found(seen)
+    snapshot = make_snapshot(pods=[pod("p", "c")], claims=[allocated_claim("c", "gpu-0")])
+    [finding] = findings_of(snapshot)
     assert (finding.kind, finding.users) == (FindingKind.NOT_PREPARED, (("ns", "p"),))
 
 
-def test_a_pod_without_a_need_to_prepare_has_no_finding():
-    """Pending, terminating, without devices, or with skipNodeOperations."""
-    for seen in (
-        snapshot(pods=[pod("p", "c", phase="Pending")], claims=[allocated("c", "gpu-0")]),
-        snapshot(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0", skipNodeOperations=["All"])]),
-        snapshot(pods=[pod("p", "c")], claims=[allocated("c")]),
+def test_a_claim_that_needs_no_preparation_has_no_finding():
+    """The pod is pending or terminating, or its claim has no devices, or skips operations on the node."""
+    for snapshot in (
+        make_snapshot(pods=[pod("p", "c", phase="Pending")], claims=[allocated_claim("c", "gpu-0")]),
+        make_snapshot(pods=[pod("p", "c")], claims=[allocated_claim("c", "gpu-0", skipNodeOperations=["All"])]),
+        make_snapshot(pods=[pod("p", "c")], claims=[allocated_claim("c")]),
     ):
-        assert found(seen) == ()
-    going = pod("p", "c")
-    going = replace(going, metadata=replace(going.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
-    assert found(snapshot(pods=[going], claims=[allocated("c", "gpu-0")])) == ()
+        assert findings_of(snapshot) == ()
+    terminating_pod = pod("p", "c")
+    terminating_pod = replace(terminating_pod, metadata=replace(terminating_pod.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
+    assert findings_of(make_snapshot(pods=[terminating_pod], claims=[allocated_claim("c", "gpu-0")])) == ()
 
 
 def test_an_unprepared_claim_of_no_container_is_ignored():
     """The kubelet's answer lists claims by container, and no container uses this one."""
     consumer = pod("p", "c")
     consumer = replace(consumer, spec=replace(consumer.spec, containers=()))
-    assert found(snapshot(pods=[consumer], claims=[allocated("c", "gpu-0")])) == ()
+    assert findings_of(make_snapshot(pods=[consumer], claims=[allocated_claim("c", "gpu-0")])) == ()
 
 
 def test_an_unavailable_kubelet_causes_no_findings():
-    seen = snapshot(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")])
-    assert found(replace(seen, kubelet=None)) == ()
+    snapshot = make_snapshot(pods=[pod("p", "c")], claims=[allocated_claim("c", "gpu-0")])
+    assert findings_of(replace(snapshot, kubelet=None)) == ()
 
 
 def test_shares_that_exceed_the_device_are_found():
-    seen = snapshot(
+    snapshot = make_snapshot(
         claims=[
-            allocated("c", "gpu-2-shared", shareID="s", consumedCapacity={"memory": "30Gi"}),
-            allocated("d", "gpu-2-shared", shareID="t", consumedCapacity={"memory": "20Gi"}),
+            allocated_claim("c", "gpu-2-shared", shareID="s", consumedCapacity={"memory": "30Gi"}),
+            allocated_claim("d", "gpu-2-shared", shareID="t", consumedCapacity={"memory": "20Gi"}),
         ],
         prepared=(
-            prepared("c", "gpu-2-shared", share="s", memory="30Gi"),
-            prepared("d", "gpu-2-shared", share="t", memory="20Gi"),
+            prepared_record("c", "gpu-2-shared", share="s", memory="30Gi"),
+            prepared_record("d", "gpu-2-shared", share="t", memory="20Gi"),
         ),
     )
-    [finding] = found(seen)
+    [finding] = findings_of(snapshot)
     assert (finding.kind, finding.object) == (FindingKind.SUMS, f"Device/{DRIVER}/node-1/gpu-2-shared")
 
 
-def test_a_share_that_differs_from_its_status_is_found():
-    seen = snapshot(
-        claims=[allocated("c", "gpu-2-shared", shareID="s", consumedCapacity={"memory": "10Gi"})],
-        prepared=(prepared("c", "gpu-2-shared", share="s", memory="30Gi"),),
+def test_a_prepared_share_that_differs_from_its_claim_is_found():
+    snapshot = make_snapshot(
+        claims=[allocated_claim("c", "gpu-2-shared", shareID="s", consumedCapacity={"memory": "10Gi"})],
+        prepared=(prepared_record("c", "gpu-2-shared", share="s", memory="30Gi"),),
     )
-    [finding] = found(seen)
+    [finding] = findings_of(snapshot)
     assert finding.kind is FindingKind.SUMS
     assert "memory 30Gi" in finding.message
     assert "memory 10Gi" in finding.message
 
 
 def test_devices_prepared_for_a_deleted_or_replaced_claim_are_found():
-    seen = snapshot(gone=["c"], claims=[allocated("d", "gpu-1")], prepared=(prepared("c", "gpu-0"), prepared("d", "gpu-1", uid="before")))  # fmt: skip
-    assert [(finding.kind, finding.object) for finding in found(seen)] == [
+    snapshot = make_snapshot(missing=["c"], claims=[allocated_claim("d", "gpu-1")], prepared=(prepared_record("c", "gpu-0"), prepared_record("d", "gpu-1", uid="uid-of-a-deleted-claim")))  # fmt: skip
+    assert [(finding.kind, finding.object) for finding in findings_of(snapshot)] == [
         (FindingKind.LEFT, "ResourceClaim/ns/c"),
         (FindingKind.LEFT, "ResourceClaim/ns/d"),
     ]
 
 
 def test_cdi_files_of_missing_claims_are_reported():
-    seen = snapshot(files=(f"drawbridge_{DRIVER}_{UID}.json", "nvidia.yaml", f"k8s.{DRIVER}-claim_{UID}.yaml"))
-    assert [finding.object for finding in found(seen)] == [f"CDI file drawbridge_{DRIVER}_{UID}.json", f"CDI file k8s.{DRIVER}-claim_{UID}.yaml"]  # fmt: skip
+    snapshot = make_snapshot(files=(f"drawbridge_{DRIVER}_{UID}.json", "nvidia.yaml", f"k8s.{DRIVER}-claim_{UID}.yaml"))
+    assert [finding.object for finding in findings_of(snapshot)] == [f"CDI file drawbridge_{DRIVER}_{UID}.json", f"CDI file k8s.{DRIVER}-claim_{UID}.yaml"]  # fmt: skip
 
 
-def test_cdi_files_are_orphaned_only_if_all_claims_were_read():
+def test_cdi_files_are_reported_only_if_all_claims_were_read():
     files = (f"drawbridge_{DRIVER}_{UID}.json",)
-    assert found(snapshot(files=files, prepared=(prepared("c", "gpu-0"),))) == ()
-    assert found(snapshot(files=files, pods=[pod("p", "c", phase="Pending")])) == ()
-    assert found(replace(snapshot(files=files), pods=None)) == ()
-    assert found(snapshot(files=files, claims=[allocated("c", "gpu-0")], prepared=(prepared("c", "gpu-0", uid=UID),)))[0].object == "ResourceClaim/ns/c"  # fmt: skip
+    assert findings_of(make_snapshot(files=files, prepared=(prepared_record("c", "gpu-0"),))) == ()
+    assert findings_of(make_snapshot(files=files, pods=[pod("p", "c", phase="Pending")])) == ()
+    assert findings_of(replace(make_snapshot(files=files), pods=None)) == ()
+    assert findings_of(make_snapshot(files=files, claims=[allocated_claim("c", "gpu-0")], prepared=(prepared_record("c", "gpu-0", uid=UID),)))[0].object == "ResourceClaim/ns/c"  # fmt: skip
 
 
 def test_the_number_of_findings_is_bounded():
-    gone = [f"c{number}" for number in range(MAX_FINDINGS + 50)]
-    seen = snapshot(gone=gone, prepared=tuple(prepared(name, "gpu-0") for name in gone))
-    assert len(found(seen)) == MAX_FINDINGS
+    missing_claims = [f"c{number}" for number in range(MAX_FINDINGS + 50)]
+    snapshot = make_snapshot(missing=missing_claims, prepared=tuple(prepared_record(name, "gpu-0") for name in missing_claims))
+    assert len(findings_of(snapshot)) == MAX_FINDINGS
 
 
-def test_a_finding_that_may_resolve_itself_must_persist():
-    [left] = found(snapshot(gone=["c"], prepared=(prepared("c", "gpu-0"),)))
-    [missing] = found(snapshot(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")]))
-    [twice] = found(snapshot(plugged("old", "GPU-0"), claiming("p", "c", "gpu-0")))
-    patience = FindingAges().after([left, missing, twice], 100.0)
-    assert [patience.is_old(finding, 100.0) for finding in (twice, missing, left)] == [True, False, False]
-    patience = patience.after([left, missing], 100.0 + SOON)
-    assert [patience.is_old(finding, 100.0 + SOON) for finding in (missing, left)] == [True, False]
-    assert patience.is_old(left, 100.0 + LATE)
-    patience = patience.after([], 200.0).after([left], 300.0)
-    assert not patience.is_old(left, 100.0 + LATE), "it was gone in between"
+def test_a_finding_that_may_end_by_itself_is_old_later():
+    [left] = findings_of(make_snapshot(missing=["c"], prepared=(prepared_record("c", "gpu-0"),)))
+    [not_prepared] = findings_of(make_snapshot(pods=[pod("p", "c")], claims=[allocated_claim("c", "gpu-0")]))
+    [twice] = findings_of(make_snapshot(plugin_holding("old", "GPU-0"), claim_holding("p", "c", "gpu-0")))
+    ages = FindingAges().after([left, not_prepared, twice], 100.0)
+    assert [ages.is_old(finding, 100.0) for finding in (twice, not_prepared, left)] == [True, False, False]
+    ages = ages.after([left, not_prepared], 100.0 + SOON)
+    assert [ages.is_old(finding, 100.0 + SOON) for finding in (not_prepared, left)] == [True, False]
+    assert ages.is_old(left, 100.0 + LATE)
+    ages = ages.after([], 200.0).after([left], 300.0)
+    assert not ages.is_old(left, 100.0 + LATE), "the finding is old although it had ended in between"
 
 
 def test_the_example_slices_have_one_driver():
     assert len({slice_.spec.driver for slice_ in slices()}) == 1
 
 
-def test_invented_findings_of_a_driver_do_not_hide_other_kinds():
-    lies = tuple(prepared("c", f"made-up-{number}") for number in range(5000))
-    seen = snapshot(
-        pods=[pod("p", "d")], claims=[allocated("c", "gpu-0"), allocated("d", "gpu-1")], gone=["e"], prepared=(*lies, prepared("e", "gpu-0"))
+def test_invented_devices_of_a_driver_do_not_hide_other_findings():
+    invented_records = tuple(prepared_record("c", f"made-up-{number}") for number in range(5000))
+    snapshot = make_snapshot(
+        pods=[pod("p", "d")], claims=[allocated_claim("c", "gpu-0"), allocated_claim("d", "gpu-1")], missing=["e"], prepared=(*invented_records, prepared_record("e", "gpu-0"))
     )  # fmt: skip
-    kinds = {finding.kind for finding in examine(seen, hardware(seen))}
-    assert kinds == {FindingKind.NOT_ALLOCATED, FindingKind.NOT_PREPARED, FindingKind.LEFT}
+    assert set(kinds_of(snapshot)) == {FindingKind.NOT_ALLOCATED, FindingKind.NOT_PREPARED, FindingKind.LEFT}

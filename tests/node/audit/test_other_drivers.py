@@ -1,4 +1,4 @@
-"""Checkpoints of other vendors' drivers: the known formats, with checksums made by Kubernetes' own code; and any other content."""
+"""Checkpoints of other vendors' drivers: the known formats, with checksums made by Kubernetes' own code; and arbitrary content."""
 
 import msgspec
 import pytest
@@ -9,8 +9,8 @@ from node.audit import BadCheckpoint, DeviceId, UnknownForm, examine, read_other
 from node.audit.other_drivers import MAX_BYTES, MAX_DEVICES, sum_of
 from node.checkpoint import BrokenCheckpoint, decode
 from tests.draws import draws
-from tests.node.audit.snapshots import UID, allocated, claiming, hardware, pod, snapshot
-from tests.node.audit.vendor_checkpoints import compact, completed, device, first, groups, second
+from tests.node.audit.snapshots import UID, allocated_claim, claim_holding, hardware_of, pod, make_snapshot
+from tests.node.audit.vendor_checkpoints import compact, completed_claim, device, first_format, device_groups, second_format
 from tests.node.machines import DRIVER, NODE
 
 
@@ -28,10 +28,10 @@ def test_the_checksum_equals_kubernetes_checksum(data, expected):
     assert sum_of(data) == expected
 
 
-def test_the_second_format_has_claim_names_and_devices():
-    data = second({UID: completed("gpu-0", namespace="ns", name="c")}, nodeBootID="x")
+def test_claims_of_the_second_format_are_read():
+    data = second_format({UID: completed_claim("gpu-0", namespace="ns", name="c")}, nodeBootID="x")
     assert fields_of(read_other_driver(data, DRIVER)) == [("ns", "c", UID, "gpu-0", "")]
-    older = second({UID: completed("gpu-0")})
+    older = second_format({UID: completed_claim("gpu-0")})
     assert fields_of(read_other_driver(older, DRIVER)) == [("", "", UID, "gpu-0", "")]
     [record] = read_other_driver(data, DRIVER)
     assert record.device_id == DeviceId(DRIVER, NODE, "gpu-0")
@@ -39,18 +39,18 @@ def test_the_second_format_has_claim_names_and_devices():
 
 @pytest.mark.parametrize("state", ["", "PrepareStarted", "PrepareAborted"])
 def test_a_claim_with_an_uncompleted_checkpoint_state_is_not_prepared(state):
-    assert read_other_driver(second({UID: completed("gpu-0") | {"checkpointState": state}}), DRIVER) == ()
+    assert read_other_driver(second_format({UID: completed_claim("gpu-0") | {"checkpointState": state}}), DRIVER) == ()
 
 
 @pytest.mark.parametrize("kind", ["gpu", "mig", "vfio", "hami-gpu", "channel"])
 def test_devices_of_every_kind_are_read_with_their_share(kind):
-    claim = {"status": {}, "preparedDevices": groups("d", kind=kind, ShareID="s")}
-    assert fields_of(read_other_driver(first({UID: claim}), DRIVER)) == [("", "", UID, "d", "s")]
+    claim = {"status": {}, "preparedDevices": device_groups("d", kind=kind, ShareID="s")}
+    assert fields_of(read_other_driver(first_format({UID: claim}), DRIVER)) == [("", "", UID, "d", "s")]
 
 
 def test_the_format_of_the_oldest_drivers_is_read():
-    held = [{"request_names": ["r"], "pool_name": NODE, "device_name": "gpu-1", "ContainerEdits": {"env": ["A=b"]}}]
-    assert fields_of(read_other_driver(first({UID: held}), DRIVER)) == [("", "", UID, "gpu-1", "")]
+    devices = [{"request_names": ["r"], "pool_name": NODE, "device_name": "gpu-1", "ContainerEdits": {"env": ["A=b"]}}]
+    assert fields_of(read_other_driver(first_format({UID: devices}), DRIVER)) == [("", "", UID, "gpu-1", "")]
 
 
 def test_a_list_of_uids_is_read():
@@ -58,9 +58,9 @@ def test_a_list_of_uids_is_read():
     assert fields_of(read_other_driver(data, DRIVER)) == [("", "", UID, "", "")]
 
 
-@pytest.mark.parametrize("form", [first, second])
-def test_a_changed_byte_breaks_the_checksum(form):
-    data = form({UID: completed("gpu-0")})
+@pytest.mark.parametrize("file_of", [first_format, second_format])
+def test_a_changed_byte_breaks_the_checksum(file_of):
+    data = file_of({UID: completed_claim("gpu-0")})
     with pytest.raises(BadCheckpoint, match="checksum"):
         read_other_driver(data.replace(b"gpu-0", b"gpu-1"), DRIVER)
 
@@ -68,36 +68,35 @@ def test_a_changed_byte_breaks_the_checksum(form):
 @pytest.mark.parametrize(
     "data",
     [b"", b"{}", b"null", b"[]", b"\xff", b'{"checksum":1}', b'{"claims":{}}', b"drawbridge-checkpoint 1", b"[" * 100_000, b'{"a":' * 50_000],
-    ids=["empty", "object", "null", "list", "no text", "a sum alone", "another's", "ours", "nested lists", "nested objects"],
+    ids=["empty", "empty object", "null", "list", "invalid UTF-8", "checksum without records", "records under another key", "drawbridge's format", "nested lists", "nested objects"],
 )  # fmt: skip
 def test_another_format_is_reported_as_unknown(data):
     with pytest.raises(UnknownForm):
         read_other_driver(data, DRIVER)
 
 
-def test_records_with_invalid_names_or_uids_are_dropped():
-    """A record with an invalid name keeps its uid."""
-    data = second({UID: completed("gpu-0", namespace="../..", name="c"), "no uid": completed("gpu-0")})
+def test_invalid_names_and_records_with_invalid_uids_are_dropped():
+    data = second_format({UID: completed_claim("gpu-0", namespace="../..", name="c"), "no uid": completed_claim("gpu-0")})
     assert fields_of(read_other_driver(data, DRIVER)) == [("", "", UID, "gpu-0", "")]
 
 
-def test_a_large_checkpoint_is_refused_and_deep_nesting_ignored():
+def test_a_large_checkpoint_is_refused_and_a_deep_device_ignored():
     with pytest.raises(BadCheckpoint, match="is the maximum"):
         read_other_driver(b" " * (MAX_BYTES + 1), DRIVER)
-    many = [{"pool_name": "p", "device_name": "d"}] * (MAX_DEVICES + 1)
+    devices = [{"pool_name": "p", "device_name": "d"}] * (MAX_DEVICES + 1)
     with pytest.raises(BadCheckpoint, match="more than"):
-        read_other_driver(first({UID: many}), DRIVER)
+        read_other_driver(first_format({UID: devices}), DRIVER)
     nested = device("deep")
     for _ in range(40):
         nested = [nested]
-    assert fields_of(read_other_driver(first({UID: nested}), DRIVER)) == [("", "", UID, "", "")]
+    assert fields_of(read_other_driver(first_format({UID: nested}), DRIVER)) == [("", "", UID, "", "")]
 
 
-ANY = st.recursive(st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(["PrepareCompleted", UID]), lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["checksum", "v1", "v2", "kind", "preparedClaims", "preparedDevices", "checkpointState", "name", "namespace", "PoolName", "DeviceName", UID]), inner, max_size=4), max_leaves=20)  # fmt: skip
+ANY_JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(["PrepareCompleted", UID]), lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["checksum", "v1", "v2", "kind", "preparedClaims", "preparedDevices", "checkpointState", "name", "namespace", "PoolName", "DeviceName", UID]), inner, max_size=4), max_leaves=20)  # fmt: skip
 
 
 @settings(max_examples=draws(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.binary(max_size=200) | ANY.map(compact) | ANY.map(lambda inner: first({UID: inner})) | ANY.map(lambda inner: second({UID: inner})))  # fmt: skip
+@given(st.binary(max_size=200) | ANY_JSON.map(compact) | ANY_JSON.map(lambda inner: first_format({UID: inner})) | ANY_JSON.map(lambda inner: second_format({UID: inner})))  # fmt: skip
 def test_arbitrary_content_in_a_foreign_checkpoint_raises_only_bad_checkpoint(data):
     try:
         records = read_other_driver(data, DRIVER)
@@ -112,36 +111,36 @@ def test_arbitrary_content_in_a_foreign_checkpoint_raises_only_bad_checkpoint(da
 
 @settings(max_examples=draws(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=100), st.booleans())
-def test_arbitrary_content_in_our_checkpoint_raises_broken_checkpoint(body, right):
+def test_arbitrary_content_in_our_checkpoint_raises_broken_checkpoint(body, is_sum_right):
     """The checksum may be correct, because every writer of the file can compute it."""
     import hashlib
 
     numbers = b"1 1 %d" % len(body)
-    digest = hashlib.sha256(numbers + b"\n" + body).hexdigest().encode() if right else b"0" * 64
+    digest = hashlib.sha256(numbers + b"\n" + body).hexdigest().encode() if is_sum_right else b"0" * 64
     with pytest.raises(BrokenCheckpoint):
         decode(b"drawbridge-checkpoint %s %s\n%s" % (numbers, digest, body))
 
 
 def test_a_prepared_device_that_the_claim_lacks_is_found():
-    there = read_other_driver(second({"uid-c": completed("gpu-1", namespace="ns", name="c")}), DRIVER)
-    seen = snapshot(claiming("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")], prepared=there)
-    [finding] = examine(seen, hardware(seen))
+    records = read_other_driver(second_format({"uid-c": completed_claim("gpu-1", namespace="ns", name="c")}), DRIVER)
+    snapshot = make_snapshot(claim_holding("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=[allocated_claim("c", "gpu-0")], prepared=records)
+    [finding] = examine(snapshot, hardware_of(snapshot))
     assert (finding.kind.value, finding.object) == ("prepared, not allocated", "ResourceClaim/ns/c")
     assert f"the driver {DRIVER} has {DRIVER}/{NODE}/gpu-1" in finding.message
 
 
 def test_a_claim_without_a_name_is_found_by_its_uid():
     """A record with the uid of no claim is reported as left on the node."""
-    there = read_other_driver(first({"uid-c": completed("gpu-1"), UID: completed("gpu-0")}), DRIVER)
-    claims = [allocated("c", "gpu-0")]
-    named = with_names(there, {("ns", "c"): claims[0]})
-    assert fields_of(named) == [("ns", "c", "uid-c", "gpu-1", ""), ("", "", UID, "gpu-0", "")]
-    seen = snapshot(claiming("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=claims, prepared=named)
-    assert [(finding.kind.value, finding.object) for finding in examine(seen, hardware(seen))] == [
+    records = read_other_driver(first_format({"uid-c": completed_claim("gpu-1"), UID: completed_claim("gpu-0")}), DRIVER)
+    claims = [allocated_claim("c", "gpu-0")]
+    named_records = with_names(records, {("ns", "c"): claims[0]})
+    assert fields_of(named_records) == [("ns", "c", "uid-c", "gpu-1", ""), ("", "", UID, "gpu-0", "")]
+    snapshot = make_snapshot(claim_holding("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=claims, prepared=named_records)
+    assert [(finding.kind.value, finding.object) for finding in examine(snapshot, hardware_of(snapshot))] == [
         ("prepared, not allocated", "ResourceClaim/ns/c"),
         ("left on the node", f"claim with the uid {UID}"),
     ]
-    unread = msgspec.structs.replace(seen, claims={})
+    snapshot_without_claims = msgspec.structs.replace(snapshot, claims={})
     assert [
-        finding for finding in examine(unread, hardware(unread)) if finding.kind.value == "left on the node"
-    ] == [], "it may be one that could not be read"
+        finding for finding in examine(snapshot_without_claims, hardware_of(snapshot_without_claims)) if finding.kind.value == "left on the node"
+    ] == [], "a claim is reported that may only not have been read"

@@ -1,4 +1,4 @@
-"""The kubelet's state file, names of CDI files, and the kubelet's answer on the wire."""
+"""The kubelet's state file, names of CDI files, and the encoding of the kubelet's answer."""
 
 import json
 from zlib import crc32
@@ -8,11 +8,11 @@ import pytest
 from node.audit import UnreadableState, read_state
 from node.audit.findings import claim_uid
 from node.messages import PodHoldings, decode, encode
-from tests.node.audit.snapshots import UID, claiming, device, plugged
+from tests.node.audit.snapshots import UID, claim_holding, device, plugin_holding
 
 
-def memory(inner):
-    text = json.dumps(inner)
+def state_file(content):
+    text = json.dumps(content)
     return json.dumps({"Data": text, "Checksum": crc32(text.encode())}).encode()
 
 
@@ -23,19 +23,19 @@ def state(**driver_state):
 
 def test_the_kubelets_state_file_is_read():
     devices = [{"PoolName": "pool", "DeviceName": "gpu-0", "ShareID": "s", "RequestNames": ["r"], "CDIDeviceIDs": None}]
-    [record] = read_state(memory(state(**{"a.example.com": {"Devices": devices}})))
+    [record] = read_state(state_file(state(**{"a.example.com": {"Devices": devices}})))
     assert (record.namespace, record.claim, record.uid, record.share) == ("ns", "c", UID, "s")
     assert record.device_id == device("gpu-0", "a.example.com", "pool")
 
 
-@pytest.mark.parametrize("inner", [state(), state(a={"Devices": None}), {"ClaimInfoStateList": None}, {}])
-def test_a_state_file_without_claims_is_empty(inner):
-    assert read_state(memory(inner)) == ()
+@pytest.mark.parametrize("content", [state(), state(a={"Devices": None}), {"ClaimInfoStateList": None}, {}])
+def test_a_state_file_without_claims_is_empty(content):
+    assert read_state(state_file(content)) == ()
 
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{}", b"[]", b"\xff", b'{"Data":"{}","Checksum":1}', memory([]), memory({"ClaimInfoStateList": 1}), b"[" * 100_000],
+    [b"", b"{}", b"[]", b"\xff", b'{"Data":"{}","Checksum":1}', state_file([]), state_file({"ClaimInfoStateList": 1}), b"[" * 100_000],
 )  # fmt: skip
 def test_a_state_file_not_written_by_the_kubelet_is_unreadable(data):
     with pytest.raises(UnreadableState):
@@ -66,9 +66,9 @@ def test_other_file_names_contain_no_uid_of_a_claim(name):
 
 
 def test_the_kubelets_answer_survives_encoding_and_other_fields_are_skipped():
-    answer = PodHoldings(pods=(plugged("old", "GPU-0", "GPU-1"), claiming("new", "c", "gpu-0")))
+    answer = PodHoldings(pods=(plugin_holding("old", "GPU-0", "GPU-1"), claim_holding("new", "c", "gpu-0")))
     assert decode(encode(answer), PodHoldings) == answer
     container = encode(answer.pods[0].containers[0]) + bytes([3 << 3 | 2, 3, 1, 0x80, 1])  # CPUs, packed
     pod = bytes([3 << 3 | 2, len(container)]) + container
-    [read] = decode(bytes([1 << 3 | 2, len(pod)]) + pod, PodHoldings).pods
-    assert read.containers == answer.pods[0].containers
+    [decoded_pod] = decode(bytes([1 << 3 | 2, len(pod)]) + pod, PodHoldings).pods
+    assert decoded_pod.containers == answer.pods[0].containers

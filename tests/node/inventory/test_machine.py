@@ -8,7 +8,7 @@ from dra.validation import errors
 from dra.wire import builtins
 from node.inventory import machine_of, numbers_of, ranges_of, read_inventory
 from node.slices import pages_of
-from tests.node.machines import EXAMPLES, LAYOUT, STEPS, described, gpu, machine, shared_gpu
+from tests.node.machines import EXAMPLES, LAYOUT, MEMORY_STEPS, inventory_document, gpu, machine, shared_gpu
 
 
 def names(made):
@@ -110,7 +110,7 @@ WRONG = [
     ({"gpus": [gpu(whole=False)]}, "/gpus/0", "sharing"),
     ({"gpus": [gpu(groups=["a"])]}, "/gpus/0", "used together"),
     ({"gpus": [gpu(cores=0)]}, "/gpus/0/cores", ""),
-    ({"gpus": [gpu(whole=False, sharing={"memory": STEPS | {"minimum": "80Gi"}})]}, "", ""),
+    ({"gpus": [gpu(whole=False, sharing={"memory": MEMORY_STEPS | {"minimum": "80Gi"}})]}, "", ""),
     ({"layouts": [LAYOUT | {"slices": 0}]}, "/layouts/0/slices", ""),
     ({"layouts": [LAYOUT | {"slices": 2}]}, "/layouts/0/partitions/0/at/2", "0 to 1"),
     ({"layouts": [LAYOUT | {"compute": 1}]}, "/layouts/0/partitions/1", ""),
@@ -125,7 +125,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("parts", "path", "hint"), WRONG)
 def test_an_invalid_inventory_is_reported_with_path_and_hint(parts, path, hint):
-    inventory, problems = read_inventory(described(**parts))
+    inventory, problems = read_inventory(inventory_document(**parts))
     assert inventory is None
     assert any(problem.path == path and hint in problem.remedy for problem in problems), problems
 

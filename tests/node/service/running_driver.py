@@ -10,14 +10,14 @@ from node.messages import ClaimReference
 from node.service import Driver
 from runtime.informers import Backoff
 from tests.limits import PATIENCE
-from tests.node.machines import described, gpu
+from tests.node.machines import inventory_document, gpu
 
 NIC = {"name": "nic", "interface": "eth1"}
 FILES = {"deviceNodes": ["/dev/null", "/dev/no-such-card"]}
 
 
 def machine(**parts):
-    inventory, problems = read_inventory(described(**(parts or {"gpus": [gpu(0), gpu(1)], "nics": [NIC]})))
+    inventory, problems = read_inventory(inventory_document(**(parts or {"gpus": [gpu(0), gpu(1)], "nics": [NIC]})))
     assert problems == []
     return machine_of(inventory)
 

@@ -6,9 +6,9 @@ import json
 
 from aiohttp import web
 
-from tests.node.audit.snapshots import answer
+from tests.node.audit.snapshots import reservations_answer
 
-TRUTH = json.dumps(answer()).encode()
+TRUTH = json.dumps(reservations_answer()).encode()
 
 
 class Allocator:

@@ -14,7 +14,7 @@ from node.service import Agent, AgentSettings, NodePaths
 from node.service.auditing import sources, watcher
 from node.service.auditing.sources import KubeletAway, ask_kubelet, read_files
 from tests.limits import PATIENCE
-from tests.node.audit.snapshots import UID, allocated, plugged, pod
+from tests.node.audit.snapshots import UID, allocated_claim, plugin_holding, pod
 from tests.node.machines import DRIVER, NODE
 from tests.node.service.auditing.agents import (
     allocation_of,
@@ -127,7 +127,7 @@ ESCAPE = "\x1b[2J\nall is well\u202e"
 
 async def test_escape_sequences_in_names_are_made_printable(cluster, kubelet, root, paths):
     """The names of a driver's folder, records, devices and CDI files contain them; one name is not valid UTF-8."""
-    await cluster.create(RESOURCE_CLAIMS, allocated("c"))
+    await cluster.create(RESOURCE_CLAIMS, allocated_claim("c"))
     write_checkpoint(
         root,
         f"evil{ESCAPE}",
@@ -151,10 +151,10 @@ async def test_escape_sequences_in_names_are_made_printable(cluster, kubelet, ro
 
 async def test_invented_claims_of_a_driver_do_not_displace_real_claims(cluster, kubelet, root, paths, monkeypatch):
     monkeypatch.setattr(watcher, "MAX_CLAIMS", 20)
-    await cluster.create(RESOURCE_CLAIMS, allocated("c"))
+    await cluster.create(RESOURCE_CLAIMS, allocated_claim("c"))
     await cluster.patch(RESOURCE_CLAIMS, "c", allocation_of("gpu-0"), "ns", subresource="status")
     await cluster.create(PODS, pod("new", "c"))
-    kubelet.have(plugged("old", "GPU-0"))
+    kubelet.have(plugin_holding("old", "GPU-0"))
     write_checkpoint(root, "evil", *(record_of(f"a{number}", "x", namespace="a") for number in range(50)))
     async with watching_agent(cluster, paths) as agent:
         audit = await agent.audit_once()
@@ -180,7 +180,7 @@ async def test_a_hanging_folder_does_not_delay_taint_rules(cluster, kubelet, pat
         return answers.wait(PATIENCE) and real(paths)
 
     monkeypatch.setattr(watcher, "read_files", late_folder)
-    kubelet.have(plugged("old", "GPU-0"))
+    kubelet.have(plugin_holding("old", "GPU-0"))
     async with watching_agent(cluster, paths) as agent:
         agent.watcher._patience = 0.05
         for _ in range(3):
@@ -220,7 +220,7 @@ async def test_sources_are_read_again_only_after_devices_change(cluster, kubelet
         for _ in range(3):
             await agent.round()
         assert len(looks) == 1
-        kubelet.have(plugged("old", "GPU-0"))
+        kubelet.have(plugin_holding("old", "GPU-0"))
         await agent.round()
         await agent.round()
         assert len(looks) == 2

@@ -13,19 +13,19 @@ from node.audit import marks as audit_marks
 from node.messages import PluginHolding, PluginsOffer
 from node.service import Agent, AgentSettings
 from tests.limits import PATIENCE
-from tests.node.audit.snapshots import RESOURCE, plugged, slices
+from tests.node.audit.snapshots import RESOURCE, plugin_holding, slices
 from tests.node.service.auditing.agents import event_messages, tainted_devices, watching_agent
 from tests.waiting import until
 
 
 async def test_devices_of_a_plugin_are_tainted_while_containers_use_them(cluster, kubelet, agent):
-    kubelet.have(plugged("old", "GPU-0"))
+    kubelet.have(plugin_holding("old", "GPU-0"))
     await agent.round()
     assert await tainted_devices(cluster) == ["gpu-0"]
-    kubelet.have(plugged("old", "GPU-0", "GPU-2"))
+    kubelet.have(plugin_holding("old", "GPU-0", "GPU-2"))
     await agent.round()
     assert await tainted_devices(cluster) == ["gpu-0", "gpu-2", "gpu-2-shared"]
-    kubelet.have(plugged("other", "GPU-2"))
+    kubelet.have(plugin_holding("other", "GPU-2"))
     await agent.round()
     assert await tainted_devices(cluster) == ["gpu-2", "gpu-2-shared"]
     kubelet.have()
@@ -34,7 +34,7 @@ async def test_devices_of_a_plugin_are_tainted_while_containers_use_them(cluster
 
 
 async def test_taint_rules_stay_while_the_kubelet_is_unreachable(cluster, kubelet, agent):
-    kubelet.have(plugged("old", "GPU-0"))
+    kubelet.have(plugin_holding("old", "GPU-0"))
     await agent.round()
     await kubelet.stop()
     await agent.round()
@@ -49,7 +49,7 @@ async def test_taint_rules_stay_while_the_kubelet_is_unreachable(cluster, kubele
 
 
 async def test_a_new_agent_takes_over_existing_taint_rules(cluster, kubelet, paths, agent):
-    kubelet.have(plugged("old", "GPU-0"))
+    kubelet.have(plugin_holding("old", "GPU-0"))
     await agent.round()
     [before] = (await cluster.list(DEVICE_TAINT_RULES)).items
     async with watching_agent(cluster, paths) as second:
@@ -63,7 +63,7 @@ async def test_a_new_agent_takes_over_existing_taint_rules(cluster, kubelet, pat
 
 async def test_without_a_change_the_agent_sends_no_request(cluster, kubelet, paths, monkeypatch):
     async with watching_agent(cluster, paths) as agent:
-        kubelet.have(plugged("old", "GPU-0"))
+        kubelet.have(plugin_holding("old", "GPU-0"))
         snapshot = await agent.watcher.read_kubelet()
         await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
 
@@ -81,7 +81,7 @@ async def test_without_a_change_the_agent_sends_no_request(cluster, kubelet, pat
 
 async def test_a_modified_taint_rule_is_recreated_in_the_next_round(cluster, kubelet, paths):
     async with watching_agent(cluster, paths) as agent:
-        kubelet.have(plugged("old", "GPU-0"))
+        kubelet.have(plugin_holding("old", "GPU-0"))
         snapshot = await agent.watcher.read_kubelet()
         await agent.marker.keep(snapshot, agent.watcher.hardware, again=True)
         [mark] = (await cluster.list(DEVICE_TAINT_RULES)).items
@@ -107,7 +107,7 @@ async def test_a_taint_rule_deleted_during_its_update_is_recreated(cluster, kube
     monkeypatch.setattr(cluster, "patch", too_late)
     async with watching_agent(cluster, paths) as agent:
         for had, names in ((["GPU-0"], ["gpu-0"]), (["GPU-0", "GPU-0::1"], []), (["GPU-0", "GPU-0::1"], ["gpu-0"])):
-            kubelet.have(*(plugged("old", id_) for id_ in had))
+            kubelet.have(*(plugin_holding("old", id_) for id_ in had))
             snapshot = await agent.watcher.read_kubelet()
             await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
             assert await tainted_devices(cluster) == names
@@ -125,7 +125,7 @@ async def test_offered_plugin_devices_are_tainted_if_configured(cluster, kubelet
 
 async def test_devices_beyond_the_maximum_of_taint_rules_are_reported(cluster, kubelet, agent, monkeypatch):
     monkeypatch.setattr(audit_marks, "MAX_MARKS", 1)
-    kubelet.have(plugged("old", "GPU-0", "GPU-2"))
+    kubelet.have(plugin_holding("old", "GPU-0", "GPU-2"))
     await agent.round()
     assert await tainted_devices(cluster) == ["gpu-0"]
     assert {finding.kind for finding in agent.findings} == {FindingKind.UNMARKED}
@@ -135,7 +135,7 @@ async def test_devices_beyond_the_maximum_of_taint_rules_are_reported(cluster, k
 
 
 async def test_an_agent_without_marking_deletes_its_taint_rules(cluster, kubelet, paths, agent):
-    kubelet.have(plugged("old", "GPU-0"))
+    kubelet.have(plugin_holding("old", "GPU-0"))
     await agent.round()
     async with watching_agent(cluster, paths, marking="none") as auditor:
         await auditor.round()
@@ -151,14 +151,14 @@ async def test_an_api_server_without_taint_rules_is_reported(cluster, kubelet, a
         return await real(resource, *rest, **options)
 
     monkeypatch.setattr(cluster, "list", without)
-    kubelet.have(plugged("old", "GPU-0"))
+    kubelet.have(plugin_holding("old", "GPU-0"))
     await agent.round()
     assert [finding.kind for finding in agent.findings] == [FindingKind.UNMARKED]
     assert "no DeviceTaintRules" in (await event_messages(cluster))[FindingKind.UNMARKED.reason]
 
 
 async def test_a_stopped_agent_leaves_its_taint_rules(cluster, kubelet, paths):
-    kubelet.have(plugged("old", "GPU-0"))
+    kubelet.have(plugin_holding("old", "GPU-0"))
     agent = Agent(cluster, AgentSettings(metrics=None, paths=paths))
     stop = asyncio.Event()
     running = asyncio.create_task(agent.run(stop))
@@ -172,7 +172,7 @@ async def test_new_slices_are_tainted_at_once(cluster, kubelet, paths):
     """The agent does not wait for its next round, because an allocator sees the slices as soon as the agent."""
     for item in (await cluster.list(RESOURCE_SLICES)).items:
         await cluster.delete(RESOURCE_SLICES, item.metadata.name)
-    kubelet.have(plugged("old", "GPU-0"))
+    kubelet.have(plugin_holding("old", "GPU-0"))
     agent = Agent(cluster, AgentSettings(metrics=None, paths=paths, kubelet_interval=10 * PATIENCE))
     stop = asyncio.Event()
     running = asyncio.create_task(agent.run(stop))
@@ -193,7 +193,7 @@ async def test_a_refused_taint_rule_does_not_block_other_rules(cluster, kubelet,
         return await real(resource, body, *rest, **options)
 
     monkeypatch.setattr(cluster, "create", refuse)
-    kubelet.have(plugged("old", "GPU-0", "GPU-2"))
+    kubelet.have(plugin_holding("old", "GPU-0", "GPU-2"))
     await agent.round()
     assert await tainted_devices(cluster) == ["gpu-2", "gpu-2-shared"]
     assert "not this one" in agent.metrics.readiness()[0]["cluster"]
