@@ -48,10 +48,10 @@ def test_a_container_has_only_the_devices_of_its_own_requests():
     consumer = pod_with_claims(one=[{"name": "c", "request": "a"}, {"name": "c"}], two=[{"name": "c", "request": "b/large"}])
     assert container_devices(device_rows(holding, pods=[consumer], claims=[claim_of_two_gpus])) == [("one", "gpu-0"), ("one", "gpu-1"), ("two", "gpu-1")]
     all_devices = [(name, device) for name in ("one", "two") for device in ("gpu-0", "gpu-1")]
-    assert container_devices(device_rows(holding, pods=[], claims=[claim_of_two_gpus])) == all_devices, "a pod that is not known leaves out a device"
-    assert container_devices(device_rows(holding, pods=[consumer])) == all_devices, "a claim that is not known leaves out a device"
+    assert container_devices(device_rows(holding, pods=[], claims=[claim_of_two_gpus])) == all_devices, "a device is left out because the pod is not known"
+    assert container_devices(device_rows(holding, pods=[consumer])) == all_devices, "a device is left out because the claim is not known"
     consumer_without_claims = pod_with_claims(one=[], two=[])
-    assert container_devices(device_rows(holding, pods=[consumer_without_claims], claims=[claim_of_two_gpus])) == all_devices, "a pod whose containers do not name the claim leaves out a device"
+    assert container_devices(device_rows(holding, pods=[consumer_without_claims], claims=[claim_of_two_gpus])) == all_devices, "a device is left out although no container names a claim"
 
 
 def test_an_extended_resource_belongs_to_its_container():
@@ -80,9 +80,9 @@ def test_a_plugin_device_gets_its_uuid_from_a_slice_or_its_id():
 
 
 def test_a_plugin_device_with_two_matches_has_no_uuid():
-    two_slices = [published_slice(driver, ("d", {"index": {"int": 0}, "uuid": {"string": f"GPU-of-{driver}"}})) for driver in ("a.example.com", "b.example.com")]  # fmt: skip
-    assert Hardware(two_slices).exporter_ids_of_plugin(RESOURCE, "0") == ExporterIds()
-    assert Hardware(two_slices[:1]).exporter_ids_of_plugin(RESOURCE, "0") == ExporterIds(
+    matching_slices = [published_slice(driver, ("d", {"index": {"int": 0}, "uuid": {"string": f"GPU-of-{driver}"}})) for driver in ("a.example.com", "b.example.com")]  # fmt: skip
+    assert Hardware(matching_slices).exporter_ids_of_plugin(RESOURCE, "0") == ExporterIds()
+    assert Hardware(matching_slices[:1]).exporter_ids_of_plugin(RESOURCE, "0") == ExporterIds(
         "GPU-of-a.example.com", "GPU-of-a.example.com"
     )
 

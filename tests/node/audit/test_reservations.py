@@ -87,10 +87,10 @@ def test_a_reservation_conflicts_with_other_names_of_its_hardware():
     prepared_gpu = prepared_record("d", "gpu-1")
     assert kinds_with(claims=[allocated_claim("d", "gpu-1")], pods=[pod("q", "d")], prepared=(prepared_gpu,), reservations=(reservation_of("c", "gpu-1-1g-2"),)).count(FindingKind.RESERVED_ELSEWHERE) == 1  # fmt: skip
     slice_of_b = published_slice("b.example.com", ("y", {"uuid": {"string": "GPU-7"}}))
-    slice_of_ours = published_slice(DRIVER, ("x", {"uuid": {"string": "GPU-7"}}))
+    our_slice = published_slice(DRIVER, ("x", {"uuid": {"string": "GPU-7"}}))
     reservation_of_b = reservation_of("c", "y", driver="b.example.com")
     assert FindingKind.RESERVED_ELSEWHERE in kinds_with(
-        prepared=(prepared_record("d", "x"),), slices=(slice_of_ours, slice_of_b), reservations=(reservation_of_b,)
+        prepared=(prepared_record("d", "x"),), slices=(our_slice, slice_of_b), reservations=(reservation_of_b,)
     )
 
 

@@ -1,4 +1,4 @@
-"""A device plugin whose answers a test sets: right, late, wrong or missing."""
+"""A device plugin. A test chooses its answers: right, late, wrong or missing."""
 
 import asyncio
 import sys
@@ -27,30 +27,30 @@ UNARY, STREAM = Cardinality.UNARY_UNARY, Cardinality.UNARY_STREAM
 
 
 class DevicePlugin:
-    """A plugin. A test may replace the functions `answers` and `prefers`; `asked` lists calls to allocate, start and prefer."""
+    """A plugin. A test may replace the functions `make_answer` and `make_preference`; `calls` lists calls to allocate, start and prefer."""
 
     def __init__(self, folder, resource="example.com/thing", *ids, endpoint="thing.sock"):
         self.folder, self.resource, self.endpoint = folder, resource, endpoint
         self.devices = [PluginDevice(id=id_, health="Healthy") for id_ in ids]
         self.options = PluginOptions()
-        self.asked = []
+        self.calls = []
         self.changed = asyncio.Event()
         self.is_silent = False  # while True, the plugin sends no list of devices
-        self.answers = lambda request: AllocateResponse(
+        self.make_answer = lambda request: AllocateResponse(
             containers=tuple(Edits(variables={"THINGS": ",".join(container.ids)}) for container in request.containers)
         )
-        self.prefers = lambda _: PreferenceResponse()
+        self.make_preference = lambda _: PreferenceResponse()
         self.server = None
 
     def __mapping__(self):
-        rows = {
+        methods = {
             "GetDevicePluginOptions": (self._tell_options, UNARY, Empty, PluginOptions),
             "ListAndWatch": (self._list, STREAM, Empty, PluginDevices),
             "Allocate": (self._allocate, UNARY, AllocateRequest, AllocateResponse),
             "PreStartContainer": (self._start, UNARY, DeviceIds, Empty),
             "GetPreferredAllocation": (self._prefer, UNARY, PreferenceRequest, PreferenceResponse),
         }
-        return {f"/v1beta1.DevicePlugin/{name}": Handler(*row) for name, row in rows.items()}
+        return {f"/v1beta1.DevicePlugin/{name}": Handler(*method) for name, method in methods.items()}
 
     async def start(self):
         self.server = server_of(self)
@@ -87,19 +87,19 @@ class DevicePlugin:
 
     async def _allocate(self, stream):
         request = await stream.recv_message()
-        self.asked.append(("allocate", tuple(container.ids for container in request.containers)))
-        answer = self.answers(request)
+        self.calls.append(("allocate", tuple(container.ids for container in request.containers)))
+        answer = self.make_answer(request)
         await stream.send_message(await answer if asyncio.iscoroutine(answer) else answer)
 
     async def _start(self, stream):
         request = await stream.recv_message()
-        self.asked.append(("start", request.ids))
+        self.calls.append(("start", request.ids))
         await stream.send_message(Empty())
 
     async def _prefer(self, stream):
         request = await stream.recv_message()
-        self.asked.append(("prefer", request.containers[0].size))
-        await stream.send_message(self.prefers(request))
+        self.calls.append(("prefer", request.containers[0].size))
+        await stream.send_message(self.make_preference(request))
 
 
 async def serve(folder, resource, *ids):

@@ -24,24 +24,24 @@ from tests.node.machines import NODE
 
 
 class PodResources:
-    """The kubelet's PodResources service. `said` and `offer` are its answers.
+    """The kubelet's PodResources service. Its answers are `answer`, with the pods of the node, and `offer`.
 
-    `said` may also be None, for an error, or a coroutine function, for no answer.
+    If `answer` is None, the service returns an error. If `answer` is a coroutine function, the service calls it and does not answer.
     """
 
     def __init__(self, kubelet):
         self.folder = kubelet / "pod-resources"
         self.folder.mkdir(parents=True)
         self.path = self.folder / "kubelet.sock"
-        self.said, self.offer = PodHoldings(), PluginsOffer()
-        self.asked = 0
+        self.answer, self.offer = PodHoldings(), PluginsOffer()
+        self.list_calls = 0
         self.server = None
 
     def __mapping__(self):
-        rows = {"List": (self._list, PodHoldings), "GetAllocatableResources": (self._tell, PluginsOffer)}
+        methods = {"List": (self._list, PodHoldings), "GetAllocatableResources": (self._send_offer, PluginsOffer)}
         return {
-            f"/v1.PodResourcesLister/{name}": Handler(answer, Cardinality.UNARY_UNARY, Empty, type_)
-            for name, (answer, type_) in rows.items()
+            f"/v1.PodResourcesLister/{name}": Handler(method, Cardinality.UNARY_UNARY, Empty, type_)
+            for name, (method, type_) in methods.items()
         }
 
     async def start(self):
@@ -54,25 +54,25 @@ class PodResources:
         self.path.unlink(missing_ok=True)
 
     def have(self, *pods):
-        self.said = PodHoldings(pods=pods)
+        self.answer = PodHoldings(pods=pods)
 
     async def _list(self, stream):
         await stream.recv_message()
-        self.asked += 1
-        if inspect.iscoroutinefunction(self.said):
-            await self.said()
-        elif self.said is None:
+        self.list_calls += 1
+        if inspect.iscoroutinefunction(self.answer):
+            await self.answer()
+        elif self.answer is None:
             raise GRPCError(Status.RESOURCE_EXHAUSTED, "rejected by rate limit")
         else:
-            await stream.send_message(self.said)
+            await stream.send_message(self.answer)
 
-    async def _tell(self, stream):
+    async def _send_offer(self, stream):
         await stream.recv_message()
         await stream.send_message(self.offer)
 
 
-DRA = "/k8s.io.kubelet.pkg.apis.dra.{}.DRAPlugin/Node{}Resources"
-REGISTRATION = "/pluginregistration.Registration/{}"
+DRA_ROUTE = "/k8s.io.kubelet.pkg.apis.dra.{}.DRAPlugin/Node{}Resources"
+REGISTRATION_ROUTE = "/pluginregistration.Registration/{}"
 
 
 class Kubelet:
@@ -89,21 +89,21 @@ class Kubelet:
     def cdi_files(self):
         return sorted(Path(self.paths.cdi).iterdir())
 
-    async def call(self, path, route, request, answer):
+    async def call(self, path, route, request, answer_type):
         async with Channel(path=str(path), codec=Codec()) as channel:
-            return await UnaryUnaryMethod(channel, route, type(request), answer)(request, timeout=PATIENCE)
+            return await UnaryUnaryMethod(channel, route, type(request), answer_type)(request, timeout=PATIENCE)
 
     async def register(self):
         [socket_] = self.sockets()
-        info = await self.call(socket_, REGISTRATION.format("GetInfo"), Empty(), PluginInfo)
+        info = await self.call(socket_, REGISTRATION_ROUTE.format("GetInfo"), Empty(), PluginInfo)
         status = RegistrationStatus(registered=True)
-        await self.call(socket_, REGISTRATION.format("NotifyRegistrationStatus"), status, Empty)
+        await self.call(socket_, REGISTRATION_ROUTE.format("NotifyRegistrationStatus"), status, Empty)
         return info
 
     async def prepare(self, endpoint, *references, version="v1"):
         request = PrepareRequest(claims=references)
-        return (await self.call(endpoint, DRA.format(version, "Prepare"), request, PrepareResponse)).claims
+        return (await self.call(endpoint, DRA_ROUTE.format(version, "Prepare"), request, PrepareResponse)).claims
 
     async def unprepare(self, endpoint, *references):
         request = PrepareRequest(claims=references)
-        return (await self.call(endpoint, DRA.format("v1", "Unprepare"), request, UnprepareResponse)).claims
+        return (await self.call(endpoint, DRA_ROUTE.format("v1", "Unprepare"), request, UnprepareResponse)).claims

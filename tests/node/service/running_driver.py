@@ -1,4 +1,4 @@
-"""A driver that runs on an embedded cluster, and the claims that it prepares."""
+"""A driver that runs on an embedded cluster, and claims for the driver to prepare."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from tests.limits import PATIENCE
 from tests.node.machines import inventory_document, gpu
 
 NIC = {"name": "nic", "interface": "eth1"}
-FILES = {"deviceNodes": ["/dev/null", "/dev/no-such-card"]}
+DEVICE_FILES = {"deviceNodes": ["/dev/null", "/dev/no-such-card"]}
 
 
 def machine(**parts):
@@ -24,14 +24,14 @@ def machine(**parts):
 
 async def eventually(condition):
     async with asyncio.timeout(PATIENCE):
-        while not (value := await condition()):  # noqa: ASYNC110  another process's files and objects have no event
+        while not (value := await condition()):  # noqa: ASYNC110  changes by another process have no event
             await asyncio.sleep(0.01)
     return value
 
 
 @contextlib.asynccontextmanager
-async def running(cluster, kubelet, made=None, **terms):
-    driver = Driver(cluster, made or machine(), kubelet.paths, **terms)
+async def running_driver(cluster, kubelet, node_machine=None, **options):
+    driver = Driver(cluster, node_machine or machine(), kubelet.paths, **options)
     before = kubelet.sockets()
     stop = asyncio.Event()
     task = asyncio.create_task(driver.run(stop))
@@ -49,8 +49,8 @@ async def running(cluster, kubelet, made=None, **terms):
         await task
 
 
-async def allocated(cluster, name, *results):
-    """Create a claim with these allocation results; return the reference to it."""
+async def create_claim(cluster, name, *results):
+    """Create a claim with these allocation results; return a reference to the claim."""
     stored = await cluster.create(
         RESOURCE_CLAIMS,
         {
@@ -67,7 +67,7 @@ async def allocated(cluster, name, *results):
     return ClaimReference(namespace="ns", name=name, uid=stored.metadata.uid)
 
 
-async def slices(cluster):
+async def list_slices(cluster):
     return (await cluster.list(RESOURCE_SLICES)).items
 
 

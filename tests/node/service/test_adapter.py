@@ -105,7 +105,7 @@ async def test_the_devices_of_a_plugin_are_published_prepared_and_unprepared(clu
         page = await cluster.list(RESOURCE_SLICES)
         [device] = [device for device in page.items[0].spec.devices if device.name == name("a")]
         assert device.attributes["resource.kubernetes.io/pcieRoot"].string == "pci0000:17"
-        plugin.answers = lambda _: AllocateResponse(
+        plugin.make_answer = lambda _: AllocateResponse(
             containers=(Edits(variables={"THINGS": "a"}, cdi=(CdiName(name="vendor.com/x=1"),)),)
         )
         reference = await claim(cluster, "one", name("a"))
@@ -115,7 +115,7 @@ async def test_the_devices_of_a_plugin_are_published_prepared_and_unprepared(clu
         [file] = (tmp_path / "cdi").iterdir()
         assert json.loads(file.read_text())["devices"][0]["containerEdits"]["env"] == ["THINGS=a"]
         assert await prepare(adapter, reference) == answer
-        assert plugin.asked == [("allocate", (("a",),))], "asked once"
+        assert plugin.calls == [("allocate", (("a",),))], "asked once"
         await adapter.driver._preparing.unprepare(PrepareRequest(claims=(reference,)))
         assert list((tmp_path / "cdi").iterdir()) == []
 
@@ -127,18 +127,18 @@ async def test_a_taken_device_causes_no_call_of_the_plugin(cluster, tmp_path):
         assert (await prepare(adapter, await claim(cluster, "one", name("a")))).error == ""
         refused = await prepare(adapter, await claim(cluster, "two", name("a")))
         assert "Taken" in refused.error
-        assert len(plugin.asked) == 1
+        assert len(plugin.calls) == 1
 
 
 async def test_an_invalid_answer_is_reported_and_the_call_repeated(cluster, tmp_path):
     async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
         await plugin.register()
         await published(cluster, {"a": []})
-        honest, plugin.answers = plugin.answers, lambda _: AllocateResponse()
+        honest, plugin.make_answer = plugin.make_answer, lambda _: AllocateResponse()
         reference = await claim(cluster, "one", name("a"))
         assert "answered 0 requests instead of 1" in (await prepare(adapter, reference)).error
         assert list((tmp_path / "cdi").iterdir()) == []
-        plugin.answers = honest
+        plugin.make_answer = honest
         assert (await prepare(adapter, reference)).error == ""
 
 
@@ -152,7 +152,7 @@ async def test_a_restarted_adapter_keeps_devices_and_prepared_claims(cluster, tm
         gone = f"{DRIVER}/disconnected"
         await published(cluster, {"a": [gone], "b": [gone]})
         assert await prepare(adapter, reference) == answer
-        assert plugin.asked == []
+        assert plugin.calls == []
         waiting = await claim(cluster, "two", name("b"))
         assert "not connected" in (await prepare(adapter, waiting)).error
         await plugin.register()
@@ -172,7 +172,7 @@ async def test_lost_files_are_written_again_when_the_kubelet_prepares(cluster, t
             file.unlink() if spoil == "gone" else file.write_bytes(whole[:40])
             assert await prepare(adapter, reference) == answer
             assert file.read_bytes() == whole
-        assert len(plugin.asked) == 3
+        assert len(plugin.calls) == 3
 
 
 async def test_a_corrupted_file_of_saved_plugins_is_ignored(cluster, tmp_path):

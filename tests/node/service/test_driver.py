@@ -18,18 +18,18 @@ from node.service.prepared_store import PreparedStore
 from node.service.sockets import SERVICES
 from tests.limits import PATIENCE
 from tests.node.machines import DRIVER, NODE, result
-from tests.node.service.fake_kubelet import DRA
-from tests.node.service.running_driver import allocated, eventually, machine, running
+from tests.node.service.fake_kubelet import DRA_ROUTE
+from tests.node.service.running_driver import create_claim, eventually, machine, running_driver
 from tests.waiting import until
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
 async def test_the_kubelet_registers_the_driver_and_prepares_a_claim(cluster, kubelet, version):
-    async with running(cluster, kubelet) as driver:
+    async with running_driver(cluster, kubelet) as driver:
         info = await kubelet.register()
         assert (info.type, info.name, info.supported_versions) == ("DRAPlugin", DRIVER, SERVICES)
         assert driver.registration.registered.is_set()
-        reference = await allocated(cluster, "a", result("gpu-1"))
+        reference = await create_claim(cluster, "a", result("gpu-1"))
         answer = (await kubelet.prepare(info.endpoint, reference, version=version))[reference.uid]
         assert answer.error == ""
         [device] = answer.devices
@@ -44,9 +44,9 @@ async def test_the_kubelet_registers_the_driver_and_prepares_a_claim(cluster, ku
 
 
 async def test_taken_devices_and_missing_claims_have_different_errors(cluster, kubelet):
-    async with running(cluster, kubelet):
+    async with running_driver(cluster, kubelet):
         info = await kubelet.register()
-        first, second = await allocated(cluster, "a", result("gpu-1")), await allocated(cluster, "b", result("gpu-1"))
+        first, second = await create_claim(cluster, "a", result("gpu-1")), await create_claim(cluster, "b", result("gpu-1"))
         none = ClaimReference(namespace="ns", name="c", uid="u")
         answers = await kubelet.prepare(info.endpoint, first, second, none)
         assert [answers[claim.uid].error for claim in (first, second, none)] == [
@@ -65,9 +65,9 @@ async def deallocate(cluster, name):
 @pytest.mark.parametrize("by", ["this driver", "another"])
 async def test_a_force_deleted_pods_device_is_prepared_once_free(cluster, kubelet, by):
     """The driver delays its answer until the device is free, because the kubelet retries only in its next sync."""
-    async with running(cluster, kubelet) as driver:
+    async with running_driver(cluster, kubelet) as driver:
         info = await kubelet.register()
-        first, second = await allocated(cluster, "a", result("gpu-1")), await allocated(cluster, "b", result("gpu-1"))
+        first, second = await create_claim(cluster, "a", result("gpu-1")), await create_claim(cluster, "b", result("gpu-1"))
         await kubelet.prepare(info.endpoint, first)
         await deallocate(cluster, "a")
         waiting = asyncio.create_task(kubelet.prepare(info.endpoint, second))
@@ -83,10 +83,10 @@ async def test_a_force_deleted_pods_device_is_prepared_once_free(cluster, kubele
 
 
 async def test_a_device_of_an_existing_claim_is_refused_at_once(cluster, kubelet):
-    async with running(cluster, kubelet) as driver:
+    async with running_driver(cluster, kubelet) as driver:
         info = await kubelet.register()
-        first, second = await allocated(cluster, "a", result("gpu-1")), await allocated(cluster, "b", result("gpu-1"))
-        gone, third = await allocated(cluster, "c", result("gpu-0")), await allocated(cluster, "d", result("nic"))
+        first, second = await create_claim(cluster, "a", result("gpu-1")), await create_claim(cluster, "b", result("gpu-1"))
+        gone, third = await create_claim(cluster, "c", result("gpu-0")), await create_claim(cluster, "d", result("nic"))
         await kubelet.prepare(info.endpoint, first, gone, third)
         await deallocate(cluster, "c")
         waited = []
@@ -96,9 +96,9 @@ async def test_a_device_of_an_existing_claim_is_refused_at_once(cluster, kubelet
 
 
 async def test_the_status_of_a_claim_names_its_network_interface(cluster, kubelet):
-    async with running(cluster, kubelet):
+    async with running_driver(cluster, kubelet):
         info = await kubelet.register()
-        reference = await allocated(cluster, "a", result("nic"))
+        reference = await create_claim(cluster, "a", result("nic"))
         await kubelet.prepare(info.endpoint, reference)
 
         async def device_statuses():
@@ -116,19 +116,19 @@ async def test_an_invalid_message_does_not_stop_the_driver(cluster, kubelet):
             del message
             return b"\x0a\xff"
 
-    async with running(cluster, kubelet):
+    async with running_driver(cluster, kubelet):
         info = await kubelet.register()
         async with Channel(path=info.endpoint, codec=Raw()) as channel:
-            method = UnaryUnaryMethod(channel, DRA.format("v1", "Prepare"), PrepareRequest, PrepareResponse)
+            method = UnaryUnaryMethod(channel, DRA_ROUTE.format("v1", "Prepare"), PrepareRequest, PrepareResponse)
             with pytest.raises(GRPCError, match="cut off"):
                 await method(PrepareRequest(), timeout=PATIENCE)
         assert await kubelet.prepare(info.endpoint) == {}
 
 
 async def test_a_running_driver_writes_deleted_files_of_prepared_claims_again(cluster, kubelet):
-    async with running(cluster, kubelet, health_interval=0.01):
+    async with running_driver(cluster, kubelet, health_interval=0.01):
         info = await kubelet.register()
-        reference = await allocated(cluster, "a", result("gpu-0"))
+        reference = await create_claim(cluster, "a", result("gpu-0"))
         await kubelet.prepare(info.endpoint, reference)
         folder = Path(kubelet.paths.cdi)
         [file] = kubelet.cdi_files()

@@ -7,8 +7,8 @@ from node.messages import Empty, RegistrationStatus
 from runtime.http import Address
 from tests.limits import PATIENCE
 from tests.node.machines import result
-from tests.node.service.fake_kubelet import REGISTRATION
-from tests.node.service.running_driver import allocated, eventually, running
+from tests.node.service.fake_kubelet import REGISTRATION_ROUTE
+from tests.node.service.running_driver import create_claim, eventually, running_driver
 
 
 async def get(where, path):
@@ -21,7 +21,7 @@ async def get(where, path):
 
 
 async def test_the_driver_is_ready_after_registration_and_publication(cluster, kubelet):
-    async with running(cluster, kubelet) as driver, driver.metrics.serving(Address()) as where:
+    async with running_driver(cluster, kubelet) as driver, driver.metrics.serving(Address()) as where:
         async with asyncio.timeout(PATIENCE):
             await driver.publisher.published.wait()
         status, lines = await get(where, "/readyz")
@@ -31,7 +31,7 @@ async def test_the_driver_is_ready_after_registration_and_publication(cluster, k
         assert await get(where, "/readyz") == (
             200, ["[+]kubelet ok", "[+]slices ok", "[+]checkpoint ok", "[+]serving ok"],
         )  # fmt: skip
-        first, second = await allocated(cluster, "a", result("gpu-1")), await allocated(cluster, "b", result("gpu-1"))
+        first, second = await create_claim(cluster, "a", result("gpu-1")), await create_claim(cluster, "b", result("gpu-1"))
         await kubelet.prepare(info.endpoint, first, second)
         _, counted = await get(where, "/metrics")
         assert {
@@ -49,10 +49,10 @@ async def test_the_driver_is_ready_after_registration_and_publication(cluster, k
 
 
 async def test_readiness_reports_a_rejected_registration_and_a_newer_driver(cluster, kubelet):
-    async with running(cluster, kubelet) as driver:
+    async with running_driver(cluster, kubelet) as driver:
         [socket_] = kubelet.sockets()
         status = RegistrationStatus(registered=False, error="no such version")
-        await kubelet.call(socket_, REGISTRATION.format("NotifyRegistrationStatus"), status, Empty)
+        await kubelet.call(socket_, REGISTRATION_ROUTE.format("NotifyRegistrationStatus"), status, Empty)
         assert driver.metrics.readiness()[0]["kubelet"] == "the kubelet rejected the registration: no such version"
         async with asyncio.timeout(PATIENCE):
             await driver.publisher.published.wait()
@@ -65,7 +65,7 @@ async def test_readiness_reports_that_slices_are_refused(cluster, kubelet):
         raise Unavailable("out of order")
 
     cluster.create = refuse
-    async with running(cluster, kubelet) as driver:
+    async with running_driver(cluster, kubelet) as driver:
 
         async def publisher_problem():
             return driver.publisher.problem

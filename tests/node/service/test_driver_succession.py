@@ -1,4 +1,4 @@
-"""Several drivers of one node, as in a rolling update: which publishes, and which sockets stay."""
+"""Several drivers of one node, as in a rolling update: which driver publishes, and which sockets stay."""
 
 import asyncio
 import contextlib
@@ -13,49 +13,49 @@ from node.service import Driver, NodePaths
 from node.service.sockets import DriverRegistration, GrpcSocket, has_later, successor, sweep
 from tests.limits import PATIENCE
 from tests.node.machines import DRIVER, NODE, gpu, result
-from tests.node.service.running_driver import allocated, eventually, machine, running, slices
+from tests.node.service.running_driver import create_claim, eventually, machine, running_driver, list_slices
 from tests.waiting import until
 
 
 async def test_two_drivers_serve_during_a_rolling_update(cluster, kubelet):
-    async with running(cluster, kubelet):
+    async with running_driver(cluster, kubelet):
         old = await kubelet.register()
-        reference = await allocated(cluster, "a", result("gpu-1"))
-        first = await kubelet.prepare(old.endpoint, reference)
-        async with running(cluster, kubelet):
+        first_reference = await create_claim(cluster, "a", result("gpu-1"))
+        first = await kubelet.prepare(old.endpoint, first_reference)
+        async with running_driver(cluster, kubelet):
             [new] = [
                 socket_
                 for socket_ in map(str, (kubelet.folder / "plugins" / DRIVER).glob("dra-*.sock"))
                 if socket_ != old.endpoint
             ]
             assert len(kubelet.sockets()) == 2
-            assert await kubelet.prepare(new, reference) == first
-            other = await allocated(cluster, "b", result("gpu-1"))
-            assert "Taken" in (await kubelet.prepare(new, other))[other.uid].error
-            await kubelet.unprepare(new, reference)
-            assert (await kubelet.prepare(old.endpoint, other))[other.uid].error == ""
+            assert await kubelet.prepare(new, first_reference) == first
+            second_reference = await create_claim(cluster, "b", result("gpu-1"))
+            assert "Taken" in (await kubelet.prepare(new, second_reference))[second_reference.uid].error
+            await kubelet.unprepare(new, first_reference)
+            assert (await kubelet.prepare(old.endpoint, second_reference))[second_reference.uid].error == ""
 
 
 async def test_the_newest_driver_publishes_until_it_stops(cluster, kubelet):
     async def until_published(name):
         async def is_published():
-            return [device.name for slice_ in await slices(cluster) for device in slice_.spec.devices] == [name]
+            return [device.name for slice_ in await list_slices(cluster) for device in slice_.spec.devices] == [name]
 
         await until(is_published)
 
-    async with running(cluster, kubelet, machine(gpus=[gpu(0)])) as earlier:
+    async with running_driver(cluster, kubelet, machine(gpus=[gpu(0)])) as earlier:
         await until_published("gpu-0")
-        async with running(cluster, kubelet, machine(gpus=[gpu(7)])) as later:
+        async with running_driver(cluster, kubelet, machine(gpus=[gpu(7)])) as later:
             await until(lambda: not earlier.publisher.leads)
             rounds = []
-            honest, earlier.publisher.round = earlier.publisher.round, lambda: rounds.append(1)
+            publish, earlier.publisher.round = earlier.publisher.round, lambda: rounds.append(1)
             await until_published("gpu-7")
             for _ in range(3):
-                [slice_] = await slices(cluster)
+                [slice_] = await list_slices(cluster)
                 await cluster.delete(RESOURCE_SLICES, slice_.metadata.name)
                 await until_published("gpu-7")
             assert (rounds, earlier.publisher.leads, later.publisher.leads) == ([], False, True)
-            earlier.publisher.round = honest
+            earlier.publisher.round = publish
         await until_published("gpu-0")
         assert earlier.publisher.leads
 
@@ -89,23 +89,23 @@ async def test_a_newer_driver_counts_as_successor_while_it_answers(folder):
 
 async def test_a_newer_driver_that_hangs_does_not_publish(cluster, kubelet):
     """The earlier driver publishes until the newer driver answers."""
-    later = Path(kubelet.paths.state(DRIVER), "dra-ffffffffffff.sock")
-    later.parent.mkdir(parents=True)
-    with socket.socket(socket.AF_UNIX) as still:
-        still.bind(str(later))
-        still.listen()
-        async with running(cluster, kubelet, patience=1.0) as earlier:
+    later_socket = Path(kubelet.paths.state(DRIVER), "dra-ffffffffffff.sock")
+    later_socket.parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as silent_driver:
+        silent_driver.bind(str(later_socket))
+        silent_driver.listen()
+        async with running_driver(cluster, kubelet, patience=1.0) as earlier:
             async with asyncio.timeout(PATIENCE):
                 await earlier.publisher.published.wait()
-            async with GrpcSocket(DriverRegistration(DRIVER, "x"), str(later)):
+            async with GrpcSocket(DriverRegistration(DRIVER, "x"), str(later_socket)):
 
-                async def stands_aside():
-                    for slice_ in await slices(cluster):
+                async def earlier_has_stopped():
+                    for slice_ in await list_slices(cluster):
                         with contextlib.suppress(NotFound):
                             await cluster.delete(RESOURCE_SLICES, slice_.metadata.name)
                     return not earlier.publisher.leads
 
-                await eventually(stands_aside)
+                await eventually(earlier_has_stopped)
 
 
 def test_only_sockets_of_killed_drivers_are_removed(folder):
@@ -127,8 +127,8 @@ async def test_a_closing_socket_keeps_the_socket_of_its_successor(folder):
     await old.__aenter__()
     async with new:
         await old.__aexit__()
-        with socket.socket(socket.AF_UNIX) as asking:
-            asking.connect(path)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
 
 
 async def test_a_too_long_socket_path_is_an_error(cluster, tmp_path):

@@ -28,21 +28,21 @@ from node.service.adapting.plugin_host import PluginHost, PluginPatience
 from tests.limits import PATIENCE
 from tests.node.service.device_plugin import DevicePlugin
 
-THING = "example.com/thing"
+RESOURCE = "example.com/thing"
 
 
 @asynccontextmanager
-async def hosting(folder, *remembered, **settings):
-    """Run a host; yield it with an event for its changes."""
+async def running_host(folder, *saved_plugins, **settings):
+    """Run a host; yield the host and an event that is set after each change of the host."""
     changed = asyncio.Event()
     host = PluginHost(folder, changed.set, **settings)
-    async with host.serving(remembered):
+    async with host.serving(saved_plugins):
         yield host, changed
 
 
 @asynccontextmanager
-async def plugged(folder, *ids, **settings):
-    plugin = DevicePlugin(folder, THING, *ids, **settings)
+async def running_plugin(folder, *ids, **settings):
+    plugin = DevicePlugin(folder, RESOURCE, *ids, **settings)
     await plugin.start()
     try:
         yield plugin
@@ -50,46 +50,47 @@ async def plugged(folder, *ids, **settings):
         await plugin.stop()
 
 
-async def until(changed, holds):
+async def wait_until(changed, condition):
     """Wait until a condition holds; check the condition after each change of the host."""
     async with asyncio.timeout(PATIENCE):
-        while not holds():
+        while not condition():
             changed.clear()
-            if holds():
+            if condition():
                 return
             await changed.wait()
 
 
-def ids(host):
+def plugin_states(host):
+    """Return the resource, whether it is connected, and the device ids of each plugin."""
     return [(plugin.resource, plugin.connected, [device.id for device in plugin.devices]) for plugin in host.plugins()]
 
 
 async def test_the_device_list_of_a_registered_plugin_is_followed(tmp_path):
-    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a", "b") as plugin:
+    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, "a", "b") as plugin:
         await plugin.register()
-        await until(changed, lambda: ids(host) == [(THING, True, ["a", "b"])])
+        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a", "b"])])
         plugin.change(PluginDevice(id="a", health="Unhealthy"))
-        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
+        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
         assert host.plugins()[0].devices[0].health == "Unhealthy"
 
 
 async def test_devices_are_allocated_by_request_and_then_started(tmp_path):
-    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a", "b", "c") as plugin:
+    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, "a", "b", "c") as plugin:
         plugin.options = PluginOptions(before_start=True)
         await plugin.register()
-        await until(changed, lambda: ids(host) == [(THING, True, ["a", "b", "c"])])
-        edits = await host.allocate(THING, {"one": ["a", "b"], "two": ["c"]})
+        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a", "b", "c"])])
+        edits = await host.allocate(RESOURCE, {"one": ["a", "b"], "two": ["c"]})
         assert {name: edit.variables for name, edit in edits.items()} == {
             "one": {"THINGS": "a,b"},
             "two": {"THINGS": "c"},
         }
-        assert plugin.asked == [("allocate", (("a", "b"), ("c",))), ("start", ("a", "b")), ("start", ("c",))]
+        assert plugin.calls == [("allocate", (("a", "b"), ("c",))), ("start", ("a", "b")), ("start", ("c",))]
 
 
 async def test_preferred_devices_come_first(tmp_path):
-    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a", "b", "c") as plugin:
+    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, "a", "b", "c") as plugin:
         plugin.options = PluginOptions(prefers=True)
-        plugin.prefers = lambda request: PreferenceResponse(
+        plugin.make_preference = lambda request: PreferenceResponse(
             containers=(
                 DeviceIds(
                     ids=tuple(sorted(request.containers[0].available, reverse=True)[: request.containers[0].size])
@@ -97,159 +98,159 @@ async def test_preferred_devices_come_first(tmp_path):
             )
         )
         await plugin.register()
-        await until(changed, lambda: ids(host) == [(THING, True, ["c", "b", "a"])])
+        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["c", "b", "a"])])
 
 
 @pytest.mark.parametrize("changes", [{"version": "v9"}, {"endpoint": "../x"}, {"resource": "cpu"}])
 async def test_an_invalid_plugin_registration_is_refused_with_a_message(tmp_path, changes):
-    async with hosting(tmp_path) as (host, _), plugged(tmp_path, "a") as plugin:
-        with pytest.raises(GRPCError) as refused:
+    async with running_host(tmp_path) as (host, _), running_plugin(tmp_path, "a") as plugin:
+        with pytest.raises(GRPCError) as error:
             await plugin.register(**changes)
-        assert refused.value.message
+        assert error.value.message
         assert host.plugins() == ()
 
 
 async def test_a_stopped_plugin_keeps_its_devices_until_the_timeout(tmp_path):
-    async with hosting(tmp_path, patience=PluginPatience(reconnect=0.05)) as (host, changed):
-        command = [sys.executable, "-m", "tests.node.service.device_plugin", str(tmp_path), THING, "a"]
+    async with running_host(tmp_path, patience=PluginPatience(reconnect=0.05)) as (host, changed):
+        command = [sys.executable, "-m", "tests.node.service.device_plugin", str(tmp_path), RESOURCE, "a"]
         process = await asyncio.create_subprocess_exec(*command)
-        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
-        seen = []
-        host._changed = lambda: (seen.append(ids(host)), changed.set())
+        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
+        states = []
+        host._changed = lambda: (states.append(plugin_states(host)), changed.set())
         process.kill()
         await process.wait()
-        await until(changed, lambda: ids(host) == [])
-        assert seen[0] == [(THING, False, ["a"])]
+        await wait_until(changed, lambda: plugin_states(host) == [])
+        assert states[0] == [(RESOURCE, False, ["a"])]
         with pytest.raises(PluginFault, match="not connected"):
-            await host.allocate(THING, {"one": ["a"]})
+            await host.allocate(RESOURCE, {"one": ["a"]})
 
 
 async def test_a_new_version_of_a_plugin_replaces_the_old(tmp_path):
-    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as old:
+    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, "a") as old:
         await old.register()
-        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
-        async with plugged(tmp_path, "b", endpoint="new.sock") as new:
+        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
+        async with running_plugin(tmp_path, "b", endpoint="new.sock") as new:
             await new.register()
-            await until(changed, lambda: ids(host) == [(THING, True, ["b"])])
-            await host.allocate(THING, {"one": ["b"]})
-            assert (old.asked, len(new.asked)) == ([], 1)
+            await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["b"])])
+            await host.allocate(RESOURCE, {"one": ["b"]})
+            assert (old.calls, len(new.calls)) == ([], 1)
 
 
 async def test_only_the_last_of_concurrent_registrations_is_followed(tmp_path):
-    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as plugin:
+    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, "a") as plugin:
         await plugin.register()
-        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
-        requests = [RegisterRequest(version="v1beta1", endpoint="thing.sock", resource=THING) for _ in range(8)]
+        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
+        requests = [RegisterRequest(version="v1beta1", endpoint="thing.sock", resource=RESOURCE) for _ in range(8)]
         await asyncio.gather(*map(host.begin_session, requests))
-        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
+        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
         followed = [task for task in asyncio.all_tasks() if "_Session._follow" in str(task.get_coro())]
         assert len(followed) == 1
 
 
 async def test_a_plugin_without_a_socket_is_ignored(tmp_path):
-    async with hosting(tmp_path) as (host, _), plugged(tmp_path, "a") as plugin:
+    async with running_host(tmp_path) as (host, _), running_plugin(tmp_path, "a") as plugin:
         await plugin.register(endpoint="missing.sock", resource="example.com/missing")
         await plugin.register()
         with pytest.raises(PluginFault, match="not connected"):
             await host.allocate("example.com/missing", {"one": ["a"]})
 
 
-async def test_a_lying_or_silent_plugin_is_reported(tmp_path):
-    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as plugin:
+async def test_a_wrong_failed_or_missing_answer_is_reported(tmp_path):
+    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, "a") as plugin:
         await plugin.register()
-        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
-        plugin.answers = lambda _: AllocateResponse()
+        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
+        plugin.make_answer = lambda _: AllocateResponse()
         with pytest.raises(PluginFault, match="answered 0 requests instead of 1"):
-            await host.allocate(THING, {"one": ["a"]})
+            await host.allocate(RESOURCE, {"one": ["a"]})
 
         def fail(request):
             raise RuntimeError("no card")
 
-        plugin.answers = fail
+        plugin.make_answer = fail
         with pytest.raises(PluginFault, match="does not answer Allocate"):
-            await host.allocate(THING, {"one": ["a"]})
-        host._sessions[THING]._patience = PluginPatience(answer=0.1)
-        plugin.answers = lambda _: asyncio.sleep(60)
+            await host.allocate(RESOURCE, {"one": ["a"]})
+        host._sessions[RESOURCE]._patience = PluginPatience(answer=0.1)
+        plugin.make_answer = lambda _: asyncio.sleep(60)
         with pytest.raises(PluginFault, match="does not answer Allocate"):
-            await host.allocate(THING, {"one": ["a"]})
+            await host.allocate(RESOURCE, {"one": ["a"]})
 
 
 @asynccontextmanager
-async def answering(folder, headers, data):
-    """Serve as a plugin that answers each call with these headers, and then with this data unless it is None."""
+async def raw_plugin(folder, headers, data):
+    """Serve as a plugin that answers each call with these headers, and then with this data unless the data is None."""
 
     async def serve(reader, writer):
-        line = H2Connection(H2Configuration(client_side=False, validate_outbound_headers=False))
-        line.initiate_connection()
-        writer.write(line.data_to_send())
-        while got := await reader.read(1 << 16):
-            for event in line.receive_data(got):
+        connection = H2Connection(H2Configuration(client_side=False, validate_outbound_headers=False))
+        connection.initiate_connection()
+        writer.write(connection.data_to_send())
+        while received := await reader.read(1 << 16):
+            for event in connection.receive_data(received):
                 if isinstance(event, RequestReceived):
-                    line.send_headers(event.stream_id, headers, end_stream=data is None)
+                    connection.send_headers(event.stream_id, headers, end_stream=data is None)
                     if data is not None:
-                        line.send_data(event.stream_id, data, end_stream=True)
-            writer.write(line.data_to_send())
+                        connection.send_data(event.stream_id, data, end_stream=True)
+            writer.write(connection.data_to_send())
         writer.close()
 
     async with await asyncio.start_unix_server(serve, str(folder / "odd.sock")):
         yield
 
 
-LIST = encode(PluginDevices(devices=(PluginDevice(id="b", health="Healthy"),)))
-TYPE, STATUS = ("content-type", "application/grpc+proto"), (":status", "200")
+LIST_MESSAGE = encode(PluginDevices(devices=(PluginDevice(id="b", health="Healthy"),)))
+TYPE_HEADER, STATUS_HEADER = ("content-type", "application/grpc+proto"), (":status", "200")
 
 
 @pytest.mark.parametrize(
-    ("headers", "data", "left"),
+    ("headers", "data", "kept_id"),
     [
-        ([TYPE], None, "a"),
-        ([STATUS, TYPE], b"\0" + len(LIST).to_bytes(4, "big") + LIST, "b"),
-        ([STATUS, TYPE], b"\0\0\0\0\3\xff\xff\xff", "a"),
-        ([STATUS, TYPE, ("grpc-status", "-1"), ("grpc-message", "%ff%zz%1b")], None, "a"),
+        ([TYPE_HEADER], None, "a"),
+        ([STATUS_HEADER, TYPE_HEADER], b"\0" + len(LIST_MESSAGE).to_bytes(4, "big") + LIST_MESSAGE, "b"),
+        ([STATUS_HEADER, TYPE_HEADER], b"\0\0\0\0\3\xff\xff\xff", "a"),
+        ([STATUS_HEADER, TYPE_HEADER, ("grpc-status", "-1"), ("grpc-message", "%ff%zz%1b")], None, "a"),
     ],
-    ids=["no status", "no end of the stream", "no message", "no such status"],
+    ids=["no HTTP status", "no gRPC status", "invalid message", "invalid gRPC status"],
 )
-async def test_a_plugin_with_invalid_messages_is_disconnected_and_reported(headers, data, left, tmp_path):
-    """An answer without a status ended the task that follows the plugin: its devices stayed healthy forever."""
+async def test_a_plugin_with_invalid_messages_is_disconnected_and_reported(headers, data, kept_id, tmp_path):
+    """An earlier version stopped following such a plugin, and the plugin's devices stayed healthy forever."""
     async with (
-        hosting(tmp_path, patience=PluginPatience(answer=0.2)) as (host, changed),
-        plugged(tmp_path, "a") as plugin,
+        running_host(tmp_path, patience=PluginPatience(answer=0.2)) as (host, changed),
+        running_plugin(tmp_path, "a") as plugin,
     ):
         await plugin.register()
-        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
+        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
         changed.clear()
-        async with answering(tmp_path, headers, data):
+        async with raw_plugin(tmp_path, headers, data):
             await plugin.register(endpoint="odd.sock")
-            await until(changed, lambda: "disconnected" in host.problems().get(THING, ""))
+            await wait_until(changed, lambda: "disconnected" in host.problems().get(RESOURCE, ""))
             await asyncio.wait_for(changed.wait(), PATIENCE)
-        assert ids(host) == [(THING, False, [left])]
-        assert (host.problems()[THING] == "it is disconnected: an answer has no status") is (headers == [TYPE])
+        assert plugin_states(host) == [(RESOURCE, False, [kept_id])]
+        assert (host.problems()[RESOURCE] == "it is disconnected: an answer has no status") is (headers == [TYPE_HEADER])
         with pytest.raises(PluginFault, match="not connected"):
-            await host.allocate(THING, {"one": ["a"]})
+            await host.allocate(RESOURCE, {"one": ["a"]})
 
 
 async def test_a_plugin_without_a_list_after_registering_again_is_reported(tmp_path):
-    """Devices of the replaced plugin stayed healthy forever, and pods with these devices did not start."""
+    """In an earlier version the devices stayed healthy forever, and pods with these devices did not start."""
     async with (
-        hosting(tmp_path, patience=PluginPatience(answer=0.2)) as (host, changed),
-        plugged(tmp_path, "a") as plugin,
+        running_host(tmp_path, patience=PluginPatience(answer=0.2)) as (host, changed),
+        running_plugin(tmp_path, "a") as plugin,
     ):
         await plugin.register()
-        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
+        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
         changed.clear()
         plugin.is_silent = True
         await plugin.register()
         await asyncio.wait_for(changed.wait(), PATIENCE)
-        assert ids(host) == [(THING, False, ["a"])]
-        assert host.problems() == {THING: "it has sent no list of its devices"}
+        assert plugin_states(host) == [(RESOURCE, False, ["a"])]
+        assert host.problems() == {RESOURCE: "it has sent no list of its devices"}
         plugin.is_silent = False
         plugin.changed.set()
-        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
+        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
         assert host.problems() == {}
 
 
 async def test_the_number_of_plugins_is_bounded(tmp_path):
-    async with hosting(tmp_path, max_plugins=2), plugged(tmp_path, "a") as plugin:
+    async with running_host(tmp_path, max_plugins=2), running_plugin(tmp_path, "a") as plugin:
         await plugin.register(resource="example.com/a")
         await plugin.register(resource="example.com/b")
         with pytest.raises(GRPCError, match="2 resources are registered"):
@@ -258,43 +259,43 @@ async def test_the_number_of_plugins_is_bounded(tmp_path):
 
 
 async def test_a_plugins_devices_beyond_the_maximum_are_dropped_and_reported(tmp_path):
-    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, *map(str, range(1030))) as plugin:
+    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, *map(str, range(1030))) as plugin:
         await plugin.register()
-        await until(changed, lambda: host.plugins() and host.plugins()[0].connected)
+        await wait_until(changed, lambda: host.plugins() and host.plugins()[0].connected)
         assert [device.id for device in host.plugins()[0].devices] == [str(number) for number in range(1024)]
-        assert host.problems() == {THING: "it has 6 devices more than the maximum of 1024"}
+        assert host.problems() == {RESOURCE: "it has 6 devices more than the maximum of 1024"}
         plugin.change(PluginDevice(id="a", health="Healthy"))
-        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
+        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
         assert host.problems() == {}
 
 
 async def test_a_plugin_with_a_too_long_message_is_disconnected(tmp_path):
-    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as plugin:
+    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, "a") as plugin:
         await plugin.register()
-        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
+        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
         plugin.change(PluginDevice(id="x" * (5 << 20), health="Healthy"))
-        await until(changed, lambda: ids(host) == [(THING, False, ["a"])])
-        assert "4194304 is the maximum" in host.problems()[THING]
+        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, False, ["a"])])
+        assert "4194304 is the maximum" in host.problems()[RESOURCE]
         with pytest.raises(PluginFault, match="not connected"):
-            await host.allocate(THING, {"one": ["a"]})
-        async with plugged(tmp_path, "b", endpoint="other.sock") as other:
-            await other.register(resource="example.com/other")
-            await until(changed, lambda: ("example.com/other", True, ["b"]) in ids(host))
+            await host.allocate(RESOURCE, {"one": ["a"]})
+        async with running_plugin(tmp_path, "b", endpoint="other.sock") as other_plugin:
+            await other_plugin.register(resource="example.com/other")
+            await wait_until(changed, lambda: ("example.com/other", True, ["b"]) in plugin_states(host))
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_one_loop_iteration_reads_a_limited_number_of_bytes(loop, tmp_path, monkeypatch):
-    """20,000 empty frames of one plugin blocked the adapter for a second."""
+    """In an earlier version 20,000 empty frames of one plugin blocked the adapter for a second."""
     lengths, receive = [], grpc._receive
     monkeypatch.setattr(grpc, "_receive", lambda line, data: lengths.append(len(data)) or receive(line, data))
     long = ["x" * (1 << 20)]
 
     async def follow():
-        async with hosting(tmp_path) as (host, changed), plugged(tmp_path, *long) as plugin:
+        async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, *long) as plugin:
             await plugin.register()
-            await until(changed, lambda: ids(host) == [(THING, True, long)])
+            await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, long)])
             plugin.change(PluginDevice(id="b", health="Healthy"))
-            await until(changed, lambda: ids(host) == [(THING, True, ["b"])])
+            await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["b"])])
 
     with asyncio.Runner(loop_factory=pytest.importorskip(loop).new_event_loop) as runner:
         runner.run(follow())
@@ -302,35 +303,35 @@ def test_one_loop_iteration_reads_a_limited_number_of_bytes(loop, tmp_path, monk
     assert max(lengths) <= 4096
 
 
-async def test_a_too_long_answer_is_refused(tmp_path):
-    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as plugin:
+async def test_a_too_long_answer_or_registration_is_refused(tmp_path):
+    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, "a") as plugin:
         await plugin.register()
-        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
-        plugin.answers = lambda _: AllocateResponse(containers=(Edits(variables={"A": "x" * (5 << 20)}),))
+        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
+        plugin.make_answer = lambda _: AllocateResponse(containers=(Edits(variables={"A": "x" * (5 << 20)}),))
         with pytest.raises(PluginFault, match="4194304 is the maximum"):
-            await host.allocate(THING, {"one": ["a"]})
+            await host.allocate(RESOURCE, {"one": ["a"]})
         with pytest.raises(GRPCError, match="4194304 is the maximum"):
             await plugin.register(version="x" * (5 << 20))
 
 
-async def test_known_devices_are_kept_until_the_plugin_registers_again(tmp_path):
-    known = PluginState(resource=THING, devices=(PluginDevice(id="a", health="Healthy"),), connected=False)
-    async with hosting(tmp_path, known) as (host, changed), plugged(tmp_path, "a", "b") as plugin:
-        assert ids(host) == [(THING, False, ["a"])]
+async def test_saved_devices_are_kept_until_the_plugin_registers(tmp_path):
+    saved = PluginState(resource=RESOURCE, devices=(PluginDevice(id="a", health="Healthy"),), connected=False)
+    async with running_host(tmp_path, saved) as (host, changed), running_plugin(tmp_path, "a", "b") as plugin:
+        assert plugin_states(host) == [(RESOURCE, False, ["a"])]
         await plugin.register()
-        await until(changed, lambda: ids(host) == [(THING, True, ["a", "b"])])
+        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a", "b"])])
 
 
 async def test_a_stale_temporary_socket_does_not_block_a_host(tmp_path):
-    with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(tmp_path / ".kubelet.sock"))
-    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as plugin:
+    with socket.socket(socket.AF_UNIX) as stale_socket:
+        stale_socket.bind(str(tmp_path / ".kubelet.sock"))
+    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, "a") as plugin:
         await plugin.register()
-        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
+        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
 
 
 async def test_a_restarted_host_replaces_the_old_socket(tmp_path):
     (tmp_path / "kubelet.sock").write_text("left behind")
-    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as plugin:
+    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, "a") as plugin:
         await plugin.register()
-        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
+        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])

@@ -14,7 +14,7 @@ from node.service.disk import Disk
 from node.service.prepared_store import PreparedStore
 from node.service.preparing import FORGET_AFTER, Preparing
 from tests.node.machines import NODE, result
-from tests.node.service.running_driver import allocated, machine
+from tests.node.service.running_driver import create_claim, machine
 
 
 class Unreachable:
@@ -25,31 +25,31 @@ class Unreachable:
         raise Unavailable("connection refused")
 
 
-def preparing(cluster, kubelet, clock):
+def preparer_and_store(cluster, kubelet, clock):
     (kubelet.folder / "cdi").mkdir(exist_ok=True)
-    made = machine()
-    store = PreparedStore(made, Guard(made, NODE), Disk(), str(kubelet.folder), str(kubelet.folder / "cdi"))
-    return Preparing(cluster, made, store, clock=clock), store
+    node_machine = machine()
+    store = PreparedStore(node_machine, Guard(node_machine, NODE), Disk(), str(kubelet.folder), str(kubelet.folder / "cdi"))
+    return Preparing(cluster, node_machine, store, clock=clock), store
 
 
 async def test_prepared_claims_are_answered_while_the_api_server_is_unavailable(cluster, kubelet):
     """Claims that are not prepared yet get an error."""
-    here, _ = preparing(cluster, kubelet, lambda: 0.0)
-    old, new = await allocated(cluster, "a", result("gpu-0")), await allocated(cluster, "b", result("gpu-1"))
-    first = await here.prepare(PrepareRequest(claims=(old,)))
-    await here.wait_for_statuses()
-    away, _ = preparing(Unreachable(), kubelet, lambda: 0.0)
-    answers = (await away.prepare(PrepareRequest(claims=(old, new)))).claims
+    preparer, _ = preparer_and_store(cluster, kubelet, lambda: 0.0)
+    old, new = await create_claim(cluster, "a", result("gpu-0")), await create_claim(cluster, "b", result("gpu-1"))
+    first = await preparer.prepare(PrepareRequest(claims=(old,)))
+    await preparer.wait_for_statuses()
+    offline_preparer, _ = preparer_and_store(Unreachable(), kubelet, lambda: 0.0)
+    answers = (await offline_preparer.prepare(PrepareRequest(claims=(old, new)))).claims
     assert answers[old.uid] == first.claims[old.uid]
     assert "the claim cannot be read from the API server: connection refused" in answers[new.uid].error
-    await away.unprepare(PrepareRequest(claims=(old,)))
-    await away.unprepare_deleted()
+    await offline_preparer.unprepare(PrepareRequest(claims=(old,)))
+    await offline_preparer.unprepare_deleted()
 
 
 async def test_a_deleted_claim_is_unprepared_after_a_delay(cluster, kubelet):
     now = [0.0]
-    preparer, store = preparing(cluster, kubelet, lambda: now[0])
-    a, b = await allocated(cluster, "a", result("gpu-0")), await allocated(cluster, "b", result("gpu-1"))
+    preparer, store = preparer_and_store(cluster, kubelet, lambda: now[0])
+    a, b = await create_claim(cluster, "a", result("gpu-0")), await create_claim(cluster, "b", result("gpu-1"))
     await preparer.prepare(PrepareRequest(claims=(a, b)))
     await preparer.wait_for_statuses()
     await cluster.delete(RESOURCE_CLAIMS, "a", "ns")
@@ -76,7 +76,7 @@ async def test_a_claim_allocated_again_during_the_cleanup_stays_prepared(cluster
     """A claim may outlive its pod, and the next pod may start just when the delay has passed."""
     chance = random.Random(seed)
 
-    class Crowded:
+    class YieldingCluster:
         """A cluster that yields to other tasks before each answer."""
 
         patch = cluster.patch
@@ -88,26 +88,26 @@ async def test_a_claim_allocated_again_during_the_cleanup_stays_prepared(cluster
             return stored
 
     now = [0.0]
-    preparer, store = preparing(Crowded(), kubelet, lambda: now[0])
-    reference = await allocated(cluster, "a", result("gpu-0"))
+    preparer, store = preparer_and_store(YieldingCluster(), kubelet, lambda: now[0])
+    reference = await create_claim(cluster, "a", result("gpu-0"))
     request = PrepareRequest(claims=(reference,))
     await preparer.prepare(request)
     await set_allocation(cluster, "a")
     await preparer.unprepare_deleted()
     now[0] = FORGET_AFTER
 
-    async def come_back():
+    async def allocate_and_prepare_again():
         for _ in range(chance.randrange(40)):
             await asyncio.sleep(0)
         await set_allocation(cluster, "a", result("gpu-0"))
         return (await preparer.prepare(request)).claims[reference.uid].error
 
-    problem, _ = await asyncio.gather(come_back(), preparer.unprepare_deleted())
+    problem, _ = await asyncio.gather(allocate_and_prepare_again(), preparer.unprepare_deleted())
     assert (problem, set(store.claims())) == ("", {reference.uid})
     await set_allocation(cluster, "a")
     now[0] += 1
     await preparer.unprepare_deleted()
-    assert set(store.claims()) == {reference.uid}, "the claim was deallocated only a moment ago"
+    assert set(store.claims()) == {reference.uid}, "the claim is not prepared, although it was deallocated only a moment ago"
     now[0] += FORGET_AFTER
     await preparer.unprepare_deleted()
     assert not store.claims()
@@ -123,8 +123,8 @@ class Unresponsive(Unreachable):
 
 
 async def test_an_unresponsive_api_server_is_named_in_the_error(cluster, kubelet):
-    preparer, _ = preparing(Unresponsive(), kubelet, lambda: 0.0)
-    reference = await allocated(cluster, "a", result("gpu-0"))
+    preparer, _ = preparer_and_store(Unresponsive(), kubelet, lambda: 0.0)
+    reference = await create_claim(cluster, "a", result("gpu-0"))
     answers = (await preparer.prepare(PrepareRequest(claims=(reference,)))).claims
     assert answers[reference.uid].error.endswith("cannot be read from the API server: no answer in time")
 
@@ -132,7 +132,7 @@ async def test_an_unresponsive_api_server_is_named_in_the_error(cluster, kubelet
 async def test_a_claim_deleted_during_its_preparation_is_eventually_forgotten(cluster, kubelet):
     """The claim's pod was deleted by force. The kubelet may or may not call to unprepare the claim."""
 
-    class Late:
+    class DeletingCluster:
         """A cluster that deletes a claim as soon as it is read."""
 
         patch = cluster.patch
@@ -143,30 +143,30 @@ async def test_a_claim_deleted_during_its_preparation_is_eventually_forgotten(cl
             return stored
 
     now = [0.0]
-    late, store = preparing(Late(), kubelet, lambda: now[0])
-    for name in ("asked", "forgotten"):
-        reference = await allocated(cluster, name, result("gpu-0"))
-        assert (await late.prepare(PrepareRequest(claims=(reference,)))).claims[reference.uid].error == ""
-        await late.wait_for_statuses()
-        if name == "asked":
-            await late.unprepare(PrepareRequest(claims=(reference,)))
+    deleting_preparer, store = preparer_and_store(DeletingCluster(), kubelet, lambda: now[0])
+    for name in ("unprepared", "forgotten"):
+        reference = await create_claim(cluster, name, result("gpu-0"))
+        assert (await deleting_preparer.prepare(PrepareRequest(claims=(reference,)))).claims[reference.uid].error == ""
+        await deleting_preparer.wait_for_statuses()
+        if name == "unprepared":
+            await deleting_preparer.unprepare(PrepareRequest(claims=(reference,)))
             assert store.claims() == {}
-    here, store = preparing(cluster, kubelet, lambda: now[0])
-    for seconds, held in ((0.0, {reference.uid}), (FORGET_AFTER, set())):
+    preparer, store = preparer_and_store(cluster, kubelet, lambda: now[0])
+    for seconds, prepared_uids in ((0.0, {reference.uid}), (FORGET_AFTER, set())):
         now[0] = seconds
-        await here.unprepare_deleted()
-        assert set(store.claims()) == held
+        await preparer.unprepare_deleted()
+        assert set(store.claims()) == prepared_uids
     assert list((kubelet.folder / "cdi").iterdir()) == []
 
 
 async def test_an_unavailable_api_server_does_not_unprepare_claims(cluster, kubelet):
-    here, _ = preparing(cluster, kubelet, lambda: 0.0)
-    reference = await allocated(cluster, "a", result("gpu-0"))
-    await here.prepare(PrepareRequest(claims=(reference,)))
-    await here.wait_for_statuses()
+    preparer, _ = preparer_and_store(cluster, kubelet, lambda: 0.0)
+    reference = await create_claim(cluster, "a", result("gpu-0"))
+    await preparer.prepare(PrepareRequest(claims=(reference,)))
+    await preparer.wait_for_statuses()
     now = [0.0]
-    away, store = preparing(Unreachable(), kubelet, lambda: now[0])
+    offline_preparer, store = preparer_and_store(Unreachable(), kubelet, lambda: now[0])
     for seconds in (0.0, 10 * FORGET_AFTER):
         now[0] = seconds
-        await away.unprepare_deleted()
+        await offline_preparer.unprepare_deleted()
     assert set(store.claims()) == {reference.uid}

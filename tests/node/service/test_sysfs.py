@@ -6,8 +6,8 @@ from node.service import numa_nodes, pci_devices
 DRIVER = "devices.example.com"
 
 
-def tree(folder, files, links=()):
-    """Create a sysfs tree: devices below their root, with links from the bus."""
+def create_sysfs(folder, files, links=()):
+    """Create a sysfs tree with these files and links, and links from the PCI bus to the devices."""
     for path, text in files.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -21,29 +21,29 @@ def tree(folder, files, links=()):
     return str(folder)
 
 
-GPU = "devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0"
-NIC = "devices/pci0000:3a/0000:3a:01.0/0000:3c:00.0"
-VF = "devices/pci0000:3a/0000:3a:01.0/0000:3c:00.2"
-NODE = "devices/system/node"
-FILES = {
-    f"{GPU}/class": "0x030200", f"{GPU}/vendor": "0x10de", f"{GPU}/device": "0x20b0", f"{GPU}/numa_node": "1",
-    f"{GPU}/drm/card0/dev": "226:0", f"{GPU}/drm/renderD128/dev": "226:128", f"{GPU}/mem_info_vram_total": str(40 << 30),
-    f"{NIC}/class": "0x020000", f"{NIC}/numa_node": "-1", f"{NIC}/net/ens1f0/speed": "100000",
-    f"{NIC}/infiniband/mlx5_0/x": "", f"{NIC}/infiniband_verbs/uverbs0/x": "",
-    f"{VF}/class": "0x020000", f"{VF}/net/ens1f0v0/speed": "-1",
+GPU_FOLDER = "devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0"
+NIC_FOLDER = "devices/pci0000:3a/0000:3a:01.0/0000:3c:00.0"
+VF_FOLDER = "devices/pci0000:3a/0000:3a:01.0/0000:3c:00.2"
+NUMA_FOLDER = "devices/system/node"
+SYSFS_FILES = {
+    f"{GPU_FOLDER}/class": "0x030200", f"{GPU_FOLDER}/vendor": "0x10de", f"{GPU_FOLDER}/device": "0x20b0", f"{GPU_FOLDER}/numa_node": "1",
+    f"{GPU_FOLDER}/drm/card0/dev": "226:0", f"{GPU_FOLDER}/drm/renderD128/dev": "226:128", f"{GPU_FOLDER}/mem_info_vram_total": str(40 << 30),
+    f"{NIC_FOLDER}/class": "0x020000", f"{NIC_FOLDER}/numa_node": "-1", f"{NIC_FOLDER}/net/ens1f0/speed": "100000",
+    f"{NIC_FOLDER}/infiniband/mlx5_0/x": "", f"{NIC_FOLDER}/infiniband_verbs/uverbs0/x": "",
+    f"{VF_FOLDER}/class": "0x020000", f"{VF_FOLDER}/net/ens1f0v0/speed": "-1",
     "devices/pci0000:00/0000:00:1f.0/class": "0x060100",
-    f"{NODE}/node0/cpulist": "0-3", f"{NODE}/node1/cpulist": "4-7",
-    f"{NODE}/node1/hugepages/hugepages-2048kB/nr_hugepages": "512",
-    f"{NODE}/node1/hugepages/hugepages-1048576kB/nr_hugepages": "0",
+    f"{NUMA_FOLDER}/node0/cpulist": "0-3", f"{NUMA_FOLDER}/node1/cpulist": "4-7",
+    f"{NUMA_FOLDER}/node1/hugepages/hugepages-2048kB/nr_hugepages": "512",
+    f"{NUMA_FOLDER}/node1/hugepages/hugepages-1048576kB/nr_hugepages": "0",
 }  # fmt: skip
 
 
-def found(sysfs):
+def discover(sysfs):
     return discovered(DRIVER, pci_devices(sysfs), numa_nodes(sysfs))
 
 
 def test_cards_virtual_functions_and_numa_nodes_are_discovered(tmp_path):
-    inventory = found(tree(tmp_path, FILES, [(f"{VF}/physfn", NIC)]))
+    inventory = discover(create_sysfs(tmp_path, SYSFS_FILES, [(f"{VF_FOLDER}/physfn", NIC_FOLDER)]))
     [gpu], [nic] = inventory.gpus, inventory.nics
     assert (gpu.name, gpu.uuid, gpu.product, str(gpu.memory)) == (
         "gpu-0000-3b-00-0",
@@ -72,19 +72,19 @@ def test_cards_virtual_functions_and_numa_nodes_are_discovered(tmp_path):
 
 def test_a_virtual_machines_interface_is_found_below_its_virtio_device(tmp_path):
     card = "devices/pci0000:00/0000:00:03.0"
-    inventory = found(tree(tmp_path, {f"{card}/class": "0x020000", f"{card}/virtio2/net/eth0/speed": "-1"}))
+    inventory = discover(create_sysfs(tmp_path, {f"{card}/class": "0x020000", f"{card}/virtio2/net/eth0/speed": "-1"}))
     assert [(nic.interface, nic.bandwidth) for nic in inventory.nics] == [("eth0", None)]
 
 
 def test_a_sysfs_value_that_cannot_be_read_is_unknown(tmp_path):
     card = "devices/pci0000:00/0000:00:03.0"
-    inventory = found(tree(tmp_path, {f"{card}/class": "0x038000", f"{card}/numa_node": "much"}))
+    inventory = discover(create_sysfs(tmp_path, {f"{card}/class": "0x038000", f"{card}/numa_node": "much"}))
     [gpu] = inventory.gpus
     assert (gpu.place.numa_node, gpu.memory.nano) == (None, 0)
     assert list(unpublishable(machine_of(inventory))) == []
-    assert found(str(tmp_path / "nothing")).gpus == ()
+    assert discover(str(tmp_path / "nothing")).gpus == ()
 
 
 def test_the_machine_of_the_tests_can_be_published():
-    machine = machine_of(found("/sys"))
+    machine = machine_of(discover("/sys"))
     assert list(unpublishable(machine)) == []

@@ -51,7 +51,7 @@ async def test_the_node_condition_is_kept_beside_the_kubelets_conditions(cluster
 async def test_a_finding_makes_the_condition_false_without_naming_the_pods(cluster, kubelet, paths):
     await cluster.create(RESOURCE_CLAIMS, allocated_claim("c", "gpu-0"))
     await cluster.patch(RESOURCE_CLAIMS, "c", allocation_of("gpu-0"), "ns", subresource="status")
-    kubelet.have(plugin_holding("old", "GPU-0"), claim_holding("new", "c", "gpu-0"))
+    kubelet.set_pods(plugin_holding("old", "GPU-0"), claim_holding("new", "c", "gpu-0"))
     async with watching_agent(cluster, paths, condition=True) as agent:
         await agent.round()
         condition = (await conditions(cluster))[CONDITION]
@@ -90,7 +90,7 @@ async def test_the_node_condition_requires_the_option_and_the_permission(cluster
         return await real(resource, *rest, **options)
 
     monkeypatch.setattr(cluster, "patch", refuse)
-    kubelet.have(plugin_holding("old", "GPU-0"))
+    kubelet.set_pods(plugin_holding("old", "GPU-0"))
     async with watching_agent(cluster, paths, condition=True) as agent:
         await agent.round()
         await agent._condition.remove()

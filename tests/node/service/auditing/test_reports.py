@@ -23,7 +23,7 @@ async def test_a_device_given_twice_is_reported_on_pods_and_node(cluster, kubele
     await cluster.patch(RESOURCE_CLAIMS, "c", allocation_of("gpu-0"), "ns", subresource="status")
     for stored in (pod("new", "c"), pod("old")):
         await cluster.create(PODS, stored)
-    kubelet.have(plugin_holding("old", "GPU-0"), claim_holding("new", "c", "gpu-0"))
+    kubelet.set_pods(plugin_holding("old", "GPU-0"), claim_holding("new", "c", "gpu-0"))
     async with watching_agent(cluster, paths) as agent:
         await agent.round()
         assert [finding.kind for finding in agent.findings] == [FindingKind.GIVEN_TWICE]
@@ -34,7 +34,7 @@ async def test_a_device_given_twice_is_reported_on_pods_and_node(cluster, kubele
         assert not any("ns/" in event.message for event in events), "what one namespace has is not told to another"
         metrics = agent.metrics.answer(head("/metrics"), b"").body.decode()
         assert 'drawbridge_node_findings{what="given twice"} 1.0' in metrics
-        kubelet.have(claim_holding("new", "c", "gpu-0"))
+        kubelet.set_pods(claim_holding("new", "c", "gpu-0"))
         await agent.round()
         assert agent.findings == ()
         assert (await event_messages(cluster))[reason] == FINDING_ENDED
@@ -50,7 +50,7 @@ def reservation_answer(device, claim="mine"):
 
 async def test_a_reservation_of_a_used_device_is_reported_until_resolved(cluster, kubelet, paths):
     await cluster.create(PODS, pod("old"))
-    kubelet.have(plugin_holding("old", "GPU-0"))
+    kubelet.set_pods(plugin_holding("old", "GPU-0"))
     there = Allocator(lambda _: reservation_answer("gpu-0"))
     async with there.open() as url, watching_agent(cluster, paths, allocator=AllocatorAddress(url)) as agent:
         await agent.round()
@@ -69,10 +69,10 @@ async def test_a_reservation_of_a_used_device_is_reported_until_resolved(cluster
 
 async def test_a_device_returned_before_its_reservation_causes_no_finding(cluster, kubelet, paths):
     """The kubelet reported the device before the agent queried the allocator."""
-    kubelet.have(plugin_holding("old", "GPU-0"))
+    kubelet.set_pods(plugin_holding("old", "GPU-0"))
 
     def reserve_what_came_back(_):
-        kubelet.have()
+        kubelet.set_pods()
         return reservation_answer("gpu-0")
 
     async with (
@@ -84,7 +84,7 @@ async def test_a_device_returned_before_its_reservation_causes_no_finding(cluste
 
 
 async def test_a_device_returned_and_reserved_in_one_round_is_ignored(cluster, kubelet, paths):
-    kubelet.have(plugin_holding("old", "GPU-0"))
+    kubelet.set_pods(plugin_holding("old", "GPU-0"))
     answers = [web.json_response({"node": NODE, "reservations": []}), reservation_answer("gpu-0")]
     there = Allocator(lambda _: answers.pop(0))
     async with there.open() as url, watching_agent(cluster, paths, allocator=AllocatorAddress(url)) as agent:
@@ -93,7 +93,7 @@ async def test_a_device_returned_and_reserved_in_one_round_is_ignored(cluster, k
 
 
 async def test_an_unreachable_allocator_is_reported_and_the_agent_stays_ready(cluster, kubelet, paths):
-    kubelet.have(plugin_holding("old", "GPU-0"))
+    kubelet.set_pods(plugin_holding("old", "GPU-0"))
     async with watching_agent(cluster, paths, allocator=AllocatorAddress("http://127.0.0.1:1")) as agent:
         await agent.round()
         assert await tainted_devices(cluster) == ["gpu-0"]
@@ -122,7 +122,7 @@ async def test_the_pod_device_metric_ends_when_the_kubelet_stops(cluster, kubele
     await cluster.create(RESOURCE_CLAIMS, allocated_claim("c", "gpu-0"))
     await cluster.patch(RESOURCE_CLAIMS, "c", allocation_of("gpu-0"), "ns", subresource="status")
     await cluster.create(PODS, pod("new", "c"))
-    kubelet.have(plugin_holding("old", "GPU-2"), claim_holding("new", "c", "gpu-0"))
+    kubelet.set_pods(plugin_holding("old", "GPU-2"), claim_holding("new", "c", "gpu-0"))
     await agent.round()
     [mine] = device_series(agent, claim="c")
     assert mine == {
@@ -160,7 +160,7 @@ async def test_devices_prepared_by_another_vendors_driver_are_compared_with_clai
     folder = root / "plugins" / DRIVER
     folder.mkdir()
     (folder / "checkpoint.json").write_bytes(first_format({uid: completed_claim("gpu-1")}))
-    kubelet.have(claim_holding("p", "c", "gpu-0"))
+    kubelet.set_pods(claim_holding("p", "c", "gpu-0"))
     await until(lambda: agent.watcher.pods)
     audit = await agent.audit_once()
     assert [(finding.kind, finding.object) for finding in audit.findings] == [
@@ -174,7 +174,7 @@ async def test_claims_that_cannot_be_read_cause_no_findings(cluster, kubelet, ag
     async def away(*_, **__):
         raise Unavailable("the server is gone")
 
-    kubelet.have(claim_holding("p", "c", "gpu-0"))
+    kubelet.set_pods(claim_holding("p", "c", "gpu-0"))
     monkeypatch.setattr(cluster, "get", away)
     await agent.round()
     audit = await agent.audit_once()

@@ -37,7 +37,7 @@ async def test_a_broken_source_does_not_affect_other_sources(cluster, kubelet, r
         uid=UID, namespace="ns", name="gone", pool=NODE, devices=(HeldDevice(request="r", device="gpu-1"),)
     )
     (whole / "checkpoint").write_bytes(encode(Checkpoint().with_records(record)))
-    kubelet.said = None
+    kubelet.answer = None
     audit = await agent.audit_once()
     assert set(audit.snapshot.unread) == {"kubelet", str(root / "dra_manager_state"), str(broken / "checkpoint")}
     assert [(finding.kind, finding.object) for finding in audit.findings] == [
@@ -75,7 +75,7 @@ async def test_a_failing_or_silent_kubelet_is_reported_in_time(kubelet, behaviou
     async def cut():
         kubelet.server.close()
 
-    kubelet.said = {"never": never, "cut": cut}.get(behaviour)
+    kubelet.answer = {"never": never, "cut": cut}.get(behaviour)
     with pytest.raises(KubeletAway, match=r"kubelet\.sock"):
         await ask_kubelet(str(kubelet.path), seconds=0.3)
 
@@ -154,7 +154,7 @@ async def test_invented_claims_of_a_driver_do_not_displace_real_claims(cluster, 
     await cluster.create(RESOURCE_CLAIMS, allocated_claim("c"))
     await cluster.patch(RESOURCE_CLAIMS, "c", allocation_of("gpu-0"), "ns", subresource="status")
     await cluster.create(PODS, pod("new", "c"))
-    kubelet.have(plugin_holding("old", "GPU-0"))
+    kubelet.set_pods(plugin_holding("old", "GPU-0"))
     write_checkpoint(root, "evil", *(record_of(f"a{number}", "x", namespace="a") for number in range(50)))
     async with watching_agent(cluster, paths) as agent:
         audit = await agent.audit_once()
@@ -180,7 +180,7 @@ async def test_a_hanging_folder_does_not_delay_taint_rules(cluster, kubelet, pat
         return answers.wait(PATIENCE) and real(paths)
 
     monkeypatch.setattr(watcher, "read_files", late_folder)
-    kubelet.have(plugin_holding("old", "GPU-0"))
+    kubelet.set_pods(plugin_holding("old", "GPU-0"))
     async with watching_agent(cluster, paths) as agent:
         agent.watcher._patience = 0.05
         for _ in range(3):
@@ -220,7 +220,7 @@ async def test_sources_are_read_again_only_after_devices_change(cluster, kubelet
         for _ in range(3):
             await agent.round()
         assert len(looks) == 1
-        kubelet.have(plugin_holding("old", "GPU-0"))
+        kubelet.set_pods(plugin_holding("old", "GPU-0"))
         await agent.round()
         await agent.round()
         assert len(looks) == 2

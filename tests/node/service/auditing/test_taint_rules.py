@@ -19,22 +19,22 @@ from tests.waiting import until
 
 
 async def test_devices_of_a_plugin_are_tainted_while_containers_use_them(cluster, kubelet, agent):
-    kubelet.have(plugin_holding("old", "GPU-0"))
+    kubelet.set_pods(plugin_holding("old", "GPU-0"))
     await agent.round()
     assert await tainted_devices(cluster) == ["gpu-0"]
-    kubelet.have(plugin_holding("old", "GPU-0", "GPU-2"))
+    kubelet.set_pods(plugin_holding("old", "GPU-0", "GPU-2"))
     await agent.round()
     assert await tainted_devices(cluster) == ["gpu-0", "gpu-2", "gpu-2-shared"]
-    kubelet.have(plugin_holding("other", "GPU-2"))
+    kubelet.set_pods(plugin_holding("other", "GPU-2"))
     await agent.round()
     assert await tainted_devices(cluster) == ["gpu-2", "gpu-2-shared"]
-    kubelet.have()
+    kubelet.set_pods()
     await agent.round()
     assert await tainted_devices(cluster) == []
 
 
 async def test_taint_rules_stay_while_the_kubelet_is_unreachable(cluster, kubelet, agent):
-    kubelet.have(plugin_holding("old", "GPU-0"))
+    kubelet.set_pods(plugin_holding("old", "GPU-0"))
     await agent.round()
     await kubelet.stop()
     await agent.round()
@@ -42,28 +42,28 @@ async def test_taint_rules_stay_while_the_kubelet_is_unreachable(cluster, kubele
     assert "kubelet" in agent.metrics.readiness()[0]
     assert agent.metrics.readiness()[0]["kubelet"]
     await kubelet.start()
-    kubelet.have()
+    kubelet.set_pods()
     await agent.round()
     assert await tainted_devices(cluster) == []
     assert not agent.metrics.readiness()[0]["kubelet"]
 
 
 async def test_a_new_agent_takes_over_existing_taint_rules(cluster, kubelet, paths, agent):
-    kubelet.have(plugin_holding("old", "GPU-0"))
+    kubelet.set_pods(plugin_holding("old", "GPU-0"))
     await agent.round()
     [before] = (await cluster.list(DEVICE_TAINT_RULES)).items
     async with watching_agent(cluster, paths) as second:
         await second.round()
         [after] = (await cluster.list(DEVICE_TAINT_RULES)).items
         assert after == before
-        kubelet.have()
+        kubelet.set_pods()
         await second.round()
     assert await tainted_devices(cluster) == []
 
 
 async def test_without_a_change_the_agent_sends_no_request(cluster, kubelet, paths, monkeypatch):
     async with watching_agent(cluster, paths) as agent:
-        kubelet.have(plugin_holding("old", "GPU-0"))
+        kubelet.set_pods(plugin_holding("old", "GPU-0"))
         snapshot = await agent.watcher.read_kubelet()
         await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
 
@@ -73,7 +73,7 @@ async def test_without_a_change_the_agent_sends_no_request(cluster, kubelet, pat
         monkeypatch.setattr(cluster, "list", unneeded)
         snapshot = await agent.watcher.read_kubelet()
         await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
-        kubelet.have()
+        kubelet.set_pods()
         snapshot = await agent.watcher.read_kubelet()
         with pytest.raises(AssertionError):
             await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
@@ -81,7 +81,7 @@ async def test_without_a_change_the_agent_sends_no_request(cluster, kubelet, pat
 
 async def test_a_modified_taint_rule_is_recreated_in_the_next_round(cluster, kubelet, paths):
     async with watching_agent(cluster, paths) as agent:
-        kubelet.have(plugin_holding("old", "GPU-0"))
+        kubelet.set_pods(plugin_holding("old", "GPU-0"))
         snapshot = await agent.watcher.read_kubelet()
         await agent.marker.keep(snapshot, agent.watcher.hardware, again=True)
         [mark] = (await cluster.list(DEVICE_TAINT_RULES)).items
@@ -107,7 +107,7 @@ async def test_a_taint_rule_deleted_during_its_update_is_recreated(cluster, kube
     monkeypatch.setattr(cluster, "patch", too_late)
     async with watching_agent(cluster, paths) as agent:
         for had, names in ((["GPU-0"], ["gpu-0"]), (["GPU-0", "GPU-0::1"], []), (["GPU-0", "GPU-0::1"], ["gpu-0"])):
-            kubelet.have(*(plugin_holding("old", id_) for id_ in had))
+            kubelet.set_pods(*(plugin_holding("old", id_) for id_ in had))
             snapshot = await agent.watcher.read_kubelet()
             await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
             assert await tainted_devices(cluster) == names
@@ -125,7 +125,7 @@ async def test_offered_plugin_devices_are_tainted_if_configured(cluster, kubelet
 
 async def test_devices_beyond_the_maximum_of_taint_rules_are_reported(cluster, kubelet, agent, monkeypatch):
     monkeypatch.setattr(audit_marks, "MAX_MARKS", 1)
-    kubelet.have(plugin_holding("old", "GPU-0", "GPU-2"))
+    kubelet.set_pods(plugin_holding("old", "GPU-0", "GPU-2"))
     await agent.round()
     assert await tainted_devices(cluster) == ["gpu-0"]
     assert {finding.kind for finding in agent.findings} == {FindingKind.UNMARKED}
@@ -135,7 +135,7 @@ async def test_devices_beyond_the_maximum_of_taint_rules_are_reported(cluster, k
 
 
 async def test_an_agent_without_marking_deletes_its_taint_rules(cluster, kubelet, paths, agent):
-    kubelet.have(plugin_holding("old", "GPU-0"))
+    kubelet.set_pods(plugin_holding("old", "GPU-0"))
     await agent.round()
     async with watching_agent(cluster, paths, marking="none") as auditor:
         await auditor.round()
@@ -151,14 +151,14 @@ async def test_an_api_server_without_taint_rules_is_reported(cluster, kubelet, a
         return await real(resource, *rest, **options)
 
     monkeypatch.setattr(cluster, "list", without)
-    kubelet.have(plugin_holding("old", "GPU-0"))
+    kubelet.set_pods(plugin_holding("old", "GPU-0"))
     await agent.round()
     assert [finding.kind for finding in agent.findings] == [FindingKind.UNMARKED]
     assert "no DeviceTaintRules" in (await event_messages(cluster))[FindingKind.UNMARKED.reason]
 
 
 async def test_a_stopped_agent_leaves_its_taint_rules(cluster, kubelet, paths):
-    kubelet.have(plugin_holding("old", "GPU-0"))
+    kubelet.set_pods(plugin_holding("old", "GPU-0"))
     agent = Agent(cluster, AgentSettings(metrics=None, paths=paths))
     stop = asyncio.Event()
     running = asyncio.create_task(agent.run(stop))
@@ -172,11 +172,11 @@ async def test_new_slices_are_tainted_at_once(cluster, kubelet, paths):
     """The agent does not wait for its next round, because an allocator sees the slices as soon as the agent."""
     for item in (await cluster.list(RESOURCE_SLICES)).items:
         await cluster.delete(RESOURCE_SLICES, item.metadata.name)
-    kubelet.have(plugin_holding("old", "GPU-0"))
+    kubelet.set_pods(plugin_holding("old", "GPU-0"))
     agent = Agent(cluster, AgentSettings(metrics=None, paths=paths, kubelet_interval=10 * PATIENCE))
     stop = asyncio.Event()
     running = asyncio.create_task(agent.run(stop))
-    await until(lambda: kubelet.asked)
+    await until(lambda: kubelet.list_calls)
     for slice_ in slices():
         await cluster.create(RESOURCE_SLICES, slice_)
     await until(lambda: tainted_devices(cluster))
@@ -193,7 +193,7 @@ async def test_a_refused_taint_rule_does_not_block_other_rules(cluster, kubelet,
         return await real(resource, body, *rest, **options)
 
     monkeypatch.setattr(cluster, "create", refuse)
-    kubelet.have(plugin_holding("old", "GPU-0", "GPU-2"))
+    kubelet.set_pods(plugin_holding("old", "GPU-0", "GPU-2"))
     await agent.round()
     assert await tainted_devices(cluster) == ["gpu-2", "gpu-2-shared"]
     assert "not this one" in agent.metrics.readiness()[0]["cluster"]
