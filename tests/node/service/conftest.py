@@ -14,11 +14,11 @@ from tests.node.service.fake_kubelet import Kubelet
 
 @pytest.fixture
 async def cluster():
-    made = Embedded()
-    await made.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
-    await made.create(NAMESPACES, {"metadata": {"name": "ns"}})
-    yield made
-    await made.close()
+    embedded = Embedded()
+    await embedded.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
+    await embedded.create(NAMESPACES, {"metadata": {"name": "ns"}})
+    yield embedded
+    await embedded.close()
 
 
 @pytest.fixture

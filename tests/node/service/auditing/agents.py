@@ -19,13 +19,13 @@ class watching_agent:  # noqa: N801  used as a function
         self.agent = Agent(cluster, AgentSettings(metrics=None, paths=paths, audit_interval=0.0, **settings))
 
     async def __aenter__(self):
-        self.following = asyncio.create_task(self.agent.watcher.run())
+        self.watching = asyncio.create_task(self.agent.watcher.run())
         await self.agent.watcher.wait_for_sync(PATIENCE)
         return self.agent
 
     async def __aexit__(self, *failure):
-        self.following.cancel()
-        await asyncio.gather(self.following, return_exceptions=True)
+        self.watching.cancel()
+        await asyncio.gather(self.watching, return_exceptions=True)
 
 
 async def tainted_devices(cluster):
@@ -35,11 +35,11 @@ async def tainted_devices(cluster):
 
 async def event_messages(cluster, kind="Node"):
     page = await cluster.list(EVENTS)
-    mine = [item for item in page.items if item.reporting_component == COMPONENT and item.involved_object.kind == kind]
-    return {event.reason: event.message for event in mine}
+    own_events = [item for item in page.items if item.reporting_component == COMPONENT and item.involved_object.kind == kind]
+    return {event.reason: event.message for event in own_events}
 
 
-def head(path):
+def request_head(path):
     return Head("GET", path, "", {}, 0)
 
 
@@ -47,16 +47,16 @@ def allocation_of(device):
     return Merge({"status": {"allocation": {"devices": {"results": [result(device)]}}}})
 
 
-def record_of(name, *names, **more):
-    held = tuple(HeldDevice(request="r", device=name) for name in names)
-    return Prepared(**{"uid": f"uid-{name}", "namespace": "ns", "name": name, "pool": NODE, "devices": held} | more)
+def record_of(claim, *device_names, **fields):
+    devices = tuple(HeldDevice(request="r", device=name) for name in device_names)
+    return Prepared(**{"uid": f"uid-{claim}", "namespace": "ns", "name": claim, "pool": NODE, "devices": devices} | fields)
 
 
-def write_checkpoint(root, driver, *records, broken=False):
-    """Write a checkpoint, truncated if `broken`, into the folder of a driver, as any program may do."""
+def write_checkpoint(root, driver, *records, is_truncated=False):
+    """Write a checkpoint into the folder of a driver, as any program may do."""
     folder = root / "plugins" / driver
     folder.mkdir()
-    (folder / "checkpoint").write_bytes(encode(Checkpoint().with_records(*records))[: 30 if broken else None])
+    (folder / "checkpoint").write_bytes(encode(Checkpoint().with_records(*records))[: 30 if is_truncated else None])
 
 
 def touch(path):

@@ -32,13 +32,13 @@ async def kubelet(root):
 
 @pytest.fixture
 async def cluster():
-    made = Embedded()
-    await made.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
-    await made.create(NAMESPACES, {"metadata": {"name": "ns"}})
+    embedded = Embedded()
+    await embedded.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
+    await embedded.create(NAMESPACES, {"metadata": {"name": "ns"}})
     for slice_ in slices():
-        await made.create(RESOURCE_SLICES, slice_)
-    yield made
-    await made.close()
+        await embedded.create(RESOURCE_SLICES, slice_)
+    yield embedded
+    await embedded.close()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""An HTTP server in place of the allocator: its answers are right, late, wrong or missing."""
+"""An HTTP server in place of the allocator. A test chooses its answers: right, late, wrong or missing."""
 
 import asyncio
 import contextlib
@@ -8,14 +8,14 @@ from aiohttp import web
 
 from tests.node.audit.snapshots import reservations_answer
 
-TRUTH = json.dumps(reservations_answer()).encode()
+ANSWER = json.dumps(reservations_answer()).encode()
 
 
 class Allocator:
     """The server. `handler` returns the answer to a request, or never returns; `requests` lists the requests."""
 
     def __init__(self, handler=None):
-        self.handler = handler or (lambda _: web.Response(body=TRUTH))
+        self.handler = handler or (lambda _: web.Response(body=ANSWER))
         self.requests = []
 
     async def handle(self, request):

@@ -17,17 +17,17 @@ from node.service.auditing import allocator_client
 from node.service.auditing.allocator_client import AllocatorClient
 from node.service.settings import AllocatorAddress
 from tests.node.machines import NODE
-from tests.node.service.auditing.fake_allocator import TRUTH, Allocator
+from tests.node.service.auditing.fake_allocator import ANSWER, Allocator
 from tests.webhook import tls
 
-BOMB = zlib.compress(b" " * (8 << 20))
+COMPRESSED_BLANKS = zlib.compress(b" " * (8 << 20))
 
 
 @pytest.fixture
 async def cluster():
-    made = Embedded()
-    yield made
-    await made.close()
+    cluster = Embedded()
+    yield cluster
+    await cluster.close()
 
 
 @pytest.fixture
@@ -37,42 +37,42 @@ def token(tmp_path):
     return str(file)
 
 
-async def ask(cluster, url, token, **more):
-    return await AllocatorClient(cluster, AllocatorAddress(url, token, **more), NODE).ask()
+async def ask_allocator(cluster, url, token):
+    return await AllocatorClient(cluster, AllocatorAddress(url, token), NODE).ask()
 
 
 async def test_each_request_has_the_current_token(cluster, token, tmp_path):
-    there = Allocator()
-    async with there.open() as url:
+    allocator = Allocator()
+    async with allocator.open() as url:
         client = AllocatorClient(cluster, AllocatorAddress(url, token), NODE)
         [reservation] = await client.ask()
         assert (reservation.claim, client.problem) == ("c", "")
         (tmp_path / "token").write_text("renewed")
         await client.ask()
-        assert [request.headers["Authorization"] for request in there.requests] == ["Bearer mine", "Bearer renewed"]
-        assert {request.path for request in there.requests} == {"/reservations"}
+        assert [request.headers["Authorization"] for request in allocator.requests] == ["Bearer mine", "Bearer renewed"]
+        assert {request.path for request in allocator.requests} == {"/reservations"}
 
 
 async def test_the_client_trusts_the_webhooks_ca_bundle(cluster, token):
-    signer, leaf = tls.authority_and_leaf("localhost")
+    signer, certificate = tls.authority_and_leaf("localhost")
     bundle = b64encode(signer.certificate).decode()
     hook = {"name": "pods.drawbridge.dev", "clientConfig": {"caBundle": bundle}}
     kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
     await cluster.create(MUTATING_WEBHOOKS, kind | {"metadata": {"name": "drawbridge"}, "webhooks": [hook]})
-    async with Allocator().open(tls.server(leaf)) as url:
-        assert len(await ask(cluster, url, token)) == 1
-    another = tls.authority_and_leaf("localhost")[1]
-    unrelated = Allocator()
-    async with unrelated.open(tls.server(another)) as url:
-        assert await ask(cluster, url, token) is None
-        assert unrelated.requests == [], "another server is shown no token"
-    elsewhere = of_another_name(signer)
-    async with unrelated.open(tls.server(elsewhere)) as url:
-        assert await ask(cluster, url, token) is None
-        assert unrelated.requests == [], "nor is one of the same authority with another name"
+    async with Allocator().open(tls.server(certificate)) as url:
+        assert len(await ask_allocator(cluster, url, token)) == 1
+    unrelated_certificate = tls.authority_and_leaf("localhost")[1]
+    other_allocator = Allocator()
+    async with other_allocator.open(tls.server(unrelated_certificate)) as url:
+        assert await ask_allocator(cluster, url, token) is None
+        assert other_allocator.requests == [], "the client sends its token to a server with the certificate of another authority"
+    misnamed_certificate = certificate_for_another_name(signer)
+    async with other_allocator.open(tls.server(misnamed_certificate)) as url:
+        assert await ask_allocator(cluster, url, token) is None
+        assert other_allocator.requests == [], "the client sends its token to a server with another name"
 
 
-def of_another_name(signer):
+def certificate_for_another_name(signer):
     return authority.leaf(signer, ("webhook.example.com",), now=dt.datetime.now(dt.UTC), life=dt.timedelta(days=1))
 
 
@@ -80,21 +80,21 @@ async def test_a_renewed_authority_is_read_after_a_failed_request(cluster, token
     file = tmp_path / "ca"
     first, second = tls.authority_and_leaf("localhost"), tls.authority_and_leaf("localhost")
     file.write_bytes(first[0].certificate)
-    shown = tls.server(first[1])
-    async with Allocator().open(shown) as url:
+    server_context = tls.server(first[1])
+    async with Allocator().open(server_context) as url:
         client = AllocatorClient(cluster, AllocatorAddress(url, token, str(file)), NODE, rest=0.0)
         assert await client.ask() is not None
-        reload.load(shown, second[1])
+        reload.load(server_context, second[1])
         file.write_bytes(second[0].certificate)
         assert await client.ask() is None
         assert await client.ask() is not None
 
 
-async def never(_):
+async def never_answer(_):
     await asyncio.Event().wait()
 
 
-async def drop_by_drop(request):
+async def send_byte_by_byte(request):
     response = web.StreamResponse()
     await response.prepare(request)
     while True:
@@ -102,7 +102,7 @@ async def drop_by_drop(request):
         await asyncio.sleep(0.01)
 
 
-async def flood(request):
+async def send_100_mb(request):
     response = web.StreamResponse()
     await response.prepare(request)
     for _ in range(100):
@@ -110,81 +110,81 @@ async def flood(request):
     return response
 
 
-async def bomb(_):
-    return web.Response(body=BOMB, headers={"Content-Encoding": "deflate"})
+async def send_compressed_blanks(_):
+    return web.Response(body=COMPRESSED_BLANKS, headers={"Content-Encoding": "deflate"})
 
 
-UNUSABLE_ANSWERS = {  # the handler, and words of the problem
-    "never": (never, "no answer within"),
-    "drop by drop": (drop_by_drop, "no answer within"),
-    "100 MB": (flood, "more than 1048576 bytes"),
-    "a bomb": (bomb, "not a list of reservations"),
-    "junk": (lambda _: web.Response(body=b"\x00\xff" * 1000), "not a list of reservations"),
-    "another node": (lambda _: web.Response(body=TRUTH.replace(NODE.encode(), b"elsewhere", 1)), "not about this node"),
+UNUSABLE_ANSWERS = {  # the handler, and a part of the problem that the client reports
+    "no answer": (never_answer, "no answer within"),
+    "one byte at a time": (send_byte_by_byte, "no answer within"),
+    "100 MB": (send_100_mb, "more than 1048576 bytes"),
+    "8 MiB of compressed blanks": (send_compressed_blanks, "not a list of reservations"),
+    "no JSON": (lambda _: web.Response(body=b"\x00\xff" * 1000), "not a list of reservations"),
+    "another node": (lambda _: web.Response(body=ANSWER.replace(NODE.encode(), b"elsewhere", 1)), "not about this node"),
     "a redirection": (lambda _: web.Response(status=302, headers={"Location": "http://127.0.0.1:1/"}), "302"),
-    "a refusal": (lambda _: web.Response(status=403, body=b"\x1b[2Jno " * 200), "403"),
-    "headers without end": (lambda _: web.Response(headers={"X": "x" * (1 << 20)}), ""),
+    "a refusal with escape sequences": (lambda _: web.Response(status=403, body=b"\x1b[2Jno " * 200), "403"),
+    "a header of 1 MiB": (lambda _: web.Response(headers={"X": "x" * (1 << 20)}), ""),
 }
 
 
 @pytest.mark.parametrize("name", UNUSABLE_ANSWERS)
 async def test_an_unusable_answer_of_the_allocator_is_reported(cluster, token, name):
-    handler, words = UNUSABLE_ANSWERS[name]
-    patience = 0.3 if "no answer" in words else 20.0
+    handler, problem = UNUSABLE_ANSWERS[name]
+    patience = 0.3 if "no answer" in problem else 20.0
     async with Allocator(handler).open() as url:
         client = AllocatorClient(cluster, AllocatorAddress(url, token), NODE, patience=patience)
         assert await client.ask() is None
-        assert words in client.problem
+        assert problem in client.problem
         assert 0 < len(client.problem) <= allocator_client.LONGEST
         assert client.problem.isprintable()
 
 
 async def test_an_unreachable_allocator_or_unusable_token_is_reported(cluster, token, tmp_path):
-    for url, file, words in (
+    for url, token_file, problem in (
         ("http://127.0.0.1:1", token, "Cannot connect"),
         ("http://allocator.invalid:1", token, ""),
         ("http://127.0.0.1:1", str(tmp_path / "none"), "No such file"),
         ("http://127.0.0.1:1", "/dev/zero", "holds no token"),
         ("https://127.0.0.1:1", token, "not found"),
     ):
-        client = AllocatorClient(cluster, AllocatorAddress(url, file), NODE)
+        client = AllocatorClient(cluster, AllocatorAddress(url, token_file), NODE)
         assert await client.ask() is None
         assert client.problem
-        assert words in client.problem
+        assert problem in client.problem
 
 
 async def test_begin_and_end_of_an_outage_are_logged_once(cluster, token, caplog):
     caplog.set_level(logging.INFO, "drawbridge.agent")
-    there = Allocator(lambda _: web.Response(status=503, body=b"another replica leads"))
-    async with there.open() as url:
+    allocator = Allocator(lambda _: web.Response(status=503, body=b"another replica leads"))
+    async with allocator.open() as url:
         client = AllocatorClient(cluster, AllocatorAddress(url, token), NODE, rest=0.0)
         for _ in range(3):
             assert await client.ask() is None
-        there.handler = lambda _: web.Response(body=TRUTH)
+        allocator.handler = lambda _: web.Response(body=ANSWER)
         for _ in range(3):
             assert await client.ask() is not None
-    ours = [record for record in caplog.records if record.name == "drawbridge.agent"]
-    assert [record.levelname for record in ours] == ["WARNING", "INFO"]
-    assert "another replica leads" in ours[0].why
+    records = [record for record in caplog.records if record.name == "drawbridge.agent"]
+    assert [record.levelname for record in records] == ["WARNING", "INFO"]
+    assert "another replica leads" in records[0].why
 
 
 async def test_a_failed_allocator_is_not_asked_during_the_pause(cluster, token):
-    there = Allocator(lambda _: web.Response(status=503))
-    async with there.open() as url:
+    allocator = Allocator(lambda _: web.Response(status=503))
+    async with allocator.open() as url:
         client = AllocatorClient(cluster, AllocatorAddress(url, token), NODE)
         for _ in range(3):
             assert await client.ask() is None
-    assert len(there.requests) == 1
+    assert len(allocator.requests) == 1
 
 
 async def test_the_client_finds_the_leading_replica(cluster, token, monkeypatch):
-    """One replica is gone and its address remains; the second follows; the third leads."""
-    answers = [web.Response(status=503), web.Response(body=TRUTH)]
-    there = Allocator(lambda _: answers.pop(0))
+    """The first replica is gone, although its address remains. The second is not the leader; the third is the leader."""
+    answers = [web.Response(status=503), web.Response(body=ANSWER)]
+    allocator = Allocator(lambda _: answers.pop(0))
 
-    async def all_three(_, port, **__):
+    async def three_addresses(_, port, **__):
         return [(AF_INET, SOCK_STREAM, 6, "", (address, port)) for address in ("127.0.0.9", "127.0.0.1", "0.0.0.0")]
 
-    async with there.open() as url:
-        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", all_three)
-        assert len(await ask(cluster, url, token)) == 1
+    async with allocator.open() as url:
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", three_addresses)
+        assert len(await ask_allocator(cluster, url, token)) == 1

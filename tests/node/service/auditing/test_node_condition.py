@@ -33,14 +33,14 @@ async def test_the_node_condition_is_kept_beside_the_kubelets_conditions(cluster
     await overwrite_conditions(cluster)
     async with watching_agent(cluster, paths, condition=True) as agent:
         await agent.round()
-        there = await conditions(cluster)
-        assert (there[CONDITION]["status"], there["Ready"]) == ("True", KUBELET_CONDITION)
+        conditions_now = await conditions(cluster)
+        assert (conditions_now[CONDITION]["status"], conditions_now["Ready"]) == ("True", KUBELET_CONDITION)
         version = (await cluster.get(NODES, NODE)).metadata.resource_version
         await agent.round()
-        assert (await cluster.get(NODES, NODE)).metadata.resource_version == version, "no write without a change"
+        assert (await cluster.get(NODES, NODE)).metadata.resource_version == version, "the condition was written although nothing has changed"
         await overwrite_conditions(cluster)
         await agent.round()
-        assert (await conditions(cluster))[CONDITION]["status"] == "True", "a lost condition is written again"
+        assert (await conditions(cluster))[CONDITION]["status"] == "True", "a lost condition was not written again"
         await kubelet.stop()
         await agent.round()
         assert (await conditions(cluster))[CONDITION]["status"] == "Unknown"
@@ -62,32 +62,32 @@ async def test_a_finding_makes_the_condition_false_without_naming_the_pods(clust
         )
 
 
-async def test_the_node_condition_is_removed_with_the_agent(cluster, kubelet, paths):
+async def test_the_node_condition_is_removed_when_the_agent_stops(cluster, kubelet, paths):
     agent = Agent(cluster, AgentSettings(metrics=None, paths=paths, condition=True))
     stop = asyncio.Event()
-    running = asyncio.create_task(agent.run(stop))
+    task = asyncio.create_task(agent.run(stop))
 
     async def has_condition():
         return CONDITION in await conditions(cluster)
 
     await until(has_condition)
     stop.set()
-    await asyncio.wait_for(running, PATIENCE)
+    await asyncio.wait_for(task, PATIENCE)
     assert await conditions(cluster) == {}
 
 
 async def test_the_node_condition_requires_the_option_and_the_permission(cluster, kubelet, paths, monkeypatch):
-    """Without the permission the agent does everything else."""
+    """An agent without the permission does everything else."""
     async with watching_agent(cluster, paths) as agent:
         await agent.round()
         await agent._condition.remove()
         assert await conditions(cluster) == {}
-    real = cluster.patch
+    stored_patch = cluster.patch
 
-    async def refuse(resource, *rest, **options):
+    async def refuse(resource, *arguments, **options):
         if resource.id == NODES.id:
             raise Forbidden("nodes/status is forbidden")
-        return await real(resource, *rest, **options)
+        return await stored_patch(resource, *arguments, **options)
 
     monkeypatch.setattr(cluster, "patch", refuse)
     kubelet.set_pods(plugin_holding("old", "GPU-0"))
@@ -103,11 +103,11 @@ async def test_the_node_condition_requires_the_option_and_the_permission(cluster
 NOW = "2026-01-01T00:10:00Z"
 
 
-@pytest.mark.parametrize(("before", "is_kept"), [(None, False), ("True", True), ("False", False)])
-def test_an_unchanged_condition_keeps_its_transition_time(before, is_kept):
-    old = {"status": before, "lastTransitionTime": "then"} if before else None
+@pytest.mark.parametrize(("old_status", "is_kept"), [(None, False), ("True", True), ("False", False)])
+def test_only_an_unchanged_status_keeps_its_transition_time(old_status, is_kept):
+    old = {"status": old_status, "lastTransitionTime": "an earlier time"} if old_status else None
     condition = condition_of((), "", old, NOW)
-    assert (condition["status"], condition["lastTransitionTime"]) == ("True", "then" if is_kept else NOW)
+    assert (condition["status"], condition["lastTransitionTime"]) == ("True", "an earlier time" if is_kept else NOW)
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_an_unchanged_condition_keeps_its_transition_time(before, is_kept):
         (7, False),
         (None, False),
     ],
-    ids=["young", "old", "of the future", "no time zone", "not a time", "a number", "missing"],
+    ids=["less than 10 minutes old", "10 minutes old", "in the future", "without a time zone", "not a time", "a number", "missing"],
 )
-def test_an_agent_renews_its_condition_every_ten_minutes(heartbeat, is_kept):
+def test_only_a_valid_heartbeat_of_the_last_ten_minutes_is_kept(heartbeat, is_kept):
     condition = condition_of((), "", {"status": "True", "lastHeartbeatTime": heartbeat}, NOW)
     assert condition["lastHeartbeatTime"] == (heartbeat if is_kept else NOW)

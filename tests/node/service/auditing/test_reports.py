@@ -13,7 +13,7 @@ from runtime.metrics import POD_DEVICE
 from tests.node.audit.snapshots import RESOURCE, allocated_claim, claim_holding, plugin_holding, pod
 from tests.node.audit.vendor_checkpoints import completed_claim, first_format
 from tests.node.machines import DRIVER, NODE
-from tests.node.service.auditing.agents import allocation_of, event_messages, head, tainted_devices, watching_agent
+from tests.node.service.auditing.agents import allocation_of, event_messages, request_head, tainted_devices, watching_agent
 from tests.node.service.auditing.fake_allocator import Allocator
 from tests.waiting import until
 
@@ -31,8 +31,8 @@ async def test_a_device_given_twice_is_reported_on_pods_and_node(cluster, kubele
         assert "ResourceClaim ns/c" in (await event_messages(cluster))[reason]
         events = [item for item in (await cluster.list(EVENTS, "ns")).items if item.reason == reason]
         assert sorted(event.involved_object.name for event in events) == ["new", "old"]
-        assert not any("ns/" in event.message for event in events), "what one namespace has is not told to another"
-        metrics = agent.metrics.answer(head("/metrics"), b"").body.decode()
+        assert not any("ns/" in event.message for event in events), "the event of a pod names an object of a namespace"
+        metrics = agent.metrics.answer(request_head("/metrics"), b"").body.decode()
         assert 'drawbridge_node_findings{what="given twice"} 1.0' in metrics
         kubelet.set_pods(claim_holding("new", "c", "gpu-0"))
         await agent.round()
@@ -51,17 +51,17 @@ def reservation_answer(device, claim="mine"):
 async def test_a_reservation_of_a_used_device_is_reported_until_resolved(cluster, kubelet, paths):
     await cluster.create(PODS, pod("old"))
     kubelet.set_pods(plugin_holding("old", "GPU-0"))
-    there = Allocator(lambda _: reservation_answer("gpu-0"))
-    async with there.open() as url, watching_agent(cluster, paths, allocator=AllocatorAddress(url)) as agent:
+    allocator = Allocator(lambda _: reservation_answer("gpu-0"))
+    async with allocator.open() as url, watching_agent(cluster, paths, allocator=AllocatorAddress(url)) as agent:
         await agent.round()
         assert [finding.kind for finding in agent.findings] == [FindingKind.RESERVED_ELSEWHERE]
         reason = FindingKind.RESERVED_ELSEWHERE.reason
         assert "ResourceClaim ns/mine" in (await event_messages(cluster))[reason]
         assert "ns/" not in (await event_messages(cluster, "Pod"))[reason]
-        metrics = agent.metrics.answer(head("/metrics"), b"").body.decode()
+        metrics = agent.metrics.answer(request_head("/metrics"), b"").body.decode()
         assert 'drawbridge_node_findings{what="reserved elsewhere"} 1.0' in metrics
         assert "drawbridge_node_reservations 1.0" in metrics
-        there.handler = lambda _: reservation_answer("gpu-1")
+        allocator.handler = lambda _: reservation_answer("gpu-1")
         await agent.round()
         assert agent.findings == ()
         assert (await event_messages(cluster))[reason] == FINDING_ENDED
@@ -71,12 +71,12 @@ async def test_a_device_returned_before_its_reservation_causes_no_finding(cluste
     """The kubelet reported the device before the agent queried the allocator."""
     kubelet.set_pods(plugin_holding("old", "GPU-0"))
 
-    def reserve_what_came_back(_):
+    def return_device_and_reserve_it(_):
         kubelet.set_pods()
         return reservation_answer("gpu-0")
 
     async with (
-        Allocator(reserve_what_came_back).open() as url,
+        Allocator(return_device_and_reserve_it).open() as url,
         watching_agent(cluster, paths, allocator=AllocatorAddress(url)) as agent,
     ):
         await agent.round()
@@ -86,10 +86,10 @@ async def test_a_device_returned_before_its_reservation_causes_no_finding(cluste
 async def test_a_device_returned_and_reserved_in_one_round_is_ignored(cluster, kubelet, paths):
     kubelet.set_pods(plugin_holding("old", "GPU-0"))
     answers = [web.json_response({"node": NODE, "reservations": []}), reservation_answer("gpu-0")]
-    there = Allocator(lambda _: answers.pop(0))
-    async with there.open() as url, watching_agent(cluster, paths, allocator=AllocatorAddress(url)) as agent:
+    allocator = Allocator(lambda _: answers.pop(0))
+    async with allocator.open() as url, watching_agent(cluster, paths, allocator=AllocatorAddress(url)) as agent:
         await agent.round()
-        assert (agent.findings, len(there.requests)) == ((), 2)
+        assert (agent.findings, len(allocator.requests)) == ((), 2)
 
 
 async def test_an_unreachable_allocator_is_reported_and_the_agent_stays_ready(cluster, kubelet, paths):
@@ -98,43 +98,43 @@ async def test_an_unreachable_allocator_is_reported_and_the_agent_stays_ready(cl
         await agent.round()
         assert await tainted_devices(cluster) == ["gpu-0"]
         problems, notes = agent.metrics.readiness()
-        assert not any(problems.values()), "the agent is as ready as without"
+        assert not any(problems.values()), "the agent is not ready without the allocator"
         assert notes["sources"].startswith("allocator: Cannot connect")
-        metrics = agent.metrics.answer(head("/metrics"), b"").body.decode()
+        metrics = agent.metrics.answer(request_head("/metrics"), b"").body.decode()
         assert "drawbridge_node_sources_unread 1.0" in metrics
 
 
-async def test_without_an_allocator_readiness_names_no_source(cluster, kubelet, paths, agent):
+async def test_without_an_allocator_no_source_is_reported_as_unread(cluster, kubelet, paths, agent):
     await agent.round()
     assert agent.metrics.readiness()[1]["sources"] == ""
 
 
 def device_series(agent, **labels):
     """Return the scraped series of devices and their containers."""
-    body = agent.metrics.answer(head("/metrics"), b"").body.decode()
+    body = agent.metrics.answer(request_head("/metrics"), b"").body.decode()
     families = {family.name: family for family in text_string_to_metric_families(body)}
     samples = families["drawbridge_node_container_device"].samples
     return [sample.labels for sample in samples if labels.items() <= sample.labels.items()]
 
 
-async def test_the_pod_device_metric_ends_when_the_kubelet_stops(cluster, kubelet, agent):
-    """Its labels include those of the allocator's metric."""
+async def test_the_metric_of_devices_is_empty_after_the_kubelet_stops(cluster, kubelet, agent):
+    """The metric has all labels of the allocator's metric, and more."""
     await cluster.create(RESOURCE_CLAIMS, allocated_claim("c", "gpu-0"))
     await cluster.patch(RESOURCE_CLAIMS, "c", allocation_of("gpu-0"), "ns", subresource="status")
     await cluster.create(PODS, pod("new", "c"))
     kubelet.set_pods(plugin_holding("old", "GPU-2"), claim_holding("new", "c", "gpu-0"))
     await agent.round()
-    [mine] = device_series(agent, claim="c")
-    assert mine == {
+    [claim_series] = device_series(agent, claim="c")
+    assert claim_series == {
         "namespace": "ns", "pod": "new", "container": "c", "claim": "c", "driver": DRIVER, "pool": NODE, "device": "gpu-0", "share": "",
         "node": NODE, "uuid": "GPU-0", "card": "GPU-0", "pci": "0000:3b:00.0", "resource": "",
     }  # fmt: skip
-    [plugins] = device_series(agent, resource=RESOURCE)
-    assert (plugins["pod"], plugins["device"], plugins["uuid"], plugins["claim"]) == ("old", "GPU-2", "GPU-2", "")
-    assert mine.keys() > set(POD_DEVICE)
+    [plugin_series] = device_series(agent, resource=RESOURCE)
+    assert (plugin_series["pod"], plugin_series["device"], plugin_series["uuid"], plugin_series["claim"]) == ("old", "GPU-2", "GPU-2", "")
+    assert claim_series.keys() > set(POD_DEVICE)
     await kubelet.stop()
     await agent.round()
-    assert device_series(agent) == [], "what no report says any more is not shown"
+    assert device_series(agent) == [], "the metric lists devices that the kubelet no longer reports"
 
 
 def test_metric_series_are_bounded_and_unique(monkeypatch):
@@ -171,11 +171,11 @@ async def test_devices_prepared_by_another_vendors_driver_are_compared_with_clai
 
 
 async def test_claims_that_cannot_be_read_cause_no_findings(cluster, kubelet, agent, monkeypatch):
-    async def away(*_, **__):
+    async def fail(*_, **__):
         raise Unavailable("the server is gone")
 
     kubelet.set_pods(claim_holding("p", "c", "gpu-0"))
-    monkeypatch.setattr(cluster, "get", away)
+    monkeypatch.setattr(cluster, "get", fail)
     await agent.round()
     audit = await agent.audit_once()
     assert audit.findings == ()

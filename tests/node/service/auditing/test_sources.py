@@ -28,18 +28,18 @@ from tests.node.service.auditing.agents import (
 
 async def test_a_broken_source_does_not_affect_other_sources(cluster, kubelet, root, agent):
     (root / "dra_manager_state").write_text("not a state")
-    broken = root / "plugins" / "broken.example.com"
-    broken.mkdir()
-    (broken / "checkpoint").write_bytes(b"drawbridge-checkpoint 1 1 5 00\n")
-    whole = root / "plugins" / DRIVER
-    whole.mkdir()
+    broken_folder = root / "plugins" / "broken.example.com"
+    broken_folder.mkdir()
+    (broken_folder / "checkpoint").write_bytes(b"drawbridge-checkpoint 1 1 5 00\n")
+    sound_folder = root / "plugins" / DRIVER
+    sound_folder.mkdir()
     record = Prepared(
         uid=UID, namespace="ns", name="gone", pool=NODE, devices=(HeldDevice(request="r", device="gpu-1"),)
     )
-    (whole / "checkpoint").write_bytes(encode(Checkpoint().with_records(record)))
+    (sound_folder / "checkpoint").write_bytes(encode(Checkpoint().with_records(record)))
     kubelet.answer = None
     audit = await agent.audit_once()
-    assert set(audit.snapshot.unread) == {"kubelet", str(root / "dra_manager_state"), str(broken / "checkpoint")}
+    assert set(audit.snapshot.unread) == {"kubelet", str(root / "dra_manager_state"), str(broken_folder / "checkpoint")}
     assert [(finding.kind, finding.object) for finding in audit.findings] == [
         (FindingKind.LEFT, "ResourceClaim/ns/gone")
     ]
@@ -53,8 +53,8 @@ async def test_an_unknown_checkpoint_format_is_logged_once_and_ignored(root, age
     caplog.set_level("INFO", "drawbridge.agent")
     for _ in range(3):
         await agent.round()
-    named = [record for record in caplog.records if getattr(record, "file", "") == str(file)]
-    assert [record.levelname for record in named] == ["INFO"]
+    records_of_file = [record for record in caplog.records if getattr(record, "file", "") == str(file)]
+    assert [record.levelname for record in records_of_file] == ["INFO"]
     audit = await agent.audit_once()
     assert (set(audit.snapshot.unknown), audit.snapshot.unread) == ({str(file)}, {})
     assert not agent.metrics.readiness()[1]["sources"]
@@ -67,15 +67,15 @@ async def test_pods_and_slices_not_yet_read_are_reported_as_unread(cluster, kube
     assert snapshot.pods is None
 
 
-@pytest.mark.parametrize("behaviour", [None, "never", "cut"])
+@pytest.mark.parametrize("behaviour", ["error", "silence", "disconnection"])
 async def test_a_failing_or_silent_kubelet_is_reported_in_time(kubelet, behaviour):
-    async def never():
+    async def stay_silent():
         await asyncio.Event().wait()
 
-    async def cut():
+    async def disconnect():
         kubelet.server.close()
 
-    kubelet.answer = {"never": never, "cut": cut}.get(behaviour)
+    kubelet.answer = {"silence": stay_silent, "disconnection": disconnect}.get(behaviour)
     with pytest.raises(KubeletAway, match=r"kubelet\.sock"):
         await ask_kubelet(str(kubelet.path), seconds=0.3)
 
@@ -88,7 +88,7 @@ async def test_a_kubelet_path_that_is_no_socket_is_reported(root):
 
 
 def test_huge_or_special_files_and_cdi_files_are_never_read(root, paths, monkeypatch):
-    """Sparse files of a gigabyte, a pipe without a writer, a link out of the folder, a folder where a file should be."""
+    """The files are sparse files of a gigabyte, a pipe without a writer, links out of the folder, and a folder in place of a file."""
     os.truncate(touch(root / "cdi" / f"drawbridge_{DRIVER}_{UID}.json"), 1 << 30)
     for name in ("large", "pipe", "link", "folder", "zeros"):
         (root / "plugins" / name).mkdir()
@@ -104,38 +104,38 @@ def test_huge_or_special_files_and_cdi_files_are_never_read(root, paths, monkeyp
     (root / "cdi" / "link.json").symlink_to("/dev/zero")
     (root / "plugins" / "a-file").write_text("")
     os.truncate(touch(root / "dra_manager_state"), 1 << 30)
-    opened = []
-    real = os.open
+    opened_paths = []
+    open_file = os.open
 
-    def noting(path, *rest, **more):
-        opened.append(str(path))
-        return real(path, *rest, **more)
+    def record_open(path, *arguments, **options):
+        opened_paths.append(str(path))
+        return open_file(path, *arguments, **options)
 
-    monkeypatch.setattr(sources.os, "open", noting)
+    monkeypatch.setattr(sources.os, "open", record_open)
     files = read_files(paths)
     assert files.names == (f"drawbridge_{DRIVER}_{UID}.json", "link.json", "pipe.json")
     folders = {Path(path).parent.name for path in files.unread}
     assert folders == {"large", "pipe", "link", "folder", "zeros", "away", root.name}
     assert files.unread[str(root / "plugins" / "away" / "checkpoint")] == "its folder is a link"
     assert str(1 << 30) in files.unread[str(root / "plugins" / "large" / "checkpoint")]
-    assert opened
-    assert not any("cdi" in path for path in opened)
+    assert opened_paths
+    assert not any("cdi" in path for path in opened_paths)
 
 
-ESCAPE = "\x1b[2J\nall is well\u202e"
+ESCAPE_TEXT = "\x1b[2J\nall is well\u202e"
 
 
 async def test_escape_sequences_in_names_are_made_printable(cluster, kubelet, root, paths):
-    """The names of a driver's folder, records, devices and CDI files contain them; one name is not valid UTF-8."""
+    """The names of a folder, records, devices and a CDI file contain escape sequences. The name of another folder is not valid UTF-8."""
     await cluster.create(RESOURCE_CLAIMS, allocated_claim("c"))
     write_checkpoint(
         root,
-        f"evil{ESCAPE}",
-        record_of("c", f"gpu{ESCAPE}", uid="", pool=ESCAPE),
-        record_of(ESCAPE, "gpu-0", namespace=ESCAPE),
+        f"evil{ESCAPE_TEXT}",
+        record_of("c", f"gpu{ESCAPE_TEXT}", uid="", pool=ESCAPE_TEXT),
+        record_of(ESCAPE_TEXT, "gpu-0", namespace=ESCAPE_TEXT),
     )
-    write_checkpoint(root, os.fsdecode(b"\xff\n"), broken=True)
-    touch(root / "cdi" / f"evil{ESCAPE}{UID}.json")
+    write_checkpoint(root, os.fsdecode(b"\xff\n"), is_truncated=True)
+    touch(root / "cdi" / f"evil{ESCAPE_TEXT}{UID}.json")
     async with watching_agent(cluster, paths) as agent:
         audit = await agent.audit_once()
         await agent.round()
@@ -172,12 +172,12 @@ def test_devices_in_driver_checkpoints_are_read_up_to_a_limit(root, paths, monke
 
 
 async def test_a_hanging_folder_does_not_delay_taint_rules(cluster, kubelet, paths, monkeypatch):
-    """As on a network file system whose server is gone. The agent ignores a late answer, because the answer is outdated."""
-    answers, real, calls = threading.Event(), read_files, []
+    """The folder hangs like a network file system whose server is gone. The agent ignores a late answer, which is outdated."""
+    release, calls = threading.Event(), []
 
     def late_folder(paths):
         calls.append(paths)
-        return answers.wait(PATIENCE) and real(paths)
+        return release.wait(PATIENCE) and read_files(paths)
 
     monkeypatch.setattr(watcher, "read_files", late_folder)
     kubelet.set_pods(plugin_holding("old", "GPU-0"))
@@ -187,10 +187,10 @@ async def test_a_hanging_folder_does_not_delay_taint_rules(cluster, kubelet, pat
             await agent.round()
             assert "does not answer" in agent.metrics.readiness()[1]["sources"]
         assert await tainted_devices(cluster) == ["gpu-0"]
-        assert len(calls) == 1, "a plugin without an answer is not asked by one thread more in each round"
-        late = agent.watcher._reading
-        answers.set()
-        await asyncio.wait({late})
+        assert len(calls) == 1, "a later round read the hanging folder in another thread"
+        late_reading = agent.watcher._reading
+        release.set()
+        await asyncio.wait({late_reading})
         agent.watcher._patience = PATIENCE
         await agent.round()
         assert agent.metrics.readiness()[1]["sources"] == ""
@@ -214,13 +214,13 @@ def test_a_node_without_any_source_has_no_files(root):
 async def test_sources_are_read_again_only_after_devices_change(cluster, kubelet, paths, monkeypatch):
     async with watching_agent(cluster, paths) as agent:
         agent._settings = AgentSettings(metrics=None, paths=paths, audit_interval=10 * PATIENCE)
-        looks = []
-        real = agent.watcher.read_sources
-        monkeypatch.setattr(agent.watcher, "read_sources", lambda glance: looks.append(glance) or real(glance))
+        readings = []
+        read_sources = agent.watcher.read_sources
+        monkeypatch.setattr(agent.watcher, "read_sources", lambda holdings: readings.append(holdings) or read_sources(holdings))
         for _ in range(3):
             await agent.round()
-        assert len(looks) == 1
+        assert len(readings) == 1
         kubelet.set_pods(plugin_holding("old", "GPU-0"))
         await agent.round()
         await agent.round()
-        assert len(looks) == 2
+        assert len(readings) == 2

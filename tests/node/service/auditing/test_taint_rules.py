@@ -67,10 +67,10 @@ async def test_without_a_change_the_agent_sends_no_request(cluster, kubelet, pat
         snapshot = await agent.watcher.read_kubelet()
         await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
 
-        async def unneeded(*_, **__):
-            raise AssertionError("a list without need")
+        async def fail(*_, **__):
+            raise AssertionError("the agent lists taint rules although nothing has changed")
 
-        monkeypatch.setattr(cluster, "list", unneeded)
+        monkeypatch.setattr(cluster, "list", fail)
         snapshot = await agent.watcher.read_kubelet()
         await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
         kubelet.set_pods()
@@ -84,42 +84,42 @@ async def test_a_modified_taint_rule_is_recreated_in_the_next_round(cluster, kub
         kubelet.set_pods(plugin_holding("old", "GPU-0"))
         snapshot = await agent.watcher.read_kubelet()
         await agent.marker.keep(snapshot, agent.watcher.hardware, again=True)
-        [mark] = (await cluster.list(DEVICE_TAINT_RULES)).items
-        await cluster.delete(DEVICE_TAINT_RULES, mark.metadata.name)
-        modified = replace(mark, spec=replace(mark.spec, taint=replace(mark.spec.taint, key="example.com/else")))
+        [rule] = (await cluster.list(DEVICE_TAINT_RULES)).items
+        await cluster.delete(DEVICE_TAINT_RULES, rule.metadata.name)
+        modified = replace(rule, spec=replace(rule.spec, taint=replace(rule.spec.taint, key="example.com/else")))
         await cluster.create(
             DEVICE_TAINT_RULES,
-            replace(modified, metadata=ObjectMeta(name=mark.metadata.name, labels=mark.metadata.labels)),
+            replace(modified, metadata=ObjectMeta(name=rule.metadata.name, labels=rule.metadata.labels)),
         )
-        for again, names in ((True, []), (False, ["gpu-0"])):
+        for again, tainted in ((True, []), (False, ["gpu-0"])):
             await agent.marker.keep(snapshot, agent.watcher.hardware, again=again)
-            assert await tainted_devices(cluster) == names
+            assert await tainted_devices(cluster) == tainted
 
 
 async def test_a_taint_rule_deleted_during_its_update_is_recreated(cluster, kubelet, paths, monkeypatch):
-    real = cluster.patch
+    patch = cluster.patch
 
-    async def too_late(resource, name, *rest, **options):
+    async def delete_and_patch(resource, name, *arguments, **options):
         if resource.id == DEVICE_TAINT_RULES.id:
             await cluster.delete(resource, name)
-        return await real(resource, name, *rest, **options)
+        return await patch(resource, name, *arguments, **options)
 
-    monkeypatch.setattr(cluster, "patch", too_late)
+    monkeypatch.setattr(cluster, "patch", delete_and_patch)
     async with watching_agent(cluster, paths) as agent:
-        for had, names in ((["GPU-0"], ["gpu-0"]), (["GPU-0", "GPU-0::1"], []), (["GPU-0", "GPU-0::1"], ["gpu-0"])):
-            kubelet.set_pods(*(plugin_holding("old", id_) for id_ in had))
+        for plugin_ids, tainted in ((["GPU-0"], ["gpu-0"]), (["GPU-0", "GPU-0::1"], []), (["GPU-0", "GPU-0::1"], ["gpu-0"])):
+            kubelet.set_pods(*(plugin_holding("old", id_) for id_ in plugin_ids))
             snapshot = await agent.watcher.read_kubelet()
             await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
-            assert await tainted_devices(cluster) == names
+            assert await tainted_devices(cluster) == tainted
 
 
-async def test_offered_plugin_devices_are_tainted_if_configured(cluster, kubelet, paths):
+async def test_with_marking_offered_unused_plugin_devices_are_tainted(cluster, kubelet, paths):
     kubelet.offer = PluginsOffer(devices=(PluginHolding(resource=RESOURCE, ids=("GPU-0", "GPU-2")),))
-    async with watching_agent(cluster, paths, marking="offered") as auditor:
-        await auditor.round()
+    async with watching_agent(cluster, paths, marking="offered") as agent:
+        await agent.round()
         assert await tainted_devices(cluster) == ["gpu-0", "gpu-2", "gpu-2-shared"]
-    async with watching_agent(cluster, paths, marking="held") as auditor:
-        await auditor.round()
+    async with watching_agent(cluster, paths, marking="held") as agent:
+        await agent.round()
         assert await tainted_devices(cluster) == []
 
 
@@ -134,23 +134,23 @@ async def test_devices_beyond_the_maximum_of_taint_rules_are_reported(cluster, k
     )
 
 
-async def test_an_agent_without_marking_deletes_its_taint_rules(cluster, kubelet, paths, agent):
+async def test_an_agent_with_marking_none_deletes_its_taint_rules(cluster, kubelet, paths, agent):
     kubelet.set_pods(plugin_holding("old", "GPU-0"))
     await agent.round()
-    async with watching_agent(cluster, paths, marking="none") as auditor:
-        await auditor.round()
+    async with watching_agent(cluster, paths, marking="none") as second:
+        await second.round()
     assert await tainted_devices(cluster) == []
 
 
 async def test_an_api_server_without_taint_rules_is_reported(cluster, kubelet, agent, monkeypatch):
-    real = cluster.list
+    list_objects = cluster.list
 
-    async def without(resource, *rest, **options):
+    async def list_without_rules(resource, *arguments, **options):
         if resource.id == DEVICE_TAINT_RULES.id:
             raise NotFound("the server could not find the requested resource")
-        return await real(resource, *rest, **options)
+        return await list_objects(resource, *arguments, **options)
 
-    monkeypatch.setattr(cluster, "list", without)
+    monkeypatch.setattr(cluster, "list", list_without_rules)
     kubelet.set_pods(plugin_holding("old", "GPU-0"))
     await agent.round()
     assert [finding.kind for finding in agent.findings] == [FindingKind.UNMARKED]
@@ -161,43 +161,43 @@ async def test_a_stopped_agent_leaves_its_taint_rules(cluster, kubelet, paths):
     kubelet.set_pods(plugin_holding("old", "GPU-0"))
     agent = Agent(cluster, AgentSettings(metrics=None, paths=paths))
     stop = asyncio.Event()
-    running = asyncio.create_task(agent.run(stop))
+    task = asyncio.create_task(agent.run(stop))
     await until(lambda: tainted_devices(cluster))
     stop.set()
-    await asyncio.wait_for(running, PATIENCE)
+    await asyncio.wait_for(task, PATIENCE)
     assert await tainted_devices(cluster) == ["gpu-0"]
 
 
 async def test_new_slices_are_tainted_at_once(cluster, kubelet, paths):
-    """The agent does not wait for its next round, because an allocator sees the slices as soon as the agent."""
+    """The agent does not wait for its next round, because an allocator sees new slices at the same time."""
     for item in (await cluster.list(RESOURCE_SLICES)).items:
         await cluster.delete(RESOURCE_SLICES, item.metadata.name)
     kubelet.set_pods(plugin_holding("old", "GPU-0"))
     agent = Agent(cluster, AgentSettings(metrics=None, paths=paths, kubelet_interval=10 * PATIENCE))
     stop = asyncio.Event()
-    running = asyncio.create_task(agent.run(stop))
+    task = asyncio.create_task(agent.run(stop))
     await until(lambda: kubelet.list_calls)
     for slice_ in slices():
         await cluster.create(RESOURCE_SLICES, slice_)
     await until(lambda: tainted_devices(cluster))
     stop.set()
-    await asyncio.wait_for(running, PATIENCE)
+    await asyncio.wait_for(task, PATIENCE)
 
 
 async def test_a_refused_taint_rule_does_not_block_other_rules(cluster, kubelet, agent, monkeypatch):
-    real = cluster.create
+    create = cluster.create
 
-    async def refuse(resource, body, *rest, **options):
+    async def refuse(resource, body, *arguments, **options):
         if resource.id == DEVICE_TAINT_RULES.id and body["spec"]["deviceSelector"]["device"] == "gpu-0":
             raise Unavailable("not this one")
-        return await real(resource, body, *rest, **options)
+        return await create(resource, body, *arguments, **options)
 
     monkeypatch.setattr(cluster, "create", refuse)
     kubelet.set_pods(plugin_holding("old", "GPU-0", "GPU-2"))
     await agent.round()
     assert await tainted_devices(cluster) == ["gpu-2", "gpu-2-shared"]
     assert "not this one" in agent.metrics.readiness()[0]["cluster"]
-    monkeypatch.setattr(cluster, "create", real)
+    monkeypatch.setattr(cluster, "create", create)
     agent._retry_at = 0.0
     await agent.round()
     assert await tainted_devices(cluster) == ["gpu-0", "gpu-2", "gpu-2-shared"]
